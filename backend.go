@@ -1,0 +1,161 @@
+package locker
+
+import (
+	"context"
+	"time"
+)
+
+// Backend is a lock service as the engine sees it. It is for implementers:
+// programs that want a lock call [New] and use the [Client], which does what
+// is the same for every service (waiting in line inside the process, polling,
+// renewing, knowing when a lease is over, taking back what an unknown outcome
+// may have left).
+//
+// A Backend is free of policy: it does not retry, does not renew on its own
+// for a lease's sake, and never decides that a lease is over. All its methods
+// may be called from many goroutines at once. Package conformance holds the
+// suite that every Backend has to pass.
+type Backend interface {
+	// Acquire asks the service for req.Name, once, and returns when the answer
+	// is known or ctx is done, whichever is first.
+	//
+	// When the lock is granted, it returns a Grant with a Hold.
+	//
+	// When another holder has the lock, what happens depends on req.Wait. A
+	// service that keeps a queue of its own waits in it if Wait is set, until
+	// ctx is done, and then leaves it; its error matches ErrHeld beside
+	// ctx.Err() if it knew that the lock was held. A service without a queue
+	// returns a *HeldError (or ErrHeld) at once in both cases: the engine
+	// waits and calls again with a new Owner, helped by a [Notifier].
+	//
+	// When the service cannot be asked, the error matches ErrUnavailable; when
+	// it refuses the client (wrong credentials, no permission), the error says
+	// so and does not match ErrUnavailable, since trying again does not help.
+	//
+	// When the outcome is not known (the reply was lost, ctx ended with the
+	// request under way), Acquire returns the error together with a Grant
+	// whose Hold is set: the engine then calls its Release in the background,
+	// repeatedly for one TTL, to take back what may have been granted (R7). A
+	// request may still arrive after a Release that found nothing. What could
+	// then live longer than a TTL, because a session keeps it alive, is for
+	// the Backend to make impossible.
+	//
+	// A driver may repeat a request whose reply was lost: one that finds its
+	// own Owner in place has been granted the lock (R11).
+	Acquire(ctx context.Context, req Request) (Grant, error)
+
+	// Guarantees says what the backend promises. It does no I/O.
+	Guarantees() Guarantees
+
+	// Close ends what the backend itself has opened (connections, sessions,
+	// goroutines) and nothing that its creator was given by its user. The
+	// engine has released its holds before. Acquire returns ErrClosed after.
+	Close() error
+}
+
+// Request is what the engine asks of [Backend.Acquire].
+type Request struct {
+	// Name is the lock's name with the client's prefix in front: valid UTF-8,
+	// 1 to MaxNameLen+MaxPrefixLen bytes, case-sensitive. The backend encodes
+	// it so that no two names meet and none reaches outside its own space.
+	Name string
+
+	// Owner marks this attempt and no other: 40 hexadecimal digits of fresh
+	// randomness (R10). A release compares the whole of what was stored.
+	Owner string
+
+	// Label describes the holder to people, for Inspect: printable UTF-8 of
+	// at most MaxLabelLen bytes. It has no part in deciding who holds.
+	Label string
+
+	// TTL is how long the lock may outlive its last renewal. It lies within
+	// the bounds of the backend's Guarantees. A service that can only do more
+	// (whole seconds) grants more and says so in Validity.
+	TTL time.Duration
+
+	// Wait asks a service that has a queue to wait in it.
+	Wait bool
+
+	// Lost is for services that tell, unasked, that a hold is gone (a watch,
+	// a session's end): the backend calls it then. It does not block and may
+	// be called at any time, from any goroutine, more than once; calls for an
+	// attempt that was not granted, or is over, have no effect. Where the
+	// service tells nothing, the backend leaves it alone. It is never nil
+	// when the engine calls.
+	Lost func()
+
+	_ struct{}
+}
+
+// Grant is a lock that was granted, or, beside an error, one that may have been.
+type Grant struct {
+	Hold     Hold
+	Validity Validity
+	// Token is the fencing token, 0 where the backend has none.
+	Token uint64
+}
+
+// Validity is how long a service has promised to keep a hold.
+type Validity struct {
+	// Since is the local time, with its monotonic reading, read before the
+	// request that was granted was sent (R1).
+	Since time.Time
+	// TTL is the time that the service granted. 0: the hold has no deadline,
+	// it lasts as long as the process does.
+	TTL time.Duration
+	// Drift is subtracted from the TTL for the difference in speed of the two
+	// clocks over that time. 0: the engine's default, 1 % of the TTL + 2 ms.
+	Drift time.Duration
+}
+
+// Hold is one lock held by one attempt. Its methods may be called at the same
+// time, and after the hold is gone.
+type Hold interface {
+	// Renew makes the hold last for its TTL again and returns what was
+	// granted. An error that matches ErrLost: the service says that the hold
+	// is gone, for certain. Any other error: the outcome is not known, and
+	// the engine asks again while the validity lasts. Renew never acquires a
+	// lock again whose key is gone (R12). Without a deadline (Validity.TTL 0)
+	// it is still called every third of the requested TTL, to look.
+	Renew(ctx context.Context) (Validity, error)
+
+	// Release gives the hold up: nil when it was there and now is not. An
+	// error that matches ErrLost: it was not there. Any other error: not
+	// known; the engine asks again in the background. It removes what this
+	// very attempt has put there and nothing else.
+	Release(ctx context.Context) error
+}
+
+// Notifier is implemented by a [Backend] without a queue of its own that can
+// tell when a name may have become free. It makes waiting prompt; it is never
+// what correctness or progress rests on (R14).
+type Notifier interface {
+	// Notify arranges for wake to be called whenever name may be free, until
+	// stop is called. It returns when the service has confirmed it: a release
+	// that happens after that is told. wake does not block, may be called when
+	// nothing has happened, and is called when messages may have been missed.
+	// stop does not block on the service.
+	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
+}
+
+// Inspector is implemented by a [Backend] that can say who holds a name.
+type Inspector interface {
+	// Inspect reports what the service knows of name at this moment.
+	Inspect(ctx context.Context, name string) (State, error)
+}
+
+// State is what a service knows of one name. It is a picture of the past by
+// the time it is read: good for people and for tests, never for deciding
+// whether to act.
+type State struct {
+	Held bool
+	// Label is the holder's label, "" if it is not known.
+	Label string
+	// Remaining is how long the lock lasts unless its holder renews it; 0 if
+	// it has no deadline or that is not known.
+	Remaining time.Duration
+	// Token is the holder's fencing token, 0 if there is none or it is not known.
+	Token uint64
+	// Waiters is how many wait in the service's queue; -1 if it does not know.
+	Waiters int
+}

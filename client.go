@@ -1,0 +1,166 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Client is the engine: it gives out leases from one [Backend], keeps them
+// renewed, and tells their holders when they are over. It is a [Locker], and
+// may be used by many goroutines at once.
+type Client struct {
+	backend Backend
+	opts    Options
+	optErr  error // what is wrong with opts; told by every call
+	owned   bool  // Open made the backend, Close ends it
+
+	lines    lines
+	schedule schedule
+	work     workers
+	asking   inFlight // requests that callers wait for
+	counters counters
+
+	closing   chan struct{} // closed when Close begins
+	closeOnce sync.Once
+	closeErr  error
+
+	mu      sync.Mutex
+	pending map[*takeBack]struct{}
+	drained bool // Close has run the pending take-backs
+}
+
+var _ Locker = (*Client)(nil)
+
+// New returns a Client of b, with the settings in opts; nil means the
+// defaults. The caller keeps b, and closes it, if that is needed, after the
+// Client. Settings that are out of range are reported by every call of Lock
+// and TryLock; so is a nil backend.
+func New(b Backend, opts *Options) *Client {
+	c := &Client{backend: b, closing: make(chan struct{})}
+	if opts != nil {
+		c.opts = *opts
+	}
+	c.optErr = c.opts.check()
+	if b == nil {
+		c.optErr = errors.New("New was given no Backend")
+	}
+	if c.opts.Label == "" {
+		c.opts.Label = defaultLabel()
+	}
+	if c.opts.Logger == nil {
+		c.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Guarantees says what the backend promises.
+func (c *Client) Guarantees() Guarantees {
+	if c.backend == nil {
+		return Guarantees{}
+	}
+	return c.backend.Guarantees()
+}
+
+// Lock waits until it holds name. See [Locker].
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.acquire(ctx, "lock", name, true, opts)
+}
+
+// TryLock takes name if nobody has it. See [Locker].
+func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.acquire(ctx, "trylock", name, false, opts)
+}
+
+// Inspect reports what the service knows of name now: for people and tests,
+// never for deciding whether to act. The error matches
+// [errors.ErrUnsupported] if the backend cannot tell.
+func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
+	err := c.optErr
+	if err == nil {
+		err = checkName(name)
+	}
+	if err != nil {
+		return State{}, &Error{Op: "inspect", Name: name, Err: err}
+	}
+	in, ok := c.backend.(Inspector)
+	if !ok {
+		err = fmt.Errorf("backend %s cannot tell who holds a lock: %w", c.backend.Guarantees().Backend, errors.ErrUnsupported)
+		return State{}, &Error{Op: "inspect", Name: name, Err: err}
+	}
+	st, err := in.Inspect(ctx, c.opts.Prefix+name)
+	if err != nil {
+		return State{}, &Error{Op: "inspect", Name: name, Err: err}
+	}
+	if st.Token != 0 {
+		st.Token += c.opts.TokenBase
+	}
+	return st, nil
+}
+
+// closeTimeout bounds how long Close waits for the service.
+const closeTimeout = 5 * time.Second
+
+// Close ends every wait with ErrClosed, releases every lease that is still
+// held (its holder finds ErrClosed in Err), waits for take-backs under way,
+// and closes the backend if [Openers.Open] made it. It returns within a few
+// seconds even if the service does not answer; what could not be released
+// then ends with its TTL, and the error says so. After Close no goroutine of
+// the Client is left, but those that a hanging service keeps.
+func (c *Client) Close() error {
+	c.closeOnce.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *Client) close() error {
+	before := c.counters.leftBehind.Load()
+	held := c.lines.close()
+	close(c.closing)
+	for _, l := range held {
+		l.close()
+	}
+	deadline := time.Now().Add(closeTimeout)
+	quiet := c.asking.wait(deadline) && c.work.busy.wait(deadline)
+	// Requests that were under way may have left something to take back.
+	quiet = c.drain(deadline) && quiet
+	c.schedule.stop()
+	var err error
+	if !quiet || c.counters.leftBehind.Load() > before {
+		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, the TTL ends what is left: %w", ErrUnavailable)}
+	}
+	if c.owned {
+		err = errors.Join(err, c.backend.Close())
+	}
+	return err
+}
+
+// drain runs every take-back that is pending once more.
+func (c *Client) drain(deadline time.Time) bool {
+	c.mu.Lock()
+	c.drained = true
+	pending := slices.Collect(maps.Keys(c.pending))
+	c.mu.Unlock()
+	for _, t := range pending {
+		c.schedule.remove(t)
+		c.work.do(t.run)
+	}
+	return c.work.busy.wait(deadline)
+}
+
+func (c *Client) isClosed() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *Client) warn(msg, name string, err error) {
+	c.opts.Logger.Warn("locker: "+msg, "name", name, "backend", c.Guarantees().Backend, "error", err)
+}

@@ -1,0 +1,198 @@
+package locker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Guarantees says, in fields that a program can compare, what a backend
+// promises. The zero value of each field promises nothing, and a higher value
+// promises more. Package conformance reads the same fields and tests each
+// claim; [Require] refuses a backend that claims too little.
+//
+// No promise here reaches past a lease's end: a holder that is paused after
+// its last check can act when its lease is over. Only a fencing token that
+// the resource checks prevents that (R20).
+type Guarantees struct {
+	// Backend is the name of the service, as in messages: "single", "etcd".
+	Backend string
+
+	// Scope is how far apart two holders can be and still exclude each other.
+	Scope Scope
+
+	// Exclusion is what it rests on that two do not hold at once.
+	Exclusion Exclusion
+
+	// Fencing says whether leases carry a token, and when it can fail to rise.
+	Fencing Fencing
+
+	// Order is the order in which waiters of different clients get the lock.
+	// Inside one client it is always first come, first served.
+	Order Order
+
+	// DeadHolder says when the lock of a holder that died is free again.
+	DeadHolder Recovery
+
+	// DeadHolderSlack is how much later than DeadHolder says it can be.
+	DeadHolderSlack time.Duration
+
+	// ServerCrashes is how many of the service's servers may be down with the
+	// lock still served.
+	ServerCrashes int
+
+	// SurvivesRestart: a held lock is still held after all servers of the
+	// service were killed and started again, in the way that RestsOn names.
+	SurvivesRestart bool
+
+	// SurvivesFailover: a held lock is still held after another server has
+	// taken the place of one that failed.
+	SurvivesFailover bool
+
+	// SurvivesClockJump: no step of a server's wall clock gives the lock to a
+	// second holder while the first one's lease lasts. (A step of the holder's
+	// own clock can end its lease early, never late.)
+	SurvivesClockJump bool
+
+	// MinTTL and MaxTTL bound the TTL that can be asked for. 0: the engine's
+	// bounds, 1 ms and 366 days.
+	MinTTL, MaxTTL time.Duration
+
+	// RestsOn names, for people, what has to hold for the promises above.
+	RestsOn string
+}
+
+// Scope is how far a lock reaches.
+type Scope int
+
+// Scopes, from the nearest to the farthest.
+const (
+	ScopeNone    Scope = iota
+	ScopeProcess       // goroutines of one process
+	ScopeHost          // processes of one host
+	ScopeNetwork       // hosts that reach the same service
+)
+
+// String returns the scope in a word.
+func (s Scope) String() string {
+	return word(int(s), "none", "process", "host", "network")
+}
+
+// Exclusion is what mutual exclusion rests on, within the Scope.
+type Exclusion int
+
+// Exclusions, from the weakest to the strongest.
+const (
+	ExclusionNone      Exclusion = iota
+	ExclusionServer              // one server: its data, its clock
+	ExclusionQuorum              // a majority of servers, bounded clock drift, restarts as RestsOn says
+	ExclusionConsensus           // a replicated log, and bounded clock drift for the lease
+	ExclusionKernel              // the host's kernel; no clock is involved
+	ExclusionMemory              // one process's memory; no clock is involved
+)
+
+// String returns the exclusion in a few words.
+func (e Exclusion) String() string {
+	return word(int(e), "none", "one server", "quorum", "consensus", "kernel", "memory")
+}
+
+// Fencing is when a backend's tokens can be relied on to rise.
+type Fencing int
+
+// Fencings, from the weakest to the strongest.
+const (
+	FencingNone         Fencing = iota // leases have no token
+	FencingWhileKept                   // tokens rise as long as the service keeps its data; RestsOn says what happens after
+	FencingUnlessRewind                // tokens rise unless the service's data is set back to an older state, as by restoring a backup
+)
+
+// String returns the fencing in a few words.
+func (f Fencing) String() string {
+	return word(int(f), "none", "while data is kept", "unless data is set back")
+}
+
+// Order is the order among waiters of different clients.
+type Order int
+
+// Orders.
+const (
+	OrderNone Order = iota // any; a poll or a wake-up decides
+	OrderFIFO              // in the order in which they began to wait
+)
+
+// String returns the order in a word.
+func (o Order) String() string { return word(int(o), "none", "fifo") }
+
+// Recovery is when the lock of a dead holder is free.
+type Recovery int
+
+// Recoveries, from the slowest to the fastest.
+const (
+	RecoveryNone     Recovery = iota // somebody has to remove it
+	RecoveryAfterTTL                 // when its TTL has passed
+	RecoveryAtOnce                   // the moment the holder's process ends
+)
+
+// String returns the recovery in a few words.
+func (r Recovery) String() string {
+	return word(int(r), "none", "after the TTL", "at once")
+}
+
+func word(i int, words ...string) string {
+	if i < 0 || i >= len(words) {
+		return fmt.Sprintf("unknown(%d)", i)
+	}
+	return words[i]
+}
+
+// Require returns nil if l promises at least what want asks for, field by
+// field, and otherwise an error that names every field that falls short; it
+// matches [errors.ErrUnsupported]. Fields of want that are zero ask for
+// nothing. Call it when a program starts, so that a changed URL cannot weaken
+// what the program was written for:
+//
+//	err := locker.Require(l, locker.Guarantees{Scope: locker.ScopeNetwork, Fencing: locker.FencingWhileKept})
+//
+// Backend and RestsOn are not compared. MinTTL asks that TTLs as short as it
+// be possible, MaxTTL that TTLs as long as it be, DeadHolderSlack that it be
+// no larger.
+func Require(l Locker, want Guarantees) error {
+	got := l.Guarantees()
+	var short []string
+	need := func(ok bool, field string, want, got any) {
+		if !ok {
+			short = append(short, fmt.Sprintf("%s: want %v, have %v", field, want, got))
+		}
+	}
+	need(got.Scope >= want.Scope, "Scope", want.Scope, got.Scope)
+	need(got.Exclusion >= want.Exclusion, "Exclusion", want.Exclusion, got.Exclusion)
+	need(got.Fencing >= want.Fencing, "Fencing", want.Fencing, got.Fencing)
+	need(got.Order >= want.Order, "Order", want.Order, got.Order)
+	need(got.DeadHolder >= want.DeadHolder, "DeadHolder", want.DeadHolder, got.DeadHolder)
+	need(want.DeadHolderSlack == 0 || got.DeadHolderSlack <= want.DeadHolderSlack, "DeadHolderSlack", want.DeadHolderSlack, got.DeadHolderSlack)
+	need(got.ServerCrashes >= want.ServerCrashes, "ServerCrashes", want.ServerCrashes, got.ServerCrashes)
+	need(got.SurvivesRestart || !want.SurvivesRestart, "SurvivesRestart", true, false)
+	need(got.SurvivesFailover || !want.SurvivesFailover, "SurvivesFailover", true, false)
+	need(got.SurvivesClockJump || !want.SurvivesClockJump, "SurvivesClockJump", true, false)
+	lo, hi := got.ttlBounds()
+	need(want.MinTTL == 0 || lo <= want.MinTTL, "MinTTL", want.MinTTL, lo)
+	need(want.MaxTTL == 0 || hi >= want.MaxTTL, "MaxTTL", want.MaxTTL, hi)
+	if len(short) == 0 {
+		return nil
+	}
+	return fmt.Errorf("locker: backend %s promises too little: %s: %w",
+		got.Backend, strings.Join(short, "; "), errors.ErrUnsupported)
+}
+
+// The bounds of a TTL where the backend sets none. No lease is shorter than a
+// timer can keep, and none so long that it must be a mistake of units.
+const (
+	minTTL = time.Millisecond
+	maxTTL = 366 * 24 * time.Hour
+)
+
+func (g Guarantees) ttlBounds() (lo, hi time.Duration) {
+	return max(g.MinTTL, minTTL), min(cmp.Or(g.MaxTTL, maxTTL), maxTTL)
+}

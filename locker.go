@@ -1,0 +1,74 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Locker gives out leases on names. It is all that a library needs to know:
+// it takes a Locker, and its user chooses the service. *[Client] is one.
+//
+// A name is 1 to MaxNameLen bytes of valid UTF-8. Nothing is reentrant: a
+// caller that holds a name and asks for it again waits for itself.
+//
+// What a lease is worth is bounded: its holder may act as the holder until
+// [Lease.Until], and is told by [Lease.Done] when it is over. A holder that is
+// stopped by the system between its last look and its write (a paused virtual
+// machine, a long garbage collection, a slow disk) may write later than that,
+// and no lock service can prevent it. Where that must not happen, give
+// [Lease.Token] along with the write and let the resource refuse a token
+// lower than the highest it has seen; package fencing is about that (R20).
+type Locker interface {
+	// Lock waits until it holds name, for as long as ctx allows and no longer:
+	// neither the TTL nor anything else bounds the wait.
+	//
+	// When ctx ends first, Lock returns within milliseconds, whatever the
+	// network does, and what it may have left in the service is taken back in
+	// the background. The error matches context.Canceled, or
+	// context.DeadlineExceeded and, if that is what was in the way, ErrHeld or
+	// ErrUnavailable.
+	//
+	// A service that cannot be asked at all is ErrUnavailable at once. A
+	// caller who was told "held" before sits out an outage of up to one TTL.
+	//
+	// Callers of one Client get a name in the order in which they asked.
+	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)
+
+	// TryLock does not wait: it returns ErrHeld when another holder, or a
+	// caller who asked before, is in the way, and ErrUnavailable when the
+	// service cannot be asked; never the one for the other.
+	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
+
+	// Guarantees says what the service behind this Locker promises.
+	Guarantees() Guarantees
+}
+
+// unlockTimeout bounds how long Do waits for its Unlock, and an attempt to
+// release what nobody waits for.
+const unlockTimeout = 5 * time.Second
+
+// Do calls fn while it holds name, and unlocks after it, also if fn panics.
+//
+// fn's context ends when ctx does, and, with cause ErrLost, at the moment at
+// which the lease is over; fn has to stop then. If the lease was lost, the
+// error of Do matches ErrLost even if fn returned nil; it matches fn's own
+// error too. If fn was never called, the error is that of Lock.
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) (err error) {
+	lease, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	fnCtx, cancel := lease.Context(ctx)
+	defer func() {
+		cancel()
+		// The caller's context may be over, and most often is when it
+		// matters that the lock is given back (R9).
+		unlockCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+		defer cancel()
+		if unlockErr := lease.Unlock(unlockCtx); unlockErr != nil {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	return fn(fnCtx, lease)
+}

@@ -1,0 +1,175 @@
+package locker
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of what names things.
+const (
+	MaxNameLen   = 512 // bytes of UTF-8 in a lock's name
+	MaxPrefixLen = 128 // bytes of UTF-8 in Options.Prefix
+	MaxLabelLen  = 128 // bytes of UTF-8 in Options.Label
+)
+
+// DefaultTTL is the TTL of a lease when nothing else is said, or the
+// backend's MaxTTL where that is shorter.
+const DefaultTTL = 30 * time.Second
+
+// Options are the settings of a [Client]. The zero value, or nil, means the
+// defaults.
+type Options struct {
+	// TTL is how long a lock outlives the last renewal of its lease: how soon
+	// others get in when a holder dies, and how long an outage a holder can
+	// sit out. Leases are renewed every third of it. 0: DefaultTTL.
+	TTL time.Duration
+
+	// MaxHold bounds how long one lease lasts, renewals included, so that a
+	// holder that is stuck but still renews cannot keep everybody out for
+	// ever (R19). The lease ends in ErrLost. 0: no bound.
+	MaxHold time.Duration
+
+	// Prefix is put before every name, so that programs that share a service
+	// do not meet by accident. Two clients contend exactly when prefix and
+	// name, written one after the other, are equal.
+	Prefix string
+
+	// Label tells people who the holder is, in Inspect. "": program, host and
+	// process ID.
+	Label string
+
+	// TokenBase is added to every fencing token. A move to a service whose
+	// tokens are smaller sets it to more than every token given out so far,
+	// so that what has seen those does not refuse the new ones.
+	TokenBase uint64
+
+	// Trace has functions to be called at the events of a lock's life. nil: none.
+	Trace *Trace
+
+	// Logger is told what nobody may be listening for: lost leases, renewals
+	// that fail, keys that could not be taken back. nil: nothing is logged.
+	Logger *slog.Logger
+
+	_ struct{}
+}
+
+// Option changes one setting for one call.
+type Option interface{ apply(*settings) }
+
+// settings are the options in force for one call.
+type settings struct {
+	ttl, maxHold        time.Duration
+	ttlGiven, holdGiven bool
+	noRenew             bool
+}
+
+type optionFunc func(*settings)
+
+func (f optionFunc) apply(s *settings) { f(s) }
+
+// TTL sets Options.TTL for one call.
+func TTL(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.ttl, s.ttlGiven = d, true })
+}
+
+// MaxHold sets Options.MaxHold for one call.
+func MaxHold(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
+}
+
+// NoRenew leaves renewing to the holder, who calls [Lease.Renew]: the lease
+// ends when its TTL has passed without.
+func NoRenew() Option {
+	return optionFunc(func(s *settings) { s.noRenew = true })
+}
+
+// settingsFor merges the client's options with those of one call and checks
+// the result against what the backend can do.
+func (c *Client) settingsFor(g Guarantees, opts []Option) (settings, error) {
+	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold}
+	for _, o := range opts {
+		if o != nil {
+			o.apply(&s)
+		}
+	}
+	lo, hi := g.ttlBounds()
+	if s.ttl == 0 && !s.ttlGiven {
+		s.ttl = min(max(DefaultTTL, lo), hi)
+	}
+	if s.ttl < lo || s.ttl > hi {
+		return s, fmt.Errorf("a TTL of %v is outside of what backend %s can do: give one from %v to %v", s.ttl, g.Backend, lo, hi)
+	}
+	if s.maxHold < 0 || s.holdGiven && s.maxHold == 0 {
+		return s, fmt.Errorf("a MaxHold of %v is not possible: give a positive duration, or leave it out for no bound", s.maxHold)
+	}
+	if s.maxHold != 0 && s.maxHold < minMaxHold {
+		return s, fmt.Errorf("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
+	}
+	return s, nil
+}
+
+// minMaxHold keeps what is left of a hold, once drift is subtracted, positive
+// and longer than a timer's error.
+const minMaxHold = 10 * time.Millisecond
+
+// check reports what is wrong with options that no backend could make right.
+func (o *Options) check() error {
+	if o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL {
+		return fmt.Errorf("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
+	}
+	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold {
+		return fmt.Errorf("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
+	}
+	if len(o.Prefix) > MaxPrefixLen {
+		return fmt.Errorf("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), MaxPrefixLen)
+	}
+	if !utf8.ValidString(o.Prefix) {
+		return fmt.Errorf("Options.Prefix %q is not valid UTF-8", o.Prefix)
+	}
+	if len(o.Label) > MaxLabelLen {
+		return fmt.Errorf("Options.Label has %d bytes: the limit is %d", len(o.Label), MaxLabelLen)
+	}
+	for _, r := range o.Label {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return fmt.Errorf("Options.Label %q has something in it that cannot be printed", o.Label)
+		}
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("the name is empty: give 1 to %d bytes of UTF-8", MaxNameLen)
+	case len(name) > MaxNameLen:
+		return fmt.Errorf("the name has %d bytes: the limit is %d", len(name), MaxNameLen)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the name is not valid UTF-8")
+	}
+	return nil
+}
+
+// defaultLabel is program@host[pid], cut to what a label may be.
+var defaultLabel = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	label := []rune(filepath.Base(os.Args[0]) + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
+	for i, r := range label {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			label[i] = '?'
+		}
+	}
+	for len(string(label)) > MaxLabelLen {
+		label = label[1:]
+	}
+	return string(label)
+})

@@ -1,0 +1,174 @@
+package locker
+
+import (
+	"container/heap"
+	"slices"
+	"sync"
+	"time"
+)
+
+// schedule calls what is due, at its time: one heap and one timer for all of
+// a client's leases and take-backs. What it calls never waits for a backend,
+// so no request in flight can delay the end of a lease (R2).
+type schedule struct {
+	mu      sync.Mutex
+	events  eventHeap
+	timer   *time.Timer
+	fires   time.Time // when the timer will; zero: it is not set
+	clock   time.Time // the reference for steps of the wall clock
+	stopped bool
+}
+
+// scheduled is something that has a time at which it wants to be called.
+type scheduled interface {
+	// due is called once for each time set.
+	due(now time.Time)
+	// wallMoved is called when the wall clock was stepped forward.
+	wallMoved(now time.Time)
+	entry() *event
+}
+
+// event is the part of a scheduled that belongs to the schedule.
+type event struct {
+	at    time.Time
+	index int // in the heap, plus 1; 0: not in it
+}
+
+func (e *event) entry() *event { return e }
+
+// wallCheck is how often the wall clock is compared with the monotonic one
+// while leases are held. The monotonic clock, and every timer with it, stops
+// while a machine sleeps: this bounds how late the end of a lease is told
+// after it woke (R4).
+const wallCheck = time.Second
+
+// wallStep is the change of the wall clock against the monotonic one that
+// makes every lease look at its deadline again.
+const wallStep = time.Millisecond
+
+// set makes s be called at the given time instead of whatever was set before.
+func (q *schedule) set(s scheduled, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	e := s.entry()
+	e.at = at
+	if e.index == 0 {
+		heap.Push(&q.events, s)
+	} else {
+		heap.Fix(&q.events, e.index-1)
+	}
+	q.arm(time.Now())
+}
+
+// remove takes s out of the schedule. A call that has already begun goes on.
+func (q *schedule) remove(s scheduled) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e := s.entry(); e.index != 0 {
+		heap.Remove(&q.events, e.index-1)
+	}
+}
+
+// stop ends the schedule: nothing is called any more.
+func (q *schedule) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stopped = true
+	q.events = nil
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+}
+
+// arm makes sure that the timer fires soon enough. It leaves a timer that
+// would fire too early alone: that costs less than resetting it each time.
+func (q *schedule) arm(now time.Time) {
+	if len(q.events) == 0 {
+		return
+	}
+	at := q.events[0].entry().at
+	if check := now.Add(wallCheck); check.Before(at) {
+		at = check
+	}
+	if !q.fires.IsZero() && !at.Before(q.fires) {
+		return
+	}
+	if q.clock.IsZero() {
+		q.clock = now
+	}
+	q.fires = at
+	if q.timer == nil {
+		q.timer = time.AfterFunc(at.Sub(now), q.run)
+	} else {
+		q.timer.Reset(at.Sub(now))
+	}
+}
+
+// run is called by the timer.
+func (q *schedule) run() {
+	now := time.Now()
+	var due, moved []scheduled
+	q.mu.Lock()
+	if q.stopped {
+		q.mu.Unlock()
+		return
+	}
+	q.fires = time.Time{}
+	for len(q.events) > 0 && !q.events[0].entry().at.After(now) {
+		due = append(due, heap.Pop(&q.events).(scheduled))
+	}
+	if step := stepped(q.clock, now); step > wallStep || step < -wallStep {
+		q.clock = now
+		if step > 0 {
+			moved = slices.Clone(q.events)
+		}
+	}
+	q.arm(now)
+	q.mu.Unlock()
+	for _, s := range moved {
+		s.wallMoved(now)
+	}
+	for _, s := range due {
+		s.due(now)
+	}
+}
+
+// stepped returns how far the wall clock has moved against the monotonic
+// clock between two readings.
+func stepped(from, to time.Time) time.Duration {
+	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
+}
+
+// passed reports whether the deadline is over by the monotonic or by the wall
+// clock, whichever comes first (R4).
+func passed(deadline, now time.Time) bool {
+	return !now.Before(deadline) || !now.Round(0).Before(deadline.Round(0))
+}
+
+// eventHeap is a heap by time, for container/heap.
+type eventHeap []scheduled
+
+func (h eventHeap) Len() int           { return len(h) }
+func (h eventHeap) Less(i, j int) bool { return h[i].entry().at.Before(h[j].entry().at) }
+func (h eventHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].entry().index, h[j].entry().index = i+1, j+1
+}
+
+func (h *eventHeap) Push(x any) {
+	s := x.(scheduled)
+	*h = append(*h, s)
+	s.entry().index = len(*h)
+}
+
+func (h *eventHeap) Pop() any {
+	last := len(*h) - 1
+	s := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	s.entry().index = 0
+	return s
+}
