@@ -53,11 +53,16 @@ func ParseURL(rawURL string) (*URL, error) {
 	}
 	if authority != "" {
 		u.Hosts = strings.Split(authority, ",")
-		for _, h := range u.Hosts {
+		for i, h := range u.Hosts {
+			// The host is not repeated: it may be the start of a password
+			// with something in it that had to be escaped.
 			if err := checkHost(h); err != nil {
-				return nil, fmt.Errorf("%w: host %q of the %s:// URL: %w", ErrURL, h, u.Scheme, err)
+				return nil, fmt.Errorf("%w: host %d of the %s:// URL: %w", ErrURL, i+1, u.Scheme, err)
 			}
 		}
+	}
+	if key, _, _ := strings.Cut(query, "="); u.User == nil && (u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(key, "@")) {
+		return nil, fmt.Errorf("%w: %s:// has an @ after the host: write a / in a password as %%2F, a ? as %%3F", ErrURL, u.Scheme)
 	}
 	params, err := url.ParseQuery(query)
 	if err != nil {
