@@ -1,0 +1,21 @@
+//go:build unix && !linux
+
+package testserver
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// endWithParent has nothing to do: only Linux lets the kernel watch over it. See guardOrphan.
+func endWithParent(*exec.Cmd) {}
+
+// guardOrphan kills the process when this one is gone.
+func guardOrphan(pid int) (func(), error) { return guard(pid) }
+
+// suspended reports whether a process stands still.
+func suspended(pid int) bool {
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
+}
