@@ -9,10 +9,14 @@ import (
 	"syscall"
 )
 
-// guard starts a shell that kills process pid when this process is gone, however it died: the shell
-// waits for the end of a pipe whose other end only this process has. The guard ends when stop is
-// called, which must be after pid was reaped.
-func guard(pid int) (stop func(), err error) {
+// guard is a shell that kills a process when this one is gone, however it died: the shell waits for the
+// end of a pipe whose other end only this process has. It is for systems whose kernel does not do that.
+type guard struct {
+	cmd  *exec.Cmd
+	pipe *os.File
+}
+
+func startGuard(pid int) (*guard, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -27,9 +31,13 @@ func guard(pid int) (stop func(), err error) {
 		_ = w.Close()
 		return nil, err
 	}
-	return func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = w.Close()
-	}, nil
+	return &guard{cmd: cmd, pipe: w}, nil
+}
+
+// stop ends the guard. It is called as soon as the guarded process was reaped: its ID may then be given
+// to another process.
+func (g *guard) stop() {
+	_ = g.cmd.Process.Kill()
+	_ = g.cmd.Wait()
+	_ = g.pipe.Close()
 }

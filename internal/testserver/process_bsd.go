@@ -12,7 +12,13 @@ import (
 func endWithParent(*exec.Cmd) {}
 
 // guardOrphan kills the process when this one is gone.
-func guardOrphan(pid int) (func(), error) { return guard(pid) }
+func guardOrphan(pid int) (func(), error) {
+	g, err := startGuard(pid)
+	if err != nil {
+		return nil, err
+	}
+	return g.stop, nil
+}
 
 // suspended reports whether a process stands still.
 func suspended(pid int) bool {

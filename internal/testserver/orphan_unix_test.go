@@ -1,0 +1,100 @@
+//go:build unix
+
+package testserver_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// orphanEnv makes TestOrphanage start what it is to leave behind.
+const orphanEnv = "LOCKER_TEST_ORPHANAGE"
+
+// TestOrphanage is no test of its own: TestNothingOutlivesAKilledTestBinary runs it, and kills it.
+func TestOrphanage(t *testing.T) {
+	if os.Getenv(orphanEnv) == "" {
+		t.Skip("run by TestNothingOutlivesAKilledTestBinary")
+	}
+	r := testserver.StartRedis(t)
+	c := testserver.StartChild(t, "echo")
+	c.Expect(t, "ready", soon)
+	// A child that nothing but the kernel can end: it does not get to see that its parent is gone.
+	c.Pause()
+	fmt.Printf("orphans %s %d\n", r.Addr(), c.Pid())
+	select {}
+}
+
+func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
+	testserver.Need(t, testserver.ToolRedis)
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(binary, "-test.run=^TestOrphanage$", "-test.v")
+	cmd.Env = append(os.Environ(), orphanEnv+"=1", "TMPDIR="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var addr string
+	var child int
+	text := make([]byte, 4096)
+	for n := 0; addr == ""; {
+		m, err := out.Read(text[n:])
+		n += m
+		if _, line, found := strings.Cut(string(text[:n]), "orphans "); found && strings.Contains(line, "\n") {
+			_, err := fmt.Sscan(line, &addr, &child)
+			require.NoError(t, err)
+			break
+		}
+		require.NoError(t, err, "%s", text[:n])
+	}
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err, "the server is up")
+	_ = c.Close()
+	require.True(t, alive(t, child))
+
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	eventually(t, "the server ends", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	eventually(t, "the child ends", func() bool { return !alive(t, child) })
+}
+
+func TestGuardKillsWhatWouldBeOrphaned(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	spared := exec.Command("sleep", "60")
+	require.NoError(t, spared.Start())
+
+	stop, _, err := testserver.StartGuard(spared.Process.Pid)
+	require.NoError(t, err)
+	stop()
+	_, die, err := testserver.StartGuard(cmd.Process.Pid)
+	require.NoError(t, err)
+	die()
+	assert.EqualError(t, cmd.Wait(), "signal: killed")
+
+	require.True(t, alive(t, spared.Process.Pid), "a guard that was stopped kills nobody")
+	_ = spared.Process.Kill()
+	_ = spared.Wait()
+}
+
+// alive reports whether a process exists and is not just waiting to be reaped.
+func alive(t *testing.T, pid int) bool {
+	t.Helper()
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+}
