@@ -1,0 +1,273 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newClient returns a Client of locks that is closed with the test.
+func newClient(t *testing.T, locks *memory.Backend, opts *locker.Options) *locker.Client {
+	t.Helper()
+	c := locker.New(locks, opts)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+func mustLock(t *testing.T, l locker.Locker, name string) *locker.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context(), name)
+	require.NoError(t, err)
+	return lease
+}
+
+func inspect(t *testing.T, locks *memory.Backend, name string) locker.State {
+	t.Helper()
+	st, err := locks.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	return st
+}
+
+func TestClientsOfOneBackendExcludeEachOther(t *testing.T) {
+	locks := memory.New()
+	var (
+		inside, worst int // guarded by the lock alone: the race detector looks, too
+		last          uint64
+		wg            sync.WaitGroup
+	)
+	for range 8 {
+		c := newClient(t, locks, nil)
+		wg.Go(func() {
+			for range 200 {
+				err := locker.Do(t.Context(), c, "n", func(_ context.Context, lease *locker.Lease) error {
+					inside++
+					worst = max(worst, inside)
+					token, ok := lease.Token()
+					if !ok || token <= last {
+						return fmt.Errorf("token %d after %d", token, last)
+					}
+					last = token
+					inside--
+					return nil
+				})
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, worst)
+	assert.Equal(t, uint64(1600), last)
+}
+
+func TestBackendsShareNothing(t *testing.T) {
+	a, b := newClient(t, memory.New(), nil), newClient(t, memory.New(), nil)
+	mustLock(t, a, "n")
+	lease, err := b.TryLock(t.Context(), "n")
+	require.NoError(t, err)
+	token, ok := lease.Token()
+	assert.True(t, ok)
+	assert.Equal(t, uint64(1), token)
+}
+
+func TestWaitersOfAllClientsAreServedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		first := mustLock(t, newClient(t, locks, nil), "n")
+		const waiters = 50
+		var order []int // guarded by the lock
+		var wg sync.WaitGroup
+		for i := range waiters {
+			c := newClient(t, locks, nil)
+			wg.Go(func() {
+				lease, err := c.Lock(t.Context(), "n")
+				if assert.NoError(t, err) {
+					order = append(order, i)
+					assert.NoError(t, lease.Unlock(t.Context()))
+				}
+			})
+			synctest.Wait()
+			assert.Equal(t, i+1, inspect(t, locks, "n").Waiters)
+		}
+		require.NoError(t, first.Unlock(t.Context()))
+		wg.Wait()
+		require.Len(t, order, waiters)
+		assert.IsIncreasing(t, order)
+	})
+}
+
+func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		first := mustLock(t, newClient(t, locks, nil), "n")
+		quitter, stayer := newClient(t, locks, nil), newClient(t, locks, nil)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := quitter.Lock(ctx, "n")
+			failed <- err
+		}()
+		synctest.Wait()
+		got := make(chan *locker.Lease, 1)
+		go func() { got <- mustLock(t, stayer, "n") }()
+		synctest.Wait()
+		require.Equal(t, 2, inspect(t, locks, "n").Waiters)
+
+		err := <-failed
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, err, locker.ErrHeld)
+		assert.Equal(t, 1, inspect(t, locks, "n").Waiters)
+
+		require.NoError(t, first.Unlock(t.Context()))
+		require.NoError(t, (<-got).Unlock(t.Context()))
+		assert.Equal(t, locker.State{}, inspect(t, locks, "n"))
+	})
+}
+
+// A grant and a cancel that meet must not leave a lock that nobody holds.
+func TestCancelAtTheMomentOfTheGrantLeavesNothingHeld(t *testing.T) {
+	locks := memory.New()
+	for range 2000 {
+		held, err := locks.Acquire(t.Context(), locker.Request{Name: "n"})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			g, err := locks.Acquire(ctx, locker.Request{Name: "n", Wait: true})
+			if err == nil {
+				assert.NoError(t, g.Hold.Release(context.Background()))
+			} else {
+				assert.ErrorIs(t, err, context.Canceled)
+			}
+		}()
+		go cancel()
+		require.NoError(t, held.Hold.Release(t.Context()))
+		<-done
+		cancel()
+		require.Equal(t, locker.State{}, inspect(t, locks, "n"))
+	}
+}
+
+func TestTimeInTheQueueDoesNotCountAgainstMaxHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		first := mustLock(t, newClient(t, locks, nil), "n")
+		second := newClient(t, locks, &locker.Options{MaxHold: time.Minute})
+		got := make(chan *locker.Lease, 1)
+		go func() { got <- mustLock(t, second, "n") }()
+		time.Sleep(time.Hour)
+		require.NoError(t, first.Unlock(t.Context()))
+		lease := <-got
+		assert.InDelta(t, time.Minute, time.Until(lease.Until()), float64(time.Second))
+		<-lease.Done()
+		assert.ErrorIs(t, lease.Err(), locker.ErrLost)
+	})
+}
+
+func TestDeleteEndsTheHoldersLeaseAndNothingElse(t *testing.T) {
+	locks := memory.New()
+	a, b := newClient(t, locks, &locker.Options{Prefix: "p/"}), newClient(t, locks, &locker.Options{Prefix: "p/"})
+	lost, kept := mustLock(t, a, "n"), mustLock(t, a, "other")
+
+	assert.False(t, locks.Delete("n"), "the prefix is a part of the name")
+	assert.True(t, locks.Delete("p/n"))
+	select {
+	case <-lost.Done():
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the holder was not told")
+	}
+	assert.ErrorIs(t, lost.Err(), locker.ErrLost)
+	assert.NoError(t, kept.Err())
+
+	// The old holder's Unlock must not free the next holder's lock.
+	next := mustLock(t, b, "n")
+	assert.ErrorIs(t, lost.Unlock(t.Context()), locker.ErrLost)
+	assert.NoError(t, next.Renew(t.Context()))
+	assert.True(t, inspect(t, locks, "p/n").Held)
+	assert.False(t, locks.Delete("nobody's"))
+}
+
+func TestHoldThatIsGoneSaysSo(t *testing.T) {
+	locks := memory.New()
+	g, err := locks.Acquire(t.Context(), locker.Request{Name: "n"}) // Lost is nil here
+	require.NoError(t, err)
+	v, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, v.TTL)
+	require.True(t, locks.Delete("n"))
+	_, err = g.Hold.Renew(t.Context())
+	assert.ErrorIs(t, err, locker.ErrLost)
+	assert.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrLost)
+}
+
+func TestInspectSaysWhoHolds(t *testing.T) {
+	locks := memory.New()
+	assert.Equal(t, locker.State{}, inspect(t, locks, "n"))
+	lease := mustLock(t, newClient(t, locks, &locker.Options{Label: "the night job"}), "n")
+	token, _ := lease.Token()
+	assert.Equal(t, locker.State{Held: true, Label: "the night job", Token: token}, inspect(t, locks, "n"))
+}
+
+func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
+	locks := memory.New()
+	held, err := locks.Acquire(t.Context(), locker.Request{Name: "n"})
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true})
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return inspect(t, locks, "n").Waiters == 1 }, 10*time.Second, time.Millisecond)
+
+	require.NoError(t, locks.Close())
+	require.NoError(t, locks.Close())
+	assert.ErrorIs(t, <-failed, locker.ErrClosed)
+	_, err = locks.Acquire(t.Context(), locker.Request{Name: "free"})
+	assert.ErrorIs(t, err, locker.ErrClosed)
+
+	_, err = held.Hold.Renew(t.Context())
+	assert.NoError(t, err)
+	assert.NoError(t, held.Hold.Release(t.Context()))
+}
+
+func TestAcquireWithAContextThatIsOverTakesNothing(t *testing.T) {
+	locks := memory.New()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := locks.Acquire(ctx, locker.Request{Name: "n", Wait: true})
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, locker.State{}, inspect(t, locks, "n"))
+}
+
+func TestOpen(t *testing.T) {
+	open := locker.Openers{"memory": memory.Open}
+	for _, good := range []string{"memory://", "memory:///", "memory://?ttl=5s&prefix=a/"} {
+		a, err := open.Open(t.Context(), good, nil)
+		require.NoError(t, err, good)
+		b, err := open.Open(t.Context(), good, nil)
+		require.NoError(t, err, good)
+		mustLock(t, a, "n")
+		_, err = b.TryLock(t.Context(), "n")
+		assert.NoError(t, err, "two Opens share nothing")
+		assert.NoError(t, errors.Join(a.Close(), b.Close()))
+	}
+	for _, bad := range []string{"memory://name", "memory://user@", "memory:///name", "memory://?size=3"} {
+		_, err := open.Open(t.Context(), bad, nil)
+		assert.ErrorIs(t, err, locker.ErrURL, bad)
+	}
+}
