@@ -1,0 +1,514 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+)
+
+func TestThousandWaitersCostWhatOneCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &notifying{fake: newFake()}
+		f.put("job", time.Hour)
+		c := locker.New(f, nil)
+		var order []int
+		var mu sync.Mutex
+		for i := range 1000 {
+			go func() {
+				l, err := c.Lock(t.Context(), "job")
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				_ = l.Unlock(context.Background())
+			}()
+			synctest.Wait() // so that the order of asking is known
+		}
+		before := f.asked()
+		time.Sleep(time.Minute)
+		assert.Less(t, f.asked()-before, 20, "requests in a minute in which nothing changes")
+		assert.Equal(t, 1000, c.Stats().Waiting)
+
+		f.remove("job")
+		require.Equal(t, 1, f.wake(), "one listener for all")
+		synctest.Wait()
+		require.Len(t, order, 1000)
+		for i, n := range order {
+			require.Equal(t, i, n, "first come, first served")
+		}
+		assert.Equal(t, 1000, f.released())
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestEveryAttemptHasAnOwnerOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put("job", 3*time.Second)
+		c, l := lease(t, f)
+		require.NoError(t, l.Unlock(t.Context()))
+		seen := map[string]bool{}
+		for _, r := range f.requests {
+			assert.Len(t, r.Owner, 40)
+			assert.False(t, seen[r.Owner], "an owner was used twice")
+			seen[r.Owner] = true
+		}
+		assert.Greater(t, len(seen), 2)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestPollingIsNoLaterThanTheHoldersTTL(t *testing.T) {
+	for name, b := range map[string]func(*fake) locker.Backend{
+		"no notifier":      func(f *fake) locker.Backend { return f },
+		"wake-up was lost": func(f *fake) locker.Backend { return &notifying{fake: f} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.put("job", 3*time.Second)
+				start := time.Now()
+				c, _ := lease(t, b(f))
+				assert.InDelta(t, 3, time.Since(start).Seconds(), 0.2)
+				require.NoError(t, c.Close())
+			})
+		})
+	}
+}
+
+// A release between the refusal and the subscription is told to nobody.
+func TestWaiterAsksAgainAfterItSubscribed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &notifying{fake: newFake()}
+		f.put("job", time.Hour)
+		f.subscribed = func() { f.remove("job") }
+		start := time.Now()
+		c, _ := lease(t, f)
+		assert.Equal(t, start, time.Now())
+		assert.Zero(t, f.wake(), "nobody listens any more")
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestErrorsOfAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put("job", time.Hour)
+		c := closing(t, locker.New(f, nil))
+
+		_, err := c.TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		var e *locker.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "trylock", e.Op)
+		assert.Equal(t, "job", e.Name)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Lock(ctx, "job")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		why := errors.New("shutting down")
+		ctx, cancelCause := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancelCause(why) })
+		_, err = c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+
+		asked := f.asked()
+		_, err = c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, asked, f.asked(), "nothing is asked with a context that is over")
+	})
+}
+
+func TestWaitersInLineMayLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		c, l := lease(t, f)
+		ctx, cancel := context.WithCancel(t.Context())
+		errs := make(chan error, 3)
+		for range 3 {
+			go func() {
+				_, err := c.Lock(ctx, "job")
+				errs <- err
+			}()
+		}
+		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
+		defer cancelShort()
+		_, err := c.Lock(short, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, locker.ErrHeld)
+		_, err = c.TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		cancel()
+		for range 3 {
+			require.ErrorIs(t, <-errs, context.Canceled)
+		}
+		assert.Equal(t, 1, f.asked(), "only the head talks to the service")
+		require.NoError(t, l.Unlock(t.Context()))
+		l, err = c.TryLock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+	})
+}
+
+// etcd's Mutex stayed for 20 s after a cancel.
+func TestCancelReturnsWhateverTheBackendDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
+			if n > 1 {
+				return locker.Grant{}, nil, false
+			}
+			time.Sleep(3 * time.Second) // deaf to its context
+			g, err := f.acquire(req)
+			return g, err, true
+		}
+		c := locker.New(f, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, locker.ErrUnavailable, "the service has not answered")
+		assert.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
+
+		// What was granted after that is given back.
+		time.Sleep(3 * time.Second)
+		assert.Empty(t, f.owner("job"))
+		assert.EqualValues(t, 1, c.Stats().TakenBack)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestUnknownOutcomeIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var late locker.Request
+		f.before = func(n int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
+			if n > 1 {
+				return locker.Grant{}, nil, false
+			}
+			late = req
+			return locker.Grant{Hold: f.hold(req)}, errDown, true
+		}
+		c := locker.New(f, &locker.Options{TTL: ttl})
+		_, err := c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+
+		// The request was only late: it arrives after the first take-backs.
+		time.Sleep(ttl / 4)
+		require.NotZero(t, f.released())
+		_, err = f.acquire(late)
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		assert.Empty(t, f.owner("job"), "a ghost was left behind")
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestTakeBackEndsWithTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
+			return locker.Grant{Hold: f.hold(req)}, errDown, true
+		}
+		f.release = func(int, context.Context) error { return errDown }
+		var told error
+		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{TakenBack: func(_ string, err error) { told = err }}})
+		_, err := c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		time.Sleep(2 * ttl)
+		assert.Zero(t, c.Stats().Pending)
+		assert.EqualValues(t, 1, c.Stats().LeftBehind)
+		assert.ErrorIs(t, told, locker.ErrUnavailable)
+		asked := f.released()
+		time.Sleep(ttl)
+		assert.Equal(t, asked, f.released())
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		down := false
+		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
+			return locker.Grant{}, errDown, down
+		}
+		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
+
+		down = true
+		start := time.Now()
+		_, err := c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.Equal(t, start, time.Now(), "at once")
+
+		// Who was told "held" before sits out an outage of up to a TTL.
+		down = false
+		f.put("job", time.Minute)
+		time.AfterFunc(10*time.Second, func() { down = true })
+		time.AfterFunc(15*time.Second, func() { down = false })
+		got := make(chan error, 1)
+		go func() {
+			l, err := c.Lock(t.Context(), "job")
+			if err == nil {
+				err = l.Unlock(t.Context())
+			}
+			got <- err
+		}()
+		time.Sleep(12 * time.Second)
+		_, err = c.TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable, "behind a head that cannot reach the service")
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		require.NoError(t, <-got)
+
+		// A longer one is told.
+		f.put("job", time.Minute)
+		start = time.Now()
+		time.AfterFunc(10*time.Second, func() { down = true })
+		_, err = c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.InDelta(t, 19, time.Since(start).Seconds(), 2)
+
+		// What asking again does not mend is told at once.
+		down = false
+		refused := errors.New("WRONGPASS")
+		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
+			return locker.Grant{}, refused, true
+		}
+		_, err = c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, refused)
+	})
+}
+
+func TestAnswerLaterThanTheLeaseIsNotALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
+			g, err := f.acquire(req)
+			time.Sleep(ttl)
+			return g, err, true
+		}
+		c := locker.New(f, &locker.Options{TTL: ttl})
+		_, err := c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		synctest.Wait()
+		assert.Equal(t, 1, f.released())
+		assert.Zero(t, c.Stats().Held)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put("theirs", time.Hour)
+		c := locker.New(f, nil)
+		mine, err := c.Lock(t.Context(), "mine")
+		require.NoError(t, err)
+		ctx, cancel := mine.Context(t.Context())
+		defer cancel()
+		errs := make(chan error, 3)
+		for _, name := range []string{"mine", "theirs", "theirs"} {
+			go func() {
+				_, err := c.Lock(t.Context(), name)
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, c.Close())
+		for range 3 {
+			require.ErrorIs(t, <-errs, locker.ErrClosed)
+		}
+		assert.ErrorIs(t, mine.Err(), locker.ErrClosed)
+		assert.ErrorIs(t, context.Cause(ctx), locker.ErrClosed)
+		assert.ErrorIs(t, mine.Unlock(t.Context()), locker.ErrClosed)
+		assert.Empty(t, f.owner("mine"))
+		assert.Zero(t, f.closed, "New was given the backend, its user closes it")
+		require.NoError(t, c.Close())
+		_, err = c.Lock(t.Context(), "mine")
+		assert.ErrorIs(t, err, locker.ErrClosed)
+		_, err = c.TryLock(t.Context(), "mine")
+		assert.ErrorIs(t, err, locker.ErrClosed)
+		assert.Zero(t, c.Stats().Held)
+	})
+}
+
+func TestCloseDoesNotWaitForAHangingService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		c, _ := lease(t, f)
+		f.release = func(_ int, ctx context.Context) error { time.Sleep(time.Minute); return ctx.Err() }
+		start := time.Now()
+		err := c.Close()
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.LessOrEqual(t, time.Since(start), 10*time.Second)
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+func TestCloseWaitsForTakeBacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(n int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
+			g, _ := f.acquire(req)
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return locker.Grant{Hold: g.Hold}, ctx.Err(), true
+		}
+		c := locker.New(f, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err := c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, c.Close())
+		assert.Empty(t, f.owner("job"))
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	f := newFake()
+	c := closing(t, locker.New(f, nil))
+	for name, tc := range map[string]struct {
+		name string
+		opts []locker.Option
+		want string
+	}{
+		"empty name":          {"", nil, "the name is empty"},
+		"long name":           {strings.Repeat("x", 513), nil, "513 bytes: the limit is 512"},
+		"not UTF-8":           {"a\xff", nil, "not valid UTF-8"},
+		"no TTL":              {"a", []locker.Option{locker.TTL(0)}, "from 100ms to 1h0m0s"},
+		"TTL of 500 µs":       {"a", []locker.Option{locker.TTL(500 * time.Microsecond)}, "a TTL of 500µs is outside of what backend fake can do"},
+		"TTL of 290 years":    {"a", []locker.Option{locker.TTL(290 * 365 * 24 * time.Hour)}, "from 100ms to 1h0m0s"},
+		"no MaxHold":          {"a", []locker.Option{locker.MaxHold(0)}, "leave it out for no bound"},
+		"negative MaxHold":    {"a", []locker.Option{locker.MaxHold(-1)}, "positive duration"},
+		"MaxHold of a moment": {"a", []locker.Option{locker.MaxHold(time.Millisecond)}, "at least 10ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.Lock(t.Context(), tc.name, tc.opts...)
+			assert.ErrorContains(t, err, tc.want)
+			_, err = c.TryLock(t.Context(), tc.name, tc.opts...)
+			assert.ErrorContains(t, err, tc.want)
+		})
+	}
+	for want, o := range map[string]locker.Options{
+		"Options.TTL is -1s":        {TTL: -time.Second},
+		"Options.MaxHold is -1s":    {MaxHold: -time.Second},
+		"Options.Prefix has 129":    {Prefix: strings.Repeat("p", 129)},
+		"Options.Prefix \"\\xff\"":  {Prefix: "\xff"},
+		"Options.Label has 129":     {Label: strings.Repeat("l", 129)},
+		"cannot be printed":         {Label: "a\nb"},
+		"a TTL of 2h0m0s is outsid": {TTL: 2 * time.Hour},
+		"overflows":                 {TokenBase: ^uint64(0)},
+	} {
+		c := locker.New(f, &o)
+		_, err := c.Lock(t.Context(), "a")
+		assert.ErrorContains(t, err, want)
+		require.NoError(t, c.Close())
+	}
+	_, err := locker.New(nil, nil).Lock(t.Context(), "a")
+	assert.ErrorContains(t, err, "no Backend")
+	assert.Empty(t, f.owner("a"), "nothing is left behind")
+}
+
+func TestTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put("job", time.Second)
+		var events []string
+		var mu sync.Mutex
+		note := func(s string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(events) == 0 || events[len(events)-1] != s {
+				events = append(events, s)
+			}
+		}
+		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{
+			Attempt: func(_ string, _ time.Duration, err error) {
+				if errors.Is(err, locker.ErrHeld) {
+					note("held")
+				} else {
+					note("granted")
+				}
+			},
+			Acquired:  func(name string, token uint64, waited time.Duration) { note("acquired") },
+			Renewed:   func(string, time.Duration, error) { note("renewed") },
+			Lost:      func(string, error) { note("lost") },
+			Released:  func(string, time.Duration, error) { note("released") },
+			TakenBack: func(string, error) { note("taken back") },
+		}})
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		time.Sleep(ttl)
+		require.NoError(t, l.Unlock(t.Context()))
+		l, err = c.Lock(t.Context(), "job", locker.NoRenew())
+		require.NoError(t, err)
+		<-l.Done()
+		time.Sleep(time.Second)
+		require.NoError(t, c.Close())
+		assert.Equal(t, []string{"held", "granted", "acquired", "renewed", "released", "granted", "acquired", "lost", "taken back"}, events)
+		s := c.Stats()
+		assert.EqualValues(t, 2, s.Acquired)
+		assert.EqualValues(t, 1, s.Lost)
+		assert.EqualValues(t, 1, s.Released)
+		assert.Equal(t, s.Attempts, s.Refused+2)
+		assert.InDelta(t, 1, s.WaitTime.Seconds(), 0.1)
+	})
+}
+
+// The scheduler has one heap entry for each lease, and no goroutine.
+func TestTenThousandLeases(t *testing.T) {
+	const n = 10_000
+	f := newFake()
+	c := closing(t, locker.New(f, &locker.Options{TTL: 3 * time.Second}))
+	names := make([]string, n)
+	for i := range names {
+		names[i] = "lease " + string(rune('a'+i%26)) + time.Duration(i).String()
+	}
+	// What the service itself keeps is not the engine's.
+	f.requests = make([]locker.Request, 0, n)
+	for _, name := range names {
+		f.keys[name] = &fakeKey{}
+	}
+	var before, after runtime.MemStats
+	goroutines := runtime.NumGoroutine()
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	leases := make([]*locker.Lease, n)
+	for i, name := range names {
+		l, err := c.Lock(t.Context(), name)
+		require.NoError(t, err)
+		leases[i] = l
+	}
+	f.mu.Lock()
+	f.requests = nil
+	f.mu.Unlock()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := (after.HeapAlloc - before.HeapAlloc) / n
+	t.Logf("%d bytes of heap for each lease, the fake service's keys included", each)
+	assert.Less(t, each, uint64(1024))
+	require.Eventually(t, func() bool { return c.Stats().Renewed > n }, 20*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+50 }, 10*time.Second, time.Millisecond)
+	for _, l := range leases {
+		require.NoError(t, l.Err())
+	}
+}
