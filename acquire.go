@@ -110,7 +110,7 @@ func (h *head) gaveUp(ctx context.Context, last error) error {
 	case !errors.Is(last, ctx.Err()):
 		return last
 	case state == nil && errors.Is(last, context.DeadlineExceeded):
-		state = fmt.Errorf("no answer from the service yet: %w", ErrUnavailable)
+		state = fmt.Errorf("no answer yet (%w): %w", last, ErrUnavailable)
 	}
 	return &waitError{ctx: ctxError(ctx), state: state}
 }

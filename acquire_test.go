@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,6 +235,7 @@ func TestTakeBackEndsWithTheTTL(t *testing.T) {
 		_, err := c.Lock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		time.Sleep(2 * ttl)
+		synctest.Wait()
 		assert.Zero(t, c.Stats().Pending)
 		assert.EqualValues(t, 1, c.Stats().LeftBehind)
 		assert.ErrorIs(t, told, locker.ErrUnavailable)
@@ -247,13 +249,13 @@ func TestTakeBackEndsWithTheTTL(t *testing.T) {
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		down := false
+		var down atomic.Bool
 		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
-			return locker.Grant{}, errDown, down
+			return locker.Grant{}, errDown, down.Load()
 		}
 		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
 
-		down = true
+		down.Store(true)
 		start := time.Now()
 		_, err := c.Lock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
@@ -261,10 +263,10 @@ func TestOutage(t *testing.T) {
 		assert.Equal(t, start, time.Now(), "at once")
 
 		// Who was told "held" before sits out an outage of up to a TTL.
-		down = false
+		down.Store(false)
 		f.put("job", time.Minute)
-		time.AfterFunc(10*time.Second, func() { down = true })
-		time.AfterFunc(15*time.Second, func() { down = false })
+		time.AfterFunc(10*time.Second, func() { down.Store(true) })
+		time.AfterFunc(15*time.Second, func() { down.Store(false) })
 		got := make(chan error, 1)
 		go func() {
 			l, err := c.Lock(t.Context(), "job")
@@ -282,13 +284,13 @@ func TestOutage(t *testing.T) {
 		// A longer one is told.
 		f.put("job", time.Minute)
 		start = time.Now()
-		time.AfterFunc(10*time.Second, func() { down = true })
+		time.AfterFunc(10*time.Second, func() { down.Store(true) })
 		_, err = c.Lock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		assert.InDelta(t, 19, time.Since(start).Seconds(), 2)
 
 		// What asking again does not mend is told at once.
-		down = false
+		down.Store(false)
 		refused := errors.New("WRONGPASS")
 		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
 			return locker.Grant{}, refused, true
