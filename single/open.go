@@ -1,0 +1,182 @@
+package single
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker"
+)
+
+// Open is the [locker.Opener] of this package, for the schemes redis, rediss,
+// unix, redis+sentinel, rediss+sentinel, redis+cluster and rediss+cluster; see
+// the package documentation. It connects once, so that a wrong address or
+// password is told at once.
+func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+	o := Options{
+		Timeout:        u.Duration("timeout", 0),
+		Replicas:       int(min(u.Uint("replicas", 0), 1000)),
+		ReplicaTimeout: u.Duration("replica_timeout", 0),
+		KeepTokens:     u.Bool("keep_tokens", false),
+		Logger:         opts.Logger,
+	}
+	conn, err := connOptions(u)
+	if err == nil {
+		err = u.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	client := conn.client(u)
+	b, err := New(client, &o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrURL, u, err), client.Close())
+	}
+	b.client = client
+	if _, err := b.Inspect(ctx, "locker"); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+	}
+	return b, nil
+}
+
+// conn is what a URL says about the connections.
+type conn struct {
+	redis.UniversalOptions
+	network string // "unix", or "" for TCP
+}
+
+func connOptions(u *locker.URL) (conn, error) {
+	c := conn{}
+	c.Addrs = append(append([]string(nil), u.Hosts...), u.List("addr")...)
+	if u.User != nil {
+		c.Username = u.User.Username()
+		c.Password, _ = u.User.Password()
+	}
+	base, kind, _ := strings.Cut(u.Scheme, "+")
+	if kind == "sentinel" {
+		c.MasterName = u.Param("master_name", "")
+		c.SentinelUsername = u.Param("sentinel_username", "")
+		c.SentinelPassword = u.Param("sentinel_password", "")
+		if c.MasterName == "" {
+			return c, bad(u, "name the master that the Sentinels watch: ?master_name=…")
+		}
+	}
+	c.IsClusterMode = kind == "cluster"
+	if err := c.readDB(u, kind); err != nil {
+		return c, err
+	}
+	if base == "unix" {
+		if u.Path == "" || len(c.Addrs) > 0 {
+			return c, bad(u, "write the path of the socket with three slashes, as in unix:///run/redis.sock")
+		}
+		c.network, c.Addrs = "unix", []string{u.Path}
+	} else if err := c.readAddrs(u, kind); err != nil {
+		return c, err
+	}
+	if base == "rediss" {
+		config, err := tlsConfig(u)
+		if err != nil {
+			return c, err
+		}
+		c.TLSConfig = config
+	}
+	// The lock has time limits and repetitions of its own, which know what is safe.
+	c.MaxRetries = -1
+	c.ContextTimeoutEnabled = true
+	c.DialTimeout = 2 * time.Second
+	return c, nil
+}
+
+// readDB reads the database from the path or from the parameter, not both.
+func (c *conn) readDB(u *locker.URL, kind string) error {
+	db := u.Param("db", "")
+	if path := strings.Trim(u.Path, "/"); u.Scheme != "unix" && path != "" {
+		if db != "" {
+			return bad(u, "the database is given twice, as path and as parameter db")
+		}
+		db = path
+	}
+	if db == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(db, 10, 16)
+	if err != nil {
+		return bad(u, fmt.Sprintf("the database %q is not a number: write redis://host:6379/0", db))
+	}
+	if kind == "cluster" && n != 0 {
+		return bad(u, "a Redis Cluster has only database 0")
+	}
+	c.DB = int(n)
+	return nil
+}
+
+func (c *conn) readAddrs(u *locker.URL, kind string) error {
+	port := "6379"
+	if kind == "sentinel" {
+		port = "26379"
+	}
+	if len(c.Addrs) == 0 {
+		return bad(u, "it has no host: write "+u.Scheme+"://host:"+port)
+	}
+	if kind == "" && len(c.Addrs) > 1 {
+		return bad(u, "it has more than one host: use redis+cluster or redis+sentinel for a Cluster or Sentinels, redlock for independent servers")
+	}
+	for i, a := range c.Addrs {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			c.Addrs[i] = net.JoinHostPort(strings.Trim(a, "[]"), port)
+		}
+	}
+	return nil
+}
+
+// client makes the client that the URL's scheme asks for.
+func (c *conn) client(u *locker.URL) redis.UniversalClient {
+	switch {
+	case c.MasterName != "":
+		return redis.NewFailoverClient(c.Failover())
+	case c.IsClusterMode:
+		return redis.NewClusterClient(c.Cluster())
+	}
+	simple := c.Simple()
+	simple.Network = c.network
+	return redis.NewClient(simple)
+}
+
+func tlsConfig(u *locker.URL) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
+	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, bad(u, "ca: "+err.Error())
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, bad(u, fmt.Sprintf("ca: %s has no PEM certificate in it", ca))
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, bad(u, "cert and key go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, bad(u, "cert and key: "+err.Error())
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func bad(u *locker.URL, what string) error {
+	return fmt.Errorf("%w: %s: %s", locker.ErrURL, u, what)
+}

@@ -1,0 +1,224 @@
+package single
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// Options are the settings of a [Backend]. The zero value, or nil, means the
+// defaults.
+type Options struct {
+	// Timeout is how long one request waits for its answer, whatever the
+	// driver's own timeouts are. 0: 3 s.
+	Timeout time.Duration
+
+	// Replicas is how many replicas must have a lock before it counts as
+	// granted (WAIT). With fewer after ReplicaTimeout the lock is undone and
+	// the error matches ErrUnavailable. It narrows the window in which a
+	// fail-over loses locks, and costs a round trip to the replicas for each
+	// acquisition; renewals are not waited for. 0: none.
+	Replicas int
+
+	// ReplicaTimeout bounds the wait for the replicas. 0: 500 ms.
+	ReplicaTimeout time.Duration
+
+	// KeepTokens keeps each name's token counter for ever. Without it a
+	// counter expires a day after its last use, and tokens rise after that
+	// because the server's clock has: which fails if the clock was set back by
+	// more than a day meanwhile. With it every name ever used leaves a key.
+	KeepTokens bool
+
+	// Logger is told if the server may evict lock keys. nil: nothing is logged.
+	Logger *slog.Logger
+
+	_ struct{}
+}
+
+// The bounds of a TTL. Shorter than MinTTL, a lease would be spent on the
+// network and the scheduler.
+const (
+	MinTTL = 100 * time.Millisecond
+	MaxTTL = 30 * 24 * time.Hour
+)
+
+const (
+	defaultTimeout        = 3 * time.Second
+	defaultReplicaTimeout = 500 * time.Millisecond
+)
+
+// Backend is one Redis as a lock service. Make it with [New] or [Open].
+type Backend struct {
+	node   *redisnode.Node
+	opts   Options
+	client redis.UniversalClient // set if Open made it: Close closes it
+
+	look     sync.Once // at the eviction policy
+	looking  sync.WaitGroup
+	closing  context.Context
+	stopLook context.CancelFunc
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Notifier  = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+)
+
+// New returns a Backend on client, which stays its caller's: Close does not
+// close it. client may be a *redis.Client (also one from NewFailoverClient) or
+// a *redis.ClusterClient. A *redis.Ring is refused: it moves a name to another
+// server when one does not answer, and two would hold the lock. New does no I/O.
+func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
+	b := &Backend{}
+	if opts != nil {
+		b.opts = *opts
+	}
+	o := &b.opts
+	switch {
+	case client == nil:
+		return nil, errors.New("single: the Redis client is nil")
+	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
+		return nil, fmt.Errorf("single: Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+	case o.Replicas < 0:
+		return nil, fmt.Errorf("single: Options.Replicas is %d: give 0 or more", o.Replicas)
+	case o.ReplicaTimeout < 0 || o.ReplicaTimeout > 0 && o.ReplicaTimeout < time.Millisecond:
+		return nil, fmt.Errorf("single: Options.ReplicaTimeout is %v: give at least 1ms, or 0 for %v", o.ReplicaTimeout, defaultReplicaTimeout)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.ReplicaTimeout == 0 {
+		o.ReplicaTimeout = defaultReplicaTimeout
+	}
+	if o.ReplicaTimeout >= o.Timeout {
+		return nil, fmt.Errorf("single: a ReplicaTimeout of %v is not below the Timeout of %v", o.ReplicaTimeout, o.Timeout)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	node, err := redisnode.New(client, &redisnode.Options{Timeout: o.Timeout, KeepTokens: o.KeepTokens})
+	if err != nil {
+		return nil, fmt.Errorf("single: %w", err)
+	}
+	b.node = node
+	b.closing, b.stopLook = context.WithCancel(context.Background())
+	return b, nil
+}
+
+// Guarantees says what one Redis promises: see the package documentation.
+func (b *Backend) Guarantees() locker.Guarantees { return Guarantees() }
+
+// Guarantees says what every Backend of this package promises.
+func Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Backend:         "single",
+		Scope:           locker.ScopeNetwork,
+		Exclusion:       locker.ExclusionServer,
+		Fencing:         locker.FencingWhileKept,
+		DeadHolder:      locker.RecoveryAfterTTL,
+		DeadHolderSlack: 100 * time.Millisecond,
+		MinTTL:          MinTTL,
+		MaxTTL:          MaxTTL,
+		RestsOn: "one Redis server: it keeps running and keeps its data (no restart without it, no fail-over, no eviction), " +
+			"and its wall clock makes no step; tokens also rise over a loss of data, unless the clock is set back below them",
+	}
+}
+
+// Acquire implements [locker.Backend].
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	h := &hold{b: b, name: req.Name, value: req.Owner + labelMark + req.Label, ttl: req.TTL}
+	since := time.Now()
+	answer, err := b.node.Acquire(ctx, redisnode.Request{
+		Name:           req.Name,
+		Value:          h.value,
+		TTL:            req.TTL,
+		Token:          true,
+		Waiting:        req.Wait,
+		Replicas:       b.opts.Replicas,
+		ReplicaTimeout: b.opts.ReplicaTimeout,
+	})
+	if err != nil {
+		if unknown(err) {
+			return locker.Grant{Hold: (*doubtful)(h)}, failure(ctx, err)
+		}
+		return locker.Grant{}, failure(ctx, err)
+	}
+	b.look.Do(b.lookAtEviction)
+	switch {
+	case answer.Foreign:
+		return locker.Grant{}, fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix",
+			b.node.Addr(), redisnode.LockKey(req.Name))
+	case answer.Void:
+		return locker.Grant{}, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.node.Addr(), locker.ErrUnavailable)
+	case !answer.Granted:
+		return locker.Grant{}, &locker.HeldError{Remaining: answer.Left}
+	case answer.Replicas < b.opts.Replicas:
+		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock after %v; it was undone: %w",
+			b.node.Addr(), answer.Replicas, b.opts.Replicas, b.opts.ReplicaTimeout, locker.ErrUnavailable)
+	}
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.Token}, nil
+}
+
+// Notify implements [locker.Notifier].
+func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
+	stop, err = b.node.Subscribe(ctx, name, wake)
+	if err != nil {
+		return nil, failure(ctx, err)
+	}
+	return stop, nil
+}
+
+// Inspect implements [locker.Inspector]. How many wait is not known to Redis.
+func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	s, err := b.node.Inspect(ctx, name)
+	if err != nil {
+		return locker.State{}, failure(ctx, err)
+	}
+	state := locker.State{Held: s.Held, Waiters: -1}
+	if s.Held {
+		state.Remaining, state.Token = max(s.Left, 0), s.Token
+		_, state.Label, _ = strings.Cut(s.Value, labelMark)
+	}
+	return state, nil
+}
+
+// Close ends the backend's goroutines, and closes the Redis client if Open
+// made it.
+func (b *Backend) Close() error {
+	b.stopLook()
+	err := b.node.Close()
+	if b.client != nil {
+		err = errors.Join(err, b.client.Close())
+	}
+	b.looking.Wait()
+	return err
+}
+
+// lookAtEviction warns if the server may throw lock keys away. It asks in the
+// background: no lock waits for it.
+func (b *Backend) lookAtEviction() {
+	b.looking.Add(1)
+	go func() {
+		defer b.looking.Done()
+		servers, err := b.node.Servers(b.closing)
+		if err != nil {
+			return // not allowed to look, or not now
+		}
+		for _, s := range servers {
+			if s.MayEvict() {
+				b.opts.Logger.Warn("single: the server may evict locks when its memory is full: set maxmemory-policy noeviction",
+					"server", s.Addr, "maxmemory-policy", s.Eviction)
+			}
+		}
+	}()
+}
