@@ -1,0 +1,84 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// Check proves one promise.
+type Check struct {
+	// Name is what the check is called: lower case, words joined by hyphens.
+	Name string
+	// Promise is what it proves, in a sentence.
+	Promise string
+
+	// unasked says why a backend with these guarantees does not promise it;
+	// "": it does. nil: all backends do.
+	unasked func(g locker.Guarantees, h Harness) string
+	// missing names the hook that the check cannot do without and that h does
+	// not have; "": nothing is missing. nil: it needs none.
+	missing func(g locker.Guarantees, h Harness) string
+	run     func(s *trial)
+}
+
+// Run runs the check on the goroutine of t, without a watchdog and without a
+// look at what the backend claims: [Run] and [Prove] do that.
+func (c Check) Run(t T, h Harness) {
+	t.Helper()
+	c.run(newTrial(t, h, c))
+}
+
+// Checks returns all checks, in the order in which they are run: first those
+// that explain best why others would fail too.
+func Checks() []Check {
+	return slices.Concat(
+		exclusionChecks(),
+		waitingChecks(),
+	)
+}
+
+// validate reports what is wrong with the harness itself.
+func (h Harness) validate() error {
+	if h.New == nil {
+		return fmt.Errorf("the Harness has no New: it is what connects to the service")
+	}
+	if h.TTL < 0 {
+		return fmt.Errorf("Harness.TTL is %v: give the lease time for the checks, or 0 for the default", h.TTL)
+	}
+	if h.URL != "" && h.Open == nil {
+		return fmt.Errorf("the Harness has a URL and no Openers in Open to open it with")
+	}
+	var names []string
+	for _, c := range Checks() {
+		names = append(names, c.Name)
+	}
+	for name, why := range h.Unproven {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("Harness.Unproven names %q, which is no check: there are %s", name, strings.Join(names, ", "))
+		}
+		if strings.TrimSpace(why) == "" {
+			return fmt.Errorf("Harness.Unproven gives no reason for %q", name)
+		}
+	}
+	return nil
+}
+
+// Conditions that several checks have in common.
+
+func needsCut(_ locker.Guarantees, h Harness) string {
+	if h.Cut == nil {
+		return "Cut"
+	}
+	return ""
+}
+
+// noNetwork is why a check that cuts the network off does not apply.
+func noNetwork(g locker.Guarantees, h Harness) string {
+	if g.Scope < locker.ScopeNetwork && h.Cut == nil {
+		return fmt.Sprintf("there is no network within the scope of one %v", g.Scope)
+	}
+	return ""
+}

@@ -1,0 +1,166 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func exclusionChecks() []Check {
+	return []Check{
+		{
+			Name:    "exclusion",
+			Promise: "Of clients that contend for a name, one holds it at a time.",
+			run:     checkExclusion,
+		},
+		{
+			Name:    "trylock-held",
+			Promise: "TryLock of a name that another holds returns ErrHeld without waiting, and nothing of it stays.",
+			run:     checkTryLockHeld,
+		},
+		{
+			Name:    "no-reentrancy",
+			Promise: "Nothing is reentrant: a client that holds a name is refused like everybody else (R10).",
+			run:     checkNoReentrancy,
+		},
+		{
+			Name:    "independent-names",
+			Promise: "Whoever waits for one name is not in the way of callers for other names.",
+			run:     checkIndependentNames,
+		},
+	}
+}
+
+// checkExclusion lets clients raise a counter in the way that loses updates
+// unless one of them does it at a time.
+func checkExclusion(s *trial) {
+	const clients, rounds = 8, 10
+	const cause = "the service grants a name that is taken: the look and the taking are not one step, or the key of one client is not that of another"
+	name := s.name("counter")
+	var counter, inside atomic.Int64
+	var all sync.WaitGroup
+	for i := range clients {
+		c := s.client()
+		all.Go(func() {
+			for range rounds {
+				l, err := c.Lock(s.Context(), name, locker.TTL(s.long))
+				if err != nil {
+					s.report(fmt.Sprintf("client %d: Lock failed under contention: %v", i, err), "a refusal that does not match ErrHeld, or a request that cannot stand company")
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					s.report(fmt.Sprintf("%d clients held the name at once", n), cause)
+				}
+				// Read, pause, write: whoever else is inside meanwhile loses this update.
+				n := counter.Load()
+				time.Sleep(200 * time.Microsecond)
+				counter.Store(n + 1)
+				inside.Add(-1)
+				if err := l.Unlock(s.Context()); err != nil {
+					s.report(fmt.Sprintf("client %d: Unlock failed: %v", i, err), "a lock that ends early, or one that was taken from its holder")
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := counter.Load(); n != clients*rounds {
+		s.broken(fmt.Sprintf("%d updates of %d were lost", clients*rounds-n, clients*rounds), cause)
+	}
+}
+
+func checkTryLockHeld(s *trial) {
+	holder, other, raw := s.client(), s.client(), s.backend()
+	name := s.name("held")
+	l := s.try(holder, name, locker.TTL(s.long))
+	began := time.Now()
+	got, err := other.TryLock(s.within(s.patience()), name, locker.TTL(s.long))
+	switch took := time.Since(began); {
+	case err == nil:
+		s.broken("TryLock of a held name was granted", "no exclusion at all")
+	case got != nil:
+		s.broken("TryLock returned an error and a lease", "both must never be")
+	case !errors.Is(err, locker.ErrHeld):
+		s.broken(fmt.Sprintf("TryLock of a held name failed with %q, which does not match ErrHeld", err), "Acquire has to answer a refusal by ErrHeld or a *HeldError")
+	case took > s.soon:
+		s.broken(fmt.Sprintf("TryLock of a held name took %v", took), "Acquire waits although Request.Wait is not set")
+	}
+	// What a refusal returns beside its error would be taken back by the
+	// engine, for nothing, after every refusal.
+	grant, err := raw.Acquire(s.within(s.patience()), s.request(name, s.long))
+	if !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("Acquire of a held name returned the error %v", err), "Acquire has to answer a refusal by ErrHeld or a *HeldError")
+	}
+	if grant.Hold != nil {
+		s.broken("Acquire returned a Hold beside a refusal whose outcome is known", "the Hold beside an error is for unknown outcomes")
+	}
+	if l.Err() != nil {
+		s.broken(fmt.Sprintf("the holder's lease ended when others tried: %v", l.Err()), "a refused attempt must not touch the holder's key")
+	}
+	s.unlock(l)
+	s.unlock(s.try(other, name, locker.TTL(s.long)))
+	s.nothingLeft(name)
+}
+
+func checkNoReentrancy(s *trial) {
+	const cause = "the owner value is that of the session or the client, and not fresh for each attempt"
+	b := s.backend()
+	c := s.clientOf(b)
+	name := s.name("twice")
+	l := s.try(c, name, locker.TTL(s.long))
+	if _, err := c.TryLock(s.within(s.patience()), name); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("a second TryLock through the same client returned %v", err), cause)
+	}
+	// The engine's line refuses that by itself. A second Client of the same
+	// backend has a line of its own.
+	second := s.clientOf(b)
+	if _, err := second.TryLock(s.within(s.patience()), name, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("a second TryLock through the same backend returned %v", err), cause)
+	}
+	if l.Err() != nil {
+		s.broken(fmt.Sprintf("the first lease ended: %v", l.Err()), cause)
+	}
+	s.unlock(l)
+	s.unlock(s.try(second, name, locker.TTL(s.long)))
+}
+
+func checkIndependentNames(s *trial) {
+	const names = 30
+	b := s.backend()
+	c := s.clientOf(b, func(o *locker.Options) { o.TTL = s.long })
+	blocked := s.try(s.client(), s.name("blocked"), locker.TTL(s.long))
+	waiting := s.within(s.patience())
+	var waiter *locker.Lease
+	var waiterErr error
+	var all sync.WaitGroup
+	all.Go(func() { waiter, waiterErr = c.Lock(waiting, s.name("blocked")) })
+	s.isWaiting(c, 1)
+
+	var others sync.WaitGroup
+	for i := range names {
+		others.Go(func() {
+			name := s.name(fmt.Sprintf("other-%d", i))
+			l, err := c.Lock(s.within(s.patience()), name)
+			if err != nil {
+				s.report(fmt.Sprintf("while a caller waited for one name, Lock of another failed: %v", err), "Acquire keeps something to itself while it waits: a mutex, the only connection")
+				return
+			}
+			if err := l.Unlock(s.Context()); err != nil {
+				s.report(fmt.Sprintf("Unlock of %q failed: %v", name, err), "locks of several names in one client are mixed up")
+			}
+		})
+	}
+	others.Wait()
+	if err := blocked.Unlock(s.within(s.patience())); err != nil {
+		s.report(fmt.Sprintf("Unlock failed: %v", err), "locks of several names in one client are mixed up")
+	}
+	all.Wait()
+	if waiterErr != nil {
+		s.broken(fmt.Sprintf("the waiter did not get its turn: %v", waiterErr), "a waiter that is forgotten")
+	}
+	s.unlock(waiter)
+}

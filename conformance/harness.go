@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// Harness tells the suite how to reach one lock service, and how to make it
+// fail. New is all that a service without a network needs. The other funcs are
+// hooks: each says which claims cannot be proven without it. A check that
+// lacks its hook fails, unless Unproven says why it cannot be had.
+//
+// Names that are given to hooks are those of [locker.Request]: with prefix.
+// Hooks are called from the goroutine of the check, one at a time, and report
+// their own failures with t.Errorf and t.FailNow.
+type Harness struct {
+	// New returns one more client of the same service: another connection, as
+	// another program would have it. The suite closes it.
+	New func(t T) locker.Backend
+
+	// TTL is the lease time that most checks use, and the unit of their
+	// patience: a check takes between nothing and a few TTLs. 0: one second,
+	// or the nearest that the backend can do. Checks in which a lock must not
+	// end by itself take twenty times as long a TTL, or MaxTTL if that is
+	// less; a backend whose TTL is a session's should allow for some seconds.
+	TTL time.Duration
+
+	// Names are further names to try, beside those that trouble many
+	// services: such as come near to the names of the backend's own keys.
+	Names []string
+
+	// Cut returns one more client of the same service, as New does, whose
+	// connection can be broken. Needed where Scope is ScopeNetwork. A backend
+	// that bounds its single requests needs room there for a pause of TTL/4.
+	Cut func(t T) (locker.Backend, Fault)
+
+	// Delete removes the lock on name from the service behind the backend's
+	// back, as an operator or an eviction would. Needed where Scope is wider
+	// than one process.
+	Delete func(t T, name string)
+
+	// Victim takes name in a program of its own, with that TTL, and keeps it
+	// until the function that it returns ends that program as a crash would
+	// (SIGKILL). Needed where DeadHolder is RecoveryAtOnce and Scope wider
+	// than one process; a client that Cut has cut off stands in for it where
+	// DeadHolder is RecoveryAfterTTL.
+	Victim func(t T, name string, ttl time.Duration) (kill func())
+
+	// Restart kills all servers of the service and starts them again, in the
+	// way that RestsOn names, and returns when they answer. Needed where
+	// SurvivesRestart is claimed.
+	Restart func(t T)
+
+	// Failover makes the server that is in charge fail, and returns when
+	// another has taken its place. Needed where SurvivesFailover is claimed.
+	Failover func(t T)
+
+	// Crash kills n servers, the most important ones first, and returns a
+	// function that starts them again. Needed where ServerCrashes is not 0.
+	Crash func(t T, n int) (restore func())
+
+	// JumpClock steps the wall clocks of all servers by d. The suite takes
+	// its steps back. Needed where SurvivesClockJump is claimed and Exclusion
+	// rests on servers.
+	JumpClock func(t T, d time.Duration)
+
+	// Left lists what the service still has of name that can keep others out:
+	// the lock's key, the nodes of waiters. What stays by design, such as a
+	// counter of tokens, does not belong to it. It is always optional; with
+	// it, checks look, where they can else only try to get the lock.
+	Left func(t T, name string) []string
+
+	// URL and Open say how the same service is opened by URL. Where URL is
+	// set, what is opened has to meet the clients of New.
+	URL  string
+	Open locker.Openers
+
+	// Unproven says, by the names of checks, why a hook that they need cannot
+	// be had. Such a check is reported as unproven, and never as passed. It
+	// excuses nothing but a missing hook.
+	Unproven map[string]string
+
+	// KnownGoroutines names functions whose goroutines outlive a check for
+	// good reasons: those of the harness itself. They are no leaks.
+	KnownGoroutines []string
+}
+
+// Fault breaks one client's connection to its service: all of it, if it is
+// made of several. A TCP proxy that counts and withholds bytes is one.
+type Fault interface {
+	// Requests changes what happens to all that the client sends from now on.
+	Requests(m Mode)
+	// Replies changes what happens to all that the service sends from now on.
+	Replies(m Mode)
+	// Sent grows with every request that the client has sent, whether it was
+	// delivered or not.
+	Sent() int64
+}
+
+// Mode is what happens to what is sent.
+type Mode int
+
+// Modes. After each, Pass makes things well again, for new connections at least.
+const (
+	// Pass delivers it.
+	Pass Mode = iota
+	// Hold keeps it, and delivers it when the mode is Pass again, even if the
+	// sender has given up meanwhile.
+	Hold
+	// Drop swallows it.
+	Drop
+	// Reset breaks connections, new ones too: both ends learn of it.
+	Reset
+)
+
+// String returns the mode in a word.
+func (m Mode) String() string {
+	names := []string{"pass", "hold", "drop", "reset"}
+	if m < 0 || int(m) >= len(names) {
+		return "unknown"
+	}
+	return names[m]
+}
+
+// guarantees asks a client of the service what it promises.
+func (h Harness) guarantees(t T) locker.Guarantees {
+	b := h.New(t)
+	defer func() { _ = b.Close() }()
+	return b.Guarantees()
+}
+
+// open makes a Client by URL.
+func (h Harness) open(ctx context.Context, rawURL string) (*locker.Client, error) {
+	return h.Open.Open(ctx, rawURL, nil)
+}

@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// owner returns an owner value as the engine makes them.
+func owner() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// request is what the engine would ask of Acquire.
+func (s *trial) request(name string, ttl time.Duration) locker.Request {
+	return locker.Request{Name: name, Owner: owner(), Label: "conformance", TTL: ttl, Lost: func() {}}
+}
+
+// isWaiting returns when n callers of c wait and, as far as can be seen, the
+// service knows of it. c has had no other refusals.
+func (s *trial) isWaiting(c *locker.Client, n int) {
+	s.Helper()
+	if !s.eventually(s.patience(), func() bool { return c.Stats().Waiting >= n }) {
+		s.broken(fmt.Sprintf("%d callers of Lock were to wait, and %d do", n, c.Stats().Waiting), "Lock of a held name does not wait")
+	}
+	// A service with a queue does not answer before the lock is free: that
+	// the request has arrived cannot be seen then, only given some time.
+	s.eventually(settle, func() bool { return c.Stats().Refused > 0 })
+}
+
+// settle is what is given where nothing can be waited for.
+const settle = 100 * time.Millisecond
+
+// nothingLeft fails if the service still has something of name that keeps
+// others out, where the harness can look.
+func (s *trial) nothingLeft(name string) {
+	s.Helper()
+	if s.h.Left == nil {
+		return
+	}
+	var left []string
+	if !s.eventually(s.soon, func() bool {
+		left = s.h.Left(s, name)
+		return len(left) == 0
+	}) {
+		s.broken(fmt.Sprintf("nobody holds or waits for the name, and the service still has %s", strings.Join(left, ", ")), "a key or node that nobody takes back (R7)")
+	}
+}
+
+// freeWithin fails if other cannot get name within d.
+func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string) *locker.Lease {
+	s.Helper()
+	l, err := other.Lock(s.within(d), name, locker.TTL(s.long))
+	if err != nil {
+		s.broken(fmt.Sprintf("the name was not free within %v: %v", d, err), cause)
+	}
+	return l
+}

@@ -1,0 +1,159 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// trial is one run of one check: its harness, its times, its clients.
+type trial struct {
+	T
+	h     Harness
+	check Check
+	g     locker.Guarantees
+
+	ttl  time.Duration // of locks that are to end by themselves
+	long time.Duration // of locks that are not
+	soon time.Duration // what is prompt, on a busy machine: well before long
+	run  string        // what makes the names of this trial its own
+
+	others sync.WaitGroup // goroutines of the check
+}
+
+const defaultTTL = time.Second
+
+func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
+
+func newTrial(t T, h Harness, c Check) *trial {
+	s := &trial{T: t, h: h, check: c, g: h.guarantees(t)}
+	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
+	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
+	s.long = min(20*s.ttl, longest)
+	s.soon = min(max(s.long/4, 500*time.Millisecond), 3*time.Second)
+	var b [6]byte
+	_, _ = rand.Read(b[:])
+	s.run = hex.EncodeToString(b[:])
+	// Registered first, so that it comes last: by then all that its
+	// goroutines may wait for has ended.
+	t.Cleanup(s.others.Wait)
+	return s
+}
+
+// name returns a lock name that nobody else uses.
+func (s *trial) name(what string) string { return "conformance-" + s.run + "-" + what }
+
+// client returns a Client of a backend of its own.
+func (s *trial) client(opts ...func(*locker.Options)) *locker.Client {
+	return s.clientOf(s.backend(), opts...)
+}
+
+// clientOf returns a Client of b. It is closed with the trial.
+func (s *trial) clientOf(b locker.Backend, opts ...func(*locker.Options)) *locker.Client {
+	o := &locker.Options{TTL: s.ttl}
+	for _, set := range opts {
+		set(o)
+	}
+	c := locker.New(b, o)
+	s.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// backend returns another client of the service, without an engine. It is
+// closed with the trial.
+func (s *trial) backend() locker.Backend { return s.closed(s.h.New(s)) }
+
+// cut returns a backend whose connection can be broken, and the means. The
+// connection is mended when the trial ends, so that everything can be closed.
+func (s *trial) cut() (locker.Backend, Fault) {
+	b, f := s.h.Cut(s)
+	s.closed(b)
+	s.Cleanup(func() { both(f, Pass) })
+	return b, f
+}
+
+func (s *trial) closed(b locker.Backend) locker.Backend {
+	if b == nil {
+		s.broken("the harness returned a nil Backend", "New or Cut of the Harness failed without saying so")
+	}
+	s.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// both sets both directions of a connection.
+func both(f Fault, m Mode) {
+	f.Requests(m)
+	f.Replies(m)
+}
+
+// spawn runs f on a goroutine of its own, which the trial waits for.
+func (s *trial) spawn(f func()) { s.others.Go(f) }
+
+// broken ends the check as failed.
+func (s *trial) broken(seen, cause string) {
+	s.Helper()
+	s.report(seen, cause)
+	s.FailNow()
+}
+
+// report is broken for other goroutines than the check's, and for failures
+// after which it makes sense to go on.
+func (s *trial) report(seen, cause string) {
+	s.Helper()
+	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
+}
+
+// within returns a context that ends after d, or with the check.
+func (s *trial) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(s.Context(), d)
+	s.Cleanup(cancel)
+	return ctx
+}
+
+// try takes a lock that nobody can have.
+func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
+	s.Helper()
+	l, err := c.TryLock(s.within(s.patience()), name, opts...)
+	if err != nil {
+		s.broken(fmt.Sprintf("TryLock of a name that nobody had failed: %v", err), "the service cannot be reached, or keeps something of an earlier holder")
+	}
+	return l
+}
+
+// lock waits for a lock that becomes free soon.
+func (s *trial) lock(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
+	s.Helper()
+	l, err := c.Lock(s.within(s.patience()), name, opts...)
+	if err != nil {
+		s.broken(fmt.Sprintf("Lock of a name that was to be free soon failed: %v", err), "a waiter that is forgotten, or something of an earlier holder that nobody removed")
+	}
+	return l
+}
+
+// patience is how long a single call may take that nothing is wrong with.
+func (s *trial) patience() time.Duration { return 10*time.Second + 10*s.ttl }
+
+// unlock gives a lease back that must still be there.
+func (s *trial) unlock(l *locker.Lease) {
+	s.Helper()
+	if err := l.Unlock(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Unlock of a held lease failed: %v", err), "the key or node was not found: another owner value, a TTL that is too short, a name that is encoded in two ways")
+	}
+}
+
+// eventually waits until cond holds, at most for d, and reports whether it does.
+func (s *trial) eventually(d time.Duration, cond func() bool) bool {
+	const tick = 2 * time.Millisecond
+	for deadline := time.Now().Add(d); !cond(); time.Sleep(tick) {
+		if time.Now().After(deadline) || s.Context().Err() != nil {
+			return cond()
+		}
+	}
+	return true
+}

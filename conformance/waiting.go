@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func waitingChecks() []Check {
+	return []Check{
+		{
+			Name:    "wake-up",
+			Promise: "A release wakes a waiter of another client well before the TTL.",
+			run:     checkWakeUp,
+		},
+		{
+			Name:    "drain",
+			Promise: "Of many clients that wait for a name, each gets its turn and none hangs.",
+			run:     checkDrain,
+		},
+		{
+			Name:    "cancel",
+			Promise: "A cancelled Lock returns at once with context.Canceled, and nothing of it is in the way of others.",
+			run:     checkCancel,
+		},
+		{
+			Name:    "deadline",
+			Promise: "A Lock whose deadline passes while another holds the name matches context.DeadlineExceeded and ErrHeld.",
+			run:     checkDeadline,
+		},
+		{
+			Name:    "context-at-backend",
+			Promise: "Acquire returns when its context ends, grants nothing under one that is over, and what it granted does not end with it.",
+			run:     checkContextAtBackend,
+		},
+	}
+}
+
+// wakeUpRounds allows one slow round: a busy machine, or a message that was
+// lost. A wake-up that does not work is slow in all of them.
+const wakeUpRounds = 4
+
+func checkWakeUp(s *trial) {
+	holder, other := s.client(), s.client()
+	slow := 0
+	for round := range wakeUpRounds {
+		name := s.name(fmt.Sprintf("wake-%d", round))
+		held := s.try(holder, name, locker.TTL(s.long))
+		var in time.Time
+		var all sync.WaitGroup
+		all.Go(func() {
+			l, err := other.Lock(s.within(s.long+s.patience()), name, locker.TTL(s.long))
+			if err != nil {
+				s.report(fmt.Sprintf("the waiter did not get the released name: %v", err), "a waiter that is forgotten")
+				return
+			}
+			in = time.Now()
+			_ = l.Unlock(s.Context())
+		})
+		s.isWaiting(other, 1)
+		s.unlock(held)
+		freed := time.Now()
+		all.Wait()
+		if in.Sub(freed) > s.prompt() {
+			s.Logf("round %d: the waiter got the name %v after its release", round, in.Sub(freed))
+			slow++
+		}
+	}
+	if slow > 1 {
+		s.broken(fmt.Sprintf("in %d of %d rounds the waiter came later than %v after the release, with a TTL of %v", slow, wakeUpRounds, s.prompt(), s.long),
+			"the wake-up does not arrive: it goes to another channel or name, is sent before the key is gone, or nobody listens; what helped was the poll")
+	}
+}
+
+// prompt is what a wake-up may take. It is less than the engine's poll behind
+// a Notifier, so that the poll cannot stand in for it.
+func (s *trial) prompt() time.Duration { return min(2*time.Second, s.soon) }
+
+func checkDrain(s *trial) {
+	const clients = 20
+	const cause = "a waiter that is forgotten, by a queue that loses its place or a wake-up that nothing backs (R14)"
+	name := s.name("drain")
+	held := s.try(s.client(), name, locker.TTL(s.long))
+	ctx := s.within(s.long + 3*s.patience())
+	var all sync.WaitGroup
+	waiters := make([]*locker.Client, clients)
+	for i := range waiters {
+		waiters[i] = s.client()
+		all.Go(func() {
+			l, err := waiters[i].Lock(ctx, name, locker.TTL(s.long))
+			if err != nil {
+				s.report(fmt.Sprintf("client %d of %d did not get its turn: %v", i, clients, err), cause)
+				return
+			}
+			if err := l.Unlock(s.Context()); err != nil {
+				s.report(fmt.Sprintf("client %d: Unlock failed: %v", i, err), "a lock that ends early")
+			}
+		})
+	}
+	for _, c := range waiters {
+		s.isWaiting(c, 1)
+	}
+	s.unlock(held)
+	all.Wait()
+	s.nothingLeft(name)
+}
+
+func checkCancel(s *trial) {
+	holder, waiter, behind := s.client(), s.client(), s.client()
+	name := s.name("cancel")
+	held := s.try(holder, name, locker.TTL(s.long))
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	answer := make(chan error, 1)
+	s.spawn(func() {
+		l, err := waiter.Lock(ctx, name, locker.TTL(s.long))
+		if err == nil {
+			_ = l.Unlock(s.Context())
+		}
+		answer <- err
+	})
+	s.isWaiting(waiter, 1)
+	// One that waits behind must neither be kept by the one that leaves, nor
+	// lose the wake-up that was meant for both.
+	var all sync.WaitGroup
+	all.Go(func() {
+		l, err := behind.Lock(s.within(s.long/2+s.soon), name, locker.TTL(s.long))
+		if err != nil {
+			s.report(fmt.Sprintf("the waiter behind a cancelled one did not get the name: %v", err), "the cancelled one left its place, its node or its key")
+			return
+		}
+		_ = l.Unlock(s.Context())
+	})
+	s.isWaiting(behind, 1)
+	began := time.Now()
+	cancel()
+	err := <-answer
+	if took := time.Since(began); took > s.soon {
+		s.broken(fmt.Sprintf("the cancelled Lock returned after %v", took), "Acquire does not watch its context")
+	}
+	switch {
+	case err == nil:
+		s.broken("a cancelled Lock of a held name was granted", "no exclusion at all")
+	case !errors.Is(err, context.Canceled):
+		s.broken(fmt.Sprintf("the cancelled Lock failed with %q, which does not match context.Canceled", err), "Acquire hides why it gave up: wrap ctx.Err()")
+	case held.Err() != nil:
+		s.broken(fmt.Sprintf("the holder's lease ended when a waiter left: %v", held.Err()), "the take-back of the waiter removed the holder's key (R9)")
+	}
+	s.unlock(held)
+	all.Wait()
+	s.nothingLeft(name)
+}
+
+func checkDeadline(s *trial) {
+	holder, waiter := s.client(), s.client()
+	name := s.name("deadline")
+	held := s.try(holder, name, locker.TTL(s.long))
+	// Longer than the TTL asked for: TTL and waiting time are two things (R15).
+	wait := s.ttl + s.ttl/2
+	began := time.Now()
+	_, err := waiter.Lock(s.within(wait), name, locker.TTL(s.ttl))
+	took := time.Since(began)
+	switch {
+	case err == nil:
+		s.broken("Lock of a held name was granted", "no exclusion at all")
+	case !errors.Is(err, context.DeadlineExceeded):
+		s.broken(fmt.Sprintf("Lock failed with %q, which does not match context.DeadlineExceeded", err), "Acquire hides why it gave up: wrap ctx.Err()")
+	case !errors.Is(err, locker.ErrHeld):
+		s.broken(fmt.Sprintf("Lock failed with %q, which does not match ErrHeld", err), "Acquire waited in its queue and does not say that the name was held: join ErrHeld and ctx.Err()")
+	case took < wait:
+		s.broken(fmt.Sprintf("Lock gave up after %v of %v", took, wait), "Acquire has a limit of its own on waiting")
+	case took > wait+s.soon:
+		s.broken(fmt.Sprintf("Lock returned %v after its deadline", took-wait), "Acquire does not watch its context")
+	}
+	s.unlock(held)
+	s.unlock(s.freeWithin(s.soon, s.client(), name, "the waiter that gave up left its place, its node or its key"))
+	s.nothingLeft(name)
+}
+
+func checkContextAtBackend(s *trial) {
+	b, other := s.backend(), s.client()
+	name := s.name("context")
+
+	over, cancel := context.WithCancel(s.Context())
+	cancel()
+	grant, err := b.Acquire(over, s.request(name, s.long))
+	if !errors.Is(err, context.Canceled) {
+		s.broken(fmt.Sprintf("Acquire with a cancelled context returned the error %v", err), "Acquire does not look at its context")
+	}
+	if grant.Hold != nil {
+		_ = grant.Hold.Release(s.within(s.patience()))
+	}
+	s.unlock(s.freeWithin(s.soon, other, name, "Acquire sent its request under a cancelled context and said nothing of what may be left"))
+
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	grant, err = b.Acquire(ctx, s.request(name, s.long))
+	if err != nil || grant.Hold == nil {
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), "something of the attempt before is left")
+	}
+	cancel()
+	time.Sleep(settle)
+	if _, err := other.TryLock(s.within(s.patience()), name); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("after the context of a granted Acquire had ended, TryLock of another returned %v", err), "the hold lives on the context of the request that made it")
+	}
+	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Renew failed after the context of Acquire had ended: %v", err), "the hold uses the context of the request that made it")
+	}
+	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release failed after the context of Acquire had ended: %v", err), "the hold uses the context of the request that made it")
+	}
+
+	// With Wait, a service with a queue waits; it must leave when told to.
+	held := s.try(other, name, locker.TTL(s.long))
+	req := s.request(name, s.long)
+	req.Wait = true
+	answer := make(chan error, 1)
+	ctx = s.within(s.ttl / 2)
+	s.spawn(func() {
+		grant, err := b.Acquire(ctx, req)
+		if grant.Hold != nil {
+			_ = grant.Hold.Release(context.WithoutCancel(ctx))
+		}
+		answer <- err
+	})
+	select {
+	case err := <-answer:
+		if !errors.Is(err, locker.ErrHeld) {
+			s.broken(fmt.Sprintf("Acquire of a held name with Wait returned the error %v", err), "a wait that ends, and one that is not possible, both have to match ErrHeld")
+		}
+	case <-time.After(s.ttl/2 + s.soon):
+		s.broken(fmt.Sprintf("Acquire did not return within %v after its context had ended", s.soon), "Acquire does not watch its context while it waits")
+	}
+	s.unlock(held)
+	s.unlock(s.freeWithin(s.soon, other, name, "the wait that ended left its place, its node or its key"))
+	s.nothingLeft(name)
+}
