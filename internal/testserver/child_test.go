@@ -3,6 +3,7 @@ package testserver_test
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,19 @@ func count(p *testserver.Parent) {
 		p.Say("%d", i)
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// spin keeps several threads busy.
+func spin(p *testserver.Parent) {
+	for range 3 {
+		go func() {
+			for i := 0; ; i++ {
+				runtime.KeepAlive(i)
+			}
+		}()
+	}
+	p.Say("ready")
+	select {}
 }
 
 // flood says far more than a pipe holds, and ends.

@@ -2,6 +2,12 @@
 
 package testserver
 
+// RoleEnv is the environment variable that makes a process a child.
+const RoleEnv = roleEnv
+
+// Suspended reports whether a process stands still.
+func Suspended(pid int) bool { return suspended(pid) }
+
 // StartGuard starts a guard as systems without Linux's help do. The first function stops it; the second
 // makes it believe that this process has died.
 func StartGuard(pid int) (stop, die func(), err error) {

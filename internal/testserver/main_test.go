@@ -16,6 +16,8 @@ func TestMain(m *testing.M) {
 		"exit":  func(*testserver.Parent) { os.Exit(7) },
 		"leave": func(p *testserver.Parent) { p.Say("bye") },
 		"flood": flood,
+		"spin":  spin,
+		"wait":  func(*testserver.Parent) { select {} },
 		"panic": func(*testserver.Parent) { panic("on purpose") },
 	})
 	// Proxies, servers and children have goroutines: none may outlive the tests.

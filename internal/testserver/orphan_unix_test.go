@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,31 @@ func TestGuardKillsWhatWouldBeOrphaned(t *testing.T) {
 	require.True(t, alive(t, spared.Process.Pid), "a guard that was stopped kills nobody")
 	_ = spared.Process.Kill()
 	_ = spared.Wait()
+}
+
+// Where the kernel does not end a child, the end of its standard input does.
+func TestChildEndsWhenItsTestIsGone(t *testing.T) {
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), testserver.RoleEnv+`={"Role":"wait"}`)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	timeout := time.AfterFunc(soon, func() { _ = cmd.Process.Kill() })
+	defer timeout.Stop()
+	_ = stdin.Close()
+	assert.EqualError(t, cmd.Wait(), "exit status 3")
+}
+
+func TestPauseReturnsWhenTheProcessStandsStill(t *testing.T) {
+	c := testserver.StartChild(t, "spin")
+	c.Expect(t, "ready", soon)
+	for range 50 {
+		c.Pause()
+		require.True(t, testserver.Suspended(c.Pid()))
+		c.Resume()
+	}
 }
 
 // alive reports whether a process exists and is not just waiting to be reaped.

@@ -1,6 +1,7 @@
 package testserver_test
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,6 +47,27 @@ func TestHookRunsOnceUnlessSetAgain(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, once.Load())
 	assert.EqualValues(t, 2, twice.Load())
+}
+
+func TestHookRunsOnceHoweverManyAreFirst(t *testing.T) {
+	_, p := proxied(t)
+	var ran atomic.Int64
+	// Two connections meet here, when both have already looked which hooks there are.
+	var meet sync.WaitGroup
+	meet.Add(2)
+	rendezvous := func(*testserver.Link) {
+		meet.Done()
+		meet.Wait()
+	}
+	p.OnRequest("one", rendezvous)
+	p.OnRequest("two", rendezvous)
+	p.OnRequest("ECHO", func(*testserver.Link) { ran.Add(1) })
+	a, b := dial(t, p), dial(t, p)
+	a.send("ECHO one\r\n")
+	b.send("ECHO two\r\n")
+	a.expect("$3\r\none\r\n")
+	b.expect("$3\r\ntwo\r\n")
+	assert.EqualValues(t, 1, ran.Load())
 }
 
 func TestHookRemovedDoesNotRun(t *testing.T) {

@@ -394,3 +394,27 @@ func TestProxyCloseLeavesNoGoroutine(t *testing.T) {
 		goleak.VerifyNone(t, before)
 	}
 }
+
+func TestProxyCloseWaitsForItsGoroutines(t *testing.T) {
+	p := testserver.StartProxy(t, "127.0.0.1:1")
+	a := dial(t, p)
+	running, proceed, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.OnRequest("x", func(*testserver.Link) {
+		close(running)
+		<-proceed
+	})
+	p.SetRequests(testserver.Hold)
+	a.send("x")
+	<-running
+	go func() {
+		p.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+		t.Error("a hook was still running")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(proceed)
+	<-closed
+}

@@ -120,14 +120,22 @@ func (r *Redis) startAndWait() error {
 // answers returns nil once this very process serves on the port. Asking for its process ID matters:
 // if the port was taken between the choice and the bind, somebody else's server answers there.
 func (r *Redis) answers() error {
-	info, err := r.info(time.Second, "server")
+	c, err := r.dial(time.Second)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = c.Close() }()
+	reply, err := c.do(time.Second, "INFO", "server")
+	if err != nil {
+		return err
+	}
+	info := infoFields(reply)
 	if got, want := info["process_id"], fmt.Sprint(r.Pid()); got != want {
 		return fmt.Errorf("testserver: process %s answers on port %d instead of %s", got, r.port, want)
 	}
-	return nil
+	// INFO is answered even while data is loaded; PING is not.
+	_, err = c.do(time.Second, "PING")
+	return err
 }
 
 // Restart starts the server again on the same port, with the same configuration and data directory,
@@ -165,7 +173,7 @@ func (r *Redis) Dir() string { return r.dir }
 func (r *Redis) Certs() *Certs { return r.conf.certs }
 
 // dial connects straight to the server, with every right.
-func (r *Redis) dial(timeout time.Duration) (*respConn, error) {
+func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
 	raw, err := net.DialTimeout("tcp", r.Addr(), timeout)
 	if err != nil {
 		return nil, err
@@ -173,7 +181,7 @@ func (r *Redis) dial(timeout time.Duration) (*respConn, error) {
 	if r.conf.certs != nil {
 		raw = tls.Client(raw, r.conf.certs.ClientConfig())
 	}
-	c := newRespConn(raw)
+	c := newConn(raw)
 	if r.conf.auth {
 		if _, err := c.do(timeout, "AUTH", adminUser, adminPassword); err != nil {
 			_ = c.Close()
@@ -181,6 +189,18 @@ func (r *Redis) dial(timeout time.Duration) (*respConn, error) {
 		}
 	}
 	return c, nil
+}
+
+// Conn connects straight to the server as [Redis.Do] does, for commands that depend on earlier ones of
+// the same connection: WAIT, MULTI. It is closed when the test ends.
+func (r *Redis) Conn(t testing.TB) *Conn {
+	t.Helper()
+	c, err := r.dial(doTimeout)
+	if err != nil {
+		t.Fatalf("testserver: connect to %s at %s: %v", r.name, r.Addr(), err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // waitForPrimary returns once the replica is in step with its primary.

@@ -13,7 +13,8 @@ import (
 const doTimeout = 5 * time.Second
 
 // Do sends one command to the server, on a connection of its own that no [Proxy] is in the way of, and
-// as a user with all rights. It waits 5 s at most.
+// as a user with all rights. It waits 5 s at most. Each call has another connection: for what depends on
+// earlier commands (WAIT counts the replicas that have what its own connection wrote) see [Redis.Conn].
 //
 // The reply is nil, an int64, a string, or a []any of these and of [ReplyError]. An error that the
 // server answered is a ReplyError. Arguments are sent as fmt.Sprint prints them, a []byte as it is.

@@ -173,13 +173,23 @@ func TestRedisTLSAsksForClientCertificates(t *testing.T) {
 	assert.Error(t, client(t, &redis.Options{Addr: r.Addr(), TLSConfig: config}).Ping(t.Context()).Err())
 }
 
+// setReplicated sets a key and waits until the replicas have it.
+func setReplicated(t *testing.T, primary *testserver.Redis, key, value string, replicas int) {
+	t.Helper()
+	c := primary.Conn(t)
+	_, err := c.Do("SET", key, value)
+	require.NoError(t, err)
+	n, err := c.Do("WAIT", replicas, 4000)
+	require.NoError(t, err)
+	require.EqualValues(t, replicas, n)
+}
+
 func TestRedisReplicaFollowsAndItsLinkCanBeCut(t *testing.T) {
 	primary := testserver.StartRedis(t, testserver.WithPassword("secret"))
 	proxy := testserver.StartProxy(t, primary.Addr())
 	replica := testserver.StartRedis(t, testserver.WithPassword("secret"), testserver.ReplicaThrough(primary, proxy.Addr()))
 	assert.Equal(t, "slave", replica.Info(t, "replication")["role"])
-	primary.MustDo(t, "SET", "k", "1")
-	assert.Equal(t, int64(1), primary.MustDo(t, "WAIT", 1, 5000))
+	setReplicated(t, primary, "k", "1", 1)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
 	proxy.SetReplies(testserver.Hold)
 	primary.MustDo(t, "SET", "k", "2")
@@ -193,8 +203,7 @@ func TestRedisReplicaOverTLS(t *testing.T) {
 	certs := testserver.NewCerts(t)
 	primary := testserver.StartRedis(t, testserver.WithTLS(certs))
 	replica := testserver.StartRedis(t, testserver.WithTLS(certs), testserver.ReplicaOf(primary))
-	primary.MustDo(t, "SET", "k", "1")
-	assert.Equal(t, int64(1), primary.MustDo(t, "WAIT", 1, 5000))
+	setReplicated(t, primary, "k", "1", 1)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
 }
 

@@ -15,20 +15,28 @@ type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
 
-// respConn speaks the protocol of Redis (version 2), just enough to look at a server from outside:
-// tests must see it with other eyes than the driver under test.
-type respConn struct {
-	net.Conn
-	r *bufio.Reader
+// Conn is a connection to a Redis server that speaks its protocol (version 2), just enough to look at a
+// server from outside: tests must see it with other eyes than the driver under test. It is for one
+// goroutine at a time.
+type Conn struct {
+	raw net.Conn
+	r   *bufio.Reader
 }
 
-func newRespConn(c net.Conn) *respConn {
-	return &respConn{Conn: c, r: bufio.NewReader(c)}
+func newConn(raw net.Conn) *Conn {
+	return &Conn{raw: raw, r: bufio.NewReader(raw)}
 }
+
+// Do sends one command and waits 5 s at most for its reply, which is as [Redis.Do] says. After an error
+// that is no [ReplyError] the connection is of no more use.
+func (c *Conn) Do(args ...any) (any, error) { return c.do(doTimeout, args...) }
+
+// Close closes the connection.
+func (c *Conn) Close() error { return c.raw.Close() }
 
 // do sends one command and reads its reply: nil, int64, string, []any, or a ReplyError as the error.
-func (c *respConn) do(timeout time.Duration, args ...any) (any, error) {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+func (c *Conn) do(timeout time.Duration, args ...any) (any, error) {
+	if err := c.raw.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
@@ -40,7 +48,7 @@ func (c *respConn) do(timeout time.Duration, args ...any) (any, error) {
 		}
 		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(text), text)
 	}
-	if _, err := c.Write(b.Bytes()); err != nil {
+	if _, err := c.raw.Write(b.Bytes()); err != nil {
 		return nil, err
 	}
 	reply, err := c.read()
@@ -53,7 +61,7 @@ func (c *respConn) do(timeout time.Duration, args ...any) (any, error) {
 	return reply, nil
 }
 
-func (c *respConn) read() (any, error) {
+func (c *Conn) read() (any, error) {
 	line, err := c.r.ReadString('\n')
 	if err != nil {
 		return nil, err

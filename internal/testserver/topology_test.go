@@ -18,7 +18,7 @@ func TestSentinelFailsOverWhenThePrimaryIsKilled(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, c.Set(t.Context(), "k", "v", 0).Err())
 	assert.Equal(t, "v", old.MustDo(t, "GET", "k"))
-	require.Equal(t, int64(2), old.MustDo(t, "WAIT", 2, 5000))
+	setReplicated(t, old, "k", "v", 2)
 
 	next := s.KillPrimary(t)
 	assert.NotSame(t, old, next)
