@@ -10,7 +10,7 @@ import (
 // package returns is an [*Error] that carries the operation, the lock's name
 // and the whole chain of causes.
 //
-// [errors.ErrUnsupported] is the sixth: the backend was asked for something
+// [errors.ErrUnsupported] is one more: the backend was asked for something
 // that it does not claim in its [Guarantees].
 var (
 	// ErrHeld is returned by TryLock when another holder has the lock, and by
@@ -35,6 +35,10 @@ var (
 	// could not be asked: it is unreachable, too slow, or shutting down. Whether
 	// the lock is held is then not known. Trying again later may help.
 	ErrUnavailable = errors.New("the lock service is unavailable")
+
+	// ErrInvalid is returned for what cannot work as it was asked, whatever
+	// the state of the service: a name, TTL, option or URL out of bounds.
+	ErrInvalid = errors.New("invalid argument")
 )
 
 // Error is the type of all errors returned by [Client] and [Lease].

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -215,7 +216,7 @@ func (f *notifying) wake() (listeners int) {
 	return len(f.wakes)
 }
 
-var errDown = errors.Join(errors.New("connection refused"), locker.ErrUnavailable)
+var errDown = fmt.Errorf("connection refused: %w", locker.ErrUnavailable)
 
 // hang waits for the context of a request, as a hanging service makes a
 // backend do.

@@ -54,7 +54,7 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	opener := o[u.Scheme]
 	if opener == nil {
 		known := slices.Sorted(maps.Keys(o))
-		return nil, fmt.Errorf("%w: no backend for scheme %q: use one of %s", ErrURL, u.Scheme, strings.Join(known, ", "))
+		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid, u.Scheme, strings.Join(known, ", "))
 	}
 	var merged Options
 	if opts != nil {
@@ -89,9 +89,8 @@ func (c *Client) checkTTL() error {
 	return err
 }
 
-// ErrURL is matched by the errors of a URL that cannot be used as it is
-// written, whatever the state of the service.
-var ErrURL = errors.New("bad backend URL")
+// ErrURL is ErrInvalid. To be removed.
+var ErrURL = ErrInvalid
 
 // durationHint is how durations are written, for errors.
 const durationHint = "write a duration such as 500ms, 30s or 1m30s"

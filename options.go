@@ -104,13 +104,13 @@ func (c *Client) settingsFor(g Guarantees, opts []Option) (settings, error) {
 		s.ttl = min(max(DefaultTTL, lo), hi)
 	}
 	if s.ttl < lo || s.ttl > hi {
-		return s, fmt.Errorf("a TTL of %v is outside of what backend %s can do: give one from %v to %v", s.ttl, g.Backend, lo, hi)
+		return s, invalid("a TTL of %v is outside of what backend %s can do: give one from %v to %v", s.ttl, g.Backend, lo, hi)
 	}
 	if s.maxHold < 0 || s.holdGiven && s.maxHold == 0 {
-		return s, fmt.Errorf("a MaxHold of %v is not possible: give a positive duration, or leave it out for no bound", s.maxHold)
+		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for no bound", s.maxHold)
 	}
 	if s.maxHold != 0 && s.maxHold < minMaxHold {
-		return s, fmt.Errorf("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
+		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
 	}
 	return s, nil
 }
@@ -122,36 +122,41 @@ const minMaxHold = 10 * time.Millisecond
 // check reports what is wrong with options that no backend could make right.
 func (o *Options) check() error {
 	if o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL {
-		return fmt.Errorf("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
+		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
 	}
 	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold {
-		return fmt.Errorf("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
+		return invalid("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
 	}
 	if len(o.Prefix) > MaxPrefixLen {
-		return fmt.Errorf("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), MaxPrefixLen)
+		return invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), MaxPrefixLen)
 	}
 	if !utf8.ValidString(o.Prefix) {
-		return fmt.Errorf("Options.Prefix %q is not valid UTF-8", o.Prefix)
+		return invalid("Options.Prefix %q is not valid UTF-8", o.Prefix)
 	}
 	if len(o.Label) > MaxLabelLen {
-		return fmt.Errorf("Options.Label has %d bytes: the limit is %d", len(o.Label), MaxLabelLen)
+		return invalid("Options.Label has %d bytes: the limit is %d", len(o.Label), MaxLabelLen)
 	}
 	for _, r := range o.Label {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return fmt.Errorf("Options.Label %q has something in it that cannot be printed", o.Label)
+			return invalid("Options.Label %q has something in it that cannot be printed", o.Label)
 		}
 	}
 	return nil
 }
 
+// invalid is fmt.Errorf for errors that match ErrInvalid.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}
+
 func checkName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("the name is empty: give 1 to %d bytes of UTF-8", MaxNameLen)
+		return invalid("the name is empty: give 1 to %d bytes of UTF-8", MaxNameLen)
 	case len(name) > MaxNameLen:
-		return fmt.Errorf("the name has %d bytes: the limit is %d", len(name), MaxNameLen)
+		return invalid("the name has %d bytes: the limit is %d", len(name), MaxNameLen)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the name is not valid UTF-8")
+		return invalid("the name is not valid UTF-8")
 	}
 	return nil
 }

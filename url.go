@@ -24,30 +24,30 @@ type URL struct {
 	err    error // the first thing wrong with a parameter
 }
 
-// ParseURL takes rawURL apart. Its error matches [ErrURL] and does not repeat
+// ParseURL takes rawURL apart. Its error matches [ErrInvalid] and does not repeat
 // what it was given, which may have a password in it.
 func ParseURL(rawURL string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@ ") {
-		return nil, fmt.Errorf("%w: it has no scheme: write it like redis://localhost:6379 or memory://", ErrURL)
+		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or memory://", ErrInvalid)
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	if strings.Contains(rest, "#") {
-		return nil, fmt.Errorf("%w: %s:// has no fragment: write a # in a password or parameter as %%23", ErrURL, u.Scheme)
+		return nil, fmt.Errorf("%w: backend URL: %s:// has no fragment: write a # in a password or parameter as %%23", ErrInvalid, u.Scheme)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, slash := strings.Cut(rest, "/")
 	if slash {
 		p, err := url.PathUnescape("/" + path)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the path of the %s:// URL has a %% that is not followed by two hexadecimal digits", ErrURL, u.Scheme)
+			return nil, fmt.Errorf("%w: backend URL: the path of the %s:// URL has a %% that is not followed by two hexadecimal digits", ErrInvalid, u.Scheme)
 		}
 		u.Path = p
 	}
 	if at := strings.LastIndex(authority, "@"); at >= 0 {
 		user, err := parseUser(authority[:at])
 		if err != nil {
-			return nil, fmt.Errorf("%w: user or password of the %s:// URL: %w", ErrURL, u.Scheme, err)
+			return nil, fmt.Errorf("%w: backend URL: user or password of the %s:// URL: %w", ErrInvalid, u.Scheme, err)
 		}
 		u.User, authority = user, authority[at+1:]
 	}
@@ -57,16 +57,16 @@ func ParseURL(rawURL string) (*URL, error) {
 			// The host is not repeated: it may be the start of a password
 			// with something in it that had to be escaped.
 			if err := checkHost(h); err != nil {
-				return nil, fmt.Errorf("%w: host %d of the %s:// URL: %w", ErrURL, i+1, u.Scheme, err)
+				return nil, fmt.Errorf("%w: backend URL: host %d of the %s:// URL: %w", ErrInvalid, i+1, u.Scheme, err)
 			}
 		}
 	}
 	if key, _, _ := strings.Cut(query, "="); u.User == nil && (u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(key, "@")) {
-		return nil, fmt.Errorf("%w: %s:// has an @ after the host: write a / in a password as %%2F, a ? as %%3F", ErrURL, u.Scheme)
+		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write a / in a password as %%2F, a ? as %%3F", ErrInvalid, u.Scheme)
 	}
 	params, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the parameters of the %s:// URL are not of the form a=1&b=2, or have a %% or ; that has to be escaped", ErrURL, u.Scheme)
+		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
 	}
 	u.params = params
 	return u, nil
@@ -183,22 +183,22 @@ func (u *URL) Bool(name string, def bool) bool {
 
 func (u *URL) fail(name, value, hint string) {
 	if u.err == nil {
-		u.err = fmt.Errorf("%w: %s: parameter %s=%s: %s", ErrURL, u, name, value, hint)
+		u.err = fmt.Errorf("%w: backend URL: %s: parameter %s=%s: %s", ErrInvalid, u, name, value, hint)
 	}
 }
 
 // Check returns an error if a parameter has a wrong value, is not one of
-// those asked for so far, or is given twice. It matches [ErrURL]. Openers call
+// those asked for so far, or is given twice. It matches [ErrInvalid]. Openers call
 // it when they have asked for every parameter they know.
 func (u *URL) Check() error {
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			return fmt.Errorf("%w: %s: unknown parameter %q: the known ones are %s",
-				ErrURL, u, name, strings.Join(slices.Compact(u.known), ", "))
+			return fmt.Errorf("%w: backend URL: %s: unknown parameter %q: the known ones are %s",
+				ErrInvalid, u, name, strings.Join(slices.Compact(u.known), ", "))
 		}
 		if len(values) > 1 && !slices.Contains(u.lists, name) {
-			return fmt.Errorf("%w: %s: parameter %q is given %d times: give it once", ErrURL, u, name, len(values))
+			return fmt.Errorf("%w: backend URL: %s: parameter %q is given %d times: give it once", ErrInvalid, u, name, len(values))
 		}
 	}
 	return u.err

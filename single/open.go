@@ -39,7 +39,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	client := conn.client(u)
 	b, err := New(client, &o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrURL, u, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
 	}
 	b.client = client
 	if _, err := b.Inspect(ctx, "locker"); err != nil {
@@ -178,5 +178,5 @@ func tlsConfig(u *locker.URL) (*tls.Config, error) {
 }
 
 func bad(u *locker.URL, what string) error {
-	return fmt.Errorf("%w: %s: %s", locker.ErrURL, u, what)
+	return fmt.Errorf("%w: backend URL: %s: %s", locker.ErrInvalid, u, what)
 }

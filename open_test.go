@@ -1,0 +1,158 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+)
+
+// openers serve fake:// from f, which knows the parameters nodes and peer.
+func openers(f *fake) locker.Openers {
+	return locker.Openers{
+		"fake": func(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+			u.Uint("nodes", 1)
+			u.Bool("guard", true)
+			u.List("peer")
+			return f, u.Check()
+		},
+		"broken": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+			return nil, errDown
+		},
+	}
+}
+
+func TestOpenReadsTheCommonParameters(t *testing.T) {
+	f := newFake()
+	c, err := openers(f).Open(t.Context(), "fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a&peer=b",
+		&locker.Options{TTL: time.Minute, Prefix: "overruled"})
+	require.NoError(t, err)
+	l, err := c.Lock(t.Context(), "job")
+	require.NoError(t, err)
+	var req locker.Request
+	require.True(t, l.As(&req))
+	assert.Equal(t, "p/job", req.Name)
+	assert.Equal(t, "me", req.Label)
+	assert.Equal(t, 2*time.Second, req.TTL)
+	token, _ := l.Token()
+	assert.EqualValues(t, 41, token)
+	assert.Less(t, time.Until(l.Until()), 2*time.Second)
+	require.NoError(t, c.Close())
+	assert.Equal(t, 1, f.closed, "what Open made, Close ends")
+}
+
+func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
+	for url, want := range map[string]string{
+		"":                                   "it has no scheme",
+		"localhost:6379":                     "it has no scheme",
+		"nosuch://host":                      `no backend for scheme "nosuch": use one of broken, fake`,
+		"fake://h?tll=3s":                    `unknown parameter "tll": the known ones are guard, label, max_hold, nodes, peer, prefix, token_base, ttl`,
+		"fake://h?ttl=3s&ttl=4s":             `parameter "ttl" is given 2 times`,
+		"fake://h?ttl=":                      "it has no value",
+		"fake://h?ttl=3":                     "write a duration such as 500ms, 30s or 1m30s",
+		"fake://h?ttl=-3s":                   "more than zero",
+		"fake://h?ttl=0s":                    "more than zero",
+		"fake://h?ttl=500us":                 "Options.TTL is 500µs",
+		"fake://h?ttl=2500000h":              "Options.TTL is 2500000h0m0s", // 285 years
+		"fake://h?ttl=2628000h":              "write a duration",            // 300 years
+		"fake://h?ttl=x":                     "write a duration",
+		"fake://h?ttl=2h":                    "from 100ms to 1h0m0s",
+		"fake://h?token_base=-1":             "whole number of zero or more",
+		"fake://h?nodes=x":                   "whole number of zero or more",
+		"fake://h?guard=maybe":               "write on or off",
+		"fake://h/%zz":                       "two hexadecimal digits",
+		"fake://h?a=%zz":                     "not of the form a=1&b=2",
+		"fake://h#part":                      "no fragment",
+		"fake://h:x":                         "not a number from 1 to 65535",
+		"fake://h:70000":                     "not a number from 1 to 65535",
+		"fake://h:":                          "the port is missing",
+		"fake://::1":                         "IPv6 address in brackets",
+		"fake://[::1":                        "write an IPv6 address as [::1]",
+		"fake://a,,b":                        "host 2 of the fake:// URL: it is empty",
+		"fake://a b":                         "no host name has",
+		"broken://user:xyzzy@host:1/x?nodes": "connection refused",
+	} {
+		t.Run(url, func(t *testing.T) {
+			f := newFake()
+			c, err := openers(f).Open(t.Context(), url, nil)
+			require.Error(t, err)
+			assert.Nil(t, c)
+			assert.ErrorContains(t, err, want)
+			assert.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestPasswordsAreNeverRepeated(t *testing.T) {
+	for _, url := range []string{
+		"fake://user:xyzzy@host:x",
+		"fake://user:xyzzy@host?nodes=x",
+		"fake://user:xyzzy@host?unknown=1",
+		"fake://user:xyzzy@host?ttl=1s&ttl=2s",
+		"fake://user:xyzzy@host/%zz",
+		"fake://user:xyzzy%zz@host",
+		"fake://user:p/xyzzy@host",
+		"fake://user:1/xyzzy@host",
+		"fake://user:?xyzzy@host",
+		"fake://user:#xyzzy@host",
+		"fake://user:xy@zzy@host:x",
+		"nosuch://user:xyzzy@host",
+		"user:xyzzy@host",
+		"fake://user:xyzzy@host?ttl=3h",
+		"broken://user:xyzzy@host",
+	} {
+		_, err := openers(newFake()).Open(t.Context(), url, nil)
+		require.Error(t, err, url)
+		assert.NotContains(t, err.Error(), "zzy", url)
+	}
+	u, err := locker.ParseURL("fake://us%40er:xy%40zzy@h1:1,[::1]:2,h3/a%20b/c?x=y")
+	require.NoError(t, err)
+	assert.Equal(t, "fake://us%40er:***@h1:1,[::1]:2,h3/a%20b/c", u.String())
+	assert.Equal(t, []string{"h1:1", "[::1]:2", "h3"}, u.Hosts)
+	assert.Equal(t, "/a b/c", u.Path)
+	password, _ := u.User.Password()
+	assert.Equal(t, "xy@zzy", password)
+}
+
+func TestRequire(t *testing.T) {
+	f := newFake()
+	c := closing(t, locker.New(f, nil))
+	require.NoError(t, locker.Require(c, locker.Guarantees{}))
+	require.NoError(t, locker.Require(c, locker.Guarantees{Scope: locker.ScopeProcess, MinTTL: time.Second, MaxTTL: time.Minute}))
+	err := locker.Require(c, locker.Guarantees{
+		Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionConsensus, Fencing: locker.FencingWhileKept, Order: locker.OrderFIFO,
+		DeadHolder: locker.RecoveryAtOnce, ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true,
+		MinTTL: time.Millisecond, MaxTTL: 2 * time.Hour,
+	})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	for _, field := range []string{"Scope: want network, have process", "Exclusion: want consensus, have one server", "Fencing: want while data is kept, have none",
+		"Order: want fifo, have none", "DeadHolder: want at once, have none", "ServerCrashes: want 1, have 0",
+		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
+		assert.ErrorContains(t, err, field)
+	}
+	f.guarantees = func(g *locker.Guarantees) { g.DeadHolderSlack = time.Minute }
+	assert.ErrorContains(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: time.Second}), "DeadHolderSlack: want 1s, have 1m0s")
+}
+
+func TestInspectNeedsABackendThatCan(t *testing.T) {
+	c := closing(t, locker.New(newFake(), nil))
+	_, err := c.Inspect(t.Context(), "job")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = c.Inspect(t.Context(), "")
+	assert.ErrorContains(t, err, "the name is empty")
+}
+
+// A program that imports only this package gets the standard library and
+// nothing else.
+func TestRootImportsOnlyTheStandardLibrary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Equal(t, []string{"github.com/golockers/locker"}, strings.Fields(string(out)))
+}
