@@ -202,7 +202,7 @@ func (l *Lease) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*Error); ok {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // only the outermost: what it wraps stays as it is
 		err = e.Err
 	}
 	return &Error{Op: op, Name: l.name, Err: err}

@@ -152,7 +152,7 @@ func TestInspectNeedsABackendThatCan(t *testing.T) {
 // A program that imports only this package gets the standard library and
 // nothing else.
 func TestRootImportsOnlyTheStandardLibrary(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	assert.Equal(t, []string{"github.com/golockers/locker"}, strings.Fields(string(out)))
 }

@@ -36,7 +36,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err != nil {
 		return nil, err
 	}
-	client := conn.client(u)
+	client := conn.client()
 	b, err := New(client, &o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
@@ -139,7 +139,7 @@ func (c *conn) readAddrs(u *locker.URL, kind string) error {
 }
 
 // client makes the client that the URL's scheme asks for.
-func (c *conn) client(u *locker.URL) redis.UniversalClient {
+func (c *conn) client() redis.UniversalClient {
 	switch {
 	case c.MasterName != "":
 		return redis.NewFailoverClient(c.Failover())

@@ -1,0 +1,42 @@
+# What CI runs, and what a contributor needs. `make test` is enough on a bare
+# Debian or Ubuntu machine with Go: it installs the servers that are missing.
+
+GOLANGCI_LINT_VERSION := v2.15.0
+BIN := $(CURDIR)/.cache/bin
+LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+ROUNDS ?= 5
+
+.PHONY: all test servers lint build-everywhere bench clean
+
+all: lint build-everywhere test
+
+# LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...`
+# skips what needs one, and says so.
+test: servers
+	LOCKER_REQUIRE_SERVERS=1 go test -race -shuffle=on -timeout 15m ./...
+
+servers:
+	./scripts/servers
+
+lint: $(LINT)
+	go mod tidy -diff
+	test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	go vet ./...
+	$(LINT) run ./...
+
+$(LINT):
+	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	mv $(BIN)/golangci-lint $@
+
+# Where the tests do not run, the code has to build at least.
+build-everywhere:
+	GOOS=linux GOARCH=arm64 go build ./...
+	GOOS=darwin go vet ./...
+	GOOS=windows go vet ./...
+	GOOS=freebsd go build ./...
+
+bench: servers
+	./scripts/bench $(ROUNDS)
+
+clean:
+	rm -rf .cache bin
