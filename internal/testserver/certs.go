@@ -30,7 +30,7 @@ type Certs struct {
 	client tls.Certificate
 }
 
-// NewCerts makes an authority and its certificates, valid for a day. Servers that shall trust each
+// NewCerts makes an authority and its certificates, valid from a year ago to a year from now. Servers that shall trust each
 // other (a replica and its primary) and clients of several servers need the same Certs.
 func NewCerts(t testing.TB) *Certs {
 	t.Helper()
@@ -98,9 +98,9 @@ func template(serial int64, name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(serial),
 		Subject:      pkix.Name{CommonName: name},
-		// An hour back, for servers whose clock was moved a little.
-		NotBefore: time.Now().Add(-time.Hour),
-		NotAfter:  time.Now().Add(24 * time.Hour),
+		// With room for servers whose clock was moved.
+		NotBefore: time.Now().AddDate(-1, 0, 0),
+		NotAfter:  time.Now().AddDate(1, 0, 0),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
 }

@@ -397,13 +397,13 @@ func TestProxyCloseLeavesNoGoroutine(t *testing.T) {
 
 func TestProxyCloseWaitsForItsGoroutines(t *testing.T) {
 	p := testserver.StartProxy(t, "127.0.0.1:1")
+	p.SetRequests(testserver.Hold)
 	a := dial(t, p)
 	running, proceed, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	p.OnRequest("x", func(*testserver.Link) {
 		close(running)
 		<-proceed
 	})
-	p.SetRequests(testserver.Hold)
 	a.send("x")
 	<-running
 	go func() {

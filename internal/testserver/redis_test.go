@@ -121,6 +121,17 @@ func TestRedisAppendOnlySurvivesAKill(t *testing.T) {
 	assert.Equal(t, []any{"appendfsync", "always"}, r.MustDo(t, "CONFIG", "GET", "appendfsync"))
 }
 
+func TestRedisIsNotReadyWhileItLoadsItsData(t *testing.T) {
+	r := testserver.StartRedis(t, testserver.WithAppendOnly(),
+		testserver.WithConfig("key-load-delay", "1000"), // µs per key
+		testserver.WithConfig("loading-process-events-interval-bytes", "1024"))
+	for i := range 100 {
+		r.MustDo(t, "SET", i, "some text")
+	}
+	r.Restart(t)
+	assert.Equal(t, "some text", r.MustDo(t, "GET", "99"))
+}
+
 func TestRedisPasswordAndUsers(t *testing.T) {
 	r := testserver.StartRedis(t,
 		testserver.WithPassword(`open "sesame" \ é`),
