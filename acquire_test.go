@@ -514,3 +514,69 @@ func TestTenThousandLeases(t *testing.T) {
 		require.NoError(t, l.Err())
 	}
 }
+
+// A waiter who gives up at the moment at which it becomes the head hands the
+// place on: otherwise nobody of this client gets the name any more.
+func TestCancelAtTheMomentOfTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		c := locker.New(f, nil)
+		for range 200 {
+			l, err := c.Lock(t.Context(), "job")
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			got := make(chan struct{})
+			go func() {
+				defer close(got)
+				if l, err := c.Lock(ctx, "job"); err == nil {
+					_ = l.Unlock(context.Background())
+				}
+			}()
+			synctest.Wait()
+			cancel()
+			require.NoError(t, l.Unlock(context.Background()))
+			<-got
+			l, err = c.TryLock(t.Context(), "job")
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+		require.NoError(t, c.Close())
+	})
+}
+
+// What a deadline cuts short keeps an answer that it had already.
+func TestDeadlineDoesNotHideARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		refused := errors.New("NOPERM")
+		f.before = func(_ int, ctx context.Context, _ locker.Request) (locker.Grant, error, bool) {
+			<-ctx.Done()
+			return locker.Grant{}, refused, true
+		}
+		c := closing(t, locker.New(f, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		require.ErrorIs(t, err, refused)
+	})
+}
+
+func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.renew = func(_ int, ctx context.Context) error { return hang(ctx) }
+		c := locker.New(f, &locker.Options{TTL: ttl})
+		for i := range 2000 {
+			_, err := c.Lock(t.Context(), strings.Repeat("x", i%500+1)+string(rune('a'+i/500)))
+			require.NoError(t, err)
+		}
+		most := 0
+		for c.Stats().Held > 0 {
+			most = max(most, runtime.NumGoroutine())
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Less(t, most, 700)
+		assert.EqualValues(t, 2000, c.Stats().Lost, "every one is told")
+		require.NoError(t, c.Close())
+	})
+}

@@ -371,3 +371,29 @@ func TestLeaseGivesWhatOnlyItsServiceHas(t *testing.T) {
 	assert.True(t, ok)
 	assert.EqualValues(t, 1001, token)
 }
+
+// Two renewals whose answers overtake each other: the later promise counts.
+func TestOlderAnswerDoesNotShortenTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.renew = func(n int, _ context.Context) error {
+			if n == 1 {
+				f.mu.Lock() // carried out at once, answered late
+				f.keys["job"].until = time.Now().Add(ttl)
+				f.mu.Unlock()
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}
+		c, l := lease(t, f, locker.NoRenew())
+		time.Sleep(time.Second)
+		slow := make(chan error, 1)
+		go func() { slow <- l.Renew(t.Context()) }()
+		time.Sleep(time.Second)
+		require.NoError(t, l.Renew(t.Context()))
+		until := l.Until()
+		require.NoError(t, <-slow)
+		assert.Equal(t, until, l.Until())
+		require.NoError(t, c.Close())
+	})
+}
