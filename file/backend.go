@@ -1,0 +1,188 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// Backend keeps locks as locked files in a directory. It is a
+// [locker.Backend]; programs give it to [locker.New] and use the Client. It
+// may be shared by many Clients.
+type Backend struct {
+	dir      string      // absolute
+	dirMode  fs.FileMode // what to make it with if it goes away
+	fileMode fs.FileMode
+
+	closed    chan struct{} // closed by Close
+	closeOnce sync.Once
+
+	mu    sync.Mutex
+	waits map[string]*wait // by path: what a thread is blocked for
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+)
+
+// New returns a Backend with its locks in dir. It makes the directory, and
+// those above it, with mode 0700 if they are missing. The error says what to
+// change if dir is not a directory, if files cannot be made in it, or if it is
+// on a file system that is not one of this host alone. Where there are no file
+// locks to build on, it matches [errors.ErrUnsupported].
+//
+// A relative dir is taken from where the process is now.
+func New(dir string) (*Backend, error) {
+	info, abs, err := prepareDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	mode := info.Mode()
+	return &Backend{
+		dir:      abs,
+		dirMode:  mode.Perm() | mode&(fs.ModeSetgid|fs.ModeSticky),
+		fileMode: fileMode(mode),
+		closed:   make(chan struct{}),
+		waits:    make(map[string]*wait),
+	}, nil
+}
+
+// Guarantees says what the package comment says, for programs.
+func (b *Backend) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Backend:           "file",
+		Scope:             locker.ScopeHost,
+		Exclusion:         locker.ExclusionKernel,
+		Fencing:           locker.FencingWhileKept,
+		DeadHolder:        locker.RecoveryAtOnce,
+		SurvivesClockJump: true,
+		RestsOn: "the file locks of one kernel; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
+			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
+			"a holder that is stuck holds for ever, unless MaxHold bounds it",
+	}
+}
+
+// Acquire takes the lock if it is free. If it is not, Acquire waits for the
+// kernel to grant it if req.Wait is set, and returns ErrHeld otherwise.
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return locker.Grant{}, err
+	}
+	if b.isClosed() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	f, err := b.acquire(ctx, req.Name, req.Wait)
+	if err != nil {
+		return locker.Grant{}, unavailable(err)
+	}
+	now := time.Now()
+	r, err := raise(f, req.Name, req.Label, now)
+	if err != nil {
+		letGo(f)
+		return locker.Grant{}, unavailable(err)
+	}
+	return locker.Grant{
+		Hold:     &hold{file: f, name: req.Name, record: r},
+		Validity: locker.Validity{Since: now},
+		Token:    r.token,
+	}, nil
+}
+
+func (b *Backend) acquire(ctx context.Context, name string, waiting bool) (*os.File, error) {
+	path := b.path(name)
+	if !waiting {
+		return b.tryLock(ctx, path, name)
+	}
+	if !b.hasWaiters(path) {
+		f, err := b.openLocked(path, exclusive|noWait)
+		if !errors.Is(err, errBusy) && !errors.Is(err, errReplaced) {
+			return f, err
+		}
+	}
+	return b.wait(ctx, path)
+}
+
+// Visitors are in the way for some microseconds: an abandoned wait that is
+// granted and lets go, Inspect's look. How often, and from how long a pause
+// on, TryLock looks again before it calls a lock held that may have none but them.
+const (
+	visitorTries = 6
+	visitorPause = 50 * time.Microsecond
+)
+
+// tryLock locks the file unless another holder has it.
+func (b *Backend) tryLock(ctx context.Context, path, name string) (*os.File, error) {
+	pause := visitorPause
+	for try := 1; ; try++ {
+		f, err := b.open(path)
+		if err != nil {
+			return nil, err
+		}
+		err = lock(f, path, exclusive|noWait)
+		if err == nil {
+			return f, nil
+		}
+		held := errors.Is(err, errBusy) && (try == visitorTries || !onlyVisitors(f, name))
+		_ = f.Close()
+		switch {
+		case held:
+			return nil, locker.ErrHeld
+		case try == visitorTries || !errors.Is(err, errBusy) && !errors.Is(err, errReplaced):
+			return nil, err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		pause *= 2
+	}
+}
+
+// onlyVisitors reports whether there may be no holder behind a lock that was
+// refused: shared locks are Inspect's, and an exclusive one whose holder is
+// not in the file, or is dead, may be that of a wait that was given up.
+func onlyVisitors(f *os.File, name string) bool {
+	if flock(f, shared|noWait) == nil {
+		_ = flock(f, unlock)
+		return true
+	}
+	r, _, err := read(f, name)
+	return err != nil || !alive(r.pid)
+}
+
+// Close ends every wait with ErrClosed, and refuses what comes after it. Who
+// holds a lock keeps it until it is released. A thread whose wait was given up
+// stays until the kernel grants it the lock. Close always returns nil.
+func (b *Backend) Close() error {
+	b.closeOnce.Do(func() { close(b.closed) })
+	return nil
+}
+
+func (b *Backend) isClosed() bool {
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileName(name)) }
+
+// unavailable adds ErrUnavailable to an error that may pass by itself.
+func unavailable(err error) error {
+	if !passes(err) && !errors.Is(err, errReplaced) || errors.Is(err, locker.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}

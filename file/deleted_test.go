@@ -1,0 +1,152 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+)
+
+func waitUntilLost(t *testing.T, lease *locker.Lease) {
+	t.Helper()
+	select {
+	case <-lease.Done():
+	case <-time.After(patience):
+		require.Fail(t, "the holder was not told")
+	}
+	assert.ErrorIs(t, lease.Err(), locker.ErrLost)
+}
+
+func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
+	for what, gone := range map[string]func(path string) error{
+		"file":      os.Remove,
+		"directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"moved":     func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error {
+			if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+				return err
+			}
+			return os.Rename(path+".new", path)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "locks")
+			a, b := newClient(t, dir, &locker.Options{TTL: 300 * time.Millisecond}), newClient(t, dir, nil)
+			first := mustLock(t, a, "n")
+			require.NoError(t, first.Renew(t.Context()))
+			require.NoError(t, gone(lockFile(t, dir)))
+			second, err := b.TryLock(t.Context(), "n")
+			require.NoError(t, err)
+			assert.Greater(t, token(t, second), token(t, first))
+
+			waitUntilLost(t, first)
+			assert.ErrorIs(t, first.Unlock(t.Context()), locker.ErrLost)
+			// The end of the old one is not the end of the new one.
+			_, err = a.TryLock(t.Context(), "n")
+			assert.ErrorIs(t, err, locker.ErrHeld)
+			assert.NoError(t, second.Renew(t.Context()))
+			assert.NoError(t, second.Unlock(t.Context()))
+		})
+	}
+}
+
+func TestFileThatWasDeletedIsNoticedByUnlockToo(t *testing.T) {
+	dir := t.TempDir()
+	lease := mustLock(t, newClient(t, dir, nil), "n")
+	require.NoError(t, os.Remove(lockFile(t, dir)))
+	assert.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrLost)
+}
+
+func TestWaiterForAFileThatWasDeletedLocksTheNewOne(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := newClient(t, dir, nil), newClient(t, dir, nil), newClient(t, dir, nil)
+	first := mustLock(t, a, "n")
+	got := make(chan *locker.Lease, 1)
+	go func() { got <- mustLock(t, b, "n") }()
+	waitUntilBlocked(t, 1)
+	waitUntilInFlock(t)
+	require.NoError(t, os.Remove(lockFile(t, dir)))
+	between, err := c.TryLock(t.Context(), "n")
+	require.NoError(t, err)
+
+	assert.ErrorIs(t, first.Unlock(t.Context()), locker.ErrLost)
+	select {
+	case <-got:
+		require.Fail(t, "a lock on the deleted file is none")
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(t, between.Unlock(t.Context()))
+	second := <-got
+	_, err = c.TryLock(t.Context(), "n")
+	assert.ErrorIs(t, err, locker.ErrHeld)
+	assert.NoError(t, second.Unlock(t.Context()))
+}
+
+// waitUntilInFlock waits until the only blocked goroutine of this process is
+// where a file can be deleted under it.
+func waitUntilInFlock(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(stacks(), "unix.Flock") }, patience, time.Millisecond)
+}
+
+// A cleaner that locks what it deletes takes nothing away from a holder. What
+// it does to those who have opened the file and not locked it yet must not make
+// two of them hold.
+func TestCleanerAmongThoseWhoLock(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var inside atomic.Int32
+	var last atomic.Uint64
+	var wg sync.WaitGroup
+	for range 4 {
+		c := newClient(t, dir, nil)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				lease := mustLock(t, c, "n")
+				assert.EqualValues(t, 1, inside.Add(1), "two hold")
+				assert.Less(t, last.Swap(token(t, lease)), token(t, lease))
+				inside.Add(-1)
+				assert.NoError(t, lease.Unlock(t.Context()))
+			}
+		})
+	}
+	deleted := 0
+	for path := filepath.Join(dir, "n.lock"); ctx.Err() == nil; {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX) == nil && os.Remove(path) == nil {
+			deleted++
+		}
+		assert.NoError(t, f.Close())
+	}
+	wg.Wait()
+	assert.Greater(t, deleted, 10)
+}
+
+func TestFileThatTheHolderClosedIsALostLease(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir, &locker.Options{TTL: 300 * time.Millisecond})
+	lease := mustLock(t, c, "n")
+	var f *os.File
+	require.True(t, lease.As(&f))
+	assert.Equal(t, lockFile(t, dir), f.Name())
+	assert.False(t, lease.As(new(string)))
+	require.NoError(t, f.Close())
+	waitUntilLost(t, lease)
+	mustLock(t, c, "n")
+}

@@ -1,0 +1,112 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// DefaultDir returns a directory for the locks of programs that are not told
+// of another, and makes it if it is missing: .local/state/locker in the home
+// directory of the user that runs the process.
+//
+// All processes of one user get the same, and nothing deletes what is in it:
+// an error is better than two processes that lock in two places. So it comes
+// from the user database and not from $HOME or $XDG_STATE_HOME, which differ
+// between a shell, a cron job and a service; and it is not in $XDG_RUNTIME_DIR,
+// which is deleted at logout, not in the cache, and not in /tmp, which cleaners
+// go through and where others may have been before.
+//
+// The directory is the user's own with mode 0700; one that is not is refused.
+// Users do not see each other's locks there: for a lock among several, choose a
+// directory and give it to [New].
+func DefaultDir() (string, error) {
+	if !supported {
+		return "", errUnsupported()
+	}
+	u, err := user.Current()
+	if err != nil {
+		return "", fmt.Errorf("no default lock directory: the user's home is not known (%w): choose a directory", err)
+	}
+	if !filepath.IsAbs(u.HomeDir) {
+		return "", fmt.Errorf("no default lock directory: user %s has no home: choose a directory", u.Username)
+	}
+	dir := filepath.Join(u.HomeDir, ".local", "state", "locker")
+	if err := makePrivate(dir); err != nil {
+		return "", fmt.Errorf("no default lock directory: %w; or choose another directory", err)
+	}
+	return dir, nil
+}
+
+// makePrivate makes dir if it is missing, and returns an error if it is not
+// this user's alone.
+func makePrivate(dir string) error {
+	if err := makeDir(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if uid, ok := owner(info); !ok || uid != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user ID %d, and this is %d: who owns it can take every lock away", dir, uid, os.Geteuid())
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is open to other users (mode %04o): make it private with chmod 700", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// prepareDir makes dir if it is missing, and returns what it is and its
+// absolute path, or why no locks can be kept in it.
+func prepareDir(dir string) (fs.FileInfo, string, error) {
+	if !supported {
+		return nil, "", errUnsupported()
+	}
+	if dir == "" || strings.ContainsRune(dir, 0) {
+		return nil, "", fmt.Errorf("lock directory %q: no directory can be called that", dir)
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := makeDir(abs, 0o700); err != nil {
+		return nil, "", err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := checkLocal(abs); err != nil {
+		return nil, "", err
+	}
+	return info, abs, checkWritable(abs)
+}
+
+// makeDir makes dir with this mode, and those above it with 0700, if they are
+// missing.
+func makeDir(dir string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
+	}
+	switch err := os.Mkdir(dir, mode); {
+	case err == nil:
+		return os.Chmod(dir, mode) // whatever the umask
+	case !errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("lock directory %s is not a directory", dir)
+	}
+	return err
+}
+
+func errUnsupported() error {
+	return fmt.Errorf("no file locks to build on under %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}

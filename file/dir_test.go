@@ -1,0 +1,170 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// publicDir returns a directory that every user can reach, with this mode.
+func publicDir(t *testing.T, mode os.FileMode) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "locker")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	dir = filepath.Join(dir, "locks")
+	require.NoError(t, os.Mkdir(dir, mode))
+	require.NoError(t, os.Chmod(dir, mode))
+	return dir
+}
+
+func modeOf(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return info.Mode().Perm()
+}
+
+func TestNewMakesAPrivateDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	newBackend(t, dir)
+	assert.Equal(t, os.FileMode(0o700), modeOf(t, dir))
+	assert.Equal(t, os.FileMode(0o700), modeOf(t, filepath.Dir(dir)))
+}
+
+func TestRelativeDirectoryStaysWhereItWas(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	c := newClient(t, "locks", nil)
+	t.Chdir(t.TempDir())
+	mustLock(t, c, "n")
+	assert.FileExists(t, filepath.Join(dir, "locks", "n.lock"))
+}
+
+func TestTwoPathsToOneDirectoryAreOneService(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(dir, link))
+	mustLock(t, newClient(t, dir, nil), "n")
+	_, err := newClient(t, link, nil).TryLock(t.Context(), "n")
+	assert.ErrorIs(t, err, locker.ErrHeld)
+}
+
+func TestDirectoryThatCannotBeUsed(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, nil, 0o600))
+	for dir, want := range map[string]string{
+		"":             "no directory can be called that",
+		"a\x00b":       "no directory can be called that",
+		plain:          "is not a directory",
+		plain + "/sub": "cannot make lock directory",
+	} {
+		_, err := file.New(dir)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestDirectoryThatIsNotWritable(t *testing.T) {
+	dir := publicDir(t, 0o555)
+	child := testserver.StartChild(t, "nobody", dir, "n")
+	assert.Equal(t, "cannot make files in lock directory "+dir+": permission denied; held false; unavailable false", child.Expect(t, "error", patience))
+}
+
+func TestFileOfAnotherUserIsAnErrorOfItsOwn(t *testing.T) {
+	needRoot(t)
+	dir := publicDir(t, 0o700)
+	used(t, dir, "n") // mode 0600, as the directory says
+	require.NoError(t, os.Chmod(dir, 0o777))
+	child := testserver.StartChild(t, "nobody", dir, "n")
+	assert.Regexp(t, "n.lock: permission denied; held false; unavailable false$", child.Expect(t, "error", patience))
+}
+
+func TestUsersWhoShareADirectoryShareLocks(t *testing.T) {
+	needRoot(t)
+	dir := publicDir(t, 0o777)
+	c := newClient(t, dir, nil)
+	lease := mustLock(t, c, "n")
+	child := testserver.StartChild(t, "nobody", dir, "n")
+	assert.Contains(t, child.Expect(t, "error", patience), "held true")
+	require.NoError(t, lease.Unlock(t.Context()))
+	child = testserver.StartChild(t, "nobody", dir, "n")
+	assert.Equal(t, "<nil>; held false; unavailable false", child.Expect(t, "error", patience))
+}
+
+func TestFilesGetThePermissionsOfThoseWhoMayWrite(t *testing.T) {
+	for dirMode, want := range map[os.FileMode]os.FileMode{0o700: 0o600, 0o755: 0o600, 0o770: 0o660, 0o775: 0o660, 0o777: 0o666} {
+		dir := publicDir(t, dirMode)
+		path, _ := used(t, dir, "n")
+		assert.Equal(t, want, modeOf(t, path), "directory %v", dirMode)
+		// And so after a cleaner was there.
+		c := newClient(t, dir, nil)
+		require.NoError(t, os.RemoveAll(dir))
+		mustLock(t, c, "n")
+		assert.Equal(t, dirMode, modeOf(t, dir))
+		assert.Equal(t, want, modeOf(t, path), "directory %v", dirMode)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+}
+
+func TestDefaultDirIsTheUsersOwn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), ".local", "state", "locker")
+	require.NoError(t, file.MakePrivate(dir))
+	require.NoError(t, file.MakePrivate(dir))
+	assert.Equal(t, os.FileMode(0o700), modeOf(t, dir))
+
+	require.NoError(t, os.Chmod(dir, 0o750))
+	assert.ErrorContains(t, file.MakePrivate(dir), "chmod 700")
+	require.NoError(t, os.Chmod(dir, 0o700))
+
+	if os.Geteuid() == 0 {
+		require.NoError(t, os.Chown(dir, 65534, -1))
+		assert.ErrorContains(t, file.MakePrivate(dir), "belongs to user ID 65534")
+	}
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, nil, 0o600))
+	assert.ErrorContains(t, file.MakePrivate(plain), "not a directory")
+}
+
+func TestOpen(t *testing.T) {
+	open := locker.Openers{"file": file.Open}
+	dir := filepath.Join(t.TempDir(), "a b#c")
+	c, err := open.Open(t.Context(), "file://"+filepath.Dir(dir)+"/a%20b%23c?ttl=5s", nil)
+	require.NoError(t, err)
+	mustLock(t, c, "n")
+	assert.FileExists(t, filepath.Join(dir, "n.lock"))
+	assert.NoError(t, c.Close())
+
+	for url, want := range map[string]string{
+		"file://":                  "file:///var/lib/locks",
+		"file:///":                 "file:///var/lib/locks",
+		"file://locks":             "three slashes",
+		"file://locks/of/mine":     "three slashes",
+		"file://./locks":           "three slashes",
+		"file://localhost/var/tmp": "three slashes",
+		"file://me@/var/tmp":       "three slashes",
+		"file:///var/tmp?x=1":      "unknown parameter",
+	} {
+		_, err := open.Open(t.Context(), url, nil)
+		assert.ErrorIs(t, err, locker.ErrURL, url)
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = open.Open(t.Context(), "file:///dev/null/locks", nil)
+	assert.NotErrorIs(t, err, locker.ErrURL)
+	assert.ErrorContains(t, err, "/dev/null")
+}

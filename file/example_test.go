@@ -1,0 +1,52 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/file"
+)
+
+// The two Clients could as well be in two programs.
+func Example() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "locks") // a program has a place of its own, such as /var/lib/myprogram/locks
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+
+	open := locker.Openers{"file": file.Open}
+	night, err := open.Open(ctx, "file://"+dir, &locker.Options{Label: "the night job"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer night.Close()
+	day, err := open.Open(ctx, "file://"+dir, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer day.Close()
+
+	err = locker.Do(ctx, night, "backup", func(ctx context.Context, _ *locker.Lease) error {
+		_, err := day.TryLock(ctx, "backup")
+		fmt.Println("held:", errors.Is(err, locker.ErrHeld))
+		state, err := day.Inspect(ctx, "backup")
+		fmt.Println("by:", state.Label)
+		return err
+	})
+	fmt.Println("error:", err)
+
+	// Output:
+	// held: true
+	// by: the night job
+	// error: <nil>
+}

@@ -1,0 +1,136 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+var (
+	errBusy     = errors.New("locked by another")
+	errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, and keep it away")
+)
+
+// openLocked opens the file at path and locks it.
+func (b *Backend) openLocked(path string, how int) (*os.File, error) {
+	f, err := b.open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f, path, how); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// lock locks f, the file at path. If it fails, f is not locked; if it fails
+// with errReplaced, the lock would have been on a file that is not there any more.
+func lock(f *os.File, path string, how int) error {
+	if err := flock(f, how); err != nil {
+		return err
+	}
+	// Between open and lock, a cleaner may have deleted the file: others
+	// then lock a new one.
+	there, err := isAt(f, path)
+	if err == nil && !there {
+		err = errReplaced
+	}
+	if err != nil {
+		_ = flock(f, unlock)
+	}
+	return err
+}
+
+// isAt reports whether f is the file at path.
+func isAt(f *os.File, path string) (bool, error) {
+	own, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Lstat(path)
+	if err != nil {
+		if isMissing(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	return os.SameFile(own, there), nil
+}
+
+// letGo unlocks f and closes it. Closing alone would not do while a process
+// that this one is starting has a copy of the descriptor.
+func letGo(f *os.File) {
+	_ = flock(f, unlock)
+	_ = f.Close()
+}
+
+// openTries is how often open tries again when the file or its directory
+// appears or disappears in the middle.
+const openTries = 10
+
+// open opens the file at path, which it makes if it is missing.
+func (b *Backend) open(path string) (f *os.File, err error) {
+	for range openTries {
+		f, err = os.OpenFile(path, os.O_RDWR|openFlags, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			f, err = b.create(path)
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	if err == nil {
+		return f, checkRegular(f)
+	}
+	if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file but %v: delete it, or choose another directory", path, info.Mode())
+	}
+	return nil, err
+}
+
+// create makes the file at path, and its directory if that is gone.
+func (b *Backend) create(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if dirErr := makeDir(b.dir, b.dirMode); dirErr != nil {
+			return nil, dirErr
+		}
+		return nil, err // for another try
+	}
+	if err != nil || b.fileMode == 0o600 {
+		return f, err
+	}
+	// Whatever the umask.
+	if err := f.Chmod(b.fileMode); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// fileMode returns the permissions of files in a directory with these: who may
+// make lock files there may lock. Who may only look may not, since whoever can
+// open a file can lock it.
+func fileMode(dir fs.FileMode) fs.FileMode {
+	mode := fs.FileMode(0o600)
+	if dir&0o020 != 0 {
+		mode |= 0o060
+	}
+	if dir&0o002 != 0 {
+		mode |= 0o006
+	}
+	return mode
+}
+
+func checkRegular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file but %v: delete it, or choose another directory", f.Name(), info.Mode())
+	}
+	if err != nil {
+		_ = f.Close()
+	}
+	return err
+}

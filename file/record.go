@@ -1,0 +1,138 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// record is what a lock file says about its lock. It is written by the holder
+// while it has the lock; the lock itself is the kernel's.
+type record struct {
+	token uint64 // the last one given out
+	pid   int    // the holder's process, as it sees itself; 0: released
+	since time.Time
+	label string
+}
+
+const (
+	magic = "locker 1: do not edit, do not delete while in use\n"
+	// headerLen bytes hold all that ever changes: no more than a disk writes
+	// at once, so that even the crash of a machine does not tear it.
+	headerLen = 512
+	// maxContent bytes are more than any record has.
+	maxContent = 4096
+)
+
+// encode returns the whole content of the file for the lock called name. Its
+// length depends on the name alone.
+func (r record) encode(name string) []byte {
+	holder := "free\n"
+	if r.pid != 0 {
+		holder = fmt.Sprintf("held by process %d since %s as %s\n",
+			r.pid, r.since.UTC().Format(time.RFC3339Nano), strconv.Quote(r.label))
+	}
+	text := fmt.Sprintf("%stoken %d\n%s", magic, r.token, holder)
+	header := fmt.Sprintf("%ssum %08x", text, crc32.ChecksumIEEE([]byte(text)))
+	if len(header) >= headerLen {
+		r.label = "" // longer than the engine lets labels be
+		return r.encode(name)
+	}
+	pad := strings.Repeat(" ", headerLen-1-len(header))
+	return fmt.Appendf(nil, "%s%s\nname %s\n", header, pad, strconv.Quote(name))
+}
+
+// errRecord is matched by the errors of decode.
+var errRecord = errors.New("not the content of a lock file")
+
+// decode reads what encode wrote. Nothing at all is the zero record: the file
+// is new, or lost its content when the machine crashed.
+func decode(content []byte, name string) (record, error) {
+	var r record
+	if len(bytes.Trim(content, "\x00")) == 0 {
+		return r, nil
+	}
+	header := content[:min(headerLen, len(content))]
+	end := bytes.LastIndex(header, []byte("\nsum ")) + 1
+	text := string(header[:end])
+	var sum uint32
+	if _, err := fmt.Sscanf(string(header[end:]), "sum %08x", &sum); err != nil || sum != crc32.ChecksumIEEE([]byte(text)) {
+		return r, fmt.Errorf("%w, or a damaged one", errRecord)
+	}
+	rest, ok := strings.CutPrefix(text, magic)
+	if !ok {
+		return r, fmt.Errorf("%w that this release knows: another release wrote it", errRecord)
+	}
+	var since string
+	if n, _ := fmt.Sscanf(rest, "token %d\nheld by process %d since %s as %q\n", &r.token, &r.pid, &since, &r.label); n == 4 {
+		r.since, _ = time.Parse(time.RFC3339Nano, since)
+	}
+	if got, err := strconv.Unquote(strings.TrimSpace(strings.TrimPrefix(string(content[len(header):]), "name "))); err == nil && got != name {
+		return record{}, fmt.Errorf("%w of this name: it is that of %q", errRecord, got)
+	}
+	if !bytes.Equal(r.encode(name), content) {
+		return record{}, fmt.Errorf("%w, or a damaged one", errRecord)
+	}
+	return r, nil
+}
+
+// read returns what f says, and the text that it read.
+func read(f *os.File, name string) (record, []byte, error) {
+	content := make([]byte, maxContent)
+	n, err := f.ReadAt(content, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return record{}, nil, err
+	}
+	r, err := decode(content[:n], name)
+	if err == nil && n == maxContent {
+		err = errRecord // zeros, and who knows what
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w; if nothing uses it, delete it", f.Name(), err)
+	}
+	return r, content[:n], err
+}
+
+// raise writes a new holder into f, which is locked, with a token that is
+// higher than all before. It leaves f as it was if it cannot.
+func raise(f *os.File, name, label string, now time.Time) (record, error) {
+	old, content, err := read(f, name)
+	if err != nil {
+		return record{}, err // never over what may hold a higher token, or is not ours
+	}
+	if old.token == math.MaxUint64 {
+		return record{}, fmt.Errorf("%s: its token cannot rise any more", f.Name())
+	}
+	r := record{
+		// The clock is for a file that was deleted or lost its last
+		// changes; as long as it is there, tokens rise without.
+		token: max(old.token+1, uint64(max(now.UnixMicro(), 0))),
+		pid:   os.Getpid(),
+		since: now,
+		label: label,
+	}
+	if _, err := f.WriteAt(r.encode(name), 0); err != nil {
+		// A disk that became full in the middle must not make the file unreadable.
+		_, _ = f.WriteAt(content, 0)
+		_ = f.Truncate(int64(len(content)))
+		return record{}, err
+	}
+	return r, nil
+}
+
+// clearHolder notes in f that r's holder has let go, if f still is about it.
+func clearHolder(f *os.File, name string, r record) error {
+	now, _, err := read(f, name)
+	if err != nil || now.token != r.token {
+		return err
+	}
+	_, err = f.WriteAt(record{token: r.token}.encode(name), 0)
+	return err
+}

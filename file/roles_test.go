@@ -1,0 +1,193 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// roles are what this test binary does as a child. Their first argument is the
+// lock directory.
+var roles = testserver.Roles{
+	"hold":     hold,
+	"count":    count,
+	"inspect":  inspectForEver,
+	"heir":     heir,
+	"fulldisk": fullDisk,
+	"nobody":   nobody,
+}
+
+const patience = 30 * time.Second
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func clientIn(dir string) *locker.Client { return locker.New(must(file.New(dir)), nil) }
+
+// hold locks a name, says its token, and unlocks when it is told to.
+func hold(p *testserver.Parent) {
+	lease := must(clientIn(p.Args[0]).Lock(context.Background(), p.Args[1]))
+	token, _ := lease.Token()
+	p.Say("holding %d", token)
+	for {
+		p.Hear()
+		p.Say("unlocked %v", lease.Unlock(context.Background()))
+	}
+}
+
+// count adds one to the number in a file, often, and writes each token to a log.
+func count(p *testserver.Parent) {
+	c := clientIn(p.Args[0])
+	number, log := p.Args[1], must(os.OpenFile(p.Args[2], os.O_APPEND|os.O_WRONLY, 0))
+	p.Say("ready")
+	p.Hear()
+	for range must(strconv.Atoi(p.Args[3])) {
+		lease := must(c.Lock(context.Background(), "count"))
+		n := must(strconv.Atoi(string(must(os.ReadFile(number)))))
+		if err := os.WriteFile(number, []byte(strconv.Itoa(n+1)), 0o600); err != nil {
+			panic(err)
+		}
+		token, _ := lease.Token()
+		must(fmt.Fprintln(log, token))
+		if err := lease.Unlock(context.Background()); err != nil {
+			panic(err)
+		}
+	}
+	p.Say("done")
+}
+
+// inspectForEver looks at a lock all the time.
+func inspectForEver(p *testserver.Parent) {
+	b := must(file.New(p.Args[0]))
+	must(b.Inspect(context.Background(), p.Args[1]))
+	p.Say("ready")
+	for {
+		must(b.Inspect(context.Background(), p.Args[1]))
+	}
+}
+
+// heir locks a name and starts a process of its own, which is given the locked
+// file if the last argument says so.
+func heir(p *testserver.Parent) {
+	lease := must(clientIn(p.Args[0]).Lock(context.Background(), p.Args[1]))
+	cmd := exec.Command("sleep", "100")
+	if p.Args[2] == "given" {
+		var f *os.File
+		if !lease.As(&f) {
+			panic("no file")
+		}
+		cmd.ExtraFiles = []*os.File{f}
+	}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	p.Say("child %d", cmd.Process.Pid)
+	p.Hear()
+	p.Say("unlocked %v", lease.Unlock(context.Background()))
+	p.Hear()
+}
+
+// fullDisk locks a name while no file can grow beyond so many bytes.
+func fullDisk(p *testserver.Parent) {
+	b := must(file.New(p.Args[0]))
+	signal.Ignore(syscall.SIGXFSZ)
+	limit := must(strconv.ParseUint(p.Args[2], 10, 63))
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		panic(err)
+	}
+	_, err := b.Acquire(context.Background(), locker.Request{Name: p.Args[1], Label: "a label that makes the record longer"})
+	p.Say("error %v", err)
+}
+
+// nobody gives up root's rights, if it has them, and then does what it is told.
+func nobody(p *testserver.Parent) {
+	if os.Geteuid() == 0 {
+		if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+			panic(err)
+		}
+	}
+	b, err := file.New(p.Args[0])
+	if err == nil {
+		_, err = locker.New(b, nil).TryLock(context.Background(), p.Args[1])
+	}
+	p.Say("error %v; held %t; unavailable %t", err, errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable))
+}
+
+func newBackend(t *testing.T, dir string) *file.Backend {
+	t.Helper()
+	b, err := file.New(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, b.Close()) })
+	return b
+}
+
+// newClient returns a Client with a Backend of its own, as another program
+// would have; both are closed with the test.
+func newClient(t *testing.T, dir string, opts *locker.Options) *locker.Client {
+	t.Helper()
+	c := locker.New(newBackend(t, dir), opts)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+func mustLock(t *testing.T, l locker.Locker, name string) *locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lease, err := l.Lock(ctx, name)
+	require.NoError(t, err)
+	return lease
+}
+
+func token(t *testing.T, lease *locker.Lease) uint64 {
+	t.Helper()
+	n, ok := lease.Token()
+	require.True(t, ok)
+	return n
+}
+
+// lockFile returns the path of the only lock file in dir.
+func lockFile(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	return dir + "/" + entries[0].Name()
+}
+
+// blocked returns how many goroutines of this process are there to wait in flock.
+func blocked() int {
+	return strings.Count(stacks(), "created by github.com/golockers/locker/file.(*Backend).wait")
+}
+
+func stacks() string {
+	buf := make([]byte, 4<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+func waitUntilBlocked(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return blocked() == n }, patience, time.Millisecond, "goroutines in flock: want %d", n)
+}

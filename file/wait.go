@@ -1,0 +1,111 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// maxThreads bounds how many threads a Backend pins: a program dies when it
+// has too many. It stays far below the runtime's limit of 10,000.
+const maxThreads = 256
+
+// wait is one goroutine that is blocked in flock, and those in this process
+// for whom it is. They come and go; it stays until the lock is granted, and
+// lets go at once if nobody waits any more.
+type wait struct {
+	waiters []chan<- locked // the longest waiting first; guarded by Backend.mu
+}
+
+// locked is what flock brought.
+type locked struct {
+	file *os.File
+	err  error
+}
+
+// wait returns when the kernel has granted the lock on the file at path, or
+// when ctx is done or the backend closed.
+func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
+	mine := make(chan locked, 1)
+	b.mu.Lock()
+	w := b.waits[path]
+	if w == nil {
+		if len(b.waits) == maxThreads {
+			b.mu.Unlock()
+			return nil, locker.ErrHeld // the engine polls
+		}
+		w = &wait{}
+		b.waits[path] = w
+		go b.block(path, w)
+	}
+	w.waiters = append(w.waiters, mine)
+	b.mu.Unlock()
+
+	var err error
+	select {
+	case l := <-mine:
+		return l.file, l.err
+	case <-ctx.Done():
+		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+	case <-b.closed:
+		err = locker.ErrClosed
+	}
+	b.mu.Lock()
+	i := slices.Index(w.waiters, mine)
+	if i >= 0 {
+		w.waiters = slices.Delete(w.waiters, i, i+1)
+	}
+	b.mu.Unlock()
+	if i < 0 {
+		// It was granted at this very moment.
+		if l := <-mine; l.err == nil {
+			letGo(l.file)
+		}
+	}
+	return nil, err
+}
+
+// block is the only goroutine of its backend that blocks for the file at path.
+// One flock serves one waiter: the lock is never handed on (R13).
+func (b *Backend) block(path string, w *wait) {
+	for {
+		f, err := b.openLocked(path, exclusive)
+		b.mu.Lock()
+		var first chan<- locked
+		if len(w.waiters) > 0 && !errors.Is(err, errReplaced) {
+			first = w.waiters[0]
+			w.waiters = slices.Delete(w.waiters, 0, 1)
+		}
+		again := len(w.waiters) > 0
+		if !again {
+			delete(b.waits, path)
+		}
+		b.mu.Unlock()
+		switch {
+		case first != nil:
+			first <- locked{f, err}
+		case err == nil:
+			letGo(f)
+		}
+		if !again {
+			return
+		}
+		if errors.Is(err, errReplaced) {
+			time.Sleep(visitorPause) // in case that goes on
+		}
+	}
+}
+
+// hasWaiters reports whether others in this process wait for the file at path:
+// who comes now stands behind them.
+func (b *Backend) hasWaiters(path string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.waits[path]
+	return w != nil && len(w.waiters) > 0
+}
