@@ -1,0 +1,53 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestConformance(t *testing.T) {
+	dir := t.TempDir()
+	look := newBackend(t, dir)
+	conformance.Run(t, conformance.Harness{
+		New: func(ct conformance.T) locker.Backend {
+			b, err := file.New(dir)
+			if err != nil {
+				ct.Errorf("%v", err)
+				ct.FailNow()
+			}
+			return b
+		},
+		Names: []string{".", "..", "a.lock", "A.lock", "%41.lock", "~"},
+		Delete: func(ct conformance.T, name string) {
+			if err := os.Remove(filepath.Join(dir, file.FileName(name))); err != nil {
+				ct.Errorf("%v", err)
+			}
+		},
+		Victim: func(_ conformance.T, name string, _ time.Duration) func() {
+			child := testserver.StartChild(t, "hold", dir, name)
+			child.Expect(t, "holding", patience)
+			return child.Kill
+		},
+		Left: func(ct conformance.T, name string) []string {
+			st, err := look.Inspect(ct.Context(), name)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			if st.Held {
+				return []string{"a lock of " + st.Label}
+			}
+			return nil
+		},
+		URL:  "file://" + dir,
+		Open: locker.Openers{"file": file.Open},
+	})
+}

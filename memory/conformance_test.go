@@ -1,0 +1,37 @@
+package memory_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/memory"
+)
+
+// connection is what the suite closes: the Backend is the service itself.
+type connection struct {
+	*memory.Backend
+	closed atomic.Bool
+}
+
+func (c *connection) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if c.closed.Load() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	return c.Backend.Acquire(ctx, req)
+}
+
+func (c *connection) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+func TestConformance(t *testing.T) {
+	locks := memory.New()
+	conformance.Run(t, conformance.Harness{
+		New:    func(conformance.T) locker.Backend { return &connection{Backend: locks} },
+		Delete: func(_ conformance.T, name string) { locks.Delete(name) },
+	})
+}
