@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/single"
+	"github.com/spf13/cobra"
+)
+
+// promise is what a backend declares, and the URLs that open it.
+type promise struct {
+	urls string
+	locker.Guarantees
+}
+
+// promises returns what every backend declares about itself, the nearest first.
+func promises() []promise {
+	return []promise{
+		{"memory:// (programs only)", memory.New().Guarantees()},
+		{"file:///directory", new(file.Backend).Guarantees()},
+		{"redis://, rediss://, unix://, redis+sentinel://, redis+cluster://", single.Guarantees()},
+	}
+}
+
+func newBackends() *cobra.Command {
+	var asJSON, asMarkdown bool
+	cmd := &cobra.Command{
+		Use:   "backends",
+		Short: "List the lock services, and what each one promises",
+		Long: strings.TrimSpace(`
+List the lock services, and what each one promises, as the code declares it.
+No server is asked. No promise reaches past the end of a lease: a holder that is
+paused can act later, and only a fencing token that the resource checks
+prevents that.`),
+		Example: examples(
+			"Which lock survives a restart of its server?",
+			"locker backends",
+			"",
+			"The table for a document:",
+			"locker backends --markdown",
+		),
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := cmd.OutOrStdout()
+			switch {
+			case asJSON && asMarkdown:
+				return usage(fmt.Errorf("give --json or --markdown, not both"))
+			case asJSON:
+				return writePromisesJSON(w, promises())
+			case asMarkdown:
+				return writePromisesMarkdown(w, promises())
+			default:
+				return writePromises(w, promises())
+			}
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "a JSON array of objects")
+	cmd.Flags().BoolVar(&asMarkdown, "markdown", false, "a Markdown table")
+	return cmd
+}
+
+// guarantee is one line of the table.
+type guarantee struct {
+	title string
+	key   string // in JSON
+	value func(promise) any
+}
+
+var guarantees = []guarantee{
+	{"reaches", "scope", func(p promise) any { return p.Scope.String() }},
+	{"exclusion by", "exclusion", func(p promise) any { return p.Exclusion.String() }},
+	{"fencing tokens rise", "fencing", func(p promise) any { return p.Fencing.String() }},
+	{"order of waiters", "order", func(p promise) any { return p.Order.String() }},
+	{"dead holder's lock is free", "dead_holder", func(p promise) any { return p.DeadHolder.String() }},
+	{"at most later by", "dead_holder_slack_ms", func(p promise) any { return p.DeadHolderSlack }},
+	{"serves with servers down", "server_crashes", func(p promise) any { return p.ServerCrashes }},
+	{"survives restart", "survives_restart", func(p promise) any { return p.SurvivesRestart }},
+	{"survives fail-over", "survives_failover", func(p promise) any { return p.SurvivesFailover }},
+	{"survives clock jump", "survives_clock_jump", func(p promise) any { return p.SurvivesClockJump }},
+	{"shortest TTL", "min_ttl_ms", func(p promise) any { return p.MinTTL }},
+	{"longest TTL", "max_ttl_ms", func(p promise) any { return p.MaxTTL }},
+}
+
+// text is a value as people read it.
+func text(v any) string {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return "yes"
+		}
+		return "no"
+	case time.Duration:
+		if v == 0 {
+			return "-"
+		}
+		if day := 24 * time.Hour; v%day == 0 {
+			return strconv.Itoa(int(v/day)) + "d"
+		}
+		return v.String()
+	}
+	return fmt.Sprint(v)
+}
+
+func writePromises(w io.Writer, all []promise) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, p := range all {
+		fmt.Fprint(tw, "\t", p.Backend)
+	}
+	fmt.Fprintln(tw)
+	for _, g := range guarantees {
+		fmt.Fprint(tw, g.title)
+		for _, p := range all {
+			fmt.Fprint(tw, "\t", text(g.value(p)))
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, p := range all {
+		if _, err := fmt.Fprintf(w, "\n%s  %s\n  rests on %s.\n", p.Backend, p.urls, cmp.Or(p.RestsOn, "nothing")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writePromisesMarkdown(w io.Writer, all []promise) error {
+	var b strings.Builder
+	row := func(title string, cell func(promise) string) {
+		b.WriteString("| " + title)
+		for _, p := range all {
+			b.WriteString(" | " + strings.ReplaceAll(cell(p), "|", `\|`))
+		}
+		b.WriteString(" |\n")
+	}
+	row("", func(p promise) string { return "`" + p.Backend + "`" })
+	row("---", func(promise) string { return "---" })
+	for _, g := range guarantees {
+		row(g.title, func(p promise) string { return text(g.value(p)) })
+	}
+	b.WriteByte('\n')
+	for _, p := range all {
+		fmt.Fprintf(&b, "- `%s` (%s) rests on %s.\n", p.Backend, p.urls, cmp.Or(p.RestsOn, "nothing"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writePromisesJSON(w io.Writer, all []promise) error {
+	var out []map[string]any
+	for _, p := range all {
+		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn}
+		for _, g := range guarantees {
+			v := g.value(p)
+			if d, ok := v.(time.Duration); ok {
+				v = d.Milliseconds()
+			}
+			o[g.key] = v
+		}
+		out = append(out, o)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(out)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/golockers/locker"
+)
+
+// The environment variables that the command gets.
+const (
+	nameEnv  = "LOCKER_NAME"
+	tokenEnv = "LOCKER_TOKEN"
+)
+
+// lookUp finds the file of a command as a shell does.
+func lookUp(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil, errors.Is(err, exec.ErrDot):
+		// Whoever has the current directory in PATH means it.
+		return path, nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return "", &exitError{statusNotFound, fmt.Errorf("%s: command not found: nothing was locked", name)}
+	default:
+		return "", &exitError{statusCannotRun, fmt.Errorf("%s: cannot be executed (%w): nothing was locked", name, reason(err))}
+	}
+}
+
+// reason is err without the name of the command, which stands before it already.
+func reason(err error) error {
+	var e *exec.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// environment is what the command gets: that of locker, with the lock in it.
+func environment(lease *locker.Lease) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		// Those of an outer locker are about another lock.
+		if !strings.HasPrefix(v, nameEnv+"=") && !strings.HasPrefix(v, tokenEnv+"=") {
+			env = append(env, v)
+		}
+	}
+	env = append(env, nameEnv+"="+lease.Name())
+	if token, ok := lease.Token(); ok {
+		env = append(env, tokenEnv+"="+strconv.FormatUint(token, 10))
+	}
+	return env
+}
+
+// label tells others who holds the lock: command@host[pid of locker].
+func label(command string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	text := strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, filepath.Base(command)+"@"+host+"["+strconv.Itoa(os.Getpid())+"]")
+	for len(text) > locker.MaxLabelLen {
+		_, size := utf8.DecodeRuneInString(text)
+		text = text[size:]
+	}
+	return text
+}

@@ -1,0 +1,216 @@
+//go:build unix
+
+package main_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golockers/locker/file"
+)
+
+func TestWithoutConfiguration(t *testing.T) {
+	dir, err := file.DefaultDir()
+	require.NoError(t, err)
+	name := "locker-test-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	defer os.Remove(filepath.Join(dir, name+".lock"))
+	holder := start(t, nil, locked(nil, name, "listen")...)
+	holder.expect("group")
+	assert.Equal(t, 75, do(t, nil, "run", "--try", name, "--", "true").status)
+	// The same lock from a cron job or a service, whose environment is another.
+	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = nil }}, "run", "--try", name, "--", "true").status)
+	holder.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, holder.wait())
+	assert.Equal(t, 0, do(t, nil, "run", "--try", name, "--", "true").status)
+}
+
+func TestEnvironmentOfTheCommand(t *testing.T) {
+	backend := fileBackend(t)
+	outer := []with{backend, withEnv("LOCKER_NAME=outer"), withEnv("LOCKER_TOKEN=12"), withEnv("OTHER=kept as it is")}
+	env := func() (env []string, token uint64) {
+		r := do(t, outer, "run", "a name=1", "--", "env")
+		require.Equal(t, 0, r.status, r.stderr)
+		for _, v := range strings.Split(r.stdout, "\n") {
+			if rest, ok := strings.CutPrefix(v, "LOCKER_TOKEN="); ok {
+				assert.Zero(t, token, "set twice")
+				n, err := strconv.ParseUint(rest, 10, 64)
+				require.NoError(t, err)
+				token = n
+			}
+			if strings.HasPrefix(v, "LOCKER_") || strings.HasPrefix(v, "OTHER=") {
+				env = append(env, v)
+			}
+		}
+		return env, token
+	}
+	first, t1 := env()
+	assert.Contains(t, first, "LOCKER_NAME=a name=1")
+	assert.Contains(t, first, "OTHER=kept as it is")
+	assert.NotContains(t, first, "LOCKER_NAME=outer")
+	_, t2 := env()
+	assert.Greater(t, t1, uint64(12))
+	assert.Greater(t, t2, t1, "each holder's token is greater than the one before")
+
+	r := do(t, []with{backend}, "run", "a", "--", binary, "run", "b", "--", "sh", "-c", "echo $LOCKER_NAME")
+	assert.Equal(t, result{0, "b", ""}, r, "a locker inside of another finds its backend, and has a name of its own")
+}
+
+func TestStreamsAreTheCallers(t *testing.T) {
+	in := func(c *exec.Cmd) { c.Stdin = strings.NewReader("to be copied\n") }
+	r := do(t, []with{fileBackend(t), in}, "run", "a", "--", "sh", "-c", "cat; echo aside >&2")
+	assert.Equal(t, result{0, "to be copied", "aside\n"}, r)
+}
+
+func TestOtherDescriptorsAreTheCallers(t *testing.T) {
+	// Such as the pipes of a make with jobs: not the lock in their place.
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	third := func(c *exec.Cmd) { c.ExtraFiles = []*os.File{w} }
+	res := do(t, []with{fileBackend(t), third}, "run", "a", "--", "sh", "-c", "echo third >&3")
+	_ = w.Close()
+	assert.Equal(t, result{0, "", ""}, res)
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "third\n", string(got))
+}
+
+func TestSignalsArePassedOnToTheGroup(t *testing.T) {
+	p := start(t, []with{fileBackend(t)}, locked(nil, "a", "listen", "stubborn")...)
+	group := p.expect("group")
+	assert.NotEqual(t, strconv.Itoa(syscall.Getpgrp()), group)
+	for _, sig := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTERM,
+	} {
+		p.signal(sig)
+		assert.Equal(t, signalName(sig), p.expect("got"))
+	}
+	assert.True(t, p.running(), "a command that goes on keeps its lock")
+	p.signal(syscall.SIGHUP)
+	assert.Equal(t, "SIGHUP", p.expect("got"))
+	assert.Equal(t, 3, p.wait())
+	assert.Empty(t, p.said())
+}
+
+func TestSignalReachesWhatTheCommandHasStarted(t *testing.T) {
+	p := start(t, []with{fileBackend(t)}, locked(nil, "a", "family")...)
+	child := number(t, p.expect("child"))
+	require.False(t, gone(child))
+	p.signal(syscall.SIGHUP) // ends both: family does not listen to it
+	assert.Equal(t, 128+1, p.wait())
+	require.Eventually(t, func() bool { return gone(child) }, patience, time.Millisecond)
+}
+
+func TestIgnoredHangupStaysIgnored(t *testing.T) {
+	// As under nohup.
+	args := append([]string{"-c", `trap "" HUP; exec "$0" "$@"`, binary}, locked(nil, "a", "listen")...)
+	p := startCommand(t, []with{fileBackend(t)}, "sh", args...)
+	p.expect("group")
+	p.signal(syscall.SIGHUP)
+	p.signal(syscall.SIGUSR1)
+	assert.Equal(t, "SIGUSR1", p.expect("got"), "HUP must reach neither")
+	p.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, p.wait())
+}
+
+func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(signalName(sig), func(t *testing.T) {
+			backend := fileBackend(t)
+			holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
+			holder.expect("group")
+			waiter := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
+			awaitWaiting(t, waiter)
+			waiter.signal(syscall.SIGUSR1) // for a command that is not there yet
+			waiter.signal(sig)
+			began := time.Now()
+			assert.Equal(t, 128+int(sig), waiter.wait())
+			assert.Less(t, time.Since(began), patience/4)
+			assert.Empty(t, waiter.stdout())
+			assert.Empty(t, waiter.said())
+			holder.signal(syscall.SIGTERM)
+			assert.Equal(t, 0, holder.wait())
+			assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
+		})
+	}
+}
+
+func TestKilledLockerLeavesTheFileLockToItsCommand(t *testing.T) {
+	backend := fileBackend(t)
+	p := start(t, []with{backend}, locked(nil, "a", "listen")...)
+	child := number(t, p.expect("pid"))
+	p.signal(syscall.SIGKILL)
+	assert.Equal(t, -1, p.wait())
+	require.False(t, gone(child), "the command goes on, as under flock(1)")
+	for range 3 {
+		assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "a", "--", "true").status, "and so does the lock")
+	}
+	require.NoError(t, syscall.Kill(child, syscall.SIGUSR1))
+	p.expect("got SIGUSR1")
+	next := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
+	awaitWaiting(t, next)
+	require.NoError(t, syscall.Kill(child, syscall.SIGTERM))
+	assert.Equal(t, 0, next.wait())
+	assert.Equal(t, []string{"ran"}, next.stdout())
+}
+
+func TestLockEndsWithTheCommandNotWithWhatItLeaves(t *testing.T) {
+	backend := fileBackend(t)
+	p := start(t, []with{backend}, locked(nil, "a", "leave")...)
+	left := number(t, p.expect("child"))
+	assert.Equal(t, 0, p.wait())
+	assert.False(t, gone(left), "what is left is left alone")
+	assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
+	require.NoError(t, syscall.Kill(left, syscall.SIGKILL))
+}
+
+func TestMaxHoldEndsTheCommand(t *testing.T) {
+	backend := fileBackend(t)
+	began := time.Now()
+	p := start(t, []with{backend}, locked([]string{"--max-hold", "600ms"}, "a", "listen", "stubborn")...)
+	child := number(t, p.expect("pid"))
+	p.expect("got SIGTERM")
+	assert.Equal(t, 74, p.wait())
+	assert.GreaterOrEqual(t, time.Since(began), 400*time.Millisecond)
+	assert.True(t, gone(child))
+	assert.Contains(t, p.said(), "SIGKILL")
+	assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
+
+	p = start(t, []with{backend}, locked([]string{"--max-hold", "600ms"}, "a", "listen")...)
+	p.expect("got SIGTERM")
+	assert.Equal(t, 74, p.wait(), "also if the command then ends with status 0")
+	assert.NotContains(t, p.said(), `"a": sent SIGKILL`)
+}
+
+func TestLostFileLockEndsTheCommand(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, []with{withEnv("LOCKER_BACKEND=file://" + dir)}, locked([]string{"--ttl", "300ms"}, "a", "listen", "stubborn")...)
+	child := number(t, p.expect("pid"))
+	require.NoError(t, os.Remove(filepath.Join(dir, "a.lock")))
+	p.expect("got SIGTERM")
+	assert.Equal(t, 74, p.wait())
+	assert.True(t, gone(child))
+	assert.Contains(t, p.said(), "deleted")
+}
+
+func signalName(sig syscall.Signal) string { return unix.SignalName(sig) }
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	require.NoError(t, err)
+	return n
+}

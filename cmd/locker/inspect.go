@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/golockers/locker"
+	"github.com/spf13/cobra"
+)
+
+func newInspect() *cobra.Command {
+	var backend string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect [flags] NAME",
+		Short: "Say whether NAME is held, by whom, and for how long still",
+		Long: strings.TrimSpace(`
+Say whether the lock NAME is held, by whom, for how long still unless it is
+renewed, with which fencing token, and how many wait for it, as far as the lock
+service knows.
+
+It is for people. The answer is old when it arrives: a script that wants to
+know whether it may do something runs it under the lock, with locker run --try.
+
+Exit status: 0, held or free; 64 if the command line, the name or the backend's
+URL is wrong; 69 if the lock service cannot be used or does not know.
+
+With --json the answer is one object: "name", "held", and, null where the
+service does not know or the lock has none, "label", "remaining_ms", "token",
+"waiters".`),
+		Example: examples(
+			"Who holds it?",
+			"locker inspect backup",
+			"",
+			"For a script:",
+			"locker inspect --backend redis://redis.example:6379 --json backup | jq .held",
+		),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("write one NAME: locker inspect NAME")
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			state, err := inspect(cmd.Context(), backend, args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeStateJSON(cmd.OutOrStdout(), args[0], state)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), stateText(args[0], state))
+			return err
+		},
+	}
+	addBackendFlag(cmd, &backend)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as a JSON object")
+	return cmd
+}
+
+func inspect(ctx context.Context, backend, name string) (locker.State, error) {
+	if err := checkCall(name); err != nil {
+		return locker.State{}, err
+	}
+	client, err := open(ctx, backend, nil)
+	if err != nil {
+		return locker.State{}, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	state, err := client.Inspect(ctx, name)
+	if err != nil {
+		return locker.State{}, failure(err)
+	}
+	return state, nil
+}
+
+// stateText is one line for people.
+func stateText(name string, s locker.State) string {
+	waiting := ""
+	if s.Waiters > 0 {
+		waiting = fmt.Sprintf(", %d waiting", s.Waiters)
+	}
+	if !s.Held {
+		return strconv.Quote(name) + ": free" + waiting
+	}
+	text := strconv.Quote(name) + ": held"
+	if s.Label != "" {
+		text += " by " + printable(s.Label)
+	}
+	if s.Remaining > 0 {
+		text += fmt.Sprintf(", for %v unless renewed", round(s.Remaining))
+	}
+	if s.Token != 0 {
+		text += fmt.Sprintf(", token %d", s.Token)
+	}
+	return text + waiting
+}
+
+// printable quotes what a terminal should not be given as it is: whoever can
+// write to the service chooses the label.
+func printable(label string) string {
+	for _, r := range label {
+		if !unicode.IsPrint(r) {
+			return strconv.Quote(label)
+		}
+	}
+	return label
+}
+
+func writeStateJSON(w io.Writer, name string, s locker.State) error {
+	out := struct {
+		Name      string  `json:"name"`
+		Held      bool    `json:"held"`
+		Label     *string `json:"label"`
+		Remaining *int64  `json:"remaining_ms"`
+		Token     *uint64 `json:"token"`
+		Waiters   *int    `json:"waiters"`
+	}{Name: name, Held: s.Held}
+	if s.Label != "" {
+		out.Label = &s.Label
+	}
+	if s.Remaining > 0 {
+		ms := (s.Remaining + time.Millisecond - 1).Milliseconds()
+		out.Remaining = &ms
+	}
+	if s.Token != 0 {
+		out.Token = &s.Token
+	}
+	if s.Waiters >= 0 {
+		out.Waiters = &s.Waiters
+	}
+	return json.NewEncoder(w).Encode(out)
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// job is the command that runs under a lease, and the watch over both.
+type job struct {
+	lease   *locker.Lease
+	notes   *notes
+	signals <-chan os.Signal
+	renewal *renewal
+
+	proc   *process
+	grace  time.Duration // from SIGTERM to the end of the lease
+	reason error         // why the command is being ended; nil while it may go on
+	gone   bool          // the service has said that the lock is gone
+	killAt time.Time     // when SIGKILL follows; set with reason
+	killed bool
+}
+
+const (
+	// maxGrace is the longest time that a command gets for ending in good
+	// order, taken from the end of the lease.
+	maxGrace = 10 * time.Second
+	// shortGrace is what it gets when the lock is gone already.
+	shortGrace = 100 * time.Millisecond
+	// lookEvery bounds how long a step of the wall clock (a machine that
+	// slept) or a terminal that has come to the foreground go unnoticed.
+	lookEvery = time.Second
+)
+
+// start starts the command. The time that its lease has left now is the
+// measure of all that follows.
+func (j *job) start(path string, command []string) error {
+	until := j.lease.Until()
+	if !until.IsZero() {
+		j.grace = min(time.Until(until)/6, maxGrace)
+	}
+	var file *os.File
+	j.lease.As(&file)
+	proc, err := start(launch{
+		path: path, args: command, env: environment(j.lease),
+		lock: file, until: j.killTime(until),
+	})
+	j.proc = proc
+	return err
+}
+
+// killTime is when nothing of the command may be left, for a lease that ends
+// at until: enough before it for the kernel to do it.
+func (j *job) killTime(until time.Time) time.Time {
+	if until.IsZero() {
+		return until
+	}
+	return until.Add(-j.grace / 10)
+}
+
+// watch returns the command's exit status when it has ended. It ends it when
+// the lease is over or is about to be.
+func (j *job) watch() int {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	over := j.lease.Done()
+	for {
+		select {
+		case <-j.proc.ended:
+			return j.end()
+		case <-over:
+			over = nil
+		case sig := <-j.signals:
+			j.step() // first: a machine may just have woken up
+			if j.reason == nil || !resumes(sig) {
+				j.proc.forward(sig, j.notes)
+			}
+		case sig := <-j.proc.stopped:
+			j.proc.stoppedBy(sig, j.reason == nil, j.notes)
+		case <-timer.C:
+		}
+		timer.Reset(j.step())
+	}
+}
+
+// end clears up after the command.
+func (j *job) end() int {
+	if j.reason != nil {
+		// What it had started may not have ended with it.
+		j.proc.kill()
+	}
+	j.proc.finish()
+	return j.proc.status
+}
+
+// step does what is due, and returns how long nothing else will be.
+func (j *job) step() time.Duration {
+	until := j.lease.Until()
+	err := j.lease.Err()
+	if err != nil && !j.gone {
+		j.lose(err, until)
+	}
+	if err == nil && !until.IsZero() && j.reason == nil {
+		if left(until) <= j.grace {
+			j.giveUp(until)
+		} else {
+			j.proc.mayRunUntil(j.killTime(until))
+		}
+	}
+	switch {
+	case j.killed:
+	case j.reason != nil:
+		if wait := left(j.killAt); wait > 0 {
+			return min(wait, lookEvery)
+		}
+		j.killed = true
+		j.proc.kill()
+		j.notes.say("%q: %s", j.lease.Name(), saidKill)
+	case !until.IsZero():
+		return max(0, min(left(until)-j.grace, lookEvery))
+	}
+	j.proc.look()
+	return lookEvery
+}
+
+// giveUp ends the command in good order while the lease still lasts.
+func (j *job) giveUp(until time.Time) {
+	j.killAt = j.killTime(until)
+	j.reason = errors.New("its time is over (max hold)")
+	if err := j.renewal.err(); err != nil {
+		j.reason = fmt.Errorf("it cannot be renewed: %w", err)
+	}
+	j.proc.terminate(true)
+	j.notes.say("%q ends in %v: %v: %s in %v",
+		j.lease.Name(), round(left(until)), j.reason, saidTerminate, round(left(j.killAt)))
+}
+
+// lose ends the command as fast as can be: the lease is over.
+func (j *job) lose(err error, until time.Time) {
+	j.gone = true
+	if j.reason != nil {
+		// It was told to end before, and has until the service lets others in.
+		j.killAt = earlier(j.killAt, time.Now().Add(shortGrace))
+		return
+	}
+	j.reason, j.killAt = err, time.Now().Add(shortGrace)
+	j.proc.terminate(false)
+	j.notes.say("%v: %s in %v", err, saidTerminate, shortGrace)
+}
+
+// lost says what became of the lock while the command ran; nil if it was held.
+func (j *job) lost() error {
+	if j.reason == nil {
+		if err := j.lease.Err(); err != nil {
+			return fmt.Errorf("%w; the command had ended by then", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("lost %q: the command was ended", j.lease.Name())
+}
+
+// left is how long it is until t by the monotonic or the wall clock, whichever
+// comes first: the former stands still while a machine sleeps (R4).
+func left(t time.Time) time.Duration {
+	now := time.Now()
+	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func round(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+// renewal remembers how the last renewal went.
+type renewal struct {
+	mu   sync.Mutex
+	last error
+}
+
+// set notes the latest outcome, and returns whether the one before failed.
+func (r *renewal) set(err error) (failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed, r.last = r.last != nil, err
+	return failed
+}
+
+func (r *renewal) err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+)
+
+// notes writes to stderr from a goroutine of its own: a pipe that nobody reads
+// must not keep locker from ending a command whose lock is lost.
+type notes struct {
+	queue chan note
+}
+
+// note is a line to write, or somebody to tell that all before it is written.
+type note struct {
+	line    string
+	written chan struct{}
+}
+
+func newNotes() *notes {
+	n := &notes{queue: make(chan note, 64)}
+	go func() {
+		for one := range n.queue {
+			if one.written != nil {
+				close(one.written)
+				continue
+			}
+			_, _ = os.Stderr.WriteString(one.line)
+		}
+	}()
+	return n
+}
+
+// say writes a line soon. It does not wait; what stderr cannot take is dropped.
+func (n *notes) say(format string, args ...any) {
+	select {
+	case n.queue <- note{line: line(fmt.Sprintf(format, args...))}:
+	default:
+	}
+}
+
+// flush returns when what was said is written, or a second later.
+func (n *notes) flush() {
+	timeout := time.After(time.Second)
+	written := make(chan struct{})
+	select {
+	case n.queue <- note{written: written}:
+	case <-timeout:
+		return
+	}
+	select {
+	case <-written:
+	case <-timeout:
+	}
+}
+
+// warnings are the notes as a [slog.Handler]: for what a backend has to tell.
+// The engine's own records are left out, since its [locker.Trace] tells the same.
+type warnings struct{ *notes }
+
+func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler               { return w }
+func (w warnings) WithGroup(string) slog.Handler                    { return w }
+
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "locker: ") {
+		return nil
+	}
+	text := "warning: " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.String()
+		return true
+	})
+	w.say("%s", text)
+	return nil
+}

@@ -1,0 +1,43 @@
+package main_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// zombie reports whether a process has ended and was not waited for yet.
+func zombie(pid int) bool { return state(pid) == 'Z' || state(pid) == 'X' }
+
+// state is the letter with which the kernel describes a process; X if there
+// is none.
+func state(pid int) byte {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 'X'
+	}
+	return stat[bytes.LastIndexByte(stat, ')')+2]
+}
+
+// awaitWaiting returns when a locker waits for a lock of the file backend.
+func awaitWaiting(t *testing.T, p *process) {
+	t.Helper()
+	pid := strconv.Itoa(p.cmd.Process.Pid)
+	require.Eventually(t, func() bool {
+		locks, err := os.ReadFile("/proc/locks")
+		require.NoError(t, err)
+		for l := range strings.Lines(string(locks)) {
+			if f := strings.Fields(l); len(f) > 5 && f[1] == "->" && slices.Contains(f, pid) {
+				return true
+			}
+		}
+		return false
+	}, patience, time.Millisecond, "it should wait in the kernel's queue")
+}

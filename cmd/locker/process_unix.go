@@ -1,0 +1,201 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// launch is what is needed to start a command.
+type launch struct {
+	path  string
+	args  []string
+	env   []string
+	lock  *os.File  // the lock itself, for the command to inherit; nil if it is not a file
+	until time.Time // when the command has to be gone if nobody says otherwise; zero: no deadline
+}
+
+// process is the command, in a process group of its own.
+type process struct {
+	pid, group int
+	guard      *guard // nil if the command has the lock itself
+	terminal   *terminal
+
+	ended   chan struct{}       // closed when the command has ended
+	status  int                 // to be read after ended
+	stopped chan syscall.Signal // the signal that has stopped the command
+
+	atTerminal bool // it was stopped because it wants the terminal
+	told       bool // what was told about that
+}
+
+// start starts the command. The group is the guard's if there is one.
+func start(l launch) (*process, error) {
+	p := &process{
+		terminal: openTerminal(),
+		ended:    make(chan struct{}),
+		stopped:  make(chan syscall.Signal, 1),
+	}
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if l.lock == nil {
+		g, err := startGuard(l.until)
+		if err != nil {
+			p.terminal.close()
+			return nil, fmt.Errorf("start its guard: %w", err)
+		}
+		p.guard = g
+		attr.Pgid = g.pid
+		endWithParent(attr)
+	}
+	p.terminal.handOver(attr)
+	started := make(chan error)
+	go p.live(l, attr, started)
+	if err := <-started; err != nil {
+		p.finish()
+		return nil, err
+	}
+	// From now on locker may be in the background of its terminal. It must
+	// not be stopped for writing to it; the command is not affected any more.
+	ignoreTerminalOutput()
+	return p, nil
+}
+
+// live starts the command and waits for its end. Both happen in one thread,
+// whose end is what the kernel takes for the parent's death (endWithParent).
+func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error) {
+	runtime.LockOSThread()
+	pid, err := fork(l, attr)
+	if err != nil {
+		started <- err
+		return
+	}
+	p.pid, p.group = pid, pid
+	if p.guard != nil {
+		p.group = p.guard.pid
+	}
+	started <- nil
+	for {
+		var ws syscall.WaitStatus
+		_, err := syscall.Wait4(pid, &ws, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil: // not ours any more: cannot be
+			p.status = statusCannotRun
+			close(p.ended)
+			return
+		case ws.Stopped():
+			select {
+			case p.stopped <- ws.StopSignal():
+			default:
+			}
+		case ws.Signaled():
+			p.status = statusSignal + int(ws.Signal())
+			close(p.ended)
+			return
+		case ws.Exited():
+			p.status = ws.ExitStatus()
+			close(p.ended)
+			return
+		}
+	}
+}
+
+func fork(l launch, attr *syscall.SysProcAttr) (pid int, err error) {
+	if l.lock != nil {
+		fd, err := inherit(l.lock)
+		if err != nil {
+			return 0, fmt.Errorf("hand down the lock: %w", err)
+		}
+		defer syscall.Close(fd)
+	}
+	pid, _, err = syscall.StartProcess(l.path, l.args, &syscall.ProcAttr{
+		Env: l.env, Files: []uintptr{0, 1, 2}, Sys: attr,
+	})
+	return pid, err
+}
+
+// What is said of terminate and kill.
+const (
+	saidTerminate = "sent SIGTERM, SIGKILL follows"
+	saidKill      = "sent SIGKILL"
+)
+
+// terminate asks the group to end. A command that is stopped is woken up for
+// that if it still has the lock.
+func (p *process) terminate(wake bool) {
+	p.signal(syscall.SIGTERM)
+	if wake {
+		p.signal(syscall.SIGCONT)
+	}
+}
+
+// kill ends the group.
+func (p *process) kill() { p.signal(syscall.SIGKILL) }
+
+func (p *process) signal(sig syscall.Signal) {
+	// An error means that there is nobody left, or nobody whom this user may
+	// send a signal; the help says so.
+	_ = syscall.Kill(-p.group, sig)
+}
+
+// forward passes a signal on to the group.
+func (p *process) forward(sig os.Signal, n *notes) {
+	switch s := sig.(syscall.Signal); s {
+	case syscall.SIGPIPE: // locker's own stderr
+	case syscall.SIGTSTP:
+		n.say(notStopped)
+	default:
+		p.signal(s)
+	}
+}
+
+const notStopped = "the command is not stopped: it would keep the lock"
+
+// stoppedBy is called when the command was stopped.
+func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
+	switch sig {
+	case syscall.SIGTSTP:
+		// The shell does not know: nobody would wake it up (Ctrl-Z).
+		if mayGoOn {
+			p.signal(syscall.SIGCONT)
+			n.say(notStopped)
+		}
+	case syscall.SIGTTIN, syscall.SIGTTOU:
+		p.atTerminal = true
+		p.look()
+		if p.atTerminal && !p.told {
+			p.told = true
+			n.say("the command waits for the terminal, and keeps the lock: bring it to the foreground, or end it")
+		}
+	}
+}
+
+// look gives the terminal to a command that was stopped for want of it, as
+// soon as locker has it.
+func (p *process) look() {
+	if p.atTerminal && p.terminal.giveTo(p.group) {
+		p.atTerminal, p.told = false, false
+		p.signal(syscall.SIGCONT)
+	}
+}
+
+// mayRunUntil tells the guard how long the command may go on.
+func (p *process) mayRunUntil(t time.Time) {
+	if p.guard != nil {
+		p.guard.mayRunUntil(t)
+	}
+}
+
+// finish is called when the command has ended, or was not started.
+func (p *process) finish() {
+	p.terminal.takeBack()
+	p.terminal.close()
+	if p.guard != nil {
+		p.guard.dismiss()
+	}
+}

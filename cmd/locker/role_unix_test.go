@@ -1,0 +1,139 @@
+//go:build unix
+
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The commands that locker runs in these tests are the test binary itself, in
+// a role: what they do and say is exact, where a shell's traps are late.
+
+const roleArg = "role"
+
+// command is the command line of a role.
+func command(role string, args ...string) []string {
+	return append([]string{os.Args[0], roleArg, role}, args...)
+}
+
+// locked is the command line of locker for a role.
+func locked(flags []string, name, role string, args ...string) []string {
+	return slices.Concat([]string{"run"}, flags, []string{name, "--"}, command(role, args...))
+}
+
+func playRole(role string, args []string) int {
+	// No role outlives its test for long, whatever happens.
+	time.AfterFunc(2*patience, func() { os.Exit(99) })
+	switch role {
+	case "exit":
+		status, _ := strconv.Atoi(args[0])
+		return status
+	case "die":
+		number, _ := strconv.Atoi(args[0])
+		_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
+		select {}
+	case "listen":
+		return listen(args)
+	case "family":
+		return family()
+	case "alone":
+		return alone(args[0])
+	case "leave":
+		return leave()
+	case "read":
+		return readTerminal(args)
+	}
+	return 98
+}
+
+// listen says what it is, and then each signal that it gets. TERM ends it
+// with status 0, unless "stubborn" is among args; HUP always ends it with 3.
+func listen(args []string) int {
+	c := make(chan os.Signal, 10)
+	for _, sig := range []os.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT,
+	} {
+		if !signal.Ignored(sig) {
+			signal.Notify(c, sig)
+		}
+	}
+	fmt.Printf("pid %d\n", os.Getpid())
+	fmt.Printf("group %d\n", syscall.Getpgrp())
+	for {
+		sig := (<-c).(syscall.Signal)
+		fmt.Printf("got %s\n", unix.SignalName(sig))
+		switch {
+		case sig == syscall.SIGTERM && !slices.Contains(args, "stubborn"):
+			return 0
+		case sig == syscall.SIGHUP:
+			return 3
+		}
+	}
+}
+
+// family starts a stubborn listener of its own, and says its process ID.
+func family() int {
+	child := exec.Command(os.Args[0], roleArg, "listen", "stubborn")
+	if err := child.Start(); err != nil {
+		return 97
+	}
+	fmt.Printf("child %d\n", child.Process.Pid)
+	_ = child.Wait()
+	return 0
+}
+
+// alone fails if another is in the same place at the same time.
+func alone(path string) int {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "not alone:", err)
+		return 1
+	}
+	time.Sleep(5 * time.Millisecond) // something to overlap with
+	_ = f.Close()
+	if err := os.Remove(path); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// leave ends, and leaves something behind that goes on.
+func leave() int {
+	child := exec.Command(os.Args[0], roleArg, "listen", "stubborn")
+	child.Stdin = os.Stdin
+	if err := child.Start(); err != nil {
+		return 97
+	}
+	fmt.Printf("child %d\n", child.Process.Pid)
+	return 0
+}
+
+// readTerminal reads a line from its stdin and says it.
+func readTerminal([]string) int {
+	fmt.Printf("pid %d\n", os.Getpid())
+	var line string
+	if _, err := fmt.Scanln(&line); err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	fmt.Printf("read %s\n", line)
+	return 0
+}
+
+// gone reports whether there is no such process, or only its remains.
+func gone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	return zombie(pid)
+}

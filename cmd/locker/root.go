@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// run does what args ask for and returns the exit status.
+func run(args []string) int {
+	if status, done := beGuard(args); done {
+		return status
+	}
+	root := newRoot()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	var e *exitError
+	if !errors.As(err, &e) {
+		// What cobra finds wrong, it finds wrong with the command line.
+		e = usage(err)
+	}
+	switch {
+	case e.err == nil:
+	case e.status == statusUsage:
+		say(os.Stderr, fmt.Errorf("%w (see %s --help)", e.err, cmd.CommandPath()))
+	default:
+		say(os.Stderr, e.err)
+	}
+	return e.status
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "locker",
+		Short: "Run a command while holding a distributed lock",
+		Long: strings.TrimSpace(`
+Run a command while holding a lock that other processes, on this machine or on
+others, respect.
+
+Without a server and without configuration the lock is between the processes of
+one user on one machine. --backend, or LOCKER_BACKEND, names a lock service
+that several machines share.`),
+		Example: examples(
+			"Never two backups at once; the second waits for the first:",
+			"locker run backup -- /usr/local/bin/backup.sh",
+			"",
+			"The same, for all machines that share a Redis:",
+			"LOCKER_BACKEND=redis://redis.example:6379 locker run backup -- backup.sh",
+			"",
+			"Who has it?",
+			"locker inspect backup",
+		),
+		Version:       versionText(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(newRun(), newInspect(), newBackends(), newVersion())
+	return root
+}
+
+// examples indents lines as the help shows them: what a line says stands
+// above what to type.
+func examples(lines ...string) string {
+	var b strings.Builder
+	for i, line := range lines {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		if line == "" {
+			continue
+		}
+		b.WriteString("  ")
+		if !strings.HasSuffix(line, ":") && !strings.HasSuffix(line, "?") {
+			b.WriteString("  ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
+	"github.com/spf13/cobra"
+)
+
+// runFlags are the flags of locker run.
+type runFlags struct {
+	backend string
+	ttl     time.Duration
+	wait    time.Duration
+	try     bool
+	maxHold time.Duration
+
+	waitGiven, ttlGiven, maxHoldGiven bool
+}
+
+func newRun() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] NAME -- COMMAND [ARG...]",
+		Short: "Hold the lock NAME while COMMAND runs",
+		Long:  runLong,
+		Example: examples(
+			"Never two at once; whoever comes second waits:",
+			"locker run backup -- /usr/local/bin/backup.sh",
+			"",
+			"From cron on several machines: one runs it, the others skip this round:",
+			"LOCKER_BACKEND=redis://redis.example:6379 locker run --try nightly -- report.sh",
+			"",
+			"Wait a minute at most, and stop the command after an hour:",
+			"locker run --wait 1m --max-hold 1h deploy -- make deploy",
+			"",
+			"Give the fencing token along with what the command writes:",
+			`locker run orders -- sh -c 'put --if-newer-than "$LOCKER_TOKEN" orders.csv'`,
+		),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if cmd.ArgsLenAtDash() < 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch dash := cmd.ArgsLenAtDash(); {
+			case dash == 1 && len(args) > 1:
+				return nil
+			case dash == 1:
+				return errors.New("there is no COMMAND after --")
+			default:
+				return errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND [ARG...]")
+			}
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.waitGiven = cmd.Flags().Changed("wait")
+			f.ttlGiven = cmd.Flags().Changed("ttl")
+			f.maxHoldGiven = cmd.Flags().Changed("max-hold")
+			return f.run(args[0], args[1:])
+		},
+	}
+	addBackendFlag(cmd, &f.backend)
+	flags := cmd.Flags()
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot renew it any more (default 30s)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock (default: for ever)")
+	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another holds the lock")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so long (default: never)")
+	return cmd
+}
+
+// options are the settings of the lock that the flags ask for. They win over
+// what the URL says.
+func (f *runFlags) options() (opts []locker.Option) {
+	if f.ttlGiven {
+		opts = append(opts, locker.TTL(f.ttl))
+	}
+	if f.maxHoldGiven {
+		opts = append(opts, locker.MaxHold(f.maxHold))
+	}
+	return opts
+}
+
+// run holds name while the command runs. Its error has the exit status.
+func (f *runFlags) run(name string, command []string) error {
+	if err := f.check(); err != nil {
+		return usage(err)
+	}
+	if err := checkCall(name, f.options()...); err != nil {
+		return err
+	}
+	// Nobody is to be kept out for a command that cannot run.
+	path, err := lookUp(command[0])
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 16)
+	notify(signals)
+	defer signal.Stop(signals)
+
+	s := &session{flags: f, name: name, signals: signals, notes: newNotes()}
+	defer s.notes.flush()
+	if err := s.acquire(command); err != nil {
+		return err
+	}
+	status, err := s.hold(path, command)
+	if status == 0 && err == nil {
+		return nil
+	}
+	return &exitError{status, err}
+}
+
+// check reports flags that no backend could make right.
+func (f *runFlags) check() error {
+	switch {
+	case f.try && f.waitGiven:
+		return errors.New("give --try or --wait, not both")
+	case f.wait < 0:
+		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not wait", f.wait)
+	case f.ttlGiven && f.ttl <= 0:
+		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
+	}
+	return nil
+}
+
+// checkCall reports a name or options that no backend takes: one in memory is
+// asked first, so that a mistake is told whatever the state of the service.
+func checkCall(name string, opts ...locker.Option) error {
+	_, err := locker.New(memory.New(), nil).TryLock(context.Background(), name, opts...)
+	var e *locker.Error
+	if errors.As(err, &e) {
+		return failure(e.Err) // without the lock that was only tried
+	}
+	return nil
+}
+
+var runLong = strings.TrimSpace(`
+Hold the lock NAME while COMMAND runs. locker waits for the lock, runs COMMAND
+with the terminal, stdin, stdout and stderr that it was given itself, and gives
+the lock back when COMMAND ends. It writes nothing to stdout.
+
+COMMAND finds in its environment:
+  LOCKER_NAME   the lock's name
+  LOCKER_TOKEN  the fencing token, a decimal number that is greater for each
+                holder than for the one before; unset if the backend has none
+
+Exit status: that of COMMAND, 128+n if signal n ended it, and
+   64  the command line, the name or the backend's URL is wrong
+   69  the lock service cannot be used: out of reach, or it refuses
+   74  the lock was lost while COMMAND ran, or --max-hold was reached
+   75  another holds the lock (--try), or held it until --wait was over
+  126  COMMAND cannot be executed
+  127  COMMAND is not found
+Locker has said on stderr what it was. COMMAND may have used the same numbers.
+
+Signals (HUP, INT, QUIT, TERM, USR1, USR2, ALRM, WINCH, CONT) are passed on to
+COMMAND's process group, which is one of its own. While locker still waits, the
+first four of them end the wait.
+
+If the lock cannot be kept, COMMAND must not go on. With a backend whose locks
+expire, COMMAND's process group gets SIGTERM when a sixth of the TTL (at most
+10s) is left and no renewal has got through, and SIGKILL before the TTL is over:
+the next holder finds it gone. If the service says that the lock is gone there
+is no such time left, and SIGKILL follows SIGTERM after 100ms. What leaves the
+process group (setsid, a daemon), runs on another machine, or belongs to another
+user (sudo) is not reached.
+
+If locker itself is killed, the lock stays with COMMAND with the file backend,
+as with flock(1): the descriptor is inherited, and the lock lasts until COMMAND
+and what it has started have ended. With the other backends COMMAND's process
+group is killed, also if locker is only stopped (SIGSTOP) for so long that the
+lock would expire.
+
+The lock is for COMMAND. It is given back when COMMAND ends, also if something
+that it has started goes on in the background.
+
+Ctrl-C goes to COMMAND. Ctrl-Z does not stop it: a stopped COMMAND would keep
+the lock, so it is continued at once.
+
+A password in --backend can be seen by everyone who can list processes: put the
+URL into LOCKER_BACKEND instead. COMMAND inherits it, for a locker of its own.
+`) + platformNotes

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// session is one locker run: from the wait for the lock to its return.
+type session struct {
+	flags   *runFlags
+	name    string
+	signals chan os.Signal
+	notes   *notes
+
+	client  *locker.Client
+	lease   *locker.Lease
+	renewal renewal
+}
+
+// endedBy is why a wait is over when a signal ended it.
+type endedBy struct{ sig os.Signal }
+
+func (e *endedBy) Error() string { return "ended by signal: " + e.sig.String() }
+
+// acquire opens the backend and waits for the lock. Signals that end programs
+// end the wait, and nothing is left behind then.
+func (s *session) acquire(command []string) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	stop := s.watchWait(cancel)
+	err := s.lock(ctx, command)
+	stop()
+	if err == nil && ctx.Err() != nil {
+		// Granted at the very moment.
+		s.unlock()
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	var by *endedBy
+	ended := errors.As(context.Cause(ctx), &by)
+	if ended {
+		signal.Reset() // a second signal ends locker at once
+	}
+	s.close()
+	if ended {
+		return &exitError{status: statusSignal + number(by.sig)}
+	}
+	return err
+}
+
+// watchWait cancels the wait when a signal says so, until stop is called.
+func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		long := time.After(2 * time.Second)
+		for {
+			select {
+			case sig := <-s.signals:
+				if endsWait(sig) {
+					cancel(&endedBy{sig})
+					return
+				}
+			case <-long:
+				if isTerminal(2) {
+					s.notes.say("waiting for %q", s.name)
+				}
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+func (s *session) lock(ctx context.Context, command []string) error {
+	client, err := open(ctx, s.flags.backend, &locker.Options{
+		Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
+	})
+	if err != nil {
+		return err
+	}
+	s.client = client
+	opts := s.flags.options()
+	f := s.flags
+	if f.try || f.waitGiven && f.wait == 0 {
+		ctx, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		s.lease, err = client.TryLock(ctx, s.name, opts...)
+	} else {
+		if f.waitGiven {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, f.wait)
+			defer cancel()
+		}
+		s.lease, err = client.Lock(ctx, s.name, opts...)
+	}
+	if err != nil {
+		return failure(err)
+	}
+	return nil
+}
+
+// hold runs the command and returns its exit status, or what is to be said
+// instead of it.
+func (s *session) hold(path string, command []string) (int, error) {
+	defer s.close()
+	holdStill(s.signals)
+	if err := s.lease.Err(); err != nil {
+		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
+	}
+	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal}
+	started := j.start(path, command)
+	if started != nil {
+		s.unlock()
+		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], started)
+	}
+	status := j.watch()
+	lost := j.lost()
+	err := s.unlock()
+	switch {
+	case lost != nil:
+		return statusLost, lost
+	case errors.Is(err, locker.ErrLost):
+		return statusLost, fmt.Errorf("%w; %s had ended by itself", err, path)
+	case err != nil:
+		// The command has done its work while the lock was held.
+		s.notes.say("warning: %v", err)
+	}
+	return status, nil
+}
+
+// unlockTimeout bounds the wait for the service at the end.
+const unlockTimeout = 5 * time.Second
+
+func (s *session) unlock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
+	defer cancel()
+	return s.lease.Unlock(ctx)
+}
+
+// close waits, for a few seconds at most, until nothing is left in the service.
+func (s *session) close() {
+	if s.client == nil {
+		return
+	}
+	if err := s.client.Close(); err != nil {
+		s.notes.say("warning: %v", err)
+	}
+}
+
+// trace tells on stderr what befalls the lock.
+func (s *session) trace() *locker.Trace {
+	return &locker.Trace{
+		Renewed: func(name string, _ time.Duration, err error) {
+			switch failed := s.renewal.set(err); {
+			case err != nil && !failed:
+				s.notes.say("cannot renew %q, trying again: %v", name, err)
+			case err == nil && failed:
+				s.notes.say("renewed %q again", name)
+			}
+		},
+		TakenBack: func(name string, err error) {
+			if err != nil {
+				s.notes.say("warning: %q may stay locked until its TTL is over: %v", name, err)
+			}
+		},
+	}
+}

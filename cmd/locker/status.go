@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// Exit statuses of locker itself. Those from 64 to 78 are the ones of BSD's
+// sysexits; 126, 127 and 128+n are what shells use.
+const (
+	statusUsage       = 64  // the command line or the URL is wrong
+	statusUnavailable = 69  // the lock service cannot be used
+	statusLost        = 74  // the lock was lost while the command ran
+	statusHeld        = 75  // another holds the lock
+	statusCannotRun   = 126 // the command is there and cannot be executed
+	statusNotFound    = 127 // there is no such command
+	statusSignal      = 128 // plus the signal's number
+)
+
+// exitError is an exit status, and what to say about it; nothing if err is nil.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(err error) *exitError { return &exitError{statusUsage, err} }
+
+// failure gives the error of a lock service its exit status.
+func failure(err error) *exitError {
+	switch {
+	case errors.Is(err, locker.ErrInvalid):
+		return usage(err)
+	case errors.Is(err, locker.ErrUnavailable):
+		// Asked before "held": an outage is never told as another holder (R17).
+		return &exitError{statusUnavailable, err}
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, context.DeadlineExceeded):
+		return &exitError{statusHeld, err}
+	default:
+		return &exitError{statusUnavailable, err}
+	}
+}
+
+// say writes one line about err, which begins with "locker: ".
+func say(w io.Writer, err error) {
+	_, _ = io.WriteString(w, line(err.Error()))
+}
+
+// line makes one line of text, with "locker: " in front once.
+func line(text string) string {
+	text = strings.TrimPrefix(strings.TrimSpace(text), "locker: ")
+	return "locker: " + strings.ReplaceAll(text, "\n", "; ") + "\n"
+}

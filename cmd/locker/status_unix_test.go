@@ -1,0 +1,159 @@
+//go:build unix
+
+package main_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExitStatus(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600))
+	broken := filepath.Join(t.TempDir(), "broken")
+	require.NoError(t, os.WriteFile(broken, []byte("no program\n"), 0o700))
+	run := func(role string, args ...string) []string { return locked(nil, "a", role, args...) }
+	for _, c := range []struct {
+		what   string
+		args   []string
+		status int
+		says   string // on stderr; "": nothing at all
+	}{
+		{"the command succeeds", run("exit", "0"), 0, ""},
+		{"the command fails", run("exit", "7"), 7, ""},
+		{"the command fails with the highest status", run("exit", "255"), 255, ""},
+		{"the command is killed", run("die", "9"), 128 + 9, ""},
+		{"the command dies of TERM", run("die", "15"), 128 + 15, ""},
+		{"no such command", []string{"run", "a", "--", "no-such-command"}, 127, "no-such-command: command not found"},
+		{"no such file", []string{"run", "a", "--", "/no/such/file"}, 127, "/no/such/file: command not found"},
+		{"not executable", []string{"run", "a", "--", script}, 126, "permission denied"},
+		{"a directory", []string{"run", "a", "--", "/"}, 126, "/: cannot be executed"},
+		{"no program", []string{"run", "a", "--", broken}, 126, "exec format error"},
+		{"no arguments", []string{"run"}, 64, "NAME -- COMMAND"},
+		{"no command", []string{"run", "a"}, 64, "NAME -- COMMAND"},
+		{"no dashes", []string{"run", "a", "true"}, 64, "NAME -- COMMAND"},
+		{"nothing after the dashes", []string{"run", "a", "--"}, 64, "no COMMAND"},
+		{"two names", []string{"run", "a", "b", "--", "true"}, 64, "NAME -- COMMAND"},
+		{"an empty name", []string{"run", "", "--", "true"}, 64, "the name is empty"},
+		{"a long name", []string{"run", strings.Repeat("x", 513), "--", "true"}, 64, "the limit is 512"},
+		{"a name that is not UTF-8", []string{"run", "a\xff", "--", "true"}, 64, "UTF-8"},
+		{"unknown flag", []string{"run", "--color", "a", "--", "true"}, 64, "unknown flag"},
+		{"unknown command", []string{"walk"}, 64, "unknown command"},
+		{"a TTL without a unit", []string{"run", "--ttl", "30", "a", "--", "true"}, 64, "--ttl"},
+		{"a TTL of nothing", []string{"run", "--ttl", "0s", "a", "--", "true"}, 64, "--ttl"},
+		{"a TTL below zero", []string{"run", "--ttl=-1s", "a", "--", "true"}, 64, "--ttl"},
+		{"no hold at all", []string{"run", "--max-hold", "0s", "a", "--", "true"}, 64, "MaxHold"},
+		{"a wait below zero", []string{"run", "--wait=-1s", "a", "--", "true"}, 64, "--wait"},
+		{"try and wait", []string{"run", "--try", "--wait", "1s", "a", "--", "true"}, 64, "not both"},
+		{"no scheme", []string{"run", "-b", "localhost:6379", "a", "--", "true"}, 64, "scheme"},
+		{"unknown scheme", []string{"run", "-b", "http://localhost", "a", "--", "true"}, 64, "file, redis"},
+		{"a lock that nobody else would see", []string{"run", "-b", "memory://", "a", "--", "true"}, 64, "no backend"},
+		{"unknown parameter", []string{"run", "-b", "file:///tmp?color=red", "a", "--", "true"}, 64, "color"},
+		{"inspect without a name", []string{"inspect"}, 64, "NAME"},
+		{"inspect with an empty name", []string{"inspect", ""}, 64, "the name is empty"},
+		{"inspect with a bad URL", []string{"inspect", "-b", "redis:", "a"}, 64, "scheme"},
+		{"backends in two forms", []string{"backends", "--json", "--markdown"}, 64, "not both"},
+		{"inspect a file in place of a directory", []string{"inspect", "-b", "file://" + script, "a"}, 69, "not a directory"},
+		{"help", []string{"run", "--help"}, 0, ""},
+		{"version", []string{"--version"}, 0, ""},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			r := do(t, []with{fileBackend(t)}, c.args...)
+			assert.Equal(t, c.status, r.status, r.stderr)
+			if c.says == "" {
+				assert.Empty(t, r.stderr)
+				return
+			}
+			assert.Contains(t, r.stderr, c.says)
+			assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr, "one line, and who says it")
+			assert.Empty(t, r.stdout)
+		})
+	}
+}
+
+func TestServiceOutOfReachIsNotHeld(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	for _, args := range [][]string{
+		{"run", "--try", "a", "--", "true"},
+		{"run", "--wait", "100ms", "a", "--", "true"},
+		{"run", "a", "--", "true"},
+		{"inspect", "a"},
+	} {
+		r := do(t, []with{withEnv("LOCKER_BACKEND=redis://user:hush@" + addr)}, args...)
+		assert.Equal(t, 69, r.status, "%v: %s", args, r.stderr)
+		assert.Contains(t, r.stderr, addr)
+		assert.NotContains(t, r.stderr, "hush", "a password")
+		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
+		assert.Empty(t, r.stdout)
+	}
+}
+
+func TestPasswordInAWrongURLIsNotRepeated(t *testing.T) {
+	for _, url := range []string{
+		"redis://user:hush@host:port/", "redis://user:hu/sh@host", "redis://user:hush@h?a=b",
+		"nosuch://user:hush@host", "user:hush@host", "redis://user:hush#1@host",
+	} {
+		r := do(t, nil, "run", "-b", url, "a", "--", "true")
+		assert.Equal(t, 64, r.status, "%s: %s", url, r.stderr)
+		assert.NotContains(t, r.stderr, "hu", url)
+	}
+}
+
+func TestHeldByAnother(t *testing.T) {
+	backend := fileBackend(t)
+	holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
+	holder.expect("group")
+
+	r := do(t, []with{backend}, "run", "--try", "a", "--", "echo", "ran")
+	assert.Equal(t, 75, r.status)
+	assert.Contains(t, r.stderr, "held by another")
+	assert.Empty(t, r.stdout, "the command must not run")
+
+	r = do(t, []with{backend}, "run", "--wait", "0s", "a", "--", "echo", "ran")
+	assert.Equal(t, 75, r.status, "not to wait is to try: %s", r.stderr)
+
+	const wait = 300 * time.Millisecond
+	began := time.Now()
+	r = do(t, []with{backend}, "run", "--wait", wait.String(), "a", "--", "echo", "ran")
+	took := time.Since(began)
+	assert.Equal(t, 75, r.status)
+	assert.Empty(t, r.stdout)
+	assert.GreaterOrEqual(t, took, wait)
+	assert.Less(t, took, wait+patience/2)
+
+	r = do(t, []with{backend}, "run", "--try", "b", "--", "echo", "ran")
+	assert.Equal(t, 0, r.status, "another name is another lock")
+
+	waiter := start(t, []with{backend}, "run", "--wait", patience.String(), "a", "--", "echo", "ran")
+	holder.signal(os.Interrupt)
+	holder.expect("got SIGINT")
+	assert.True(t, waiter.running())
+	holder.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, holder.wait())
+	assert.Equal(t, 0, waiter.wait())
+	assert.Equal(t, "ran", waiter.expect(""))
+}
+
+func TestTwoDoNotRunAtOnce(t *testing.T) {
+	backend := fileBackend(t)
+	place := filepath.Join(t.TempDir(), "place")
+	var all []*process
+	for range 8 {
+		all = append(all, start(t, []with{backend}, locked(nil, "a", "alone", place)...))
+	}
+	for i, p := range all {
+		assert.Zero(t, p.wait(), fmt.Sprint(i, p.said()))
+	}
+}
