@@ -1,6 +1,9 @@
 package redisnode
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // ErrClosed is the cause of every error after Close.
 var ErrClosed = errors.New("the node is closed")
@@ -10,7 +13,7 @@ var ErrTimeout = errors.New("no answer in time")
 
 // Error is the error of every method of a Node.
 type Error struct {
-	Op   string // "acquire", "renew", "release", "inspect", "subscribe", "info"
+	Op   string // "acquire", "wait for replicas", "renew", "release", "inspect", "subscribe", "info"
 	Addr string // the server, without a password
 	Err  error  // the cause: of the network, the server's reply, the context's error, ErrClosed or ErrTimeout
 
@@ -22,6 +25,18 @@ type Error struct {
 	Refused bool
 }
 
+// Error says where, what and why, in a line.
 func (e *Error) Error() string { return "redis " + e.Addr + ": " + e.Op + ": " + e.Err.Error() }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// failed makes an Error of a driver's.
+func failed(op, addr string, err error) *Error {
+	class := classify(err)
+	// A server that does not know a command repeats its arguments, and those of AUTH and HELLO are passwords.
+	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); found {
+		err = errors.New(text)
+	}
+	return &Error{Op: op, Addr: addr, Err: err, Unknown: class.unknown, Refused: class.refused}
+}

@@ -1,0 +1,207 @@
+package redisnode
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wakes are the subscriptions of a Node: one topic per name, one connection for all of them (on a Cluster one per shard, where shard channels
+// live). A topic outlives its last waiter by Options.Linger, and the connection ends with its last topic.
+type wakes struct {
+	n *Node
+	// plain: use SUBSCRIBE and not SSUBSCRIBE, since this is no Cluster, or one before 7.0.
+	plain atomic.Bool
+
+	mu     sync.Mutex
+	topics map[string]*topic       // by channel
+	feeds  map[*redis.Client]*feed // by shard; nil where there are none
+}
+
+// topic is the subscription of one name. Its fields are guarded by wakes.mu.
+type topic struct {
+	name, channel string
+	feed          *feed
+	waiters       map[*waiter]struct{}
+	idle          time.Time // since when there is no waiter
+
+	live  bool     // the server has confirmed the subscription
+	again bool     // it was confirmed before: messages may have been lost since
+	hope  *outcome // of the attempt that is under way; nil if live
+
+	expelled bool // the server has ended the subscription
+}
+
+// waiter is one call of Subscribe.
+type waiter struct {
+	wake func()
+	gone atomic.Bool
+}
+
+// outcome is closed when it is known whether a subscription succeeded.
+type outcome struct {
+	known chan struct{}
+	err   *Error
+}
+
+func newWakes(n *Node) *wakes {
+	w := &wakes{n: n, topics: map[string]*topic{}, feeds: map[*redis.Client]*feed{}}
+	_, cluster := n.client.(*redis.ClusterClient)
+	w.plain.Store(!cluster)
+	return w
+}
+
+// Subscribe has wake called whenever the lock may have become free: after its release, and after the subscription connection was lost
+// and made again, since a message may have been lost meanwhile. It returns once the server has confirmed the subscription, so that
+// a release from then on is certain to wake (as long as someone's Request said Waiting). It fails when ctx ends, after Options.Timeout, or
+// when the first attempt to subscribe fails.
+//
+// wake is called from one goroutine for all names of a server, without a lock held, perhaps when there is no reason; it must not block.
+// cancel may be called more than once and never blocks; a call of wake that has begun may still be running when it returns.
+//
+// A wake-up is a help, not a promise (R14): the key can expire without a message, and a connection can be broken without anybody
+// having noticed yet (it takes up to 10 s). Poll as well.
+func (n *Node) Subscribe(ctx context.Context, name string, wake func()) (cancel func(), err error) {
+	const op = "subscribe"
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: op, Addr: n.addr, Err: err}
+	}
+	r, fail := n.routes.route(ctx, name)
+	if fail != nil {
+		return nil, n.complete(fail, op, "")
+	}
+	me := &waiter{wake: wake}
+	t, hope, fail := n.wakes.join(r, name, me)
+	if fail != nil {
+		return nil, n.complete(fail, op, r.addr)
+	}
+	cancel = func() { n.wakes.leave(t, me) }
+	if hope == nil {
+		return cancel, nil
+	}
+	stop := time.NewTimer(n.opts.Timeout)
+	defer stop.Stop()
+	select {
+	case <-hope.known:
+		fail = hope.err
+	case <-ctx.Done():
+		fail = &Error{Err: ctx.Err()}
+	case <-stop.C:
+		fail = &Error{Err: ErrTimeout}
+	case <-n.ctx.Done():
+		fail = &Error{Err: ErrClosed}
+	}
+	if fail != nil {
+		cancel()
+		copied := *fail // it is everybody's who waited for this attempt
+		return nil, n.complete(&copied, op, r.addr)
+	}
+	return cancel, nil
+}
+
+// join adds a waiter to the topic of a name, which is made if need be. hope is nil if the topic is live already.
+func (w *wakes) join(r *route, name string, me *waiter) (t *topic, hope *outcome, fail *Error) {
+	channel := WakeChannel(name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t = w.topics[channel]
+	if t == nil {
+		t = &topic{name: name, channel: channel, waiters: map[*waiter]struct{}{}, hope: newOutcome()}
+		if !w.attach(t, r) {
+			return nil, nil, &Error{Err: ErrClosed}
+		}
+		w.topics[channel] = t
+	}
+	t.waiters[me] = struct{}{}
+	return t, t.hope, nil
+}
+
+// leave removes a waiter. The topic stays for a while: on a busy name the next waiter is near.
+func (w *wakes) leave(t *topic, me *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if me.gone.Swap(true) {
+		return
+	}
+	delete(t.waiters, me)
+	if len(t.waiters) == 0 {
+		t.idle = time.Now()
+	}
+}
+
+// attach gives a topic to the feed of a route, which is started if need be. The caller holds mu.
+func (w *wakes) attach(t *topic, r *route) bool {
+	f := w.feeds[r.shard]
+	if f == nil {
+		f = &feed{w: w, route: r, topics: map[*topic]struct{}{}, kicked: make(chan struct{}, 1)}
+		if !w.n.start(f.run) {
+			return false
+		}
+		w.feeds[r.shard] = f
+	}
+	t.feed = f
+	f.topics[t] = struct{}{}
+	f.kick()
+	return true
+}
+
+// confirmed notes that the server has subscribed us to a channel.
+func (w *wakes) confirmed(channel string) {
+	w.mu.Lock()
+	t := w.topics[channel]
+	if t == nil {
+		w.mu.Unlock()
+		return
+	}
+	missed := t.again
+	t.live, t.again = true, true
+	if t.hope != nil {
+		close(t.hope.known)
+		t.hope = nil
+	}
+	w.mu.Unlock()
+	if missed {
+		w.wake(channel)
+	}
+}
+
+// expelled notes that the server has ended a subscription: its slot has moved to another shard. (Our own unsubscribing is
+// confirmed in the same words. If somebody has subscribed again in between, that is done once more, for nothing.)
+func (w *wakes) expelled(channel string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.topics[channel]; t != nil {
+		t.expelled = true
+		t.feed.kick()
+	}
+}
+
+// dead notes that a topic is not live any more. The caller holds mu.
+func (t *topic) dead() {
+	t.live, t.expelled = false, false
+	if t.hope == nil {
+		t.hope = newOutcome()
+	}
+}
+
+// wake calls all waiters of a channel. No lock is held meanwhile: they may call back.
+func (w *wakes) wake(channel string) {
+	w.mu.Lock()
+	var waiters []*waiter
+	if t := w.topics[channel]; t != nil {
+		for me := range t.waiters {
+			waiters = append(waiters, me)
+		}
+	}
+	w.mu.Unlock()
+	for _, me := range waiters {
+		if !me.gone.Load() {
+			me.wake()
+		}
+	}
+}
+
+func newOutcome() *outcome { return &outcome{known: make(chan struct{})} }
