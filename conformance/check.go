@@ -15,12 +15,12 @@ type Check struct {
 	// Promise is what it proves, in a sentence.
 	Promise string
 
-	// unasked says why a backend with these guarantees does not promise it;
-	// "": it does. nil: all backends do.
-	unasked func(g locker.Guarantees, h Harness) string
-	// missing names the hook that the check cannot do without and that h does
-	// not have; "": nothing is missing. nil: it needs none.
-	missing func(g locker.Guarantees, h Harness) string
+	// unasked says why a backend does not promise it; "": it does. nil: all
+	// backends do.
+	unasked func(s subject) string
+	// missing names the hook that the check cannot do without and the harness
+	// does not have; "": nothing is missing. nil: it needs none.
+	missing func(s subject) string
 	run     func(s *trial)
 }
 
@@ -35,8 +35,19 @@ func (c Check) Run(t T, h Harness) {
 // that explain best why others would fail too.
 func Checks() []Check {
 	return slices.Concat(
+		claimChecks(),
 		exclusionChecks(),
 		waitingChecks(),
+		orderChecks(),
+		holdingChecks(),
+		ttlChecks(),
+		ownerChecks(),
+		nameChecks(),
+		tokenChecks(),
+		expiryChecks(),
+		ambiguousChecks(),
+		closeChecks(),
+		serverChecks(),
 	)
 }
 
@@ -66,19 +77,24 @@ func (h Harness) validate() error {
 	return nil
 }
 
-// Conditions that several checks have in common.
+// subject is what decides whether a check applies.
+type subject struct {
+	Harness
+	locker.Guarantees
+	notifies bool
+}
 
-func needsCut(_ locker.Guarantees, h Harness) string {
-	if h.Cut == nil {
+func needsCut(s subject) string {
+	if s.Cut == nil {
 		return "Cut"
 	}
 	return ""
 }
 
 // noNetwork is why a check that cuts the network off does not apply.
-func noNetwork(g locker.Guarantees, h Harness) string {
-	if g.Scope < locker.ScopeNetwork && h.Cut == nil {
-		return fmt.Sprintf("there is no network within the scope of one %v", g.Scope)
+func noNetwork(s subject) string {
+	if s.Scope < locker.ScopeNetwork && s.Cut == nil {
+		return fmt.Sprintf("there is no network within the scope of one %v", s.Scope)
 	}
 	return ""
 }

@@ -124,11 +124,12 @@ func (m Mode) String() string {
 	return names[m]
 }
 
-// guarantees asks a client of the service what it promises.
-func (h Harness) guarantees(t T) locker.Guarantees {
+// subject asks a client of the service what it promises.
+func (h Harness) subject(t T) subject {
 	b := h.New(t)
 	defer func() { _ = b.Close() }()
-	return b.Guarantees()
+	_, notifies := b.(locker.Notifier)
+	return subject{Harness: h, Guarantees: b.Guarantees(), notifies: notifies}
 }
 
 // open makes a Client by URL.

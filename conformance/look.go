@@ -62,3 +62,30 @@ func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause st
 	}
 	return l
 }
+
+// acquire asks a backend for a name that nobody has.
+func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
+	s.Helper()
+	grant, err := b.Acquire(s.within(s.patience()), req)
+	if err != nil || grant.Hold == nil {
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), "something of an earlier holder is left, or the service cannot be reached")
+	}
+	return grant
+}
+
+// freedWithin is when a lock must be free that lives for another d at most.
+func (s *trial) freedWithin(d time.Duration) time.Duration {
+	return d + s.g.DeadHolderSlack + s.soon
+}
+
+// life is the TTL that the service grants when it is asked for ttl; ttl itself
+// if its holds have no deadline.
+func (s *trial) life(ttl time.Duration) time.Duration {
+	s.Helper()
+	b := s.backend()
+	grant := s.acquire(b, s.request(s.name("life"), ttl))
+	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+	}
+	return max(grant.Validity.TTL, ttl)
+}

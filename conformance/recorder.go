@@ -144,20 +144,20 @@ func runWatched(ctx context.Context, h Harness, c Check) *recorder {
 
 // attempt runs the check if it applies and can be run.
 func attempt(r *recorder, h Harness, c Check) {
-	g := h.guarantees(r)
+	s := h.subject(r)
 	if c.unasked != nil {
-		if why := c.unasked(g, h); why != "" {
+		if why := c.unasked(s); why != "" {
 			r.decide(Unclaimed, why)
 			return
 		}
 	}
 	if c.missing != nil {
-		if hook := c.missing(g, h); hook != "" {
+		if hook := c.missing(s); hook != "" {
 			if why, ok := h.Unproven[c.Name]; ok {
 				r.decide(Unproven, why)
 				return
 			}
-			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] why it cannot be proven", c.Promise, g.Backend, hook, hook, c.Name)
+			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] why it cannot be proven", c.Promise, s.Backend, hook, hook, c.Name)
 			return
 		}
 	}

@@ -25,6 +25,8 @@ type trial struct {
 	run  string        // what makes the names of this trial its own
 
 	others sync.WaitGroup // goroutines of the check
+	faults []Fault        // connections to mend before anything is closed
+	warmed int            // names used by warm
 }
 
 const defaultTTL = time.Second
@@ -32,7 +34,7 @@ const defaultTTL = time.Second
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
 func newTrial(t T, h Harness, c Check) *trial {
-	s := &trial{T: t, h: h, check: c, g: h.guarantees(t)}
+	s := &trial{T: t, h: h, check: c, g: h.subject(t).Guarantees}
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)
@@ -42,8 +44,22 @@ func newTrial(t T, h Harness, c Check) *trial {
 	s.run = hex.EncodeToString(b[:])
 	// Registered first, so that it comes last: by then all that its
 	// goroutines may wait for has ended.
-	t.Cleanup(s.others.Wait)
+	t.Cleanup(s.waitForOthers)
 	return s
+}
+
+// waitForOthers waits for the goroutines of the check.
+func (s *trial) waitForOthers() {
+	done := make(chan struct{})
+	go func() {
+		s.others.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(s.patience()):
+		s.report("after everything was closed, a call has not returned", "it does not watch its context, and Close does not end it")
+	}
 }
 
 // name returns a lock name that nobody else uses.
@@ -61,7 +77,10 @@ func (s *trial) clientOf(b locker.Backend, opts ...func(*locker.Options)) *locke
 		set(o)
 	}
 	c := locker.New(b, o)
-	s.Cleanup(func() { _ = c.Close() })
+	s.Cleanup(func() {
+		s.mend()
+		_ = c.Close()
+	})
 	return c
 }
 
@@ -69,20 +88,29 @@ func (s *trial) clientOf(b locker.Backend, opts ...func(*locker.Options)) *locke
 // closed with the trial.
 func (s *trial) backend() locker.Backend { return s.closed(s.h.New(s)) }
 
-// cut returns a backend whose connection can be broken, and the means. The
-// connection is mended when the trial ends, so that everything can be closed.
+// cut returns a backend whose connection can be broken, and the means.
 func (s *trial) cut() (locker.Backend, Fault) {
 	b, f := s.h.Cut(s)
-	s.closed(b)
-	s.Cleanup(func() { both(f, Pass) })
-	return b, f
+	s.faults = append(s.faults, f)
+	return s.closed(b), f
+}
+
+// mend makes all connections well, so that what is closed can say goodbye.
+func (s *trial) mend() {
+	for _, f := range s.faults {
+		both(f, Pass)
+	}
+	s.faults = nil
 }
 
 func (s *trial) closed(b locker.Backend) locker.Backend {
 	if b == nil {
 		s.broken("the harness returned a nil Backend", "New or Cut of the Harness failed without saying so")
 	}
-	s.Cleanup(func() { _ = b.Close() })
+	s.Cleanup(func() {
+		s.mend()
+		_ = b.Close()
+	})
 	return b
 }
 

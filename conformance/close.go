@@ -1,0 +1,129 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func closeChecks() []Check {
+	return []Check{
+		{
+			Name:    "close",
+			Promise: "Close ends waits in ErrClosed and frees what is held for others at once; it can be called twice, and nothing is granted after it.",
+			run:     checkClose,
+		},
+		{
+			Name:    "close-cut-off",
+			Promise: "Close returns although the service is silent, and leaves no goroutine.",
+			unasked: noNetwork, missing: needsCut, run: checkCloseCutOff,
+		},
+	}
+}
+
+func checkClose(s *trial) {
+	b, other := s.backend(), s.client()
+	c := s.clientOf(b)
+	mine, others := s.name("mine"), s.name("others")
+	held := s.try(other, others, locker.TTL(s.long))
+	l := s.try(c, mine, locker.TTL(s.long))
+	const waiters = 3
+	answers := make([]error, waiters)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() { _, answers[i] = c.Lock(s.Context(), others, locker.TTL(s.long)) })
+	}
+	s.isWaiting(c, waiters)
+
+	began := time.Now()
+	if err := c.Close(); err != nil {
+		s.broken(fmt.Sprintf("Close of a Client failed: %v", err), "Release fails, or Acquire does not return when its context ends")
+	}
+	if took := time.Since(began); took > s.soon {
+		s.broken(fmt.Sprintf("Close of a Client took %v", took), "Acquire does not return when its context ends")
+	}
+	all.Wait()
+	for _, err := range answers {
+		if !errors.Is(err, locker.ErrClosed) {
+			s.broken(fmt.Sprintf("Close ended a wait with %v", err), "Acquire makes up an answer when its context ends")
+		}
+	}
+	if !errors.Is(l.Err(), locker.ErrClosed) {
+		s.broken(fmt.Sprintf("after Close a held lease says %v", l.Err()), "an engine that forgets")
+	}
+	if err := c.Close(); err != nil {
+		s.broken(fmt.Sprintf("the second Close failed: %v", err), "an engine that closes twice")
+	}
+	s.unlock(s.freeWithin(s.soon, other, mine, "the lease was not released"))
+	s.unlock(held)
+	s.unlock(s.freeWithin(s.soon, other, others, "a waiter that Close ended left its place, its node or its key"))
+	s.nothingLeft(mine)
+	s.nothingLeft(others)
+
+	// The backend is its creator's: it still works for others until it is closed.
+	s.unlock(s.try(s.clientOf(b), mine, locker.TTL(s.long)))
+	open := s.acquire(b, s.request(s.name("open"), s.ttl))
+	closed := make(chan error, 2)
+	for range 2 {
+		s.spawn(func() { closed <- b.Close() })
+	}
+	for range 2 {
+		select {
+		case err := <-closed:
+			if err != nil {
+				s.broken(fmt.Sprintf("Close of a Backend failed: %v", err), "Close is not prepared to be called twice, or with a hold that was not released")
+			}
+		case <-time.After(s.patience()):
+			s.broken("Close of a Backend does not return", "it waits for a hold that nobody releases, or for itself")
+		}
+	}
+	grant, err := b.Acquire(s.within(s.patience()), s.request(s.name("closed"), s.long))
+	if !errors.Is(err, locker.ErrClosed) {
+		s.broken(fmt.Sprintf("Acquire of a closed Backend returned %v", err), "Close does not mark the Backend as closed")
+	}
+	if grant.Hold != nil {
+		s.broken("Acquire of a closed Backend returned a Hold", "Close does not mark the Backend as closed")
+	}
+	// What they return is not promised, but that they return is.
+	_, _ = open.Hold.Renew(s.within(s.ttl))
+	_ = open.Hold.Release(s.within(s.ttl))
+}
+
+// patienceOfClose is what the engine gives a silent service, and some more.
+const patienceOfClose = 12 * time.Second
+
+func checkCloseCutOff(s *trial) {
+	b, fault := s.cut()
+	c := s.clientOf(b)
+	held := s.name("held")
+	s.try(s.client(), held, locker.TTL(s.long))
+	s.try(c, s.name("mine"), locker.TTL(s.long))
+	answer := make(chan error, 1)
+	s.spawn(func() {
+		_, err := c.Lock(s.Context(), held, locker.TTL(s.long))
+		answer <- err
+	})
+	s.isWaiting(c, 1)
+	both(fault, Drop)
+	began := time.Now()
+	closed := make(chan struct{})
+	s.spawn(func() {
+		defer close(closed)
+		_ = c.Close()
+		_ = b.Close()
+	})
+	select {
+	case <-closed:
+	case <-time.After(patienceOfClose + s.patience()):
+		s.broken("Close does not return while the service is silent", "Release or Close waits for an answer, whatever its context says")
+	}
+	if took := time.Since(began); took > patienceOfClose+s.soon {
+		s.broken(fmt.Sprintf("Close took %v while the service was silent", took), "Release or Close waits for an answer for longer than its context allows")
+	}
+	if err := <-answer; !errors.Is(err, locker.ErrClosed) {
+		s.broken(fmt.Sprintf("Close ended a wait with %v", err), "Acquire makes up an answer when its context ends")
+	}
+}

@@ -1,0 +1,150 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+func nameChecks() []Check {
+	return []Check{
+		{
+			Name:    "names",
+			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",
+			run:     checkNames,
+		},
+		{
+			Name:    "prefixes",
+			Promise: "Two clients contend exactly when prefix and name, written one after the other, are equal (R18).",
+			run:     checkPrefixes,
+		},
+	}
+}
+
+// troublesome are names of which some encoding takes two for one, or that
+// reach out of their place. They are completed by a part that is the trial's
+// own, in front or behind: both where the encoding treats ends in a special way.
+func troublesome() []string {
+	return []string{
+		"", "x", "X", "x ", " x", "x.", ".x", "x..", "x\t", "x\n", "x\r\n", "x\x00", "x\x00y", "\x00x",
+		".", "..", "/", "//", "x/", "/x", "x/y", "x//y", "x/./y", "x/../x", "../x", "../../x", "x/..", "./x", "x\\y", "..\\x", "C:\\x", "c:x",
+		"{x}", "{x", "x}", "{}", "{x}{y}", "}x{", "{x}:fence", "x:fence", "x:wait", "x:y", "x:", ":x", "{x}:fence:y",
+		"x-0000000001", "x-lock-0000000001", "x.lock", "x.tmp", "x~", "#x#", "x/lock", "x/0",
+		"%", "%2F", "%2f", "%252F", "%00", "x%20", "x+", "x y", "%x", "x%", "%2", "+", "=", "==", "x=", "-", "_", "-x", "--",
+		"*", "?", "x*", "x?", "[x]", "$x", "${x}", "~", "~x", "`x`", "'x'", "\"x\"", "x;y", "x|y", "x&y", "<x>", "x,y", "(x)", "!x", "@x", "^x",
+		"é", "e\u0301", "É", "ß", "ss", "SS", "İ", "i", "I", "ı", "ﬁ", "fi", "Å", "\u212b", "Ω", "\u2126", "ö", "o\u0308", "ｘ", "х",
+		"日本語", "🔒", "🔒🔒", "\u200b", "x\u200b", "\ufeff", "\ufeffx", "\u202ex", "\u2028", "\u00a0", "x\u00a0", "\U0010ffff", "\ufffd", "\u0085",
+		"con", "CON", "nul", "aux.txt", "com1", "lpt1", "null", "nil", "true", "0", "00", "-1", "1e3", "1000",
+		"zookeeper", "__sessions__", "quota", "\x1b[2J", "\x7f", "\x01",
+		"a", "ab", "abc", "aa", "aaa", "eA==", "eA", "78", "0x78", "x78",
+	}
+}
+
+// long returns names of the given length that differ in a byte at the place
+// where some services stop to look, and in nothing else.
+func longNames(length int) (names []string) {
+	for _, at := range []int{0, 63, 64, 127, 128, 254, 255, 256, 511} {
+		if at >= length {
+			break
+		}
+		b := []byte(strings.Repeat("n", length))
+		b[at] = 'm'
+		names = append(names, string(b))
+	}
+	return append(names, strings.Repeat("n", length), strings.Repeat("n", length-1))
+}
+
+func checkNames(s *trial) {
+	const cause = "names are encoded so that two become one: by folding case, cleaning paths, trimming, cutting, or a separator that a name can contain"
+	c, other := s.client(), s.client()
+	var names []string
+	for _, n := range slices.Concat(troublesome(), s.h.Names) {
+		names = append(names, s.run+n, n+s.run)
+	}
+	names[0], names[1] = s.run+"-1", s.run+"-2" // "" in front and behind is the same
+	for _, n := range longNames(locker.MaxNameLen - len(s.run)) {
+		names = append(names, s.run+n)
+	}
+	// Two bytes to a character, and the most that fits.
+	names = append(names, s.run+strings.Repeat("é", (locker.MaxNameLen-len(s.run))/2), s.run+strings.Repeat("\x00", locker.MaxNameLen-len(s.run)))
+	// What is nothing but special stands alone, if nobody has it.
+	for _, n := range []string{".", "..", "/", "//", "../..", "%", "*", "{}", "\x00", " "} {
+		l, err := c.TryLock(s.within(s.patience()), n, locker.TTL(s.long))
+		switch {
+		case errors.Is(err, locker.ErrHeld):
+			s.broken(fmt.Sprintf("the name %q is held although nobody locked it", n), cause)
+		case err != nil:
+			s.broken(fmt.Sprintf("Lock of %q failed: %v", n, err), "the name reaches the service without being encoded")
+		}
+		s.unlock(l)
+	}
+
+	held := make(map[string]*locker.Lease)
+	for _, n := range names {
+		if held[n] != nil {
+			continue
+		}
+		l, err := c.TryLock(s.within(s.patience()), n, locker.TTL(s.long))
+		switch {
+		case errors.Is(err, locker.ErrHeld):
+			s.report(fmt.Sprintf("%s is held although nobody locked it: it is the same lock as another of the suite's names", show(n)), cause)
+			continue
+		case err != nil:
+			s.report(fmt.Sprintf("Lock of %s failed: %v", show(n), err), "the name reaches the service without being encoded, or is too long for it: hash what is too long")
+			continue
+		}
+		held[n] = l
+	}
+	for n, l := range held {
+		if _, err := other.TryLock(s.within(s.patience()), n, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
+			s.report(fmt.Sprintf("%s is held, and TryLock of another client returned %v", show(n), err), "the name is encoded in a way that differs from client to client, or two names share a lock")
+		}
+		if err := l.Unlock(s.within(s.patience())); err != nil {
+			s.report(fmt.Sprintf("Unlock of %s failed: %v", show(n), err), cause)
+		}
+	}
+	for _, bad := range []string{"", strings.Repeat("n", locker.MaxNameLen+1), "x\xff"} {
+		if _, err := c.TryLock(s.within(s.patience()), bad); err == nil || errors.Is(err, locker.ErrHeld) {
+			s.report(fmt.Sprintf("the bad name %s was not refused: %v", show(bad), err), "an engine that does not check names")
+		}
+	}
+}
+
+// show is a name as it can be printed.
+func show(name string) string {
+	if len(name) > 80 {
+		return fmt.Sprintf("a name of %d bytes (%q…)", len(name), name[:40])
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+func checkPrefixes(s *trial) {
+	const cause = "prefix and name are joined by something that a name can contain, or one of them is encoded by itself"
+	with := func(prefix string) *locker.Client {
+		return s.client(func(o *locker.Options) { o.Prefix, o.TTL = prefix, s.long })
+	}
+	whole := s.run + "/ab:cd"
+	holder := with("")
+	l := s.try(holder, whole)
+	for _, at := range []int{1, len(s.run), len(s.run) + 1, len(s.run) + 3, len(whole) - 1} {
+		if _, err := with(whole[:at]).TryLock(s.within(s.patience()), whole[at:]); !errors.Is(err, locker.ErrHeld) {
+			s.broken(fmt.Sprintf("%q is held, and with the prefix %q TryLock of %q returned %v", whole, whole[:at], whole[at:], err), cause)
+		}
+	}
+	for _, p := range [][2]string{{s.run, "ab:cd"}, {s.run + "//", "ab:cd"}, {s.run + "/a", "ab:cd"}, {s.run + "/ab", "cd"}, {s.run + "/ab:", ":cd"}} {
+		s.unlock(s.try(with(p[0]), p[1]))
+	}
+	s.unlock(l)
+	// The most that can reach a backend.
+	prefix, name := s.run+strings.Repeat("p", locker.MaxPrefixLen-len(s.run)), strings.Repeat("n", locker.MaxNameLen)
+	a, b := with(prefix), with(prefix)
+	l = s.try(a, name)
+	s.unlock(s.try(b, name[1:]+"m"))
+	if _, err := b.TryLock(s.within(s.patience()), name); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("%s with the longest prefix is held, and TryLock of another client returned %v", show(name), err), cause)
+	}
+	s.unlock(l)
+}

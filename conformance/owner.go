@@ -1,0 +1,224 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func ownerChecks() []Check {
+	return []Check{
+		{
+			Name:    "owner-exact",
+			Promise: "A hold that is gone never removes or renews another's, however alike their owners are (R9, R12).",
+			run:     checkOwnerExact,
+		},
+		{
+			Name:    "idempotent",
+			Promise: "A request that is repeated with the same owner finds the lock granted, with the same token, and one release ends it (R11).",
+			unasked: func(s subject) string {
+				if s.Scope < locker.ScopeNetwork {
+					return fmt.Sprintf("nothing repeats requests within the scope of one %v", s.Scope)
+				}
+				return ""
+			},
+			run: checkIdempotent,
+		},
+		{
+			Name:    "deletion",
+			Promise: "A holder whose lock was deleted behind its back is told, does not take it back, and does no harm to the next (R12).",
+			unasked: func(s subject) string {
+				if s.Scope <= locker.ScopeProcess && s.Delete == nil {
+					return "nobody can get at the memory of one process from outside"
+				}
+				return ""
+			},
+			missing: func(s subject) string {
+				if s.Delete == nil {
+					return "Delete"
+				}
+				return ""
+			},
+			run: checkDeletion,
+		},
+	}
+}
+
+// alike returns pairs of owners that a comparison of a part takes for equal.
+func alike() [][2]string {
+	a := owner()
+	upper := []byte(a)
+	last := byte('0')
+	if upper[39] == '0' {
+		last = '1'
+	}
+	upper[39] = last
+	return [][2]string{
+		{a, owner()},
+		{a, a + "0"},
+		{a + "0", a},
+		{a, string(upper)},
+		{"a" + a[1:], "A" + a[1:]},
+	}
+}
+
+func checkOwnerExact(s *trial) {
+	b, other := s.backend(), s.backend()
+	// A hold ends by its release, or by a deadline that passes, which it
+	// cannot know of without asking the service.
+	ends := map[string]func(name string, g locker.Grant) bool{
+		"released": func(_ string, g locker.Grant) bool {
+			if err := g.Hold.Release(s.within(s.patience())); err != nil {
+				s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+			}
+			return true
+		},
+	}
+	if s.h.Delete != nil {
+		ends["deleted"] = func(name string, _ locker.Grant) bool {
+			s.h.Delete(s, name)
+			return true
+		}
+	}
+	for how, end := range ends {
+		for i, owners := range alike() {
+			name := s.name(fmt.Sprintf("%s-%d", how, i))
+			first, second := s.request(name, s.long), s.request(name, s.long)
+			first.Owner, second.Owner = owners[0], owners[1]
+			gone := s.acquire(b, first)
+			end(name, gone)
+			s.harmless(gone, s.acquire(other, second), name, how)
+		}
+	}
+	s.expiredOwner(b, other)
+}
+
+// expiredOwner is the same for holds that end by their deadline. Where a
+// session keeps them, or they have none, there is nothing to see.
+func (s *trial) expiredOwner(b, other locker.Backend) {
+	s.Helper()
+	pairs := alike()
+	gone := make([]locker.Grant, len(pairs))
+	nameOf := func(i int) string { return s.name(fmt.Sprintf("expired-%d", i)) }
+	for i, owners := range pairs {
+		req := s.request(nameOf(i), s.ttl)
+		req.Owner = owners[0]
+		gone[i] = s.acquire(b, req)
+	}
+	if gone[0].Validity.TTL == 0 {
+		return
+	}
+	time.Sleep(gone[0].Validity.TTL)
+	for i, owners := range pairs {
+		req := s.request(nameOf(i), s.long)
+		req.Owner = owners[1]
+		var next locker.Grant
+		if !s.eventually(s.soon, func() (ok bool) {
+			var err error
+			next, err = other.Acquire(s.within(s.patience()), req)
+			return err == nil
+		}) {
+			s.Logf("a hold of %v is still there %v after its TTL: a session keeps it", gone[i].Validity.TTL, s.soon)
+			return
+		}
+		s.harmless(gone[i], next, nameOf(i), "expired")
+	}
+}
+
+// harmless fails if the hold that is gone does something to the next one.
+func (s *trial) harmless(gone, next locker.Grant, name, how string) {
+	s.Helper()
+	const cause = "the owner is not compared, or only a part of it, or not in the same step as the removal"
+	ctx := s.within(s.patience())
+	if _, err := gone.Hold.Renew(ctx); !errors.Is(err, locker.ErrLost) {
+		s.broken(fmt.Sprintf("Renew of a hold that was %s, with another in its place, returned %v", how, err), cause)
+	}
+	if err := gone.Hold.Release(ctx); !errors.Is(err, locker.ErrLost) {
+		s.broken(fmt.Sprintf("Release of a hold that was %s, with another in its place, returned %v", how, err), cause)
+	}
+	if _, err := s.backend().Acquire(ctx, s.request(name, s.long)); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, a third client's Acquire returned %v", how, err), cause)
+	}
+	if _, err := next.Hold.Renew(ctx); err != nil {
+		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, Renew of the next failed: %v", how, err), cause)
+	}
+	if err := next.Hold.Release(ctx); err != nil {
+		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, Release of the next failed: %v", how, err), cause)
+	}
+}
+
+func checkIdempotent(s *trial) {
+	const cause = "the service does not compare the owner of the key that it finds: a driver repeats requests whose reply was lost"
+	b, other := s.backend(), s.backend()
+	for _, wait := range []bool{false, true} {
+		name := s.name(fmt.Sprintf("again-%v", wait))
+		req := s.request(name, s.long)
+		req.Wait = wait
+		first := s.acquire(b, req)
+		ctx := s.within(s.patience())
+		again, err := b.Acquire(ctx, req)
+		if err != nil || again.Hold == nil {
+			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, failed: %v", err), cause)
+		}
+		if again.Token != first.Token {
+			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, got token %d after %d", again.Token, first.Token), "a token is minted for each request and not for each hold: the one in use would be refused")
+		}
+		if _, err := other.Acquire(ctx, s.request(name, s.long)); !errors.Is(err, locker.ErrHeld) {
+			s.broken(fmt.Sprintf("Acquire of another client returned %v meanwhile", err), cause)
+		}
+		if err := again.Hold.Release(ctx); err != nil {
+			s.broken(fmt.Sprintf("Release failed: %v", err), "the repeated request made something else than the first")
+		}
+		if err := first.Hold.Release(ctx); !errors.Is(err, locker.ErrLost) {
+			s.broken(fmt.Sprintf("after the release, Release of the same hold returned %v", err), "the lock is counted per request: it is reentrant")
+		}
+		next := s.acquire(other, s.request(name, s.long))
+		if err := next.Hold.Release(ctx); err != nil {
+			s.broken(fmt.Sprintf("Release of the next hold failed: %v", err), "something of the repeated request is left")
+		}
+		s.nothingLeft(name)
+	}
+}
+
+func checkDeletion(s *trial) {
+	holder, other := s.client(), s.client()
+	name := s.name("deleted")
+	l := s.try(holder, name, locker.TTL(s.ttl))
+	s.h.Delete(s, name)
+	deleted := time.Now()
+	next := s.freeWithin(s.soon+s.ttl, other, name, "the harness's Delete removed nothing, or a renewal put the key back (R12)")
+	life := s.life(s.ttl)
+	if !s.eventually(life+s.soon, func() bool { return l.Err() != nil }) || !errors.Is(l.Err(), locker.ErrLost) {
+		s.broken(fmt.Sprintf("%v after its lock was deleted, the holder's lease says %v", time.Since(deleted), l.Err()), "Renew does not look whether its key is there, or a watch is missing")
+	}
+	s.Logf("the holder was told %v after the deletion", time.Since(deleted))
+	s.nobodyGetsIn(next, s.client(), name, s.ttl, "the holder before removed a lock that is not its own (R9)")
+	if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
+		s.broken(fmt.Sprintf("Unlock of a lock that was deleted returned %v", err), "a loss that is forgotten")
+	}
+	if err := next.Err(); err != nil {
+		s.broken(fmt.Sprintf("the next holder's lease ended: %v", err), "the holder before removed a lock that is not its own (R9)")
+	}
+	s.unlock(next)
+
+	// A Lost that is called for a hold that was released is one that the
+	// engine has to suffer; for one that is held it would end the lease.
+	var told atomic.Int32
+	req := s.request(s.name("told"), s.long)
+	req.Lost = func() { told.Add(1) }
+	b := s.backend()
+	grant := s.acquire(b, req)
+	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil || told.Load() != 0 {
+		s.broken(fmt.Sprintf("Renew of a hold returned %v, and Lost was called %d times", err, told.Load()), "Lost is called for a hold that is there")
+	}
+	s.h.Delete(s, req.Name)
+	if _, err := grant.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) && !s.eventually(s.soon, func() bool { return told.Load() > 0 }) {
+		s.broken(fmt.Sprintf("the key was deleted: Renew returned %v, and Lost was not called", err), "Renew does not look whether its key is there, or puts it back (R12)")
+	}
+	if err := grant.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
+		s.broken(fmt.Sprintf("the key was deleted, and Release returned %v", err), "Release does not look whether there was something to remove")
+	}
+}

@@ -1,0 +1,152 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func serverChecks() []Check {
+	return []Check{
+		{
+			Name:    "restart",
+			Promise: "A held lock is still held when all servers were killed and started again (SurvivesRestart).",
+			unasked: func(s subject) string {
+				if !s.SurvivesRestart {
+					return "SurvivesRestart is false"
+				}
+				return ""
+			},
+			missing: needsRestart,
+			run:     func(s *trial) { s.survives("a restart", func() { s.h.Restart(s) }) },
+		},
+		{
+			Name:    "failover",
+			Promise: "A held lock is still held when another server has taken over (SurvivesFailover).",
+			unasked: func(s subject) string {
+				if !s.SurvivesFailover {
+					return "SurvivesFailover is false"
+				}
+				return ""
+			},
+			missing: func(s subject) string {
+				if s.Failover == nil {
+					return "Failover"
+				}
+				return ""
+			},
+			run: func(s *trial) { s.survives("a fail-over", func() { s.h.Failover(s) }) },
+		},
+		{
+			Name:    "server-crashes",
+			Promise: "With as many servers down as ServerCrashes says, held locks stay held and free ones can be had.",
+			unasked: func(s subject) string {
+				if s.ServerCrashes == 0 {
+					return "ServerCrashes is 0"
+				}
+				return ""
+			},
+			missing: func(s subject) string {
+				if s.Crash == nil {
+					return "Crash"
+				}
+				return ""
+			},
+			run: checkServerCrashes,
+		},
+		{
+			Name:    "clock-jump",
+			Promise: "A step of the servers' wall clocks gives a held lock to nobody else (SurvivesClockJump).",
+			unasked: func(s subject) string {
+				switch {
+				case !s.SurvivesClockJump:
+					return "SurvivesClockJump is false"
+				case s.Exclusion >= locker.ExclusionKernel && s.JumpClock == nil:
+					return fmt.Sprintf("exclusion rests on %v, where no clock is involved", s.Exclusion)
+				}
+				return ""
+			},
+			missing: func(s subject) string {
+				if s.JumpClock == nil {
+					return "JumpClock"
+				}
+				return ""
+			},
+			run: checkClockJump,
+		},
+	}
+}
+
+func needsRestart(s subject) string {
+	if s.Restart == nil {
+		return "Restart"
+	}
+	return ""
+}
+
+// survives fails if a lock is not held any more after something has happened
+// to the servers.
+func (s *trial) survives(what string, happen func()) {
+	s.Helper()
+	holder, other := s.client(), s.client()
+	name := s.name("survives")
+	l := s.try(holder, name, locker.TTL(s.long))
+	happen()
+	s.staysHeld(l, other, name, what)
+	s.unlock(l)
+	s.unlock(s.comesBack(other, name))
+}
+
+// staysHeld fails if other gets name within a few TTLs, or if the lease ends
+// although it could have been renewed.
+func (s *trial) staysHeld(l *locker.Lease, other *locker.Client, name, what string) {
+	s.Helper()
+	refused := false
+	for deadline := time.Now().Add(2*s.long + s.patience()); ; time.Sleep(s.ttl / 20) {
+		_, err := other.TryLock(s.within(s.soon), name)
+		switch {
+		case err == nil && l.Err() == nil:
+			s.broken(fmt.Sprintf("after %s another client got a held lock", what), "the service has lost the lock, or takes it for expired")
+		case l.Err() != nil:
+			s.broken(fmt.Sprintf("after %s the holder's lease ended: %v", what, l.Err()), "the service has lost the lock, or the client does not find the way to it in time")
+		case errors.Is(err, locker.ErrHeld):
+			refused = true
+		}
+		if refused && l.Renew(s.within(s.soon)) == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.broken(fmt.Sprintf("after %s the lock was not served: the last TryLock returned %v", what, err), "the service, or the client's connection to it, has not come back")
+		}
+	}
+}
+
+func checkServerCrashes(s *trial) {
+	holder, other := s.client(), s.client()
+	name := s.name("crashes")
+	l := s.try(holder, name, locker.TTL(s.long))
+	restore := s.h.Crash(s, s.g.ServerCrashes)
+	what := fmt.Sprintf("the crash of %d servers", s.g.ServerCrashes)
+	s.staysHeld(l, other, name, what)
+	free := s.name("crashes-free")
+	s.unlock(s.comesBack(other, free))
+	s.unlock(l)
+	s.unlock(s.comesBack(other, name))
+	restore()
+	s.unlock(s.comesBack(s.client(), name))
+}
+
+func checkClockJump(s *trial) {
+	for _, d := range []time.Duration{time.Hour, -time.Hour} {
+		holder, other := s.client(), s.client()
+		name := s.name("clock-" + d.String())
+		l := s.try(holder, name, locker.TTL(s.long))
+		s.h.JumpClock(s, d)
+		s.staysHeld(l, other, name, fmt.Sprintf("a step of the servers' clocks by %v", d))
+		s.unlock(l)
+		s.unlock(s.comesBack(other, name))
+		s.h.JumpClock(s, -d)
+	}
+}

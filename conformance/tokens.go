@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func tokenChecks() []Check {
+	return []Check{
+		{
+			Name:    "tokens",
+			Promise: "Tokens rise from holder to holder, over contention, cancels, expiry and deletion, and none is given twice; where Fencing is none, there are none.",
+			run:     checkTokens,
+		},
+		{
+			Name:    "tokens-restart",
+			Promise: "Tokens go on rising when the service was restarted.",
+			unasked: func(s subject) string {
+				switch {
+				case s.Fencing == locker.FencingNone:
+					return "Fencing is none"
+				case s.Scope < locker.ScopeNetwork:
+					return fmt.Sprintf("no server is restarted within the scope of one %v", s.Scope)
+				case s.Fencing < locker.FencingUnlessRewind && !s.SurvivesRestart:
+					return "tokens need the service's data, which a restart may lose"
+				}
+				return ""
+			},
+			missing: needsRestart,
+			run:     checkTokensRestart,
+		},
+	}
+}
+
+// fence is the resource that tokens protect: it refuses those that have not risen.
+type fence struct {
+	mu   sync.Mutex
+	last uint64
+	seen int
+}
+
+// pass takes the token of the present holder.
+func (f *fence) pass(token uint64) (last uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last, ok = f.last, token > f.last
+	f.last = max(f.last, token)
+	f.seen++
+	return last, ok
+}
+
+const tokenCause = "the counter is not raised in the same step as the grant, is kept with the lock and goes with it, or is kept per client"
+
+// admit takes a lease to the fence, and returns it.
+func (s *trial) admit(f *fence, l *locker.Lease, when string) *locker.Lease {
+	token, has := l.Token()
+	switch {
+	case s.g.Fencing == locker.FencingNone:
+		if has || token != 0 {
+			s.report(fmt.Sprintf("Fencing is none, and a lease has the token %d", token), "claim it, or return none: a token that nothing is promised of is worse than none")
+		}
+	case !has:
+		s.report(fmt.Sprintf("Fencing is %q, and %s a lease had no token", s.g.Fencing, when), "Grant.Token is 0")
+	default:
+		if last, ok := f.pass(token); !ok {
+			s.report(fmt.Sprintf("%s a holder got token %d after token %d", when, token, last), tokenCause)
+		}
+	}
+	return l
+}
+
+func checkTokens(s *trial) {
+	name := s.name("tokens")
+	var f fence
+	a, b := s.client(), s.client()
+	for range 3 {
+		s.unlock(s.admit(&f, s.try(a, name), "in turns"))
+		s.unlock(s.admit(&f, s.try(b, name), "in turns"))
+	}
+
+	// Contention, with callers that give up in between.
+	const clients, rounds = 4, 6
+	var all sync.WaitGroup
+	for range clients {
+		c := s.client()
+		all.Go(func() {
+			for i := range rounds {
+				ctx, cancel := s.Context(), context.CancelFunc(func() {})
+				if i%2 == 1 {
+					ctx, cancel = context.WithTimeout(ctx, s.ttl/100)
+				}
+				l, err := c.Lock(ctx, name, locker.TTL(s.long))
+				cancel()
+				if err != nil {
+					if s.Context().Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+						s.report(fmt.Sprintf("Lock failed under contention: %v", err), "a refusal that does not match ErrHeld")
+						return
+					}
+					continue
+				}
+				s.admit(&f, l, "under contention")
+				if err := l.Unlock(s.Context()); err != nil {
+					s.report(fmt.Sprintf("Unlock failed: %v", err), "a lock that ends early")
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+
+	// A hold that expires, and one that ends by MaxHold.
+	grant := s.acquire(s.backend(), s.request(name, s.ttl))
+	if t := grant.Token; s.g.Fencing != locker.FencingNone {
+		if last, ok := f.pass(t); !ok {
+			s.broken(fmt.Sprintf("Acquire got token %d after token %d", t, last), tokenCause)
+		}
+	}
+	if grant.Validity.TTL == 0 {
+		_ = grant.Hold.Release(s.within(s.patience()))
+	}
+	l, err := a.Lock(s.within(s.freedWithin(grant.Validity.TTL)), name, locker.TTL(s.long))
+	if err != nil { // a session keeps it
+		_ = grant.Hold.Release(s.within(s.patience()))
+		l = s.lock(a, name, locker.TTL(s.long))
+	}
+	s.unlock(s.admit(&f, l, "after an expiry"))
+	lost := s.admit(&f, s.try(b, name, locker.TTL(s.ttl), locker.MaxHold(max(s.ttl/4, 10*time.Millisecond))), "after an expiry")
+	s.eventually(s.patience(), func() bool { return lost.Err() != nil })
+	_ = lost.Unlock(s.within(s.patience()))
+	s.unlock(s.admit(&f, s.lock(a, name, locker.TTL(s.long)), "after a loss"))
+
+	if s.h.Delete != nil {
+		for range 2 {
+			s.admit(&f, s.try(a, name, locker.TTL(s.long)), "after a deletion")
+			s.h.Delete(s, name)
+			l := s.admit(&f, s.freeWithin(s.soon+s.ttl, b, name, "the harness's Delete removed nothing"), "after a deletion")
+			s.unlock(l)
+			a = s.client() // the line of the one before stands until it knows of its loss
+		}
+	}
+	if s.g.Fencing != locker.FencingNone {
+		s.Logf("%d tokens, the last is %d", f.seen, f.last)
+	}
+}
+
+func checkTokensRestart(s *trial) {
+	name, held := s.name("restart"), s.name("restart-held")
+	var f, g fence
+	c := s.client()
+	for range 5 {
+		s.unlock(s.admit(&f, s.try(c, name, locker.TTL(s.long)), "before a restart"))
+	}
+	l := s.admit(&g, s.try(c, held, locker.TTL(s.ttl), locker.NoRenew()), "before a restart")
+	s.h.Restart(s)
+	c = s.client()
+	for range 2 {
+		s.unlock(s.admit(&f, s.comesBack(c, name), "after a restart"))
+	}
+	_ = l.Unlock(s.within(s.patience()))
+	s.unlock(s.admit(&g, s.comesBack(c, held), "after a restart"))
+}
+
+// comesBack locks name through an outage that is about to end.
+func (s *trial) comesBack(c *locker.Client, name string) (l *locker.Lease) {
+	s.Helper()
+	var err error
+	if !s.eventually(s.long+s.patience(), func() bool {
+		l, err = c.Lock(s.within(s.patience()), name, locker.TTL(s.long))
+		return err == nil
+	}) {
+		s.broken(fmt.Sprintf("after the servers had come back, Lock failed: %v", err), "a connection that is broken and never made again, or a lock that nobody removes")
+	}
+	return l
+}

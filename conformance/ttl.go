@@ -1,0 +1,124 @@
+package conformance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func ttlChecks() []Check {
+	return []Check{
+		{
+			Name:    "ttl-bounds",
+			Promise: "TTLs within MinTTL and MaxTTL work; others are refused with an error that names the bounds (R16).",
+			run:     checkTTLBounds,
+		},
+		{
+			Name:    "ttl-kept",
+			Promise: "A TTL is never shortened: the service keeps a lock for at least what was asked for and what it granted (R16).",
+			run:     checkTTLKept,
+		},
+	}
+}
+
+// The engine's own bounds.
+const (
+	engineMin = time.Millisecond
+	engineMax = 366 * 24 * time.Hour
+)
+
+func checkTTLBounds(s *trial) {
+	c, other := s.client(), s.client()
+	lo, hi := max(s.g.MinTTL, engineMin), min(cmp.Or(s.g.MaxTTL, engineMax), engineMax)
+	for _, ttl := range []time.Duration{0, -time.Second, 500 * time.Microsecond, lo - 1, hi + 1, 400 * 24 * time.Hour, math.MaxInt64} {
+		_, err := c.TryLock(s.within(s.patience()), s.name("refused"), locker.TTL(ttl))
+		switch {
+		case err == nil:
+			s.broken(fmt.Sprintf("a TTL of %v was granted", ttl), "an engine that does not check TTLs")
+		case !strings.Contains(err.Error(), lo.String()) || !strings.Contains(err.Error(), hi.String()):
+			s.broken(fmt.Sprintf("a TTL of %v was refused with %q, which does not name the bounds %v and %v", ttl, err, lo, hi), "an error that says what is wrong and not what to do")
+		}
+	}
+	s.unlock(s.try(other, s.name("refused"), locker.TTL(s.ttl)))
+
+	// At the backend, where nobody renews or takes too long.
+	b := s.backend()
+	for _, ttl := range []time.Duration{lo, hi} {
+		name := s.name("bound-" + ttl.String())
+		grant := s.acquire(b, s.request(name, ttl))
+		if v := grant.Validity.TTL; v != 0 && v < ttl {
+			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v), "the TTL is rounded down, or overflows")
+		}
+		v, err := grant.Hold.Renew(s.within(s.patience()))
+		if err != nil && !(errors.Is(err, locker.ErrLost) && ttl < time.Second) {
+			s.broken(fmt.Sprintf("Renew of a hold with a TTL of %v failed: %v", ttl, err), "MinTTL or MaxTTL of the Guarantees promise too much, or the TTL overflows")
+		}
+		if err == nil && v.TTL != 0 && v.TTL < ttl {
+			s.broken(fmt.Sprintf("a TTL of %v was asked for and renewed as %v", ttl, v.TTL), "the TTL is rounded down, or overflows")
+		}
+		_ = grant.Hold.Release(s.within(s.patience()))
+		s.unlock(s.freeWithin(s.freedWithin(max(grant.Validity.TTL, lo)), other, name, "Release does not find its own key"))
+	}
+}
+
+// checkTTLKept asks for TTLs that lie between what services count in.
+func checkTTLKept(s *trial) {
+	b, other := s.backend(), s.backend()
+	odd := []time.Duration{s.ttl, s.ttl + s.ttl/2, s.ttl + 999*time.Microsecond, 2*s.ttl - time.Nanosecond}
+	type hold struct {
+		name  string
+		ttl   time.Duration
+		grant locker.Grant
+		until time.Time
+	}
+	var holds []hold
+	for _, ttl := range odd {
+		if s.g.MaxTTL != 0 && ttl > s.g.MaxTTL {
+			continue
+		}
+		h := hold{name: s.name("kept-" + ttl.String()), ttl: ttl}
+		h.grant = s.acquire(b, s.request(h.name, ttl))
+		v := h.grant.Validity
+		if v.TTL == 0 {
+			s.harmlessRelease(h.grant)
+			continue
+		}
+		if v.TTL < ttl {
+			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL), "the TTL is rounded down to what the service counts in")
+		}
+		h.until = v.Since.Add(v.TTL)
+		holds = append(holds, h)
+	}
+	// All at once: asking for each until it is free, or its promise is over.
+	for len(holds) > 0 && s.Context().Err() == nil {
+		rest := holds[:0]
+		for _, h := range holds {
+			grant, err := other.Acquire(s.within(s.patience()), s.request(h.name, s.long))
+			in := time.Now()
+			switch {
+			case err == nil && in.Before(h.until):
+				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v, another got the name %v before it was over", h.ttl, h.grant.Validity.TTL, h.until.Sub(in)), "the TTL is rounded down to what the service counts in")
+			case err == nil:
+				s.harmlessRelease(grant)
+			case in.Before(h.until.Add(s.ttl / 10)):
+				rest = append(rest, h)
+			default: // a session keeps it
+				_ = h.grant.Hold.Release(s.within(s.patience()))
+			}
+		}
+		holds = rest
+		time.Sleep(s.ttl / 100)
+	}
+}
+
+func (s *trial) harmlessRelease(g locker.Grant) {
+	s.Helper()
+	if err := g.Hold.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+	}
+}
