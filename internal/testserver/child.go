@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func StartChild(t testing.TB, role string, args ...string) *Child {
 	c := &Child{stdin: stdin}
 	// No arguments: the flags of the test belong to the parent, profiles and coverage for one.
 	c.Process = newProcess(t, "child-"+role, t.TempDir(), func() (*exec.Cmd, error) {
-		cmd := exec.Command(binary)
+		cmd := exec.CommandContext(context.Background(), binary)
 		cmd.Env = append(os.Environ(), roleEnv+"="+string(call))
 		cmd.Stdin, cmd.Stdout = theirIn, theirOut
 		return cmd, nil

@@ -2,7 +2,6 @@ package testserver_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 )
 
 func TestRedisThatDoesNotStartFailsTheTestAndShowsItsLog(t *testing.T) {
+	testserver.Need(t, testserver.ToolRedis)
 	begin := time.Now()
 	r := record(t, func(t testing.TB) { testserver.StartRedis(t, testserver.WithConfig("no-such-directive", "x")) })
 	assert.True(t, r.failed)
@@ -26,6 +26,7 @@ func TestRedisThatDoesNotStartFailsTheTestAndShowsItsLog(t *testing.T) {
 }
 
 func TestRedisShowsItsLogOnlyWhenTheTestFails(t *testing.T) {
+	testserver.Need(t, testserver.ToolRedis)
 	var server *testserver.Redis
 	r := record(t, func(t testing.TB) { server = testserver.StartRedis(t) })
 	assert.Empty(t, r.said())
@@ -38,6 +39,7 @@ func TestRedisShowsItsLogOnlyWhenTheTestFails(t *testing.T) {
 }
 
 func TestProcessThatIsGoneCannotBePaused(t *testing.T) {
+	testserver.Need(t, testserver.ToolRedis)
 	r := record(t, func(t testing.TB) {
 		server := testserver.StartRedis(t)
 		server.Kill()
@@ -87,7 +89,7 @@ exec `+real+` "$@"
 func TestRedisRestartWaitsForItsPort(t *testing.T) {
 	r := testserver.StartRedis(t)
 	r.Kill()
-	other, err := net.Listen("tcp", r.Addr())
+	other, err := listen(r.Addr())
 	require.NoError(t, err)
 	go func() {
 		for !strings.Contains(strings.ToLower(r.Log()), "address already in use") {

@@ -1,6 +1,8 @@
 package testserver_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"testing"
 
@@ -8,6 +10,16 @@ import (
 
 	"github.com/golockers/locker/internal/testserver"
 )
+
+// connect connects to addr.
+func connect(addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
+}
+
+// listen listens on addr.
+func listen(addr string) (net.Listener, error) {
+	return (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+}
 
 func TestMain(m *testing.M) {
 	testserver.RunRole(testserver.Roles{

@@ -3,8 +3,8 @@
 package testserver_test
 
 import (
+	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -39,7 +39,7 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 	testserver.Need(t, testserver.ToolRedis)
 	binary, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(binary, "-test.run=^TestOrphanage$", "-test.v")
+	cmd := exec.CommandContext(context.Background(), binary, "-test.run=^TestOrphanage$", "-test.v")
 	cmd.Env = append(os.Environ(), orphanEnv+"=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 		}
 		require.NoError(t, err, "%s", text[:n])
 	}
-	c, err := net.Dial("tcp", addr)
+	c, err := connect(addr)
 	require.NoError(t, err, "the server is up")
 	_ = c.Close()
 	require.True(t, alive(t, child))
@@ -65,7 +65,7 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	eventually(t, "the server ends", func() bool {
-		c, err := net.Dial("tcp", addr)
+		c, err := connect(addr)
 		if err == nil {
 			_ = c.Close()
 		}
@@ -75,9 +75,9 @@ func TestNothingOutlivesAKilledTestBinary(t *testing.T) {
 }
 
 func TestGuardKillsWhatWouldBeOrphaned(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
+	cmd := exec.CommandContext(context.Background(), "sleep", "60")
 	require.NoError(t, cmd.Start())
-	spared := exec.Command("sleep", "60")
+	spared := exec.CommandContext(context.Background(), "sleep", "60")
 	require.NoError(t, spared.Start())
 
 	stop, _, err := testserver.StartGuard(spared.Process.Pid)
@@ -97,7 +97,7 @@ func TestGuardKillsWhatWouldBeOrphaned(t *testing.T) {
 func TestChildEndsWhenItsTestIsGone(t *testing.T) {
 	binary, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(binary)
+	cmd := exec.CommandContext(context.Background(), binary)
 	cmd.Env = append(os.Environ(), testserver.RoleEnv+`={"Role":"wait"}`)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -121,6 +121,6 @@ func TestPauseReturnsWhenTheProcessStandsStill(t *testing.T) {
 // alive reports whether a process exists and is not just waiting to be reaped.
 func alive(t *testing.T, pid int) bool {
 	t.Helper()
-	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	state, err := exec.CommandContext(context.Background(), "ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }

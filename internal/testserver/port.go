@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -41,7 +42,7 @@ func freePort(offsets ...int) (int, error) {
 }
 
 func bindable(port int) error {
-	l, err := net.Listen("tcp", loopback(port))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", loopback(port))
 	if err != nil {
 		return err
 	}

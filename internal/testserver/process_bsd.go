@@ -3,6 +3,7 @@
 package testserver
 
 import (
+	"context"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -22,6 +23,6 @@ func guardOrphan(pid int) (func(), error) {
 
 // suspended reports whether a process stands still.
 func suspended(pid int) bool {
-	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	state, err := exec.CommandContext(context.Background(), "ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
 }

@@ -62,7 +62,7 @@ type Proxy struct {
 // test ends. The server need not be running.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("testserver: start a proxy: %v", err)
 	}

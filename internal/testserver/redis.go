@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -89,7 +90,8 @@ func (r *Redis) newCommand() (*exec.Cmd, error) {
 	if r.conf.sentinel {
 		args = append(args, "--sentinel")
 	}
-	cmd := exec.Command(r.binary, args...)
+	// Not the test's context: it ends before the clean-up, which may still need the server.
+	cmd := exec.CommandContext(context.Background(), r.binary, args...)
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), r.preset...)
 	return cmd, nil
@@ -174,7 +176,7 @@ func (r *Redis) Certs() *Certs { return r.conf.certs }
 
 // dial connects straight to the server, with every right.
 func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
-	raw, err := net.DialTimeout("tcp", r.Addr(), timeout)
+	raw, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), "tcp", r.Addr())
 	if err != nil {
 		return nil, err
 	}
