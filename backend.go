@@ -131,10 +131,12 @@ type Hold interface {
 // what correctness or progress rests on (R14).
 type Notifier interface {
 	// Notify arranges for wake to be called whenever name may be free, until
-	// stop is called. It returns when the service has confirmed it: a release
-	// that happens after that is told. wake does not block, may be called when
-	// nothing has happened, and is called when messages may have been missed.
-	// stop does not block on the service.
+	// stop is called. It returns when the service has confirmed it. The engine
+	// then asks once more, and if that Acquire (with Wait set) is refused, the
+	// release of the lock that was in its way is told; a backend may leave
+	// releases that nobody was refused for untold. wake does not block, may be
+	// called when nothing has happened, and is called when messages may have
+	// been missed. stop does not block on the service.
 	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 

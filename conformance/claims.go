@@ -190,6 +190,7 @@ func checkNotify(s *trial) {
 		name := s.name(fmt.Sprintf("notify-%d", i))
 		grant := s.acquire(other, s.request(name, s.long))
 		told, stop := s.listen(b, name)
+		s.refusedWaiting(b, name)
 		if err := grant.Hold.Release(s.within(s.patience())); err != nil {
 			s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
 		}
@@ -206,6 +207,7 @@ func checkNotify(s *trial) {
 	grant := s.acquire(other, s.request(name, s.long))
 	told, stop := s.listen(b, name)
 	defer stop()
+	s.refusedWaiting(b, name)
 	both(fault, Reset)
 	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
@@ -227,6 +229,16 @@ func (s *trial) listen(b locker.Backend, name string) (told func() bool, stop fu
 	}
 	before := wakes.Load()
 	return func() bool { return wakes.Load() > before }, stop
+}
+
+// refusedWaiting asks for a name that is held, as who waits for it does.
+func (s *trial) refusedWaiting(b locker.Backend, name string) {
+	s.Helper()
+	req := s.request(name, s.long)
+	req.Wait = true
+	if _, err := b.Acquire(s.within(s.patience()), req); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("Acquire of a name that is held, with Wait set, returned %v", err), "a backend with a Notifier does not wait itself: it returns ErrHeld at once")
+	}
 }
 
 func checkURL(s *trial) {

@@ -45,7 +45,7 @@
 // much of an ACL:
 //
 //	ACL SETUSER locker on >password ~locker:1:* &locker:1:* +@connection +eval +evalsha +script|load
-//	    +get +set +del +exists +pexpire +pttl +time +type +publish +spublish +subscribe +unsubscribe
+//	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
 //	    +ssubscribe +sunsubscribe +wait
 //
 // and, for the look at the eviction policy, +info and +config|get.

@@ -1,0 +1,232 @@
+package single_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/single"
+)
+
+// deployment is a kind of "one Redis" under test.
+type deployment struct {
+	client func(dial dialer) redis.UniversalClient
+	// node is the server that a key lives on now.
+	node func(t testing.TB, key string) *testserver.Redis
+	url  string
+}
+
+// dialer replaces the way to a server. nil: the driver's own.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func TestConformance(t *testing.T) {
+	t.Run("standalone", func(t *testing.T) {
+		s := testserver.StartRedis(t)
+		conform(t, deployment{
+			client: func(d dialer) redis.UniversalClient {
+				return redis.NewClient(&redis.Options{Addr: s.Addr(), Dialer: d, MaxRetries: -1})
+			},
+			node: func(testing.TB, string) *testserver.Redis { return s },
+			url:  "redis://" + s.Addr() + "/0",
+		})
+	})
+	t.Run("unix socket and ACL user", func(t *testing.T) {
+		s := testserver.StartRedis(t, testserver.WithSocket(), testserver.WithUser("default", "off"),
+			testserver.WithUser("locker", append([]string{"on", ">p@ss/word"}, strings.Fields(leastRights(t))...)...))
+		conform(t, deployment{
+			client: func(d dialer) redis.UniversalClient {
+				return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket(), Username: "locker", Password: "p@ss/word", Dialer: d})
+			},
+			node: func(testing.TB, string) *testserver.Redis { return s },
+			url:  "unix://locker:p%40ss%2Fword@" + s.Socket(),
+		})
+	})
+	t.Run("TLS", func(t *testing.T) {
+		certs := testserver.NewCerts(t)
+		s := testserver.StartRedis(t, testserver.WithTLS(certs), testserver.WithPassword("sesame"))
+		conform(t, deployment{
+			client: func(d dialer) redis.UniversalClient {
+				return redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "sesame", TLSConfig: certs.ClientConfig(), Dialer: overTLS(d, certs)})
+			},
+			node: func(testing.TB, string) *testserver.Redis { return s },
+			url:  "rediss://:sesame@" + s.Addr() + "?ca=" + url.QueryEscape(certs.CAFile),
+		})
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		s := testserver.StartSentinel(t, 1)
+		conform(t, deployment{
+			client: func(d dialer) redis.UniversalClient {
+				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(), Dialer: d})
+			},
+			node: func(t testing.TB, _ string) *testserver.Redis { return s.Servers[0] },
+			url:  "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name,
+		})
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		s := testserver.StartCluster(t)
+		conform(t, deployment{
+			client: func(d dialer) redis.UniversalClient {
+				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), Dialer: d})
+			},
+			node: s.NodeOf,
+			url:  "redis+cluster://" + strings.Join(s.Addrs(), ","),
+		})
+	})
+}
+
+// conform runs the suite.
+func conform(t *testing.T, d deployment) {
+	opener := locker.Openers{}
+	for _, scheme := range []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"} {
+		opener[scheme] = single.Open
+	}
+	connect := func(ct conformance.T, dial dialer) locker.Backend {
+		client := d.client(dial)
+		b, err := single.New(client, nil)
+		if err != nil {
+			ct.Errorf("single.New: %v", err)
+			ct.FailNow()
+		}
+		ct.Cleanup(func() { _ = client.Close() })
+		return b
+	}
+	conformance.Run(t, conformance.Harness{
+		TTL: time.Second,
+		New: func(ct conformance.T) locker.Backend { return connect(ct, nil) },
+		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+			c := &cut{t: t, proxies: map[string]*testserver.Proxy{}}
+			ct.Cleanup(c.close)
+			return connect(ct, c.dial), c
+		},
+		Delete: func(_ conformance.T, name string) {
+			key := redisnode.LockKey(name)
+			d.node(t, key).MustDo(t, "DEL", key)
+		},
+		Left: func(_ conformance.T, name string) []string {
+			key := redisnode.LockKey(name)
+			if value := d.node(t, key).MustDo(t, "GET", key); value != nil {
+				return []string{fmt.Sprintf("%s = %v", key, value)}
+			}
+			return nil
+		},
+		Names: []string{"a}", "{a", "a}:fence", "a:fence", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
+		URL:   d.url,
+		Open:  opener,
+	})
+}
+
+// cut is a client's network: a proxy before each server that it connects to.
+type cut struct {
+	t        *testing.T
+	mu       sync.Mutex
+	proxies  map[string]*testserver.Proxy
+	requests conformance.Mode
+	replies  conformance.Mode
+}
+
+var modes = map[conformance.Mode]testserver.Mode{
+	conformance.Pass:  testserver.Pass,
+	conformance.Hold:  testserver.Hold,
+	conformance.Drop:  testserver.Drop,
+	conformance.Reset: testserver.Reset,
+}
+
+func (c *cut) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	p := c.proxies[addr]
+	if p == nil {
+		p = testserver.StartProxy(c.t, addr)
+		p.SetRequests(modes[c.requests])
+		p.SetReplies(modes[c.replies])
+		c.proxies[addr] = p
+	}
+	c.mu.Unlock()
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", p.Addr())
+}
+
+func (c *cut) Requests(m conformance.Mode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = m
+	for _, p := range c.proxies {
+		p.SetRequests(modes[m])
+	}
+}
+
+func (c *cut) Replies(m conformance.Mode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.replies = m
+	for _, p := range c.proxies {
+		p.SetReplies(modes[m])
+	}
+}
+
+func (c *cut) Sent() (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.proxies {
+		n += p.Stats().Requests.Sent
+	}
+	return n
+}
+
+func (c *cut) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.proxies {
+		p.Close()
+	}
+}
+
+// overTLS makes TLS connections over d, as the driver does without a dialer.
+func overTLS(d dialer, certs *testserver.Certs) dialer {
+	if d == nil {
+		return nil
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		raw, err := d(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		config := certs.ClientConfig()
+		config.ServerName, _, err = net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		conn := tls.Client(raw, config)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		return conn, nil
+	}
+}
+
+// leastRights returns the ACL rules that the package documentation names, so
+// that they stay true.
+func leastRights(t *testing.T) string {
+	t.Helper()
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, rules, ok := strings.Cut(string(doc), "ACL SETUSER locker on >password")
+	require.True(t, ok)
+	rules, _, ok = strings.Cut(rules, "\n//\n")
+	require.True(t, ok)
+	return strings.ReplaceAll(rules, "//", "")
+}
