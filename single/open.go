@@ -6,15 +6,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Open is the [locker.Opener] of this package, for the schemes redis, rediss,
@@ -43,9 +46,22 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	b.client = client
 	if _, err := b.Inspect(ctx, "locker"); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+		err = fmt.Errorf("%s: %w%s", u, err, hint(err, conn.TLSConfig != nil))
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
+}
+
+// hint says what an error of the first contact often means.
+func hint(err error, overTLS bool) string {
+	var timeout net.Error
+	switch hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); {
+	case !overTLS && hungUp:
+		return " (if the server wants TLS, write rediss)"
+	case overTLS && (hungUp || errors.Is(err, redisnode.ErrTimeout) || errors.As(err, &timeout) && timeout.Timeout()):
+		return " (if the server does not speak TLS, write redis)"
+	}
+	return ""
 }
 
 // conn is what a URL says about the connections.
@@ -93,6 +109,7 @@ func connOptions(u *locker.URL) (conn, error) {
 	c.MaxRetries = -1
 	c.ContextTimeoutEnabled = true
 	c.DialTimeout = 2 * time.Second
+	c.DialerRetries = 1
 	return c, nil
 }
 

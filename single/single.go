@@ -29,7 +29,7 @@ type Options struct {
 	// acquisition; renewals are not waited for. 0: none.
 	Replicas int
 
-	// ReplicaTimeout bounds the wait for the replicas. 0: 500 ms.
+	// ReplicaTimeout bounds the wait for the replicas. 0: a sixth of Timeout.
 	ReplicaTimeout time.Duration
 
 	// KeepTokens keeps each name's token counter for ever. Without it a
@@ -51,10 +51,7 @@ const (
 	MaxTTL = 30 * 24 * time.Hour
 )
 
-const (
-	defaultTimeout        = 3 * time.Second
-	defaultReplicaTimeout = 500 * time.Millisecond
-)
+const defaultTimeout = 3 * time.Second
 
 // Backend is one Redis as a lock service. Make it with [New] or [Open].
 type Backend struct {
@@ -92,15 +89,15 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	case o.Replicas < 0:
 		return nil, fmt.Errorf("single: Options.Replicas is %d: give 0 or more", o.Replicas)
 	case o.ReplicaTimeout < 0 || o.ReplicaTimeout > 0 && o.ReplicaTimeout < time.Millisecond:
-		return nil, fmt.Errorf("single: Options.ReplicaTimeout is %v: give at least 1ms, or 0 for %v", o.ReplicaTimeout, defaultReplicaTimeout)
+		return nil, fmt.Errorf("single: Options.ReplicaTimeout is %v: give at least 1ms, or 0 for the default", o.ReplicaTimeout)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
 	if o.ReplicaTimeout == 0 {
-		o.ReplicaTimeout = defaultReplicaTimeout
+		o.ReplicaTimeout = max(o.Timeout/6, time.Millisecond)
 	}
-	if o.ReplicaTimeout >= o.Timeout {
+	if o.Replicas > 0 && o.ReplicaTimeout >= o.Timeout {
 		return nil, fmt.Errorf("single: a ReplicaTimeout of %v is not below the Timeout of %v", o.ReplicaTimeout, o.Timeout)
 	}
 	if o.Logger == nil {

@@ -1,0 +1,330 @@
+package single_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/single"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var openers = locker.Openers{
+	"redis": single.Open, "rediss": single.Open, "unix": single.Open,
+	"redis+sentinel": single.Open, "redis+cluster": single.Open,
+}
+
+// client returns a Client on one Redis that ends with the test.
+func client(t *testing.T, addr string, opts *single.Options) *locker.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	b, err := single.New(rdb, opts)
+	require.NoError(t, err)
+	c := locker.New(b, &locker.Options{TTL: 5 * time.Second})
+	t.Cleanup(func() {
+		assert.NoError(t, c.Close())
+		assert.NoError(t, b.Close())
+		require.NoError(t, rdb.Ping(context.Background()).Err(), "New was given the client: its user closes it")
+		assert.NoError(t, rdb.Close())
+	})
+	return c
+}
+
+func TestOpenTellsWhatIsWrong(t *testing.T) {
+	certs := testserver.NewCerts(t)
+	plain := testserver.StartRedis(t, testserver.WithPassword("sesame"))
+	secure := testserver.StartRedis(t, testserver.WithTLS(certs))
+	down := "127.0.0.1:1"
+	for name, tc := range map[string]struct {
+		url, want string
+		is        error
+	}{
+		"no host":                 {"redis://", "it has no host: write redis://host:6379", locker.ErrInvalid},
+		"two hosts":               {"redis://a,b", "use redis+cluster or redis+sentinel", locker.ErrInvalid},
+		"database is a word":      {"redis://a/x", `the database "x" is not a number`, locker.ErrInvalid},
+		"database twice":          {"redis://a/1?db=2", "given twice", locker.ErrInvalid},
+		"database of a Cluster":   {"redis+cluster://a/1", "only database 0", locker.ErrInvalid},
+		"socket without path":     {"unix://", "three slashes", locker.ErrInvalid},
+		"socket with host":        {"unix://run/redis.sock", "three slashes", locker.ErrInvalid},
+		"no master":               {"redis+sentinel://a", "?master_name=", locker.ErrInvalid},
+		"certificate of none":     {"rediss://a?cert=x", "give both or none", locker.ErrInvalid},
+		"authority of none":       {"rediss://a?ca=/nonexistent", "no such file", locker.ErrInvalid},
+		"TLS without TLS":         {"redis://a?ca=/x", `unknown parameter "ca"`, locker.ErrInvalid},
+		"unknown parameter":       {"redis://a?ttl=1s&pool=3", `unknown parameter "pool"`, locker.ErrInvalid},
+		"replica timeout":         {"redis://a?replicas=1&replica_timeout=5s", "not below the Timeout", locker.ErrInvalid},
+		"TTL too short":           {"redis://:sesame@" + plain.Addr() + "?ttl=50ms", "from 100ms to 720h0m0s", locker.ErrInvalid},
+		"nobody there":            {"redis://:sesame@" + down, "connection refused", locker.ErrUnavailable},
+		"no socket there":         {"unix://" + filepath.Join(t.TempDir(), "s"), "no such file", locker.ErrUnavailable},
+		"no password":             {"redis://" + plain.Addr(), "NOAUTH", nil},
+		"wrong password":          {"redis://:sesami@" + plain.Addr(), "WRONGPASS", nil},
+		"TLS where there is none": {"rediss://:sesame@" + plain.Addr(), "if the server does not speak TLS, write redis", nil},
+		"no TLS where there is":   {"redis://" + secure.Addr(), "if the server wants TLS, write rediss", nil},
+		"unknown authority":       {"rediss://" + secure.Addr(), "certificate", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			begin := time.Now()
+			c, err := openers.Open(ctx, tc.url, nil)
+			if err == nil {
+				_ = c.Close()
+			}
+			require.ErrorContains(t, err, tc.want)
+			t.Log(err)
+			assert.Less(t, time.Since(begin), 10*time.Second)
+			assert.NotContains(t, err.Error(), "sesam")
+			for _, kind := range []error{locker.ErrInvalid, locker.ErrUnavailable} {
+				if tc.is == kind {
+					assert.ErrorIs(t, err, kind)
+				} else if tc.is != nil {
+					assert.NotErrorIs(t, err, kind)
+				}
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, err := single.New(nil, nil)
+	require.ErrorContains(t, err, "nil")
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	defer func() { require.NoError(t, ring.Close()) }()
+	_, err = single.New(ring, nil)
+	require.ErrorContains(t, err, "Ring")
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	for want, o := range map[string]single.Options{
+		"Timeout is -1ns":       {Timeout: -1},
+		"Replicas is -1":        {Replicas: -1},
+		"ReplicaTimeout is 1ns": {ReplicaTimeout: 1},
+		"not below the Timeout": {Timeout: time.Second, Replicas: 1, ReplicaTimeout: time.Second},
+	} {
+		_, err := single.New(rdb, &o)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestKeyInTheWayIsNamed(t *testing.T) {
+	s := testserver.StartRedis(t)
+	c := client(t, s.Addr(), nil)
+	s.MustDo(t, "LPUSH", redisnode.LockKey("job"), "x")
+	_, err := c.Lock(t.Context(), "job")
+	require.ErrorContains(t, err, "locker:1:{job}")
+	assert.ErrorContains(t, err, "delete it")
+	assert.NotErrorIs(t, err, locker.ErrHeld)
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+}
+
+// A server that is stopped, but for the kernel that accepts for it, is the
+// worst of those that are down.
+func TestHangingServerIsToldInTime(t *testing.T) {
+	s := testserver.StartRedis(t)
+	c := client(t, s.Addr(), &single.Options{Timeout: 300 * time.Millisecond})
+	l, err := c.Lock(t.Context(), "held")
+	require.NoError(t, err)
+	s.Pause()
+	begin := time.Now()
+	_, err = c.TryLock(t.Context(), "job")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.ErrorContains(t, err, s.Addr())
+	assert.Less(t, time.Since(begin), 2*time.Second)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin = time.Now()
+	_, err = c.Lock(ctx, "job")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotErrorIs(t, err, locker.ErrHeld)
+	assert.Less(t, time.Since(begin), time.Second)
+
+	<-l.Done()
+	assert.False(t, time.Now().Before(l.Until()))
+	assert.ErrorIs(t, l.Err(), locker.ErrLost)
+	s.Resume()
+
+	// What was sent to it meanwhile is carried out now, and taken back.
+	for range 2 {
+		require.Eventually(t, func() bool {
+			l, err := c.TryLock(t.Context(), "job")
+			return err == nil && l.Unlock(t.Context()) == nil
+		}, 4*time.Second, 10*time.Millisecond, "a ghost keeps the lock")
+	}
+}
+
+func TestReplicasMustHaveTheLock(t *testing.T) {
+	primary := testserver.StartRedis(t)
+	link := testserver.StartProxy(t, primary.Addr())
+	replica := testserver.StartRedis(t, testserver.ReplicaThrough(primary, link.Addr()))
+	c := client(t, primary.Addr(), &single.Options{Replicas: 1, ReplicaTimeout: 300 * time.Millisecond})
+	l, err := c.TryLock(t.Context(), "job")
+	require.NoError(t, err)
+	assert.NotNil(t, replica.MustDo(t, "GET", redisnode.LockKey("job")), "granted once the replica has it")
+	require.NoError(t, l.Unlock(t.Context()))
+
+	link.Set(testserver.Drop)
+	_, err = c.TryLock(t.Context(), "job")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.ErrorContains(t, err, "0 of the 1 replicas")
+	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisnode.LockKey("job")) == nil },
+		5*time.Second, 5*time.Millisecond, "the lock has to be undone")
+}
+
+func TestEvictionIsWarnedOf(t *testing.T) {
+	for policy, warns := range map[string]bool{"allkeys-lru": true, "volatile-ttl": true, "noeviction": false} {
+		s := testserver.StartRedis(t, testserver.WithConfig("maxmemory", "100mb"), testserver.WithConfig("maxmemory-policy", policy))
+		var log syncBuffer
+		rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		b, err := single.New(rdb, &single.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		c := locker.New(b, nil)
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		if warns {
+			require.Eventually(t, func() bool { return bytes.Contains(log.bytes(), []byte(policy)) }, 5*time.Second, time.Millisecond)
+		} else {
+			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second, time.Millisecond)
+		}
+		require.NoError(t, c.Close())
+		require.NoError(t, b.Close())
+		require.NoError(t, rdb.Close())
+		assert.Equal(t, warns, len(log.bytes()) > 0)
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) bytes() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Clone(s.b.Bytes())
+}
+
+// Uncontended, a lock costs two commands, and they are those of the scripts.
+func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
+	s := testserver.StartRedis(t)
+	c := client(t, s.Addr(), nil)
+	once := func() {
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+	}
+	once() // loads the scripts, looks at the eviction policy
+	require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second, time.Millisecond)
+	before := s.Commands(t)
+	for range 100 {
+		once()
+	}
+	sent := s.Commands(t).Since(before)
+	assert.EqualValues(t, 200, sent.ByName["evalsha"])
+	assert.Zero(t, sent.ByName["publish"], "nobody waits")
+	assert.Zero(t, sent.ByName["eval"])
+}
+
+// A thousand waiters of one process cost the server less than a command per
+// second while nothing changes, and one of another process gets in at once.
+func TestThousandWaitersCostTheServerLittle(t *testing.T) {
+	s := testserver.StartRedis(t)
+	holder, waiting, other := client(t, s.Addr(), nil), client(t, s.Addr(), nil), client(t, s.Addr(), nil)
+	l, err := holder.Lock(t.Context(), "job", locker.TTL(10*time.Minute))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 1000 {
+		all.Go(func() {
+			if l, err := waiting.Lock(ctx, "job"); err == nil {
+				_ = l.Unlock(context.Background())
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		return waiting.Stats().Waiting == 1000 && s.Commands(t).ByName["subscribe"] == 1 && waiting.Stats().Refused >= 2
+	}, 20*time.Second, 10*time.Millisecond)
+	const window = 10 * time.Second
+	before := s.Commands(t)
+	time.Sleep(window) // what is measured is a rate
+	sent := s.Commands(t).Since(before)
+	assert.Less(t, sent.Total, int64(window/time.Second), "%v", sent.ByName)
+
+	got := make(chan error, 1)
+	go func() {
+		l, err := other.Lock(ctx, "job")
+		if err == nil {
+			err = l.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	require.Eventually(t, func() bool { return other.Stats().Refused >= 2 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.Unlock(t.Context()))
+	require.NoError(t, <-got)
+	all.Wait()
+	cancel()
+	assert.EqualValues(t, 1000, waiting.Stats().Acquired)
+}
+
+// A fail-over that loses the lock is what one Redis cannot prevent, and the
+// holder's token still tells old from new.
+func TestTokensRiseOverALossOfData(t *testing.T) {
+	s := testserver.StartRedis(t)
+	c := client(t, s.Addr(), nil)
+	var last uint64
+	for i := range 5 {
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		token, ok := l.Token()
+		require.True(t, ok)
+		require.Greater(t, token, last)
+		last = token
+		switch i {
+		case 1:
+			s.MustDo(t, "FLUSHALL")
+		case 2:
+			s.Restart(t) // empty
+		}
+		_ = l.Unlock(t.Context())
+	}
+}
+
+func TestDialerThatHangsDoesNotKeepACaller(t *testing.T) {
+	// A dialer that never returns must not keep a caller.
+	rdb := redis.NewClient(&redis.Options{Addr: "x", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}, DialTimeout: 2 * time.Second, DialerRetries: 1})
+	b, err := single.New(rdb, nil)
+	require.NoError(t, err)
+	c := locker.New(b, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err = c.Lock(ctx, "job")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(begin), time.Second)
+	_ = c.Close() // what may have been sent cannot be taken back
+	require.NoError(t, b.Close())
+	require.NoError(t, rdb.Close())
+}
