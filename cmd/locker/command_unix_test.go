@@ -30,7 +30,7 @@ func TestWithoutConfiguration(t *testing.T) {
 	holder.expect("group")
 	assert.Equal(t, 75, do(t, nil, "run", "--try", name, "--", "true").status)
 	// The same lock from a cron job or a service, whose environment is another.
-	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = nil }}, "run", "--try", name, "--", "true").status)
+	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = []string{"PATH=" + os.Getenv("PATH")} }}, "run", "--try", name, "--", "true").status)
 	holder.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, holder.wait())
 	assert.Equal(t, 0, do(t, nil, "run", "--try", name, "--", "true").status)

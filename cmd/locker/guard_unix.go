@@ -89,6 +89,10 @@ func (g *guard) mayRunUntil(t time.Time) {
 	_, _ = g.pipe.Write(binary.BigEndian.AppendUint64(nil, uint64(t.UnixNano())))
 }
 
+// hasStruck reports whether the guard has ended the group because its time
+// was over.
+func (g *guard) hasStruck() bool { return !g.told.IsZero() && left(g.told) <= 0 }
+
 // dismiss ends the guard.
 func (g *guard) dismiss() {
 	_ = syscall.Kill(g.pid, syscall.SIGKILL)

@@ -47,7 +47,7 @@ func (j *job) start(path string, command []string) error {
 	j.lease.As(&file)
 	proc, err := start(launch{
 		path: path, args: command, env: environment(j.lease),
-		lock: file, until: j.killTime(until),
+		lock: file, until: j.guardTime(until),
 	})
 	j.proc = proc
 	return err
@@ -60,6 +60,14 @@ func (j *job) killTime(until time.Time) time.Time {
 		return until
 	}
 	return until.Add(-j.grace / 10)
+}
+
+// guardTime is when the guard sees to it, if locker has not.
+func (j *job) guardTime(until time.Time) time.Time {
+	if until.IsZero() {
+		return until
+	}
+	return until.Add(-j.grace / 20)
 }
 
 // watch returns the command's exit status when it has ended. It ends it when
@@ -89,9 +97,13 @@ func (j *job) watch() int {
 
 // end clears up after the command.
 func (j *job) end() int {
-	if j.reason != nil {
+	switch {
+	case j.reason != nil:
 		// What it had started may not have ended with it.
 		j.proc.kill()
+	case j.proc.endedByGuard():
+		j.reason = errors.New("locker did not run for too long to renew it")
+		j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
 	}
 	j.proc.finish()
 	return j.proc.status
@@ -99,6 +111,7 @@ func (j *job) end() int {
 
 // step does what is due, and returns how long nothing else will be.
 func (j *job) step() time.Duration {
+	j.proc.look()
 	until := j.lease.Until()
 	err := j.lease.Err()
 	if err != nil && !j.gone {
@@ -108,7 +121,7 @@ func (j *job) step() time.Duration {
 		if left(until) <= j.grace {
 			j.giveUp(until)
 		} else {
-			j.proc.mayRunUntil(j.killTime(until))
+			j.proc.mayRunUntil(j.guardTime(until))
 		}
 	}
 	switch {
@@ -123,20 +136,19 @@ func (j *job) step() time.Duration {
 	case !until.IsZero():
 		return max(0, min(left(until)-j.grace, lookEvery))
 	}
-	j.proc.look()
 	return lookEvery
 }
 
 // giveUp ends the command in good order while the lease still lasts.
 func (j *job) giveUp(until time.Time) {
 	j.killAt = j.killTime(until)
-	j.reason = errors.New("its time is over (max hold)")
+	j.reason = errors.New("its longest hold is over")
 	if err := j.renewal.err(); err != nil {
-		j.reason = fmt.Errorf("it cannot be renewed: %w", err)
+		j.reason = fmt.Errorf("it cannot be renewed: %s", plain(err))
 	}
 	j.proc.terminate(true)
-	j.notes.say("%q ends in %v: %v: %s in %v",
-		j.lease.Name(), round(left(until)), j.reason, saidTerminate, round(left(j.killAt)))
+	j.notes.say("%q ends in %v: %s: %s in %v",
+		j.lease.Name(), round(left(until)), plain(j.reason), saidTerminate, round(left(j.killAt)))
 }
 
 // lose ends the command as fast as can be: the lease is over.
@@ -149,7 +161,7 @@ func (j *job) lose(err error, until time.Time) {
 	}
 	j.reason, j.killAt = err, time.Now().Add(shortGrace)
 	j.proc.terminate(false)
-	j.notes.say("%v: %s in %v", err, saidTerminate, shortGrace)
+	j.notes.say("%s: %s in %v", plain(err), saidTerminate, shortGrace)
 }
 
 // lost says what became of the lock while the command ran; nil if it was held.

@@ -48,7 +48,8 @@ func environ() (env []string) {
 			env = append(env, v)
 		}
 	}
-	return env
+	// The race detector lets a process that ends sleep for a second.
+	return append(env, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 }
 
 // start starts locker with these arguments.

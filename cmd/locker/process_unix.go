@@ -191,6 +191,11 @@ func (p *process) mayRunUntil(t time.Time) {
 	}
 }
 
+// endedByGuard reports whether it was the guard that has ended the command.
+func (p *process) endedByGuard() bool {
+	return p.guard != nil && p.status == statusSignal+int(syscall.SIGKILL) && p.guard.hasStruck()
+}
+
 // finish is called when the command has ended, or was not started.
 func (p *process) finish() {
 	p.terminal.takeBack()

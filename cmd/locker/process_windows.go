@@ -67,6 +67,7 @@ func (p *process) forward(os.Signal, *notes)         {} // the console has told 
 func (p *process) stoppedBy(os.Signal, bool, *notes) {}
 func (p *process) look()                             {}
 func (p *process) mayRunUntil(time.Time)             {}
+func (p *process) endedByGuard() bool                { return false }
 func (p *process) finish()                           {}
 
 func beGuard([]string) (status int, done bool) { return 0, false }

@@ -81,8 +81,9 @@ func listen(args []string) int {
 	}
 }
 
-// family starts a stubborn listener of its own, and says its process ID.
+// family starts a stubborn listener of its own, and says who they are.
 func family() int {
+	fmt.Printf("pid %d\n", os.Getpid())
 	child := exec.Command(os.Args[0], roleArg, "listen", "stubborn")
 	if err := child.Start(); err != nil {
 		return 97

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 )
 
@@ -14,6 +15,8 @@ func run(args []string) int {
 	if status, done := beGuard(args); done {
 		return status
 	}
+	// What the driver has to say is in the errors; stderr is for people.
+	logging.Disable()
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()

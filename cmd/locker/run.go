@@ -111,10 +111,13 @@ func (f *runFlags) run(name string, command []string) error {
 		return err
 	}
 	status, err := s.hold(path, command)
-	if status == 0 && err == nil {
+	if err != nil {
+		s.notes.say("%v", err)
+	}
+	if status == 0 {
 		return nil
 	}
-	return &exitError{status, err}
+	return &exitError{status: status}
 }
 
 // check reports flags that no backend could make right.

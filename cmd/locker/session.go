@@ -39,8 +39,7 @@ func (s *session) acquire(command []string) error {
 	stop()
 	if err == nil && ctx.Err() != nil {
 		// Granted at the very moment.
-		s.unlock()
-		err = context.Cause(ctx)
+		err = context.Cause(ctx) // close unlocks
 	}
 	if err == nil {
 		return nil
@@ -50,7 +49,7 @@ func (s *session) acquire(command []string) error {
 	if ended {
 		signal.Reset() // a second signal ends locker at once
 	}
-	s.close()
+	s.close(clearTimeout)
 	if ended {
 		return &exitError{status: statusSignal + number(by.sig)}
 	}
@@ -113,51 +112,67 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	return nil
 }
 
-// hold runs the command and returns its exit status, or what is to be said
-// instead of it.
+// hold runs the command and returns its exit status, or the one that says
+// what happened, and what to say about it.
 func (s *session) hold(path string, command []string) (int, error) {
-	defer s.close()
 	holdStill(s.signals)
 	if err := s.lease.Err(); err != nil {
+		s.close(lostTimeout)
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
 	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal}
-	started := j.start(path, command)
-	if started != nil {
+	if err := j.start(path, command); err != nil {
 		s.unlock()
-		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], started)
+		s.close(clearTimeout)
+		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], err)
 	}
 	status := j.watch()
-	lost := j.lost()
+	if err := j.lost(); err != nil {
+		// Nothing is left that could be kept from anybody for long.
+		s.close(lostTimeout)
+		return statusLost, err
+	}
 	err := s.unlock()
+	s.close(clearTimeout)
 	switch {
-	case lost != nil:
-		return statusLost, lost
 	case errors.Is(err, locker.ErrLost):
-		return statusLost, fmt.Errorf("%w; %s had ended by itself", err, path)
+		return statusLost, fmt.Errorf("%w; the command had ended by itself", err)
 	case err != nil:
 		// The command has done its work while the lock was held.
-		s.notes.say("warning: %v", err)
+		return status, fmt.Errorf("warning: %s", plain(err))
 	}
 	return status, nil
 }
 
-// unlockTimeout bounds the wait for the service at the end.
-const unlockTimeout = 5 * time.Second
+// How long the service is waited for at the end.
+const (
+	clearTimeout = 5 * time.Second
+	lostTimeout  = time.Second // the TTL has ended the lock, or is about to
+)
 
 func (s *session) unlock() error {
-	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
 	defer cancel()
 	return s.lease.Unlock(ctx)
 }
 
-// close waits, for a few seconds at most, until nothing is left in the service.
-func (s *session) close() {
+// close waits, but not for longer than that, until nothing is left in the
+// service. What is left then ends with its TTL.
+func (s *session) close(timeout time.Duration) {
 	if s.client == nil {
 		return
 	}
-	if err := s.client.Close(); err != nil {
-		s.notes.say("warning: %v", err)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if s.lease != nil {
+			_ = s.unlock() // once more, or for a lease that is lost
+		}
+		_ = s.client.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(timeout):
 	}
 }
 
@@ -167,7 +182,7 @@ func (s *session) trace() *locker.Trace {
 		Renewed: func(name string, _ time.Duration, err error) {
 			switch failed := s.renewal.set(err); {
 			case err != nil && !failed:
-				s.notes.say("cannot renew %q, trying again: %v", name, err)
+				s.notes.say("cannot renew %q, trying again: %s", name, plain(err))
 			case err == nil && failed:
 				s.notes.say("renewed %q again", name)
 			}

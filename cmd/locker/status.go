@@ -61,6 +61,10 @@ func say(w io.Writer, err error) {
 
 // line makes one line of text, with "locker: " in front once.
 func line(text string) string {
-	text = strings.TrimPrefix(strings.TrimSpace(text), "locker: ")
-	return "locker: " + strings.ReplaceAll(text, "\n", "; ") + "\n"
+	return "locker: " + strings.ReplaceAll(unprefixed(strings.TrimSpace(text)), "\n", "; ") + "\n"
 }
+
+// plain is what err says, to stand inside of a line.
+func plain(err error) string { return unprefixed(err.Error()) }
+
+func unprefixed(text string) string { return strings.TrimPrefix(text, "locker: ") }

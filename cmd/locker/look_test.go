@@ -1,0 +1,59 @@
+package main_test
+
+import (
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBackendsListsEveryGuarantee(t *testing.T) {
+	r := do(t, nil, "backends")
+	require.Equal(t, 0, r.status, r.stderr)
+	for _, want := range []string{"memory", "file", "single", "kernel", "one server", "rests on", "redis+sentinel://"} {
+		assert.Contains(t, r.stdout, want)
+	}
+
+	r = do(t, nil, "backends", "--json")
+	require.Equal(t, 0, r.status, r.stderr)
+	var all []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &all))
+	require.NotEmpty(t, all)
+	byName := map[string]map[string]any{}
+	for _, b := range all {
+		byName[b["backend"].(string)] = b
+		assert.Len(t, b, 15, "all of %v", b)
+	}
+	assert.Equal(t, "host", byName["file"]["scope"])
+	assert.Equal(t, true, byName["file"]["survives_clock_jump"])
+	assert.Equal(t, "network", byName["single"]["scope"])
+	assert.Equal(t, float64(100), byName["single"]["min_ttl_ms"])
+
+	r = do(t, nil, "backends", "--markdown")
+	require.Equal(t, 0, r.status, r.stderr)
+	table, _, _ := strings.Cut(r.stdout, "\n\n")
+	for line := range strings.Lines(table) {
+		assert.Equal(t, len(all)+2, strings.Count(line, "|"), line)
+	}
+}
+
+func TestVersionHelpAndCompletion(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		r := do(t, nil, args...)
+		assert.Equal(t, 0, r.status)
+		assert.Regexp(t, `^locker \S+ \(`+runtime.Version()+` `+runtime.GOOS, r.stdout)
+	}
+	r := do(t, nil, "help", "run")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.stdout, "locker run --try nightly", "help teaches by example")
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		r = do(t, nil, "completion", shell)
+		assert.Equal(t, 0, r.status, shell)
+		assert.NotEmpty(t, r.stdout, shell)
+	}
+	r = do(t, nil, "__complete", "run", "--backend", "")
+	assert.Contains(t, r.stdout, "redis://")
+}

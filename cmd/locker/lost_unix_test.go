@@ -1,0 +1,244 @@
+//go:build unix
+
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// service is a Redis, with a proxy between it and the lockers of a test.
+type service struct {
+	*testserver.Redis
+	proxy *testserver.Proxy
+}
+
+func startService(t *testing.T) *service {
+	t.Helper()
+	r := testserver.StartRedis(t)
+	return &service{r, testserver.StartProxy(t, r.Addr())}
+}
+
+// through is the backend of who has to pass the proxy.
+func (s *service) through() with { return withEnv("LOCKER_BACKEND=redis://" + s.proxy.Addr()) }
+
+// direct is the backend of who has not.
+func (s *service) direct() with { return withEnv("LOCKER_BACKEND=redis://" + s.Addr()) }
+
+// lockKey is the key of the lock "a" in Redis.
+const lockKey = "locker:1:{a}"
+
+// kept reports whether the server still keeps the lock "a" for its holder.
+func (s *service) kept(t *testing.T) bool {
+	t.Helper()
+	return s.MustDo(t, "EXISTS", lockKey) == int64(1)
+}
+
+// endsWhileKept waits until the processes are gone, and fails if the lock was
+// free by then: another holder could have met them.
+func (s *service) endsWhileKept(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		require.Eventually(t, func() bool { return gone(pid) }, patience, time.Millisecond)
+	}
+	assert.True(t, s.kept(t), "the command must be gone before another can hold the lock")
+}
+
+func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
+	for _, mode := range []testserver.Mode{testserver.Hold, testserver.Reset} {
+		t.Run(mode.String(), func(t *testing.T) {
+			s := startService(t)
+			p := start(t, []with{s.through()}, locked([]string{"--ttl", "2s"}, "a", "listen", "stubborn")...)
+			child := number(t, p.expect("pid"))
+			p.expect("group")
+			next := start(t, []with{s.direct()}, "run", "a", "--", "echo", "ran")
+			s.proxy.Set(mode)
+			assert.Equal(t, "SIGTERM", p.expect("got"), "time to end in good order")
+			assert.False(t, gone(child))
+			assert.True(t, s.kept(t))
+			s.endsWhileKept(t, child)
+			next.expect("ran")
+			assert.Equal(t, 0, next.wait())
+			assert.Equal(t, 74, p.wait())
+			assert.Contains(t, p.said(), "SIGTERM")
+			assert.Contains(t, p.said(), `"a": sent SIGKILL`)
+		})
+	}
+}
+
+func TestOutageEndsWhatTheCommandHasStarted(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.through()}, locked([]string{"--ttl", "2s"}, "a", "family")...)
+	child := number(t, p.expect("child"))
+	s.proxy.Set(testserver.Hold)
+	// The command itself ends on SIGTERM, its child does not.
+	s.endsWhileKept(t, child)
+	assert.Equal(t, 74, p.wait())
+}
+
+func TestCommandThatObeysIsNotKilledButTheLockWasLost(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.through()}, locked([]string{"--ttl", "2s"}, "a", "listen")...)
+	child := number(t, p.expect("pid"))
+	s.proxy.Set(testserver.Hold)
+	p.expect("got SIGTERM")
+	s.endsWhileKept(t, child)
+	assert.Equal(t, 74, p.wait())
+	assert.NotContains(t, p.said(), `"a": sent SIGKILL`)
+}
+
+func TestStoppedCommandIsWokenUpToEnd(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.through()}, locked([]string{"--ttl", "2s"}, "a", "listen")...)
+	child := number(t, p.expect("pid"))
+	require.NoError(t, syscall.Kill(child, syscall.SIGSTOP))
+	s.proxy.Set(testserver.Hold)
+	p.expect("got SIGTERM")
+	s.endsWhileKept(t, child)
+	assert.Equal(t, 74, p.wait())
+}
+
+func TestShortOutageIsSatOut(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.through()}, locked([]string{"--ttl", "3s"}, "a", "listen")...)
+	p.expect("group")
+	s.proxy.Set(testserver.Reset)
+	p.expectSaid(`cannot renew "a"`)
+	s.proxy.Set(testserver.Pass)
+	p.expectSaid(`renewed "a" again`)
+	p.signal(syscall.SIGUSR1)
+	assert.Equal(t, "SIGUSR1", p.expect("got"), "nothing may come before it")
+	p.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, p.wait())
+	assert.False(t, s.kept(t))
+}
+
+func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
+	for _, what := range []string{"stubborn", "obedient"} {
+		t.Run(what, func(t *testing.T) {
+			s := startService(t)
+			p := start(t, []with{s.through()}, locked([]string{"--ttl", "1s"}, "a", "listen", what)...)
+			child := number(t, p.expect("pid"))
+			s.MustDo(t, "DEL", lockKey)
+			p.expect("got SIGTERM")
+			require.Eventually(t, func() bool { return gone(child) }, patience, time.Millisecond)
+			assert.Equal(t, 74, p.wait())
+			assert.Equal(t, what == "stubborn", strings.Contains(p.said(), `"a": sent SIGKILL`))
+		})
+	}
+}
+
+func TestLockLostUnnoticedIsTold(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.through()}, locked(nil, "a", "listen")...)
+	p.expect("group")
+	s.MustDo(t, "DEL", lockKey)
+	p.signal(syscall.SIGTERM) // the command ends long before the next renewal
+	assert.Equal(t, 74, p.wait())
+	assert.Contains(t, p.said(), "lost")
+}
+
+func TestCommandThatEndsDuringAnOutageHasDoneItsWork(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.through()}, locked(nil, "a", "listen")...)
+	p.expect("group")
+	s.proxy.Set(testserver.Reset)
+	p.signal(syscall.SIGHUP)
+	assert.Equal(t, 3, p.wait(), "its own status")
+	assert.Contains(t, p.said(), "warning")
+}
+
+func TestKilledLockerTakesItsCommandAlong(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
+	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+	p.signal(syscall.SIGKILL)
+	s.endsWhileKept(t, parent, child)
+}
+
+func TestStoppedLockerDoesNotLetItsCommandGoOn(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.direct()}, locked([]string{"--ttl", "2s"}, "a", "family")...)
+	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+	p.signal(syscall.SIGSTOP)
+	s.endsWhileKept(t, parent, child)
+	p.signal(syscall.SIGCONT)
+	assert.Equal(t, 74, p.wait())
+}
+
+func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
+	for _, what := range []string{"closed", "full"} {
+		t.Run(what, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			defer w.Close()
+			if what == "closed" {
+				require.NoError(t, r.Close())
+			} else {
+				defer r.Close()
+				fill(t, w)
+			}
+			s := startService(t)
+			p := start(t, []with{s.through(), func(c *exec.Cmd) { c.Stderr = w }},
+				locked([]string{"--ttl", "2s"}, "a", "listen", "stubborn")...)
+			child := number(t, p.expect("pid"))
+			s.proxy.Set(testserver.Reset)
+			s.endsWhileKept(t, child)
+			assert.Equal(t, 74, p.wait())
+		})
+	}
+}
+
+// fill writes into a pipe until it takes no more.
+func fill(t *testing.T, w *os.File) {
+	t.Helper()
+	require.NoError(t, w.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err := w.Write(make([]byte, 1<<20))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+func TestNothingOfLockerStaysBehind(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
+	group := number(t, p.expect("group"))
+	assert.NoError(t, syscall.Kill(-group, 0))
+	p.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, p.wait())
+	assert.ErrorIs(t, syscall.Kill(-group, 0), syscall.ESRCH)
+	assert.False(t, s.kept(t))
+}
+
+func TestGuardEndsNoGroupButItsOwn(t *testing.T) {
+	// As if somebody had called it by hand.
+	assert.Equal(t, 64, do(t, nil, "__guard").status)
+}
+
+func TestSignalEndsTheWaitForAService(t *testing.T) {
+	s := startService(t)
+	holder := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
+	holder.expect("group")
+	waiter := start(t, []with{s.through()}, "run", "a", "--", "true")
+	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience, time.Millisecond)
+	waiter.signal(syscall.SIGINT)
+	assert.Equal(t, 128+2, waiter.wait())
+	assert.Empty(t, waiter.said())
+	holder.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, holder.wait())
+	assert.False(t, s.kept(t))
+}
+
+func TestTTLThatTheServiceCannotDo(t *testing.T) {
+	s := startService(t)
+	r := do(t, []with{s.direct()}, "run", "--ttl", "1ms", "a", "--", "echo", "ran")
+	assert.Equal(t, 64, r.status, r.stderr)
+	assert.Empty(t, r.stdout)
+}

@@ -1,0 +1,6 @@
+package main_test
+
+// The tests that play roles need signals.
+const roleArg = "role"
+
+func playRole(string, []string) int { return 98 }
