@@ -2,11 +2,8 @@ package locker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -167,17 +164,34 @@ func (h *head) subscribe(ctx context.Context) bool {
 		return false
 	}
 	wake := make(chan struct{}, 1)
-	stop, err := notifier.Notify(ctx, h.line.name, func() {
-		select {
-		case wake <- struct{}{}:
-		default:
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reply := newHandover[func()]()
+	h.client.asking.add()
+	go func() {
+		defer h.client.asking.done()
+		stop, err := notifier.Notify(ctx, h.line.name, func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			stop = nil // polling does it; the next attempt tries again
 		}
-	})
-	if err != nil {
-		return false // polling does it; the next attempt tries again
+		if !reply.deliver(stop) && stop != nil {
+			stop()
+		}
+	}()
+	select {
+	case h.stop = <-reply.value:
+	case <-ctx.Done():
+		h.stop, _ = reply.leave()
+	case <-h.client.closing:
+		h.stop, _ = reply.leave()
 	}
-	h.wake, h.stop = wake, stop
-	return true
+	h.wake = wake
+	return h.stop != nil
 }
 
 // pause waits for a wake-up or for the delay.
@@ -193,152 +207,6 @@ func (h *head) pause(ctx context.Context, delay time.Duration) error {
 		return ErrClosed
 	}
 	return nil
-}
-
-// attempt asks the service once, with an owner of its own (R10), and makes a
-// lease of the answer.
-func (h *head) attempt(ctx context.Context) (*Lease, error) {
-	c := h.client
-	l := &Lease{client: c, name: h.name, settings: h.settings}
-	began := time.Now()
-	grant, err := c.ask(ctx, l, Request{
-		Name:  h.line.name,
-		Owner: newOwner(),
-		Label: c.opts.Label,
-		TTL:   h.settings.ttl,
-		Wait:  h.wait,
-		Lost:  l.goneByService,
-	})
-	if err == nil {
-		err = h.grant(l, grant)
-	}
-	c.attempted(h.name, time.Since(began), err)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// grant makes l a lease that is held, or says why it cannot be used; what was
-// granted is taken back then.
-func (h *head) grant(l *Lease, g Grant) error {
-	c := h.client
-	l.hold, l.token, l.start = g.Hold, g.Token, g.Validity.Since
-	now := time.Now()
-	if l.start.IsZero() {
-		l.start = now
-	}
-	err := ErrClosed
-	if c.lines.hold(h.line, l) {
-		if err = h.begin(l, g, now); err == nil {
-			return nil
-		}
-		c.lines.drop(h.line)
-	}
-	c.schedule.remove(l)
-	c.takeBackAt(now, l.name, g.Hold, l.settings.ttl, false)
-	return err
-}
-
-// begin checks what was granted and starts the lease.
-func (h *head) begin(l *Lease, g Grant, now time.Time) error {
-	if g.Token != 0 {
-		l.token += h.client.opts.TokenBase
-		if l.token < g.Token {
-			return fmt.Errorf("token %d + TokenBase %d overflows: give a lower TokenBase", g.Token, h.client.opts.TokenBase)
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case errors.Is(l.err, ErrClosed):
-		return ErrClosed
-	case l.err != nil:
-		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
-	}
-	l.extend(g.Validity, now)
-	if l.overdue(now) {
-		l.err = ErrLost
-		return fmt.Errorf("granted, but the answer took %v of a lease of %v: %w", now.Sub(l.start), g.Validity.TTL, ErrUnavailable)
-	}
-	l.granted, l.line = true, h.line
-	return nil
-}
-
-// answer is what Acquire returned.
-type answer struct {
-	grant Grant
-	err   error
-}
-
-// The states of a question to the backend.
-const (
-	asked int32 = iota
-	answered
-	abandoned
-)
-
-// lastWord is how long a backend may take to say, after its context ended,
-// what it knows of the lock. The caller waits no longer than that (R8).
-const lastWord = 100 * time.Millisecond
-
-// ask calls Acquire, and leaves it alone when ctx or the client ends before it
-// returns. What it then brings is taken back.
-func (c *Client) ask(ctx context.Context, l *Lease, req Request) (Grant, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var state atomic.Int32
-	reply := make(chan answer, 1)
-	c.asking.add()
-	go func() {
-		defer c.asking.done()
-		grant, err := c.backend.Acquire(ctx, req)
-		if err == nil && grant.Hold == nil {
-			err = errors.New("the backend granted nothing: its Grant has no Hold")
-		}
-		if err != nil && grant.Hold != nil {
-			c.takeBackAt(time.Now(), l.name, grant.Hold, req.TTL, true)
-			grant = Grant{}
-		}
-		if state.CompareAndSwap(asked, answered) {
-			reply <- answer{grant, err}
-		} else if err == nil {
-			c.takeBackAt(time.Now(), l.name, grant.Hold, req.TTL, false)
-		}
-	}()
-	select {
-	case a := <-reply:
-		return a.grant, a.err
-	case <-c.closing:
-		cancel(ErrClosed)
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(lastWord)
-	defer timer.Stop()
-	var a answer
-	select {
-	case a = <-reply:
-	case <-timer.C:
-		if state.CompareAndSwap(asked, abandoned) {
-			a.err = ctxError(ctx)
-		} else {
-			a = <-reply
-		}
-	}
-	if c.isClosed() {
-		if a.err == nil {
-			c.takeBackAt(time.Now(), l.name, a.grant.Hold, req.TTL, false)
-		}
-		return Grant{}, ErrClosed
-	}
-	return a.grant, a.err
-}
-
-// newOwner returns 20 random bytes in hexadecimal digits.
-func newOwner() string {
-	var b [20]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 // ctxError is why ctx is over, with its cause if it was given one.

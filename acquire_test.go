@@ -580,3 +580,30 @@ func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
 		require.NoError(t, c.Close())
 	})
 }
+
+// A Notify that hangs keeps neither its caller nor Close.
+func TestHangingNotifyIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &notifying{fake: newFake(), subscribed: func() { time.Sleep(time.Second) }} // deaf to its context
+		f.put("job", time.Hour)
+		c := locker.New(f, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, locker.ErrHeld)
+		assert.Less(t, time.Since(start), 200*time.Millisecond)
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, f.wake(), "the subscription that came late was ended")
+
+		errs := make(chan error, 1)
+		go func() { _, err := c.Lock(t.Context(), "job"); errs <- err }()
+		time.Sleep(10 * time.Millisecond)
+		go func() { _ = c.Close() }()
+		start = time.Now()
+		require.ErrorIs(t, <-errs, locker.ErrClosed)
+		assert.Less(t, time.Since(start), 200*time.Millisecond)
+		time.Sleep(10 * time.Second)
+	})
+}

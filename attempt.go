@@ -1,0 +1,146 @@
+package locker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// attempt asks the service once, with an owner of its own (R10), and makes a
+// lease of the answer.
+func (h *head) attempt(ctx context.Context) (*Lease, error) {
+	c := h.client
+	l := &Lease{client: c, name: h.name, settings: h.settings}
+	began := time.Now()
+	grant, err := c.ask(ctx, h.name, Request{
+		Name:  h.line.name,
+		Owner: newOwner(),
+		Label: c.opts.Label,
+		TTL:   h.settings.ttl,
+		Wait:  h.wait,
+		Lost:  l.goneByService,
+	})
+	if err == nil {
+		err = h.grant(l, grant)
+	}
+	c.attempted(h.name, time.Since(began), err)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// grant makes l a lease that is held, or says why it cannot be used; what was
+// granted is taken back then.
+func (h *head) grant(l *Lease, g Grant) error {
+	c := h.client
+	l.hold, l.token, l.start = g.Hold, g.Token, g.Validity.Since
+	now := time.Now()
+	if l.start.IsZero() {
+		l.start = now
+	}
+	err := ErrClosed
+	if c.lines.hold(h.line, l) {
+		if err = h.begin(l, g, now); err == nil {
+			return nil
+		}
+		c.lines.drop(h.line)
+	}
+	c.schedule.remove(l)
+	c.takeBackAt(now, l.name, g.Hold, l.settings.ttl, false)
+	return err
+}
+
+// begin checks what was granted and starts the lease.
+func (h *head) begin(l *Lease, g Grant, now time.Time) error {
+	if g.Token != 0 {
+		l.token += h.client.opts.TokenBase
+		if l.token < g.Token {
+			return fmt.Errorf("token %d + TokenBase %d overflows: give a lower TokenBase", g.Token, h.client.opts.TokenBase)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(l.err, ErrClosed):
+		return ErrClosed
+	case l.err != nil:
+		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
+	}
+	l.extend(g.Validity, now)
+	if l.overdue(now) {
+		l.err = ErrLost
+		return fmt.Errorf("granted, but the answer took %v of a lease of %v: %w", now.Sub(l.start), g.Validity.TTL, ErrUnavailable)
+	}
+	l.granted, l.line = true, h.line
+	return nil
+}
+
+// answer is what Acquire returned.
+type answer struct {
+	grant Grant
+	err   error
+}
+
+// lastWord is how long a backend may take to say, after its context ended,
+// what it knows of the lock. The caller waits no longer than that (R8).
+const lastWord = 100 * time.Millisecond
+
+// ask calls Acquire, and leaves it alone when ctx or the client ends before it
+// returns. What it then brings is taken back.
+func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reply := newHandover[answer]()
+	c.asking.add()
+	go func() {
+		defer c.asking.done()
+		a := answer{}
+		a.grant, a.err = c.backend.Acquire(ctx, req)
+		if a.err == nil && a.grant.Hold == nil {
+			a.err = errors.New("the backend granted nothing: its Grant has no Hold")
+		}
+		if a.err != nil && a.grant.Hold != nil {
+			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, true)
+			a.grant = Grant{}
+		}
+		if !reply.deliver(a) && a.err == nil {
+			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, false)
+		}
+	}()
+	select {
+	case a := <-reply.value:
+		return a.grant, a.err
+	case <-c.closing:
+		cancel(ErrClosed)
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	var a answer
+	select {
+	case a = <-reply.value:
+	case <-timer.C:
+		var delivered bool
+		if a, delivered = reply.leave(); !delivered {
+			a.err = ctxError(ctx)
+		}
+	}
+	if c.isClosed() {
+		if a.err == nil {
+			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, false)
+		}
+		return Grant{}, ErrClosed
+	}
+	return a.grant, a.err
+}
+
+// newOwner returns 20 random bytes in hexadecimal digits.
+func newOwner() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
