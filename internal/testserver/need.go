@@ -79,6 +79,9 @@ func places(tool string) []string {
 	switch tool {
 	case ToolFakeLib:
 		return []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"}
+	case ToolEtcd:
+		// Where scripts/etcd builds it, seen from the directory of whatever package is tested.
+		return []string{".cache/bin/etcd", "../.cache/bin/etcd", "../../.cache/bin/etcd", "../../../.cache/bin/etcd", "/usr/bin/etcd", "/usr/local/bin/etcd", "/opt/homebrew/bin/etcd"}
 	case ToolZooJar:
 		return []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}
 	default:
@@ -94,6 +97,8 @@ func advice(tool string) string {
 	switch tool {
 	case ToolRedis:
 		return "Debian: apt install redis-server; macOS: brew install redis"
+	case ToolEtcd:
+		return "build it with scripts/etcd"
 	case ToolZooJar:
 		return "Debian: apt install zookeeper"
 	case ToolJava:
