@@ -3,7 +3,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -32,7 +31,7 @@ func checkClose(s *trial) {
 	l := s.try(c, mine, locker.TTL(s.long))
 	const waiters = 3
 	answers := make([]error, waiters)
-	var all sync.WaitGroup
+	all := s.group()
 	for i := range answers {
 		all.Go(func() { _, answers[i] = c.Lock(s.Context(), others, locker.TTL(s.long)) })
 	}

@@ -3,7 +3,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +41,7 @@ func checkExclusion(s *trial) {
 	const cause = "the service grants a name that is taken: the look and the taking are not one step, or the key of one client is not that of another"
 	name := s.name("counter")
 	var counter, inside atomic.Int64
-	var all sync.WaitGroup
+	all := s.group()
 	for i := range clients {
 		c := s.client()
 		all.Go(func() {
@@ -133,14 +132,14 @@ func checkIndependentNames(s *trial) {
 	b := s.backend()
 	c := s.clientOf(b, func(o *locker.Options) { o.TTL = s.long })
 	blocked := s.try(s.client(), s.name("blocked"), locker.TTL(s.long))
-	waiting := s.within(s.patience())
+	waiting := s.within(3 * s.patience()) // longer than the others, who are the ones to look at
 	var waiter *locker.Lease
 	var waiterErr error
-	var all sync.WaitGroup
+	all := s.group()
 	all.Go(func() { waiter, waiterErr = c.Lock(waiting, s.name("blocked")) })
 	s.isWaiting(c, 1)
 
-	var others sync.WaitGroup
+	others := s.group()
 	for i := range names {
 		others.Go(func() {
 			name := s.name(fmt.Sprintf("other-%d", i))

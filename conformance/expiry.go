@@ -265,11 +265,7 @@ func checkRenewalHangs(s *trial) {
 		"Renew":   func(ctx context.Context) error { _, err := raw.Hold.Renew(ctx); return err },
 		"Release": raw.Hold.Release,
 	} {
-		answer := make(chan error, 1)
-		s.spawn(func() { answer <- call(s.within(s.ttl / 4)) })
-		select {
-		case <-answer:
-		case <-time.After(s.ttl/4 + s.soon):
+		if !s.returns(s.ttl/4+s.soon, func() { _ = call(s.within(s.ttl / 4)) }) {
 			s.broken(fmt.Sprintf("%s did not return within %v after its context had ended", what, s.soon), "it waits for the network, whatever its context says: a driver that ignores the deadline has to be left behind")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -65,12 +66,14 @@ func (s *trial) order(name string, callers int, client func(i int) *locker.Clien
 	s.Helper()
 	held := s.try(s.client(), name, locker.TTL(s.long))
 	var mu sync.Mutex
-	var all sync.WaitGroup
+	all := s.group()
 	ctx := s.within(s.long + s.patience())
 	for i := range callers {
 		c := client(i)
 		before := c.Stats().Waiting
+		var over atomic.Bool
 		all.Go(func() {
+			defer over.Store(true)
 			l, err := c.Lock(ctx, name, locker.TTL(s.long))
 			if err != nil {
 				s.report(fmt.Sprintf("caller %d did not get its turn: %v", i, err), "a waiter that is forgotten, or a refusal that does not match ErrHeld")
@@ -83,7 +86,7 @@ func (s *trial) order(name string, callers int, client func(i int) *locker.Clien
 				s.report(fmt.Sprintf("Unlock failed: %v", err), "a lock that ends early")
 			}
 		})
-		s.eventually(s.patience(), func() bool { return c.Stats().Waiting > before })
+		s.eventually(s.patience(), func() bool { return c.Stats().Waiting > before || over.Load() })
 		s.inQueue(c, name, i+1)
 	}
 	s.unlock(held)

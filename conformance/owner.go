@@ -184,26 +184,9 @@ func checkIdempotent(s *trial) {
 }
 
 func checkDeletion(s *trial) {
-	holder, other := s.client(), s.client()
-	name := s.name("deleted")
-	l := s.try(holder, name, locker.TTL(s.ttl))
-	s.h.Delete(s, name)
-	deleted := time.Now()
-	next := s.freeWithin(s.soon+s.ttl, other, name, "the harness's Delete removed nothing, or a renewal put the key back (R12)")
-	life := s.life(s.ttl)
-	if !s.eventually(life+s.soon, func() bool { return l.Err() != nil }) || !errors.Is(l.Err(), locker.ErrLost) {
-		s.broken(fmt.Sprintf("%v after its lock was deleted, the holder's lease says %v", time.Since(deleted), l.Err()), "Renew does not look whether its key is there, or a watch is missing")
+	for _, alone := range []bool{true, false} {
+		s.deleted(alone)
 	}
-	s.Logf("the holder was told %v after the deletion", time.Since(deleted))
-	s.nobodyGetsIn(next, s.client(), name, s.ttl, "the holder before removed a lock that is not its own (R9)")
-	if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("Unlock of a lock that was deleted returned %v", err), "a loss that is forgotten")
-	}
-	if err := next.Err(); err != nil {
-		s.broken(fmt.Sprintf("the next holder's lease ended: %v", err), "the holder before removed a lock that is not its own (R9)")
-	}
-	s.unlock(next)
-
 	// A Lost that is called for a hold that was released is one that the
 	// engine has to suffer; for one that is held it would end the lease.
 	var told atomic.Int32
@@ -221,4 +204,39 @@ func checkDeletion(s *trial) {
 	if err := grant.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
 		s.broken(fmt.Sprintf("the key was deleted, and Release returned %v", err), "Release does not look whether there was something to remove")
 	}
+}
+
+// deleted deletes a lock that is held. If it is left alone, nobody asks for
+// the name before its holder had time to see; else another has it by then.
+func (s *trial) deleted(alone bool) {
+	s.Helper()
+	holder, other := s.client(), s.client()
+	name := s.name(fmt.Sprintf("deleted-%v", alone))
+	l := s.try(holder, name, locker.TTL(s.ttl))
+	life := s.life(s.ttl)
+	s.h.Delete(s, name)
+	deleted := time.Now()
+	take := func() *locker.Lease {
+		return s.freeWithin(s.soon+s.ttl, other, name, "the harness's Delete removed nothing, or a renewal put the key back (R12)")
+	}
+	var next *locker.Lease
+	if !alone {
+		next = take()
+	}
+	if !s.eventually(life+s.soon, func() bool { return l.Err() != nil }) || !errors.Is(l.Err(), locker.ErrLost) {
+		s.broken(fmt.Sprintf("%v after its lock was deleted, the holder's lease says %v", time.Since(deleted), l.Err()), "Renew does not look whether its key is there, or puts it back (R12), or a watch is missing")
+	}
+	s.Logf("the holder was told %v after the deletion", time.Since(deleted))
+	if alone {
+		next = take()
+	}
+	s.nobodyGetsIn(next, s.client(), name, s.ttl, "the holder before removed a lock that is not its own (R9)")
+	if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
+		s.broken(fmt.Sprintf("Unlock of a lock that was deleted returned %v", err), "a loss that is forgotten")
+	}
+	if err := next.Err(); err != nil {
+		s.broken(fmt.Sprintf("the next holder's lease ended: %v", err), "the holder before removed a lock that is not its own (R9)")
+	}
+	s.unlock(next)
+	s.nothingLeft(name)
 }

@@ -136,6 +136,13 @@ func runWatched(ctx context.Context, h Harness, c Check) *recorder {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		r.Errorf("broken promise: %s\nseen: the check did not end within %v\nprobable cause: a call that does not return; the stacks of all goroutines:\n%s", c.Promise, patience, stacks)
+		// Much of what hangs ends with the context. What does not is left behind.
+		r.cancel()
+		timer.Reset(goneWithin)
+		select {
+		case <-done:
+		case <-timer.C:
+		}
 		return r
 	}
 	leaks.report(r, c)

@@ -85,7 +85,7 @@ func checkTokens(s *trial) {
 
 	// Contention, with callers that give up in between.
 	const clients, rounds = 4, 6
-	var all sync.WaitGroup
+	all := s.group()
 	for range clients {
 		c := s.client()
 		all.Go(func() {

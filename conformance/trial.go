@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -121,7 +122,31 @@ func both(f Fault, m Mode) {
 }
 
 // spawn runs f on a goroutine of its own, which the trial waits for.
-func (s *trial) spawn(f func()) { s.others.Go(f) }
+func (s *trial) spawn(f func()) { s.others.Go(s.caught(f)) }
+
+// caught returns f with a panic turned into a failure, as it is on the
+// goroutine of the check.
+func (s *trial) caught(f func()) func() {
+	return func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.report(fmt.Sprintf("panic: %v", p), "see the stack:\n"+string(debug.Stack()))
+			}
+		}()
+		f()
+	}
+}
+
+// group is a [sync.WaitGroup] whose goroutines may panic.
+type group struct {
+	sync.WaitGroup
+	s *trial
+}
+
+func (s *trial) group() *group { return &group{s: s} }
+
+// Go runs f on a goroutine of its own.
+func (g *group) Go(f func()) { g.WaitGroup.Go(g.s.caught(f)) }
 
 // broken ends the check as failed.
 func (s *trial) broken(seen, cause string) {
@@ -172,6 +197,23 @@ func (s *trial) unlock(l *locker.Lease) {
 	s.Helper()
 	if err := l.Unlock(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Unlock of a held lease failed: %v", err), "the key or node was not found: another owner value, a TTL that is too short, a name that is encoded in two ways")
+	}
+}
+
+// returns calls f on a goroutine of its own, and reports whether it returns within d.
+func (s *trial) returns(d time.Duration, f func()) bool {
+	done := make(chan struct{})
+	s.spawn(func() {
+		defer close(done)
+		f()
+	})
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 

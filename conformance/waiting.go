@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -51,7 +50,7 @@ func checkWakeUp(s *trial) {
 		name := s.name(fmt.Sprintf("wake-%d", round))
 		held := s.try(holder, name, locker.TTL(s.long))
 		var in time.Time
-		var all sync.WaitGroup
+		all := s.group()
 		all.Go(func() {
 			l, err := other.Lock(s.within(s.long+s.patience()), name, locker.TTL(s.long))
 			if err != nil {
@@ -86,7 +85,7 @@ func checkDrain(s *trial) {
 	name := s.name("drain")
 	held := s.try(s.client(), name, locker.TTL(s.long))
 	ctx := s.within(s.long + 3*s.patience())
-	var all sync.WaitGroup
+	all := s.group()
 	waiters := make([]*locker.Client, clients)
 	for i := range waiters {
 		waiters[i] = s.client()
@@ -126,7 +125,7 @@ func checkCancel(s *trial) {
 	s.isWaiting(waiter, 1)
 	// One that waits behind must neither be kept by the one that leaves, nor
 	// lose the wake-up that was meant for both.
-	var all sync.WaitGroup
+	all := s.group()
 	all.Go(func() {
 		l, err := behind.Lock(s.within(s.long/2+s.soon), name, locker.TTL(s.long))
 		if err != nil {
@@ -185,22 +184,11 @@ func checkContextAtBackend(s *trial) {
 	b, other := s.backend(), s.client()
 	name := s.name("context")
 
-	over, cancel := context.WithCancel(s.Context())
-	cancel()
-	grant, err := b.Acquire(over, s.request(name, s.long))
-	if !errors.Is(err, context.Canceled) {
-		s.broken(fmt.Sprintf("Acquire with a cancelled context returned the error %v", err), "Acquire does not look at its context")
-	}
-	if grant.Hold != nil {
-		_ = grant.Hold.Release(s.within(s.patience()))
-	}
-	s.unlock(s.freeWithin(s.soon, other, name, "Acquire sent its request under a cancelled context and said nothing of what may be left"))
-
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
-	grant, err = b.Acquire(ctx, s.request(name, s.long))
+	grant, err := b.Acquire(ctx, s.request(name, s.long))
 	if err != nil || grant.Hold == nil {
-		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), "something of the attempt before is left")
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), "something of an earlier holder is left, or the service cannot be reached")
 	}
 	cancel()
 	time.Sleep(settle)
@@ -213,6 +201,17 @@ func checkContextAtBackend(s *trial) {
 	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Release failed after the context of Acquire had ended: %v", err), "the hold uses the context of the request that made it")
 	}
+
+	over, end := context.WithCancel(s.Context())
+	end()
+	grant, err = b.Acquire(over, s.request(name, s.long))
+	if !errors.Is(err, context.Canceled) {
+		s.broken(fmt.Sprintf("Acquire with a cancelled context returned the error %v", err), "Acquire does not look at its context")
+	}
+	if grant.Hold != nil {
+		_ = grant.Hold.Release(s.within(s.patience()))
+	}
+	s.unlock(s.freeWithin(s.soon, other, name, "Acquire sent its request under a cancelled context and said nothing of what may be left"))
 
 	// With Wait, a service with a queue waits; it must leave when told to.
 	held := s.try(other, name, locker.TTL(s.long))

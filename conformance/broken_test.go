@@ -1,0 +1,161 @@
+package conformance_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/conformance"
+)
+
+// broken is a backend with a flaw, and the checks that are there to find it.
+// What is seen of it is said by a part of a failure.
+type broken struct {
+	flaw  flaw
+	kind  kind
+	check string
+	seen  string
+}
+
+var brokenBackends = []broken{
+	{claimsEverything, poor, "claims", "RestsOn is empty"},
+	{claimsByMood, rich, "claims", "one client claims"},
+	{inspectsNothing, rich, "inspect", "of a held name, Inspect"},
+	{inspectsHolderAsWaiter, queued, "inspect", "nobody waits"},
+	{inspectEnds, rich, "inspect", "of a held name, Inspect"},
+	{opensAnother, poor, "url", "opened by URL returned"},
+
+	{grantsAlways, poor, "exclusion", "held the name at once"},
+	{grantsAlways, poor, "trylock-held", "was granted"},
+	{grantsAlways, poor, "deadline", "was granted"},
+	{vagueRefusal, poor, "trylock-held", "does not match ErrHeld"},
+	{vagueRefusal, poor, "exclusion", "Lock failed under contention"},
+	{vagueRefusal, poor, "fifo-in-client", "did not get its turn"},
+	{holdBesideRefusal, poor, "trylock-held", "a Hold beside a refusal"},
+	{tryWaits, poor, "trylock-held", "took"},
+	{reentrant, poor, "no-reentrancy", "through the same backend"},
+	{oneAtATime, queued, "independent-names", "Lock of another failed"},
+
+	{wakeLost, rich, "wake-up", "after the release, with a TTL of"},
+	{wakeLost, rich, "notify", "after a release, wake was not called"},
+	{subscribesToNothing, rich, "wake-up", "after the release, with a TTL of"},
+	{subscribesToNothing, rich, "notify", "after a release, wake was not called"},
+	{missedNotTold, rich, "notify", "was not made up for"},
+	{forgetsWaiters, queued, "drain", "did not get its turn"},
+	{lastInFirstOut, queued, "fifo-across-clients", "got the name in the order [5 4 3 2 1 0]"},
+	{leavesGhost, queued, "cancel", "behind a cancelled one did not get the name"},
+	{hidesCancel, queued, "cancel", "does not match context.Canceled"},
+	{placesStay, queued, "inspect", "has left, and Inspect says 1"},
+	{deadWaitersStay, queued, "dead-waiter", "behind a dead one"},
+	{hidesHeld, queued, "deadline", "does not match ErrHeld"},
+	{ignoresContext, queued, "context-at-backend", "returned the error <nil>"},
+	{waitsOn, queued, "context-at-backend", "did not return"},
+	{ignoresContext, poor, "outage", "after its context had ended"},
+	{sendsWhenCancelled, poor, "context-at-backend", "was not free"},
+	{holdDiesWithContext, poor, "context-at-backend", "TryLock of another returned <nil>"},
+
+	{renewsNothing, poor, "renewal", "before the holder's Until"},
+	{renewsNothing, poor, "no-renew", "before the holder's Until"},
+	{renewalStale, poor, "renewal", "was lost"},
+	{renewalStale, poor, "no-renew", "did not move Until"},
+	{renewalHangs, poor, "renewal-hangs", "Renew did not return"},
+	{renewalMadeUp, poor, "renewal-hangs", "was not told of a loss"},
+	{renewalMadeUp, poor, "cut-off", "before the holder's Until"},
+	{renewAcquires, poor, "deletion", "after its lock was deleted"},
+	{renewAcquires, poor, "hold-contract", "Renew of a hold that was released returned <nil>"},
+	{outageIsLoss, poor, "short-outage", "cost the lease"},
+	{deletionUnnoticed, poor, "deletion", "after its lock was deleted"},
+	{deletionUnnoticed, queued, "deletion", "after its lock was deleted"},
+	{releaseForgets, poor, "unlock", "TryLock of another failed"},
+	{releaseLater, poor, "unlock", "right after Unlock had returned"},
+	{releaseInContextOfAcquire, poor, "do", "was not free"},
+	{releaseAlwaysFine, poor, "hold-contract", "Release of a hold that was released returned <nil>"},
+	{releaseHangs, poor, "renewal-hangs", "Release did not return"},
+	{releaseHangs, poor, "close-cut-off", ""},
+	{releaseMadeUp, poor, "unlock-through-outage", "was not free"},
+
+	{noOwnerCheck, poor, "owner-exact", "another in its place"},
+	{noOwnerCheck, poor, "late-requests", ""},
+	{prefixOfOwner, poor, "owner-exact", "another in its place"},
+	{ownerOfPrefix, poor, "owner-exact", "another in its place"},
+	{foldsOwner, poor, "owner-exact", "another in its place"},
+	{forgetsOwners, poor, "idempotent", "repeated with the same owner, failed"},
+	{tokenPerRequest, rich, "idempotent", "got token 2 after 1"},
+
+	{sinceFromReply, poor, "since", "Acquire waited"},
+	{sinceFromRenewal, poor, "since", "Renew waited"},
+	{boastsTTL, poor, "cut-off", "before the holder's Until"},
+	{boastsTTL, poor, "ttl-kept", "before it was over"},
+	{noDeadline, poor, "cut-off", "has no deadline"},
+	{roundsTTL, poor, "ttl-kept", "before it was over"},
+	{shortTTL, poor, "max-hold", "before the holder's Until"},
+	{shortTTL, poor, "no-renew", "before the holder's Until"},
+	{overflowsTTL, poor, "ttl-bounds", "was asked for and granted as"},
+	{neverExpires, poor, "dead-holder", "was not free"},
+	{neverExpires, poor, "request-very-late", "was not free"},
+	{deathUnnoticed, queued, "dead-holder", "was not free"},
+
+	{tokenUnclaimed, poor, "tokens", "a lease has the token"},
+	{tokenTwice, rich, "tokens", "after token"},
+	{tokenWithLock, rich, "tokens", "after token"},
+	{forgetsTokens, rich, "tokens-restart", "after a restart a holder got token"},
+
+	{foldsCase, poor, "names", "is held although nobody locked it"},
+	{cleansPath, poor, "names", "is held although nobody locked it"},
+	{cutsNames, poor, "names", "is held although nobody locked it"},
+	{dropsPrefixes, poor, "prefixes", ""},
+
+	{leavesGhost, poor, "cancel-in-the-middle", ""},
+	{leavesGhost, poor, "reply-lost", "was not free"},
+	{leavesGhost, poor, "request-late", "was not free"},
+	{ghostAfterReset, poor, "connection-reset", "was not free"},
+	{outageIsHeld, poor, "outage", "which matches ErrHeld"},
+	{outageIsHeld, poor, "connection-reset", "nobody held the name"},
+
+	{closeForgets, poor, "close", "Acquire of a closed Backend returned"},
+	{closeTwicePanics, poor, "close", "panic"},
+	{closeHangs, poor, "close-cut-off", "does not return"},
+	{leaksGoroutine, poor, "close", "are still there"},
+
+	{forgetsLocks, rich, "restart", "after a restart"},
+	{forgetsLocks, rich, "failover", "after a fail-over"},
+	{crashTakesAll, rich, "server-crashes", "after the crash of 1 servers"},
+	{wallClock, rich, "clock-jump", "clocks by 1h0m0s"},
+}
+
+func checkNamed(t *testing.T, name string) conformance.Check {
+	t.Helper()
+	for _, c := range conformance.Checks() {
+		if c.Name == name {
+			return c
+		}
+	}
+	require.Failf(t, "no such check", "%s", name)
+	return conformance.Check{}
+}
+
+func TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem(t *testing.T) {
+	for _, b := range brokenBackends {
+		t.Run(b.check+"/"+string(b.flaw), func(t *testing.T) {
+			r := prove(t, b.flaw, b.kind, checkNamed(t, b.check))
+			require.Equal(t, conformance.Failed, r.Outcome, "%s", r.Reason)
+			failures := strings.Join(r.Failures, "\n")
+			t.Log(failures)
+			assert.Contains(t, failures, b.seen)
+			assert.Contains(t, failures, "broken promise: ")
+			assert.Contains(t, failures, "probable cause: ")
+		})
+	}
+}
+
+func TestEveryCheckIsFailedBySomeBrokenBackend(t *testing.T) {
+	failed := make(map[string]bool)
+	for _, b := range brokenBackends {
+		failed[b.check] = true
+	}
+	for _, c := range conformance.Checks() {
+		assert.True(t, failed[c.Name], "nothing shows that check %s can fail", c.Name)
+	}
+}

@@ -1,0 +1,101 @@
+package conformance_test
+
+// flaw is one thing that a broken backend or its service does wrong.
+type flaw string
+
+const (
+	none flaw = ""
+
+	// What is claimed and told.
+	claimsEverything       flaw = "claims everything and rests on nothing"
+	claimsByMood           flaw = "claims depend on who is connected"
+	inspectsNothing        flaw = "Inspect never sees a holder"
+	inspectsHolderAsWaiter flaw = "Inspect counts the holder as a waiter"
+	inspectEnds            flaw = "Inspect ends what it looks at"
+	opensAnother           flaw = "the URL leads to another service"
+
+	// Who gets in.
+	grantsAlways      flaw = "grants what is held"
+	vagueRefusal      flaw = "a refusal that is not ErrHeld"
+	holdBesideRefusal flaw = "a Hold beside a refusal"
+	tryWaits          flaw = "waits although Wait is not set"
+	reentrant         flaw = "reentrant per session"
+	oneAtATime        flaw = "Acquire keeps a mutex while it waits"
+
+	// Waiting.
+	wakeLost            flaw = "wake-ups are lost"
+	subscribesToNothing flaw = "Notify listens to nothing"
+	missedNotTold       flaw = "what was missed during a disconnection is not made up for"
+	forgetsWaiters      flaw = "the queue forgets its waiters"
+	lastInFirstOut      flaw = "the latest waiter is served first"
+	placesStay          flaw = "a waiter that leaves keeps its place"
+	deadWaitersStay     flaw = "a dead waiter is granted the lock for ever"
+	hidesHeld           flaw = "a wait that ends does not say that the lock was held"
+	hidesCancel         flaw = "a wait that ends does not say why"
+	waitsOn             flaw = "a wait in the queue does not end with its context"
+	ignoresContext      flaw = "Acquire ignores its context"
+	sendsWhenCancelled  flaw = "Acquire asks under a context that is over"
+	holdDiesWithContext flaw = "the hold ends with the context of Acquire"
+
+	// Holding.
+	renewsNothing             flaw = "Renew does not prolong"
+	renewalStale              flaw = "Renew returns the validity of the grant"
+	renewalHangs              flaw = "Renew ignores its context"
+	renewalMadeUp             flaw = "Renew does not wait for the answer"
+	renewAcquires             flaw = "Renew puts back a key that is gone"
+	outageIsLoss              flaw = "Renew takes an outage for a loss"
+	deletionUnnoticed         flaw = "Renew does not see that its key is gone"
+	releaseForgets            flaw = "Release removes nothing"
+	releaseLater              flaw = "Release returns before it has happened"
+	releaseInContextOfAcquire flaw = "Release uses the context of Acquire"
+	releaseAlwaysFine         flaw = "Release does not look whether there was something"
+	releaseHangs              flaw = "Release ignores its context"
+	releaseMadeUp             flaw = "Release takes an outage for success"
+
+	// Owners.
+	noOwnerCheck    flaw = "release and renewal without an owner check"
+	prefixOfOwner   flaw = "an owner that is a prefix of the key's is its owner"
+	ownerOfPrefix   flaw = "an owner that has the key's as a prefix is its owner"
+	foldsOwner      flaw = "owners are compared without case"
+	forgetsOwners   flaw = "a repeated request is refused"
+	tokenPerRequest flaw = "a repeated request gets a new token"
+
+	// Time.
+	sinceFromReply   flaw = "a grant counts from the reply"
+	sinceFromRenewal flaw = "a renewal counts from the reply"
+	boastsTTL        flaw = "claims twice the TTL that the service keeps"
+	noDeadline       flaw = "claims that the hold has no deadline"
+	roundsTTL        flaw = "TTLs are rounded down to whole seconds"
+	shortTTL         flaw = "the lock ends before its TTL"
+	overflowsTTL     flaw = "milliseconds in 32 bits"
+	neverExpires     flaw = "locks do not expire"
+	deathUnnoticed   flaw = "the death of a holder is not noticed"
+
+	// Tokens.
+	tokenUnclaimed flaw = "tokens that nothing is promised of"
+	tokenTwice     flaw = "a token is given out twice"
+	tokenWithLock  flaw = "the counter ends with the lock"
+	forgetsTokens  flaw = "the counter is lost in a restart"
+
+	// Names.
+	foldsCase     flaw = "names without case"
+	cleansPath    flaw = "names cleaned like paths"
+	cutsNames     flaw = "names cut at 255 bytes"
+	dropsPrefixes flaw = "names without what is before a colon"
+
+	// What an unknown outcome leaves.
+	leavesGhost     flaw = "a cancelled request leaves its key"
+	ghostAfterReset flaw = "a broken connection leaves its key"
+	outageIsHeld    flaw = "an outage is reported as held"
+
+	// Ends.
+	closeForgets     flaw = "Close closes nothing"
+	closeTwicePanics flaw = "the second Close panics"
+	closeHangs       flaw = "Close waits for a silent service"
+	leaksGoroutine   flaw = "a goroutine for each client is left"
+
+	// Servers.
+	forgetsLocks  flaw = "locks are lost in a restart"
+	crashTakesAll flaw = "one server down is all down"
+	wallClock     flaw = "locks end by the wall clock"
+)

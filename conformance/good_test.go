@@ -1,0 +1,37 @@
+package conformance_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golockers/locker/conformance"
+)
+
+// prove runs one check against the simulated service in virtual time.
+func prove(t *testing.T, f flaw, k kind, c conformance.Check) (r conformance.Result) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(f)
+		r = conformance.Prove(t.Context(), s.harness(k, time.Second), c)
+		close(s.end)
+		time.Sleep(time.Minute) // what hung on purpose ends
+	})
+	return r
+}
+
+func TestGoodBackendsPassEveryCheck(t *testing.T) {
+	for _, k := range []kind{poor, rich, queued} {
+		for _, c := range conformance.Checks() {
+			t.Run(k.name+"/"+c.Name, func(t *testing.T) {
+				r := prove(t, none, k, c)
+				assert.Contains(t, []conformance.Outcome{conformance.Passed, conformance.Unclaimed}, r.Outcome, "%v", r.Failures)
+				for _, line := range r.Log {
+					t.Log(line)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// client is a Backend of the simulated service: the good one, unless the
+// service has a flaw that is the client's to have.
+type client struct {
+	service *service
+	net     *network
+	kind    kind
+	closed  chan struct{}
+	alone   chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
+
+	mu     sync.Mutex
+	gone   bool
+	wakers map[string]map[*func()]struct{}
+}
+
+func newClient(s *service, k kind) *client {
+	c := &client{
+		service: s, net: &network{}, kind: k, closed: make(chan struct{}), alone: make(chan struct{}, 1),
+		wakers: make(map[string]map[*func()]struct{}),
+	}
+	if s.flaw != missedNotTold {
+		c.net.mended = c.wakeAll
+	}
+	s.do(func() { s.clients[c] = struct{}{} })
+	if s.flaw == leaksGoroutine {
+		go func() { <-s.end }()
+	}
+	return c
+}
+
+// Acquire asks once, or waits in the queue if there is one.
+func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s := c.service
+	asked := ctx
+	if s.flaw == ignoresContext {
+		ctx = s.stubborn(ctx)
+	}
+	if s.flaw == oneAtATime {
+		c.alone <- struct{}{}
+		defer func() { <-c.alone }()
+	}
+	if c.isClosed() && s.flaw != closeForgets {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		if s.flaw == sendsWhenCancelled {
+			_, _ = c.ask(s.stubborn(ctx), req)
+		}
+		return locker.Grant{}, err
+	}
+	if s.flaw == waitsOn {
+		ctx = s.stubborn(ctx)
+	}
+	grant, err := c.wait(ctx, req)
+	switch {
+	case err == nil && s.flaw == holdDiesWithContext:
+		context.AfterFunc(asked, func() { _, _ = s.release(req.Name, req.Owner) })
+	case err != nil && (s.flaw == leavesGhost || s.flaw == ghostAfterReset && errors.Is(err, locker.ErrUnavailable)):
+		grant = locker.Grant{}
+	case s.flaw == outageIsHeld && errors.Is(err, locker.ErrUnavailable):
+		err = locker.ErrHeld
+	case s.flaw == vagueRefusal && errors.Is(err, locker.ErrHeld):
+		err = errors.New("busy")
+	case s.flaw == holdBesideRefusal && errors.Is(err, locker.ErrHeld):
+		grant.Hold = &hold{client: c, name: req.Name, place: c.place(req), ctx: asked}
+	}
+	return grant, err
+}
+
+// wait asks, and while it waits, asks again when it was woken, and often
+// enough to keep its place.
+func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s := c.service
+	waits := req.Wait && c.kind.queued || s.flaw == tryWaits
+	wake := make(chan struct{}, 1)
+	stop := c.listen(req.Name, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	for {
+		grant, err := c.ask(ctx, req)
+		if !waits || !errors.Is(err, locker.ErrHeld) {
+			return grant, err
+		}
+		poll := time.NewTimer(req.TTL / 4)
+		if s.flaw == forgetsWaiters {
+			poll.Stop() // and the service does not tell
+		}
+		select {
+		case <-wake:
+		case <-poll.C:
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %w", locker.ErrHeld, ctx.Err())
+			switch s.flaw {
+			case hidesHeld:
+				err = ctx.Err()
+			case hidesCancel:
+				err = errors.New("interrupted")
+			}
+			// The lock may have been handed over at this very moment.
+			return locker.Grant{Hold: &hold{client: c, name: req.Name, place: c.place(req), ctx: ctx}}, err
+		case <-c.closed:
+			return locker.Grant{}, locker.ErrClosed
+		}
+		poll.Stop()
+	}
+}
+
+func (c *client) place(req locker.Request) place {
+	return place{owner: req.Owner, label: req.Label, ttl: req.TTL, client: c, lost: req.Lost}
+}
+
+// ask sends one request.
+func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s := c.service
+	h := &hold{client: c, name: req.Name, place: c.place(req), ctx: ctx, since: time.Now()}
+	if s.flaw == overflowsTTL {
+		h.place.ttl = time.Duration(int32(req.TTL/time.Millisecond)) * time.Millisecond
+	}
+	answer, err := c.net.call(ctx, func() any { return s.acquire(h.place, req.Name, req.Wait && c.kind.queued) })
+	if err != nil {
+		return locker.Grant{Hold: h}, err
+	}
+	v := answer.(verdict)
+	switch {
+	case v.err != nil:
+		return locker.Grant{Hold: h}, v.err
+	case !v.granted:
+		return locker.Grant{}, &locker.HeldError{Remaining: v.remaining}
+	case !c.kind.fenced && s.flaw != tokenUnclaimed:
+		v.token = 0
+	}
+	if s.flaw == sinceFromReply {
+		h.since = time.Now()
+	}
+	return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl), Token: v.token}, nil
+}
+
+func (c *client) validity(since time.Time, ttl time.Duration) locker.Validity {
+	switch c.service.flaw {
+	case boastsTTL:
+		ttl *= 2
+	case noDeadline:
+		ttl = 0
+	}
+	return locker.Validity{Since: since, TTL: ttl}
+}
+
+// hold is a locker.Hold.
+type hold struct {
+	client *client
+	place  place
+	name   string
+	ctx    context.Context // of the acquire, for the flaw of using it
+	since  time.Time       // of the grant
+}
+
+// Renew gives the hold another TTL.
+func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	c, s := h.client, h.client.service
+	since := time.Now()
+	if s.flaw == renewalHangs {
+		ctx = s.stubborn(ctx)
+	}
+	if s.flaw == renewalMadeUp {
+		go c.net.call(ctx, func() any { _, err := s.renew(h.place, h.name); return err })
+		return c.validity(since, h.place.ttl), nil
+	}
+	found, err := h.send(ctx, func() (bool, error) { return s.renew(h.place, h.name) })
+	switch {
+	case err != nil && s.flaw == outageIsLoss, err == nil && !found:
+		return locker.Validity{}, locker.ErrLost
+	case err != nil:
+		return locker.Validity{}, err
+	case s.flaw == renewalStale:
+		since = h.since
+	case s.flaw == sinceFromRenewal:
+		since = time.Now()
+	}
+	return c.validity(since, h.place.ttl), nil
+}
+
+// Release removes the hold.
+func (h *hold) Release(ctx context.Context) error {
+	s := h.client.service
+	release := func() (bool, error) { return s.release(h.name, h.place.owner) }
+	switch s.flaw {
+	case releaseHangs:
+		ctx = s.stubborn(ctx)
+	case releaseInContextOfAcquire:
+		ctx = h.ctx
+	case releaseForgets:
+		release = func() (bool, error) { return true, nil }
+	case releaseLater:
+		time.AfterFunc(50*time.Millisecond, func() { _, _ = s.release(h.name, h.place.owner) })
+		release = func() (bool, error) { return true, nil }
+	}
+	found, err := h.send(ctx, release)
+	switch {
+	case s.flaw == releaseMadeUp && err != nil, s.flaw == releaseAlwaysFine && err == nil:
+		return nil
+	case err != nil:
+		return err
+	case !found:
+		return locker.ErrLost
+	}
+	return nil
+}
+
+func (h *hold) send(ctx context.Context, op func() (bool, error)) (found bool, err error) {
+	if h.client.isClosed() && h.client.service.flaw != closeForgets {
+		return false, locker.ErrClosed
+	}
+	type answer struct {
+		found bool
+		err   error
+	}
+	a, err := h.client.net.call(ctx, func() any {
+		found, err := op()
+		return answer{found, err}
+	})
+	if err != nil {
+		return false, err
+	}
+	return a.(answer).found, a.(answer).err
+}
+
+func (c *client) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close ends all waits.
+func (c *client) Close() error {
+	s := c.service
+	if s.flaw == closeHangs && c.net.isCut() {
+		<-s.end
+	}
+	c.mu.Lock()
+	first := !c.gone
+	c.gone = true
+	c.mu.Unlock()
+	if !first && s.flaw != closeTwicePanics {
+		return nil
+	}
+	close(c.closed)
+	s.do(func() { delete(s.clients, c) })
+	return nil
+}
+
+// listen arranges for wake to be called when the service tells of name.
+func (c *client) listen(name string, wake func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wakers[name] == nil {
+		c.wakers[name] = make(map[*func()]struct{})
+	}
+	c.wakers[name][&wake] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.wakers[name], &wake)
+		if len(c.wakers[name]) == 0 {
+			delete(c.wakers, name)
+		}
+	}
+}
+
+// wake wakes those who listen for name.
+func (c *client) wake(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for heard := range c.wakers {
+		if c.service.key(heard) == name {
+			for wake := range c.wakers[heard] {
+				(*wake)()
+			}
+		}
+	}
+}
+
+// wakeAll wakes everybody, who may have missed something.
+func (c *client) wakeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, wakers := range c.wakers {
+		for wake := range wakers {
+			(*wake)()
+		}
+	}
+}

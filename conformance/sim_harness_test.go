@@ -1,0 +1,57 @@
+package conformance_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+)
+
+// harness returns everything that the suite can ask for of the simulated
+// service.
+func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
+	h := conformance.Harness{
+		TTL: ttl,
+		New: func(conformance.T) locker.Backend { return newClient(s, k).backend() },
+		Cut: func(conformance.T) (locker.Backend, conformance.Fault) {
+			c := newClient(s, k)
+			return c.backend(), c.net
+		},
+		Delete:    func(_ conformance.T, name string) { s.delete(name) },
+		Restart:   func(conformance.T) { s.restart() },
+		Failover:  func(conformance.T) { s.restart() },
+		Crash:     func(_ conformance.T, n int) func() { return s.crash(n) },
+		JumpClock: func(_ conformance.T, d time.Duration) { s.jumpClock(d) },
+		Left:      func(_ conformance.T, name string) []string { return s.left(name) },
+		URL:       "sim://",
+		Open: locker.Openers{"sim": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+			if err := u.Check(); err != nil {
+				return nil, err
+			}
+			if s.flaw == opensAnother {
+				return newClient(newService(none), k).backend(), nil
+			}
+			return newClient(s, k).backend(), nil
+		}},
+	}
+	if k.notices {
+		h.Victim = func(t conformance.T, name string, ttl time.Duration) (kill func()) {
+			c := newClient(s, k)
+			victim := locker.New(c.backend(), &locker.Options{TTL: ttl})
+			t.Cleanup(func() {
+				_ = victim.Close()
+				_ = c.Close()
+			})
+			if _, err := victim.TryLock(t.Context(), name); err != nil {
+				t.Errorf("the victim got no lock: %v", err)
+				t.FailNow()
+			}
+			return func() {
+				c.net.Requests(conformance.Reset)
+				s.died(c)
+			}
+		}
+	}
+	return h
+}

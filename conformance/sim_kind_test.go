@@ -1,0 +1,127 @@
+package conformance_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// kind is which abilities the good backend has, since a suite must be passed
+// by poor and by rich ones.
+type kind struct {
+	name            string
+	queued          bool // the service has a queue
+	fenced          bool // leases have tokens
+	notifies, tells bool // Notifier, Inspector
+	lasting         bool // SurvivesRestart and its like
+	notices         bool // the service notices that a client has died
+}
+
+var (
+	poor   = kind{name: "poor"}
+	rich   = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true}
+	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true}
+)
+
+// Guarantees are those of the kind.
+func (c *client) Guarantees() locker.Guarantees {
+	g := locker.Guarantees{
+		Backend:    "sim",
+		Scope:      locker.ScopeNetwork,
+		Exclusion:  locker.ExclusionServer,
+		DeadHolder: locker.RecoveryAfterTTL,
+		MinTTL:     10 * time.Millisecond,
+		RestsOn:    "a map in the memory of this test",
+	}
+	if c.kind.fenced {
+		g.Fencing = locker.FencingWhileKept
+	}
+	if c.kind.queued {
+		g.Order = locker.OrderFIFO
+	}
+	if c.kind.notices {
+		g.DeadHolder = locker.RecoveryAtOnce
+	}
+	if c.kind.lasting {
+		g.Fencing = locker.FencingUnlessRewind
+		g.SurvivesRestart, g.SurvivesFailover, g.SurvivesClockJump = true, true, true
+		g.ServerCrashes = 1
+	}
+	switch c.service.flaw {
+	case claimsEverything:
+		g.RestsOn = ""
+	case claimsByMood:
+		g.ServerCrashes = len(c.service.clients)
+	}
+	return g
+}
+
+// backend is what the suite gets of the client: no more than its kind has.
+func (c *client) backend() locker.Backend {
+	switch {
+	case c.kind.notifies:
+		return struct {
+			locker.Backend
+			locker.Inspector
+			locker.Notifier
+		}{c, (*inspector)(c), (*notifier)(c)}
+	case c.kind.tells:
+		return struct {
+			locker.Backend
+			locker.Inspector
+		}{c, (*inspector)(c)}
+	}
+	return struct{ locker.Backend }{c}
+}
+
+type inspector client
+
+// Inspect asks the service.
+func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, error) {
+	c := (*client)(i)
+	s := c.service
+	a, err := c.net.call(ctx, func() any {
+		st := locker.State{Waiters: -1}
+		s.do(func() {
+			if c.kind.queued {
+				st.Waiters = len(s.queues[s.key(name)])
+			}
+			rec := s.live(s.key(name))
+			if rec == nil || s.flaw == inspectsNothing {
+				return
+			}
+			st.Held, st.Label, st.Token = true, rec.label, rec.token
+			st.Remaining = time.Until(rec.expires)
+			switch s.flaw {
+			case inspectsHolderAsWaiter:
+				st.Waiters = 1
+			case inspectEnds:
+				s.remove(s.key(name))
+			}
+		})
+		return st
+	})
+	if err != nil {
+		return locker.State{}, err
+	}
+	return a.(locker.State), nil
+}
+
+type notifier client
+
+// Notify subscribes. The simulated service tells everything to everybody, so
+// that there is nothing to ask for but whether it is there.
+func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
+	c := (*client)(n)
+	stop = c.listen(name, wake)
+	if _, err := c.net.call(ctx, func() any { return nil }); err != nil {
+		stop()
+		return nil, err
+	}
+	if c.service.flaw == subscribesToNothing {
+		stop()
+		return func() {}, nil
+	}
+	return stop, nil
+}

@@ -1,0 +1,393 @@
+package conformance_test
+
+import (
+	"context"
+	"path"
+	"strings"
+	"sync"
+	"time"
+)
+
+// service is a lock service in memory, with TTLs, tokens and, if it is asked
+// to, a queue of waiters. With a flaw, it does one thing wrong.
+type service struct {
+	flaw flaw
+	end  chan struct{} // closed when the test is over: what hangs on purpose ends then
+
+	mu      sync.Mutex
+	down    bool
+	locks   map[string]*record
+	queues  map[string][]*place
+	tokens  map[string]uint64
+	clients map[*client]struct{}
+	after   []func() // to be done when mu is free
+}
+
+// record is a lock that is held.
+type record struct {
+	owner, label string
+	token        uint64
+	expires      time.Time
+	client       *client
+	lost         func()
+	timer        *time.Timer
+}
+
+// place is a waiter in the queue. It is kept by asking again.
+type place struct {
+	owner   string
+	label   string
+	ttl     time.Duration
+	client  *client
+	lost    func()
+	expires time.Time
+}
+
+func newService(f flaw) *service {
+	return &service{
+		flaw: f, end: make(chan struct{}),
+		locks: make(map[string]*record), queues: make(map[string][]*place),
+		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
+	}
+}
+
+// do runs op, and after it what op wants to be done without the mutex.
+func (s *service) do(op func()) {
+	s.mu.Lock()
+	op()
+	after := s.after
+	s.after = nil
+	s.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+}
+
+// key is what a name is stored under.
+func (s *service) key(name string) string {
+	switch s.flaw {
+	case foldsCase:
+		return strings.ToLower(name)
+	case cleansPath:
+		return path.Clean("/" + name)
+	case cutsNames:
+		return name[:min(len(name), 255)]
+	case dropsPrefixes:
+		return name[strings.LastIndex(name, ":")+1:]
+	}
+	return name
+}
+
+// verdict is the service's answer to an acquire.
+type verdict struct {
+	granted   bool
+	token     uint64
+	remaining time.Duration
+	err       error
+}
+
+// acquire grants the name, finds it granted to the same owner before, or
+// refuses it; a caller who waits gets, or keeps, a place in the queue.
+func (s *service) acquire(p place, name string, wait bool) (v verdict) {
+	name = s.key(name)
+	s.do(func() {
+		if s.down {
+			v.err = errBroken
+			return
+		}
+		rec := s.live(name)
+		switch {
+		case s.flaw == grantsAlways:
+			rec = nil
+		case s.flaw == reentrant && rec != nil && rec.client == p.client:
+			rec.owner = p.owner
+		}
+		switch {
+		case rec != nil && rec.owner == p.owner && s.flaw != forgetsOwners:
+			rec.expires = time.Now().Add(s.lifetime(p.ttl))
+			s.arm(name, rec)
+			if s.flaw == tokenPerRequest {
+				s.tokens[name]++
+				rec.token = s.tokens[name]
+			}
+			v = verdict{granted: true, token: rec.token}
+		case rec == nil:
+			v = verdict{granted: true, token: s.grant(name, p).token}
+		default:
+			v.remaining = time.Until(rec.expires)
+			if wait {
+				s.line(name, p)
+			}
+		}
+	})
+	return v
+}
+
+// line gives p its place in the queue, or keeps it. s.mu is held.
+func (s *service) line(name string, p place) {
+	p.expires = time.Now().Add(p.ttl)
+	if s.flaw == placesStay {
+		p.expires = time.Now().Add(1000 * p.ttl)
+	}
+	for _, q := range s.queues[name] {
+		if q.owner == p.owner {
+			q.expires = p.expires
+			return
+		}
+	}
+	if s.flaw == lastInFirstOut {
+		s.queues[name] = append([]*place{&p}, s.queues[name]...)
+		return
+	}
+	s.queues[name] = append(s.queues[name], &p)
+}
+
+// grant stores the lock. s.mu is held.
+func (s *service) grant(name string, p place) *record {
+	if old := s.locks[name]; old != nil {
+		old.timer.Stop()
+	}
+	if s.flaw != tokenTwice || s.tokens[name]%3 != 2 {
+		s.tokens[name]++
+	}
+	rec := &record{
+		owner: p.owner, label: p.label, token: s.tokens[name], client: p.client, lost: p.lost,
+		expires: time.Now().Add(s.lifetime(p.ttl)),
+	}
+	s.locks[name] = rec
+	s.arm(name, rec)
+	return rec
+}
+
+// lifetime is how long a lock is kept that was granted for ttl.
+func (s *service) lifetime(ttl time.Duration) time.Duration {
+	switch s.flaw {
+	case roundsTTL:
+		return ttl.Truncate(min(ttl, time.Second))
+	case shortTTL:
+		return ttl * 9 / 10
+	case neverExpires:
+		return 1000 * ttl
+	}
+	return ttl
+}
+
+// arm sets the timer that ends the lock. s.mu is held.
+func (s *service) arm(name string, rec *record) {
+	if rec.timer != nil {
+		rec.timer.Stop()
+	}
+	rec.timer = time.AfterFunc(time.Until(rec.expires), func() {
+		s.do(func() {
+			if s.locks[name] == rec {
+				s.live(name)
+			}
+		})
+	})
+}
+
+// live returns the lock on name, if its time is not over. s.mu is held.
+func (s *service) live(name string) *record {
+	rec := s.locks[name]
+	if rec != nil && !time.Now().Before(rec.expires) {
+		s.remove(name)
+		return s.locks[name]
+	}
+	return rec
+}
+
+// remove ends the lock on name, and lets the next one have it. s.mu is held.
+func (s *service) remove(name string) {
+	s.locks[name].timer.Stop()
+	delete(s.locks, name)
+	if s.flaw == tokenWithLock {
+		delete(s.tokens, name)
+	}
+	queue := s.queues[name]
+	for len(queue) > 0 && !time.Now().Before(queue[0].expires) {
+		queue = queue[1:]
+	}
+	if len(queue) > 0 {
+		next := queue[0]
+		queue = queue[1:]
+		if s.flaw == deadWaitersStay {
+			next.ttl *= 1000 // until it asks again
+		}
+		s.grant(name, *next)
+	}
+	if s.queues[name] = queue; len(queue) == 0 {
+		delete(s.queues, name)
+	}
+	s.tell(name)
+}
+
+// tell wakes everybody who listens for name. s.mu is held.
+func (s *service) tell(name string) {
+	if s.flaw == wakeLost || s.flaw == forgetsWaiters {
+		return
+	}
+	for c := range s.clients {
+		s.after = append(s.after, func() { c.net.push(nil, func() { c.wake(name) }) })
+	}
+}
+
+// owned returns the lock on name if it is that owner's. s.mu is held.
+func (s *service) owned(name, owner string) *record {
+	rec := s.live(name)
+	if rec == nil {
+		return nil
+	}
+	same := rec.owner == owner
+	switch s.flaw {
+	case noOwnerCheck:
+		same = true
+	case prefixOfOwner:
+		same = strings.HasPrefix(rec.owner, owner)
+	case ownerOfPrefix:
+		same = strings.HasPrefix(owner, rec.owner)
+	case foldsOwner:
+		same = strings.EqualFold(owner, rec.owner)
+	}
+	if !same {
+		return nil
+	}
+	return rec
+}
+
+// renew gives the lock another TTL, and reports whether it was there.
+func (s *service) renew(p place, name string) (found bool, err error) {
+	name = s.key(name)
+	s.do(func() {
+		if s.down {
+			err = errBroken
+			return
+		}
+		rec := s.owned(name, p.owner)
+		if rec == nil && s.flaw == renewAcquires && s.locks[name] == nil {
+			rec = s.grant(name, p)
+		}
+		if found = rec != nil; found && s.flaw != renewsNothing {
+			rec.expires = time.Now().Add(s.lifetime(p.ttl))
+			s.arm(name, rec)
+		}
+	})
+	return found || s.flaw == deletionUnnoticed, err
+}
+
+// release removes what that owner has in the service.
+func (s *service) release(name, owner string) (found bool, err error) {
+	name = s.key(name)
+	s.do(func() {
+		if s.down {
+			err = errBroken
+			return
+		}
+		if s.flaw != placesStay {
+			queue := s.queues[name]
+			for i, q := range queue {
+				if q.owner == owner {
+					s.queues[name] = append(queue[:i:i], queue[i+1:]...)
+					break
+				}
+			}
+			if len(s.queues[name]) == 0 {
+				delete(s.queues, name)
+			}
+		}
+		if found = s.owned(name, owner) != nil; found {
+			s.remove(name)
+		}
+	})
+	return found, err
+}
+
+// stubborn returns a context that does not end with ctx, but with the test.
+func (s *service) stubborn(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		<-s.end
+		cancel()
+	}()
+	return ctx
+}
+
+// delete removes a lock as an operator would.
+func (s *service) delete(name string) {
+	name = s.key(name)
+	s.do(func() {
+		rec := s.live(name)
+		if rec == nil {
+			return
+		}
+		if rec.client.kind.queued && s.flaw != deletionUnnoticed {
+			s.after = append(s.after, func() { rec.client.net.push(nil, rec.lost) })
+		}
+		s.remove(name)
+	})
+}
+
+// left is what there is of a name.
+func (s *service) left(name string) (left []string) {
+	name = s.key(name)
+	s.do(func() {
+		if rec := s.live(name); rec != nil {
+			left = append(left, "the lock of "+rec.owner)
+		}
+		for _, p := range s.queues[name] {
+			left = append(left, "the place of "+p.owner)
+		}
+	})
+	return left
+}
+
+// restart is what happens to data when all servers are restarted, or when one
+// takes over from another.
+func (s *service) restart() {
+	s.do(func() {
+		switch s.flaw {
+		case forgetsLocks:
+			for name, rec := range s.locks {
+				rec.timer.Stop()
+				delete(s.locks, name)
+			}
+		case forgetsTokens:
+			s.tokens = make(map[string]uint64)
+		}
+		for c := range s.clients {
+			s.after = append(s.after, c.net.restart)
+		}
+	})
+}
+
+// crash kills servers: one is spare.
+func (s *service) crash(n int) (restore func()) {
+	s.do(func() { s.down = n > 1 || s.flaw == crashTakesAll })
+	return func() { s.do(func() { s.down = false }) }
+}
+
+// jumpClock steps the wall clock, which has no part in what is held.
+func (s *service) jumpClock(d time.Duration) {
+	if s.flaw != wallClock {
+		return
+	}
+	s.do(func() {
+		for name, rec := range s.locks {
+			rec.expires = rec.expires.Add(-d)
+			s.arm(name, rec)
+		}
+	})
+}
+
+// died is told when a client's process has ended.
+func (s *service) died(c *client) {
+	if s.flaw == deathUnnoticed {
+		return
+	}
+	s.do(func() {
+		for name, rec := range s.locks {
+			if rec.client == c {
+				s.remove(name)
+			}
+		}
+	})
+}
