@@ -13,8 +13,10 @@ type call struct {
 	replicas int           // > 0: after the script, WAIT for so many
 	waitFor  time.Duration // and at most so long
 
-	done  chan struct{} // capacity 1: the answer, or err, is there
-	since time.Time     // when it came to the lane
+	done chan struct{} // capacity 1: the answer, or err, is there
+	// answered, if not nil, is called in place of that: nobody waits for done. It must not block.
+	answered func(*call)
+	since    time.Time // when it came to the lane
 
 	// Guarded by the lane's mutex until the call is over; the caller's after that.
 	state      callState

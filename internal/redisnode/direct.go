@@ -86,7 +86,7 @@ func directly(client *redis.Client, shard bool) func(ctx context.Context, c *cal
 		case timedOut(err):
 			c.cmd = c.script.again(c.cmd, c.final)
 			return tooSlow
-		case isNoScript(err):
+		case !c.script.strict && isNoScript(err):
 			c.cmd = c.script.inFull(c.cmd)
 			return elsewhere
 		case shard && !classify(err).unknown:

@@ -179,9 +179,14 @@ func (l *lane) land(f *flight) {
 	}
 	l.mu.Unlock()
 	for i, c := range f.calls {
-		if c != nil {
+		if c == nil {
+			continue
+		}
+		f.calls[i] = nil // from here on it is the caller's, who may use it again
+		if c.answered != nil {
+			c.answered(c)
+		} else {
 			c.done <- struct{}{}
-			f.calls[i] = nil // from here on it is the caller's, who may use it again
 		}
 	}
 }

@@ -48,6 +48,10 @@ func (f *flight) giveUp(err error) {
 // end answers a call with an error. The caller holds the lane's mutex.
 func (c *call) end(err *Error) {
 	c.state, c.err = over, err
+	if c.answered != nil {
+		go c.answered(c) // not under the lane's mutex
+		return
+	}
 	c.done <- struct{}{}
 }
 

@@ -26,6 +26,8 @@ var inspectText string
 type script struct {
 	text any
 	sha  any
+	// strict: a server that does not know the SHA must not be given the text; NOSCRIPT is the caller's to see.
+	strict bool
 }
 
 // scripts are the scripts of one Node: a field of it and not of the package, because their text may depend on the server.

@@ -19,7 +19,7 @@ func sending(d driver) func(l *lane, batch []*call) {
 		transmit(l.ctx, d, batch)
 		var unread []*call
 		for _, c := range batch {
-			if isNoScript(c.cmd.Err()) {
+			if !c.script.strict && isNoScript(c.cmd.Err()) {
 				unread = append(unread, c)
 			}
 		}
