@@ -17,6 +17,7 @@ test: servers
 
 servers:
 	./scripts/servers
+	./scripts/etcd
 
 lint: $(LINT)
 	go mod tidy -diff
