@@ -220,24 +220,26 @@ func checkRequestVeryLate(s *trial) {
 }
 
 func checkUnlockThroughOutage(s *trial) {
-	b, fault := s.cut()
-	c, other := s.clientOf(b), s.client()
-	name := s.name("unlock-outage")
-	l := s.try(c, name, locker.TTL(s.long))
-	both(fault, Drop)
-	began := time.Now()
-	err := l.Unlock(s.within(s.ttl / 2))
-	switch {
-	case err == nil:
-		s.broken("Unlock was confirmed by a service that could not be reached", "Release reports success without having heard from the service")
-	case errors.Is(err, locker.ErrLost):
-		s.broken(fmt.Sprintf("Unlock during an outage returned %v", err), "Release takes an outage for a loss")
-	case time.Since(began) > s.ttl/2+s.soon:
-		s.broken(fmt.Sprintf("Unlock returned %v after its deadline", time.Since(began)-s.ttl/2), "the engine waits for Release, which does not watch its context")
+	for _, mode := range []Mode{Drop, Reset} {
+		b, fault := s.cut()
+		c, other := s.clientOf(b), s.client()
+		name := s.name("unlock-" + mode.String())
+		l := s.try(c, name, locker.TTL(s.long))
+		both(fault, mode)
+		began := time.Now()
+		err := l.Unlock(s.within(s.ttl / 2))
+		switch {
+		case err == nil:
+			s.broken("Unlock was confirmed by a service that could not be reached", "Release reports success without having heard from the service")
+		case errors.Is(err, locker.ErrLost):
+			s.broken(fmt.Sprintf("Unlock during an outage (%v) returned %v", mode, err), "Release takes an outage for a loss")
+		case time.Since(began) > s.ttl/2+s.soon:
+			s.broken(fmt.Sprintf("Unlock returned %v after its deadline", time.Since(began)-s.ttl/2), "the engine waits for Release, which does not watch its context")
+		}
+		both(fault, Pass)
+		s.unlock(s.freeWithin(s.long/2, other, name, "Release reports an end where it has not heard from the service, so that it is not tried again"))
+		s.nothingLeft(name)
 	}
-	both(fault, Pass)
-	s.unlock(s.freeWithin(s.long/2, other, name, "Release does not return while the service is silent, so that it is not tried again"))
-	s.nothingLeft(name)
 }
 
 func checkOutage(s *trial) {

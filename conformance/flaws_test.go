@@ -9,10 +9,17 @@ const (
 	// What is claimed and told.
 	claimsEverything       flaw = "claims everything and rests on nothing"
 	claimsByMood           flaw = "claims depend on who is connected"
+	claimsNonsense         flaw = "claims that are out of range"
 	inspectsNothing        flaw = "Inspect never sees a holder"
 	inspectsHolderAsWaiter flaw = "Inspect counts the holder as a waiter"
 	inspectEnds            flaw = "Inspect ends what it looks at"
+	inspectsGibberish      flaw = "Inspect mangles the label"
+	inspectsSeconds        flaw = "Inspect mistakes the unit of time"
+	inspectsCounter        flaw = "Inspect returns another token"
+	inspectsNoWaiters      flaw = "Inspect counts no waiters and says 0"
+	inspectsThePast        flaw = "Inspect sees those who have left"
 	opensAnother           flaw = "the URL leads to another service"
+	opensFirst             flaw = "the URL is used before it is checked"
 
 	// Who gets in.
 	grantsAlways      flaw = "grants what is held"
@@ -42,6 +49,7 @@ const (
 	renewalStale              flaw = "Renew returns the validity of the grant"
 	renewalHangs              flaw = "Renew ignores its context"
 	renewalMadeUp             flaw = "Renew does not wait for the answer"
+	renewalShort              flaw = "Renew grants less than was asked for"
 	renewAcquires             flaw = "Renew puts back a key that is gone"
 	outageIsLoss              flaw = "Renew takes an outage for a loss"
 	deletionUnnoticed         flaw = "Renew does not see that its key is gone"
@@ -51,9 +59,13 @@ const (
 	releaseAlwaysFine         flaw = "Release does not look whether there was something"
 	releaseHangs              flaw = "Release ignores its context"
 	releaseMadeUp             flaw = "Release takes an outage for success"
+	releaseTakesOutageForLoss flaw = "Release takes an outage for a loss"
+	lostTooOften              flaw = "Lost is called for a hold that is there"
 
 	// Owners.
 	noOwnerCheck    flaw = "release and renewal without an owner check"
+	releasesAnybody flaw = "release without an owner check"
+	countsOwners    flaw = "a repeated request has to be released twice"
 	prefixOfOwner   flaw = "an owner that is a prefix of the key's is its owner"
 	ownerOfPrefix   flaw = "an owner that has the key's as a prefix is its owner"
 	foldsOwner      flaw = "owners are compared without case"
@@ -64,6 +76,8 @@ const (
 	sinceFromReply   flaw = "a grant counts from the reply"
 	sinceFromRenewal flaw = "a renewal counts from the reply"
 	boastsTTL        flaw = "claims twice the TTL that the service keeps"
+	sinceFuture      flaw = "validity counts from the future"
+	shortensTTL      flaw = "grants half of the TTL that was asked for"
 	noDeadline       flaw = "claims that the hold has no deadline"
 	roundsTTL        flaw = "TTLs are rounded down to whole seconds"
 	shortTTL         flaw = "the lock ends before its TTL"
@@ -73,6 +87,7 @@ const (
 
 	// Tokens.
 	tokenUnclaimed flaw = "tokens that nothing is promised of"
+	tokenMissing   flaw = "no token although tokens are claimed"
 	tokenTwice     flaw = "a token is given out twice"
 	tokenWithLock  flaw = "the counter ends with the lock"
 	forgetsTokens  flaw = "the counter is lost in a restart"
@@ -82,15 +97,22 @@ const (
 	cleansPath    flaw = "names cleaned like paths"
 	cutsNames     flaw = "names cut at 255 bytes"
 	dropsPrefixes flaw = "names without what is before a colon"
+	asciiNames    flaw = "names of letters only"
+	namesByClient flaw = "each client has names of its own"
 
 	// What an unknown outcome leaves.
 	leavesGhost     flaw = "a cancelled request leaves its key"
+	leavesNodes     flaw = "Release leaves something of the lock"
 	ghostAfterReset flaw = "a broken connection leaves its key"
 	outageIsHeld    flaw = "an outage is reported as held"
+	vagueOutage     flaw = "an outage is an error of the driver"
+	grantMadeUp     flaw = "Acquire that got no answer says yes"
+	neverReconnects flaw = "a connection that broke is never made again"
 
 	// Ends.
 	closeForgets     flaw = "Close closes nothing"
 	closeTwicePanics flaw = "the second Close panics"
+	closeTwiceFails  flaw = "the second Close fails"
 	closeHangs       flaw = "Close waits for a silent service"
 	leaksGoroutine   flaw = "a goroutine for each client is left"
 

@@ -52,11 +52,14 @@ func (s *trial) inOrder(client func(i int) *locker.Client, cause string) {
 	}
 	var got []int
 	for try := range orderTries {
+		if s.failed.Load() {
+			s.FailNow()
+		}
 		got = s.order(s.name(fmt.Sprintf("order-%d", try)), callers, client)
 		if slices.Equal(got, want) {
 			return
 		}
-		s.Logf("callers got the name in the order %v", got)
+		s.Logf("try %d: callers got the name in the order %v", try, got)
 	}
 	s.broken(fmt.Sprintf("callers who asked in the order %v got the name in the order %v", want, got), cause)
 }

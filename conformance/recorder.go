@@ -21,8 +21,13 @@ type recorder struct {
 	outcome  Outcome
 	reason   string
 	failures []string
+	more     int // failures that were left out
 	log      []string
 }
+
+// maxFailures is how many failures of one check are kept: the others, with
+// many clients, say the same again.
+const maxFailures = 5
 
 var _ T = (*recorder)(nil)
 
@@ -47,9 +52,14 @@ func (r *recorder) Logf(format string, args ...any) {
 func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
-		r.outcome = Failed
+	if r.closed {
+		return
+	}
+	r.outcome = Failed
+	if len(r.failures) < maxFailures {
 		r.failures = append(r.failures, fmt.Sprintf(format, args...))
+	} else {
+		r.more++
 	}
 }
 
@@ -78,6 +88,9 @@ func (r *recorder) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	if r.more > 0 {
+		r.failures = append(r.failures, fmt.Sprintf("and %d more failures of the same check", r.more))
+	}
 	if r.outcome == Failed && len(r.failures) == 0 {
 		r.failures = append(r.failures, "the check ended itself and did not say why")
 	}

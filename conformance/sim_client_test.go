@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ func newClient(s *service, k kind) *client {
 	if s.flaw != missedNotTold {
 		c.net.mended = c.wakeAll
 	}
+	c.net.fragile = s.flaw == neverReconnects
 	s.do(func() { s.clients[c] = struct{}{} })
 	if s.flaw == leaksGoroutine {
 		go func() { <-s.end }()
@@ -83,6 +85,9 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	s := c.service
 	waits := req.Wait && c.kind.queued || s.flaw == tryWaits
+	if s.flaw == asciiNames && strings.ContainsFunc(req.Name, func(r rune) bool { return r > '~' }) {
+		return locker.Grant{}, errors.New("invalid name")
+	}
 	wake := make(chan struct{}, 1)
 	stop := c.listen(req.Name, func() {
 		select {
@@ -128,11 +133,21 @@ func (c *client) place(req locker.Request) place {
 func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	s := c.service
 	h := &hold{client: c, name: req.Name, place: c.place(req), ctx: ctx, since: time.Now()}
-	if s.flaw == overflowsTTL {
+	switch s.flaw {
+	case overflowsTTL:
 		h.place.ttl = time.Duration(int32(req.TTL/time.Millisecond)) * time.Millisecond
+	case shortensTTL:
+		h.place.ttl = req.TTL / 2
+	case namesByClient:
+		h.name += fmt.Sprintf("%p", c)
 	}
-	answer, err := c.net.call(ctx, func() any { return s.acquire(h.place, req.Name, req.Wait && c.kind.queued) })
-	if err != nil {
+	answer, err := c.net.call(ctx, func() any { return s.acquire(h.place, h.name, req.Wait && c.kind.queued) })
+	switch {
+	case err != nil && s.flaw == grantMadeUp:
+		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl)}, nil
+	case err != nil && s.flaw == vagueOutage && errors.Is(err, locker.ErrUnavailable):
+		return locker.Grant{Hold: h}, errors.New("EOF")
+	case err != nil:
 		return locker.Grant{Hold: h}, err
 	}
 	v := answer.(verdict)
@@ -141,11 +156,14 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		return locker.Grant{Hold: h}, v.err
 	case !v.granted:
 		return locker.Grant{}, &locker.HeldError{Remaining: v.remaining}
-	case !c.kind.fenced && s.flaw != tokenUnclaimed:
+	case !c.kind.fenced && s.flaw != tokenUnclaimed, s.flaw == tokenMissing:
 		v.token = 0
 	}
-	if s.flaw == sinceFromReply {
+	switch s.flaw {
+	case sinceFromReply:
 		h.since = time.Now()
+	case sinceFuture:
+		h.since = time.Now().Add(time.Second)
 	}
 	return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl), Token: v.token}, nil
 }
@@ -190,6 +208,10 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		since = h.since
 	case s.flaw == sinceFromRenewal:
 		since = time.Now()
+	case s.flaw == renewalShort:
+		return c.validity(since, h.place.ttl/2), nil
+	case s.flaw == lostTooOften:
+		h.place.lost()
 	}
 	return c.validity(since, h.place.ttl), nil
 }
@@ -211,6 +233,8 @@ func (h *hold) Release(ctx context.Context) error {
 	}
 	found, err := h.send(ctx, release)
 	switch {
+	case s.flaw == releaseTakesOutageForLoss && err != nil:
+		return locker.ErrLost
 	case s.flaw == releaseMadeUp && err != nil, s.flaw == releaseAlwaysFine && err == nil:
 		return nil
 	case err != nil:
@@ -258,7 +282,10 @@ func (c *client) Close() error {
 	first := !c.gone
 	c.gone = true
 	c.mu.Unlock()
-	if !first && s.flaw != closeTwicePanics {
+	switch {
+	case !first && s.flaw == closeTwiceFails:
+		return errors.New("use of closed connection")
+	case !first && s.flaw != closeTwicePanics:
 		return nil
 	}
 	close(c.closed)

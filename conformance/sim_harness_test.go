@@ -26,6 +26,9 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 		Left:      func(_ conformance.T, name string) []string { return s.left(name) },
 		URL:       "sim://",
 		Open: locker.Openers{"sim": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+			if s.flaw == opensFirst && u.Param("no_such_parameter", "") != "" {
+				return nil, locker.ErrUnavailable
+			}
 			if err := u.Check(); err != nil {
 				return nil, err
 			}

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/golockers/locker"
@@ -52,7 +53,9 @@ func (c *client) Guarantees() locker.Guarantees {
 	case claimsEverything:
 		g.RestsOn = ""
 	case claimsByMood:
-		g.ServerCrashes = len(c.service.clients)
+		c.service.do(func() { g.ServerCrashes = len(c.service.clients) })
+	case claimsNonsense:
+		g = locker.Guarantees{Backend: "the sim", Order: 7, DeadHolderSlack: -1, MinTTL: time.Hour, MaxTTL: time.Minute}
 	}
 	return g
 }
@@ -88,6 +91,12 @@ func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, err
 				st.Waiters = len(s.queues[s.key(name)])
 			}
 			rec := s.live(s.key(name))
+			if s.flaw == inspectsNoWaiters {
+				st.Waiters = 0
+			}
+			if rec == nil && s.flaw == inspectsThePast && s.tokens[s.key(name)] > 0 {
+				st.Held = true
+			}
 			if rec == nil || s.flaw == inspectsNothing {
 				return
 			}
@@ -96,6 +105,12 @@ func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, err
 			switch s.flaw {
 			case inspectsHolderAsWaiter:
 				st.Waiters = 1
+			case inspectsGibberish:
+				st.Label = strings.ToUpper(st.Label)
+			case inspectsSeconds:
+				st.Remaining *= 1000
+			case inspectsCounter:
+				st.Token += 7
 			case inspectEnds:
 				s.remove(s.key(name))
 			}

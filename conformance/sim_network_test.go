@@ -25,6 +25,8 @@ type network struct {
 	heldReplies  []func()
 	open         map[*exchange]bool // asked and not answered; true: something of it was dropped
 	mended       func()             // tells the client that it may have missed something
+	fragile      bool               // for the flaw of never connecting again
+	broken       bool
 }
 
 // exchange is one request and its reply.
@@ -68,6 +70,10 @@ func (n *network) send(x *exchange, op func() any) {
 	carryOut := func() {
 		result := op()
 		time.AfterFunc(latency, func() { n.push(x, func() { x.answer <- result }) })
+	}
+	if n.broken {
+		n.breakAll()
+		return
 	}
 	switch n.requests {
 	case conformance.Hold:
@@ -117,6 +123,7 @@ func (n *network) breakAll() {
 		close(x.broken)
 	}
 	n.open = nil
+	n.broken = n.fragile
 }
 
 // Requests is part of conformance.Fault.

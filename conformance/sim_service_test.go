@@ -31,6 +31,7 @@ type record struct {
 	client       *client
 	lost         func()
 	timer        *time.Timer
+	count        int // for the flaw of counting
 }
 
 // place is a waiter in the queue. It is kept by asking again.
@@ -110,6 +111,9 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 				s.tokens[name]++
 				rec.token = s.tokens[name]
 			}
+			if s.flaw == countsOwners {
+				rec.count++
+			}
 			v = verdict{granted: true, token: rec.token}
 		case rec == nil:
 			v = verdict{granted: true, token: s.grant(name, p).token}
@@ -151,7 +155,7 @@ func (s *service) grant(name string, p place) *record {
 		s.tokens[name]++
 	}
 	rec := &record{
-		owner: p.owner, label: p.label, token: s.tokens[name], client: p.client, lost: p.lost,
+		owner: p.owner, label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
 		expires: time.Now().Add(s.lifetime(p.ttl)),
 	}
 	s.locks[name] = rec
@@ -232,7 +236,7 @@ func (s *service) tell(name string) {
 }
 
 // owned returns the lock on name if it is that owner's. s.mu is held.
-func (s *service) owned(name, owner string) *record {
+func (s *service) owned(name, owner string, releasing bool) *record {
 	rec := s.live(name)
 	if rec == nil {
 		return nil
@@ -241,6 +245,8 @@ func (s *service) owned(name, owner string) *record {
 	switch s.flaw {
 	case noOwnerCheck:
 		same = true
+	case releasesAnybody:
+		same = same || releasing
 	case prefixOfOwner:
 		same = strings.HasPrefix(rec.owner, owner)
 	case ownerOfPrefix:
@@ -262,7 +268,7 @@ func (s *service) renew(p place, name string) (found bool, err error) {
 			err = errBroken
 			return
 		}
-		rec := s.owned(name, p.owner)
+		rec := s.owned(name, p.owner, false)
 		if rec == nil && s.flaw == renewAcquires && s.locks[name] == nil {
 			rec = s.grant(name, p)
 		}
@@ -294,8 +300,11 @@ func (s *service) release(name, owner string) (found bool, err error) {
 				delete(s.queues, name)
 			}
 		}
-		if found = s.owned(name, owner) != nil; found {
-			s.remove(name)
+		rec := s.owned(name, owner, true)
+		if found = rec != nil; found {
+			if rec.count--; rec.count <= 0 {
+				s.remove(name)
+			}
 		}
 	})
 	return found, err
@@ -335,6 +344,9 @@ func (s *service) left(name string) (left []string) {
 		}
 		for _, p := range s.queues[name] {
 			left = append(left, "the place of "+p.owner)
+		}
+		if s.flaw == leavesNodes && s.tokens[name] > 0 {
+			left = append(left, "an empty node")
 		}
 	})
 	return left

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -28,6 +29,7 @@ type trial struct {
 	others sync.WaitGroup // goroutines of the check
 	faults []Fault        // connections to mend before anything is closed
 	warmed int            // names used by warm
+	failed atomic.Bool
 }
 
 const defaultTTL = time.Second
@@ -159,6 +161,7 @@ func (s *trial) broken(seen, cause string) {
 // after which it makes sense to go on.
 func (s *trial) report(seen, cause string) {
 	s.Helper()
+	s.failed.Store(true)
 	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
 }
 
