@@ -1,0 +1,25 @@
+-- The fencing counter of a quorum: "token owner" under one key, the highest token that was raised here and who raised it. This piece is put
+-- before the scripts that need it.
+
+-- Whether the counter may stand at token for owner: it is lower, or this owner has raised it to just that before (R11).
+local function admits(counter, token, owner)
+	if not counter then
+		return true
+	end
+	local n, by = string.match(counter, '^(%d+) (.*)$')
+	n = tonumber(n) or 0
+	return n < token or (n == token and by == owner)
+end
+
+-- Raises the counter. It outlives its use by a day, and where the clock is behind the token, until that has caught up as well; or is kept for ever.
+local function raise(key, token, owner, keep)
+	local value = string.format('%.0f', token) .. ' ' .. owner
+	if keep == 'keep' then
+		redis.call('SET', key, value)
+		return
+	end
+	local time = redis.call('TIME')
+	local ahead = math.max(0, token - (time[1] * 1000000 + time[2]))
+	redis.call('SET', key, value, 'PX', string.format('%.0f', ahead / 1000 + 86400000))
+end
+
