@@ -127,6 +127,10 @@ func (m Mode) String() string {
 // subject asks a client of the service what it promises.
 func (h Harness) subject(t T) subject {
 	b := h.New(t)
+	if b == nil {
+		t.Errorf("the harness returned a nil Backend from New, and did not say why with t.Errorf and t.FailNow")
+		t.FailNow()
+	}
 	defer func() { _ = b.Close() }()
 	_, notifies := b.(locker.Notifier)
 	return subject{Harness: h, Guarantees: b.Guarantees(), notifies: notifies}

@@ -108,7 +108,7 @@ func (s *trial) mend() {
 
 func (s *trial) closed(b locker.Backend) locker.Backend {
 	if b == nil {
-		s.broken("the harness returned a nil Backend", "New or Cut of the Harness failed without saying so")
+		s.broken("the harness returned a nil Backend", "New or Cut of the Harness failed and did not say so with t.Errorf and t.FailNow")
 	}
 	s.Cleanup(func() {
 		s.mend()

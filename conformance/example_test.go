@@ -1,0 +1,135 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+)
+
+// table is the lock service of this example: a map in which each lock has an
+// owner and a time at which it ends.
+type table struct {
+	mu   sync.Mutex
+	rows map[string]row
+}
+
+type row struct {
+	owner string
+	ends  time.Time
+}
+
+// row returns who has name now. t.mu is held.
+func (t *table) row(name string) (r row, held bool) {
+	r, held = t.rows[name]
+	return r, held && time.Now().Before(r.ends)
+}
+
+// set takes name for owner, if nobody else has it. renewing, owner must have it already.
+func (t *table) set(name, owner string, ttl time.Duration, renewing bool) (ok bool, remaining time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, held := t.row(name)
+	if held && r.owner != owner || renewing && !held {
+		return false, time.Until(r.ends)
+	}
+	t.rows[name] = row{owner, time.Now().Add(ttl)}
+	return true, 0
+}
+
+// remove ends the lock on name if owner has it, or whoever has it if owner is "".
+func (t *table) remove(name, owner string) (ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, held := t.row(name)
+	if !held || owner != "" && r.owner != owner {
+		return false
+	}
+	delete(t.rows, name)
+	return true
+}
+
+// backend is a client of the table: all that a locker.Backend has to be.
+type backend struct {
+	table  *table
+	closed atomic.Bool
+}
+
+func (b *backend) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Backend:    "table",
+		Scope:      locker.ScopeProcess,
+		Exclusion:  locker.ExclusionMemory,
+		DeadHolder: locker.RecoveryAfterTTL,
+		RestsOn:    "the memory of one process, with which locks end",
+	}
+}
+
+func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if b.closed.Load() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return locker.Grant{}, err
+	}
+	since := time.Now() // before the request, and not after
+	ok, remaining := b.table.set(req.Name, req.Owner, req.TTL, false)
+	if !ok {
+		return locker.Grant{}, &locker.HeldError{Remaining: remaining}
+	}
+	return locker.Grant{
+		Hold:     &entry{b.table, req},
+		Validity: locker.Validity{Since: since, TTL: req.TTL},
+	}, nil
+}
+
+func (b *backend) Close() error {
+	b.closed.Store(true)
+	return nil
+}
+
+// entry is a lock that is held.
+type entry struct {
+	table *table
+	req   locker.Request
+}
+
+func (e *entry) Renew(context.Context) (locker.Validity, error) {
+	since := time.Now()
+	if ok, _ := e.table.set(e.req.Name, e.req.Owner, e.req.TTL, true); !ok {
+		return locker.Validity{}, locker.ErrLost
+	}
+	return locker.Validity{Since: since, TTL: e.req.TTL}, nil
+}
+
+func (e *entry) Release(context.Context) error {
+	if !e.table.remove(e.req.Name, e.req.Owner) {
+		return locker.ErrLost
+	}
+	return nil
+}
+
+// A backend of one's own, and the harness that proves it. In a test of its
+// package, conformance.Run(t, harness) does what the loop does here.
+func Example() {
+	locks := &table{rows: make(map[string]row)}
+	harness := conformance.Harness{
+		New:    func(conformance.T) locker.Backend { return &backend{table: locks} },
+		TTL:    300 * time.Millisecond,
+		Delete: func(_ conformance.T, name string) { locks.remove(name, "") },
+	}
+	failed := 0
+	for _, check := range conformance.Checks() {
+		if r := conformance.Prove(context.Background(), harness, check); r.Outcome == conformance.Failed {
+			fmt.Println(check.Name, r.Failures)
+			failed++
+		}
+	}
+	fmt.Println("promises broken:", failed)
+	// Output:
+	// promises broken: 0
+}
