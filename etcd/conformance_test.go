@@ -1,0 +1,105 @@
+package etcd_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestConformance(t *testing.T) {
+	for _, members := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d members", members), func(t *testing.T) {
+			conformance.Run(t, harness(t, testserver.StartEtcd(t, members)))
+		})
+	}
+}
+
+func harness(t *testing.T, s *testserver.EtcdCluster) conformance.Harness {
+	admin := dial(t, s.Addrs())
+	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) locker.Backend {
+		c, err := newClient(s.Addrs(), opts...)
+		ctFail(ct, err)
+		ct.Cleanup(func() { _ = c.Close() })
+		b, err := etcd.New(c, &etcd.Options{Members: len(s.Nodes)})
+		ctFail(ct, err)
+		return b
+	}
+	known := []string{
+		"github.com/golockers/locker/internal/testserver.(*Process).start.func1", // a server that was restarted
+		// Of the admin client, which may connect again in the middle of a check.
+		"google.golang.org/grpc/internal/transport.(*http2Client).keepalive",
+		"google.golang.org/grpc/internal/transport.(*controlBuffer).get",
+		"google.golang.org/grpc/internal/transport.(*http2Client).reader",
+		"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run",
+	}
+	h := conformance.Harness{
+		TTL: time.Second,
+		New: func(ct conformance.T) locker.Backend { return connect(ct) },
+		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+			c := newCut(t)
+			ct.Cleanup(func() {
+				for _, p := range c.proxies {
+					p.Close()
+				}
+			})
+			return connect(ct, through(c.dial)), fault{c}
+		},
+		Delete: func(ct conformance.T, name string) {
+			// The holder's key, and not those of who waits.
+			resp, err := admin.Get(ct.Context(), queue(name), clientv3.WithFirstCreate()...)
+			ctFail(ct, err)
+			for _, kv := range resp.Kvs {
+				_, err = admin.Delete(ct.Context(), string(kv.Key))
+				ctFail(ct, err)
+			}
+		},
+		Left: func(ct conformance.T, name string) []string {
+			resp, err := admin.Get(ct.Context(), queue(name), clientv3.WithPrefix())
+			ctFail(ct, err)
+			var left []string
+			for _, kv := range resp.Kvs {
+				left = append(left, fmt.Sprintf("%s = %s", kv.Key, kv.Value))
+			}
+			return left
+		},
+		Restart: func(conformance.T) { s.Restart(t) },
+		Names:   []string{"/", "a/b", "a%2Fb", "%", "%2F", "..", "../../void/x", "\x00", "a\xc3\xa9", "locker/1/lock/a"},
+		URL:     "etcd://" + strings.Join(s.Addrs(), ",") + "/locker",
+		Open:    locker.Openers{"etcd": etcd.Open},
+		Unproven: map[string]string{
+			"clock-jump": "etcd is a static Go program, whose clock nothing but the system's own can change",
+		},
+		KnownGoroutines: known,
+	}
+	if len(s.Nodes) > 1 {
+		var down []*testserver.Etcd
+		restore := func() {
+			for _, n := range down {
+				n.Restart(t)
+			}
+			down = nil
+		}
+		h.Crash = func(ct conformance.T, n int) func() {
+			for range n {
+				leader := s.Leader(t)
+				leader.Kill()
+				down = append(down, leader)
+			}
+			s.Leader(t)
+			return restore
+		}
+		h.Failover = func(ct conformance.T) {
+			ct.Cleanup(restore)
+			h.Crash(ct, 1)
+		}
+	}
+	return h
+}

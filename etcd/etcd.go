@@ -1,0 +1,163 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+)
+
+// Options are the settings of a [Backend]. The zero value, or nil, means the
+// defaults.
+type Options struct {
+	// Prefix is what all keys begin with, without slashes at its ends. Clients
+	// contend if their prefixes are equal. "": locker.
+	Prefix string
+
+	// Timeout is how long one request waits for its answer. 0: 3 s.
+	Timeout time.Duration
+
+	// Members is how many voting members the cluster has. It decides what
+	// Guarantees claims of crashes and fail-overs, and nothing else. 0: not
+	// known, and nothing is claimed.
+	Members int
+
+	_ struct{}
+}
+
+// MinTTL is the shortest TTL that can be asked for: etcd counts in seconds.
+const MinTTL = time.Second
+
+const (
+	defaultPrefix  = "locker"
+	defaultTimeout = 3 * time.Second
+)
+
+// Backend is an etcd cluster as a lock service. Make it with [New] or [Open].
+type Backend struct {
+	client  *clientv3.Client
+	opts    Options
+	keys    keys
+	owned   bool // Open made the client: Close closes it
+	streams streams
+	looks   looks
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup // all goroutines
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
+	closeErr error
+	done     chan struct{} // closed when Close is through
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+)
+
+// New returns a Backend on client, which stays its caller's: Close does not
+// close it. Give it DialKeepAliveTime and DialKeepAliveTimeout (10 s and 3 s),
+// or a connection that the network has forgotten is noticed only by the
+// kernel, after minutes. New does no I/O.
+func New(client *clientv3.Client, opts *Options) (*Backend, error) {
+	b := &Backend{client: client, sessions: map[int64]*session{}, done: make(chan struct{})}
+	if opts != nil {
+		b.opts = *opts
+	}
+	o := &b.opts
+	switch {
+	case client == nil:
+		return nil, errors.New("etcd: the client is nil")
+	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
+		return nil, fmt.Errorf("etcd: Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+	case o.Members < 0:
+		return nil, fmt.Errorf("etcd: Options.Members is %d: give the number of voting members, or 0 if it is not known", o.Members)
+	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
+		return nil, fmt.Errorf("etcd: Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
+	case len(o.Prefix) > 256:
+		return nil, fmt.Errorf("etcd: Options.Prefix has %d bytes: the limit is 256", len(o.Prefix))
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	b.keys = keys{base: o.Prefix + "/1/"}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.looks.b = b
+	return b, nil
+}
+
+// Guarantees says what this cluster promises: see the package documentation.
+func (b *Backend) Guarantees() locker.Guarantees {
+	g := locker.Guarantees{
+		Backend:         "etcd",
+		Scope:           locker.ScopeNetwork,
+		Exclusion:       locker.ExclusionConsensus,
+		Fencing:         locker.FencingUnlessRewind,
+		Order:           locker.OrderFIFO,
+		DeadHolder:      locker.RecoveryAfterTTL,
+		DeadHolderSlack: deadHolderSlack,
+		SurvivesRestart: true,
+		// The members count leases by their monotonic clocks.
+		SurvivesClockJump: true,
+		MinTTL:            MinTTL,
+		RestsOn: "Raft and members that keep what they have confirmed (fsync); clocks of leader and holder that run at the same speed; " +
+			"tokens: nobody restores a backup, unless with --bump-revision; TTLs are rounded up to whole seconds and to etcd's minimum of 1.5 election timeouts, and start again when the leader changes",
+	}
+	if b.opts.Members > 0 {
+		g.ServerCrashes = (b.opts.Members - 1) / 2
+		g.SurvivesFailover = g.ServerCrashes > 0
+	}
+	return g
+}
+
+// deadHolderSlack: up to a second for whole seconds, as much for etcd's own
+// minimum at its default election timeout, half of one until the leader looks,
+// and some for the revocation.
+const deadHolderSlack = 3 * time.Second
+
+// Close revokes the sessions, and with them everything that is still held or
+// waited for, and returns within a few seconds even if etcd does not answer:
+// then they end with their TTLs.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	b.mu.Unlock()
+	if first {
+		b.stop()
+		b.work.Wait()
+		if b.owned {
+			// It returns the end of its own context as an error.
+			if err := b.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+				b.closeErr = fmt.Errorf("etcd: close the client: %w", err)
+			}
+		}
+		close(b.done)
+	}
+	<-b.done
+	return b.closeErr
+}
+
+// spawn runs f on a goroutine that Close waits for; it returns false if the
+// backend is closed. b.mu is not held.
+func (b *Backend) spawn(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.work.Go(f)
+	return true
+}

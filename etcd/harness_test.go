@@ -1,0 +1,191 @@
+package etcd_test
+
+import (
+	"context"
+
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestMain(m *testing.M) {
+	testserver.RunRole(testserver.Roles{"holder": holder})
+	goleak.VerifyTestMain(m)
+}
+
+// dial returns a driver's client, closed with the test.
+func dial(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *clientv3.Client {
+	t.Helper()
+	client, err := newClient(addrs, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func newClient(addrs []string, opts ...func(*clientv3.Config)) (*clientv3.Client, error) {
+	config := clientv3.Config{
+		Endpoints: addrs, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+	}
+	for _, o := range opts {
+		o(&config)
+	}
+	return clientv3.New(config)
+}
+
+// through makes a client's connections by another way.
+func through(dialer func(ctx context.Context, addr string) (net.Conn, error)) func(*clientv3.Config) {
+	return func(c *clientv3.Config) { c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dialer)) }
+}
+
+// backend returns a Backend on a client of its own.
+func backend(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *etcd.Backend {
+	t.Helper()
+	b, err := etcd.New(dial(t, addrs, opts...), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// client returns a Client on a Backend of its own.
+func client(t testing.TB, addrs []string, ttl time.Duration, opts ...func(*clientv3.Config)) *locker.Client {
+	t.Helper()
+	c := locker.New(backend(t, addrs, opts...), &locker.Options{TTL: ttl})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// all lists every key of the default prefix: the locks, the waiters, the voids.
+func all(t testing.TB, c *clientv3.Client) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	resp, err := c.Get(ctx, "locker/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	require.NoError(t, err)
+	var keys []string
+	for _, kv := range resp.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+var escape = strings.NewReplacer("%", "%25", "/", "%2F")
+
+func queue(name string) string { return "locker/1/lock/" + escape.Replace(name) + "/" }
+
+// cut is a client's network: a proxy before each member.
+type cut struct {
+	t        testing.TB
+	mu       sync.Mutex
+	proxies  map[string]*testserver.Proxy
+	requests testserver.Mode
+	replies  testserver.Mode
+}
+
+func newCut(t testing.TB) *cut { return &cut{t: t, proxies: map[string]*testserver.Proxy{}} }
+
+func (c *cut) dial(ctx context.Context, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	p := c.proxies[addr]
+	if p == nil {
+		p = testserver.StartProxy(c.t, addr)
+		p.SetRequests(c.requests)
+		p.SetReplies(c.replies)
+		c.proxies[addr] = p
+	}
+	c.mu.Unlock()
+	return (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr())
+}
+
+func (c *cut) set(requests, replies testserver.Mode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests, c.replies = requests, replies
+	for _, p := range c.proxies {
+		p.SetRequests(requests)
+		p.SetReplies(replies)
+	}
+}
+
+// only returns the one proxy of a client of one member.
+func (c *cut) only() *testserver.Proxy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Len(c.t, c.proxies, 1)
+	for _, p := range c.proxies {
+		return p
+	}
+	return nil
+}
+
+func (c *cut) sent() (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.proxies {
+		n += p.Stats().Requests.Sent
+	}
+	return n
+}
+
+// fault is a cut as the suite wants it.
+type fault struct{ *cut }
+
+var modes = map[conformance.Mode]testserver.Mode{
+	conformance.Pass: testserver.Pass, conformance.Hold: testserver.Hold,
+	conformance.Drop: testserver.Drop, conformance.Reset: testserver.Reset,
+}
+
+func (f fault) Requests(m conformance.Mode) { f.set(modes[m], f.replies) }
+func (f fault) Replies(m conformance.Mode)  { f.set(f.requests, modes[m]) }
+func (f fault) Sent() int64                 { return f.sent() }
+
+// holder is a child that takes a lock and says what becomes of it. Its
+// arguments: addresses, name, TTL.
+func holder(p *testserver.Parent) {
+	args := p.Args
+	ttl, err := time.ParseDuration(args[2])
+	if err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	c, err := newClient(strings.Split(args[0], ","))
+	if err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	b, err := etcd.New(c, nil)
+	if err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	l, err := locker.New(b, &locker.Options{TTL: ttl}).Lock(context.Background(), args[1])
+	if err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	token, _ := l.Token()
+	p.Say("held %d %d", token, l.Until().UnixNano())
+	<-l.Done()
+	p.Say("lost %d %v", time.Now().UnixNano(), l.Err())
+	select {}
+}
+
+func ctFail(ct conformance.T, err error) {
+	if err != nil {
+		ct.Errorf("%v", err)
+		ct.FailNow()
+	}
+}

@@ -1,0 +1,224 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+)
+
+// hold is one attempt's key: in the queue, at its head, or perhaps there.
+type hold struct {
+	b       *Backend
+	s       *session
+	key     string
+	void    string
+	token   int64 // the key's create revision; 0 while it is not known
+	lost    func()
+	granted bool
+
+	// Guarded by b.mu.
+	settled  bool      // nothing of it is in etcd, nor can be
+	owed     bool      // the session has to remove it
+	since    time.Time // that it is owed
+	doubtful bool      // the transaction that puts it may not have arrived yet
+}
+
+// Renew implements [locker.Hold]: it returns how far the session has been kept
+// alive, and looks whether the key is there. A look that gets no answer does
+// not matter: the key can only be missing if somebody has deleted it by hand.
+func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	if err := h.err(); err != nil {
+		return locker.Validity{}, err
+	}
+	limit, cancel := context.WithTimeout(ctx, max(h.s.ttl/10, minLook))
+	there, err := h.b.looks.look(limit, h.key)
+	cancel()
+	if err == nil && !there {
+		h.gone()
+		return locker.Validity{}, fmt.Errorf("etcd %s: its key is gone: %w", h.b.addr(), locker.ErrLost)
+	}
+	if err := h.err(); err != nil {
+		return locker.Validity{}, err
+	}
+	v, behind := h.s.validity()
+	if behind != nil {
+		return locker.Validity{}, h.b.failure(ctx, fmt.Errorf("the session is not kept alive: %w", behind))
+	}
+	return v, nil
+}
+
+// minLook is the least that a look gets.
+const minLook = 200 * time.Millisecond
+
+// err returns an error that matches ErrLost if the hold is over.
+func (h *hold) err() error {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	if h.settled || h.owed || h.s.gone {
+		return fmt.Errorf("etcd %s: its key is gone: %w", h.b.addr(), locker.ErrLost)
+	}
+	return nil
+}
+
+// gone notes that somebody else has deleted the key.
+func (h *hold) gone() {
+	if h.settle() && h.lost != nil {
+		h.lost()
+	}
+}
+
+// Release implements [locker.Hold].
+func (h *hold) Release(ctx context.Context) error {
+	found, err := h.remove(ctx)
+	if err != nil {
+		return h.b.failure(ctx, err)
+	}
+	if !found {
+		return fmt.Errorf("etcd %s: its key was gone before the release: %w", h.b.addr(), locker.ErrLost)
+	}
+	return nil
+}
+
+// doubtful is the hold of an Acquire that failed: its key is to be removed.
+type doubtful hold
+
+// Renew implements [locker.Hold]; the engine does not call it.
+func (d *doubtful) Renew(context.Context) (locker.Validity, error) {
+	return locker.Validity{}, locker.ErrLost
+}
+
+// Release implements [locker.Hold]. nil is definite: nothing is there, and
+// nothing will be (R7).
+func (d *doubtful) Release(ctx context.Context) error {
+	h := (*hold)(d)
+	_, err := h.remove(ctx)
+	return h.b.failure(ctx, err)
+}
+
+// remove deletes the key, and reports whether it was there. Until that is
+// known to have happened, the session owes it.
+func (h *hold) remove(ctx context.Context) (found bool, err error) {
+	h.b.mu.Lock()
+	settled, certain := h.settled, !h.doubtful
+	if h.s.gone {
+		settled = true
+	}
+	h.b.mu.Unlock()
+	if settled {
+		h.settle()
+		return false, nil
+	}
+	if certain {
+		found, err = h.deleteKey(ctx)
+	} else {
+		found, err = h.makeVoid(ctx)
+	}
+	if leaseGone(err) {
+		h.s.end(errGone)
+		return false, nil
+	}
+	if err != nil {
+		h.owe()
+		return false, err
+	}
+	h.settle()
+	return found, nil
+}
+
+func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
+	err = h.b.call(ctx, func(ctx context.Context) error {
+		resp, err := h.b.client.Delete(ctx, h.key)
+		if err == nil {
+			found = resp.Deleted > 0
+		}
+		return err
+	})
+	return found, err
+}
+
+// makeVoid deletes the key if it is there, and otherwise makes sure that it
+// never will be. The void key lives as long as the lease: as long as the
+// transaction could still put the key (R7).
+func (h *hold) makeVoid(ctx context.Context) (found bool, err error) {
+	err = h.b.call(ctx, func(ctx context.Context) error {
+		resp, err := h.b.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(h.key), ">", 0)).
+			Then(clientv3.OpDelete(h.key)).
+			Else(clientv3.OpPut(h.void, "", clientv3.WithLease(h.s.id))).
+			Commit()
+		if err == nil {
+			found = resp.Succeeded
+		}
+		return err
+	})
+	if err == nil && !found {
+		h.s.addVoid()
+	}
+	return found, err
+}
+
+// owe leaves the removal to the session.
+func (h *hold) owe() {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	if !h.settled && !h.owed {
+		h.owed, h.since = true, time.Now()
+		h.s.debts[h] = struct{}{}
+	}
+}
+
+// settle ends the hold's place in its session; it returns false if it had none.
+func (h *hold) settle() bool {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	if h.settled {
+		return false
+	}
+	h.settled = true
+	delete(h.s.debts, h)
+	delete(h.s.holds, h)
+	h.s.leave()
+	return true
+}
+
+// Key is what [locker.Lease.As] tells of a lock in etcd: give it a *Key.
+type Key struct {
+	Key            string
+	CreateRevision int64 // the fencing token, before Options.TokenBase is added
+	Lease          clientv3.LeaseID
+}
+
+// As implements what [locker.Lease.As] asks for.
+func (h *hold) As(target any) bool {
+	k, ok := target.(*Key)
+	if ok {
+		*k = Key{Key: h.key, CreateRevision: h.token, Lease: h.s.id}
+	}
+	return ok
+}
+
+// Held returns a comparison that is true as long as lease holds its lock: with
+// it in the If of a transaction in the same etcd, what the transaction writes is
+// safe from holders that were paused and do not know that they have lost the
+// lock. The error matches [locker.ErrLost] or another end of the lease if that
+// is over already, and errors.ErrUnsupported if it is not from this backend.
+//
+//	held, err := etcd.Held(lease)
+//	…
+//	resp, err := client.Txn(ctx).If(held).Then(clientv3.OpPut("key", "value")).Commit()
+//	// resp.Succeeded is false if the lock was lost
+func Held(lease *locker.Lease) (clientv3.Cmp, error) {
+	var k Key
+	if lease == nil || !lease.As(&k) {
+		return clientv3.Cmp{}, fmt.Errorf("etcd: the lease is not one of etcd: %w", errors.ErrUnsupported)
+	}
+	if err := lease.Err(); err != nil {
+		return clientv3.Cmp{}, err
+	}
+	return clientv3.Compare(clientv3.CreateRevision(k.Key), "=", k.CreateRevision), nil
+}

@@ -1,0 +1,201 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/golockers/locker"
+)
+
+// openTimeout bounds Open where ctx does not.
+const openTimeout = 5 * time.Second
+
+// Open is the [locker.Opener] of this package, for the schemes etcd and etcds;
+// see the package documentation. It connects and makes a request, so that a
+// wrong address, password or certificate, a cluster without a majority, and a
+// prefix that may not be used are told at once.
+func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+	o := Options{
+		Prefix:  strings.Trim(u.Path, "/"),
+		Timeout: u.Duration("timeout", 0),
+		Members: int(min(u.Uint("members", 0), 1000)),
+	}
+	config, err := clientConfig(u)
+	if err == nil {
+		err = u.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := reach(ctx, config); err != nil {
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	client, err := connect(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u, failure(ctx, strings.Join(config.Endpoints, ","), err))
+	}
+	b, err := New(client, &o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
+	}
+	b.owned = true
+	if err := b.check(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+	}
+	return b, nil
+}
+
+// reach returns an error at once if no member can be connected to. The driver
+// would go on trying for as long as ctx lasts, and not say why.
+func reach(ctx context.Context, config clientv3.Config) error {
+	config.Username, config.Password = "", "" // or New would log in, and wait
+	client, err := clientv3.New(config)
+	if err != nil {
+		return fmt.Errorf("%w: %w", locker.ErrInvalid, err)
+	}
+	defer func() { _ = client.Close() }()
+	b, err := New(client, nil)
+	if err != nil {
+		return err
+	}
+	defer b.stop()
+	conn := client.ActiveConnection()
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if state == connectivity.TransientFailure {
+			return fmt.Errorf("no member can be connected to%s: %w", b.why(), locker.ErrUnavailable)
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("no member has answered: %w: %w", ctx.Err(), locker.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// connect makes the client, which lives on when ctx is over.
+func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
+	life, end := context.WithCancel(context.Background())
+	config.Context = life
+	stop := context.AfterFunc(ctx, end) // logging in takes no context
+	client, err := clientv3.New(config)
+	if err == nil && !stop() {
+		_ = client.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return client, nil
+}
+
+// check reads and writes below the prefix, and counts the members.
+func (b *Backend) check(ctx context.Context) error {
+	err := b.call(ctx, func(ctx context.Context) error {
+		_, err := b.client.Get(ctx, b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
+		return err
+	})
+	if err == nil {
+		err = b.call(ctx, func(ctx context.Context) error {
+			// Deletes a key that never is: what needs the right to write and a majority.
+			_, err := b.client.Delete(ctx, b.keys.void(""))
+			return err
+		})
+	}
+	if err != nil {
+		return b.failure(ctx, err)
+	}
+	if b.opts.Members == 0 {
+		// Who may not ask claims nothing that depends on it.
+		_ = b.call(ctx, func(ctx context.Context) error {
+			resp, err := b.client.MemberList(ctx)
+			if err == nil {
+				for _, m := range resp.Members {
+					if !m.IsLearner {
+						b.opts.Members++
+					}
+				}
+			}
+			return err
+		})
+	}
+	return nil
+}
+
+func clientConfig(u *locker.URL) (clientv3.Config, error) {
+	c := clientv3.Config{
+		Logger:               zap.NewNop(), // it would write to standard error
+		DialTimeout:          openTimeout,
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 3 * time.Second,
+	}
+	if len(u.Hosts) == 0 {
+		return c, bad(u, "it has no host: write "+u.Scheme+"://host:2379")
+	}
+	scheme := "http"
+	if u.Scheme == "etcds" {
+		scheme = "https"
+		config, err := tlsConfig(u)
+		if err != nil {
+			return c, err
+		}
+		c.TLS = config
+	}
+	for _, h := range u.Hosts {
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			h = net.JoinHostPort(strings.Trim(h, "[]"), "2379")
+		}
+		c.Endpoints = append(c.Endpoints, scheme+"://"+h)
+	}
+	if u.User != nil {
+		c.Username = u.User.Username()
+		c.Password, _ = u.User.Password()
+		if c.Username == "" || c.Password == "" {
+			return c, bad(u, "a user and a password go together: write "+u.Scheme+"://user:password@host:2379")
+		}
+	}
+	return c, nil
+}
+
+func tlsConfig(u *locker.URL) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
+	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, bad(u, "ca: "+err.Error())
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, bad(u, fmt.Sprintf("ca: %s has no PEM certificate in it", ca))
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, bad(u, "cert and key go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, bad(u, "cert and key: "+err.Error())
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func bad(u *locker.URL, what string) error {
+	return fmt.Errorf("%w: backend URL: %s: %s", locker.ErrInvalid, u, what)
+}
