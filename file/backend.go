@@ -149,13 +149,8 @@ func (b *Backend) tryLock(ctx context.Context, path, name string) (*os.File, err
 }
 
 // onlyVisitors reports whether there may be no holder behind a lock that was
-// refused: shared locks are Inspect's, and an exclusive one whose holder is
-// not in the file, or is dead, may be that of a wait that was given up.
+// refused: none is in the file, or one that is dead.
 func onlyVisitors(f *os.File, name string) bool {
-	if flock(f, shared|noWait) == nil {
-		_ = flock(f, unlock)
-		return true
-	}
 	r, _, err := read(f, name)
 	return err != nil || !alive(r.pid)
 }

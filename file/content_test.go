@@ -169,14 +169,14 @@ func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 func TestFullDiskLeavesTheFileAsItWas(t *testing.T) {
 	for _, limit := range []string{"0", "1", "100", "511", "513"} {
 		dir := t.TempDir()
-		child := testserver.StartChild(t, "fulldisk", dir, "n", limit)
+		child := testserver.StartChild(t, "limited", dir, "n", "file size", limit)
 		assert.Contains(t, child.Expect(t, "error", patience), "file too large")
 		content, err := os.ReadFile(lockFile(t, dir))
 		require.NoError(t, err)
 		assert.Empty(t, content, "the disk took %s bytes", limit)
 
 		path, before := used(t, dir, "n")
-		child = testserver.StartChild(t, "fulldisk", dir, "n", limit)
+		child = testserver.StartChild(t, "limited", dir, "n", "file size", limit)
 		assert.Contains(t, child.Expect(t, "error", patience), "file too large")
 		content, err = os.ReadFile(path)
 		require.NoError(t, err)
@@ -185,10 +185,18 @@ func TestFullDiskLeavesTheFileAsItWas(t *testing.T) {
 	}
 }
 
+// Too many open files say nothing of who holds, and may pass.
+func TestExhaustionIsUnavailable(t *testing.T) {
+	child := testserver.StartChild(t, "limited", t.TempDir(), "n", "open files", "3")
+	assert.Regexp(t, "too many open files; unavailable true$", child.Expect(t, "error", patience))
+}
+
 func TestWhatIsNoFileIsAnError(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "target")
+	require.NoError(t, os.WriteFile(target, nil, 0o600))
 	for what, make := range map[string]func(path string) error{
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
-		"link":      func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"link":      func(path string) error { return os.Symlink(target, path) },
 		"dead link": func(path string) error { return os.Symlink("nowhere", path) },
 		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
 	} {
@@ -233,15 +241,30 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	assert.Equal(t, free, inspect(), "what a crash leaves in the file is no lock")
 
 	// A program that knows nothing of this package.
+	require.NoError(t, mustLock(t, c, "n").Unlock(t.Context()))
 	f, err := os.Open(lockFile(t, dir))
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
-	assert.True(t, inspect().Held)
+	assert.Equal(t, locker.State{Held: true, Waiters: -1}, inspect(), "the label and token of an earlier holder are not its own")
 	_, err = c.TryLock(t.Context(), "n")
 	assert.ErrorIs(t, err, locker.ErrHeld)
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
 	mustLock(t, c, "n")
+}
+
+func TestHolderWhoUnlockedByHandDoesNotEraseTheNext(t *testing.T) {
+	dir := t.TempDir()
+	first := mustLock(t, newClient(t, dir, nil), "n")
+	var f *os.File
+	require.True(t, first.As(&f))
+	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
+	c := newClient(t, dir, &locker.Options{Label: "next"})
+	next := mustLock(t, c, "n")
+	_ = first.Unlock(t.Context())
+	st, err := c.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, locker.State{Held: true, Label: "next", Token: token(t, next), Waiters: -1}, st)
 }
 
 // A file that others hold with a shared lock is in use, although nobody's name is in it.

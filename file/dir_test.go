@@ -18,11 +18,11 @@ import (
 // publicDir returns a directory that every user can reach, with this mode.
 func publicDir(t *testing.T, mode os.FileMode) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "locker")
+	parent, err := os.MkdirTemp("", "locker")
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	dir = filepath.Join(dir, "locks")
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(parent)) })
+	require.NoError(t, os.Chmod(parent, 0o755))
+	dir := filepath.Join(parent, "locks")
 	require.NoError(t, os.Mkdir(dir, mode))
 	require.NoError(t, os.Chmod(dir, mode))
 	return dir

@@ -49,8 +49,7 @@ func (r record) encode(name string) []byte {
 	return fmt.Appendf(nil, "%s%s\nname %s\n", header, pad, strconv.Quote(name))
 }
 
-// errRecord is matched by the errors of decode.
-var errRecord = errors.New("not the content of a lock file")
+var errRecord = errors.New("not what this release writes into the lock file of this name")
 
 // decode reads what encode wrote. Nothing at all is the zero record: the file
 // is new, or lost its content when the machine crashed.
@@ -59,26 +58,12 @@ func decode(content []byte, name string) (record, error) {
 	if len(bytes.Trim(content, "\x00")) == 0 {
 		return r, nil
 	}
-	header := content[:min(headerLen, len(content))]
-	end := bytes.LastIndex(header, []byte("\nsum ")) + 1
-	text := string(header[:end])
-	var sum uint32
-	if _, err := fmt.Sscanf(string(header[end:]), "sum %08x", &sum); err != nil || sum != crc32.ChecksumIEEE([]byte(text)) {
-		return r, fmt.Errorf("%w, or a damaged one", errRecord)
-	}
-	rest, ok := strings.CutPrefix(text, magic)
-	if !ok {
-		return r, fmt.Errorf("%w that this release knows: another release wrote it", errRecord)
-	}
 	var since string
-	if n, _ := fmt.Sscanf(rest, "token %d\nheld by process %d since %s as %q\n", &r.token, &r.pid, &since, &r.label); n == 4 {
-		r.since, _ = time.Parse(time.RFC3339Nano, since)
-	}
-	if got, err := strconv.Unquote(strings.TrimSpace(strings.TrimPrefix(string(content[len(header):]), "name "))); err == nil && got != name {
-		return record{}, fmt.Errorf("%w of this name: it is that of %q", errRecord, got)
-	}
+	_, _ = fmt.Sscanf(string(content), magic+"token %d\nheld by process %d since %s as %q\n", &r.token, &r.pid, &since, &r.label)
+	r.since, _ = time.Parse(time.RFC3339Nano, since)
+	// Whatever was not understood, or was damaged, does not come out the same.
 	if !bytes.Equal(r.encode(name), content) {
-		return record{}, fmt.Errorf("%w, or a damaged one", errRecord)
+		return record{}, errRecord
 	}
 	return r, nil
 }

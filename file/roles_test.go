@@ -27,12 +27,12 @@ import (
 // roles are what this test binary does as a child. Their first argument is the
 // lock directory.
 var roles = testserver.Roles{
-	"hold":     hold,
-	"count":    count,
-	"inspect":  inspectForEver,
-	"heir":     heir,
-	"fulldisk": fullDisk,
-	"nobody":   nobody,
+	"hold":    hold,
+	"count":   count,
+	"inspect": inspectForEver,
+	"heir":    heir,
+	"limited": limited,
+	"nobody":  nobody,
 }
 
 const patience = 30 * time.Second
@@ -109,16 +109,17 @@ func heir(p *testserver.Parent) {
 	p.Hear()
 }
 
-// fullDisk locks a name while no file can grow beyond so many bytes.
-func fullDisk(p *testserver.Parent) {
+// limited locks a name while it may use no more than so much of a resource.
+func limited(p *testserver.Parent) {
 	b := must(file.New(p.Args[0]))
 	signal.Ignore(syscall.SIGXFSZ)
-	limit := must(strconv.ParseUint(p.Args[2], 10, 63))
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+	resource := map[string]int{"file size": syscall.RLIMIT_FSIZE, "open files": syscall.RLIMIT_NOFILE}[p.Args[2]]
+	limit := must(strconv.ParseUint(p.Args[3], 10, 63))
+	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
 		panic(err)
 	}
 	_, err := b.Acquire(context.Background(), locker.Request{Name: p.Args[1], Label: "a label that makes the record longer"})
-	p.Say("error %v", err)
+	p.Say("error %v; unavailable %t", err, errors.Is(err, locker.ErrUnavailable))
 }
 
 // nobody gives up root's rights, if it has them, and then does what it is told.
@@ -148,6 +149,14 @@ func newBackend(t *testing.T, dir string) *file.Backend {
 func newClient(t *testing.T, dir string, opts *locker.Options) *locker.Client {
 	t.Helper()
 	c := locker.New(newBackend(t, dir), opts)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// newClientOf returns one more Client of b.
+func newClientOf(t *testing.T, b *file.Backend) *locker.Client {
+	t.Helper()
+	c := locker.New(b, nil)
 	t.Cleanup(func() { assert.NoError(t, c.Close()) })
 	return c
 }

@@ -7,8 +7,11 @@ import "golang.org/x/sys/unix"
 // they hand locks on, to where, and whether a file keeps its inode number is
 // up to a program that cannot be asked.
 func remoteKind(st *unix.Statfs_t) string {
-	// The type has another size on each architecture.
-	switch uint32(st.Type) {
+	return kindOf(uint32(st.Type)) // of another size on each architecture
+}
+
+func kindOf(magic uint32) string {
+	switch magic {
 	case unix.NFS_SUPER_MAGIC:
 		return "NFS"
 	case unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC:

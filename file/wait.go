@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/golockers/locker"
 )
@@ -70,14 +69,24 @@ func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
 	return nil, err
 }
 
+// maxReplaced is how often in a row block finds the file replaced before it
+// says so: more than any cleaner is to blame for.
+const maxReplaced = 1000
+
 // block is the only goroutine of its backend that blocks for the file at path.
 // One flock serves one waiter: the lock is never handed on (R13).
 func (b *Backend) block(path string, w *wait) {
+	replaced := 0
 	for {
 		f, err := b.openLocked(path, exclusive)
+		if errors.Is(err, errReplaced) && replaced < maxReplaced {
+			replaced++
+		} else {
+			replaced = 0
+		}
 		b.mu.Lock()
 		var first chan<- locked
-		if len(w.waiters) > 0 && !errors.Is(err, errReplaced) {
+		if len(w.waiters) > 0 && replaced == 0 {
 			first = w.waiters[0]
 			w.waiters = slices.Delete(w.waiters, 0, 1)
 		}
@@ -94,9 +103,6 @@ func (b *Backend) block(path string, w *wait) {
 		}
 		if !again {
 			return
-		}
-		if errors.Is(err, errReplaced) {
-			time.Sleep(visitorPause) // in case that goes on
 		}
 	}
 }

@@ -74,6 +74,32 @@ func TestClientsOfOneBackendWaitInOneThreadAndInTurn(t *testing.T) {
 	assert.IsIncreasing(t, order)
 }
 
+func TestWhoComesLaterDoesNotOvertakeWhoWaits(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newBackend(t, dir), newBackend(t, dir)
+	first, second := newClientOf(t, b), newClientOf(t, b)
+	for range 200 {
+		held, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
+		require.NoError(t, err)
+		var order []string // guarded by the lock
+		var wg sync.WaitGroup
+		lock := func(who string, c *locker.Client) {
+			wg.Go(func() {
+				lease := mustLock(t, c, "n")
+				order = append(order, who)
+				assert.NoError(t, lease.Unlock(t.Context()))
+			})
+		}
+		lock("first", first)
+		require.Eventually(t, func() bool { return b.Waiters("n") == 1 }, patience, 10*time.Microsecond)
+		// The kernel takes a moment to wake the one who waits.
+		require.NoError(t, held.Hold.Release(t.Context()))
+		lock("second", second)
+		wg.Wait()
+		require.Equal(t, []string{"first", "second"}, order)
+	}
+}
+
 // The kernel grants the lock to a wait that nobody waits for any more: for
 // those microseconds it is locked, and yet it is free.
 func TestTryLockIsNotRefusedByAWaitThatWasGivenUp(t *testing.T) {
@@ -141,6 +167,36 @@ func TestTryLockIsNotRefusedByThoseWhoLook(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
+}
+
+// A grant and a cancel that meet must not leave a lock that nobody holds.
+func TestCancelAtTheMomentOfTheGrantLeavesNothingHeld(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newBackend(t, dir), newBackend(t, dir)
+	for range 1000 {
+		held, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			g, err := b.Acquire(ctx, locker.Request{Name: "n", Wait: true})
+			if err == nil {
+				assert.NoError(t, g.Hold.Release(context.Background()))
+			} else {
+				assert.ErrorIs(t, err, context.Canceled)
+			}
+		}()
+		require.Eventually(t, func() bool { return b.Waiters("n") == 1 }, patience, 10*time.Microsecond)
+		go cancel()
+		require.NoError(t, held.Hold.Release(t.Context()))
+		<-done
+		cancel()
+	}
+	g, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
+	require.NoError(t, err)
+	assert.NoError(t, g.Hold.Release(t.Context()))
+	waitUntilBlocked(t, 0)
 }
 
 // A program dies when it has 10,000 threads: waits for many names must not.
