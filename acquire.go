@@ -36,7 +36,7 @@ func (c *Client) acquireLease(ctx context.Context, name string, wait bool, opts 
 		c.counters.waiting.Add(1)
 		defer c.counters.waiting.Add(-1)
 	}
-	ln, err := c.lines.enter(ctx, c.closing, c.opts.Prefix+name, wait)
+	ln, err := c.lines.enter(ctx, c.life.Done(), c.opts.Prefix+name, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (h *head) subscribe(ctx context.Context) bool {
 	case h.stop = <-reply.value:
 	case <-ctx.Done():
 		h.stop, _ = reply.leave()
-	case <-h.client.closing:
+	case <-h.client.life.Done():
 		h.stop, _ = reply.leave()
 	}
 	h.wake = wake
@@ -203,7 +203,7 @@ func (h *head) pause(ctx context.Context, delay time.Duration) error {
 	case <-timer.C:
 	case <-ctx.Done():
 		return &waitError{ctx: ctxError(ctx), state: h.state}
-	case <-h.client.closing:
+	case <-h.client.life.Done():
 		return ErrClosed
 	}
 	return nil

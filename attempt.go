@@ -89,45 +89,20 @@ type answer struct {
 // what it knows of the lock. The caller waits no longer than that (R8).
 const lastWord = 100 * time.Millisecond
 
-// ask calls Acquire, and leaves it alone when ctx or the client ends before it
-// returns. What it then brings is taken back.
+// ask calls Acquire. If it is not known to return in time, ask leaves it alone
+// when ctx or the client ends first; what it then brings is taken back.
 func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	reply := newHandover[answer]()
 	c.asking.add()
-	go func() {
-		defer c.asking.done()
-		a := answer{}
-		a.grant, a.err = c.backend.Acquire(ctx, req)
-		if a.err == nil && a.grant.Hold == nil {
-			a.err = errors.New("the backend granted nothing: its Grant has no Hold")
-		}
-		if a.err != nil && a.grant.Hold != nil {
-			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, true)
-			a.grant = Grant{}
-		}
-		if !reply.deliver(a) && a.err == nil {
-			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, false)
-		}
-	}()
-	select {
-	case a := <-reply.value:
-		return a.grant, a.err
-	case <-c.closing:
-		cancel(ErrClosed)
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(lastWord)
-	defer timer.Stop()
 	var a answer
-	select {
-	case a = <-reply.value:
-	case <-timer.C:
-		var delivered bool
-		if a, delivered = reply.leave(); !delivered {
-			a.err = ctxError(ctx)
-		}
+	if c.prompt {
+		stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+		a = c.call(ctx, name, req)
+		stop()
+		c.asking.done()
+	} else {
+		a = c.callAside(ctx, cancel, name, req)
 	}
 	if c.isClosed() {
 		if a.err == nil {
@@ -136,6 +111,51 @@ func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, erro
 		return Grant{}, ErrClosed
 	}
 	return a.grant, a.err
+}
+
+// call calls Acquire, and has taken back what it may have left.
+func (c *Client) call(ctx context.Context, name string, req Request) (a answer) {
+	a.grant, a.err = c.backend.Acquire(ctx, req)
+	if a.err == nil && a.grant.Hold == nil {
+		a.err = errors.New("the backend granted nothing: its Grant has no Hold")
+	}
+	if a.err != nil && a.grant.Hold != nil {
+		c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, true)
+		a.grant = Grant{}
+	}
+	return a
+}
+
+// callAside is call in a goroutine of its own, which is left behind if it is
+// late.
+func (c *Client) callAside(ctx context.Context, cancel context.CancelCauseFunc, name string, req Request) answer {
+	reply := newHandover[answer]()
+	go func() {
+		defer c.asking.done()
+		a := c.call(ctx, name, req)
+		if !reply.deliver(a) && a.err == nil {
+			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, false)
+		}
+	}()
+	select {
+	case a := <-reply.value:
+		return a
+	case <-c.life.Done():
+		cancel(ErrClosed)
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	select {
+	case a := <-reply.value:
+		return a
+	case <-timer.C:
+	}
+	a, delivered := reply.leave()
+	if !delivered {
+		a.err = ctxError(ctx)
+	}
+	return a
 }
 
 // newOwner returns 20 random bytes in hexadecimal digits.

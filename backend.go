@@ -140,6 +140,18 @@ type Notifier interface {
 	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 
+// Prompt is implemented by a [Backend] that keeps what it promises about its
+// contexts by itself: Acquire, and Renew and Release of its holds, return
+// within 100 ms after their context ended, whatever the network does. The
+// engine then calls Acquire and Release in the goroutine of its own caller.
+// Those of other backends it calls from goroutines made for it, and leaves them
+// behind when they are late (R8), which costs two switches between threads for
+// each request: some ten microseconds where a request waits for the network.
+type Prompt interface {
+	// Prompt returns true if the promise is kept.
+	Prompt() bool
+}
+
 // Inspector is implemented by a [Backend] that can say who holds a name.
 type Inspector interface {
 	// Inspect reports what the service knows of name at this moment.

@@ -19,6 +19,7 @@ type Client struct {
 	opts    Options
 	optErr  error // what is wrong with opts; told by every call
 	owned   bool  // Open made the backend, Close ends it
+	prompt  bool  // the backend says that it is
 
 	lines    lines
 	schedule schedule
@@ -26,7 +27,8 @@ type Client struct {
 	asking   inFlight // requests that callers wait for
 	counters counters
 
-	closing   chan struct{} // closed when Close begins
+	life      context.Context // ends when Close begins
+	endLife   context.CancelFunc
 	closeOnce sync.Once
 	closeErr  error
 
@@ -42,7 +44,11 @@ var _ Locker = (*Client)(nil)
 // Client. Settings that are out of range are reported by every call of Lock
 // and TryLock; so is a nil backend.
 func New(b Backend, opts *Options) *Client {
-	c := &Client{backend: b, closing: make(chan struct{})}
+	c := &Client{backend: b}
+	c.life, c.endLife = context.WithCancel(context.Background())
+	if p, ok := b.(Prompt); ok {
+		c.prompt = p.Prompt()
+	}
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -120,7 +126,7 @@ func (c *Client) Close() error {
 func (c *Client) close() error {
 	before := c.counters.leftBehind.Load()
 	held := c.lines.close()
-	close(c.closing)
+	c.endLife()
 	for _, l := range held {
 		l.close()
 	}
@@ -152,14 +158,7 @@ func (c *Client) drain(deadline time.Time) bool {
 	return c.work.busy.wait(deadline)
 }
 
-func (c *Client) isClosed() bool {
-	select {
-	case <-c.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Client) isClosed() bool { return c.life.Err() != nil }
 
 func (c *Client) warn(msg, name string, err error) {
 	c.opts.Logger.Warn("locker: "+msg, "name", name, "backend", c.Guarantees().Backend, "error", err)

@@ -81,8 +81,8 @@ func (l *Lease) clear() {
 
 // release asks the service to let go, once, and hands what remains to do to
 // a take-back.
-func (l *Lease) release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
+func (l *Lease) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	began := time.Now()
 	err := l.hold.Release(ctx)
@@ -115,5 +115,5 @@ func (l *Lease) close() {
 	if !l.end(ErrClosed) {
 		return
 	}
-	l.client.work.do(func() { _ = l.release() })
+	l.client.work.do(func() { _ = l.release(context.Background()) })
 }

@@ -166,13 +166,13 @@ func (l *Lease) Unlock(ctx context.Context) error {
 				l.client.takeBackAt(now, l.name, l.hold, l.settings.ttl, false)
 			}
 			l.finishUnlock(err)
-		case ctx.Done() == nil:
-			l.finishUnlock(l.release())
+		case ctx.Done() == nil || l.client.prompt && ctx.Err() == nil:
+			l.finishUnlock(l.release(ctx))
 		default:
 			l.client.asking.add()
 			go func() {
 				defer l.client.asking.done()
-				l.finishUnlock(l.release())
+				l.finishUnlock(l.release(context.WithoutCancel(ctx)))
 			}()
 		}
 	}

@@ -69,6 +69,7 @@ var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Notifier  = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
@@ -165,6 +166,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.Token}, nil
 }
+
+// Prompt implements [locker.Prompt]: a request that hangs is left to the
+// goroutines of the node, of which there are few.
+func (b *Backend) Prompt() bool { return true }
 
 // Notify implements [locker.Notifier].
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {

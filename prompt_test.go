@@ -1,0 +1,69 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+)
+
+// punctual is a fake that keeps its promises about contexts by itself.
+type punctual struct{ *fake }
+
+func (punctual) Prompt() bool { return true }
+
+func TestPromptBackendIsCalledByItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(n int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
+			if n == 1 {
+				return locker.Grant{}, nil, false
+			}
+			g, _ := f.acquire(req)
+			<-ctx.Done()
+			return locker.Grant{Hold: g.Hold}, errors.Join(ctx.Err(), context.Cause(ctx)), true
+		}
+		c := locker.New(punctual{f}, &locker.Options{TTL: ttl})
+
+		// An Unlock whose context ends in the middle: the release goes on in
+		// the background, and the first answer stays.
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		f.release = func(n int, ctx context.Context) error {
+			if n == 1 {
+				return hang(ctx)
+			}
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Unlock(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, l.Unlock(t.Context()), context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		assert.Empty(t, f.owner("job"))
+
+		// A Lock whose context ends in the middle: what it left is taken back.
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		assert.Empty(t, f.owner("job"))
+
+		// Close ends a request that is under way.
+		errs := make(chan error, 1)
+		go func() { _, err := c.Lock(t.Context(), "job"); errs <- err }()
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, c.Close())
+		assert.Equal(t, start, time.Now())
+		require.ErrorIs(t, <-errs, locker.ErrClosed)
+		assert.Empty(t, f.owner("job"))
+	})
+}
