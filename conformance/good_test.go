@@ -35,3 +35,13 @@ func TestGoodBackendsPassEveryCheck(t *testing.T) {
 		}
 	}
 }
+
+// In real time, the race detector and a busy machine have their say, too.
+func TestGoodBackendPassesInRealTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some 20 seconds")
+	}
+	s := newService(none)
+	defer close(s.end)
+	conformance.Run(t, s.harness(rich, 300*time.Millisecond))
+}

@@ -65,7 +65,9 @@ func (r *recorder) Errorf(format string, args ...any) {
 
 func (r *recorder) FailNow() {
 	r.mu.Lock()
-	r.outcome = Failed
+	if !r.closed {
+		r.outcome = Failed
+	}
 	r.mu.Unlock()
 	runtime.Goexit()
 }
@@ -80,7 +82,9 @@ func (r *recorder) Cleanup(f func()) {
 func (r *recorder) decide(o Outcome, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.outcome, r.reason = o, reason
+	if !r.closed {
+		r.outcome, r.reason = o, reason
+	}
 }
 
 // close makes the recorder deaf, so that its fields can be read.
