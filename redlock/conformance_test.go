@@ -1,0 +1,128 @@
+package redlock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+)
+
+func TestConformance(t *testing.T) {
+	for _, fencing := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fencing=%v", fencing), func(t *testing.T) {
+			s := durable(t, 5)
+			conformance.Run(t, s.harness(t, fencing))
+		})
+	}
+}
+
+func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
+	options := func() redlock.Options {
+		return redlock.Options{Fencing: fencing, NodeTimeout: slack}
+	}
+	connect := func(ct conformance.T, addr func(i int) string) locker.Backend {
+		o := options()
+		b, err := redlock.New(s.clients(t, addr), &o)
+		if err != nil {
+			ct.Errorf("redlock.New: %v", err)
+			ct.FailNow()
+		}
+		return b
+	}
+	direct := func(i int) string { return s.servers[i].Addr() }
+	on := "off"
+	if fencing {
+		on = "on"
+	}
+	return conformance.Harness{
+		TTL: 2 * time.Second,
+		New: func(ct conformance.T) locker.Backend { return connect(ct, direct) },
+		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+			c := &cut{}
+			for _, r := range s.servers {
+				c.proxies = append(c.proxies, testserver.StartProxy(t, r.Addr()))
+			}
+			ct.Cleanup(c.close)
+			return connect(ct, func(i int) string { return c.proxies[i].Addr() }), c
+		},
+		Delete: func(_ conformance.T, name string) {
+			for _, r := range s.servers {
+				r.MustDo(t, "DEL", redisnode.LockKey(name))
+			}
+		},
+		Left: func(_ conformance.T, name string) []string {
+			var left []string
+			for i := range s.servers {
+				if v := s.value(t, i, name); v != "" {
+					left = append(left, fmt.Sprintf("node %d: %s", i+1, v))
+				}
+			}
+			return left
+		},
+		Crash: func(_ conformance.T, n int) func() {
+			for i := range n {
+				s.servers[i].Kill()
+			}
+			return func() {
+				for i := range n {
+					s.servers[i].Restart(t)
+				}
+			}
+		},
+		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
+		URL:   s.url() + "?node_timeout=300ms&fencing=" + on,
+		Open:  locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open},
+	}
+}
+
+func (s *nodes) url() string {
+	var hosts []string
+	for _, r := range s.servers {
+		hosts = append(hosts, r.Addr())
+	}
+	return "redlock://" + strings.Join(hosts, ",")
+}
+
+// cut is one client's way to all nodes.
+type cut struct {
+	proxies []*testserver.Proxy
+}
+
+var modes = map[conformance.Mode]testserver.Mode{
+	conformance.Pass:  testserver.Pass,
+	conformance.Hold:  testserver.Hold,
+	conformance.Drop:  testserver.Drop,
+	conformance.Reset: testserver.Reset,
+}
+
+func (c *cut) Requests(m conformance.Mode) {
+	for _, p := range c.proxies {
+		p.SetRequests(modes[m])
+	}
+}
+
+func (c *cut) Replies(m conformance.Mode) {
+	for _, p := range c.proxies {
+		p.SetReplies(modes[m])
+	}
+}
+
+func (c *cut) Sent() int64 {
+	var n int64
+	for _, p := range c.proxies {
+		n += p.Stats().Requests.Sent
+	}
+	return n
+}
+
+func (c *cut) close() {
+	for _, p := range c.proxies {
+		p.Close()
+	}
+}

@@ -1,0 +1,127 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+)
+
+// nodes are some servers with a proxy before each.
+type nodes struct {
+	servers []*testserver.Redis
+	proxies []*testserver.Proxy
+}
+
+func start(t testing.TB, n int, opts ...testserver.RedisOption) *nodes {
+	t.Helper()
+	s := &nodes{}
+	for range n {
+		r := testserver.StartRedis(t, opts...)
+		s.servers = append(s.servers, r)
+		s.proxies = append(s.proxies, testserver.StartProxy(t, r.Addr()))
+	}
+	return s
+}
+
+// durable is for servers that vote from the first moment on.
+func durable(t testing.TB, n int) *nodes { return start(t, n, testserver.WithAppendOnly()) }
+
+func (s *nodes) clients(t testing.TB, addr func(i int) string) []*redis.Client {
+	var cs []*redis.Client
+	for i := range s.servers {
+		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
+		t.Cleanup(func() { _ = c.Close() })
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// slack is for tests in which no node is slow on purpose: the machine may be.
+const slack = 300 * time.Millisecond
+
+// backend is straight to the servers, through is by way of the proxies.
+func (s *nodes) backend(t testing.TB, o redlock.Options) *redlock.Backend {
+	return s.connect(t, o, func(i int) string { return s.servers[i].Addr() })
+}
+
+func (s *nodes) through(t testing.TB, o redlock.Options) *redlock.Backend {
+	return s.connect(t, o, func(i int) string { return s.proxies[i].Addr() })
+}
+
+func (s *nodes) connect(t testing.TB, o redlock.Options, addr func(i int) string) *redlock.Backend {
+	t.Helper()
+	if o.NodeTimeout == 0 {
+		o.NodeTimeout = slack
+	}
+	b, err := redlock.New(s.clients(t, addr), &o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// value returns what a node has under a lock's key, without going through a backend.
+func (s *nodes) value(t testing.TB, i int, name string) string {
+	v := s.servers[i].MustDo(t, "GET", redisnode.LockKey(name))
+	text, _ := v.(string)
+	return text
+}
+
+// holders counts the nodes that have a key for name.
+func (s *nodes) holders(t testing.TB, name string) int {
+	n := 0
+	for i, r := range s.servers {
+		if r.Running() && s.value(t, i, name) != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func request(name string, ttl time.Duration) locker.Request {
+	var raw [20]byte
+	_, _ = rand.Read(raw[:])
+	return locker.Request{Name: name, Owner: hex.EncodeToString(raw[:]), Label: "test", TTL: ttl, Lost: func() {}}
+}
+
+func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) locker.Grant {
+	t.Helper()
+	g, err := b.Acquire(t.Context(), request(name, ttl))
+	require.NoError(t, err)
+	return g
+}
+
+func release(t testing.TB, g locker.Grant) {
+	t.Helper()
+	require.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))
+}
+
+// within waits for a condition.
+func within(t testing.TB, d time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(d); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			require.Fail(t, "not within "+d.String()+": "+what)
+		}
+	}
+}
+
+// try asks until it is granted or refused, so that an answer that is late on a
+// busy machine decides nothing.
+func refused(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) {
+	t.Helper()
+	_, err := b.Acquire(t.Context(), request(name, ttl))
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.False(t, errors.Is(err, locker.ErrUnavailable), fmt.Sprint(err))
+}

@@ -1,0 +1,178 @@
+package redlock
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker"
+)
+
+// dialTimeout bounds connecting to a node, which no caller waits for.
+const dialTimeout = 2 * time.Second
+
+// Open is the [locker.Opener] of this package, for the schemes redlock and
+// redlocks (TLS); see the package documentation. It connects to all nodes, and
+// fails if a majority is out of reach, if a node refuses the client, or if two
+// addresses lead to the same server. Nodes that are kept out of votes by the
+// restart guard are no error.
+func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+	o := Options{
+		NodeTimeout:    u.Duration("node_timeout", 0),
+		MaxTTL:         u.Duration("max_ttl", max(opts.TTL, 0)),
+		NoRestartGuard: !u.Bool("restart_guard", true),
+		Fencing:        u.Bool("fencing", false),
+		KeepTokens:     u.Bool("keep_tokens", false),
+		Logger:         opts.Logger,
+	}
+	var err error
+	if s := u.Param("drift", ""); s != "" {
+		if o.Drift, err = strconv.ParseFloat(s, 64); err != nil {
+			return nil, bad(u, "drift: write a share of the TTL, such as 0.01")
+		}
+	}
+	conn, err := connOptions(u)
+	if err == nil {
+		err = u.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var clients []*redis.Client
+	for _, addr := range u.Hosts {
+		c := conn
+		c.Addr = addr
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), "6379")
+		}
+		clients = append(clients, redis.NewClient(&c))
+	}
+	b, err := New(clients, &o)
+	if err != nil {
+		for _, c := range clients {
+			_ = c.Close()
+		}
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	b.clients = clients
+	if err := b.lookAtAll(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+	}
+	return b, nil
+}
+
+// lookAtAll connects to every node, and reports what cannot work.
+func (b *Backend) lookAtAll(ctx context.Context) error {
+	type result struct {
+		i   int
+		err error
+	}
+	results := make(chan result, len(b.voters))
+	for i, v := range b.voters {
+		v.look(func(err error) { results <- result{i, err} })
+	}
+	causes := make([]error, len(b.voters))
+	for i := range causes {
+		causes[i] = errNoAnswer
+	}
+	timer := time.NewTimer(dialTimeout)
+	defer timer.Stop()
+	reached := 0
+	for n := 0; n < len(b.voters); n++ {
+		select {
+		case r := <-results:
+			var g *guardedError
+			var d *duplicateError
+			causes[r.i] = r.err
+			switch {
+			case r.err == nil, errors.As(r.err, &g):
+				causes[r.i] = nil
+				reached++
+			case errors.As(r.err, &d):
+				return fmt.Errorf("%w: %w", locker.ErrInvalid, d)
+			case hopeless(r.err):
+				return r.err
+			}
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), b.quorumError("open", "", causes))
+		}
+		break
+	}
+	if reached < b.quorum {
+		return b.quorumError("open", "", causes)
+	}
+	return nil
+}
+
+// connOptions is what a URL says about the connections to all nodes.
+func connOptions(u *locker.URL) (redis.Options, error) {
+	c := redis.Options{
+		// The lock has time limits and repetitions of its own, which know what is safe.
+		MaxRetries:            -1,
+		ContextTimeoutEnabled: true,
+		DialTimeout:           dialTimeout,
+	}
+	if len(u.Hosts) == 0 {
+		return c, bad(u, "it has no host: write "+u.Scheme+"://host1:6379,host2:6379,host3:6379")
+	}
+	if u.User != nil {
+		c.Username = u.User.Username()
+		c.Password, _ = u.User.Password()
+	}
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		n, err := strconv.ParseUint(path, 10, 16)
+		if err != nil {
+			return c, bad(u, fmt.Sprintf("the database %q is not a number: write "+u.Scheme+"://host1,host2,host3/0", path))
+		}
+		c.DB = int(n)
+	}
+	if u.Scheme == "redlocks" || u.Bool("tls", false) {
+		config, err := tlsConfig(u)
+		if err != nil {
+			return c, err
+		}
+		c.TLSConfig = config
+	}
+	return c, nil
+}
+
+func tlsConfig(u *locker.URL) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
+	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, bad(u, "ca: "+err.Error())
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, bad(u, fmt.Sprintf("ca: %s has no PEM certificate in it", ca))
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, bad(u, "cert and key go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, bad(u, "cert and key: "+err.Error())
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+func bad(u *locker.URL, what string) error {
+	return fmt.Errorf("%w: backend URL: %s: %s", locker.ErrInvalid, u, what)
+}

@@ -1,0 +1,258 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// Options are the settings of a [Backend]. The zero value, or nil, means the
+// defaults. Those marked so have to be equal in all clients of the same nodes.
+type Options struct {
+	// NodeTimeout is how long an acquire waits for one node, whatever the
+	// driver's own timeouts are: short against the TTL, long against a round
+	// trip. 0: a twentieth of the TTL, but no more than 50 ms.
+	NodeTimeout time.Duration
+
+	// Drift is the share of the TTL that is given up for clocks which run at
+	// different speeds; 2 ms come on top. It bounds the difference between the
+	// fastest and the slowest clock among holders and nodes. 0: 0.01.
+	Drift float64
+
+	// MaxTTL is the longest TTL that any client uses, and with it how long a
+	// node that was restarted without its data is kept out of votes. A lease
+	// with a longer TTL is refused. Equal in all clients. 0: locker.DefaultTTL,
+	// or 30 days with NoRestartGuard.
+	MaxTTL time.Duration
+
+	// NoRestartGuard lets a node vote that was just restarted. It may have
+	// forgotten a lock that is still held, and then two can hold it. It is for
+	// those who delay restarts themselves. Equal in all clients.
+	NoRestartGuard bool
+
+	// Fencing gives each lease a fencing token, at the price of one more round
+	// trip to the nodes. Equal in all clients.
+	Fencing bool
+
+	// KeepTokens keeps each name's token counters for ever. Without it they
+	// expire a day after their last use, and tokens rise after that because the
+	// nodes' clocks have.
+	KeepTokens bool
+
+	// Trace is told of every answer of every node. nil: nothing is.
+	Trace *Trace
+
+	// Logger is told of nodes that are kept out of votes. nil: nothing is logged.
+	Logger *slog.Logger
+
+	_ struct{}
+}
+
+// The bounds of a TTL. MaxTTL is the bound of Options.MaxTTL.
+const (
+	MinTTL = 100 * time.Millisecond
+	MaxTTL = 30 * 24 * time.Hour
+)
+
+const (
+	maxNodeTimeout = 50 * time.Millisecond
+	minNodeTimeout = 5 * time.Millisecond
+	defaultDrift   = 0.01
+	fixedDrift     = 2 * time.Millisecond
+	// requestTimeout ends a request to a node that nobody waits for any more.
+	requestTimeout = 2 * time.Second
+)
+
+// Backend is a quorum of independent Redis servers as a lock service. Make it
+// with [New] or [Open].
+type Backend struct {
+	opts    Options
+	voters  []*voter
+	quorum  int
+	clients []*redis.Client // those that Open made: Close closes them
+
+	closing chan struct{}
+	once    sync.Once
+	err     error
+	rounds  atomic.Uint64
+	split   atomic.Uint64
+	wg      sync.WaitGroup // looks at nodes
+
+	mu     sync.Mutex
+	runs   map[string]int // which node has which run_id
+	closed bool
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Notifier  = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+)
+
+// New returns a Backend on nodes, which stay their caller's: Close does not
+// close them. Each is the client of one Redis server of its own (TLS, ACL
+// users and unix sockets are the client's matter); there is no replication
+// between the servers. An odd number of nodes is advised, and one works.
+//
+// New does no I/O. Two clients that lead to the same server are found out when
+// they are first used: that would be one vote counted twice, and every Acquire
+// then fails.
+func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
+	b := &Backend{quorum: len(nodes)/2 + 1, closing: make(chan struct{}), runs: map[string]int{}}
+	if opts != nil {
+		b.opts = *opts
+	}
+	if err := b.opts.complete(); err != nil {
+		return nil, err
+	}
+	if len(nodes) == 0 {
+		return nil, invalid("no nodes: give the clients of an odd number of independent servers")
+	}
+	seen := map[*redis.Client]int{}
+	for i, c := range nodes {
+		if c == nil {
+			return nil, invalid("node %d is nil", i+1)
+		}
+		if j, ok := seen[c]; ok {
+			return nil, invalid("nodes %d and %d are the same client: one vote would count twice", j+1, i+1)
+		}
+		seen[c] = i
+		if c.Options().Addr == "FailoverClient" {
+			return nil, invalid("node %d follows Sentinel's fail-overs, which lose votes: give the client of one server", i+1)
+		}
+		n, err := redisnode.New(c, &redisnode.Options{Timeout: requestTimeout})
+		if err != nil {
+			return nil, invalid("node %d: %w", i+1, err)
+		}
+		m, err := redisnode.NewMember(n)
+		if err != nil {
+			return nil, invalid("node %d: %w", i+1, err)
+		}
+		b.voters = append(b.voters, &voter{b: b, index: i, member: m, addr: n.Addr()})
+	}
+	return b, nil
+}
+
+// complete checks the options and fills in the defaults.
+func (o *Options) complete() error {
+	switch {
+	case o.NodeTimeout < 0 || o.NodeTimeout > 0 && o.NodeTimeout < time.Millisecond:
+		return invalid("Options.NodeTimeout is %v: give at least 1ms, or 0 for the default", o.NodeTimeout)
+	case o.Drift < 0 || o.Drift >= 0.5 || math.IsNaN(o.Drift):
+		return invalid("Options.Drift is %v: give a share of the TTL such as 0.01, below 0.5", o.Drift)
+	case o.MaxTTL < 0 || o.MaxTTL > 0 && o.MaxTTL < MinTTL || o.MaxTTL > MaxTTL:
+		return invalid("Options.MaxTTL is %v: give one from %v to %v, or 0 for the default", o.MaxTTL, MinTTL, MaxTTL)
+	}
+	if o.Drift == 0 {
+		o.Drift = defaultDrift
+	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = locker.DefaultTTL
+		if o.NoRestartGuard {
+			o.MaxTTL = MaxTTL
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// nodeTimeout is how long one node may take to answer.
+func (b *Backend) nodeTimeout(ttl time.Duration) time.Duration {
+	if b.opts.NodeTimeout > 0 {
+		return b.opts.NodeTimeout
+	}
+	return min(max(ttl/20, minNodeTimeout), maxNodeTimeout)
+}
+
+// patience is how long renewals and releases wait for a quorum: nothing is
+// gained by giving up early on what has to be done anyway.
+func (b *Backend) patience(ttl time.Duration) time.Duration {
+	return max(4*b.nodeTimeout(ttl), 500*time.Millisecond)
+}
+
+// drift is the allowance for clocks, as in the Redlock description: 1 % of the
+// TTL for their speed, and 2 ms for the granularity of expiry.
+func (b *Backend) drift(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl)*b.opts.Drift) + fixedDrift
+}
+
+// Guarantees says what this quorum promises: see the package documentation.
+func (b *Backend) Guarantees() locker.Guarantees {
+	g := locker.Guarantees{
+		Backend:         "redlock",
+		Scope:           locker.ScopeNetwork,
+		Exclusion:       locker.ExclusionQuorum,
+		DeadHolder:      locker.RecoveryAfterTTL,
+		DeadHolderSlack: 100 * time.Millisecond,
+		ServerCrashes:   len(b.voters) - b.quorum,
+		MinTTL:          MinTTL,
+		MaxTTL:          b.opts.MaxTTL,
+		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; bounded clock drift (%.3g %% of the TTL) and no step of the clock on more servers than the lock has to spare; "+
+			"no eviction and no FLUSHALL", len(b.voters), 100*b.opts.Drift),
+	}
+	if b.opts.NoRestartGuard {
+		g.RestsOn += "; no server that lost its data is restarted sooner than the longest TTL: the restart guard is off"
+	} else {
+		g.RestsOn += fmt.Sprintf("; servers restarted without their data are kept out for %v, where all clients have this MaxTTL", b.opts.MaxTTL)
+	}
+	if b.opts.Fencing {
+		g.Fencing = locker.FencingWhileKept
+		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
+	}
+	return g
+}
+
+// Close ends the backend's goroutines, and closes the Redis clients if Open
+// made them. Keys that could not be released yet end with their TTL.
+func (b *Backend) Close() error {
+	b.once.Do(func() {
+		b.mu.Lock()
+		b.closed = true
+		b.mu.Unlock()
+		b.settleDebts()
+		close(b.closing)
+		var errs []error
+		for _, v := range b.voters {
+			errs = append(errs, v.member.Node().Close())
+		}
+		for _, c := range b.clients {
+			errs = append(errs, c.Close())
+		}
+		b.wg.Wait()
+		b.err = errors.Join(errs...)
+	})
+	return b.err
+}
+
+// start runs f in a goroutine that Close waits for.
+func (b *Backend) start(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.wg.Go(f)
+	return true
+}
+
+func (b *Backend) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// invalid is fmt.Errorf for errors that match locker.ErrInvalid.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: redlock: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,249 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// voidTime is how late a request may arrive and still be refused.
+const voidTime = time.Minute
+
+// Release implements [locker.Hold]: it removes the lock from all nodes that may
+// have it, and returns when a quorum has confirmed that. The others go on in
+// the background.
+func (a *attempt) Release(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	a.mu.Lock()
+	a.stage = given // from here on a late vote or repair is taken back
+	a.watching = append(a.watching, changed)
+	a.mu.Unlock()
+	a.freeAll()
+	timer := time.NewTimer(a.b.patience(a.claim.TTL))
+	defer timer.Stop()
+	for {
+		done, enough, err := a.released()
+		if done {
+			return err
+		}
+		select {
+		case <-changed:
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-a.b.closing:
+			return locker.ErrClosed
+		}
+		if enough {
+			return nil // the rest is owed
+		}
+		return a.unreleased(err)
+	}
+}
+
+// released reports whether it is known what came of a release; enough says
+// that others can have the lock, if not whether it was there to the end.
+func (a *attempt) released() (done, enough bool, err error) {
+	was, wasNot, open := a.freed()
+	n, quorum := len(a.seats), a.b.quorum
+	switch {
+	case !a.won:
+		// A round that was not won: it is over when nothing of it can be left.
+		return open == 0, false, nil
+	case was >= quorum:
+		return true, true, nil
+	case wasNot > n-quorum:
+		return true, true, fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
+	}
+	enough = was+wasNot >= quorum
+	return open == 0 && enough, enough, nil
+}
+
+// freed counts the nodes from which the key was removed, those that did not
+// have it, and those that have not said.
+func (a *attempt) freed() (was, wasNot, open int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.seats {
+		switch s := &a.seats[i]; {
+		case s.freed == yes:
+			was++
+		case s.freed == no, !s.may && s.vote != pending:
+			wasNot++
+		default:
+			open++
+		}
+	}
+	return was, wasNot, open
+}
+
+func (a *attempt) unreleased(ctxErr error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	causes := make([]error, len(a.seats))
+	for i := range a.seats {
+		if s := &a.seats[i]; s.freed != yes && s.freed != no && s.may {
+			causes[i] = errNoAnswer
+			if s.freed == failed && s.err != nil {
+				causes[i] = s.err
+			}
+		}
+	}
+	err := a.b.quorumError("release", "", causes)
+	if ctxErr != nil {
+		return fmt.Errorf("%w: %w", ctxErr, err)
+	}
+	return err
+}
+
+// freeAll takes an attempt that failed back from every node that may have it,
+// and does not wait. Nodes that have not answered yet are taken care of when
+// they do, or when their time is up.
+func (a *attempt) freeAll() {
+	var nodes []int
+	a.mu.Lock()
+	for i := range a.seats {
+		if s := &a.seats[i]; s.may && s.freed != yes && s.freed != no && s.freed != pending {
+			nodes = append(nodes, i)
+		}
+	}
+	a.mu.Unlock()
+	for _, i := range nodes {
+		a.free(i)
+	}
+}
+
+// free removes the key from one node. Where the node does not answer, the
+// release is owed to it.
+func (a *attempt) free(i int) {
+	v := a.b.voters[i]
+	a.mu.Lock()
+	s := &a.seats[i]
+	if s.freed != yes {
+		s.freed = pending
+	}
+	d := debt{claim: a.claim, until: time.Now().Add(a.claim.TTL)}
+	if s.late {
+		d.void = max(a.claim.TTL, voidTime)
+	}
+	a.mu.Unlock()
+	v.release(d, func(st redisnode.State, err error) {
+		a.mu.Lock()
+		switch s := &a.seats[i]; {
+		case s.freed == yes:
+		case err != nil:
+			s.freed, s.err = failed, err
+		case st == redisnode.Mine:
+			s.freed = yes
+		default:
+			s.freed = no
+		}
+		a.tell()
+		a.mu.Unlock()
+	})
+}
+
+// debt is a release that is to be delivered to a node.
+type debt struct {
+	claim redisnode.Claim
+	void  time.Duration
+	until time.Time // the TTL has ended it by then
+}
+
+// What a node is owed is bounded: what is too much ends with its TTL.
+const (
+	maxDebts    = 10000
+	debtPause   = 200 * time.Millisecond
+	debtBatch   = 256
+	settlePause = 5 * time.Millisecond
+	settleTime  = 300 * time.Millisecond
+)
+
+// release sends a release, withdraws it when it takes too long, and keeps it
+// for later where it did not arrive.
+func (v *voter) release(d debt, answer func(redisnode.State, error)) {
+	q := ask(v, opRelease, d.claim.Name, func(cb func(redisnode.State, error)) redisnode.Question {
+		return v.member.Release(d.claim, d.void, cb)
+	}, stateOutcome, func(st redisnode.State, err error) {
+		if err != nil {
+			v.owe(d)
+		}
+		answer(st, err)
+	})
+	_ = q // its time is bounded by the node's requestTimeout
+}
+
+// owe keeps a release that was not confirmed.
+func (v *voter) owe(d debt) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.debts) < maxDebts && time.Now().Before(d.until) && !v.b.isClosed() {
+		v.debts = append(v.debts, d)
+		v.arm()
+	}
+}
+
+// arm has debts delivered after a while. v.mu is held.
+func (v *voter) arm() {
+	if v.timer == nil && len(v.debts) > 0 {
+		v.timer = time.AfterFunc(debtPause, func() {
+			v.mu.Lock()
+			v.timer = nil
+			v.mu.Unlock()
+			v.deliver()
+		})
+	}
+}
+
+// deliver sends some of what the node is owed.
+func (v *voter) deliver() {
+	if v.b.isClosed() {
+		return
+	}
+	v.send()
+	v.mu.Lock()
+	v.arm()
+	v.mu.Unlock()
+}
+
+func (v *voter) send() {
+	now := time.Now()
+	v.mu.Lock()
+	n := min(len(v.debts), debtBatch)
+	due := v.debts[:n:n]
+	v.debts = v.debts[n:]
+	v.mu.Unlock()
+	for _, d := range due {
+		if now.Before(d.until) {
+			v.release(d, func(redisnode.State, error) {})
+		}
+	}
+}
+
+// settleDebts is for Close: it sends what is owed once more, and waits a moment
+// for all answers that are under way.
+func (b *Backend) settleDebts() {
+	for _, v := range b.voters {
+		v.mu.Lock()
+		if v.timer != nil {
+			v.timer.Stop()
+		}
+		v.mu.Unlock()
+		v.send()
+	}
+	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); time.Sleep(settlePause) {
+		busy := 0
+		for _, v := range b.voters {
+			v.num.mu.Lock()
+			busy += v.num.flying
+			v.num.mu.Unlock()
+		}
+		if busy == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// tally counts a round's votes.
+type tally struct {
+	yes, no, failed, pending int
+	top                      int // how many refusals name the same holder, at most
+}
+
+// tally counts the votes. a.mu is held.
+func (a *attempt) tally() tally {
+	var t tally
+	var holders [8]struct {
+		name string
+		n    int
+	}
+	known := 0
+	for i := range a.seats {
+		switch s := &a.seats[i]; s.vote {
+		case yes:
+			t.yes++
+		case pending:
+			t.pending++
+		case failed:
+			t.failed++
+		case no:
+			t.no++
+			j := 0
+			for j < known && holders[j].name != s.got.Holder {
+				j++
+			}
+			if j == len(holders) {
+				break // that many holders: nobody has a quorum
+			}
+			if j == known {
+				known++
+				holders[j].name = s.got.Holder
+			}
+			holders[j].n++
+			t.top = max(t.top, holders[j].n)
+		}
+	}
+	return t
+}
+
+// hopeless reports that there will be no quorum for us, and that nothing more
+// is to be learned soon of who else has it.
+func (t tally) hopeless(quorum int) bool {
+	return t.yes+t.pending < quorum && (t.top >= quorum || t.pending == 0)
+}
+
+// verdict is what came of a round.
+type verdict int
+
+const (
+	won        verdict = iota
+	heldByOne          // another has a quorum
+	perhaps            // another may have one: a node that may be of it did not answer
+	split              // nobody has one
+	outOfReach         // too few nodes answered
+	tooLate            // won, but too slowly
+)
+
+// verdict says what came of the round, and if it was not won, makes sure that
+// nothing of it stays (step 3).
+func (a *attempt) verdict() verdict {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stage == held {
+		a.until = a.since.Add(a.claim.TTL - a.b.drift(a.claim.TTL))
+		if time.Now().Before(a.until) {
+			a.won = true
+			return won
+		}
+	}
+	was := a.stage
+	a.stage = given
+	t := a.tally()
+	switch {
+	case was == held:
+		return tooLate
+	case t.top >= a.b.quorum:
+		return heldByOne
+	case t.yes+t.no < a.b.quorum, was == raising && a.broken() > len(a.seats)-a.b.quorum:
+		return outOfReach
+	case t.no > 0 && t.top+t.failed+t.pending >= a.b.quorum:
+		return perhaps
+	}
+	return split
+}
+
+// broken counts the nodes that did not answer one of the phases. a.mu is held.
+func (a *attempt) broken() int {
+	n := 0
+	for i := range a.seats {
+		if s := &a.seats[i]; s.vote == failed || s.raise == failed {
+			n++
+		}
+	}
+	return n
+}
+
+// heldError says "held", and when enough nodes for a quorum will be free unless
+// holders renew.
+func (a *attempt) heldError() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	free := 0
+	var left []time.Duration
+	for i := range a.seats {
+		switch s := &a.seats[i]; s.vote {
+		case yes:
+			free++
+		case no:
+			if s.got.Left >= 0 {
+				left = append(left, s.got.Left)
+			}
+		}
+	}
+	slices.Sort(left)
+	e := &locker.HeldError{}
+	if n := a.b.quorum - free; n > 0 && n <= len(left) {
+		e.Remaining = max(left[n-1], time.Millisecond)
+	}
+	return e
+}
+
+// QuorumError is the error of an operation that too few nodes answered, with
+// each node's cause. It matches [locker.ErrUnavailable], unless so many nodes
+// refuse the client (wrong password, no permission) that trying again is no use.
+type QuorumError struct {
+	Op       string // "acquire", "renew", "release", "inspect", "notify"
+	Need, Of int    // how many nodes it takes, and how many there are
+	Answered int    // how many did as they were asked, or refused it
+	Causes   []NodeError
+	Why      string // what else was in the way; "": the nodes
+	final    bool
+}
+
+// NodeError is why one node did not answer.
+type NodeError struct {
+	Node string
+	Err  error
+}
+
+// Error names each node and its cause, on one line.
+func (e *QuorumError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "redlock: %s: %d of %d nodes answered, it takes %d", e.Op, e.Answered, e.Of, e.Need)
+	if e.Why != "" {
+		s.WriteString(": " + e.Why)
+	}
+	for i, c := range e.Causes {
+		s.WriteString([]string{": ", "; "}[min(i, 1)])
+		text := c.Err.Error()
+		if !strings.Contains(text, c.Node) {
+			s.WriteString(c.Node + ": ")
+		}
+		s.WriteString(text)
+	}
+	return s.String()
+}
+
+// Unwrap returns locker.ErrUnavailable, where it matches that, and the causes.
+func (e *QuorumError) Unwrap() []error {
+	var errs []error
+	if !e.final {
+		errs = append(errs, locker.ErrUnavailable)
+	}
+	for _, c := range e.Causes {
+		errs = append(errs, c.Err)
+	}
+	return errs
+}
+
+// quorumError makes one of the causes per node; nil: that node answered.
+func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
+	e := &QuorumError{Op: op, Need: b.quorum, Of: len(b.voters), Why: why}
+	refused := 0
+	for i, err := range causes {
+		if err == nil {
+			e.Answered++
+			continue
+		}
+		if hopeless(err) {
+			refused++
+		}
+		e.Causes = append(e.Causes, NodeError{b.voters[i].addr, err})
+	}
+	e.final = refused > len(b.voters)-b.quorum
+	return e
+}
+
+// hopeless reports an error that stays until somebody changes something.
+func hopeless(err error) bool {
+	var e *redisnode.Error
+	var f *foreignError
+	return errors.As(err, &e) && e.Refused || errors.As(err, &f)
+}
+
+// foreignError is a key in the way that is no lock.
+type foreignError struct{ addr, key string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", e.addr, e.key)
+}
+
+// unavailable is the error of a round that too few nodes answered.
+func (a *attempt) unavailable(why string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	causes := make([]error, len(a.seats))
+	for i := range a.seats {
+		switch s := &a.seats[i]; {
+		case s.vote == pending:
+			causes[i] = errNoAnswer
+		case s.vote == failed, s.raise == failed:
+			causes[i] = s.err
+		}
+	}
+	return a.b.quorumError("acquire", why, causes)
+}
