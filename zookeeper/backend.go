@@ -1,0 +1,221 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker"
+)
+
+// Backend is a ZooKeeper service as a lock service. Make it with [New] or [Open].
+type Backend struct {
+	servers []string
+	prefix  string // begins with a slash and does not end with one
+	acl     []zk.ACL
+	opts    Options
+
+	mu       sync.Mutex
+	closed   bool
+	current  *session              // nil: none was needed yet
+	sessions map[*session]struct{} // all that have not ended
+	idle     sync.Cond             // sessions has become empty
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+)
+
+// New returns a Backend on the servers, each a host or host:port; nil opts
+// mean the defaults. It does no I/O: the first request connects, and the
+// connection then lasts until Close. The backend has a connection and a
+// session of its own, since its leases live and end with it.
+func New(servers []string, opts *Options) (*Backend, error) {
+	b := &Backend{sessions: make(map[*session]struct{})}
+	b.idle.L = &b.mu
+	if opts != nil {
+		b.opts = *opts
+	}
+	if err := b.opts.check(); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.servers, err = checkServers(servers); err != nil {
+		return nil, fmt.Errorf("%w: zookeeper: %w", locker.ErrInvalid, err)
+	}
+	b.prefix = b.opts.Prefix
+	b.acl = b.opts.ACL
+	if b.acl == nil {
+		b.acl = zk.WorldACL(zk.PermAll)
+		if len(b.opts.Auth) > 0 {
+			b.acl = zk.AuthACL(zk.PermAll)
+		}
+	}
+	return b, nil
+}
+
+// Guarantees says what the package comment says, for programs.
+func (b *Backend) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Backend:           "zookeeper",
+		Scope:             locker.ScopeNetwork,
+		Exclusion:         locker.ExclusionConsensus,
+		Fencing:           locker.FencingUnlessRewind,
+		Order:             locker.OrderFIFO,
+		DeadHolder:        locker.RecoveryAfterTTL,
+		DeadHolderSlack:   deadHolderSlack,
+		ServerCrashes:     (len(b.servers) - 1) / 2,
+		SurvivesRestart:   true,
+		SurvivesFailover:  len(b.servers) > 2,
+		SurvivesClockJump: true,
+		MaxTTL:            b.opts.SessionTimeout,
+		RestsOn: "the servers named being all those that vote; their transaction logs, synced to disk as is the default; " +
+			"a session timeout of at least three ticks of the servers; a tick of at most 2 s for DeadHolderSlack; " +
+			"clocks that run at the same speed to within 1 %",
+	}
+}
+
+// deadHolderSlack is what a leader adds to a session: it looks every tick who
+// has expired, and hears of a follower's clients every half.
+const deadHolderSlack = 4 * time.Second
+
+// Acquire implements [locker.Backend]. It waits in the lock's queue if
+// req.Wait is set.
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return locker.Grant{}, err
+	}
+	for id := req.Owner; ; id = newID() {
+		s, err := b.session(ctx)
+		if err != nil {
+			return locker.Grant{}, err
+		}
+		if _, timeout := s.granted(); req.TTL > timeout {
+			return locker.Grant{}, fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: ask for less, or raise their maxSessionTimeout: %w",
+				strings.Join(b.servers, ","), req.TTL, timeout, errors.ErrUnsupported)
+		}
+		p := &place{s: s, dir: b.dir(req.Name), id: id, lost: req.Lost, again: make(chan struct{}, 1)}
+		grant, err := p.acquire(ctx, req)
+		if err == nil {
+			return grant, nil
+		}
+		// A session that ended while we waited has taken our node with it: we
+		// queue again, in the next one.
+		expired := s.isDead() && !errors.Is(err, locker.ErrHeld)
+		if ctx.Err() != nil || !errors.Is(err, errPlaceLost) && !expired {
+			return grant, err
+		}
+	}
+}
+
+// dir returns the node of a lock.
+func (b *Backend) dir(name string) string { return b.prefix + "/" + encode(name) }
+
+// session returns the session in use when it is ready, or a new one.
+func (b *Backend) session(ctx context.Context) (*session, error) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, locker.ErrClosed
+	}
+	s := b.current
+	if s == nil || s.isDead() {
+		var err error
+		if s, err = newSession(b); err != nil {
+			b.mu.Unlock()
+			return nil, fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
+		}
+		b.current = s
+		b.sessions[s] = struct{}{}
+	}
+	b.mu.Unlock()
+	select {
+	case <-s.ready:
+		if !s.isDead() {
+			return s, nil
+		}
+	default:
+	}
+	err := s.wait(ctx, func() bool {
+		select {
+		case <-s.ready:
+			return true
+		default:
+			return false
+		}
+	})
+	return s, err
+}
+
+// ended is called by a session when its last goroutine ends.
+func (b *Backend) ended(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.sessions, s)
+	if len(b.sessions) == 0 {
+		b.idle.Broadcast()
+	}
+}
+
+// Inspect implements [locker.Inspector]. How long a lock still lasts is not
+// known to any client but its holder.
+func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	s, err := b.session(ctx)
+	if err != nil {
+		return locker.State{}, err
+	}
+	for {
+		children, err := s.children(ctx, b.dir(name), true)
+		if err != nil {
+			return locker.State{}, err
+		}
+		q := readQueue(children, "")
+		if q.length == 0 {
+			return locker.State{}, nil
+		}
+		var stat *zk.Stat
+		label, err := ask(ctx, s, func(c *zk.Conn) ([]byte, error) {
+			data, st, err := c.Get(b.dir(name) + "/" + q.first.name)
+			stat = st
+			return data, err
+		})
+		if gone(err) {
+			continue // released meanwhile
+		}
+		if err != nil {
+			return locker.State{}, err
+		}
+		return locker.State{Held: true, Label: string(label), Token: uint64(stat.Czxid), Waiters: q.length - 1}, nil
+	}
+}
+
+// Close ends the session, and with it all that the backend still has in the
+// service. If the service cannot be reached, the session ends there with its
+// timeout. It returns within about two seconds.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	s := b.current
+	b.mu.Unlock()
+	if s != nil {
+		s.end(locker.ErrClosed)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.sessions) > 0 {
+		b.idle.Wait()
+	}
+	return nil
+}
+
+// patience is how long a server gets to answer a greeting or a heartbeat
+// before another one is tried.
+func (b *Backend) patience() time.Duration {
+	return min(max(b.opts.SessionTimeout/4, 100*time.Millisecond), 5*time.Second)
+}

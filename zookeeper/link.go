@@ -1,0 +1,147 @@
+package zookeeper
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// link is one TCP (or TLS) connection of a session, as the driver sees it. It
+// bounds the greeting, which the driver leaves open for many session timeouts;
+// it reads from it what the driver keeps to itself: the session's ID and the
+// timeout that was granted; and it knows when the greeting was sent.
+type link struct {
+	net.Conn
+	session *session
+	server  string
+	began   time.Time // read before the greeting was sent (R1)
+
+	mu       sync.Mutex
+	greeted  bool
+	head     []byte        // the answer to the greeting, as far as it came
+	restore  chan struct{} // closed when the driver has sent its watches again; nil: it has none
+	restored bool
+	asked    bool // a request was sent on this link
+}
+
+// Operation codes of the protocol.
+const (
+	opSetAuth    = 100
+	opSetWatches = 101
+)
+
+// greetingEnd is where the parts of the answer that matter end: length,
+// protocol version, timeout, session ID.
+const greetingEnd = 4 + 4 + 4 + 8
+
+func newLink(s *session, conn net.Conn, server string, patience time.Duration) *link {
+	l := &link{Conn: conn, session: s, server: server, began: time.Now()}
+	// A server that accepts and says nothing must not be waited for.
+	_ = conn.SetDeadline(l.began.Add(patience))
+	if s.watches.any() {
+		l.restore = make(chan struct{})
+	}
+	return l
+}
+
+// SetReadDeadline does nothing during the greeting, which has its own.
+func (l *link) SetReadDeadline(t time.Time) error {
+	if !l.isGreeted() {
+		return nil
+	}
+	return l.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline does nothing during the greeting, which has its own.
+func (l *link) SetWriteDeadline(t time.Time) error {
+	if !l.isGreeted() {
+		return nil
+	}
+	return l.Conn.SetWriteDeadline(t)
+}
+
+func (l *link) isGreeted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.greeted
+}
+
+// Write passes on one packet: the driver writes each by itself.
+func (l *link) Write(p []byte) (int, error) {
+	n, err := l.Conn.Write(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.greeted && len(p) >= 12 {
+		switch binary.BigEndian.Uint32(p[8:]) {
+		case opSetAuth:
+		case opSetWatches:
+			if l.restore != nil && !l.restored {
+				l.restored = true
+				close(l.restore)
+			}
+		default:
+			l.asked = true
+		}
+	}
+	return n, err
+}
+
+// Read looks at the answer to the greeting as it passes.
+func (l *link) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	l.mu.Lock()
+	if !l.greeted {
+		l.head = append(l.head, p[:n]...)
+		if err != nil {
+			l.mu.Unlock()
+			l.session.linkFailed(l.server, fmt.Errorf("the server did not take up the session: %w", err))
+			return n, err
+		}
+		l.greet()
+		l.mu.Unlock()
+		return n, err
+	}
+	restore := l.restore
+	if !l.asked || l.restored {
+		restore = nil
+	}
+	l.mu.Unlock()
+	if restore != nil {
+		// The driver reads a number without a lock when it sends its watches
+		// again, and writes it when the first answer comes: the answer waits.
+		timer := time.NewTimer(restorePatience)
+		defer timer.Stop()
+		select {
+		case <-restore:
+		case <-timer.C:
+		}
+	}
+	return n, err
+}
+
+const restorePatience = 100 * time.Millisecond
+
+// abort closes the connection without a word, which TLS would wait to say.
+func (l *link) abort() {
+	conn := l.Conn
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
+}
+
+// greet looks whether the answer to the greeting is complete. l.mu is held.
+func (l *link) greet() {
+	if len(l.head) < greetingEnd || len(l.head) < 4+int(binary.BigEndian.Uint32(l.head)) {
+		return
+	}
+	l.greeted = true
+	_ = l.Conn.SetDeadline(time.Time{})
+	timeout := time.Duration(int32(binary.BigEndian.Uint32(l.head[8:]))) * time.Millisecond
+	id := int64(binary.BigEndian.Uint64(l.head[12:]))
+	l.head = nil
+	l.session.greeted(l, id, timeout)
+}

@@ -1,0 +1,77 @@
+package zookeeper_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+func TestMain(m *testing.M) {
+	testserver.RunRole(testserver.Roles{
+		"hold":  holdRole,
+		"bench": benchRole,
+	})
+	goleak.VerifyTestMain(m)
+}
+
+const soon = 10 * time.Second
+
+// newBackend returns a backend that is closed with the test.
+func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeeper.Backend {
+	t.Helper()
+	if opts.SessionTimeout == 0 {
+		opts.SessionTimeout = 4 * time.Second
+	}
+	b, err := zookeeper.New(servers, &opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func newClient(t testing.TB, servers []string, opts zookeeper.Options) *locker.Client {
+	t.Helper()
+	c := locker.New(newBackend(t, servers, opts), nil)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func owner() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// holdRole takes a lock and keeps it: servers, name, session timeout.
+func holdRole(p *testserver.Parent) {
+	timeout, err := time.ParseDuration(p.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	b, err := zookeeper.New(splitServers(p.Args[0]), &zookeeper.Options{SessionTimeout: timeout})
+	if err != nil {
+		panic(err)
+	}
+	l, err := locker.New(b, nil).Lock(context.Background(), p.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	p.Say("holding")
+	<-l.Done()
+	p.Say("over %v %v", time.Now().UnixNano(), l.Err())
+	select {}
+}

@@ -1,0 +1,138 @@
+package zookeeper
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker"
+)
+
+// Options are the settings of a [Backend]. The zero value, or nil, means the
+// defaults.
+type Options struct {
+	// SessionTimeout is the timeout of the session, and so the TTL of every
+	// lock, and the longest that can be asked for. The servers have bounds of
+	// their own: two and twenty ticks if they are not told otherwise. What
+	// they shorten is refused when it is asked for. It is to be at least three
+	// of the servers' ticks (tickTime). 0: locker.DefaultTTL, 30 s.
+	SessionTimeout time.Duration
+
+	// TickTime is the servers' tickTime, if it is known to be far less than a
+	// quarter of SessionTimeout: leases then know better how long they last,
+	// and sit out longer outages. It must not be less than what the servers
+	// have. 0: nothing is known.
+	TickTime time.Duration
+
+	// Prefix is the node under which all locks are, as in "/app/locks". It is
+	// created where it is missing. "": "/locker".
+	Prefix string
+
+	// Auth are credentials, given to the service on each connection.
+	Auth []Auth
+
+	// ACL is that of all nodes that are created. nil: only those with the
+	// same credentials have any right on them if Auth is given, everybody has
+	// all rights if it is not. Clients that share locks need to read, create
+	// and delete each other's.
+	ACL []zk.ACL
+
+	// TLS, if it is not nil, is how connections are secured. A ServerName that
+	// is empty stands for the host of each server.
+	TLS *tls.Config
+
+	// Dial makes connections. nil: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Logger is told, at debug level, what the driver says, and warned of what
+	// cannot be cleaned up. nil: nothing is logged.
+	Logger *slog.Logger
+
+	_ struct{}
+}
+
+// Auth is a credential.
+type Auth struct {
+	Scheme      string // "digest", mostly
+	Credentials string // for digest: "user:password"
+}
+
+// String returns the scheme: credentials are not for messages.
+func (a Auth) String() string { return a.Scheme + ":***" }
+
+// GoString is String.
+func (a Auth) GoString() string { return a.String() }
+
+// DefaultPrefix is the node under which locks are if nothing else is said.
+const DefaultPrefix = "/locker"
+
+// The bounds of Options.SessionTimeout. ZooKeeper counts milliseconds in 31 bits.
+const (
+	MinSessionTimeout = 100 * time.Millisecond
+	MaxSessionTimeout = 24 * 24 * time.Hour
+)
+
+func (o *Options) check() error {
+	if o.SessionTimeout == 0 {
+		o.SessionTimeout = locker.DefaultTTL
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Auth, o.ACL = slices.Clone(o.Auth), slices.Clone(o.ACL)
+	switch {
+	case o.SessionTimeout < MinSessionTimeout || o.SessionTimeout > MaxSessionTimeout:
+		return fmt.Errorf("%w: zookeeper: a session timeout (TTL) of %v is not between %v and %v", locker.ErrInvalid, o.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
+	case o.SessionTimeout%time.Millisecond != 0:
+		return fmt.Errorf("%w: zookeeper: a session timeout (TTL) of %v: give whole milliseconds", locker.ErrInvalid, o.SessionTimeout)
+	case o.TickTime < 0 || o.TickTime > o.SessionTimeout/2:
+		return fmt.Errorf("%w: zookeeper: a TickTime of %v is not between 0 and half of the session timeout of %v", locker.ErrInvalid, o.TickTime, o.SessionTimeout)
+	}
+	for i, a := range o.Auth {
+		if a.Scheme == "" || a.Credentials == "" || a.Scheme == "digest" && !strings.Contains(a.Credentials, ":") {
+			return fmt.Errorf("%w: zookeeper: credential %d is not complete: for digest, give user:password", locker.ErrInvalid, i+1)
+		}
+	}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return fmt.Errorf("%w: zookeeper: prefix %q: %w", locker.ErrInvalid, o.Prefix, err)
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	if !strings.HasPrefix(prefix, "/") || prefix == "/" {
+		return errors.New("it has to name a node below the root, as in /app/locks")
+	}
+	for _, part := range strings.Split(prefix[1:], "/") {
+		switch {
+		case part == "":
+			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
+		case part == "." || part == "..":
+			return errors.New("ZooKeeper does not allow . and ..")
+		case strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }):
+			return errors.New("it has a character that ZooKeeper does not allow")
+		}
+	}
+	if prefix == "/zookeeper" || strings.HasPrefix(prefix, "/zookeeper/") {
+		return errors.New("the service keeps it for itself")
+	}
+	return nil
+}
+
+// driverLog passes on what the driver says. It never says credentials.
+type driverLog struct{ logger *slog.Logger }
+
+func (l driverLog) Printf(format string, args ...any) {
+	l.logger.Debug("zookeeper: driver: " + fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,349 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker"
+)
+
+// place is one attempt's place in the queue of a lock: a node of one session.
+// It is a [locker.Hold] when it was granted, and beside an error when there
+// may be something to take back.
+type place struct {
+	s    *session
+	dir  string // the lock's node
+	id   string // marks the attempt and no other
+	lost func()
+
+	own   *waiter // tells when the node is gone
+	again chan struct{}
+
+	mu      sync.Mutex
+	path    string           // the node; "" while it is not known
+	sent    *pending[string] // the request that creates it, if its caller has left
+	czxid   int64
+	granted bool
+	over    bool          // the node is gone, and not by us
+	freed   bool          // it was released
+	cleared chan struct{} // set when it is to be removed in the background; closed when that is done
+}
+
+// errPlaceLost says that a place in a queue is gone and nothing is left of
+// it: another one can be taken.
+var errPlaceLost = errors.New("the place in the queue is lost")
+
+// acquire takes a place and returns when it is the first, or when it is known
+// that it will not be. With an error, it is removed, or its removal is under
+// way and the Grant has a Hold.
+func (p *place) acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	since := time.Now()
+	if err := p.enter(ctx, req.Label); err != nil {
+		return p.leave(err)
+	}
+	defer p.forgetOwn()
+	held := false // the service has said that somebody is before us
+	for {
+		ahead, err := p.look(ctx)
+		switch {
+		case err != nil && held && errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil && !p.s.isDead():
+			// An outage while waiting: the place is kept for as long as the
+			// session may live, and looked at again after it.
+			if p.s.offline() > p.s.backend.opts.SessionTimeout {
+				return p.leave(err)
+			}
+			p.s.pause(min(p.s.backend.opts.SessionTimeout/40, longestPoll/20))
+			continue
+		case err != nil && held && ctx.Err() != nil:
+			return p.leave(fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()))
+		case err != nil:
+			return p.leave(err)
+		case ahead == "":
+			return p.grant(ctx, since)
+		case !req.Wait:
+			return p.refuse(ctx)
+		}
+		held = true
+		if err := p.wait(ctx, ahead); err != nil {
+			return p.leave(err)
+		}
+		since = time.Now()
+	}
+}
+
+// enter creates the node. When it returns without an error, the path is known.
+func (p *place) enter(ctx context.Context, label string) error {
+	for {
+		if err := p.s.online(ctx); err != nil {
+			return err
+		}
+		sent, err := start(ctx, p.s, func(c *zk.Conn) (string, error) {
+			return c.Create(p.dir+"/"+p.id+lockMark, []byte(label), zk.FlagEphemeral|zk.FlagSequence, p.s.backend.acl)
+		})
+		if err != nil {
+			return err
+		}
+		path, err, known := sent.wait(ctx)
+		switch {
+		case !known:
+			// The caller leaves; the request goes on (R7, R8).
+			p.mu.Lock()
+			p.sent = sent
+			p.mu.Unlock()
+			p.clear()
+			return err
+		case err == nil:
+			p.mu.Lock()
+			p.path = path
+			p.mu.Unlock()
+			return nil
+		case errors.Is(err, zk.ErrNoNode):
+			// Never used, or a container that was empty and has been reaped.
+			if err := p.s.makeParents(ctx, p.dir); err != nil {
+				return err
+			}
+		case disconnection(err):
+			return p.find(ctx, err)
+		default:
+			return p.s.failure(err)
+		}
+	}
+}
+
+// find looks for a node whose creation was not answered, on the next
+// connection. If it is not there, a place is taken anew under another ID, and
+// this one is still looked for in the background.
+func (p *place) find(ctx context.Context, lost error) error {
+	if p.s.isDead() {
+		return p.s.over()
+	}
+	found, err := p.lookUp(ctx)
+	if err == nil && found {
+		return nil
+	}
+	p.clear()
+	if err == nil {
+		return errPlaceLost
+	}
+	return fmt.Errorf("the connection broke before the answer (%w): %w", lost, err)
+}
+
+// lookUp asks for the node by its ID, and notes its path.
+func (p *place) lookUp(ctx context.Context) (found bool, err error) {
+	children, err := p.s.children(ctx, p.dir, true)
+	if err != nil {
+		return false, err
+	}
+	q := readQueue(children, p.id)
+	if q.found {
+		p.mu.Lock()
+		p.path = p.dir + "/" + q.self.name
+		p.mu.Unlock()
+	}
+	return q.found, nil
+}
+
+// children returns the children of a lock's node; none if it does not exist.
+// A server that this session has just come to may lag behind: with sync, it
+// first catches up with all that was done before.
+func (s *session) children(ctx context.Context, dir string, sync bool) ([]string, error) {
+	children, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+		if sync {
+			if _, err := c.Sync(dir); err != nil {
+				return nil, err
+			}
+		}
+		children, _, err := c.Children(dir)
+		return children, err
+	})
+	if gone(err) {
+		return nil, nil
+	}
+	return children, err
+}
+
+// look returns the name of the node just before this one; "" if there is none.
+// The first time it also reads the node itself, at the same time: for its
+// czxid, and to be told when it goes.
+func (p *place) look(ctx context.Context) (ahead string, err error) {
+	var stat *zk.Stat
+	var statErr error
+	var both sync.WaitGroup
+	p.mu.Lock()
+	path, first := p.path, p.czxid == 0
+	p.mu.Unlock()
+	if first {
+		if p.own == nil {
+			p.own = p.s.watches.add(path, p.happened)
+		}
+		both.Go(func() { stat, statErr = p.s.watches.read(ctx, path) })
+	}
+	children, err := p.s.children(ctx, p.dir, false)
+	both.Wait()
+	if err == nil {
+		err = statErr
+	}
+	if gone(err) {
+		return "", errPlaceLost
+	}
+	if err != nil {
+		return "", err
+	}
+	if first {
+		if id, _ := p.s.granted(); stat.EphemeralOwner != id {
+			// Not of this session: it is not ours to use, whatever its name says.
+			return "", errPlaceLost
+		}
+		p.mu.Lock()
+		p.czxid = stat.Czxid
+		p.mu.Unlock()
+	}
+	q := readQueue(children, p.id)
+	if !q.found {
+		// A server that lags behind hides nodes.
+		if children, err = p.s.children(ctx, p.dir, true); err != nil {
+			return "", err
+		}
+		if q = readQueue(children, p.id); !q.found {
+			return "", errPlaceLost
+		}
+	}
+	return q.ahead.name, nil
+}
+
+// wait returns when the node ahead may be gone, or it is time to look all the
+// same (R14). An error says that there is nothing to wait for any more.
+func (p *place) wait(ctx context.Context, ahead string) error {
+	path := p.dir + "/" + ahead
+	fired := make(chan struct{}, 1)
+	w := p.s.watches.add(path, func(zk.EventType) { fired <- struct{}{} })
+	defer p.s.watches.remove(path, w)
+	poll := min(p.s.backend.opts.SessionTimeout/2, longestPoll)
+	timer := time.NewTimer(poll/2 + rand.N(poll))
+	defer timer.Stop()
+	if err := p.s.watches.arm(ctx, path); err != nil && ctx.Err() == nil {
+		if !gone(err) && !p.s.isDead() {
+			p.s.pause(firstPause) // an outage; look tells
+		}
+		return p.s.over()
+	}
+	select {
+	case <-fired:
+	case <-p.again:
+	case <-timer.C:
+	case <-p.s.dead:
+		return p.s.over()
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+	}
+	return nil
+}
+
+const longestPoll = 5 * time.Second
+
+// grant makes a hold of a place that is the first.
+func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
+	v, err := p.s.validity(ctx, since)
+	if err != nil {
+		return p.leave(err)
+	}
+	if !p.s.tell(p) {
+		return p.leave(errPlaceLost)
+	}
+	p.mu.Lock()
+	p.granted = true
+	over := p.over
+	p.mu.Unlock()
+	if over {
+		p.s.forget(p)
+		return p.leave(errPlaceLost)
+	}
+	return locker.Grant{Hold: p, Validity: v, Token: uint64(p.czxid)}, nil
+}
+
+// refuse removes the place of a caller who does not wait.
+func (p *place) refuse(ctx context.Context) (locker.Grant, error) {
+	if err := p.remove(ctx); err != nil && !gone(err) {
+		p.clear()
+	}
+	return locker.Grant{}, &locker.HeldError{}
+}
+
+// leave gives the place up because of err. What may be left of it is removed
+// in the background: the Grant has the hold through which the engine follows it.
+func (p *place) leave(err error) (locker.Grant, error) {
+	p.mu.Lock()
+	there := p.path != "" || p.sent != nil || p.cleared != nil
+	p.mu.Unlock()
+	if !there {
+		return locker.Grant{}, err
+	}
+	p.clear()
+	return locker.Grant{Hold: p}, err
+}
+
+// happened is called by the driver when something happened to the node.
+func (p *place) happened(event zk.EventType) {
+	if event != zk.EventNodeDeleted {
+		// Somebody wrote to it: that used the watch up.
+		p.s.spawn(func() { p.watchAgain() })
+		return
+	}
+	p.gone()
+}
+
+func (p *place) watchAgain() {
+	p.mu.Lock()
+	path, freed := p.path, p.freed || p.cleared != nil
+	p.mu.Unlock()
+	if freed {
+		return
+	}
+	p.s.watches.add(path, p.happened)
+	for {
+		_, err := p.s.watches.read(p.s.ctx, path)
+		if gone(err) {
+			p.gone()
+		}
+		if err == nil || gone(err) || p.s.isDead() {
+			return
+		}
+		p.s.pause(p.s.interval())
+	}
+}
+
+// gone notes that the node is not there any more, and tells the holder, unless
+// it was removed on purpose. It does not block.
+func (p *place) gone() {
+	p.mu.Lock()
+	if p.freed || p.cleared != nil || p.over {
+		p.mu.Unlock()
+		return
+	}
+	p.over = true
+	granted := p.granted
+	p.mu.Unlock()
+	select {
+	case p.again <- struct{}{}:
+	default:
+	}
+	if granted && p.lost != nil {
+		p.lost()
+	}
+}
+
+// forgetOwn ends the interest in the node's own watch, unless it is held by.
+func (p *place) forgetOwn() {
+	p.mu.Lock()
+	granted, path := p.granted, p.path
+	p.mu.Unlock()
+	if !granted && p.own != nil {
+		p.s.watches.remove(path, p.own)
+	}
+}
