@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -149,22 +150,28 @@ func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 }
 
 func TestKilledLockerLeavesTheFileLockToItsCommand(t *testing.T) {
-	backend := fileBackend(t)
-	p := start(t, []with{backend}, locked(nil, "a", "listen")...)
-	child := number(t, p.expect("pid"))
-	p.signal(syscall.SIGKILL)
-	assert.Equal(t, -1, p.wait())
-	require.False(t, gone(child), "the command goes on, as under flock(1)")
-	for range 3 {
-		assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "a", "--", "true").status, "and so does the lock")
+	script := []string{"sh", "-c", `exec 3>&1 4>&1 5>&1 6>&1 7>&1 8>&1 9>&1; exec "$@"`, "sh"}
+	for what, prefix := range map[string][]string{"program": nil, "script with descriptors of its own": script} {
+		t.Run(what, func(t *testing.T) {
+			backend := fileBackend(t)
+			args := slices.Concat([]string{"run", "a", "--"}, prefix, command("listen"))
+			p := start(t, []with{backend}, args...)
+			child := number(t, p.expect("pid"))
+			p.signal(syscall.SIGKILL)
+			assert.Equal(t, -1, p.wait())
+			require.False(t, gone(child), "the command goes on, as under flock(1)")
+			for range 3 {
+				assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "a", "--", "true").status, "and so does the lock")
+			}
+			require.NoError(t, syscall.Kill(child, syscall.SIGUSR1))
+			p.expect("got SIGUSR1")
+			next := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
+			awaitWaiting(t, next)
+			require.NoError(t, syscall.Kill(child, syscall.SIGTERM))
+			assert.Equal(t, 0, next.wait())
+			next.expect("ran")
+		})
 	}
-	require.NoError(t, syscall.Kill(child, syscall.SIGUSR1))
-	p.expect("got SIGUSR1")
-	next := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
-	awaitWaiting(t, next)
-	require.NoError(t, syscall.Kill(child, syscall.SIGTERM))
-	assert.Equal(t, 0, next.wait())
-	assert.Equal(t, []string{"ran"}, next.stdout())
 }
 
 func TestLockEndsWithTheCommandNotWithWhatItLeaves(t *testing.T) {

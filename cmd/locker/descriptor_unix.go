@@ -10,7 +10,8 @@ import (
 )
 
 // firstOwn is the lowest number of a descriptor that the command gets from
-// locker: lower ones may be what the caller of locker hands down itself.
+// locker. Those of one digit are what scripts use (exec 3>file), and that would
+// close the lock.
 const firstOwn = 10
 
 // inherit returns a descriptor of f that the next process to be started

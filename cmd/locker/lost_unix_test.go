@@ -218,8 +218,10 @@ func TestNothingOfLockerStaysBehind(t *testing.T) {
 }
 
 func TestGuardEndsNoGroupButItsOwn(t *testing.T) {
-	// As if somebody had called it by hand.
-	assert.Equal(t, 64, do(t, nil, "__guard").status)
+	// As if somebody had called it by hand: the group is the shell's.
+	own := func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+	p := startCommand(t, []with{own}, "sh", "-c", `"$0" __guard; echo status $?`, binary)
+	assert.Equal(t, "64", p.expect("status"))
 }
 
 func TestSignalEndsTheWaitForAService(t *testing.T) {
@@ -234,6 +236,17 @@ func TestSignalEndsTheWaitForAService(t *testing.T) {
 	holder.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, holder.wait())
 	assert.False(t, s.kept(t))
+}
+
+func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
+	s := startService(t)
+	holder := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
+	holder.expect("group")
+	waiter := start(t, []with{s.through()}, "run", "--wait", "2s", "a", "--", "echo", "ran")
+	require.Eventually(t, func() bool { return s.MustDo(t, "EXISTS", lockKey+":wait") == int64(1) }, patience, time.Millisecond)
+	s.proxy.Set(testserver.Reset)
+	assert.Equal(t, 69, waiter.wait(), waiter.said())
+	assert.Empty(t, waiter.stdout())
 }
 
 func TestTTLThatTheServiceCannotDo(t *testing.T) {
