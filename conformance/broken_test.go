@@ -42,6 +42,7 @@ var brokenBackends = []broken{
 	{wakeLost, rich, "notify", "after a release, wake was not called"},
 	{subscribesToNothing, rich, "wake-up", "after the release, with a TTL of"},
 	{subscribesToNothing, rich, "notify", "after a release, wake was not called"},
+	{subscribesLate, rich, "notify", "after a release, wake was not called"},
 	{missedNotTold, rich, "notify", "was not made up for"},
 	{forgetsWaiters, queued, "drain", "did not get its turn"},
 	{lastInFirstOut, queued, "fifo-across-clients", "got the name in the order [5 4 3 2 1 0]"},

@@ -36,16 +36,23 @@ func (c Check) Run(t T, h Harness) {
 func Checks() []Check {
 	return slices.Concat(
 		claimChecks(),
+		inspectChecks(),
+		notifyChecks(),
+		urlChecks(),
 		exclusionChecks(),
 		waitingChecks(),
 		orderChecks(),
 		holdingChecks(),
+		unlockChecks(),
 		ttlChecks(),
 		ownerChecks(),
 		nameChecks(),
 		tokenChecks(),
 		expiryChecks(),
+		cutOffChecks(),
+		sinceChecks(),
 		ambiguousChecks(),
+		outageChecks(),
 		closeChecks(),
 		serverChecks(),
 	)

@@ -77,7 +77,7 @@ func checkTryLockHeld(s *trial) {
 	name := s.name("held")
 	l := s.try(holder, name, locker.TTL(s.long))
 	began := time.Now()
-	got, err := other.TryLock(s.within(s.patience()), name, locker.TTL(s.long))
+	got, err := s.tryLock(other, name, locker.TTL(s.long))
 	switch took := time.Since(began); {
 	case err == nil:
 		s.broken("TryLock of a held name was granted", "no exclusion at all")
@@ -111,13 +111,13 @@ func checkNoReentrancy(s *trial) {
 	c := s.clientOf(b)
 	name := s.name("twice")
 	l := s.try(c, name, locker.TTL(s.long))
-	if _, err := c.TryLock(s.within(s.patience()), name); !errors.Is(err, locker.ErrHeld) {
+	if _, err := s.tryLock(c, name); !errors.Is(err, locker.ErrHeld) {
 		s.broken(fmt.Sprintf("a second TryLock through the same client returned %v", err), cause)
 	}
 	// The engine's line refuses that by itself. A second Client of the same
 	// backend has a line of its own.
 	second := s.clientOf(b)
-	if _, err := second.TryLock(s.within(s.patience()), name, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
+	if _, err := s.tryLock(second, name, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
 		s.broken(fmt.Sprintf("a second TryLock through the same backend returned %v", err), cause)
 	}
 	if l.Err() != nil {

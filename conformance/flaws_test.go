@@ -31,6 +31,7 @@ const (
 
 	// Waiting.
 	wakeLost            flaw = "wake-ups are lost"
+	subscribesLate      flaw = "Notify returns before it listens"
 	subscribesToNothing flaw = "Notify listens to nothing"
 	missedNotTold       flaw = "what was missed during a disconnection is not made up for"
 	forgetsWaiters      flaw = "the queue forgets its waiters"

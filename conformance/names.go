@@ -72,7 +72,7 @@ func checkNames(s *trial) {
 	names = append(names, s.run+strings.Repeat("é", (locker.MaxNameLen-len(s.run))/2), s.run+strings.Repeat("\x00", locker.MaxNameLen-len(s.run)))
 	// What is nothing but special stands alone, if nobody has it.
 	for _, n := range []string{".", "..", "/", "//", "../..", "%", "*", "{}", "\x00", " "} {
-		l, err := c.TryLock(s.within(s.patience()), n, locker.TTL(s.long))
+		l, err := s.tryLock(c, n, locker.TTL(s.long))
 		switch {
 		case errors.Is(err, locker.ErrHeld):
 			s.broken(fmt.Sprintf("the name %q is held although nobody locked it", n), cause)
@@ -87,7 +87,7 @@ func checkNames(s *trial) {
 		if held[n] != nil {
 			continue
 		}
-		l, err := c.TryLock(s.within(s.patience()), n, locker.TTL(s.long))
+		l, err := s.tryLock(c, n, locker.TTL(s.long))
 		switch {
 		case errors.Is(err, locker.ErrHeld):
 			s.report(fmt.Sprintf("%s is held although nobody locked it: it is the same lock as another of the suite's names", show(n)), cause)
@@ -99,7 +99,7 @@ func checkNames(s *trial) {
 		held[n] = l
 	}
 	for n, l := range held {
-		if _, err := other.TryLock(s.within(s.patience()), n, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
+		if _, err := s.tryLock(other, n, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
 			s.report(fmt.Sprintf("%s is held, and TryLock of another client returned %v", show(n), err), "the name is encoded in a way that differs from client to client, or two names share a lock")
 		}
 		if err := l.Unlock(s.within(s.patience())); err != nil {
@@ -107,7 +107,7 @@ func checkNames(s *trial) {
 		}
 	}
 	for _, bad := range []string{"", strings.Repeat("n", locker.MaxNameLen+1), "x\xff"} {
-		if _, err := c.TryLock(s.within(s.patience()), bad); err == nil || errors.Is(err, locker.ErrHeld) {
+		if _, err := s.tryLock(c, bad); err == nil || errors.Is(err, locker.ErrHeld) {
 			s.report(fmt.Sprintf("the bad name %s was not refused: %v", show(bad), err), "an engine that does not check names")
 		}
 	}
@@ -130,7 +130,7 @@ func checkPrefixes(s *trial) {
 	holder := with("")
 	l := s.try(holder, whole)
 	for _, at := range []int{1, len(s.run), len(s.run) + 1, len(s.run) + 3, len(whole) - 1} {
-		if _, err := with(whole[:at]).TryLock(s.within(s.patience()), whole[at:]); !errors.Is(err, locker.ErrHeld) {
+		if _, err := s.tryLock(with(whole[:at]), whole[at:]); !errors.Is(err, locker.ErrHeld) {
 			s.broken(fmt.Sprintf("%q is held, and with the prefix %q TryLock of %q returned %v", whole, whole[:at], whole[at:], err), cause)
 		}
 	}
@@ -143,7 +143,7 @@ func checkPrefixes(s *trial) {
 	a, b := with(prefix), with(prefix)
 	l = s.try(a, name)
 	s.unlock(s.try(b, name[1:]+"m"))
-	if _, err := b.TryLock(s.within(s.patience()), name); !errors.Is(err, locker.ErrHeld) {
+	if _, err := s.tryLock(b, name); !errors.Is(err, locker.ErrHeld) {
 		s.broken(fmt.Sprintf("%s with the longest prefix is held, and TryLock of another client returned %v", show(name), err), cause)
 	}
 	s.unlock(l)

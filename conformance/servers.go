@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -105,7 +106,9 @@ func (s *trial) staysHeld(l *locker.Lease, other *locker.Client, name, what stri
 	s.Helper()
 	refused := false
 	for deadline := time.Now().Add(2*s.long + s.patience()); ; time.Sleep(s.ttl / 20) {
-		_, err := other.TryLock(s.within(s.soon), name)
+		ctx, cancel := context.WithTimeout(s.Context(), s.soon)
+		_, err := other.TryLock(ctx, name)
+		cancel()
 		switch {
 		case err == nil && l.Err() == nil:
 			s.broken(fmt.Sprintf("after %s another client got a held lock", what), "the service has lost the lock, or takes it for expired")

@@ -122,21 +122,3 @@ func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, err
 	}
 	return a.(locker.State), nil
 }
-
-type notifier client
-
-// Notify subscribes. The simulated service tells everything to everybody, so
-// that there is nothing to ask for but whether it is there.
-func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	c := (*client)(n)
-	stop = c.listen(name, wake)
-	if _, err := c.net.call(ctx, func() any { return nil }); err != nil {
-		stop()
-		return nil, err
-	}
-	if c.service.flaw == subscribesToNothing {
-		stop()
-		return func() {}, nil
-	}
-	return stop, nil
-}

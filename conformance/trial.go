@@ -41,7 +41,7 @@ func newTrial(t T, h Harness, c Check) *trial {
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)
-	s.soon = min(max(s.long/4, 500*time.Millisecond), 3*time.Second)
+	s.soon = min(max(s.long/4, time.Second), 3*time.Second)
 	var b [6]byte
 	_, _ = rand.Read(b[:])
 	s.run = hex.EncodeToString(b[:])
@@ -165,17 +165,25 @@ func (s *trial) report(seen, cause string) {
 	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
 }
 
-// within returns a context that ends after d, or with the check.
+// within returns a context that ends after d, or with the check. It is kept
+// until the check ends: not for use in a loop.
 func (s *trial) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(s.Context(), d)
 	s.Cleanup(cancel)
 	return ctx
 }
 
+// tryLock is TryLock in an attempt of its own, also for use in a loop.
+func (s *trial) tryLock(c *locker.Client, name string, opts ...locker.Option) (*locker.Lease, error) {
+	ctx, cancel := context.WithTimeout(s.Context(), s.patience())
+	defer cancel()
+	return c.TryLock(ctx, name, opts...)
+}
+
 // try takes a lock that nobody can have.
 func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
 	s.Helper()
-	l, err := c.TryLock(s.within(s.patience()), name, opts...)
+	l, err := s.tryLock(c, name, opts...)
 	if err != nil {
 		s.broken(fmt.Sprintf("TryLock of a name that nobody had failed: %v", err), "the service cannot be reached, or keeps something of an earlier holder")
 	}
@@ -198,7 +206,9 @@ func (s *trial) patience() time.Duration { return 10*time.Second + 10*s.ttl }
 // unlock gives a lease back that must still be there.
 func (s *trial) unlock(l *locker.Lease) {
 	s.Helper()
-	if err := l.Unlock(s.within(s.patience())); err != nil {
+	ctx, cancel := context.WithTimeout(s.Context(), s.patience())
+	defer cancel()
+	if err := l.Unlock(ctx); err != nil {
 		s.broken(fmt.Sprintf("Unlock of a held lease failed: %v", err), "the key or node was not found: another owner value, a TTL that is too short, a name that is encoded in two ways")
 	}
 }
@@ -222,8 +232,9 @@ func (s *trial) returns(d time.Duration, f func()) bool {
 
 // eventually waits until cond holds, at most for d, and reports whether it does.
 func (s *trial) eventually(d time.Duration, cond func() bool) bool {
-	const tick = 2 * time.Millisecond
+	tick := time.Millisecond
 	for deadline := time.Now().Add(d); !cond(); time.Sleep(tick) {
+		tick = min(2*tick, 20*time.Millisecond)
 		if time.Now().After(deadline) || s.Context().Err() != nil {
 			return cond()
 		}

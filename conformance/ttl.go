@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -36,7 +37,7 @@ func checkTTLBounds(s *trial) {
 	c, other := s.client(), s.client()
 	lo, hi := max(s.g.MinTTL, engineMin), min(cmp.Or(s.g.MaxTTL, engineMax), engineMax)
 	for _, ttl := range []time.Duration{0, -time.Second, 500 * time.Microsecond, lo - 1, hi + 1, 400 * 24 * time.Hour, math.MaxInt64} {
-		_, err := c.TryLock(s.within(s.patience()), s.name("refused"), locker.TTL(ttl))
+		_, err := s.tryLock(c, s.name("refused"), locker.TTL(ttl))
 		switch {
 		case err == nil:
 			s.broken(fmt.Sprintf("a TTL of %v was granted", ttl), "an engine that does not check TTLs")
@@ -98,7 +99,9 @@ func checkTTLKept(s *trial) {
 	for len(holds) > 0 && s.Context().Err() == nil {
 		rest := holds[:0]
 		for _, h := range holds {
-			grant, err := other.Acquire(s.within(s.patience()), s.request(h.name, s.long))
+			ctx, cancel := context.WithTimeout(s.Context(), s.patience())
+			grant, err := other.Acquire(ctx, s.request(h.name, s.long))
+			cancel()
 			in := time.Now()
 			switch {
 			case err == nil && in.Before(h.until):

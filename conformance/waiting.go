@@ -104,7 +104,9 @@ func checkDrain(s *trial) {
 		s.isWaiting(c, 1)
 	}
 	s.unlock(held)
+	freed := time.Now()
 	all.Wait()
+	s.Logf("%d clients had their turn within %v", clients, time.Since(freed))
 	s.nothingLeft(name)
 }
 
@@ -192,7 +194,7 @@ func checkContextAtBackend(s *trial) {
 	}
 	cancel()
 	time.Sleep(settle)
-	if _, err := other.TryLock(s.within(s.patience()), name); !errors.Is(err, locker.ErrHeld) {
+	if _, err := s.tryLock(other, name); !errors.Is(err, locker.ErrHeld) {
 		s.broken(fmt.Sprintf("after the context of a granted Acquire had ended, TryLock of another returned %v", err), "the hold lives on the context of the request that made it")
 	}
 	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil {

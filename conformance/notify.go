@@ -1,0 +1,84 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func notifyChecks() []Check {
+	return []Check{
+		{
+			Name:    "notify",
+			Promise: "A release after Notify has returned is told, and one that a broken connection hid is made up for (R14).",
+			unasked: func(s subject) string {
+				if !s.notifies {
+					return "the backend is no Notifier"
+				}
+				return ""
+			},
+			run: checkNotify,
+		},
+	}
+}
+
+func checkNotify(s *trial) {
+	b := s.backend()
+	other := s.backend()
+	for i := range 10 {
+		name := s.name(fmt.Sprintf("notify-%d", i))
+		grant := s.acquire(other, s.request(name, s.long))
+		told, stop := s.listen(b, name)
+		s.refusedWaiting(b, name)
+		if err := grant.Hold.Release(s.within(s.patience())); err != nil {
+			s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+		}
+		if !s.eventually(s.prompt(), told) {
+			s.broken(fmt.Sprintf("%v after a release, wake was not called", s.prompt()), "Notify returns before the service has confirmed it, or the release tells another channel")
+		}
+		stop()
+	}
+	if s.h.Cut == nil {
+		return
+	}
+	b, fault := s.cut()
+	name := s.name("notify-cut")
+	grant := s.acquire(other, s.request(name, s.long))
+	told, stop := s.listen(b, name)
+	defer stop()
+	s.refusedWaiting(b, name)
+	both(fault, Reset)
+	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+	}
+	time.Sleep(settle)
+	both(fault, Pass)
+	if !s.eventually(s.patience(), told) {
+		s.broken("a release that happened while the connection was broken was not made up for", "when it subscribes again, the backend does not wake those who may have missed something")
+	}
+}
+
+// listen returns whether wake was called since the call of listen.
+func (s *trial) listen(b locker.Backend, name string) (told func() bool, stop func()) {
+	s.Helper()
+	var wakes atomic.Int32
+	stop, err := b.(locker.Notifier).Notify(s.within(s.patience()), name, func() { wakes.Add(1) })
+	if err != nil || stop == nil {
+		s.broken(fmt.Sprintf("Notify failed: %v", err), "the service cannot be reached, or refuses to tell")
+	}
+	before := wakes.Load()
+	return func() bool { return wakes.Load() > before }, stop
+}
+
+// refusedWaiting asks for a name that is held, as who waits for it does.
+func (s *trial) refusedWaiting(b locker.Backend, name string) {
+	s.Helper()
+	req := s.request(name, s.long)
+	req.Wait = true
+	if _, err := b.Acquire(s.within(s.patience()), req); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("Acquire of a name that is held, with Wait set, returned %v", err), "a backend with a Notifier does not wait itself: it returns ErrHeld at once")
+	}
+}

@@ -1,0 +1,96 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func outageChecks() []Check {
+	return []Check{
+		{
+			Name:    "unlock-through-outage",
+			Promise: "An Unlock that the network swallows is made up for in the background, well before the TTL.",
+			unasked: noNetwork, missing: needsCut, run: checkUnlockThroughOutage,
+		},
+		{
+			Name:    "outage",
+			Promise: "An outage is ErrUnavailable and never ErrHeld (R17), calls return when their context ends (R8), and after it everything works again.",
+			unasked: noNetwork, missing: needsCut, run: checkOutage,
+		},
+	}
+}
+
+func checkUnlockThroughOutage(s *trial) {
+	for _, mode := range []Mode{Drop, Reset} {
+		b, fault := s.cut()
+		c, other := s.clientOf(b), s.client()
+		name := s.name("unlock-" + mode.String())
+		l := s.try(c, name, locker.TTL(s.long))
+		both(fault, mode)
+		began := time.Now()
+		err := l.Unlock(s.within(s.ttl / 2))
+		switch {
+		case err == nil:
+			s.broken("Unlock was confirmed by a service that could not be reached", "Release reports success without having heard from the service")
+		case errors.Is(err, locker.ErrLost):
+			s.broken(fmt.Sprintf("Unlock during an outage (%v) returned %v", mode, err), "Release takes an outage for a loss")
+		case time.Since(began) > s.ttl/2+s.soon:
+			s.broken(fmt.Sprintf("Unlock returned %v after its deadline", time.Since(began)-s.ttl/2), "the engine waits for Release, which does not watch its context")
+		}
+		both(fault, Pass)
+		s.unlock(s.freeWithin(s.long/2, other, name, "Release reports an end where it has not heard from the service, so that it is not tried again"))
+		s.nothingLeft(name)
+	}
+}
+
+func checkOutage(s *trial) {
+	b, fault := s.cut()
+	c, other := s.clientOf(b), s.client()
+	s.warm(b)
+	held := s.name("outage-held")
+	s.try(other, held, locker.TTL(s.long))
+	for _, mode := range []Mode{Reset, Drop} {
+		both(fault, mode)
+		for _, name := range []string{held, s.name("outage-free")} {
+			// At the backend, and not only behind the engine, which returns
+			// in time whatever its backend does.
+			var grant locker.Grant
+			var err error
+			returned := s.returns(s.ttl/2+s.soon, func() { grant, err = b.Acquire(s.within(s.ttl/2), s.request(name, s.long)) })
+			if returned && grant.Hold != nil {
+				s.spawn(func() { _ = grant.Hold.Release(s.within(s.patience())) })
+			}
+			switch {
+			case !returned:
+				s.broken(fmt.Sprintf("in an outage (%v), Acquire did not return within %v after its context had ended", mode, s.soon), "it waits for the network, whatever its context says (R8)")
+			case err == nil:
+				s.broken(fmt.Sprintf("in an outage (%v), Acquire succeeded", mode), "it did not ask the service")
+			case errors.Is(err, locker.ErrHeld):
+				s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which matches ErrHeld", mode, err), "every failure is taken for a refusal (R17)")
+			case !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
+				s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which does not match ErrUnavailable", mode, err), "errors of the network have to be wrapped with ErrUnavailable")
+			}
+			_, err = c.TryLock(s.within(s.ttl/2), name)
+			if errors.Is(err, locker.ErrHeld) || !errors.Is(err, locker.ErrUnavailable) {
+				s.broken(fmt.Sprintf("in an outage (%v), TryLock failed with %v instead of ErrUnavailable", mode, err), "an outage is reported as something else (R17)")
+			}
+		}
+		both(fault, Pass)
+		if !s.eventually(s.patience(), func() bool {
+			ctx, cancel := context.WithTimeout(s.Context(), s.soon)
+			defer cancel()
+			l, err := c.TryLock(ctx, s.name("outage-after"), locker.TTL(s.long))
+			if err == nil {
+				s.unlock(l)
+			}
+			return err == nil
+		}) {
+			s.broken(fmt.Sprintf("after an outage (%v) the client did not find the way to the service again", mode), "a connection that is broken and never made again")
+		}
+	}
+	s.unlock(s.freeWithin(s.long/2, other, s.name("outage-free"), ghost))
+}

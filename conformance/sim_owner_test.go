@@ -1,0 +1,81 @@
+package conformance_test
+
+import (
+	"strings"
+	"time"
+)
+
+// owned returns the lock on name if it is that owner's. s.mu is held.
+func (s *service) owned(name, owner string, releasing bool) *record {
+	rec := s.live(name)
+	if rec == nil {
+		return nil
+	}
+	same := rec.owner == owner
+	switch s.flaw {
+	case noOwnerCheck:
+		same = true
+	case releasesAnybody:
+		same = same || releasing
+	case prefixOfOwner:
+		same = strings.HasPrefix(rec.owner, owner)
+	case ownerOfPrefix:
+		same = strings.HasPrefix(owner, rec.owner)
+	case foldsOwner:
+		same = strings.EqualFold(owner, rec.owner)
+	}
+	if !same {
+		return nil
+	}
+	return rec
+}
+
+// renew gives the lock another TTL, and reports whether it was there.
+func (s *service) renew(p place, name string) (found bool, err error) {
+	name = s.key(name)
+	s.do(func() {
+		if s.down {
+			err = errBroken
+			return
+		}
+		rec := s.owned(name, p.owner, false)
+		if rec == nil && s.flaw == renewAcquires && s.locks[name] == nil {
+			rec = s.grant(name, p)
+		}
+		if found = rec != nil; found && s.flaw != renewsNothing {
+			rec.expires = time.Now().Add(s.lifetime(p.ttl))
+			s.arm(name, rec)
+		}
+	})
+	return found || s.flaw == deletionUnnoticed, err
+}
+
+// release removes what that owner has in the service.
+func (s *service) release(name, owner string) (found bool, err error) {
+	name = s.key(name)
+	s.do(func() {
+		if s.down {
+			err = errBroken
+			return
+		}
+		if s.flaw != placesStay {
+			queue := s.queues[name]
+			for i, q := range queue {
+				if q.owner == owner {
+					s.queues[name] = append(queue[:i:i], queue[i+1:]...)
+					break
+				}
+			}
+			if len(s.queues[name]) == 0 {
+				delete(s.queues, name)
+			}
+		}
+		rec := s.owned(name, owner, true)
+		if found = rec != nil; found {
+			if rec.count--; rec.count <= 0 {
+				s.remove(name)
+			}
+		}
+	})
+	return found, err
+}

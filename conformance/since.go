@@ -1,0 +1,75 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func sinceChecks() []Check {
+	return []Check{
+		{
+			Name:    "since",
+			Promise: "Validity.Since is read before the request is sent, so that no time on the way counts as held (R1).",
+			unasked: noNetwork, missing: needsCut, run: checkSince,
+		},
+	}
+}
+
+// checkSince keeps replies back for a while: what is granted by them must be
+// counted from before it. A new connection that has to be made first is a
+// good excuse once, not every time.
+func checkSince(s *trial) {
+	const tries = 4
+	b, fault := s.cut()
+	pause := s.ttl / 5
+	measure := func(what string, prepare func(), ask func() (locker.Validity, error)) {
+		s.Helper()
+		var late time.Duration
+		for range tries {
+			prepare()
+			fault.Replies(Hold)
+			type answer struct {
+				v   locker.Validity
+				err error
+			}
+			answers := make(chan answer, 1)
+			s.spawn(func() {
+				v, err := ask()
+				answers <- answer{v, err}
+			})
+			time.Sleep(pause)
+			passed := time.Now()
+			fault.Replies(Pass)
+			a := <-answers
+			switch {
+			case a.err != nil:
+				s.broken(fmt.Sprintf("%s failed when its reply took %v: %v", what, pause, a.err), "the backend gives its requests less time than the harness has to leave them: TTL/4")
+			case a.v.Since.After(time.Now()):
+				s.broken(fmt.Sprintf("%s returned a Since in the future", what), "Since is not a reading of the local clock")
+			}
+			if late = a.v.Since.Sub(passed); late < 0 {
+				return
+			}
+		}
+		s.broken(fmt.Sprintf("%s waited %v for its reply, and its Since is %v after that", what, pause, late), "Since is read when the reply has come (R1)")
+	}
+	var grant locker.Grant
+	measure("Acquire", func() {
+		if grant.Hold != nil {
+			_ = grant.Hold.Release(s.within(s.patience()))
+		}
+		s.warm(b)
+	}, func() (v locker.Validity, err error) {
+		grant, err = b.Acquire(s.within(s.patience()), s.request(s.name("since"), s.long))
+		return grant.Validity, err
+	})
+	if grant.Validity.TTL == 0 {
+		s.broken("a lock that is held over a network has no deadline", "Validity.TTL is 0: nothing then tells a holder that is cut off")
+	}
+	measure("Renew", func() { s.warm(b) }, func() (locker.Validity, error) {
+		return grant.Hold.Renew(s.within(s.patience()))
+	})
+	_ = grant.Hold.Release(s.within(s.patience()))
+}

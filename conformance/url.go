@@ -1,0 +1,61 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+func urlChecks() []Check {
+	return []Check{
+		{
+			Name:    "url",
+			Promise: "A client that was opened by URL meets those that were made by hand, and refuses parameters that it does not know.",
+			unasked: func(s subject) string {
+				if s.URL == "" {
+					return "the harness has no URL"
+				}
+				return ""
+			},
+			run: checkURL,
+		},
+	}
+}
+
+func checkURL(s *trial) {
+	ctx := s.within(s.patience())
+	c, err := s.h.open(ctx, s.h.URL)
+	if err != nil {
+		s.broken(fmt.Sprintf("Open failed: %v", err), "the URL of the harness is not that of the service")
+	}
+	s.Cleanup(func() { _ = c.Close() })
+	name := s.name("url")
+	other := s.client()
+	l := s.try(other, name, locker.TTL(s.long))
+	if _, err := c.TryLock(ctx, name, locker.TTL(s.ttl)); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("a client made by hand holds a name, and TryLock of one opened by URL returned %v", err), "it is opened for another server, database or directory, or with another prefix of its own")
+	}
+	s.unlock(l)
+	l = s.try(c, name, locker.TTL(s.long))
+	if err := c.Close(); err != nil {
+		s.broken(fmt.Sprintf("Close failed: %v", err), "the backend cannot be closed")
+	}
+	s.unlock(s.freeWithin(s.soon, other, name, "Close of the Client did not release its lease"))
+	sep := "?"
+	if strings.Contains(s.h.URL, "?") {
+		sep = "&"
+	}
+	wrong, err := s.h.open(ctx, s.h.URL+sep+"no_such_parameter=1")
+	if err == nil {
+		_ = wrong.Close()
+		s.broken("a parameter that does not exist was accepted", "an engine that does not check")
+	}
+	if !errors.Is(err, locker.ErrURL) || !strings.Contains(err.Error(), "no_such_parameter") {
+		s.broken(fmt.Sprintf("a parameter that does not exist was refused with %v", err), "the URL is used before u.Check has been called")
+	}
+	if g, want := c.Guarantees().Backend, s.g.Backend; g != want {
+		s.broken(fmt.Sprintf("by URL the backend is %q, by hand %q", g, want), "it is another backend")
+	}
+}
