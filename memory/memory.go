@@ -24,6 +24,7 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
 )
 
 // New returns a Backend without any lock held.
@@ -156,6 +157,10 @@ func (b *Backend) Delete(name string) bool {
 	}
 	return true
 }
+
+// Prompt says that no call outlasts its context: nothing here is waited for
+// but the queue.
+func (b *Backend) Prompt() bool { return true }
 
 // Close ends every wait with ErrClosed, and refuses what comes after it. Who
 // holds a lock keeps it until it is released; so a Backend that several

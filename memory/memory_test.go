@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -174,14 +175,20 @@ func TestTimeInTheQueueDoesNotCountAgainstMaxHold(t *testing.T) {
 		require.NoError(t, first.Unlock(t.Context()))
 		lease := <-got
 		assert.InDelta(t, time.Minute, time.Until(lease.Until()), float64(time.Second))
-		<-lease.Done()
-		assert.ErrorIs(t, lease.Err(), locker.ErrLost)
+		go func() {
+			time.Sleep(30 * time.Second)
+			assert.NoError(t, lease.Unlock(t.Context()))
+		}()
+		third, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true})
+		require.NoError(t, err)
+		assert.Equal(t, time.Now(), third.Validity.Since)
 	})
 }
 
 func TestDeleteEndsTheHoldersLeaseAndNothingElse(t *testing.T) {
 	locks := memory.New()
-	a, b := newClient(t, locks, &locker.Options{Prefix: "p/"}), newClient(t, locks, &locker.Options{Prefix: "p/"})
+	// A TTL that long: it is not a renewal that finds out.
+	a, b := newClient(t, locks, &locker.Options{Prefix: "p/", TTL: 24 * time.Hour}), newClient(t, locks, &locker.Options{Prefix: "p/"})
 	lost, kept := mustLock(t, a, "n"), mustLock(t, a, "other")
 
 	assert.False(t, locks.Delete("n"), "the prefix is a part of the name")
@@ -210,6 +217,8 @@ func TestHoldThatIsGoneSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, v.TTL)
 	require.True(t, locks.Delete("n"))
+	_, err = locks.Acquire(t.Context(), locker.Request{Name: "n"})
+	require.NoError(t, err)
 	_, err = g.Hold.Renew(t.Context())
 	assert.ErrorIs(t, err, locker.ErrLost)
 	assert.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrLost)
@@ -237,8 +246,10 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	require.NoError(t, locks.Close())
 	require.NoError(t, locks.Close())
 	assert.ErrorIs(t, <-failed, locker.ErrClosed)
-	_, err = locks.Acquire(t.Context(), locker.Request{Name: "free"})
-	assert.ErrorIs(t, err, locker.ErrClosed)
+	for range 50 {
+		_, err = locks.Acquire(t.Context(), locker.Request{Name: "free", Wait: true})
+		require.ErrorIs(t, err, locker.ErrClosed)
+	}
 
 	_, err = held.Hold.Renew(t.Context())
 	assert.NoError(t, err)
@@ -249,9 +260,29 @@ func TestAcquireWithAContextThatIsOverTakesNothing(t *testing.T) {
 	locks := memory.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := locks.Acquire(ctx, locker.Request{Name: "n", Wait: true})
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, locker.State{}, inspect(t, locks, "n"))
+	for range 50 {
+		_, err := locks.Acquire(ctx, locker.Request{Name: "n", Wait: true})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, locker.State{}, inspect(t, locks, "n"))
+	}
+}
+
+func TestNamesThatNobodyUsesCostNothing(t *testing.T) {
+	locks := memory.New()
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range 100_000 {
+		g, err := locks.Acquire(t.Context(), locker.Request{Name: fmt.Sprintf("a name that is used once: %d", i)})
+		require.NoError(t, err)
+		require.NoError(t, g.Hold.Release(t.Context()))
+	}
+	assert.Less(t, heap(), before+4<<20)
+	require.NoError(t, locks.Close()) // it has to be there until here
 }
 
 func TestOpen(t *testing.T) {
