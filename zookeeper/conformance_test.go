@@ -2,9 +2,7 @@ package zookeeper_test
 
 import (
 	"errors"
-	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,33 +18,25 @@ import (
 const (
 	suiteTTL     = time.Second
 	suiteSession = 6 * time.Second
+	suiteTick    = 200 * time.Millisecond
 )
 
 // service is a set of servers as the suite sees it.
 type service struct {
 	t     *testing.T
 	addrs []string
-	admin *zk.Conn
-
-	mu      sync.Mutex
-	proxies []*testserver.Proxy
 }
 
-func newService(t *testing.T, addrs []string) *service {
-	return &service{t: t, addrs: addrs, admin: rawConn(t, addrs)}
-}
-
-// rawConn returns a connection of the driver, which is closed with the test.
-func rawConn(t testing.TB, addrs []string) *zk.Conn {
+// dial returns a connection of the driver, and how to close it.
+func dial(t testing.TB, addrs []string) (*zk.Conn, func()) {
 	t.Helper()
 	c, events, err := zk.Connect(addrs, 10*time.Second, zk.WithLogger(quiet{}))
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	return c, func() {
 		c.Close()
 		for range events {
 		}
-	})
-	return c
+	}
 }
 
 type quiet struct{}
@@ -63,15 +53,18 @@ func (s *service) harness() conformance.Harness {
 			var addrs []string
 			for _, a := range s.addrs {
 				p := testserver.StartProxy(s.t, a)
+				ct.Cleanup(p.Close)
 				f = append(f, p)
 				addrs = append(addrs, p.Addr())
 			}
 			return s.backend(ct, addrs), f
 		},
 		Delete: func(ct conformance.T, name string) {
-			children, err := s.children(name)
+			admin, done := dial(s.t, s.addrs)
+			defer done()
+			children, err := childrenOf(admin, name)
 			if err == nil && len(children) > 0 {
-				err = s.admin.Delete(children[0], -1)
+				err = admin.Delete(children[0], -1)
 			}
 			if err != nil {
 				ct.Errorf("%v", err)
@@ -83,19 +76,23 @@ func (s *service) harness() conformance.Harness {
 			return child.Kill
 		},
 		Left: func(_ conformance.T, name string) []string {
-			children, err := s.children(name)
+			admin, done := dial(s.t, s.addrs)
+			defer done()
+			children, err := childrenOf(admin, name)
 			if err != nil {
 				return []string{err.Error()}
 			}
 			return children
 		},
-		URL:  "zookeeper://" + strings.Join(s.addrs, ",") + "/locker?ttl=" + suiteSession.String(),
+		KnownGoroutines: []string{"github.com/golockers/locker/internal/testserver.(*Process).start.func1"},
+
+		URL:  "zookeeper://" + strings.Join(s.addrs, ",") + "/locker?tick=200ms&ttl=" + suiteSession.String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
 	}
 }
 
 func (s *service) backend(ct conformance.T, addrs []string) locker.Backend {
-	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: suiteSession})
+	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: suiteSession, TickTime: suiteTick})
 	if err != nil {
 		ct.Errorf("%v", err)
 		ct.FailNow()
@@ -103,13 +100,13 @@ func (s *service) backend(ct conformance.T, addrs []string) locker.Backend {
 	return b
 }
 
-// children returns the paths of the nodes in the queue of name.
-func (s *service) children(name string) ([]string, error) {
+// childrenOf returns the paths of the nodes in the queue of name.
+func childrenOf(c *zk.Conn, name string) ([]string, error) {
 	dir := "/locker/" + zookeeper.Encode(name)
-	if _, err := s.admin.Sync(dir); err != nil {
+	if _, err := c.Sync(dir); err != nil {
 		return nil, err
 	}
-	names, _, err := s.admin.Children(dir)
+	names, _, err := c.Children(dir)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
@@ -151,7 +148,7 @@ func splitServers(s string) []string { return strings.Split(s, ",") }
 func TestConformanceOneServer(t *testing.T) {
 	clock := testserver.NewZooKeeperClock(t)
 	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperClock(clock))
-	h := newService(t, []string{z.Addr()}).harness()
+	h := (&service{t, []string{z.Addr()}}).harness()
 	h.JumpClock = func(_ conformance.T, d time.Duration) { clock.Jump(t, d) }
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }
 	conformance.Run(t, h)
@@ -160,7 +157,7 @@ func TestConformanceOneServer(t *testing.T) {
 func TestConformanceThreeServers(t *testing.T) {
 	clock := testserver.NewZooKeeperClock(t)
 	e := testserver.StartZooKeeperEnsemble(t, 3, testserver.WithZooKeeperClock(clock))
-	h := newService(t, e.Addrs()).harness()
+	h := (&service{t, e.Addrs()}).harness()
 	h.JumpClock = func(_ conformance.T, d time.Duration) { clock.Jump(t, d) }
 	h.Restart = func(conformance.T) {
 		for _, s := range e.Servers {
@@ -183,5 +180,3 @@ func TestConformanceThreeServers(t *testing.T) {
 	}
 	conformance.Run(t, h)
 }
-
-var _ = url.QueryEscape

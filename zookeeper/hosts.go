@@ -67,7 +67,12 @@ func (h *hosts) Next() (server string, startAgain bool) {
 		select {
 		case <-timer.C:
 		case <-s.dead:
+		case <-s.hurry:
+			s.pause(firstPause)
 		}
+	}
+	if h.tried%len(h.servers) == 0 {
+		s.roundBegins()
 	}
 	h.tried++
 	server = h.servers[h.next]

@@ -72,7 +72,8 @@ type queue struct {
 	ahead  node // the one just before self; its name is "" if self is the first
 }
 
-// readQueue finds id among the children.
+// readQueue finds id among the children. If there are several of that ID,
+// because a request was repeated, self is the first of them (R11).
 func readQueue(children []string, id string) queue {
 	var q queue
 	nodes := make([]node, 0, len(children))
@@ -86,7 +87,7 @@ func readQueue(children []string, id string) queue {
 			q.first = n
 		}
 		q.length++
-		if n.id == id {
+		if n.id == id && (!q.found || n.before(q.self)) {
 			q.self, q.found = n, true
 		}
 	}

@@ -214,7 +214,22 @@ func (p *place) look(ctx context.Context) (ahead string, err error) {
 			return "", errPlaceLost
 		}
 	}
+	if self := p.dir + "/" + q.self.name; self != path {
+		// The request was repeated: the attempt has had a place before (R11).
+		return p.adopt(ctx, self)
+	}
 	return q.ahead.name, nil
+}
+
+// adopt makes the place that of another node of the same attempt.
+func (p *place) adopt(ctx context.Context, path string) (ahead string, err error) {
+	extra := &place{s: p.s, dir: p.dir, id: p.id, path: p.path}
+	p.s.watches.remove(p.path, p.own)
+	extra.clear()
+	p.mu.Lock()
+	p.path, p.czxid, p.own = path, 0, nil
+	p.mu.Unlock()
+	return p.look(ctx)
 }
 
 // wait returns when the node ahead may be gone, or it is time to look all the

@@ -31,6 +31,7 @@ type session struct {
 	stop  context.CancelFunc
 	ready chan struct{} // closed when the session can be used
 	dead  chan struct{} // closed when it is over
+	hurry chan struct{} // holds an element if somebody waits for a connection
 	work  sync.WaitGroup
 
 	mu       sync.Mutex
@@ -43,6 +44,8 @@ type session struct {
 	timeout  time.Duration    // as granted
 	failures map[string]error // by server, since the last success
 	outage   error            // set when every server has failed, until one has not
+	begun    int              // rounds through all servers that have begun
+	failed   int              // the last one that failed
 	proof    proof
 	told     map[*place]struct{} // holders, to be told of the end
 }
@@ -59,6 +62,7 @@ func newSession(b *Backend) (*session, error) {
 		slots:   make(chan struct{}, maxCalls),
 		ready:   make(chan struct{}),
 		dead:    make(chan struct{}),
+		hurry:   make(chan struct{}, 1),
 		changed: make(chan struct{}),
 		since:   time.Now(),
 		told:    make(map[*place]struct{}),
@@ -146,6 +150,13 @@ func (s *session) linkFailed(server string, err error) {
 	s.failures[server] = err
 }
 
+// roundBegins notes that all servers are tried (again).
+func (s *session) roundBegins() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+}
+
 // roundFailed notes that no server could be used.
 func (s *session) roundFailed() {
 	s.mu.Lock()
@@ -155,6 +166,7 @@ func (s *session) roundFailed() {
 		causes = append(causes, server+": "+oneLine(err.Error()))
 	}
 	slices.Sort(causes)
+	s.failed = s.begun
 	s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w", strings.Join(causes, "; "), locker.ErrUnavailable)
 	s.change()
 }
@@ -225,23 +237,42 @@ func (s *session) over() error {
 
 // wait returns nil when cond holds, which is called with s.mu held, and
 // otherwise why not: the session is over, no server can be used, or ctx ended.
+// In an outage, the servers are tried once more.
 func (s *session) wait(ctx context.Context, cond func() bool) error {
+	var timer *time.Timer
+	var late <-chan time.Time
+	after := -1 // a round has to fail that is later than this
 	for {
 		s.mu.Lock()
 		ok, changed, outage, over := cond(), s.changed, s.outage, s.err != nil
+		begun, failed := s.begun, s.failed
 		s.mu.Unlock()
 		switch {
 		case over:
 			return s.over()
 		case ok:
 			return nil
-		case outage != nil:
+		case outage == nil:
+		case after < 0:
+			after, timer = begun, time.NewTimer(lastPause)
+			defer timer.Stop()
+			late = timer.C
+			select {
+			case s.hurry <- struct{}{}:
+			default:
+			}
+		case failed > after:
 			return outage
 		}
 		select {
 		case <-changed:
+		case <-late:
+			return outage
 		case <-ctx.Done():
 			return unanswered(ctx)
+		}
+		if after < 0 {
+			after = 0 // it has been waited for the round that was under way
 		}
 	}
 }
@@ -256,8 +287,11 @@ func (s *session) online(ctx context.Context) error {
 func (s *session) reconnected(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		online, changed := s.link != nil, s.changed
+		online, changed, over := s.link != nil, s.changed, s.err != nil
 		s.mu.Unlock()
+		if over {
+			return s.over()
+		}
 		if online {
 			return nil
 		}
