@@ -183,7 +183,7 @@ func (u *URL) Bool(name string, def bool) bool {
 
 func (u *URL) fail(name, value, hint string) {
 	if u.err == nil {
-		u.err = fmt.Errorf("%w: backend URL: %s: parameter %s=%s: %s", ErrInvalid, u, name, value, hint)
+		u.err = u.Invalid("parameter %s=%s: %s", name, value, hint)
 	}
 }
 
@@ -194,11 +194,10 @@ func (u *URL) Check() error {
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			return fmt.Errorf("%w: backend URL: %s: unknown parameter %q: the known ones are %s",
-				ErrInvalid, u, name, strings.Join(slices.Compact(u.known), ", "))
+			return u.Invalid("unknown parameter %q: the known ones are %s", name, strings.Join(slices.Compact(u.known), ", "))
 		}
 		if len(values) > 1 && !slices.Contains(u.lists, name) {
-			return fmt.Errorf("%w: backend URL: %s: parameter %q is given %d times: give it once", ErrInvalid, u, name, len(values))
+			return u.Invalid("parameter %q is given %d times: give it once", name, len(values))
 		}
 	}
 	return u.err

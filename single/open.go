@@ -2,13 +2,10 @@ package single
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,7 +80,7 @@ func connOptions(u *locker.URL) (conn, error) {
 		c.SentinelUsername = u.Param("sentinel_username", "")
 		c.SentinelPassword = u.Param("sentinel_password", "")
 		if c.MasterName == "" {
-			return c, bad(u, "name the master that the Sentinels watch: ?master_name=…")
+			return c, u.Invalid("name the master that the Sentinels watch: ?master_name=…")
 		}
 	}
 	c.IsClusterMode = kind == "cluster"
@@ -92,14 +89,14 @@ func connOptions(u *locker.URL) (conn, error) {
 	}
 	if base == "unix" {
 		if u.Path == "" || len(c.Addrs) > 0 {
-			return c, bad(u, "write the path of the socket with three slashes, as in unix:///run/redis.sock")
+			return c, u.Invalid("write the path of the socket with three slashes, as in unix:///run/redis.sock")
 		}
 		c.network, c.Addrs = "unix", []string{u.Path}
 	} else if err := c.readAddrs(u, kind); err != nil {
 		return c, err
 	}
 	if base == "rediss" {
-		config, err := tlsConfig(u)
+		config, err := u.TLSConfig()
 		if err != nil {
 			return c, err
 		}
@@ -118,7 +115,7 @@ func (c *conn) readDB(u *locker.URL, kind string) error {
 	db := u.Param("db", "")
 	if path := strings.Trim(u.Path, "/"); u.Scheme != "unix" && path != "" {
 		if db != "" {
-			return bad(u, "the database is given twice, as path and as parameter db")
+			return u.Invalid("the database is given twice, as path and as parameter db")
 		}
 		db = path
 	}
@@ -127,10 +124,10 @@ func (c *conn) readDB(u *locker.URL, kind string) error {
 	}
 	n, err := strconv.ParseUint(db, 10, 16)
 	if err != nil {
-		return bad(u, fmt.Sprintf("the database %q is not a number: write redis://host:6379/0", db))
+		return u.Invalid("the database %q is not a number: write redis://host:6379/0", db)
 	}
 	if kind == "cluster" && n != 0 {
-		return bad(u, "a Redis Cluster has only database 0")
+		return u.Invalid("a Redis Cluster has only database 0")
 	}
 	c.DB = int(n)
 	return nil
@@ -142,10 +139,10 @@ func (c *conn) readAddrs(u *locker.URL, kind string) error {
 		port = "26379"
 	}
 	if len(c.Addrs) == 0 {
-		return bad(u, "it has no host: write "+u.Scheme+"://host:"+port)
+		return u.Invalid("it has no host: write %s://host:%s", u.Scheme, port)
 	}
 	if kind == "" && len(c.Addrs) > 1 {
-		return bad(u, "it has more than one host: use redis+cluster or redis+sentinel for a Cluster or Sentinels, redlock for independent servers")
+		return u.Invalid("it has more than one host: use redis+cluster or redis+sentinel for a Cluster or Sentinels, redlock for independent servers")
 	}
 	for i, a := range c.Addrs {
 		if _, _, err := net.SplitHostPort(a); err != nil {
@@ -166,34 +163,4 @@ func (c *conn) client() redis.UniversalClient {
 	simple := c.Simple()
 	simple.Network = c.network
 	return redis.NewClient(simple)
-}
-
-func tlsConfig(u *locker.URL) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
-	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, bad(u, "ca: "+err.Error())
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, bad(u, fmt.Sprintf("ca: %s has no PEM certificate in it", ca))
-		}
-	}
-	if (cert == "") != (key == "") {
-		return nil, bad(u, "cert and key go together: give both or none")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, bad(u, "cert and key: "+err.Error())
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-func bad(u *locker.URL, what string) error {
-	return fmt.Errorf("%w: backend URL: %s: %s", locker.ErrInvalid, u, what)
 }
