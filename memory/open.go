@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/golockers/locker"
 )
@@ -13,7 +12,7 @@ var _ locker.Opener = Open
 // belongs to one Client; Clients that share locks are made with [New].
 func Open(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	if u.User != nil || u.Hosts != nil || u.Path != "" && u.Path != "/" {
-		return nil, fmt.Errorf("%w: %s: there is nothing to name in a process's memory: write memory://", locker.ErrURL, u)
+		return nil, u.Invalid("there is nothing to name in a process's memory: write memory://")
 	}
 	if err := u.Check(); err != nil {
 		return nil, err
