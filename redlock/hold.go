@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -117,29 +118,53 @@ func (a *attempt) repair(r *answers) {
 	if a.stage == held && time.Now().Before(a.until) {
 		for i := range a.seats {
 			if r.got[i] && r.errs[i] == nil && r.stateOf[i] == redisnode.Gone {
-				r.got[i] = false // once
-				a.seats[i].may, a.seats[i].late = true, true
+				r.stateOf[i] = redisnode.Theirs // once
 				nodes = append(nodes, i)
 			}
 		}
 	}
 	a.mu.Unlock()
 	for _, i := range nodes {
-		v := a.b.voters[i]
-		ask(v, opRepair, a.claim.Name, func(cb func(redisnode.State, error)) redisnode.Question {
-			return v.member.Repair(a.claim, cb)
-		}, stateOutcome, func(st redisnode.State, err error) {
-			a.mu.Lock()
-			if err == nil {
-				a.seats[i].late = false
-			}
-			back := a.stage == given
-			a.mu.Unlock()
-			if back {
-				a.free(i)
-			}
-		})
+		a.repairOne(i)
 	}
+}
+
+// repairOne gives the lock again to one node, unless the restart guard keeps
+// that out: what it voted for before its restart may still count for another,
+// and would then count twice. So a repair needs a ballot, as a vote does.
+func (a *attempt) repairOne(i int) {
+	v := a.b.voters[i]
+	v.mu.Lock()
+	b := v.ballot
+	v.mu.Unlock()
+	if b == nil {
+		v.look(func(error) {}) // for the next renewal's repair
+		return
+	}
+	a.mu.Lock()
+	if a.stage != held {
+		a.mu.Unlock()
+		return
+	}
+	a.seats[i].may, a.seats[i].late = true, true
+	a.mu.Unlock()
+	ask(v, opRepair, a.claim.Name, func(cb func(redisnode.State, error)) redisnode.Question {
+		return v.member.Repair(b, a.claim, cb)
+	}, stateOutcome, func(st redisnode.State, err error) {
+		if errors.Is(err, redisnode.ErrRestarted) {
+			v.forget(b)
+			v.look(func(error) {})
+		}
+		a.mu.Lock()
+		if err == nil || certain(err) {
+			a.seats[i].late = false
+		}
+		back := a.stage == given
+		a.mu.Unlock()
+		if back {
+			a.free(i)
+		}
+	})
 }
 
 func (r *answers) withdraw() {

@@ -31,7 +31,7 @@ type Member struct {
 	node *Node
 	lane *lane
 
-	raise, renew, repair *script
+	raise, renew *script
 }
 
 // NewMember returns n as a member of a quorum. Its client is a plain one, not a Cluster's.
@@ -42,9 +42,8 @@ func NewMember(n *Node) (*Member, error) {
 	}
 	return &Member{
 		node: n, lane: one.the.plain,
-		raise:  newScript(counterText + raiseText),
-		renew:  newScript(counterText + quorumRenewText),
-		repair: newScript(counterText + repairText),
+		raise: newScript(counterText + raiseText),
+		renew: newScript(counterText + quorumRenewText),
 	}, nil
 }
 
@@ -140,14 +139,19 @@ func (m *Member) Vote(b *Ballot, c Claim, waiting bool, answer func(Vote, error)
 	}
 	return m.ask("vote", b.script, b.script.command(keys, args...), func(reply any, err error) {
 		if err != nil {
-			if isNoScript(errors.Unwrap(err)) {
-				err = &Error{Op: "vote", Addr: m.node.addr, Err: ErrRestarted}
-			}
-			answer(Vote{}, err)
+			answer(Vote{}, m.restarted("vote", err))
 			return
 		}
 		answer(m.vote(reply))
 	})
+}
+
+// restarted makes NOSCRIPT, for a text that names a run of the server, an ErrRestarted.
+func (m *Member) restarted(op string, err error) error {
+	if isNoScript(errors.Unwrap(err)) {
+		return &Error{Op: op, Addr: m.node.addr, Err: ErrRestarted}
+	}
+	return err
 }
 
 func (m *Member) vote(reply any) (Vote, error) {
@@ -196,16 +200,23 @@ func (m *Member) Renew(c Claim, answer func(State, error)) Question {
 	return m.ask("renew", m.renew, cmd, m.state("renew", answer))
 }
 
-// Repair gives the node a lock that it does not have: Mine if it has it now, Gone if the claim is void.
-func (m *Member) Repair(c Claim, answer func(State, error)) Question {
+// Repair gives the node a lock that it does not have: Mine if it has it now, Gone if the claim is void. Like a vote it needs a ballot, and fails
+// with ErrRestarted.
+func (m *Member) Repair(b *Ballot, c Claim, answer func(State, error)) Question {
 	key := LockKey(c.Name)
 	var cmd command
 	if c.Fenced {
-		cmd = m.repair.command(3, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, c.Value, milliseconds(c.TTL), strconv.FormatUint(c.Token, 10), c.keep())
+		cmd = b.repair.command(3, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, c.Value, milliseconds(c.TTL), strconv.FormatUint(c.Token, 10), c.keep())
 	} else {
-		cmd = m.repair.command(2, key, key+voidSuffix+c.Value, c.Value, milliseconds(c.TTL))
+		cmd = b.repair.command(2, key, key+voidSuffix+c.Value, c.Value, milliseconds(c.TTL))
 	}
-	return m.ask("repair", m.repair, cmd, m.state("repair", answer))
+	state := m.state("repair", answer)
+	return m.ask("repair", b.repair, cmd, func(reply any, err error) {
+		if err != nil {
+			err = m.restarted("repair", err)
+		}
+		state(reply, err)
+	})
 }
 
 // Release removes the lock: Mine if it was there. void > 0 leaves a note for so long, so that what is still under way with this value is refused.

@@ -63,28 +63,31 @@ func parseIdentity(text string) Identity {
 	return id
 }
 
-// Ballot is what a server was given to vote on: the script of Vote, with the server's run_id in its text.
+// Ballot is what a server was given to vote on: the scripts of Vote and Repair, with the server's run_id in their texts.
 type Ballot struct {
-	script *script
-	RunID  string
+	script, repair *script
+	RunID          string
 }
 
 // AnyBallot is for a server that does not say who it is: it votes whatever has happened to it.
-func AnyBallot() *Ballot { return &Ballot{script: newScript(voteText)} }
+func AnyBallot() *Ballot {
+	return &Ballot{script: newScript(voteText), repair: newScript(counterText + repairText)}
+}
 
 // Prepare gives the server of id its ballot. From then on a vote is either that run's, or fails with ErrRestarted. The error is
 // ErrRestarted if it is another run that answers now.
 func (m *Member) Prepare(ctx context.Context, id Identity) (*Ballot, error) {
 	const op = "prepare"
-	b := &Ballot{script: newScript(ballotText(id)), RunID: id.RunID}
-	b.script.strict = true
+	b := &Ballot{script: newScript(ballotText(id, voteText)), repair: newScript(ballotText(id, counterText+repairText)), RunID: id.RunID}
+	b.script.strict, b.repair.strict = true, true
 	ran, err := inBackground(m.node, ctx, func() (string, error) {
 		// A pipeline is one connection, and a connection is one run of a server: if the INFO after it is of this run, the LOAD before it was.
 		pipe := m.node.client.Pipeline()
 		load := pipe.ScriptLoad(m.node.ctx, b.script.text.(string))
+		loadRepair := pipe.ScriptLoad(m.node.ctx, b.repair.text.(string))
 		info := pipe.Info(m.node.ctx, "server")
 		_, _ = pipe.Exec(m.node.ctx)
-		if err := load.Err(); err != nil {
+		if err := errors.Join(load.Err(), loadRepair.Err()); err != nil {
 			return "", err
 		}
 		return parseIdentity(info.Val()).RunID, info.Err()
@@ -98,13 +101,13 @@ func (m *Member) Prepare(ctx context.Context, id Identity) (*Ballot, error) {
 	return b, nil
 }
 
-// ballotText is the text of the vote for one run of a server. Since 7.0 a server keeps no script over a restart. Before that it may, with its
+// ballotText is the text of a script for one run of a server. Since 7.0 a server keeps no script over a restart. Before that it may, with its
 // data: there the script itself looks who runs it, which costs the server some microseconds more.
-func ballotText(id Identity) string {
-	text := "-- for " + id.RunID + "\n" + voteText
+func ballotText(id Identity, body string) string {
+	text := "-- for " + id.RunID + "\n" + body
 	major, _, _ := strings.Cut(id.Version, ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= 7 {
 		return text
 	}
-	return fmt.Sprintf("if not string.find(redis.call('INFO', 'server'), 'run_id:%s', 1, true) then\n\treturn redis.error_reply('NOSCRIPT for another run of this server')\nend\n%s", id.RunID, text)
+	return fmt.Sprintf("if not string.find(redis.call('INFO', 'server'), 'run_id:%s', 1, true) then\n\treturn redis.error_reply('NOSCRIPT for another run of this server')\nend\n%s", id.RunID, body)
 }
