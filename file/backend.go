@@ -111,11 +111,12 @@ func (b *Backend) acquire(ctx context.Context, name string, waiting bool) (*os.F
 	return b.wait(ctx, path)
 }
 
-// Visitors are in the way for some microseconds: an abandoned wait that is
-// granted and lets go, Inspect's look. How often, and from how long a pause
-// on, TryLock looks again before it calls a lock held that may have none but them.
+// Visitors are in the way for some microseconds, or until the system runs them
+// again: an abandoned wait that is granted and lets go, Inspect's look. TryLock
+// looks again, for some 25 ms in all, before it calls a lock held that may have
+// none but them.
 const (
-	visitorTries = 6
+	visitorTries = 10
 	visitorPause = 50 * time.Microsecond
 )
 

@@ -57,6 +57,9 @@
 // that name has adopted it by then. It may so outlive Close. No more than 256
 // names are waited for in that way; those beyond are polled by the Client.
 //
+// Each lock that is held, and each name that is waited for, takes a file
+// descriptor.
+//
 // # Children
 //
 // The lock belongs to the open file, and [locker.Lease.As] gives that to those

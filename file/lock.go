@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 )
 
 var (
@@ -77,29 +78,36 @@ func (b *Backend) open(path string) (f *os.File, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			f, err = b.create(path)
 		}
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-			break
+		switch {
+		case err == nil:
+			return f, checkRegular(f)
+		case errors.Is(err, fs.ErrPermission) && b.fileMode != ownFile:
+			time.Sleep(time.Millisecond) // another user is making it
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist):
+			return nil, describe(path, err)
 		}
 	}
-	if err == nil {
-		return f, checkRegular(f)
-	}
+	return nil, describe(path, err)
+}
+
+// describe says what is at path if it is that what makes opening it fail.
+func describe(path string, err error) error {
 	if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file but %v: delete it, or choose another directory", path, info.Mode())
+		return noFile(path, info)
 	}
-	return nil, err
+	return err
 }
 
 // create makes the file at path, and its directory if that is gone.
 func (b *Backend) create(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, b.fileMode)
 	if errors.Is(err, fs.ErrNotExist) {
 		if dirErr := makeDir(b.dir, b.dirMode); dirErr != nil {
 			return nil, dirErr
 		}
 		return nil, err // for another try
 	}
-	if err != nil || b.fileMode == 0o600 {
+	if err != nil || b.fileMode == ownFile {
 		return f, err
 	}
 	// Whatever the umask.
@@ -110,11 +118,14 @@ func (b *Backend) create(path string) (*os.File, error) {
 	return f, nil
 }
 
+// ownFile are the permissions of files in a directory that is the user's own.
+const ownFile fs.FileMode = 0o600
+
 // fileMode returns the permissions of files in a directory with these: who may
 // make lock files there may lock. Who may only look may not, since whoever can
 // open a file can lock it.
 func fileMode(dir fs.FileMode) fs.FileMode {
-	mode := fs.FileMode(0o600)
+	mode := ownFile
 	if dir&0o020 != 0 {
 		mode |= 0o060
 	}
@@ -127,10 +138,14 @@ func fileMode(dir fs.FileMode) fs.FileMode {
 func checkRegular(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file but %v: delete it, or choose another directory", f.Name(), info.Mode())
+		err = noFile(f.Name(), info)
 	}
 	if err != nil {
 		_ = f.Close()
 	}
 	return err
+}
+
+func noFile(path string, info fs.FileInfo) error {
+	return fmt.Errorf("%s is no file but %v: delete it, or choose another directory", path, info.Mode())
 }

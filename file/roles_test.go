@@ -33,6 +33,7 @@ var roles = testserver.Roles{
 	"heir":    heir,
 	"limited": limited,
 	"nobody":  nobody,
+	"crowd":   crowd,
 }
 
 const patience = 30 * time.Second
@@ -92,7 +93,7 @@ func inspectForEver(p *testserver.Parent) {
 // file if the last argument says so.
 func heir(p *testserver.Parent) {
 	lease := must(clientIn(p.Args[0]).Lock(context.Background(), p.Args[1]))
-	cmd := exec.Command("sleep", "100")
+	cmd := exec.CommandContext(context.Background(), "sleep", "100")
 	if p.Args[2] == "given" {
 		var f *os.File
 		if !lease.As(&f) {
@@ -122,13 +123,39 @@ func limited(p *testserver.Parent) {
 	p.Say("error %v; unavailable %t", err, errors.Is(err, locker.ErrUnavailable))
 }
 
-// nobody gives up root's rights, if it has them, and then does what it is told.
-func nobody(p *testserver.Parent) {
-	if os.Geteuid() == 0 {
-		if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
-			panic(err)
+// crowd locks many names that nobody has used, as two users do at the same time.
+func crowd(p *testserver.Parent) {
+	if p.Args[1] == "nobody" {
+		dropRights()
+	}
+	c := clientIn(p.Args[0])
+	p.Say("ready")
+	p.Hear()
+	for i := range 1000 {
+		lease, err := c.Lock(context.Background(), strconv.Itoa(i))
+		if err == nil {
+			err = lease.Unlock(context.Background())
+		}
+		if err != nil {
+			p.Say("error %v", err)
+			return
 		}
 	}
+	p.Say("error <nil>")
+}
+
+func dropRights() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+		panic(err)
+	}
+}
+
+// nobody gives up root's rights, if it has them, and then does what it is told.
+func nobody(p *testserver.Parent) {
+	dropRights()
 	b, err := file.New(p.Args[0])
 	if err == nil {
 		_, err = locker.New(b, nil).TryLock(context.Background(), p.Args[1])

@@ -1,3 +1,5 @@
+//go:build linux
+
 package file
 
 // RemoteKind is what the type of a file system is called if it is refused.
