@@ -155,10 +155,9 @@ func TestConformanceOneServer(t *testing.T) {
 }
 
 func TestConformanceThreeServers(t *testing.T) {
-	clock := testserver.NewZooKeeperClock(t)
-	e := testserver.StartZooKeeperEnsemble(t, 3, testserver.WithZooKeeperClock(clock))
+	e := testserver.StartZooKeeperEnsemble(t, 3)
 	h := (&service{t, e.Addrs()}).harness()
-	h.JumpClock = func(_ conformance.T, d time.Duration) { clock.Jump(t, d) }
+	h.Unproven = map[string]string{"clock-jump": "servers under libfaketime often do not find each other; it is proven on one server"}
 	h.Restart = func(conformance.T) {
 		for _, s := range e.Servers {
 			s.Kill()
@@ -169,7 +168,6 @@ func TestConformanceThreeServers(t *testing.T) {
 		old := e.Leader(t)
 		old.Kill()
 		e.Leader(t, e.Others(old)...)
-		t.Cleanup(func() {})
 	}
 	h.Crash = func(_ conformance.T, n int) func() {
 		e.Restart(t)

@@ -292,7 +292,7 @@ func (c *zooClock) environment() []string {
 		return nil
 	}
 	return []string{
-		"LD_PRELOAD=" + c.library,
+		"LD_PRELOAD=" + c.library + ":libc.so.6",
 		"FAKETIME_TIMESTAMP_FILE=" + c.file,
 		"FAKETIME_NO_CACHE=1",
 		"FAKETIME_DONT_FAKE_MONOTONIC=1",
