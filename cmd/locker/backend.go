@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
+	"github.com/golockers/locker/zookeeper"
 	"github.com/spf13/cobra"
 )
 
@@ -27,6 +30,12 @@ var openers = locker.Openers{
 	"rediss+cluster":  single.Open,
 	"redis+sentinel":  single.Open,
 	"rediss+sentinel": single.Open,
+	"redlock":         redlock.Open,
+	"redlocks":        redlock.Open,
+	"etcd":            etcd.Open,
+	"etcds":           etcd.Open,
+	"zookeeper":       zookeeper.Open,
+	"zookeepers":      zookeeper.Open,
 }
 
 // backendEnv names the environment variable with the default of --backend.

@@ -11,9 +11,13 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
+	"github.com/golockers/locker/zookeeper"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
@@ -23,13 +27,29 @@ type promise struct {
 	locker.Guarantees
 }
 
-// promises returns what every backend declares about itself, the nearest first.
-func promises() []promise {
+// promises returns what every backend declares about itself, the nearest
+// first. Those of several servers are asked as a usual number of them.
+func promises() ([]promise, error) {
+	var nodes []*redis.Client
+	for i := range 5 {
+		nodes = append(nodes, redis.NewClient(&redis.Options{Addr: fmt.Sprint("redis", i+1)}))
+	}
+	quorum, err := redlock.New(nodes, nil)
+	if err != nil {
+		return nil, err
+	}
+	ensemble, err := zookeeper.New([]string{"zookeeper1", "zookeeper2", "zookeeper3"}, nil)
+	if err != nil {
+		return nil, err
+	}
 	return []promise{
 		{"memory:// (programs only)", memory.New().Guarantees()},
 		{"file:///directory", new(file.Backend).Guarantees()},
 		{"redis://, rediss://, unix://, redis+sentinel://, redis+cluster://", single.Guarantees()},
-	}
+		{"redlock://, redlocks://, here with 5 servers", quorum.Guarantees()},
+		{"etcd://, etcds://, here without members=N", new(etcd.Backend).Guarantees()},
+		{"zookeeper://, zookeepers://, here with 3 servers", ensemble.Guarantees()},
+	}, nil
 }
 
 func newBackends() *cobra.Command {
@@ -53,15 +73,19 @@ prevents that.`),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
+			all, err := promises()
+			if err != nil {
+				return &exitError{statusUnavailable, err}
+			}
 			switch {
 			case asJSON && asMarkdown:
 				return usage(fmt.Errorf("give --json or --markdown, not both"))
 			case asJSON:
-				return writePromisesJSON(w, promises())
+				return writePromisesJSON(w, all)
 			case asMarkdown:
-				return writePromisesMarkdown(w, promises())
+				return writePromisesMarkdown(w, all)
 			default:
-				return writePromises(w, promises())
+				return writePromises(w, all)
 			}
 		},
 	}

@@ -86,6 +86,8 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 
 func (s *session) lock(ctx context.Context, command []string) error {
 	client, err := open(ctx, s.flags.backend, &locker.Options{
+		// A service with sessions makes them for this TTL.
+		TTL:   s.flags.ttl,
 		Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
 	})
 	if err != nil {
@@ -106,7 +108,10 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		}
 		s.lease, err = client.Lock(ctx, s.name, opts...)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return usage(err) // of a lock, only the TTL can be
+	case err != nil:
 		return failure(err)
 	}
 	return nil

@@ -1,0 +1,64 @@
+//go:build unix
+
+package main_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// services start a lock service each, and return its URL.
+var services = map[string]func(*testing.T) string{
+	"file":  func(t *testing.T) string { return "file://" + t.TempDir() },
+	"redis": func(t *testing.T) string { return "redis://" + testserver.StartRedis(t).Addr() },
+	"redlock": func(t *testing.T) string {
+		var addrs []string
+		for range 3 {
+			addrs = append(addrs, testserver.StartRedis(t).Addr())
+		}
+		return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off"
+	},
+	"etcd":      func(t *testing.T) string { return "etcd://" + testserver.StartEtcd(t, 1).Nodes[0].Addr() },
+	"zookeeper": func(t *testing.T) string { return "zookeeper://" + testserver.StartZooKeeper(t).Addr() },
+}
+
+func TestEveryService(t *testing.T) {
+	for name, startService := range services {
+		t.Run(name, func(t *testing.T) {
+			backend := []with{withEnv("LOCKER_BACKEND=" + startService(t))}
+			ttl := []string{"--ttl", "4s"}
+			p := start(t, backend, locked(ttl, "a", "listen")...)
+			p.expect("group")
+			r := do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "echo", "ran")
+			assert.Equal(t, 75, r.status, r.stderr)
+			assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
+			assert.Contains(t, do(t, backend, "inspect", "a").stdout, `"a": held by `)
+			next := start(t, backend, "run", "--ttl", "4s", "--wait", patience.String(), "a", "--", "sh", "-c", "echo ran with $LOCKER_TOKEN")
+			p.signal(syscall.SIGTERM)
+			assert.Equal(t, 0, p.wait())
+			assert.Empty(t, p.said())
+			next.expect("ran with")
+			assert.Equal(t, 0, next.wait())
+			assert.Empty(t, next.said())
+			assert.Equal(t, `"a": free`, do(t, backend, "inspect", "a").stdout)
+
+			p = start(t, backend, locked(ttl, "a", "listen")...)
+			child := number(t, p.expect("pid"))
+			p.signal(syscall.SIGKILL)
+			r = do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "true")
+			assert.Equal(t, 75, r.status, "a killed holder's lock is not free before its TTL is over: %s", r.stderr)
+			if name == "file" {
+				require.NoError(t, syscall.Kill(child, syscall.SIGKILL))
+				return
+			}
+			require.Eventually(t, func() bool { return gone(child) }, patience, time.Millisecond)
+		})
+	}
+}
