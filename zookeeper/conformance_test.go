@@ -84,7 +84,8 @@ func (s *service) harness() conformance.Harness {
 			}
 			return children
 		},
-		KnownGoroutines: []string{"github.com/golockers/locker/internal/testserver.(*Process).start.func1"},
+		// Of servers that are restarted, and of the ways between them.
+		KnownGoroutines: known("(*Process).start.func1", "(*pipe).sleep", "(*Link).readRequests", "(*Link).deliverRequests", "(*Link).readReplies", "(*Link).start.func4"),
 
 		URL:  "zookeeper://" + strings.Join(s.addrs, ",") + "/locker?tick=200ms&ttl=" + suiteSession.String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
@@ -114,6 +115,13 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 		names[i] = dir + "/" + names[i]
 	}
 	return names, err
+}
+
+func known(names ...string) []string {
+	for i := range names {
+		names[i] = "github.com/golockers/locker/internal/testserver." + names[i]
+	}
+	return names
 }
 
 // fault breaks the ways to all servers.

@@ -42,6 +42,11 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err == nil {
 		err = u.Check()
 	}
+	if err != nil && len(o.Auth) > 0 {
+		// A parameter that is not known may be the rest of a password.
+		err = bad(u, "a parameter is unknown, given twice or has a wrong value: beside the common ones there are "+
+			"auth, tick, and ca, cert, key, server_name for zookeepers; write & in a password as %26, # as %23 and % as %25")
+	}
 	if err != nil {
 		return nil, err
 	}

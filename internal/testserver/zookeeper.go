@@ -154,7 +154,15 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		}
 	}
 	// The jar's manifest names the rest; a logger that writes to standard error where there is one.
-	path := z.jar + string(os.PathListSeparator) + filepath.Join(filepath.Dir(z.jar), "slf4j-simple.jar")
+	path := z.jar
+	more := []string{"slf4j-simple.jar"}
+	if z.conf.certs != nil {
+		// What Netty itself needs is not among it.
+		more = append(more, "netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar")
+	}
+	for _, name := range more {
+		path += string(os.PathListSeparator) + filepath.Join(filepath.Dir(z.jar), name)
+	}
 	// Not the test's context: it ends before the clean-up, which may still need the server.
 	cmd := exec.CommandContext(context.Background(), z.java,
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",

@@ -1,0 +1,226 @@
+package zookeeper_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+var open = locker.Openers{"zookeeper": zookeeper.Open, "zookeepers": zookeeper.Open}
+
+// unused returns an address that nobody listens on.
+func unused(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestWrongAddressIsToldAtOnce(t *testing.T) {
+	c := newClient(t, []string{unused(t), unused(t)}, zookeeper.Options{})
+	for range 3 {
+		began := time.Now()
+		_, err := c.Lock(within(t, soon), "a")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Contains(t, err.Error(), "refused")
+		assert.Less(t, time.Since(began), 2*time.Second)
+	}
+	_, err := open.Open(within(t, soon), "zookeeper://"+unused(t)+"/locks", nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	_, err = open.Open(within(t, soon), "zookeeper://no-such-host.invalid/locks", nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+}
+
+func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
+	z := testserver.StartZooKeeper(t)
+	p := testserver.StartProxy(t, z.Addr())
+	p.Set(testserver.Drop)
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	began := time.Now()
+	_, err := c.Lock(within(t, 300*time.Millisecond), "a")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(began), time.Second)
+	began = time.Now()
+	_, err = c.Lock(within(t, soon), "a")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.Less(t, time.Since(began), 4*time.Second, "long before the deadline, too")
+}
+
+func TestLostQuorumIsToldWithinTheDeadline(t *testing.T) {
+	e := testserver.StartZooKeeperEnsemble(t, 3)
+	c := newClient(t, e.Addrs(), zookeeper.Options{})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	for _, s := range e.Others(e.Leader(t)) {
+		s.Kill()
+	}
+	for range 3 {
+		began := time.Now()
+		_, err = c.Lock(within(t, 2*time.Second), "a")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.Less(t, time.Since(began), 3*time.Second)
+	}
+	e.Restart(t)
+	require.Eventually(t, func() bool {
+		l, err := c.Lock(within(t, 2*time.Second), "a")
+		return err == nil && l.Unlock(within(t, soon)) == nil
+	}, time.Minute, 10*time.Millisecond)
+}
+
+func TestCredentials(t *testing.T) {
+	const secret = "s3cr:t&%"
+	z := testserver.StartZooKeeper(t)
+	url := func(password string) string {
+		return fmt.Sprintf("zookeeper://%s/app/locks?ttl=4s&auth=digest:user:%s", z.Addr(), password)
+	}
+	c, err := open.Open(within(t, soon), url("s3cr:t%26%25"), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	var node zookeeper.Node
+	require.True(t, l.As(&node))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	require.ErrorIs(t, admin.Delete(node.Path, -1), zk.ErrNoAuth)
+	_, _, err = admin.Get(node.Path)
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+
+	for _, wrong := range []string{"other-s3cret", "s3cr:t"} {
+		began := time.Now()
+		_, err = open.Open(within(t, soon), url(wrong), nil)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		assert.NotContains(t, err.Error(), wrong)
+		assert.Contains(t, err.Error(), "/app/locks")
+		assert.Less(t, time.Since(began), 3*time.Second)
+	}
+	require.NoError(t, l.Unlock(within(t, soon)))
+
+	// As an Options value is printed.
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret},
+		zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:" + secret}}}, zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}), secret)
+}
+
+func TestCredentialsSurviveAReconnection(t *testing.T) {
+	z := testserver.StartZooKeeper(t)
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
+	for range 3 {
+		l, err := c.Lock(within(t, soon), "a")
+		require.NoError(t, err)
+		p.Set(testserver.Reset)
+		p.Set(testserver.Pass)
+		require.Eventually(t, func() bool { return l.Unlock(within(t, soon)) == nil || errorIsUnavailable(l) }, soon, 10*time.Millisecond)
+	}
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+func errorIsUnavailable(l *locker.Lease) bool {
+	return errors.Is(l.Unlock(context.Background()), locker.ErrUnavailable)
+}
+
+func TestPrefixThatMayNotBeWritten(t *testing.T) {
+	z := testserver.StartZooKeeper(t)
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	_, err := admin.Create("/closed", nil, 0, zk.WorldACL(zk.PermRead))
+	require.NoError(t, err)
+	for _, prefix := range []string{"/closed", "/closed/locks"} {
+		c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix})
+		began := time.Now()
+		_, err = c.Lock(within(t, soon), "a")
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.NotErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.Contains(t, err.Error(), prefix)
+		assert.Less(t, time.Since(began), 3*time.Second)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	certs := testserver.NewCerts(t)
+	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperTLS(certs))
+	c, err := open.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+
+	for what, raw := range map[string]string{
+		"plain to TLS":      "zookeeper://" + z.TLSAddr() + "/locks?ttl=4s",
+		"TLS to plain":      "zookeepers://" + z.Addr() + "/locks?ttl=4s&ca=" + certs.CAFile,
+		"unknown authority": "zookeepers://" + z.TLSAddr() + "/locks?ttl=4s",
+		"another name":      "zookeepers://" + z.TLSAddr() + "/locks?ttl=4s&server_name=other.example&ca=" + certs.CAFile,
+	} {
+		began := time.Now()
+		_, err := open.Open(within(t, soon), raw, nil)
+		require.ErrorIs(t, err, locker.ErrUnavailable, what)
+		assert.Less(t, time.Since(began), 4*time.Second, what)
+		t.Logf("%s: %v", what, err)
+	}
+	_ = tls.VersionTLS12
+}
+
+func TestTTLThatTheServersDoNotGrant(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperConfig("maxSessionTimeout=3000"))
+	_, err := open.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.Contains(t, err.Error(), "3s")
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
+	_, err = c.Lock(within(t, soon), "a")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	l, err := c.Lock(within(t, soon), "a", locker.TTL(2*time.Second))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, time.Until(l.Until()), 3*time.Second, "what was granted counts")
+	require.NoError(t, l.Unlock(within(t, soon)))
+	_, err = c.Lock(within(t, soon), "a", locker.TTL(11*time.Second))
+	require.Error(t, err)
+}
+
+func TestWhatCannotWork(t *testing.T) {
+	for _, opts := range []zookeeper.Options{
+		{SessionTimeout: time.Millisecond},
+		{SessionTimeout: 100 * 24 * time.Hour},
+		{SessionTimeout: time.Second + time.Microsecond},
+		{TickTime: -1},
+		{SessionTimeout: time.Second, TickTime: time.Second},
+		{Prefix: "/"}, {Prefix: "a"}, {Prefix: "/a/"}, {Prefix: "/a//b"}, {Prefix: "/a/../b"}, {Prefix: "/zookeeper/a"}, {Prefix: "/a\x00"},
+		{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "nopassword"}}},
+	} {
+		_, err := zookeeper.New([]string{"localhost"}, &opts)
+		require.ErrorIs(t, err, locker.ErrInvalid, "%+v", opts)
+		assert.NotContains(t, err.Error(), "nopassword")
+	}
+	_, err := zookeeper.New(nil, nil)
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	for _, raw := range []string{
+		"zookeeper://", "zookeeper://u:s3cret@localhost", "zookeeper://localhost?auth=digest:s3cret", "zookeeper://localhost?auth=s3cret",
+		"zookeeper://localhost?nosuch=1", "zookeeper://localhost/a//b", "zookeeper://localhost?ca=x", "zookeepers://localhost?ca=/no/such",
+		"zookeepers://localhost?cert=x", "zookeeper://localhost?tick=x", "zookeeper://localhost?auth=digest:u:p&s3cret=1",
+	} {
+		_, err := open.Open(within(t, soon), raw, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid, raw)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+}
