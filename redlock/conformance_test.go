@@ -41,7 +41,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		on = "on"
 	}
 	return conformance.Harness{
-		TTL: 2 * time.Second,
+		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, direct) },
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			c := &cut{}

@@ -65,6 +65,9 @@ func (s *nodes) connect(t testing.TB, o redlock.Options, addr func(i int) string
 	if o.NodeTimeout == 0 {
 		o.NodeTimeout = slack
 	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = time.Minute
+	}
 	b, err := redlock.New(s.clients(t, addr), &o)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })

@@ -2,12 +2,9 @@ package redlock
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -27,17 +24,23 @@ const dialTimeout = 2 * time.Second
 // restart guard are no error.
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
-		NodeTimeout:    u.Duration("node_timeout", 0),
-		MaxTTL:         u.Duration("max_ttl", max(opts.TTL, 0)),
-		NoRestartGuard: !u.Bool("restart_guard", true),
-		Fencing:        u.Bool("fencing", false),
-		KeepTokens:     u.Bool("keep_tokens", false),
-		Logger:         opts.Logger,
+		NodeTimeout: u.Duration("node_timeout", 0),
+		MaxTTL:      opts.TTL,
+		Fencing:     u.Bool("fencing", false),
+		KeepTokens:  u.Bool("keep_tokens", false),
+		Logger:      opts.Logger,
+	}
+	switch s := u.Param("restart_guard", "on"); s {
+	case "on":
+	case "off":
+		o.NoRestartGuard, o.MaxTTL = true, 0
+	default:
+		o.MaxTTL = u.Duration("restart_guard", 0)
 	}
 	var err error
 	if s := u.Param("drift", ""); s != "" {
 		if o.Drift, err = strconv.ParseFloat(s, 64); err != nil {
-			return nil, bad(u, "drift: write a share of the TTL, such as 0.01")
+			return nil, u.Invalid("drift: write a share of the TTL, such as 0.01")
 		}
 	}
 	conn, err := connOptions(u)
@@ -124,7 +127,7 @@ func connOptions(u *locker.URL) (redis.Options, error) {
 		DialTimeout:           dialTimeout,
 	}
 	if len(u.Hosts) == 0 {
-		return c, bad(u, "it has no host: write "+u.Scheme+"://host1:6379,host2:6379,host3:6379")
+		return c, u.Invalid("it has no host: write %s://host1:6379,host2:6379,host3:6379", u.Scheme)
 	}
 	if u.User != nil {
 		c.Username = u.User.Username()
@@ -133,46 +136,16 @@ func connOptions(u *locker.URL) (redis.Options, error) {
 	if path := strings.Trim(u.Path, "/"); path != "" {
 		n, err := strconv.ParseUint(path, 10, 16)
 		if err != nil {
-			return c, bad(u, fmt.Sprintf("the database %q is not a number: write "+u.Scheme+"://host1,host2,host3/0", path))
+			return c, u.Invalid("the database %q is not a number: write %s://host1,host2,host3/0", path, u.Scheme)
 		}
 		c.DB = int(n)
 	}
 	if u.Scheme == "redlocks" || u.Bool("tls", false) {
-		config, err := tlsConfig(u)
+		config, err := u.TLSConfig()
 		if err != nil {
 			return c, err
 		}
 		c.TLSConfig = config
 	}
 	return c, nil
-}
-
-func tlsConfig(u *locker.URL) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
-	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, bad(u, "ca: "+err.Error())
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, bad(u, fmt.Sprintf("ca: %s has no PEM certificate in it", ca))
-		}
-	}
-	if (cert == "") != (key == "") {
-		return nil, bad(u, "cert and key go together: give both or none")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, bad(u, "cert and key: "+err.Error())
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-func bad(u *locker.URL, what string) error {
-	return fmt.Errorf("%w: backend URL: %s: %s", locker.ErrInvalid, u, what)
 }

@@ -1,0 +1,438 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+)
+
+// fault breaks one node and says how to mend it.
+type fault struct {
+	name   string
+	damage func(s *nodes, i int) (mend func(t testing.TB))
+}
+
+func faults() []fault {
+	proxied := func(m testserver.Mode) func(s *nodes, i int) func(testing.TB) {
+		return func(s *nodes, i int) func(testing.TB) {
+			s.proxies[i].Set(m)
+			return func(testing.TB) { s.proxies[i].Set(testserver.Pass) }
+		}
+	}
+	return []fault{
+		{"killed", func(s *nodes, i int) func(testing.TB) {
+			s.servers[i].Kill()
+			return func(t testing.TB) { s.servers[i].Restart(t) }
+		}},
+		{"stopped", func(s *nodes, i int) func(testing.TB) {
+			s.servers[i].Pause()
+			return func(testing.TB) { s.servers[i].Resume() }
+		}},
+		{"cut off: dropped", proxied(testserver.Drop)},
+		{"cut off: held", proxied(testserver.Hold)},
+		{"reset", proxied(testserver.Reset)},
+	}
+}
+
+// With one or two of five nodes broken in any way, before or during the lock,
+// everything goes on: locks are exclusive, are renewed and released, and
+// nothing waits for the broken ones.
+func TestMinorityBroken(t *testing.T) {
+	for _, f := range faults() {
+		for _, n := range []int{1, 2} {
+			for _, fencing := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d/fencing=%v", f.name, n, fencing), func(t *testing.T) {
+					s := durable(t, 5)
+					o := redlock.Options{Fencing: fencing}
+					a, b := s.through(t, o), s.through(t, o)
+					release(t, acquire(t, b, "warm", time.Minute))
+					release(t, acquire(t, a, "warm", time.Minute))
+					before := acquire(t, a, "before", time.Minute)
+					within(t, 5*time.Second, "all nodes have it", func() bool { return s.holders(t, "before") == 5 })
+
+					var mends []func(testing.TB)
+					for i := range n {
+						mends = append(mends, f.damage(s, i))
+					}
+					began := time.Now()
+					refused(t, b, "before", time.Minute)
+					_, err := before.Hold.Renew(t.Context())
+					require.NoError(t, err)
+					during := acquire(t, b, "during", time.Minute)
+					refused(t, a, "during", time.Minute)
+					release(t, during)
+					during = acquire(t, a, "during", time.Minute)
+					release(t, before)
+					before = acquire(t, b, "before", time.Minute)
+					assert.Less(t, time.Since(began), 3*time.Second, "something waited for a broken node")
+
+					for _, mend := range mends {
+						mend(t)
+					}
+					refused(t, a, "before", time.Minute)
+					release(t, before)
+					release(t, during)
+					within(t, 20*time.Second, "releases reach the nodes that are back", func() bool {
+						return s.holders(t, "before") == 0 && s.holders(t, "during") == 0
+					})
+				})
+			}
+		}
+	}
+}
+
+// With three of five broken there is no lock, and the error says so soon: it
+// names the nodes, and is never "held".
+func TestMajorityBroken(t *testing.T) {
+	for _, f := range faults() {
+		t.Run(f.name, func(t *testing.T) {
+			s := durable(t, 5)
+			b := s.through(t, redlock.Options{})
+			g := acquire(t, b, "x", time.Minute)
+			release(t, acquire(t, b, "warm", time.Minute))
+			var mends []func(testing.TB)
+			for i := range 3 {
+				mends = append(mends, f.damage(s, i))
+			}
+			for _, name := range []string{"x", "y"} { // held, and free
+				began := time.Now()
+				_, err := b.Acquire(t.Context(), request(name, time.Minute))
+				require.ErrorIs(t, err, locker.ErrUnavailable)
+				assert.NotErrorIs(t, err, locker.ErrHeld)
+				assert.Less(t, time.Since(began), 2*time.Second)
+				var q *redlock.QuorumError
+				require.ErrorAs(t, err, &q)
+				assert.Len(t, q.Causes, 3)
+				for i := range 3 {
+					assert.Contains(t, err.Error(), s.proxies[i].Addr())
+				}
+				assert.NotContains(t, err.Error(), "\n")
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			_, err := g.Hold.Renew(ctx)
+			cancel()
+			require.Error(t, err)
+			assert.NotErrorIs(t, err, locker.ErrLost, "nobody knows that yet")
+			err = g.Hold.Release(t.Context())
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			for _, mend := range mends {
+				mend(t)
+			}
+			within(t, 20*time.Second, "the release gets through at last", func() bool { return s.holders(t, "x") == 0 && s.holders(t, "y") == 0 })
+			within(t, 5*time.Second, "it is served again", func() bool {
+				g, err := b.Acquire(t.Context(), request("x", time.Minute))
+				if err == nil {
+					release(t, g)
+				}
+				return err == nil
+			})
+		})
+	}
+}
+
+// A node that fails in the middle of each step: its reply is lost, so that
+// nobody knows whether it did what it was asked.
+func TestNodeFailsInTheMiddleOfAStep(t *testing.T) {
+	// Which of the client's requests to the node fails: the vote, the raise, the renewal, the release.
+	for nth := 1; nth <= 4; nth++ {
+		for _, n := range []int{1, 2} {
+			t.Run(fmt.Sprintf("request %d/%d nodes", nth, n), func(t *testing.T) {
+				s := durable(t, 5)
+				a := s.through(t, redlock.Options{Fencing: true})
+				b := s.backend(t, redlock.Options{Fencing: true})
+				release(t, acquire(t, a, "warm", time.Minute))
+				arm := func(step int) {
+					if step == nth {
+						for i := range n {
+							s.proxies[i].CutReply("{x}")
+						}
+					}
+				}
+				for i := range n {
+					if nth == 2 { // the raise comes in the acquire, after the vote
+						s.proxies[i].OnRequest("{x}", func(*testserver.Link) { s.proxies[i].CutReply("{x}:quorum") })
+					}
+				}
+				arm(1)
+				g := acquire(t, a, "x", time.Minute)
+				refused(t, b, "x", time.Minute)
+				arm(3)
+				_, err := g.Hold.Renew(t.Context())
+				require.NoError(t, err)
+				arm(4)
+				release(t, g)
+				within(t, 10*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
+				g2 := acquire(t, b, "x", time.Minute)
+				assert.Greater(t, g2.Token, g.Token)
+				release(t, g2)
+			})
+		}
+	}
+}
+
+// An acquire whose requests all hang, given up, leaves nothing behind when they
+// arrive at last, whatever is first: they or what takes them back.
+func TestLateRequestsAreVoid(t *testing.T) {
+	s := durable(t, 3)
+	a, b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), s.backend(t, redlock.Options{})
+	release(t, acquire(t, a, "warm", time.Minute))
+	for _, p := range s.proxies {
+		p.SetRequests(testserver.Hold)
+	}
+	g, err := a.Acquire(t.Context(), request("x", time.Minute))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.NotNil(t, g.Hold, "the engine is told that something may be left")
+	for _, p := range s.proxies {
+		p.SetRequests(testserver.Pass)
+	}
+	within(t, 10*time.Second, "it is settled", func() bool { return g.Hold.Release(t.Context()) == nil })
+	assert.Zero(t, s.holders(t, "x"))
+	release(t, acquire(t, b, "x", time.Minute))
+}
+
+// Cancelling returns at once, with the nodes hung.
+func TestCancelIsPrompt(t *testing.T) {
+	s := durable(t, 3)
+	a := s.through(t, redlock.Options{NodeTimeout: 10 * time.Second})
+	release(t, acquire(t, a, "warm", time.Minute))
+	for _, p := range s.proxies {
+		p.SetReplies(testserver.Drop)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	g, err := a.Acquire(ctx, request("x", time.Minute))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.NotNil(t, g.Hold)
+	assert.Less(t, time.Since(began), time.Second)
+}
+
+// Servers that forget their scripts, all of them and in the middle of a hold.
+func TestForgottenScripts(t *testing.T) {
+	s := durable(t, 5)
+	b := s.backend(t, redlock.Options{Fencing: true})
+	flush := func() {
+		for _, r := range s.servers {
+			r.MustDo(t, "SCRIPT", "FLUSH")
+		}
+	}
+	for range 5 {
+		flush()
+		g := acquire(t, b, "x", time.Minute)
+		flush()
+		_, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+		flush()
+		release(t, g)
+	}
+	for _, n := range b.Stats().Nodes {
+		assert.Zero(t, n.Restarts)
+	}
+}
+
+// A quorum does not wait for slow nodes.
+func TestSlowNodes(t *testing.T) {
+	s := durable(t, 5)
+	b := s.through(t, redlock.Options{NodeTimeout: 5 * time.Second})
+	release(t, acquire(t, b, "warm", time.Minute))
+	s.proxies[0].SetDelay(300 * time.Millisecond)
+	s.proxies[3].SetDelay(300 * time.Millisecond)
+	began := time.Now()
+	g := acquire(t, b, "x", time.Minute)
+	release(t, g)
+	assert.Less(t, time.Since(began), 550*time.Millisecond)
+	within(t, 10*time.Second, "the slow ones get it and lose it", func() bool {
+		return s.holders(t, "x") == 0 && b.Stats().Nodes[0].InFlight == 0 && b.Stats().Nodes[3].InFlight == 0
+	})
+}
+
+// Nothing piles up behind a hung node, and it is asked rarely.
+func TestHungNodeCostsNothing(t *testing.T) {
+	s := durable(t, 5)
+	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+	release(t, acquire(t, b, "warm", time.Minute))
+	s.servers[2].Pause()
+	defer s.servers[2].Resume()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for n := range 100 {
+				g, err := b.Acquire(t.Context(), request(fmt.Sprintf("n%d-%d", i, n), time.Minute))
+				if !assert.NoError(t, err) || !assert.NoError(t, g.Hold.Release(context.Background())) {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	n := b.Stats().Nodes[2]
+	assert.Less(t, n.InFlight, 1000)
+	assert.True(t, n.Sick)
+	assert.Positive(t, n.Votes[redlock.Skipped])
+	s.servers[2].Resume()
+	within(t, 20*time.Second, "it is asked again, and votes", func() bool {
+		release(t, acquire(t, b, "again", time.Minute))
+		return !b.Stats().Nodes[2].Sick
+	})
+}
+
+// Two or four nodes can split evenly between contenders: chance resolves it.
+func TestEvenSplits(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+			s := durable(t, n)
+			const clients, rounds = 4, 25
+			var mu sync.Mutex
+			holder, won := -1, 0
+			var wg sync.WaitGroup
+			for i := range clients {
+				c := locker.New(s.backend(t, redlock.Options{}), nil)
+				t.Cleanup(func() { _ = c.Close() })
+				wg.Go(func() {
+					for range rounds {
+						l, err := c.Lock(t.Context(), "x", locker.TTL(20*time.Second))
+						if !assert.NoError(t, err) {
+							return
+						}
+						mu.Lock()
+						assert.Equal(t, -1, holder, "two holders")
+						holder = i
+						mu.Unlock()
+						mu.Lock()
+						holder = -1
+						won++
+						mu.Unlock()
+						assert.NoError(t, l.Unlock(t.Context()))
+					}
+				})
+			}
+			wg.Wait()
+			assert.Equal(t, clients*rounds, won)
+		})
+	}
+}
+
+// TryLock, all at once on a free name with two nodes: one gets it, and those
+// who do not are told "held" or that votes were split, never both.
+func TestTrySplit(t *testing.T) {
+	s := durable(t, 2)
+	backends := []*redlock.Backend{s.backend(t, redlock.Options{}), s.backend(t, redlock.Options{})}
+	for _, b := range backends {
+		release(t, acquire(t, b, "warm", time.Minute))
+	}
+	for n := range 20 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		won := 0
+		name := fmt.Sprint("x", n)
+		for _, b := range backends {
+			wg.Go(func() {
+				_, err := b.Acquire(t.Context(), request(name, time.Minute))
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won++
+					return
+				}
+				assert.True(t, errors.Is(err, locker.ErrHeld) != errors.Is(err, locker.ErrUnavailable), err)
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, 1, won, "an even split was not resolved")
+	}
+}
+
+// A node's clock jumps forward and frees its key early, or back and keeps it:
+// the others decide.
+func TestOneClockJumps(t *testing.T) {
+	s := start(t, 5, testserver.WithAppendOnly(), testserver.WithClock())
+	a, b := s.backend(t, redlock.Options{Fencing: true}), s.backend(t, redlock.Options{Fencing: true})
+	var last uint64
+	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
+		g := acquire(t, a, "x", 20*time.Second)
+		assert.Greater(t, g.Token, last)
+		last = g.Token
+		within(t, 5*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+		s.servers[1].JumpClock(t, jump)
+		refused(t, b, "x", 20*time.Second)
+		_, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+		release(t, g)
+		g = acquire(t, b, "x", 20*time.Second)
+		assert.Greater(t, g.Token, last)
+		last = g.Token
+		release(t, g)
+	}
+}
+
+// All clocks are set back by an hour: tokens rise all the same.
+func TestTokensRiseOverClocksSetBack(t *testing.T) {
+	s := start(t, 3, testserver.WithAppendOnly(), testserver.WithClock())
+	b := s.backend(t, redlock.Options{Fencing: true})
+	var last uint64
+	for range 3 {
+		g := acquire(t, b, "x", 20*time.Second)
+		assert.Greater(t, g.Token, last)
+		last = g.Token
+		release(t, g)
+		for _, r := range s.servers {
+			r.JumpClock(t, -time.Hour)
+		}
+	}
+}
+
+// A renewal repairs nodes that have lost the key, which then count.
+func TestRenewalRepairs(t *testing.T) {
+	s := durable(t, 5)
+	b := s.backend(t, redlock.Options{Fencing: true})
+	g := acquire(t, b, "x", time.Minute)
+	del := func(nodes ...int) {
+		within(t, 5*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+		for _, i := range nodes {
+			s.servers[i].MustDo(t, "DEL", "locker:1:{x}")
+		}
+	}
+	for _, lost := range [][]int{{0, 1}, {2, 3}, {4}} {
+		del(lost...)
+		_, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+	}
+	// Three of five have lost it: a repair is no renewal.
+	del(0, 1, 2)
+	_, err := g.Hold.Renew(t.Context())
+	require.ErrorIs(t, err, locker.ErrLost)
+	time.Sleep(20 * time.Millisecond)
+	assert.Equal(t, 2, s.holders(t, "x"), "a lease that is lost was repaired")
+}
+
+// Both nodes of one server are one vote.
+func TestSameServerTwiceIsRefused(t *testing.T) {
+	s := durable(t, 2)
+	b, err := redlock.New(s.clients(t, func(i int) string {
+		if i == 0 {
+			return s.servers[0].Addr()
+		}
+		return s.proxies[0].Addr()
+	}), &redlock.Options{NodeTimeout: slack})
+	require.NoError(t, err)
+	defer func() { _ = b.Close() }()
+	for range 3 {
+		_, err = b.Acquire(t.Context(), request("x", time.Second))
+		require.ErrorIs(t, err, locker.ErrInvalid)
+		assert.Contains(t, err.Error(), "the same server")
+	}
+	url := fmt.Sprintf("redlock://%s,%s,%s", s.servers[0].Addr(), s.servers[1].Addr(), strings.Replace(s.servers[0].Addr(), "127.0.0.1", "localhost", 1))
+	_, err = locker.Openers{"redlock": redlock.Open}.Open(t.Context(), url, nil)
+	require.ErrorIs(t, err, locker.ErrInvalid)
+}

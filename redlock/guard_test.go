@@ -1,0 +1,139 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+)
+
+const guardTTL = 3 * time.Second
+
+// lockOnThree has a client take a lock on the nodes 1, 2 and 3 of five alone,
+// and restarts the third empty while it is held.
+func lockOnThree(t *testing.T, o redlock.Options) (s *nodes, b *redlock.Backend, g locker.Grant) {
+	s = start(t, 5)
+	a, b := s.through(t, o), s.backend(t, o)
+	// Until the guard lets new servers vote.
+	for _, c := range []*redlock.Backend{a, b} {
+		within(t, 3*guardTTL, "all five vote", func() bool {
+			g, err := c.Acquire(t.Context(), request("warm", time.Second))
+			if err == nil {
+				release(t, g)
+			}
+			for _, n := range c.Stats().Nodes {
+				if n.Votes[redlock.Granted] == 0 {
+					return false
+				}
+			}
+			return err == nil
+		})
+	}
+	s.proxies[3].Set(testserver.Reset)
+	s.proxies[4].Set(testserver.Reset)
+	g = acquire(t, a, "x", guardTTL)
+	within(t, time.Second, "three have it", func() bool { return s.holders(t, "x") == 3 })
+	s.servers[2].Restart(t)
+	return s, b, g
+}
+
+// The failure that the guard is there for: without it, a node that was
+// restarted empty votes again for a lock that is still held.
+func TestWithoutRestartGuardTwoHold(t *testing.T) {
+	s, b, g := lockOnThree(t, redlock.Options{NoRestartGuard: true})
+	_ = s
+	second, err := b.Acquire(t.Context(), request("x", guardTTL))
+	require.NoError(t, err, "the test does not show what it is to show")
+	assert.True(t, time.Now().Before(g.Validity.Since.Add(guardTTL)), "the first lease is over")
+	release(t, second)
+}
+
+// With the guard there is one holder for as long as its lease is valid, and
+// the other gets the lock soon after.
+func TestRestartGuardKeepsOneHolder(t *testing.T) {
+	s, b, g := lockOnThree(t, redlock.Options{MaxTTL: guardTTL})
+	until := g.Validity.Since.Add(g.Validity.TTL - g.Validity.Drift)
+	refusals := 0
+	for {
+		second, err := b.Acquire(t.Context(), request("x", guardTTL))
+		if err == nil {
+			assert.False(t, time.Now().Before(until), "two holders")
+			release(t, second)
+			break
+		}
+		refusals++
+		require.Less(t, time.Since(until), 2*guardTTL, err)
+		time.Sleep(20 * time.Millisecond)
+	}
+	assert.Positive(t, refusals)
+	n := b.Stats().Nodes[2]
+	assert.EqualValues(t, 1, n.Restarts)
+	assert.Positive(t, n.Votes[redlock.Guarded])
+	within(t, 2*guardTTL, "the node votes again", func() bool {
+		release(t, acquire(t, b, "y", guardTTL))
+		return b.Stats().Nodes[2].GuardedFor == 0 && s.holders(t, "y") == 0
+	})
+}
+
+// New servers do not vote for as long as the longest TTL, and the error says
+// which and for how long.
+func TestNewServersAreGuarded(t *testing.T) {
+	s := start(t, 3)
+	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
+	_, err := b.Acquire(t.Context(), request("x", time.Second))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	for _, r := range s.servers {
+		assert.Contains(t, err.Error(), r.Addr())
+	}
+	assert.Contains(t, err.Error(), "restart guard of 30s")
+	assert.Zero(t, s.holders(t, "x"))
+	c, err := locker.Openers{"redlock": redlock.Open}.Open(t.Context(), s.url(), nil)
+	require.NoError(t, err, "to open is to connect")
+	require.NoError(t, c.Close())
+
+	_, err = b.Acquire(t.Context(), request("x", time.Minute))
+	require.ErrorIs(t, err, locker.ErrInvalid, "a TTL above what the guard rests on")
+}
+
+// A clock that is stepped forward makes a fresh server look old. Who has seen
+// the run before it knows better.
+func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
+	s := start(t, 1, testserver.WithClock())
+	s.servers[0].JumpClock(t, time.Hour) // on its own, a new server is taken for an old one
+	b := s.backend(t, redlock.Options{MaxTTL: 10 * time.Second})
+	g, err := b.Acquire(t.Context(), request("x", 10*time.Second))
+	require.NoError(t, err, "uptime does not follow the wall clock any more: this test tests nothing")
+	s.servers[0].Kill()
+	s.servers[0].Restart(t)
+	s.servers[0].JumpClock(t, time.Hour)
+	_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.Contains(t, err.Error(), "restart guard")
+	_ = g
+}
+
+// A node that writes all to disk before it answers remembers: it votes at once.
+func TestDurableServersAreNotGuarded(t *testing.T) {
+	s := durable(t, 3)
+	a, b := s.backend(t, redlock.Options{}), s.backend(t, redlock.Options{})
+	g := acquire(t, a, "x", 30*time.Second)
+	for _, r := range s.servers {
+		r.Restart(t)
+	}
+	within(t, 5*time.Second, "reconnected", func() bool {
+		_, err := b.Inspect(t.Context(), "x")
+		return err == nil
+	})
+	refused(t, b, "x", 30*time.Second)
+	within(t, 5*time.Second, "the holder is still the holder", func() bool {
+		_, err := g.Hold.Renew(t.Context())
+		return err == nil
+	})
+	release(t, g)
+	release(t, acquire(t, b, "x", 30*time.Second))
+}
