@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -478,41 +479,72 @@ func TestTrace(t *testing.T) {
 
 // The scheduler has one heap entry for each lease, and no goroutine.
 func TestTenThousandLeases(t *testing.T) {
-	const n = 10_000
-	f := newFake()
-	c := closing(t, locker.New(f, &locker.Options{TTL: 3 * time.Second}))
-	names := make([]string, n)
-	for i := range names {
-		names[i] = "lease " + string(rune('a'+i%26)) + time.Duration(i).String()
-	}
-	// What the service itself keeps is not the engine's.
-	f.requests = make([]locker.Request, 0, n)
-	for _, name := range names {
-		f.keys[name] = &fakeKey{}
-	}
-	var before, after runtime.MemStats
-	goroutines := runtime.NumGoroutine()
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	leases := make([]*locker.Lease, n)
-	for i, name := range names {
-		l, err := c.Lock(t.Context(), name)
-		require.NoError(t, err)
-		leases[i] = l
-	}
-	f.mu.Lock()
-	f.requests = nil
-	f.mu.Unlock()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	each := (after.HeapAlloc - before.HeapAlloc) / n
-	t.Logf("%d bytes of heap for each lease, the fake service's keys included", each)
-	assert.Less(t, each, uint64(1024))
-	require.Eventually(t, func() bool { return c.Stats().Renewed > n }, 20*time.Second, 10*time.Millisecond)
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+50 }, 10*time.Second, time.Millisecond)
-	for _, l := range leases {
-		require.NoError(t, l.Err())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10_000
+		f := newFake()
+		c := locker.New(f, &locker.Options{TTL: ttl})
+		names := make([]string, n)
+		for i := range names {
+			names[i] = "lease " + strconv.Itoa(i)
+			f.keys[names[i]] = &fakeKey{} // what the service itself keeps is not the engine's
+		}
+		f.requests = make([]locker.Request, 0, n)
+		leases := make([]*locker.Lease, n)
+		goroutines := runtime.NumGoroutine()
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i, name := range names {
+			l, err := c.Lock(t.Context(), name)
+			require.NoError(t, err)
+			leases[i] = l
+		}
+		synctest.Wait()
+		f.requests = nil
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		each := (after.HeapAlloc - before.HeapAlloc) / n
+		t.Logf("%d bytes of heap for each lease, the fake service's keys included", each)
+		assert.Less(t, each, uint64(1024))
+
+		time.Sleep(5 * ttl)
+		synctest.Wait()
+		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "held leases have no goroutines")
+		assert.InDelta(t, 15.5*n, c.Stats().Renewed, n)
+		for _, l := range leases {
+			require.NoError(t, l.Err())
+		}
+		require.NoError(t, c.Close())
+	})
+}
+
+// Renewals that are due at about the same time are made at the same time, so
+// that a backend can send them together.
+func TestRenewalsAreMadeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var mu sync.Mutex
+		moments := map[time.Time]int{}
+		f.renew = func(int, context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			moments[time.Now()]++
+			return nil
+		}
+		c := locker.New(f, &locker.Options{TTL: 30 * time.Second})
+		for i := range 1000 {
+			_, err := c.Lock(t.Context(), strconv.Itoa(i))
+			require.NoError(t, err)
+			time.Sleep(9 * time.Millisecond)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		renewals := int(c.Stats().Renewed)
+		assert.Greater(t, renewals, 3000)
+		assert.Less(t, len(moments), renewals/5, "moments at which there were renewals")
+		assert.Greater(t, len(moments), 100, "they are not made in one crowd")
+		require.NoError(t, c.Close())
+	})
 }
 
 // A waiter who gives up at the moment at which it becomes the head hands the

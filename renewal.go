@@ -60,8 +60,9 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 	if ttl == 0 {
 		ttl = l.settings.ttl
 	}
-	// Jitter keeps leases that were taken together from being renewed so.
-	l.renewAt = now.Add(ttl/3 - randomUpTo(ttl/30))
+	// Jitter keeps leases that were taken together from being renewed in one
+	// crowd; the grid makes those that are near each other share round trips.
+	l.renewAt = l.client.schedule.onGrid(now.Add(ttl/3-randomUpTo(ttl/30)), ttl/300)
 	if v.TTL != 0 && !limit.IsZero() {
 		if last := limit.Add(l.until.Sub(v.Since) * -1); last.Before(l.renewAt) {
 			l.renewAt = last

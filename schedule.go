@@ -16,6 +16,7 @@ type schedule struct {
 	timer   *time.Timer
 	fires   time.Time // when the timer will; zero: it is not set
 	clock   time.Time // the reference for steps of the wall clock
+	origin  time.Time // of the grid
 	stopped bool
 }
 
@@ -61,6 +62,20 @@ func (q *schedule) set(s scheduled, at time.Time) {
 		heap.Fix(&q.events, e.index-1)
 	}
 	q.arm(time.Now())
+}
+
+// onGrid returns the last time not after at that is a multiple of grid away from
+// the first one it was given.
+func (q *schedule) onGrid(at time.Time, grid time.Duration) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.origin.IsZero() {
+		q.origin = at
+	}
+	if off := at.Sub(q.origin) % grid; off > 0 {
+		return at.Add(-off)
+	}
+	return at
 }
 
 // remove takes s out of the schedule. A call that has already begun goes on.
