@@ -37,7 +37,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		} else {
 			again = again && round+1 < rounds
 		}
-		if !again {
+		if !again && (round+1 >= rounds || !settled(ctx, grant)) {
 			return grant, b.explain(ctx, err)
 		}
 		// A lease that lives for no time would make this a busy loop.
@@ -46,6 +46,20 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 	}
 }
+
+// settled makes an unknown outcome known, in a short time: the attempt was not
+// granted, nothing of it is left, and it can be made again. A member that
+// hangs costs an attempt its time-out, and not its caller the lock.
+func settled(ctx context.Context, grant locker.Grant) bool {
+	if grant.Hold == nil || ctx.Err() != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	return grant.Hold.Release(ctx) == nil
+}
+
+const settleTime = time.Second
 
 // errTakenBack: the void key of this attempt is there.
 var errTakenBack = errors.New("the attempt was taken back before it arrived")
@@ -260,11 +274,11 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 		}
 	}
 	var resp *clientv3.TxnResponse
-	ask := func(opts ...clientv3.OpOption) error {
-		return a.b.call(ctx, func(ctx context.Context) (err error) {
-			resp, err = a.b.client.Txn(ctx).Then(ops(opts...)...).Commit()
-			return err
+	ask := func(opts ...clientv3.OpOption) (err error) {
+		resp, _, err = repeated(ctx, a.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return a.b.client.Txn(ctx).Then(ops(opts...)...).Commit()
 		})
+		return err
 	}
 	var err error
 	if revision > 0 {

@@ -16,8 +16,9 @@ func (s *session) run() {
 		return
 	}
 	ctx, cancel := context.WithCancel(s.b.ctx)
+	s.life = ctx
 	s.live(ctx)
-	cancel()
+	cancel() // and with it all streams
 	s.revoke()
 }
 
@@ -25,21 +26,24 @@ func (s *session) run() {
 // others may come to wait for the same, so it has a context of its own.
 func (s *session) open() bool {
 	b := s.b
-	since := time.Now()
-	err := b.call(b.ctx, func(ctx context.Context) error {
-		since = time.Now() // R1; connecting does not count
+	type granted struct {
+		*clientv3.LeaseGrantResponse
+		since time.Time
+	}
+	g, _, err := repeated(b.ctx, b, func(ctx context.Context) (granted, error) {
+		since := time.Now() // R1
 		resp, err := b.client.Grant(ctx, s.seconds)
-		if err == nil {
-			s.id, s.ttl = resp.ID, time.Duration(resp.TTL)*time.Second
-		}
-		return err
+		return granted{resp, since}, err
 	})
+	if err == nil {
+		s.id, s.ttl = g.ID, time.Duration(g.TTL)*time.Second
+	}
 	if err == nil && s.ttl < time.Duration(s.seconds)*time.Second {
 		err = fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.openErr, s.since, s.idle = err, since, time.Now()
+	s.openErr, s.since, s.idle = err, g.since, time.Now()
 	if err != nil {
 		s.retire()
 	}
@@ -105,7 +109,7 @@ func (s *session) live(ctx context.Context) {
 		}
 		if !next.After(now) && underWay < beatsAtOnce {
 			underWay++
-			next = now.Add(max(s.retry(), minRetry))
+			next = now.Add(s.retry())
 			b.work.Go(func() {
 				limited, cancel := context.WithTimeout(ctx, max(s.ttl/3, 4*minRetry))
 				defer cancel()
@@ -121,7 +125,7 @@ func (s *session) live(ctx context.Context) {
 	}
 }
 
-const minRetry = 50 * time.Millisecond
+const minRetry = 100 * time.Millisecond
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -144,21 +148,15 @@ func (s *session) beat(ctx context.Context) (time.Time, error) {
 	if conn := client.ActiveConnection(); conn != nil && conn.GetState() == connectivity.TransientFailure {
 		conn.ResetConnectBackoff() // the driver's pauses grow to two minutes
 	}
-	since := time.Now() // R1
-	alive, err := client.KeepAliveOnce(ctx, s.id)
+	since, term, err := s.renew(ctx)
 	if err != nil {
 		return since, err
 	}
 	read, err := client.Get(ctx, s.b.keys.pulse(), clientv3.WithCountOnly())
-	switch {
-	case err != nil:
-		return since, err
-	case read.Header.RaftTerm != alive.RaftTerm:
-		return since, errTerm
-	case time.Duration(alive.TTL)*time.Second < s.ttl:
-		return since, fmt.Errorf("the lease of %v was renewed for %ds", s.ttl, alive.TTL)
+	if err == nil && read.Header.RaftTerm != term {
+		err = errTerm
 	}
-	return since, nil
+	return since, err
 }
 
 // beaten notes a keep-alive that succeeded, and returns the latest.
@@ -224,32 +222,39 @@ func (s *session) pay(ctx context.Context) {
 }
 
 // revoke ends the lease at etcd, with all that hangs on it. If that fails, the
-// lease ends with its TTL.
+// lease ends with its TTL: it goes on trying for so long, since a keep-alive
+// that was under way may have made it live for longer, but not when Close waits.
 func (s *session) revoke() {
 	b := s.b
 	b.mu.Lock()
-	gone, deadline := s.gone, time.Now().Add(s.ttl)
+	gone := s.gone
 	b.mu.Unlock()
+	began, last := time.Now(), false
 	for !gone {
+		closing := b.ctx.Err() != nil
 		// Its own context: Close has ended that of the backend.
 		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
-		_, err := b.client.Revoke(ctx, s.id)
+		err := b.connected(ctx)
+		if err == nil {
+			_, err = b.client.Revoke(ctx, s.id)
+		}
 		cancel()
-		if gone = err == nil || leaseGone(err); gone {
+		if err == nil || leaseGone(err) {
 			s.end(errGone)
 			return
 		}
-		// A keep-alive that was under way may have made it live for longer.
-		if b.ctx.Err() != nil || time.Now().After(deadline) {
+		if last || time.Since(began) > s.ttl {
 			break
 		}
+		// One that went to a member that hangs is followed by one to another.
+		last = closing
 		select {
 		case <-b.ctx.Done():
-		case <-time.After(max(s.retry(), minRetry)):
+		case <-time.After(s.retry()):
 		}
 	}
 	s.end(errSilent)
 }
 
-// revokeTimeout bounds how long Close waits for etcd.
-const revokeTimeout = 2 * time.Second
+// revokeTimeout bounds how long Close waits for etcd, which it does twice.
+const revokeTimeout = time.Second

@@ -37,6 +37,7 @@ const MinTTL = time.Second
 const (
 	defaultPrefix  = "locker"
 	defaultTimeout = 3 * time.Second
+	maxPrefixLen   = 256
 )
 
 // Backend is an etcd cluster as a lock service. Make it with [New] or [Open].
@@ -73,18 +74,15 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	if opts != nil {
 		b.opts = *opts
 	}
-	o := &b.opts
 	switch {
 	case client == nil:
 		return nil, errors.New("etcd: the client is nil")
-	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
-		return nil, fmt.Errorf("etcd: Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
-	case o.Members < 0:
-		return nil, fmt.Errorf("etcd: Options.Members is %d: give the number of voting members, or 0 if it is not known", o.Members)
-	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
-		return nil, fmt.Errorf("etcd: Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
-	case len(o.Prefix) > 256:
-		return nil, fmt.Errorf("etcd: Options.Prefix has %d bytes: the limit is 256", len(o.Prefix))
+	case client.ActiveConnection() == nil:
+		return nil, errors.New("etcd: the client has no connection: make it with clientv3.New")
+	}
+	o := &b.opts
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -96,6 +94,21 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.looks.b = b
 	return b, nil
+}
+
+// check reports what is wrong with the options.
+func (o *Options) check() error {
+	switch {
+	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
+		return fmt.Errorf("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+	case o.Members < 0:
+		return fmt.Errorf("Options.Members is %d: give the number of voting members, or 0 if it is not known", o.Members)
+	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
+		return fmt.Errorf("Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
+	case len(o.Prefix) > maxPrefixLen:
+		return fmt.Errorf("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
+	}
+	return nil
 }
 
 // Guarantees says what this cluster promises: see the package documentation.

@@ -115,19 +115,28 @@ func (b *Backend) call(ctx context.Context, request func(context.Context) error)
 // grace is what a connection that has just failed gets to be made again.
 const grace = 250 * time.Millisecond
 
-// connected returns nil if there is a connection, or one is being made for the
-// first time: who is in between fails after a short grace.
+// connected returns nil if there is a connection to a member, and waits for
+// one that is being made. The driver would wait for as long as it is let.
 func (b *Backend) connected(ctx context.Context) error {
 	conn := b.client.ActiveConnection()
-	if conn == nil || conn.GetState() != connectivity.TransientFailure {
+	if conn.GetState() == connectivity.Ready {
 		return nil
 	}
-	// The driver's pauses grow to two minutes: a request is a reason to try now.
-	conn.ResetConnectBackoff()
-	ctx, cancel := context.WithTimeout(ctx, grace)
+	limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
+	failed := false
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		if !conn.WaitForStateChange(ctx, state) {
+		switch {
+		case state == connectivity.Idle:
+			conn.Connect()
+		case state == connectivity.TransientFailure && !failed:
+			failed = true
+			// The driver's pauses grow to two minutes: a request is a reason to try now.
+			conn.ResetConnectBackoff()
+			limited, cancel = context.WithTimeout(limited, grace)
+			defer cancel()
+		}
+		if !conn.WaitForStateChange(limited, state) {
 			return &unsentError{"no member can be connected to" + b.why()}
 		}
 	}

@@ -131,35 +131,34 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 }
 
 func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
-	err = h.b.call(ctx, func(ctx context.Context) error {
-		resp, err := h.b.client.Delete(ctx, h.key)
-		if err == nil {
-			found = resp.Deleted > 0
-		}
-		return err
+	resp, more, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
+		return h.b.client.Delete(ctx, h.key)
 	})
-	return found, err
+	if err != nil {
+		return false, err
+	}
+	// What one copy does not find, the other may have deleted.
+	return resp.Deleted > 0 || more, nil
 }
 
 // makeVoid deletes the key if it is there, and otherwise makes sure that it
 // never will be. The void key lives as long as the lease: as long as the
 // transaction could still put the key (R7).
 func (h *hold) makeVoid(ctx context.Context) (found bool, err error) {
-	err = h.b.call(ctx, func(ctx context.Context) error {
-		resp, err := h.b.client.Txn(ctx).
+	resp, _, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return h.b.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(h.key), ">", 0)).
 			Then(clientv3.OpDelete(h.key)).
 			Else(clientv3.OpPut(h.void, "", clientv3.WithLease(h.s.id))).
 			Commit()
-		if err == nil {
-			found = resp.Succeeded
-		}
-		return err
 	})
-	if err == nil && !found {
+	if err != nil {
+		return false, err
+	}
+	if !resp.Succeeded {
 		h.s.addVoid()
 	}
-	return found, err
+	return resp.Succeeded, nil
 }
 
 // owe leaves the removal to the session.

@@ -85,10 +85,8 @@ func (ls *looks) ask(batch []*look) {
 	for i, l := range batch {
 		ops[i] = clientv3.OpGet(l.key, clientv3.WithCountOnly())
 	}
-	var resp *clientv3.TxnResponse
-	err := ls.b.call(batch[0].ctx, func(ctx context.Context) (err error) {
-		resp, err = ls.b.client.Txn(ctx).Then(ops...).Commit()
-		return err
+	resp, _, err := repeated(batch[0].ctx, ls.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return ls.b.client.Txn(ctx).Then(ops...).Commit()
 	})
 	for i, l := range batch {
 		a := lookAnswer{err: err}

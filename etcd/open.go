@@ -38,6 +38,9 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 	if err != nil {
 		return nil, err
 	}
+	if err := o.check(); err != nil {
+		return nil, bad(u, err.Error())
+	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := reach(ctx, config); err != nil {
@@ -49,7 +52,7 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 	}
 	b, err := New(client, &o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
+		return nil, errors.Join(err, client.Close())
 	}
 	b.owned = true
 	if err := b.check(ctx); err != nil {
@@ -104,15 +107,13 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 
 // check reads and writes below the prefix, and counts the members.
 func (b *Backend) check(ctx context.Context) error {
-	err := b.call(ctx, func(ctx context.Context) error {
-		_, err := b.client.Get(ctx, b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
-		return err
+	_, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return b.client.Get(ctx, b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
 	})
 	if err == nil {
-		err = b.call(ctx, func(ctx context.Context) error {
-			// Deletes a key that never is: what needs the right to write and a majority.
-			_, err := b.client.Delete(ctx, b.keys.void(""))
-			return err
+		// A key that never is: it needs the right to write, and a majority.
+		_, _, err = repeated(ctx, b, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
+			return b.client.Delete(ctx, b.keys.void(""))
 		})
 	}
 	if err != nil {
@@ -120,17 +121,16 @@ func (b *Backend) check(ctx context.Context) error {
 	}
 	if b.opts.Members == 0 {
 		// Who may not ask claims nothing that depends on it.
-		_ = b.call(ctx, func(ctx context.Context) error {
-			resp, err := b.client.MemberList(ctx)
-			if err == nil {
-				for _, m := range resp.Members {
-					if !m.IsLearner {
-						b.opts.Members++
-					}
+		resp, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.MemberListResponse, error) {
+			return b.client.MemberList(ctx)
+		})
+		if err == nil {
+			for _, m := range resp.Members {
+				if !m.IsLearner {
+					b.opts.Members++
 				}
 			}
-			return err
-		})
+		}
 	}
 	return nil
 }
@@ -171,7 +171,12 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 }
 
 func tlsConfig(u *locker.URL) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if name := u.Param("server_name", ""); name != "" {
+		// The driver expects the name that it connects to, whatever ServerName says.
+		config.InsecureSkipVerify = true
+		config.VerifyConnection = func(cs tls.ConnectionState) error { return verify(cs, name, config.RootCAs) }
+	}
 	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
@@ -194,6 +199,16 @@ func tlsConfig(u *locker.URL) (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
+}
+
+// verify is what crypto/tls does for a ServerName.
+func verify(cs tls.ConnectionState, name string, roots *x509.CertPool) error {
+	between := x509.NewCertPool()
+	for _, c := range cs.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: between})
+	return err
 }
 
 func bad(u *locker.URL, what string) error {

@@ -23,8 +23,10 @@ type session struct {
 	openErr error
 	ready   chan struct{}
 
-	kick  chan struct{} // asks for a keep-alive now
-	ended chan struct{} // closed when no lock of it may be believed any more
+	life    context.Context // of its goroutines
+	streams idleStreams
+	kick    chan struct{} // asks for a keep-alive now
+	ended   chan struct{} // closed when no lock of it may be believed any more
 
 	// Guarded by b.mu.
 	users   int                // attempts, holds and debts
@@ -162,7 +164,7 @@ func (s *session) state() error {
 func (s *session) every() time.Duration { return s.ttl / 4 }
 
 // retry is the pause between keep-alives while there is no answer.
-func (s *session) retry() time.Duration { return s.ttl / 16 }
+func (s *session) retry() time.Duration { return max(s.ttl/16, minRetry) }
 
 // validity returns how far the session is kept alive. It also returns an error
 // if the keep-alives since have failed.

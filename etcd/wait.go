@@ -35,14 +35,18 @@ func (a *attempt) wait(ctx context.Context) error {
 			continue
 		case errors.Is(err, errGone), errors.Is(err, errDeleted), errors.Is(err, errSilent):
 			return err
-		case ctx.Err() != nil, a.b.ctx.Err() != nil, refused(err):
+		case ctx.Err() != nil, a.b.ctx.Err() != nil:
 			return a.leaving(ctx, err)
 		}
-		// Nobody answers, or a watch was cancelled: the place in the queue is
+		// Nobody answers, or the watch was cancelled: the place in the queue is
 		// kept as long as the session is.
 		failed++
 		if err := a.rest(ctx, failed); err != nil {
 			return a.leaving(ctx, err)
+		}
+		// Where no watch can be had, reading has to do.
+		if err := a.read(ctx, 0); errors.Is(err, errDeleted) || refused(err) {
+			return err
 		}
 	}
 	return nil

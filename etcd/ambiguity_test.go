@@ -1,0 +1,245 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// request is what the engine would ask.
+func request(name string, ttl time.Duration, wait bool) locker.Request {
+	requests.Lock()
+	defer requests.Unlock()
+	requests.n++
+	return locker.Request{Name: name, Owner: fmt.Sprintf("%040x", requests.n), Label: "test", TTL: ttl, Wait: wait, Lost: func() {}}
+}
+
+var requests struct {
+	sync.Mutex
+	n int
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eventually(t testing.TB, d time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(d); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			require.Fail(t, "not within "+d.String()+": "+what)
+		}
+	}
+}
+
+func locksIn(t testing.TB, c *clientv3.Client, name string) (keys []string) {
+	t.Helper()
+	for _, k := range all(t, c) {
+		if strings.HasPrefix(k, queue(name)) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// The request is on one connection, which delivers it late; its take-back is
+// on another, and finds nothing. The session lives on all the time: only the void
+// key is in the way of the ghost.
+func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		t.Run(fmt.Sprintf("wait=%v", wait), func(t *testing.T) {
+			s := testserver.StartEtcd(t, 1)
+			admin := dial(t, s.Addrs())
+			roads := []*testserver.Proxy{testserver.StartProxy(t, s.Nodes[0].Addr()), testserver.StartProxy(t, s.Nodes[0].Addr())}
+			b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
+			const ttl = 2 * time.Second
+			other, err := b.Acquire(t.Context(), request("other", ttl, false))
+			require.NoError(t, err)
+
+			held := make(chan *testserver.Link, 2)
+			var once sync.Once
+			for _, p := range roads {
+				p.OnRequest(queue("ghost"), func(l *testserver.Link) {
+					once.Do(func() {
+						l.SetRequests(testserver.Hold)
+						held <- l
+					})
+				})
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var link *testserver.Link
+			go func() {
+				link = <-held
+				cancel()
+			}()
+			grant, err := b.Acquire(ctx, request("ghost", ttl, wait))
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotNil(t, grant.Hold, "what may be left has to be told")
+			eventually(t, 10*time.Second, "the take-back is confirmed", func() bool {
+				return grant.Hold.Release(within(t, 200*time.Millisecond)) == nil
+			})
+			require.Empty(t, locksIn(t, admin, "ghost"))
+			require.Len(t, all(t, admin), 2, "the other lock and the void key")
+
+			link.SetRequests(testserver.Pass) // now it arrives
+			time.Sleep(ttl + ttl/2)
+			assert.Empty(t, locksIn(t, admin, "ghost"))
+			_, err = other.Hold.Renew(t.Context())
+			require.NoError(t, err, "the session has lived on")
+			require.NoError(t, other.Hold.Release(t.Context()))
+			require.NoError(t, b.Close())
+			assert.Empty(t, all(t, admin), "the void key has gone with the session")
+		})
+	}
+}
+
+// Each request of an acquire in turn is held back, or carried out without an
+// answer, and the caller gives up then.
+func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
+	s := testserver.StartEtcd(t, 1)
+	admin := dial(t, s.Addrs())
+	other := client(t, s.Addrs(), time.Minute)
+	faults := map[string]func(*testserver.Link){
+		"request held": func(l *testserver.Link) { l.SetRequests(testserver.Hold) },
+		"reply lost":   func(l *testserver.Link) { l.SetReplies(testserver.Drop) },
+		"reset":        func(l *testserver.Link) { l.Reset() },
+		"no fault":     func(*testserver.Link) {},
+	}
+	for fault, cause := range faults {
+		// 1: the transaction, 2: the watch, 3: the look after it.
+		for step := 1; step <= 3; step++ {
+			for _, how := range []string{"cancel", "deadline"} {
+				name := fmt.Sprintf("%s at %d, %s", fault, step, how)
+				t.Run(name, func(t *testing.T) {
+					holder, err := other.Lock(t.Context(), name)
+					require.NoError(t, err)
+					network := newCut(t)
+					b := backend(t, s.Addrs(), through(network.dial))
+					c := locker.New(b, &locker.Options{TTL: time.Minute})
+					warm, err := c.Lock(t.Context(), "warm "+name)
+					require.NoError(t, err)
+
+					ctx, cancel := context.WithCancel(t.Context())
+					wants := context.Canceled
+					if how == "deadline" {
+						ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+						wants = context.DeadlineExceeded
+					}
+					defer cancel()
+					p := network.only()
+					seen := 0
+					var mu sync.Mutex
+					var broken *testserver.Link
+					var count func(l *testserver.Link)
+					count = func(l *testserver.Link) {
+						if seen++; seen < step {
+							p.OnRequest(queue(name), count)
+							return
+						}
+						mu.Lock()
+						broken = l
+						mu.Unlock()
+						cause(l)
+						if how == "cancel" {
+							time.AfterFunc(10*time.Millisecond, cancel)
+						}
+					}
+					p.OnRequest(queue(name), count)
+					began := time.Now()
+					_, err = c.Lock(ctx, name)
+					require.Error(t, err)
+					if !errors.Is(err, locker.ErrUnavailable) {
+						require.ErrorIs(t, err, wants)
+					}
+					require.Less(t, time.Since(began), 2*time.Second)
+					// What is held arrives now; a connection that has lost bytes
+					// is noticed by the driver's pings, which take longer.
+					mu.Lock()
+					if broken != nil {
+						broken.SetRequests(testserver.Pass)
+						time.Sleep(20 * time.Millisecond)
+						broken.Reset()
+					}
+					mu.Unlock()
+					eventually(t, 10*time.Second, "only the holder is left", func() bool { return len(locksIn(t, admin, name)) == 1 })
+					require.NoError(t, holder.Unlock(t.Context()))
+					next, err := other.TryLock(t.Context(), name)
+					require.NoError(t, err)
+					require.NoError(t, next.Unlock(t.Context()))
+					require.NoError(t, warm.Unlock(t.Context()))
+					require.NoError(t, c.Close())
+					require.NoError(t, b.Close())
+					require.Empty(t, locksIn(t, admin, name))
+				})
+			}
+		}
+	}
+}
+
+// The engine gives a take-back up after one TTL. The session lives on.
+func TestReleaseWithoutAnAnswerIsMadeUpForByTheSession(t *testing.T) {
+	s := testserver.StartEtcd(t, 1)
+	admin := dial(t, s.Addrs())
+	b := backend(t, s.Addrs())
+	ctx := t.Context()
+	grant, err := b.Acquire(ctx, request("debt", 2*time.Second, false))
+	require.NoError(t, err)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	require.Error(t, grant.Hold.Release(over))
+	// Nobody calls Release again.
+	eventually(t, 3*time.Second, "the key is gone", func() bool { return len(locksIn(t, admin, "debt")) == 0 })
+}
+
+// An attempt that did not come through while nobody is there to take it back.
+func TestLostReplyIsTakenBackByTheSession(t *testing.T) {
+	s := testserver.StartEtcd(t, 1)
+	admin := dial(t, s.Addrs())
+	network := newCut(t)
+	b := backend(t, s.Addrs(), through(network.dial))
+	warm, err := b.Acquire(t.Context(), request("warm", 2*time.Second, false))
+	require.NoError(t, err)
+	link := make(chan *testserver.Link, 1)
+	network.only().OnRequest(queue("lost"), func(l *testserver.Link) {
+		l.SetReplies(testserver.Drop)
+		link <- l
+	})
+	_, err = b.Acquire(within(t, 100*time.Millisecond), request("lost", 2*time.Second, false))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Len(t, locksIn(t, admin, "lost"), 1, "it was carried out")
+	(<-link).Reset()
+	eventually(t, 4*time.Second, "the key is gone", func() bool { return len(locksIn(t, admin, "lost")) == 0 })
+	_, err = warm.Hold.Renew(t.Context())
+	require.NoError(t, err)
+}
+
+func TestTryLockLeavesNoKeyWhenRefused(t *testing.T) {
+	s := testserver.StartEtcd(t, 1)
+	admin := dial(t, s.Addrs())
+	a, b := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
+	l, err := a.TryLock(t.Context(), "n")
+	require.NoError(t, err)
+	before, err := admin.Get(t.Context(), "x")
+	require.NoError(t, err)
+	for range 10 {
+		_, err = b.TryLock(t.Context(), "n")
+		require.ErrorIs(t, err, locker.ErrHeld)
+	}
+	after, err := admin.Get(t.Context(), "x")
+	require.NoError(t, err)
+	assert.Equal(t, before.Header.Revision, after.Header.Revision, "a refusal writes nothing")
+	require.NoError(t, l.Unlock(t.Context()))
+}

@@ -1,0 +1,186 @@
+package etcd_test
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+var openers = locker.Openers{"etcd": etcd.Open, "etcds": etcd.Open}
+
+// refusal opens a URL that cannot work, and returns the error.
+func refusal(t *testing.T, rawURL string) error {
+	t.Helper()
+	began := time.Now()
+	c, err := openers.Open(t.Context(), rawURL, nil)
+	if err == nil {
+		_ = c.Close()
+	}
+	require.Error(t, err)
+	assert.Less(t, time.Since(began), 6*time.Second, "told in time")
+	assert.NotContains(t, err.Error(), "sesame", "the password is not repeated")
+	assert.NotContains(t, err.Error(), "\n")
+	t.Logf("%v: %v", time.Since(began).Round(time.Millisecond), err)
+	return err
+}
+
+func works(t *testing.T, rawURL string) locker.Guarantees {
+	t.Helper()
+	c, err := openers.Open(t.Context(), rawURL, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	l, err := c.Lock(t.Context(), "opened")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(t.Context()))
+	return c.Guarantees()
+}
+
+func TestOpenTellsWhatIsWrongWithTheURL(t *testing.T) {
+	for rawURL, says := range map[string]string{
+		"etcd://":                        "no host",
+		"etcd://h:1/p?nonsense=1":        "unknown parameter",
+		"etcd://u@h:1":                   "user and a password",
+		"etcd://h:1/a//b":                "Prefix",
+		"etcd://h:1?ca=x":                "unknown parameter",
+		"etcds://h:1?ca=/no/such/file":   "no such file",
+		"etcds://h:1?cert=/no/such/file": "go together",
+		"etcd://h:1?timeout=never":       "timeout",
+		"etcd://u:sesame@h:1/p?ttl=10ms": "",
+		"etcd://h:1?members=x":           "members",
+	} {
+		err := refusal(t, rawURL)
+		if says != "" {
+			require.ErrorIs(t, err, locker.ErrInvalid, rawURL)
+			require.ErrorContains(t, err, says, rawURL)
+		}
+	}
+}
+
+func TestOpenTellsThatNobodyIsThere(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	silent := l.Addr().String()
+	t.Cleanup(func() { _ = l.Close() })
+	err = refusal(t, "etcd://u:sesame@127.0.0.1:1,127.0.0.1:2/p")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "connection refused")
+	err = refusal(t, "etcd://"+silent)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	err = refusal(t, "etcd://no-such-host.invalid:2379")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = openers.Open(ctx, "etcd://"+silent, nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.Less(t, time.Since(began), 2*time.Second)
+}
+
+func TestOpenNeedsAMajority(t *testing.T) {
+	s := testserver.StartEtcd(t, 3)
+	u := "etcd://" + strings.Join(s.Addrs(), ",") + "/p"
+	g := works(t, u)
+	assert.Equal(t, 1, g.ServerCrashes, "it has counted the members")
+	assert.True(t, g.SurvivesFailover)
+	assert.Equal(t, 2, works(t, u+"?members=5").ServerCrashes)
+	s.Leader(t).Kill()
+	s.Leader(t).Kill()
+	require.ErrorIs(t, refusal(t, u), locker.ErrUnavailable)
+}
+
+func TestOpenWithAuthentication(t *testing.T) {
+	s := testserver.StartEtcd(t, 1)
+	withAuth(t, dial(t, s.Addrs()))
+	at := s.Nodes[0].Addr()
+	works(t, "etcd://locker:pass@"+at)
+	for rawURL, says := range map[string]string{
+		"etcd://locker:sesame@" + at:           "authentication failed",
+		"etcd://" + at:                         "asks for a user",
+		"etcd://stranger:pass@" + at:           "permission denied",
+		"etcd://locker:pass@" + at + "/theirs": "permission denied",
+	} {
+		err := refusal(t, rawURL)
+		require.ErrorContains(t, err, says)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+	}
+	// And after Open: rights that are taken away.
+	root := dial(t, s.Addrs(), func(c *clientv3.Config) { c.Username, c.Password = "root", "pass" })
+	c, err := openers.Open(t.Context(), "etcd://locker:pass@"+at, nil)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = root.RoleRevokePermission(t.Context(), "locker", "locker/1/", clientv3.GetPrefixRangeEnd("locker/1/"))
+	require.NoError(t, err)
+	_, err = c.TryLock(within(t, 10*time.Second), "n")
+	require.ErrorContains(t, err, "permission denied")
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+}
+
+func TestOpenWithTLS(t *testing.T) {
+	certs, strangers := testserver.NewCerts(t), testserver.NewCerts(t)
+	q := url.QueryEscape
+	s := testserver.StartEtcd(t, 1, testserver.WithEtcdTLS(certs, false))
+	at := s.Nodes[0].Addr()
+	works(t, "etcds://"+at+"?ca="+q(certs.CAFile))
+	works(t, "etcds://"+at+"?ca="+q(certs.CAFile)+"&server_name=localhost")
+	for _, rawURL := range []string{
+		"etcd://" + at,
+		"etcds://" + at,
+		"etcds://" + at + "?ca=" + q(strangers.CAFile),
+		"etcds://" + at + "?ca=" + q(certs.CAFile) + "&server_name=elsewhere",
+	} {
+		require.ErrorIs(t, refusal(t, rawURL), locker.ErrUnavailable)
+	}
+	s = testserver.StartEtcd(t, 1)
+	require.ErrorIs(t, refusal(t, "etcds://"+s.Nodes[0].Addr()), locker.ErrUnavailable)
+}
+
+func TestOpenWithClientCertificate(t *testing.T) {
+	certs := testserver.NewCerts(t)
+	q := url.QueryEscape
+	s := startAskingForCertificates(t, certs)
+	u := "etcds://" + s.Nodes[0].Addr() + "?ca=" + q(certs.CAFile)
+	works(t, u+"&cert="+q(certs.ClientCertFile)+"&key="+q(certs.ClientKeyFile))
+	require.ErrorIs(t, refusal(t, u), locker.ErrUnavailable)
+}
+
+// startAskingForCertificates starts one member that refuses clients without.
+func startAskingForCertificates(t *testing.T, certs *testserver.Certs) *testserver.EtcdCluster {
+	return testserver.StartEtcd(t, 1, testserver.WithEtcdTLS(certs, true))
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	_, err := etcd.New(nil, nil)
+	require.Error(t, err)
+	_, err = etcd.New(clientv3.NewCtxClient(t.Context()), nil)
+	require.ErrorContains(t, err, "clientv3.New")
+	c := dial(t, []string{"127.0.0.1:1"})
+	for _, o := range []*etcd.Options{{Timeout: -1}, {Members: -1}, {Prefix: "/a"}, {Prefix: "a//b"}, {Prefix: strings.Repeat("a", 300)}} {
+		_, err = etcd.New(c, o)
+		require.Error(t, err)
+	}
+	// Without a server, a quick answer that says why.
+	b, err := etcd.New(c, nil)
+	require.NoError(t, err)
+	defer func() { _ = b.Close() }()
+	for range 3 {
+		began := time.Now()
+		_, err = b.Acquire(t.Context(), request("n", time.Second, true))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		t.Log(time.Since(began), err)
+		require.Less(t, time.Since(began), 2*time.Second)
+	}
+	require.ErrorContains(t, err, "connection refused")
+}

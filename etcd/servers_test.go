@@ -1,0 +1,211 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
+	for _, how := range []string{"killed", "paused"} {
+		t.Run(how, func(t *testing.T) {
+			s := newScene(t, 3)
+			ctx := t.Context()
+			const ttl = 4 * time.Second
+			holder := client(t, s.Addrs(), ttl)
+			held, err := holder.Lock(ctx, "n")
+			require.NoError(t, err)
+			var answers []<-chan locked
+			for i := range 3 {
+				answers = append(answers, lockLater(ctx, client(t, s.Addrs(), ttl), "n"))
+				s.queued(t, "n", i+2)
+			}
+			leader := s.Leader(t)
+			if how == "killed" {
+				leader.Kill()
+			} else {
+				leader.Pause()
+				defer leader.Resume()
+			}
+			began := time.Now()
+			s.Leader(t, leader)
+			for time.Since(began) < 2*ttl {
+				require.NoError(t, held.Err(), "nothing was lost %v after the leader was %s", time.Since(began), how)
+				for _, a := range answers {
+					require.Empty(t, a, "nobody gets in")
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			token, _ := held.Token()
+			require.NoError(t, held.Unlock(within(t, 20*time.Second)))
+			for _, answer := range answers {
+				got := s.get(t, answer, 12*time.Second)
+				next, _ := got.lease.Token()
+				assert.Greater(t, next, token)
+				token = next
+				require.NoError(t, got.lease.Unlock(within(t, 20*time.Second)))
+			}
+		})
+	}
+}
+
+func TestHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.T) {
+	for _, who := range []string{"follower", "leader"} {
+		t.Run(who, func(t *testing.T) {
+			s := newScene(t, 3, testserver.WithPeerProxies())
+			ctx := t.Context()
+			const ttl = 3 * time.Second
+			alone := s.Follower(t)
+			if who == "leader" {
+				alone = s.Leader(t)
+			}
+			var others []string
+			for _, n := range s.Nodes {
+				if n != alone {
+					others = append(others, n.Addr())
+				}
+			}
+			held, err := client(t, []string{alone.Addr()}, ttl).Lock(ctx, "n")
+			require.NoError(t, err)
+			// Its own keep-alives must not go through a follower: see Isolate.
+			waiter := client(t, others, time.Minute)
+			answer := lockLater(ctx, waiter, "n")
+			s.queued(t, "n", 2)
+			undo := s.Isolate(alone)
+			defer undo()
+			got := s.get(t, answer, 30*time.Second)
+			require.ErrorIs(t, held.Err(), locker.ErrLost)
+			assert.True(t, held.Until().Before(got.at), "Until %v, the next got in %v later", held.Until(), got.at.Sub(held.Until()))
+			undo()
+			require.NoError(t, got.lease.Err())
+		})
+	}
+}
+
+// A leader that is stopped for a while and does not know yet that it was
+// replaced renews leases that its successor has counted on: what it says must
+// not be believed.
+func TestLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
+	s := newScene(t, 3)
+	ctx := t.Context()
+	const ttl = 3 * time.Second
+	old := s.Leader(t)
+	var others []string
+	for _, n := range s.Nodes {
+		if n != old {
+			others = append(others, n.Addr())
+		}
+	}
+	network := newCut(t)
+	held, err := client(t, []string{old.Addr()}, ttl, through(network.dial)).Lock(ctx, "n")
+	require.NoError(t, err)
+	answer := lockLater(ctx, client(t, others, time.Minute), "n")
+	s.queuedAt(t, dial(t, others), "n", 2)
+	old.Pause()
+	defer old.Resume()
+	// Just before the holder's time is over: what it has sent since is in the
+	// old leader's socket.
+	time.Sleep(time.Until(held.Until()) - 200*time.Millisecond)
+	network.set(testserver.Hold, testserver.Pass)
+	old.Resume()
+	select {
+	case <-held.Done():
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the holder was not told")
+	}
+	got := s.get(t, answer, 20*time.Second)
+	assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
+}
+
+// queuedAt is queued, seen through other members.
+func (s scene) queuedAt(t testing.TB, c *clientv3.Client, name string, n int) {
+	t.Helper()
+	s.admin = c
+	s.queued(t, name, n)
+}
+
+func TestHeldLockSurvivesARestartOfAllServers(t *testing.T) {
+	for _, members := range []int{1, 3} {
+		t.Run(strconv.Itoa(members), func(t *testing.T) {
+			s := newScene(t, members)
+			ctx := t.Context()
+			const ttl = 10 * time.Second
+			held, err := client(t, s.Addrs(), ttl).Lock(ctx, "n")
+			require.NoError(t, err)
+			answer := lockLater(ctx, client(t, s.Addrs(), ttl), "n")
+			s.queued(t, "n", 2)
+			s.Restart(t)
+			began := time.Now()
+			for time.Since(began) < ttl+ttl/2 {
+				require.NoError(t, held.Err())
+				require.Empty(t, answer, "nobody gets in")
+				time.Sleep(20 * time.Millisecond)
+			}
+			require.NoError(t, held.Unlock(ctx))
+			got := s.get(t, answer, 8*time.Second)
+			require.NoError(t, got.lease.Unlock(ctx))
+		})
+	}
+}
+
+func TestHolderThatIsStoppedAndWakesUpKnowsAndIsFencedOff(t *testing.T) {
+	testserver.NeedPause(t)
+	s := newScene(t, 1)
+	ctx := t.Context()
+	child := testserver.StartChild(t, "holder", strings.Join(s.Addrs(), ","), "n", "2s")
+	line := strings.Fields(child.Expect(t, "held", 10*time.Second))
+	childToken, err := strconv.ParseInt(line[len(line)-2], 10, 64)
+	require.NoError(t, err)
+	answer := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n")
+	_, names := s.queued(t, "n", 2)
+	child.Pause()
+	got := s.get(t, answer, 10*time.Second)
+	token, _ := got.lease.Token()
+	assert.Greater(t, token, uint64(childToken))
+	resp, err := s.admin.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(names[0]), "=", childToken)).Commit()
+	require.NoError(t, err)
+	assert.False(t, resp.Succeeded, "what the stopped holder would write is refused")
+	child.Resume()
+	line = strings.Fields(child.Expect(t, "lost", 5*time.Second))
+	require.NotEmpty(t, line)
+	time.Sleep(3 * time.Second)
+	require.NoError(t, got.lease.Err(), "what the stopped holder had sent does no harm")
+}
+
+func TestOutageIsToldInTimeAndHeals(t *testing.T) {
+	s := newScene(t, 3)
+	c := client(t, s.Addrs(), 3*time.Second)
+	l, err := c.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	leader := s.Leader(t)
+	follower := s.Follower(t)
+	leader.Kill()
+	follower.Kill()
+	for _, d := range []time.Duration{300 * time.Millisecond, time.Second, 20 * time.Second} {
+		for _, what := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){c.TryLock, c.Lock} {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			began := time.Now()
+			_, err = what(ctx, fmt.Sprint("m", d))
+			cancel()
+			require.ErrorIs(t, err, locker.ErrUnavailable, "no majority is left")
+			require.NotErrorIs(t, err, locker.ErrHeld)
+			require.Less(t, time.Since(began), min(d, 5*time.Second)+500*time.Millisecond)
+		}
+	}
+	<-l.Done()
+	leader.Restart(t)
+	eventually(t, 20*time.Second, "it works again", func() bool {
+		l, err := c.TryLock(within(t, time.Second), "n")
+		return err == nil && l.Unlock(within(t, time.Second)) == nil
+	})
+}
