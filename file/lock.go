@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 )
 
 var (
@@ -72,50 +71,52 @@ func letGo(f *os.File) {
 const openTries = 10
 
 // open opens the file at path, which it makes if it is missing.
-func (b *Backend) open(path string) (f *os.File, err error) {
+func (b *Backend) open(path string) (*os.File, error) {
+	var err error
 	for range openTries {
+		var f *os.File
 		f, err = os.OpenFile(path, os.O_RDWR|openFlags, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			f, err = b.create(path)
-		}
-		switch {
-		case err == nil:
+		if err == nil {
 			return f, checkRegular(f)
-		case errors.Is(err, fs.ErrPermission) && b.fileMode != ownFile:
-			time.Sleep(time.Millisecond) // another user is making it
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist):
-			return nil, describe(path, err)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		createErr := b.create(path)
+		if errors.Is(createErr, fs.ErrNotExist) {
+			createErr = makeDir(b.dir, b.dirMode)
+		}
+		if createErr != nil && !errors.Is(createErr, fs.ErrExist) {
+			return nil, createErr
 		}
 	}
-	return nil, describe(path, err)
-}
-
-// describe says what is at path if it is that what makes opening it fail.
-func describe(path string, err error) error {
 	if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
-		return noFile(path, info)
+		return nil, noFile(path, info)
 	}
-	return err
+	return nil, err
 }
 
-// create makes the file at path, and its directory if that is gone.
-func (b *Backend) create(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, b.fileMode)
-	if errors.Is(err, fs.ErrNotExist) {
-		if dirErr := makeDir(b.dir, b.dirMode); dirErr != nil {
-			return nil, dirErr
+// create makes an empty file at path. The error matches fs.ErrExist if there
+// is one, and fs.ErrNotExist if the directory is gone.
+func (b *Backend) create(path string) error {
+	if b.fileMode == ownFile {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, ownFile)
+		if err != nil {
+			return err
 		}
-		return nil, err // for another try
+		return f.Close()
 	}
-	if err != nil || b.fileMode == ownFile {
-		return f, err
+	// It appears with its permissions, whatever the umask: another user who
+	// saw it before it had them would be refused.
+	f, err := os.CreateTemp(b.dir, ".new-*")
+	if err != nil {
+		return err
 	}
-	// Whatever the umask.
-	if err := f.Chmod(b.fileMode); err != nil {
-		_ = f.Close()
-		return nil, err
+	defer os.Remove(f.Name())
+	if err := errors.Join(f.Chmod(b.fileMode), f.Close()); err != nil {
+		return err
 	}
-	return f, nil
+	return os.Link(f.Name(), path)
 }
 
 // ownFile are the permissions of files in a directory that is the user's own.
