@@ -21,7 +21,10 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testserver.RunRole(testserver.Roles{"wait": waitInChild})
+	goleak.VerifyTestMain(m)
+}
 
 var openers = locker.Openers{
 	"redis": single.Open, "rediss": single.Open, "unix": single.Open,

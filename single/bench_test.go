@@ -1,0 +1,359 @@
+package single_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/single"
+)
+
+// The names and units are those that internal/benchtable reads.
+
+// deleteOwn is what whoever writes a lock by hand releases it with.
+const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+
+// once takes a lock of that name and releases it.
+type once func(ctx context.Context, name string) error
+
+// bench is one server and one go-redis client, which the contenders share.
+type bench struct {
+	server *testserver.Redis
+	rdb    *redis.Client
+	locks  *locker.Client
+}
+
+func newBench(b *testing.B) *bench {
+	s := &bench{server: testserver.StartRedis(b)}
+	s.rdb = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
+	b.Cleanup(func() { require.NoError(b, s.rdb.Close()) })
+	s.locks = s.client(b, locker.DefaultTTL)
+	return s
+}
+
+// client returns another Client on the same go-redis client.
+func (s *bench) client(b *testing.B, ttl time.Duration) *locker.Client {
+	backend, err := single.New(s.rdb, nil)
+	require.NoError(b, err)
+	c := locker.New(backend, &locker.Options{TTL: ttl})
+	b.Cleanup(func() {
+		require.NoError(b, c.Close())
+		require.NoError(b, backend.Close())
+	})
+	return c
+}
+
+// raw is what the commands cost by themselves: no token, nobody woken, nothing
+// renewed, nothing taken back.
+func raw(b *testing.B, client redis.Cmdable) once {
+	sha, err := client.ScriptLoad(b.Context(), deleteOwn).Result()
+	require.NoError(b, err)
+	return func(ctx context.Context, name string) error {
+		var random [20]byte
+		_, _ = rand.Read(random[:])
+		key, owner := "raw:"+name, hex.EncodeToString(random[:])
+		if ok, err := client.SetNX(ctx, key, owner, locker.DefaultTTL).Result(); err != nil || !ok {
+			return fmt.Errorf("SET NX: %v, %w", ok, err)
+		}
+		if n, err := client.EvalSha(ctx, sha, []string{key}, owner).Int(); err != nil || n != 1 {
+			return fmt.Errorf("EVALSHA: %v, %w", n, err)
+		}
+		return nil
+	}
+}
+
+func viaLocker(c *locker.Client) once {
+	return func(ctx context.Context, name string) error {
+		l, err := c.Lock(ctx, name)
+		if err != nil {
+			return err
+		}
+		return l.Unlock(ctx)
+	}
+}
+
+// turns is how often the contenders of a topic take turns in one run: how long a
+// round trip takes changes by a factor of four with where the kernel puts the
+// processes, and that changes every few seconds.
+const turns = 3
+
+// BenchmarkUncontended is one caller that takes a free lock and releases it.
+func BenchmarkUncontended(b *testing.B) {
+	s := newBench(b)
+	run := func(name string, pair once) {
+		b.Run(name, func(b *testing.B) {
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			require.NoError(b, callers(ctx, 1, 200, pair)) // connections, scripts
+			for b.Loop() {
+				if err := pair(ctx, "job"); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(1.10, "target-time")
+		})
+	}
+	for range turns {
+		run("raw", raw(b, s.rdb))
+		run("locker", viaLocker(s.locks))
+	}
+}
+
+// BenchmarkCallers256 is 256 goroutines that do so with names of their own. The
+// third contender sends the raw commands through go-redis's own pipelining.
+func BenchmarkCallers256(b *testing.B) {
+	const goroutines = 256
+	s := newBench(b)
+	auto, err := s.rdb.AutoPipeline()
+	require.NoError(b, err)
+	defer func() { require.NoError(b, auto.Close()) }()
+	run := func(name string, pair once) {
+		b.Run(name, func(b *testing.B) {
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			require.NoError(b, callers(ctx, goroutines, 10*goroutines, pair))
+			b.ResetTimer()
+			require.NoError(b, callers(ctx, goroutines, b.N, pair))
+			b.ReportMetric(3, "target-speed")
+		})
+	}
+	for range turns {
+		run("raw", raw(b, s.rdb))
+		run("locker", viaLocker(s.locks))
+		run("autopipeline", raw(b, auto))
+	}
+}
+
+// callers shares n pairs out among goroutines with names of their own.
+func callers(ctx context.Context, goroutines, n int, pair once) error {
+	var all sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(n))
+	failed := make(chan error, goroutines)
+	for i := range goroutines {
+		all.Go(func() {
+			name := "job-" + strconv.Itoa(i)
+			for left.Add(-1) >= 0 {
+				if err := pair(ctx, name); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	return <-failed
+}
+
+// BenchmarkWaiters1000 is 1,000 goroutines of one process that wait for one
+// name while nothing changes: what the server hears of them.
+func BenchmarkWaiters1000(b *testing.B) {
+	const window = 5 * time.Second
+	s := newBench(b)
+	b.Run("locker", func(b *testing.B) {
+		ctx, cancel := context.WithCancel(b.Context())
+		// Its renewals would be counted too.
+		holder, err := s.client(b, locker.DefaultTTL).Lock(ctx, "job", locker.TTL(time.Hour))
+		require.NoError(b, err)
+		waiting := s.client(b, locker.DefaultTTL)
+		wait := startWaiting(ctx, waiting, "job", 1000)
+		<-wait.ready
+		for b.Loop() {
+			before := s.server.Commands(b)
+			time.Sleep(window) // what is measured is a rate
+			sent := s.server.Commands(b).Since(before)
+			b.ReportMetric(float64(requests(sent))/window.Seconds(), "commands/s")
+		}
+		b.ReportMetric(1, "target:commands/s")
+		b.ReportMetric(0, "ns/op")
+		cancel()
+		wait.done.Wait()
+		require.NoError(b, holder.Unlock(context.Background()))
+	})
+}
+
+// requests is how many commands came from clients. What scripts call is counted
+// by the server as well.
+func requests(c testserver.Commands) int64 {
+	n := c.Total
+	for _, inner := range []string{"mget", "time", "set", "pttl", "pexpire", "exists", "del", "publish"} {
+		n -= c.ByName[inner]
+	}
+	return n
+}
+
+// waiters wait for one name.
+type waiters struct {
+	ready chan struct{} // closed when all of them wait and one has subscribed
+	got   chan time.Time
+	done  sync.WaitGroup
+}
+
+// startWaiting has so many goroutines wait for name until ctx ends.
+func startWaiting(ctx context.Context, c *locker.Client, name string, goroutines int) *waiters {
+	w := &waiters{ready: make(chan struct{}), got: make(chan time.Time, goroutines)}
+	refused := c.Stats().Refused
+	for range goroutines {
+		w.done.Go(func() {
+			l, err := c.Lock(ctx, name)
+			if err != nil {
+				return
+			}
+			w.got <- time.Now()
+			<-ctx.Done()
+			_ = l.Unlock(context.WithoutCancel(ctx))
+		})
+	}
+	w.done.Go(func() {
+		for ctx.Err() == nil {
+			// The second refusal comes after the subscription.
+			if now := c.Stats(); now.Waiting == goroutines && now.Refused >= refused+2 {
+				close(w.ready)
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	return w
+}
+
+// waitInChild is the other process of BenchmarkHandOver.
+func waitInChild(p *testserver.Parent) {
+	rdb := redis.NewClient(&redis.Options{Addr: p.Args[0]})
+	backend, err := single.New(rdb, nil)
+	if err != nil {
+		panic(err)
+	}
+	c := locker.New(backend, nil)
+	for {
+		name := p.Hear()
+		ctx, cancel := context.WithCancel(context.Background())
+		w := startWaiting(ctx, c, name, 1000)
+		<-w.ready
+		p.Say("waiting")
+		got := <-w.got
+		cancel()
+		w.done.Wait()
+		p.Say("got %d", got.UnixNano())
+	}
+}
+
+// BenchmarkHandOver is the time from the release in one process to the grant in
+// another, where 1,000 goroutines wait. It is compared to one round trip of the
+// same client, measured under the same conditions: after a pause, in which
+// processors go to sleep and caches grow cold.
+func BenchmarkHandOver(b *testing.B) {
+	const pause = time.Millisecond
+	s := newBench(b)
+	b.Run("locker", func(b *testing.B) {
+		ctx := b.Context()
+		child := testserver.StartChild(b, "wait", s.server.Addr())
+		var handOvers, roundTrips []float64
+		for b.Loop() {
+			l, err := s.locks.Lock(ctx, "job")
+			require.NoError(b, err)
+			child.Send(b, "job")
+			child.Expect(b, "waiting", 10*time.Second)
+			time.Sleep(pause)
+			began := time.Now()
+			require.NoError(b, s.rdb.Exists(ctx, "nothing").Err())
+			roundTrips = append(roundTrips, float64(time.Since(began)))
+
+			time.Sleep(pause)
+			released := time.Now().UnixNano() // the processes share the wall clock, not the monotonic one
+			require.NoError(b, l.Unlock(ctx))
+			got, err := strconv.ParseInt(child.Expect(b, "got", 10*time.Second), 10, 64)
+			require.NoError(b, err)
+			handOvers = append(handOvers, float64(got-released))
+		}
+		b.ReportMetric(median(handOvers), "ns/op")
+		b.ReportMetric(median(handOvers)/median(roundTrips), "round-trips")
+		b.ReportMetric(3, "target:round-trips")
+	})
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// BenchmarkHeld10000 is 10,000 leases that are held and renewed.
+func BenchmarkHeld10000(b *testing.B) {
+	const (
+		leases = 10_000
+		ttl    = 9 * time.Second
+		cycle  = ttl / 3 // in which each is renewed about once
+	)
+	names := make([]string, leases)
+	for i := range names {
+		names[i] = "job-" + strconv.Itoa(i)
+	}
+	held := make([]*locker.Lease, leases)
+	s := newBench(b)
+	b.Run("locker", func(b *testing.B) {
+		ctx := b.Context()
+		c := s.client(b, ttl)
+		require.NoError(b, callers(ctx, 4, 100, viaLocker(c))) // connections, scripts
+		heap, goroutines := heapInUse(), runtime.NumGoroutine()
+		began := time.Now()
+		for i, name := range names {
+			// Evenly over the cycle: leases taken in a burst share their renewals anyway.
+			if ahead := cycle*time.Duration(i)/leases - time.Since(began); ahead > 5*time.Millisecond {
+				time.Sleep(ahead)
+			}
+			var err error
+			held[i], err = c.Lock(ctx, name)
+			require.NoError(b, err)
+		}
+		heap = heapInUse() - heap
+		for b.Loop() {
+			renewed, reads := c.Stats().Renewed, s.reads(b)
+			most := 0
+			for end := time.Now().Add(cycle); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				most = max(most, runtime.NumGoroutine()-goroutines)
+			}
+			renewed, reads = c.Stats().Renewed-renewed, s.reads(b)-reads
+			b.ReportMetric(float64(most), "goroutines")
+			b.ReportMetric(float64(reads)/float64(renewed), "round-trips/renewal")
+			b.ReportMetric(float64(renewed)/cycle.Seconds(), "renewals/s")
+		}
+		b.ReportMetric(leases/10, "target:goroutines")
+		b.ReportMetric(float64(heap)/leases, "heap-B/lease")
+		b.ReportMetric(1024, "target:heap-B/lease")
+		b.ReportMetric(0.5, "target:round-trips/renewal")
+		b.ReportMetric(0, "ns/op")
+		require.Zero(b, c.Stats().Lost)
+		for _, l := range held {
+			require.NoError(b, l.Unlock(ctx))
+		}
+	})
+}
+
+// reads is how often the server has read from its clients.
+func (s *bench) reads(b *testing.B) uint64 {
+	n, err := strconv.ParseUint(s.server.Info(b, "stats")["total_reads_processed"], 10, 64)
+	require.NoError(b, err)
+	return n
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // what was only reachable from pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
