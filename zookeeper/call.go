@@ -45,6 +45,29 @@ func start[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) 
 	return p, nil
 }
 
+// along starts a request that is sent right behind another one, which calls
+// send from its own goroutine. There is none, and send does nothing, if all
+// slots are taken.
+func along[T any](s *session, f func(*zk.Conn) (T, error)) (p *pending[T], send func()) {
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		return nil, func() {}
+	}
+	p = &pending[T]{done: make(chan struct{})}
+	return p, func() {
+		if !s.spawn(func() {
+			p.v, p.err = f(s.conn)
+			<-s.slots
+			close(p.done)
+		}) {
+			p.err = zk.ErrClosing
+			<-s.slots
+			close(p.done)
+		}
+	}
+}
+
 // wait returns the answer, or that there is none yet; known tells which.
 func (p *pending[T]) wait(ctx context.Context) (v T, err error, known bool) { //nolint:staticcheck,revive // the error is that of the answer, known that of the wait
 	select {

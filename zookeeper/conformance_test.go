@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	suiteTTL     = time.Second
-	suiteSession = 6 * time.Second
-	suiteTick    = 200 * time.Millisecond
+	suiteTTL  = time.Second
+	suiteTick = 200 * time.Millisecond
 )
 
 // service is a set of servers as the suite sees it.
 type service struct {
-	t     *testing.T
-	addrs []string
+	t       *testing.T
+	addrs   []string
+	session time.Duration
 }
 
 // dial returns a connection of the driver, and how to close it.
@@ -71,7 +71,7 @@ func (s *service) harness() conformance.Harness {
 			}
 		},
 		Victim: func(ct conformance.T, name string, _ time.Duration) func() {
-			child := testserver.StartChild(s.t, "hold", strings.Join(s.addrs, ","), name, suiteSession.String())
+			child := testserver.StartChild(s.t, "hold", strings.Join(s.addrs, ","), name, s.session.String())
 			child.Expect(s.t, "holding", soon)
 			return child.Kill
 		},
@@ -87,13 +87,13 @@ func (s *service) harness() conformance.Harness {
 		// Of servers that are restarted, and of the ways between them.
 		KnownGoroutines: known("(*Process).start.func1", "(*pipe).sleep", "(*Link).readRequests", "(*Link).deliverRequests", "(*Link).readReplies", "(*Link).start.func4"),
 
-		URL:  "zookeeper://" + strings.Join(s.addrs, ",") + "/locker?tick=200ms&ttl=" + suiteSession.String(),
+		URL:  "zookeeper://" + strings.Join(s.addrs, ",") + "/locker?tick=200ms&ttl=" + s.session.String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
 	}
 }
 
 func (s *service) backend(ct conformance.T, addrs []string) locker.Backend {
-	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: suiteSession, TickTime: suiteTick})
+	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: s.session, TickTime: suiteTick})
 	if err != nil {
 		ct.Errorf("%v", err)
 		ct.FailNow()
@@ -156,7 +156,7 @@ func splitServers(s string) []string { return strings.Split(s, ",") }
 func TestConformanceOneServer(t *testing.T) {
 	clock := testserver.NewZooKeeperClock(t)
 	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperClock(clock))
-	h := (&service{t, []string{z.Addr()}}).harness()
+	h := (&service{t, []string{z.Addr()}, 6 * time.Second}).harness()
 	h.JumpClock = func(_ conformance.T, d time.Duration) { clock.Jump(t, d) }
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }
 	conformance.Run(t, h)
@@ -164,7 +164,7 @@ func TestConformanceOneServer(t *testing.T) {
 
 func TestConformanceThreeServers(t *testing.T) {
 	e := testserver.StartZooKeeperEnsemble(t, 3)
-	h := (&service{t, e.Addrs()}).harness()
+	h := (&service{t, e.Addrs(), 10 * time.Second}).harness()
 	h.Unproven = map[string]string{"clock-jump": "servers under libfaketime often do not find each other; it is proven on one server"}
 	h.Restart = func(conformance.T) {
 		for _, s := range e.Servers {
@@ -172,13 +172,13 @@ func TestConformanceThreeServers(t *testing.T) {
 		}
 		e.Restart(t)
 	}
-	h.Failover = func(conformance.T) {
+	h.Failover = func(ct conformance.T) {
+		ct.Cleanup(func() { e.Restart(t) })
 		old := e.Leader(t)
 		old.Kill()
 		e.Leader(t, e.Others(old)...)
 	}
 	h.Crash = func(_ conformance.T, n int) func() {
-		e.Restart(t)
 		for range n {
 			e.Leader(t).Kill()
 		}

@@ -2,7 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
-	"errors"
+
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -188,16 +188,6 @@ func TestSessionExpiresWhileWaiting(t *testing.T) {
 	eventuallyLen(t, z.Addr(), "a", 0)
 }
 
-// killSession ends a session from outside, as its expiry would.
-func killSession(t testing.TB, z *testserver.ZooKeeper, pathOfNode string) {
-	t.Helper()
-	c, done := dial(t, []string{z.Addr()})
-	defer done()
-	_, stat, err := c.Exists(pathOfNode)
-	require.NoError(t, err)
-	require.NotZero(t, stat.EphemeralOwner)
-}
-
 func TestCancelledAtEveryStepLeavesNothing(t *testing.T) {
 	z := testserver.StartZooKeeper(t)
 	p := testserver.StartProxy(t, z.Addr())
@@ -372,9 +362,9 @@ func TestAReleaseWakesOneWaiter(t *testing.T) {
 		})
 		eventuallyLen(t, z.Addr(), "a", i+2)
 	}
-	// Each node is watched by its own session and by the one behind it.
+	// Each node is watched by the session behind it, and the holder's by its own.
 	var text string
-	require.Eventually(t, func() bool { return watchesOf(t, z) == 2*waiters+1 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return watchesOf(t, z) == waiters+1 }, soon, 10*time.Millisecond)
 	text, err = z.FourLetters("wchp")
 	require.NoError(t, err)
 	for _, part := range strings.Split(text, "/locker/a/")[1:] {
@@ -422,4 +412,32 @@ func TestDeletedNodeIsTold(t *testing.T) {
 	require.ErrorIs(t, l.Err(), locker.ErrLost)
 }
 
-var _ = errors.Is
+// The token is told by the header of an answer. It has to be the czxid on
+// every server, also while others write.
+func TestTokenIsTheCzxid(t *testing.T) {
+	e := testserver.StartZooKeeperEnsemble(t, 3)
+	var all sync.WaitGroup
+	for i := range 6 {
+		c := newClient(t, []string{e.Addrs()[i%3]}, zookeeper.Options{})
+		all.Go(func() {
+			admin, done := dial(t, []string{e.Addrs()[i%3]})
+			defer done()
+			for n := range 60 {
+				l, err := c.Lock(within(t, soon), fmt.Sprintf("token-%d", n%3+i/3*3))
+				if !assert.NoError(t, err) {
+					return
+				}
+				var node zookeeper.Node
+				assert.True(t, l.As(&node))
+				_, stat, err := admin.Exists(node.Path)
+				if assert.NoError(t, err) {
+					token, _ := l.Token()
+					assert.Equal(t, uint64(stat.Czxid), token)
+					assert.Equal(t, stat.EphemeralOwner, node.Session)
+				}
+				assert.NoError(t, l.Unlock(within(t, soon)))
+			}
+		})
+	}
+	all.Wait()
+}

@@ -103,6 +103,9 @@ func (p *place) remove(ctx context.Context) error {
 	p.mu.Lock()
 	p.freed = true // before the request: its watch fires
 	path := p.path
+	if p.guard != nil {
+		p.guard.Stop()
+	}
 	p.mu.Unlock()
 	p.s.forget(p)
 	_, err := ask(ctx, p.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
@@ -174,7 +177,7 @@ func (p *place) clearOnce(looks *int) error {
 		p.mu.Lock()
 		p.sent = nil
 		if sent.err == nil {
-			p.path = sent.v
+			p.path = sent.v.path
 		}
 		path = p.path
 		p.mu.Unlock()

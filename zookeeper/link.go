@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
@@ -25,6 +26,11 @@ type link struct {
 	restore  chan struct{} // closed when the driver has sent its watches again; nil: it has none
 	restored bool
 	asked    bool // a request was sent on this link
+
+	// Of the driver's goroutine that reads.
+	left  int  // of the packet that is read; 0: its length comes next
+	whole bool // nothing of the packet has been read
+	blind bool // the packets are not told apart any more
 }
 
 // Operation codes of the protocol.
@@ -104,6 +110,7 @@ func (l *link) Read(p []byte) (int, error) {
 		l.mu.Unlock()
 		return n, err
 	}
+	l.follow(p[:n])
 	restore := l.restore
 	if !l.asked || l.restored {
 		restore = nil
@@ -120,6 +127,37 @@ func (l *link) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// follow looks at the answers that pass, for what the driver does not tell: the
+// number of the transaction that created a node, which is the node's czxid. A
+// packet that does not come in one piece is let go; the czxid is then asked for.
+func (l *link) follow(p []byte) {
+	switch {
+	case l.blind || len(p) == 0:
+	case l.left > 0:
+		if l.whole && len(p) == l.left {
+			l.lookAt(p)
+		}
+		l.left, l.whole = l.left-len(p), false
+		l.blind = l.left < 0
+	case len(p) == 4:
+		l.left, l.whole = int(binary.BigEndian.Uint32(p)), true
+	default:
+		l.blind = true
+	}
+}
+
+// lookAt notes the answer to the creation of a lock's node: a header of xid,
+// zxid and error, and the path.
+func (l *link) lookAt(p []byte) {
+	const header, length = 16, 4
+	if len(p) <= header+length || binary.BigEndian.Uint32(p[12:]) != 0 || int(binary.BigEndian.Uint32(p[header:])) != len(p)-header-length {
+		return
+	}
+	if path := p[header+length:]; bytes.Contains(path, []byte(lockMark)) {
+		l.session.created(string(path), int64(binary.BigEndian.Uint64(p[4:])))
+	}
 }
 
 const restorePatience = 100 * time.Millisecond

@@ -22,17 +22,25 @@ type place struct {
 	id   string // marks the attempt and no other
 	lost func()
 
-	own   *waiter // tells when the node is gone
+	early *pending[[]string] // the first look at the queue, sent right behind the creation
+	own   *waiter            // tells when the node is gone
 	again chan struct{}
 
 	mu      sync.Mutex
-	path    string           // the node; "" while it is not known
-	sent    *pending[string] // the request that creates it, if its caller has left
+	path    string            // the node; "" while it is not known
+	sent    *pending[created] // the request that creates it, if its caller has left
 	czxid   int64
 	granted bool
 	over    bool          // the node is gone, and not by us
 	freed   bool          // it was released
+	guard   *time.Timer   // sets the watch on the node of a holder
 	cleared chan struct{} // set when it is to be removed in the background; closed when that is done
+}
+
+// created is the answer to the creation of a node.
+type created struct {
+	path  string
+	czxid int64 // 0 if it is not known
 }
 
 // errPlaceLost says that a place in a queue is gone and nothing is left of
@@ -83,13 +91,25 @@ func (p *place) enter(ctx context.Context, label string) error {
 		if err := p.s.online(ctx); err != nil {
 			return err
 		}
-		sent, err := start(ctx, p.s, func(c *zk.Conn) (string, error) {
-			return c.Create(p.dir+"/"+p.id+lockMark, []byte(label), zk.FlagEphemeral|zk.FlagSequence, p.s.backend.acl)
+		// The service answers a session in the order of its requests: a look at
+		// the queue that is sent right behind shows the node, and saves a round
+		// trip. Should it be sent before, it shows that too, and is repeated.
+		early, send := along(p.s, func(c *zk.Conn) ([]string, error) {
+			children, _, err := c.Children(p.dir)
+			return children, err
+		})
+		sent, err := start(ctx, p.s, func(c *zk.Conn) (created, error) {
+			send()
+			path, err := c.Create(p.dir+"/"+p.id+lockMark, []byte(label), zk.FlagEphemeral|zk.FlagSequence, p.s.backend.acl)
+			return created{path, p.s.czxid(path)}, err
 		})
 		if err != nil {
+			if early != nil {
+				<-p.s.slots
+			}
 			return err
 		}
-		path, err, known := sent.wait(ctx)
+		made, err, known := sent.wait(ctx)
 		switch {
 		case !known:
 			// The caller leaves; the request goes on (R7, R8).
@@ -100,7 +120,7 @@ func (p *place) enter(ctx context.Context, label string) error {
 			return err
 		case err == nil:
 			p.mu.Lock()
-			p.path = path
+			p.path, p.czxid, p.early = made.path, made.czxid, early
 			p.mu.Unlock()
 			return nil
 		case errors.Is(err, zk.ErrNoNode):
@@ -169,9 +189,16 @@ func (s *session) children(ctx context.Context, dir string, sync bool) ([]string
 }
 
 // look returns the name of the node just before this one; "" if there is none.
-// The first time it also reads the node itself, at the same time: for its
-// czxid, and to be told when it goes.
+// If the czxid is not known, it reads the node itself at the same time.
 func (p *place) look(ctx context.Context) (ahead string, err error) {
+	if early := p.early; early != nil {
+		p.early = nil
+		if children, err, known := early.wait(ctx); known && err == nil {
+			if q := readQueue(children, p.id); q.found && p.czxid != 0 && p.dir+"/"+q.self.name == p.path {
+				return q.ahead.name, nil
+			}
+		}
+	}
 	var stat *zk.Stat
 	var statErr error
 	var both sync.WaitGroup
@@ -224,7 +251,9 @@ func (p *place) look(ctx context.Context) (ahead string, err error) {
 // adopt makes the place that of another node of the same attempt.
 func (p *place) adopt(ctx context.Context, path string) (ahead string, err error) {
 	extra := &place{s: p.s, dir: p.dir, id: p.id, path: p.path}
-	p.s.watches.remove(p.path, p.own)
+	if p.own != nil {
+		p.s.watches.remove(p.path, p.own)
+	}
 	extra.clear()
 	p.mu.Lock()
 	p.path, p.czxid, p.own = path, 0, nil
@@ -274,6 +303,8 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 	p.mu.Lock()
 	p.granted = true
 	over := p.over
+	// A lock that is held for a moment only is not worth the watch.
+	p.guard = time.AfterFunc(guardAfter, func() { p.s.spawn(p.watchAgain) })
 	p.mu.Unlock()
 	if over {
 		p.s.forget(p)
@@ -281,6 +312,9 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 	}
 	return locker.Grant{Hold: p, Validity: v, Token: uint64(p.czxid)}, nil
 }
+
+// guardAfter is how long a lock is held before its node is watched.
+const guardAfter = 10 * time.Millisecond
 
 // refuse removes the place of a caller who does not wait.
 func (p *place) refuse(ctx context.Context) (locker.Grant, error) {
@@ -307,7 +341,7 @@ func (p *place) leave(err error) (locker.Grant, error) {
 func (p *place) happened(event zk.EventType) {
 	if event != zk.EventNodeDeleted {
 		// Somebody wrote to it: that used the watch up.
-		p.s.spawn(func() { p.watchAgain() })
+		p.s.spawn(p.watchAgain)
 		return
 	}
 	p.gone()
@@ -320,10 +354,11 @@ func (p *place) watchAgain() {
 	if freed {
 		return
 	}
-	p.s.watches.add(path, p.happened)
+	w := p.s.watches.add(path, p.happened)
 	for {
 		_, err := p.s.watches.read(p.s.ctx, path)
 		if gone(err) {
+			p.s.watches.remove(path, w)
 			p.gone()
 		}
 		if err == nil || gone(err) || p.s.isDead() {
@@ -353,12 +388,12 @@ func (p *place) gone() {
 	}
 }
 
-// forgetOwn ends the interest in the node's own watch, unless it is held by.
+// forgetOwn ends the interest of a wait in its own node; a holder's begins anew.
 func (p *place) forgetOwn() {
 	p.mu.Lock()
-	granted, path := p.granted, p.path
+	path := p.path
 	p.mu.Unlock()
-	if !granted && p.own != nil {
+	if p.own != nil {
 		p.s.watches.remove(path, p.own)
 	}
 }

@@ -48,6 +48,7 @@ type session struct {
 	failed   int              // the last one that failed
 	proof    proof
 	told     map[*place]struct{} // holders, to be told of the end
+	czxids   map[string]int64    // of nodes whose creation was just answered
 }
 
 // maxCalls bounds the calls of one session that are under way at once, those
@@ -66,6 +67,7 @@ func newSession(b *Backend) (*session, error) {
 		changed: make(chan struct{}),
 		since:   time.Now(),
 		told:    make(map[*place]struct{}),
+		czxids:  make(map[string]int64),
 	}
 	s.watches.session = s
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -331,6 +333,22 @@ func (s *session) tell(p *place) bool {
 	}
 	s.told[p] = struct{}{}
 	return true
+}
+
+// created notes the czxid of a node, for czxid.
+func (s *session) created(path string, czxid int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.czxids[path] = czxid
+}
+
+// czxid returns what created noted, once; 0 if it did not.
+func (s *session) czxid(path string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	czxid := s.czxids[path]
+	delete(s.czxids, path)
+	return czxid
 }
 
 func (s *session) forget(p *place) {
