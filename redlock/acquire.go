@@ -65,14 +65,14 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 		switch v {
 		case heldByOne:
-			return a.doubt(), a.heldError()
+			return locker.Grant{}, a.heldError()
 		case tooLate:
 			return a.doubt(), a.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
 			return a.doubt(), a.unavailable("")
 		case perhaps:
 			if n+1 >= perhapsRounds {
-				return a.doubt(), a.heldError()
+				return locker.Grant{}, a.heldError()
 			}
 		default:
 			b.split.Add(1)
@@ -120,8 +120,9 @@ func (b *Backend) pause(ctx context.Context, n int, took time.Duration) error {
 	}
 }
 
-// doubt is what the engine is told of an attempt that failed: something to
-// release, if a request may still be under way.
+// doubt is what the engine is told of an attempt whose outcome is not known:
+// something to release, if a request may still be under way. What a round left
+// behind whose outcome is known has been sent for already.
 func (a *attempt) doubt() locker.Grant {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,6 +22,7 @@ type attempt struct {
 	watching []chan struct{} // for releases
 	seats    []seat
 	won      bool
+	gone     bool // released, and confirmed
 	stage    stage
 	timer    *time.Timer // ends what a node has not answered in time
 	until    time.Time   // of the lease; renewals move it on
@@ -349,13 +350,20 @@ func (a *attempt) advance() bool {
 func (a *attempt) toRaising() {
 	a.stage = raising
 	var nodes []int
+	var before uint64
 	for i := range a.seats {
 		s := &a.seats[i]
 		if s.vote == yes {
 			a.claim.Token = max(a.claim.Token, s.got.Token)
+			if s.got.Raised {
+				before = max(before, s.got.Token)
+			}
 			s.raise = pending
 			nodes = append(nodes, i)
 		}
+	}
+	if before != 0 {
+		a.claim.Token = before // this very claim once more: the same token (R11)
 	}
 	a.timer.Reset(a.b.nodeTimeout(a.claim.TTL))
 	a.mu.Unlock()

@@ -24,11 +24,12 @@ func TestConformance(t *testing.T) {
 
 func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 	options := func() redlock.Options {
-		return redlock.Options{Fencing: fencing, NodeTimeout: slack}
+		return redlock.Options{Fencing: fencing}
 	}
-	connect := func(ct conformance.T, addr func(i int) string) locker.Backend {
+	connect := func(ct conformance.T, timeout time.Duration, addr func(i int) string) locker.Backend {
 		o := options()
-		b, err := redlock.New(s.clients(t, addr), &o)
+		o.NodeTimeout = timeout
+		b, err := redlock.New(s.clients(ct, addr), &o)
 		if err != nil {
 			ct.Errorf("redlock.New: %v", err)
 			ct.FailNow()
@@ -42,14 +43,14 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 	}
 	return conformance.Harness{
 		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend { return connect(ct, direct) },
+		New: func(ct conformance.T) locker.Backend { return connect(ct, slack, direct) },
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			c := &cut{}
 			for _, r := range s.servers {
 				c.proxies = append(c.proxies, testserver.StartProxy(t, r.Addr()))
 			}
 			ct.Cleanup(c.close)
-			return connect(ct, func(i int) string { return c.proxies[i].Addr() }), c
+			return connect(ct, time.Second, func(i int) string { return c.proxies[i].Addr() }), c
 		},
 		Delete: func(_ conformance.T, name string) {
 			for _, r := range s.servers {

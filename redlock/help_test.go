@@ -38,7 +38,7 @@ func start(t testing.TB, n int, opts ...testserver.RedisOption) *nodes {
 // durable is for servers that vote from the first moment on.
 func durable(t testing.TB, n int) *nodes { return start(t, n, testserver.WithAppendOnly()) }
 
-func (s *nodes) clients(t testing.TB, addr func(i int) string) []*redis.Client {
+func (s *nodes) clients(t interface{ Cleanup(func()) }, addr func(i int) string) []*redis.Client {
 	var cs []*redis.Client
 	for i := range s.servers {
 		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})

@@ -18,6 +18,10 @@ const voidTime = time.Minute
 func (a *attempt) Release(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	a.mu.Lock()
+	if a.gone {
+		a.mu.Unlock()
+		return fmt.Errorf("redlock: it was released before: %w", locker.ErrLost)
+	}
 	a.stage = given // from here on a late vote or repair is taken back
 	a.watching = append(a.watching, changed)
 	a.mu.Unlock()
@@ -27,7 +31,7 @@ func (a *attempt) Release(ctx context.Context) error {
 	for {
 		done, enough, err := a.released()
 		if done {
-			return err
+			return a.ended(err)
 		}
 		select {
 		case <-changed:
@@ -39,10 +43,18 @@ func (a *attempt) Release(ctx context.Context) error {
 			return locker.ErrClosed
 		}
 		if enough {
-			return nil // the rest is owed
+			return a.ended(nil) // the rest is owed
 		}
 		return a.unreleased(err)
 	}
+}
+
+// ended notes that nothing is left to release, if so.
+func (a *attempt) ended(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = a.won && err == nil
+	return err
 }
 
 // released reports whether it is known what came of a release; enough says

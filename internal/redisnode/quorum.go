@@ -112,6 +112,7 @@ func (c *Claim) keep() any {
 type Vote struct {
 	Granted bool
 	Token   uint64        // granted and fenced: the lowest that could follow on this node
+	Raised  bool          // granted before to this claim (R11), and the counter raised to Token for it
 	Holder  string        // refused: the beginning of the holder's value
 	Left    time.Duration // refused: the rest of the holder's TTL; negative: it never expires
 	Foreign bool          // refused: the key is there but is no lock
@@ -154,6 +155,9 @@ func (m *Member) restarted(op string, err error) error {
 	return err
 }
 
+// codeRaised is an answer of quorum_vote.lua beside those of acquire.lua.
+const codeRaised = 4
+
 func (m *Member) vote(reply any) (Vote, error) {
 	if n, ok := reply.(int64); ok {
 		return Vote{Granted: true, Token: uint64(n)}, nil
@@ -170,6 +174,8 @@ func (m *Member) vote(reply any) (Vote, error) {
 		return Vote{Left: left, Holder: holder}, nil
 	case ok && code == codeAgain:
 		return Vote{Granted: true, Token: uint64(number)}, nil
+	case ok && code == codeRaised:
+		return Vote{Granted: true, Token: uint64(number), Raised: true}, nil
 	case ok && code == codeVoid:
 		return Vote{Void: true}, nil
 	case ok && code == codeForeign:

@@ -9,6 +9,7 @@
 -- Answers the lowest token that could follow here, or 0 where none is wanted: granted
 --         {0, ms, holder}  held by another, named by the first 16 characters of its value, for so long; negative: it has no expiry
 --         {1, token}       granted before to this same value (R11)
+--         {4, token}       that too, and the token was raised here for it
 --         {2, 0}           the value is void: the attempt was given up
 --         {3, ms}          the key is there but is no string, so nobody's lock
 
@@ -31,6 +32,13 @@ end
 local token = 0
 if ARGV[3] then
 	local counter = redis.call('MGET', KEYS[3])[1]
+	if holder and counter then
+		local n, by = string.match(counter, '^(%d+) (.*)$')
+		if by == ARGV[1] then
+			redis.call('PEXPIRE', KEYS[1], ARGV[2])
+			return {4, tonumber(n)}
+		end
+	end
 	local time = redis.call('TIME')
 	-- The clock is the floor, so that tokens go on rising where counters were lost.
 	token = math.max((counter and tonumber(string.match(counter, '^%d+')) or 0) + 1, time[1] * 1000000 + time[2])
