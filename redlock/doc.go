@@ -1,2 +1,117 @@
-// Package redlock keeps locks in a majority of N independent Redis servers.
+// Package redlock keeps locks in a majority of N independent Redis servers, by
+// the Redlock algorithm (Sanfilippo, "Distributed Locks with Redis", the page in
+// the Redis documentation), with a guard against servers that were restarted
+// without their data and, on request, fencing tokens from the quorum. The
+// servers know nothing of each other: there is no replication between them.
+//
+// # The steps, and where they are
+//
+// With N servers the quorum is ⌊N/2⌋+1. An odd N is advised; 1 works, and is
+// then a single Redis with the guard.
+//
+//  1. The time is noted, and all nodes are asked at the same time, for the same
+//     key and the same random owner, each under a timeout of its own that holds
+//     whatever the driver does (attempt.go, run and timeUp).
+//  2. It is done as soon as a quorum has granted. The lease is valid for
+//
+//     TTL − (now − start) − drift, drift = TTL × Options.Drift + 2 ms
+//
+//     and only if that is more than nothing (tally.go, verdict). The engine
+//     counts the lease from the start, which is the same.
+//  3. Otherwise it is released at once on every node that may have it, and after
+//     a random pause another round begins with another owner, if votes were
+//     split; if another holder has a quorum, the caller is told so
+//     (acquire.go, release.go).
+//  4. An answer that comes after the decision still counts to the nodes that
+//     have the lock, or is taken back (attempt.go, voted).
+//  5. A renewal goes to all nodes and holds if a quorum had the lock. Nodes that
+//     do not have it are given it again afterwards, and do not count (hold.go).
+//     A release goes to all nodes that may have the lock, returns at quorum, and
+//     is delivered to the others for as long as the TTL (release.go).
+//  6. "Another has it" and "too few nodes answered" are different errors:
+//     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with
+//     every node's cause.
+//  7. A node that does not answer costs nothing: nothing waits for it, it has no
+//     goroutine per request, and after three failures in a row it is asked
+//     rarely, unless there is no quorum without it (voter.go).
+//
+// # The restart guard
+//
+// A server that was restarted without its data votes again for a lock that is
+// still held: A holds 1, 2 and 3 of five, 3 restarts, and B gets 3, 4 and 5. So
+// a node does not vote until it has been up for Options.MaxTTL, by when every
+// lock that it may have forgotten is over (guard.go). Servers that have each
+// write on disk before they answer (appendonly yes and appendfsync always,
+// where the client may read that with CONFIG GET) vote at once.
+//
+// A restart is noticed without asking: the text of the script by which a server
+// votes names its run_id, and a server that was restarted does not know that
+// script. Only after a new look at its run_id and uptime is it given another.
+// It is not given a held lock again during that time either: the exhaustive
+// search in search_exclusion_test.go found two holders where it was.
+//
+// All clients need the same MaxTTL, which is also the longest TTL that they can
+// use. A brand-new set of servers gives out no locks for MaxTTL; the error says
+// which nodes are kept out and for how long. What the guard does not see:
+// FLUSHALL, eviction, a clock that is stepped before a client first sees a
+// server (uptime follows the wall clock; a client that has seen the run before
+// knows better), and persistence that was switched off while the server ran.
+//
+// # Fencing tokens
+//
+// With Options.Fencing each node keeps a counter per name, and a lease has a
+// token. The acquire has a second phase: of the quorum's counters and clocks
+// the highest is taken, plus one, and each node that has our key raises its
+// counter to that, unless another has raised it as high. A quorum has to
+// agree. Two quorums share a node, and on that node the later holder's first
+// phase comes after the earlier one's second, or one of the two is refused. So
+// tokens are unique and rise in the order of time, whatever any clock does, as
+// long as the counters survive on a majority. They expire a day after their
+// last use (plus what they are ahead of the clock); Options.KeepTokens keeps
+// them for ever. After a loss they still rise unless clocks are behind.
+//
+// Renewals ask for the counter too. So when clocks do misbehave and two hold the
+// same lock, the one with the lower token learns of it at its next renewal.
+//
+// # What it rests on, and the debate about it
+//
+// Mutual exclusion rests on time: on clocks of holders and servers that differ
+// in speed by less than Options.Drift over a TTL, on no step of the wall clock
+// of more servers than a lock has to spare, and on servers that forget nothing
+// that they granted, or are kept out. Kleppmann ("How to do distributed
+// locking", 2016) calls that too much for a lock on which correctness depends,
+// and a process can be paused after its last check; Sanfilippo ("Is Redlock
+// safe?", 2016) answers that bounded clock error is a practical assumption and
+// that a time check after the acquire covers delays before it. Both are right
+// about what they say. docs/redlock.md has the arguments, what guard and tokens
+// change about them, what they do not, and advice for operators.
+//
+// Where a lock is only to save work, a [single] Redis is simpler. Where it
+// must be right, have the resource check the token.
+//
+// # URLs
+//
+//	redlock://[user:password@]host1[:port],host2[:port],host3[:port][/db]
+//	redlocks://…                                             the same over TLS
+//
+// Ports default to 6379, IPv6 hosts stand in brackets. Two addresses that lead to
+// the same server (the same run_id) are an error. Parameters beside the common
+// ones of [locker.Openers.Open] and, for TLS, those of [locker.URL.TLSConfig]:
+//
+//	node_timeout    Options.NodeTimeout
+//	drift           Options.Drift, such as 0.01
+//	restart_guard   on (MaxTTL is the ttl), off, or a duration: the longest TTL of any client
+//	fencing         on or off
+//	keep_tokens     on or off
+//	tls             on or off, for the scheme redlock
+//
+// # Access
+//
+// Redis 6.2 is the oldest that works, and 7.0 the oldest on which the guard costs
+// nothing. Beside what package single needs, an ACL user needs +info,
+// +script|load, and +config|get for the look at persistence. Keys are
+// locker:1:{name} and, next to it, :quorum (the counter, with who raised it),
+// :wait and :void:….
+//
+// [single]: https://pkg.go.dev/github.com/golockers/locker/single
 package redlock
