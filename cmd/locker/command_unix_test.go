@@ -193,7 +193,8 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 	assert.Equal(t, 74, p.wait())
 	assert.GreaterOrEqual(t, time.Since(began), 400*time.Millisecond)
 	assert.True(t, gone(child))
-	assert.Contains(t, p.said(), "SIGKILL")
+	assert.Contains(t, p.said(), "--max-hold is reached: sent SIGTERM")
+	assert.Contains(t, p.said(), `"a": sent SIGKILL`)
 	assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
 
 	p = start(t, []with{backend}, locked([]string{"--max-hold", "600ms"}, "a", "listen")...)

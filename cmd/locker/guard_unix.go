@@ -13,40 +13,48 @@ import (
 	"time"
 )
 
-// A guard is a second process of locker. It leads the command's process group,
-// and ends all of it when locker is killed, or is stopped for so long that
-// the lock may be somebody else's: then nothing else would. It also keeps the
-// group's number from being used for another group.
+// A guard is a second process of locker. It joins the command's process group,
+// and ends all of it when locker is killed, or is stopped for so long that the
+// lock may be somebody else's: then nothing else would. As a member, it also
+// keeps the group's number from being used for another group.
 type guard struct {
-	pid  int
-	pipe *os.File // its end is the end of locker
-	told time.Time
+	pid    int
+	orders *os.File // its end is the end of locker
+	told   time.Time
 }
 
 // guardArg makes locker a guard. It is no command for people.
 const guardArg = "__guard"
 
-// startGuard starts a guard and waits until it is on duty. until is when it is
+// What a guard is told: a kind, and a number.
+const (
+	orderGroup = 'g' // the group to join and to end
+	orderTime  = 't' // when to end it unless another time is told before, in ns since 1970
+)
+
+const orderLen = 9
+
+// startGuard starts a guard, and waits until it listens. until is when it is
 // to end the group if it hears nothing more; zero means never.
 func startGuard(until time.Time) (*guard, error) {
-	orders, pipe, err := os.Pipe()
+	theirs, orders, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer orders.Close()
-	ready, onDuty, err := os.Pipe()
+	defer theirs.Close()
+	ready, listens, err := os.Pipe()
 	if err != nil {
-		_ = pipe.Close()
+		_ = orders.Close()
 		return nil, err
 	}
 	defer ready.Close()
-	pid, err := forkGuard(orders, onDuty)
-	_ = onDuty.Close()
+	pid, err := forkGuard(theirs, listens)
+	_ = listens.Close()
 	if err != nil {
-		_ = pipe.Close()
+		_ = orders.Close()
 		return nil, err
 	}
-	g := &guard{pid: pid, pipe: pipe}
+	g := &guard{pid: pid, orders: orders}
 	g.mayRunUntil(until)
 	if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil {
 		g.dismiss()
@@ -55,7 +63,7 @@ func startGuard(until time.Time) (*guard, error) {
 	return g, nil
 }
 
-func forkGuard(orders, onDuty *os.File) (pid int, err error) {
+func forkGuard(orders, listens *os.File) (pid int, err error) {
 	exe := "/proc/self/exe" // also when the file was replaced since
 	if runtime.GOOS != "linux" {
 		if exe, err = os.Executable(); err != nil {
@@ -67,26 +75,33 @@ func forkGuard(orders, onDuty *os.File) (pid int, err error) {
 		return 0, err
 	}
 	defer null.Close()
-	// It gets nothing of locker's environment, nor its stderr, whose end
-	// somebody may wait for.
+	// It gets nothing of locker's environment, nor its stderr, for whose end
+	// somebody may wait.
 	pid, _, err = syscall.StartProcess(exe, []string{"locker", guardArg}, &syscall.ProcAttr{
 		Env:   []string{},
-		Files: []uintptr{orders.Fd(), onDuty.Fd(), null.Fd()},
+		Files: []uintptr{orders.Fd(), listens.Fd(), null.Fd()},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
 	return pid, err
 }
 
-// mayRunUntil tells the guard when to end the group unless it hears of a
-// later time before. The wall clock is what two processes have in common.
+// join makes the guard a member of the group.
+func (g *guard) join(group int) { g.order(orderGroup, uint64(group)) }
+
+// mayRunUntil tells the guard when to end the group. The wall clock is what
+// two processes have in common.
 func (g *guard) mayRunUntil(t time.Time) {
 	if t.IsZero() || t.Equal(g.told) {
 		return
 	}
 	g.told = t
+	g.order(orderTime, uint64(t.UnixNano()))
+}
+
+func (g *guard) order(kind byte, value uint64) {
 	// A guard that does not read must not hold up locker.
-	_ = g.pipe.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	_, _ = g.pipe.Write(binary.BigEndian.AppendUint64(nil, uint64(t.UnixNano())))
+	_ = g.orders.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	_, _ = g.orders.Write(binary.BigEndian.AppendUint64([]byte{kind}, value))
 }
 
 // hasStruck reports whether the guard has ended the group because its time
@@ -96,7 +111,7 @@ func (g *guard) hasStruck() bool { return !g.told.IsZero() && left(g.told) <= 0 
 // dismiss ends the guard.
 func (g *guard) dismiss() {
 	_ = syscall.Kill(g.pid, syscall.SIGKILL)
-	_ = g.pipe.Close()
+	_ = g.orders.Close()
 	for {
 		if _, err := syscall.Wait4(g.pid, nil, 0, nil); !errors.Is(err, syscall.EINTR) {
 			return
@@ -109,53 +124,60 @@ func beGuard(args []string) (status int, done bool) {
 	if len(args) != 1 || args[0] != guardArg {
 		return 0, false
 	}
-	if syscall.Getpgrp() != os.Getpid() {
-		return statusUsage, true // the group of somebody else
-	}
 	// What the group gets is not for the guard.
 	signal.Ignore()
 	if _, err := os.Stdout.Write([]byte{1}); err != nil {
 		return statusUnavailable, true
 	}
 	_ = os.Stdout.Close()
-	times := make(chan time.Time)
-	go hear(times)
-	guardGroup(times)
-	_ = syscall.Kill(0, syscall.SIGKILL) // the guard is among them
+	orders := make(chan order)
+	go hear(orders)
+	if obey(orders) {
+		_ = syscall.Kill(0, syscall.SIGKILL) // the guard is in the group
+	}
 	return 0, true
 }
 
-// hear passes on what locker says, and closes times when locker is no more.
-func hear(times chan<- time.Time) {
-	defer close(times)
-	b := make([]byte, 8)
+type order struct {
+	kind  byte
+	value int64
+}
+
+// hear passes on what locker says, and closes orders when locker is no more.
+func hear(orders chan<- order) {
+	defer close(orders)
+	b := make([]byte, orderLen)
 	for {
 		if _, err := io.ReadFull(os.Stdin, b); err != nil {
 			return
 		}
-		wall := time.Unix(0, int64(binary.BigEndian.Uint64(b)))
-		times <- time.Now().Add(time.Until(wall)) // with a monotonic reading
+		orders <- order{b[0], int64(binary.BigEndian.Uint64(b[1:]))}
 	}
 }
 
-// guardGroup returns when the group must end.
-func guardGroup(times <-chan time.Time) {
+// obey returns when the group must end; false if there is none to end.
+func obey(orders <-chan order) (joined bool) {
 	var until time.Time
 	timer := time.NewTimer(0)
 	for {
-		if !until.IsZero() {
+		if joined && !until.IsZero() {
 			wait := left(until)
 			if wait <= 0 {
-				return
+				return true
 			}
 			timer.Reset(min(wait, lookEvery))
 		}
 		select {
-		case t, ok := <-times:
-			if !ok {
-				return
+		case o, ok := <-orders:
+			switch {
+			case !ok:
+				return joined
+			case o.kind == orderTime:
+				until = time.Now().Add(time.Until(time.Unix(0, o.value))) // with a monotonic reading
+			case o.kind == orderGroup:
+				// It fails if the whole group has ended already.
+				joined = syscall.Setpgid(0, int(o.value)) == nil
 			}
-			until = t
 		case <-timer.C:
 		}
 	}

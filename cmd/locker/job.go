@@ -18,6 +18,7 @@ type job struct {
 	renewal *renewal
 
 	proc   *process
+	limit  time.Time     // when --max-hold is over; zero: never
 	grace  time.Duration // from SIGTERM to the end of the lease
 	reason error         // why the command is being ended; nil while it may go on
 	gone   bool          // the service has said that the lock is gone
@@ -111,11 +112,10 @@ func (j *job) end() int {
 
 // step does what is due, and returns how long nothing else will be.
 func (j *job) step() time.Duration {
-	j.proc.look()
 	until := j.lease.Until()
 	err := j.lease.Err()
 	if err != nil && !j.gone {
-		j.lose(err, until)
+		j.lose(err)
 	}
 	if err == nil && !until.IsZero() && j.reason == nil {
 		if left(until) <= j.grace {
@@ -123,6 +123,9 @@ func (j *job) step() time.Duration {
 		} else {
 			j.proc.mayRunUntil(j.guardTime(until))
 		}
+	}
+	if j.reason == nil {
+		j.proc.look()
 	}
 	switch {
 	case j.killed:
@@ -142,9 +145,11 @@ func (j *job) step() time.Duration {
 // giveUp ends the command in good order while the lease still lasts.
 func (j *job) giveUp(until time.Time) {
 	j.killAt = j.killTime(until)
-	j.reason = errors.New("its longest hold is over")
+	j.reason = errors.New("it is not renewed any more")
 	if err := j.renewal.err(); err != nil {
 		j.reason = fmt.Errorf("it cannot be renewed: %s", plain(err))
+	} else if !j.limit.IsZero() && left(j.limit) <= 2*j.grace {
+		j.reason = errors.New("--max-hold is reached")
 	}
 	j.proc.terminate(true)
 	j.notes.say("%q ends in %v: %s: %s in %v",
@@ -152,7 +157,7 @@ func (j *job) giveUp(until time.Time) {
 }
 
 // lose ends the command as fast as can be: the lease is over.
-func (j *job) lose(err error, until time.Time) {
+func (j *job) lose(err error) {
 	j.gone = true
 	if j.reason != nil {
 		// It was told to end before, and has until the service lets others in.

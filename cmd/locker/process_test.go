@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -62,7 +63,7 @@ func start(t *testing.T, setup []with, args ...string) *process {
 func startCommand(t *testing.T, setup []with, name string, args ...string) *process {
 	t.Helper()
 	p := &process{
-		t: t, cmd: exec.Command(name, args...),
+		t: t, cmd: exec.CommandContext(context.Background(), name, args...),
 		stderr: filepath.Join(t.TempDir(), "stderr"),
 		lines:  make(chan string, 1000), ended: make(chan struct{}),
 	}

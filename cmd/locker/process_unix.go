@@ -20,11 +20,11 @@ type launch struct {
 	until time.Time // when the command has to be gone if nobody says otherwise; zero: no deadline
 }
 
-// process is the command, in a process group of its own.
+// process is the command, which leads a process group of its own.
 type process struct {
-	pid, group int
-	guard      *guard // nil if the command has the lock itself
-	terminal   *terminal
+	pid      int
+	guard    *guard // nil if the command has the lock itself
+	terminal *terminal
 
 	ended   chan struct{}       // closed when the command has ended
 	status  int                 // to be read after ended
@@ -34,7 +34,7 @@ type process struct {
 	told       bool // what was told about that
 }
 
-// start starts the command. The group is the guard's if there is one.
+// start starts the command.
 func start(l launch) (*process, error) {
 	p := &process{
 		terminal: openTerminal(),
@@ -49,7 +49,6 @@ func start(l launch) (*process, error) {
 			return nil, fmt.Errorf("start its guard: %w", err)
 		}
 		p.guard = g
-		attr.Pgid = g.pid
 		endWithParent(attr)
 	}
 	p.terminal.handOver(attr)
@@ -58,6 +57,9 @@ func start(l launch) (*process, error) {
 	if err := <-started; err != nil {
 		p.finish()
 		return nil, err
+	}
+	if p.guard != nil {
+		p.guard.join(p.pid)
 	}
 	// From now on locker may be in the background of its terminal. It must
 	// not be stopped for writing to it; the command is not affected any more.
@@ -74,10 +76,7 @@ func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error
 		started <- err
 		return
 	}
-	p.pid, p.group = pid, pid
-	if p.guard != nil {
-		p.group = p.guard.pid
-	}
+	p.pid = pid
 	started <- nil
 	for {
 		var ws syscall.WaitStatus
@@ -140,7 +139,7 @@ func (p *process) kill() { p.signal(syscall.SIGKILL) }
 func (p *process) signal(sig syscall.Signal) {
 	// An error means that there is nobody left, or nobody whom this user may
 	// send a signal; the help says so.
-	_ = syscall.Kill(-p.group, sig)
+	_ = syscall.Kill(-p.pid, sig)
 }
 
 // forward passes a signal on to the group.
@@ -158,13 +157,14 @@ const notStopped = "the command is not stopped: it would keep the lock"
 
 // stoppedBy is called when the command was stopped.
 func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
+	if !mayGoOn {
+		return
+	}
 	switch sig {
 	case syscall.SIGTSTP:
 		// The shell does not know: nobody would wake it up (Ctrl-Z).
-		if mayGoOn {
-			p.signal(syscall.SIGCONT)
-			n.say(notStopped)
-		}
+		p.signal(syscall.SIGCONT)
+		n.say(notStopped)
 	case syscall.SIGTTIN, syscall.SIGTTOU:
 		p.atTerminal = true
 		p.look()
@@ -176,9 +176,9 @@ func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
 }
 
 // look gives the terminal to a command that was stopped for want of it, as
-// soon as locker has it.
+// soon as locker has it. It is not called for one that may not go on.
 func (p *process) look() {
-	if p.atTerminal && p.terminal.giveTo(p.group) {
+	if p.atTerminal && p.terminal.giveTo(p.pid) {
 		p.atTerminal, p.told = false, false
 		p.signal(syscall.SIGCONT)
 	}

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -81,10 +82,15 @@ func listen(args []string) int {
 	}
 }
 
-// family starts a stubborn listener of its own, and says who they are.
+// family starts a stubborn listener of its own, and says who they are. It
+// makes a process group, as timeout(1) and interactive shells do: that must
+// not take it out of locker's reach.
 func family() int {
+	if err := syscall.Setpgid(0, 0); err != nil {
+		return 96
+	}
 	fmt.Printf("pid %d\n", os.Getpid())
-	child := exec.Command(os.Args[0], roleArg, "listen", "stubborn")
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
 	if err := child.Start(); err != nil {
 		return 97
 	}
@@ -110,7 +116,7 @@ func alone(path string) int {
 
 // leave ends, and leaves something behind that goes on.
 func leave() int {
-	child := exec.Command(os.Args[0], roleArg, "listen", "stubborn")
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
 	child.Stdin = os.Stdin
 	if err := child.Start(); err != nil {
 		return 97

@@ -24,10 +24,10 @@ type session struct {
 	renewal renewal
 }
 
-// endedBy is why a wait is over when a signal ended it.
-type endedBy struct{ sig os.Signal }
+// signalError is why a wait is over when a signal ended it.
+type signalError struct{ sig os.Signal }
 
-func (e *endedBy) Error() string { return "ended by signal: " + e.sig.String() }
+func (e *signalError) Error() string { return "ended by signal: " + e.sig.String() }
 
 // acquire opens the backend and waits for the lock. Signals that end programs
 // end the wait, and nothing is left behind then.
@@ -44,7 +44,7 @@ func (s *session) acquire(command []string) error {
 	if err == nil {
 		return nil
 	}
-	var by *endedBy
+	var by *signalError
 	ended := errors.As(context.Cause(ctx), &by)
 	if ended {
 		signal.Reset() // a second signal ends locker at once
@@ -66,7 +66,7 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 			select {
 			case sig := <-s.signals:
 				if endsWait(sig) {
-					cancel(&endedBy{sig})
+					cancel(&signalError{sig})
 					return
 				}
 			case <-long:
@@ -126,8 +126,10 @@ func (s *session) hold(path string, command []string) (int, error) {
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
 	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal}
+	if s.flags.maxHoldGiven {
+		j.limit = time.Now().Add(s.flags.maxHold)
+	}
 	if err := j.start(path, command); err != nil {
-		s.unlock()
 		s.close(clearTimeout)
 		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], err)
 	}
@@ -194,7 +196,7 @@ func (s *session) trace() *locker.Trace {
 		},
 		TakenBack: func(name string, err error) {
 			if err != nil {
-				s.notes.say("warning: %q may stay locked until its TTL is over: %v", name, err)
+				s.notes.say("warning: %q may stay locked until its TTL is over: %s", name, plain(err))
 			}
 		},
 	}

@@ -81,7 +81,7 @@ func TestExitStatus(t *testing.T) {
 }
 
 func TestServiceOutOfReachIsNotHeld(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())

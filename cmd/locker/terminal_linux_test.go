@@ -92,14 +92,21 @@ const (
 )
 
 func TestCommandHasTheTerminal(t *testing.T) {
-	tty := newPty(t)
-	p := start(t, []with{fileBackend(t), tty.whole}, locked(nil, "a", "read")...)
-	tty.sees("pid ")
-	assert.NotEqual(t, p.cmd.Process.Pid, tty.foreground(), "the command's group is in the foreground")
-	tty.press("hello\n")
-	tty.sees("read hello")
-	assert.Equal(t, 0, p.wait())
-	assert.Empty(t, p.said())
+	// With and without a guard beside the command.
+	for _, service := range []string{"file", "redis"} {
+		t.Run(service, func(t *testing.T) {
+			backend := withEnv("LOCKER_BACKEND=" + services[service](t))
+			tty := newPty(t)
+			p := start(t, []with{backend, tty.whole}, locked(nil, "a", "read")...)
+			tty.sees("pid ")
+			child := number(t, strings.TrimSpace(tty.sees("\n")))
+			assert.Equal(t, child, tty.foreground())
+			tty.press("hello\n")
+			tty.sees("read hello")
+			assert.Equal(t, 0, p.wait())
+			assert.Empty(t, p.said())
+		})
+	}
 }
 
 func TestCtrlCReachesTheCommandOnce(t *testing.T) {
