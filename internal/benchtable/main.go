@@ -42,6 +42,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,10 +55,8 @@ func main() {
 	}
 }
 
+// run prints what there is, and then says what failed.
 func run(in io.Reader, out io.Writer) error {
-	topics, err := parse(in)
-	if err != nil {
-		return err
-	}
-	return write(out, rowsOf(topics))
+	topics, failed := parse(in)
+	return errors.Join(write(out, rowsOf(topics)), failed)
 }
