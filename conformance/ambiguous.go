@@ -83,20 +83,16 @@ func checkCancelInTheMiddle(s *trial) {
 }
 
 // giveUp calls Lock until its request has been sent, and then cancels it. It
-// returns what Lock returned.
-func (s *trial) giveUp(c *locker.Client, fault Fault, name string) (*locker.Lease, error) {
+// returns the error of Lock.
+func (s *trial) giveUp(c *locker.Client, fault Fault, name string) error {
 	s.Helper()
-	type answer struct {
-		lease *locker.Lease
-		err   error
-	}
-	answers := make(chan answer, 1)
+	answers := make(chan error, 1)
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	sent := fault.Sent()
 	s.spawn(func() {
-		l, err := c.Lock(ctx, name, locker.TTL(s.long))
-		answers <- answer{l, err}
+		_, err := c.Lock(ctx, name, locker.TTL(s.long))
+		answers <- err
 	})
 	if !s.eventually(s.soon, func() bool { return fault.Sent() > sent }) {
 		s.broken("Lock has not sent anything that the harness's Fault counts", "Fault.Sent of the harness does not grow, or requests go another way")
@@ -105,14 +101,14 @@ func (s *trial) giveUp(c *locker.Client, fault Fault, name string) (*locker.Leas
 	cancel()
 	began := time.Now()
 	select {
-	case a := <-answers:
+	case err := <-answers:
 		if took := time.Since(began); took > s.soon {
 			s.broken(fmt.Sprintf("the cancelled Lock returned after %v", took), "the engine's own answer came late")
 		}
-		return a.lease, a.err
+		return err
 	case <-time.After(s.patience()):
 		s.broken("the cancelled Lock did not return", "the engine waits for Acquire, which does not watch its context")
-		return nil, nil
+		return nil
 	}
 }
 
@@ -122,7 +118,7 @@ func checkReplyLost(s *trial) {
 	s.warm(b)
 	name := s.name("reply-lost")
 	fault.Replies(Drop)
-	if _, err := s.giveUp(c, fault, name); !errors.Is(err, context.Canceled) {
+	if err := s.giveUp(c, fault, name); !errors.Is(err, context.Canceled) {
 		s.broken(fmt.Sprintf("Lock without a reply, cancelled, returned %v", err), "Acquire makes up an answer")
 	}
 	both(fault, Pass)
@@ -178,7 +174,7 @@ func checkRequestLate(s *trial) {
 	s.warm(b)
 	name := s.name("request-late")
 	fault.Requests(Hold)
-	if _, err := s.giveUp(c, fault, name); !errors.Is(err, context.Canceled) {
+	if err := s.giveUp(c, fault, name); !errors.Is(err, context.Canceled) {
 		s.broken(fmt.Sprintf("Lock without a reply, cancelled, returned %v", err), "Acquire makes up an answer")
 	}
 	both(fault, Pass) // now it arrives

@@ -101,7 +101,7 @@ func checkDeadWaiter(s *trial) {
 	s.spawn(func() {
 		l, err := behind.Lock(wait, name, locker.TTL(s.long))
 		if err == nil {
-			defer l.Unlock(s.Context())
+			_ = l.Unlock(s.Context())
 		}
 		in <- err
 	})

@@ -49,12 +49,14 @@ type Harness struct {
 	Victim func(t T, name string, ttl time.Duration) (kill func())
 
 	// Restart kills all servers of the service and starts them again, in the
-	// way that RestsOn names, and returns when they answer. Needed where
-	// SurvivesRestart is claimed.
+	// way that RestsOn names, and returns when they answer. The lock that has
+	// to survive it is one of twenty TTLs, or of MaxTTL: it has to be over
+	// well before that. Needed where SurvivesRestart is claimed.
 	Restart func(t T)
 
 	// Failover makes the server that is in charge fail, and returns when
-	// another has taken its place. Needed where SurvivesFailover is claimed.
+	// another has taken its place, in a time as for Restart. Needed where
+	// SurvivesFailover is claimed.
 	Failover func(t T)
 
 	// Crash kills n servers, the most important ones first, and returns a

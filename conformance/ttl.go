@@ -56,7 +56,7 @@ func checkTTLBounds(s *trial) {
 			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v), "the TTL is rounded down, or overflows")
 		}
 		v, err := grant.Hold.Renew(s.within(s.patience()))
-		if err != nil && !(errors.Is(err, locker.ErrLost) && ttl < time.Second) {
+		if short := errors.Is(err, locker.ErrLost) && ttl < time.Second; err != nil && !short {
 			s.broken(fmt.Sprintf("Renew of a hold with a TTL of %v failed: %v", ttl, err), "MinTTL or MaxTTL of the Guarantees promise too much, or the TTL overflows")
 		}
 		if err == nil && v.TTL != 0 && v.TTL < ttl {

@@ -38,7 +38,7 @@ func checkURL(s *trial) {
 		s.broken(fmt.Sprintf("a client made by hand holds a name, and TryLock of one opened by URL returned %v", err), "it is opened for another server, database or directory, or with another prefix of its own")
 	}
 	s.unlock(l)
-	l = s.try(c, name, locker.TTL(s.long))
+	s.try(c, name, locker.TTL(s.long))
 	if err := c.Close(); err != nil {
 		s.broken(fmt.Sprintf("Close failed: %v", err), "the backend cannot be closed")
 	}
