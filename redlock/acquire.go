@@ -34,6 +34,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if req.TTL > b.opts.MaxTTL {
 		return locker.Grant{}, invalid("a TTL of %v is above the MaxTTL of %v, which the restart guard rests on", req.TTL, b.opts.MaxTTL)
 	}
+	patient := false
 	for n := 0; ; n++ {
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
 		a := b.newAttempt(redisnode.Claim{
@@ -43,6 +44,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			Fenced: b.opts.Fencing,
 			Keep:   b.opts.KeepTokens,
 		}, req.Wait)
+		a.patient = patient
 		a.run(ctx)
 		v := a.verdict()
 		if err := b.twice(a); err != nil {
@@ -69,7 +71,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		case tooLate:
 			return a.doubt(), a.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
-			return a.doubt(), a.unavailable("")
+			if patient || !a.healthy || !a.stalled() {
+				return a.doubt(), a.unavailable("")
+			}
+			// Healthy until now: a stall of the network, or of this process. Once more, with more time.
+			patient = true
+			continue
 		case perhaps:
 			if n+1 >= perhapsRounds {
 				return locker.Grant{}, a.heldError()

@@ -16,6 +16,8 @@ type attempt struct {
 	claim   redisnode.Claim
 	waiting bool
 	since   time.Time     // before the first request was sent (R1)
+	patient bool          // a second try, after a stall: with more time for each node
+	healthy bool          // a quorum had answered when last asked
 	changed chan struct{} // for run
 
 	mu       sync.Mutex
@@ -92,12 +94,19 @@ func (a *attempt) tell() {
 	}
 }
 
+// longStall is how much longer the nodes are given in a second try: time for a
+// lost packet to be sent again.
+const longStall = 250 * time.Millisecond
+
 // run is steps 1 and 2: ask all nodes at the same time, done as soon as a
 // quorum has granted. It returns when the outcome is known, when no answer can
 // come any more, or when ctx is done.
 func (a *attempt) run(ctx context.Context) {
 	a.b.rounds.Add(1)
 	timeout := a.b.nodeTimeout(a.claim.TTL)
+	if a.patient {
+		timeout += min(3*timeout, longStall)
+	}
 	asked := a.choose()
 	for _, i := range asked {
 		if a.b.voters[i].cold() {
@@ -144,7 +153,8 @@ func (a *attempt) choose() []int {
 			skipped = append(skipped, i)
 		}
 	}
-	if len(asked) < a.b.quorum {
+	a.healthy = len(asked) >= a.b.quorum
+	if !a.healthy {
 		asked, skipped = append(asked, skipped...), nil
 	}
 	for _, i := range asked {

@@ -12,25 +12,31 @@
 //  1. The time is noted, and all nodes are asked at the same time, for the same
 //     key and the same random owner, each under a timeout of its own that holds
 //     whatever the driver does (attempt.go, run and timeUp).
+//
 //  2. It is done as soon as a quorum has granted. The lease is valid for
 //
 //     TTL − (now − start) − drift, drift = TTL × Options.Drift + 2 ms
 //
 //     and only if that is more than nothing (tally.go, verdict). The engine
 //     counts the lease from the start, which is the same.
+//
 //  3. Otherwise it is released at once on every node that may have it, and after
 //     a random pause another round begins with another owner, if votes were
 //     split; if another holder has a quorum, the caller is told so
 //     (acquire.go, release.go).
+//
 //  4. An answer that comes after the decision still counts to the nodes that
 //     have the lock, or is taken back (attempt.go, voted).
+//
 //  5. A renewal goes to all nodes and holds if a quorum had the lock. Nodes that
 //     do not have it are given it again afterwards, and do not count (hold.go).
 //     A release goes to all nodes that may have the lock, returns at quorum, and
 //     is delivered to the others for as long as the TTL (release.go).
+//
 //  6. "Another has it" and "too few nodes answered" are different errors:
 //     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with
 //     every node's cause.
+//
 //  7. A node that does not answer costs nothing: nothing waits for it, it has no
 //     goroutine per request, and after three failures in a row it is asked
 //     rarely, unless there is no quorum without it (voter.go).

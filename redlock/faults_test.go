@@ -100,6 +100,7 @@ func TestMajorityBroken(t *testing.T) {
 			s := durable(t, 5)
 			b := s.through(t, redlock.Options{})
 			g := acquire(t, b, "x", time.Minute)
+			within(t, 5*time.Second, "all nodes have it", func() bool { return s.holders(t, "x") == 5 })
 			release(t, acquire(t, b, "warm", time.Minute))
 			var mends []func(testing.TB)
 			for i := range 3 {

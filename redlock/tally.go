@@ -215,6 +215,20 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", e.addr, e.key)
 }
 
+// stalled reports that there could be a quorum, were it not for nodes that are
+// just too slow.
+func (a *attempt) stalled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	down := 0
+	for i := range a.seats {
+		if s := &a.seats[i]; s.vote == failed && !errors.Is(s.err, errNoAnswer) {
+			down++
+		}
+	}
+	return down <= len(a.seats)-a.b.quorum
+}
+
 // unavailable is the error of a round that too few nodes answered.
 func (a *attempt) unavailable(why string) error {
 	a.mu.Lock()

@@ -87,7 +87,10 @@ func (m *Member) Prepare(ctx context.Context, id Identity) (*Ballot, error) {
 		loadRepair := pipe.ScriptLoad(m.node.ctx, b.repair.text.(string))
 		info := pipe.Info(m.node.ctx, "server")
 		_, _ = pipe.Exec(m.node.ctx)
-		if err := errors.Join(load.Err(), loadRepair.Err()); err != nil {
+		if err := load.Err(); err != nil {
+			return "", err
+		}
+		if err := loadRepair.Err(); err != nil {
 			return "", err
 		}
 		return parseIdentity(info.Val()).RunID, info.Err()
