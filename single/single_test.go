@@ -3,6 +3,7 @@ package single_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -91,7 +92,7 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 			assert.Less(t, time.Since(begin), 10*time.Second)
 			assert.NotContains(t, err.Error(), "sesam")
 			for _, kind := range []error{locker.ErrInvalid, locker.ErrUnavailable} {
-				if tc.is == kind {
+				if errors.Is(tc.is, kind) {
 					assert.ErrorIs(t, err, kind)
 				} else if tc.is != nil {
 					assert.NotErrorIs(t, err, kind)
