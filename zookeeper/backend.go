@@ -197,7 +197,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 
 // Close ends the session, and with it all that the backend still has in the
 // service. If the service cannot be reached, the session ends there with its
-// timeout. It returns within about two seconds.
+// timeout. It returns within a few seconds.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true

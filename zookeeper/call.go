@@ -69,7 +69,7 @@ func along[T any](s *session, f func(*zk.Conn) (T, error)) (p *pending[T], send 
 }
 
 // wait returns the answer, or that there is none yet; known tells which.
-func (p *pending[T]) wait(ctx context.Context) (v T, err error, known bool) { //nolint:staticcheck,revive // the error is that of the answer, known that of the wait
+func (p *pending[T]) wait(ctx context.Context) (v T, err error, known bool) {
 	select {
 	case <-p.done:
 		return p.v, p.err, true

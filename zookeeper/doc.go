@@ -1,1 +1,120 @@
+// Package zookeeper keeps locks in a ZooKeeper service, of one server or an
+// ensemble: ephemeral sequential nodes, one queue per lock, as its own recipe
+// has it, and around that what the recipe leaves to its user.
+//
+//	b, err := zookeeper.New([]string{"zk1:2181", "zk2:2181", "zk3:2181"}, nil)
+//	client := locker.New(b, nil)
+//
+// # What it promises
+//
+// No two clients hold a name at once, up to the end of each lease
+// ([locker.Lease.Until]): while a minority of servers is down, through the
+// change of the leader, and through a restart of all servers that is shorter
+// than the lease. Waiters of all clients get the lock in the order in which
+// their nodes were created; a release wakes one of them. Each lease has a
+// fencing token, the czxid of its node, and it is greater than those of all
+// earlier holders of any name. A holder whose node is deleted by somebody else,
+// or whose session ends, is told.
+//
+// # The TTL is the session's
+//
+// A [Backend] has one session, and all its locks live as long as it does: the
+// TTL of every lock is Options.SessionTimeout, 30 s if nothing else is said. A
+// longer TTL is refused with errors.ErrUnsupported. A shorter one is granted as
+// the session's: the lock of a holder that dies is free after the session's
+// timeout, and [locker.Lease.Until] is that far ahead. Who needs several TTLs
+// makes several Backends. The servers have bounds of their own, two and twenty
+// ticks if nothing else is said; if they shorten the timeout, TTLs that are
+// longer than what they granted are refused.
+//
+// The session is kept by a write every tenth of the timeout, for all locks
+// together: renewing a lease costs no request. A lease lasts, as far as its
+// holder may rely on it, from half of the timeout to three quarters of it;
+// Options.TickTime, if it is given, makes it more.
+//
+// # What it does not promise
+//
+//   - Servers that lose what they have written (a disk that lies, forceSync=no
+//     and a power failure) or that are set back to a backup can give a lock to
+//     a second holder, and tokens again.
+//   - A session timeout below three of the servers' ticks leaves no room for a
+//     leader that is late; at two, ZooKeeper's shortest, a follower that is cut
+//     off at the wrong moment can cost exclusion.
+//   - A holder that is paused past its lease can still act: check
+//     [locker.Lease.Token] at the resource (package fencing).
+//
+// # Nodes
+//
+//	/locker                                     Options.Prefix
+//	/locker/%beat-<random>                      one for each session: the heartbeat writes to it
+//	/locker/<name>                              the lock, a container: the service removes it when it is empty
+//	/locker/<name>/<owner>-lock-<sequence>      holder and waiters, in the order of the sequence; the data is the label
+//
+// In names, what is not printable ASCII, and % and /, is written as % and two
+// hexadecimal digits per byte. [Node], asked of [locker.Lease.As], tells which
+// node a lease is held by.
+//
+// # What can come between
+//
+// Each row is an interleaving and what makes it harmless; the tests of the
+// package make them happen on real servers.
+//
+//   - The creation's answer is lost: the node carries an ID of the attempt's own
+//     and is found by it on the next connection, after a sync, and used.
+//   - The caller gives up while the creation is under way, or the connection is
+//     lost with it: the request is followed to its end in the background, and
+//     the node is looked for and deleted, until the answer is definite.
+//   - The creation arrives late: a connection that the session has left is
+//     dropped by the server, and what a server passes on for a session that has
+//     moved is refused by the leader. A session that has ended is refused
+//     everywhere. So nothing can come after the session's next connection, and
+//     the look that counts is made on that.
+//   - The driver opens a new session behind the scenes and carries on: it
+//     cannot. A session that has expired is given no server any more.
+//   - A node of an older session, or of anybody else, bears the attempt's ID: it
+//     is deleted, never used.
+//   - The session comes to a server that lags behind: a node that is missing is
+//     missing only after a sync. A node that is gone cannot come back, so that
+//     a stale look never shows a place too good.
+//   - A waiter is cancelled at any step: its node is deleted in the background;
+//     its watch was set by reading the node ahead, so it is there only as long
+//     as that node, and is used again by the next wait.
+//   - The node ahead is that of a waiter who gave up: the queue is read again
+//     after each wake-up, and every few seconds without one.
+//   - The session expires while waiting: the wait goes on in a new session, with
+//     a new node. An outage longer than the session ends it in ErrUnavailable.
+//   - The holder's node is deleted, or its session closed: the holder is told by
+//     the watch on its node, or by the end of the session.
+//   - The holder, its server or the network stops: the lease ends by its
+//     deadline, which nothing but an answered heartbeat moves.
+//   - A follower is cut off right after it has acknowledged a heartbeat, of which
+//     the leader then knows nothing: the deadline counts from a heartbeat whose
+//     touch of the session is proven to have come to the leader.
+//   - The leader changes: sessions count anew from the change, so no deadline is
+//     too late; a disconnection alone is no loss.
+//   - A server accepts and does not answer: a greeting or heartbeat without an
+//     answer for a quarter of the timeout (at most 5 s) makes the session try
+//     another server.
+//   - A release is not answered: it is repeated in the background until the node
+//     is gone.
+//   - The container is removed between two requests: it is made again.
+//   - The sequence number rolls over: it is the signed difference that counts.
+//
+// # Access
+//
+// With credentials (Options.Auth, digest mostly), nodes are open to those with
+// the same credentials only; without, to everybody. Options.ACL says otherwise.
+//
+// # URLs
+//
+//	zookeeper://host:2181,host:2181/prefix?ttl=30s&auth=digest:user:password
+//	zookeepers://…        over TLS
+//
+// The port is 2181 if it is not given, the prefix /locker. ttl is the session's
+// timeout. Parameters beside the common ones of [locker.Openers.Open]:
+//
+//	auth               a credential as scheme:credential; may be given more than once
+//	tick               Options.TickTime
+//	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
+//	server_name        the name to expect in the servers' certificates (TLS only)
 package zookeeper

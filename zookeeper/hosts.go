@@ -68,7 +68,7 @@ func (h *hosts) Next() (server string, startAgain bool) {
 		case <-timer.C:
 		case <-s.dead:
 		case <-s.hurry:
-			s.pause(firstPause)
+			s.pause(5 * firstPause)
 		}
 	}
 	if h.tried%len(h.servers) == 0 {

@@ -177,7 +177,7 @@ func (l *link) greet() {
 		return
 	}
 	l.greeted = true
-	_ = l.Conn.SetDeadline(time.Time{})
+	_ = l.SetDeadline(time.Time{})
 	timeout := time.Duration(int32(binary.BigEndian.Uint32(l.head[8:]))) * time.Millisecond
 	id := int64(binary.BigEndian.Uint64(l.head[12:]))
 	l.head = nil

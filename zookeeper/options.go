@@ -119,7 +119,7 @@ func checkPrefix(prefix string) error {
 		case part == "":
 			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
 		case part == "." || part == "..":
-			return errors.New("ZooKeeper does not allow . and ..")
+			return errors.New("the parts . and .. are not allowed")
 		case strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }):
 			return errors.New("it has a character that ZooKeeper does not allow")
 		}

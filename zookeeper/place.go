@@ -63,10 +63,9 @@ func (p *place) acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 		case err != nil && held && errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil && !p.s.isDead():
 			// An outage while waiting: the place is kept for as long as the
 			// session may live, and looked at again after it.
-			if p.s.offline() > p.s.backend.opts.SessionTimeout {
+			if !p.sitOut(ctx) {
 				return p.leave(err)
 			}
-			p.s.pause(min(p.s.backend.opts.SessionTimeout/40, longestPoll/20))
 			continue
 		case err != nil && held && ctx.Err() != nil:
 			return p.leave(fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()))
@@ -83,6 +82,19 @@ func (p *place) acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 		}
 		since = time.Now()
 	}
+}
+
+// sitOut waits for a connection, and reports whether it makes sense to look
+// again: not when the session must have expired.
+func (p *place) sitOut(ctx context.Context) bool {
+	rest := p.s.backend.opts.SessionTimeout - p.s.offline()
+	if rest <= 0 {
+		return false
+	}
+	p.s.pause(firstPause) // what failed may fail at once
+	limited, cancel := context.WithTimeout(ctx, rest)
+	defer cancel()
+	return p.s.reconnected(limited) == nil || p.s.isDead() || ctx.Err() != nil
 }
 
 // enter creates the node. When it returns without an error, the path is known.
@@ -131,7 +143,12 @@ func (p *place) enter(ctx context.Context, label string) error {
 		case disconnection(err):
 			return p.find(ctx, err)
 		default:
-			return p.s.failure(err)
+			err = p.s.failure(err)
+			var r *refusal
+			if !errors.As(err, &r) {
+				p.clear() // an error of the server's own: who knows
+			}
+			return err
 		}
 	}
 }

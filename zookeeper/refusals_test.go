@@ -2,7 +2,6 @@ package zookeeper_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -23,7 +22,8 @@ var open = locker.Openers{"zookeeper": zookeeper.Open, "zookeepers": zookeeper.O
 // unused returns an address that nobody listens on.
 func unused(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
@@ -179,7 +179,6 @@ func TestTLS(t *testing.T) {
 		assert.Less(t, time.Since(began), 4*time.Second, what)
 		t.Logf("%s: %v", what, err)
 	}
-	_ = tls.VersionTLS12
 }
 
 func TestTTLThatTheServersDoNotGrant(t *testing.T) {

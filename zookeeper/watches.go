@@ -157,18 +157,5 @@ func (ws *watches) any() bool {
 	return false
 }
 
-// count returns how many watches are set.
-func (ws *watches) count() int {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	n := 0
-	for _, x := range ws.byPath {
-		if x.armed {
-			n++
-		}
-	}
-	return n
-}
-
 // gone reports whether an error says that a node does not exist.
 func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }
