@@ -113,8 +113,19 @@ func checkTokens(s *trial) {
 	}
 	all.Wait()
 
+	// What those who gave up may have left is being taken back.
+	s.unlock(s.admit(&f, s.freeWithin(s.soon, a, name, ghost), "after cancels"))
+
 	// A hold that expires, and one that ends by MaxHold.
-	grant := s.acquire(s.backend(), s.request(name, s.ttl))
+	raw := s.backend()
+	var grant locker.Grant
+	var err error
+	if !s.eventually(s.soon, func() bool {
+		grant, err = raw.Acquire(s.Context(), s.request(name, s.ttl))
+		return err == nil
+	}) {
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ghost)
+	}
 	if t := grant.Token; s.g.Fencing != locker.FencingNone {
 		if last, ok := f.pass(t); !ok {
 			s.broken(fmt.Sprintf("Acquire got token %d after token %d", t, last), tokenCause)
@@ -123,13 +134,14 @@ func checkTokens(s *trial) {
 	if grant.Validity.TTL == 0 {
 		_ = grant.Hold.Release(s.within(s.patience()))
 	}
-	l, err := a.Lock(s.within(s.freedWithin(grant.Validity.TTL)), name, locker.TTL(s.long))
+	var l *locker.Lease
+	l, err = a.Lock(s.within(s.freedWithin(grant.Validity.TTL)), name, locker.TTL(s.long))
 	if err != nil { // a session keeps it
 		_ = grant.Hold.Release(s.within(s.patience()))
 		l = s.lock(a, name, locker.TTL(s.long))
 	}
 	s.unlock(s.admit(&f, l, "after an expiry"))
-	lost := s.admit(&f, s.try(b, name, locker.TTL(s.ttl), locker.MaxHold(max(s.ttl/4, 10*time.Millisecond))), "after an expiry")
+	lost := s.admit(&f, s.lock(b, name, locker.TTL(s.ttl), locker.MaxHold(max(s.ttl/4, 10*time.Millisecond))), "after an expiry")
 	s.eventually(s.patience(), func() bool { return lost.Err() != nil })
 	_ = lost.Unlock(s.within(s.patience()))
 	s.unlock(s.admit(&f, s.lock(a, name, locker.TTL(s.long)), "after a loss"))
