@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,11 +30,14 @@ func (m *Member) Identify(ctx context.Context) (Identity, error) {
 		pipe := m.node.client.Pipeline()
 		info := pipe.Info(m.node.ctx, "server")
 		aof := pipe.ConfigGet(m.node.ctx, "append*")
-		_, _ = pipe.Exec(m.node.ctx)
+		_, execErr := pipe.Exec(m.node.ctx)
 		if err := info.Err(); err != nil {
 			return Identity{}, err
 		}
 		id := parseIdentity(info.Val())
+		if id.RunID == "" && execErr != nil {
+			return id, execErr // no connection: the commands themselves do not say so
+		}
 		if id.RunID == "" {
 			return id, errors.New("INFO server names no run_id")
 		}
@@ -86,14 +90,10 @@ func (m *Member) Prepare(ctx context.Context, id Identity) (*Ballot, error) {
 		load := pipe.ScriptLoad(m.node.ctx, b.script.text.(string))
 		loadRepair := pipe.ScriptLoad(m.node.ctx, b.repair.text.(string))
 		info := pipe.Info(m.node.ctx, "server")
-		_, _ = pipe.Exec(m.node.ctx)
-		if err := load.Err(); err != nil {
+		if _, err := pipe.Exec(m.node.ctx); err != nil {
 			return "", err
 		}
-		if err := loadRepair.Err(); err != nil {
-			return "", err
-		}
-		return parseIdentity(info.Val()).RunID, info.Err()
+		return parseIdentity(info.Val()).RunID, cmp.Or(load.Err(), loadRepair.Err())
 	})
 	if err != nil {
 		return nil, m.node.complete(err, op, "")

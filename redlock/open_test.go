@@ -1,0 +1,155 @@
+package redlock_test
+
+import (
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+)
+
+var openers = locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open}
+
+func TestOpenWithTLSAndPassword(t *testing.T) {
+	certs := testserver.NewCerts(t)
+	s := start(t, 3, testserver.WithTLS(certs), testserver.WithPassword("ses/ame"), testserver.WithAppendOnly())
+	hosts := strings.TrimPrefix(s.url(), "redlock://")
+	ca := "ca=" + url.QueryEscape(certs.CAFile)
+	for _, raw := range []string{
+		"redlocks://:ses%2Fame@" + hosts + "/2?" + ca,
+		"redlock://:ses%2Fame@" + hosts + "/2?tls=on&fencing=on&drift=0.02&node_timeout=1s&restart_guard=1m&" + ca,
+	} {
+		c, err := openers.Open(t.Context(), raw, nil)
+		require.NoError(t, err)
+		l, err := c.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		_, fenced := l.Token()
+		assert.Equal(t, strings.Contains(raw, "fencing=on"), fenced)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+	}
+	_, err := openers.Open(t.Context(), "redlocks://:wrong@"+hosts+"?"+ca, nil)
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, locker.ErrUnavailable, "a wrong password stays wrong")
+	assert.Contains(t, err.Error(), "WRONGPASS")
+	assert.NotContains(t, err.Error(), "wrong@")
+}
+
+func TestOpenRefusesWhatCannotWork(t *testing.T) {
+	for raw, want := range map[string]string{
+		"redlock://":                             "it has no host",
+		"redlock://h1,h2,h3/x":                   "is not a number",
+		"redlock://h1,h2,h3?drift=much":          "drift",
+		"redlock://h1,h2,h3?drift=0.7":           "Drift",
+		"redlock://h1,h2,h3?quorum=2":            "unknown parameter",
+		"redlock://h1,h2,h3?restart_guard=maybe": "restart_guard",
+		"redlock://h1,h2,h3?fencing=perhaps":     "write on or off",
+		"redlock://::1,h2":                       "brackets",
+	} {
+		_, err := openers.Open(t.Context(), raw, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid, raw)
+		assert.Contains(t, err.Error(), want, raw)
+	}
+	began := time.Now()
+	_, err := openers.Open(t.Context(), "redlock://user:sesame@127.0.0.1:1,[::1]:1,127.0.0.1:2", nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.Contains(t, err.Error(), "[::1]:1")
+	assert.NotContains(t, err.Error(), "sesame")
+	assert.Less(t, time.Since(began), 5*time.Second)
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	c := func() *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	one := c()
+	follows := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = follows.Close() })
+	for what, nodes := range map[string][]*redis.Client{"no nodes": nil, "is nil": {c(), nil, c()}, "same client": {one, c(), one}, "Sentinel": {c(), follows}} {
+		_, err := redlock.New(nodes, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid, what)
+		assert.Contains(t, err.Error(), what)
+	}
+	for _, o := range []redlock.Options{{NodeTimeout: -1}, {NodeTimeout: time.Microsecond}, {Drift: -1}, {Drift: 1}, {MaxTTL: time.Millisecond}, {MaxTTL: 1e18}} {
+		_, err := redlock.New([]*redis.Client{c()}, &o)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+}
+
+// What the nodes say is told to Trace and counted in Stats.
+func TestTraceAndStats(t *testing.T) {
+	s := durable(t, 3)
+	var mu sync.Mutex
+	seen := map[string]int{}
+	o := redlock.Options{Fencing: true, NodeTimeout: slack, Trace: &redlock.Trace{Node: func(e redlock.NodeEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[e.Op+" "+e.Outcome.String()]++
+		assert.NotEmpty(t, e.Node)
+		assert.Equal(t, "x", e.Name)
+	}}}
+	a, b := s.through(t, o), s.through(t, o)
+	g := acquire(t, a, "x", 10*time.Second)
+	within(t, 2*time.Second, "all have it", func() bool { return s.holders(t, "x") == 3 })
+	refused(t, b, "x", 10*time.Second)
+	s.servers[0].MustDo(t, "DEL", "locker:1:{x}")
+	_, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err)
+	within(t, 2*time.Second, "it is repaired", func() bool { return s.holders(t, "x") == 3 })
+	s.proxies[1].Set(testserver.Drop)
+	release(t, g)
+	_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
+	if err == nil {
+		t.Log("granted by the two that are left")
+	}
+	within(t, 5*time.Second, "everything is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen["vote granted"] >= 3 && seen["raise granted"] >= 3 && seen["vote refused"] >= 2 && seen["renew granted"] >= 2 &&
+			seen["renew gone"] >= 1 && seen["repair granted"] == 1 && seen["release granted"] >= 2 && seen["vote timed out"] >= 1
+	})
+	st := a.Stats()
+	require.Len(t, st.Nodes, 3)
+	for i, n := range st.Nodes {
+		assert.Equal(t, s.proxies[i].Addr(), n.Addr)
+		assert.NotEmpty(t, n.RunID)
+		assert.Positive(t, n.MeanRTT)
+		assert.GreaterOrEqual(t, n.MaxRTT, n.LastRTT)
+		assert.EqualValues(t, 1, n.Votes[redlock.Granted])
+	}
+	assert.EqualValues(t, 1, st.Rounds)
+}
+
+// Who may not run INFO cannot have the guard, and is told so; without the guard
+// it works.
+func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
+	rights := []string{"on", ">secret", "~locker:1:*", "&locker:1:*", "+@connection", "+eval", "+evalsha", "+get", "+mget", "+set", "+del", "+exists",
+		"+pexpire", "+pttl", "+time", "+publish", "+subscribe", "+unsubscribe"}
+	s := start(t, 1, testserver.WithUser("default", "off"), testserver.WithUser("plain", rights...))
+	client := redis.NewClient(&redis.Options{Addr: s.servers[0].Addr(), Username: "plain", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, guard := range []bool{false, true} {
+		b, err := redlock.New([]*redis.Client{client}, &redlock.Options{NoRestartGuard: !guard, NodeTimeout: slack})
+		require.NoError(t, err)
+		g, err := b.Acquire(t.Context(), request("x", time.Second))
+		if guard {
+			require.Error(t, err)
+			assert.NotErrorIs(t, err, locker.ErrUnavailable, "it will not get better by itself")
+			assert.Contains(t, err.Error(), "NOPERM")
+		} else {
+			require.NoError(t, err)
+			release(t, g)
+		}
+		require.NoError(t, b.Close())
+	}
+}
