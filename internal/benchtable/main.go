@@ -1,6 +1,7 @@
 // Command benchtable reads what benchmarks print, over several rounds, and
 // writes a table that compares each with the raw commands of the same client.
-// scripts/bench runs the rounds; `make bench` is the whole.
+// scripts/bench runs the rounds; `make bench` is the whole. Benchmarks are kept short:
+// a round of all packages is to take less than a minute.
 //
 // # What a benchmark has to look like
 //
@@ -35,8 +36,8 @@
 //
 // # What the table says
 //
-// Ratios are the medians of the ratios of each round, and behind them are the
-// lowest and the highest; other numbers are medians over the rounds. A missed
+// Ratios are the medians of the ratios of each round, other numbers are medians
+// over the rounds; behind them is where the middle half of the rounds lies. A missed
 // target is said so and is no error: what a machine can do is not known here. A
 // benchmark that failed is one.
 package main

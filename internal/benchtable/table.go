@@ -15,7 +15,7 @@ import (
 // row is one line of the table.
 type row struct {
 	value    string // the ratio, or the number
-	spread   string // lowest and highest of the rounds
+	spread   string // of the rounds
 	target   string
 	verdict  string // met, missed, or nothing
 	topic    string
@@ -166,16 +166,19 @@ func median(values []float64) float64 {
 	return v[len(v)/2]
 }
 
-// spread is "lowest-highest", nothing for a single round.
+// spread is where the middle half of the rounds lies: a busy machine makes a few
+// that mean nothing. For a single round it is nothing.
 func spread(values []float64, format string) string {
-	if len(values) < 2 {
+	n := len(values)
+	if n < 2 {
 		return ""
 	}
 	show := number
 	if format != "" {
 		show = func(v float64) string { return fmt.Sprintf(format, v) }
 	}
-	return show(slices.Min(values)) + "-" + show(slices.Max(values))
+	v := slices.Sorted(slices.Values(values))
+	return show(v[n/4]) + "-" + show(v[n-1-n/4])
 }
 
 // number prints three digits that count, and all of a whole number.
