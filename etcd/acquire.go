@@ -93,13 +93,14 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, seconds int64
 	}
 	mark := req.Owner
 	if round > 0 {
-		// A key of its own for each round, so that nothing that is late of one
-		// touches the next (R10).
+		// An owner of its own for each round, so that nothing that is late of
+		// one touches the next (R10).
 		mark += "." + strconv.Itoa(round)
 	}
 	queue := b.keys.queue(req.Name)
-	h := &hold{b: b, s: s, key: queue + mark, void: b.keys.void(mark), lost: req.Lost, doubtful: true}
-	a := &attempt{b: b, h: h, queue: queue, label: req.Label}
+	h := &hold{b: b, s: s, void: b.keys.void(mark), value: mark + labelMark + req.Label, lost: req.Lost, doubtful: true}
+	b.place(h, queue)
+	a := &attempt{b: b, h: h, queue: queue}
 	if req.Wait {
 		err = a.enter(ctx)
 		if err == nil {
@@ -119,6 +120,25 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, seconds int64
 		return locker.Grant{Hold: h, Validity: v, Token: uint64(h.token)}, nil
 	}
 	return a.giveUp(err)
+}
+
+// place gives h a key. Which is free is known without asking: the keys of this
+// client are its own, and one is free when nothing can be under way
+// any more that touches it.
+func (b *Backend) place(h *hold, queue string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for n := 0; ; n++ {
+		key := queue + b.id + "." + strconv.Itoa(n)
+		switch user := b.inUse[key]; {
+		case user == nil:
+			b.inUse[key] = h
+		case user.value != h.value: // equal: a repeated request (R11)
+			continue
+		}
+		h.key = key
+		return
+	}
 }
 
 // giveUp says what may be left of the attempt: nothing, or a hold for the
@@ -156,7 +176,6 @@ type attempt struct {
 	b     *Backend
 	h     *hold
 	queue string
-	label string
 	sent  bool // something of it may be in etcd
 
 	prev string // the key before; "" if there is none
@@ -172,7 +191,7 @@ func (a *attempt) unused() []clientv3.Cmp {
 }
 
 func (a *attempt) put() clientv3.Op {
-	return clientv3.OpPut(a.h.key, a.label, clientv3.WithLease(a.h.s.id))
+	return clientv3.OpPut(a.h.key, a.h.value, clientv3.WithLease(a.h.s.id))
 }
 
 // commit sends the transaction that puts the key.
@@ -205,7 +224,7 @@ func (a *attempt) try(ctx context.Context) error {
 		return txn.If(
 			clientv3.Compare(clientv3.CreateRevision(a.queue).WithPrefix(), "=", 0),
 			clientv3.Compare(clientv3.CreateRevision(a.h.void), "=", 0),
-		).Then(a.put()).Else(clientv3.OpGet(a.queue, append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...))
+		).Then(a.put()).Else(clientv3.OpGet(a.queue, clientv3.WithFirstCreate()...))
 	})
 	if err != nil {
 		return err
@@ -219,7 +238,7 @@ func (a *attempt) try(ctx context.Context) error {
 	case len(first) == 0:
 		a.sent = false
 		return errTakenBack
-	case string(first[0].Key) == a.h.key: // a repeated request: it is ours already (R11)
+	case string(first[0].Value) == a.h.value: // a repeated request: it is ours already (R11)
 		a.h.token = first[0].CreateRevision
 		return nil
 	}
@@ -232,7 +251,7 @@ func (a *attempt) enter(ctx context.Context) error {
 	resp, err := a.commit(ctx, func(txn clientv3.Txn) clientv3.Txn {
 		return txn.If(a.unused()...).
 			Then(clientv3.OpGet(a.queue, append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), a.put()).
-			Else(clientv3.OpGet(a.h.key, clientv3.WithKeysOnly()))
+			Else(clientv3.OpGet(a.h.key))
 	})
 	if err != nil {
 		return err
@@ -243,7 +262,7 @@ func (a *attempt) enter(ctx context.Context) error {
 		return nil
 	}
 	mine := resp.Responses[0].GetResponseRange().Kvs
-	if len(mine) == 0 {
+	if len(mine) == 0 || string(mine[0].Value) != a.h.value {
 		a.sent = false
 		return errTakenBack
 	}

@@ -36,10 +36,19 @@
 //
 // # How it works
 //
-// A lock is a key PREFIX/1/lock/NAME/OWNER. OWNER is new for each attempt, and
-// of all keys below one NAME the one with the lowest create revision
-// holds the lock. The others each watch the key before their own. In NAME, %
-// and / are written %25 and %2F; the 1 is the version of this layout.
+// A lock is a key PREFIX/1/lock/NAME/CLIENT.N, and of all keys below one NAME
+// the one with the lowest create revision holds the lock. The others each
+// watch the key before their own. In NAME, % and / are written %25 and
+// %2F; the 1 is the version of this layout.
+//
+// A key's value begins with the owner, which is new for each attempt; so is the create
+// revision. Whatever deletes a key compares the owner, and whatever is granted is
+// a create revision, so that no attempt can be taken for another. The name of the
+// key alone is used again by its client, once nothing can be under way any
+// more that touches it: etcd keeps deleted keys in its index until it is
+// compacted, and reading a queue costs time for each, 0.1 µs of the one
+// thread that applies all writes. A thousand acquisitions with names of
+// their own would make the next one 100 µs slower.
 //
 // All keys of one client and TTL hang on one etcd lease, the session. It is kept
 // alive four times per TTL, and the time from which it counts is read

@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -45,7 +47,8 @@ type Backend struct {
 	client  *clientv3.Client
 	opts    Options
 	keys    keys
-	owned   bool // Open made the client: Close closes it
+	id      string // what the keys of this client are known by
+	owned   bool   // Open made the client: Close closes it
 	streams streams
 	looks   looks
 
@@ -56,6 +59,7 @@ type Backend struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
+	inUse    map[string]*hold   // by key
 	closeErr error
 	done     chan struct{} // closed when Close is through
 }
@@ -70,7 +74,7 @@ var (
 // or a connection that the network has forgotten is noticed only by the
 // kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
-	b := &Backend{client: client, sessions: map[int64]*session{}, done: make(chan struct{})}
+	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, done: make(chan struct{})}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -91,6 +95,9 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 		o.Prefix = defaultPrefix
 	}
 	b.keys = keys{base: o.Prefix + "/1/"}
+	var id [10]byte
+	_, _ = rand.Read(id[:]) // never fails
+	b.id = hex.EncodeToString(id[:])
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.looks.b = b
 	return b, nil

@@ -103,14 +103,24 @@ func (b *Backend) call(ctx context.Context, request func(context.Context) error)
 	if err := b.connected(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+	limited, cancel := context.WithCancel(untimed{ctx})
 	defer cancel()
+	timer := time.AfterFunc(b.opts.Timeout, cancel)
+	defer timer.Stop()
 	err := request(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("no answer within %v%s", b.opts.Timeout, b.why())
 	}
 	return err
 }
+
+// untimed is a context that ends when another does and does not say when that
+// is. The driver would tell the member, which would set timers of its own:
+// some 5 % of a request's time.
+type untimed struct{ context.Context }
+
+// Deadline implements [context.Context].
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // grace is what a connection that has just failed gets to be made again.
 const grace = 250 * time.Millisecond

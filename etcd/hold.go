@@ -15,7 +15,8 @@ import (
 type hold struct {
 	b       *Backend
 	s       *session
-	key     string
+	key     string // one of its client's, used again when it is settled
+	value   string // the owner, which is new each time, and the label
 	void    string
 	token   int64 // the key's create revision; 0 while it is not known
 	lost    func()
@@ -51,6 +52,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	}
 	return v, nil
 }
+
+// labelMark stands between the owner and the label in a key's value.
+const labelMark = ":"
 
 // minLook is the least that a look gets.
 const minLook = 200 * time.Millisecond
@@ -130,15 +134,20 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 	return found, nil
 }
 
+// mine is true if the key is there and is that of this attempt (R9).
+func (h *hold) mine() clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(h.key), "=", h.value)
+}
+
 func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
-	resp, more, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
-		return h.b.client.Delete(ctx, h.key)
+	resp, more, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return h.b.client.Txn(ctx).If(h.mine()).Then(clientv3.OpDelete(h.key)).Commit()
 	})
 	if err != nil {
 		return false, err
 	}
 	// What one copy does not find, the other may have deleted.
-	return resp.Deleted > 0 || more, nil
+	return resp.Succeeded || more, nil
 }
 
 // makeVoid deletes the key if it is there, and otherwise makes sure that it
@@ -147,7 +156,7 @@ func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
 func (h *hold) makeVoid(ctx context.Context) (found bool, err error) {
 	resp, _, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return h.b.client.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(h.key), ">", 0)).
+			If(h.mine()).
 			Then(clientv3.OpDelete(h.key)).
 			Else(clientv3.OpPut(h.void, "", clientv3.WithLease(h.s.id))).
 			Commit()
@@ -181,6 +190,9 @@ func (h *hold) settle() bool {
 	h.settled = true
 	delete(h.s.debts, h)
 	delete(h.s.holds, h)
+	if h.b.inUse[h.key] == h {
+		delete(h.b.inUse, h.key)
+	}
 	h.s.leave()
 	return true
 }

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,7 +19,8 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		return locker.State{}, b.failure(ctx, err)
 	}
 	first := queue.Kvs[0]
-	st := locker.State{Held: true, Label: string(first.Value), Token: uint64(first.CreateRevision), Waiters: int(queue.Count) - 1}
+	_, label, _ := strings.Cut(string(first.Value), labelMark)
+	st := locker.State{Held: true, Label: label, Token: uint64(first.CreateRevision), Waiters: int(queue.Count) - 1}
 	lease, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return b.client.TimeToLive(ctx, clientv3.LeaseID(first.Lease))
 	})
