@@ -188,25 +188,38 @@ func (b *Backend) drift(ttl time.Duration) time.Duration {
 }
 
 // Guarantees says what this quorum promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees {
+func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.voters), b.opts) }
+
+// Guarantees says what a Backend on so many nodes, with these options,
+// promises. Options that New would refuse promise nothing in particular.
+func Guarantees(nodes int, opts *Options) locker.Guarantees {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	_ = o.complete()
+	return guarantees(nodes, o)
+}
+
+func guarantees(nodes int, o Options) locker.Guarantees {
 	g := locker.Guarantees{
 		Backend:         "redlock",
 		Scope:           locker.ScopeNetwork,
 		Exclusion:       locker.ExclusionQuorum,
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
-		ServerCrashes:   len(b.voters) - b.quorum,
+		ServerCrashes:   nodes - (nodes/2 + 1),
 		MinTTL:          MinTTL,
-		MaxTTL:          b.opts.MaxTTL,
-		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; bounded clock drift (%.3g %% of the TTL) and no step of the clock on more servers than the lock has to spare; "+
-			"no eviction and no FLUSHALL", len(b.voters), 100*b.opts.Drift),
+		MaxTTL:          o.MaxTTL,
+		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less than %.3g %% and are not stepped on more servers than the lock has to spare; "+
+			"no eviction and no FLUSHALL", nodes, 100*o.Drift),
 	}
-	if b.opts.NoRestartGuard {
+	if o.NoRestartGuard {
 		g.RestsOn += "; no server that lost its data is restarted sooner than the longest TTL: the restart guard is off"
 	} else {
-		g.RestsOn += fmt.Sprintf("; servers restarted without their data are kept out for %v, where all clients have this MaxTTL", b.opts.MaxTTL)
+		g.RestsOn += fmt.Sprintf("; servers restarted without their data are kept out for %v, where all clients have this MaxTTL", o.MaxTTL)
 	}
-	if b.opts.Fencing {
+	if o.Fencing {
 		g.Fencing = locker.FencingWhileKept
 		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
 	}

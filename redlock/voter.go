@@ -162,10 +162,8 @@ func ask[T any](v *voter, op, name string, send func(func(T, error)) redisnode.Q
 		if !q.end() {
 			return
 		}
-		o := Granted
-		if err != nil {
-			o = failedAs(err)
-		} else {
+		o := failedAs(err)
+		if err == nil {
 			o = outcome(result)
 		}
 		v.note(op, name, o, q.began, err, true)

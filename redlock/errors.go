@@ -1,0 +1,106 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// QuorumError is the error of an operation that too few nodes answered, with
+// each node's cause. It matches [locker.ErrUnavailable], unless so many nodes
+// refuse the client (wrong password, no permission) that trying again is no use.
+type QuorumError struct {
+	Op       string // "acquire", "renew", "release", "inspect", "notify"
+	Need, Of int    // how many nodes it takes, and how many there are
+	Answered int    // how many did as they were asked, or refused it
+	Causes   []NodeError
+	Why      string // what else was in the way; "": the nodes
+	final    bool
+}
+
+// NodeError is why one node did not answer.
+type NodeError struct {
+	Node string
+	Err  error
+}
+
+// Error names each node and its cause, on one line.
+func (e *QuorumError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "redlock: %s: %d of %d nodes answered, it takes %d", e.Op, e.Answered, e.Of, e.Need)
+	if e.Why != "" {
+		s.WriteString(": " + e.Why)
+	}
+	for i, c := range e.Causes {
+		s.WriteString([]string{": ", "; "}[min(i, 1)])
+		text := c.Err.Error()
+		if !strings.Contains(text, c.Node) {
+			s.WriteString(c.Node + ": ")
+		}
+		s.WriteString(text)
+	}
+	return s.String()
+}
+
+// Unwrap returns locker.ErrUnavailable, where it matches that, and the causes.
+func (e *QuorumError) Unwrap() []error {
+	var errs []error
+	if !e.final {
+		errs = append(errs, locker.ErrUnavailable)
+	}
+	for _, c := range e.Causes {
+		errs = append(errs, c.Err)
+	}
+	return errs
+}
+
+// quorumError makes one of the causes per node; nil: that node answered.
+func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
+	e := &QuorumError{Op: op, Need: b.quorum, Of: len(b.voters), Why: why}
+	refused := 0
+	for i, err := range causes {
+		if err == nil {
+			e.Answered++
+			continue
+		}
+		if hopeless(err) {
+			refused++
+		}
+		e.Causes = append(e.Causes, NodeError{b.voters[i].addr, err})
+	}
+	e.final = refused > len(b.voters)-b.quorum
+	return e
+}
+
+// hopeless reports an error that stays until somebody changes something.
+func hopeless(err error) bool {
+	var e *redisnode.Error
+	var f *foreignError
+	return errors.As(err, &e) && e.Refused || errors.As(err, &f)
+}
+
+// foreignError is a key in the way that is no lock.
+type foreignError struct{ addr, key string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", e.addr, e.key)
+}
+
+var (
+	errNoAnswer  = errors.New("no answer in time")
+	errTakenBack = errors.New("this attempt was taken back before")
+)
+
+// certain reports that a request was not carried out and never will be.
+func certain(err error) bool {
+	var e *redisnode.Error
+	var g *guardedError
+	var d *duplicateError
+	if errors.As(err, &e) {
+		return !e.Unknown
+	}
+	return errors.As(err, &g) || errors.As(err, &d) || errors.Is(err, errNotWanted) || errors.Is(err, redisnode.ErrRestarted) || errors.Is(err, redisnode.ErrClosed)
+}
