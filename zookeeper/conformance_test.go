@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	suiteTTL  = time.Second
+	suiteTTL  = 1500 * time.Millisecond
 	suiteTick = 200 * time.Millisecond
 )
 
@@ -156,7 +156,7 @@ func splitServers(s string) []string { return strings.Split(s, ",") }
 func TestConformanceOneServer(t *testing.T) {
 	clock := testserver.NewZooKeeperClock(t)
 	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperClock(clock))
-	h := (&service{t, []string{z.Addr()}, 6 * time.Second}).harness()
+	h := (&service{t, []string{z.Addr()}, 10 * time.Second}).harness()
 	h.JumpClock = func(_ conformance.T, d time.Duration) { clock.Jump(t, d) }
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }
 	conformance.Run(t, h)

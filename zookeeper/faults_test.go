@@ -441,3 +441,37 @@ func TestTokenIsTheCzxid(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestManyWatchesSurviveAReconnection(t *testing.T) {
+	const names = 1500 // more than one packet of them
+	z := testserver.StartZooKeeper(t)
+	p := testserver.StartProxy(t, z.Addr())
+	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
+	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	limit := make(chan struct{}, 50)
+	var leases sync.Map
+	for i := range names {
+		limit <- struct{}{}
+		all.Go(func() {
+			name := fmt.Sprintf("many-%d", i)
+			l, err := holder.Lock(ctx, name)
+			<-limit
+			if !assert.NoError(t, err) {
+				return
+			}
+			leases.Store(name, l)
+			if l, err := waiter.Lock(ctx, name); err == nil {
+				_ = l.Unlock(context.Background())
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return watchesOf(t, z) == 2*names }, time.Minute, 50*time.Millisecond)
+	p.Set(testserver.Reset)
+	require.Eventually(t, func() bool { return watchesOf(t, z) == names }, soon, time.Millisecond)
+	p.Set(testserver.Pass)
+	require.Eventually(t, func() bool { return watchesOf(t, z) == 2*names }, soon, 10*time.Millisecond)
+	cancel()
+	all.Wait()
+}

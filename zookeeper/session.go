@@ -88,9 +88,10 @@ func newSession(b *Backend) (*session, error) {
 	return s, nil
 }
 
-// What is sent fits into a few kilobytes; answers list the children of a node.
+// What is sent is small, but for the watches that are set again on a new
+// connection, in packets of 128 KiB; answers list the children of a node.
 const (
-	bufferSize = 64 << 10
+	bufferSize = 256 << 10
 	maxAnswer  = 64 << 20
 )
 
