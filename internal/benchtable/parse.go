@@ -34,6 +34,8 @@ func (t *topic) find(name string) *contender {
 	return nil
 }
 
+const failure = "--- FAIL: "
+
 // parse reads the output of test binaries, one after the other. The error says
 // which benchmarks failed.
 func parse(in io.Reader) ([]*topic, error) {
@@ -47,8 +49,10 @@ func parse(in io.Reader) ([]*topic, error) {
 		switch {
 		case strings.HasPrefix(line, "pkg: "):
 			pkg = strings.TrimPrefix(line, "pkg: ")
-		case strings.Contains(line, "--- FAIL: "), strings.HasPrefix(line, "panic: "):
-			failed = append(failed, fmt.Errorf("%s: %s", pkg, strings.TrimSpace(line)))
+		case strings.Contains(line, failure), strings.HasPrefix(line, "panic: "):
+			// The name may stand before it, if the benchmark had begun to print.
+			what := line[max(strings.Index(line, failure), 0):]
+			failed = append(failed, fmt.Errorf("%s: %s", pkg, what))
 		case strings.HasPrefix(line, "Benchmark"):
 			if path, m := result(line); m != nil {
 				topics = add(topics, pkg, path, m)

@@ -109,6 +109,7 @@ ok a/p 1s`)
 func TestFailuresAreErrors(t *testing.T) {
 	for name, text := range map[string]string{
 		"failed":  "pkg: a/p\nBenchmarkA/locker 1 2 things\n    --- FAIL: BenchmarkB/locker\n",
+		"begun":   "pkg: a/p\nBenchmarkA/locker 1 2 things\nBenchmarkB/locker-2 \t--- FAIL: BenchmarkB/locker-2\n",
 		"panic":   "pkg: a/p\nBenchmarkA/locker 1 2 things\npanic: no\n",
 		"nothing": "pkg: a/p\nPASS\n",
 	} {
