@@ -68,55 +68,53 @@ func letGo(f *os.File) {
 
 // openTries is how often open tries again when the file or its directory
 // appears or disappears in the middle.
-const openTries = 10
+const openTries = 100
 
 // open opens the file at path, which it makes if it is missing.
 func (b *Backend) open(path string) (*os.File, error) {
-	var err error
 	for range openTries {
-		var f *os.File
-		f, err = os.OpenFile(path, os.O_RDWR|openFlags, 0)
-		if err == nil {
+		f, err := os.OpenFile(path, os.O_RDWR|openFlags, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			f, err = b.create(path)
+		}
+		switch {
+		case err == nil:
 			return f, checkRegular(f)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		createErr := b.create(path)
-		if errors.Is(createErr, fs.ErrNotExist) {
-			createErr = makeDir(b.dir, b.dirMode)
-		}
-		if createErr != nil && !errors.Is(createErr, fs.ErrExist) {
-			return nil, createErr
+		case errors.Is(err, fs.ErrExist):
+		case errors.Is(err, fs.ErrNotExist):
+			if err := makeDir(b.dir, b.dirMode); err != nil {
+				return nil, err
+			}
+		default:
+			if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
+				return nil, noFile(path, info)
+			}
+			return nil, err
 		}
 	}
-	if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {
-		return nil, noFile(path, info)
-	}
-	return nil, err
+	return nil, fmt.Errorf("%s: %w", path, errReplaced)
 }
 
 // create makes an empty file at path. The error matches fs.ErrExist if there
 // is one, and fs.ErrNotExist if the directory is gone.
-func (b *Backend) create(path string) error {
+func (b *Backend) create(path string) (*os.File, error) {
 	if b.fileMode == ownFile {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, ownFile)
-		if err != nil {
-			return err
-		}
-		return f.Close()
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, ownFile)
 	}
 	// It appears with its permissions, whatever the umask: another user who
 	// saw it before it had them would be refused.
 	f, err := os.CreateTemp(b.dir, ".new-*")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.Remove(f.Name())
 	if err := errors.Join(f.Chmod(b.fileMode), f.Close()); err != nil {
-		return err
+		return nil, err
 	}
-	return os.Link(f.Name(), path)
+	if err := os.Link(f.Name(), path); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_RDWR|openFlags, 0)
 }
 
 // ownFile are the permissions of files in a directory that is the user's own.
