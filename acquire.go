@@ -32,13 +32,12 @@ func (c *Client) acquireLease(ctx context.Context, name string, wait bool, opts 
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx)
 	}
-	if wait {
-		c.counters.waiting.Add(1)
-		defer c.counters.waiting.Add(-1)
-	}
 	ln, err := c.lines.enter(ctx, c.life.Done(), c.opts.Prefix+name, wait)
 	if err != nil {
 		return nil, err
+	}
+	if wait {
+		defer c.lines.waited()
 	}
 	h := head{client: c, line: ln, name: name, settings: s, wait: wait}
 	l, err := h.contend(ctx)

@@ -409,6 +409,8 @@ func TestBadInput(t *testing.T) {
 			assert.ErrorContains(t, err, tc.want)
 			_, err = c.TryLock(t.Context(), tc.name, tc.opts...)
 			assert.ErrorContains(t, err, tc.want)
+			assert.ErrorIs(t, err, locker.ErrInvalid)
+			assert.Equal(t, strings.Contains(name, "TTL"), errors.Is(err, errors.ErrUnsupported), "asked for more than the backend claims")
 		})
 	}
 	for want, o := range map[string]locker.Options{

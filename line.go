@@ -11,10 +11,11 @@ import (
 // then by its lease, until the lease is over. What is handed on is the right
 // to ask, never the lock.
 type lines struct {
-	mu     sync.Mutex
-	byName map[string]*line
-	held   int // lines whose head has a lease
-	closed bool
+	mu      sync.Mutex
+	byName  map[string]*line
+	held    int // lines whose head has a lease
+	waiting int // callers who wait, the heads without a lease included
+	closed  bool
 }
 
 // line is the line for one name. Its fields are guarded by lines.mu.
@@ -48,6 +49,9 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 		}
 		ln = &line{name: name}
 		ls.byName[name] = ln
+		if wait {
+			ls.waiting++
+		}
 		ls.mu.Unlock()
 		return ln, nil
 	}
@@ -63,6 +67,7 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 		ln.last.next = w
 	}
 	ln.last = w
+	ls.waiting++
 	ls.mu.Unlock()
 
 	var err error
@@ -75,6 +80,7 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ls.waiting--
 	if err == nil {
 		err = &waitError{ctx: ctxError(ctx), state: ln.inTheWay()}
 	}
@@ -126,11 +132,18 @@ func (ls *lines) release(ln *line) {
 	}
 }
 
-// count returns how many leases are held.
-func (ls *lines) count() int {
+// waited notes that a head that was let in to wait does so no longer.
+func (ls *lines) waited() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.held
+	ls.waiting--
+}
+
+// count returns how many leases are held, and how many callers wait.
+func (ls *lines) count() (held, waiting int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.held, ls.waiting
 }
 
 // close refuses all who come from now on, and returns the leases held.

@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -104,7 +105,8 @@ func (c *Client) settingsFor(g Guarantees, opts []Option) (settings, error) {
 		s.ttl = min(max(DefaultTTL, lo), hi)
 	}
 	if s.ttl < lo || s.ttl > hi {
-		return s, invalid("a TTL of %v is outside of what backend %s can do: give one from %v to %v", s.ttl, g.Backend, lo, hi)
+		return s, fmt.Errorf("%w: a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
+			ErrInvalid, s.ttl, g.Backend, lo, hi, errors.ErrUnsupported)
 	}
 	if s.maxHold < 0 || s.holdGiven && s.maxHold == 0 {
 		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for no bound", s.maxHold)

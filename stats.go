@@ -8,7 +8,6 @@ import (
 
 // counters are the live numbers behind Stats.
 type counters struct {
-	waiting                              atomic.Int64
 	acquired, attempts, refused, failed  atomic.Uint64
 	renewed, renewFailed, lost, released atomic.Uint64
 	takenBack, leftBehind                atomic.Uint64
@@ -21,10 +20,11 @@ func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	pending := len(c.pending)
 	c.mu.Unlock()
+	held, waiting := c.lines.count()
 	n := &c.counters
 	return Stats{
-		Held:        c.lines.count(),
-		Waiting:     int(n.waiting.Load()),
+		Held:        held,
+		Waiting:     waiting,
 		Pending:     pending,
 		Acquired:    n.acquired.Load(),
 		Attempts:    n.attempts.Load(),
