@@ -49,6 +49,7 @@ func TestTargets(t *testing.T) {
 		"number met":  {"BenchmarkA/locker 1 0.5 x/s 1 target:x/s", "0.5 <= 1 met p A x/s"},
 		"number":      {"BenchmarkA/locker 1 1.5 x/s 1 target:x/s", "1.5 <= 1 missed p A x/s"},
 		"no raw":      {"BenchmarkA/locker 1 2500 ns/op", "2.5µs p A per operation"},
+		"two rounds":  {"BenchmarkA/locker 1 1 x\nBenchmarkA/locker 1 2 x", "1.5 1-2 p A x"},
 		"of variants": {"BenchmarkA/n=5/raw-8 1 100 ns/op\nBenchmarkA/n=5/locker-8 1 100 ns/op", "1.00 p A/n=5 100ns, raw 100ns"},
 		"memory":      {"BenchmarkA/locker 1 9 B/op 3 allocs/op 2 x", "2 p A x"},
 	} {
