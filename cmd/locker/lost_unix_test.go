@@ -161,6 +161,7 @@ func TestKilledLockerTakesItsCommandAlong(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
 	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+	awaitGuard(t, parent)
 	p.signal(syscall.SIGKILL)
 	s.endsWhileKept(t, parent, child)
 }
@@ -169,6 +170,7 @@ func TestStoppedLockerDoesNotLetItsCommandGoOn(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.direct()}, locked([]string{"--ttl", "2s"}, "a", "family")...)
 	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+	awaitGuard(t, parent)
 	p.signal(syscall.SIGSTOP)
 	s.endsWhileKept(t, parent, child)
 	p.signal(syscall.SIGCONT)

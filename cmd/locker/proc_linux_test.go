@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,4 +42,23 @@ func awaitWaiting(t *testing.T, p *process) {
 		}
 		return false
 	}, patience, time.Millisecond, "it should wait in the kernel's queue")
+}
+
+// awaitGuard returns when a guard is in the process group.
+func awaitGuard(t *testing.T, group int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		require.NoError(t, err)
+		for _, file := range all {
+			line, _ := os.ReadFile(file)
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if bytes.Contains(line, []byte("__guard")) {
+				if of, err := syscall.Getpgid(pid); err == nil && of == group {
+					return true
+				}
+			}
+		}
+		return false
+	}, patience, time.Millisecond, "a guard should be in the group of the command")
 }

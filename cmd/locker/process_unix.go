@@ -58,9 +58,6 @@ func start(l launch) (*process, error) {
 		p.finish()
 		return nil, err
 	}
-	if p.guard != nil {
-		p.guard.join(p.pid)
-	}
 	// From now on locker may be in the background of its terminal. It must
 	// not be stopped for writing to it; the command is not affected any more.
 	ignoreTerminalOutput()
@@ -77,6 +74,11 @@ func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error
 		return
 	}
 	p.pid = pid
+	if p.guard != nil {
+		// At once: what the command starts before is not guarded if locker is
+		// killed here. The command itself is, where endWithParent does it.
+		p.guard.join(pid)
+	}
 	started <- nil
 	for {
 		var ws syscall.WaitStatus
