@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
@@ -82,7 +84,9 @@ func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
 	s.queued(t, "n", 3)
 	_, err = s.admin.Revoke(ctx, *leases[1])
 	require.NoError(t, err)
+	began := time.Now()
 	s.queued(t, "n", 3)
+	assert.Less(t, time.Since(began), 2*time.Second, "by the next keep-alive, not by a poll")
 	require.NoError(t, held.Unlock(ctx))
 	next := s.get(t, second, time.Second)
 	require.NoError(t, next.lease.Unlock(ctx))
@@ -164,29 +168,149 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	require.NoError(t, got.lease.Unlock(ctx))
 }
 
-// The watch is on a stream that hangs: the poll notices (R14).
+// The watch is on a connection that hangs: the poll notices (R14), and nothing
+// else is held up, since it goes the other way.
 func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := t.Context()
-	roads := []*testserver.Proxy{testserver.StartProxy(t, s.Nodes[0].Addr()), testserver.StartProxy(t, s.Nodes[0].Addr())}
-	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
-	waiter := locker.New(b, &locker.Options{TTL: 10 * time.Second})
-	holder := client(t, s.Addrs(), time.Minute)
-	held, err := holder.Lock(ctx, "n")
+	waiter, roads, stop := twoRoads(t, s, 10*time.Second)
+	defer stop()
+	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
 	require.NoError(t, err)
+	_, names := s.queued(t, "n", 1)
+	watching := make(chan *testserver.Link, 2)
+	for _, p := range roads {
+		p.OnRequest(names[0], func(l *testserver.Link) { watching <- l })
+	}
 	answer := lockLater(ctx, waiter, "n")
-	_, names := s.queued(t, "n", 2)
-	time.Sleep(100 * time.Millisecond)
-	// The one that carries the watch is the one that tells of the holder's key.
-	// It is not known which: both hang, one after the other, and never at once.
-	_ = names
-	roads[0].SetReplies(testserver.Hold)
+	link := <-watching
+	s.queued(t, "n", 2)
+	time.Sleep(200 * time.Millisecond)
+	link.SetReplies(testserver.Hold)
+	began := time.Now()
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 9*time.Second)
-	roads[0].SetReplies(testserver.Pass)
+	t.Logf("got the lock %v after the release", got.at.Sub(began))
+	link.SetReplies(testserver.Pass)
 	require.NoError(t, got.lease.Unlock(ctx))
-	require.NoError(t, waiter.Close())
-	require.NoError(t, b.Close())
+}
+
+// twoRoads is a client that takes turns between two ways to the same member.
+func twoRoads(t *testing.T, s scene, ttl time.Duration) (c *locker.Client, roads []*testserver.Proxy, stop func()) {
+	for range 2 {
+		roads = append(roads, testserver.StartProxy(t, s.Nodes[0].Addr()))
+	}
+	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
+	c = locker.New(b, &locker.Options{TTL: ttl})
+	return c, roads, func() {
+		for _, p := range roads {
+			p.Set(testserver.Pass)
+		}
+		require.NoError(t, c.Close())
+		require.NoError(t, b.Close())
+	}
+}
+
+// Between the reading of the queue and the creation of the watch the lock is released.
+func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
+	s := newScene(t, 1)
+	ctx := t.Context()
+	holder := client(t, s.Addrs(), time.Minute)
+	for range 3 {
+		held, err := holder.Lock(ctx, "n")
+		require.NoError(t, err)
+		_, names := s.queued(t, "n", 1)
+		waiter, roads, stop := twoRoads(t, s, time.Minute)
+		watching := make(chan *testserver.Link, 2)
+		for _, p := range roads {
+			p.OnRequest(names[0], func(l *testserver.Link) {
+				l.SetRequests(testserver.Hold)
+				watching <- l
+			})
+		}
+		answer := lockLater(ctx, waiter, "n")
+		link := <-watching
+		require.NoError(t, held.Unlock(ctx))
+		link.SetRequests(testserver.Pass)
+		began := time.Now()
+		got := s.get(t, answer, 5*time.Second)
+		assert.Less(t, got.at.Sub(began), time.Second, "not by the poll")
+		require.NoError(t, got.lease.Unlock(ctx))
+		stop()
+	}
+}
+
+// One of two ways swallows everything: what may be repeated goes the other.
+func TestMemberThatHangsCostsAReleaseLittle(t *testing.T) {
+	s := newScene(t, 1)
+	ctx := t.Context()
+	c, roads, stop := twoRoads(t, s, time.Minute)
+	defer stop()
+	var leases []*locker.Lease
+	for i := range 6 {
+		l, err := c.Lock(ctx, string(rune('a'+i)))
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	roads[1].SetRequests(testserver.Hold)
+	for _, l := range leases {
+		began := time.Now()
+		require.NoError(t, l.Unlock(ctx))
+		assert.Less(t, time.Since(began), 2*time.Second)
+	}
+	assert.Empty(t, all(t, s.admin))
+}
+
+// What a leader says that does not know that it was replaced comes from
+// another term than what a majority says.
+func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
+	s := newScene(t, 1)
+	c := client(t, s.Addrs(), 2*time.Second, func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				stream, err := streamer(ctx, desc, cc, method, opts...)
+				return oldTerm{stream}, err
+			}))
+	})
+	began := time.Now()
+	l, err := c.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	select {
+	case <-l.Done():
+		require.ErrorIs(t, l.Err(), locker.ErrLost)
+		assert.Less(t, time.Since(began), 2*time.Second)
+	case <-time.After(4 * time.Second):
+		require.Fail(t, "the session was kept alive by a leader of the past")
+	}
+}
+
+// oldTerm makes keep-alives come from the term before.
+type oldTerm struct{ grpc.ClientStream }
+
+func (s oldTerm) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if resp, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && err == nil {
+		resp.Header.RaftTerm--
+	}
+	return err
+}
+
+func TestEndOfASessionIsToldUnasked(t *testing.T) {
+	s := newScene(t, 1)
+	b := backend(t, s.Addrs())
+	told := make(chan struct{}, 10)
+	req := request("n", 2*time.Second, true)
+	req.Lost = func() { told <- struct{}{} }
+	_, err := b.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	leases, _ := s.queued(t, "n", 1)
+	_, err = s.admin.Revoke(t.Context(), *leases[0])
+	require.NoError(t, err)
+	select {
+	case <-told:
+	case <-time.After(2 * time.Second):
+		require.Fail(t, "not told")
+	}
 }
 
 func TestCredentialsThatExpireAreRenewed(t *testing.T) {
