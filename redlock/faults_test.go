@@ -60,7 +60,7 @@ func TestMinorityBroken(t *testing.T) {
 					release(t, acquire(t, b, "warm", time.Minute))
 					release(t, acquire(t, a, "warm", time.Minute))
 					before := acquire(t, a, "before", time.Minute)
-					within(t, 5*time.Second, "all nodes have it", func() bool { return s.holders(t, "before") == 5 })
+					s.everywhere(t, before, "before")
 
 					var mends []func(testing.TB)
 					for i := range n {
@@ -101,7 +101,7 @@ func TestMajorityBroken(t *testing.T) {
 			s := durable(t, 5)
 			b := s.through(t, redlock.Options{})
 			g := acquire(t, b, "x", time.Minute)
-			within(t, 5*time.Second, "all nodes have it", func() bool { return s.holders(t, "x") == 5 })
+			s.everywhere(t, g, "x")
 			release(t, acquire(t, b, "warm", time.Minute))
 			var mends []func(testing.TB)
 			for i := range 3 {
@@ -365,7 +365,7 @@ func TestOneClockJumps(t *testing.T) {
 		g := acquire(t, a, "x", 20*time.Second)
 		assert.Greater(t, g.Token, last)
 		last = g.Token
-		within(t, 5*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+		s.everywhere(t, g, "x")
 		s.servers[1].JumpClock(t, jump)
 		refused(t, b, "x", 20*time.Second)
 		_, err := g.Hold.Renew(t.Context())
@@ -400,7 +400,7 @@ func TestRenewalRepairs(t *testing.T) {
 	b := s.backend(t, redlock.Options{Fencing: true})
 	g := acquire(t, b, "x", time.Minute)
 	del := func(nodes ...int) {
-		within(t, 5*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
+		s.everywhere(t, g, "x")
 		for _, i := range nodes {
 			s.servers[i].MustDo(t, "DEL", "locker:1:{x}")
 		}
@@ -457,7 +457,7 @@ func TestNodeTimeoutHoldsWhateverTheDriverDoes(t *testing.T) {
 		g, err = b.Acquire(t.Context(), request("x", 20*time.Second))
 		return err == nil
 	})
-	within(t, 5*time.Second, "all have it", func() bool { return s.holders(t, "x") == 3 })
+	s.everywhere(t, g, "x")
 	s.servers[0].Pause()
 	s.servers[1].Pause()
 	for what, do := range map[string]func() error{

@@ -92,6 +92,19 @@ func (s *nodes) holders(t testing.TB, name string) int {
 	return n
 }
 
+// everywhere waits until all nodes have the lock: renewals give it to those
+// that were too slow for the acquire.
+func (s *nodes) everywhere(t testing.TB, g locker.Grant, name string) {
+	t.Helper()
+	within(t, 10*time.Second, "all nodes have it", func() bool {
+		if s.holders(t, name) == len(s.servers) {
+			return true
+		}
+		_, err := g.Hold.Renew(t.Context())
+		return err == nil && s.holders(t, name) == len(s.servers)
+	})
+}
+
 func request(name string, ttl time.Duration) locker.Request {
 	var raw [20]byte
 	_, _ = rand.Read(raw[:])

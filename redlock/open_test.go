@@ -102,6 +102,14 @@ func TestTraceAndStats(t *testing.T) {
 	g := acquire(t, a, "x", 10*time.Second)
 	within(t, 2*time.Second, "all have it", func() bool { return s.holders(t, "x") == 3 })
 	refused(t, b, "x", 10*time.Second)
+	within(t, 2*time.Second, "it knows them all", func() bool {
+		for _, n := range b.Stats().Nodes {
+			if n.RunID == "" || n.Votes[redlock.Refused] == 0 {
+				return false
+			}
+		}
+		return true
+	})
 	s.servers[0].MustDo(t, "DEL", "locker:1:{x}")
 	_, err := g.Hold.Renew(t.Context())
 	require.NoError(t, err)
