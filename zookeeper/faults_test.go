@@ -34,8 +34,13 @@ func queueOf(t testing.TB, addr, name string) []string {
 func eventuallyLen(t testing.TB, addr, name string, n int) {
 	t.Helper()
 	var got []string
-	require.Eventually(t, func() bool { got = queueOf(t, addr, name); return len(got) == n }, soon, 5*time.Millisecond,
-		"%d nodes in the queue, have %v", n, &got)
+	c, done := dial(t, []string{addr})
+	defer done()
+	require.Eventually(t, func() bool {
+		nodes, err := childrenOf(c, name)
+		got = nodes
+		return err == nil && len(nodes) == n
+	}, soon, 5*time.Millisecond, "%d nodes in the queue, have %v", n, &got)
 }
 
 // A follower tells the leader who is alive only every half tick: when it is cut
@@ -297,11 +302,12 @@ var totalWatches = regexp.MustCompile(`Total watches:(\d+)`)
 func watchesOf(t testing.TB, z *testserver.ZooKeeper) int {
 	t.Helper()
 	text, err := z.FourLetters("wchs")
-	require.NoError(t, err)
 	m := totalWatches.FindStringSubmatch(text)
-	require.Len(t, m, 2, text)
+	if err != nil || len(m) != 2 {
+		return -1 // a busy machine; whoever waits for a number asks again
+	}
 	n, err := strconv.Atoi(m[1])
-	require.NoError(t, err)
+	assert.NoError(t, err)
 	return n
 }
 
@@ -467,7 +473,8 @@ func TestManyWatchesSurviveAReconnection(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return watchesOf(t, z) == 2*names }, time.Minute, 50*time.Millisecond)
+	var have int
+	require.Eventually(t, func() bool { have = watchesOf(t, z); return have == 2*names }, time.Minute, 50*time.Millisecond, "have %d", &have)
 	p.Set(testserver.Reset)
 	require.Eventually(t, func() bool { return watchesOf(t, z) == names }, soon, time.Millisecond)
 	p.Set(testserver.Pass)

@@ -35,12 +35,20 @@ func (p *place) As(target any) bool {
 	return ok
 }
 
-// Renew implements [locker.Hold]: it costs no request, since the session's
-// heartbeat renews all its holds.
+// Renew implements [locker.Hold]: it costs no request once the node is watched,
+// since the session's heartbeat renews all its holds.
 func (p *place) Renew(ctx context.Context) (locker.Validity, error) {
 	p.mu.Lock()
-	over := p.over || p.freed || p.cleared != nil
+	over, guarded := p.over || p.freed || p.cleared != nil, p.guarded
 	p.mu.Unlock()
+	if !over && !guarded && !p.s.isDead() {
+		if err := p.watchOwn(ctx); err != nil && !p.s.isDead() {
+			return locker.Validity{}, err
+		}
+		p.mu.Lock()
+		over = p.over
+		p.mu.Unlock()
+	}
 	switch {
 	case over:
 		return locker.Validity{}, fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)

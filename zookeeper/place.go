@@ -34,6 +34,7 @@ type place struct {
 	over    bool          // the node is gone, and not by us
 	freed   bool          // it was released
 	guard   *time.Timer   // sets the watch on the node of a holder
+	guarded bool          // it is set
 	cleared chan struct{} // set when it is to be removed in the background; closed when that is done
 }
 
@@ -364,25 +365,39 @@ func (p *place) happened(event zk.EventType) {
 	p.gone()
 }
 
+// watchAgain sets the watch on a holder's node, in the background.
 func (p *place) watchAgain() {
-	p.mu.Lock()
-	path, freed := p.path, p.freed || p.cleared != nil
-	p.mu.Unlock()
-	if freed {
-		return
-	}
-	w := p.s.watches.add(path, p.happened)
 	for {
-		_, err := p.s.watches.read(p.s.ctx, path)
-		if gone(err) {
-			p.s.watches.remove(path, w)
-			p.gone()
-		}
-		if err == nil || gone(err) || p.s.isDead() {
+		p.mu.Lock()
+		over := p.freed || p.cleared != nil || p.over
+		p.mu.Unlock()
+		if over || p.s.isDead() || p.watchOwn(p.s.ctx) == nil {
 			return
 		}
 		p.s.pause(p.s.interval())
 	}
+}
+
+// watchOwn sets the watch on a holder's node; if the node is gone, it tells.
+func (p *place) watchOwn(ctx context.Context) error {
+	p.mu.Lock()
+	path := p.path
+	p.mu.Unlock()
+	w := p.s.watches.add(path, p.happened)
+	_, err := p.s.watches.read(ctx, path)
+	if err != nil {
+		p.s.watches.remove(path, w)
+	}
+	if gone(err) {
+		p.gone()
+		return nil
+	}
+	if err == nil {
+		p.mu.Lock()
+		p.guarded = true
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // gone notes that the node is not there any more, and tells the holder, unless
