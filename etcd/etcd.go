@@ -22,7 +22,8 @@ type Options struct {
 	// contend if their prefixes are equal. "": locker.
 	Prefix string
 
-	// Timeout is how long one request waits for its answer. 0: 3 s.
+	// Timeout is how long one request waits for its answer, to a twentieth of
+	// a second. 0: 3 s.
 	Timeout time.Duration
 
 	// Members is how many voting members the cluster has. It decides what
@@ -50,6 +51,7 @@ type Backend struct {
 	id      string // what the keys of this client are known by
 	owned   bool   // Open made the client: Close closes it
 	streams streams
+	alarms  alarms
 	looks   looks
 
 	ctx  context.Context // ends with Close

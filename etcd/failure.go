@@ -105,8 +105,7 @@ func (b *Backend) call(ctx context.Context, request func(context.Context) error)
 	}
 	limited, cancel := context.WithCancel(untimed{ctx})
 	defer cancel()
-	timer := time.AfterFunc(b.opts.Timeout, cancel)
-	defer timer.Stop()
+	defer b.alarms.off(b.alarms.after(b.opts.Timeout, cancel))
 	err := request(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("no answer within %v%s", b.opts.Timeout, b.why())

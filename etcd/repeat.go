@@ -22,9 +22,10 @@ func repeated[T any](ctx context.Context, b *Backend, request func(context.Conte
 		first, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var mu sync.Mutex
-		var timer *time.Timer
+		var next *alarm
 		started, over, won := 1, false, false
 		var another func()
+		arm := func() { next = b.alarms.after(repeatAfter, func() { b.spawn(another) }) }
 		another = func() {
 			mu.Lock()
 			if over {
@@ -32,7 +33,7 @@ func repeated[T any](ctx context.Context, b *Backend, request func(context.Conte
 				return
 			}
 			if started++; started < copies {
-				timer.Reset(repeatAfter)
+				arm()
 			}
 			mu.Unlock()
 			a, err := request(ctx)
@@ -43,14 +44,12 @@ func repeated[T any](ctx context.Context, b *Backend, request func(context.Conte
 				cancel()
 			}
 		}
-		mu.Lock()
-		timer = time.AfterFunc(repeatAfter, func() { b.spawn(another) })
-		mu.Unlock()
+		arm()
 		a, err := request(first)
-		timer.Stop()
 		mu.Lock()
 		defer mu.Unlock()
 		over, more = true, started > 1
+		b.alarms.off(next)
 		if won {
 			return nil
 		}
