@@ -56,7 +56,8 @@ if ARGV[3] ~= 'none' then
 			redis.call('SET', KEYS[3], text)
 		else
 			-- A day, and where the clock was set back behind the counter, until it has caught up as well.
-			redis.call('SET', KEYS[3], text, 'PX', string.format('%.0f', (token - now) / 1000 + 86400000))
+			local ahead = token > now and math.ceil((token - now) / 1000) or 0
+			redis.call('SET', KEYS[3], text, 'PX', 86400000 + ahead)
 		end
 	end
 end

@@ -18,12 +18,11 @@ type feed struct {
 	topics map[*topic]struct{} // guarded by wakes.mu
 }
 
-const (
-	// pingAfter is how long a connection may be silent before it is asked for a sign of life, and how long it may take to give one.
-	pingAfter = 5 * time.Second
-	// The pause after a connection was lost: it doubles from the first to the second, with jitter.
-	minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
-)
+// The pause after a connection was lost: it doubles from the first to the second, with jitter.
+const minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+
+// patience is how long a connection may be silent before it is asked for a sign of life, and again how long it may take to give one.
+func (f *feed) patience() time.Duration { return f.w.n.opts.Timeout / 2 }
 
 func (f *feed) kick() {
 	select {
@@ -112,15 +111,16 @@ func (f *feed) session() error {
 		case err := <-in.broken:
 			return err
 		}
-		if silence := in.silence(); silence < pingAfter {
+		switch silence := in.silence(); {
+		case silence < f.patience():
 			pinged = false
-		} else if pinged && silence > 2*pingAfter {
-			return errSilent
-		} else if !pinged {
+		case !pinged:
 			if err := sub.Ping(ctx); err != nil {
 				return err
 			}
 			pinged = true
+		case silence > 2*f.patience():
+			return errSilent
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (f *feed) plan(asked map[*topic]struct{}) plan {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	p := plan{next: now.Add(min(pingAfter, w.n.opts.Linger))}
+	p := plan{next: now.Add(min(f.patience(), w.n.opts.Linger))}
 	for t := range f.topics {
 		_, was := asked[t]
 		if t.expelled {

@@ -1,0 +1,122 @@
+package redisnode_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+func TestOnlyTheWholeValueReleasesOrRenews(t *testing.T) {
+	server, node := setUp(t)
+	key := redisnode.LockKey("n")
+	acquire(t, node, redisnode.Request{Name: "n", Value: "ab", TTL: ttl})
+	for _, value := range []string{"abc", "a", "", "AB"} {
+		state, err := node.Release(t.Context(), "n", value)
+		require.NoError(t, err)
+		assert.Equal(t, redisnode.Theirs, state, "%q", value)
+		state, err = node.Renew(t.Context(), "n", value, time.Hour)
+		require.NoError(t, err)
+		assert.Equal(t, redisnode.Theirs, state, "%q", value)
+	}
+	assert.Equal(t, "ab", server.MustDo(t, "GET", key))
+	assert.LessOrEqual(t, pttl(t, server, key), ttl)
+
+	state, err := node.Renew(t.Context(), "n", "ab", time.Hour)
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Mine, state)
+	assert.Greater(t, pttl(t, server, key), ttl)
+
+	state, err = node.Release(t.Context(), "n", "ab")
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Mine, state)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key))
+}
+
+func TestAKeyThatIsGoneIsNeitherReleasedNorRenewed(t *testing.T) {
+	server, node := setUp(t)
+	state, err := node.Release(t.Context(), "n", "me")
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Gone, state)
+	state, err = node.Renew(t.Context(), "n", "me", ttl)
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Gone, state)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "R12: a renewal must not take the lock again")
+}
+
+func TestReleasePublishesOnlyWhereSomebodyWaits(t *testing.T) {
+	server, node := setUp(t)
+	cycle := func(wait bool) int {
+		t.Helper()
+		before := server.Commands(t)
+		acquire(t, node, redisnode.Request{Name: "n", Value: "holder", TTL: ttl})
+		acquire(t, node, redisnode.Request{Name: "n", Value: "me", TTL: ttl, Waiting: wait})
+		state, err := node.Release(t.Context(), "n", "holder")
+		require.NoError(t, err)
+		require.Equal(t, redisnode.Mine, state)
+		return int(server.Commands(t).Since(before).ByName["publish"])
+	}
+	assert.Equal(t, 0, cycle(false))
+	assert.Equal(t, 1, cycle(true))
+	assert.Equal(t, 0, cycle(false), "the note of the last wait is gone with its message")
+}
+
+func TestTakeBackMakesTheValueVoid(t *testing.T) {
+	server, node := setUp(t)
+	r := redisnode.Request{Name: "n", Value: "me", TTL: ttl, Token: true}
+
+	state, err := node.TakeBack(t.Context(), "n", "me", time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Gone, state)
+	a := acquire(t, node, r)
+	assert.Equal(t, redisnode.Answer{Void: true}, a, "a request that was under way has arrived after it was taken back")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))
+	assert.InDelta(t, time.Minute, pttl(t, server, redisnode.VoidKey("n", "me")), float64(soon))
+
+	other := r
+	other.Value = "m"
+	require.True(t, acquire(t, node, other).Granted, "it is void for that one value only")
+	state, err = node.TakeBack(t.Context(), "n", "me", time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Theirs, state)
+	assert.Equal(t, "m", server.MustDo(t, "GET", redisnode.LockKey("n")))
+
+	state, err = node.TakeBack(t.Context(), "n", "m", time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Mine, state)
+	assert.True(t, acquire(t, node, other).Void, "a copy of the request that was granted may be under way as well")
+}
+
+func TestInspectTellsWhatIsThereAndChangesNothing(t *testing.T) {
+	server, node := setUp(t)
+	inspect := func() redisnode.Status {
+		t.Helper()
+		s, err := node.Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		return s
+	}
+	assert.Equal(t, redisnode.Status{}, inspect())
+	assert.Equal(t, int64(0), server.MustDo(t, "DBSIZE"))
+
+	a := acquire(t, node, redisnode.Request{Name: "n", Value: "me:label", TTL: ttl, Token: true})
+	s := inspect()
+	assert.InDelta(t, ttl, s.Left, float64(soon))
+	s.Left = 0
+	assert.Equal(t, redisnode.Status{Held: true, Value: "me:label", Token: a.Token}, s)
+
+	acquire(t, node, redisnode.Request{Name: "n", Value: "you", TTL: ttl, Waiting: true})
+	assert.True(t, inspect().Waited)
+
+	_, err := node.Release(t.Context(), "n", "me:label")
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Status{Token: a.Token}, inspect(), "the counter is remembered")
+
+	server.MustDo(t, "SET", redisnode.LockKey("n"), "")
+	assert.Equal(t, redisnode.Status{Held: true, Left: -time.Millisecond, Token: a.Token}, inspect())
+	server.MustDo(t, "DEL", redisnode.LockKey("n"))
+	server.MustDo(t, "SADD", redisnode.LockKey("n"), "x")
+	assert.Equal(t, redisnode.Status{Foreign: true, Left: -time.Millisecond, Token: a.Token}, inspect())
+}
