@@ -98,13 +98,16 @@ func (j *job) watch() int {
 
 // end clears up after the command.
 func (j *job) end() int {
-	switch {
-	case j.reason != nil:
+	if !j.killed && j.proc.endedByGuard() {
+		if j.reason == nil {
+			j.reason = errors.New("locker did not run for too long")
+			j.notes.say("%q: %v", j.lease.Name(), j.reason)
+		}
+		j.notes.say("%q: %s", j.lease.Name(), saidKill)
+	}
+	if j.reason != nil {
 		// What it had started may not have ended with it.
 		j.proc.kill()
-	case j.proc.endedByGuard():
-		j.reason = errors.New("locker did not run for too long to renew it")
-		j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
 	}
 	j.proc.finish()
 	return j.proc.status

@@ -46,6 +46,8 @@ func playRole(role string, args []string) int {
 		return listen(args)
 	case "family":
 		return family()
+	case "meet":
+		return meet(args)
 	case "alone":
 		return alone(args[0])
 	case "leave":
@@ -96,6 +98,18 @@ func family() int {
 	}
 	fmt.Printf("child %d\n", child.Process.Pid)
 	_ = child.Wait()
+	select {} // what ended the child is on its way to this one
+}
+
+// meet says which of the processes it meets.
+func meet(pids []string) int {
+	for _, s := range pids {
+		if pid, err := strconv.Atoi(s); err != nil || !gone(pid) {
+			fmt.Println("met", s)
+			return 1
+		}
+	}
+	fmt.Println("alone")
 	return 0
 }
 
