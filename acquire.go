@@ -136,7 +136,7 @@ func (h *head) next(n int, err error) (delay time.Duration, again bool) {
 const (
 	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
 	lastPoll   = 500 * time.Millisecond
-	backupPoll = 5 * time.Second // Notify tells; the poll is for what it misses
+	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = time.Second
 	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry

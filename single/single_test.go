@@ -272,7 +272,9 @@ func TestThousandWaitersCostTheServerLittle(t *testing.T) {
 	before := s.Commands(t)
 	time.Sleep(window) // what is measured is a rate
 	sent := s.Commands(t).Since(before)
-	assert.Less(t, sent.Total, int64(window/time.Second), "%v", sent.ByName)
+	// What scripts call is counted too, but is not sent.
+	fromScripts := sent.ByName["mget"] + sent.ByName["pttl"] + sent.ByName["set"] + sent.ByName["exists"]
+	assert.Less(t, sent.Total-fromScripts, int64(window/time.Second), "%v", sent.ByName)
 
 	got := make(chan error, 1)
 	go func() {

@@ -21,8 +21,11 @@ type feed struct {
 // The pause after a connection was lost: it doubles from the first to the second, with jitter.
 const minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
 
+// minPatience keeps signs of life rare: those who wait are to cost the server next to nothing.
+const minPatience = 5 * time.Second
+
 // patience is how long a connection may be silent before it is asked for a sign of life, and again how long it may take to give one.
-func (f *feed) patience() time.Duration { return f.w.n.opts.Timeout / 2 }
+func (f *feed) patience() time.Duration { return max(f.w.n.opts.Timeout/2, minPatience) }
 
 func (f *feed) kick() {
 	select {
