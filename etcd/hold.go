@@ -20,7 +20,6 @@ type hold struct {
 	void    string
 	token   int64 // the key's create revision; 0 while it is not known
 	lost    func()
-	granted bool
 
 	// Guarded by b.mu.
 	settled  bool      // nothing of it is in etcd, nor can be
