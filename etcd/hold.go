@@ -13,13 +13,13 @@ import (
 
 // hold is one attempt's key: in the queue, at its head, or perhaps there.
 type hold struct {
-	b       *Backend
-	s       *session
-	key     string // one of its client's, used again when it is settled
-	value   string // the owner, which is new each time, and the label
-	void    string
-	token   int64 // the key's create revision; 0 while it is not known
-	lost    func()
+	b     *Backend
+	s     *session
+	key   string // one of its client's, used again when it is settled
+	value string // the owner, which is new each time, and the label
+	void  string
+	token int64 // the key's create revision; 0 while it is not known
+	lost  func()
 
 	// Guarded by b.mu.
 	settled  bool      // nothing of it is in etcd, nor can be
