@@ -83,12 +83,19 @@ func isTLS(err error) bool {
 		authority x509.UnknownAuthorityError
 		host      x509.HostnameError
 		invalid   x509.CertificateInvalidError
-		alert     tls.AlertError
+		remote    *net.OpError
 	)
-	if errors.As(err, &alert) {
-		// The alerts of a handshake. With TLS 1.3 a server refuses the client's certificate
-		// only after the client has begun to write, but before it reads.
-		return alert >= 40 && alert <= 49 || slices.Contains([]tls.AlertError{70, 71, 112, 116, 120}, alert)
+	if errors.As(err, &remote) && remote.Op == "remote error" {
+		// What the server did not like about the handshake. With TLS 1.3 it refuses the client's certificate only after
+		// the client has begun to write, but before it reads.
+		return slices.ContainsFunc(alerts, func(alert string) bool { return strings.HasSuffix(remote.Error(), "tls: "+alert) })
 	}
 	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+}
+
+// The alerts of a handshake, as crypto/tls writes them; it does not export their type.
+var alerts = []string{
+	"handshake failure", "bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
+	"unknown certificate authority", "access denied", "protocol version not supported", "insufficient security level",
+	"unrecognized name", "certificate required", "no application protocol",
 }

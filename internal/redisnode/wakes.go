@@ -69,6 +69,9 @@ func (n *Node) Subscribe(ctx context.Context, name string, wake func()) (cancel 
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Op: op, Addr: n.addr, Err: err}
 	}
+	if n.ctx.Err() != nil {
+		return nil, &Error{Op: op, Addr: n.addr, Err: ErrClosed}
+	}
 	r, fail := n.routes.route(ctx, name)
 	if fail != nil {
 		return nil, n.complete(fail, op, "")

@@ -1,0 +1,165 @@
+package redisnode_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// behindProxy starts a server and a Node that reaches it through a proxy.
+func behindProxy(t *testing.T) (*testserver.Redis, *testserver.Proxy, *redisnode.Node) {
+	t.Helper()
+	server := testserver.StartRedis(t)
+	proxy := testserver.StartProxy(t, server.Addr())
+	// A reply that is lost keeps the driver, and so Close, waiting that long.
+	client := newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond})
+	return server, proxy, newNode(t, client, nil)
+}
+
+// holdRequest keeps the next request with this text from the server. What it returns lets it go, and waits until the server has executed it.
+func holdRequest(t *testing.T, server *testserver.Redis, proxy *testserver.Proxy, text string) (letGo func()) {
+	t.Helper()
+	held := make(chan *testserver.Link, 1)
+	proxy.OnRequest(text, func(l *testserver.Link) {
+		l.SetRequests(testserver.Hold)
+		held <- l
+	})
+	return func() {
+		t.Helper()
+		var link *testserver.Link
+		select {
+		case link = <-held:
+		case <-time.After(soon):
+			t.Fatalf("no request had %q in it", text)
+		}
+		before := server.Commands(t)
+		link.SetRequests(testserver.Pass)
+		require.Eventually(t, func() bool { return server.Commands(t).Since(before).ByName["evalsha"] > 0 },
+			soon, time.Millisecond, "the request that was held has arrived")
+	}
+}
+
+// tooShortToGoAlone is a time limit with which a request takes the queue, and is sent once.
+const tooShortToGoAlone = 40 * time.Millisecond
+
+func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
+	for name, lose := range map[string]func(*testserver.Proxy, string) func() bool{
+		"lost": (*testserver.Proxy).LoseReply,
+		"cut":  (*testserver.Proxy).CutReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, proxy, node := behindProxy(t)
+			load(t, node)
+			r := redisnode.Request{Name: "n", Value: owner(), TTL: ttl, Token: true}
+			lose(proxy, r.Value)
+			ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
+			defer cancel()
+			_, err := node.Acquire(ctx, r)
+			require.True(t, asError(t, err).Unknown)
+			require.Eventually(t, func() bool { return server.MustDo(t, "GET", redisnode.LockKey("n")) == r.Value }, soon, time.Millisecond,
+				"the server has granted it")
+			counter := server.MustDo(t, "GET", redisnode.FenceKey("n"))
+
+			a := acquire(t, node, r)
+			assert.True(t, a.Granted)
+			assert.True(t, a.Again)
+			assert.Equal(t, counter, server.MustDo(t, "GET", redisnode.FenceKey("n")), "no second token")
+		})
+	}
+}
+
+func TestATakeBackOutrunsItsRequest(t *testing.T) {
+	server, proxy, node := behindProxy(t)
+	load(t, node)
+	r := redisnode.Request{Name: "n", Value: owner(), TTL: ttl}
+	letGo := holdRequest(t, server, proxy, r.Value)
+	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
+	defer cancel()
+	_, err := node.Acquire(ctx, r)
+	require.True(t, asError(t, err).Unknown)
+
+	state, err := node.TakeBack(t.Context(), "n", r.Value, time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, redisnode.Gone, state)
+	letGo()
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "R7: a ghost holds the lock")
+}
+
+// The requests of a caller alone are sent again if no answer comes in a short time.
+
+func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
+	server, proxy, node := behindProxy(t)
+	again(t, func() bool {
+		warm(t, node)
+		r := redisnode.Request{Name: "n", Value: owner(), TTL: ttl, Token: true}
+		cancel := proxy.LoseReply(r.Value)
+		begin := time.Now()
+		a := acquire(t, node, r)
+		require.False(t, cancel(), "the reply was lost")
+		require.True(t, a.Granted)
+		took := time.Since(begin)
+		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", redisnode.VoidKey("n", r.Value)), "copies that are under way are void")
+
+		warm(t, node)
+		proxy.LoseReply(r.Value)
+		state, err := node.Renew(t.Context(), "n", r.Value, ttl)
+		require.NoError(t, err)
+		assert.Equal(t, redisnode.Mine, state)
+
+		warm(t, node)
+		proxy.LoseReply(r.Value)
+		state, err = node.Release(t.Context(), "n", r.Value)
+		require.NoError(t, err)
+		assert.Equal(t, redisnode.Mine, state, "the first copy has removed it, and the second found nothing")
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")))
+		return took < promptly
+	})
+}
+
+func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
+	server, proxy, node := behindProxy(t)
+	warm(t, node)
+	value := owner()
+	letGo := holdRequest(t, server, proxy, value)
+	a := acquire(t, node, redisnode.Request{Name: "n", Value: value, TTL: ttl})
+	require.True(t, a.Granted)
+	require.False(t, a.Again, "the second copy was the first to arrive")
+	state, err := node.Release(t.Context(), "n", value)
+	require.NoError(t, err)
+	require.Equal(t, redisnode.Mine, state)
+	letGo()
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "R7: a ghost holds the lock")
+}
+
+func TestARefusalOfARequestSentTwiceIsDefinite(t *testing.T) {
+	server, proxy, node := behindProxy(t)
+	acquire(t, node, redisnode.Request{Name: "n", Value: "holder", TTL: ttl})
+	warm(t, node)
+	value := owner()
+	letGo := holdRequest(t, server, proxy, value)
+	a := acquire(t, node, redisnode.Request{Name: "n", Value: value, TTL: ttl})
+	require.False(t, a.Granted)
+	require.Positive(t, a.Left)
+	_, err := node.Release(t.Context(), "n", "holder")
+	require.NoError(t, err)
+	letGo()
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "refused, and yet taken by the copy that came late")
+}
+
+// again repeats what depends on the machine's not being too busy.
+func again(t *testing.T, try func() bool) {
+	t.Helper()
+	for range 5 {
+		if try() {
+			return
+		}
+	}
+	t.Fatal("not once in five times: the machine is too busy, or the code is broken")
+}
