@@ -69,6 +69,7 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
@@ -143,6 +144,10 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	}
 	return g
 }
+
+// Prompt implements [locker.Prompt]: the driver's requests end with their
+// contexts, and watches, which may not, have goroutines of their own.
+func (b *Backend) Prompt() bool { return true }
 
 // deadHolderSlack: up to a second for whole seconds, as much for etcd's own
 // minimum at its default election timeout, half of one until the leader looks,

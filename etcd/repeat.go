@@ -44,7 +44,9 @@ func repeated[T any](ctx context.Context, b *Backend, request func(context.Conte
 				cancel()
 			}
 		}
+		mu.Lock()
 		arm()
+		mu.Unlock()
 		a, err := request(first)
 		mu.Lock()
 		defer mu.Unlock()
