@@ -17,6 +17,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == roleArg {
 		os.Exit(playRole(os.Args[2], os.Args[3:]))
 	}
+	listenToHangups()
 	os.Exit(buildAndRun(m))
 }
 

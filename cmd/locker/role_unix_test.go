@@ -158,3 +158,7 @@ func gone(pid int) bool {
 	}
 	return zombie(pid)
 }
+
+// listenToHangups undoes what nohup does to those that it starts: programs
+// inherit that a signal is ignored, but not that somebody listens to it.
+func listenToHangups() { signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) }

@@ -4,3 +4,5 @@ package main_test
 const roleArg = "role"
 
 func playRole(string, []string) int { return 98 }
+
+func listenToHangups() {}
