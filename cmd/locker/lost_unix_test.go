@@ -185,28 +185,6 @@ func TestCommandThatEndsDuringAnOutageHasDoneItsWork(t *testing.T) {
 	assert.Contains(t, p.said(), "warning")
 }
 
-func TestKilledLockerTakesItsCommandAlong(t *testing.T) {
-	s := startService(t)
-	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
-	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-	awaitGuard(t, parent)
-	p.signal(syscall.SIGKILL)
-	s.endWhileKept(t, parent, child)
-}
-
-func TestStoppedLockerDoesNotLetItsCommandGoOn(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	p := start(t, []with{s.direct()}, locked(shortTTL, "a", "family")...)
-	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-	awaitGuard(t, parent)
-	next := s.next(t, parent, child)
-	p.signal(syscall.SIGSTOP)
-	isAlone(t, next)
-	p.signal(syscall.SIGCONT)
-	assert.Equal(t, 74, p.wait())
-}
-
 func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
 	for _, what := range []string{"closed", "full"} {
 		t.Run(what, func(t *testing.T) {
@@ -237,55 +215,4 @@ func fill(t *testing.T, w *os.File) {
 	require.NoError(t, w.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 	_, err := w.Write(make([]byte, 1<<20))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-}
-
-func TestNothingOfLockerStaysBehind(t *testing.T) {
-	s := startService(t)
-	p := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
-	group := number(t, p.expect("group"))
-	assert.NoError(t, syscall.Kill(-group, 0))
-	p.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, p.wait())
-	assert.ErrorIs(t, syscall.Kill(-group, 0), syscall.ESRCH)
-	assert.False(t, s.kept(t))
-}
-
-func TestGuardEndsNoGroupThatItWasNotTold(t *testing.T) {
-	// As if somebody had called it by hand: the group is the shell's.
-	own := func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-	p := startCommand(t, []with{own}, "sh", "-c", `"$0" __guard >/dev/null; echo status $?`, binary)
-	assert.Equal(t, "0", p.expect("status"))
-}
-
-func TestSignalEndsTheWaitForAService(t *testing.T) {
-	s := startService(t)
-	holder := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
-	holder.expect("group")
-	waiter := start(t, []with{s.through()}, "run", "a", "--", "true")
-	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience, time.Millisecond)
-	waiter.signal(syscall.SIGINT)
-	assert.Equal(t, 128+2, waiter.wait())
-	assert.Empty(t, waiter.said())
-	holder.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, holder.wait())
-	assert.False(t, s.kept(t))
-}
-
-func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
-	s := startService(t)
-	// Who waits asks again when the holder's TTL could be over, and finds the outage.
-	holder := start(t, []with{s.direct()}, locked([]string{"--ttl", "1s"}, "a", "listen")...)
-	holder.expect("group")
-	waiter := start(t, []with{s.through()}, "run", "--wait", "3s", "a", "--", "echo", "ran")
-	require.Eventually(t, func() bool { return s.MustDo(t, "EXISTS", lockKey+":wait") == int64(1) }, patience, time.Millisecond)
-	s.proxy.Set(testserver.Reset)
-	assert.Equal(t, 69, waiter.wait(), waiter.said())
-	assert.Empty(t, waiter.stdout())
-}
-
-func TestTTLThatTheServiceCannotDo(t *testing.T) {
-	s := startService(t)
-	r := do(t, []with{s.direct()}, "run", "--ttl", "1ms", "a", "--", "echo", "ran")
-	assert.Equal(t, 64, r.status, r.stderr)
-	assert.Empty(t, r.stdout)
 }

@@ -39,7 +39,7 @@ func start(l launch) (*process, error) {
 	p := &process{
 		terminal: openTerminal(),
 		ended:    make(chan struct{}),
-		stopped:  make(chan syscall.Signal, 1),
+		stopped:  make(chan syscall.Signal, 8),
 	}
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if l.lock == nil {
