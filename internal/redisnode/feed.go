@@ -21,12 +21,6 @@ type feed struct {
 // The pause after a connection was lost: it doubles from the first to the second, with jitter.
 const minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
 
-// minPatience keeps signs of life rare: those who wait are to cost the server next to nothing.
-const minPatience = 5 * time.Second
-
-// patience is how long a connection may be silent before it is asked for a sign of life, and again how long it may take to give one.
-func (f *feed) patience() time.Duration { return max(f.w.n.opts.Timeout/2, minPatience) }
-
 func (f *feed) kick() {
 	select {
 	case f.kicked <- struct{}{}:
@@ -92,7 +86,7 @@ func (f *feed) session() error {
 		in.wait()
 	}()
 	asked := map[*topic]struct{}{} // subscribed in this session, perhaps not yet confirmed
-	var pinged bool
+	var pinged time.Time
 	for {
 		if f.w.n.ctx.Err() != nil {
 			return nil
@@ -114,16 +108,16 @@ func (f *feed) session() error {
 		case err := <-in.broken:
 			return err
 		}
-		switch silence := in.silence(); {
-		case silence < f.patience():
-			pinged = false
-		case !pinged:
+		switch last := in.lastHeard(); {
+		case last.Before(pinged): // no answer yet
+			if time.Since(pinged) >= f.w.n.opts.Silence {
+				return errSilent
+			}
+		case time.Since(last) >= f.w.n.opts.Silence:
+			pinged = time.Now()
 			if err := sub.Ping(ctx); err != nil {
 				return err
 			}
-			pinged = true
-		case silence > 2*f.patience():
-			return errSilent
 		}
 	}
 }
@@ -144,7 +138,7 @@ func (f *feed) plan(asked map[*topic]struct{}) plan {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	p := plan{next: now.Add(min(f.patience(), w.n.opts.Linger))}
+	p := plan{next: now.Add(min(w.n.opts.Silence, w.n.opts.Linger))}
 	for t := range f.topics {
 		_, was := asked[t]
 		if t.expelled {

@@ -15,28 +15,25 @@ type inbox struct {
 	sub    *redis.PubSub
 	broken chan error // capacity 1: why reading ended
 
-	started bool
+	started time.Time // zero: not yet
 	reader  sync.WaitGroup
-	heard   atomic.Int64 // when something came last, in Unix nanoseconds
+	heard   atomic.Int64 // when something came last, as a time.Duration after started: no step of the wall clock matters
 }
 
 // start begins to read. It is called when the connection has its first channel, for on a Cluster that decides where it leads.
 func (in *inbox) start(ctx context.Context) {
-	if in.started {
+	if !in.started.IsZero() {
 		return
 	}
-	in.started = true
-	in.heard.Store(time.Now().UnixNano())
+	in.started = time.Now()
 	in.reader.Go(func() { in.broken <- in.read(ctx) })
 }
 
 // wait returns when the reader has ended, which closing the connection makes it do.
 func (in *inbox) wait() { in.reader.Wait() }
 
-// silence is for how long nothing has come.
-func (in *inbox) silence() time.Duration {
-	return time.Since(time.Unix(0, in.heard.Load()))
-}
+// lastHeard is when something came last.
+func (in *inbox) lastHeard() time.Time { return in.started.Add(time.Duration(in.heard.Load())) }
 
 func (in *inbox) read(ctx context.Context) error {
 	w := in.feed.w
@@ -45,7 +42,7 @@ func (in *inbox) read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		in.heard.Store(time.Now().UnixNano())
+		in.heard.Store(int64(time.Since(in.started)))
 		switch m := message.(type) {
 		case *redis.Message:
 			w.wake(m.Channel)

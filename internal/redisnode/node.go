@@ -23,6 +23,10 @@ type Options struct {
 	// name, so that a busy name does not subscribe anew at every hand-over. Zero means 1 s.
 	Linger time.Duration
 
+	// Silence is how long the subscription connection may be silent before it is asked for a sign of life, and again how long it may take to
+	// give one. Zero means 5 s: those who wait are to cost the server next to nothing.
+	Silence time.Duration
+
 	_ struct{}
 }
 
@@ -54,6 +58,7 @@ type Node struct {
 const (
 	defaultTimeout = 10 * time.Second
 	defaultLinger  = time.Second
+	defaultSilence = 5 * time.Second
 )
 
 // New returns a Node on a client of the caller's, which Close leaves open. It does no I/O.
@@ -70,6 +75,9 @@ func New(client redis.UniversalClient, opts *Options) (*Node, error) {
 	}
 	if n.opts.Linger <= 0 {
 		n.opts.Linger = defaultLinger
+	}
+	if n.opts.Silence <= 0 {
+		n.opts.Silence = defaultSilence
 	}
 	if n.opts.KeepTokens {
 		n.mint = "keep"

@@ -214,7 +214,7 @@ func (n *Node) state(ctx context.Context, op, name string, c *call) (State, erro
 
 // do sends c on its way and returns once it has a reply.
 func (n *Node) do(ctx context.Context, op, name string, c *call) error {
-	const attempts = 3 // a lane to a shard cannot follow a slot that has moved by itself
+	const attempts = 10 // a lane to a shard cannot follow a slot that has moved by itself
 	for attempt := 1; ; attempt++ {
 		r, err := n.routes.route(ctx, name)
 		if err != nil {
@@ -239,8 +239,8 @@ func (n *Node) do(ctx context.Context, op, name string, c *call) error {
 	}
 }
 
-// remapTime is what a Cluster's client needs to read the Cluster's map again.
-const remapTime = 20 * time.Millisecond
+// remapTime is a pause for a Cluster's client to read the Cluster's map again. It does so at most every 200 ms.
+const remapTime = 50 * time.Millisecond
 
 // remap has the Cluster's client read the map again if an error says that it may be out of date: the client notices by itself only
 // what it sends itself.

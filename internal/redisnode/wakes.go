@@ -63,7 +63,7 @@ func newWakes(n *Node) *wakes {
 // cancel may be called more than once and never blocks; a call of wake that has begun may still be running when it returns.
 //
 // A wake-up is a help, not a promise (R14): the key can expire without a message, and a connection can be broken without anybody
-// having noticed yet (it takes some 10 s). Poll as well.
+// having noticed yet (that takes up to three times Options.Silence). Poll as well.
 func (n *Node) Subscribe(ctx context.Context, name string, wake func()) (cancel func(), err error) {
 	const op = "subscribe"
 	if err := ctx.Err(); err != nil {
