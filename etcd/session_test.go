@@ -278,7 +278,7 @@ func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 	select {
 	case <-l.Done():
 		require.ErrorIs(t, l.Err(), locker.ErrLost)
-		assert.Less(t, time.Since(began), 2*time.Second)
+		assert.Less(t, time.Since(began), 3*time.Second, "a TTL, and what it took to connect")
 	case <-time.After(4 * time.Second):
 		require.Fail(t, "the session was kept alive by a leader of the past")
 	}
