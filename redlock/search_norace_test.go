@@ -8,4 +8,6 @@ const (
 	searchRenewals = 2
 	// searchRestarts is how many restarts there are in the search for two holders.
 	searchRestarts = 1
+	// searchStates is how many states there are at least.
+	searchStates = 100_000
 )
