@@ -174,7 +174,7 @@ func TestReplicasMustHaveTheLock(t *testing.T) {
 	primary := testserver.StartRedis(t)
 	link := testserver.StartProxy(t, primary.Addr())
 	replica := testserver.StartRedis(t, testserver.ReplicaThrough(primary, link.Addr()))
-	c := client(t, primary.Addr(), &single.Options{Replicas: 1, ReplicaTimeout: 300 * time.Millisecond})
+	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1, ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")
 	require.NoError(t, err)
 	assert.NotNil(t, replica.MustDo(t, "GET", redisnode.LockKey("job")), "granted once the replica has it")
