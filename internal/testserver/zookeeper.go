@@ -119,7 +119,7 @@ func (z *ZooKeeper) file() string {
 		"tickTime=" + ms(z.conf.tick),
 		"minSessionTimeout=" + ms(2*z.conf.tick),
 		"maxSessionTimeout=60000",
-		"initLimit=20",
+		"initLimit=10", // an election that has to be repeated takes that long
 		"syncLimit=10",
 		"maxClientCnxns=0",
 		"dataDir=" + filepath.Join(z.dir, "data"),
