@@ -37,11 +37,8 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 // granted is taken back then.
 func (h *head) grant(l *Lease, g Grant) error {
 	c := h.client
-	l.hold, l.token, l.start = g.Hold, g.Token, g.Validity.Since
 	now := time.Now()
-	if l.start.IsZero() {
-		l.start = now
-	}
+	l.hold, l.token, l.start = g.Hold, g.Token, now
 	err := ErrClosed
 	if c.lines.hold(h.line, l) {
 		if err = h.begin(l, g, now); err == nil {
@@ -73,7 +70,7 @@ func (h *head) begin(l *Lease, g Grant, now time.Time) error {
 	l.extend(g.Validity, now)
 	if l.overdue(now) {
 		l.err = ErrLost
-		return fmt.Errorf("granted, but the answer took %v of a lease of %v: %w", now.Sub(l.start), g.Validity.TTL, ErrUnavailable)
+		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w", g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
 	}
 	l.granted, l.line = true, h.line
 	return nil

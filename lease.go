@@ -18,7 +18,7 @@ type Lease struct {
 	hold     Hold
 	token    uint64
 	settings settings
-	start    time.Time // Since of the grant
+	start    time.Time // when it was granted, as known here: MaxHold counts from it
 
 	mu        sync.Mutex
 	granted   bool      // false until the engine gives it to the caller

@@ -32,7 +32,8 @@ type Options struct {
 	// sit out. Leases are renewed every third of it. 0: DefaultTTL.
 	TTL time.Duration
 
-	// MaxHold bounds how long one lease lasts, renewals included, so that a
+	// MaxHold bounds how long one lease lasts, renewals included and waiting
+	// not, so that a
 	// holder that is stuck but still renews cannot keep everybody out for
 	// ever (R19). The lease ends in ErrLost. 0: no bound.
 	MaxHold time.Duration
