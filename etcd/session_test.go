@@ -314,7 +314,7 @@ func TestEndOfASessionIsToldUnasked(t *testing.T) {
 }
 
 func TestCredentialsThatExpireAreRenewed(t *testing.T) {
-	s := newScene(t, 1, testserver.WithEtcdFlag("auth-token-ttl", "1"))
+	s := newScene(t, 1, testserver.WithEtcdFlag("auth-token-ttl", "1"), testserver.WithEtcdFlag("bcrypt-cost", "4"))
 	ctx := t.Context()
 	withAuth(t, s.admin)
 	login := func(c *clientv3.Config) { c.Username, c.Password = "locker", "pass" }
