@@ -89,9 +89,6 @@ func (c *Client) checkTTL() error {
 	return err
 }
 
-// ErrURL is ErrInvalid. To be removed.
-var ErrURL = ErrInvalid
-
 // durationHint is how durations are written, for errors.
 const durationHint = "write a duration such as 500ms, 30s or 1m30s"
 

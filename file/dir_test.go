@@ -181,10 +181,10 @@ func TestOpen(t *testing.T) {
 		"file:///var/tmp?x=1":      "unknown parameter",
 	} {
 		_, err := open.Open(t.Context(), url, nil)
-		assert.ErrorIs(t, err, locker.ErrURL, url)
+		assert.ErrorIs(t, err, locker.ErrInvalid, url)
 		assert.ErrorContains(t, err, want)
 	}
 	_, err = open.Open(t.Context(), "file:///dev/null/locks", nil)
-	assert.NotErrorIs(t, err, locker.ErrURL)
+	assert.NotErrorIs(t, err, locker.ErrInvalid)
 	assert.ErrorContains(t, err, "/dev/null")
 }

@@ -14,9 +14,9 @@ var _ locker.Opener = Open
 func Open(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	switch {
 	case u.User != nil || u.Hosts != nil:
-		return nil, fmt.Errorf("%w: %s: there is no host, and no relative path: write the whole path after three slashes, as in file:///var/lib/locks", locker.ErrURL, u)
+		return nil, fmt.Errorf("%w: %s: there is no host, and no relative path: write the whole path after three slashes, as in file:///var/lib/locks", locker.ErrInvalid, u)
 	case u.Path == "" || u.Path == "/":
-		return nil, fmt.Errorf("%w: %s: the directory is missing: write it as in file:///var/lib/locks", locker.ErrURL, u)
+		return nil, fmt.Errorf("%w: %s: the directory is missing: write it as in file:///var/lib/locks", locker.ErrInvalid, u)
 	}
 	if err := u.Check(); err != nil {
 		return nil, err

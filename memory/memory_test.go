@@ -299,6 +299,6 @@ func TestOpen(t *testing.T) {
 	}
 	for _, bad := range []string{"memory://name", "memory://user@", "memory:///name", "memory://?size=3"} {
 		_, err := open.Open(t.Context(), bad, nil)
-		assert.ErrorIs(t, err, locker.ErrURL, bad)
+		assert.ErrorIs(t, err, locker.ErrInvalid, bad)
 	}
 }
