@@ -108,6 +108,20 @@ type Validity struct {
 	Drift time.Duration
 }
 
+// Until returns the time up to which the holder may act as the holder, with
+// Since's monotonic reading: Since + TTL - Drift. It is the zero time if the
+// hold has no deadline.
+func (v Validity) Until() time.Time {
+	if v.TTL == 0 {
+		return time.Time{}
+	}
+	d := v.Drift
+	if d == 0 {
+		d = drift(v.TTL)
+	}
+	return v.Since.Add(v.TTL - d)
+}
+
 // Hold is one lock held by one attempt. Its methods may be called at the same
 // time, and after the hold is gone.
 type Hold interface {

@@ -29,6 +29,10 @@ type Guarantees struct {
 	// Fencing says whether leases carry a token, and when it can fail to rise.
 	Fencing Fencing
 
+	// NoFencing says, for people, why leases carry no token and what would
+	// give them one, if Fencing is FencingNone and the backend knows.
+	NoFencing string
+
 	// Order is the order in which waiters of different clients get the lock.
 	// Inside one client it is always first come, first served.
 	Order Order
@@ -155,7 +159,7 @@ func word(i int, words ...string) string {
 //
 //	err := locker.Require(l, locker.Guarantees{Scope: locker.ScopeNetwork, Fencing: locker.FencingWhileKept})
 //
-// Backend and RestsOn are not compared. MinTTL asks that TTLs as short as it
+// Backend, NoFencing and RestsOn are not compared. MinTTL asks that TTLs as short as it
 // be possible, MaxTTL that TTLs as long as it be, DeadHolderSlack that it be
 // no larger.
 func Require(l Locker, want Guarantees) error {

@@ -29,12 +29,7 @@ func (l *Lease) extend(v Validity, now time.Time) {
 	limit := l.limit()
 	until, expiry := limit, limit
 	if v.TTL != 0 {
-		d := v.Drift
-		if d == 0 {
-			d = drift(v.TTL)
-		}
-		expiry = v.Since.Add(v.TTL)
-		until = expiry.Add(-d)
+		expiry, until = v.Since.Add(v.TTL), v.Until()
 		if !limit.IsZero() && limit.Before(until) {
 			until = limit
 		}

@@ -222,6 +222,8 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 	if o.Fencing {
 		g.Fencing = locker.FencingWhileKept
 		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
+	} else {
+		g.NoFencing = "tokens cost one more round trip and are off: set Options.Fencing, or fencing=on in the URL, in every client"
 	}
 	return g
 }

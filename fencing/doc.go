@@ -1,0 +1,48 @@
+// Package fencing is for callers who need more than a lock can give.
+//
+// A holder can stop between its last look at its lease and its write: a
+// garbage collection, a paused virtual machine, a slow disk. It comes back
+// after its lease is over, and writes. No lock service can prevent that, since
+// nobody asks it at that moment. The resource can: each hold of a lock has a
+// number, its fencing token, which is greater than that of every earlier hold;
+// the holder sends it along with each write, and the resource refuses a number
+// lower than the highest that it has seen.
+//
+// # What has to be done
+//
+// Start with [Require], which refuses a backend without tokens. Hold the lock
+// with [Do], which puts the token into the context. Let the resource check it
+// with a guard:
+//
+//   - [Guard], for state in the memory of the server that owns it;
+//   - package sqlguard: PostgreSQL, SQLite, MySQL and MariaDB, in the caller's transaction;
+//   - package redisguard: keys of a Redis, and any script;
+//   - package etcdguard: an etcd transaction;
+//   - package zkguard: a ZooKeeper multi;
+//   - package fileguard: a file that is replaced by rename;
+//   - package httpguard carries tokens in an HTTP header to the server that owns the resource.
+//
+// # The rules
+//
+// All guards keep the same rules. The mark of a resource is the highest token
+// that it accepted. A token equal to the mark is accepted, since the same
+// holder goes on; a lower one is [ErrStale] and nothing is written; no token is
+// [ErrMissing]. The mark moves and the write happens together or not at all.
+//
+// A resource is a name for what is written. The mark of one resource must only
+// meet tokens of one lock: numbers of different locks say nothing about each
+// other. The name of the lock is a good name for the resource.
+//
+// # What it rests on
+//
+// Tokens have to rise. [locker.Guarantees] says for each backend when they do:
+// a restored backup of etcd or ZooKeeper sets them back, and a move to another
+// service starts them elsewhere. Nothing wrong is written then, but guards
+// refuse everything until Options.TokenBase (token_base in the URL) is set
+// higher than every mark. And every write has to go through the guard: a path
+// to the resource without it is a path around it.
+//
+// A guard decides which of two writes is obeyed. It does not take back what a
+// holder wrote before it was paused: work of several steps needs a transaction,
+// or steps that can be done again by the next holder.
+package fencing

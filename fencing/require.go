@@ -1,0 +1,58 @@
+package fencing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// Require returns a Locker that gives out l's leases and sees to it that every
+// one of them has a token. If the backend says that it has none, the error
+// tells why and what to do, and matches [errors.ErrUnsupported]: call Require
+// when the program starts.
+//
+// A lease that comes without a token all the same is given back, and the call
+// that asked for it gets an error that matches [ErrMissing].
+func Require(l locker.Locker) (locker.Locker, error) {
+	g := l.Guarantees()
+	if g.Fencing == locker.FencingNone {
+		why := g.NoFencing
+		if why == "" {
+			why = "choose a backend that has them, or let fencing.Wrap draw them from a counter"
+		}
+		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: %s (%w)", g.Backend, why, errors.ErrUnsupported)
+	}
+	return required{l}, nil
+}
+
+type required struct{ l locker.Locker }
+
+func (r required) Guarantees() locker.Guarantees { return r.l.Guarantees() }
+
+func (r required) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	lease, err := r.l.Lock(ctx, name, opts...)
+	return withToken(ctx, lease, err)
+}
+
+func (r required) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	lease, err := r.l.TryLock(ctx, name, opts...)
+	return withToken(ctx, lease, err)
+}
+
+// unlockTimeout bounds how long giving back a lease without a token may take.
+const unlockTimeout = 5 * time.Second
+
+func withToken(ctx context.Context, lease *locker.Lease, err error) (*locker.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	if _, err = Of(lease); err == nil {
+		return lease, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	return nil, errors.Join(err, lease.Unlock(ctx))
+}

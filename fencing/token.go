@@ -1,0 +1,72 @@
+package fencing
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/golockers/locker"
+)
+
+// Token is a fencing token: the number of one hold of one lock, greater than
+// that of every earlier hold of the same lock. Numbers of different locks say
+// nothing about each other. 0 is no token: whatever takes a Token refuses it
+// with [ErrMissing].
+//
+// Its text is the number in decimal digits, which is what goes into a message,
+// a queue or an environment variable (locker run sets LOCKER_TOKEN). JSON has
+// it as a string, since many readers of JSON round numbers above 2⁵³.
+type Token uint64
+
+// Of returns the token of a lease, or an error that matches [ErrMissing] if
+// the backend has none; [Require] finds that out when the program starts.
+func Of(lease *locker.Lease) (Token, error) {
+	n, ok := lease.Token()
+	if !ok {
+		return 0, fmt.Errorf("%w: the lease on %q has none: its backend gives out none, or not as it is set", ErrMissing, lease.Name())
+	}
+	return Token(n), nil
+}
+
+// Parse reads a token from its text: 1 to 20 decimal digits, no sign, no
+// space, no leading zero. The error matches [ErrMissing] if text is empty or
+// "0", and [locker.ErrInvalid] if it is no token.
+func Parse(text string) (Token, error) {
+	if text == "" || text == "0" {
+		return 0, fmt.Errorf("%w: the text is %q", ErrMissing, text)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || text[0] == '0' {
+		return 0, fmt.Errorf("fencing: %.40q is not a token: want a number from 1 to %d in decimal digits: %w", text, uint64(1<<64-1), locker.ErrInvalid)
+	}
+	return Token(n), nil
+}
+
+// Check returns an error that matches [ErrMissing] if t is no token. It is
+// for whoever writes a guard.
+func (t Token) Check() error {
+	if t == 0 {
+		return ErrMissing
+	}
+	return nil
+}
+
+// String returns the number in decimal digits.
+func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
+
+// MarshalText returns the text of t, or an error that matches [ErrMissing].
+func (t Token) MarshalText() ([]byte, error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	return strconv.AppendUint(nil, uint64(t), 10), nil
+}
+
+// UnmarshalText sets t to what [Parse] makes of text.
+func (t *Token) UnmarshalText(text []byte) error {
+	parsed, err := Parse(string(text))
+	if err != nil {
+		return err
+	}
+	*t = parsed
+	return nil
+}
