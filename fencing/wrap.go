@@ -85,7 +85,7 @@ func (w *wrapped) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	switch {
 	case err != nil && draw.Err() != nil && ctx.Err() == nil:
 		// Not the caller's deadline: it must not look like that.
-		return grant, fmt.Errorf("the lock was granted, but was over before a fencing token was drawn for it (%v): %w", err, locker.ErrUnavailable)
+		return grant, fmt.Errorf("the lock was granted, but was over before a fencing token was drawn for it (%s): %w", err.Error(), locker.ErrUnavailable)
 	case err != nil:
 		return grant, fmt.Errorf("the lock was granted, but no fencing token could be drawn for it: %w", err)
 	case grant.Token == 0:

@@ -1,0 +1,8 @@
+package fencing
+
+// Marks is how many marks g keeps in memory, old ones included.
+func (g *Guard) Marks() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.marks) + len(g.turns)
+}

@@ -1,0 +1,127 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/fencing"
+)
+
+func TestTheGuardRefusesLowerTokens(t *testing.T) {
+	var guard fencing.Guard
+	state := ""
+	write := func(resource string, token fencing.Token, value string) error {
+		return guard.Do(t.Context(), resource, token, func() error { state = value; return nil })
+	}
+	require.NoError(t, write("r", 2, "second"))
+	require.NoError(t, write("r", 2, "again"), "the same holder goes on")
+	require.ErrorIs(t, write("r", 1, "stale"), fencing.ErrStale)
+	require.ErrorIs(t, write("r", 0, "none"), fencing.ErrMissing)
+	require.ErrorIs(t, write("new", 0, "none"), fencing.ErrMissing)
+	assert.Equal(t, "again", state)
+	require.NoError(t, write("another", 1, "fine"), "marks of two resources have nothing to do with each other")
+	mark, ok := guard.Mark("r")
+	assert.True(t, ok)
+	assert.Equal(t, fencing.Token(2), mark)
+	guard.Forget("r")
+	_, ok = guard.Mark("r")
+	assert.False(t, ok)
+	require.NoError(t, write("r", 1, "after Forget any token passes"))
+}
+
+func TestTheMarkMovesWithTheWriteOrNotAtAll(t *testing.T) {
+	var guard fencing.Guard
+	require.NoError(t, guard.Do(t.Context(), "r", 5, nil))
+	failed := errors.New("disk full")
+	require.ErrorIs(t, guard.Do(t.Context(), "r", 9, func() error { return failed }), failed)
+	mark, _ := guard.Mark("r")
+	assert.Equal(t, fencing.Token(5), mark, "nothing was written")
+	require.NoError(t, guard.Do(t.Context(), "r", 6, nil))
+
+	assert.Panics(t, func() { _ = guard.Do(t.Context(), "r", 9, func() error { panic("half written?") }) })
+	require.ErrorIs(t, guard.Do(t.Context(), "r", 8, nil), fencing.ErrStale, "what a panic left is not known")
+	require.NoError(t, guard.Do(t.Context(), "r", 9, nil), "and the guard goes on")
+}
+
+func TestNoLowerWriteAfterAHigherOne(t *testing.T) {
+	var guard fencing.Guard
+	var all sync.WaitGroup
+	last := make([]fencing.Token, 4) // written under the guard only: -race sees it if two write at once
+	for range 16 {
+		all.Go(func() {
+			for range 500 {
+				i := rand.IntN(len(last))
+				token := 1 + fencing.Token(rand.IntN(1000))
+				err := guard.Do(t.Context(), strconv.Itoa(i), token, func() error {
+					if last[i] > token {
+						t.Errorf("%d written after %d", token, last[i])
+					}
+					last[i] = token
+					return nil
+				})
+				if err != nil && !errors.Is(err, fencing.ErrStale) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, token := range last {
+		mark, _ := guard.Mark(strconv.Itoa(i))
+		assert.Equal(t, token, mark)
+	}
+}
+
+func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fencing.Guard
+		release := make(chan struct{})
+		go func() { assert.NoError(t, guard.Do(t.Context(), "r", 1, func() error { <-release; return nil })) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := guard.Do(ctx, "r", 2, func() error { t.Error("written in another's turn"); return nil })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, guard.Do(t.Context(), "other", 1, nil), "another resource does not wait")
+		close(release)
+		require.NoError(t, guard.Do(t.Context(), "r", 2, nil))
+	})
+}
+
+func TestMarksAreForgottenAfterKeepAndNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := fencing.Guard{Keep: time.Hour}
+		require.NoError(t, guard.Do(t.Context(), "r", 9, nil))
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, guard.Do(t.Context(), "r", 8, nil), fencing.ErrStale)
+		require.NoError(t, guard.Do(t.Context(), "r", 9, nil), "used: its time begins again")
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, guard.Do(t.Context(), "r", 8, nil), fencing.ErrStale)
+		time.Sleep(time.Second)
+		_, ok := guard.Mark("r")
+		assert.False(t, ok)
+		require.NoError(t, guard.Do(t.Context(), "r", 8, nil), "as documented: a token of any age passes then")
+	})
+}
+
+func TestMarksDoNotGrowForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := fencing.Guard{Keep: time.Second}
+		most := 0
+		for i := range 100_000 {
+			require.NoError(t, guard.Do(t.Context(), strconv.Itoa(i), 1, nil))
+			most = max(most, guard.Marks())
+			time.Sleep(time.Millisecond)
+		}
+		assert.Less(t, most, 4*1000, "some times the thousand that are in use within Keep")
+	})
+}

@@ -1,0 +1,132 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/memory"
+)
+
+// tokenless is memory without its tokens; claims says whether it still claims to have them.
+type tokenless struct {
+	*memory.Backend
+	claims locker.Fencing
+	why    string
+}
+
+func (b tokenless) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := b.Backend.Acquire(ctx, req)
+	g.Token = 0
+	return g, err
+}
+
+func (b tokenless) Guarantees() locker.Guarantees {
+	g := b.Backend.Guarantees()
+	g.Backend, g.Fencing, g.NoFencing = "tokenless", b.claims, b.why
+	return g
+}
+
+func newClient(t *testing.T, b locker.Backend, opts *locker.Options) *locker.Client {
+	c := locker.New(b, opts)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
+	_, err := fencing.Require(newClient(t, tokenless{Backend: memory.New()}, nil))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "backend tokenless")
+	assert.ErrorContains(t, err, "fencing.Wrap", "what to do where the backend does not know")
+
+	_, err = fencing.Require(newClient(t, tokenless{Backend: memory.New(), why: "say please=yes"}, nil))
+	assert.ErrorContains(t, err, "say please=yes", "the backend knows best")
+}
+
+func TestRequireGivesBackALeaseWithoutToken(t *testing.T) {
+	l, err := fencing.Require(newClient(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil))
+	require.NoError(t, err)
+	for range 2 {
+		lease, err := l.TryLock(t.Context(), "n")
+		require.ErrorIs(t, err, fencing.ErrMissing, "the second call would be ErrHeld if the first had kept the lock")
+		assert.Nil(t, lease)
+		lease, err = l.Lock(t.Context(), "n")
+		require.ErrorIs(t, err, fencing.ErrMissing)
+		assert.Nil(t, lease)
+	}
+}
+
+func TestRequireGivesOutLeasesWithTokens(t *testing.T) {
+	l, err := fencing.Require(newClient(t, memory.New(), nil))
+	require.NoError(t, err)
+	assert.Equal(t, "memory", l.Guarantees().Backend)
+	last := fencing.Token(0)
+	for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.Lock, l.TryLock, l.Lock} {
+		lease, err := lock(t.Context(), "n")
+		require.NoError(t, err)
+		_, err = l.TryLock(t.Context(), "n")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		token, err := fencing.Of(lease)
+		require.NoError(t, err)
+		assert.Greater(t, token, last)
+		last = token
+		require.NoError(t, lease.Unlock(t.Context()))
+	}
+}
+
+func TestDoPutsTheTokenIntoTheContext(t *testing.T) {
+	l := newClient(t, memory.New(), nil)
+	var seen fencing.Token
+	require.NoError(t, fencing.Do(t.Context(), l, "n", func(ctx context.Context) error {
+		var err error
+		seen, err = fencing.FromContext(ctx)
+		return err
+	}))
+	assert.NotZero(t, seen)
+}
+
+func TestDoWithoutATokenDoesNothing(t *testing.T) {
+	l := newClient(t, tokenless{Backend: memory.New()}, nil)
+	err := fencing.Do(t.Context(), l, "n", func(context.Context) error {
+		t.Error("called without a token")
+		return nil
+	})
+	require.ErrorIs(t, err, fencing.ErrMissing)
+	lease, err := l.TryLock(t.Context(), "n")
+	require.NoError(t, err, "given back")
+	require.NoError(t, lease.Unlock(t.Context()))
+}
+
+func TestDoTellsTokensThatWereSetBackFromALostLock(t *testing.T) {
+	var guard fencing.Guard
+	require.NoError(t, guard.Do(t.Context(), "n", 1_000_000, nil)) // of the service before
+	write := func(ctx context.Context) error {
+		token, err := fencing.FromContext(ctx)
+		require.NoError(t, err)
+		return guard.Do(ctx, "n", token, nil)
+	}
+	service := memory.New()
+	err := fencing.Do(t.Context(), newClient(t, service, nil), "n", write)
+	require.ErrorIs(t, err, fencing.ErrStale)
+	require.ErrorContains(t, err, "the lease on \"n\" still lasts")
+	require.ErrorContains(t, err, "token_base has to be raised to 1000000 or more")
+
+	moved := newClient(t, service, &locker.Options{TokenBase: 1_000_000})
+	require.NoError(t, fencing.Do(t.Context(), moved, "n", write))
+
+	// A refusal of a holder that has lost its lock is just that.
+	err = fencing.Do(t.Context(), moved, "n", func(ctx context.Context) error {
+		token, err := fencing.FromContext(ctx)
+		require.NoError(t, err)
+		require.NoError(t, guard.Do(ctx, "n", token+1, nil)) // a later holder
+		require.NoError(t, moved.Close())
+		return write(ctx)
+	})
+	require.ErrorIs(t, err, fencing.ErrStale)
+	assert.NotContains(t, err.Error(), "token_base")
+}

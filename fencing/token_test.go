@@ -1,0 +1,87 @@
+package fencing_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+)
+
+func TestATokenSurvivesItsText(t *testing.T) {
+	for _, token := range []fencing.Token{1, 41, 1<<53 + 1, math.MaxUint64} {
+		parsed, err := fencing.Parse(token.String())
+		require.NoError(t, err)
+		assert.Equal(t, token, parsed)
+
+		text, err := json.Marshal(map[string]fencing.Token{"token": token})
+		require.NoError(t, err)
+		assert.JSONEq(t, `{"token":"`+token.String()+`"}`, string(text), "a string, since numbers are rounded by others")
+		var back map[string]fencing.Token
+		require.NoError(t, json.Unmarshal(text, &back))
+		assert.Equal(t, token, back["token"])
+	}
+}
+
+func TestNoTokenIsNeverZero(t *testing.T) {
+	for _, text := range []string{"", "0"} {
+		_, err := fencing.Parse(text)
+		require.ErrorIs(t, err, fencing.ErrMissing)
+		token := fencing.Token(7)
+		require.ErrorIs(t, token.UnmarshalText([]byte(text)), fencing.ErrMissing)
+		assert.Equal(t, fencing.Token(7), token)
+	}
+	_, err := json.Marshal(map[string]fencing.Token{"token": 0})
+	require.ErrorIs(t, err, fencing.ErrMissing)
+}
+
+func TestWhatIsNoTokenIsRefused(t *testing.T) {
+	for _, text := range []string{"-1", "+1", " 1", "1 ", "007", "00", "1.5", "1e3", "0x10", "١", "18446744073709551616", strings.Repeat("9", 1000)} {
+		_, err := fencing.Parse(text)
+		require.ErrorIs(t, err, locker.ErrInvalid, text)
+		assert.NotErrorIs(t, err, fencing.ErrMissing)
+		assert.Less(t, len(err.Error()), 200)
+	}
+}
+
+func TestAdmit(t *testing.T) {
+	require.NoError(t, fencing.Admit("r", 5, 0), "nothing was seen yet")
+	require.NoError(t, fencing.Admit("r", 5, 4))
+	require.NoError(t, fencing.Admit("r", 5, 5), "the same holder goes on")
+	require.ErrorIs(t, fencing.Admit("r", 0, 5), fencing.ErrMissing)
+	require.ErrorIs(t, fencing.Admit("r", 0, 0), fencing.ErrMissing)
+
+	err := fencing.Admit("stock/7", 4, 5)
+	require.ErrorIs(t, err, fencing.ErrStale)
+	var stale *fencing.StaleError
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, fencing.StaleError{Resource: "stock/7", Token: 4, Mark: 5}, *stale)
+	assert.Equal(t, `fencing: stale fencing token 4 for "stock/7": it has seen 5, so a later holder was here`, err.Error())
+}
+
+func TestTokensOfAnotherServiceAreToldApart(t *testing.T) {
+	// Redis counts in microseconds, etcd in revisions: after a move everything is refused, and the error says what helps.
+	err := fencing.Admit("stock/7", 812, 1_763_700_000_000_000)
+	assert.ErrorContains(t, err, "token_base is set to 1763700000000000 or more")
+	assert.NotContains(t, err.Error(), "\n")
+}
+
+func TestTheContextCarriesTheToken(t *testing.T) {
+	_, err := fencing.FromContext(t.Context())
+	require.ErrorIs(t, err, fencing.ErrMissing)
+
+	ctx, cancel := context.WithCancel(fencing.NewContext(t.Context(), 7))
+	defer cancel()
+	token, err := fencing.FromContext(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, fencing.Token(7), token)
+
+	_, err = fencing.FromContext(fencing.NewContext(ctx, 0))
+	require.ErrorIs(t, err, fencing.ErrMissing, "0 hides what the context carried")
+}
