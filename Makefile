@@ -17,6 +17,7 @@ all: lint build-everywhere test
 test: servers
 	go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
 	LOCKER_REQUIRE_SERVERS=1 go test -p 1 -race -shuffle=on -timeout 15m ./...
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 go test -race -shuffle=on -timeout 10m ./...
 
 servers:
 	./scripts/servers
