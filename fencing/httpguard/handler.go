@@ -1,0 +1,155 @@
+package httpguard
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/golockers/locker/fencing"
+)
+
+// Options are the settings of a [Handler]. The zero value, or nil, means the
+// defaults.
+type Options struct {
+	// Guard checks the tokens, and sees to it that nothing comes between that
+	// and the write. It is for state in the memory of this process; several
+	// Handlers that write the same resources share one. nil: tokens are only
+	// carried into the request's context, for a guard further down.
+	Guard *fencing.Guard
+
+	// BodyAhead is how many bytes of a body are read before the request's turn
+	// comes, into memory: without, a client that is paused or slow in the
+	// middle of its body would have everybody else wait for it in its turn. What
+	// is beyond is read by the handler, in the turn: set the server's ReadTimeout
+	// where bodies are longer. 0: 1 MiB. Less than 0: nothing, for handlers
+	// that answer before they have read their body (full duplex, streams of
+	// gRPC). It has no effect without a Guard.
+	BodyAhead int64
+
+	_ struct{}
+}
+
+const bodyAhead = 1 << 20
+
+// Handler returns a handler that lets requests through to next together with
+// their fencing token, which is then in the request's context
+// ([fencing.FromContext]), and refuses those that the package documentation
+// lists. Requests of safe methods pass with and without a token, are not
+// compared with a mark and wait for nobody.
+//
+// resource names what the request writes to; see [fencing.Guard.Do]. It is
+// required: the path would be a poor default, since one thing often has
+// several paths, each of which would get a mark of its own. Where names are
+// made of client input, bound them, and see [fencing.Guard] for Keep. If it
+// returns "", the request is answered with 500: the server does not know what
+// it would write.
+//
+// With a Guard, next is called in the resource's turn and only if the token is
+// not lower than the mark, and what it answers says what it did:
+//
+//   - below 400: it has written, or may go on writing: the mark moves;
+//   - 400 to 499: it has written nothing: the mark stays;
+//   - 500 and above, or a panic, or a connection that it has hijacked: it is
+//     not known: the mark moves.
+//
+// The turn ends when next returns. What it has started by then and does not
+// wait for is not protected: a goroutine, a hijacked connection, an
+// [http.TimeoutHandler] around it that has given up (put that around this
+// Handler instead). A request that is still waiting for its turn when its
+// context ends, as when its client goes away, is not handled; if
+// there is still somebody to answer, the answer is 503.
+//
+// The response writer that next gets can do what the server's can, by
+// [http.ResponseController]. Handler panics if next or resource is nil.
+func Handler(next http.Handler, resource func(*http.Request) string, opts *Options) http.Handler {
+	if next == nil || resource == nil {
+		panic("httpguard: Handler needs a handler and a function that names the resource")
+	}
+	h := &handler{next: next, resource: resource}
+	if opts != nil {
+		h.opts = *opts
+	}
+	if h.opts.BodyAhead == 0 {
+		h.opts.BodyAhead = bodyAhead
+	}
+	return h
+}
+
+type handler struct {
+	next     http.Handler
+	resource func(*http.Request) string
+	opts     Options
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, err := fromHeader(r.Header)
+	missing := errors.Is(err, fencing.ErrMissing)
+	if safe(r.Method) {
+		switch {
+		case missing:
+			h.next.ServeHTTP(w, r)
+		case err != nil:
+			plain(http.StatusBadRequest, "", err.Error()).write(w)
+		default:
+			h.next.ServeHTTP(w, carrying(r, token))
+		}
+		return
+	}
+	resource := h.resource(r)
+	switch {
+	case missing:
+		refusal(resource, err).write(w)
+	case err != nil:
+		plain(http.StatusBadRequest, resource, err.Error()).write(w)
+	case resource == "":
+		plain(http.StatusInternalServerError, "", "The server has no name for what this request writes to.").write(w)
+	case h.opts.Guard == nil:
+		h.next.ServeHTTP(w, carrying(r, token))
+	default:
+		h.guarded(w, r, resource, token)
+	}
+}
+
+func carrying(r *http.Request, token fencing.Token) *http.Request {
+	return r.WithContext(fencing.NewContext(r.Context(), token))
+}
+
+// errNotWritten tells the Guard that its mark has to stay.
+var errNotWritten = errors.New("the handler has written nothing")
+
+func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
+	// Marks only rise, so what is stale now need not send its body, or wait.
+	mark, _ := h.opts.Guard.Mark(resource)
+	if err := fencing.Admit(resource, token, mark); err != nil {
+		refusal(resource, err).write(w)
+		return
+	}
+	body := r.Body
+	if h.opts.BodyAhead > 0 && body != nil && body != http.NoBody {
+		text, err := io.ReadAll(io.LimitReader(body, h.opts.BodyAhead))
+		// An error is for the handler to find where it is.
+		body = unread(text, err, body)
+	}
+	// The copy is made after the body was read, so its trailers are in it.
+	r = carrying(r, token)
+	r.Body = body
+
+	called := false
+	err := h.opts.Guard.Do(r.Context(), resource, token, func() error {
+		// Both may have been free: the turn, and the client to go.
+		if err := r.Context().Err(); err != nil {
+			return err
+		}
+		called = true
+		seen := &response{ResponseWriter: w}
+		h.next.ServeHTTP(seen, r)
+		if seen.nothingWritten() {
+			return errNotWritten
+		}
+		return nil
+	})
+	if called || err == nil || WriteError(w, err) {
+		return
+	}
+	plain(http.StatusServiceUnavailable, resource, "The request was given up while it waited for its turn: nothing was written.").write(w)
+}

@@ -1,0 +1,184 @@
+package httpguard_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/httpguard"
+)
+
+func TestWhatIsRefusedAndHow(t *testing.T) {
+	const invalid = "has no type"
+	for name, c := range map[string]struct {
+		method string
+		tokens []string
+		status int
+		kind   string
+	}{
+		"none":                 {"PUT", nil, 428, httpguard.TypeMissing},
+		"empty":                {"PUT", []string{""}, 428, httpguard.TypeMissing},
+		"zero":                 {"PUT", []string{"0"}, 428, httpguard.TypeMissing},
+		"method in small":      {"get", nil, 428, httpguard.TypeMissing},
+		"unknown method":       {"PURGE", nil, 428, httpguard.TypeMissing},
+		"stale":                {"PUT", []string{"9"}, 412, httpguard.TypeStale},
+		"a word":               {"PUT", []string{"ten"}, 400, invalid},
+		"a sign":               {"PUT", []string{"+11"}, 400, invalid},
+		"hexadecimal":          {"PUT", []string{"0x11"}, 400, invalid},
+		"too large":            {"PUT", []string{"18446744073709551616"}, 400, invalid},
+		"a list":               {"PUT", []string{"11, 12"}, 400, invalid},
+		"twice":                {"PUT", []string{"11", "11"}, 400, invalid},
+		"twice, one is stale":  {"PUT", []string{"9", "11"}, 400, invalid},
+		"a word where safe":    {"GET", []string{"ten"}, 400, invalid},
+		"twice where it's not": {"GET", []string{"11", "12"}, 400, invalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var guard fencing.Guard
+			require.NoError(t, guard.Do(t.Context(), "/thing", 10, nil))
+			h := httpguard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				assert.Fail(t, "the handler was called")
+			}), path, &httpguard.Options{Guard: &guard})
+			w := handle(t, h, c.method, c.tokens...)
+			assert.Equal(t, c.status, w.Code)
+			p := fields(t, w)
+			if c.kind == invalid {
+				assert.NotContains(t, p, "type")
+			} else {
+				assert.Equal(t, c.kind, p["type"])
+				assert.Equal(t, "/thing", p["resource"])
+			}
+			if c.status == 412 {
+				assert.Equal(t, "9", p["token"], "a string: it has up to 64 bits")
+				assert.Equal(t, "10", p["mark"])
+			} else {
+				assert.NotContains(t, p, "token")
+				assert.NotContains(t, p, "mark")
+			}
+			assert.Equal(t, fencing.Token(10), markOf(&guard))
+		})
+	}
+}
+
+func TestSafeMethodsPass(t *testing.T) {
+	var guard fencing.Guard
+	require.NoError(t, guard.Do(t.Context(), "/thing", 10, nil))
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+		for want, tokens := range map[fencing.Token][]string{0: nil, 9: {"9"}, 11: {"11"}} {
+			called := false
+			h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				called = true
+				got, _ := fencing.FromContext(r.Context())
+				assert.Equal(t, want, got)
+			}), path, &httpguard.Options{Guard: &guard})
+			assert.Equal(t, 200, handle(t, h, method, tokens...).Code)
+			assert.True(t, called)
+		}
+	}
+	assert.Equal(t, fencing.Token(10), markOf(&guard), "a read moves no mark")
+}
+
+func TestWithoutAGuardTheTokenIsOnlyCarried(t *testing.T) {
+	var got []fencing.Token
+	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		token, err := fencing.FromContext(r.Context())
+		assert.NoError(t, err)
+		got = append(got, token)
+	}), path, nil)
+	assert.Equal(t, 200, handle(t, h, "PUT", "9").Code)
+	assert.Equal(t, 200, handle(t, h, "PUT", "7").Code)
+	assert.Equal(t, 428, handle(t, h, "PUT").Code)
+	assert.Equal(t, 400, handle(t, h, "PUT", "x").Code)
+	assert.Equal(t, []fencing.Token{9, 7}, got)
+}
+
+func TestAGuardFurtherDownFindsTheToken(t *testing.T) {
+	var store fencing.Guard // stands for one in a database
+	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, err := fencing.FromContext(r.Context())
+		if err == nil {
+			err = store.Do(r.Context(), "row/1", token, nil)
+		}
+		if httpguard.WriteError(w, err) {
+			return
+		}
+		assert.NoError(t, err)
+	}), path, nil)
+	assert.Equal(t, 200, handle(t, h, "PUT", "9").Code)
+	w := handle(t, h, "PUT", "8")
+	assert.Equal(t, 412, w.Code)
+	p := fields(t, w)
+	assert.Equal(t, []any{"row/1", "8", "9"}, []any{p["resource"], p["token"], p["mark"]}, "the store's own mark")
+}
+
+func TestTheNameOfTheResourceIsNeeded(t *testing.T) {
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { assert.Fail(t, "the handler was called") })
+	for _, opts := range []*httpguard.Options{nil, {Guard: &fencing.Guard{}}} {
+		h := httpguard.Handler(next, func(*http.Request) string { return "" }, opts)
+		w := handle(t, h, "PUT", "1")
+		assert.Equal(t, 500, w.Code)
+		fields(t, w)
+	}
+	assert.Panics(t, func() { httpguard.Handler(next, nil, nil) })
+	assert.Panics(t, func() { httpguard.Handler(nil, path, nil) })
+}
+
+func TestTheMarkMovesIfTheHandlerMayHaveWritten(t *testing.T) {
+	status := func(codes ...int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			for _, code := range codes {
+				w.WriteHeader(code)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		moves  bool
+	}{
+		"no answer":               {func(http.ResponseWriter, *http.Request) {}, true},
+		"200":                     {status(200), true},
+		"204":                     {status(204), true},
+		"303":                     {status(303), true},
+		"400":                     {status(400), false},
+		"404":                     {status(404), false},
+		"499":                     {status(499), false},
+		"500":                     {status(500), true},
+		"503":                     {status(503), true},
+		"103, then 404":           {status(103, 404), false},
+		"103, then nothing":       {status(103), true},
+		"404, then too late a 20": {status(404, 200), false},
+		"body, then too late":     {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")); status(404)(w, nil) }, true},
+		"flush, then too late": {func(w http.ResponseWriter, _ *http.Request) {
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			status(404)(w, nil)
+		}, true},
+		"old flush, then too late": {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); status(404)(w, nil) }, true},
+		"panic":                    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"404, then panic":          {func(w http.ResponseWriter, _ *http.Request) { status(404)(w, nil); panic(http.ErrAbortHandler) }, true},
+		"404, then hijacked": {func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_ = conn.Close()
+			}
+			status(404)(w, nil)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var guard fencing.Guard
+			s := httptest.NewUnstartedServer(httpguard.Handler(c.answer, path, &httpguard.Options{Guard: &guard}))
+			s.Config.ErrorLog = quiet
+			s.Start()
+			client := clientOf(t, s)
+			_, _ = send(t, client, "PUT", s.URL+"/thing", 5, "")
+			s.Close() // waits for the handler
+			if c.moves {
+				assert.Equal(t, fencing.Token(5), markOf(&guard))
+			} else {
+				assert.Equal(t, fencing.Token(0), markOf(&guard))
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package httpguard_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/httpguard"
+)
+
+func TestBodiesReachTheHandlerWhole(t *testing.T) {
+	for _, length := range []int{0, 1, 99, 100, 101, 5000} {
+		for _, ahead := range []int64{0, 1, 100, -1} {
+			var guard fencing.Guard
+			want := strings.Repeat("x", length)
+			s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: ahead}, func(_ http.ResponseWriter, r *http.Request) {
+				text, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, want, string(text))
+				assert.Equal(t, int64(length), r.ContentLength)
+				assert.NoError(t, r.Body.Close())
+			})
+			status, err := send(t, clientOf(t, s), "PUT", s.URL+"/thing", 1, want)
+			require.NoError(t, err)
+			assert.Equal(t, 200, status)
+		}
+	}
+}
+
+func TestABodyThatBreaksOffBreaksOffInTheHandler(t *testing.T) {
+	var guard fencing.Guard
+	broken := errors.New("broken off")
+	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		assert.Equal(t, "half", string(text))
+		assert.ErrorIs(t, err, broken)
+		http.Error(w, "no", http.StatusBadRequest)
+	}), path, &httpguard.Options{Guard: &guard})
+	r := httptest.NewRequest(http.MethodPut, "/thing", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
+	r.Header.Set(httpguard.Header, "1")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Equal(t, 400, w.Code)
+	assert.Equal(t, fencing.Token(0), markOf(&guard))
+}
+
+func TestAHandlerMayAnswerBeforeItHasReadItsBody(t *testing.T) {
+	var guard fencing.Guard
+	s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: -1}, func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		assert.NoError(t, c.EnableFullDuplex())
+		lines := bufio.NewReader(r.Body)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(w, line)
+			assert.NoError(t, c.Flush())
+		}
+	})
+	ours, theirs := io.Pipe()
+	r := request(t, "PUT", s.URL+"/thing", 1, "")
+	r.Body = ours
+	go func() { _, _ = io.WriteString(theirs, "ping\n") }()
+	resp, err := clientOf(t, s).Do(r)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "ping\n", line)
+	require.NoError(t, theirs.Close())
+	require.NoError(t, resp.Body.Close())
+}
+
+func TestTheResponseControllerWorks(t *testing.T) {
+	var guard fencing.Guard
+	release := make(chan struct{})
+	s := serve(t, &httpguard.Options{Guard: &guard}, func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		assert.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+		assert.NoError(t, c.SetWriteDeadline(time.Now().Add(patience)))
+		_, _ = io.WriteString(w, "first\n")
+		assert.NoError(t, c.Flush())
+		<-release
+		n, err := io.Copy(w, strings.NewReader("second\n"))
+		assert.NoError(t, err)
+		assert.Equal(t, int64(7), n)
+	})
+	resp, err := clientOf(t, s).Do(request(t, "PUT", s.URL+"/thing", 1, ""))
+	require.NoError(t, err)
+	lines := bufio.NewReader(resp.Body)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "first\n", line, "flushed while the handler goes on")
+	assert.Equal(t, fencing.Token(0), markOf(&guard), "the step is not over yet")
+	close(release)
+	line, err = lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "second\n", line)
+	require.NoError(t, resp.Body.Close())
+}
+
+// bare is a response writer that can do nothing but what it has to.
+type bare struct{ http.ResponseWriter }
+
+func TestAResponseWriterWithoutAbilities(t *testing.T) {
+	var guard fencing.Guard
+	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		assert.ErrorIs(t, c.Flush(), http.ErrNotSupported)
+		_, _, err := c.Hijack()
+		assert.ErrorIs(t, err, http.ErrNotSupported)
+		w.WriteHeader(http.StatusConflict)
+	}), path, &httpguard.Options{Guard: &guard})
+	r := httptest.NewRequest(http.MethodPut, "/thing", nil)
+	r.Header.Set(httpguard.Header, "1")
+	h.ServeHTTP(bare{httptest.NewRecorder()}, r)
+	assert.Equal(t, fencing.Token(0), markOf(&guard), "what was not sent says nothing")
+}
