@@ -109,6 +109,13 @@ func TestACluster(t *testing.T) {
 		const name = "moves"
 		b := newBell()
 		subscribe(t, node, name, b)
+		// Others of its shard must not lose their subscriptions for good, nor keep it on theirs.
+		stays := map[string]*bell{}
+		for i := range 10 {
+			other := fmt.Sprint("stays ", i)
+			stays[other] = newBell()
+			subscribe(t, node, other, stays[other])
+		}
 		warm(t, node)
 		for range 3 {
 			moveSlot(t, cluster, redisnode.LockKey(name))
@@ -136,6 +143,20 @@ func TestACluster(t *testing.T) {
 					return false
 				}
 			}, soon, time.Millisecond, "a release after the move wakes")
+		}
+		for other, b := range stays {
+			for len(b.rung) > 0 {
+				<-b.rung
+			}
+			handOver(t, node, other)
+			b.rings(t, "release of "+other)
+		}
+		for _, n := range cluster.Nodes {
+			require.Eventually(t, func() bool {
+				before := n.Commands(t)
+				time.Sleep(1600 * time.Millisecond) // longer than the longest pause between two attempts
+				return n.Commands(t).Since(before).ByName["ssubscribe"] == 0
+			}, 3*soon, time.Millisecond, "each has found its shard for good")
 		}
 	})
 }

@@ -104,6 +104,17 @@ func TestAnAnswerOfNoScriptOfOursIsUnknown(t *testing.T) {
 	}
 }
 
+func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
+	testserver.NeedPause(t)
+	server := testserver.StartRedis(t)
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1}), nil)
+	load(t, node)
+	server.Pause()
+	_, err := node.Servers(t.Context())
+	assert.False(t, asError(t, err).Unknown)
+	server.Resume()
+}
+
 func TestAServerThatIsNotThereIsNotAskedAndNotRefusing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ type feed struct {
 }
 
 // The pause after a connection was lost: it doubles from the first to the second, with jitter.
-const minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+const minPause, maxPause = 50 * time.Millisecond, time.Second
 
 func (f *feed) kick() {
 	select {

@@ -92,6 +92,25 @@ func TestATakeBackOutrunsItsRequest(t *testing.T) {
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "R7: a ghost holds the lock")
 }
 
+func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
+	server, proxy, node := behindProxy(t)
+	load(t, node)
+	server.MustDo(t, "SCRIPT", "FLUSH")
+	value := owner()
+	held := make(chan *testserver.Link, 1)
+	proxy.OnRequest(value, func(l *testserver.Link) {
+		l.SetReplies(testserver.Hold)
+		held <- l
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
+	defer cancel()
+	_, err := node.Acquire(ctx, redisnode.Request{Name: "n", Value: value, TTL: ttl})
+	require.True(t, asError(t, err).Unknown)
+	(<-held).SetReplies(testserver.Pass) // NOSCRIPT arrives
+	time.Sleep(50 * time.Millisecond)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "locked for a caller who has left long ago")
+}
+
 // The requests of a caller alone are sent again if no answer comes in a short time.
 
 func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {

@@ -68,6 +68,12 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 				e := try(t, ctx, node)
 				assert.Less(t, time.Since(begin), promptly)
 				require.ErrorIs(t, e, ctx.Err())
+				begin = time.Now()
+				soonOver, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				_, err := node.Servers(soonOver)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Less(t, time.Since(begin), promptly)
 				assert.True(t, e.Unknown, "it was sent")
 				assert.False(t, e.Refused)
 				server.Resume()
@@ -137,22 +143,66 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 	assert.Less(t, runtime.NumGoroutine()-before, 8+3*8, "2000 callers have left")
 }
 
-func TestOneHungConnectionDoesNotHoldUpTheOthers(t *testing.T) {
+func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
+	testserver.NeedPause(t)
+	server, node := setUp(t)
+	load(t, node)
+	server.Pause()
+	var mu sync.Mutex
+	var unsent []string
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * 10 * time.Millisecond) // one flight each, until all hang
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			name := strconv.Itoa(i)
+			_, err := node.Acquire(ctx, redisnode.Request{Name: name, Value: "me", TTL: ttl})
+			var e *redisnode.Error
+			if assert.ErrorAs(t, err, &e) && !e.Unknown {
+				mu.Lock()
+				defer mu.Unlock()
+				unsent = append(unsent, name)
+			}
+		})
+	}
+	all.Wait()
+	server.Resume()
+	assert.Greater(t, len(unsent), 20)
+	require.Eventually(t, func() bool {
+		_, err := node.Inspect(t.Context(), "n")
+		return err == nil
+	}, soon, 10*time.Millisecond)
+	for _, name := range unsent {
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey(name)), "said not to be sent, and yet it was")
+	}
+}
+
+func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 	server := testserver.StartRedis(t)
 	proxy := testserver.StartProxy(t, server.Addr())
 	node := newNode(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
-	held := make(chan *testserver.Link, 1)
-	proxy.OnRequest("stuck", func(l *testserver.Link) {
-		l.SetRequests(testserver.Hold)
-		held <- l
-	})
+	load(t, node)
+	proxy.SetDelay(20 * time.Millisecond)
+	_, err := node.Inspect(t.Context(), "n") // slow enough that the next does not go alone, to be sent again
+	require.NoError(t, err)
+	proxy.SetDelay(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	var hangs sync.WaitGroup
-	hangs.Go(func() {
-		_, err := node.Acquire(ctx, redisnode.Request{Name: "stuck", Value: "me", TTL: ttl})
-		assert.ErrorIs(t, err, context.Canceled)
-	})
-	link := <-held
+	var links []*testserver.Link
+	for i := range 4 {
+		name := fmt.Sprint("stuck ", i)
+		held := make(chan *testserver.Link, 1)
+		proxy.OnRequest(name, func(l *testserver.Link) {
+			l.SetRequests(testserver.Hold)
+			held <- l
+		})
+		hangs.Go(func() {
+			_, err := node.Acquire(ctx, redisnode.Request{Name: name, Value: "me", TTL: ttl})
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		links = append(links, <-held)
+	}
 	for i := range 20 {
 		begin := time.Now()
 		a, err := node.Acquire(ctx, redisnode.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
@@ -162,7 +212,9 @@ func TestOneHungConnectionDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 	cancel()
 	hangs.Wait()
-	link.SetRequests(testserver.Pass)
+	for _, link := range links {
+		link.SetRequests(testserver.Pass)
+	}
 }
 
 func TestForgottenScriptsAreSentAgain(t *testing.T) {

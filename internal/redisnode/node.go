@@ -94,6 +94,9 @@ func New(client redis.UniversalClient, opts *Options) (*Node, error) {
 		n.publish = "SPUBLISH"
 		n.routes = &shardRoutes{n: n, cluster: c, routes: map[*redis.Client]*route{}}
 	default:
+		// Not on a Cluster, where a script's keys have to be in one slot.
+		n.scripts.acquire.bundle, n.scripts.acquire.plain = bundleAcquires, 3
+		n.scripts.release.bundle, n.scripts.release.plain = bundleReleases, 2
 		n.routes = n.routeTo(client)
 	}
 	n.wakes = newWakes(n)

@@ -231,9 +231,9 @@ func (m *Member) Release(c Claim, void time.Duration, answer func(State, error))
 	s := m.node.scripts.release
 	var cmd command
 	if void > 0 {
-		cmd = s.command(3, key, key+waitSuffix, key+voidSuffix+c.Value, c.Value, m.node.publish, milliseconds(void))
+		cmd = s.command(3, key, key+waitSuffix, key+voidSuffix+c.Value, m.node.publish, c.Value, milliseconds(void))
 	} else {
-		cmd = s.command(2, key, key+waitSuffix, c.Value, m.node.publish)
+		cmd = s.command(2, key, key+waitSuffix, m.node.publish, c.Value)
 	}
 	return m.ask("release", s, cmd, m.state("release", answer))
 }

@@ -1,27 +1,58 @@
--- Removes a lock if it has the value, and wakes those who wait for it.
+-- Removes locks that have their owner's value, one or several of different callers, and wakes those who wait for them.
 --
--- KEYS  1 the lock   2 the note that somebody waits   3 the note that this value is void, if it is to be
--- ARGV  1 the owner value   2 the command that publishes: PUBLISH, or SPUBLISH on a Cluster, where a plain PUBLISH would go to every node
---       3 how long the value is to be void, in ms
--- Answers 0 there was no such key   1 removed   2 the key is another's
+-- KEYS  for n locks: n locks   n notes that somebody waits
+--       and at the end, for one lock, the note that this value is void, if it is to be
+-- ARGV  1 the command that publishes: PUBLISH, or SPUBLISH on a Cluster, where a plain PUBLISH would go to every node
+--       then for each lock the owner value
+--       and at the end, for one lock with such a note, how long the value is to be void, in ms
+-- Answers for one lock 0 there was no such key   1 removed   2 the key is another's, and for several an array of these.
 
-if KEYS[3] then
+local call, KEYS, ARGV = redis.call, KEYS, ARGV
+local n = math.floor(#KEYS / 2)
+if KEYS[2 * n + 1] then
 	-- The acquire that is taken back may still be under way (R7): when it comes, it finds this.
-	redis.call('SET', KEYS[3], '1', 'PX', ARGV[3])
+	call('SET', KEYS[2 * n + 1], '1', 'PX', ARGV[n + 2])
+end
+
+-- Publishing is worth its price only where somebody waits. pcall, since the lock is gone already and that must be the answer: who waits
+-- without a message polls.
+local function wake(key)
+	local sent = redis.pcall(ARGV[1], key .. ':wake', '')
+	if type(sent) == 'table' and sent.err and ARGV[1] ~= 'PUBLISH' then
+		redis.pcall('PUBLISH', key .. ':wake', '') -- before Redis 7.0 there is no SPUBLISH
+	end
 end
 
 -- MGET and not GET, which would fail on a key of another type.
-if redis.call('MGET', KEYS[1])[1] ~= ARGV[1] then
-	return redis.call('EXISTS', KEYS[1]) * 2
+if n == 1 then
+	if call('MGET', KEYS[1])[1] ~= ARGV[2] then
+		return call('EXISTS', KEYS[1]) * 2
+	end
+	-- Two were removed only if somebody waits.
+	if call('DEL', KEYS[1], KEYS[2]) == 2 then
+		wake(KEYS[1])
+	end
+	return 1
 end
 
--- Both at once: two were removed only if somebody waits, and only then is publishing worth its price.
-if redis.call('DEL', KEYS[1], KEYS[2]) == 2 then
-	-- pcall, since the lock is gone already and that must be the answer: who waits without a message polls.
-	local channel = KEYS[1] .. ':wake'
-	local sent = redis.pcall(ARGV[2], channel, '')
-	if type(sent) == 'table' and sent.err and ARGV[2] ~= 'PUBLISH' then
-		redis.pcall('PUBLISH', channel, '') -- before Redis 7.0 there is no SPUBLISH
+local found = call('MGET', unpack(KEYS))
+local answers, removed, awaited = {}, {}, {}
+for i = 1, n do
+	answers[i] = 1
+	if found[i] ~= ARGV[i + 1] then
+		answers[i] = call('EXISTS', KEYS[i]) * 2
+	else
+		removed[#removed + 1] = KEYS[i]
+		if found[n + i] then
+			removed[#removed + 1] = KEYS[n + i]
+			awaited[#awaited + 1] = KEYS[i]
+		end
 	end
 end
-return 1
+if #removed > 0 then
+	call('DEL', unpack(removed))
+end
+for _, key in ipairs(awaited) do
+	wake(key)
+end
+return answers

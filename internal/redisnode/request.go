@@ -70,9 +70,9 @@ func (n *Node) Acquire(ctx context.Context, r Request) (Answer, error) {
 	}
 	var cmd command
 	if r.Waiting {
-		cmd = n.scripts.acquire.command(4, key, key+voidSuffix+r.Value, key+fenceSuffix, key+waitSuffix, r.Value, ttl, mint)
+		cmd = n.scripts.acquire.command(4, key, key+voidSuffix+r.Value, key+fenceSuffix, key+waitSuffix, mint, r.Value, ttl)
 	} else {
-		cmd = n.scripts.acquire.command(3, key, key+voidSuffix+r.Value, key+fenceSuffix, r.Value, ttl, mint)
+		cmd = n.scripts.acquire.command(3, key, key+voidSuffix+r.Value, key+fenceSuffix, mint, r.Value, ttl)
 	}
 	c := newCall(n.scripts.acquire, cmd)
 	c.final = max(r.TTL, minVoid).Milliseconds()
@@ -181,7 +181,7 @@ func (n *Node) Renew(ctx context.Context, name, value string, ttl time.Duration)
 // had to send it twice, it says Mine for that.)
 func (n *Node) Release(ctx context.Context, name, value string) (State, error) {
 	key := LockKey(name)
-	c := newCall(n.scripts.release, n.scripts.release.command(2, key, key+waitSuffix, value, n.publish))
+	c := newCall(n.scripts.release, n.scripts.release.command(2, key, key+waitSuffix, n.publish, value))
 	return n.state(ctx, "release", name, c)
 }
 
@@ -191,7 +191,7 @@ func (n *Node) Release(ctx context.Context, name, value string) (State, error) {
 func (n *Node) TakeBack(ctx context.Context, name, value string, void time.Duration) (State, error) {
 	key := LockKey(name)
 	c := newCall(n.scripts.release, n.scripts.release.command(3, key, key+waitSuffix, key+voidSuffix+value,
-		value, n.publish, milliseconds(max(void, time.Millisecond))))
+		n.publish, value, milliseconds(max(void, time.Millisecond))))
 	return n.state(ctx, "take back", name, c)
 }
 

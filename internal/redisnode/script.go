@@ -28,6 +28,9 @@ type script struct {
 	sha  any
 	// strict: a server that does not know the SHA must not be given the text; NOSCRIPT is the caller's to see.
 	strict bool
+	// bundle, if not nil, makes one call of those of several callers, if they have so many arguments: see bundle.go.
+	bundle func(s *script, calls []*call) command
+	plain  int
 }
 
 // scripts are the scripts of one Node: a field of it and not of the package, because their text may depend on the server.

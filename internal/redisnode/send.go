@@ -29,7 +29,13 @@ func sending(d driver) func(l *lane, batch []*call) {
 		// The server has forgotten its scripts (a restart, SCRIPT FLUSH). It did nothing, so the texts go after, but not for callers who
 		// have left: they were told that the outcome is unknown, and may be taking back already.
 		unread = l.wanted(unread)
+		sent := make(map[*script]bool, 2)
 		for _, c := range unread {
+			if c.script.bundle != nil && sent[c.script] {
+				c.cmd = c.script.again(c.cmd, nil) // the server knows it by then
+				continue
+			}
+			sent[c.script] = true
 			c.cmd = c.script.inFull(c.cmd)
 		}
 		transmit(l.ctx, d, unread)
@@ -41,24 +47,49 @@ func transmit(ctx context.Context, d driver, batch []*call) {
 	if len(batch) == 0 {
 		return
 	}
-	replicas, waitFor := batch[0].replicas, batch[0].waitFor
-	if len(batch) == 1 && replicas == 0 {
-		_ = d.Process(ctx, batch[0].cmd)
+	parcels := pack(batch)
+	sendParcels(ctx, d, parcels, batch[0])
+	var alone []parcel
+	for _, p := range parcels {
+		alone = p.deliver(alone)
+	}
+	if alone != nil {
+		sendParcels(ctx, d, alone, batch[0])
+	}
+}
+
+// sendParcels sends parcels whose calls all wait for as many replicas as like does.
+func sendParcels(ctx context.Context, d driver, parcels []parcel, like *call) {
+	// Alone, a Cluster's client would first ask for the list of all commands, which a user may not be allowed to; in a pipeline it takes
+	// our word for where the keys are.
+	_, cluster := d.(*redis.ClusterClient)
+	if len(parcels) == 1 && like.replicas == 0 && !cluster {
+		_ = d.Process(ctx, parcels[0].cmd)
 		return
 	}
 	pipe := d.Pipeline()
-	for _, c := range batch {
-		_ = pipe.Process(ctx, c.cmd)
+	for _, p := range parcels {
+		_ = pipe.Process(ctx, p.cmd)
 	}
 	var wait *redis.IntCmd
-	if replicas > 0 {
+	if like.replicas > 0 {
 		// WAIT speaks for all that its own connection has written, and a pipeline is one connection.
-		wait = redis.NewIntCmd(ctx, "wait", replicas, waitFor.Milliseconds())
+		wait = redis.NewIntCmd(ctx, "wait", like.replicas, like.waitFor.Milliseconds())
 		_ = pipe.Process(ctx, wait)
 	}
-	_, _ = pipe.Exec(ctx)
-	if wait != nil {
-		for _, c := range batch {
+	if _, err := pipe.Exec(ctx); err != nil {
+		// Where there was no connection to send them on, the driver does not tell the commands.
+		for _, p := range parcels {
+			if p.cmd.Err() == nil && p.cmd.Val() == nil {
+				p.cmd.SetErr(err)
+			}
+		}
+	}
+	if wait == nil {
+		return
+	}
+	for _, p := range parcels {
+		for _, c := range p.calls {
 			c.acked, c.waitErr = int(wait.Val()), wait.Err()
 		}
 	}

@@ -157,6 +157,26 @@ func TestAWaiterThatHasLeftIsNotWoken(t *testing.T) {
 	leaves.silent(t, 20*time.Millisecond, "after it had cancelled")
 }
 
+func TestWhoIsCancelledByAnotherWakeIsNotWoken(t *testing.T) {
+	_, node := setUp(t)
+	var cancels [2]func()
+	var calls atomic.Int64
+	for i := range cancels {
+		cancel, err := node.Subscribe(t.Context(), "n", func() {
+			calls.Add(1)
+			cancels[1-i]()
+		})
+		require.NoError(t, err)
+		cancels[i] = cancel
+	}
+	after := newBell()
+	subscribe(t, node, "after", after)
+	handOver(t, node, "n")
+	handOver(t, node, "after")
+	after.rings(t, "one goroutine calls them all, so the others' calls are over")
+	assert.Equal(t, int64(1), calls.Load())
+}
+
 func TestALostConnectionWakesEverybodyOnceItIsBack(t *testing.T) {
 	server, node := setUp(t)
 	first, second := newBell(), newBell()
