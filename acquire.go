@@ -25,7 +25,7 @@ func (c *Client) acquireLease(ctx context.Context, name string, wait bool, opts 
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	s, err := c.settingsFor(c.backend.Guarantees(), opts)
+	s, err := c.settingsFor(opts)
 	if err != nil {
 		return nil, err
 	}

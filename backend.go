@@ -44,7 +44,8 @@ type Backend interface {
 	// own Owner in place has been granted the lock (R11).
 	Acquire(ctx context.Context, req Request) (Grant, error)
 
-	// Guarantees says what the backend promises. It does no I/O.
+	// Guarantees says what the backend promises: always the same. It does no
+	// I/O.
 	Guarantees() Guarantees
 
 	// Close ends what the backend itself has opened (connections, sessions,

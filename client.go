@@ -21,6 +21,9 @@ type Client struct {
 	owned   bool  // Open made the backend, Close ends it
 	prompt  bool  // the backend says that it is
 
+	guarantees     Guarantees
+	minTTL, maxTTL time.Duration // what they come to
+
 	lines    lines
 	schedule schedule
 	work     workers
@@ -46,6 +49,10 @@ var _ Locker = (*Client)(nil)
 func New(b Backend, opts *Options) *Client {
 	c := &Client{backend: b}
 	c.life, c.endLife = context.WithCancel(context.Background())
+	if b != nil {
+		c.guarantees = b.Guarantees()
+	}
+	c.minTTL, c.maxTTL = c.guarantees.ttlBounds()
 	if p, ok := b.(Prompt); ok {
 		c.prompt = p.Prompt()
 	}
@@ -66,12 +73,7 @@ func New(b Backend, opts *Options) *Client {
 }
 
 // Guarantees says what the backend promises.
-func (c *Client) Guarantees() Guarantees {
-	if c.backend == nil {
-		return Guarantees{}
-	}
-	return c.backend.Guarantees()
-}
+func (c *Client) Guarantees() Guarantees { return c.guarantees }
 
 // Lock waits until it holds name. See [Locker].
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
@@ -96,7 +98,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	}
 	in, ok := c.backend.(Inspector)
 	if !ok {
-		err = fmt.Errorf("backend %s cannot tell who holds a lock: %w", c.backend.Guarantees().Backend, errors.ErrUnsupported)
+		err = fmt.Errorf("backend %s cannot tell who holds a lock: %w", c.guarantees.Backend, errors.ErrUnsupported)
 		return State{}, &Error{Op: "inspect", Name: name, Err: err}
 	}
 	st, err := in.Inspect(ctx, c.opts.Prefix+name)
@@ -161,5 +163,5 @@ func (c *Client) drain(deadline time.Time) bool {
 func (c *Client) isClosed() bool { return c.life.Err() != nil }
 
 func (c *Client) warn(msg, name string, err error) {
-	c.opts.Logger.Warn("locker: "+msg, "name", name, "backend", c.Guarantees().Backend, "error", err)
+	c.opts.Logger.Warn("locker: "+msg, "name", name, "backend", c.guarantees.Backend, "error", err)
 }

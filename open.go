@@ -85,7 +85,7 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 
 // checkTTL tells of a TTL that the backend cannot do before the first Lock does.
 func (c *Client) checkTTL() error {
-	_, err := c.settingsFor(c.backend.Guarantees(), nil)
+	_, err := c.settingsFor(nil)
 	return err
 }
 

@@ -138,6 +138,7 @@ func TestRequire(t *testing.T) {
 		assert.ErrorContains(t, err, field)
 	}
 	f.guarantees = func(g *locker.Guarantees) { g.DeadHolderSlack = time.Minute }
+	c = closing(t, locker.New(f, nil))
 	assert.ErrorContains(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: time.Second}), "DeadHolderSlack: want 1s, have 1m0s")
 }
 

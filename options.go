@@ -94,20 +94,20 @@ func NoRenew() Option {
 
 // settingsFor merges the client's options with those of one call and checks
 // the result against what the backend can do.
-func (c *Client) settingsFor(g Guarantees, opts []Option) (settings, error) {
+func (c *Client) settingsFor(opts []Option) (settings, error) {
 	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold}
 	for _, o := range opts {
 		if o != nil {
 			o.apply(&s)
 		}
 	}
-	lo, hi := g.ttlBounds()
+	lo, hi := c.minTTL, c.maxTTL
 	if s.ttl == 0 && !s.ttlGiven {
 		s.ttl = min(max(DefaultTTL, lo), hi)
 	}
 	if s.ttl < lo || s.ttl > hi {
 		return s, fmt.Errorf("%w: a TTL of %v is outside of what backend %s can do: give one from %v to %v (%w)",
-			ErrInvalid, s.ttl, g.Backend, lo, hi, errors.ErrUnsupported)
+			ErrInvalid, s.ttl, c.guarantees.Backend, lo, hi, errors.ErrUnsupported)
 	}
 	if s.maxHold < 0 || s.holdGiven && s.maxHold == 0 {
 		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for no bound", s.maxHold)
