@@ -1,0 +1,208 @@
+package etcdguard_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/etcdguard"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// A reply that is lost leaves it open what happened, and the error has to say so.
+func TestLostReply(t *testing.T) {
+	for how, lose := range map[string]func(*testserver.Link){
+		"connection cut": (*testserver.Link).CutOnReply,
+		"silence":        func(l *testserver.Link) { l.SetReplies(testserver.Drop) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			s := newScene(t, 1)
+			p := testserver.StartProxy(t, s.Nodes[0].Addr())
+			g := newGuard(t, dial(t, []string{p.Addr()}), nil)
+			_, err := g.Commit(within(t, soon), "r", 1)
+			require.NoError(t, err)
+			links := make(chan *testserver.Link, 1)
+			p.OnRequest("lost words", func(l *testserver.Link) {
+				lose(l)
+				links <- l
+			})
+			began := time.Now()
+			_, err = g.Commit(within(t, time.Second), "r", 2, clientv3.OpPut("data", "lost words"))
+			require.ErrorIs(t, err, etcdguard.ErrUnknown)
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.NotErrorIs(t, err, fencing.ErrStale)
+			assert.Less(t, time.Since(began), 1500*time.Millisecond)
+			assert.Equal(t, "lost words", s.value(t, "data"), "it was carried out")
+			(<-links).Reset() // it would be silent for good
+			// The same again is safe for the mark.
+			require.Eventually(t, func() bool {
+				_, err = g.Commit(within(t, soon), "r", 2, clientv3.OpPut("data", "lost words"))
+				return err == nil
+			}, soon, 10*time.Millisecond)
+			_, err = g.Commit(within(t, soon), "r", 1)
+			require.ErrorIs(t, err, fencing.ErrStale)
+		})
+	}
+}
+
+// What was given up and arrives late must not undo what a later holder wrote.
+func TestLateRequestIsGuarded(t *testing.T) {
+	s := newScene(t, 1)
+	p := testserver.StartProxy(t, s.Nodes[0].Addr())
+	late := newGuard(t, dial(t, []string{p.Addr()}), nil)
+	_, err := late.Commit(within(t, soon), "r", 1, clientv3.OpPut("data", "first"))
+	require.NoError(t, err)
+	p.SetRequests(testserver.Hold)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	began := time.Now()
+	_, err = late.Commit(ctx, "r", 1, clientv3.OpPut("data", "late"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, etcdguard.ErrUnknown)
+	require.NotErrorIs(t, err, locker.ErrUnavailable, "it was the caller who gave up")
+	assert.Less(t, time.Since(began), time.Second)
+	_, err = s.guard.Commit(within(t, soon), "r", 2, clientv3.OpPut("data", "second"))
+	require.NoError(t, err)
+	sent := p.Stats().Requests.Delivered
+	p.SetRequests(testserver.Pass)
+	require.Eventually(t, func() bool { return p.Stats().Requests.Delivered > sent }, soon, time.Millisecond)
+	for range 20 {
+		_, err = late.Mark(within(t, soon), "r") // behind the late one, on the same connection
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "second", s.value(t, "data"))
+}
+
+func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	client := dial(t, []string{l.Addr().String()})
+	c, err := etcdguard.NewCounter(client, nil)
+	require.NoError(t, err)
+	check := func(d time.Duration, addr string, call func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		began := time.Now()
+		err := call(ctx)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, etcdguard.ErrUnknown, "nothing can have been written")
+		assert.Contains(t, err.Error(), addr)
+		assert.NotContains(t, err.Error(), "\n")
+		assert.Less(t, time.Since(began), d+500*time.Millisecond)
+	}
+	for name, opts := range map[string]*etcdguard.Options{"for ever": nil, "kept": {Keep: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuard(t, client, opts)
+			for range 3 {
+				// Long before a deadline that is far.
+				for _, d := range []time.Duration{soon, 100 * time.Millisecond} {
+					began := time.Now()
+					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err })
+					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err })
+					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := c.Next(ctx, "r"); return err })
+					assert.Less(t, time.Since(began), 5*time.Second)
+				}
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = newGuard(t, client, nil).Commit(ctx, "r", 1)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, etcdguard.ErrUnknown)
+}
+
+func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
+	s := newScene(t, 1)
+	client := dial(t, s.Addrs())
+	g := newGuard(t, client, nil)
+	kept := newGuard(t, client, &etcdguard.Options{Keep: time.Hour})
+	c := newCounter(t, s.Addrs())
+	_, err := c.Next(within(t, soon), "r")
+	require.NoError(t, err)
+	_, err = g.Mark(within(t, soon), "r")
+	require.NoError(t, err)
+	s.Nodes[0].Pause()
+	defer s.Nodes[0].Resume()
+	for what, call := range map[string]func(context.Context) error{
+		"commit":  func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err },
+		"keep":    func(ctx context.Context) error { _, err := kept.Commit(ctx, "r", 1); return err },
+		"mark":    func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
+		"forget":  func(ctx context.Context) error { return g.Forget(ctx, "r") },
+		"counter": func(ctx context.Context) error { _, err := c.Next(ctx, "r"); return err },
+	} {
+		began := time.Now()
+		err := call(within(t, 200*time.Millisecond))
+		require.ErrorIs(t, err, locker.ErrUnavailable, what)
+		require.ErrorIs(t, err, context.DeadlineExceeded, what)
+		assert.Less(t, time.Since(began), 700*time.Millisecond, what)
+		if what == "commit" {
+			require.ErrorIs(t, err, etcdguard.ErrUnknown)
+		} else {
+			require.NotErrorIs(t, err, etcdguard.ErrUnknown, what)
+		}
+	}
+}
+
+func TestMissingRightsAreNotAnOutage(t *testing.T) {
+	s := newScene(t, 1)
+	ctx := within(t, soon)
+	for _, user := range []string{"root", "guarded", "stranger"} {
+		_, err := s.admin.UserAdd(ctx, user, "s3cret")
+		require.NoError(t, err)
+	}
+	_, err := s.admin.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = s.admin.RoleAdd(ctx, "guarded")
+	require.NoError(t, err)
+	for _, key := range []string{"fencing/1/", "data/"} {
+		_, err = s.admin.RoleGrantPermission(ctx, "guarded", key, clientv3.GetPrefixRangeEnd(key), clientv3.PermissionType(clientv3.PermReadWrite))
+		require.NoError(t, err)
+	}
+	_, err = s.admin.UserGrantRole(ctx, "guarded", "guarded")
+	require.NoError(t, err)
+	_, err = s.admin.AuthEnable(ctx)
+	require.NoError(t, err)
+	as := func(user string) func(*clientv3.Config) {
+		return func(c *clientv3.Config) { c.Username, c.Password = user, "s3cret" }
+	}
+	guarded := newGuard(t, dial(t, s.Addrs(), as("guarded")), nil)
+	_, err = guarded.Commit(ctx, "r", 1, clientv3.OpPut("data/x", "1"))
+	require.NoError(t, err, "the role of the documentation is enough")
+	for what, call := range map[string]func() error{
+		"not of the caller's": func() error { _, err := guarded.Commit(ctx, "r", 2, clientv3.OpPut("other", "1")); return err },
+		"none": func() error {
+			_, err := newGuard(t, dial(t, s.Addrs(), as("stranger")), nil).Commit(ctx, "r", 2)
+			return err
+		},
+		"no user": func() error {
+			_, err := newGuard(t, dial(t, s.Addrs()), nil).Commit(ctx, "r", 2)
+			return err
+		},
+		"counter": func() error {
+			c, err := etcdguard.NewCounter(dial(t, s.Addrs(), as("stranger")), nil)
+			require.NoError(t, err)
+			_, err = c.Next(ctx, "r")
+			return err
+		},
+	} {
+		err := call()
+		require.Error(t, err, what)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, what)
+		require.NotErrorIs(t, err, etcdguard.ErrUnknown, what)
+		assert.NotContains(t, err.Error(), "s3cret", what)
+		mark, err := guarded.Mark(ctx, "r")
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, mark, what)
+	}
+}
