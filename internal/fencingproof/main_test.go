@@ -1,0 +1,48 @@
+package fencingproof_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+	"github.com/golockers/locker/single"
+	"github.com/golockers/locker/zookeeper"
+)
+
+func TestMain(m *testing.M) {
+	testserver.RunRole(testserver.Roles{"holder": holderRole})
+	goleak.VerifyTestMain(m)
+}
+
+// patience is for machines that are busy: nothing here takes that long.
+const patience = 30 * time.Second
+
+var openers = locker.Openers{"redis": single.Open, "redlock": redlock.Open, "etcd": etcd.Open, "zookeeper": zookeeper.Open}
+
+// open returns a client of the lock service at url, closed with the test.
+func open(t *testing.T, url string, opts *locker.Options) *locker.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := openers.Open(ctx, url, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// lock waits for name.
+func lock(t *testing.T, c *locker.Client, name string) *locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lease, err := c.Lock(ctx, name)
+	require.NoError(t, err)
+	return lease
+}

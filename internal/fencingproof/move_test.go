@@ -1,0 +1,78 @@
+package fencingproof_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// hold writes to the guarded thing while it holds its lock, and returns what
+// came of it.
+func hold(t *testing.T, l locker.Locker, r *resource, name, value string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return fencing.Do(ctx, l, name, func(ctx context.Context) error {
+		return writeTo(ctx, r.guarded(name), value)
+	})
+}
+
+// refused sees to it that nothing was written and that the error says all that
+// its reader has to know, and returns the mark.
+func refused(t *testing.T, err error, r *resource, name, before string) fencing.Token {
+	t.Helper()
+	require.ErrorIs(t, err, fencing.ErrStale)
+	var stale *fencing.StaleError
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, before, r.read(r.guarded(name)), "nothing wrong is written")
+	assert.Less(t, stale.Token, stale.Mark)
+	assert.ErrorContains(t, err, "token_base", "what to do")
+	assert.ErrorContains(t, err, stale.Token.String())
+	assert.ErrorContains(t, err, stale.Mark.String())
+	assert.ErrorContains(t, err, "set back", "a cause that is not a later holder")
+	return stale.Mark
+}
+
+// The tokens of Redis are microseconds since 1970, those of etcd revisions
+// and those of ZooKeeper transactions: whoever moves has to raise the lower ones.
+func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
+	redis := open(t, "redis://"+testserver.StartRedis(t).Addr()+"?ttl=5s", nil)
+	for name, start := range map[string]func(t *testing.T) (url string){
+		"etcd":      func(t *testing.T) string { return "etcd://" + testserver.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s" },
+		"zookeeper": func(t *testing.T) string { return "zookeeper://" + testserver.StartZooKeeper(t).Addr() + "?ttl=5s" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := start(t)
+			r := startResource(t)
+			require.NoError(t, hold(t, redis, r, name, "from redis"))
+
+			err := hold(t, open(t, url, nil), r, name, "after the move")
+			mark := refused(t, err, r, name, "from redis")
+			t.Log(err)
+
+			require.Error(t, hold(t, open(t, url, &locker.Options{TokenBase: 1000}), r, name, "too low a base"))
+			above := uint64(mark) + 1
+			for how, c := range map[string]*locker.Client{
+				"Options.TokenBase": open(t, url, &locker.Options{TokenBase: above}),
+				"token_base":        open(t, fmt.Sprintf("%s&token_base=%d", url, above), nil),
+			} {
+				require.NoError(t, hold(t, c, r, name, how))
+				assert.Equal(t, how, r.read(r.guarded(name)))
+			}
+
+			// Redis's tokens rise with its clock, by a million each second: just
+			// above the mark they soon meet those of clients that have not moved.
+			const years = 1_000_000 * 3600 * 24 * 365
+			require.NoError(t, hold(t, redis, r, name, "by one who has not moved"))
+			require.NoError(t, hold(t, open(t, url, &locker.Options{TokenBase: above + 10*years}), r, name, "far above"))
+			require.ErrorIs(t, hold(t, redis, r, name, "by one who has not moved"), fencing.ErrStale)
+		})
+	}
+}
