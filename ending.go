@@ -106,8 +106,12 @@ func (l *Lease) release(ctx context.Context) error {
 }
 
 func (l *Lease) finishUnlock(err error) {
-	l.unlockErr = l.fail("unlock", err)
-	close(l.unlocked)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlocking, l.unlockErr = unlockDone, l.fail("unlock", err)
+	if l.unlocked != nil {
+		close(l.unlocked)
+	}
 }
 
 // close ends the lease because its client is closed, and releases it.

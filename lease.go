@@ -30,7 +30,8 @@ type Lease struct {
 	err       error         // why it is over; nil while it is held
 	done      chan struct{} // made by the first Done; closed when err is set
 	ends      map[*context.CancelCauseFunc]struct{}
-	unlocked  chan struct{} // made by the first Unlock; closed when unlockErr is set
+	unlocking unlockState
+	unlocked  chan struct{} // made by an Unlock that waits; closed when unlockErr is set
 	unlockErr error
 }
 
@@ -152,9 +153,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		l.expire()
 		l.mu.Lock()
 	}
-	first := l.unlocked == nil
+	first := l.unlocking == notUnlocked
 	if first {
-		l.unlocked = make(chan struct{})
+		l.unlocking = unlockBegun
 	}
 	l.mu.Unlock()
 	if first {
@@ -176,17 +177,39 @@ func (l *Lease) Unlock(ctx context.Context) error {
 			}()
 		}
 	}
-	select {
-	case <-l.unlocked:
+	answered := l.unlockAnswered()
+	if answered == nil {
 		return l.unlockErr
-	default:
 	}
 	select {
-	case <-l.unlocked:
+	case <-answered:
 		return l.unlockErr
 	case <-ctx.Done():
 		return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w", ctxError(ctx)))
 	}
+}
+
+// unlockState is how far the first Unlock of a lease has come.
+type unlockState uint8
+
+const (
+	notUnlocked unlockState = iota
+	unlockBegun
+	unlockDone // unlockErr is set, and does not change any more
+)
+
+// unlockAnswered returns nil if unlockErr is set, and otherwise a channel that
+// is closed when it is.
+func (l *Lease) unlockAnswered() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlocking == unlockDone {
+		return nil
+	}
+	if l.unlocked == nil {
+		l.unlocked = make(chan struct{})
+	}
+	return l.unlocked
 }
 
 // As asks the hold for something that only its service has, such as the key of

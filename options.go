@@ -96,10 +96,8 @@ func NoRenew() Option {
 // the result against what the backend can do.
 func (c *Client) settingsFor(opts []Option) (settings, error) {
 	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold}
-	for _, o := range opts {
-		if o != nil {
-			o.apply(&s)
-		}
+	if len(opts) > 0 {
+		s = s.with(opts)
 	}
 	lo, hi := c.minTTL, c.maxTTL
 	if s.ttl == 0 && !s.ttlGiven {
@@ -116,6 +114,16 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
 	}
 	return s, nil
+}
+
+// with is apart so that settings move to the heap only where there are options.
+func (s settings) with(opts []Option) settings {
+	for _, o := range opts {
+		if o != nil {
+			o.apply(&s)
+		}
+	}
+	return s
 }
 
 // minMaxHold keeps what is left of a hold, once drift is subtracted, positive
