@@ -1,0 +1,216 @@
+package redisguard_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// leastRights are those that the package comment names.
+var leastRights = []string{
+	"on", ">secret", "resetkeys", "resetchannels", "-@all", "~fencing:1:*", "~app:*", "+evalsha", "+eval", "+get", "+set", "+del",
+}
+
+func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.WithUser("default", "off"), testserver.WithUser("app", leastRights...))
+	for _, protocol := range []int{2, 3} {
+		g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret", Protocol: protocol}), nil)
+		resource := fmt.Sprint("app:", protocol)
+		everyMethod(t, g, resource)
+	}
+}
+
+func TestTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T) {
+	rights := append(leastRights[:len(leastRights):len(leastRights)], "+command", "+cluster|slots", "+asking")
+	cluster := testserver.StartCluster(t, testserver.WithUser("default", "off"), testserver.WithUser("app", rights...))
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() })
+	g := newGuard(t, client, nil)
+	for i := range 10 {
+		everyMethod(t, g, fmt.Sprint("app:", i))
+	}
+}
+
+func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
+	t.Helper()
+	require.NoError(t, g.Set(t.Context(), resource, 3, resource, "", time.Hour))
+	n, err := g.Del(t.Context(), resource, 3, resource)
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), n)
+	require.NoError(t, g.Run(t.Context(), resource, 4, redisguard.NewScript("return redis.call('SET', KEYS[1], '')"), []string{resource}).Err())
+	assertStale(t, g.Set(t.Context(), resource, 2, resource, "", 0), resource, 2, 4)
+	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
+	require.NoError(t, g.Forget(t.Context(), resource))
+}
+
+func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.WithUser("app", leastRights...))
+	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"}), nil)
+	require.NoError(t, g.Set(t.Context(), "app:k", 1, "app:k", "v", 0))
+	before := everything(t, server)
+	refused := func(what string, err error) {
+		t.Helper()
+		require.Error(t, err, what)
+		assert.NotErrorIs(t, err, locker.ErrUnavailable, what)
+		assert.NotErrorIs(t, err, fencing.ErrStale, what)
+		assert.NotContains(t, err.Error(), "\n")
+		assert.Equal(t, before, everything(t, server), what)
+	}
+	refused("a key", g.Set(t.Context(), "others", 2, "others", "", 0))
+	for _, command := range []string{"evalsha", "get", "set"} {
+		server.MustDo(t, "ACL", "SETUSER", "app", "-"+command)
+		refused(command, g.Set(t.Context(), "app:k", 2, "app:k", "", 0))
+		server.MustDo(t, "ACL", "SETUSER", "app", "+"+command)
+	}
+	server.MustDo(t, "ACL", "SETUSER", "app", "resetkeys", "~app:*")
+	refused("the mark", g.Set(t.Context(), "app:k", 2, "app:k", "", 0))
+}
+
+func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.WithPassword("right"))
+	secret := testserver.StartRedis(t, testserver.WithTLS(testserver.NewCerts(t)))
+	for what, opts := range map[string]*redis.Options{
+		"none": {}, "wrong": {Password: "hunter2"}, "wrong user": {Username: "nobody", Password: "hunter2"}, "wrong, old protocol": {Password: "hunter2", Protocol: 2},
+		"not trusted": {TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
+	} {
+		opts.Addr = server.Addr()
+		if opts.TLSConfig != nil {
+			opts.Addr = secret.Addr()
+		}
+		g := newGuard(t, newClient(t, opts), nil)
+		err := g.Set(t.Context(), "k", 1, "k", "", 0)
+		require.Error(t, err, what)
+		assert.NotErrorIs(t, err, locker.ErrUnavailable, "%s: %v", what, err)
+		assert.NotContains(t, err.Error(), "hunter2", what)
+		_, err = g.Mark(t.Context(), "k")
+		assert.NotErrorIs(t, err, locker.ErrUnavailable, "%s: %v", what, err)
+	}
+}
+
+func TestOutageIsUnavailable(t *testing.T) {
+	server := testserver.StartRedis(t)
+	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1, ReadTimeout: 100 * time.Millisecond}), nil)
+	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "", 0))
+
+	unavailable := func(what string) {
+		t.Helper()
+		err := g.Set(t.Context(), "k", 2, "k", "", 0)
+		assert.ErrorIs(t, err, locker.ErrUnavailable, what)
+		assert.NotErrorIs(t, err, fencing.ErrStale, what)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "not the caller's deadline: %s", what)
+	}
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+	before := everything(t, server)
+	unavailable("no memory")
+	assert.Equal(t, before, everything(t, server))
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+
+	server.MustDo(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+	unavailable("too few replicas")
+	assert.Equal(t, before, everything(t, server))
+	server.MustDo(t, "CONFIG", "SET", "min-replicas-to-write", "0")
+
+	server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
+	unavailable("a replica")
+	server.MustDo(t, "REPLICAOF", "NO", "ONE")
+	assert.Equal(t, before, everything(t, server))
+
+	if testserver.NeedPause(t); true {
+		server.Pause()
+		unavailable("paused")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		err := g.Set(ctx, "k", 2, "k", "", 0)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, err, locker.ErrUnavailable)
+		server.Resume()
+	}
+	server.Kill()
+	unavailable("dead")
+}
+
+func TestCancelledAndClosedAreSaid(t *testing.T) {
+	server := testserver.StartRedis(t)
+	client := newClient(t, &redis.Options{Addr: server.Addr()})
+	g := newGuard(t, client, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := g.Set(ctx, "k", 1, "k", "", 0)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.ErrorIs(t, g.Set(t.Context(), "k", 1, "k", struct{}{}, 0), locker.ErrInvalid)
+	require.NoError(t, client.Close())
+	err = g.Set(t.Context(), "k", 1, "k", "", 0)
+	assert.ErrorIs(t, err, redis.ErrClosed)
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.Empty(t, everything(t, server))
+}
+
+// The driver sends a request again whose reply was lost.
+func TestRepeatedRequestOfTheSameHolderSucceeds(t *testing.T) {
+	server := testserver.StartRedis(t)
+	proxy := testserver.StartProxy(t, server.Addr())
+	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
+	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "warm", 0))
+	_, err := g.Del(t.Context(), "k", 1)
+	require.NoError(t, err)
+
+	cut := proxy.CutReply("first value")
+	before := server.Commands(t)
+	require.NoError(t, g.Set(t.Context(), "k", 2, "k", "first value", 0))
+	assert.False(t, cut(), "the reply was not cut")
+	assert.Equal(t, int64(2), server.Commands(t).Since(before).ByName["evalsha"], "sent twice")
+	assert.Equal(t, "first value", server.MustDo(t, "GET", "k"))
+	cut = proxy.CutReply("evalsha")
+	_, err = g.Del(t.Context(), "k", 2, "k")
+	require.NoError(t, err)
+	assert.False(t, cut())
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", "k"))
+	assert.Equal(t, fencing.Token(2), mustMark(t, g, "k"))
+}
+
+// A request that was given up arrives when the next holder has written.
+func TestLateRequestOfAnEarlierHolderIsRefused(t *testing.T) {
+	server, later := newServer(t)
+	proxy := testserver.StartProxy(t, server.Addr())
+	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond}), nil)
+	require.NoError(t, earlier.Set(t.Context(), "k", 1, "k", "earlier", 0))
+	proxy.SetRequests(testserver.Hold)
+	require.ErrorIs(t, earlier.Set(t.Context(), "k", 1, "k", "late", 0), locker.ErrUnavailable)
+	require.NoError(t, later.Set(t.Context(), "k", 2, "k", "later", 0))
+	before := server.Commands(t).ByName["evalsha"]
+	proxy.SetRequests(testserver.Pass)
+	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience, time.Millisecond, "it has to arrive")
+	assert.Equal(t, "later", server.MustDo(t, "GET", "k"))
+}
+
+// Mark and write reach the disk and the replicas as one transaction.
+func TestMarkAndWriteAreOneTransaction(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.WithAppendOnly())
+	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	replica := testserver.StartRedis(t, testserver.ReplicaOf(server))
+	require.NoError(t, g.Set(t.Context(), "k", 7, "k", "v", 0))
+	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience, time.Millisecond)
+	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))
+	server.Restart(t)
+	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))
+	assertStale(t, g.Set(t.Context(), "k", 6, "k", "lower", 0), "k", 6, 7)
+	info := server.Info(t, "errorstats")
+	var stale bool
+	for name := range info {
+		stale = stale || strings.Contains(name, "FENCESTALE")
+	}
+	assert.True(t, stale, "refusals are counted by the server: %v", info)
+}

@@ -1,0 +1,145 @@
+package redisguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/fencing"
+)
+
+// Client is what a Guard needs of a go-redis client: a *redis.Client (of one
+// server, or behind Sentinels), a *redis.ClusterClient, and every
+// redis.UniversalClient is one.
+type Client interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
+}
+
+// Options are the settings of a [Guard]. The zero value, or nil, means the
+// defaults.
+type Options struct {
+	// Prefix is what the keys of all marks begin with. Guards share their
+	// marks if their prefixes are equal. It has none of {}=%. "": fencing.
+	Prefix string
+
+	// Keep is how long the mark of a resource is remembered after the last
+	// write that was accepted for it. Once it is gone, a token of any age
+	// passes: choose a time longer than any holder can be paused. It is at
+	// least a second. 0: DefaultKeep. ForEver: until it is forgotten.
+	Keep time.Duration
+
+	// Unclustered gives up that each key has to share the hash slot of its
+	// mark, for keys whose names cannot be changed. It is for one server, or
+	// one behind Sentinels: New refuses it for the client of a Cluster.
+	Unclustered bool
+
+	_ struct{}
+}
+
+// Values of Options.Keep.
+const (
+	DefaultKeep = 30 * 24 * time.Hour
+	ForEver     = time.Duration(-1)
+)
+
+const (
+	minKeep = time.Second
+	maxKeep = 100 * 366 * 24 * time.Hour
+)
+
+// Guard lets writes to a Redis happen only if no higher token was accepted for
+// their resource. Make it with [New]. Its methods may be called from many
+// goroutines at once. It needs no end: it has no goroutines and no connections
+// of its own.
+type Guard struct {
+	client      Client
+	base        string // what the keys of marks begin with
+	keep        string // ms, "0" for ever: as the prelude wants it
+	unclustered bool
+}
+
+// New returns a Guard on client, which stays its caller's. It does no I/O. The
+// error matches [locker.ErrInvalid].
+func New(client Client, opts *Options) (*Guard, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return nil, err
+	}
+	g := &Guard{client: client, base: o.Prefix + layout, unclustered: o.Unclustered}
+	switch {
+	case o.Keep == 0:
+		g.keep = strconv.FormatInt(DefaultKeep.Milliseconds(), 10)
+	case o.Keep == ForEver:
+		g.keep = "0"
+	case o.Keep < minKeep || o.Keep > maxKeep:
+		return nil, invalid("Options.Keep is %v: give at least %v, or ForEver", o.Keep, minKeep)
+	default:
+		g.keep = strconv.FormatInt(o.Keep.Milliseconds(), 10)
+	}
+	switch c := client.(type) {
+	case nil:
+		return nil, invalid("the client is nil")
+	case redis.Pipeliner:
+		return nil, invalid("the client is a pipeline, whose answers come later: give the client itself, or put Prelude before a script of your own")
+	case *redis.ClusterClient:
+		if c != nil && o.Unclustered {
+			return nil, invalid("Options.Unclustered is set for the client of a Cluster, which writes only keys of one hash slot in one step")
+		}
+	case *redis.Ring:
+		return nil, invalid("the client is a Ring, which asks another server when one does not answer: the marks would not be there")
+	}
+	return g, nil
+}
+
+// Mark returns the highest token that was accepted for resource; 0 if there is
+// none. By the time it is read it may be out of date: it is for people and for
+// tests.
+func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
+	const op = "read the mark of"
+	key, err := g.MarkKey(resource)
+	if err != nil {
+		return 0, err
+	}
+	cmd := readMark.run(ctx, g.client, []string{key}, nil)
+	text, err := cmd.Text()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return 0, nil
+	case err != nil:
+		return 0, failed(ctx, op, resource, err)
+	}
+	token, err := fencing.Parse(text)
+	if err != nil {
+		return 0, fmt.Errorf("redisguard: %s %q: the value of %s is no mark: find out what else writes there, and delete that key: %w", op, resource, key, err)
+	}
+	return token, nil
+}
+
+// Forget removes the mark of a resource that is no more. A token of any age
+// passes afterwards.
+func (g *Guard) Forget(ctx context.Context, resource string) error {
+	key, err := g.MarkKey(resource)
+	if err != nil {
+		return err
+	}
+	if err := dropMark.run(ctx, g.client, []string{key}, nil).Err(); err != nil {
+		return failed(ctx, "forget the mark of", resource, err)
+	}
+	return nil
+}
+
+var (
+	readMark = newScript("return redis.call('GET', KEYS[1])")
+	dropMark = newScript("return redis.call('DEL', KEYS[1])")
+)

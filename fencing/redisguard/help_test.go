@@ -1,0 +1,75 @@
+package redisguard_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB, opts *redis.Options) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func newGuard(t testing.TB, client redisguard.Client, opts *redisguard.Options) *redisguard.Guard {
+	t.Helper()
+	g, err := redisguard.New(client, opts)
+	require.NoError(t, err)
+	return g
+}
+
+// newServer returns a Redis, and a guard on it.
+func newServer(t testing.TB, opts ...testserver.RedisOption) (*testserver.Redis, *redisguard.Guard) {
+	t.Helper()
+	server := testserver.StartRedis(t, opts...)
+	return server, newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+}
+
+// assertStale checks a refusal and both its numbers.
+func assertStale(t testing.TB, err error, resource string, token, mark fencing.Token) {
+	t.Helper()
+	assert.ErrorIs(t, err, fencing.ErrStale)
+	var stale *fencing.StaleError
+	if assert.ErrorAs(t, err, &stale) {
+		assert.Equal(t, fencing.StaleError{Resource: resource, Token: token, Mark: mark}, *stale)
+	}
+}
+
+// everything returns all keys of a server with their dumps: equal before and
+// after if nothing was written.
+func everything(t testing.TB, server *testserver.Redis) map[any]any {
+	t.Helper()
+	all := map[any]any{}
+	for _, key := range server.MustDo(t, "KEYS", "*").([]any) {
+		all[key] = server.MustDo(t, "DUMP", key)
+	}
+	return all
+}
+
+func mustMark(t testing.TB, g *redisguard.Guard, resource string) fencing.Token {
+	t.Helper()
+	mark, err := g.Mark(t.Context(), resource)
+	require.NoError(t, err)
+	return mark
+}
+
+func unquote(quoted string, into *string) (err error) {
+	*into, err = strconv.Unquote(quoted)
+	return err
+}

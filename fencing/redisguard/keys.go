@@ -1,0 +1,92 @@
+package redisguard
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/golockers/locker"
+)
+
+const (
+	defaultPrefix = "fencing"
+	maxPrefixLen  = 256
+	// layout follows the prefix. Its number changes with the meaning of the
+	// keys, so that two releases never misread each other's.
+	layout = ":1:"
+)
+
+// MarkKey returns the key of a resource's mark, for those who put [Prelude]
+// before scripts of their own, and for people who look. With the default
+// prefix, the mark of
+//
+//	orders/42        is  fencing:1:{orders/42}
+//	{user:7}:cart    is  fencing:1:={user:7}:cart
+//	odd}name         is  fencing:1:%{odd%7Dname}
+//
+// so that the mark shares its hash slot with the key of the resource's name,
+// where that is possible, and two resources never share a mark (R18).
+func (g *Guard) MarkKey(resource string) (string, error) {
+	switch {
+	case resource == "":
+		return "", invalid("the resource has no name: give 1 to %d bytes of UTF-8", locker.MaxNameLen)
+	case len(resource) > locker.MaxNameLen:
+		return "", invalid("the resource's name has %d bytes: the limit is %d", len(resource), locker.MaxNameLen)
+	case !utf8.ValidString(resource):
+		return "", invalid("the resource's name %.40q is not valid UTF-8", resource)
+	case hashTag(resource) != resource:
+		return g.base + "=" + resource, nil
+	case strings.Contains(resource, "}"):
+		// Within braces it would end the tag too early.
+		return g.base + "%{" + escape.Replace(resource) + "}", nil
+	}
+	return g.base + "{" + resource + "}", nil
+}
+
+var escape = strings.NewReplacer("%", "%25", "}", "%7D")
+
+// checkKeys refuses keys that a Cluster could not write in one step with the
+// mark: they have to have its hash slot. Two different tags may meet in a slot
+// by chance; they are refused all the same.
+func (g *Guard) checkKeys(resource, mark string, keys []string) error {
+	want := hashTag(mark)
+	for _, key := range keys {
+		switch {
+		case key == mark:
+			return invalid("%q is the key of the mark of %q itself: only the guard may write it", key, resource)
+		case g.unclustered || hashTag(key) == want:
+		case strings.HasPrefix(key, g.base):
+			return invalid("%q begins like the keys of marks: only the guard may write there", key)
+		default:
+			return invalid("%q is not in the hash slot of the mark of %q, so that a Cluster could not write both in one step:"+
+				" put {%s} into the key, as in %q, or set Options.Unclustered if there will never be a Cluster", key, resource, want, fmt.Sprintf("{%s}:%s", want, key))
+		}
+	}
+	return nil
+}
+
+// hashTag returns the part of a key that a Cluster hashes: what stands between
+// the first { and the first } after it, unless that is nothing, and else the
+// whole key. (Redis Cluster specification, "Hash tags".)
+func hashTag(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+func checkPrefix(prefix string) error {
+	switch {
+	case len(prefix) > maxPrefixLen:
+		return invalid("Options.Prefix has %d bytes: the limit is %d", len(prefix), maxPrefixLen)
+	case strings.ContainsAny(prefix, "{}=%"):
+		return invalid("Options.Prefix is %q: write it without any of {}=%%, which have a meaning in the keys of marks", prefix)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("redisguard: %w: %s", locker.ErrInvalid, fmt.Sprintf(format, args...))
+}

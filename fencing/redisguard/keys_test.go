@@ -1,0 +1,150 @@
+package redisguard_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// nowhere is a client that no test of arguments gets to use.
+func nowhere(t *testing.T) *redis.Client {
+	return newClient(t, &redis.Options{Addr: "127.0.0.1:1"})
+}
+
+var oddNames = []string{
+	"a", "a/b", "{a}", "{a}b", "b{a}", "}", "{", "{}", "{}a", "{}{a}", "a}b", "a}b{c}", "a{b", "a{b}c", "%7D", "a%7Db", "=a", "={a}", "%", "%{a}",
+	"=", "{a}}", "{{a}", "{{a}}", "本", "\x00", " ", strings.Repeat("x", locker.MaxNameLen), strings.Repeat("}", locker.MaxNameLen),
+}
+
+func TestMarkKeysDoNotMeet(t *testing.T) {
+	client := nowhere(t)
+	seen := map[string]string{}
+	for _, prefix := range []string{"", "fencing:1:", "other"} {
+		g := newGuard(t, client, &redisguard.Options{Prefix: prefix})
+		for _, name := range oddNames {
+			key, err := g.MarkKey(name)
+			require.NoError(t, err)
+			other, used := seen[key]
+			assert.False(t, used, "%q and %q have the same key %q", name, other, key)
+			seen[key] = name
+		}
+	}
+}
+
+func TestMarkKeysAreAsDocumented(t *testing.T) {
+	g := newGuard(t, nowhere(t), nil)
+	for resource, want := range map[string]string{
+		"orders/42":     "fencing:1:{orders/42}",
+		"{user:7}:cart": "fencing:1:={user:7}:cart",
+		"odd}name":      "fencing:1:%{odd%7Dname}",
+	} {
+		key, err := g.MarkKey(resource)
+		require.NoError(t, err)
+		assert.Equal(t, want, key)
+	}
+}
+
+// The keys that the error tells to write are in the slot of the mark, by what
+// a Cluster says.
+func TestMarkAndKeysShareASlot(t *testing.T) {
+	cluster := testserver.StartCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	g := newGuard(t, client, nil)
+	slot := func(key string) any { return cluster.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", key) }
+	for _, resource := range oddNames {
+		mark, err := g.MarkKey(resource)
+		require.NoError(t, err)
+		if !strings.Contains(mark, "%{") {
+			assert.Equal(t, slot(mark), slot(resource), "%q", resource)
+			assert.NoError(t, g.Set(t.Context(), resource, 1, resource, "", 0), "%q", resource)
+		}
+		err = g.Set(t.Context(), resource, 1, "elsewhere", "", 0)
+		require.ErrorIs(t, err, locker.ErrInvalid, "%q", resource)
+		_, advice, ok := strings.Cut(err.Error(), "as in ")
+		require.True(t, ok, err)
+		var key string
+		advice, _, _ = strings.Cut(advice, ", or set")
+		require.NoError(t, unquote(advice, &key))
+		assert.Equal(t, slot(mark), slot(key), "%q", resource)
+		assert.NoError(t, g.Set(t.Context(), resource, 1, key, "", 0), "%q", resource)
+	}
+}
+
+func TestKeysOutsideOfTheSlotAreRefusedAtOnce(t *testing.T) {
+	g := newGuard(t, nowhere(t), nil)
+	err := g.Set(t.Context(), "orders/42", 1, "total", "", 0)
+	assert.ErrorIs(t, err, locker.ErrInvalid)
+	assert.EqualError(t, err, `redisguard: invalid argument: "total" is not in the hash slot of the mark of "orders/42", so that a Cluster could not write both in one step:`+
+		` put {orders/42} into the key, as in "{orders/42}:total", or set Options.Unclustered if there will never be a Cluster`)
+	_, err = g.Del(t.Context(), "r", 1, "{r}:a", "b")
+	assert.ErrorIs(t, err, locker.ErrInvalid)
+	assert.ErrorIs(t, g.Run(t.Context(), "r", 1, push, []string{"{r}:a", "{x}{r}"}).Err(), locker.ErrInvalid)
+
+	mark, err := g.MarkKey("r")
+	require.NoError(t, err)
+	assert.ErrorIs(t, g.Set(t.Context(), "r", 1, mark, "", 0), locker.ErrInvalid, "a guard's own key")
+}
+
+func TestUnclusteredTakesEveryKey(t *testing.T) {
+	server := testserver.StartRedis(t)
+	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
+	require.NoError(t, g.Set(t.Context(), "night job", 7, "report", "x", 0))
+	assertStale(t, g.Set(t.Context(), "night job", 6, "report:2", "y", 0), "night job", 6, 7)
+	assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", "report", "report:2"))
+	mark, err := g.MarkKey("night job")
+	require.NoError(t, err)
+	assert.ErrorIs(t, g.Set(t.Context(), "night job", 7, mark, "", 0), locker.ErrInvalid)
+}
+
+func TestBadArgumentsAreFoundAtOnce(t *testing.T) {
+	client := nowhere(t)
+	g := newGuard(t, client, nil)
+	for _, resource := range []string{"", "\xff", strings.Repeat("x", locker.MaxNameLen+1)} {
+		assert.ErrorIs(t, g.Set(t.Context(), resource, 1, resource, "", 0), locker.ErrInvalid)
+		assert.ErrorIs(t, g.Forget(t.Context(), resource), locker.ErrInvalid)
+		_, err := g.Mark(t.Context(), resource)
+		assert.ErrorIs(t, err, locker.ErrInvalid)
+	}
+	assert.ErrorIs(t, g.Set(t.Context(), "k", 1, "k", "", -1), locker.ErrInvalid)
+	assert.ErrorIs(t, g.Set(t.Context(), "k", 0, "k", "", 0), fencing.ErrMissing)
+	assert.ErrorIs(t, g.Run(t.Context(), "k", 1, nil, nil).Err(), locker.ErrInvalid)
+
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for what, try := range map[string]func() (*redisguard.Guard, error){
+		"nil":         func() (*redisguard.Guard, error) { return redisguard.New(nil, nil) },
+		"pipeline":    func() (*redisguard.Guard, error) { return redisguard.New(client.Pipeline(), nil) },
+		"transaction": func() (*redisguard.Guard, error) { return redisguard.New(client.TxPipeline(), nil) },
+		"ring":        func() (*redisguard.Guard, error) { return redisguard.New(ring, nil) },
+		"prefix":      func() (*redisguard.Guard, error) { return redisguard.New(client, &redisguard.Options{Prefix: "{a}"}) },
+		"long prefix": func() (*redisguard.Guard, error) {
+			return redisguard.New(client, &redisguard.Options{Prefix: strings.Repeat("x", 257)})
+		},
+		"short": func() (*redisguard.Guard, error) {
+			return redisguard.New(client, &redisguard.Options{Keep: time.Millisecond})
+		},
+		"negative": func() (*redisguard.Guard, error) {
+			return redisguard.New(client, &redisguard.Options{Keep: -time.Hour})
+		},
+		"too long": func() (*redisguard.Guard, error) { return redisguard.New(client, &redisguard.Options{Keep: 1<<63 - 1}) },
+		"cluster": func() (*redisguard.Guard, error) {
+			return redisguard.New(cluster, &redisguard.Options{Unclustered: true})
+		},
+	} {
+		g, err := try()
+		assert.ErrorIs(t, err, locker.ErrInvalid, what)
+		assert.Nil(t, g, what)
+	}
+}

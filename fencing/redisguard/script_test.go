@@ -1,0 +1,181 @@
+package redisguard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// run runs a body as the caller with token 5 of resource r.
+func run(t *testing.T, g *redisguard.Guard, body string, keys []string, args ...any) *redis.Cmd {
+	t.Helper()
+	return g.Run(t.Context(), "r", 5, redisguard.NewScript(body), keys, args...)
+}
+
+func TestScriptSeesItsOwnKeysAndArguments(t *testing.T) {
+	_, g := newServer(t)
+	const body = "return {#KEYS, #ARGV, KEYS[1] or '', KEYS[2] or '', ARGV[1] or '', ARGV[2] or ''}"
+	got, err := run(t, g, body, []string{"{r}a", "{r}b"}, "x", 7).Slice()
+	require.NoError(t, err)
+	assert.Equal(t, []any{int64(2), int64(2), "{r}a", "{r}b", "x", "7"}, got)
+	got, err = run(t, g, body, nil).Slice()
+	require.NoError(t, err)
+	assert.Equal(t, []any{int64(0), int64(0), "", "", "", ""}, got)
+
+	keys, args := append(make([]string, 0, 9), "{r}a"), append(make([]any, 0, 9), "x")
+	require.NoError(t, run(t, g, body, keys, args...).Err())
+	assert.Equal(t, make([]string, 8), keys[1:9], "the caller's own memory")
+	assert.Equal(t, make([]any, 8), args[1:9], "the caller's own memory")
+}
+
+func TestBodiesOfAllKindsCanFollow(t *testing.T) {
+	_, g := newServer(t)
+	for body, want := range map[string]any{
+		"return 1":                      int64(1),
+		"return 1 -- the end":           int64(1),
+		"(function() end)() return 'x'": "x",
+		"local lower, mark, token, keep, seen, isToken = 1 return lower":              int64(1),
+		"if true then return {1, 'a'} end":                                            []any{int64(1), "a"},
+		"#!lua\nreturn 7":                                                             int64(7),
+		"-- the whole body is a comment\n\nreturn redis.call('GET', 'fencing:1:{r}')": "5",
+	} {
+		got, err := run(t, g, body, nil).Result()
+		require.NoError(t, err, body)
+		assert.Equal(t, want, got, body)
+	}
+	for _, body := range []string{"", "-- nothing", "#!lua", "return nil"} {
+		assert.Equal(t, redis.Nil, run(t, g, body, nil).Err(), body)
+	}
+	assert.Equal(t, fencing.Token(5), mustMark(t, g, "r"))
+	assert.ErrorContains(t, run(t, g, "return mark", nil).Err(), "nonexistent global variable", "the prelude leaves nothing behind")
+}
+
+// What the package comment says of scripts that fail: what was written stays,
+// so the mark has to, or a lower token could write over it.
+func TestNoLowerTokenAfterAScriptThatFailed(t *testing.T) {
+	for what, tail := range map[string]string{
+		"raises":           "error('my own trouble')",
+		"raises a table":   "error({err='MINE my own trouble'})",
+		"returns an error": "return redis.error_reply('MINE my own trouble')",
+		"is refused":       "return redis.call('INCR', KEYS[1])",
+	} {
+		t.Run(what, func(t *testing.T) {
+			server, g := newServer(t)
+			server.MustDo(t, "SET", "{r}:x", "old")
+			err := run(t, g, "redis.call('SET', KEYS[1], 'half') "+tail, []string{"{r}:x"}).Err()
+			require.Error(t, err)
+			var own redis.Error
+			assert.ErrorAs(t, err, &own)
+			assert.NotErrorIs(t, err, locker.ErrUnavailable)
+			assert.Equal(t, "half", server.MustDo(t, "GET", "{r}:x"), "Redis does not roll back")
+			assert.Equal(t, fencing.Token(5), mustMark(t, g, "r"))
+			assertStale(t, g.Set(t.Context(), "r", 4, "{r}:x", "lower", 0), "r", 4, 5)
+			assert.NoError(t, g.Set(t.Context(), "r", 5, "{r}:x", "whole", 0))
+		})
+	}
+}
+
+func TestScriptThatIsNoLuaMovesNothing(t *testing.T) {
+	server, g := newServer(t)
+	err := run(t, g, "this is no Lua", nil).Err()
+	assert.ErrorContains(t, err, "compiling script")
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.Empty(t, everything(t, server))
+}
+
+func TestScriptThatMustNotWriteMovesNothing(t *testing.T) {
+	server, g := newServer(t)
+	assert.Error(t, run(t, g, "#!lua flags=no-writes\nreturn 1", nil).Err())
+	assert.Empty(t, everything(t, server))
+}
+
+// Another driver, or a pipeline, with the text alone.
+func TestPreludeBeforeAScriptOfOnesOwn(t *testing.T) {
+	server, g := newServer(t)
+	mark, err := g.MarkKey("r")
+	require.NoError(t, err)
+	text := redisguard.Prelude() + "return redis.call('SET', KEYS[1], ARGV[1])"
+	eval := func(args ...any) error {
+		_, err := server.Do(append([]any{"EVAL", text, 2, "{r}:x", mark}, args...)...)
+		return err
+	}
+	require.NoError(t, eval("v", 60_000, 7))
+	assert.Equal(t, "v", server.MustDo(t, "GET", "{r}:x"))
+	assert.InDelta(t, 60_000, server.MustDo(t, "PTTL", mark), 10_000)
+	require.NoError(t, eval("w", 0, 7))
+	assert.Equal(t, int64(-1), server.MustDo(t, "PTTL", mark))
+
+	before := everything(t, server)
+	for what, args := range map[string][]any{
+		"no arguments": {}, "no time": {7}, "no token": {"v", 60_000, ""}, "zero": {"v", 60_000, 0}, "negative": {"v", 60_000, -1},
+		"a float": {"v", 60_000, "1e9"}, "a zero before": {"v", 60_000, "09"}, "too high": {"v", 60_000, "18446744073709551616"},
+		"much too high": {"v", 60_000, "100000000000000000000"}, "a time that is none": {"v", "a day", 9}, "a negative time": {"v", -1, 9},
+	} {
+		err := eval(args...)
+		var reply testserver.ReplyError
+		require.ErrorAs(t, err, &reply, what)
+		assert.Regexp(t, "^FENCEMISSING ", string(reply), what)
+	}
+	var reply testserver.ReplyError
+	_, err = server.Do("EVAL", text, 0, "v", 60_000, 9)
+	require.ErrorAs(t, err, &reply)
+	assert.Regexp(t, "^FENCEMISSING ", string(reply), "no mark")
+	require.ErrorAs(t, eval("v", 60_000, 6), &reply)
+	assert.Regexp(t, "^FENCESTALE 7 ", string(reply))
+	assert.Equal(t, before, everything(t, server))
+}
+
+func TestRefusalTranslatesThePrelude(t *testing.T) {
+	server, g := newServer(t)
+	mark, err := g.MarkKey("r")
+	require.NoError(t, err)
+	client := newClient(t, &redis.Options{Addr: server.Addr()})
+	send := func(token fencing.Token) error {
+		pipe := client.Pipeline()
+		cmd := pipe.Eval(t.Context(), redisguard.Prelude()+"return 1", []string{mark}, 0, uint64(token))
+		_, _ = pipe.Exec(t.Context())
+		return redisguard.Refusal("r", token, cmd.Err())
+	}
+	require.NoError(t, send(1<<63+9))
+	assertStale(t, send(1<<63+8), "r", 1<<63+8, 1<<63+9)
+	assert.ErrorIs(t, send(0), fencing.ErrMissing)
+	other := errors.New("FENCESTALE 7 of somebody else")
+	assert.Same(t, other, redisguard.Refusal("r", 1, other))
+	assert.Same(t, context.Canceled, redisguard.Refusal("r", 1, context.Canceled))
+}
+
+func TestScriptsAreSentByNameAndAgainWhenForgotten(t *testing.T) {
+	server, g := newServer(t)
+	incr := redisguard.NewScript("return redis.call('INCR', KEYS[1])")
+	calls := func(f func()) map[string]int64 {
+		before := server.Commands(t)
+		f()
+		return server.Commands(t).Since(before).ByName
+	}
+	next := int64(0)
+	once := func() {
+		t.Helper()
+		next++
+		n, err := g.Run(t.Context(), "n", 1, incr, []string{"n"}).Int64()
+		require.NoError(t, err)
+		assert.Equal(t, next, n, "the body ran once")
+	}
+	once()
+	first := calls(once)
+	assert.Equal(t, [2]int64{1, 0}, [2]int64{first["evalsha"], first["eval"]})
+	server.MustDo(t, "SCRIPT", "FLUSH")
+	again := calls(once)
+	assert.Equal(t, int64(1), again["eval"])
+	server.Restart(t)
+	next = 0
+	once()
+}
