@@ -1,0 +1,96 @@
+package zkguard
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker"
+)
+
+func (s *store) markPath(resource string) string {
+	return s.opts.Prefix + layout + "/mark/" + encode(resource)
+}
+
+func (s *store) counterPath() string { return s.opts.Prefix + layout + "/counter" }
+
+// encode makes the name of a node out of that of a resource, injectively: what
+// is not a printable ASCII character, and what means something in a path, is
+// written as % and two hexadecimal digits per byte (R18).
+func encode(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c > ' ' && c < 0x7f && c != '/' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// checkResource finds what is wrong with a name; the bounds are those of a lock's.
+func checkResource(resource string) error {
+	switch {
+	case resource == "":
+		return invalid("the resource has no name: give 1 to %d bytes of UTF-8", locker.MaxNameLen)
+	case len(resource) > locker.MaxNameLen:
+		return invalid("the resource's name has %d bytes: the limit is %d", len(resource), locker.MaxNameLen)
+	case !utf8.ValidString(resource):
+		return invalid("the resource's name %.40q is not valid UTF-8", resource)
+	}
+	return nil
+}
+
+// checkOps finds operations that the driver, or the guard, would choke on,
+// before anything is sent.
+func (g *Guard) checkOps(ops []any) error {
+	for i, op := range ops {
+		path, kind := target(op)
+		own := g.opts.Prefix + layout
+		switch {
+		case kind == "":
+			return invalid("operation %d is a %T: give *zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest or *zk.CheckVersionRequest", i+1, op)
+		case reflect.ValueOf(op).IsNil():
+			return invalid("operation %d is nil", i+1)
+		case !strings.HasPrefix(path, "/"):
+			return invalid("operation %d is on %.80q: a path begins with a slash", i+1, path)
+		case kind != "check" && (path == own || strings.HasPrefix(path, own+"/")):
+			return invalid("operation %d writes to %.80q, where marks are (%s): only the guard may write there", i+1, path, own)
+		}
+	}
+	return nil
+}
+
+// target returns the path of an operation and what it does; "" for what is none.
+func target(op any) (path, kind string) {
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		if op != nil {
+			path = op.Path
+		}
+		return path, "create"
+	case *zk.SetDataRequest:
+		if op != nil {
+			path = op.Path
+		}
+		return path, "set"
+	case *zk.DeleteRequest:
+		if op != nil {
+			path = op.Path
+		}
+		return path, "delete"
+	case *zk.CheckVersionRequest:
+		if op != nil {
+			path = op.Path
+		}
+		return path, "check"
+	}
+	return "", ""
+}
