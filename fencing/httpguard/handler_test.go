@@ -1,8 +1,10 @@
 package httpguard_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -156,8 +158,12 @@ func TestTheMarkMovesIfTheHandlerMayHaveWritten(t *testing.T) {
 			status(404)(w, nil)
 		}, true},
 		"old flush, then too late": {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); status(404)(w, nil) }, true},
-		"panic":                    {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
-		"404, then panic":          {func(w http.ResponseWriter, _ *http.Request) { status(404)(w, nil); panic(http.ErrAbortHandler) }, true},
+		"copied, then too late": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("ok")})
+			status(404)(w, nil)
+		}, true},
+		"panic":           {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"404, then panic": {func(w http.ResponseWriter, _ *http.Request) { status(404)(w, nil); panic(http.ErrAbortHandler) }, true},
 		"404, then hijacked": {func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if assert.NoError(t, err) {

@@ -137,7 +137,7 @@ func TestAWaitThatEndsWithItsClientStillThereIsAnswered(t *testing.T) {
 	err := guard.Do(t.Context(), "/thing", 1, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, "PUT", "/thing", strings.NewReader("data"))
+		r := httptest.NewRequestWithContext(ctx, http.MethodPut, "/thing", strings.NewReader("data"))
 		r.Header.Set(httpguard.Header, "2")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -148,6 +148,42 @@ func TestAWaitThatEndsWithItsClientStillThereIsAnswered(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, fencing.Token(1), markOf(&guard))
 }
+
+func TestARequestWhoseClientIsGoneDoesNotBegin(t *testing.T) {
+	var guard fencing.Guard
+	h := httpguard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		assert.Fail(t, "the handler was called")
+	}), path, &httpguard.Options{Guard: &guard})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // the turn is free: which of the two is seen first would be chance
+		r := httptest.NewRequestWithContext(ctx, http.MethodPut, "/thing", nil)
+		r.Header.Set(httpguard.Header, "2")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	assert.Equal(t, fencing.Token(0), markOf(&guard))
+}
+
+func TestAStaleRequestIsRefusedBeforeItsBodyIsSent(t *testing.T) {
+	var guard fencing.Guard
+	require.NoError(t, guard.Do(t.Context(), "/thing", 2, nil))
+	h := httpguard.Handler(http.NotFoundHandler(), path, &httpguard.Options{Guard: &guard})
+	r := httptest.NewRequest(http.MethodPut, "/thing", nil)
+	r.Header.Set(httpguard.Header, "1")
+	r.Body = &untouched{t}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Equal(t, 412, w.Code)
+}
+
+type untouched struct{ t *testing.T }
+
+func (u *untouched) Read([]byte) (int, error) {
+	assert.Fail(u.t, "the body was read")
+	return 0, io.EOF
+}
+
+func (u *untouched) Close() error { return nil }
 
 // A holder that is paused halfway through sending its body must not keep the
 // next one out; and when it goes on, it is refused.
