@@ -33,8 +33,8 @@ func NewCounter(kv clientv3.KV, opts *Options) (*Counter, error) {
 	return &Counter{s}, nil
 }
 
-// Next implements [fencing.Counter]. Numbers rise over all names, so name
-// is only checked; it costs one write of one key.
+// Next implements [fencing.Counter]. Numbers rise over all names, so name is
+// only checked; it costs one write of one key.
 func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
 	if err := checkResource(name); err != nil {
 		return 0, err
@@ -50,8 +50,8 @@ func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
 	return uint64(resp.Header.Revision), nil
 }
 
-// Fencing implements [fencing.Counter]: numbers rise unless etcd's data is set back,
-// as by restoring a backup without --bump-revision.
+// Fencing implements [fencing.Counter]: numbers rise unless etcd's data is set
+// back, as by restoring a backup without --bump-revision.
 func (c *Counter) Fencing() locker.Fencing { return locker.FencingUnlessRewind }
 
 // Prompt implements [locker.Prompt]: Next ends with its context.

@@ -17,8 +17,8 @@
 // # Two ways
 //
 // A lock that is in the same etcd as what it protects can be checked there by
-// ownership, without this package: etcd.Held returns a comparison that is true as
-// long as the lease's own key exists.
+// ownership, without this package: etcd.Held returns a comparison that is true
+// as long as the lease's own key exists.
 //
 //	held, err := etcd.Held(lease)
 //	…
@@ -27,45 +27,51 @@
 // What each of them refuses:
 //
 //   - A holder that was late, after the next holder has written: both.
-//   - A holder that was late, before the next holder has written, or got the lock:
-//     ownership only. The mark does not know of holders that have not used it. A
-//     holder that begins with a Commit without operations closes that gap from then on.
+//   - A holder that was late, before the next holder has written, or got the
+//     lock: ownership only. The mark does not know of holders that have not
+//     used it. A holder that begins with a Commit without operations closes
+//     that gap from then on.
 //   - A holder of a lock in another etcd, in ZooKeeper, in a Redis: the mark
 //     only. Ownership needs the lock's key in the same etcd.
-//   - A token that came by message, with work that was handed on: the mark only,
-//     unless key and create revision are handed on with it.
-//   - What is still written after the lock was given back in good order: ownership only, as
-//     long as nobody came after.
+//   - A token that came by message, with work that was handed on: the mark
+//     only, unless key and create revision are handed on with it.
+//   - What is still written after the lock was given back in good order:
+//     ownership only, as long as nobody came after.
 //
-// Ownership leaves no keys behind, and a restored backup does it no harm. They go together:
+// Ownership leaves no keys behind. They go together:
 //
 //	resp, err := guard.Txn(ctx, "billing/config", token).If(held).Then(…).Commit()
 //
 // # What it rests on
 //
-// The mark of a resource is a key beside the caller's own, PREFIX/1/mark/RESOURCE, where
-// % and / in RESOURCE are written %25 and %2F; the 1 is the version of this layout. Its
-// value is the token in 20 digits, so that etcd's comparison of bytes is one of numbers. One
-// request compares it and does the rest, so it rests on what etcd's
-// transactions do, and on nobody else writing to PREFIX: give a role
+// The mark of a resource is a key beside the caller's own,
+// PREFIX/1/mark/RESOURCE, where % and / in RESOURCE are written %25 and %2F;
+// the 1 is the version of this layout. Its value is the token in 20 digits, so
+// that etcd's comparison of bytes is one of numbers. One request compares it
+// and does the rest, so it rests on what etcd's transactions do, and on nobody
+// else writing to PREFIX: give a role
 //
 //	etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/1/
 //
-// to those only who use the guard. It does not rest on clocks, unless with Keep.
+// to those only who use the guard. It does not rest on clocks, unless with
+// Keep.
 //
 // # What it does not protect
 //
 //   - What is written without the guard, or to another etcd.
 //   - A resource whose marks have met the tokens of two locks, or of a lock and
 //     a Counter: see package fencing.
-//   - Data set back by a backup: the marks are set back with it, and so are tokens from the
-//     same etcd, so that both still fit together, but a holder from before the
-//     restoration has a token that may be as high as a new holder's, and passes. Stop the
-//     holders first, or restore with --bump-revision. Tokens of
-//     another service stay high, and nothing changes for them but that what the marks
-//     remembered of the time in between is lost.
+//   - Data set back by a backup. The marks are set back with it, and so are
+//     tokens from the same etcd, so that both still fit together; but a holder
+//     from before the restoration may have a higher token than those that are
+//     given out next: it passes, and they are refused. Stop all holders first,
+//     or restore with --bump-revision. Ownership is no better: the key of a
+//     lock that was given back since is there again. Tokens of another service
+//     are not set back: they pass as before, and what the marks remembered of
+//     the time in between is lost.
 //   - With Options.Keep, a holder that was paused for longer than Keep: its
-//     token passes when the mark is gone. So it does when somebody revokes the lease of the marks.
+//     token passes when the mark is gone. So it does when somebody revokes the
+//     lease of the marks.
 //
 // Without Keep each resource leaves a key of some 100 bytes for ever;
 // [Guard.Forget] removes it.
@@ -73,10 +79,11 @@
 // # Nobody answers
 //
 // Without an answer it is not known whether a transaction was carried out: see
-// [ErrUnknown]. The driver does not repeat transactions, and neither does the guard.
+// [ErrUnknown]. The driver does not repeat transactions, and neither does the
+// guard.
 //
 // # Oldest server
 //
-// It is tested with etcd 3.7. Transactions within transactions, which it uses, are in
-// etcd since 3.3.
+// It is tested with etcd 3.7. Transactions within transactions, which it uses,
+// are in etcd since 3.3.
 package etcdguard

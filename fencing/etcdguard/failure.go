@@ -16,14 +16,16 @@ import (
 )
 
 // ErrUnknown is returned by [Guard.Commit] when the request was sent and no
-// answer came: either the mark has moved and everything was written, or nothing was,
-// or it will be yet. What is late is still guarded: it is never written after
-// a higher token. To repeat the call with the same token is safe for the mark. Whether it is for
-// what is written depends on that: a put of the same value is, a comparison
-// with what was there before will fail if the first call succeeded.
+// answer came: either the mark has moved and everything was written, or nothing
+// was, or it will be yet. What is late is still guarded: it is never written
+// after a higher token. To repeat the call with the same token is safe for the
+// mark. Whether it is for what is written depends on that: a put of the same
+// value is, a comparison with what was there before will fail if the first call
+// succeeded.
 var ErrUnknown = errors.New("the outcome is not known")
 
-// unsentError is why a request was not sent, or one that can be repeated got no answer.
+// unsentError is why a request was not sent, or one that can be repeated got no
+// answer.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return e.err.Error() }
@@ -34,8 +36,8 @@ type refusal struct{ err error }
 
 func (e *refusal) Error() string { return e.err.Error() }
 
-// call makes one request. It fails at once where the driver would wait: when
-// no member can be connected to.
+// call makes one request. It fails at once where the driver would wait: when no
+// member can be connected to.
 func (s *store) call(ctx context.Context, request func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return &unsentError{err}
@@ -63,8 +65,8 @@ func (s *store) ask(ctx context.Context, request func(context.Context) error) er
 // grace is what a connection that has just failed gets to be made again.
 const grace = 250 * time.Millisecond
 
-// connected returns nil if there is a connection to a member, and waits for
-// one that is being made. It cannot know of a kv that is not a Client.
+// connected returns nil if there is a connection to a member, and waits for one
+// that is being made. It cannot know of a kv that is not a Client.
 func (s *store) connected(ctx context.Context) error {
 	client, ok := s.kv.(interface{ ActiveConnection() *grpc.ClientConn })
 	if !ok {
@@ -132,7 +134,8 @@ func (s *store) failure(ctx context.Context, resource string, err error) error {
 	case refused(err):
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	// Beside the caller's own, a deadline in it is the driver's: it is not wrapped.
+	// Beside the caller's own, a deadline in it is the driver's: it is not
+	// wrapped.
 	what := fmt.Errorf("%v: %w", err, locker.ErrUnavailable) //nolint:errorlint // on purpose
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -2,7 +2,9 @@ package etcdguard_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,5 +206,22 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 		mark, err := guarded.Mark(ctx, "r")
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, mark, what)
+	}
+}
+
+// A member that runs out of space may say so of what it has written.
+func TestNoSpaceIsNotARefusal(t *testing.T) {
+	s := newScene(t, 1, testserver.WithEtcdFlag("quota-backend-bytes", "2000000"))
+	data := strings.Repeat("x", 100<<10)
+	for i := 0; ; i++ {
+		require.Less(t, i, 100, "there is always space")
+		_, err := s.guard.Commit(within(t, soon), "r", 1, clientv3.OpPut(fmt.Sprint("data", i), data))
+		if err == nil {
+			continue
+		}
+		require.ErrorContains(t, err, "space")
+		require.ErrorIs(t, err, etcdguard.ErrUnknown)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		return
 	}
 }

@@ -20,10 +20,10 @@ type Options struct {
 	Prefix string
 
 	// Keep is how long the mark of a resource is remembered at least, from the
-	// last call that was accepted for it; after at most a little more than
-	// twice that time it is removed. 0: for ever. Once a mark is gone, a token
-	// of any age passes: choose a time longer than any holder can be paused.
-	// It is at least a second, and is nothing to a Counter.
+	// last call that was accepted for it; after at most a little more than twice
+	// that time it is removed. 0: for ever. Once a mark is gone, a token of any
+	// age passes: choose a time longer than any holder can be paused. It is at
+	// least a second, and is nothing to a Counter.
 	Keep time.Duration
 
 	_ struct{}

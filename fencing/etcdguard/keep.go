@@ -10,9 +10,9 @@ import (
 // keeper has the etcd lease that marks are put under, so that they go when they
 // are not used. A nil keeper keeps them for ever.
 //
-// No lease is ever renewed. One is granted for twice the time and used for a little
-// less than half of that, then the next: whatever was put under it
-// lives for the time at least. So it costs one request per Keep and process, there is
+// No lease is ever renewed. One is granted for twice the time and used for a
+// little less than half of that, then the next: whatever was put under it lives
+// for the time at least. So it costs one request per Keep and process, there is
 // nothing to run in the background, and nothing to end.
 type keeper struct {
 	granter clientv3.Lease
@@ -51,7 +51,8 @@ func (k *keeper) lease(ctx context.Context) (clientv3.LeaseID, error) {
 	return k.id, nil
 }
 
-// gone reports whether lease is no more, in which case it is not given out again.
+// gone reports whether lease is no more, in which case it is not given out
+// again.
 func (k *keeper) gone(ctx context.Context, lease clientv3.LeaseID) bool {
 	if k == nil || k.enter(ctx) != nil {
 		return false

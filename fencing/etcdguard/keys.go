@@ -36,7 +36,8 @@ func (k keys) contains(key, end string) bool {
 	return key < high && (end == noEnd || end > low)
 }
 
-// checkResource finds what is wrong with a name; the bounds are those of a lock's.
+// checkResource finds what is wrong with a name; the bounds are those of a
+// lock's.
 func checkResource(resource string) error {
 	switch {
 	case resource == "":

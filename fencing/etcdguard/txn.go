@@ -12,18 +12,20 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Commit carries out ops in one transaction if token is not lower than the
-// mark of resource, and moves the mark in the same transaction. Without ops the
-// mark moves alone: a holder that does this first keeps out all before it. Ops that
-// only read are guarded, too. The response is that of ops alone. ctx bounds the call.
+// Commit carries out ops in one transaction if token is not lower than the mark
+// of resource, and moves the mark in the same transaction. Without ops the mark
+// moves alone: a holder that does this first keeps out all before it. Ops that
+// only read are guarded, too. The response is that of ops alone. ctx bounds the
+// call.
 //
-// A token that is too low is a [*fencing.StaleError], and nothing is written. No
-// token is [fencing.ErrMissing]. An error that matches [ErrUnknown] leaves open whether
-// everything was written or nothing; after any other, nothing was. If etcd
-// could not be asked, the error matches [locker.ErrUnavailable].
+// A token that is too low is a [*fencing.StaleError], and nothing is written.
+// No token is [fencing.ErrMissing]. An error that matches [ErrUnknown] leaves
+// open whether everything was written or nothing; after any other, nothing was.
+// If etcd could not be asked, the error matches [locker.ErrUnavailable].
 //
 // For etcd the guard counts as two operations more, of 128 in one transaction
-// if --max-txn-ops is not set; what etcd refuses so matches [locker.ErrInvalid].
+// if --max-txn-ops is not set; what etcd refuses so matches
+// [locker.ErrInvalid].
 func (g *Guard) Commit(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return g.Txn(ctx, resource, token).Then(ops...).Commit()
 }
@@ -32,10 +34,10 @@ func (g *Guard) Commit(ctx context.Context, resource string, token fencing.Token
 // driver: it returns what can be used in the place of client.Txn(ctx), with
 // Commit's errors.
 //
-// If the comparisons of If do not hold, the operations of Else are carried
-// out and Succeeded is false in the response. The mark then moves only if there are writes
-// among these, so that it moves together with a write or not at all. A token
-// that is too low is refused before anything is compared.
+// If the comparisons of If do not hold, the operations of Else are carried out
+// and Succeeded is false in the response. The mark then moves only if there are
+// writes among these, so that it moves together with a write or not at all. A
+// token that is too low is refused before anything is compared.
 func (g *Guard) Txn(ctx context.Context, resource string, token fencing.Token) clientv3.Txn {
 	return &txn{guard: g, ctx: ctx, resource: resource, token: token}
 }
@@ -94,8 +96,8 @@ func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 			return err
 		})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) && g.keep.gone(t.ctx, lease) {
-			// Nothing was written. Somebody has revoked the lease of the marks,
-			// or this process slept for long.
+			// Nothing was written. Somebody has revoked the lease of the marks, or this
+			// process slept for long.
 			continue
 		}
 		return resp, g.failure(t.ctx, t.resource, err)

@@ -7,7 +7,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// unsentError is why a request was not sent, or one that can be repeated got no answer.
+// unsentError is why a request was not sent, or one that can be repeated got no
+// answer.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return e.err.Error() }
@@ -25,8 +26,8 @@ type refusal struct{ err error }
 func (e *refusal) Error() string { return e.err.Error() }
 
 // ask makes one request. The driver knows no contexts: it is called on a
-// goroutine of its own, which ends with the answer or with the connection, and whoever
-// started it may leave (R8).
+// goroutine of its own, which ends with the answer or with the connection, and
+// whoever started it may leave (R8).
 func ask[T any](ctx context.Context, s *store, request func(*zk.Conn) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -62,7 +63,8 @@ func ask[T any](ctx context.Context, s *store, request func(*zk.Conn) (T, error)
 }
 
 // again makes a request that may be carried out twice, and makes it once more
-// if the connection broke under it. The driver sends that when it has found another server.
+// if the connection broke under it. The driver sends that when it has found
+// another server.
 func again[T any](ctx context.Context, s *store, request func(*zk.Conn) (T, error)) (T, error) {
 	v, err := ask(ctx, s, request)
 	var lost *unansweredError
@@ -76,8 +78,8 @@ func again[T any](ctx context.Context, s *store, request func(*zk.Conn) (T, erro
 }
 
 // answered reports whether err is what the service answers to a request that it
-// does not carry out, or the driver to one that it does not send. Of any other it is not known what
-// became of the request.
+// does not carry out, or the driver to one that it does not send. Of any other
+// it is not known what became of the request.
 func answered(err error) bool {
 	for _, known := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoChildrenForEphemerals,

@@ -11,9 +11,9 @@ import (
 )
 
 // Counter draws tokens from ZooKeeper, for [fencing.Wrap]: each is the number
-// of a transaction (the mzxid of a write), which is greater than that of every transaction
-// before it. Make it with [NewCounter]. Its methods may be called from many
-// goroutines at once.
+// of a transaction (the mzxid of a write), which is greater than that of every
+// transaction before it. Make it with [NewCounter]. Its methods may be called
+// from many goroutines at once.
 //
 // Package zookeeper's leases have such tokens by themselves: a Counter is for
 // locks of another service.
@@ -34,9 +34,9 @@ func NewCounter(conn *zk.Conn, opts *Options) (*Counter, error) {
 	return &Counter{s}, nil
 }
 
-// Next implements [fencing.Counter]. Numbers rise over all names, so name
-// is only checked; it costs one write of one node. The upper 32 bits are the epoch of the
-// leader.
+// Next implements [fencing.Counter]. Numbers rise over all names, so name is
+// only checked; it costs one write of one node. The upper 32 bits are the epoch
+// of the leader.
 func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
 	if err := checkResource(name); err != nil {
 		return 0, err
@@ -57,8 +57,8 @@ func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
 	return uint64(stat.Mzxid), nil
 }
 
-// Fencing implements [fencing.Counter]: numbers rise unless the ensemble's data is
-// set back, as by restoring a backup.
+// Fencing implements [fencing.Counter]: numbers rise unless the ensemble's data
+// is set back, as by restoring a backup.
 func (c *Counter) Fencing() locker.Fencing { return locker.FencingUnlessRewind }
 
 // Prompt implements [locker.Prompt]: Next returns when its context ends.

@@ -11,12 +11,13 @@ import (
 )
 
 // ErrUnknown is returned by [Guard.Multi] when the request was sent and no
-// answer came: either the mark has moved and everything was written, or
-// nothing was, or it will be yet. What is late is still guarded: it is never
-// written after a higher token. To repeat the call with the same token is safe
-// for the mark. Whether it is for what is written depends on that: an unconditional
-// set of the same data is; a create, a delete, and whatever compares a version, fail with an
-// [OpError] if the first call succeeded, so look before what is there.
+// answer came: either the mark has moved and everything was written, or nothing
+// was, or it will be yet. What is late is still guarded: it is never written
+// after a higher token. To repeat the call with the same token is safe for the
+// mark. Whether it is for what is written depends on that: an unconditional set
+// of the same data is; a create, a delete, and whatever compares a version,
+// fail with an [OpError] if the first call succeeded, so look before what is
+// there.
 var ErrUnknown = errors.New("the outcome is not known")
 
 // OpError is one of the caller's operations that could not be carried out.

@@ -3,6 +3,7 @@ package zkguard_test
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -140,8 +141,9 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 		assert.Less(t, time.Since(began), 700*time.Millisecond, what)
 	}
 	var wg sync.WaitGroup
-	began := time.Now()
-	for range 300 { // more than there are goroutines for
+	began, before := time.Now(), runtime.NumGoroutine()
+	const inFlight = 128
+	for range 3 * inFlight {
 		wg.Go(func() {
 			_, err := g.Multi(within(t, 200*time.Millisecond), "r", 1, set("/data", "x"))
 			assert.ErrorIs(t, err, locker.ErrUnavailable)
@@ -149,6 +151,7 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Less(t, time.Since(began), 1500*time.Millisecond)
+	assert.LessOrEqual(t, runtime.NumGoroutine(), before+inFlight+20)
 	p.Set(testserver.Pass)
 	require.Eventually(t, func() bool {
 		_, err := g.Multi(within(t, soon), "r", 1, set("/data", "y"))

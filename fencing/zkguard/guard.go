@@ -18,14 +18,15 @@ import (
 // nil, means the defaults.
 type Options struct {
 	// Prefix is the node under which the guard's own nodes are, as in
-	// "/app/fencing". It is created where it is missing. Guards share their
-	// marks if their prefixes are equal. "": "/fencing".
+	// "/app/fencing". It is created where it is missing. Guards share their marks
+	// if their prefixes are equal. "": "/fencing".
 	Prefix string
 
 	// ACL is that of all nodes that the guard creates. nil: everybody has all
-	// rights. All who use the same marks need to read and write them, and to create them
-	// in their parent; nobody else should have more than the right to read.
-	// zk.AuthACL(zk.PermAll) is for connections that all have the same credentials.
+	// rights. All who use the same marks need to read and write them, and to
+	// create them in their parent; nobody else should have more than the right to
+	// read. zk.AuthACL(zk.PermAll) is for connections that all have the same
+	// credentials.
 	ACL []zk.ACL
 
 	_ struct{}
@@ -51,21 +52,21 @@ func New(conn *zk.Conn, opts *Options) (*Guard, error) {
 	return &Guard{store: s, passOver: -2}, nil
 }
 
-// Multi carries out ops in one transaction, as the driver's Multi does, if token
-// is not lower than the mark of resource, and moves the mark in the same
+// Multi carries out ops in one transaction, as the driver's Multi does, if
+// token is not lower than the mark of resource, and moves the mark in the same
 // transaction. Without ops the mark moves alone: a holder that does this first
-// keeps out all before it. ops are of the types that the driver's Multi takes. ctx bounds the
-// call.
+// keeps out all before it. ops are of the types that the driver's Multi takes.
+// ctx bounds the call.
 //
-// A token that is too low is a [*fencing.StaleError], and nothing is written. No
-// token is [fencing.ErrMissing]. If one of ops cannot be carried out, nothing is
-// written and the mark stays; the error is an [*OpError] that matches the driver's.
-// An error that matches [ErrUnknown] leaves open whether everything was written or nothing;
-// after any other, nothing was. If ZooKeeper could not be asked, the error
-// matches [locker.ErrUnavailable].
+// A token that is too low is a [*fencing.StaleError], and nothing is written.
+// No token is [fencing.ErrMissing]. If one of ops cannot be carried out,
+// nothing is written and the mark stays; the error is an [*OpError] that
+// matches the driver's. An error that matches [ErrUnknown] leaves open whether
+// everything was written or nothing; after any other, nothing was. If ZooKeeper
+// could not be asked, the error matches [locker.ErrUnavailable].
 //
-// The results are those of ops alone, in their order; they are returned with
-// an OpError, too.
+// The results are those of ops alone, in their order; they are returned with an
+// OpError, too.
 //
 // A call costs a read, from the server that conn is connected to, and a
 // transaction; both once more for each holder that got in between. Node names
@@ -87,8 +88,8 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 		if err != nil {
 			return nil, g.failure(ctx, resource, err)
 		}
-		// What is read may be old, from a server that is behind. Marks only
-		// rise: if the old one is too high already, the new one is, too.
+		// What is read may be old, from a server that is behind. Marks only rise: if
+		// the old one is too high already, the new one is, too.
 		if err := fencing.Admit(resource, token, mark); err != nil {
 			return nil, err
 		}
@@ -113,8 +114,8 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 		}
 		switch err = results[failed].Error; {
 		case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists):
-			// Another was here since. The refusal is a transaction, too, which
-			// the server has seen before it answers: what is read next is newer.
+			// Another was here since. The refusal is a transaction, too, which the
+			// server has seen before it answers: what is read next is newer.
 			err = pause(ctx, attempt)
 		case errors.Is(err, zk.ErrNoNode) && version == none:
 			err = g.makeParents(ctx, path)

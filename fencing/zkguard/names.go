@@ -35,7 +35,8 @@ func encode(name string) string {
 	return b.String()
 }
 
-// checkResource finds what is wrong with a name; the bounds are those of a lock's.
+// checkResource finds what is wrong with a name; the bounds are those of a
+// lock's.
 func checkResource(resource string) error {
 	switch {
 	case resource == "":
@@ -68,7 +69,8 @@ func (g *Guard) checkOps(ops []any) error {
 	return nil
 }
 
-// target returns the path of an operation and what it does; "" for what is none.
+// target returns the path of an operation and what it does; "" for what is
+// none.
 func target(op any) (path, kind string) {
 	switch op := op.(type) {
 	case *zk.CreateRequest:

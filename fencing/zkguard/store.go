@@ -21,12 +21,12 @@ const (
 	defaultPrefix = "/fencing"
 	maxPrefixLen  = 256
 
-	// layout is the version of how nodes are laid out below the prefix: part of what
-	// two releases of this package have to agree on.
+	// layout is the version of how nodes are laid out below the prefix: part of
+	// what two releases of this package have to agree on.
 	layout = "/1"
 
-	// inFlight bounds the goroutines that wait for answers, also for those
-	// that nobody waits for any more.
+	// inFlight bounds the goroutines that wait for answers, also for those that
+	// nobody waits for any more.
 	inFlight = 128
 )
 
@@ -74,8 +74,8 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// makeParents creates what is missing above path. The nodes last: a mark has
-// to outlive all who use it.
+// makeParents creates what is missing above path. The nodes last: a mark has to
+// outlive all who use it.
 func (s *store) makeParents(ctx context.Context, path string) error {
 	var missing []string
 	for {
