@@ -1,7 +1,6 @@
 package fencingproof_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,102 +13,115 @@ import (
 	"github.com/golockers/locker/internal/testserver"
 )
 
-// services are the lock services, each started for the test.
+// services are the lock services. Each is started for its test, and so is a
+// store that has a guard of its own: the service itself, if it is one server.
 var services = []struct {
 	name  string
-	start func(t *testing.T) (url string)
+	start func(t *testing.T) (url, kind, addr string)
 }{
-	{"single", func(t *testing.T) string {
-		return "redis://" + testserver.StartRedis(t).Addr() + "?ttl=1s"
+	{"single", func(t *testing.T) (url, kind, addr string) {
+		addr = testserver.StartRedis(t).Addr()
+		return "redis://" + addr + "?ttl=1s", "redis", addr
 	}},
-	{"redlock", func(t *testing.T) string {
-		var addrs []string
+	{"redlock", func(t *testing.T) (url, kind, addr string) {
+		var nodes []string
 		for range 5 {
-			addrs = append(addrs, testserver.StartRedis(t).Addr())
+			nodes = append(nodes, testserver.StartRedis(t).Addr())
 		}
 		// The restart guard would keep new servers out for one TTL.
-		return "redlock://" + strings.Join(addrs, ",") + "?ttl=1s&fencing=on&restart_guard=off"
+		return "redlock://" + strings.Join(nodes, ",") + "?ttl=1s&fencing=on&restart_guard=off", "redis", testserver.StartRedis(t).Addr()
 	}},
-	{"etcd", func(t *testing.T) string {
-		return "etcd://" + testserver.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=2s"
+	{"etcd", func(t *testing.T) (url, kind, addr string) {
+		addr = testserver.StartEtcd(t, 1).Nodes[0].Addr()
+		return "etcd://" + addr + "?ttl=2s", "etcd", addr
 	}},
-	{"zookeeper", func(t *testing.T) string {
-		return "zookeeper://" + testserver.StartZooKeeper(t).Addr() + "?ttl=2s"
+	{"zookeeper", func(t *testing.T) (url, kind, addr string) {
+		addr = testserver.StartZooKeeper(t).Addr()
+		return "zookeeper://" + addr + "?ttl=2s", "zookeeper", addr
 	}},
 }
 
-// At once are as many holders as a small machine can start, and so much more
-// often is it done.
+// As many holders at once as a small machine can start, and several rounds.
 const atOnce, rounds = 8, 3
 
 func TestAHolderPausedBetweenItsLookAndItsWrite(t *testing.T) {
 	testserver.NeedPause(t)
 	for _, service := range services {
 		t.Run(service.name, func(t *testing.T) {
-			url := service.start(t)
+			url, kind, addr := service.start(t)
 			r := startResource(t)
-			second := open(t, url, nil)
-			var count tally
-			for round := range rounds {
-				pauseMany(t, r, url, second, fmt.Sprintf("%s-%d", service.name, round), &count)
+			p := &pauses{access: newAccess(t), url: url, second: open(t, url, nil), landed: map[string]int{}}
+			p.things = func(name string) []thing {
+				return []thing{r.thing(name), storeThing(kind, addr, name)}
 			}
-			t.Logf("%s: %d holders were paused between look and write; their writes landed over the newer one: %d without a guard, %d with",
-				service.name, count.paused, count.plain, count.guarded)
-			assert.Equal(t, atOnce*rounds, count.paused)
-			assert.Equal(t, count.paused, count.plain, "a lock alone prevents none: or this test proves nothing")
-			assert.Zero(t, count.guarded)
+			for round := range rounds {
+				p.together(t, fmt.Sprintf("%s-%d", service.name, round))
+			}
+			assert.Equal(t, atOnce*rounds, p.paused)
+			for _, th := range p.things("") {
+				plain, guarded := p.landed[th.kind], p.landed[th.kind+" guarded"]
+				t.Logf("%d holders of locks in %s were paused between look and write; of their writes to %s landed over the newer one: %d without a guard, %d with",
+					p.paused, service.name, th.kind, plain, guarded)
+				assert.Equal(t, p.paused, plain, "a lock alone prevents none: or this test proves nothing")
+				assert.Zero(t, guarded)
+			}
 		})
 	}
 }
 
-// tally counts writes of paused holders that landed over the newer ones.
-type tally struct{ paused, plain, guarded int }
+// pauses counts writes of paused holders that landed over the newer ones.
+type pauses struct {
+	*access
+	url    string
+	second *locker.Client
+	things func(name string) []thing
 
-// pauseMany does it with several holders, each with a lock of its own, all
+	paused int
+	landed map[string]int
+}
+
+// together does it with several holders, each with a lock of its own, all
 // stopped at the same time, so that their leases run out together.
-func pauseMany(t *testing.T, r *resource, url string, second *locker.Client, prefix string, count *tally) {
+func (p *pauses) together(t *testing.T, prefix string) {
 	var holders []*holder
 	for i := range atOnce {
 		name := fmt.Sprintf("%s-%d", prefix, i)
-		holders = append(holders, startHolder(t, url, name, "first", r.plain(name), r.guarded(name)))
+		holders = append(holders, startHolder(t, p.url, name, "first", descriptions(p.things(name))...))
 	}
 	for _, h := range holders {
 		h.stopBeforeWrite(t)
 	}
 	for _, h := range holders {
-		lease := lock(t, second, h.name)
-		token, err := fencing.Of(lease)
-		require.NoError(t, err)
-		require.Greater(t, token, h.token)
-		ctx := fencing.NewContext(t.Context(), token)
-		for _, description := range []string{r.plain(h.name), r.guarded(h.name)} {
-			require.NoError(t, writeTo(ctx, description, "second"))
-			require.Equal(t, "second", r.read(description))
-		}
-
-		outcomes, over := h.goOn(t, 2)
-		count.paused++
-		assert.NoError(t, outcomes[0])
-		if r.read(r.plain(h.name)) == "first" {
-			count.plain++
-		}
-		if r.read(r.guarded(h.name)) != "second" {
-			count.guarded++
-		}
-		assert.Equal(t, &fencing.StaleError{Resource: h.name, Token: h.token, Mark: token}, outcomes[1], "the holder is told, with both numbers")
-		assert.Contains(t, over, locker.ErrLost.Error(), "now that it looks, it sees it")
-
-		require.NoError(t, writeTo(ctx, r.guarded(h.name), "second again"), "who holds the lock goes on")
-		_ = lease.Unlock(t.Context())
+		p.one(t, h)
 		h.Kill()
 	}
 }
 
-func writeTo(ctx context.Context, description, value string) error {
-	target, err := openTarget(description)
-	if err != nil {
-		return err
+func (p *pauses) one(t *testing.T, h *holder) {
+	lease := lock(t, p.second, h.name) // waits until the first one's time is over
+	token, err := fencing.Of(lease)
+	require.NoError(t, err)
+	require.Greater(t, token, h.token)
+	all := descriptions(p.things(h.name))
+	for _, description := range all {
+		require.NoError(t, p.write(token, description, "second"))
+		require.Equal(t, "second", p.read(description))
 	}
-	defer target.close()
-	return target.write(ctx, value)
+
+	outcomes, over := h.goOn(t, len(all))
+	p.paused++
+	for i, th := range p.things(h.name) {
+		require.NoError(t, outcomes[2*i], "%s without a guard", th.kind)
+		if p.read(th.plain) == "first" {
+			p.landed[th.kind]++
+		}
+		if p.read(th.guarded) != "second" {
+			p.landed[th.kind+" guarded"]++
+		}
+		assert.Equal(t, &fencing.StaleError{Resource: h.name, Token: h.token, Mark: token}, outcomes[2*i+1],
+			"the holder is told, with both numbers")
+		require.NoError(t, p.write(token, th.guarded, "second again"), "who holds the lock goes on")
+	}
+	assert.Contains(t, over, locker.ErrLost.Error(), "now that it looks, it sees it")
+	_ = lease.Unlock(t.Context())
 }

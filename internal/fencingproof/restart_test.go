@@ -24,13 +24,14 @@ func TestARedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 		t.Run("ttl "+ttl, func(t *testing.T) {
 			server := testserver.StartRedis(t)
 			url := "redis://" + server.Addr() + "?ttl=" + ttl
-			r := startResource(t)
+			r, a := startResource(t), newAccess(t)
 			second := open(t, url, nil)
 			var last fencing.Token
 			unaware := 0
 			for round := range 10 {
 				const name = "restarted"
-				h := startHolder(t, url, name, "first", r.plain(name), r.guarded(name))
+				th := r.thing(name)
+				h := startHolder(t, url, name, "first", descriptions([]thing{th})...)
 				h.stopBeforeWrite(t)
 				assert.Greater(t, h.token, last)
 
@@ -43,13 +44,13 @@ func TestARedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 				assert.Greater(t, token, h.token, "tokens rise through the loss of all data")
 				last = token
 				value := fmt.Sprint("second ", round)
-				require.NoError(t, writeTo(fencing.NewContext(t.Context(), token), r.guarded(name), value))
+				require.NoError(t, a.write(token, th.guarded, value))
 
 				outcomes, over := h.goOn(t, 2)
 				require.NoError(t, outcomes[0])
-				assert.Equal(t, "first", r.read(r.plain(name)), "without a guard it lands")
+				assert.Equal(t, "first", a.read(th.plain), "without a guard it lands")
 				assert.Equal(t, &fencing.StaleError{Resource: name, Token: h.token, Mark: token}, outcomes[1])
-				assert.Equal(t, value, r.read(r.guarded(name)))
+				assert.Equal(t, value, a.read(th.guarded))
 				if over == "<nil>" {
 					unaware++
 				}

@@ -49,34 +49,34 @@ func (e *rewinding) restore(t *testing.T) {
 
 // write holds name with a client of its own, which is gone before the server
 // goes, and writes to the guarded thing.
-func (e *rewinding) write(t *testing.T, r *resource, name, value string, tokenBase uint64) error {
+func (e *rewinding) write(t *testing.T, a *access, r *resource, name, value string, tokenBase uint64) error {
 	t.Helper()
 	c := open(t, e.url(), &locker.Options{TokenBase: tokenBase})
 	defer func() { _ = c.Close() }()
-	return hold(t, c, r, name, value)
+	return hold(t, a, c, r, name, value)
 }
 
 // An etcd that is set back to a backup counts its revisions again from there.
 func TestAnEtcdSetBackToABackup(t *testing.T) {
 	const name = "report"
-	e, r := startRewinding(t), startResource(t)
-	require.NoError(t, e.write(t, r, name, "before the backup", 0))
+	e, r, a := startRewinding(t), startResource(t), newAccess(t)
+	require.NoError(t, e.write(t, a, r, name, "before the backup", 0))
 	e.save(t)
 	for i := range 20 {
-		require.NoError(t, e.write(t, r, name, fmt.Sprint("after the backup ", i), 0))
+		require.NoError(t, e.write(t, a, r, name, fmt.Sprint("after the backup ", i), 0))
 	}
 	e.restore(t)
 	var err error
 	for range 3 {
-		err = e.write(t, r, name, "after the restore", 0)
-		mark := refused(t, err, r, name, "after the backup 19")
+		err = e.write(t, a, r, name, "after the restore", 0)
+		mark := refused(t, a, err, r, name, "after the backup 19")
 		own, _ := r.guard.Mark(name)
 		assert.Equal(t, own, mark)
 	}
 	t.Log(err)
 	mark, _ := r.guard.Mark(name)
-	require.NoError(t, e.write(t, r, name, "with a base", uint64(mark)))
-	assert.Equal(t, "with a base", r.read(r.guarded(name)))
+	require.NoError(t, e.write(t, a, r, name, "with a base", uint64(mark)))
+	assert.Equal(t, "with a base", a.read(r.thing(name).guarded))
 }
 
 // What fencing cannot do: a guard knows the tokens that it has seen, not those
@@ -86,11 +86,11 @@ func TestAHolderFromBeforeTheRestoreWhoseTokenNobodyHasSeen(t *testing.T) {
 	for _, far := range []bool{false, true} {
 		t.Run(fmt.Sprintf("token base above all tokens given out: %t", far), func(t *testing.T) {
 			const name = "report"
-			e, r := startRewinding(t), startResource(t)
-			require.NoError(t, e.write(t, r, name, "before the backup", 0))
+			e, r, a := startRewinding(t), startResource(t), newAccess(t)
+			require.NoError(t, e.write(t, a, r, name, "before the backup", 0))
 			e.save(t)
 			for range 20 {
-				require.NoError(t, e.write(t, r, "another", "", 0))
+				require.NoError(t, e.write(t, a, r, "another", "", 0))
 			}
 			c := open(t, e.url(), nil)
 			token, err := fencing.Of(lock(t, c, name)) // and now it is paused
@@ -101,17 +101,17 @@ func TestAHolderFromBeforeTheRestoreWhoseTokenNobodyHasSeen(t *testing.T) {
 			if far {
 				base = 1_000_000
 			}
-			require.NoError(t, e.write(t, r, name, "by its successor", base))
+			require.NoError(t, e.write(t, a, r, name, "by its successor", base))
 			mark, _ := r.guard.Mark(name)
-			err = writeTo(fencing.NewContext(t.Context(), token), r.guarded(name), "stale")
+			err = a.write(token, r.thing(name).guarded, "stale")
 			if far {
 				require.ErrorIs(t, err, fencing.ErrStale)
-				assert.Equal(t, "by its successor", r.read(r.guarded(name)))
+				assert.Equal(t, "by its successor", a.read(r.thing(name).guarded))
 				return
 			}
 			assert.Greater(t, token, mark)
 			require.NoError(t, err, "if it is refused now, the documentation promises too little")
-			assert.Equal(t, "stale", r.read(r.guarded(name)))
+			assert.Equal(t, "stale", a.read(r.thing(name).guarded))
 		})
 	}
 }
