@@ -17,7 +17,6 @@ import (
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/zookeeper"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
@@ -29,27 +28,24 @@ type promise struct {
 
 // promises returns what every backend declares about itself, the nearest
 // first. Those of several servers are asked as a usual number of them.
-func promises() ([]promise, error) {
-	var nodes []*redis.Client
-	for i := range 5 {
-		nodes = append(nodes, redis.NewClient(&redis.Options{Addr: fmt.Sprint("redis", i+1)}))
-	}
-	quorum, err := redlock.New(nodes, nil)
-	if err != nil {
-		return nil, err
-	}
-	ensemble, err := zookeeper.New([]string{"zookeeper1", "zookeeper2", "zookeeper3"}, nil)
-	if err != nil {
-		return nil, err
-	}
+func promises() []promise {
 	return []promise{
 		{"memory:// (programs only)", memory.New().Guarantees()},
 		{"file:///directory", new(file.Backend).Guarantees()},
 		{"redis://, rediss://, unix://, redis+sentinel://, redis+cluster://", single.Guarantees()},
-		{"redlock://, redlocks://, here with 5 servers", quorum.Guarantees()},
-		{"etcd://, etcds://, here without members=N", new(etcd.Backend).Guarantees()},
-		{"zookeeper://, zookeepers://, here with 3 servers", ensemble.Guarantees()},
-	}, nil
+		{"redlock://, redlocks://, here with 5 servers", redlock.Guarantees(5, nil)},
+		{"etcd://, etcds://, here with members=3", etcd.Guarantees(3)},
+		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
+	}
+}
+
+// basis is what the promises rest on, and why one is not made.
+func (p promise) basis() string {
+	text := cmp.Or(p.RestsOn, "nothing")
+	if p.NoFencing != "" {
+		text += "; no fencing tokens: " + p.NoFencing
+	}
+	return text
 }
 
 func newBackends() *cobra.Command {
@@ -73,10 +69,7 @@ prevents that.`),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
-			all, err := promises()
-			if err != nil {
-				return &exitError{statusUnavailable, err}
-			}
+			all := promises()
 			switch {
 			case asJSON && asMarkdown:
 				return usage(fmt.Errorf("give --json or --markdown, not both"))
@@ -153,7 +146,7 @@ func writePromises(w io.Writer, all []promise) error {
 		return err
 	}
 	for _, p := range all {
-		if _, err := fmt.Fprintf(w, "\n%s  %s\n  rests on %s.\n", p.Backend, p.urls, cmp.Or(p.RestsOn, "nothing")); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s  %s\n  rests on %s.\n", p.Backend, p.urls, p.basis()); err != nil {
 			return err
 		}
 	}
@@ -176,7 +169,7 @@ func writePromisesMarkdown(w io.Writer, all []promise) error {
 	}
 	b.WriteByte('\n')
 	for _, p := range all {
-		fmt.Fprintf(&b, "- `%s` (%s) rests on %s.\n", p.Backend, p.urls, cmp.Or(p.RestsOn, "nothing"))
+		fmt.Fprintf(&b, "- `%s` (%s) rests on %s.\n", p.Backend, p.urls, p.basis())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -185,7 +178,7 @@ func writePromisesMarkdown(w io.Writer, all []promise) error {
 func writePromisesJSON(w io.Writer, all []promise) error {
 	var out []map[string]any
 	for _, p := range all {
-		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn}
+		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn, "no_fencing": p.NoFencing}
 		for _, g := range guarantees {
 			v := g.value(p)
 			if d, ok := v.(time.Duration); ok {
