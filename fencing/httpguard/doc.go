@@ -48,11 +48,14 @@
 //
 // # What it rests on
 //
-// On every write coming this way, and on clients that may be believed: one that
-// sends a token which is too high keeps out all others, until
-// [fencing.Guard.Forget]. Put the Handler behind whatever says who may write.
+// On every write coming this way and none coming by a safe method, and on
+// clients that may be believed: one that sends a token which is too high keeps
+// out all others, until [fencing.Guard.Forget]. Put the Handler behind whatever
+// says who may write.
 //
 // A refusal is the end of what its holder may do. An answer that never came,
 // or 500 and above, leaves unknown whether the write happened, as with any
-// request; the same holder may send it again with the same token.
+// request. The same holder may send it again with the same token, but tokens
+// do not order the requests of one holder among each other: the first may
+// still arrive after the second.
 package httpguard

@@ -66,3 +66,37 @@ func Example() {
 	// none: true
 	// the report is by the second holder
 }
+
+// The state is in a store with a guard of its own: the Handler carries the
+// token to it, and its refusal goes back to the holder.
+func ExampleWriteError() {
+	var store fencing.Guard // stands for a sqlguard, a redisguard, …
+	save := func(ctx context.Context, id string) error {
+		token, err := fencing.FromContext(ctx)
+		if err != nil {
+			return err
+		}
+		return store.Do(ctx, "report/"+id, token, func() error { return nil })
+	}
+	handler := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := save(r.Context(), "7")
+		if httpguard.WriteError(w, err) {
+			return
+		}
+		if err != nil {
+			http.Error(w, "not saved", http.StatusInternalServerError)
+		}
+	}), func(*http.Request) string { return "report/7" }, nil)
+
+	for _, token := range []string{"2", "1"} {
+		r := httptest.NewRequest(http.MethodPut, "/report/7", nil)
+		r.Header.Set(httpguard.Header, token)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(w.Code, httpguard.CheckResponse(w.Result()))
+	}
+
+	// Output:
+	// 200 <nil>
+	// 412 fencing: stale fencing token 1 for "report/7": it has seen 2, so a later holder was here
+}
