@@ -45,7 +45,7 @@ func (g *Guard) Txn(ctx context.Context, resource string, token fencing.Token) c
 // txn is a transaction that is being put together.
 type txn struct {
 	guard        *Guard
-	ctx          context.Context //nolint:containedctx // the driver's interface has it so
+	ctx          context.Context // as in the driver's
 	resource     string
 	token        fencing.Token
 	cmps         []clientv3.Cmp

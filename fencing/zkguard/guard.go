@@ -56,7 +56,7 @@ func New(conn *zk.Conn, opts *Options) (*Guard, error) {
 // token is not lower than the mark of resource, and moves the mark in the same
 // transaction. Without ops the mark moves alone: a holder that does this first
 // keeps out all before it. ops are of the types that the driver's Multi takes.
-// ctx bounds the call.
+// They are copied, and the caller's own when Multi returns. ctx bounds the call.
 //
 // A token that is too low is a [*fencing.StaleError], and nothing is written.
 // No token is [fencing.ErrMissing]. If one of ops cannot be carried out,
@@ -82,6 +82,10 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 	if err := g.checkOps(ops); err != nil {
 		return nil, err
 	}
+	sent := make([]any, len(ops))
+	for i, op := range ops {
+		sent[i] = clone(op)
+	}
 	path := g.markPath(resource)
 	for attempt := 0; ; attempt++ {
 		mark, version, err := g.read(ctx, path)
@@ -95,7 +99,7 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 		}
 		own := g.move(path, token, mark, version)
 		results, err := ask(ctx, &g.store, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			results, err := c.Multi(slices.Concat(own, ops)...)
+			results, err := c.Multi(slices.Concat(own, sent)...)
 			if firstFailed(results) >= 0 {
 				err = nil // it is an answer
 			}

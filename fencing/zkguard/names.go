@@ -3,6 +3,7 @@ package zkguard
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -67,6 +68,28 @@ func (g *Guard) checkOps(ops []any) error {
 		}
 	}
 	return nil
+}
+
+// clone copies an operation, since its caller may use it again when it has
+// given up, and the driver may send it after that.
+func clone(op any) any {
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		c := *op
+		c.Data, c.Acl = slices.Clone(c.Data), slices.Clone(c.Acl)
+		return &c
+	case *zk.SetDataRequest:
+		c := *op
+		c.Data = slices.Clone(c.Data)
+		return &c
+	case *zk.DeleteRequest:
+		c := *op
+		return &c
+	case *zk.CheckVersionRequest:
+		c := *op
+		return &c
+	}
+	return op
 }
 
 // target returns the path of an operation and what it does; "" for what is

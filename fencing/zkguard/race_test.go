@@ -144,30 +144,36 @@ func TestOneHolderWritesAtTheSameTime(t *testing.T) {
 // A server that is behind shows an old mark: it must not let anything through
 // that the newest one refuses.
 func TestServerThatIsBehind(t *testing.T) {
-	e := testserver.StartZooKeeperEnsemble(t, 3)
+	// Ticks so long that it is followed for longer than all this takes.
+	e := testserver.StartZooKeeperEnsemble(t, 3, testserver.WithTick(500*time.Millisecond))
 	leader := e.Leader(t)
 	behind := e.Others(leader)[0]
-	conn, other := connect(t, behind.Addr()), connect(t, leader.Addr())
+	other := connect(t, leader.Addr())
 	put(t, other, "/data", "")
-	late, next := newGuard(t, conn, nil), newGuard(t, other, nil)
-	_, err := late.Multi(within(t, soon), "r", 1, set("/data", "first"))
-	require.NoError(t, err)
+	next := newGuard(t, other, nil)
+	// With tokens as high as the old mark, and higher. A connection each: what
+	// one asks for waits for what it asked before.
+	late := map[fencing.Token]*zkguard.Guard{}
+	for _, token := range []fencing.Token{1, 5} {
+		late[token] = newGuard(t, connect(t, behind.Addr()), nil)
+		_, err := late[token].Multi(within(t, soon), "r", 1, set("/data", "first"))
+		require.NoError(t, err)
+	}
 
 	e.Isolate(behind, testserver.Hold)
-	_, err = next.Multi(within(t, soon), "r", 9, set("/data", "next"))
+	_, err := next.Multi(within(t, soon), "r", 9, set("/data", "next"))
 	require.NoError(t, err)
-	mark, err := late.Mark(within(t, soon), "r")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, mark, "it does not know yet")
-	tokens := []fencing.Token{1, 5} // as high as the old mark, and higher
-	for _, token := range tokens {
-		_, err = late.Multi(within(t, 200*time.Millisecond), "r", token, set("/data", "late"))
+	for token, g := range late {
+		mark, err := g.Mark(within(t, soon), "r")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, mark, "it does not know yet")
+		_, err = g.Multi(within(t, 200*time.Millisecond), "r", token, set("/data", "late"))
 		require.ErrorIs(t, err, zkguard.ErrUnknown)
 	}
 	e.Isolate(behind, testserver.Pass)
-	for _, token := range tokens {
+	for token, g := range late {
 		require.Eventually(t, func() bool {
-			_, err := late.Multi(within(t, soon), "r", token, set("/data", "late"))
+			_, err := g.Multi(within(t, soon), "r", token, set("/data", "late"))
 			require.Error(t, err)
 			if errors.Is(err, locker.ErrUnavailable) {
 				return false // it had to find its leader again
