@@ -12,7 +12,7 @@
 --         {1, token} granted before to this same value
 --         {2, 0}     the value is void
 --         {3, ms}    the key is there but is no string, so nobody's lock
--- and for several an array of these, in which {4, text} is the error that the lock alone would have been answered with.
+-- and for several an array of these, in which {-1, text} is the error that the lock alone would have been answered with.
 --
 -- Commands are those of Redis 6.2, where scripts replicate by their effects, so that TIME may come before a write.
 -- The SET of the lock is the last command that can fail: whenever the answer is an error (no memory, a command or key that the ACL does
@@ -105,6 +105,6 @@ for i = 1, n do
 	if not ok then
 		answer = {err = type(answer) == 'table' and answer.err or tostring(answer)}
 	end
-	answers[i] = type(answer) == 'table' and answer.err and {4, answer.err} or answer
+	answers[i] = type(answer) == 'table' and answer.err and {-1, answer.err} or answer
 end
 return answers

@@ -41,6 +41,15 @@ func pack(batch []*call) []parcel {
 	return parcels
 }
 
+// singly puts each call into a parcel of its own.
+func singly(calls []*call) []parcel {
+	parcels := make([]parcel, len(calls))
+	for i, c := range calls {
+		parcels[i] = parcel{c.cmd, calls[i : i+1]}
+	}
+	return parcels
+}
+
 // kind is what the calls of a bundle have in common: the script and its first argument, the way in which it mints or publishes.
 type kind struct {
 	script *script
@@ -63,7 +72,7 @@ func (c command) parts() (keys, args []any) {
 	return all[:n], all[n:]
 }
 
-// bundleAcquires makes one call of acquire.lua of several of one kind.
+// bundleAcquires makes one call of acquire.lua, or of a ballot's script, of several of one kind.
 func bundleAcquires(s *script, calls []*call) command {
 	n := len(calls)
 	all := make([]any, firstKey+4*n, firstKey+4*n+1+2*n)
@@ -98,20 +107,17 @@ func bundleReleases(s *script, calls []*call) command {
 	return newCommand(all)
 }
 
-// deliver gives the calls of a bundle their answers. If the server refused the bundle, one of its keys may be the reason (an ACL may
-// allow the others) and nothing was done: the calls are appended to alone, to be sent one by one.
-func (p parcel) deliver(alone []parcel) []parcel {
+// deliver gives the calls of a bundle their answers. It returns false if the server refused the bundle: one of its keys may be the reason (an
+// ACL may allow the others), nothing was done, and they are to be sent one by one.
+func (p parcel) deliver() bool {
 	if len(p.calls) == 1 {
-		return alone
+		return true
 	}
 	err := p.cmd.Err()
 	answers, ok := p.cmd.Val().([]any)
 	switch {
 	case err != nil && classify(err).refused:
-		for i, c := range p.calls {
-			alone = append(alone, parcel{c.cmd, p.calls[i : i+1]})
-		}
-		return alone
+		return false
 	case err == nil && (!ok || len(answers) != len(p.calls)):
 		err = fmt.Errorf("a reply that this script does not give to %d callers: %.100v", len(p.calls), p.cmd.Val())
 	}
@@ -124,11 +130,11 @@ func (p parcel) deliver(alone []parcel) []parcel {
 			c.cmd.SetVal(answers[i])
 		}
 	}
-	return alone
+	return true
 }
 
 // codeError is the first number of an answer among others that is an error.
-const codeError = 4
+const codeError = -1
 
 func errorAmong(answer any) (text string, failed bool) {
 	v, _ := answer.([]any)

@@ -231,3 +231,57 @@ func TestAnAnswerToTooFewIsUnknownToAll(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Votes of a quorum go together too, each as if it were alone.
+func TestVotesShareScriptCalls(t *testing.T) {
+	const n = 100
+	q := newMember(t)
+	// What the last of the names has behind it.
+	held := redisnode.Claim{Name: "held", Value: "another", TTL: time.Minute, Fenced: true}
+	require.True(t, q.vote(held).Granted)
+	raised := redisnode.Claim{Name: "raised", Value: "me", TTL: time.Minute, Fenced: true}
+	raised.Token = q.vote(raised).Token
+	require.Equal(t, redisnode.Mine, q.raise(raised))
+	void := redisnode.Claim{Name: "void", Value: "me", TTL: time.Minute, Fenced: true}
+	q.release(void, time.Minute)
+	q.server.MustDo(t, "SET", redisnode.QuorumFenceKey("full"), "9007199254740991 x")
+	q.server.MustDo(t, "RPUSH", redisnode.LockKey("foreign"), "a list")
+
+	names := []string{"held", "raised", "void", "full", "foreign"}
+	for i := range n {
+		names = append(names, strconv.Itoa(i))
+	}
+	votes, errs := make([]redisnode.Vote, len(names)), make([]error, len(names))
+	calls := together(t, q.server, len(names), func(i int) {
+		c := redisnode.Claim{Name: names[i], Value: "me", TTL: time.Minute, Fenced: true}
+		votes[i], errs[i] = answer(q, func(f func(redisnode.Vote, error)) redisnode.Question { return q.m.Vote(q.ballot, c, i%2 == 0, f) })
+	})
+	assert.Less(t, calls, n/2)
+	assert.Positive(t, votes[0].Left)
+	assert.Equal(t, "another", votes[0].Holder)
+	assert.Equal(t, int64(1), q.server.MustDo(t, "EXISTS", redisnode.LockKey("held")+":wait"))
+	assert.True(t, votes[1].Granted && votes[1].Raised)
+	assert.Equal(t, raised.Token, votes[1].Token)
+	assert.True(t, votes[2].Void)
+	assert.True(t, asError(t, errs[3]).Refused)
+	assert.Equal(t, int64(0), q.server.MustDo(t, "EXISTS", redisnode.LockKey("full")))
+	assert.True(t, votes[4].Foreign)
+	for i, v := range votes[len(names)-n:] {
+		assert.NoError(t, errs[len(names)-n+i])
+		assert.True(t, v.Granted)
+		assert.NotZero(t, v.Token)
+		assert.Equal(t, "me", q.server.MustDo(t, "GET", redisnode.LockKey(strconv.Itoa(i))))
+	}
+}
+
+// A server that was restarted takes none of many votes before somebody has looked at it.
+func TestARestartedServerRefusesVotesThatComeTogether(t *testing.T) {
+	q := newMember(t)
+	q.server.Restart(t)
+	together(t, q.server, 64, func(i int) {
+		c := redisnode.Claim{Name: strconv.Itoa(i), Value: "me", TTL: time.Minute}
+		_, err := answer(q, func(f func(redisnode.Vote, error)) redisnode.Question { return q.m.Vote(q.ballot, c, false, f) })
+		assert.Error(t, err)
+	})
+	assert.Equal(t, int64(0), q.server.MustDo(t, "DBSIZE"), "a vote of a server that has forgotten what it had granted")
+}

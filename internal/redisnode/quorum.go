@@ -123,22 +123,17 @@ type Vote struct {
 // The error is ErrRestarted, certainly not carried out, if the server does not know the ballot.
 func (m *Member) Vote(b *Ballot, c Claim, waiting bool, answer func(Vote, error)) Question {
 	key := LockKey(c.Name)
-	args := make([]any, 0, 8)
-	keys := 2
-	args = append(args, key, key+voidSuffix+c.Value)
-	if c.Fenced || waiting {
-		keys++
-		args = append(args, key+quorumFenceSuffix)
-	}
-	if waiting {
-		keys++
-		args = append(args, key+waitSuffix)
-	}
-	args = append(args, c.Value, milliseconds(c.TTL))
+	var tokens any = "none"
 	if c.Fenced {
-		args = append(args, "1")
+		tokens = "tokens"
 	}
-	return m.ask("vote", b.script, b.script.command(keys, args...), func(reply any, err error) {
+	var cmd command
+	if waiting {
+		cmd = b.script.command(4, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, key+waitSuffix, tokens, c.Value, milliseconds(c.TTL))
+	} else {
+		cmd = b.script.command(3, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, tokens, c.Value, milliseconds(c.TTL))
+	}
+	return m.ask("vote", b.script, cmd, func(reply any, err error) {
 		if err != nil {
 			answer(Vote{}, m.restarted("vote", err))
 			return

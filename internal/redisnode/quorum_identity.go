@@ -75,14 +75,20 @@ type Ballot struct {
 
 // AnyBallot is for a server that does not say who it is: it votes whatever has happened to it.
 func AnyBallot() *Ballot {
-	return &Ballot{script: newScript(voteText), repair: newScript(counterText + repairText)}
+	return newBallot(Identity{}, voteText, counterText+repairText)
+}
+
+func newBallot(id Identity, vote, repair string) *Ballot {
+	b := &Ballot{script: newScript(vote), repair: newScript(repair), RunID: id.RunID}
+	b.script.bundle, b.script.plain = bundleAcquires, 3
+	return b
 }
 
 // Prepare gives the server of id its ballot. From then on a vote is either that run's, or fails with ErrRestarted. The error is
 // ErrRestarted if it is another run that answers now.
 func (m *Member) Prepare(ctx context.Context, id Identity) (*Ballot, error) {
 	const op = "prepare"
-	b := &Ballot{script: newScript(ballotText(id, voteText)), repair: newScript(ballotText(id, counterText+repairText)), RunID: id.RunID}
+	b := newBallot(id, ballotText(id, voteText), ballotText(id, counterText+repairText))
 	b.script.strict, b.repair.strict = true, true
 	ran, err := inBackground(m.node, ctx, func() (string, error) {
 		// A pipeline is one connection, and a connection is one run of a server: if the INFO after it is of this run, the LOAD before it was.

@@ -16,50 +16,53 @@ type driver interface {
 // sending returns the send function of a lane.
 func sending(d driver) func(l *lane, batch []*call) {
 	return func(l *lane, batch []*call) {
-		transmit(l.ctx, d, batch)
+		// What has to be sent once more did nothing, but is not for callers who have left: they were told that the outcome is unknown, and may
+		// be taking back already.
+		if alone := l.wanted(transmit(l.ctx, d, pack(batch))); len(alone) > 0 {
+			transmit(l.ctx, d, singly(alone))
+		}
 		var unread []*call
 		for _, c := range batch {
 			if !c.script.strict && isNoScript(c.cmd.Err()) {
 				unread = append(unread, c)
 			}
 		}
-		if unread == nil {
-			return
+		if unread = l.wanted(unread); len(unread) > 0 {
+			introduce(unread)
+			transmit(l.ctx, d, pack(unread))
 		}
-		// The server has forgotten its scripts (a restart, SCRIPT FLUSH). It did nothing, so the texts go after, but not for callers who
-		// have left: they were told that the outcome is unknown, and may be taking back already.
-		unread = l.wanted(unread)
-		sent := make(map[*script]bool, 2)
-		for _, c := range unread {
-			if c.script.bundle != nil && sent[c.script] {
-				c.cmd = c.script.again(c.cmd, nil) // the server knows it by then
-				continue
-			}
-			sent[c.script] = true
-			c.cmd = c.script.inFull(c.cmd)
-		}
-		transmit(l.ctx, d, unread)
 	}
 }
 
-// transmit has the driver send a batch and read the answers. The errors are in the commands.
-func transmit(ctx context.Context, d driver, batch []*call) {
-	if len(batch) == 0 {
-		return
+// introduce gives calls the texts of their scripts, which the server has forgotten (a restart, SCRIPT FLUSH): the first of each script
+// where they all go to one server, which knows it by the second.
+func introduce(unread []*call) {
+	sent := make(map[*script]bool, 2)
+	for _, c := range unread {
+		if c.script.bundle != nil && sent[c.script] {
+			c.cmd = c.script.again(c.cmd, nil)
+			continue
+		}
+		sent[c.script] = true
+		c.cmd = c.script.inFull(c.cmd)
 	}
-	parcels := pack(batch)
-	sendParcels(ctx, d, parcels, batch[0])
-	var alone []parcel
+}
+
+// transmit has the driver send parcels and read the answers, and hands these out. The errors are in the commands. It returns the calls of
+// bundles that were refused.
+func transmit(ctx context.Context, d driver, parcels []parcel) (alone []*call) {
+	sendParcels(ctx, d, parcels)
 	for _, p := range parcels {
-		alone = p.deliver(alone)
+		if !p.deliver() {
+			alone = append(alone, p.calls...)
+		}
 	}
-	if alone != nil {
-		sendParcels(ctx, d, alone, batch[0])
-	}
+	return alone
 }
 
-// sendParcels sends parcels whose calls all wait for as many replicas as like does.
-func sendParcels(ctx context.Context, d driver, parcels []parcel, like *call) {
+// sendParcels sends parcels whose calls all wait for as many replicas.
+func sendParcels(ctx context.Context, d driver, parcels []parcel) {
+	like := parcels[0].calls[0]
 	// Alone, a Cluster's client would first ask for the list of all commands, which a user may not be allowed to; in a pipeline it takes
 	// our word for where the keys are.
 	_, cluster := d.(*redis.ClusterClient)
