@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,26 +18,44 @@ import (
 
 // A Redis that is restarted without persistence has forgotten the lock and the
 // token counter. Two hold the lock then; the tokens of the later one are
-// higher still, by the server's clock, so that the earlier is refused.
-func TestARedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
+// higher still, by the server's clock, so that the earlier is refused. The same
+// where all servers of a quorum are restarted and its restart guard is off.
+func TestRedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 	testserver.NeedPause(t)
-	for _, ttl := range []string{"1s", "30s"} {
-		t.Run("ttl "+ttl, func(t *testing.T) {
-			server := testserver.StartRedis(t)
-			url := "redis://" + server.Addr() + "?ttl=" + ttl
+	for _, c := range []struct {
+		name    string
+		servers int
+		url     string // with the servers' addresses
+	}{
+		{"single, ttl 1s", 1, "redis://%s?ttl=1s"},
+		{"single, ttl 30s", 1, "redis://%s?ttl=30s"},
+		{"redlock, ttl 30s", 3, "redlock://%s?ttl=30s&fencing=on&restart_guard=off"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var servers []*testserver.Redis
+			var addrs []string
+			for range c.servers {
+				servers = append(servers, testserver.StartRedis(t))
+				addrs = append(addrs, servers[len(servers)-1].Addr())
+			}
+			url := fmt.Sprintf(c.url, strings.Join(addrs, ","))
 			r, a := startResource(t), newAccess(t)
 			second := open(t, url, nil)
+			const name, rounds = "restarted", 10
 			var last fencing.Token
 			unaware := 0
-			for round := range 10 {
-				const name = "restarted"
+			for round := range rounds {
 				th := r.thing(name)
 				h := startHolder(t, url, name, "first", descriptions([]thing{th})...)
 				h.stopBeforeWrite(t)
 				assert.Greater(t, h.token, last)
 
-				server.Kill()
-				server.Restart(t)
+				for _, server := range servers {
+					server.Kill()
+				}
+				for _, server := range servers {
+					server.Restart(t)
+				}
 
 				lease := lockAgain(t, second, name)
 				token, err := fencing.Of(lease)
@@ -57,7 +76,7 @@ func TestARedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 				h.Kill()
 				_ = lease.Unlock(t.Context()) // it may have been lost on a slow machine
 			}
-			t.Logf("ttl %s: 10 restarts, 0 stale writes behind the guard; %d times the first holder's lease still lasted when it was refused", ttl, unaware)
+			t.Logf("%s: after %d restarts, no stale write landed behind the guard; %d times the lease of the holder that was refused still lasted", c.name, rounds, unaware)
 		})
 	}
 }
