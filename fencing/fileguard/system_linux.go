@@ -1,0 +1,31 @@
+package fileguard
+
+import "golang.org/x/sys/unix"
+
+// remoteKind returns the name of a file system that is not one of this host
+// alone, and "" for all others. Those in user space are among them: whether
+// they hand locks on, and to where, is up to a program that cannot be asked.
+func remoteKind(st *unix.Statfs_t) string {
+	return remoteKinds[uint32(st.Type)] // of another size on each architecture
+}
+
+var remoteKinds = map[uint32]string{
+	unix.NFS_SUPER_MAGIC:   "NFS",
+	unix.SMB_SUPER_MAGIC:   "SMB",
+	unix.SMB2_SUPER_MAGIC:  "SMB",
+	unix.CIFS_SUPER_MAGIC:  "SMB",
+	unix.FUSE_SUPER_MAGIC:  "FUSE",
+	unix.CEPH_SUPER_MAGIC:  "CephFS",
+	unix.V9FS_MAGIC:        "9P",
+	unix.AFS_SUPER_MAGIC:   "AFS",
+	unix.AFS_FS_MAGIC:      "AFS",
+	unix.CODA_SUPER_MAGIC:  "Coda",
+	unix.NCP_SUPER_MAGIC:   "NCP",
+	unix.OCFS2_SUPER_MAGIC: "OCFS2",
+	0x01161970:             "GFS2",
+	0x0bd00bd0:             "Lustre",
+	0x47504653:             "GPFS",
+	0x19830326:             "BeeGFS",
+	0x20030528:             "OrangeFS",
+	0x786f4256:             "vboxsf",
+}
