@@ -1,0 +1,161 @@
+package sqlguard
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// failure is an error of this package: what was done, to what, and why not.
+type failure struct {
+	op, name string
+	what     string // put before the cause; may be empty
+	causes   []error
+}
+
+func failed(op, name string, err error) error {
+	return &failure{op: op, name: name, causes: []error{err}}
+}
+
+// Error is one line, also where a driver's is more.
+func (f *failure) Error() string {
+	s := "sqlguard: " + f.op
+	if f.name != "" {
+		s += " " + strconv.Quote(f.name)
+	}
+	return s + ": " + f.what + strings.Join(strings.Fields(f.causes[0].Error()), " ")
+}
+
+func (f *failure) Unwrap() []error { return f.causes }
+
+// wrap says what failed, and sees to it that what the driver's error means can
+// be asked for: the end of ctx, and a database that cannot be reached.
+func (d Dialect) wrap(ctx context.Context, op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := &failure{op: op, name: name, causes: []error{err}}
+	over := ctx.Err()
+	if over != nil && !errors.Is(err, over) {
+		f.what = over.Error() + ": "
+		f.causes = append(f.causes, over)
+	}
+	if over == nil && d.unreachable(err) {
+		f.what = "the database cannot be reached, or not now: "
+		f.causes = append(f.causes, locker.ErrUnavailable)
+	}
+	return f
+}
+
+// unreachable reports whether err says that the database could not be asked.
+// What the database has answered is not that, with a few exceptions.
+func (d Dialect) unreachable(err error) bool {
+	switch d {
+	case Postgres:
+		if state := sqlState(err); state != "" {
+			// Connection, resources, system; shut down, crashed, starting.
+			return slices.Contains([]string{"08", "53", "58"}, state[:2]) || slices.Contains([]string{"57P01", "57P02", "57P03"}, state)
+		}
+	case MySQL:
+		if n := number(err, "Number"); n != 0 {
+			// Too many connections (of all, of the user, in an hour), host
+			// blocked, shutting down, connection killed, or idle for too long.
+			return slices.Contains([]int64{1040, 1203, 1226, 1129, 1053, 1927, 4031}, n)
+		}
+	case SQLite:
+		if n := sqliteCode(err); n != 0 {
+			return slices.Contains([]int64{10, 13, 14}, n) // IOERR, FULL, CANTOPEN
+		}
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, net.ErrClosed) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || lostByDriver(err)
+}
+
+// lostByDriver knows the drivers' own errors for a connection that was lost
+// during a request: go-sql-driver/mysql's ErrInvalidConn, pgx's ErrConnClosed.
+// They are values of packages that are not imported here.
+func lostByDriver(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if text := err.Error(); text == "invalid connection" || text == "conn closed" {
+			return true
+		}
+	}
+	return false
+}
+
+// conflict reports whether err says that others were in the way, and that the
+// same transaction may succeed when it is done again.
+func (d Dialect) conflict(err error) bool {
+	switch d {
+	case Postgres:
+		return slices.Contains([]string{"40001", "40P01", "55P03"}, sqlState(err))
+	case MySQL: // a lock's time-out, a deadlock, a row changed since the snapshot (MariaDB)
+		return slices.Contains([]int64{1205, 1213, 1020}, number(err, "Number"))
+	case SQLite: // BUSY, LOCKED
+		return slices.Contains([]int64{5, 6}, sqliteCode(err))
+	}
+	return false
+}
+
+// meanwhile reports whether err says that another has just created the same table.
+func (d Dialect) meanwhile(err error) bool {
+	return d == Postgres && slices.Contains([]string{"23505", "42P07", "42710"}, sqlState(err)) || d == SQLite && d.conflict(err)
+}
+
+// unavailable makes err match locker.ErrUnavailable.
+func unavailable(err error) error {
+	if errors.Is(err, locker.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, locker.ErrUnavailable)
+}
+
+// sqlState returns the SQLSTATE of a driver's error, "" if it has none. pgx and
+// lib/pq have this method.
+func sqlState(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) && len(e.SQLState()) == 5 {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// sqliteCode returns the primary result code of SQLite, 0 if there is none:
+// modernc.org/sqlite has a method, mattn/go-sqlite3 a field.
+func sqliteCode(err error) int64 {
+	var e interface{ Code() int }
+	if errors.As(err, &e) {
+		return int64(e.Code()) & 0xff
+	}
+	return number(err, "Code") & 0xff
+}
+
+// number returns a field of a driver's error that is a number, 0 if there is
+// none. go-sql-driver/mysql has its error numbers in a field and no method, and
+// its types cannot be named here: nothing but the standard library is imported.
+func number(err error, field string) int64 {
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		switch f := v.FieldByName(field); {
+		case !f.IsValid():
+		case f.CanInt():
+			return f.Int()
+		case f.CanUint():
+			return int64(f.Uint())
+		}
+	}
+	return 0
+}

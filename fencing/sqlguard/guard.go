@@ -1,0 +1,109 @@
+package sqlguard
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+)
+
+// Options are the settings of a [Guard] or a [Counter]. The zero value is
+// ready to use.
+type Options struct {
+	// Table is the table's name, or schema.table. Each part is 1 to 63 ASCII
+	// letters, digits and underscores and begins with no digit. It is quoted
+	// in every statement, so that upper case stays upper case. The default is
+	// locker_marks for a Guard and locker_counters for a Counter.
+	Table string
+
+	_ struct{}
+}
+
+func (o *Options) table(otherwise string) string {
+	if o == nil {
+		return otherwise
+	}
+	return cmp.Or(o.Table, otherwise)
+}
+
+// maxName is how long a resource or a name may be: that of a lock, with the
+// Client's prefix.
+const maxName = locker.MaxNameLen + locker.MaxPrefixLen
+
+func checkName(name string) error {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+		return fmt.Errorf("a name is 1 to %d bytes of valid UTF-8, not %.40q (%d bytes): %w", maxName, name, len(name), locker.ErrInvalid)
+	}
+	return nil
+}
+
+// Guard keeps the marks of resources in a table of the database that the
+// resources are in. It holds no connection and no state: any number of
+// processes may have one for the same table, and its methods may be called
+// from many goroutines at once.
+type Guard struct {
+	dialect Dialect
+	sql     statements
+}
+
+// New returns a Guard; it does no I/O. A dialect or a table that cannot be is
+// an error that matches [locker.ErrInvalid].
+func New(d Dialect, opts *Options) (*Guard, error) {
+	s, err := d.statements(opts.table("locker_marks"))
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{dialect: d, sql: s}, nil
+}
+
+// Schema returns the statement that creates the table of marks if it is not
+// there, without a semicolon, for programs that have migrations. Its columns
+// will not change: resource, the name as bytes; token, the mark; used, when it
+// was checked last, in seconds since 1970 by the database's clock.
+func (g *Guard) Schema() string { return g.sql.marks }
+
+// Create creates the table of marks if it is not there. Many may call it at
+// the same time.
+func (g *Guard) Create(ctx context.Context, db *sql.DB) error {
+	return create(ctx, g.dialect, db, g.sql.marks)
+}
+
+func create(ctx context.Context, d Dialect, db *sql.DB, statement string) error {
+	var err error
+	// PostgreSQL's IF NOT EXISTS does not look at tables that others are just
+	// creating, and fails; the next attempt finds the table.
+	for range 3 {
+		if _, err = db.ExecContext(ctx, statement); !d.meanwhile(err) {
+			break
+		}
+	}
+	return d.wrap(ctx, "create the table", "", err)
+}
+
+// Querier is a *[sql.DB], a *[sql.Conn] or a *[sql.Tx].
+type Querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Mark returns the highest token that was accepted for resource, for people
+// and for tests; it is false if there is none. It locks nothing, so what it
+// says may be over when it returns: Check is what decides.
+func (g *Guard) Mark(ctx context.Context, db Querier, resource string) (fencing.Token, bool, error) {
+	const op = "read the mark of"
+	if err := checkName(resource); err != nil {
+		return 0, false, failed(op, resource, err)
+	}
+	var mark int64
+	switch err := db.QueryRowContext(ctx, g.sql.mark, []byte(resource)).Scan(&mark); {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, g.dialect.wrap(ctx, op, resource, err)
+	}
+	return fencing.Token(mark), true, nil
+}

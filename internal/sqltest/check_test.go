@@ -1,0 +1,195 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+)
+
+func testTokens(t *testing.T, s *store) {
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	assert.Zero(t, mark(t, g, db, "r"))
+	require.NoError(t, s.check(t, g, db, "r", 33))
+	assert.EqualValues(t, 33, mark(t, g, db, "r"))
+	require.NoError(t, s.check(t, g, db, "r", 33), "an equal token is the same holder")
+	require.NoError(t, s.check(t, g, db, "r", 34))
+	var stale *fencing.StaleError
+	require.ErrorAs(t, s.check(t, g, db, "r", 33), &stale)
+	assert.Equal(t, fencing.StaleError{Resource: "r", Token: 33, Mark: 34}, *stale)
+	require.NoError(t, s.check(t, g, db, "other", 1), "each resource has a mark of its own")
+
+	require.NoError(t, s.check(t, g, db, "r", math.MaxInt64))
+	assert.EqualValues(t, int64(math.MaxInt64), mark(t, g, db, "r"))
+	require.ErrorIs(t, s.check(t, g, db, "r", math.MaxInt64-1), fencing.ErrStale)
+}
+
+// refusals are the ways in which Check can say no.
+func refusals(ctx context.Context) map[string]struct {
+	ctx      context.Context
+	resource string
+	token    fencing.Token
+	want     error
+} {
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	type refusal = struct {
+		ctx      context.Context
+		resource string
+		token    fencing.Token
+		want     error
+	}
+	return map[string]refusal{
+		"stale":     {ctx, "r", 9, fencing.ErrStale},
+		"missing":   {ctx, "r", 0, fencing.ErrMissing},
+		"too large": {ctx, "r", math.MaxInt64 + 1, locker.ErrInvalid},
+		"largest":   {ctx, "r", math.MaxUint64, locker.ErrInvalid},
+		"no name":   {ctx, "", 11, locker.ErrInvalid},
+		"too long":  {ctx, strings.Repeat("x", 641), 11, locker.ErrInvalid},
+		"no text":   {ctx, "\xff", 11, locker.ErrInvalid},
+		"cancelled": {over, "r", 11, context.Canceled},
+	}
+}
+
+// A transaction that was refused cannot be committed, whatever its owner does
+// with the error.
+func testRefused(t *testing.T, s *store) {
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	st := s.state(t, db)
+	require.NoError(t, s.check(t, g, db, "r", 10))
+	for name, r := range refusals(t.Context()) {
+		t.Run(name, func(t *testing.T) {
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			require.NoError(t, st.write(t.Context(), tx, 9))
+			err = g.Check(r.ctx, tx, r.resource, r.token)
+			require.ErrorIs(t, err, r.want)
+			assert.NotContains(t, err.Error(), "\n")
+			require.ErrorIs(t, st.write(t.Context(), tx, 9), sql.ErrTxDone)
+			require.ErrorIs(t, tx.Commit(), sql.ErrTxDone)
+			assert.Empty(t, st.history(t), "the write before the refusal is undone")
+			assert.EqualValues(t, 10, mark(t, g, db, "r"))
+
+			called := false
+			err = g.Do(r.ctx, db, nil, r.resource, r.token, func(context.Context, *sql.Tx) error { called = true; return nil })
+			require.ErrorIs(t, err, r.want)
+			assert.False(t, called)
+		})
+	}
+	t.Run("says what is too large", func(t *testing.T) {
+		err := s.check(t, g, db, "r", math.MaxInt64+1)
+		require.ErrorContains(t, err, "9223372036854775808 is more than a signed 64-bit column can hold, which is 9223372036854775807")
+	})
+	// The refusals have left nothing locked.
+	require.NoError(t, s.check(t, g, db, "r", 11))
+}
+
+// The mark moves with the write or not at all.
+func testTogether(t *testing.T, s *store) {
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	st := s.state(t, db)
+	own := errors.New("changed my mind")
+
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, g.Check(t.Context(), tx, "r", 7))
+	require.NoError(t, st.write(t.Context(), tx, 7))
+	require.NoError(t, tx.Rollback())
+	assert.Zero(t, mark(t, g, db, "r"))
+	assert.Empty(t, st.history(t))
+
+	err = g.Do(t.Context(), db, nil, "r", 7, func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(st.write(ctx, tx, 7), own)
+	})
+	require.ErrorIs(t, err, own)
+	assert.Zero(t, mark(t, g, db, "r"))
+	assert.Empty(t, st.history(t))
+
+	err = g.Do(t.Context(), db, nil, "r", 5, func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, 5) })
+	require.NoError(t, err, "the 7 was never committed")
+	assert.EqualValues(t, 5, mark(t, g, db, "r"))
+	assert.Equal(t, []fencing.Token{5}, st.history(t))
+
+	// Also a mark that was there stays where it was.
+	err = g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(st.write(ctx, tx, 8), own)
+	})
+	require.ErrorIs(t, err, own)
+	assert.EqualValues(t, 5, mark(t, g, db, "r"))
+
+	// One transaction may check more than once, and more than one.
+	err = g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(g.Check(ctx, tx, "r", 8), g.Check(ctx, tx, "r2", 3), st.write(ctx, tx, 8))
+	})
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, mark(t, g, db, "r"))
+	assert.EqualValues(t, 3, mark(t, g, db, "r2"))
+
+	err = g.Do(t.Context(), db, nil, "r", 9, func(ctx context.Context, tx *sql.Tx) error {
+		_ = g.Check(ctx, tx, "r2", 2) // refused, and nobody looks
+		return nil
+	})
+	require.ErrorIs(t, err, sql.ErrTxDone)
+	assert.EqualValues(t, 8, mark(t, g, db, "r"))
+}
+
+func testPanic(t *testing.T, s *store) {
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	st := s.state(t, db)
+	require.PanicsWithValue(t, "on purpose", func() {
+		_ = g.Do(t.Context(), db, nil, "r", 7, func(ctx context.Context, tx *sql.Tx) error {
+			if err := st.write(ctx, tx, 7); err != nil {
+				return err
+			}
+			panic("on purpose")
+		})
+	})
+	assert.Zero(t, mark(t, g, db, "r"))
+	assert.Empty(t, st.history(t))
+	require.NoError(t, s.check(t, g, db, "r", 1), "nothing is left locked")
+}
+
+// Names that some collation, encoding or padding takes for one another have
+// marks of their own.
+func testNames(t *testing.T, s *store) {
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	c, _ := s.counter(t, db)
+	names := []string{
+		"a", "A", "a ", "a  ", " a", "a\t", "a\n", "a\x00", "\x00", "\x00\x00", "ä", "a\u0308", "Ä", "á", "ss", "ß", "ſ", "ı", "i", "İ",
+		"日本語", "🔒", "'", `"`, "`", `\`, `\\`, `\x61`, "a'; DROP TABLE marks; --", "%", "_", "$1", "?", "0", "00", "NULL", "TRUE", "1e0", "1",
+		strings.Repeat("x", locker.MaxNameLen), strings.Repeat("é", locker.MaxNameLen/2),
+		strings.Repeat("y", locker.MaxNameLen+locker.MaxPrefixLen), strings.Repeat("y", locker.MaxNameLen+locker.MaxPrefixLen-1) + "Y",
+	}
+	// The first gets the highest token: whoever shared its mark would be refused.
+	token := func(i int) fencing.Token { return fencing.Token(1000 - i) }
+	for i, name := range names {
+		require.NoError(t, s.check(t, g, db, name, token(i)), "%q", name)
+		_, err := c.Next(t.Context(), name)
+		require.NoError(t, err, "%q", name)
+	}
+	for i, name := range names {
+		assert.Equal(t, token(i), mark(t, g, db, name), "%q", name)
+		require.ErrorIs(t, s.check(t, g, db, name, token(i)-1), fencing.ErrStale, "%q", name)
+	}
+	for _, name := range []string{"", "\xff", strings.Repeat("x", 641)} {
+		_, err := c.Next(t.Context(), name)
+		require.ErrorIs(t, err, locker.ErrInvalid, "%.10q", name)
+		_, _, err = g.Mark(t.Context(), db, name)
+		require.ErrorIs(t, err, locker.ErrInvalid, "%.10q", name)
+	}
+}

@@ -1,0 +1,20 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestMain(m *testing.M) {
+	testserver.RunRole(testserver.Roles{"become": become})
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		removeTemplates()
+		os.Exit(code)
+	}))
+}

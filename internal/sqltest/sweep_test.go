@@ -1,0 +1,162 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/sqlguard"
+)
+
+func testCreate(t *testing.T, s *store) {
+	db := s.open(t)
+	db.SetMaxIdleConns(16)
+	for round := range 5 {
+		g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: table("marks")})
+		require.NoError(t, err)
+		c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: table("counters")})
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				assert.NoError(t, s.insist(func() error { return g.Create(t.Context(), db) }), "round %d", round)
+				assert.NoError(t, s.insist(func() error { return c.Create(t.Context()) }), "round %d", round)
+			})
+		}
+		wg.Wait()
+		require.NoError(t, s.check(t, g, db, "r", 1))
+		require.NoError(t, g.Create(t.Context(), db))
+		assert.EqualValues(t, 1, mark(t, g, db, "r"), "creating it again leaves what is there")
+	}
+}
+
+// Tables can be in a schema, have upper case, and be called like a keyword.
+func testTables(t *testing.T, s *store) {
+	db := s.open(t)
+	schema := table("Schema")
+	switch s.dialect {
+	case sqlguard.Postgres:
+		s.exec(t, db, `CREATE SCHEMA "`+schema+`"`)
+	case sqlguard.MySQL:
+		s.exec(t, db, "CREATE DATABASE `"+schema+"`")
+	default:
+		schema = "main"
+	}
+	for _, name := range []string{schema + ".order", schema + ".Order_Marks", "group", "Select"} {
+		g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: name})
+		require.NoError(t, err)
+		s.exec(t, db, g.Schema())
+		s.exec(t, db, g.Schema())
+		require.NoError(t, s.check(t, g, db, "r", 2), name)
+		require.ErrorIs(t, s.check(t, g, db, "r", 1), fencing.ErrStale, name)
+
+		c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: name + "_c"})
+		require.NoError(t, err)
+		s.exec(t, db, c.Schema())
+		_, err = c.Next(t.Context(), "n")
+		require.NoError(t, err, name)
+	}
+	// With nothing said, the two have tables of their own.
+	g, err := sqlguard.New(s.dialect, nil)
+	require.NoError(t, err)
+	c, err := sqlguard.NewCounter(s.dialect, db, nil)
+	require.NoError(t, err)
+	require.NoError(t, g.Create(t.Context(), db))
+	require.NoError(t, c.Create(t.Context()))
+	require.NoError(t, s.check(t, g, db, t.Name(), 2))
+	_, err = c.Next(t.Context(), t.Name())
+	require.NoError(t, err)
+}
+
+func testForget(t *testing.T, s *store) {
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	require.NoError(t, s.check(t, g, db, "r", 7))
+	require.NoError(t, s.check(t, g, db, "kept", 7))
+	require.NoError(t, g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error { return g.Forget(ctx, tx, "r") }))
+	assert.Zero(t, mark(t, g, db, "r"))
+	assert.EqualValues(t, 7, mark(t, g, db, "kept"))
+	require.NoError(t, s.check(t, g, db, "r", 1))
+	err := g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error { return g.Forget(ctx, tx, "") })
+	require.ErrorIs(t, err, locker.ErrInvalid)
+}
+
+// age makes marks older than they are.
+func (s *store) age(t *testing.T, db *sql.DB, table string, by time.Duration, where string) {
+	t.Helper()
+	s.exec(t, db, fmt.Sprintf("UPDATE %s SET used = used - %d %s", table, int(by/time.Second), where))
+}
+
+func testSweep(t *testing.T, s *store) {
+	db := s.open(t)
+	g, name := s.guard(t, db)
+	for _, age := range []time.Duration{-time.Hour, 0, 1, time.Minute - 1} {
+		_, err := g.Sweep(t.Context(), db, age)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+	const many = 1100 // more than are looked for at once
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	for i := range many {
+		require.NoError(t, g.Check(t.Context(), tx, fmt.Sprint("old", i), 9))
+	}
+	require.NoError(t, tx.Commit())
+	s.age(t, db, name, 3*time.Hour, "")
+	require.NoError(t, s.check(t, g, db, "young", 9))
+	require.NoError(t, s.check(t, g, db, "old0", 9), "used again")
+
+	n, err := g.Sweep(t.Context(), db, 4*time.Hour)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	n, err = g.Sweep(t.Context(), db, 2*time.Hour)
+	require.NoError(t, err)
+	assert.EqualValues(t, many-1, n)
+	assert.EqualValues(t, 9, mark(t, g, db, "young"))
+	assert.EqualValues(t, 9, mark(t, g, db, "old0"))
+	require.ErrorIs(t, s.check(t, g, db, "old0", 8), fencing.ErrStale)
+	assert.Zero(t, mark(t, g, db, "old1"))
+	require.NoError(t, s.check(t, g, db, "old1", 1), "what a Sweep costs: this holder passes again")
+
+	// Longer than there have been clocks, and something that is not ours.
+	n, err = g.Sweep(t.Context(), db, 290*365*24*time.Hour)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+}
+
+// A mark that is checked while a Sweep is about to remove it stays.
+func testSweepInUse(t *testing.T, s *store) {
+	if s.blocked == "" {
+		t.Skip("a write locks the whole database: a Sweep cannot come between")
+	}
+	db := s.open(t)
+	g, name := s.guard(t, db)
+	require.NoError(t, s.check(t, g, db, "r", 9))
+	s.age(t, db, name, 3*time.Hour, "")
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	require.NoError(t, g.Check(t.Context(), tx, "r", 9))
+	type result struct {
+		n   int64
+		err error
+	}
+	swept := make(chan result, 1)
+	go func() {
+		n, err := g.Sweep(t.Context(), db, 2*time.Hour)
+		swept <- result{n, err}
+	}()
+	s.untilBlocked(t, db)
+	require.NoError(t, tx.Commit())
+	assert.Equal(t, result{}, <-swept)
+	require.ErrorIs(t, s.check(t, g, db, "r", 8), fencing.ErrStale)
+}
