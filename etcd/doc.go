@@ -42,13 +42,14 @@
 // %2F; the 1 is the version of this layout.
 //
 // A key's value begins with the owner, which is new for each attempt; so is the create
-// revision. Whatever deletes a key compares the owner, and whatever is granted is
-// a create revision, so that no attempt can be taken for another. The name of the
+// revision. What is granted is a create revision, and whatever is repeated, or
+// may come late, compares the owner, so that no attempt can be taken for another. The name of the
 // key alone is used again by its client, once nothing can be under way any
 // more that touches it: etcd keeps deleted keys in its index until it is
 // compacted, and reading a queue costs time for each, 0.1 µs of the one
 // thread that applies all writes. A thousand acquisitions with names of
-// their own would make the next one 100 µs slower.
+// their own would make the next one 100 µs slower. A release deletes by that
+// name; should its answer be lost, the client takes other names from then on.
 //
 // All keys of one client and TTL hang on one etcd lease, the session. It is kept
 // alive four times per TTL, and the time from which it counts is read
@@ -60,8 +61,8 @@
 // What can go wrong in the middle, and what covers it:
 //
 //   - The reply to an acquire is lost, or its caller cancels: the
-//     key is deleted by a transaction that, if it finds no key, leaves a void key
-//     on the same lease instead. The acquire compares the void key absent: if it
+//     key is deleted by a transaction that, if it finds no key, leaves a void key,
+//     PREFIX/1/lock/NAME/~OWNER, on the same lease instead. The acquire compares the void key absent: if it
 //     arrives later, it does nothing. If the lease is gone, an acquire
 //     under it fails.
 //   - That deletion, or a release, gets no answer: the session owes it, and tries again

@@ -48,8 +48,7 @@ type Backend struct {
 	client  *clientv3.Client
 	opts    Options
 	keys    keys
-	id      string // what the keys of this client are known by
-	owned   bool   // Open made the client: Close closes it
+	owned   bool // Open made the client: Close closes it
 	streams streams
 	alarms  alarms
 	looks   looks
@@ -62,6 +61,8 @@ type Backend struct {
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
+	id       string             // what the keys of this client are known by
+	wanted   map[string]bool    // queues in which others were met lately
 	closeErr error
 	done     chan struct{} // closed when Close is through
 }
@@ -77,19 +78,19 @@ var (
 // or a connection that the network has forgotten is noticed only by the
 // kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
-	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, done: make(chan struct{})}
+	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, wanted: map[string]bool{}, done: make(chan struct{})}
 	if opts != nil {
 		b.opts = *opts
 	}
 	switch {
 	case client == nil:
-		return nil, errors.New("etcd: the client is nil")
+		return nil, fmt.Errorf("%w: etcd: the client is nil", locker.ErrInvalid)
 	case client.ActiveConnection() == nil:
-		return nil, errors.New("etcd: the client has no connection: make it with clientv3.New")
+		return nil, fmt.Errorf("%w: etcd: the client has no connection: make it with clientv3.New", locker.ErrInvalid)
 	}
 	o := &b.opts
 	if err := o.check(); err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -98,12 +99,18 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 		o.Prefix = defaultPrefix
 	}
 	b.keys = keys{base: o.Prefix + "/1/"}
-	var id [10]byte
-	_, _ = rand.Read(id[:]) // never fails
-	b.id = hex.EncodeToString(id[:])
+	b.rename()
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.looks.b = b
 	return b, nil
+}
+
+// rename gives the keys of this client other names from now on. b.mu is held,
+// or nobody else has b.
+func (b *Backend) rename() {
+	var id [10]byte
+	_, _ = rand.Read(id[:]) // never fails
+	b.id = hex.EncodeToString(id[:])
 }
 
 // check reports what is wrong with the options.
@@ -122,7 +129,12 @@ func (o *Options) check() error {
 }
 
 // Guarantees says what this cluster promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees {
+func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(b.opts.Members) }
+
+// Guarantees says what a Backend on a cluster of so many voting members
+// promises. 0: how many there are is not known, and nothing that depends on it
+// is claimed.
+func Guarantees(members int) locker.Guarantees {
 	g := locker.Guarantees{
 		Backend:         "etcd",
 		Scope:           locker.ScopeNetwork,
@@ -138,8 +150,8 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		RestsOn: "Raft and members that keep what they have confirmed (fsync); clocks of leader and holder that run at the same speed; " +
 			"tokens: nobody restores a backup, unless with --bump-revision; TTLs are rounded up to whole seconds and to etcd's minimum of 1.5 election timeouts, and start again when the leader changes",
 	}
-	if b.opts.Members > 0 {
-		g.ServerCrashes = (b.opts.Members - 1) / 2
+	if members > 0 {
+		g.ServerCrashes = (members - 1) / 2
 		g.SurvivesFailover = g.ServerCrashes > 0
 	}
 	return g

@@ -97,16 +97,19 @@ func (b *Backend) addr() string { return strings.Join(b.client.Endpoints(), ",")
 // call makes one request. It fails at once where the driver would wait: when
 // no member can be connected to (an unsentError).
 func (b *Backend) call(ctx context.Context, request func(context.Context) error) error {
-	if b.ctx.Err() != nil {
-		return locker.ErrClosed
-	}
-	if err := b.connected(ctx); err != nil {
+	if err := b.usable(ctx); err != nil {
 		return err
 	}
 	limited, cancel := context.WithCancel(untimed{ctx})
 	defer cancel()
-	defer b.alarms.off(b.alarms.after(b.opts.Timeout, cancel))
-	err := request(limited)
+	var limit alarm
+	b.alarms.set(&limit, b.opts.Timeout, cancel)
+	defer b.alarms.off(&limit)
+	return b.timedOut(ctx, limited, request(limited))
+}
+
+// timedOut is err, or says that limited, made of ctx, ended before it.
+func (b *Backend) timedOut(ctx, limited context.Context, err error) error {
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("no answer within %v%s", b.opts.Timeout, b.why())
 	}
@@ -123,6 +126,14 @@ func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // grace is what a connection that has just failed gets to be made again.
 const grace = 250 * time.Millisecond
+
+// usable returns nil if a request can be sent.
+func (b *Backend) usable(ctx context.Context) error {
+	if b.ctx.Err() != nil {
+		return locker.ErrClosed
+	}
+	return b.connected(ctx)
+}
 
 // connected returns nil if there is a connection to a member, and waits for
 // one that is being made. The driver would wait for as long as it is let.

@@ -15,10 +15,11 @@ import (
 type hold struct {
 	b     *Backend
 	s     *session
+	queue string
 	key   string // one of its client's, used again when it is settled
-	value string // the owner, which is new each time, and the label
-	void  string
-	token int64 // the key's create revision; 0 while it is not known
+	mark  string // the owner, which is new for each attempt (R10)
+	value string // the owner and the label
+	token int64  // the key's create revision; 0 while it is not known
 	lost  func()
 
 	// Guarded by b.mu.
@@ -26,6 +27,8 @@ type hold struct {
 	owed     bool      // the session has to remove it
 	since    time.Time // that it is owed
 	doubtful bool      // the transaction that puts it may not have arrived yet
+	asked    bool      // its removal is to compare: it was asked for before, or the key is not its alone
+	flying   bool      // by a request that does not compare, and is not answered
 }
 
 // Renew implements [locker.Hold]: it returns how far the session has been kept
@@ -138,15 +141,40 @@ func (h *hold) mine() clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(h.key), "=", h.value)
 }
 
+// deleteKey deletes the key, which is known to have been put. The first
+// request, which most often is the only one, goes by the key's name: until it
+// is answered the name stands for this attempt alone. It costs etcd a quarter
+// less than one that compares. Whatever is repeated, or comes late, compares
+// the owner; and if the first one may yet come, the name is never used again.
 func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
-	resp, more, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return h.b.client.Txn(ctx).If(h.mine()).Then(clientv3.OpDelete(h.key)).Commit()
-	})
-	if err != nil {
-		return false, err
+	b := h.b
+	b.mu.Lock()
+	plain := !h.asked
+	h.asked = true
+	h.flying = h.flying || plain
+	b.mu.Unlock()
+	compared := func(ctx context.Context) (bool, error) {
+		resp, err := b.client.Txn(ctx).If(h.mine()).Then(clientv3.OpDelete(h.key)).Commit()
+		return err == nil && resp.Succeeded, err
+	}
+	first := compared
+	if plain {
+		first = func(ctx context.Context) (bool, error) {
+			resp, err := b.client.Delete(ctx, h.key)
+			return err == nil && resp.Deleted > 0, err
+		}
+	}
+	found, more, err := repeatedAs(ctx, b, first, compared)
+	if plain {
+		b.mu.Lock()
+		h.flying = false
+		if more || err != nil && carriedOut(err) {
+			b.rename()
+		}
+		b.mu.Unlock()
 	}
 	// What one copy does not find, the other may have deleted.
-	return resp.Succeeded || more, nil
+	return err == nil && (found || more), err
 }
 
 // makeVoid deletes the key if it is there, and otherwise makes sure that it
@@ -157,7 +185,7 @@ func (h *hold) makeVoid(ctx context.Context) (found bool, err error) {
 		return h.b.client.Txn(ctx).
 			If(h.mine()).
 			Then(clientv3.OpDelete(h.key)).
-			Else(clientv3.OpPut(h.void, "", clientv3.WithLease(h.s.id))).
+			Else(clientv3.OpPut(void(h.queue, h.mark), "", clientv3.WithLease(h.s.id))).
 			Commit()
 	})
 	if err != nil {
@@ -189,6 +217,9 @@ func (h *hold) settle() bool {
 	h.settled = true
 	delete(h.s.debts, h)
 	delete(h.s.holds, h)
+	if h.flying {
+		h.b.rename()
+	}
 	if h.b.inUse[h.key] == h {
 		delete(h.b.inUse, h.key)
 	}

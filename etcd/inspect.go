@@ -13,7 +13,8 @@ import (
 // Inspect implements [locker.Inspector].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	queue, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return b.client.Get(ctx, b.keys.queue(name), clientv3.WithFirstCreate()...)
+		queue := b.keys.queue(name)
+		return b.client.Get(ctx, queue, append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)))...)
 	})
 	if err != nil || len(queue.Kvs) == 0 {
 		return locker.State{}, b.failure(ctx, err)

@@ -10,8 +10,17 @@ type keys struct{ base string }
 // the slash behind it is the only one that is not escaped (R18).
 func (k keys) queue(name string) string { return k.base + "lock/" + escape.Replace(name) + "/" }
 
-// void is the key that, if it is there, makes the acquire with that mark do nothing.
-func (k keys) void(mark string) string { return k.base + "void/" + escape.Replace(mark) }
+// places is the end of the range that begins with a queue and has the keys of
+// who holds or waits in it, and not the void ones.
+func places(queue string) string { return queue + voidMark }
+
+// void is the key that, if it is there, makes the acquire with that mark do
+// nothing. It is among the keys of its queue, so that one look at them says
+// that the queue is empty and nothing is void.
+func void(queue, mark string) string { return queue + voidMark + escape.Replace(mark) }
+
+// voidMark sorts behind the hexadecimal digits that keys of clients begin with.
+const voidMark = "~"
 
 // pulse is a key that never is: reading it is how a majority is asked.
 func (k keys) pulse() string { return k.base + "lock/" }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -39,7 +38,7 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 		return nil, err
 	}
 	if err := o.check(); err != nil {
-		return nil, bad(u, err.Error())
+		return nil, u.Invalid("%v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -113,7 +112,7 @@ func (b *Backend) check(ctx context.Context) error {
 	if err == nil {
 		// A key that never is: it needs the right to write, and a majority.
 		_, _, err = repeated(ctx, b, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
-			return b.client.Delete(ctx, b.keys.void(""))
+			return b.client.Delete(ctx, b.keys.pulse())
 		})
 	}
 	if err != nil {
@@ -143,7 +142,7 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 		DialKeepAliveTimeout: 3 * time.Second,
 	}
 	if len(u.Hosts) == 0 {
-		return c, bad(u, "it has no host: write "+u.Scheme+"://host:2379")
+		return c, u.Invalid("it has no host: write %s://host:2379", u.Scheme)
 	}
 	scheme := "http"
 	if u.Scheme == "etcds" {
@@ -164,39 +163,22 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 		c.Username = u.User.Username()
 		c.Password, _ = u.User.Password()
 		if c.Username == "" || c.Password == "" {
-			return c, bad(u, "a user and a password go together: write "+u.Scheme+"://user:password@host:2379")
+			return c, u.Invalid("a user and a password go together: write %s://user:password@host:2379", u.Scheme)
 		}
 	}
 	return c, nil
 }
 
+// tlsConfig is the URL's, but for the name to expect.
 func tlsConfig(u *locker.URL) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if name := u.Param("server_name", ""); name != "" {
+	config, err := u.TLSConfig()
+	if err != nil {
+		return nil, err
+	}
+	if name := config.ServerName; name != "" {
 		// The driver expects the name that it connects to, whatever ServerName says.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(cs tls.ConnectionState) error { return verify(cs, name, config.RootCAs) }
-	}
-	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, bad(u, "ca: "+err.Error())
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, bad(u, fmt.Sprintf("ca: %s has no PEM certificate in it", ca))
-		}
-	}
-	if (cert == "") != (key == "") {
-		return nil, bad(u, "cert and key go together: give both or none")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, bad(u, "cert and key: "+err.Error())
-		}
-		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
 }
@@ -209,8 +191,4 @@ func verify(cs tls.ConnectionState, name string, roots *x509.CertPool) error {
 	}
 	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: between})
 	return err
-}
-
-func bad(u *locker.URL, what string) error {
-	return fmt.Errorf("%w: backend URL: %s: %s", locker.ErrInvalid, u, what)
 }

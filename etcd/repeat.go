@@ -18,45 +18,74 @@ const (
 // It is for requests that can be carried out more than once, and at any
 // time later. more tells that they may have been.
 func repeated[T any](ctx context.Context, b *Backend, request func(context.Context) (T, error)) (answer T, more bool, err error) {
-	err = b.call(ctx, func(ctx context.Context) error {
-		first, cancel := context.WithCancel(ctx)
-		defer cancel()
-		var mu sync.Mutex
-		var next *alarm
-		started, over, won := 1, false, false
-		var another func()
-		arm := func() { next = b.alarms.after(repeatAfter, func() { b.spawn(another) }) }
-		another = func() {
-			mu.Lock()
-			if over {
-				mu.Unlock()
-				return
-			}
-			if started++; started < copies {
-				arm()
-			}
-			mu.Unlock()
-			a, err := request(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil && !over && !won {
-				answer, won = a, true
-				cancel()
-			}
-		}
-		mu.Lock()
-		arm()
-		mu.Unlock()
-		a, err := request(first)
-		mu.Lock()
-		defer mu.Unlock()
-		over, more = true, started > 1
-		b.alarms.off(next)
-		if won {
-			return nil
-		}
-		answer = a
-		return err
-	})
-	return answer, more, err
+	return repeatedAs(ctx, b, request, request)
+}
+
+// repeatedAs is repeated with another request to follow the first.
+func repeatedAs[T any](ctx context.Context, b *Backend, request, again func(context.Context) (T, error)) (answer T, more bool, err error) {
+	if err := b.usable(ctx); err != nil {
+		return answer, false, err
+	}
+	limited, cancel := context.WithCancel(untimed{ctx})
+	defer cancel()
+	f := &flight[T]{b: b, again: again, ctx: limited, cancel: cancel, began: time.Now(), started: 1}
+	f.mu.Lock()
+	b.alarms.set(&f.alarm, min(repeatAfter, b.opts.Timeout), f.late)
+	f.mu.Unlock()
+	answer, err = request(limited)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	b.alarms.off(&f.alarm)
+	if f.won {
+		return f.answer, true, nil
+	}
+	return answer, f.started > 1, b.timedOut(ctx, limited, err)
+}
+
+// flight is a request that is under way, and its copies.
+type flight[T any] struct {
+	b      *Backend
+	again  func(context.Context) (T, error)
+	ctx    context.Context
+	cancel context.CancelFunc
+	began  time.Time
+
+	mu      sync.Mutex
+	alarm   alarm
+	started int
+	over    bool // the first has ended
+	won     bool // a copy was answered before
+	answer  T
+}
+
+// late is called when there is no answer yet: it sends a copy, or ends it all.
+func (f *flight[T]) late() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rest := f.b.opts.Timeout - time.Since(f.began)
+	switch {
+	case f.over:
+		return
+	case rest <= 0:
+		f.cancel()
+		return
+	case f.started < copies:
+		f.started++
+		f.b.spawn(f.copy)
+	}
+	if f.started < copies {
+		rest = min(rest, repeatAfter)
+	}
+	f.b.alarms.set(&f.alarm, rest, f.late)
+}
+
+func (f *flight[T]) copy() {
+	a, err := f.again(f.ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && !f.over && !f.won {
+		f.answer, f.won = a, true
+		f.cancel()
+	}
 }

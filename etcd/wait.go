@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
@@ -90,23 +89,32 @@ func (a *attempt) waitFor(ctx context.Context) error {
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	news, gen := a.b.watch(watching, a.prev)
+	opened, gen := a.b.watch(watching, a.prev)
+	var news clientv3.WatchChan
 	poll := time.NewTimer(a.b.opts.Timeout)
 	defer poll.Stop()
 	prev := a.prev
 	confirmed := false
 	for {
 		select {
-		case n := <-news:
-			if n.err != nil {
-				a.b.streams.renew(gen)
-				return n.err
+		case news = <-opened:
+			opened = nil
+		case n, ok := <-news:
+			err := n.Err()
+			if !ok {
+				err = errWatchOver
 			}
-			if n.created {
+			if err != nil {
+				a.b.streams.renew(gen)
+				return err
+			}
+			if n.Created {
 				confirmed = true
 				poll.Reset(jitter(min(a.h.s.ttl, longestPoll)))
+			} else if len(n.Events) == 0 {
+				continue
 			}
-			if err := a.read(ctx, n.revision); err != nil {
+			if err := a.read(ctx, n.Header.Revision); err != nil {
 				return err
 			}
 		case <-poll.C:
@@ -135,43 +143,13 @@ func (a *attempt) waitFor(ctx context.Context) error {
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
-// news is what a watch tells.
-type news struct {
-	created  bool  // it is there: what happens from now on is told
-	revision int64 // at which it was created, or the key deleted
-	err      error // it is over
-}
-
-// watch tells when key is deleted, from the moment at which it says created.
-func (b *Backend) watch(ctx context.Context, key string) (<-chan news, uint64) {
-	to := make(chan news, 1)
-	wctx, gen := b.streams.on(clientv3.WithRequireLeader(ctx))
-	tell := func(n news) {
-		select {
-		case to <- n:
-		case <-ctx.Done():
-		}
-	}
-	listen := func() {
-		for resp := range b.client.Watch(wctx, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) {
-			if err := resp.Err(); err != nil {
-				tell(news{err: err})
-				return
-			}
-			if resp.Created {
-				tell(news{created: true, revision: resp.Header.Revision})
-			}
-			for _, e := range resp.Events {
-				if e.Type == mvccpb.DELETE {
-					tell(news{revision: e.Kv.ModRevision})
-				}
-			}
-		}
-		tell(news{err: errWatchOver})
-	}
-	if !b.spawn(listen) {
-		to <- news{err: locker.ErrClosed}
-	}
+// watch tells when key is deleted, from the moment at which it says created. It
+// ends with ctx.
+func (b *Backend) watch(ctx context.Context, key string) (opened <-chan clientv3.WatchChan, gen uint64) {
+	ctx, gen = b.streams.on(clientv3.WithRequireLeader(ctx))
+	to := make(chan clientv3.WatchChan, 1)
+	// The driver may wait for the network; whoever finds nobody there has closed the backend.
+	b.spawn(func() { to <- b.client.Watch(ctx, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) })
 	return to, gen
 }
 
