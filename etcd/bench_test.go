@@ -3,8 +3,12 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,131 +19,267 @@ import (
 	"github.com/golockers/locker/internal/testserver"
 )
 
-// spread runs b.N operations on that many goroutines.
-func spread(b *testing.B, goroutines int, op func(worker int) error) {
-	b.Helper()
-	next := make(chan struct{}, goroutines)
-	var all sync.WaitGroup
-	b.ResetTimer()
-	for w := range goroutines {
-		all.Go(func() {
-			for range next {
-				if err := op(w); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	}
-	for range b.N {
-		next <- struct{}{}
-	}
-	close(next)
-	all.Wait()
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "locks/s")
-}
-
 // The names and units are those that internal/benchtable reads.
 
-// turns is how often the contenders take turns in one run: the machine is not
-// the same from one second to the next.
-const turns = 3
+// turns is how many results there are of each contender in one run.
+const turns = 5
 
-// BenchmarkFree is the lock that nobody else wants: acquire and release, beside
-// the two raw requests that do the least of it, on one client for all.
-func BenchmarkFree(b *testing.B) {
-	s := testserver.StartEtcd(b, 1)
-	ctx := context.Background()
-	driver := dial(b, s.Addrs())
-	lease, err := driver.Grant(ctx, 600)
-	require.NoError(b, err)
+// contender takes a lock and gives it back, on the n-th goroutine of its process.
+type contender func(ctx context.Context, n int, name string) error
+
+// contenders make one on a driver's client. What they open ends with done, or
+// with ctx.
+var contenders = map[string]func(ctx context.Context, driver *clientv3.Client, goroutines int) (c contender, done func(), err error){
+	"locker":      lockerContender,
+	"concurrency": mutexContender,
+	"raw":         rawContender,
+	"raw+write":   handOnContender,
+}
+
+func lockerContender(_ context.Context, driver *clientv3.Client, _ int) (contender, func(), error) {
 	backend, err := etcd.New(driver, nil)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = backend.Close() })
+	if err != nil {
+		return nil, nil, err
+	}
 	locks := locker.New(backend, nil)
-	session, err := concurrency.NewSession(driver, concurrency.WithTTL(600))
-	require.NoError(b, err)
-	for _, goroutines := range []int{1, 8, 64} {
-		for range turns {
-			b.Run(fmt.Sprintf("goroutines=%d/raw", goroutines), func(b *testing.B) {
-				spread(b, goroutines, func(w int) error {
-					key := fmt.Sprintf("raw/1/lock/free-%d/%040d", w, 1)
-					_, err := driver.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, "bench", clientv3.WithLease(lease.ID))).Commit()
-					if err == nil {
-						_, err = driver.Delete(ctx, key)
-					}
-					return err
-				})
-			})
-			b.Run(fmt.Sprintf("goroutines=%d/locker", goroutines), func(b *testing.B) {
-				lockUnlock(b, goroutines, func(w int) (*locker.Client, string) { return locks, fmt.Sprintf("free-%d", w) })
-				b.ReportMetric(1.10, "target-time")
-			})
-			b.Run(fmt.Sprintf("goroutines=%d/concurrency", goroutines), func(b *testing.B) {
-				spread(b, goroutines, func(w int) error {
-					return mutex(ctx, session, fmt.Sprintf("upstream-%d", w))
-				})
-			})
-		}
-	}
-}
-
-// BenchmarkContended is one name that all want. Goroutines of one process share
-// a client; concurrency.Mutex needs a session each, or two of them hold it at once.
-func BenchmarkContended(b *testing.B) {
-	s := testserver.StartEtcd(b, 1)
-	ctx := context.Background()
-	for _, n := range []struct{ processes, goroutines int }{{1, 8}, {1, 64}, {4, 64}} {
-		of := fmt.Sprintf("clients=%d,goroutines=%d", n.processes, n.goroutines)
-		var drivers []*clientv3.Client
-		var clients []*locker.Client
-		for range n.processes {
-			driver := dial(b, s.Addrs())
-			backend, err := etcd.New(driver, nil)
-			require.NoError(b, err)
-			b.Cleanup(func() { _ = backend.Close() })
-			drivers, clients = append(drivers, driver), append(clients, locker.New(backend, nil))
-		}
-		sessions := make([]*concurrency.Session, n.goroutines)
-		for w := range sessions {
-			session, err := concurrency.NewSession(drivers[w%n.processes], concurrency.WithTTL(600))
-			require.NoError(b, err)
-			sessions[w] = session
-		}
-		for range turns {
-			b.Run(of+"/locker", func(b *testing.B) {
-				lockUnlock(b, n.goroutines, func(w int) (*locker.Client, string) { return clients[w%n.processes], "one" })
-			})
-			b.Run(of+"/concurrency", func(b *testing.B) {
-				spread(b, n.goroutines, func(w int) error { return mutex(ctx, sessions[w], "upstream") })
-			})
-		}
-	}
-}
-
-func lockUnlock(b *testing.B, goroutines int, of func(w int) (*locker.Client, string)) {
-	ctx := context.Background()
-	for w := range goroutines { // the sessions are opened
-		c, _ := of(w)
-		l, err := c.Lock(ctx, fmt.Sprintf("warm-%d", w))
-		require.NoError(b, err)
-		require.NoError(b, l.Unlock(ctx))
-	}
-	spread(b, goroutines, func(w int) error {
-		c, name := of(w)
-		l, err := c.Lock(ctx, name)
+	return func(ctx context.Context, _ int, name string) error {
+		l, err := locks.Lock(ctx, name)
 		if err == nil {
 			err = l.Unlock(ctx)
 		}
 		return err
-	})
+	}, func() { _ = locks.Close(); _ = backend.Close() }, nil
 }
 
-func mutex(ctx context.Context, session *concurrency.Session, name string) error {
-	m := concurrency.NewMutex(session, name)
-	err := m.Lock(ctx)
-	if err == nil {
-		err = m.Unlock(ctx)
+// mutexContender gives each goroutine a session of its own, or two of them
+// would hold the lock at once.
+func mutexContender(_ context.Context, driver *clientv3.Client, goroutines int) (contender, func(), error) {
+	sessions := make([]*concurrency.Session, goroutines)
+	for i := range sessions {
+		var err error
+		if sessions[i], err = concurrency.NewSession(driver, concurrency.WithTTL(600)); err != nil {
+			return nil, nil, err
+		}
 	}
-	return err
+	return func(ctx context.Context, n int, name string) error {
+			m := concurrency.NewMutex(sessions[n], "upstream/"+name)
+			err := m.Lock(ctx)
+			if err == nil {
+				err = m.Unlock(ctx)
+			}
+			return err
+		}, func() {
+			for _, s := range sessions {
+				_ = s.Close()
+			}
+		}, nil
+}
+
+// rawContender makes the two requests that do the least of it. Nobody waits
+// here, and nothing is safe.
+func rawContender(ctx context.Context, driver *clientv3.Client, _ int) (contender, func(), error) {
+	lease, err := driver.Grant(ctx, 600)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, _ int, name string) error {
+		key := "raw/1/lock/" + name + "/0000000000000000000000000000000000000001"
+		_, err := driver.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, "bench", clientv3.WithLease(lease.ID))).Commit()
+		if err == nil {
+			_, err = driver.Delete(ctx, key)
+		}
+		return err
+	}, func() {}, nil
+}
+
+// handOnContender is what handing a lock on may cost: one write more.
+func handOnContender(ctx context.Context, driver *clientv3.Client, _ int) (contender, func(), error) {
+	raw, done, err := rawContender(ctx, driver, 1)
+	return func(ctx context.Context, n int, name string) error {
+		if err := raw(ctx, n, name); err != nil {
+			return err
+		}
+		_, err := driver.Put(ctx, "raw/1/write", "bench")
+		return err
+	}, done, err
+}
+
+// spread runs so many operations on so many goroutines.
+func spread(operations, goroutines int, op func(n int) error) error {
+	next := make(chan struct{}, goroutines)
+	errs := make(chan error, goroutines)
+	var all sync.WaitGroup
+	for n := range goroutines {
+		all.Go(func() {
+			for range next {
+				if err := op(n); err != nil {
+					select {
+					case errs <- err:
+					default:
+					}
+				}
+			}
+		})
+	}
+	for range operations {
+		next <- struct{}{}
+	}
+	close(next)
+	all.Wait()
+	close(errs)
+	return <-errs
+}
+
+// rival is a contender in a benchmark's process.
+func rival(b *testing.B, kind string, addrs []string, goroutines int) contender {
+	b.Helper()
+	c, done, err := contenders[kind](b.Context(), dial(b, addrs), goroutines)
+	require.NoError(b, err)
+	b.Cleanup(done)
+	for n := range goroutines {
+		require.NoError(b, c(b.Context(), n, "warm"))
+	}
+	return c
+}
+
+// competitor is one of those that take turns in a topic.
+type competitor struct {
+	name       string
+	goroutines int
+	op         func(operations, goroutines int) error
+	metrics    []any // values and their units
+}
+
+// compete lets the competitors of a topic take turns every few milliseconds,
+// and reports the median of each: what else the machine does meets them all.
+func compete(b *testing.B, topic string, all ...competitor) {
+	b.Helper()
+	const block, blocks = 4 * time.Millisecond, 25
+	operations := make([]int, len(all))
+	timed := func(i int) float64 {
+		began := time.Now()
+		require.NoError(b, all[i].op(operations[i], all[i].goroutines))
+		return float64(time.Since(began)) / float64(operations[i])
+	}
+	for i, c := range all { // as many operations as a block has time for
+		operations[i] = 4 * c.goroutines
+		operations[i] = max(c.goroutines, int(float64(block)/timed(i)))
+	}
+	for range turns {
+		times := make([][]float64, len(all))
+		for range blocks {
+			for i := range all {
+				times[i] = append(times[i], timed(i))
+			}
+		}
+		for i, c := range all {
+			slices.Sort(times[i])
+			b.Run(topic+"/"+c.name, func(b *testing.B) {
+				b.ReportMetric(times[i][blocks/2], "ns/op")
+				for m := 0; m+1 < len(c.metrics); m += 2 {
+					b.ReportMetric(c.metrics[m].(float64), c.metrics[m+1].(string))
+				}
+			})
+		}
+	}
+}
+
+// on spreads operations over goroutines.
+func on(op func(n int) error) func(operations, goroutines int) error {
+	return func(operations, goroutines int) error { return spread(operations, goroutines, op) }
+}
+
+// told has programs do operations, on so many goroutines in all.
+func told(b *testing.B, programs []*testserver.Child) func(operations, goroutines int) error {
+	return func(operations, goroutines int) error {
+		n := len(programs)
+		for _, c := range programs {
+			c.Send(b, fmt.Sprint((operations+n-1)/n, " ", goroutines/n))
+		}
+		for _, c := range programs {
+			c.Expect(b, "done", 5*time.Minute)
+		}
+		return nil
+	}
+}
+
+// BenchmarkFree is the lock that nobody else wants: acquire and release, beside
+// the two raw requests.
+func BenchmarkFree(b *testing.B) {
+	s := testserver.StartEtcd(b, 1)
+	const most = 64
+	raw, ours, theirs := rival(b, "raw", s.Addrs(), most), rival(b, "locker", s.Addrs(), most), rival(b, "concurrency", s.Addrs(), most)
+	own := func(c contender) func(operations, goroutines int) error {
+		return on(func(n int) error { return c(b.Context(), n, "free-"+strconv.Itoa(n)) })
+	}
+	for _, n := range []int{1, 8, most} {
+		compete(b, fmt.Sprintf("goroutines=%d", n),
+			competitor{"raw", n, own(raw), nil},
+			competitor{"locker", n, own(ours), []any{1.10, "target-time"}},
+			competitor{"concurrency", n, own(theirs), nil})
+	}
+}
+
+// BenchmarkContended is one name that all goroutines of a process want. Raw is
+// one caller alone, who makes one write more: what handing a lock on may cost.
+func BenchmarkContended(b *testing.B) {
+	s := testserver.StartEtcd(b, 1)
+	const most = 64
+	raw, ours, theirs := rival(b, "raw+write", s.Addrs(), 1), rival(b, "locker", s.Addrs(), most), rival(b, "concurrency", s.Addrs(), most)
+	one := func(c contender) func(operations, goroutines int) error {
+		return on(func(n int) error { return c(b.Context(), n, "one") })
+	}
+	for _, n := range []int{8, most} {
+		compete(b, fmt.Sprintf("goroutines=%d", n),
+			competitor{"raw", 1, one(raw), nil},
+			competitor{"locker", n, one(ours), []any{1.05, "target-time"}},
+			competitor{"concurrency", n, one(theirs), nil})
+	}
+}
+
+// BenchmarkProcesses is one name that all goroutines of four programs want.
+func BenchmarkProcesses(b *testing.B) {
+	s := testserver.StartEtcd(b, 1)
+	const processes, most = 4, 64
+	raw := rival(b, "raw+write", s.Addrs(), 1)
+	programs := map[string][]*testserver.Child{}
+	for _, kind := range []string{"locker", "concurrency"} {
+		for range processes {
+			c := testserver.StartChild(b, "bench", strings.Join(s.Addrs(), ","), kind, strconv.Itoa(most/processes))
+			c.Expect(b, "ready", 10*time.Second)
+			programs[kind] = append(programs[kind], c)
+		}
+	}
+	for _, n := range []int{8, most} {
+		compete(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n),
+			competitor{"raw", 1, on(func(int) error { return raw(b.Context(), 0, "one") }), nil},
+			competitor{"locker", n, told(b, programs["locker"]), []any{1.05, "target-time"}},
+			competitor{"concurrency", n, told(b, programs["concurrency"]), nil})
+	}
+}
+
+// benchRole is one of the programs. Its arguments: addresses, kind, goroutines
+// at most. What it hears: how many operations, on how many goroutines.
+func benchRole(p *testserver.Parent) {
+	ctx := context.Background()
+	most, err := strconv.Atoi(p.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	driver, err := newClient(strings.Split(p.Args[0], ","))
+	if err != nil {
+		panic(err)
+	}
+	c, _, err := contenders[p.Args[1]](ctx, driver, most)
+	if err == nil {
+		err = spread(20, 1, func(n int) error { return c(ctx, n, "warm") })
+	}
+	for said := "ready"; err == nil; said = "done" {
+		p.Say("%s", said)
+		var operations, goroutines int
+		if _, err = fmt.Sscan(p.Hear(), &operations, &goroutines); err == nil {
+			err = spread(operations, goroutines, func(n int) error { return c(ctx, n, "one") })
+		}
+	}
+	panic(err)
 }

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{"holder": holder})
+	testserver.RunRole(testserver.Roles{"holder": holder, "bench": benchRole})
 	goleak.VerifyTestMain(m)
 }
 

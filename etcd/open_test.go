@@ -68,6 +68,7 @@ func TestOpenTellsWhatIsWrongWithTheURL(t *testing.T) {
 }
 
 func TestOpenTellsThatNobodyIsThere(t *testing.T) {
+	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	silent := l.Addr().String()
@@ -89,6 +90,7 @@ func TestOpenTellsThatNobodyIsThere(t *testing.T) {
 }
 
 func TestOpenNeedsAMajority(t *testing.T) {
+	t.Parallel()
 	s := testserver.StartEtcd(t, 3)
 	u := "etcd://" + strings.Join(s.Addrs(), ",") + "/p"
 	g := works(t, u)
@@ -101,6 +103,7 @@ func TestOpenNeedsAMajority(t *testing.T) {
 }
 
 func TestOpenWithAuthentication(t *testing.T) {
+	t.Parallel()
 	s := testserver.StartEtcd(t, 1)
 	withAuth(t, dial(t, s.Addrs()))
 	at := s.Nodes[0].Addr()
@@ -129,6 +132,7 @@ func TestOpenWithAuthentication(t *testing.T) {
 }
 
 func TestOpenWithTLS(t *testing.T) {
+	t.Parallel()
 	certs, strangers := testserver.NewCerts(t), testserver.NewCerts(t)
 	q := url.QueryEscape
 	s := testserver.StartEtcd(t, 1, testserver.WithEtcdTLS(certs, false))
@@ -148,6 +152,7 @@ func TestOpenWithTLS(t *testing.T) {
 }
 
 func TestOpenWithClientCertificate(t *testing.T) {
+	t.Parallel()
 	certs := testserver.NewCerts(t)
 	q := url.QueryEscape
 	s := startAskingForCertificates(t, certs)
@@ -163,13 +168,14 @@ func startAskingForCertificates(t *testing.T, certs *testserver.Certs) *testserv
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	_, err := etcd.New(nil, nil)
-	require.Error(t, err)
+	require.ErrorIs(t, err, locker.ErrInvalid)
 	_, err = etcd.New(clientv3.NewCtxClient(t.Context()), nil)
+	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "clientv3.New")
 	c := dial(t, []string{"127.0.0.1:1"})
 	for _, o := range []*etcd.Options{{Timeout: -1}, {Members: -1}, {Prefix: "/a"}, {Prefix: "a//b"}, {Prefix: strings.Repeat("a", 300)}} {
 		_, err = etcd.New(c, o)
-		require.Error(t, err)
+		require.ErrorIs(t, err, locker.ErrInvalid)
 	}
 	// Without a server, a quick answer that says why.
 	b, err := etcd.New(c, nil)

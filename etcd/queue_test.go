@@ -17,6 +17,7 @@ import (
 )
 
 func TestThousandWaitersOfOneClientAreOneKey(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
 	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
@@ -47,6 +48,7 @@ func TestThousandWaitersOfOneClientAreOneKey(t *testing.T) {
 }
 
 func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
 	const waiters = 8
@@ -120,8 +122,9 @@ func TestTokensAreCreateRevisionsAndFenceTransactions(t *testing.T) {
 	require.NoError(t, second.Unlock(ctx))
 }
 
-// Whoever releases deletes by owner: a key of the same name that is another's stays.
-func TestReleaseComparesTheOwner(t *testing.T) {
+// A release that is made again deletes by owner: a key of the same name that is
+// another's stays.
+func TestReleaseMadeAgainComparesTheOwner(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
@@ -129,10 +132,48 @@ func TestReleaseComparesTheOwner(t *testing.T) {
 	require.NoError(t, err)
 	keys := locksIn(t, s.admin, "n")
 	require.Len(t, keys, 1)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	require.Error(t, grant.Hold.Release(over))
 	_, err = s.admin.Put(ctx, keys[0], "0000000000000000000000000000000000000000:another")
 	require.NoError(t, err)
 	require.ErrorIs(t, grant.Hold.Release(ctx), locker.ErrLost)
 	require.Equal(t, keys, locksIn(t, s.admin, "n"))
+}
+
+// A process hands a lock on to another with the two writes that each of them
+// needs anyway: its key is put and deleted.
+func TestHandingOnCostsNoMoreWrites(t *testing.T) {
+	s := newScene(t, 1)
+	ctx := t.Context()
+	const clients, each = 4, 25
+	revision := func() int64 {
+		resp, err := s.admin.Get(ctx, "x")
+		require.NoError(t, err)
+		return resp.Header.Revision
+	}
+	var all sync.WaitGroup
+	var locks []*locker.Client
+	for range clients {
+		c := client(t, s.Addrs(), time.Minute)
+		l, err := c.Lock(ctx, "warm")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(ctx))
+		locks = append(locks, c)
+	}
+	before := revision()
+	for _, c := range locks {
+		all.Go(func() {
+			for range each {
+				l, err := c.Lock(ctx, "n")
+				if assert.NoError(t, err) {
+					assert.NoError(t, l.Unlock(ctx))
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, 2*clients*each, revision()-before)
 }
 
 func TestManyClientsNeverOverlap(t *testing.T) {

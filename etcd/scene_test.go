@@ -1,0 +1,105 @@
+package etcd_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// lockLater calls Lock on a goroutine of its own.
+func lockLater(ctx context.Context, c *locker.Client, name string) <-chan locked {
+	answer := make(chan locked, 1)
+	go func() {
+		l, err := c.Lock(ctx, name)
+		answer <- locked{l, err, time.Now()}
+	}()
+	return answer
+}
+
+type locked struct {
+	lease *locker.Lease
+	err   error
+	at    time.Time
+}
+
+func (s scene) get(t testing.TB, answer <-chan locked, d time.Duration) locked {
+	t.Helper()
+	select {
+	case a := <-answer:
+		require.NoError(t, a.err)
+		return a
+	case <-time.After(d):
+		require.Fail(t, "the waiter did not get the lock within "+d.String())
+		return locked{}
+	}
+}
+
+// scene is a cluster and somebody who looks at it.
+type scene struct {
+	*testserver.EtcdCluster
+	admin *clientv3.Client
+}
+
+func newScene(t testing.TB, members int, opts ...testserver.EtcdOption) scene {
+	s := testserver.StartEtcd(t, members, opts...)
+	return scene{s, dial(t, s.Addrs())}
+}
+
+// queued waits until n keys are in the queue, and returns them in its order.
+func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseID, names []string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "as many in the queue", func() bool {
+		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		keys, names = nil, nil
+		if err == nil {
+			for _, kv := range resp.Kvs {
+				id := clientv3.LeaseID(kv.Lease)
+				keys, names = append(keys, &id), append(names, string(kv.Key))
+			}
+		}
+		return len(names) == n
+	})
+	return keys, names
+}
+
+// twoRoads is a client that takes turns between two ways to the same member.
+func twoRoads(t *testing.T, s scene, ttl time.Duration) (c *locker.Client, roads []*testserver.Proxy, stop func()) {
+	for range 2 {
+		roads = append(roads, testserver.StartProxy(t, s.Nodes[0].Addr()))
+	}
+	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
+	c = locker.New(b, &locker.Options{TTL: ttl})
+	return c, roads, func() {
+		for _, p := range roads {
+			p.Set(testserver.Pass)
+		}
+		require.NoError(t, c.Close())
+		require.NoError(t, b.Close())
+	}
+}
+
+// withAuth turns authentication on: root, and locker with the least rights.
+func withAuth(t testing.TB, admin *clientv3.Client) {
+	t.Helper()
+	ctx := within(t, 20*time.Second)
+	for _, user := range []string{"root", "locker", "stranger"} {
+		_, err := admin.UserAdd(ctx, user, "pass")
+		require.NoError(t, err)
+	}
+	_, err := admin.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = admin.RoleAdd(ctx, "locker")
+	require.NoError(t, err)
+	_, err = admin.RoleGrantPermission(ctx, "locker", "locker/1/", clientv3.GetPrefixRangeEnd("locker/1/"), clientv3.PermissionType(clientv3.PermReadWrite))
+	require.NoError(t, err)
+	_, err = admin.UserGrantRole(ctx, "locker", "locker")
+	require.NoError(t, err)
+	_, err = admin.AuthEnable(ctx)
+	require.NoError(t, err)
+}

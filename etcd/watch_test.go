@@ -1,0 +1,120 @@
+package etcd_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+)
+
+func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	network := newCut(t)
+	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute, through(network.dial))
+	held, err := holder.Lock(ctx, "n")
+	require.NoError(t, err)
+	answer := lockLater(ctx, waiter, "n")
+	s.queued(t, "n", 2)
+	time.Sleep(50 * time.Millisecond) // the watch
+	network.set(testserver.Reset, testserver.Reset)
+	var last int64
+	for range 20 {
+		put, err := s.admin.Put(ctx, "noise", "x")
+		require.NoError(t, err)
+		last = put.Header.Revision
+	}
+	_, err = s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	network.set(testserver.Pass, testserver.Pass)
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, held.Unlock(ctx))
+	got := s.get(t, answer, 2*time.Second)
+	require.NoError(t, got.lease.Unlock(ctx))
+}
+
+// The watch is on a connection that hangs: the poll notices (R14), and nothing
+// else is held up, since it goes the other way.
+func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	waiter, roads, stop := twoRoads(t, s, 10*time.Second)
+	defer stop()
+	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
+	require.NoError(t, err)
+	_, names := s.queued(t, "n", 1)
+	watching := make(chan *testserver.Link, 2)
+	for _, p := range roads {
+		p.OnRequest(names[0], func(l *testserver.Link) { watching <- l })
+	}
+	answer := lockLater(ctx, waiter, "n")
+	link := <-watching
+	s.queued(t, "n", 2)
+	time.Sleep(200 * time.Millisecond)
+	link.SetReplies(testserver.Hold)
+	began := time.Now()
+	require.NoError(t, held.Unlock(ctx))
+	got := s.get(t, answer, 9*time.Second)
+	t.Logf("got the lock %v after the release", got.at.Sub(began))
+	link.SetReplies(testserver.Pass)
+	require.NoError(t, got.lease.Unlock(ctx))
+}
+
+// Between the reading of the queue and the creation of the watch the lock is released.
+func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	holder := client(t, s.Addrs(), time.Minute)
+	for range 3 {
+		held, err := holder.Lock(ctx, "n")
+		require.NoError(t, err)
+		_, names := s.queued(t, "n", 1)
+		waiter, roads, stop := twoRoads(t, s, time.Minute)
+		watching := make(chan *testserver.Link, 2)
+		for _, p := range roads {
+			p.OnRequest(names[0], func(l *testserver.Link) {
+				l.SetRequests(testserver.Hold)
+				watching <- l
+			})
+		}
+		answer := lockLater(ctx, waiter, "n")
+		link := <-watching
+		require.NoError(t, held.Unlock(ctx))
+		link.SetRequests(testserver.Pass)
+		began := time.Now()
+		got := s.get(t, answer, 5*time.Second)
+		assert.Less(t, got.at.Sub(began), time.Second, "not by the poll")
+		require.NoError(t, got.lease.Unlock(ctx))
+		stop()
+	}
+}
+
+// One of two ways swallows everything: what may be repeated goes the other.
+func TestMemberThatHangsCostsAReleaseLittle(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	c, roads, stop := twoRoads(t, s, time.Minute)
+	defer stop()
+	var leases []*locker.Lease
+	for i := range 6 {
+		l, err := c.Lock(ctx, string(rune('a'+i)))
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	roads[1].SetRequests(testserver.Hold)
+	for _, l := range leases {
+		began := time.Now()
+		require.NoError(t, l.Unlock(ctx))
+		assert.Less(t, time.Since(began), 2*time.Second)
+	}
+	assert.Empty(t, all(t, s.admin))
+}
