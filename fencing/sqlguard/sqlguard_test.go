@@ -1,0 +1,86 @@
+package sqlguard_test
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing/sqlguard"
+)
+
+// What needs a database is tested in internal/sqltest, a module of its own.
+
+var dialects = []sqlguard.Dialect{sqlguard.Postgres, sqlguard.SQLite, sqlguard.MySQL}
+
+// A table's name becomes part of every statement: nothing but a name may pass.
+func TestTableIsAnIdentifier(t *testing.T) {
+	long := strings.Repeat("x", 63)
+	for _, d := range dialects {
+		for _, name := range []string{"", "t", "_", "locker_marks", "Marks2", "app.marks", "order", long, long + "." + long} {
+			_, err := sqlguard.New(d, &sqlguard.Options{Table: name})
+			require.NoError(t, err, "%v %q", d, name)
+		}
+		for _, name := range []string{
+			" ", "a b", "a;b", "a-b", `a"b`, "a`b", "a'b", `"a"`, "a.b.c", ".a", "a.", "a..b", "1a", "a.1b", "ä", "a\n", "\na", "a\x00", "a--",
+			"a/*", "a)", long + "x", long + "." + long + "x", "$1", "TABLE_NAME;",
+		} {
+			_, err := sqlguard.New(d, &sqlguard.Options{Table: name})
+			require.ErrorIs(t, err, locker.ErrInvalid, "%v %q", d, name)
+			assert.NotContains(t, err.Error(), "\n")
+			_, err = sqlguard.NewCounter(d, new(sql.DB), &sqlguard.Options{Table: name})
+			require.ErrorIs(t, err, locker.ErrInvalid, "%v %q", d, name)
+		}
+	}
+}
+
+func TestDialectIsKnown(t *testing.T) {
+	for _, d := range []sqlguard.Dialect{0, -1, sqlguard.MySQL + 1, math.MaxInt} {
+		_, err := sqlguard.New(d, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+		require.ErrorContains(t, err, d.String())
+		_, err = sqlguard.NewCounter(d, new(sql.DB), nil)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+	for _, d := range dialects {
+		_, err := sqlguard.NewCounter(d, nil, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+	assert.Equal(t, "PostgreSQL SQLite MySQL", dialects[0].String()+" "+dialects[1].String()+" "+dialects[2].String())
+}
+
+// The schema is for migrations: a statement, with the table in it, quoted.
+func TestSchemaIsOneStatement(t *testing.T) {
+	for _, d := range dialects {
+		quote := `"`
+		if d == sqlguard.MySQL {
+			quote = "`"
+		}
+		g, err := sqlguard.New(d, &sqlguard.Options{Table: "app.Marks"})
+		require.NoError(t, err)
+		c, err := sqlguard.NewCounter(d, new(sql.DB), nil)
+		require.NoError(t, err)
+		name := quote + "app" + quote + "." + quote + "Marks" + quote
+		assert.True(t, strings.HasPrefix(g.Schema(), "CREATE TABLE IF NOT EXISTS "+name+" ("), g.Schema())
+		assert.True(t, strings.HasPrefix(c.Schema(), "CREATE TABLE IF NOT EXISTS "+quote+"locker_counters"+quote+" ("), c.Schema())
+		assert.NotContains(t, g.Schema()+c.Schema(), ";")
+		assert.NotContains(t, g.Schema()+c.Schema(), "TABLE_NAME")
+	}
+}
+
+// A program that imports this package gets no driver, and nothing else.
+func TestImportsNothingButTheStandardLibrary(t *testing.T) {
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	if err != nil {
+		t.Skip("no go command: ", err)
+	}
+	assert.ElementsMatch(t, []string{
+		"github.com/golockers/locker", "github.com/golockers/locker/fencing", "github.com/golockers/locker/fencing/sqlguard",
+	}, strings.Fields(string(out)))
+}
