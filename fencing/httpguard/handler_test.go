@@ -97,6 +97,17 @@ func TestWithoutAGuardTheTokenIsOnlyCarried(t *testing.T) {
 	assert.Equal(t, []fencing.Token{9, 7}, got)
 }
 
+func TestWithAGuardTheTokenIsCarriedToo(t *testing.T) {
+	var guard fencing.Guard
+	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		token, err := fencing.FromContext(r.Context())
+		assert.NoError(t, err)
+		assert.Equal(t, fencing.Token(9), token)
+	}), path, &httpguard.Options{Guard: &guard})
+	assert.Equal(t, 200, handle(t, h, "PUT", "9").Code)
+	assert.Equal(t, fencing.Token(9), markOf(&guard))
+}
+
 func TestAGuardFurtherDownFindsTheToken(t *testing.T) {
 	var store fencing.Guard // stands for one in a database
 	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +168,12 @@ func TestTheMarkMovesIfTheHandlerMayHaveWritten(t *testing.T) {
 			assert.NoError(t, http.NewResponseController(w).Flush())
 			status(404)(w, nil)
 		}, true},
-		"old flush, then too late": {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); status(404)(w, nil) }, true},
+		"old flush, then too late": {func(w http.ResponseWriter, _ *http.Request) {
+			if f, ok := w.(http.Flusher); assert.True(t, ok) {
+				f.Flush()
+			}
+			status(404)(w, nil)
+		}, true},
 		"copied, then too late": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("ok")})
 			status(404)(w, nil)
@@ -174,12 +190,17 @@ func TestTheMarkMovesIfTheHandlerMayHaveWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var guard fencing.Guard
-			s := httptest.NewUnstartedServer(httpguard.Handler(c.answer, path, &httpguard.Options{Guard: &guard}))
+			h, ended := httpguard.Handler(c.answer, path, &httpguard.Options{Guard: &guard}), make(chan struct{})
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				h.ServeHTTP(w, r)
+			}))
 			s.Config.ErrorLog = quiet
 			s.Start()
 			client := clientOf(t, s)
 			_, _ = send(t, client, "PUT", s.URL+"/thing", 5, "")
-			s.Close() // waits for the handler
+			s.Close()
+			wait(t, ended, "the handler, which the server forgets if it was hijacked")
 			if c.moves {
 				assert.Equal(t, fencing.Token(5), markOf(&guard))
 			} else {

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -46,12 +45,43 @@ func TestABodyThatBreaksOffBreaksOffInTheHandler(t *testing.T) {
 		assert.ErrorIs(t, err, broken)
 		http.Error(w, "no", http.StatusBadRequest)
 	}), path, &httpguard.Options{Guard: &guard})
-	r := httptest.NewRequest(http.MethodPut, "/thing", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
+	r := httptest.NewRequest(http.MethodPut, "/thing", &breaksOnce{text: strings.NewReader("half"), err: broken})
 	r.Header.Set(httpguard.Header, "1")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	assert.Equal(t, 400, w.Code)
+	assert.Equal(t, "no\n", w.Body.String(), "nothing is added to what the handler answered")
 	assert.Equal(t, fencing.Token(0), markOf(&guard))
+}
+
+// breaksOnce is a body whose error is told once.
+type breaksOnce struct {
+	text io.Reader
+	err  error
+}
+
+func (b *breaksOnce) Read(p []byte) (int, error) {
+	n, err := b.text.Read(p)
+	if err == io.EOF {
+		err, b.err = b.err, io.EOF
+	}
+	return n, err
+}
+
+func TestOnlySoMuchOfABodyIsReadAhead(t *testing.T) {
+	var guard fencing.Guard
+	read := 0
+	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.LessOrEqual(t, read, 100)
+		n, err := io.Copy(io.Discard, r.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, int64(5000), n)
+	}), path, &httpguard.Options{Guard: &guard, BodyAhead: 100})
+	r := httptest.NewRequest(http.MethodPut, "/thing", io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}))
+	r.Header.Set(httpguard.Header, "1")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Equal(t, 200, w.Code)
 }
 
 func TestAHandlerMayAnswerBeforeItHasReadItsBody(t *testing.T) {
