@@ -69,8 +69,9 @@
 // whatever path of its directory was given.
 //
 // Whoever may write in the directory may write with the guard: sidecars let in
-// those that the directory's permissions let in. All others can read the file
-// as its own permissions say, but not its mark.
+// those that the directory's permissions let in. For several users with one
+// group, give the directory that group and the set-group-ID bit (chmod g+ws).
+// All others can read the file as its own permissions say, but not its mark.
 //
 // # What it does not protect against
 //

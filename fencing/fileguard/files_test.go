@@ -164,7 +164,7 @@ func sharedGuard(t *testing.T) (*fileguard.Guard, string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chown(dir, 0, 54321))
-	require.NoError(t, os.Chmod(dir, 0o2770))
+	require.NoError(t, os.Chmod(dir, os.ModeSetgid|0o770))
 	path := filepath.Join(dir, "f")
 	return guardOf(t, path), path
 }
@@ -206,7 +206,7 @@ func TestRefusedRenameMovesNothing(t *testing.T) {
 	g, path := sharedGuard(t)
 	mustWrite(t, g, 1, "1")
 	require.NoError(t, os.Chown(path, 0, 54321))
-	require.NoError(t, os.Chmod(filepath.Dir(path), 0o1777))
+	require.NoError(t, os.Chmod(filepath.Dir(path), os.ModeSticky|0o777))
 	g = guardOf(t, path)
 	mustWrite(t, g, 1, "1") // opens the sidecar to all
 	before := list(t, filepath.Dir(path))
