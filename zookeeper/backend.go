@@ -30,6 +30,7 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
@@ -62,6 +63,22 @@ func New(servers []string, opts *Options) (*Backend, error) {
 
 // Guarantees says what the package comment says, for programs.
 func (b *Backend) Guarantees() locker.Guarantees {
+	return guarantees(len(b.servers), b.opts.SessionTimeout)
+}
+
+// Guarantees says what a Backend on so many servers, with these options,
+// promises; nil opts mean the defaults. Options that New would refuse promise
+// nothing in particular.
+func Guarantees(servers int, opts *Options) locker.Guarantees {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	_ = o.check()
+	return guarantees(servers, o.SessionTimeout)
+}
+
+func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 	return locker.Guarantees{
 		Backend:           "zookeeper",
 		Scope:             locker.ScopeNetwork,
@@ -70,16 +87,20 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Order:             locker.OrderFIFO,
 		DeadHolder:        locker.RecoveryAfterTTL,
 		DeadHolderSlack:   deadHolderSlack,
-		ServerCrashes:     (len(b.servers) - 1) / 2,
+		ServerCrashes:     max(servers-1, 0) / 2,
 		SurvivesRestart:   true,
-		SurvivesFailover:  len(b.servers) > 2,
+		SurvivesFailover:  servers > 2,
 		SurvivesClockJump: true,
-		MaxTTL:            b.opts.SessionTimeout,
+		MaxTTL:            timeout,
 		RestsOn: "the servers named being all those that vote; their transaction logs, synced to disk as is the default; " +
 			"a session timeout of at least three ticks of the servers; a tick of at most 2 s for DeadHolderSlack; " +
 			"clocks that run at the same speed to within 1 %",
 	}
 }
+
+// Prompt implements [locker.Prompt]: requests run on goroutines of their own,
+// which whoever asked leaves when its context ends.
+func (b *Backend) Prompt() bool { return true }
 
 // deadHolderSlack is what a leader adds to a session: it looks every tick who
 // has expired, and hears of a follower's clients every half.

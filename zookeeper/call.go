@@ -34,7 +34,7 @@ func start[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) 
 		}
 	}
 	p := &pending[T]{done: make(chan struct{})}
-	if !s.spawn(func() {
+	if !s.work(func() {
 		p.v, p.err = f(s.conn)
 		<-s.slots
 		close(p.done)
@@ -56,7 +56,7 @@ func along[T any](s *session, f func(*zk.Conn) (T, error)) (p *pending[T], send 
 	}
 	p = &pending[T]{done: make(chan struct{})}
 	return p, func() {
-		if !s.spawn(func() {
+		if !s.work(func() {
 			p.v, p.err = f(s.conn)
 			<-s.slots
 			close(p.done)
@@ -100,6 +100,34 @@ func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (T
 	return v, err
 }
 
+// idleWorkers is how many goroutines are kept for calls to come: a new one has
+// to grow its stack on the way through the driver.
+const idleWorkers = 16
+
+// work is spawn for calls, on a goroutine that may have made some before.
+func (s *session) work(f func()) bool {
+	select {
+	case s.jobs <- f:
+		return true
+	default:
+	}
+	return s.spawn(func() {
+		for {
+			f()
+			if s.idle.Add(1) > idleWorkers {
+				s.idle.Add(-1)
+				return
+			}
+			select {
+			case f = <-s.jobs:
+				s.idle.Add(-1)
+			case <-s.dead:
+				return
+			}
+		}
+	})
+}
+
 // spawn runs f on a goroutine that Close waits for. It returns false if the
 // session is over.
 func (s *session) spawn(f func()) bool {
@@ -108,7 +136,7 @@ func (s *session) spawn(f func()) bool {
 	if s.err != nil {
 		return false
 	}
-	s.work.Go(f)
+	s.goroutines.Go(f)
 	return true
 }
 

@@ -20,7 +20,7 @@ func (s *session) run() {
 		s.keep()
 	}
 	s.closeDriver()
-	s.work.Wait()
+	s.goroutines.Wait()
 	s.backend.ended(s)
 }
 

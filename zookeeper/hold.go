@@ -111,9 +111,6 @@ func (p *place) remove(ctx context.Context) error {
 	p.mu.Lock()
 	p.freed = true // before the request: its watch fires
 	path := p.path
-	if p.guard != nil {
-		p.guard.Stop()
-	}
 	p.mu.Unlock()
 	p.s.forget(p)
 	_, err := ask(ctx, p.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(path, -1) })

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/binary"
@@ -18,10 +19,13 @@ type link struct {
 	net.Conn
 	session *session
 	server  string
-	began   time.Time // read before the greeting was sent (R1)
+	began   time.Time     // read before the greeting was sent (R1)
+	in      *bufio.Reader // the driver reads each packet in two parts
 
 	mu       sync.Mutex
 	greeted  bool
+	reads    limit
+	writes   limit
 	head     []byte        // the answer to the greeting, as far as it came
 	restore  chan struct{} // closed when the driver has sent its watches again; nil: it has none
 	restored bool
@@ -44,7 +48,7 @@ const (
 const greetingEnd = 4 + 4 + 4 + 8
 
 func newLink(s *session, conn net.Conn, server string, patience time.Duration) *link {
-	l := &link{Conn: conn, session: s, server: server, began: time.Now()}
+	l := &link{Conn: conn, in: bufio.NewReaderSize(conn, readAhead), session: s, server: server, began: time.Now()}
 	// A server that accepts and says nothing must not be waited for.
 	_ = conn.SetDeadline(l.began.Add(patience))
 	if s.watches.any() {
@@ -53,9 +57,32 @@ func newLink(s *session, conn net.Conn, server string, patience time.Duration) *
 	return l
 }
 
+// readAhead is what is read at once at most, of answers that wait.
+const readAhead = 8 << 10
+
+// limit is a deadline of one direction. The driver sets it before each packet
+// and takes it back after; moved a little now and then it does the same, for
+// less. Its zero value is none.
+type limit struct {
+	at    time.Time
+	slack time.Duration // how much earlier it may be than the driver asks for
+}
+
+// moves reports whether the deadline has to be set.
+func (d *limit) moves(t time.Time) bool {
+	if t.IsZero() || t.Sub(d.at) < d.slack {
+		return false
+	}
+	d.at = t
+	return true
+}
+
 // SetReadDeadline does nothing during the greeting, which has its own.
 func (l *link) SetReadDeadline(t time.Time) error {
-	if !l.isGreeted() {
+	l.mu.Lock()
+	set := l.greeted && l.reads.moves(t)
+	l.mu.Unlock()
+	if !set {
 		return nil
 	}
 	return l.Conn.SetReadDeadline(t)
@@ -63,16 +90,13 @@ func (l *link) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline does nothing during the greeting, which has its own.
 func (l *link) SetWriteDeadline(t time.Time) error {
-	if !l.isGreeted() {
+	l.mu.Lock()
+	set := l.greeted && l.writes.moves(t)
+	l.mu.Unlock()
+	if !set {
 		return nil
 	}
 	return l.Conn.SetWriteDeadline(t)
-}
-
-func (l *link) isGreeted() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.greeted
 }
 
 // Write passes on one packet: the driver writes each by itself.
@@ -97,7 +121,7 @@ func (l *link) Write(p []byte) (int, error) {
 
 // Read looks at the answer to the greeting as it passes.
 func (l *link) Read(p []byte) (int, error) {
-	n, err := l.Conn.Read(p)
+	n, err := l.in.Read(p)
 	l.mu.Lock()
 	if !l.greeted {
 		l.head = append(l.head, p[:n]...)
@@ -179,6 +203,7 @@ func (l *link) greet() {
 	l.greeted = true
 	_ = l.SetDeadline(time.Time{})
 	timeout := time.Duration(int32(binary.BigEndian.Uint32(l.head[8:]))) * time.Millisecond
+	l.reads.slack, l.writes.slack = timeout/20, timeout/20
 	id := int64(binary.BigEndian.Uint64(l.head[12:]))
 	l.head = nil
 	l.session.greeted(l, id, timeout)

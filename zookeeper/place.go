@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -33,8 +32,7 @@ type place struct {
 	granted bool
 	over    bool          // the node is gone, and not by us
 	freed   bool          // it was released
-	guard   *time.Timer   // sets the watch on the node of a holder
-	guarded bool          // it is set
+	guarded bool          // the watch on the node of a holder is set
 	cleared chan struct{} // set when it is to be removed in the background; closed when that is done
 }
 
@@ -172,143 +170,6 @@ func (p *place) find(ctx context.Context, lost error) error {
 	return fmt.Errorf("the connection broke before the answer (%w): %w", lost, err)
 }
 
-// lookUp asks for the node by its ID, and notes its path.
-func (p *place) lookUp(ctx context.Context) (found bool, err error) {
-	children, err := p.s.children(ctx, p.dir, true)
-	if err != nil {
-		return false, err
-	}
-	q := readQueue(children, p.id)
-	if q.found {
-		p.mu.Lock()
-		p.path = p.dir + "/" + q.self.name
-		p.mu.Unlock()
-	}
-	return q.found, nil
-}
-
-// children returns the children of a lock's node; none if it does not exist.
-// A server that this session has just come to may lag behind: with sync, it
-// first catches up with all that was done before.
-func (s *session) children(ctx context.Context, dir string, sync bool) ([]string, error) {
-	children, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
-		if sync {
-			if _, err := c.Sync(dir); err != nil {
-				return nil, err
-			}
-		}
-		children, _, err := c.Children(dir)
-		return children, err
-	})
-	if gone(err) {
-		return nil, nil
-	}
-	return children, err
-}
-
-// look returns the name of the node just before this one; "" if there is none.
-// If the czxid is not known, it reads the node itself at the same time.
-func (p *place) look(ctx context.Context) (ahead string, err error) {
-	if early := p.early; early != nil {
-		p.early = nil
-		if children, err, known := early.wait(ctx); known && err == nil {
-			if q := readQueue(children, p.id); q.found && p.czxid != 0 && p.dir+"/"+q.self.name == p.path {
-				return q.ahead.name, nil
-			}
-		}
-	}
-	var stat *zk.Stat
-	var statErr error
-	var both sync.WaitGroup
-	p.mu.Lock()
-	path, first := p.path, p.czxid == 0
-	p.mu.Unlock()
-	if first {
-		if p.own == nil {
-			p.own = p.s.watches.add(path, p.happened)
-		}
-		both.Go(func() { stat, statErr = p.s.watches.read(ctx, path) })
-	}
-	children, err := p.s.children(ctx, p.dir, false)
-	both.Wait()
-	if err == nil {
-		err = statErr
-	}
-	if gone(err) {
-		return "", errPlaceLost
-	}
-	if err != nil {
-		return "", err
-	}
-	if first {
-		if id, _ := p.s.granted(); stat.EphemeralOwner != id {
-			// Not of this session: it is not ours to use, whatever its name says.
-			return "", errPlaceLost
-		}
-		p.mu.Lock()
-		p.czxid = stat.Czxid
-		p.mu.Unlock()
-	}
-	q := readQueue(children, p.id)
-	if !q.found {
-		// A server that lags behind hides nodes.
-		if children, err = p.s.children(ctx, p.dir, true); err != nil {
-			return "", err
-		}
-		if q = readQueue(children, p.id); !q.found {
-			return "", errPlaceLost
-		}
-	}
-	if self := p.dir + "/" + q.self.name; self != path {
-		// The request was repeated: the attempt has had a place before (R11).
-		return p.adopt(ctx, self)
-	}
-	return q.ahead.name, nil
-}
-
-// adopt makes the place that of another node of the same attempt.
-func (p *place) adopt(ctx context.Context, path string) (ahead string, err error) {
-	extra := &place{s: p.s, dir: p.dir, id: p.id, path: p.path}
-	if p.own != nil {
-		p.s.watches.remove(p.path, p.own)
-	}
-	extra.clear()
-	p.mu.Lock()
-	p.path, p.czxid, p.own = path, 0, nil
-	p.mu.Unlock()
-	return p.look(ctx)
-}
-
-// wait returns when the node ahead may be gone, or it is time to look all the
-// same (R14). An error says that there is nothing to wait for any more.
-func (p *place) wait(ctx context.Context, ahead string) error {
-	path := p.dir + "/" + ahead
-	fired := make(chan struct{}, 1)
-	w := p.s.watches.add(path, func(zk.EventType) { fired <- struct{}{} })
-	defer p.s.watches.remove(path, w)
-	poll := min(p.s.backend.opts.SessionTimeout/2, longestPoll)
-	timer := time.NewTimer(poll/2 + rand.N(poll))
-	defer timer.Stop()
-	if err := p.s.watches.arm(ctx, path); err != nil && ctx.Err() == nil {
-		if !gone(err) && !p.s.isDead() {
-			p.s.pause(firstPause) // an outage; look tells
-		}
-		return p.s.over()
-	}
-	select {
-	case <-fired:
-	case <-p.again:
-	case <-timer.C:
-	case <-p.s.dead:
-		return p.s.over()
-	case <-ctx.Done():
-		return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
-	}
-	return nil
-}
-
-const longestPoll = 5 * time.Second
-
 // grant makes a hold of a place that is the first.
 func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
 	v, err := p.s.validity(ctx, since)
@@ -321,18 +182,14 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 	p.mu.Lock()
 	p.granted = true
 	over := p.over
-	// A lock that is held for a moment only is not worth the watch.
-	p.guard = time.AfterFunc(guardAfter, func() { p.s.spawn(p.watchAgain) })
 	p.mu.Unlock()
+	p.s.guard(p)
 	if over {
 		p.s.forget(p)
 		return p.leave(errPlaceLost)
 	}
 	return locker.Grant{Hold: p, Validity: v, Token: uint64(p.czxid)}, nil
 }
-
-// guardAfter is how long a lock is held before its node is watched.
-const guardAfter = 10 * time.Millisecond
 
 // refuse removes the place of a caller who does not wait.
 func (p *place) refuse(ctx context.Context) (locker.Grant, error) {
@@ -353,79 +210,4 @@ func (p *place) leave(err error) (locker.Grant, error) {
 	}
 	p.clear()
 	return locker.Grant{Hold: p}, err
-}
-
-// happened is called by the driver when something happened to the node.
-func (p *place) happened(event zk.EventType) {
-	if event != zk.EventNodeDeleted {
-		// Somebody wrote to it: that used the watch up.
-		p.s.spawn(p.watchAgain)
-		return
-	}
-	p.gone()
-}
-
-// watchAgain sets the watch on a holder's node, in the background.
-func (p *place) watchAgain() {
-	for {
-		p.mu.Lock()
-		over := p.freed || p.cleared != nil || p.over
-		p.mu.Unlock()
-		if over || p.s.isDead() || p.watchOwn(p.s.ctx) == nil {
-			return
-		}
-		p.s.pause(p.s.interval())
-	}
-}
-
-// watchOwn sets the watch on a holder's node; if the node is gone, it tells.
-func (p *place) watchOwn(ctx context.Context) error {
-	p.mu.Lock()
-	path := p.path
-	p.mu.Unlock()
-	w := p.s.watches.add(path, p.happened)
-	_, err := p.s.watches.read(ctx, path)
-	if err != nil {
-		p.s.watches.remove(path, w)
-	}
-	if gone(err) {
-		p.gone()
-		return nil
-	}
-	if err == nil {
-		p.mu.Lock()
-		p.guarded = true
-		p.mu.Unlock()
-	}
-	return err
-}
-
-// gone notes that the node is not there any more, and tells the holder, unless
-// it was removed on purpose. It does not block.
-func (p *place) gone() {
-	p.mu.Lock()
-	if p.freed || p.cleared != nil || p.over {
-		p.mu.Unlock()
-		return
-	}
-	p.over = true
-	granted := p.granted
-	p.mu.Unlock()
-	select {
-	case p.again <- struct{}{}:
-	default:
-	}
-	if granted && p.lost != nil {
-		p.lost()
-	}
-}
-
-// forgetOwn ends the interest of a wait in its own node; a holder's begins anew.
-func (p *place) forgetOwn() {
-	p.mu.Lock()
-	path := p.path
-	p.mu.Unlock()
-	if p.own != nil {
-		p.s.watches.remove(path, p.own)
-	}
 }
