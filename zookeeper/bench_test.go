@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,165 +18,255 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// contender takes a lock and gives it back, as one of those that are compared does.
-type contender func(ctx context.Context) error
+// The names and units are those that internal/benchtable reads.
 
-// contenders connect to servers, and return how to make a contender for name.
-var contenders = map[string]func(servers []string) (make func(name string) contender, done func(), err error){
-	"locker": func(servers []string) (func(string) contender, func(), error) {
-		b, err := zookeeper.New(servers, &zookeeper.Options{SessionTimeout: 30 * time.Second})
-		if err != nil {
-			return nil, nil, err
-		}
-		c := locker.New(b, nil)
-		return func(name string) contender {
-			return func(ctx context.Context) error {
-				l, err := c.Lock(ctx, name)
-				if err != nil {
-					return err
-				}
-				return l.Unlock(ctx)
-			}
-		}, func() { _ = c.Close(); _ = b.Close() }, nil
-	},
-	"zk.Lock": func(servers []string) (func(string) contender, func(), error) {
-		c, events, err := zk.Connect(servers, 30*time.Second, zk.WithLogger(quiet{}))
-		if err != nil {
-			return nil, nil, err
-		}
-		return func(name string) contender {
-			return func(context.Context) error {
-				l := zk.NewLock(c, "/zklock/"+name, zk.WorldACL(zk.PermAll))
-				if err := l.Lock(); err != nil {
-					return err
-				}
-				return l.Unlock()
-			}
-		}, func() { c.Close(); drain(events) }, nil
-	},
-	// What there is to it at the least: nobody waits here, and nothing is safe.
-	"raw": func(servers []string) (func(string) contender, func(), error) {
-		c, events, err := zk.Connect(servers, 30*time.Second, zk.WithLogger(quiet{}))
-		if err != nil {
-			return nil, nil, err
-		}
-		acl := zk.WorldACL(zk.PermAll)
-		_, _ = c.Create("/raw", nil, 0, acl)
-		return func(name string) contender {
-			_, _ = c.Create("/raw/"+name, nil, 0, acl)
-			return func(context.Context) error {
-				path, err := c.Create("/raw/"+name+"/n-", nil, zk.FlagEphemeral|zk.FlagSequence, acl)
-				if err != nil {
-					return err
-				}
-				if _, _, err := c.Children("/raw/" + name); err != nil {
-					return err
-				}
-				return c.Delete(path, -1)
-			}
-		}, func() { c.Close(); drain(events) }, nil
-	},
+// turns is how many results there are of each contender in one run.
+const turns = 5
+
+// contender takes a lock and gives it back.
+type contender func(ctx context.Context, name string) error
+
+// contenders connect to servers. What they open ends with done.
+var contenders = map[string]func(servers []string) (c contender, done func(), err error){
+	"locker":    lockerContender,
+	"zk.Lock":   recipeContender,
+	"raw":       func(servers []string) (contender, func(), error) { return rawContender(servers, 0) },
+	"raw+write": func(servers []string) (contender, func(), error) { return rawContender(servers, 1) },
 }
 
-func drain(events <-chan zk.Event) {
-	for range events {
+func lockerContender(servers []string) (contender, func(), error) {
+	b, err := zookeeper.New(servers, &zookeeper.Options{SessionTimeout: 30 * time.Second})
+	if err != nil {
+		return nil, nil, err
+	}
+	c := locker.New(b, nil)
+	return func(ctx context.Context, name string) error {
+		l, err := c.Lock(ctx, name)
+		if err != nil {
+			return err
+		}
+		return l.Unlock(ctx)
+	}, func() { _ = c.Close(); _ = b.Close() }, nil
+}
+
+func recipeContender(servers []string) (contender, func(), error) {
+	c, done, err := connect(servers)
+	return func(_ context.Context, name string) error {
+		l := zk.NewLock(c, "/zklock/"+name, zk.WorldACL(zk.PermAll))
+		if err := l.Lock(); err != nil {
+			return err
+		}
+		return l.Unlock()
+	}, done, err
+}
+
+// rawContender makes the three requests that do the least of it, and so many
+// writes more. Nobody waits here, and nothing is safe.
+func rawContender(servers []string, writes int) (contender, func(), error) {
+	c, done, err := connect(servers)
+	if err != nil {
+		return nil, nil, err
+	}
+	acl := zk.WorldACL(zk.PermAll)
+	_, _ = c.Create("/raw", nil, 0, acl)
+	var made sync.Map
+	return func(_ context.Context, name string) error {
+		dir := "/raw/" + name
+		if _, known := made.LoadOrStore(name, true); !known {
+			_, _ = c.Create(dir, nil, 0, acl)
+		}
+		path, err := c.Create(dir+"/n-", []byte("bench"), zk.FlagEphemeral|zk.FlagSequence, acl)
+		if err == nil {
+			_, _, err = c.Children(dir)
+		}
+		if err == nil {
+			err = c.Delete(path, -1)
+		}
+		for range writes {
+			if err == nil {
+				_, err = c.Set("/raw", []byte("bench"), -1)
+			}
+		}
+		return err
+	}, done, nil
+}
+
+func connect(servers []string) (*zk.Conn, func(), error) {
+	c, events, err := zk.Connect(servers, 30*time.Second, zk.WithLogger(quiet{}))
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, func() {
+		c.Close()
+		for range events {
+		}
+	}, nil
+}
+
+// spread runs so many operations on so many goroutines.
+func spread(operations, goroutines int, op func(n int) error) error {
+	next := make(chan struct{}, goroutines)
+	errs := make(chan error, 1)
+	var all sync.WaitGroup
+	for n := range goroutines {
+		all.Go(func() {
+			for range next {
+				if err := op(n); err != nil {
+					select {
+					case errs <- err:
+					default:
+					}
+				}
+			}
+		})
+	}
+	for range operations {
+		next <- struct{}{}
+	}
+	close(next)
+	all.Wait()
+	close(errs)
+	return <-errs
+}
+
+// rival is a contender in a benchmark's process. The server's program is fast
+// only when it has done a thing some hundred times.
+func rival(b *testing.B, kind, server string) contender {
+	b.Helper()
+	c, done, err := contenders[kind]([]string{server})
+	require.NoError(b, err)
+	b.Cleanup(done)
+	require.NoError(b, spread(1000, 1, func(int) error { return c(b.Context(), "warm") }))
+	return c
+}
+
+// competitor is one of those that take turns in a topic.
+type competitor struct {
+	name       string
+	goroutines int
+	op         func(operations, goroutines int) error
+	metrics    []any // values and their units
+}
+
+// compete lets the competitors of a topic take turns every few milliseconds,
+// and reports the median of each: what else the machine does meets them all.
+func compete(b *testing.B, topic string, all ...competitor) {
+	b.Helper()
+	const block, blocks = 4 * time.Millisecond, 25
+	operations := make([]int, len(all))
+	timed := func(i int) float64 {
+		began := time.Now()
+		require.NoError(b, all[i].op(operations[i], all[i].goroutines))
+		return float64(time.Since(began)) / float64(operations[i])
+	}
+	for i, c := range all { // as many operations as a block has time for
+		operations[i] = 4 * c.goroutines
+		operations[i] = max(c.goroutines, int(float64(block)/timed(i)))
+	}
+	for range turns {
+		times := make([][]float64, len(all))
+		for range blocks {
+			for i := range all {
+				times[i] = append(times[i], timed(i))
+			}
+		}
+		for i, c := range all {
+			slices.Sort(times[i])
+			b.Run(topic+"/"+c.name, func(b *testing.B) {
+				b.ReportMetric(times[i][blocks/2], "ns/op")
+				for m := 0; m+1 < len(c.metrics); m += 2 {
+					b.ReportMetric(c.metrics[m].(float64), c.metrics[m+1].(string))
+				}
+			})
+		}
 	}
 }
 
-// BenchmarkUncontended is one caller on a name of its own.
-func BenchmarkUncontended(b *testing.B) {
+// on spreads operations over goroutines.
+func on(op func(n int) error) func(operations, goroutines int) error {
+	return func(operations, goroutines int) error { return spread(operations, goroutines, op) }
+}
+
+// told has programs do operations, on so many goroutines in all.
+func told(b *testing.B, programs []*testserver.Child) func(operations, goroutines int) error {
+	return func(operations, goroutines int) error {
+		n := len(programs)
+		for _, c := range programs {
+			c.Send(b, fmt.Sprint((operations+n-1)/n, " ", goroutines/n))
+		}
+		for _, c := range programs {
+			c.Expect(b, "done", 5*time.Minute)
+		}
+		return nil
+	}
+}
+
+// BenchmarkFree is the lock that nobody else wants: acquire and release, beside
+// the three raw requests.
+func BenchmarkFree(b *testing.B) {
 	z := testserver.StartZooKeeper(b)
-	for _, kind := range []string{"raw", "locker", "zk.Lock"} {
-		b.Run(kind, func(b *testing.B) { contend(b, kind, z.Addr(), 1) })
+	raw, ours, theirs := rival(b, "raw", z.Addr()), rival(b, "locker", z.Addr()), rival(b, "zk.Lock", z.Addr())
+	own := func(c contender) func(operations, goroutines int) error {
+		return on(func(n int) error { return c(b.Context(), "free-"+strconv.Itoa(n)) })
+	}
+	for _, n := range []int{1, 8, 64} {
+		compete(b, fmt.Sprintf("goroutines=%d", n),
+			competitor{"raw", n, own(raw), nil},
+			competitor{"locker", n, own(ours), []any{1.10, "target-time"}},
+			competitor{"zk.Lock", n, own(theirs), nil})
 	}
 }
 
-// BenchmarkContended is many callers of one client and one name.
+// BenchmarkContended is one name that all goroutines of a process want. Raw is
+// one caller alone, who makes one write more: what handing a lock on may cost.
 func BenchmarkContended(b *testing.B) {
 	z := testserver.StartZooKeeper(b)
+	raw, ours, theirs := rival(b, "raw+write", z.Addr()), rival(b, "locker", z.Addr()), rival(b, "zk.Lock", z.Addr())
+	one := func(c contender) func(operations, goroutines int) error {
+		return on(func(int) error { return c(b.Context(), "one") })
+	}
 	for _, n := range []int{8, 64} {
-		for _, kind := range []string{"locker", "zk.Lock"} {
-			b.Run(fmt.Sprintf("%d/%s", n, kind), func(b *testing.B) { contend(b, kind, z.Addr(), n) })
-		}
+		compete(b, fmt.Sprintf("goroutines=%d", n),
+			competitor{"raw", 1, one(raw), nil},
+			competitor{"locker", n, one(ours), []any{1.05, "target-time"}},
+			competitor{"zk.Lock", n, one(theirs), nil})
 	}
 }
 
-func contend(b *testing.B, kind, server string, n int) {
-	makeOne, done, err := contenders[kind]([]string{server})
-	require.NoError(b, err)
-	defer done()
-	one := makeOne("bench")
-	require.NoError(b, one(b.Context()))
-	b.ResetTimer()
-	run(b, one, b.N, n)
-	b.StopTimer()
-}
-
-// run lets n goroutines take the lock so many times in all.
-func run(t testing.TB, one contender, times, n int) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			for range (times + n - 1 - i) / n {
-				if err := one(context.Background()); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-}
-
-// BenchmarkProcesses is four programs, with two callers of one name each.
+// BenchmarkProcesses is one name that all goroutines of four programs want.
 func BenchmarkProcesses(b *testing.B) {
 	z := testserver.StartZooKeeper(b)
+	const processes = 4
+	raw := rival(b, "raw+write", z.Addr())
+	programs := map[string][]*testserver.Child{}
 	for _, kind := range []string{"locker", "zk.Lock"} {
-		b.Run(kind, func(b *testing.B) {
-			var children []*testserver.Child
-			for range 4 {
-				c := testserver.StartChild(b, "bench", z.Addr(), kind)
-				c.Expect(b, "ready", soon)
-				children = append(children, c)
-			}
-			b.ResetTimer()
-			for _, c := range children {
-				c.Send(b, strconv.Itoa((b.N+3)/4))
-			}
-			for _, c := range children {
-				c.Expect(b, "done", 5*time.Minute)
-			}
-			b.StopTimer()
-		})
+		for range processes {
+			c := testserver.StartChild(b, "bench", z.Addr(), kind)
+			c.Expect(b, "ready", time.Minute)
+			programs[kind] = append(programs[kind], c)
+		}
+	}
+	for _, n := range []int{8, 64} {
+		compete(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n),
+			competitor{"raw", 1, on(func(int) error { return raw(b.Context(), "one") }), nil},
+			competitor{"locker", n, told(b, programs["locker"]), []any{1.05, "target-time"}},
+			competitor{"zk.Lock", n, told(b, programs["zk.Lock"]), nil})
 	}
 }
 
-// benchRole is one of the programs: servers, kind.
+// benchRole is one of the programs. Its arguments: servers, kind. What it
+// hears: how many operations, on how many goroutines.
 func benchRole(p *testserver.Parent) {
-	makeOne, done, err := contenders[p.Args[1]](strings.Split(p.Args[0], ","))
-	if err != nil {
-		panic(err)
+	c, _, err := contenders[p.Args[1]](strings.Split(p.Args[0], ","))
+	if err == nil {
+		err = spread(200, 1, func(int) error { return c(context.Background(), "warm") })
 	}
-	one := makeOne("bench")
-	if err := one(context.Background()); err != nil {
-		panic(err)
+	for said := "ready"; err == nil; said = "done" {
+		p.Say("%s", said)
+		var operations, goroutines int
+		if _, err = fmt.Sscan(p.Hear(), &operations, &goroutines); err == nil {
+			err = spread(operations, goroutines, func(int) error { return c(context.Background(), "one") })
+		}
 	}
-	p.Say("ready")
-	times, err := strconv.Atoi(p.Hear())
-	if err != nil {
-		panic(err)
-	}
-	var all sync.WaitGroup
-	for range 2 {
-		all.Go(func() {
-			for range (times + 1) / 2 {
-				if err := one(context.Background()); err != nil {
-					panic(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	p.Say("done")
-	done()
+	panic(err)
 }

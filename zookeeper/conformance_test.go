@@ -2,7 +2,9 @@ package zookeeper_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,15 +18,28 @@ import (
 )
 
 const (
-	suiteTTL  = 1500 * time.Millisecond
+	suiteTTL  = time.Second
 	suiteTick = 200 * time.Millisecond
+	// Locks last as long as the session: it is short where they are to end, and
+	// longer than what happens to the servers where they are not.
+	shortSession = 2500 * time.Millisecond
+	longSession  = 10 * time.Second
 )
+
+// lasting are the checks in which a lock has to outlive something.
+var lasting = []string{"restart", "failover", "server-crashes", "clock-jump", "tokens-restart"}
+
+func sessionOf(check string) time.Duration {
+	if slices.Contains(lasting, check) {
+		return longSession
+	}
+	return shortSession
+}
 
 // service is a set of servers as the suite sees it.
 type service struct {
-	t       *testing.T
-	addrs   []string
-	session time.Duration
+	t     *testing.T
+	addrs func(check string) []string
 }
 
 // dial returns a connection of the driver, and how to close it.
@@ -46,21 +61,21 @@ func (quiet) Printf(string, ...any) {}
 func (s *service) harness() conformance.Harness {
 	return conformance.Harness{
 		TTL:   suiteTTL,
-		New:   func(ct conformance.T) locker.Backend { return s.backend(ct, s.addrs) },
+		New:   func(ct conformance.T) locker.Backend { return newForSuite(ct, s.addrs(ct.Name())) },
 		Names: []string{"%beat-x", "%2E", ".", "..", "zookeeper", "x-lock-0000000001"},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			var f fault
 			var addrs []string
-			for _, a := range s.addrs {
+			for _, a := range s.addrs(ct.Name()) {
 				p := testserver.StartProxy(s.t, a)
 				ct.Cleanup(p.Close)
 				f = append(f, p)
 				addrs = append(addrs, p.Addr())
 			}
-			return s.backend(ct, addrs), f
+			return newForSuite(ct, addrs), f
 		},
 		Delete: func(ct conformance.T, name string) {
-			admin, done := dial(s.t, s.addrs)
+			admin, done := dial(s.t, s.addrs(ct.Name()))
 			defer done()
 			children, err := childrenOf(admin, name)
 			if err == nil && len(children) > 0 {
@@ -71,12 +86,12 @@ func (s *service) harness() conformance.Harness {
 			}
 		},
 		Victim: func(ct conformance.T, name string, _ time.Duration) func() {
-			child := testserver.StartChild(s.t, "hold", strings.Join(s.addrs, ","), name, s.session.String())
+			child := testserver.StartChild(s.t, "hold", strings.Join(s.addrs(ct.Name()), ","), name, sessionOf(ct.Name()).String())
 			child.Expect(s.t, "holding", soon)
 			return child.Kill
 		},
-		Left: func(_ conformance.T, name string) []string {
-			admin, done := dial(s.t, s.addrs)
+		Left: func(ct conformance.T, name string) []string {
+			admin, done := dial(s.t, s.addrs(ct.Name()))
 			defer done()
 			children, err := childrenOf(admin, name)
 			if err != nil {
@@ -87,13 +102,13 @@ func (s *service) harness() conformance.Harness {
 		// Of servers that are restarted, and of the ways between them.
 		KnownGoroutines: known("(*Process).start.func1", "(*pipe).sleep", "(*Link).readRequests", "(*Link).deliverRequests", "(*Link).readReplies", "(*Link).start.func4"),
 
-		URL:  "zookeeper://" + strings.Join(s.addrs, ",") + "/locker?tick=200ms&ttl=" + s.session.String(),
+		URL:  "zookeeper://" + strings.Join(s.addrs("url"), ",") + "/locker?tick=200ms&ttl=" + sessionOf("url").String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
 	}
 }
 
-func (s *service) backend(ct conformance.T, addrs []string) locker.Backend {
-	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: s.session, TickTime: suiteTick})
+func newForSuite(ct conformance.T, addrs []string) locker.Backend {
+	b, err := zookeeper.New(addrs, &zookeeper.Options{SessionTimeout: sessionOf(ct.Name()), TickTime: suiteTick})
 	if err != nil {
 		ct.Errorf("%v", err)
 		ct.FailNow()
@@ -154,9 +169,18 @@ func (f fault) Sent() (n int64) {
 func splitServers(s string) []string { return strings.Split(s, ",") }
 
 func TestConformanceOneServer(t *testing.T) {
+	z := testserver.StartZooKeeper(t)
+	// A server under libfaketime is many times slower: it is for the check of clocks alone.
 	clock := testserver.NewZooKeeperClock(t)
-	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperClock(clock))
-	h := (&service{t, []string{z.Addr()}, 10 * time.Second}).harness()
+	timed := sync.OnceValue(func() []string {
+		return []string{testserver.StartZooKeeper(t, testserver.WithZooKeeperClock(clock)).Addr()}
+	})
+	h := (&service{t, func(check string) []string {
+		if check == "clock-jump" {
+			return timed()
+		}
+		return []string{z.Addr()}
+	}}).harness()
 	h.JumpClock = func(_ conformance.T, d time.Duration) { clock.Jump(t, d) }
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }
 	conformance.Run(t, h)
@@ -164,7 +188,7 @@ func TestConformanceOneServer(t *testing.T) {
 
 func TestConformanceThreeServers(t *testing.T) {
 	e := testserver.StartZooKeeperEnsemble(t, 3)
-	h := (&service{t, e.Addrs(), 10 * time.Second}).harness()
+	h := (&service{t, func(string) []string { return e.Addrs() }}).harness()
 	h.Unproven = map[string]string{"clock-jump": "servers under libfaketime often do not find each other; it is proven on one server"}
 	h.Restart = func(conformance.T) {
 		for _, s := range e.Servers {

@@ -44,8 +44,7 @@ func TestWrongAddressIsToldAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 }
 
-func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
-	z := testserver.StartZooKeeper(t)
+func testSilentServerIsToldWithinTheDeadline(t *testing.T, z *testserver.ZooKeeper) {
 	p := testserver.StartProxy(t, z.Addr())
 	p.Set(testserver.Drop)
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
@@ -60,8 +59,7 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	assert.Less(t, time.Since(began), 4*time.Second, "long before the deadline, too")
 }
 
-func TestLostQuorumIsToldWithinTheDeadline(t *testing.T) {
-	e := testserver.StartZooKeeperEnsemble(t, 3)
+func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *testserver.ZooKeeperEnsemble) {
 	c := newClient(t, e.Addrs(), zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
@@ -83,9 +81,8 @@ func TestLostQuorumIsToldWithinTheDeadline(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestCredentials(t *testing.T) {
+func testCredentials(t *testing.T, z *testserver.ZooKeeper) {
 	const secret = "s3cr:t&%"
-	z := testserver.StartZooKeeper(t)
 	url := func(password string) string {
 		return fmt.Sprintf("zookeeper://%s/app/locks?ttl=4s&auth=digest:user:%s", z.Addr(), password)
 	}
@@ -119,8 +116,7 @@ func TestCredentials(t *testing.T) {
 		zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:" + secret}}}, zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}), secret)
 }
 
-func TestCredentialsSurviveAReconnection(t *testing.T) {
-	z := testserver.StartZooKeeper(t)
+func testCredentialsSurviveAReconnection(t *testing.T, z *testserver.ZooKeeper) {
 	p := testserver.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
 	for range 3 {
@@ -139,8 +135,7 @@ func errorIsUnavailable(l *locker.Lease) bool {
 	return errors.Is(l.Unlock(context.Background()), locker.ErrUnavailable)
 }
 
-func TestPrefixThatMayNotBeWritten(t *testing.T) {
-	z := testserver.StartZooKeeper(t)
+func testPrefixThatMayNotBeWritten(t *testing.T, z *testserver.ZooKeeper) {
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	_, err := admin.Create("/closed", nil, 0, zk.WorldACL(zk.PermRead))
@@ -158,6 +153,7 @@ func TestPrefixThatMayNotBeWritten(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testserver.NewCerts(t)
 	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperTLS(certs))
 	c, err := open.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil)
@@ -182,6 +178,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTTLThatTheServersDoNotGrant(t *testing.T) {
+	t.Parallel()
 	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperConfig("maxSessionTimeout=3000"))
 	_, err := open.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -195,6 +192,13 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	require.NoError(t, l.Unlock(within(t, soon)))
 	_, err = c.Lock(within(t, soon), "a", locker.TTL(11*time.Second))
 	require.Error(t, err)
+
+	// Two ticks are the least: what was asked for less is granted for more.
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 300 * time.Millisecond})
+	g, err := b.Acquire(within(t, soon), locker.Request{Name: "b", Owner: owner(), TTL: 300 * time.Millisecond, Lost: func() {}})
+	require.NoError(t, err)
+	assert.Equal(t, 400*time.Millisecond, g.Validity.TTL)
+	require.NoError(t, g.Hold.Release(within(t, soon)))
 }
 
 func TestWhatCannotWork(t *testing.T) {

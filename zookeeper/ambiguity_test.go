@@ -1,0 +1,196 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *testserver.ZooKeeper) {
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	const delay = 4 * time.Millisecond // one way; a Lock takes two round trips and more
+	p.SetDelay(delay)
+	for _, contended := range []bool{false, true} {
+		var held *locker.Lease
+		if contended {
+			held, err = other.Lock(within(t, soon), "a")
+			require.NoError(t, err)
+		}
+		for after := time.Duration(0); after < 8*delay; after += delay / 4 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(after, cancel)
+			began := time.Now()
+			l, err := c.Lock(ctx, "a")
+			took := time.Since(began)
+			cancel()
+			if err == nil {
+				assert.False(t, contended)
+				require.NoError(t, l.Unlock(within(t, soon)))
+				continue
+			}
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Less(t, took, after+500*time.Millisecond, "R8")
+		}
+		if contended {
+			eventuallyLen(t, z.Addr(), "a", 1)
+			require.NoError(t, held.Unlock(within(t, soon)))
+		}
+		eventuallyLen(t, z.Addr(), "a", 0)
+		l, err := other.TryLock(within(t, soon), "a")
+		require.NoError(t, err, "the next client gets in at once")
+		require.NoError(t, l.Unlock(within(t, soon)))
+	}
+}
+
+func testNodeIsFoundAgainAfterALostReply(t *testing.T, z *testserver.ZooKeeper) {
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	for range 5 {
+		p.CutReply("-lock-")
+		l, err = c.Lock(within(t, soon), "a")
+		require.NoError(t, err)
+		var node zookeeper.Node
+		require.True(t, l.As(&node))
+		assert.Equal(t, []string{node.Path}, queueOf(t, z.Addr(), "a"), "the one that was made without an answer")
+		token, _ := l.Token()
+		assert.Equal(t, uint64(node.Czxid), token)
+		require.NoError(t, l.Unlock(within(t, soon)))
+		assert.Empty(t, queueOf(t, z.Addr(), "a"))
+	}
+}
+
+func testLostReplyAndGivenUp(t *testing.T, z *testserver.ZooKeeper) {
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	for _, what := range []string{"-lock-", "/locker/a"} {
+		p.LoseReply(what) // this connection is silent from now on
+		began := time.Now()
+		_, err = c.Lock(within(t, 50*time.Millisecond), "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Less(t, time.Since(began), time.Second)
+		// The session lives on another connection; the node is gone.
+		eventuallyLen(t, z.Addr(), "a", 0)
+		l, err = c.Lock(within(t, soon), "a")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(within(t, soon)))
+	}
+}
+
+func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *testserver.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	req := locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}}
+	grant, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	require.NoError(t, err)
+	require.NoError(t, grant.Hold.Release(within(t, soon)))
+	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	grant, err = b.Acquire(within(t, soon), req)
+	require.NoError(t, err)
+	nodes := queueOf(t, z.Addr(), "a")
+	require.Len(t, nodes, 1)
+	assert.NotEqual(t, old, nodes[0])
+	require.NoError(t, grant.Hold.Release(within(t, soon)))
+}
+
+// Each request of an acquire in turn is held back, or carried out without an
+// answer, and the caller gives up then.
+func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *testserver.ZooKeeper) {
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
+	faults := map[string]func(*testserver.Link){
+		"held":     func(l *testserver.Link) { l.SetRequests(testserver.Hold) },
+		"lost":     func(l *testserver.Link) { l.SetReplies(testserver.Drop) },
+		"reset":    func(l *testserver.Link) { l.Reset() },
+		"no-fault": func(*testserver.Link) {},
+	}
+	t.Run("all", func(t *testing.T) { // the parallel ones end with it, and before other does
+		for fault, cause := range faults {
+			// 1: the creation, 2: the look at the queue, 3: the watch on the node ahead.
+			for step := 1; step <= 3; step++ {
+				for how, wants := range map[string]error{"cancel": context.Canceled, "deadline": context.DeadlineExceeded} {
+					name := fmt.Sprintf("giveup-%s-%d-%s", fault, step, how)
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						givesUp(t, z, other, name, step, cause, wants)
+					})
+				}
+			}
+		}
+	})
+}
+
+func givesUp(t *testing.T, z *testserver.ZooKeeper, other *locker.Client, name string, step int, cause func(*testserver.Link), wants error) {
+	held, err := other.Lock(within(t, soon), name)
+	require.NoError(t, err)
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
+	warm, err := c.Lock(within(t, soon), "warm-"+name)
+	require.NoError(t, err)
+	require.NoError(t, warm.Unlock(within(t, soon)))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	if errors.Is(wants, context.DeadlineExceeded) {
+		ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	}
+	defer cancel()
+	broken := make(chan *testserver.Link, 1)
+	seen := 0
+	var count func(l *testserver.Link)
+	count = func(l *testserver.Link) {
+		if seen++; seen < step {
+			p.OnRequest("/locker/"+name, count)
+			return
+		}
+		cause(l)
+		broken <- l
+		if errors.Is(wants, context.Canceled) {
+			time.AfterFunc(10*time.Millisecond, cancel)
+		}
+	}
+	p.OnRequest("/locker/"+name, count)
+	began := time.Now()
+	_, err = c.Lock(ctx, name)
+	require.Error(t, err)
+	if !errors.Is(err, locker.ErrUnavailable) {
+		require.ErrorIs(t, err, wants)
+	}
+	assert.Less(t, time.Since(began), 2*time.Second)
+	l := <-broken
+	eventuallyLen(t, z.Addr(), name, 1) // the holder's: what is under way is no excuse
+	l.SetRequests(testserver.Pass)      // now it arrives, if the connection is still there, and before what follows it
+	warm, err = c.Lock(within(t, soon), "warm-"+name)
+	require.NoError(t, err)
+	require.NoError(t, warm.Unlock(within(t, soon)))
+	eventuallyLen(t, z.Addr(), name, 1)
+	require.NoError(t, held.Unlock(within(t, soon)))
+	next, err := other.TryLock(within(t, soon), name)
+	require.NoError(t, err, "the next client gets in at once")
+	require.NoError(t, next.Unlock(within(t, soon)))
+	again, err := c.Lock(within(t, soon), name)
+	require.NoError(t, err)
+	require.NoError(t, again.Unlock(within(t, soon)))
+	eventuallyLen(t, z.Addr(), name, 0)
+}

@@ -1,0 +1,166 @@
+package zookeeper_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// The parent of a lock's nodes is a container, which the service removes when
+// it is empty: names do not pile up.
+func TestParentIsRemovedByTheService(t *testing.T) {
+	t.Setenv("JAVA_TOOL_OPTIONS", "-Dznode.container.checkIntervalMs=100")
+	z := testserver.StartZooKeeper(t)
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	require.Eventually(t, func() bool {
+		there, _, err := admin.Exists("/locker/a")
+		return err == nil && !there
+	}, soon, 10*time.Millisecond)
+}
+
+// That may happen between any two requests.
+func testParentMayGo(t *testing.T, z *testserver.ZooKeeper) {
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/of/containers"})
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	for range 3 {
+		l, err := c.Lock(within(t, soon), "a")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(within(t, soon)))
+		require.NoError(t, admin.Delete("/of/containers/a", -1))
+	}
+}
+
+// One write keeps a session, however many locks hang on it, and renewing them
+// is no request.
+func testHeartbeatIsOneWriteForAllLocks(t *testing.T, z *testserver.ZooKeeper) {
+	const session = time.Second
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
+	var leases []*locker.Lease
+	for i := range 50 {
+		l, err := c.Lock(within(t, soon), fmt.Sprint("beat-", i))
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	var beat string
+	children, _, err := admin.Children("/locker")
+	require.NoError(t, err)
+	for _, child := range children {
+		if len(child) > 6 && child[:6] == "%beat-" {
+			beat = "/locker/" + child
+		}
+	}
+	before, beats, err := stateOf(admin, beat)
+	require.NoError(t, err)
+	began := time.Now()
+	time.Sleep(2 * session)
+	after, more, err := stateOf(admin, beat)
+	require.NoError(t, err)
+	beaten := int64(more - beats)
+	assert.Greater(t, beaten, int64(5))
+	assert.LessOrEqual(t, beaten, int64(time.Since(began)/(session/10))+2, "one each tenth of the session")
+	assert.LessOrEqual(t, after-before, beaten+2, "there is no other write")
+	for _, l := range leases {
+		require.NoError(t, l.Err())
+		require.NoError(t, l.Unlock(within(t, soon)))
+	}
+}
+
+// stateOf returns the last transaction of the service, and how often the node
+// was written.
+func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
+	_, stat, err := c.Get(node)
+	if err == nil {
+		var made string
+		// The transaction that makes a node says how many there were before.
+		if made, err = c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll)); err == nil {
+			var now *zk.Stat
+			_, now, err = c.Get(made)
+			if err == nil {
+				return now.Czxid, stat.Version, c.Delete(made, -1)
+			}
+		}
+	}
+	return 0, 0, err
+}
+
+// A session that has expired comes back as another: what its locks' holders
+// hear, and that the client goes on.
+func testSessionExpiresWhileHolding(t *testing.T, z *testserver.ZooKeeper) {
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: time.Second})
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	l, err := c.Lock(within(t, soon), "expires")
+	require.NoError(t, err)
+	var first, second zookeeper.Node
+	require.True(t, l.As(&first))
+	p.Set(testserver.Drop)
+	next, err := other.Lock(within(t, soon), "expires")
+	require.NoError(t, err)
+	assert.False(t, time.Now().Before(l.Until()), "the holder's time was over before")
+	require.ErrorIs(t, l.Err(), locker.ErrLost)
+	p.Set(testserver.Pass)
+	require.ErrorIs(t, l.Unlock(within(t, soon)), locker.ErrLost)
+	require.NoError(t, next.Unlock(within(t, soon)))
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		l, err = c.Lock(ctx, "expires")
+		return err == nil
+	}, soon, 10*time.Millisecond)
+	require.True(t, l.As(&second))
+	assert.NotEqual(t, first.Session, second.Session)
+	assert.Greater(t, second.Czxid, first.Czxid)
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// A process hands a lock on to another with the two writes that each of them
+// needs anyway: its node is created and deleted.
+func testHandingOnCostsNoMoreWrites(t *testing.T, z *testserver.ZooKeeper) {
+	const clients, each = 4, 25
+	var locks []*locker.Client
+	for range clients {
+		c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
+		l, err := c.Lock(within(t, soon), "handed")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(within(t, soon)))
+		locks = append(locks, c)
+	}
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	before, _, err := stateOf(admin, "/locker")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for _, c := range locks {
+		all.Go(func() {
+			for range each {
+				l, err := c.Lock(context.Background(), "handed")
+				if assert.NoError(t, err) {
+					assert.NoError(t, l.Unlock(context.Background()))
+				}
+			}
+		})
+	}
+	all.Wait()
+	after, _, err := stateOf(admin, "/locker")
+	require.NoError(t, err)
+	// stateOf makes two of its own, and each client a heartbeat now and then.
+	assert.LessOrEqual(t, after-before, int64(2*clients*each+2+2*clients))
+}

@@ -1,0 +1,150 @@
+package zookeeper_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// A follower tells the leader who is alive only every half tick: when it is cut
+// off after a heartbeat, the leader counts from an earlier one.
+func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
+	t.Parallel()
+	const session, rounds = 2500 * time.Millisecond, 4
+	e := testserver.StartZooKeeperEnsemble(t, 3, testserver.WithTick(800*time.Millisecond))
+	leader := e.Leader(t)
+	follower := e.Others(leader)[0]
+	other := newClient(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session})
+	for round := range rounds {
+		name := fmt.Sprintf("cut-%d", round)
+		// The holder knows this one server: it cannot go elsewhere.
+		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
+		holder := locker.New(b, nil)
+		l, err := holder.Lock(within(t, soon), name)
+		require.NoError(t, err)
+		in := make(chan time.Time, 1)
+		var got *locker.Lease
+		go func() {
+			got, err = other.Lock(within(t, 4*session), name)
+			in <- time.Now()
+		}()
+		eventuallyLen(t, leader.Addr(), name, 2)
+		time.Sleep(session/2 + rand.N(session/2))
+		e.Isolate(follower, testserver.Drop)
+		at := <-in
+		require.NoError(t, err)
+		t.Logf("round %d: the next got in %v after Until", round, at.Sub(l.Until()))
+		assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
+		require.ErrorIs(t, l.Err(), locker.ErrLost)
+		e.Isolate(follower, testserver.Pass)
+		require.NoError(t, got.Unlock(within(t, soon)))
+		_ = holder.Close()
+		_ = b.Close()
+		require.Eventually(t, func() bool { mode, _ := follower.Mode(); return mode == "follower" }, time.Minute, 10*time.Millisecond)
+	}
+}
+
+// A holder and waiters of three clients live through what happens to the
+// servers: nobody is told of a loss, and the waiters come in their order.
+func survives(t *testing.T, e *testserver.ZooKeeperEnsemble, happen func()) {
+	t.Helper()
+	const session = 10 * time.Second
+	opts := zookeeper.Options{SessionTimeout: session}
+	l, err := newClient(t, e.Addrs(), opts).Lock(within(t, soon), "job")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var order []int
+	addr := e.Servers[0].Addr()
+	for i := range 3 {
+		c := newClient(t, e.Addrs(), opts)
+		all.Go(func() {
+			l, err := c.Lock(within(t, time.Minute), "job")
+			if !assert.NoError(t, err) {
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			assert.NoError(t, l.Unlock(within(t, soon)))
+		})
+		eventuallyLen(t, addr, "job", i+2)
+	}
+	began := time.Now()
+	happen()
+	t.Logf("it took %v", time.Since(began))
+	renewed := l.Until()
+	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(renewed) }, 2*session, 10*time.Millisecond)
+	require.NoError(t, l.Err(), "nothing was lost")
+	mu.Lock()
+	assert.Empty(t, order)
+	mu.Unlock()
+	require.NoError(t, l.Unlock(within(t, soon)))
+	all.Wait()
+	assert.Equal(t, []int{0, 1, 2}, order)
+}
+
+func testLeaderKilledWithHolderAndWaiters(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+	survives(t, e, func() {
+		old := e.Leader(t)
+		old.Kill()
+		e.Leader(t, e.Others(old)...)
+	})
+}
+
+func testLeaderPausedWithHolderAndWaiters(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+	testserver.NeedPause(t)
+	survives(t, e, func() {
+		old := e.Leader(t)
+		old.Pause()
+		t.Cleanup(old.Resume)
+		e.Leader(t, e.Others(old)...)
+	})
+}
+
+func testAllServersKilledAndRestarted(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+	survives(t, e, func() {
+		for _, s := range e.Servers {
+			s.Kill()
+		}
+		e.Restart(t)
+	})
+}
+
+// The token is told by the header of an answer. It has to be the czxid on
+// every server, also while others write.
+func testTokenIsTheCzxid(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+	var all sync.WaitGroup
+	for i := range 6 {
+		c := newClient(t, []string{e.Addrs()[i%3]}, zookeeper.Options{})
+		all.Go(func() {
+			admin, done := dial(t, []string{e.Addrs()[i%3]})
+			defer done()
+			for n := range 60 {
+				l, err := c.Lock(within(t, soon), fmt.Sprintf("token-%d", n%3+i/3*3))
+				if !assert.NoError(t, err) {
+					return
+				}
+				var node zookeeper.Node
+				assert.True(t, l.As(&node))
+				_, stat, err := admin.Exists(node.Path)
+				if assert.NoError(t, err) {
+					token, _ := l.Token()
+					assert.Equal(t, uint64(stat.Czxid), token)
+					assert.Equal(t, stat.EphemeralOwner, node.Session)
+				}
+				assert.NoError(t, l.Unlock(within(t, soon)))
+			}
+		})
+	}
+	all.Wait()
+}

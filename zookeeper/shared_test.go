@@ -1,0 +1,62 @@
+package zookeeper_test
+
+import (
+	"testing"
+
+	"github.com/golockers/locker/internal/testserver"
+)
+
+// A server takes a second to start, and three of them more. Tests that leave
+// them as they were share them.
+
+func TestOnOneServer(t *testing.T) {
+	t.Parallel()
+	z := testserver.StartZooKeeper(t)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, *testserver.ZooKeeper)
+	}{
+		{"SessionExpiresWhileWaiting", testSessionExpiresWhileWaiting},
+		{"CancelledAtEveryStepLeavesNothing", testCancelledAtEveryStepLeavesNothing},
+		{"GivingUpAtEveryStepLeavesNothing", testGivingUpAtEveryStepLeavesNothing},
+		{"NodeIsFoundAgainAfterALostReply", testNodeIsFoundAgainAfterALostReply},
+		{"LostReplyAndGivenUp", testLostReplyAndGivenUp},
+		{"NodeOfAnotherSessionIsDeletedAndNotUsed", testNodeOfAnotherSessionIsDeletedAndNotUsed},
+		{"WaitsThatAreGivenUpLeaveNoWatches", testWaitsThatAreGivenUpLeaveNoWatches},
+		{"AThousandWaitersOfOneClientAreOneNode", testAThousandWaitersOfOneClientAreOneNode},
+		{"AReleaseWakesOneWaiter", testAReleaseWakesOneWaiter},
+		{"PausedHolder", testPausedHolder},
+		{"DeletedNodeIsTold", testDeletedNodeIsTold},
+		{"ParentMayGo", testParentMayGo},
+		{"HeartbeatIsOneWriteForAllLocks", testHeartbeatIsOneWriteForAllLocks},
+		{"HandingOnCostsNoMoreWrites", testHandingOnCostsNoMoreWrites},
+		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
+		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
+		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},
+		{"Credentials", testCredentials},
+		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
+		{"PrefixThatMayNotBeWritten", testPrefixThatMayNotBeWritten},
+	} {
+		t.Run(one.name, func(t *testing.T) { one.test(t, z) })
+	}
+}
+
+func TestOnThreeServers(t *testing.T) {
+	t.Parallel()
+	e := testserver.StartZooKeeperEnsemble(t, 3)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, *testserver.ZooKeeperEnsemble)
+	}{
+		{"LeaderKilledWithHolderAndWaiters", testLeaderKilledWithHolderAndWaiters},
+		{"LeaderPausedWithHolderAndWaiters", testLeaderPausedWithHolderAndWaiters},
+		{"AllServersKilledAndRestarted", testAllServersKilledAndRestarted},
+		{"TokenIsTheCzxid", testTokenIsTheCzxid},
+		{"LostQuorumIsToldWithinTheDeadline", testLostQuorumIsToldWithinTheDeadline},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			t.Cleanup(func() { e.Restart(t) }) // after all that the test cleans up
+			one.test(t, e)
+		})
+	}
+}

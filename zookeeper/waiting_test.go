@@ -1,0 +1,164 @@
+package zookeeper_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// queueOf returns the nodes in the queue of name, as seen now.
+func queueOf(t testing.TB, addr, name string) []string {
+	t.Helper()
+	c, done := dial(t, []string{addr})
+	defer done()
+	nodes, err := childrenOf(c, name)
+	require.NoError(t, err)
+	return nodes
+}
+
+func eventuallyLen(t testing.TB, addr, name string, n int) {
+	t.Helper()
+	var got []string
+	c, done := dial(t, []string{addr})
+	defer done()
+	require.Eventually(t, func() bool {
+		nodes, err := childrenOf(c, name)
+		got = nodes
+		return err == nil && len(nodes) == n
+	}, soon, 5*time.Millisecond, "%d nodes in the queue, have %v", n, &got)
+}
+
+// A waiter whose session has expired takes its place anew, and gets the lock.
+func testSessionExpiresWhileWaiting(t *testing.T, z *testserver.ZooKeeper) {
+	const session = 2 * time.Second
+	p := testserver.StartProxy(t, z.Addr())
+	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session}).Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
+	type answer struct {
+		l   *locker.Lease
+		err error
+	}
+	in := make(chan answer, 1)
+	go func() {
+		l, err := waiter.Lock(within(t, time.Minute), "a")
+		in <- answer{l, err}
+	}()
+	eventuallyLen(t, z.Addr(), "a", 2)
+	before := queueOf(t, z.Addr(), "a")
+	// Within the time that a waiter sits out, from its side; from the service's
+	// side the session must have ended: the replies are what is lost.
+	p.SetRequests(testserver.Drop)
+	eventuallyLen(t, z.Addr(), "a", 1)
+	p.SetRequests(testserver.Pass)
+	select {
+	case a := <-in:
+		require.ErrorIs(t, a.err, locker.ErrUnavailable, "an outage longer than the session may end the wait")
+		go func() {
+			l, err := waiter.Lock(within(t, time.Minute), "a")
+			in <- answer{l, err}
+		}()
+	default:
+	}
+	eventuallyLen(t, z.Addr(), "a", 2)
+	assert.NotEqual(t, before, queueOf(t, z.Addr(), "a"), "not the node of the session that has expired")
+	require.NoError(t, held.Unlock(within(t, soon)))
+	a := <-in
+	require.NoError(t, a.err)
+	require.NoError(t, a.l.Err())
+	require.NoError(t, a.l.Unlock(within(t, soon)))
+	eventuallyLen(t, z.Addr(), "a", 0)
+}
+
+func testAThousandWaitersOfOneClientAreOneNode(t *testing.T, z *testserver.ZooKeeper) {
+	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 1000 {
+		all.Go(func() {
+			if l, err := c.Lock(ctx, "a"); err == nil {
+				_ = l.Unlock(context.Background())
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 1000 }, soon, time.Millisecond)
+	eventuallyLen(t, z.Addr(), "a", 2)
+	cancel()
+	all.Wait()
+	eventuallyLen(t, z.Addr(), "a", 1)
+	require.NoError(t, held.Unlock(within(t, soon)))
+}
+
+func testAReleaseWakesOneWaiter(t *testing.T, z *testserver.ZooKeeper) {
+	const waiters = 12
+	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for i := range waiters {
+		c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+		all.Go(func() {
+			l, err := c.Lock(within(t, soon), "a")
+			if assert.NoError(t, err) {
+				assert.NoError(t, l.Unlock(within(t, soon)))
+			}
+		})
+		eventuallyLen(t, z.Addr(), "a", i+2)
+	}
+	// Each node is watched by the session behind it, and the holder's by its own.
+	var text string
+	require.Eventually(t, func() bool { return watchesOf(t, z) == waiters+1 }, soon, 10*time.Millisecond)
+	text, err = z.FourLetters("wchp")
+	require.NoError(t, err)
+	for _, part := range strings.Split(text, "/locker/a/")[1:] {
+		assert.LessOrEqual(t, strings.Count(part, "0x"), 2, text)
+	}
+	require.NoError(t, held.Unlock(within(t, soon)))
+	all.Wait()
+}
+
+// A holder that is stopped by the system learns of its loss when it goes on.
+func testPausedHolder(t *testing.T, z *testserver.ZooKeeper) {
+	testserver.NeedPause(t)
+	const session = 2 * time.Second
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
+	child := testserver.StartChild(t, "hold", z.Addr(), "a", session.String())
+	child.Expect(t, "holding", soon)
+	child.Pause()
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	child.Resume()
+	assert.Contains(t, child.Expect(t, "over", soon), locker.ErrLost.Error())
+	require.NoError(t, l.Err())
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+func testDeletedNodeIsTold(t *testing.T, z *testserver.ZooKeeper) {
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	var node zookeeper.Node
+	require.True(t, l.As(&node))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	_, err = admin.Set(node.Path, []byte("x"), -1)
+	require.NoError(t, err)
+	assert.Never(t, func() bool { return l.Err() != nil }, 100*time.Millisecond, 10*time.Millisecond, "a write to the node is not its end")
+	require.NoError(t, admin.Delete(node.Path, -1))
+	select {
+	case <-l.Done():
+	case <-time.After(time.Second):
+		t.Error("not told")
+	}
+	require.ErrorIs(t, l.Err(), locker.ErrLost)
+}

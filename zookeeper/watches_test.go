@@ -1,0 +1,83 @@
+package zookeeper_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+var totalWatches = regexp.MustCompile(`Total watches:(\d+)`)
+
+func watchesOf(t testing.TB, z *testserver.ZooKeeper) int {
+	t.Helper()
+	text, err := z.FourLetters("wchs")
+	m := totalWatches.FindStringSubmatch(text)
+	if err != nil || len(m) != 2 {
+		return -1 // a busy machine; whoever waits for a number asks again
+	}
+	n, err := strconv.Atoi(m[1])
+	assert.NoError(t, err)
+	return n
+}
+
+func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *testserver.ZooKeeper) {
+	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	waiter := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	held, err := holder.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	for range 30 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := waiter.Lock(ctx, "a")
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	eventuallyLen(t, z.Addr(), "a", 1)
+	// The holder's on its node, and one of the waiter's on the same node.
+	require.Eventually(t, func() bool { return watchesOf(t, z) <= 2 }, soon, 10*time.Millisecond)
+	require.NoError(t, held.Unlock(within(t, soon)))
+	require.Eventually(t, func() bool { return watchesOf(t, z) == 0 }, soon, 10*time.Millisecond)
+}
+
+func testManyWatchesSurviveAReconnection(t *testing.T, z *testserver.ZooKeeper) {
+	const names = 1500 // more than one packet of them
+	p := testserver.StartProxy(t, z.Addr())
+	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
+	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	limit := make(chan struct{}, 50)
+	var leases sync.Map
+	for i := range names {
+		limit <- struct{}{}
+		all.Go(func() {
+			name := fmt.Sprintf("many-%d", i)
+			l, err := holder.Lock(ctx, name)
+			<-limit
+			if !assert.NoError(t, err) {
+				return
+			}
+			leases.Store(name, l)
+			if l, err := waiter.Lock(ctx, name); err == nil {
+				_ = l.Unlock(context.Background())
+			}
+		})
+	}
+	var have int
+	require.Eventually(t, func() bool { have = watchesOf(t, z); return have == 2*names }, time.Minute, 50*time.Millisecond, "have %d", &have)
+	p.Set(testserver.Reset)
+	require.Eventually(t, func() bool { return watchesOf(t, z) == names }, soon, time.Millisecond)
+	p.Set(testserver.Pass)
+	require.Eventually(t, func() bool { return watchesOf(t, z) == 2*names }, soon, 10*time.Millisecond)
+	cancel()
+	all.Wait()
+}
