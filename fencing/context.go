@@ -30,9 +30,9 @@ func FromContext(ctx context.Context) (Token, error) {
 // finds it by [FromContext]. If the lease has no token, fn is not called and
 // the error matches [ErrMissing].
 //
-// If a guard refuses the token although the lease still lasts, no later
-// holder can be the reason, and Do's error says what is: the tokens were set
-// back, or meet the mark of another lock.
+// If a guard refuses the token although the lease still lasts, something is
+// wrong with the lock service or its tokens, and Do's error says what it can
+// be: lost data, tokens that were set back, or a mark that two locks share.
 func Do(ctx context.Context, l locker.Locker, name string, fn func(ctx context.Context) error, opts ...locker.Option) error {
 	return locker.Do(ctx, l, name, func(ctx context.Context, lease *locker.Lease) error {
 		token, err := Of(lease)
@@ -42,9 +42,11 @@ func Do(ctx context.Context, l locker.Locker, name string, fn func(ctx context.C
 		err = fn(NewContext(ctx, token))
 		var stale *StaleError
 		if errors.As(err, &stale) && stale.Token == token && lease.Err() == nil {
-			err = fmt.Errorf("%w; the lease on %q still lasts, so no later holder did that: either the mark %q is also moved by tokens of another lock,"+
-				" or the lock service's tokens were set back (a restored backup, another service) and token_base has to be raised to %d or more",
-				err, name, stale.Resource, stale.Mark)
+			err = fmt.Errorf("%w; the lease on %q still lasts all the same: the lock service lost data and gave the lock away, or its tokens were"+
+				" set back (a restored backup, another service), or tokens of another lock move this mark", err, name)
+			if !stale.rewound() {
+				err = fmt.Errorf("%w; where tokens were set back, token_base has to be above all that were given out, %d at least", err, stale.Mark)
+			}
 		}
 		return err
 	}, opts...)

@@ -37,10 +37,14 @@
 //
 // Tokens have to rise. [locker.Guarantees] says for each backend when they do:
 // a restored backup of etcd or ZooKeeper sets them back, and a move to another
-// service starts them elsewhere. Nothing wrong is written then, but guards
-// refuse everything until Options.TokenBase (token_base in the URL) is set
-// higher than every mark. And every write has to go through the guard: a path
-// to the resource without it is a path around it.
+// service starts them elsewhere. Guards then refuse everything, which is what
+// one notices. But a holder from before, whose token nobody has seen yet, is
+// above its successors and may write over them. So stop all holders first, and
+// set Options.TokenBase (token_base in the URL) above every token that was
+// given out, not only above every mark; docs/fencing.md has a chapter on it.
+//
+// Every write has to go through the guard: a path to the resource without it
+// is a path around it.
 //
 // A guard decides which of two writes is obeyed. It does not take back what a
 // holder wrote before it was paused: work of several steps needs a transaction,

@@ -113,8 +113,8 @@ func TestDoTellsTokensThatWereSetBackFromALostLock(t *testing.T) {
 	service := memory.New()
 	err := fencing.Do(t.Context(), newClient(t, service, nil), "n", write)
 	require.ErrorIs(t, err, fencing.ErrStale)
-	require.ErrorContains(t, err, "the lease on \"n\" still lasts")
-	require.ErrorContains(t, err, "token_base has to be raised to 1000000 or more")
+	require.ErrorContains(t, err, "the lease on \"n\" still lasts all the same")
+	require.ErrorContains(t, err, "token_base is above all that were given out, 1000000 at least")
 
 	moved := newClient(t, service, &locker.Options{TokenBase: 1_000_000})
 	require.NoError(t, fencing.Do(t.Context(), moved, "n", write))
