@@ -87,13 +87,14 @@ func New(client Client, opts *Options) (*Guard, error) {
 	default:
 		g.keep = strconv.FormatInt(o.Keep.Milliseconds(), 10)
 	}
-	switch c := client.(type) {
-	case nil:
+	if client == nil || client == (*redis.Client)(nil) || client == (*redis.ClusterClient)(nil) {
 		return nil, invalid("the client is nil")
+	}
+	switch client.(type) {
 	case redis.Pipeliner:
 		return nil, invalid("the client is a pipeline, whose answers come later: give the client itself, or put Prelude before a script of your own")
 	case *redis.ClusterClient:
-		if c != nil && o.Unclustered {
+		if o.Unclustered {
 			return nil, invalid("Options.Unclustered is set for the client of a Cluster, which writes only keys of one hash slot in one step")
 		}
 	case *redis.Ring:

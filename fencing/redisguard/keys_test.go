@@ -125,6 +125,7 @@ func TestBadArgumentsAreFoundAtOnce(t *testing.T) {
 	t.Cleanup(func() { _ = ring.Close() })
 	for what, try := range map[string]func() (*redisguard.Guard, error){
 		"nil":         func() (*redisguard.Guard, error) { return redisguard.New(nil, nil) },
+		"nil client":  func() (*redisguard.Guard, error) { return redisguard.New((*redis.Client)(nil), nil) },
 		"pipeline":    func() (*redisguard.Guard, error) { return redisguard.New(client.Pipeline(), nil) },
 		"transaction": func() (*redisguard.Guard, error) { return redisguard.New(client.TxPipeline(), nil) },
 		"ring":        func() (*redisguard.Guard, error) { return redisguard.New(ring, nil) },
