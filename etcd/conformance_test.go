@@ -131,5 +131,8 @@ func newClock(t *testing.T) func(conformance.T, time.Duration) {
 		return err
 	}
 	require.NoError(t, step(0))
-	return func(ct conformance.T, d time.Duration) { ctFail(ct, step(d)) }
+	return func(ct conformance.T, d time.Duration) {
+		ctFail(ct, step(d))
+		time.Sleep(2 * time.Second) // etcd looks twice a second which leases are over
+	}
 }

@@ -16,7 +16,11 @@
 // # What it rests on
 //
 //   - That the clocks of the leader and of the holder run at the same speed,
-//     within 1 % + 2 ms. They need not show the same time.
+//     within 1 % + 2 ms. They need not show the same time, and a step of a
+//     member's wall clock moves no lease: members count by their monotonic
+//     clocks, and what they write down is how much of a lease remains, never a
+//     time of day. (On an etcd that testdata/clock/build makes, whose wall clock
+//     can be stepped, the conformance suite proves it.)
 //   - That the members do what Raft asks of them: one that forgets what it has
 //     confirmed (a disk that lies about fsync, --unsafe-no-fsync and a power cut,
 //     a member that is re-created with an old name and no data) voids it.

@@ -2,7 +2,7 @@ package etcd_test
 
 import (
 	"context"
-
+	"flag"
 	"net"
 	"strings"
 	"sync"
@@ -23,6 +23,8 @@ import (
 
 func TestMain(m *testing.M) {
 	testserver.RunRole(testserver.Roles{"holder": holder, "bench": benchRole})
+	flag.Parse()
+	_ = flag.Set("test.parallel", "4") // most of the time they wait
 	goleak.VerifyTestMain(m)
 }
 

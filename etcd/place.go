@@ -67,25 +67,17 @@ func (a *attempt) take(ctx context.Context, wait bool) error {
 	wanted := wait && b.wanted[queue]
 	b.mu.Unlock()
 	if !wanted {
-		first, err := a.try(ctx, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0))
-		if err != nil || first == nil && a.h.token != 0 {
+		empty := clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0)
+		first, err := a.try(ctx, !wait, empty)
+		switch {
+		case err != nil, a.h.token != 0:
 			return err
-		}
-		if first != nil && !wait {
+		case first != nil:
 			return locker.ErrHeld
 		}
 		a.again()
-		if first == nil && !wait { // there are void keys
-			first, err = a.try(ctx, clientv3.Compare(clientv3.CreateRevision(queue).WithRange(places(queue)), "=", 0), a.notVoid())
-			switch {
-			case err != nil:
-				return err
-			case first != nil:
-				return locker.ErrHeld
-			case a.h.token == 0:
-				return errTakenBack
-			}
-			return nil
+		if !wait {
+			return a.tryBesideVoid(ctx)
 		}
 	}
 	err := a.enter(ctx)
@@ -105,16 +97,34 @@ func (a *attempt) take(ctx context.Context, wait bool) error {
 // maxWanted bounds what is remembered of queues.
 const maxWanted = 4096
 
+// tryBesideVoid is try for a queue in which there are void keys.
+func (a *attempt) tryBesideVoid(ctx context.Context) error {
+	queue := a.h.queue
+	empty := clientv3.Compare(clientv3.CreateRevision(queue).WithRange(places(queue)), "=", 0)
+	first, err := a.try(ctx, true, empty, a.notVoid())
+	switch {
+	case err != nil, a.h.token != 0:
+		return err
+	case first != nil:
+		return locker.ErrHeld
+	}
+	return errTakenBack
+}
+
 // try takes the first place under a condition that is false if somebody has it.
-// If there is no error and it has no token, first is who has it; nil: nobody.
+// If there is no error and it has no token, first is who has it, if that is
+// to be looked at and somebody does.
 //
 // The usual condition, that there is no key of the queue, is one comparison for
 // etcd; that it reads the queue as well would cost a tenth more.
-func (a *attempt) try(ctx context.Context, unless ...clientv3.Cmp) (first *mvccpb.KeyValue, err error) {
+func (a *attempt) try(ctx context.Context, look bool, unless ...clientv3.Cmp) (first *mvccpb.KeyValue, err error) {
 	queue := a.h.queue
 	resp, err := a.commit(ctx, func(txn clientv3.Txn) clientv3.Txn {
-		return txn.If(unless...).Then(a.put()).
-			Else(clientv3.OpGet(queue, append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)))...))
+		txn = txn.If(unless...).Then(a.put())
+		if look {
+			txn = txn.Else(clientv3.OpGet(queue, append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)))...))
+		}
+		return txn
 	})
 	if err != nil {
 		return nil, err
@@ -123,16 +133,15 @@ func (a *attempt) try(ctx context.Context, unless ...clientv3.Cmp) (first *mvccp
 		a.h.token = resp.Header.Revision
 		return nil, nil
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) > 0 && string(kvs[0].Value) == a.h.value { // a repeated request: it is ours already (R11)
-		a.h.token = kvs[0].CreateRevision
-		return nil, nil
-	}
 	a.sent = false
-	if len(kvs) == 0 {
+	if !look || len(resp.Responses[0].GetResponseRange().Kvs) == 0 {
 		return nil, nil
 	}
-	return kvs[0], nil
+	first = resp.Responses[0].GetResponseRange().Kvs[0]
+	if string(first.Value) == a.h.value { // a repeated request: it is ours already (R11)
+		a.sent, a.h.token = true, first.CreateRevision
+	}
+	return first, nil
 }
 
 // again notes that another transaction is to put the key.
