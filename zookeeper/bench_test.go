@@ -152,7 +152,7 @@ type competitor struct {
 // and reports the median of each: what else the machine does meets them all.
 func compete(b *testing.B, topic string, all ...competitor) {
 	b.Helper()
-	const block, blocks = 4 * time.Millisecond, 25
+	const block, blocks = 5 * time.Millisecond, 11
 	operations := make([]int, len(all))
 	timed := func(i int) float64 {
 		began := time.Now()

@@ -68,6 +68,16 @@ func along[T any](s *session, f func(*zk.Conn) (T, error)) (p *pending[T], send 
 	}
 }
 
+// answered is a request whose answer is there.
+func answered[T any](v T, err error) *pending[T] {
+	p := &pending[T]{done: make(chan struct{}), v: v, err: err}
+	close(p.done)
+	return p
+}
+
+// isBusy reports whether some calls are under way.
+func (s *session) isBusy() bool { return len(s.slots) >= 4 }
+
 // wait returns the answer, or that there is none yet; known tells which.
 func (p *pending[T]) wait(ctx context.Context) (v T, err error, known bool) {
 	select {

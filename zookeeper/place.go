@@ -40,6 +40,8 @@ type place struct {
 type created struct {
 	path  string
 	czxid int64 // 0 if it is not known
+	queue []string
+	err   error // of the look at the queue
 }
 
 // errPlaceLost says that a place in a queue is gone and nothing is left of
@@ -105,14 +107,20 @@ func (p *place) enter(ctx context.Context, label string) error {
 		// The service answers a session in the order of its requests: a look at
 		// the queue that is sent right behind shows the node, and saves a round
 		// trip. Should it be sent before, it shows that too, and is repeated.
-		early, send := along(p.s, func(c *zk.Conn) ([]string, error) {
-			children, _, err := c.Children(p.dir)
-			return children, err
-		})
+		// Where others are under way it saves nothing, and costs more.
+		var early *pending[[]string]
+		send, look := func() {}, p.s.isBusy()
+		if !look {
+			early, send = along(p.s, func(c *zk.Conn) ([]string, error) { return lookAt(c, p.dir) })
+		}
 		sent, err := start(ctx, p.s, func(c *zk.Conn) (created, error) {
 			send()
 			path, err := c.Create(p.dir+"/"+p.id+lockMark, []byte(label), zk.FlagEphemeral|zk.FlagSequence, p.s.backend.acl)
-			return created{path, p.s.czxid(path)}, err
+			made := created{path: path, czxid: p.s.czxid(path)}
+			if err == nil && look {
+				made.queue, made.err = lookAt(c, p.dir)
+			}
+			return made, err
 		})
 		if err != nil {
 			if early != nil {
@@ -132,6 +140,9 @@ func (p *place) enter(ctx context.Context, label string) error {
 		case err == nil:
 			p.mu.Lock()
 			p.path, p.czxid, p.early = made.path, made.czxid, early
+			if look {
+				p.early = answered(made.queue, made.err)
+			}
 			p.mu.Unlock()
 			return nil
 		case errors.Is(err, zk.ErrNoNode):

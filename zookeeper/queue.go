@@ -37,12 +37,16 @@ func (s *session) children(ctx context.Context, dir string, sync bool) ([]string
 				return nil, err
 			}
 		}
-		children, _, err := c.Children(dir)
-		return children, err
+		return lookAt(c, dir)
 	})
 	if gone(err) {
 		return nil, nil
 	}
+	return children, err
+}
+
+func lookAt(c *zk.Conn, dir string) ([]string, error) {
+	children, _, err := c.Children(dir)
 	return children, err
 }
 
