@@ -89,6 +89,9 @@ func testCounterRewound(t *testing.T, s *store) {
 		require.Error(t, err)
 		require.NotErrorIs(t, err, locker.ErrUnavailable)
 		assert.Zero(t, n)
+		var kept int64
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT n FROM "+name).Scan(&kept), "it is an integer still")
+		assert.EqualValues(t, math.MaxInt64, kept)
 	}
 }
 
