@@ -148,11 +148,11 @@ type competitor struct {
 	metrics    []any // values and their units
 }
 
-// compete lets the competitors of a topic take turns every few milliseconds,
-// and reports the median of each: what else the machine does meets them all.
-func compete(b *testing.B, topic string, all ...competitor) {
+// compete lets the competitors of a topic take turns, a block of operations
+// each, and reports the median of each: what else the machine does meets them all.
+func compete(b *testing.B, topic string, block time.Duration, all ...competitor) {
 	b.Helper()
-	const block, blocks = 5 * time.Millisecond, 11
+	const blocks = 11
 	operations := make([]int, len(all))
 	timed := func(i int) float64 {
 		began := time.Now()
@@ -210,7 +210,7 @@ func BenchmarkFree(b *testing.B) {
 		return on(func(n int) error { return c(b.Context(), "free-"+strconv.Itoa(n)) })
 	}
 	for _, n := range []int{1, 8, 64} {
-		compete(b, fmt.Sprintf("goroutines=%d", n),
+		compete(b, fmt.Sprintf("goroutines=%d", n), 5*time.Millisecond,
 			competitor{"raw", n, own(raw), nil},
 			competitor{"locker", n, own(ours), []any{1.10, "target-time"}},
 			competitor{"zk.Lock", n, own(theirs), nil})
@@ -226,7 +226,7 @@ func BenchmarkContended(b *testing.B) {
 		return on(func(int) error { return c(b.Context(), "one") })
 	}
 	for _, n := range []int{8, 64} {
-		compete(b, fmt.Sprintf("goroutines=%d", n),
+		compete(b, fmt.Sprintf("goroutines=%d", n), 5*time.Millisecond,
 			competitor{"raw", 1, one(raw), nil},
 			competitor{"locker", n, one(ours), []any{1.05, "target-time"}},
 			competitor{"zk.Lock", n, one(theirs), nil})
@@ -247,7 +247,7 @@ func BenchmarkProcesses(b *testing.B) {
 		}
 	}
 	for _, n := range []int{8, 64} {
-		compete(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n),
+		compete(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n), 60*time.Millisecond, // they begin with an empty queue
 			competitor{"raw", 1, on(func(int) error { return raw(b.Context(), "one") }), nil},
 			competitor{"locker", n, told(b, programs["locker"]), []any{1.05, "target-time"}},
 			competitor{"zk.Lock", n, told(b, programs["zk.Lock"]), nil})
