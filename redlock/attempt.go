@@ -66,7 +66,7 @@ const (
 
 func (b *Backend) newAttempt(claim redisnode.Claim, waiting bool) *attempt {
 	return &attempt{
-		b: b, claim: claim, waiting: waiting,
+		b: b, claim: claim.Prepared(), waiting: waiting,
 		seats:   make([]seat, len(b.voters)),
 		changed: make(chan struct{}, 1),
 	}

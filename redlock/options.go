@@ -190,6 +190,10 @@ func (b *Backend) drift(ttl time.Duration) time.Duration {
 // Guarantees says what this quorum promises: see the package documentation.
 func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.voters), b.opts) }
 
+// Prompt implements [locker.Prompt]: requests are taken to the nodes by
+// goroutines of their own, and whoever waits for the answers looks at its ctx.
+func (b *Backend) Prompt() bool { return true }
+
 // Guarantees says what a Backend on so many nodes, with these options,
 // promises. Options that New would refuse promise nothing in particular.
 func Guarantees(nodes int, opts *Options) locker.Guarantees {

@@ -99,6 +99,25 @@ type Claim struct {
 	Fenced bool
 	Token  uint64
 	Keep   bool // the counter is kept for ever
+
+	keys *claimKeys // made by Prepared; nil: they are made for each question
+}
+
+// claimKeys are a claim's keys and owner value in the form in which commands take them.
+type claimKeys struct{ lock, void, counter, wait, value any }
+
+// Prepared returns c with its keys made, for all questions to all nodes.
+func (c Claim) Prepared() Claim {
+	c.keys = c.made()
+	return c
+}
+
+func (c *Claim) made() *claimKeys {
+	if c.keys != nil {
+		return c.keys
+	}
+	key := LockKey(c.Name)
+	return &claimKeys{key, key + voidSuffix + c.Value, key + quorumFenceSuffix, key + waitSuffix, c.Value}
 }
 
 func (c *Claim) keep() any {
@@ -122,16 +141,16 @@ type Vote struct {
 // Vote asks m for its vote, on a ballot that m has been given by Prepare. waiting: a release is to be published.
 // The error is ErrRestarted, certainly not carried out, if the server does not know the ballot.
 func (m *Member) Vote(b *Ballot, c Claim, waiting bool, answer func(Vote, error)) Question {
-	key := LockKey(c.Name)
+	k := c.made()
 	var tokens any = "none"
 	if c.Fenced {
 		tokens = "tokens"
 	}
 	var cmd command
 	if waiting {
-		cmd = b.script.command(4, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, key+waitSuffix, tokens, c.Value, milliseconds(c.TTL))
+		cmd = b.script.command(4, k.lock, k.void, k.counter, k.wait, tokens, k.value, milliseconds(c.TTL))
 	} else {
-		cmd = b.script.command(3, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, tokens, c.Value, milliseconds(c.TTL))
+		cmd = b.script.command(3, k.lock, k.void, k.counter, tokens, k.value, milliseconds(c.TTL))
 	}
 	return m.ask("vote", b.script, cmd, func(reply any, err error) {
 		if err != nil {
@@ -184,19 +203,19 @@ const Overtaken State = 3
 
 // Raise is the second phase of a token: Mine if the node's counter now stands at c.Token for this claim.
 func (m *Member) Raise(c Claim, answer func(State, error)) Question {
-	key := LockKey(c.Name)
-	cmd := m.raise.command(2, key, key+quorumFenceSuffix, c.Value, strconv.FormatUint(c.Token, 10), c.keep())
+	k := c.made()
+	cmd := m.raise.command(2, k.lock, k.counter, k.value, strconv.FormatUint(c.Token, 10), c.keep())
 	return m.ask("raise the token", m.raise, cmd, m.state("raise the token", answer))
 }
 
 // Renew is Mine if the node had the lock, and now has it for another TTL.
 func (m *Member) Renew(c Claim, answer func(State, error)) Question {
-	key := LockKey(c.Name)
+	k := c.made()
 	var cmd command
 	if c.Fenced {
-		cmd = m.renew.command(2, key, key+quorumFenceSuffix, c.Value, milliseconds(c.TTL), strconv.FormatUint(c.Token, 10), c.keep())
+		cmd = m.renew.command(2, k.lock, k.counter, k.value, milliseconds(c.TTL), strconv.FormatUint(c.Token, 10), c.keep())
 	} else {
-		cmd = m.renew.command(1, key, c.Value, milliseconds(c.TTL))
+		cmd = m.renew.command(1, k.lock, k.value, milliseconds(c.TTL))
 	}
 	return m.ask("renew", m.renew, cmd, m.state("renew", answer))
 }
@@ -204,12 +223,12 @@ func (m *Member) Renew(c Claim, answer func(State, error)) Question {
 // Repair gives the node a lock that it does not have: Mine if it has it now, Gone if the claim is void. Like a vote it needs a ballot, and fails
 // with ErrRestarted.
 func (m *Member) Repair(b *Ballot, c Claim, answer func(State, error)) Question {
-	key := LockKey(c.Name)
+	k := c.made()
 	var cmd command
 	if c.Fenced {
-		cmd = b.repair.command(3, key, key+voidSuffix+c.Value, key+quorumFenceSuffix, c.Value, milliseconds(c.TTL), strconv.FormatUint(c.Token, 10), c.keep())
+		cmd = b.repair.command(3, k.lock, k.void, k.counter, k.value, milliseconds(c.TTL), strconv.FormatUint(c.Token, 10), c.keep())
 	} else {
-		cmd = b.repair.command(2, key, key+voidSuffix+c.Value, c.Value, milliseconds(c.TTL))
+		cmd = b.repair.command(2, k.lock, k.void, k.value, milliseconds(c.TTL))
 	}
 	state := m.state("repair", answer)
 	return m.ask("repair", b.repair, cmd, func(reply any, err error) {
@@ -222,13 +241,13 @@ func (m *Member) Repair(b *Ballot, c Claim, answer func(State, error)) Question 
 
 // Release removes the lock: Mine if it was there. void > 0 leaves a note for so long, so that what is still under way with this value is refused.
 func (m *Member) Release(c Claim, void time.Duration, answer func(State, error)) Question {
-	key := LockKey(c.Name)
+	k := c.made()
 	s := m.node.scripts.release
 	var cmd command
 	if void > 0 {
-		cmd = s.command(3, key, key+waitSuffix, key+voidSuffix+c.Value, m.node.publish, c.Value, milliseconds(void))
+		cmd = s.command(3, k.lock, k.wait, k.void, m.node.publish, k.value, milliseconds(void))
 	} else {
-		cmd = s.command(2, key, key+waitSuffix, m.node.publish, c.Value)
+		cmd = s.command(2, k.lock, k.wait, m.node.publish, k.value)
 	}
 	return m.ask("release", s, cmd, m.state("release", answer))
 }
@@ -251,9 +270,9 @@ func (m *Member) state(op string, answer func(State, error)) func(any, error) {
 
 // Look reads the state of a lock, with the token of the quorum's counter.
 func (m *Member) Look(name string, answer func(Status, error)) Question {
-	key := LockKey(name)
+	k := (&Claim{Name: name}).made()
 	s := m.node.scripts.inspect
-	return m.ask("inspect", s, s.command(3, key, key+quorumFenceSuffix, key+waitSuffix), func(reply any, err error) {
+	return m.ask("inspect", s, s.command(3, k.lock, k.counter, k.wait), func(reply any, err error) {
 		if err != nil {
 			answer(Status{}, err)
 			return
