@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -121,7 +122,14 @@ func (l *link) Write(p []byte) (int, error) {
 
 // Read looks at the answer to the greeting as it passes.
 func (l *link) Read(p []byte) (int, error) {
-	n, err := l.in.Read(p)
+	l.mu.Lock()
+	read := l.in.Read
+	if l.greeted {
+		// The driver asks for a whole length or a whole packet, and waits for it.
+		read = func(p []byte) (int, error) { return io.ReadFull(l.in, p) }
+	}
+	l.mu.Unlock()
+	n, err := read(p)
 	l.mu.Lock()
 	if !l.greeted {
 		l.head = append(l.head, p[:n]...)
