@@ -102,6 +102,8 @@ var brokenBackends = []broken{
 	{tokenTwice, rich, "tokens", "after token"},
 	{tokenWithLock, rich, "tokens", "after token"},
 	{forgetsTokens, rich, "tokens-restart", "after a restart a holder got token"},
+	{forgetsTokens, rich, "tokens-failover", "after a fail-over a holder got token"},
+	{tokenOfExpired, rich, "tokens-cut-off", "after the holder was cut off a holder got token"},
 
 	{foldsCase, poor, "names", "is held although nobody locked it"},
 	{cleansPath, poor, "names", "is held although nobody locked it"},

@@ -35,13 +35,14 @@ func cutOffChecks() []Check {
 }
 
 // theCut is what both checks of a cut-off holder have in common: a holder that
-// renews is cut off while another waits. It returns the holder's lease and
+// renews is cut off while another waits. It returns the holder, its lease and
 // that of the next, and fails if they overlap.
-func (s *trial) theCut(name string, mode Mode) (fault Fault, lost, next *locker.Lease) {
+func (s *trial) theCut(name string, mode Mode) (holder *locker.Client, fault Fault, lost, next *locker.Lease) {
 	s.Helper()
 	const cause = "the lease counts from the answer and not from before the request was sent (R1), or the service's TTL is shorter than was granted"
 	b, fault := s.cut()
-	holder, other := s.clientOf(b), s.client()
+	holder = s.clientOf(b)
+	other := s.client()
 	lost = s.try(holder, name, locker.TTL(s.ttl))
 	if lost.Until().IsZero() {
 		s.broken("a lock that is held over a network has no deadline", "Validity.TTL is 0: nothing then tells a holder that is cut off")
@@ -84,12 +85,12 @@ func (s *trial) theCut(name string, mode Mode) (fault Fault, lost, next *locker.
 	}); !told {
 		s.broken("Done of the lost lease was not closed when another had got in", "a Validity that lasts longer than the service's TTL")
 	}
-	return fault, lost, e.lease
+	return holder, fault, lost, e.lease
 }
 
 func checkCutOff(s *trial) {
 	name := s.name("cut-off")
-	_, lost, next := s.theCut(name, Drop)
+	_, _, lost, next := s.theCut(name, Drop)
 	if err := lost.Unlock(s.within(s.soon)); !errors.Is(err, locker.ErrLost) {
 		s.broken(fmt.Sprintf("Unlock of the lost lease returned %v", err), "a loss that is forgotten")
 	}
@@ -98,7 +99,7 @@ func checkCutOff(s *trial) {
 
 func checkLateRequests(s *trial) {
 	name := s.name("late")
-	fault, lost, next := s.theCut(name, Hold)
+	_, fault, lost, next := s.theCut(name, Hold)
 	defer func() { _ = lost.Unlock(s.within(s.patience())) }()
 	third := s.client()
 	// Now all that the lost holder has sent arrives: renewals and releases.

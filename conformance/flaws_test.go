@@ -92,6 +92,7 @@ const (
 	tokenTwice     flaw = "a token is given out twice"
 	tokenWithLock  flaw = "the counter ends with the lock"
 	forgetsTokens  flaw = "the counter is lost in a restart"
+	tokenOfExpired flaw = "the counter ends when a lock expires"
 
 	// Names.
 	foldsCase     flaw = "names without case"

@@ -46,6 +46,8 @@ func TestClaimWithoutItsHookFails(t *testing.T) {
 		{poor, "deletion", "Delete", func(h *conformance.Harness) { h.Delete = nil }},
 		{rich, "restart", "Restart", func(h *conformance.Harness) { h.Restart = nil }},
 		{rich, "tokens-restart", "Restart", func(h *conformance.Harness) { h.Restart = nil }},
+		{rich, "tokens-failover", "Failover", func(h *conformance.Harness) { h.Failover = nil }},
+		{rich, "tokens-cut-off", "Cut", func(h *conformance.Harness) { h.Cut = nil }},
 		{rich, "failover", "Failover", func(h *conformance.Harness) { h.Failover = nil }},
 		{rich, "server-crashes", "Crash", func(h *conformance.Harness) { h.Crash = nil }},
 		{rich, "clock-jump", "JumpClock", func(h *conformance.Harness) { h.JumpClock = nil }},
@@ -74,7 +76,7 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, c := range []struct {
 		kind  kind
 		check string
-	}{{poor, "restart"}, {poor, "failover"}, {poor, "server-crashes"}, {poor, "clock-jump"}, {poor, "notify"}, {poor, "fifo-across-clients"}, {poor, "tokens-restart"}} {
+	}{{poor, "restart"}, {poor, "failover"}, {poor, "server-crashes"}, {poor, "clock-jump"}, {poor, "notify"}, {poor, "fifo-across-clients"}, {poor, "tokens-restart"}, {poor, "tokens-failover"}, {poor, "tokens-cut-off"}} {
 		r := proveWith(t, c.kind, c.check, func(*conformance.Harness) {})
 		assert.Equal(t, conformance.Unclaimed, r.Outcome, c.check)
 		assert.NotEmpty(t, r.Reason, c.check)
@@ -82,7 +84,7 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, k := range []kind{poor, rich, queued} {
 		for _, c := range conformance.Checks() {
 			if r := prove(t, none, k, c); r.Outcome == conformance.Unclaimed {
-				assert.Contains(t, []string{"notify", "fifo-across-clients", "tokens-restart", "restart", "failover", "server-crashes", "clock-jump"}, c.Name)
+				assert.Contains(t, []string{"notify", "fifo-across-clients", "tokens-restart", "tokens-failover", "tokens-cut-off", "restart", "failover", "server-crashes", "clock-jump"}, c.Name)
 			}
 		}
 	}

@@ -32,13 +32,8 @@ func serverChecks() []Check {
 				}
 				return ""
 			},
-			missing: func(s subject) string {
-				if s.Failover == nil {
-					return "Failover"
-				}
-				return ""
-			},
-			run: func(s *trial) { s.survives("a fail-over", func() { s.h.Failover(s) }) },
+			missing: needsFailover,
+			run:     func(s *trial) { s.survives("a fail-over", func() { s.h.Failover(s) }) },
 		},
 		{
 			Name:    "server-crashes",
@@ -83,6 +78,13 @@ func serverChecks() []Check {
 func needsRestart(s subject) string {
 	if s.Restart == nil {
 		return "Restart"
+	}
+	return ""
+}
+
+func needsFailover(s subject) string {
+	if s.Failover == nil {
+		return "Failover"
 	}
 	return ""
 }

@@ -193,6 +193,9 @@ func (s *service) arm(name string, rec *record) {
 func (s *service) live(name string) *record {
 	rec := s.locks[name]
 	if rec != nil && !time.Now().Before(rec.expires) {
+		if s.flaw == tokenOfExpired {
+			delete(s.tokens, name)
+		}
 		s.remove(name)
 		return s.locks[name]
 	}

@@ -32,7 +32,34 @@ func tokenChecks() []Check {
 				return ""
 			},
 			missing: needsRestart,
-			run:     checkTokensRestart,
+			run:     func(s *trial) { s.tokensRiseOver("a restart", s.h.Restart) },
+		},
+		{
+			Name:    "tokens-failover",
+			Promise: "Tokens go on rising when another server has taken over.",
+			unasked: func(s subject) string {
+				switch {
+				case s.Fencing == locker.FencingNone:
+					return "Fencing is none"
+				case !s.SurvivesFailover:
+					return "SurvivesFailover is false"
+				}
+				return ""
+			},
+			missing: needsFailover,
+			run:     func(s *trial) { s.tokensRiseOver("a fail-over", s.h.Failover) },
+		},
+		{
+			Name:    "tokens-cut-off",
+			Promise: "Tokens go on rising when a holder was cut off for so long that the service has ended its lease, or its session.",
+			unasked: func(s subject) string {
+				if s.Fencing == locker.FencingNone {
+					return "Fencing is none"
+				}
+				return noNetwork(s)
+			},
+			missing: needsCut,
+			run:     checkTokensCutOff,
 		},
 	}
 }
@@ -160,21 +187,33 @@ func checkTokens(s *trial) {
 	}
 }
 
-func checkTokensRestart(s *trial) {
-	name, held := s.name("restart"), s.name("restart-held")
+// tokensRiseOver fails if tokens do not rise over what happens to the servers.
+func (s *trial) tokensRiseOver(what string, happen func(T)) {
+	name, held := s.name("tokens-over"), s.name("tokens-over-held")
 	var f, g fence
 	c := s.client()
 	for range 5 {
-		s.unlock(s.admit(&f, s.try(c, name, locker.TTL(s.long)), "before a restart"))
+		s.unlock(s.admit(&f, s.try(c, name, locker.TTL(s.long)), "before "+what))
 	}
-	l := s.admit(&g, s.try(c, held, locker.TTL(s.ttl), locker.NoRenew()), "before a restart")
-	s.h.Restart(s)
+	l := s.admit(&g, s.try(c, held, locker.TTL(s.ttl), locker.NoRenew()), "before "+what)
+	happen(s)
 	c = s.client()
 	for range 2 {
-		s.unlock(s.admit(&f, s.comesBack(c, name), "after a restart"))
+		s.unlock(s.admit(&f, s.comesBack(c, name), "after "+what))
 	}
 	_ = l.Unlock(s.within(s.patience()))
-	s.unlock(s.admit(&g, s.comesBack(c, held), "after a restart"))
+	s.unlock(s.admit(&g, s.comesBack(c, held), "after "+what))
+}
+
+func checkTokensCutOff(s *trial) {
+	name := s.name("tokens-cut")
+	var f fence
+	holder, fault, lost, next := s.theCut(name, Drop)
+	s.admit(&f, lost, "before the cut")
+	s.unlock(s.admit(&f, next, "after the holder was cut off"))
+	both(fault, Pass)
+	_ = lost.Unlock(s.within(s.patience()))
+	s.unlock(s.admit(&f, s.comesBack(holder, name), "after the connection was back"))
 }
 
 // comesBack locks name through an outage that is about to end.
