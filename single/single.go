@@ -84,13 +84,13 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	o := &b.opts
 	switch {
 	case client == nil:
-		return nil, errors.New("single: the Redis client is nil")
+		return nil, invalid("the Redis client is nil")
 	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
-		return nil, fmt.Errorf("single: Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
 	case o.Replicas < 0:
-		return nil, fmt.Errorf("single: Options.Replicas is %d: give 0 or more", o.Replicas)
+		return nil, invalid("Options.Replicas is %d: give 0 or more", o.Replicas)
 	case o.ReplicaTimeout < 0 || o.ReplicaTimeout > 0 && o.ReplicaTimeout < time.Millisecond:
-		return nil, fmt.Errorf("single: Options.ReplicaTimeout is %v: give at least 1ms, or 0 for the default", o.ReplicaTimeout)
+		return nil, invalid("Options.ReplicaTimeout is %v: give at least 1ms, or 0 for the default", o.ReplicaTimeout)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -99,18 +99,23 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 		o.ReplicaTimeout = max(o.Timeout/6, time.Millisecond)
 	}
 	if o.Replicas > 0 && o.ReplicaTimeout >= o.Timeout {
-		return nil, fmt.Errorf("single: a ReplicaTimeout of %v is not below the Timeout of %v", o.ReplicaTimeout, o.Timeout)
+		return nil, invalid("a ReplicaTimeout of %v is not below the Timeout of %v", o.ReplicaTimeout, o.Timeout)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	node, err := redisnode.New(client, &redisnode.Options{Timeout: o.Timeout, KeepTokens: o.KeepTokens})
 	if err != nil {
-		return nil, fmt.Errorf("single: %w", err)
+		return nil, invalid("%w", err)
 	}
 	b.node = node
 	b.closing, b.stopLook = context.WithCancel(context.Background())
 	return b, nil
+}
+
+// invalid is an error that matches locker.ErrInvalid.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("single: %w: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
 }
 
 // Guarantees says what one Redis promises: see the package documentation.

@@ -119,6 +119,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		_, err := single.New(rdb, &o)
 		assert.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, locker.ErrInvalid)
 	}
 }
 
