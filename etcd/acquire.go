@@ -126,10 +126,8 @@ func (b *Backend) place(h *hold) {
 		switch user := b.inUse[key]; {
 		case user == nil:
 			b.inUse[key] = h
-		case user.value != h.value:
+		case user.value != h.value: // otherwise a repeated request (R11)
 			continue
-		default: // a repeated request (R11): the name is not this attempt's alone
-			h.asked = true
 		}
 		h.key = key
 		return

@@ -46,14 +46,13 @@
 // %2F; the 1 is the version of this layout.
 //
 // A key's value begins with the owner, which is new for each attempt; so is the create
-// revision. What is granted is a create revision, and whatever is repeated, or
-// may come late, compares the owner, so that no attempt can be taken for another. The name of the
-// key alone is used again by its client, once nothing can be under way any
-// more that touches it: etcd keeps deleted keys in its index until it is
-// compacted, and reading a queue costs time for each, 0.1 µs of the one
-// thread that applies all writes. A thousand acquisitions with names of
-// their own would make the next one 100 µs slower. A release deletes by that
-// name; should its answer be lost, the client takes other names from then on.
+// revision. What is granted is a create revision, and every removal compares
+// the owner, so that no attempt can be taken for another. The name of the key
+// alone is used again by its client, once nothing can be under way any more
+// that puts it: etcd keeps deleted keys in its index until it is compacted, and
+// reading a queue costs time for each, 0.1 µs of the one thread that applies
+// all writes. A thousand acquisitions with names of their own would make the
+// next one 100 µs slower.
 //
 // All keys of one client and TTL hang on one etcd lease, the session. It is kept
 // alive four times per TTL, and the time from which it counts is read

@@ -99,18 +99,12 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 		o.Prefix = defaultPrefix
 	}
 	b.keys = keys{base: o.Prefix + "/1/"}
-	b.rename()
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.looks.b = b
-	return b, nil
-}
-
-// rename gives the keys of this client other names from now on. b.mu is held,
-// or nobody else has b.
-func (b *Backend) rename() {
 	var id [10]byte
 	_, _ = rand.Read(id[:]) // never fails
 	b.id = hex.EncodeToString(id[:])
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.looks.b = b
+	return b, nil
 }
 
 // check reports what is wrong with the options.

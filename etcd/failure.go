@@ -41,8 +41,11 @@ func carriedOut(err error) bool {
 	}
 	switch e.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated,
-		codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted:
+		codes.FailedPrecondition, codes.OutOfRange:
 		return false
+	case codes.ResourceExhausted:
+		// What is refused for want of space is carried out all the same.
+		return !errors.Is(err, rpctypes.ErrTooManyRequests)
 	}
 	return true
 }

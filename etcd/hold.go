@@ -27,8 +27,6 @@ type hold struct {
 	owed     bool      // the session has to remove it
 	since    time.Time // that it is owed
 	doubtful bool      // the transaction that puts it may not have arrived yet
-	asked    bool      // its removal is to compare: it was asked for before, or the key is not its alone
-	flying   bool      // by a request that does not compare, and is not answered
 }
 
 // Renew implements [locker.Hold]: it returns how far the session has been kept
@@ -141,40 +139,13 @@ func (h *hold) mine() clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(h.key), "=", h.value)
 }
 
-// deleteKey deletes the key, which is known to have been put. The first
-// request, which most often is the only one, goes by the key's name: until it
-// is answered the name stands for this attempt alone. It costs etcd a quarter
-// less than one that compares. Whatever is repeated, or comes late, compares
-// the owner; and if the first one may yet come, the name is never used again.
+// deleteKey deletes the key, which is known to have been put.
 func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
-	b := h.b
-	b.mu.Lock()
-	plain := !h.asked
-	h.asked = true
-	h.flying = h.flying || plain
-	b.mu.Unlock()
-	compared := func(ctx context.Context) (bool, error) {
-		resp, err := b.client.Txn(ctx).If(h.mine()).Then(clientv3.OpDelete(h.key)).Commit()
-		return err == nil && resp.Succeeded, err
-	}
-	first := compared
-	if plain {
-		first = func(ctx context.Context) (bool, error) {
-			resp, err := b.client.Delete(ctx, h.key)
-			return err == nil && resp.Deleted > 0, err
-		}
-	}
-	found, more, err := repeatedAs(ctx, b, first, compared)
-	if plain {
-		b.mu.Lock()
-		h.flying = false
-		if more || err != nil && carriedOut(err) {
-			b.rename()
-		}
-		b.mu.Unlock()
-	}
+	resp, more, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return h.b.client.Txn(ctx).If(h.mine()).Then(clientv3.OpDelete(h.key)).Commit()
+	})
 	// What one copy does not find, the other may have deleted.
-	return err == nil && (found || more), err
+	return err == nil && (resp.Succeeded || more), err
 }
 
 // makeVoid deletes the key if it is there, and otherwise makes sure that it
@@ -217,9 +188,6 @@ func (h *hold) settle() bool {
 	h.settled = true
 	delete(h.s.debts, h)
 	delete(h.s.holds, h)
-	if h.flying {
-		h.b.rename()
-	}
 	if h.b.inUse[h.key] == h {
 		delete(h.b.inUse, h.key)
 	}

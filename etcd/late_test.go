@@ -145,7 +145,7 @@ func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 			b := backend(t, s.Addrs(), network.config)
 			first, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
 			require.NoError(t, err)
-			network.keep(0, "DeleteRange")
+			network.keep(0, "Txn")
 			release(first.Hold, network.kept)
 			second, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
 			require.NoError(t, err)

@@ -18,17 +18,12 @@ const (
 // It is for requests that can be carried out more than once, and at any
 // time later. more tells that they may have been.
 func repeated[T any](ctx context.Context, b *Backend, request func(context.Context) (T, error)) (answer T, more bool, err error) {
-	return repeatedAs(ctx, b, request, request)
-}
-
-// repeatedAs is repeated with another request to follow the first.
-func repeatedAs[T any](ctx context.Context, b *Backend, request, again func(context.Context) (T, error)) (answer T, more bool, err error) {
 	if err := b.usable(ctx); err != nil {
 		return answer, false, err
 	}
 	limited, cancel := context.WithCancel(untimed{ctx})
 	defer cancel()
-	f := &flight[T]{b: b, again: again, ctx: limited, cancel: cancel, began: time.Now(), started: 1}
+	f := &flight[T]{b: b, request: request, ctx: limited, cancel: cancel, began: time.Now(), started: 1}
 	f.mu.Lock()
 	b.alarms.set(&f.alarm, min(repeatAfter, b.opts.Timeout), f.late)
 	f.mu.Unlock()
@@ -45,11 +40,11 @@ func repeatedAs[T any](ctx context.Context, b *Backend, request, again func(cont
 
 // flight is a request that is under way, and its copies.
 type flight[T any] struct {
-	b      *Backend
-	again  func(context.Context) (T, error)
-	ctx    context.Context
-	cancel context.CancelFunc
-	began  time.Time
+	b       *Backend
+	request func(context.Context) (T, error)
+	ctx     context.Context
+	cancel  context.CancelFunc
+	began   time.Time
 
 	mu      sync.Mutex
 	alarm   alarm
@@ -81,7 +76,7 @@ func (f *flight[T]) late() {
 }
 
 func (f *flight[T]) copy() {
-	a, err := f.again(f.ctx)
+	a, err := f.request(f.ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil && !f.over && !f.won {
