@@ -10,13 +10,13 @@ ROUNDS ?= 5
 
 all: lint build-everywhere test
 
-# One package at a time: what is tested is often a question of time, and each
-# package has servers of its own.
+# Two packages at a time: they wait more than they work, and each has servers of
+# its own. More would make the times that they measure meaningless.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...`
 # skips what needs one, and says so.
 test: servers
 	go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
-	LOCKER_REQUIRE_SERVERS=1 go test -p 1 -race -shuffle=on -timeout 15m ./...
+	LOCKER_REQUIRE_SERVERS=1 go test -p 2 -race -shuffle=on -timeout 15m ./...
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 go test -race -shuffle=on -timeout 10m ./...
 
 servers:
