@@ -121,14 +121,15 @@ func TestReplicasAreCounted(t *testing.T) {
 	first := testserver.StartRedis(t, testserver.ReplicaOf(primary))
 	second := testserver.StartRedis(t, testserver.ReplicaOf(primary))
 	node := newNode(t, newClient(t, &redis.Options{Addr: primary.Addr()}), nil)
-	request := func(name string, replicas int) redisnode.Request {
-		return redisnode.Request{Name: name, Value: "me", TTL: ttl, Token: true, Replicas: replicas, ReplicaTimeout: 200 * time.Millisecond}
+	const short, long = 200 * time.Millisecond, 2 * time.Second // long enough for replicas on a busy machine
+	request := func(name string, replicas int, timeout time.Duration) redisnode.Request {
+		return redisnode.Request{Name: name, Value: "me", TTL: ttl, Token: true, Replicas: replicas, ReplicaTimeout: timeout}
 	}
 	var all sync.WaitGroup
 	for i := range 100 {
 		all.Go(func() {
 			name := strconv.Itoa(i)
-			a, err := node.Acquire(t.Context(), request(name, 2))
+			a, err := node.Acquire(t.Context(), request(name, 2, long))
 			assert.NoError(t, err)
 			assert.True(t, a.Granted)
 			assert.Equal(t, 2, a.Replicas)
@@ -141,12 +142,12 @@ func TestReplicasAreCounted(t *testing.T) {
 
 	second.Pause()
 	begin := time.Now()
-	a := acquire(t, node, request("one", 1))
+	a := acquire(t, node, request("one", 1, long))
 	assert.GreaterOrEqual(t, a.Replicas, 1)
-	a = acquire(t, node, request("both", 2))
+	a = acquire(t, node, request("both", 2, short))
 	assert.True(t, a.Granted)
 	assert.Equal(t, 1, a.Replicas)
-	assert.GreaterOrEqual(t, time.Since(begin), 200*time.Millisecond)
+	assert.GreaterOrEqual(t, time.Since(begin), short)
 	a, err := node.Acquire(t.Context(), redisnode.Request{Name: "both", Value: "other", TTL: ttl, Replicas: 2, ReplicaTimeout: time.Millisecond})
 	require.NoError(t, err)
 	assert.False(t, a.Granted)
