@@ -145,3 +145,21 @@ func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
 	assert.Greater(t, note, a.Left+time.Second)
 	assert.Less(t, note, a.Left+time.Minute)
 }
+
+// A holder in its last millisecond is one whose end is known, and not one to be waited for until a message comes: expiry sends none.
+func TestTheLastMillisecondIsNotAnUnknownTime(t *testing.T) {
+	node := newNode(t, startFake(t, "*2\r\n:0\r\n:0\r\n").client(t), nil)
+	a, err := node.Acquire(t.Context(), redisnode.Request{Name: "n", Value: "me", TTL: ttl})
+	require.NoError(t, err)
+	assert.False(t, a.Granted)
+	assert.Equal(t, time.Millisecond, a.Left)
+
+	m, err := redisnode.NewMember(newNode(t, startFake(t, "*3\r\n:0\r\n:0\r\n$1\r\nx\r\n").client(t), nil))
+	require.NoError(t, err)
+	left := make(chan time.Duration, 1)
+	m.Vote(redisnode.AnyBallot(), redisnode.Claim{Name: "n", Value: "me", TTL: ttl}, true, func(v redisnode.Vote, err error) {
+		assert.NoError(t, err)
+		left <- v.Left
+	})
+	assert.Equal(t, time.Millisecond, <-left)
+}

@@ -181,7 +181,7 @@ func (m *Member) vote(reply any) (Vote, error) {
 		return Vote{}, m.node.strange("vote", reply)
 	}
 	code, number, ok := pair(v[:2])
-	left := time.Duration(number) * time.Millisecond
+	left := leftOf(number)
 	switch {
 	case ok && code == codeHeld && len(v) == 3:
 		holder, _ := v[2].(string)

@@ -37,7 +37,7 @@ type Answer struct {
 	Again   bool   // granted before to this very value: the same token, the TTL started anew
 	Token   uint64 // if asked for and granted
 
-	// Left is the rest of the holder's TTL where the lock was not granted; negative: the key never expires (nobody's lock, but set by hand).
+	// Left is the rest of the holder's TTL where the lock was not granted, at least 1 ms; negative: the key never expires (nobody's lock, but set by hand).
 	Left time.Duration
 
 	// Foreign: the key is there but is no lock (not a string). It stays in the way until somebody deletes it.
@@ -104,7 +104,7 @@ func (n *Node) answer(r Request, c *call) (Answer, error) {
 		if !ok {
 			return Answer{}, n.strange("acquire", v)
 		}
-		left := time.Duration(number) * time.Millisecond
+		left := leftOf(number)
 		switch code {
 		case codeHeld:
 			a.Left = left
@@ -130,6 +130,15 @@ func (n *Node) answer(r Request, c *call) (Answer, error) {
 		a.Replicas = c.acked
 	}
 	return a, nil
+}
+
+// leftOf is the rest of a TTL that a script answered. In its last millisecond that is 0, and must not look like a time that is not known: who waits
+// for the end of the TTL would wait for a message that nobody sends.
+func leftOf(ms int64) time.Duration {
+	if ms == 0 {
+		ms = 1
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 func pair(v []any) (code, number int64, ok bool) {
