@@ -511,7 +511,8 @@ func TestTenThousandLeases(t *testing.T) {
 
 		time.Sleep(5 * ttl)
 		synctest.Wait()
-		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "held leases have no goroutines")
+		// A few may be the runtime's own, such as the one that runs finalizers.
+		assert.Less(t, runtime.NumGoroutine(), goroutines+10, "held leases have no goroutines")
 		assert.InDelta(t, 15.5*n, c.Stats().Renewed, n)
 		for _, l := range leases {
 			require.NoError(t, l.Err())
