@@ -166,6 +166,9 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 	// Not the test's context: it ends before the clean-up, which may still need the server.
 	cmd := exec.CommandContext(context.Background(), z.java,
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		// They warn of every connection, and of every one that breaks: what tests do all day.
+		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.ZooKeeperServer=error",
+		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn=error",
 		"-cp", path, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	cmd.Dir = z.dir
 	cmd.Env = append(os.Environ(), z.conf.clock.environment()...)
@@ -193,6 +196,18 @@ func (z *ZooKeeper) serves() error {
 	mode, err := z.Mode()
 	if err == nil && mode == "" {
 		err = errors.New("testserver: it does not serve yet")
+	}
+	if err == nil && z.conf.certs != nil {
+		err = accepts(z.TLSAddr()) // which it opens after the plain one
+	}
+	return err
+}
+
+// accepts returns nil if something listens at addr.
+func accepts(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err == nil {
+		err = c.Close()
 	}
 	return err
 }
