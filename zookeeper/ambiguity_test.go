@@ -181,16 +181,29 @@ func givesUp(t *testing.T, z *testserver.ZooKeeper, other *locker.Client, name s
 	l := <-broken
 	eventuallyLen(t, z.Addr(), name, 1) // the holder's: what is under way is no excuse
 	l.SetRequests(testserver.Pass)      // now it arrives, if the connection is still there, and before what follows it
-	warm, err = c.Lock(within(t, soon), "warm-"+name)
-	require.NoError(t, err)
+	warm = lockWhenBack(t, c, "warm-"+name)
 	require.NoError(t, warm.Unlock(within(t, soon)))
 	eventuallyLen(t, z.Addr(), name, 1)
 	require.NoError(t, held.Unlock(within(t, soon)))
 	next, err := other.TryLock(within(t, soon), name)
 	require.NoError(t, err, "the next client gets in at once")
 	require.NoError(t, next.Unlock(within(t, soon)))
-	again, err := c.Lock(within(t, soon), name)
-	require.NoError(t, err)
+	again := lockWhenBack(t, c, name)
 	require.NoError(t, again.Unlock(within(t, soon)))
 	eventuallyLen(t, z.Addr(), name, 0)
+}
+
+// lockWhenBack takes a lock with a client whose connection breaks, or broke a
+// moment ago: until it has another one, it may say that the service is
+// unavailable, and nothing else.
+func lockWhenBack(t *testing.T, c *locker.Client, name string) *locker.Lease {
+	t.Helper()
+	for ctx := within(t, soon); ; time.Sleep(10 * time.Millisecond) {
+		l, err := c.Lock(ctx, name)
+		if err == nil {
+			return l
+		}
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NoError(t, ctx.Err())
+	}
 }

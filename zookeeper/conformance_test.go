@@ -23,7 +23,7 @@ const (
 	// Locks last as long as the session: it is short where they are to end, and
 	// longer than what happens to the servers where they are not.
 	shortSession = 2500 * time.Millisecond
-	longSession  = 10 * time.Second
+	longSession  = 20 * time.Second
 )
 
 // lasting are the checks in which a lock has to outlive something.

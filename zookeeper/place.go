@@ -163,6 +163,9 @@ func (p *place) enter(ctx context.Context, label string) error {
 	}
 }
 
+// lookTries bounds the connections on which find looks, one after the other.
+const lookTries = 4
+
 // find looks for a node whose creation was not answered, on the next
 // connection. If it is not there, a place is taken anew under another ID, and
 // this one is still looked for in the background.
@@ -171,6 +174,9 @@ func (p *place) find(ctx context.Context, lost error) error {
 		return p.s.over()
 	}
 	found, err := p.lookUp(ctx)
+	for again := 1; again < lookTries && err != nil && disconnection(err) && ctx.Err() == nil && !p.s.isDead(); again++ {
+		found, err = p.lookUp(ctx) // that connection broke too; with no server to be reached it says so at once
+	}
 	if err == nil && found {
 		return nil
 	}

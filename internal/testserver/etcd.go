@@ -104,13 +104,11 @@ func (c *EtcdCluster) newNode(t testing.TB, binary, name string) *Etcd {
 	t.Helper()
 	n := &Etcd{cluster: c, name: name}
 	var err error
-	if n.port, err = freePort(); err != nil {
+	if n.port, err = freePort(t); err != nil {
 		t.Fatal(err)
 	}
-	for n.peerPort = n.port; n.peerPort == n.port; {
-		if n.peerPort, err = freePort(); err != nil {
-			t.Fatal(err)
-		}
+	if n.peerPort, err = freePort(t); err != nil {
+		t.Fatal(err)
 	}
 	if c.conf.peerProxies {
 		n.proxy = StartProxy(t, loopback(n.peerPort))

@@ -61,7 +61,7 @@ func launchRedis(t testing.TB, name string, opts []RedisOption) *Redis {
 
 	for attempt := 1; ; attempt++ {
 		var err error
-		if r.port, err = freePort(r.portOffsets()...); err != nil {
+		if r.port, err = freePort(t, r.portOffsets()...); err != nil {
 			t.Fatal(err)
 		}
 		// Written once per port and not by Restart: a Sentinel keeps its state in this very file.

@@ -77,8 +77,8 @@ func newZooKeeper(t testing.TB, name string, opts []ZooKeeperOption) *ZooKeeper 
 		opt(&z.conf)
 	}
 	var err error
-	if z.port, err = freePort(); err == nil && z.conf.certs != nil {
-		z.tls, err = freePort()
+	if z.port, err = freePort(t); err == nil && z.conf.certs != nil {
+		z.tls, err = freePort(t)
 	}
 	if err == nil {
 		err = z.prepare()
@@ -205,7 +205,7 @@ func (z *ZooKeeper) serves() error {
 
 // accepts returns nil if something listens at addr.
 func accepts(addr string) error {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", addr)
 	if err == nil {
 		err = c.Close()
 	}

@@ -46,7 +46,7 @@ func newEnsemble(t testing.TB, n int, opts []ZooKeeperOption) *ZooKeeperEnsemble
 		e.Servers = append(e.Servers, newZooKeeper(t, fmt.Sprintf("zookeeper-%d", i+1), opts))
 		for k := range ports[i] {
 			var err error
-			if ports[i][k], err = freePort(); err != nil {
+			if ports[i][k], err = freePort(t); err != nil {
 				t.Fatal(err)
 			}
 		}
