@@ -48,7 +48,9 @@ func testParentMayGo(t *testing.T, z *testserver.ZooKeeper) {
 
 // One write keeps a session, however many locks hang on it, and renewing them
 // is no request.
-func testHeartbeatIsOneWriteForAllLocks(t *testing.T, z *testserver.ZooKeeper) {
+func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
+	t.Parallel()
+	z := testserver.StartZooKeeper(t) // one where nobody else writes, not even to end old sessions
 	const session = time.Second
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	var leases []*locker.Lease
@@ -133,7 +135,9 @@ func testSessionExpiresWhileHolding(t *testing.T, z *testserver.ZooKeeper) {
 
 // A process hands a lock on to another with the two writes that each of them
 // needs anyway: its node is created and deleted.
-func testHandingOnCostsNoMoreWrites(t *testing.T, z *testserver.ZooKeeper) {
+func TestHandingOnCostsNoMoreWrites(t *testing.T) {
+	t.Parallel()
+	z := testserver.StartZooKeeper(t) // one where nobody else writes
 	const clients, each = 4, 25
 	var locks []*locker.Client
 	for range clients {

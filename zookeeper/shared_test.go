@@ -28,8 +28,6 @@ func TestOnOneServer(t *testing.T) {
 		{"PausedHolder", testPausedHolder},
 		{"DeletedNodeIsTold", testDeletedNodeIsTold},
 		{"ParentMayGo", testParentMayGo},
-		{"HeartbeatIsOneWriteForAllLocks", testHeartbeatIsOneWriteForAllLocks},
-		{"HandingOnCostsNoMoreWrites", testHandingOnCostsNoMoreWrites},
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
 		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
 		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},

@@ -3,6 +3,7 @@ package testserver
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -198,14 +199,17 @@ func (z *ZooKeeper) serves() error {
 		err = errors.New("testserver: it does not serve yet")
 	}
 	if err == nil && z.conf.certs != nil {
-		err = accepts(z.TLSAddr()) // which it opens after the plain one
+		err = greets(z.TLSAddr(), z.conf.certs)
 	}
 	return err
 }
 
-// accepts returns nil if something listens at addr.
-func accepts(addr string) error {
-	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", addr)
+// greets returns nil once a handshake at addr succeeds. The port opens after the plain one, and a
+// first handshake takes a program that has just started some seconds where the machine is busy.
+func greets(addr string, certs *Certs) error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	c, err := (&tls.Dialer{Config: certs.ClientConfig()}).DialContext(ctx, "tcp", addr)
 	if err == nil {
 		err = c.Close()
 	}
