@@ -52,10 +52,11 @@ func newScene(t testing.TB, members int, opts ...testserver.EtcdOption) scene {
 }
 
 // queued waits until n keys are in the queue, and returns them in its order.
+// Those that only make a late request void are not among them.
 func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseID, names []string) {
 	t.Helper()
 	eventually(t, 10*time.Second, "as many in the queue", func() bool {
-		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name), clientv3.WithRange(queue(name)+"~"), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		keys, names = nil, nil
 		if err == nil {
 			for _, kv := range resp.Kvs {
