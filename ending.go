@@ -84,6 +84,11 @@ func (l *Lease) clear() {
 func (l *Lease) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
+	if l.client.guarantees.Order == OrderFIFO {
+		// The service has a queue: who asks while the release is under way comes
+		// behind it there, and is not refused.
+		l.leaveLine()
+	}
 	began := time.Now()
 	err := l.hold.Release(ctx)
 	l.client.released(l.name, time.Since(began), err)
@@ -95,6 +100,12 @@ func (l *Lease) release(ctx context.Context) error {
 		l.client.takeBackAt(time.Now().Add(firstTakeBackDelay), l.name, l.hold, l.settings.ttl, false)
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background; the lock is free after %v at the latest: %w", l.settings.ttl, err)
 	}
+	l.leaveLine()
+	return err
+}
+
+// leaveLine lets whoever comes next in line ask.
+func (l *Lease) leaveLine() {
 	l.mu.Lock()
 	ln := l.line
 	l.line = nil
@@ -102,7 +113,6 @@ func (l *Lease) release(ctx context.Context) error {
 	if ln != nil {
 		l.client.lines.leave(ln)
 	}
-	return err
 }
 
 func (l *Lease) finishUnlock(err error) {

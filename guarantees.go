@@ -117,7 +117,9 @@ func (f Fencing) String() string {
 	return word(int(f), "none", "while data is kept", "unless data is set back")
 }
 
-// Order is the order among waiters of different clients.
+// Order is the order among waiters of different clients. With OrderFIFO the
+// service has a queue, in which Acquire waits: the engine then lets the next in
+// line ask while a release is still under way.
 type Order int
 
 // Orders.

@@ -21,7 +21,7 @@ type place struct {
 	id   string // marks the attempt and no other
 	lost func()
 
-	early *pending[[]string] // the first look at the queue, sent right behind the creation
+	early *pending[[]string] // a look at the queue that is under way, sent right behind what made it due
 	own   *waiter            // tells when the node is gone
 	again chan struct{}
 

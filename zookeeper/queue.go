@@ -127,8 +127,13 @@ func (p *place) adopt(ctx context.Context, path string) (ahead string, err error
 // same (R14). An error says that there is nothing to wait for any more.
 func (p *place) wait(ctx context.Context, ahead string) error {
 	path := p.dir + "/" + ahead
-	fired := make(chan struct{}, 1)
-	w := p.s.watches.add(path, func(zk.EventType) { fired <- struct{}{} })
+	fired := make(chan *pending[[]string], 1)
+	w := p.s.watches.add(path, func(zk.EventType) {
+		// What comes next is a look at the queue: it is on its way before the caller is awake.
+		look, send := along(p.s, func(c *zk.Conn) ([]string, error) { return lookAt(c, p.dir) })
+		send()
+		fired <- look
+	})
 	defer p.s.watches.remove(path, w)
 	poll := min(p.s.backend.opts.SessionTimeout/2, longestPoll)
 	timer := time.NewTimer(poll/2 + rand.N(poll))
@@ -140,7 +145,7 @@ func (p *place) wait(ctx context.Context, ahead string) error {
 		return p.s.over()
 	}
 	select {
-	case <-fired:
+	case p.early = <-fired:
 	case <-p.again:
 	case <-timer.C:
 	case <-p.s.dead:
