@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // Backend keeps locks as locked files in a directory. It is a
@@ -87,7 +88,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	now := time.Now()
 	r, err := raise(f, req.Name, req.Label, now)
 	if err != nil {
-		letGo(f)
+		localfile.LetGo(f)
 		return locker.Grant{}, unavailable(err)
 	}
 	return locker.Grant{
@@ -103,8 +104,8 @@ func (b *Backend) acquire(ctx context.Context, name string, waiting bool) (*os.F
 		return b.tryLock(ctx, path, name)
 	}
 	if !b.hasWaiters(path) {
-		f, err := b.openLocked(path, exclusive|noWait)
-		if !errors.Is(err, errBusy) && !errors.Is(err, errReplaced) {
+		f, err := b.openLocked(path, localfile.Exclusive|localfile.NoWait)
+		if !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced) {
 			return f, err
 		}
 	}
@@ -128,16 +129,16 @@ func (b *Backend) tryLock(ctx context.Context, path, name string) (*os.File, err
 		if err != nil {
 			return nil, err
 		}
-		err = lock(f, path, exclusive|noWait)
+		err = lock(f, path, localfile.Exclusive|localfile.NoWait)
 		if err == nil {
 			return f, nil
 		}
-		held := errors.Is(err, errBusy) && (try == visitorTries || !onlyVisitors(f, name))
+		held := errors.Is(err, localfile.ErrBusy) && (try == visitorTries || !onlyVisitors(f, name))
 		_ = f.Close()
 		switch {
 		case held:
 			return nil, locker.ErrHeld
-		case try == visitorTries || !errors.Is(err, errBusy) && !errors.Is(err, errReplaced):
+		case try == visitorTries || !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced):
 			return nil, err
 		}
 		select {

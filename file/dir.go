@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // DefaultDir returns a directory for the locks of programs that are not told
@@ -86,6 +88,16 @@ func prepareDir(dir string) (fs.FileInfo, string, error) {
 		return nil, "", err
 	}
 	return info, abs, checkWritable(abs)
+}
+
+// checkLocal returns an error if dir is on a file system where flock does not
+// do what it does on a disk of this host.
+func checkLocal(dir string) error {
+	kind, err := localfile.RemoteKind(dir)
+	if err == nil && kind != "" {
+		err = fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept by this host alone: choose one on a local disk", dir, kind)
+	}
+	return err
 }
 
 // makeDir makes dir with this mode, and those above it with 0700, if they are

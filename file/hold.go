@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // hold is one lock held: an open file with a lock on it.
@@ -38,7 +39,7 @@ func (h *hold) Release(context.Context) error {
 	}
 	// The note is for TryLock and Inspect, which can do without it.
 	_ = clearHolder(h.file, h.name, h.record)
-	letGo(h.file)
+	localfile.LetGo(h.file)
 	if errors.Is(err, locker.ErrLost) {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // Inspect says who holds name: the label is the holder's, the token that of
@@ -17,7 +18,7 @@ import (
 // free. TryLock knows about that; `flock --nonblock` of a shell script does not.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	free := locker.State{Waiters: -1}
-	f, err := os.OpenFile(b.path(name), os.O_RDONLY|openFlags, 0)
+	f, err := os.OpenFile(b.path(name), os.O_RDONLY|localfile.OpenFlags, 0)
 	if err != nil && isMissing(err) {
 		return free, ctx.Err()
 	}
@@ -30,11 +31,11 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	}
 	pause := visitorPause
 	for range visitorTries {
-		err = flock(f, shared|noWait)
+		err = localfile.Flock(f, localfile.Shared|localfile.NoWait)
 		if err == nil {
-			return free, flock(f, unlock)
+			return free, localfile.Flock(f, localfile.Unlock)
 		}
-		if !errors.Is(err, errBusy) {
+		if !errors.Is(err, localfile.ErrBusy) {
 			return free, unavailable(err)
 		}
 		var r record

@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/golockers/locker/internal/localfile"
 )
 
-var (
-	errBusy     = errors.New("locked by another")
-	errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, and keep it away")
-)
+var errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, and keep it away")
 
 // openLocked opens the file at path and locks it.
-func (b *Backend) openLocked(path string, how int) (*os.File, error) {
+func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
 	f, err := b.open(path)
 	if err != nil {
 		return nil, err
@@ -27,8 +26,8 @@ func (b *Backend) openLocked(path string, how int) (*os.File, error) {
 
 // lock locks f, the file at path. If it fails, f is not locked; if it fails
 // with errReplaced, the lock would have been on a file that is not there any more.
-func lock(f *os.File, path string, how int) error {
-	if err := flock(f, how); err != nil {
+func lock(f *os.File, path string, how localfile.How) error {
+	if err := localfile.Flock(f, how); err != nil {
 		return err
 	}
 	// Between open and lock, a cleaner may have deleted the file: others
@@ -38,7 +37,7 @@ func lock(f *os.File, path string, how int) error {
 		err = errReplaced
 	}
 	if err != nil {
-		_ = flock(f, unlock)
+		_ = localfile.Flock(f, localfile.Unlock)
 	}
 	return err
 }
@@ -59,13 +58,6 @@ func isAt(f *os.File, path string) (bool, error) {
 	return os.SameFile(own, there), nil
 }
 
-// letGo unlocks f and closes it. Closing alone would not do while a process
-// that this one is starting has a copy of the descriptor.
-func letGo(f *os.File) {
-	_ = flock(f, unlock)
-	_ = f.Close()
-}
-
 // openTries is how often open tries again when the file or its directory
 // appears or disappears in the middle.
 const openTries = 100
@@ -73,7 +65,7 @@ const openTries = 100
 // open opens the file at path, which it makes if it is missing.
 func (b *Backend) open(path string) (*os.File, error) {
 	for range openTries {
-		f, err := os.OpenFile(path, os.O_RDWR|openFlags, 0)
+		f, err := os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			f, err = b.create(path)
 		}
@@ -99,7 +91,7 @@ func (b *Backend) open(path string) (*os.File, error) {
 // is one, and fs.ErrNotExist if the directory is gone.
 func (b *Backend) create(path string) (*os.File, error) {
 	if b.fileMode == ownFile {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, ownFile)
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, ownFile)
 	}
 	// It appears with its permissions, whatever the umask: another user who
 	// saw it before it had them would be refused.
@@ -114,7 +106,7 @@ func (b *Backend) create(path string) (*os.File, error) {
 	if err := os.Link(f.Name(), path); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, os.O_RDWR|openFlags, 0)
+	return os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
 }
 
 // ownFile are the permissions of files in a directory that is the user's own.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // maxThreads bounds how many threads a Backend pins: a program dies when it
@@ -63,7 +64,7 @@ func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
 	if i < 0 {
 		// It was granted at this very moment.
 		if l := <-mine; l.err == nil {
-			letGo(l.file)
+			localfile.LetGo(l.file)
 		}
 	}
 	return nil, err
@@ -78,7 +79,7 @@ const maxReplaced = 1000
 func (b *Backend) block(path string, w *wait) {
 	replaced := 0
 	for {
-		f, err := b.openLocked(path, exclusive)
+		f, err := b.openLocked(path, localfile.Exclusive)
 		if errors.Is(err, errReplaced) && replaced < maxReplaced {
 			replaced++
 		} else {
@@ -99,7 +100,7 @@ func (b *Backend) block(path string, w *wait) {
 		case first != nil:
 			first <- locked{f, err}
 		case err == nil:
-			letGo(f)
+			localfile.LetGo(f)
 		}
 		if !again {
 			return

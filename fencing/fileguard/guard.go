@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // Guard lets one file be replaced only by holders of tokens that are not lower
@@ -78,6 +79,17 @@ func New(path string) (*Guard, error) {
 		temp:     filepath.Join(dir, "."+base+tempSuffix),
 		sideMode: sideModeIn(info.Mode()),
 	}, nil
+}
+
+// checkLocal returns an error if dir is on a file system where flock does not
+// do what it does on a disk of this host.
+func checkLocal(dir string) error {
+	kind, err := localfile.RemoteKind(dir)
+	if err == nil && kind != "" {
+		err = fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept by this host alone: guard files on a local disk only: %w",
+			dir, kind, errors.ErrUnsupported)
+	}
+	return err
 }
 
 func (g *Guard) at(step string) {

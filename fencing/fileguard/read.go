@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // Mark returns the highest token that was accepted for the file; 0 if there is
@@ -41,7 +42,7 @@ func (g *Guard) ReadFile(ctx context.Context) ([]byte, fencing.Token, error) {
 }
 
 func (g *Guard) content() ([]byte, error) {
-	f, err := os.OpenFile(g.abs, os.O_RDONLY|openFlags, 0)
+	f, err := os.OpenFile(g.abs, os.O_RDONLY|localfile.OpenFlags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ type sight struct {
 }
 
 func (g *Guard) glance() (sight, error) {
-	f, err := os.OpenFile(g.side, os.O_RDONLY|openFlags, 0)
+	f, err := os.OpenFile(g.side, os.O_RDONLY|localfile.OpenFlags, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return sight{}, nil
 	}

@@ -8,12 +8,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"time"
+
+	"github.com/golockers/locker/internal/localfile"
 )
 
-var (
-	errBusy     = errors.New("locked by another")
-	errReplaced = errors.New("it is deleted and made again all the time: find out what does that")
-)
+var errReplaced = errors.New("it is deleted and made again all the time: find out what does that")
 
 // maxTries is how often a sidecar that appears, disappears or cannot be opened
 // yet is looked for again.
@@ -37,7 +36,7 @@ func (g *Guard) lock(ctx context.Context, create bool) (*os.File, error) {
 					return f, nil
 				}
 			}
-			letGo(f)
+			localfile.LetGo(f)
 			if !errors.Is(err, errReplaced) {
 				return nil, err
 			}
@@ -57,9 +56,9 @@ func (g *Guard) lock(ctx context.Context, create bool) (*os.File, error) {
 
 // open opens the sidecar. Making one can fail with fs.ErrExist.
 func (g *Guard) open(create bool) (*os.File, error) {
-	f, err := os.OpenFile(g.side, os.O_RDWR|openFlags, 0)
+	f, err := os.OpenFile(g.side, os.O_RDWR|localfile.OpenFlags, 0)
 	if create && errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, ownSide)
+		f, err = os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, ownSide)
 	}
 	if err != nil {
 		return nil, err
@@ -107,8 +106,8 @@ const (
 // and again, since a thread that waits in the kernel cannot be called back.
 func wait(ctx context.Context, f *os.File) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := flock(f, exclusive)
-		if !errors.Is(err, errBusy) {
+		err := localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
+		if !errors.Is(err, localfile.ErrBusy) {
 			return err
 		}
 		if err := sleep(ctx, pause/2+rand.N(pause)); err != nil {
@@ -126,13 +125,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// letGo unlocks f and closes it. Closing alone would not do while a process
-// that this one is starting has a copy of the descriptor.
-func letGo(f *os.File) {
-	_ = flock(f, unlock)
-	_ = f.Close()
 }
 
 // ownSide are the permissions of a sidecar in a directory that is one user's own.

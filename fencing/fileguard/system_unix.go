@@ -14,63 +14,6 @@ import (
 
 const supported = true
 
-// openFlags keep a symbolic link from leading elsewhere, and a named pipe from
-// blocking.
-const openFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK
-
-// How to call flock.
-const (
-	exclusive = unix.LOCK_EX
-	unlock    = unix.LOCK_UN
-)
-
-// flock locks or unlocks f without waiting. The error is errBusy if others have
-// locks on the file that are in the way.
-func flock(f *os.File, how int) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var lockErr error
-	err = conn.Control(func(fd uintptr) {
-		for {
-			lockErr = unix.Flock(int(fd), how|unix.LOCK_NB)
-			if !errors.Is(lockErr, unix.EINTR) {
-				return
-			}
-		}
-	})
-	switch {
-	case err != nil:
-		return err
-	case errors.Is(lockErr, unix.EWOULDBLOCK):
-		return errBusy
-	case lockErr != nil:
-		return &fs.PathError{Op: "flock", Path: f.Name(), Err: lockErr}
-	}
-	return nil
-}
-
-// checkLocal returns an error if dir is on a file system where flock does not
-// do what it does on a disk of this host.
-func checkLocal(dir string) error {
-	var st unix.Statfs_t
-	for {
-		err := unix.Statfs(dir, &st)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return &fs.PathError{Op: "statfs", Path: dir, Err: err}
-		}
-	}
-	if kind := remoteKind(&st); kind != "" {
-		return fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept by this host alone: guard files on a local disk only: %w",
-			dir, kind, errors.ErrUnsupported)
-	}
-	return nil
-}
-
 // syncDir makes what was renamed, made and removed in dir last over a power cut.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

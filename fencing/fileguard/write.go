@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // WriteFile replaces the content of the file by data, as [Guard.Write] does.
@@ -49,7 +50,7 @@ func (g *Guard) Write(ctx context.Context, token fencing.Token, perm fs.FileMode
 	if err != nil {
 		return err
 	}
-	defer letGo(f)
+	defer localfile.LetGo(f)
 	ready := false
 	defer func() {
 		if !ready { // also after a panic of fill
@@ -79,7 +80,7 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 	if err != nil {
 		return err
 	}
-	defer letGo(f)
+	defer localfile.LetGo(f)
 	if err = syncDir(g.dir); err == nil {
 		err = g.remove(f, mark, token, old)
 	}
@@ -111,7 +112,7 @@ func (g *Guard) Forget(ctx context.Context) error {
 	if err != nil {
 		return g.failed(op, err)
 	}
-	defer letGo(f)
+	defer localfile.LetGo(f)
 	// The sidecar last: as long as it is there, it is what others lock. Those
 	// who wait for it find that it is gone.
 	if err := errors.Join(g.clean(), os.Remove(g.side), syncDir(g.dir)); err != nil {
@@ -138,7 +139,7 @@ func (g *Guard) begin(ctx context.Context, op string, token fencing.Token) (f *o
 		}
 	}
 	if err != nil {
-		letGo(f)
+		localfile.LetGo(f)
 		return nil, 0, nil, err
 	}
 	return f, mark, old, nil
@@ -150,7 +151,7 @@ func (g *Guard) prepare(perm fs.FileMode, old fs.FileInfo, fill func(w io.Writer
 	if old != nil {
 		perm = 0o600 // until it has the group that the permissions are for
 	}
-	f, err := os.OpenFile(g.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|openFlags, perm)
+	f, err := os.OpenFile(g.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, perm)
 	if err != nil {
 		return 0, err
 	}

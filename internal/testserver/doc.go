@@ -20,6 +20,7 @@
 //     [Proxy.OnRequest] does anything else at the moment a given request passes.
 //   - The holder itself stops or dies: [StartChild] runs the test binary again in a role of its own,
 //     which can be paused and killed like a server.
+//   - A directory is not on a disk of this host: [MountFUSE], on Linux and as root only.
 //
 // What cannot be made here: loss and reordering of single packets (a byte stream shows neither), a
 // machine that sleeps, a disk that lies.

@@ -1,9 +1,10 @@
-package file
+//go:build darwin || freebsd
+
+package localfile
 
 import "golang.org/x/sys/unix"
 
-// remoteKind returns the name of a file system that is not one of this host
-// alone, and "" for all others.
+// remoteKind needs no list: these systems say themselves what is local.
 func remoteKind(st *unix.Statfs_t) string {
 	if st.Flags&unix.MNT_LOCAL != 0 {
 		return ""

@@ -1,14 +1,15 @@
-package fileguard
+package localfile
 
 import "golang.org/x/sys/unix"
 
-// remoteKind returns the name of a file system that is not one of this host
-// alone, and "" for all others. Those in user space are among them: whether
-// they hand locks on, and to where, is up to a program that cannot be asked.
 func remoteKind(st *unix.Statfs_t) string {
 	return remoteKinds[uint32(st.Type)] // of another size on each architecture
 }
 
+// remoteKinds are the file systems that are refused, by the number that statfs
+// gives them. Those in user space are among them: whether they hand locks on, to
+// where, and whether a file keeps its inode number is up to a program that
+// cannot be asked. So are those on a disk that several hosts share.
 var remoteKinds = map[uint32]string{
 	unix.NFS_SUPER_MAGIC:   "NFS",
 	unix.SMB_SUPER_MAGIC:   "SMB",

@@ -1,0 +1,120 @@
+//go:build linux || darwin || freebsd
+
+package localfile_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/golockers/locker/internal/localfile"
+)
+
+// opened opens one file so many times: flock tells these from each other.
+func opened(t *testing.T, times int) []*os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "f")
+	var all []*os.File
+	for range times {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|localfile.OpenFlags, 0o600)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		all = append(all, f)
+	}
+	return all
+}
+
+func TestOneLocksOutAllOthers(t *testing.T) {
+	f := opened(t, 3)
+	require.NoError(t, localfile.Flock(f[0], localfile.Exclusive|localfile.NoWait))
+	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[1], localfile.Exclusive|localfile.NoWait))
+	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[1], localfile.Shared|localfile.NoWait))
+	require.NoError(t, localfile.Flock(f[0], localfile.Unlock))
+	require.NoError(t, localfile.Flock(f[1], localfile.Shared|localfile.NoWait))
+	assert.NoError(t, localfile.Flock(f[2], localfile.Shared|localfile.NoWait))
+	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[0], localfile.Exclusive|localfile.NoWait), "those who share keep out who does not")
+}
+
+func TestWithoutNoWaitItWaits(t *testing.T) {
+	f := opened(t, 2)
+	require.NoError(t, localfile.Flock(f[0], localfile.Exclusive))
+	granted := make(chan error, 1)
+	go func() { granted <- localfile.Flock(f[1], localfile.Exclusive) }()
+	select {
+	case err := <-granted:
+		t.Fatal("it did not wait: ", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	localfile.LetGo(f[0])
+	select {
+	case err := <-granted:
+		assert.NoError(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody has the lock, and it still waits")
+	}
+}
+
+// A process that is being started has a copy of every descriptor for a moment.
+func TestLetGoFreesAFileThatHasACopy(t *testing.T) {
+	f := opened(t, 2)
+	require.NoError(t, localfile.Flock(f[0], localfile.Exclusive))
+	fd, err := unix.Dup(int(f[0].Fd()))
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	localfile.LetGo(f[0])
+	assert.NoError(t, localfile.Flock(f[1], localfile.Exclusive|localfile.NoWait))
+	assert.ErrorIs(t, f[0].Close(), fs.ErrClosed)
+}
+
+func TestClosedFileIsAnErrorAndNotBusy(t *testing.T) {
+	f := opened(t, 1)[0]
+	require.NoError(t, f.Close())
+	for _, how := range []localfile.How{localfile.Exclusive, localfile.Exclusive | localfile.NoWait, localfile.Unlock} {
+		err := localfile.Flock(f, how)
+		assert.Error(t, err)
+		assert.NotErrorIs(t, err, localfile.ErrBusy)
+	}
+}
+
+func TestWhatFlockRefusesNamesTheFile(t *testing.T) {
+	f := opened(t, 1)[0]
+	var path *fs.PathError
+	require.ErrorAs(t, localfile.Flock(f, localfile.NoWait), &path) // neither lock nor unlock
+	assert.Equal(t, fs.PathError{Op: "flock", Path: f.Name(), Err: unix.EINVAL}, *path)
+}
+
+func TestOpenFlagsKeepLinksAndPipesOut(t *testing.T) {
+	dir := t.TempDir()
+	target, link, pipe := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	require.NoError(t, os.WriteFile(target, nil, 0o600))
+	require.NoError(t, os.Symlink(target, link))
+	_, err := os.OpenFile(link, os.O_RDWR|localfile.OpenFlags, 0)
+	assert.Error(t, err)
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	f, err := os.OpenFile(pipe, os.O_RDONLY|localfile.OpenFlags, 0) // hangs if it blocks: nobody writes
+	if assert.NoError(t, err) {
+		assert.NoError(t, f.Close())
+	}
+}
+
+func TestDirectoryOfThisHostIsNotRemote(t *testing.T) {
+	kind, err := localfile.RemoteKind(t.TempDir())
+	assert.NoError(t, err)
+	assert.Empty(t, kind)
+}
+
+func TestMissingDirectoryIsAnErrorAndNotLocal(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	_, err := localfile.RemoteKind(dir)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	var path *fs.PathError
+	require.ErrorAs(t, err, &path)
+	assert.Equal(t, "statfs", path.Op)
+	assert.Equal(t, dir, path.Path)
+}
