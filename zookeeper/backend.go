@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/znode"
 )
 
 // Backend is a ZooKeeper service as a lock service. Make it with [New] or [Open].
@@ -136,7 +137,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 }
 
 // dir returns the node of a lock.
-func (b *Backend) dir(name string) string { return b.prefix + "/" + encode(name) }
+func (b *Backend) dir(name string) string { return b.prefix + "/" + znode.Encode(name) }
 
 // session returns the session in use when it is ready, or a new one.
 func (b *Backend) session(ctx context.Context) (*session, error) {

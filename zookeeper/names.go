@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -11,24 +10,6 @@ import (
 // beatMark begins the names of the sessions' own nodes. No lock's name is
 // encoded to it: there, two hexadecimal digits follow each %.
 const beatMark = "%beat-"
-
-// encode makes the name of a node out of that of a lock, injectively: what is
-// not a printable ASCII character, and what means something in a path, is
-// written as % and two hexadecimal digits per byte (R18).
-func encode(name string) string {
-	if name == "." || name == ".." {
-		return strings.ReplaceAll(name, ".", "%2E")
-	}
-	var b strings.Builder
-	for i := range len(name) {
-		if c := name[i]; c > ' ' && c < 0x7f && c != '/' && c != '%' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}
 
 // newID returns 20 random bytes in hexadecimal digits: as long as an owner of
 // the engine's, in place of which it stands when a place is taken again.

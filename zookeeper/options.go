@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/znode"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -104,28 +104,8 @@ func (o *Options) check() error {
 			return fmt.Errorf("%w: zookeeper: credential %d is not complete: for digest, give user:password", locker.ErrInvalid, i+1)
 		}
 	}
-	if err := checkPrefix(o.Prefix); err != nil {
+	if err := znode.CheckPrefix(o.Prefix, "/app/locks", 0); err != nil {
 		return fmt.Errorf("%w: zookeeper: prefix %q: %w", locker.ErrInvalid, o.Prefix, err)
-	}
-	return nil
-}
-
-func checkPrefix(prefix string) error {
-	if !strings.HasPrefix(prefix, "/") || prefix == "/" {
-		return errors.New("it has to name a node below the root, as in /app/locks")
-	}
-	for _, part := range strings.Split(prefix[1:], "/") {
-		switch {
-		case part == "":
-			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
-		case part == "." || part == "..":
-			return errors.New("the parts . and .. are not allowed")
-		case strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }):
-			return errors.New("it has a character that ZooKeeper does not allow")
-		}
-	}
-	if prefix == "/zookeeper" || strings.HasPrefix(prefix, "/zookeeper/") {
-		return errors.New("the service keeps it for itself")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package zkguard
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,31 +9,14 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/znode"
 )
 
 func (s *store) markPath(resource string) string {
-	return s.opts.Prefix + layout + "/mark/" + encode(resource)
+	return s.opts.Prefix + layout + "/mark/" + znode.Encode(resource)
 }
 
 func (s *store) counterPath() string { return s.opts.Prefix + layout + "/counter" }
-
-// encode makes the name of a node out of that of a resource, injectively: what
-// is not a printable ASCII character, and what means something in a path, is
-// written as % and two hexadecimal digits per byte (R18).
-func encode(name string) string {
-	if name == "." || name == ".." {
-		return strings.ReplaceAll(name, ".", "%2E")
-	}
-	var b strings.Builder
-	for i := range len(name) {
-		if c := name[i]; c > ' ' && c < 0x7f && c != '/' && c != '%' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}
 
 // checkResource finds what is wrong with a name; the bounds are those of a
 // lock's.

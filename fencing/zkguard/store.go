@@ -3,11 +3,12 @@ package zkguard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker/internal/znode"
 )
 
 // store is what a Guard and a Counter have in common.
@@ -45,33 +46,10 @@ func newStore(conn *zk.Conn, opts *Options) (store, error) {
 	if o.ACL = slices.Clone(o.ACL); o.ACL == nil {
 		o.ACL = zk.WorldACL(zk.PermAll)
 	}
-	if err := checkPrefix(o.Prefix); err != nil {
+	if err := znode.CheckPrefix(o.Prefix, "/app/fencing", maxPrefixLen); err != nil {
 		return s, invalid("Options.Prefix %.300q: %v", o.Prefix, err)
 	}
 	return s, nil
-}
-
-func checkPrefix(prefix string) error {
-	if !strings.HasPrefix(prefix, "/") || prefix == "/" {
-		return errors.New("it has to name a node below the root, as in /app/fencing")
-	}
-	if len(prefix) > maxPrefixLen {
-		return fmt.Errorf("it has %d bytes: the limit is %d", len(prefix), maxPrefixLen)
-	}
-	for _, part := range strings.Split(prefix[1:], "/") {
-		switch {
-		case part == "":
-			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
-		case part == "." || part == "..":
-			return errors.New("the parts . and .. are not allowed")
-		case strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }):
-			return errors.New("it has a character that ZooKeeper does not allow")
-		}
-	}
-	if prefix == "/zookeeper" || strings.HasPrefix(prefix, "/zookeeper/") {
-		return errors.New("the service keeps it for itself")
-	}
-	return nil
 }
 
 // makeParents creates what is missing above path. The nodes last: a mark has to

@@ -1,0 +1,60 @@
+// Package znode is what the packages that keep nodes in a ZooKeeper service of
+// others' have in common: names that people choose, as names of nodes, and the
+// path that a program is told to keep its nodes under. It does not talk to the
+// service.
+package znode
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Encode makes the name of a node out of any name but "", injectively: what is
+// not a printable ASCII character, and what means something in a path, is
+// written as % and two hexadecimal digits per byte (R18). Since a % is always
+// followed by these, a caller may use names with another % in them for nodes of
+// its own.
+//
+// It is part of what programs of different releases have to agree on.
+func Encode(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c > ' ' && c < 0x7f && c != '/' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// CheckPrefix returns an error if no nodes can be kept below that path, whatever
+// the service: the root and what is ZooKeeper's own are refused too. The error
+// says what to change, without the path, and gives example for one that is
+// right. The path may have limit bytes; with 0, any number.
+func CheckPrefix(prefix, example string, limit int) error {
+	if !strings.HasPrefix(prefix, "/") || prefix == "/" {
+		return fmt.Errorf("it has to name a node below the root, as in %s", example)
+	}
+	if limit > 0 && len(prefix) > limit {
+		return fmt.Errorf("it has %d bytes: the limit is %d", len(prefix), limit)
+	}
+	for _, part := range strings.Split(prefix[1:], "/") {
+		switch {
+		case part == "":
+			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
+		case part == "." || part == "..":
+			return errors.New("the parts . and .. are not allowed")
+		case strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }):
+			return errors.New("it has a character that ZooKeeper does not allow")
+		}
+	}
+	if prefix == "/zookeeper" || strings.HasPrefix(prefix, "/zookeeper/") {
+		return errors.New("the service keeps it for itself")
+	}
+	return nil
+}
