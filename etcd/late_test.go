@@ -179,7 +179,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	old := sessionOf(held)
 	roads[0].SetRequests(testserver.Hold)
 	var lost sync.WaitGroup
-	for n := range 160 { // half of them go the way that hangs
+	for n := range 320 { // half of them go the way that hangs, and 64 are enough
 		lost.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()

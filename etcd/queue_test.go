@@ -61,7 +61,7 @@ func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
 		answers[i] = lockLater(ctx, client(t, s.Addrs(), time.Minute, through(networks[i].dial)), "n")
 		s.queued(t, "n", i+2)
 	}
-	time.Sleep(200 * time.Millisecond) // their watches
+	s.watched(t, waiters)
 	replied := func() (n []int64) {
 		for _, c := range networks {
 			n = append(n, c.only().Stats().Replies.Sent)

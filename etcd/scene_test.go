@@ -2,6 +2,10 @@ package etcd_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +30,47 @@ type locked struct {
 	lease *locker.Lease
 	err   error
 	at    time.Time
+}
+
+// watched waits until there are so many watches, on all members together: who is
+// in the queue may not have been told so yet, and does not watch yet.
+func (s scene) watched(t testing.TB, n int) {
+	t.Helper()
+	const gauge = "etcd_debugging_mvcc_watcher_total "
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	eventually(t, 10*time.Second, "as many watches", func() bool {
+		found := 0
+		for _, member := range s.Nodes {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+member.Addr()+"/metrics", nil)
+			require.NoError(t, err)
+			resp, err := web.Do(req)
+			if err != nil {
+				return false
+			}
+			text, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			_, value, ok := strings.Cut(string(text), "\n"+gauge)
+			count, _, _ := strings.Cut(value, "\n")
+			watches, parseErr := strconv.Atoi(count)
+			if err != nil || !ok || parseErr != nil {
+				return false
+			}
+			found += watches
+		}
+		return found >= n
+	})
+}
+
+// nobody fails the test if one of the waiters has been answered.
+func nobody(t testing.TB, answers ...<-chan locked) {
+	t.Helper()
+	for _, answer := range answers {
+		select {
+		case a := <-answer:
+			require.Fail(t, "nobody gets in", "lease %v, error %v", a.lease, a.err)
+		default:
+		}
+	}
 }
 
 func (s scene) get(t testing.TB, answer <-chan locked, d time.Duration) locked {

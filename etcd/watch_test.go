@@ -22,7 +22,7 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	require.NoError(t, err)
 	answer := lockLater(ctx, waiter, "n")
 	s.queued(t, "n", 2)
-	time.Sleep(50 * time.Millisecond) // the watch
+	s.watched(t, 1)
 	network.set(testserver.Reset, testserver.Reset)
 	var last int64
 	for range 20 {
@@ -57,7 +57,7 @@ func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
 	answer := lockLater(ctx, waiter, "n")
 	link := <-watching
 	s.queued(t, "n", 2)
-	time.Sleep(200 * time.Millisecond)
+	s.watched(t, 1)
 	link.SetReplies(testserver.Hold)
 	began := time.Now()
 	require.NoError(t, held.Unlock(ctx))
