@@ -53,6 +53,7 @@ type Proxy struct {
 	replies  Mode
 	delay    time.Duration
 	hooks    []*hook
+	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
 	links    map[*Link]struct{}
 	closed   bool
 	stats    Stats // of links that have ended
@@ -78,6 +79,13 @@ func StartProxy(t testing.TB, target string) *Proxy {
 
 // Addr returns the host:port that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// rewrite has f change what a client sends first, on connections from now on: as many bytes as they are.
+func (p *Proxy) rewrite(f func(first []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.greeting = f
+}
 
 // Set changes both directions. See [Proxy.SetRequests].
 func (p *Proxy) Set(m Mode) {

@@ -173,7 +173,14 @@ func (l *Link) close() {
 
 func (l *Link) readRequests() {
 	seen := l.proxy.newScanner()
+	l.proxy.mu.Lock()
+	greeting := l.proxy.greeting
+	l.proxy.mu.Unlock()
 	read(l.client, func(data []byte, end bool) {
+		if greeting != nil && len(data) > 0 {
+			greeting(data)
+			greeting = nil
+		}
 		// Before the bytes can be forwarded, so that a hook decides about them.
 		seen.scan(l, data)
 		l.mu.Lock()

@@ -170,6 +170,9 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		// They warn of every connection, and of every one that breaks: what tests do all day.
 		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.ZooKeeperServer=error",
 		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn=error",
+		// A peer that is cut off or hangs must not hold up an election: by default it does so for 5 s each
+		// time, and the pauses between the votes grow to a minute.
+		"-Dzookeeper.cnxTimeout=500", "-Dzookeeper.fastleader.maxNotificationInterval=1000",
 		"-cp", path, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	cmd.Dir = z.dir
 	cmd.Env = append(os.Environ(), z.conf.clock.environment()...)
