@@ -57,7 +57,7 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 // servers: nobody is told of a loss, and the waiters come in their order.
 func survives(t *testing.T, e *testserver.ZooKeeperEnsemble, happen func()) {
 	t.Helper()
-	const session = 30 * time.Second // longer than an election on a busy machine: 11 s were seen
+	const session = 15 * time.Second // longer than an election on a busy machine
 	opts := zookeeper.Options{SessionTimeout: session}
 	l, err := newClient(t, e.Addrs(), opts).Lock(within(t, soon), "job")
 	require.NoError(t, err)
