@@ -100,7 +100,7 @@ func TestTraceAndStats(t *testing.T) {
 	}}}
 	a, b := s.through(t, o), s.through(t, o)
 	g := acquire(t, a, "x", 10*time.Second)
-	within(t, 2*time.Second, "all have it", func() bool { return s.holders(t, "x") == 3 })
+	within(t, 10*time.Second, "all have it", func() bool { return s.holders(t, "x") == 3 })
 	within(t, 5*time.Second, "it knows them all", func() bool {
 		refused(t, b, "x", 10*time.Second) // by two; the third may be withdrawn before it has voted
 		for _, n := range b.Stats().Nodes {

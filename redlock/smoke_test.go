@@ -16,7 +16,7 @@ func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
 			s := durable(t, n)
 			a, b := s.backend(t, redlock.Options{Fencing: fencing}), s.backend(t, redlock.Options{Fencing: fencing})
 			g := acquire(t, a, "x", 10*time.Second)
-			within(t, time.Second, "all nodes have it", func() bool { return s.holders(t, "x") == n })
+			within(t, 10*time.Second, "all nodes have it", func() bool { return s.holders(t, "x") == n })
 			refused(t, b, "x", 10*time.Second)
 			v, err := g.Hold.Renew(t.Context())
 			require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
 			assert.Equal(t, g.Token, st.Token)
 			assert.Equal(t, fencing, g.Token != 0)
 			release(t, g)
-			within(t, time.Second, "no node has it", func() bool { return s.holders(t, "x") == 0 })
+			within(t, 10*time.Second, "no node has it", func() bool { return s.holders(t, "x") == 0 })
 			g2 := acquire(t, b, "x", 10*time.Second)
 			if fencing {
 				assert.Greater(t, g2.Token, g.Token)
