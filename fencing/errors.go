@@ -14,6 +14,14 @@ var (
 	// ErrMissing is returned where a fencing token has to be and none is. A
 	// missing token is never taken for a low one, or for permission.
 	ErrMissing = errors.New("no fencing token")
+
+	// ErrUnknown is returned by guards that ask a server, when a write was sent
+	// and no answer came: either the mark has moved and everything was written,
+	// or nothing was, or it will be yet. What is late is guarded still: it is
+	// never written after a higher token. To repeat the call with the same token
+	// is safe for the mark; whether it is for what is written depends on that,
+	// and the guards' packages say more.
+	ErrUnknown = errors.New("whether it was written is not known")
 )
 
 // StaleError is a refusal, with both numbers. It matches [ErrStale].

@@ -36,7 +36,7 @@ func NewCounter(kv clientv3.KV, opts *Options) (*Counter, error) {
 // Next implements [fencing.Counter]. Numbers rise over all names, so name is
 // only checked; it costs one write of one key.
 func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
-	if err := checkResource(name); err != nil {
+	if err := checkName(name); err != nil {
 		return 0, err
 	}
 	var resp *clientv3.PutResponse

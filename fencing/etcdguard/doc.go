@@ -79,8 +79,10 @@
 // # Nobody answers
 //
 // Without an answer it is not known whether a transaction was carried out: see
-// [ErrUnknown]. The driver does not repeat transactions, and neither does the
-// guard.
+// [fencing.ErrUnknown]. The driver does not repeat transactions, and neither
+// does the guard. For the caller to repeat one with the same token is safe where
+// it puts the same values; a comparison with what was there before fails if the
+// first one succeeded.
 //
 // # Oldest server
 //

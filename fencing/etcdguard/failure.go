@@ -13,16 +13,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
 )
-
-// ErrUnknown is returned by [Guard.Commit] when the request was sent and no
-// answer came: either the mark has moved and everything was written, or nothing
-// was, or it will be yet. What is late is still guarded: it is never written
-// after a higher token. To repeat the call with the same token is safe for the
-// mark. Whether it is for what is written depends on that: a put of the same
-// value is, a comparison with what was there before will fail if the first call
-// succeeded.
-var ErrUnknown = errors.New("the outcome is not known")
 
 // unsentError is why a request was not sent, or one that can be repeated got no
 // answer.
@@ -148,7 +140,7 @@ func (s *store) failure(ctx context.Context, resource string, err error) error {
 	if errors.As(err, &unsent) || errors.Is(err, rpctypes.ErrTooManyRequests) {
 		return fmt.Errorf("%s: %w", where, what)
 	}
-	return fmt.Errorf("%s: %w: %w", where, what, ErrUnknown)
+	return fmt.Errorf("%s: %w: %w", where, what, fencing.ErrUnknown)
 }
 
 // addr is where etcd is, for messages.

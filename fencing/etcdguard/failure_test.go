@@ -45,7 +45,7 @@ func TestLostReply(t *testing.T) {
 				link.Reset()
 			}
 			err = <-answer
-			require.ErrorIs(t, err, etcdguard.ErrUnknown)
+			require.ErrorIs(t, err, fencing.ErrUnknown)
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.NotErrorIs(t, err, fencing.ErrStale)
 			assert.Less(t, time.Since(began), 1500*time.Millisecond)
@@ -74,7 +74,7 @@ func TestLateRequestIsGuarded(t *testing.T) {
 	began := time.Now()
 	_, err = late.Commit(ctx, "r", 1, clientv3.OpPut("data", "late"))
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, etcdguard.ErrUnknown)
+	require.ErrorIs(t, err, fencing.ErrUnknown)
 	require.NotErrorIs(t, err, locker.ErrUnavailable, "it was the caller who gave up")
 	assert.Less(t, time.Since(began), time.Second)
 	_, err = s.guard.Commit(within(t, soon), "r", 2, clientv3.OpPut("data", "second"))
@@ -104,7 +104,7 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 		began := time.Now()
 		err := call(ctx)
 		require.ErrorIs(t, err, locker.ErrUnavailable)
-		require.NotErrorIs(t, err, etcdguard.ErrUnknown, "nothing can have been written")
+		require.NotErrorIs(t, err, fencing.ErrUnknown, "nothing can have been written")
 		assert.Contains(t, err.Error(), addr)
 		assert.NotContains(t, err.Error(), "\n")
 		assert.Less(t, time.Since(began), d+500*time.Millisecond)
@@ -128,7 +128,7 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 	cancel()
 	_, err = newGuard(t, client, nil).Commit(ctx, "r", 1)
 	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, etcdguard.ErrUnknown)
+	require.NotErrorIs(t, err, fencing.ErrUnknown)
 }
 
 func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
@@ -156,9 +156,9 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded, what)
 		assert.Less(t, time.Since(began), 700*time.Millisecond, what)
 		if what == "commit" {
-			require.ErrorIs(t, err, etcdguard.ErrUnknown)
+			require.ErrorIs(t, err, fencing.ErrUnknown)
 		} else {
-			require.NotErrorIs(t, err, etcdguard.ErrUnknown, what)
+			require.NotErrorIs(t, err, fencing.ErrUnknown, what)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 		err := call()
 		require.Error(t, err, what)
 		require.NotErrorIs(t, err, locker.ErrUnavailable, what)
-		require.NotErrorIs(t, err, etcdguard.ErrUnknown, what)
+		require.NotErrorIs(t, err, fencing.ErrUnknown, what)
 		assert.NotContains(t, err.Error(), "s3cret", what)
 		mark, err := guarded.Mark(ctx, "r")
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestNoSpaceIsNotARefusal(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, "space")
-		require.ErrorIs(t, err, etcdguard.ErrUnknown)
+		require.ErrorIs(t, err, fencing.ErrUnknown)
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		return
 	}

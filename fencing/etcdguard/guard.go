@@ -72,7 +72,7 @@ func New(kv clientv3.KV, opts *Options) (*Guard, error) {
 // Mark returns the highest token that was accepted for resource; 0 if there is
 // none.
 func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
-	if err := checkResource(resource); err != nil {
+	if err := checkName(resource); err != nil {
 		return 0, err
 	}
 	var resp *clientv3.GetResponse
@@ -93,7 +93,7 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 // Forget removes the mark of a resource that is no more. A token of any age
 // passes afterwards.
 func (g *Guard) Forget(ctx context.Context, resource string) error {
-	if err := checkResource(resource); err != nil {
+	if err := checkName(resource); err != nil {
 		return err
 	}
 	err := g.ask(ctx, func(ctx context.Context) error {

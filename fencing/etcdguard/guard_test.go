@@ -45,7 +45,7 @@ func TestTokensAreAdmittedByNumber(t *testing.T) {
 			require.ErrorAs(t, err, &stale)
 			assert.Equal(t, fencing.StaleError{Resource: "r", Token: lower, Mark: token}, *stale)
 			require.NotErrorIs(t, err, locker.ErrUnavailable)
-			require.NotErrorIs(t, err, etcdguard.ErrUnknown)
+			require.NotErrorIs(t, err, fencing.ErrUnknown)
 			assert.Equal(t, before, s.revision(t), "nothing at all was written")
 		}
 		mark, err := s.guard.Mark(ctx, "r")
@@ -97,7 +97,7 @@ func TestNamesDoNotMeet(t *testing.T) {
 	ctx := within(t, soon)
 	names := []string{
 		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "../x", "%", "\x00", "a\x00", " ", "ä", "日本", "\n",
-		strings.Repeat("x", locker.MaxNameLen), strings.Repeat("/", locker.MaxNameLen), strings.Repeat("ü", locker.MaxNameLen/2),
+		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
 		"1/mark/x", "counter",
 	}
 	for i, name := range names {
@@ -127,7 +127,7 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 	for what, call := range map[string]func() error{
 		"empty name": func() error { _, err := s.guard.Commit(ctx, "", 1); return err },
 		"long name": func() error {
-			_, err := s.guard.Commit(ctx, strings.Repeat("x", locker.MaxNameLen+1), 1)
+			_, err := s.guard.Commit(ctx, strings.Repeat("x", fencing.MaxNameLen+1), 1)
 			return err
 		},
 		"not UTF-8":       func() error { _, err := s.guard.Commit(ctx, "\xff", 1); return err },
@@ -211,7 +211,7 @@ func TestAsManyOperationsAsEtcdAllows(t *testing.T) {
 	assert.Len(t, resp.Responses, 8)
 	_, err = s.guard.Commit(within(t, soon), "r", 2, ops(9)...)
 	require.ErrorIs(t, err, locker.ErrInvalid)
-	require.NotErrorIs(t, err, etcdguard.ErrUnknown)
+	require.NotErrorIs(t, err, fencing.ErrUnknown)
 	assert.Contains(t, err.Error(), "max-txn-ops")
 	mark, err := s.guard.Mark(within(t, soon), "r")
 	require.NoError(t, err)

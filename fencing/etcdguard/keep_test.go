@@ -103,7 +103,7 @@ func TestMarksGetANewLeaseWhenTheirsWasRevoked(t *testing.T) {
 	for range 3 {
 		_, err = g.Commit(ctx, "r", 7, clientv3.OpPut("data", "y", clientv3.WithLease(first)))
 		require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-		require.NotErrorIs(t, err, etcdguard.ErrUnknown)
+		require.NotErrorIs(t, err, fencing.ErrUnknown)
 	}
 	assert.Len(t, s.leases(t), 1, "no lease was granted for nothing")
 	assert.Equal(t, before, s.revision(t))

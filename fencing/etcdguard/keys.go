@@ -3,11 +3,9 @@ package etcdguard
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 )
 
@@ -36,16 +34,10 @@ func (k keys) contains(key, end string) bool {
 	return key < high && (end == noEnd || end > low)
 }
 
-// checkResource finds what is wrong with a name; the bounds are those of a
-// lock's.
-func checkResource(resource string) error {
-	switch {
-	case resource == "":
-		return invalid("the resource has no name: give 1 to %d bytes of UTF-8", locker.MaxNameLen)
-	case len(resource) > locker.MaxNameLen:
-		return invalid("the resource's name has %d bytes: the limit is %d", len(resource), locker.MaxNameLen)
-	case !utf8.ValidString(resource):
-		return invalid("the resource's name %.40q is not valid UTF-8", resource)
+// checkName finds what is wrong with the name of a resource, or of a lock.
+func checkName(name string) error {
+	if err := fencing.CheckName(name); err != nil {
+		return fmt.Errorf("etcdguard: %w", err)
 	}
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/fencing/etcdguard"
 )
 
 // race lets writers with tokens of all ages write to the key data, until
@@ -38,7 +37,7 @@ func race(t *testing.T, s scene, writers int, stop func(written int64) bool) (ac
 					ok.Add(1)
 				case errors.Is(err, fencing.ErrStale):
 					stale.Add(1)
-				case errors.Is(err, etcdguard.ErrUnknown):
+				case errors.Is(err, fencing.ErrUnknown):
 					doubtful.Add(1)
 				default:
 					assert.ErrorIs(t, err, locker.ErrUnavailable)

@@ -19,7 +19,7 @@ import (
 // call.
 //
 // A token that is too low is a [*fencing.StaleError], and nothing is written.
-// No token is [fencing.ErrMissing]. An error that matches [ErrUnknown] leaves
+// No token is [fencing.ErrMissing]. An error that matches [fencing.ErrUnknown] leaves
 // open whether everything was written or nothing; after any other, nothing was.
 // If etcd could not be asked, the error matches [locker.ErrUnavailable].
 //
@@ -73,7 +73,7 @@ func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
 // Commit implements [clientv3.Txn].
 func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 	g := t.guard
-	if err := checkResource(t.resource); err != nil {
+	if err := checkName(t.resource); err != nil {
 		return nil, err
 	}
 	if err := t.token.Check(); err != nil {

@@ -37,8 +37,9 @@ func Refusal(resource string, token fencing.Token, err error) error {
 	return err
 }
 
-// failed says what an error means for the caller.
-func failed(ctx context.Context, op, resource string, err error) error {
+// failed says what an error means for the caller. sent: it may have been a
+// write that was sent.
+func failed(ctx context.Context, op, resource string, err error, sent bool) error {
 	var stale *fencing.StaleError
 	if errors.As(err, &stale) || errors.Is(err, fencing.ErrMissing) {
 		return err
@@ -59,14 +60,20 @@ func failed(ctx context.Context, op, resource string, err error) error {
 	case isReply && !isPassing(reply.Error()), isRefusal(err):
 		return fmt.Errorf("%s: %w", where, err)
 	case isReply:
-		return fmt.Errorf("%s: %w: %w", where, locker.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return fmt.Errorf("%s: given up before the answer: %w", where, context.Cause(ctx))
+		err = fmt.Errorf("given up before the answer: %w", context.Cause(ctx))
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: no answer in time: %w: %w", where, context.Cause(ctx), locker.ErrUnavailable)
+		err = fmt.Errorf("no answer in time: %w: %w", context.Cause(ctx), locker.ErrUnavailable)
+	default:
+		// A deadline in it is the driver's own and not the caller's: it is not wrapped.
+		err = fmt.Errorf("%w: %v", locker.ErrUnavailable, err) //nolint:errorlint // on purpose
 	}
-	// A deadline in it is the driver's own and not the caller's: it is not wrapped.
-	return fmt.Errorf("%s: %w: %v", where, locker.ErrUnavailable, err) //nolint:errorlint // on purpose
+	if !sent {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	// This is what the driver's last attempt came to. One before it may have been carried out.
+	return fmt.Errorf("%s: %w: %w", where, err, fencing.ErrUnknown)
 }
 
 // passing are the replies of a server that cannot serve just now, and may later.

@@ -118,7 +118,7 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 	case errors.Is(err, redis.Nil):
 		return 0, nil
 	case err != nil:
-		return 0, failed(ctx, op, resource, err)
+		return 0, failed(ctx, op, resource, err, false)
 	}
 	token, err := fencing.Parse(text)
 	if err != nil {
@@ -134,8 +134,12 @@ func (g *Guard) Forget(ctx context.Context, resource string) error {
 	if err != nil {
 		return err
 	}
+	const op = "forget the mark of"
+	if err := ctx.Err(); err != nil {
+		return failed(ctx, op, resource, err, false)
+	}
 	if err := dropMark.run(ctx, g.client, []string{key}, nil).Err(); err != nil {
-		return failed(ctx, "forget the mark of", resource, err)
+		return failed(ctx, op, resource, err, true)
 	}
 	return nil
 }

@@ -114,8 +114,10 @@ func TestSetSetsValueAndTTL(t *testing.T) {
 	require.NoError(t, g.Set(t.Context(), "k", 1, "k", []byte("\x00\xff"), 0))
 	assert.Equal(t, "\x00\xff", server.MustDo(t, "GET", "k"))
 	assert.Equal(t, int64(-1), server.MustDo(t, "PTTL", "k"))
+	require.NoError(t, g.Set(t.Context(), "k", 2, "k", "", math.MaxInt64))
+	assert.InDelta(t, math.MaxInt64/1_000_000, server.MustDo(t, "PTTL", "k"), 60_000)
 	// A nanosecond must not become "for ever".
-	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "", 1))
+	require.NoError(t, g.Set(t.Context(), "k", 2, "k", "", 1))
 	assert.Eventually(t, func() bool { return server.MustDo(t, "EXISTS", "k") == int64(0) }, patience, time.Millisecond)
 }
 

@@ -3,9 +3,9 @@ package redisguard
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
 )
 
 const (
@@ -27,13 +27,10 @@ const (
 // so that the mark shares its hash slot with the key of the resource's name,
 // where that is possible, and two resources never share a mark (R18).
 func (g *Guard) MarkKey(resource string) (string, error) {
+	if err := fencing.CheckName(resource); err != nil {
+		return "", fmt.Errorf("redisguard: %w", err)
+	}
 	switch {
-	case resource == "":
-		return "", invalid("the resource has no name: give 1 to %d bytes of UTF-8", locker.MaxNameLen)
-	case len(resource) > locker.MaxNameLen:
-		return "", invalid("the resource's name has %d bytes: the limit is %d", len(resource), locker.MaxNameLen)
-	case !utf8.ValidString(resource):
-		return "", invalid("the resource's name %.40q is not valid UTF-8", resource)
 	case hashTag(resource) != resource:
 		return g.base + "=" + resource, nil
 	case strings.Contains(resource, "}"):
@@ -54,10 +51,9 @@ func (g *Guard) checkKeys(resource, mark string, keys []string) error {
 		switch {
 		case key == mark:
 			return invalid("%q is the key of the mark of %q itself: only the guard may write it", key, resource)
-		case g.unclustered || hashTag(key) == want:
 		case strings.HasPrefix(key, g.base):
 			return invalid("%q begins like the keys of marks: only the guard may write there", key)
-		default:
+		case !g.unclustered && hashTag(key) != want:
 			return invalid("%q is not in the hash slot of the mark of %q, so that a Cluster could not write both in one step:"+
 				" put {%s} into the key, as in %q, or set Options.Unclustered if there will never be a Cluster", key, resource, want, fmt.Sprintf("{%s}:%s", want, key))
 		}

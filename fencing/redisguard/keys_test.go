@@ -22,7 +22,7 @@ func nowhere(t *testing.T) *redis.Client {
 
 var oddNames = []string{
 	"a", "a/b", "{a}", "{a}b", "b{a}", "}", "{", "{}", "{}a", "{}{a}", "a}b", "a}b{c}", "a{b", "a{b}c", "%7D", "a%7Db", "=a", "={a}", "%", "%{a}",
-	"=", "{a}}", "{{a}", "{{a}}", "本", "\x00", " ", strings.Repeat("x", locker.MaxNameLen), strings.Repeat("}", locker.MaxNameLen),
+	"=", "{a}}", "{{a}", "{{a}}", "本", "\x00", " ", strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("}", fencing.MaxNameLen),
 }
 
 func TestMarkKeysDoNotMeet(t *testing.T) {
@@ -106,14 +106,31 @@ func TestUnclusteredTakesEveryKey(t *testing.T) {
 	assert.ErrorIs(t, g.Set(t.Context(), "night job", 7, mark, "", 0), locker.ErrInvalid)
 }
 
+func TestMarksOfOtherResourcesAreNotWritten(t *testing.T) {
+	_, clustered := newServer(t)
+	server := testserver.StartRedis(t)
+	unclustered := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
+	for _, g := range []*redisguard.Guard{clustered, unclustered} {
+		const other = "{t}b" // its mark shares the hash slot of {t}a
+		mark, err := g.MarkKey(other)
+		require.NoError(t, err)
+		require.NoError(t, g.Set(t.Context(), other, 9, other, "", 0))
+		assert.ErrorIs(t, g.Set(t.Context(), "{t}a", 5, mark, "1", 0), locker.ErrInvalid)
+		_, err = g.Del(t.Context(), "{t}a", 5, mark)
+		assert.ErrorIs(t, err, locker.ErrInvalid)
+		assertStale(t, g.Set(t.Context(), other, 8, other, "", 0), other, 8, 9)
+	}
+}
+
 func TestBadArgumentsAreFoundAtOnce(t *testing.T) {
 	client := nowhere(t)
 	g := newGuard(t, client, nil)
-	for _, resource := range []string{"", "\xff", strings.Repeat("x", locker.MaxNameLen+1)} {
+	for _, resource := range []string{"", "\xff", strings.Repeat("x", fencing.MaxNameLen+1)} {
 		assert.ErrorIs(t, g.Set(t.Context(), resource, 1, resource, "", 0), locker.ErrInvalid)
 		assert.ErrorIs(t, g.Forget(t.Context(), resource), locker.ErrInvalid)
 		_, err := g.Mark(t.Context(), resource)
 		assert.ErrorIs(t, err, locker.ErrInvalid)
+		assert.NotErrorIs(t, err, fencing.ErrUnknown)
 	}
 	assert.ErrorIs(t, g.Set(t.Context(), "k", 1, "k", "", -1), locker.ErrInvalid)
 	assert.ErrorIs(t, g.Set(t.Context(), "k", 0, "k", "", 0), fencing.ErrMissing)

@@ -100,6 +100,9 @@ func (g *Guard) run(ctx context.Context, op, resource string, token fencing.Toke
 	if err == nil {
 		err = fencing.Admit(resource, token, 0)
 	}
+	if err == nil && ctx.Err() != nil {
+		err = failed(ctx, op, resource, ctx.Err(), false)
+	}
 	if err != nil {
 		return refuse(err)
 	}
@@ -115,7 +118,7 @@ func (g *Guard) run(ctx context.Context, op, resource string, token fencing.Toke
 	allArgs = append(allArgs, g.keep, token.String())
 	cmd := script.run(ctx, g.client, allKeys, allArgs)
 	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // an answer as others are, which callers compare
-		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err)))
+		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), true))
 	}
 	return cmd
 }

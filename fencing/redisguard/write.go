@@ -22,9 +22,10 @@ import (
 // A token that is too low is a [*fencing.StaleError], and no token matches
 // [fencing.ErrMissing]; nothing is written. A Redis that cannot be reached, or
 // cannot serve just now, matches [locker.ErrUnavailable]. That, and the end of
-// ctx in the middle, leave it open whether the write happened or may yet happen:
-// see "Repeated and late requests" in the package comment. Wrong credentials
-// and missing rights match neither.
+// ctx in the middle, leave it open whether the write happened or may yet happen,
+// since the driver may have sent it more than once: the error matches
+// [fencing.ErrUnknown], and "Repeated and late requests" in the package comment
+// says more. Wrong credentials and missing rights match neither.
 //
 // Set blocks as long as the client does. go-redis heeds the deadline of ctx in
 // the middle of a request only if its ContextTimeoutEnabled is set, and its
@@ -36,7 +37,11 @@ func (g *Guard) Set(ctx context.Context, resource string, token fencing.Token, k
 		return invalid("the TTL of %q is %v: give a positive one, or 0 for none", key, ttl)
 	case ttl > 0:
 		// Never rounded down to none (R16).
-		args = append(args, int64((ttl+time.Millisecond-1)/time.Millisecond))
+		ms := ttl.Milliseconds()
+		if ttl%time.Millisecond != 0 {
+			ms++
+		}
+		args = append(args, ms)
 	}
 	return g.run(ctx, "set a key of", resource, token, setKey, []string{key}, args...).Err()
 }

@@ -3,7 +3,6 @@ package sqlguard
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math"
 
@@ -41,7 +40,7 @@ func (g *Guard) Check(ctx context.Context, tx *sql.Tx, resource string, token fe
 
 func (g *Guard) check(ctx context.Context, tx *sql.Tx, resource string, token fencing.Token) error {
 	const op = "check the token for"
-	if err := checkName(resource); err != nil {
+	if err := fencing.CheckName(resource); err != nil {
 		return failed(op, resource, err)
 	}
 	if err := token.Check(); err != nil {
@@ -88,8 +87,9 @@ func (g *Guard) raise(ctx context.Context, tx *sql.Tx, resource string, token in
 // fn must return the error of any statement that fails, and neither commit nor
 // roll back. Do does not try again: a serialisation failure or a deadlock, from
 // fn or from the commit, is the caller's to repeat, all of Do with the same
-// token. If the connection is lost during the commit, the error says so, and it
-// is not known whether the write took place; its token is still good.
+// token. If the connection is lost during the commit, or ctx ends, it is not
+// known whether the write took place, and the error matches
+// [fencing.ErrUnknown]; the token is still good.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
@@ -103,9 +103,11 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 	if err = fn(ctx, tx); err != nil {
 		return err
 	}
-	err = g.dialect.wrap(ctx, "commit the write to", resource, tx.Commit())
-	if errors.Is(err, locker.ErrUnavailable) {
-		return fmt.Errorf("%w; whether it took place is not known", err)
+	err = tx.Commit()
+	unknown := ctx.Err() != nil || g.dialect.unreachable(err)
+	err = g.dialect.wrap(ctx, "commit the write to", resource, err)
+	if err != nil && unknown {
+		return fmt.Errorf("%w: %w", err, fencing.ErrUnknown)
 	}
 	return err
 }

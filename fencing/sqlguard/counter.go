@@ -72,7 +72,7 @@ const (
 // or not in time, matches [locker.ErrUnavailable].
 func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
 	const op = "draw a token for"
-	if err := checkName(name); err != nil {
+	if err := fencing.CheckName(name); err != nil {
 		return 0, failed(op, name, err)
 	}
 	for begin := time.Now(); ; {
@@ -105,11 +105,26 @@ func (c *Counter) draw(ctx context.Context, name string) (n int64, err error) {
 		err = c.db.QueryRowContext(ctx, c.sql.draw, []byte(name)).Scan(&n)
 		return n, err
 	}
-	result, err := c.db.ExecContext(ctx, c.sql.draw, []byte(name))
+	result, err := execAlone(ctx, c.db, c.sql.draw, []byte(name))
 	if err != nil {
 		return 0, err
 	}
 	return result.LastInsertId()
+}
+
+// execAlone executes a statement in a transaction of its own, also where the
+// connection does not commit by itself (MySQL's autocommit=0).
+func execAlone(ctx context.Context, db *sql.DB, statement string, args ...any) (sql.Result, error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing to do after a commit
+	result, err := tx.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return result, tx.Commit()
 }
 
 // Sweep removes the counters whose last number was drawn longer than age ago,

@@ -5,10 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"unicode/utf8"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 )
 
@@ -29,17 +26,6 @@ func (o *Options) table(otherwise string) string {
 		return otherwise
 	}
 	return cmp.Or(o.Table, otherwise)
-}
-
-// maxName is how long a resource or a name may be: that of a lock, with the
-// Client's prefix.
-const maxName = locker.MaxNameLen + locker.MaxPrefixLen
-
-func checkName(name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) {
-		return fmt.Errorf("a name is 1 to %d bytes of valid UTF-8, not %.40q (%d bytes): %w", maxName, name, len(name), locker.ErrInvalid)
-	}
-	return nil
 }
 
 // Guard keeps the marks of resources in a table of the database that the
@@ -95,7 +81,7 @@ type Querier interface {
 // says may be over when it returns: Check is what decides.
 func (g *Guard) Mark(ctx context.Context, db Querier, resource string) (fencing.Token, bool, error) {
 	const op = "read the mark of"
-	if err := checkName(resource); err != nil {
+	if err := fencing.CheckName(resource); err != nil {
 		return 0, false, failed(op, resource, err)
 	}
 	var mark int64

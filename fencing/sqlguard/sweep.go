@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
 )
 
 // Forget removes the mark of a resource that is no more, inside the transaction
@@ -14,7 +15,7 @@ import (
 // the commit a token of any age passes: names that come back want their marks.
 func (g *Guard) Forget(ctx context.Context, tx *sql.Tx, resource string) error {
 	const op = "forget the mark of"
-	if err := checkName(resource); err != nil {
+	if err := fencing.CheckName(resource); err != nil {
 		return failed(op, resource, err)
 	}
 	_, err := tx.ExecContext(ctx, g.sql.forget, []byte(resource))
@@ -55,7 +56,7 @@ func sweep(ctx context.Context, d Dialect, db *sql.DB, op, list, drop string, ag
 		}
 		before := removed
 		for _, key := range keys {
-			result, err := db.ExecContext(ctx, drop, key, units)
+			result, err := execAlone(ctx, db, drop, key, units)
 			if err != nil {
 				return removed, d.wrap(ctx, op, "", err)
 			}

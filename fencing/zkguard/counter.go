@@ -38,7 +38,7 @@ func NewCounter(conn *zk.Conn, opts *Options) (*Counter, error) {
 // only checked; it costs one write of one node. The upper 32 bits are the epoch
 // of the leader.
 func (c *Counter) Next(ctx context.Context, name string) (uint64, error) {
-	if err := checkResource(name); err != nil {
+	if err := checkName(name); err != nil {
 		return 0, err
 	}
 	path := c.counterPath()

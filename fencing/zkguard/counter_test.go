@@ -3,6 +3,7 @@ package zkguard_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,8 +56,12 @@ func TestCounterRisesForAll(t *testing.T) {
 	slices.Sort(all)
 	assert.Len(t, slices.Compact(all), 160, "no number twice")
 	assert.Equal(t, locker.FencingUnlessRewind, counters[0].Fencing())
-	_, err := counters[0].Next(ctx, "")
-	require.ErrorIs(t, err, locker.ErrInvalid)
+	for _, name := range []string{"", strings.Repeat("x", fencing.MaxNameLen+1)} {
+		_, err := counters[0].Next(ctx, name)
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+	_, err := counters[0].Next(ctx, strings.Repeat("x", fencing.MaxNameLen))
+	require.NoError(t, err)
 }
 
 func TestCounterGivesTokensToABackendWithout(t *testing.T) {

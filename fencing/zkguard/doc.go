@@ -82,8 +82,11 @@
 // # Nobody answers
 //
 // Without an answer it is not known whether a transaction was carried out: see
-// [ErrUnknown]. The driver does not repeat requests, and the guard repeats only
-// its reads. A request that was given up stays with the driver and may be sent
+// [fencing.ErrUnknown]. The driver does not repeat requests, and the guard
+// repeats only its reads. For the caller to repeat one with the same token is
+// safe where it sets the same data unconditionally; a create, a delete, and
+// whatever compares a version, fail with an [OpError] if the first one
+// succeeded, so look before what is there. A request that was given up stays with the driver and may be sent
 // later; up to 128 of them wait at a time for each Guard, and calls beyond that
 // wait for their turn.
 //

@@ -8,17 +8,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
 )
-
-// ErrUnknown is returned by [Guard.Multi] when the request was sent and no
-// answer came: either the mark has moved and everything was written, or nothing
-// was, or it will be yet. What is late is still guarded: it is never written
-// after a higher token. To repeat the call with the same token is safe for the
-// mark. Whether it is for what is written depends on that: an unconditional set
-// of the same data is; a create, a delete, and whatever compares a version,
-// fail with an [OpError] if the first call succeeded, so look before what is
-// there.
-var ErrUnknown = errors.New("the outcome is not known")
 
 // OpError is one of the caller's operations that could not be carried out.
 // Nothing was written, and the mark did not move.
@@ -68,7 +59,7 @@ func (s *store) failure(ctx context.Context, resource string, err error) error {
 	if errors.As(err, &unsent) {
 		return fmt.Errorf("%s: %w", where, what)
 	}
-	return fmt.Errorf("%s: %w: %w", where, what, ErrUnknown)
+	return fmt.Errorf("%s: %w: %w", where, what, fencing.ErrUnknown)
 }
 
 // server is where the connection leads, for messages.

@@ -49,7 +49,7 @@ func TestLostReply(t *testing.T) {
 				link.Reset()
 			}
 			err = <-answer
-			require.ErrorIs(t, err, zkguard.ErrUnknown)
+			require.ErrorIs(t, err, fencing.ErrUnknown)
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.NotErrorIs(t, err, fencing.ErrStale)
 			assert.Less(t, time.Since(began), 1500*time.Millisecond)
@@ -79,7 +79,7 @@ func TestLateRequestIsGuarded(t *testing.T) {
 	began := time.Now()
 	_, err = late.Multi(ctx, "r", 1, set("/data", "late words"))
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, zkguard.ErrUnknown)
+	require.ErrorIs(t, err, fencing.ErrUnknown)
 	require.NotErrorIs(t, err, locker.ErrUnavailable, "it was the caller who gave up")
 	assert.Less(t, time.Since(began), time.Second)
 	_, err = s.guard.Multi(within(t, soon), "r", 2, set("/data", "second"))
@@ -110,7 +110,7 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 			began := time.Now()
 			err := call(within(t, d))
 			require.ErrorIs(t, err, locker.ErrUnavailable, what)
-			require.NotErrorIs(t, err, zkguard.ErrUnknown, "nothing can have been written")
+			require.NotErrorIs(t, err, fencing.ErrUnknown, "nothing can have been written")
 			assert.NotContains(t, err.Error(), "\n")
 			assert.Less(t, time.Since(began), min(d, 5*time.Second)+500*time.Millisecond, what)
 		}
@@ -119,7 +119,7 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 	cancel()
 	_, err = g.Multi(ctx, "r", 1)
 	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, zkguard.ErrUnknown)
+	require.NotErrorIs(t, err, fencing.ErrUnknown)
 }
 
 // The driver knows no contexts: a server that hangs must not gather goroutines
@@ -144,7 +144,7 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 		err := call(within(t, 200*time.Millisecond))
 		require.ErrorIs(t, err, locker.ErrUnavailable, what)
 		require.ErrorIs(t, err, context.DeadlineExceeded, what)
-		require.NotErrorIs(t, err, zkguard.ErrUnknown, what, "it has only read")
+		require.NotErrorIs(t, err, fencing.ErrUnknown, what, "it has only read")
 		assert.Less(t, time.Since(began), 700*time.Millisecond, what)
 	}
 	var wg sync.WaitGroup
@@ -175,7 +175,7 @@ func TestClosedConnection(t *testing.T) {
 	conn.Close()
 	_, err = g.Multi(within(t, soon), "r", 1)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.NotErrorIs(t, err, zkguard.ErrUnknown)
+	require.NotErrorIs(t, err, fencing.ErrUnknown)
 }
 
 func TestMissingRightsAreNotAnOutage(t *testing.T) {
@@ -217,7 +217,7 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 			err := call()
 			require.Error(t, err, what)
 			require.NotErrorIs(t, err, locker.ErrUnavailable, what)
-			require.NotErrorIs(t, err, zkguard.ErrUnknown, what)
+			require.NotErrorIs(t, err, fencing.ErrUnknown, what)
 			if credentials != "" || what != "a new mark" {
 				require.ErrorIs(t, err, zk.ErrNoAuth, what)
 			}

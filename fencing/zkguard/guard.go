@@ -61,7 +61,7 @@ func New(conn *zk.Conn, opts *Options) (*Guard, error) {
 // A token that is too low is a [*fencing.StaleError], and nothing is written.
 // No token is [fencing.ErrMissing]. If one of ops cannot be carried out,
 // nothing is written and the mark stays; the error is an [*OpError] that
-// matches the driver's. An error that matches [ErrUnknown] leaves open whether
+// matches the driver's. An error that matches [fencing.ErrUnknown] leaves open whether
 // everything was written or nothing; after any other, nothing was. If ZooKeeper
 // could not be asked, the error matches [locker.ErrUnavailable].
 //
@@ -73,7 +73,7 @@ func New(conn *zk.Conn, opts *Options) (*Guard, error) {
 // and data together have to be smaller than the servers' jute.maxbuffer, 1 MB
 // if it is not set: a server closes the connection on what is larger.
 func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
-	if err := checkResource(resource); err != nil {
+	if err := checkName(resource); err != nil {
 		return nil, err
 	}
 	if err := token.Check(); err != nil {
@@ -191,7 +191,7 @@ func (g *Guard) read(ctx context.Context, path string) (mark fencing.Token, vers
 // Mark returns the highest token that was accepted for resource, as far as the
 // server that conn is connected to knows; 0 if there is none.
 func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
-	if err := checkResource(resource); err != nil {
+	if err := checkName(resource); err != nil {
 		return 0, err
 	}
 	mark, _, err := g.read(ctx, g.markPath(resource))

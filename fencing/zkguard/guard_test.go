@@ -41,7 +41,7 @@ func TestTokensAreAdmittedByNumber(t *testing.T) {
 			require.ErrorAs(t, err, &stale)
 			assert.Equal(t, fencing.StaleError{Resource: "r", Token: lower, Mark: token}, *stale)
 			require.NotErrorIs(t, err, locker.ErrUnavailable)
-			require.NotErrorIs(t, err, zkguard.ErrUnknown)
+			require.NotErrorIs(t, err, fencing.ErrUnknown)
 		}
 		data, written := look(t, s.admin, "/data")
 		assert.Equal(t, token.String(), data)
@@ -109,7 +109,7 @@ func TestMarkMovesWithAWriteOrNotAtAll(t *testing.T) {
 				assert.Same(t, op, failed.Op)
 				assert.Equal(t, "r", failed.Resource)
 				assert.NotContains(t, err.Error(), "\n")
-				require.NotErrorIs(t, err, zkguard.ErrUnknown)
+				require.NotErrorIs(t, err, fencing.ErrUnknown)
 				require.NotErrorIs(t, err, locker.ErrUnavailable)
 				require.Len(t, results, 3)
 				require.NoError(t, results[0].Error)
@@ -162,7 +162,7 @@ func TestNamesDoNotMeet(t *testing.T) {
 	names := []string{
 		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "...", "%2E", "%2E%2E", "../x", "%", "\x00", "a\x00", " ", "ä", "日本", "\n",
 		"\u007f", "\u0085", "\ue000", "\ufff0", "zookeeper",
-		strings.Repeat("x", locker.MaxNameLen), strings.Repeat("/", locker.MaxNameLen), strings.Repeat("ü", locker.MaxNameLen/2),
+		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
 	}
 	for i, name := range names {
 		_, err := s.guard.Multi(ctx, name, fencing.Token(i+1))
@@ -189,7 +189,7 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 	}
 	for what, call := range map[string]func() error{
 		"empty name":      multi(""),
-		"long name":       multi(strings.Repeat("x", locker.MaxNameLen+1)),
+		"long name":       multi(strings.Repeat("x", fencing.MaxNameLen+1)),
 		"not UTF-8":       multi("\xff"),
 		"mark, not UTF-8": func() error { _, err := s.guard.Mark(ctx, "\xff"); return err },
 		"nil":             multi("r", nil),

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/golockers/locker/fencing"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/golockers/locker/fencing/zkguard"
 )
 
 // gate is a network that can keep the driver's goroutine that writes.
@@ -86,7 +85,7 @@ func TestOperationsAreTheCallersAgain(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		require.ErrorIs(t, err, zkguard.ErrUnknown)
+		require.ErrorIs(t, err, fencing.ErrUnknown)
 		require.Eventually(t, func() bool {
 			data, _ := look(t, s.admin, "/data")
 			require.NotContains(t, data, "wrong")

@@ -1,14 +1,14 @@
 package zkguard
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/znode"
 )
 
@@ -18,16 +18,10 @@ func (s *store) markPath(resource string) string {
 
 func (s *store) counterPath() string { return s.opts.Prefix + layout + "/counter" }
 
-// checkResource finds what is wrong with a name; the bounds are those of a
-// lock's.
-func checkResource(resource string) error {
-	switch {
-	case resource == "":
-		return invalid("the resource has no name: give 1 to %d bytes of UTF-8", locker.MaxNameLen)
-	case len(resource) > locker.MaxNameLen:
-		return invalid("the resource's name has %d bytes: the limit is %d", len(resource), locker.MaxNameLen)
-	case !utf8.ValidString(resource):
-		return invalid("the resource's name %.40q is not valid UTF-8", resource)
+// checkName finds what is wrong with the name of a resource, or of a lock.
+func checkName(name string) error {
+	if err := fencing.CheckName(name); err != nil {
+		return fmt.Errorf("zkguard: %w", err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func race(t *testing.T, servers []string, writers int, stop func(written int64) 
 					ok.Add(1)
 				case errors.Is(err, fencing.ErrStale):
 					stale.Add(1)
-				case errors.Is(err, zkguard.ErrUnknown):
+				case errors.Is(err, fencing.ErrUnknown):
 					doubtful.Add(1)
 				default:
 					assert.ErrorIs(t, err, locker.ErrUnavailable)
@@ -168,7 +168,7 @@ func TestServerThatIsBehind(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, mark, "it does not know yet")
 		_, err = g.Multi(within(t, 200*time.Millisecond), "r", token, set("/data", "late"))
-		require.ErrorIs(t, err, zkguard.ErrUnknown)
+		require.ErrorIs(t, err, fencing.ErrUnknown)
 	}
 	e.Isolate(behind, testserver.Pass)
 	for token, g := range late {

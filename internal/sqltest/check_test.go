@@ -172,8 +172,8 @@ func testNames(t *testing.T, s *store) {
 	names := []string{
 		"a", "A", "a ", "a  ", " a", "a\t", "a\n", "a\x00", "\x00", "\x00\x00", "ä", "a\u0308", "Ä", "á", "ss", "ß", "ſ", "ı", "i", "İ",
 		"日本語", "🔒", "'", `"`, "`", `\`, `\\`, `\x61`, "a'; DROP TABLE marks; --", "%", "_", "$1", "?", "0", "00", "NULL", "TRUE", "1e0", "1",
-		strings.Repeat("x", locker.MaxNameLen), strings.Repeat("é", locker.MaxNameLen/2),
-		strings.Repeat("y", locker.MaxNameLen+locker.MaxPrefixLen), strings.Repeat("y", locker.MaxNameLen+locker.MaxPrefixLen-1) + "Y",
+		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("é", fencing.MaxNameLen/2),
+		strings.Repeat("y", fencing.MaxNameLen), strings.Repeat("y", fencing.MaxNameLen-1) + "Y",
 	}
 	// The first gets the highest token: whoever shared its mark would be refused.
 	token := func(i int) fencing.Token { return fencing.Token(1000 - i) }

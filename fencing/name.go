@@ -1,0 +1,27 @@
+package fencing
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/golockers/locker"
+)
+
+// MaxNameLen is how long the name of a resource may be, in bytes of UTF-8: as
+// long as that of a lock with its Client's prefix.
+const MaxNameLen = locker.MaxNameLen + locker.MaxPrefixLen
+
+// CheckName returns an error that matches [locker.ErrInvalid] if name is not 1
+// to [MaxNameLen] bytes of valid UTF-8. It is for whoever writes a guard or a
+// [Counter].
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: the name of the resource is empty: give 1 to %d bytes of UTF-8", locker.ErrInvalid, MaxNameLen)
+	case len(name) > MaxNameLen:
+		return fmt.Errorf("%w: the name of the resource, %.40q…, has %d bytes: the limit is %d", locker.ErrInvalid, name, len(name), MaxNameLen)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w: the name of the resource, %.40q, is not valid UTF-8", locker.ErrInvalid, name)
+	}
+	return nil
+}
