@@ -12,7 +12,13 @@
 //		resp, err := client.Do(req)
 //		…
 //		defer resp.Body.Close()
-//		return httpguard.CheckResponse(resp)
+//		if err := httpguard.CheckResponse(resp); err != nil {
+//			return err // refused
+//		}
+//		if resp.StatusCode >= 300 {
+//			return fmt.Errorf("PUT: %s", resp.Status) // failed
+//		}
+//		return nil
 //	})
 //
 // and the server the one that is written to:

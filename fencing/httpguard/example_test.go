@@ -18,8 +18,12 @@ import (
 func Example() {
 	// The server that owns the report.
 	report := ""
-	save := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		text, _ := io.ReadAll(r.Body)
+	save := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 100))
+		if err != nil { // too long, or broken off: a part is not the report
+			http.Error(w, err.Error(), http.StatusBadRequest) // nothing is written, so the mark stays
+			return
+		}
 		report = string(text) // one at a time: the Guard sees to it
 	})
 	var guard fencing.Guard
@@ -42,7 +46,13 @@ func Example() {
 			return err
 		}
 		defer resp.Body.Close()
-		return httpguard.CheckResponse(resp)
+		if err := httpguard.CheckResponse(resp); err != nil {
+			return err
+		}
+		if resp.StatusCode >= 300 { // not a refusal, and not written either, or not for certain
+			return fmt.Errorf("PUT: %s", resp.Status)
+		}
+		return nil
 	}
 
 	locks := locker.New(memory.New(), nil)
@@ -53,6 +63,7 @@ func Example() {
 		return nil
 	})
 	err := fencing.Do(context.Background(), locks, "report/7", func(ctx context.Context) error {
+		fmt.Println("too long:", write(ctx, strings.Repeat("by the second holder ", 10)))
 		return write(ctx, "by the second holder")
 	})
 	fmt.Println("second:", err)
@@ -61,6 +72,7 @@ func Example() {
 	fmt.Println("the report is", report)
 
 	// Output:
+	// too long: PUT: 400 Bad Request
 	// second: <nil>
 	// first: fencing: stale fencing token 1 for "report/7": it has seen 2, so a later holder was here
 	// none: true

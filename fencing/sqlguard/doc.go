@@ -59,6 +59,10 @@
 //     by itself, as CREATE TABLE does. There is one primary: clusters that take
 //     writes on several nodes (Galera, multi-primary Group Replication) do not
 //     keep row locks between them, and are not covered.
+//   - SQLite: the marks are in the file that the resource is in. [Options].Table may
+//     name a table of an attached database, but with journal_mode WAL, MEMORY or OFF,
+//     or a main database in memory, SQLite does not commit two files as one step over
+//     a crash: then the one may have moved without the other.
 //   - The database keeps what it has committed. After a fail-over to a replica
 //     that was behind, or a restored backup, marks are lower, as are the resources
 //     beside them: a holder whose token was too low for the lost mark passes.
@@ -83,7 +87,9 @@
 //
 // # Tokens from the database
 //
-// [Counter] draws tokens for backends that have none, with [fencing.Wrap].
+// [Counter] draws tokens, with [fencing.Wrap], for backends that have none, and
+// for those whose tokens end before the marks do: those of package memory begin
+// at 1 again in each process, and a table of marks remembers the last one's.
 //
 // # Drivers and versions
 //
