@@ -57,7 +57,7 @@ func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
 			mark := refused(t, a, err, r, name, "from redis")
 			t.Log(err)
 
-			require.Error(t, hold(t, a, open(t, url, &locker.Options{TokenBase: 1000}), r, name, "too low a base"))
+			require.ErrorIs(t, hold(t, a, open(t, url, &locker.Options{TokenBase: 1000}), r, name, "too low a base"), fencing.ErrStale)
 			above := uint64(mark) + 1
 			for how, c := range map[string]*locker.Client{
 				"Options.TokenBase": open(t, url, &locker.Options{TokenBase: above}),
