@@ -193,7 +193,8 @@ func (s *session) pause(d time.Duration) {
 //
 // The engine is told since, from which it counts MaxHold, and the age of the
 // proof as a drift: what comes out is the end of the timeout as proven, less
-// the usual allowance for clocks.
+// the usual allowance for clocks. since carries both clocks, and the age is the
+// greater of the two, so that it comes out so, or earlier, in each of them (R4).
 func (s *session) validity(ctx context.Context, since time.Time) (locker.Validity, error) {
 	for {
 		s.mu.Lock()
@@ -202,16 +203,17 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 		if s.isDead() {
 			return locker.Validity{}, s.over()
 		}
-		if time.Since(acked) < timeout/4 && time.Since(proven) < 3*timeout/4 {
+		now := time.Now()
+		if elapsed(acked, now) < timeout/4 && elapsed(proven, now) < 3*timeout/4 {
 			drift := timeout/100 + 2*time.Millisecond
-			return locker.Validity{Since: since, TTL: timeout, Drift: drift + max(0, since.Sub(proven))}, nil
+			return locker.Validity{Since: since, TTL: timeout, Drift: drift + max(0, elapsed(proven, since))}, nil
 		}
 		select {
 		case <-changed:
 		case <-s.dead:
 		case <-ctx.Done():
 			return locker.Validity{}, fmt.Errorf("zookeeper: no heartbeat was answered for %v: %w: %w",
-				time.Since(acked).Round(time.Millisecond), ctx.Err(), locker.ErrUnavailable)
+				elapsed(acked, now).Round(time.Millisecond), ctx.Err(), locker.ErrUnavailable)
 		}
 	}
 }
