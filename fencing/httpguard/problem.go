@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/golockers/locker/fencing"
 )
@@ -16,7 +17,8 @@ import (
 // this package. As URLs they lead to this documentation.
 const (
 	// TypeStale is the type of a 412: the token is lower than the mark. The
-	// body also has resource, token and mark.
+	// body also has resource, token and mark; of a resource with a name longer
+	// than 1 KiB the beginning.
 	TypeStale = "https://pkg.go.dev/github.com/golockers/locker/fencing/httpguard#TypeStale"
 
 	// TypeMissing is the type of a 428: the request has no token.
@@ -25,9 +27,14 @@ const (
 
 const (
 	problemJSON = "application/problem+json"
-	// maxProblem is how much of a body CheckResponse reads. The longest part
-	// of a problem is the resource, which mostly comes from a URL.
+	// maxProblem is how much of a body CheckResponse reads.
 	maxProblem = 64 << 10
+	// maxResource and maxDetail are how much of these is written, so that a
+	// refusal is never longer than what is read of it: the resource mostly
+	// comes from a URL, is quoted in the detail once more, and JSON makes up to
+	// six bytes of one.
+	maxResource = 1 << 10
+	maxDetail   = 6 << 10
 )
 
 // problem is the body of a refusal. Tokens have 64 bits, so they are strings.
@@ -67,9 +74,11 @@ func refusal(resource string, err error) *problem {
 	var stale *fencing.StaleError
 	switch {
 	case errors.As(err, &stale):
+		// Shortened before it is quoted: the numbers come after the name.
+		told := &fencing.StaleError{Resource: shortened(stale.Resource, maxResource), Token: stale.Token, Mark: stale.Mark}
 		return &problem{
-			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed, Detail: stale.Error(),
-			Resource: stale.Resource, Token: stale.Token, Mark: stale.Mark,
+			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed, Detail: told.Error(),
+			Resource: told.Resource, Token: told.Token, Mark: told.Mark,
 		}
 	case errors.Is(err, fencing.ErrStale):
 		return &problem{
@@ -90,7 +99,25 @@ func plain(status int, resource, detail string) *problem {
 	return &problem{Title: http.StatusText(status), Status: status, Detail: detail, Resource: resource}
 }
 
+// shortened returns text, or if it has more than limit bytes as many whole
+// runes of it as fit into these together with a sign that there are more.
+func shortened(text string, limit int) string {
+	const more = "…"
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len(more)
+	for i := range utf8.UTFMax {
+		if utf8.RuneStart(text[end-i]) {
+			end -= i
+			break
+		}
+	}
+	return text[:end] + more
+}
+
 func (p *problem) write(w http.ResponseWriter) {
+	p.Resource, p.Detail = shortened(p.Resource, maxResource), shortened(p.Detail, maxDetail)
 	h := w.Header()
 	// What a handler has prepared was meant for another body.
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {

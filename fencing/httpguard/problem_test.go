@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,57 @@ func TestWriteErrorWritesRefusalsOnly(t *testing.T) {
 	assert.True(t, httpguard.WriteError(w, fmt.Errorf("around: %w", fencing.ErrMissing)))
 	assert.Equal(t, 428, w.Code)
 	assert.Equal(t, httpguard.TypeMissing, fields(t, w)["type"])
+}
+
+// A name that fills the 64 KiB which CheckResponse reads must not turn a refusal into no error.
+func TestALongNameDoesNotHideARefusal(t *testing.T) {
+	for what, name := range map[string]string{
+		"long":                 strings.Repeat("a", 40_000),
+		"escaped in JSON":      strings.Repeat("<", 6_000),
+		"quoted and escaped":   strings.Repeat("\x01", 20_000),
+		"runes of three bytes": "/" + strings.Repeat("日", 20_000),
+		"runes of four bytes":  "/" + strings.Repeat("🔒", 20_000),
+		"no UTF-8":             strings.Repeat("\x80", 40_000),
+	} {
+		t.Run(what, func(t *testing.T) {
+			var guard fencing.Guard
+			require.NoError(t, guard.Do(t.Context(), name, 10, nil))
+			h := httpguard.Handler(http.NotFoundHandler(), func(*http.Request) string { return name }, &httpguard.Options{Guard: &guard})
+
+			w := handle(t, h, "PUT", "9")
+			assert.Equal(t, 412, w.Code)
+			assert.Less(t, w.Body.Len(), 32<<10)
+			p := fields(t, w)
+			assert.Contains(t, p["detail"], "it has seen 10", "what comes after the name is there")
+			var stale *fencing.StaleError
+			require.ErrorAs(t, httpguard.CheckResponse(w.Result()), &stale) //nolint:bodyclose // it is in memory
+			assert.Equal(t, []fencing.Token{9, 10}, []fencing.Token{stale.Token, stale.Mark})
+			assertBeginningOf(t, name, stale.Resource)
+
+			w = handle(t, h, "PUT")
+			assert.Equal(t, 428, w.Code)
+			assert.Less(t, w.Body.Len(), 32<<10)
+			require.ErrorIs(t, httpguard.CheckResponse(w.Result()), fencing.ErrMissing) //nolint:bodyclose // it is in memory
+		})
+	}
+
+	exact := strings.Repeat("a", 1<<10)
+	w := httptest.NewRecorder()
+	require.True(t, httpguard.WriteError(w, &fencing.StaleError{Resource: exact, Token: 1, Mark: 2}))
+	assert.Equal(t, exact, fields(t, w)["resource"], "a name of 1 KiB is whole")
+}
+
+// assertBeginningOf checks that got is a name cut off between two runes.
+func assertBeginningOf(t *testing.T, name, got string) {
+	t.Helper()
+	assert.LessOrEqual(t, len(got), 3<<10, "a byte that is no UTF-8 has become three")
+	beginning, cut := strings.CutSuffix(got, "…")
+	assert.True(t, cut, "it shows that there was more")
+	if utf8.ValidString(name) {
+		assert.LessOrEqual(t, len(got), 1<<10)
+		assert.Greater(t, len(got), 1<<10-utf8.UTFMax)
+		assert.True(t, strings.HasPrefix(name, beginning))
+	}
 }
 
 // answer is a response as a client gets it.
