@@ -46,9 +46,10 @@
 // A server that was restarted without its data votes again for a lock that is
 // still held: A holds 1, 2 and 3 of five, 3 restarts, and B gets 3, 4 and 5. So
 // a node does not vote until it has been up for Options.MaxTTL, by when every
-// lock that it may have forgotten is over (guard.go). Servers that have each
-// write on disk before they answer (appendonly yes and appendfsync always,
-// where the client may read that with CONFIG GET) vote at once.
+// lock that it may have forgotten is over (guard.go). It takes up to a second
+// more, since servers count whole seconds. Servers that have each write on disk
+// before they answer (appendonly yes and appendfsync always, where the client
+// may read that with CONFIG GET) vote at once.
 //
 // A restart is noticed without asking: the text of the script by which a server
 // votes names its run_id, and a server that was restarted does not know that

@@ -129,7 +129,8 @@ func (v *voter) guard(id redisnode.Identity, asked time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.runID != id.RunID {
-		up, durable := id.Uptime, id.Durable
+		// Two whole seconds make the uptime, that of the start and that of now, so it is up to one too long.
+		up, durable := max(id.Uptime-time.Second, 0), id.Durable
 		if v.runID != "" {
 			v.restarts++
 			if up > asked.Sub(v.voted) {

@@ -16,7 +16,7 @@ var ErrRestarted = errors.New("the server was restarted or has forgotten its scr
 // Identity is which run of which server answers at an address.
 type Identity struct {
 	RunID   string
-	Uptime  time.Duration // as the server's wall clock has it, in whole seconds
+	Uptime  time.Duration // as the server's wall clock has it, in whole seconds, and up to a second too long
 	Version string        // of Redis, or the one that the server is compatible with
 	// Durable: every write is on disk before it is answered (appendonly yes, appendfsync always), so that a restart forgets nothing.
 	// False also where that cannot be read.
