@@ -85,6 +85,15 @@ var brokenBackends = []broken{
 	{forgetsOwners, poor, "idempotent", "repeated with the same owner, failed"},
 	{tokenPerRequest, rich, "idempotent", "got token 2 after 1"},
 
+	{acquireInTwoSteps, poor, "late-replies", "granted a name that another had been granted"},
+	{releaseInTwoSteps, poor, "late-replies", "Release whose reply was late, Renew of a hold failed"},
+	{sessionReleaseInTwoSteps, poor, "late-replies", "Release whose reply was late, Renew of a hold failed"},
+	{renewInTwoSteps, poor, "late-replies", "Renew, whose reply was late, promised a hold"},
+	{expiryInTwoSteps, poor, "dead-asker", "was not free"},
+	{neverExpires, poor, "dead-asker", "was not free"},
+	{leavesNodes, poor, "dead-asker", "the service still has"},
+	{grantMadeUp, poor, "dead-asker", "succeeded without a reply"},
+
 	{sinceFromReply, poor, "since", "Acquire waited"},
 	{sinceFromRenewal, poor, "since", "Renew waited"},
 	{boastsTTL, poor, "cut-off", "before the holder's Until"},

@@ -50,6 +50,7 @@ func Checks() []Check {
 		tokenChecks(),
 		expiryChecks(),
 		cutOffChecks(),
+		lateChecks(),
 		sinceChecks(),
 		ambiguousChecks(),
 		outageChecks(),

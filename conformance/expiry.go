@@ -39,6 +39,17 @@ func expiryChecks() []Check {
 			Promise: "A waiter that is cut off in the queue is in the way of those behind it no longer than a dead holder.",
 			unasked: noNetwork, missing: needsCut, run: checkDeadWaiter,
 		},
+		{
+			Name:    "dead-asker",
+			Promise: "A client that dies between its request and the reply leaves nothing that outlives a dead holder's lock.",
+			unasked: func(s subject) string {
+				if s.DeadHolder == locker.RecoveryNone {
+					return "DeadHolder is none"
+				}
+				return noNetwork(s)
+			},
+			missing: needsCut, run: checkDeadAsker,
+		},
 	}
 }
 
@@ -116,4 +127,19 @@ func checkDeadWaiter(s *trial) {
 	if took, bound := time.Since(freed), s.freedWithin(s.life(s.ttl)); took > bound {
 		s.broken(fmt.Sprintf("the waiter behind a dead one got the name after %v, the bound is %v", took, bound), "the place of a dead waiter lives for longer than its TTL")
 	}
+}
+
+func checkDeadAsker(s *trial) {
+	b, fault := s.cut()
+	other := s.client()
+	s.warm(b)
+	name, life := s.name("dead-asker"), s.life(s.ttl)
+	fault.Replies(Drop)
+	// What is sent is carried out, and nothing can follow that builds on the reply.
+	if _, err := b.Acquire(s.within(s.ttl/4), s.request(name, s.ttl)); err == nil {
+		s.broken("Acquire succeeded without a reply", "Acquire makes up an answer")
+	}
+	both(fault, Drop)
+	s.unlock(s.freeWithin(s.freedWithin(life), other, name, "the key gets its TTL in a request of its own, which a client that dies in between never sends: both have to be one step"))
+	s.nothingLeft(name)
 }

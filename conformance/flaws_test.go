@@ -73,6 +73,13 @@ const (
 	forgetsOwners   flaw = "a repeated request is refused"
 	tokenPerRequest flaw = "a repeated request gets a new token"
 
+	// Steps that a late reply comes between.
+	acquireInTwoSteps        flaw = "looks who has the lock, and takes it in the next request"
+	expiryInTwoSteps         flaw = "takes the lock, and gives it its TTL in the next request"
+	releaseInTwoSteps        flaw = "looks who has the lock, and removes it in the next request"
+	sessionReleaseInTwoSteps flaw = "the same, with locks that a session keeps"
+	renewInTwoSteps          flaw = "looks who has the lock, and renews it in the next request"
+
 	// Time.
 	sinceFromReply   flaw = "a grant counts from the reply"
 	sinceFromRenewal flaw = "a renewal counts from the reply"

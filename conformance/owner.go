@@ -131,7 +131,7 @@ func (s *trial) expiredOwner(b, other locker.Backend) {
 // harmless fails if the hold that is gone does something to the next one.
 func (s *trial) harmless(gone, next locker.Grant, name, how string) {
 	s.Helper()
-	const cause = "the owner is not compared, or only a part of it, or not in the same step as the removal"
+	const cause = "the owner is not compared, or only a part of it"
 	ctx := s.within(s.patience())
 	if _, err := gone.Hold.Renew(ctx); !errors.Is(err, locker.ErrLost) {
 		s.broken(fmt.Sprintf("Renew of a hold that was %s, with another in its place, returned %v", how, err), cause)

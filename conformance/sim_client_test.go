@@ -141,7 +141,7 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case namesByClient:
 		h.name += fmt.Sprintf("%p", c)
 	}
-	answer, err := c.net.call(ctx, func() any { return s.acquire(h.place, h.name, req.Wait && c.kind.queued) })
+	answer, err := c.acquireIn(ctx, h, req.Wait && c.kind.queued)
 	switch {
 	case err != nil && s.flaw == grantMadeUp:
 		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl)}, nil

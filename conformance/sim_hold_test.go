@@ -29,7 +29,8 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		}()
 		return c.validity(since, h.place.ttl), nil
 	}
-	found, err := h.send(ctx, func() (bool, error) { return s.renew(h.place, h.name) })
+	renew := func() (bool, error) { return s.renew(h.place, h.name) }
+	found, err := h.send(ctx, false, renew)
 	switch {
 	case err != nil && s.flaw == outageIsLoss, err == nil && !found:
 		return locker.Validity{}, locker.ErrLost
@@ -62,7 +63,7 @@ func (h *hold) Release(ctx context.Context) error {
 		time.AfterFunc(50*time.Millisecond, func() { _, _ = s.release(h.name, h.place.owner) })
 		release = func() (bool, error) { return true, nil }
 	}
-	found, err := h.send(ctx, release)
+	found, err := h.send(ctx, true, release)
 	switch {
 	case s.flaw == releaseTakesOutageForLoss && err != nil:
 		return locker.ErrLost
@@ -76,9 +77,12 @@ func (h *hold) Release(ctx context.Context) error {
 	return nil
 }
 
-func (h *hold) send(ctx context.Context, op func() (bool, error)) (found bool, err error) {
+func (h *hold) send(ctx context.Context, releasing bool, op func() (bool, error)) (found bool, err error) {
 	if h.client.isClosed() && h.client.service.flaw != closeForgets {
 		return false, locker.ErrClosed
+	}
+	if h.client.service.twoSteps(releasing) {
+		return h.sendTwo(ctx, releasing)
 	}
 	type answer struct {
 		found bool

@@ -169,7 +169,7 @@ func (s *service) lifetime(ttl time.Duration) time.Duration {
 		return ttl.Truncate(min(ttl, time.Second))
 	case shortTTL:
 		return ttl * 9 / 10
-	case neverExpires:
+	case neverExpires, sessionReleaseInTwoSteps:
 		return 1000 * ttl
 	}
 	return ttl
