@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/url"
 	"os"
@@ -45,9 +45,28 @@ const backendEnv = "LOCKER_BACKEND"
 // time, and to answer what is not a wait.
 const openTimeout = 10 * time.Second
 
+// backendFlag is the value of --backend: a URL that is not empty, or "" for
+// none given.
+type backendFlag string
+
+func (f *backendFlag) String() string { return string(*f) }
+func (f *backendFlag) Type() string   { return "URL" }
+
+// Set refuses an empty value. Somebody has written --backend "$VARIABLE" and
+// means a service for several hosts: the files of this one would keep none of
+// the others out.
+func (f *backendFlag) Set(value string) error {
+	value = strings.TrimSpace(value)
+	if value == "" {
+		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or no --backend at all")
+	}
+	*f = backendFlag(value)
+	return nil
+}
+
 // addBackendFlag adds --backend to cmd.
-func addBackendFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVarP(address, "backend", "b", "",
+func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
+	cmd.Flags().VarP(backend, "backend", "b",
 		"`URL` of the lock service (default: $"+backendEnv+", or else files in ~/.local/state/locker)")
 	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var urls []string
@@ -58,10 +77,27 @@ func addBackendFlag(cmd *cobra.Command, address *string) {
 	})
 }
 
+// address is the URL that the flag or the environment names; "" if neither
+// does. Its error has the exit status.
+func (f *backendFlag) address() (string, error) {
+	if *f != "" {
+		return string(*f), nil
+	}
+	address, set := os.LookupEnv(backendEnv)
+	address = strings.TrimSpace(address)
+	if set && address == "" {
+		return "", usage(errors.New(backendEnv + " is set and empty: write the URL of a lock service into it, or unset " + backendEnv + " to lock with files on this host"))
+	}
+	return address, nil
+}
+
 // open connects to the lock service that the flag, the environment or the
 // default names. Its error has the exit status.
-func open(ctx context.Context, address string, opts *locker.Options) (*locker.Client, error) {
-	address = cmp.Or(strings.TrimSpace(address), strings.TrimSpace(os.Getenv(backendEnv)))
+func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*locker.Client, error) {
+	address, err := backend.address()
+	if err != nil {
+		return nil, err
+	}
 	if address == "" {
 		dir, err := file.DefaultDir()
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	var backend string
+	var backend backendFlag
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] NAME",
@@ -50,7 +50,7 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			state, err := inspect(cmd.Context(), backend, args[0])
+			state, err := inspect(cmd.Context(), &backend, args[0])
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 	return cmd
 }
 
-func inspect(ctx context.Context, backend, name string) (locker.State, error) {
+func inspect(ctx context.Context, backend *backendFlag, name string) (locker.State, error) {
 	if err := checkCall(name); err != nil {
 		return locker.State{}, err
 	}

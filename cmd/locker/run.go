@@ -16,7 +16,7 @@ import (
 
 // runFlags are the flags of locker run.
 type runFlags struct {
-	backend string
+	backend backendFlag
 	ttl     time.Duration
 	wait    time.Duration
 	try     bool
@@ -186,6 +186,9 @@ that it has started goes on in the background.
 
 Ctrl-C goes to COMMAND. Ctrl-Z does not stop it: a stopped COMMAND would keep
 the lock, so it is continued at once.
+
+An empty --backend or LOCKER_BACKEND is an error (64): files on this host would
+keep nobody out who was meant to share a lock service.
 
 A password in --backend can be seen by everyone who can list processes: put the
 URL into LOCKER_BACKEND instead. COMMAND inherits it, for a locker of its own.

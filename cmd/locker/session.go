@@ -85,7 +85,7 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 }
 
 func (s *session) lock(ctx context.Context, command []string) error {
-	client, err := open(ctx, s.flags.backend, &locker.Options{
+	client, err := open(ctx, &s.flags.backend, &locker.Options{
 		// A service with sessions makes them for this TTL.
 		TTL:   s.flags.ttl,
 		Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),

@@ -80,6 +80,34 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
+// Two hosts with the same line for cron, and no value in its variable, would
+// otherwise both run the job: each with the files of its own.
+func TestEmptyBackendIsNotALocalLock(t *testing.T) {
+	// Where the default would be is of no matter: it must not be asked for.
+	const unset = "LOCKER_BACKEND="
+	for _, c := range []struct {
+		env  string
+		args []string
+		says string
+	}{
+		{unset + "file://" + t.TempDir(), []string{"run", "--backend", "", "a", "--", "echo", "ran"}, "--backend"},
+		{unset + "file://" + t.TempDir(), []string{"run", "--backend=", "a", "--", "echo", "ran"}, "--backend"},
+		{unset + "file://" + t.TempDir(), []string{"run", "-b", " \t", "a", "--", "echo", "ran"}, "--backend"},
+		{unset + "file://" + t.TempDir(), []string{"inspect", "-b", "", "a"}, "--backend"},
+		{unset, []string{"run", "a", "--", "echo", "ran"}, "unset LOCKER_BACKEND"},
+		{unset + " ", []string{"run", "--try", "a", "--", "echo", "ran"}, "unset LOCKER_BACKEND"},
+		{unset, []string{"inspect", "a"}, "unset LOCKER_BACKEND"},
+	} {
+		r := do(t, []with{withEnv(c.env)}, c.args...)
+		assert.Equal(t, 64, r.status, "%q %q: %s", c.env, c.args, r.stderr)
+		assert.Empty(t, r.stdout, "%q %q", c.env, c.args)
+		assert.Contains(t, r.stderr, c.says)
+		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
+	}
+	r := do(t, []with{withEnv(unset)}, "run", "-b", "file://"+t.TempDir(), "a", "--", "echo", "ran")
+	assert.Equal(t, result{0, "ran", ""}, r, "the flag wins, and the variable is not asked for")
+}
+
 func TestServiceOutOfReachIsNotHeld(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
