@@ -57,20 +57,13 @@ type head struct {
 	settings settings
 	wait     bool
 
-	told  bool          // the service has said "held" to this caller
-	state error         // what the last attempt said: ErrHeld, an outage, or nil
-	until time.Time     // how long an outage is sat out
-	wake  chan struct{} // told by the backend's Notify
-	stop  func()        // ends it
+	state  error  // what the last attempt said: ErrHeld, an outage, or nil
+	notice notice // by which the backend tells when to ask again
 }
 
 // contend makes attempts until one succeeds or it makes no sense to go on.
 func (h *head) contend(ctx context.Context) (*Lease, error) {
-	defer func() {
-		if h.stop != nil {
-			h.stop()
-		}
-	}()
+	defer h.notice.end()
 	for n := 0; ; n++ {
 		l, err := h.attempt(ctx)
 		if err == nil {
@@ -86,8 +79,8 @@ func (h *head) contend(ctx context.Context) (*Lease, error) {
 		if !again {
 			return nil, err
 		}
-		if h.told && h.subscribe(ctx) {
-			continue // what was released before the subscription told nobody (R14)
+		if errors.Is(err, ErrHeld) {
+			h.notice.begin(ctx, h.client, h.line.name)
 		}
 		if err := h.pause(ctx, delay); err != nil {
 			return nil, err
@@ -116,18 +109,15 @@ func (h *head) gaveUp(ctx context.Context, last error) error {
 func (h *head) next(n int, err error) (delay time.Duration, again bool) {
 	switch {
 	case errors.Is(err, ErrHeld):
-		h.told, h.state, h.until = true, ErrHeld, time.Time{}
-		h.client.lines.report(h.line, nil)
+		h.state = ErrHeld
+		h.client.lines.toldHeld(h.line)
 		var held *HeldError
 		errors.As(err, &held)
 		return h.pollDelay(n, held), h.wait
 	case errors.Is(err, ErrUnavailable):
 		h.state = err
-		h.client.lines.report(h.line, err)
-		if h.until.IsZero() {
-			h.until = time.Now().Add(h.settings.ttl)
-		}
-		return jitter(backOff(n, firstRetry, lastRetry)), h.wait && h.told && time.Now().Before(h.until)
+		sitOut := h.client.lines.outage(h.line, err, h.settings.ttl)
+		return jitter(backOff(n, firstRetry, lastRetry)), h.wait && sitOut
 	}
 	return 0, false
 }
@@ -146,66 +136,35 @@ const (
 // never longer than the holder's lease lasts (R14).
 func (h *head) pollDelay(n int, held *HeldError) time.Duration {
 	d := jitter(backupPoll)
-	if h.stop == nil {
+	if h.notice.stop == nil {
 		d = jitter(backOff(n, firstPoll, lastPoll))
 	}
-	if held != nil && held.Remaining > 0 {
+	if held != nil && held.Remaining > 0 && held.Remaining < d {
 		d = min(d, held.Remaining+time.Millisecond+randomUpTo(expirySlop))
 	}
 	return d
-}
-
-// subscribe asks the backend, once, to tell when the name may be free. It
-// reports whether it now does and did not before.
-func (h *head) subscribe(ctx context.Context) bool {
-	notifier, ok := h.client.backend.(Notifier)
-	if !ok || h.stop != nil {
-		return false
-	}
-	wake := make(chan struct{}, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	reply := newHandover[func()]()
-	h.client.asking.add()
-	go func() {
-		defer h.client.asking.done()
-		stop, err := notifier.Notify(ctx, h.line.name, func() {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
-		})
-		if err != nil {
-			stop = nil // polling does it; the next attempt tries again
-		}
-		if !reply.deliver(stop) && stop != nil {
-			stop()
-		}
-	}()
-	select {
-	case h.stop = <-reply.value:
-	case <-ctx.Done():
-		h.stop, _ = reply.leave()
-	case <-h.client.life.Done():
-		h.stop, _ = reply.leave()
-	}
-	h.wake = wake
-	return h.stop != nil
 }
 
 // pause waits for a wake-up or for the delay.
 func (h *head) pause(ctx context.Context, delay time.Duration) error {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	select {
-	case <-h.wake:
-	case <-timer.C:
-	case <-ctx.Done():
-		return &waitError{ctx: ctxError(ctx), state: h.state}
-	case <-h.client.life.Done():
-		return ErrClosed
+	for {
+		select {
+		case stop := <-h.notice.answer():
+			if !h.notice.begun(stop) {
+				continue // the poll does it, and tries again
+			}
+			// What was released before that told nobody (R14).
+		case <-h.notice.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return &waitError{ctx: ctxError(ctx), state: h.state}
+		case <-h.client.life.Done():
+			return ErrClosed
+		}
+		return nil
 	}
-	return nil
 }
 
 // ctxError is why ctx is over, with its cause if it was given one.

@@ -15,6 +15,9 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 	c := h.client
 	l := &Lease{client: c, name: h.name, settings: h.settings}
 	began := time.Now()
+	// Close waits for what is counted here: until then a lock that was granted is
+	// either held, or on its way back.
+	c.asking.add()
 	grant, err := c.ask(ctx, h.name, Request{
 		Name:  h.line.name,
 		Owner: newOwner(),
@@ -22,10 +25,13 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		TTL:   h.settings.ttl,
 		Wait:  h.wait,
 		Lost:  l.goneByService,
+
+		Queued: func() { c.lines.toldHeld(h.line) },
 	})
 	if err == nil {
 		err = h.grant(l, grant)
 	}
+	c.asking.done()
 	c.attempted(h.name, time.Since(began), err)
 	if err != nil {
 		return nil, err
@@ -53,6 +59,9 @@ func (h *head) grant(l *Lease, g Grant) error {
 
 // begin checks what was granted and starts the lease.
 func (h *head) begin(l *Lease, g Grant, now time.Time) error {
+	if err := g.Validity.check(); err != nil {
+		return err
+	}
 	if g.Token != 0 {
 		l.token += h.client.opts.TokenBase
 		if l.token < g.Token {
@@ -89,15 +98,16 @@ const lastWord = 100 * time.Millisecond
 // ask calls Acquire. If it is not known to return in time, ask leaves it alone
 // when ctx or the client ends first; what it then brings is taken back.
 func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, error) {
+	if c.isClosed() {
+		return Grant{}, ErrClosed // Close may not have seen the count, and have closed the backend
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c.asking.add()
 	var a answer
 	if c.prompt {
 		stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
 		a = c.call(ctx, name, req)
 		stop()
-		c.asking.done()
 	} else {
 		a = c.callAside(ctx, cancel, name, req)
 	}
@@ -127,6 +137,7 @@ func (c *Client) call(ctx context.Context, name string, req Request) (a answer) 
 // late.
 func (c *Client) callAside(ctx context.Context, cancel context.CancelCauseFunc, name string, req Request) answer {
 	reply := newHandover[answer]()
+	c.asking.add()
 	go func() {
 		defer c.asking.done()
 		a := c.call(ctx, name, req)

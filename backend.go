@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -85,6 +86,14 @@ type Request struct {
 	// when the engine calls.
 	Lost func()
 
+	// Queued is for services that keep a queue: with Wait, the backend calls it
+	// when it has learned that another has the lock, or is before it in the queue.
+	// The engine can then tell "held" from "no answer yet" to those who wait
+	// behind this attempt in the Client. It does not block, may be called more
+	// than once, and has no meaning after Acquire has returned. It is never nil
+	// when the engine calls with Wait.
+	Queued func()
+
 	_ struct{}
 }
 
@@ -105,8 +114,17 @@ type Validity struct {
 	// it lasts as long as the process does.
 	TTL time.Duration
 	// Drift is subtracted from the TTL for the difference in speed of the two
-	// clocks over that time. 0: the engine's default, 1 % of the TTL + 2 ms.
+	// clocks over that time, and is not negative. 0: the engine's default, 1 % of
+	// the TTL + 2 ms.
 	Drift time.Duration
+}
+
+// check refuses what would make a lease last longer than the service keeps it.
+func (v Validity) check() error {
+	if v.TTL < 0 || v.Drift < 0 {
+		return fmt.Errorf("the backend granted a TTL of %v with a Drift of %v: neither may be negative", v.TTL, v.Drift)
+	}
+	return nil
 }
 
 // Until returns the time up to which the holder may act as the holder, with

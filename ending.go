@@ -9,11 +9,11 @@ import (
 
 // goneByService is the Lost function of this lease's request.
 func (l *Lease) goneByService() {
-	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))
+	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))()
 }
 
-// expire ends a lease whose deadline has passed.
-func (l *Lease) expire() {
+// expire ends a lease whose deadline has passed; see lose.
+func (l *Lease) expire() (then func()) {
 	l.mu.Lock()
 	until := l.until
 	l.mu.Unlock()
@@ -24,11 +24,12 @@ func (l *Lease) expire() {
 	case l.settings.noRenew:
 		cause = fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
 	}
-	l.lose(cause)
+	return l.lose(cause)
 }
 
-// lose ends the lease with a cause that matches ErrLost, and clears up.
-func (l *Lease) lose(cause error) {
+// lose ends the lease with a cause that matches ErrLost. then, which the caller
+// has to call, tells of it, and clears up.
+func (l *Lease) lose(cause error) (then func()) {
 	cause = l.fail("lease", cause)
 	l.mu.Lock()
 	granted := l.granted
@@ -37,10 +38,12 @@ func (l *Lease) lose(cause error) {
 	}
 	l.mu.Unlock()
 	if !granted || !l.end(cause) {
-		return
+		return func() {}
 	}
-	l.client.lost(l.name, cause)
-	l.clear()
+	return func() {
+		l.client.lost(l.name, cause)
+		l.clear()
+	}
 }
 
 // end makes the lease over, once; it returns false if it was before.

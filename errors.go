@@ -13,7 +13,8 @@ import (
 // [errors.ErrUnsupported] is one more: the backend was asked for something
 // that it does not claim in its [Guarantees].
 var (
-	// ErrHeld is returned by TryLock when another holder has the lock, and by
+	// ErrHeld is returned by TryLock when another holder has the lock, or a
+	// caller of the same Client has asked before and has no answer yet; and by
 	// Lock when its context's deadline passed while another holder had it (the
 	// error then also matches [context.DeadlineExceeded]). It is never
 	// returned for a service that could not be asked.
@@ -43,7 +44,7 @@ var (
 
 // Error is the type of all errors returned by [Client] and [Lease].
 type Error struct {
-	Op   string // "lock", "trylock", "renew", "unlock", "inspect", "open"
+	Op   string // "lock", "trylock", "renew", "unlock", "lease" (its end), "inspect", "open", "close"
 	Name string // the lock's name as the caller gave it; "" where there is none
 	Err  error  // the cause; matches one of the package's errors where one applies
 }

@@ -195,7 +195,7 @@ func Require(l Locker, want Guarantees) error {
 // The bounds of a TTL where the backend sets none. No lease is shorter than a
 // timer can keep, and none so long that it must be a mistake of units.
 const (
-	minTTL = time.Millisecond
+	minTTL = 10 * time.Millisecond
 	maxTTL = 366 * 24 * time.Hour
 )
 

@@ -54,7 +54,11 @@ func TestNextInLineAsksWhileTheReleaseIsUnderWayIfTheServiceHasAQueue(t *testing
 			go func() { done <- l.Unlock(context.Background()) }()
 			<-releasing
 			if order == locker.OrderFIFO {
-				<-second
+				select {
+				case <-second:
+				case <-time.After(5 * time.Second):
+					t.Error("who comes next does not ask")
+				}
 			} else {
 				assert.Never(t, func() bool { return f.asked() > 1 }, 50*time.Millisecond, 5*time.Millisecond)
 			}

@@ -77,7 +77,7 @@ func (l *Lease) Err() error {
 	err, late := l.err, l.err == nil && l.overdue(time.Now())
 	l.mu.Unlock()
 	if late {
-		l.expire()
+		l.expire()()
 		return l.Err()
 	}
 	return err
@@ -111,7 +111,7 @@ func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel con
 
 // Renew renews the lease now, for holders with [NoRenew] and for those who
 // want a full TTL ahead of them. It waits for the service at most until ctx
-// or the lease is over. The error matches ErrLost if the lease is over;
+// or the lease is over. If the lease is over, the error is as that of Err;
 // otherwise the lease goes on as before, and Renew may be called again.
 func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
@@ -137,8 +137,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 // Unlock gives the lock back and returns when the service has confirmed it,
 // or when ctx is done; the release goes on in the background then, and also
-// when ctx was done before. It may be called more than once and always
-// returns the first answer.
+// when ctx was done before. It may be called more than once: every call asks
+// for the answer to the first one's request.
 //
 // The error matches ErrLost if the lease was over before, or if the service
 // did not have it any more: somebody else may have held the lock meanwhile.
@@ -150,7 +150,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	if l.err == nil && l.overdue(now) {
 		l.mu.Unlock()
-		l.expire()
+		l.expire()()
 		l.mu.Lock()
 	}
 	first := l.unlocking == notUnlocked
@@ -159,6 +159,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if first {
+		// Before the end: Close either ends the lease itself, or waits for this.
+		l.client.asking.add()
 		switch {
 		case !l.end(ErrUnlocked):
 			err := l.Err()
@@ -167,10 +169,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 				l.client.takeBackAt(now, l.name, l.hold, l.settings.ttl, false)
 			}
 			l.finishUnlock(err)
+			l.client.asking.done()
 		case ctx.Done() == nil || l.client.prompt && ctx.Err() == nil:
 			l.finishUnlock(l.release(ctx))
+			l.client.asking.done()
 		default:
-			l.client.asking.add()
 			go func() {
 				defer l.client.asking.done()
 				l.finishUnlock(l.release(context.WithoutCancel(ctx)))

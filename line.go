@@ -1,8 +1,10 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"sync"
+	"time"
 )
 
 // lines are the lines of callers of one client, one for each name in use.
@@ -23,7 +25,15 @@ type line struct {
 	name        string
 	lease       *Lease // the head's, once it has one
 	first, last *waiter
-	outage      error // why the head cannot reach the service; nil: it can, or is not known not to
+
+	// state is what the service has said last: ErrHeld, why it could not be
+	// asked, or nil: nothing is known.
+	state error
+	// heard: somebody in this line was told "held", or held. Such a line sits an
+	// outage out, up to patience, which is zero while there is none: a server that
+	// restarts should not send all who wait away.
+	heard    bool
+	patience time.Time
 }
 
 // waiter is a caller behind the head.
@@ -58,7 +68,7 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 	if !wait {
 		err := ln.inTheWay()
 		ls.mu.Unlock()
-		return nil, err
+		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
 	}
 	w := &waiter{head: make(chan struct{}), prev: ln.last}
 	if ln.last == nil {
@@ -99,11 +109,25 @@ func (ls *lines) leave(ln *line) {
 	ls.advance(ln)
 }
 
-// report tells those behind the head whether the service can be reached.
-func (ls *lines) report(ln *line, outage error) {
+// toldHeld notes that the service has said "held" to the head.
+func (ls *lines) toldHeld(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln.outage = outage
+	ln.state, ln.heard, ln.patience = ErrHeld, true, time.Time{}
+}
+
+// outage notes why the head could not ask the service, and reports whether it is
+// to go on trying: for at most patience, together with all who become the head
+// meanwhile.
+func (ls *lines) outage(ln *line, cause error, patience time.Duration) (sitOut bool) {
+	now := time.Now()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ln.state = cause
+	if ln.patience.IsZero() {
+		ln.patience = now.Add(patience)
+	}
+	return ln.heard && now.Before(ln.patience)
 }
 
 // hold notes the head's lease; it returns false if the client was closed.
@@ -113,7 +137,7 @@ func (ls *lines) hold(ln *line, l *Lease) bool {
 	if ls.closed {
 		return false
 	}
-	ln.lease, ln.outage = l, nil
+	ln.lease = l
 	ls.held++
 	return true
 }
@@ -160,8 +184,10 @@ func (ls *lines) close() (held []*Lease) {
 }
 
 func (ls *lines) advance(ln *line) {
+	if ln.lease != nil {
+		ln.state, ln.heard, ln.patience = nil, true, time.Time{}
+	}
 	ls.release(ln)
-	ln.outage = nil
 	w := ln.first
 	if w == nil {
 		delete(ls.byName, ln.name)
@@ -186,11 +212,11 @@ func (ln *line) unlink(w *waiter) {
 	w.next, w.prev = nil, nil
 }
 
-// inTheWay is why a caller behind the head does not get the lock now: an
-// outage is never reported as "held" (R17).
+// inTheWay is what is known to keep a caller behind the head from the lock now:
+// an outage is never reported as "held" (R17).
 func (ln *line) inTheWay() error {
-	if ln.outage != nil {
-		return ln.outage
+	if ln.lease != nil {
+		return ErrHeld
 	}
-	return ErrHeld
+	return ln.state
 }

@@ -29,8 +29,9 @@ type Locker interface {
 	// context.DeadlineExceeded and, if that is what was in the way, ErrHeld or
 	// ErrUnavailable.
 	//
-	// A service that cannot be asked at all is ErrUnavailable at once. A
-	// caller who was told "held" before sits out an outage of up to one TTL.
+	// A service that cannot be asked at all is ErrUnavailable at once. A caller
+	// who was told "held" before, or who waits behind others of its Client of
+	// whom one was, or held, sits out an outage of up to one TTL.
 	//
 	// Callers of one Client get a name in the order in which they asked.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)

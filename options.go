@@ -55,7 +55,7 @@ type Options struct {
 	// Trace has functions to be called at the events of a lock's life. nil: none.
 	Trace *Trace
 
-	// Logger is told what nobody may be listening for: lost leases, renewals
+	// Logger, which must not block for long, is told what nobody may be listening for: lost leases, renewals
 	// that fail, keys that could not be taken back. nil: nothing is logged.
 	Logger *slog.Logger
 

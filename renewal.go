@@ -27,7 +27,7 @@ func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 // extend takes over what the service has granted. l.mu is held.
 func (l *Lease) extend(v Validity, now time.Time) {
 	limit := l.limit()
-	until, expiry := limit, limit
+	until, expiry := limit, time.Time{}
 	if v.TTL != 0 {
 		expiry, until = v.Since.Add(v.TTL), v.Until()
 		if !limit.IsZero() && limit.Before(until) {
@@ -42,27 +42,48 @@ func (l *Lease) extend(v Validity, now time.Time) {
 	l.plan()
 }
 
-// planRenewal sets when to renew: a third of the TTL from now, and under
-// MaxHold never later than makes the lease last just up to the limit, nor
-// again once it does (R19). l.mu is held.
+// planRenewal sets when to renew: a third of the validity from now, or half of
+// what is left of it, if that is less; and under MaxHold never later than makes
+// the lease last just up to the limit, nor again once it does (R19). l.mu is
+// held.
 func (l *Lease) planRenewal(v Validity, now time.Time) {
 	l.renewAt = time.Time{}
-	limit := l.limit()
-	if l.settings.noRenew || v.TTL != 0 && !limit.IsZero() && !l.until.Before(limit) {
-		return
+	limit, span := l.limit(), l.settings.ttl
+	wait := span / 3
+	if v.TTL != 0 {
+		left := l.until.Sub(now)
+		if left <= 0 || !limit.IsZero() && !l.until.Before(limit) {
+			return
+		}
+		span = v.Until().Sub(v.Since)
+		// Less than that is left where the answer took its time, or was about a
+		// session that was renewed some time ago.
+		wait = min(span/3, max(left/2, minRenewal))
 	}
-	ttl := v.TTL
-	if ttl == 0 {
-		ttl = l.settings.ttl
+	if l.settings.noRenew {
+		return
 	}
 	// Jitter keeps leases that were taken together from being renewed in one
 	// crowd; the grid makes those that are near each other share round trips.
-	l.renewAt = l.client.schedule.onGrid(now.Add(ttl/3-randomUpTo(ttl/30)), ttl/300)
+	l.renewAt = l.client.schedule.onGrid(now.Add(wait-randomUpTo(wait/10)), span/300)
 	if v.TTL != 0 && !limit.IsZero() {
-		if last := limit.Add(l.until.Sub(v.Since) * -1); last.Before(l.renewAt) {
+		// Not at once again and again, where a session that is shared moves on at
+		// a pace of its own, and every answer is the same until it does.
+		last := later(limit.Add(-span), now.Add(span/30))
+		if last.Before(l.renewAt) {
 			l.renewAt = last
 		}
 	}
+}
+
+// minRenewal is the shortest time from one renewal to the next.
+const minRenewal = 5 * time.Millisecond
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // plan tells the schedule when this lease wants to be looked at next. It is
@@ -81,12 +102,11 @@ func (l *Lease) plan() {
 }
 
 // due is called by the schedule.
-func (l *Lease) due(now time.Time) {
+func (l *Lease) due(now time.Time) (then func()) {
 	l.mu.Lock()
 	if l.err == nil && l.overdue(now) {
 		l.mu.Unlock()
-		l.expire()
-		return
+		return l.expire()
 	}
 	defer l.mu.Unlock()
 	if l.err == nil && !l.renewing && !l.renewAt.IsZero() && !now.Before(l.renewAt) {
@@ -94,16 +114,18 @@ func (l *Lease) due(now time.Time) {
 		l.client.work.do(l.renewInBackground)
 	}
 	l.plan()
+	return nil
 }
 
 // wallMoved is called by the schedule when the wall clock was stepped forward.
-func (l *Lease) wallMoved(now time.Time) {
+func (l *Lease) wallMoved(now time.Time) (then func()) {
 	l.mu.Lock()
 	late := l.err == nil && l.overdue(now)
 	l.mu.Unlock()
 	if late {
-		l.expire()
+		return l.expire()
 	}
+	return nil
 }
 
 // renewInBackground makes one attempt and plans the next: a failure is not a
@@ -115,7 +137,7 @@ func (l *Lease) renewInBackground() {
 	var err error
 	if !over {
 		// An attempt that hangs leaves time for another.
-		ctx, cancel := context.WithTimeout(context.Background(), attemptTime(until, l.settings.ttl))
+		ctx, cancel := context.WithTimeout(l.client.life, attemptTime(until, l.settings.ttl))
 		err = l.renewOnce(ctx)
 		cancel()
 	}
@@ -143,7 +165,7 @@ func retryDelay(until time.Time, ttl time.Duration) time.Duration {
 	if until.IsZero() {
 		return ttl / 10
 	}
-	return min(max(time.Until(until)/8, 5*time.Millisecond), ttl/10)
+	return min(max(time.Until(until)/8, minRenewal), ttl/10)
 }
 
 // renewOnce asks the service once and takes over its answer. The error is nil,
@@ -151,10 +173,13 @@ func retryDelay(until time.Time, ttl time.Duration) time.Duration {
 func (l *Lease) renewOnce(ctx context.Context) error {
 	began := time.Now()
 	v, err := l.hold.Renew(ctx)
+	if err == nil {
+		err = v.check()
+	}
 	now := time.Now()
 	l.client.renewed(l.name, now.Sub(began), err)
 	if errors.Is(err, ErrLost) {
-		l.lose(fmt.Errorf("the service does not have it any more: %w", err))
+		l.lose(fmt.Errorf("the service does not have it any more: %w", err))()
 		return l.Err()
 	}
 	if err != nil {

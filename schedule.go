@@ -9,7 +9,8 @@ import (
 
 // schedule calls what is due, at its time: one heap and one timer for all of
 // a client's leases and take-backs. What it calls never waits for a backend,
-// so no request in flight can delay the end of a lease (R2).
+// so no request in flight can delay the end of a lease (R2),
+// nor can a Logger or Trace function that is told of another's.
 type schedule struct {
 	mu      sync.Mutex
 	events  eventHeap
@@ -22,10 +23,12 @@ type schedule struct {
 
 // scheduled is something that has a time at which it wants to be called.
 type scheduled interface {
-	// due is called once for each time set.
-	due(now time.Time)
+	// due is called once for each time set. Like wallMoved, it does what must
+	// not be late, and returns what may wait for others: a caller's own code, say,
+	// which may take its time. nil: nothing.
+	due(now time.Time) (then func())
 	// wallMoved is called when the wall clock was stepped forward.
-	wallMoved(now time.Time)
+	wallMoved(now time.Time) (then func())
 	entry() *event
 }
 
@@ -71,6 +74,9 @@ func (q *schedule) onGrid(at time.Time, grid time.Duration) time.Time {
 	defer q.mu.Unlock()
 	if q.origin.IsZero() {
 		q.origin = at
+	}
+	if grid <= 0 {
+		return at
 	}
 	if off := at.Sub(q.origin) % grid; off > 0 {
 		return at.Add(-off)
@@ -143,11 +149,17 @@ func (q *schedule) run() {
 	}
 	q.arm(now)
 	q.mu.Unlock()
+	var then []func()
 	for _, s := range moved {
-		s.wallMoved(now)
+		then = append(then, s.wallMoved(now))
 	}
 	for _, s := range due {
-		s.due(now)
+		then = append(then, s.due(now))
+	}
+	for _, f := range then {
+		if f != nil {
+			f()
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func (c *Client) takeBackAt(at time.Time, name string, hold Hold, ttl time.Durat
 	if c.drained {
 		// Close has done its last round: one attempt is all that is left.
 		c.mu.Unlock()
-		_ = t.release()
+		t.tell(t.release())
 		return
 	}
 	if c.pending == nil {
@@ -51,10 +51,13 @@ func (c *Client) takeBackAt(at time.Time, name string, hold Hold, ttl time.Durat
 }
 
 // due is called by the schedule.
-func (t *takeBack) due(time.Time) { t.client.work.do(t.run) }
+func (t *takeBack) due(time.Time) (then func()) {
+	t.client.work.do(t.run)
+	return nil
+}
 
 // wallMoved has no part in a take-back: only monotonic delays count.
-func (t *takeBack) wallMoved(time.Time) {}
+func (t *takeBack) wallMoved(time.Time) (then func()) { return nil }
 
 // run asks once, and arranges for another time if that was not the end of it.
 func (t *takeBack) run() {
@@ -65,9 +68,6 @@ func (t *takeBack) run() {
 		t.delay = min(2*t.delay, t.wait)
 		t.client.schedule.set(t, time.Now().Add(d))
 		return
-	}
-	if errors.Is(err, ErrLost) {
-		err = nil
 	}
 	t.finish(err)
 }
@@ -84,8 +84,16 @@ func (t *takeBack) finish(err error) {
 	_, pending := c.pending[t]
 	delete(c.pending, t)
 	c.mu.Unlock()
-	if !pending {
-		return
+	if pending {
+		t.tell(err)
+	}
+}
+
+// tell counts and reports the end of a take-back.
+func (t *takeBack) tell(err error) {
+	c := t.client
+	if errors.Is(err, ErrLost) {
+		err = nil // nothing was there
 	}
 	if err == nil {
 		c.counters.takenBack.Add(1)

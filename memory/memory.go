@@ -54,10 +54,13 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, err
 	}
 	h := &hold{backend: b, name: req.Name, label: req.Label, lost: req.Lost, granted: make(chan struct{})}
-	if err := b.enter(h, req.Wait); err != nil {
+	first, err := b.enter(h, req.Wait)
+	if err != nil {
 		return locker.Grant{}, err
 	}
-	var err error
+	if !first && req.Queued != nil {
+		req.Queued()
+	}
 	select {
 	case <-h.granted:
 		return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since}, Token: h.token}, nil
@@ -71,24 +74,25 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return locker.Grant{}, err
 }
 
-// enter puts h at the end of the queue for its name.
-func (b *Backend) enter(h *hold, wait bool) error {
+// enter puts h at the end of the queue for its name, and grants it the lock if
+// it is the first there.
+func (b *Backend) enter(h *hold, wait bool) (first bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
 	case <-b.closed:
-		return locker.ErrClosed
+		return false, locker.ErrClosed
 	default:
 	}
 	queue := b.queues[h.name]
 	if len(queue) > 0 && !wait {
-		return locker.ErrHeld
+		return false, locker.ErrHeld
 	}
 	b.queues[h.name] = append(queue, h)
 	if len(queue) == 0 {
 		b.grant(h)
 	}
-	return nil
+	return len(queue) == 0, nil
 }
 
 // leave takes h out of its queue, and reports whether it was in it. The lock
@@ -117,7 +121,7 @@ func (b *Backend) leave(h *hold) bool {
 func (b *Backend) grant(h *hold) {
 	b.token++
 	h.token = b.token
-	// The time in the queue is no part of the hold: MaxHold counts from here.
+	// The time in the queue is no part of the hold.
 	h.since = time.Now()
 	close(h.granted)
 }

@@ -1,0 +1,172 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// shutting is a service with one lock, which can do nothing more once it is
+// closed.
+type shutting struct {
+	prompt  bool
+	answers time.Duration // how long each takes
+
+	mu     sync.Mutex
+	held   bool
+	closed bool
+	late   int // requests after Close
+}
+
+func (s *shutting) open(t *testing.T) *Client {
+	t.Helper()
+	c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) { return s, nil }}.Open(t.Context(), "x://", nil)
+	require.NoError(t, err)
+	return c
+}
+
+func (s *shutting) Prompt() bool           { return s.prompt }
+func (s *shutting) Guarantees() Guarantees { return Guarantees{Backend: "shutting"} }
+
+func (s *shutting) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// answer makes held what it is to be, unless Close came before the answer.
+func (s *shutting) answer(held bool) error {
+	time.Sleep(s.answers)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.late++
+		return errors.Join(errors.New("the connection is closed"), ErrUnavailable)
+	}
+	s.held = held
+	return nil
+}
+
+func (s *shutting) Acquire(_ context.Context, req Request) (Grant, error) {
+	if err := s.answer(true); err != nil {
+		return Grant{}, err
+	}
+	return Grant{Hold: s, Validity: Validity{Since: time.Now(), TTL: req.TTL}}, nil
+}
+
+func (s *shutting) Renew(context.Context) (Validity, error) {
+	return Validity{Since: time.Now(), TTL: DefaultTTL}, nil
+}
+func (s *shutting) Release(context.Context) error { return s.answer(false) }
+
+func (s *shutting) assertClear(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assert.False(t, s.held, "a lock is left behind")
+	assert.Zero(t, s.late, "the backend was asked after its Close")
+}
+
+func TestCloseWaitsForAnUnlockUnderWay(t *testing.T) {
+	for _, prompt := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &shutting{prompt: prompt, answers: time.Second}
+			c := s.open(t)
+			l, err := c.Lock(t.Context(), "job")
+			require.NoError(t, err)
+			unlocked := make(chan error, 1)
+			go func() { unlocked <- l.Unlock(context.Background()) }()
+			synctest.Wait()
+			require.NoError(t, c.Close())
+			require.NoError(t, <-unlocked)
+			s.assertClear(t)
+		})
+	}
+}
+
+func TestCloseWaitsForWhatAnAcquireUnderWayBrings(t *testing.T) {
+	for _, prompt := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &shutting{prompt: prompt, answers: time.Second}
+			c := s.open(t)
+			locked := make(chan error, 1)
+			go func() { _, err := c.Lock(context.Background(), "job"); locked <- err }()
+			synctest.Wait()
+			require.NoError(t, c.Close())
+			require.ErrorIs(t, <-locked, ErrClosed)
+			s.assertClear(t)
+		})
+	}
+}
+
+// The caller is in line when Close begins, and asks when Close is through.
+func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
+	for _, prompt := range []bool{true, false} {
+		s := &shutting{prompt: prompt}
+		c := s.open(t)
+		ln, err := c.lines.enter(t.Context(), c.life.Done(), "job", false)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		h := head{client: c, line: ln, name: "job", settings: settings{ttl: DefaultTTL}}
+		_, err = h.attempt(t.Context())
+		require.ErrorIs(t, err, ErrClosed)
+		s.assertClear(t)
+	}
+}
+
+// What comes when Close has given up waiting is asked for once more, and counted
+// if that fails.
+func TestATakeBackAfterCloseIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shutting{}
+		var told []error
+		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ string, err error) { told = append(told, err) }}})
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+		c.takeBackAt(time.Now(), "job", s, DefaultTTL, true)
+		require.Len(t, told, 1)
+		require.ErrorIs(t, told[0], ErrUnavailable)
+		assert.Equal(t, uint64(1), c.Stats().LeftBehind)
+	})
+}
+
+func TestCloseIsNotHeldUpByARenewalThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hangingRenewal{}
+		c := New(h, nil)
+		_, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		time.Sleep(DefaultTTL / 2)
+		require.True(t, h.renewing.Load())
+		began := time.Now()
+		require.NoError(t, c.Close())
+		assert.Zero(t, time.Since(began))
+		assert.False(t, h.held)
+	})
+}
+
+// hangingRenewal is a service that answers everything but renewals.
+type hangingRenewal struct {
+	shutting
+	renewing atomic.Bool
+}
+
+func (h *hangingRenewal) Acquire(ctx context.Context, req Request) (Grant, error) {
+	g, err := h.shutting.Acquire(ctx, req)
+	g.Hold = h
+	return g, err
+}
+
+func (h *hangingRenewal) Renew(ctx context.Context) (Validity, error) {
+	h.renewing.Store(true)
+	<-ctx.Done()
+	return Validity{}, ctx.Err()
+}
