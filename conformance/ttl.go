@@ -29,7 +29,7 @@ func ttlChecks() []Check {
 
 // The engine's own bounds.
 const (
-	engineMin = time.Millisecond
+	engineMin = 10 * time.Millisecond
 	engineMax = 366 * 24 * time.Hour
 )
 
