@@ -34,7 +34,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	return locker.Validity{Since: since, TTL: h.ttl}, nil
 }
 
-// Release implements [locker.Hold].
+// Release implements [locker.Hold]. Where the node had to ask twice, nil means
+// that the lock is not the holder's any more: it cannot tell its own first
+// request from a loss before.
 func (h *hold) Release(ctx context.Context) error {
 	state, err := h.b.node.Release(ctx, h.name, h.value)
 	if err != nil {

@@ -186,8 +186,9 @@ func (n *Node) Renew(ctx context.Context, name, value string, ttl time.Duration)
 
 // Release removes the lock if it has the value (Mine), and wakes those who wait for it. Otherwise it changes nothing.
 //
-// A release whose outcome was unknown may be sent again; Gone then may mean that the first one removed it. (Where Release itself
-// had to send it twice, it says Mine for that.)
+// A release whose outcome was unknown may be sent again; Gone or Theirs then may mean that the first one removed it. Where Release itself had to
+// send it twice, since the first copy was not answered in a short time, it says Mine whatever the second found: the lock is not the caller's any more,
+// and if it was lost before, that is not told. Who must know that goes by the lock's validity.
 func (n *Node) Release(ctx context.Context, name, value string) (State, error) {
 	key := LockKey(name)
 	c := newCall(n.scripts.release, n.scripts.release.command(2, key, key+waitSuffix, n.publish, value))
@@ -215,7 +216,8 @@ func (n *Node) state(ctx context.Context, op, name string, c *call) (State, erro
 		return Gone, n.strange(op, c.cmd.Val())
 	}
 	s := State(v)
-	if s == Gone && c.resent && c.script == n.scripts.release {
+	if s != Mine && c.resent && c.script == n.scripts.release {
+		// The first copy may have removed it, and whoever waited for that have it already: Theirs is no more a sign of a loss than Gone is.
 		s = Mine
 	}
 	return s, nil
@@ -242,7 +244,9 @@ func (n *Node) do(ctx context.Context, op, name string, c *call) error {
 		}
 		n.remap(r, cause)
 		if c.replicas == 0 || attempt == attempts || !moved(cause) || !sleep(ctx, remapTime) {
-			return failed(op, r.addr, cause)
+			e := failed(op, r.addr, cause)
+			e.Unknown = e.Unknown || c.resent // it is of the second copy, and says nothing about the first (R7)
+			return e
 		}
 		c.cmd = c.script.again(c.cmd, nil)
 	}
