@@ -95,6 +95,9 @@
 //   - A server accepts and does not answer: a greeting or heartbeat without an
 //     answer for a quarter of the timeout (at most 5 s) makes the session try
 //     another server.
+//   - The heartbeats are refused, since somebody has changed the ACL of the
+//     session's node: leases end by their deadline, and after the last one the
+//     session, which the driver would keep alive.
 //   - A release is not answered: it is repeated in the background until the node
 //     is gone.
 //   - The container is removed between two requests: it is made again.
@@ -103,7 +106,10 @@
 // # Access
 //
 // With credentials (Options.Auth, digest mostly), nodes are open to those with
-// the same credentials only; without, to everybody. Options.ACL says otherwise.
+// the same credentials only; without, to everybody. Options.ACL says otherwise,
+// and has to give the rights to read, write, create and delete to all who share
+// the locks. On Options.Prefix, where others have made that node, the right to
+// create is enough.
 //
 // # URLs
 //

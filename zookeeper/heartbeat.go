@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -14,80 +13,20 @@ import (
 
 // run keeps the session, until it is over and all its goroutines have ended.
 func (s *session) run() {
-	if err := s.prepare(); err != nil {
-		s.end(err)
-	} else {
-		s.keep()
+	err := s.prepare()
+	if err == nil {
+		err = s.keep()
 	}
+	s.end(err) // if it is not over yet
 	s.closeDriver()
 	s.goroutines.Wait()
 	s.backend.ended(s)
 }
 
-// prepare authenticates and creates the session's own node. It returns an
-// error if the service refuses that, or the session is over.
-func (s *session) prepare() error {
-	b, authenticated := s.backend, 0
-	for {
-		if err := s.reconnected(s.ctx); err != nil {
-			return err
-		}
-		err := func() error {
-			// The driver repeats credentials on each connection, once they
-			// have been accepted.
-			for ; authenticated < len(b.opts.Auth); authenticated++ {
-				a := b.opts.Auth[authenticated]
-				if _, err := ask(s.ctx, s, func(c *zk.Conn) (struct{}, error) {
-					return struct{}{}, c.AddAuth(a.Scheme, []byte(a.Credentials))
-				}); err != nil {
-					return err
-				}
-			}
-			return s.write(func(c *zk.Conn) error { return s.createBeat(c) })
-		}()
-		switch {
-		case err == nil:
-			close(s.ready)
-			s.mu.Lock()
-			s.change()
-			s.mu.Unlock()
-			return nil
-		case errors.Is(err, zk.ErrNoNode):
-			if err := s.makeParents(s.ctx, b.prefix); err != nil && !errors.Is(err, locker.ErrUnavailable) {
-				return s.forbidden(err)
-			}
-		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
-			return s.forbidden(err)
-		default:
-			// Lost with the connection, or the service is busy with itself.
-			s.pause(s.interval() / 4)
-		}
-	}
-}
-
-// forbidden says what the service refuses, and what to do.
-func (s *session) forbidden(err error) error {
-	what := fmt.Sprintf("it is not allowed to create nodes under %s: check the credentials, and the ACL of that node or of its nearest parent", s.backend.prefix)
-	switch {
-	case errors.Is(err, zk.ErrAuthFailed):
-		what = "it refuses the credentials"
-	case errors.Is(err, zk.ErrInvalidACL):
-		what = "it refuses the ACL for new nodes: give credentials with it, or another ACL"
-	}
-	return &refusal{fmt.Errorf("zookeeper %s: %s: %w", strings.Join(s.backend.servers, ","), what, errors.Unwrap(err))}
-}
-
-func (s *session) createBeat(c *zk.Conn) error {
-	_, err := c.Create(s.node, nil, zk.FlagEphemeral, s.backend.acl)
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil // an answer was lost: nobody else knows the name
-	}
-	return err
-}
-
 // keep writes to the session's node, every tenth of the timeout and at once on
-// each new connection, until the session is over.
-func (s *session) keep() {
+// each new connection, until the session is over. It returns an error if the
+// service refuses the writes until the session has outlived its proof.
+func (s *session) keep() error {
 	next := time.Now().Add(s.interval())
 	for {
 		s.mu.Lock()
@@ -98,30 +37,59 @@ func (s *session) keep() {
 			select {
 			case <-s.dead:
 				timer.Stop()
-				return
+				return s.over()
 			case <-changed:
 				timer.Stop()
 				continue
 			case <-timer.C:
 			}
 		}
-		if s.reconnected(s.ctx) != nil {
-			return
+		if err := s.reconnected(s.ctx); err != nil {
+			return err
 		}
 		next = time.Now().Add(s.interval())
-		err := s.write(func(c *zk.Conn) error {
-			_, err := c.Set(s.node, nil, -1)
-			return err
-		})
-		if errors.Is(err, zk.ErrNoNode) {
+		err := s.write(s.beat)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
 			// Somebody has removed it, and the session is still there.
-			err = s.write(func(c *zk.Conn) error { return s.createBeat(c) })
+			err = s.forbidden(s.write(s.createBeat))
+		case errors.Is(err, zk.ErrNoAuth):
+			err = s.lacks("write", err)
 		}
-		if err != nil && s.ctx.Err() == nil {
-			s.backend.opts.Logger.Debug("zookeeper: heartbeat", "error", err)
-			s.pause(s.interval() / 10)
+		if err == nil || s.ctx.Err() != nil {
+			continue
 		}
+		var r *refusal
+		if errors.As(err, &r) && s.outlived(r) {
+			return r
+		}
+		s.backend.opts.Logger.Debug("zookeeper: heartbeat", "error", err)
+		s.pause(s.interval() / 10)
 	}
+}
+
+// beat writes to the session's node.
+func (s *session) beat(c *zk.Conn) error {
+	_, err := c.Set(s.node, nil, -1)
+	return err
+}
+
+// outlived notes that a heartbeat was refused, and reports whether the session
+// has outlived its proof. The driver's pings keep it alive at the service, and
+// with it the nodes of holders who can rely on nothing any more: it is to end.
+// That removes the nodes at once, so it is not before the last lease is over
+// (R3); until then, the right may be given back.
+func (s *session) outlived(r *refusal) bool {
+	s.mu.Lock()
+	first := s.refused == nil
+	s.refused = r
+	proven, timeout := s.proof.since, s.timeout
+	s.change()
+	s.mu.Unlock()
+	if first {
+		s.backend.opts.Logger.Warn("zookeeper: heartbeats are refused, so that leases are not renewed", "error", r)
+	}
+	return elapsed(proven, time.Now()) >= timeout
 }
 
 // write makes one write that counts as a heartbeat. A connection that does not
@@ -162,6 +130,7 @@ func (s *session) write(f func(*zk.Conn) error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.refused = nil
 	if s.link == l {
 		s.proof.ack(l, beat{sent: sent, acked: time.Now()})
 		s.change()
@@ -188,7 +157,8 @@ func (s *session) pause(d time.Duration) {
 }
 
 // validity returns what a hold of this session is worth. It waits for a
-// heartbeat if the last one is too long ago, until ctx is done. since is when
+// heartbeat if the last one is too long ago, until ctx is done; if they are
+// refused, it says so. since is when
 // the hold, or its renewal, was asked for.
 //
 // The engine is told since, from which it counts MaxHold, and the age of the
@@ -198,7 +168,8 @@ func (s *session) pause(d time.Duration) {
 func (s *session) validity(ctx context.Context, since time.Time) (locker.Validity, error) {
 	for {
 		s.mu.Lock()
-		proven, acked, timeout, changed := s.proof.since, s.proof.acked, s.timeout, s.changed
+		proven, acked, timeout := s.proof.since, s.proof.acked, s.timeout
+		refused, changed := s.refused, s.changed
 		s.mu.Unlock()
 		if s.isDead() {
 			return locker.Validity{}, s.over()
@@ -207,6 +178,9 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 		if elapsed(acked, now) < timeout/4 && elapsed(proven, now) < 3*timeout/4 {
 			drift := timeout/100 + 2*time.Millisecond
 			return locker.Validity{Since: since, TTL: timeout, Drift: drift + max(0, elapsed(proven, since))}, nil
+		}
+		if refused != nil {
+			return locker.Validity{}, refused
 		}
 		select {
 		case <-changed:

@@ -147,6 +147,22 @@ func testPrefixThatMayNotBeWritten(t *testing.T, z *testserver.ZooKeeper) {
 	}
 }
 
+func testPrefixThatCannotHaveChildren(t *testing.T, z *testserver.ZooKeeper) {
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	_, err := admin.Create("/mayfly", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	for _, prefix := range []string{"/mayfly", "/mayfly/locks"} {
+		began := time.Now()
+		_, err = open.Open(within(t, soon), "zookeeper://"+z.Addr()+prefix+"?ttl=4s", nil)
+		require.ErrorIs(t, err, zk.ErrNoChildrenForEphemerals)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		assert.Contains(t, err.Error(), prefix)
+		assert.NotContains(t, err.Error(), "credentials", "it is not for want of a right")
+		assert.Less(t, time.Since(began), 3*time.Second)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	certs := testserver.NewCerts(t)

@@ -49,6 +49,7 @@ type session struct {
 	begun    int              // rounds through all servers that have begun
 	failed   int              // the last one that failed
 	proof    proof
+	refused  error               // why the last heartbeat was refused; nil: it was not
 	told     map[*place]struct{} // holders, to be told of the end
 	fresh    []*place            // holders whose nodes are not watched yet
 	czxids   map[string]int64    // of nodes whose creation was just answered

@@ -34,6 +34,10 @@ func TestOnOneServer(t *testing.T) {
 		{"Credentials", testCredentials},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
 		{"PrefixThatMayNotBeWritten", testPrefixThatMayNotBeWritten},
+		{"PrefixThatCannotHaveChildren", testPrefixThatCannotHaveChildren},
+		{"RightThatTheClientLacks", testRightThatTheClientLacks},
+		{"HeartbeatThatIsRefused", testHeartbeatThatIsRefused},
+		{"HeartbeatThatIsAllowedAgain", testHeartbeatThatIsAllowedAgain},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, z) })
 	}

@@ -1,0 +1,148 @@
+package zookeeper_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+var needed = map[string]int32{"read": zk.PermRead, "write": zk.PermWrite, "create": zk.PermCreate, "delete": zk.PermDelete}
+
+// allBut gives everybody all rights but one, and that one to a user.
+func allBut(perm int32) []zk.ACL {
+	return append(zk.WorldACL(zk.PermAll&^perm), zk.DigestACL(perm, "user", "password")...)
+}
+
+func TestACLThatGivesARightToNobodyIsRefused(t *testing.T) {
+	for right, perm := range needed {
+		for _, acl := range [][]zk.ACL{
+			zk.WorldACL(zk.PermAll &^ perm),
+			append(zk.WorldACL(zk.PermRead&^perm), zk.DigestACL(zk.PermAll&^perm, "user", "password")...),
+		} {
+			_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: acl})
+			require.ErrorIs(t, err, locker.ErrInvalid, right)
+			assert.Contains(t, err.Error(), "to "+right+" ")
+		}
+		_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: allBut(perm)})
+		require.NoError(t, err, "who has which of these names is not known here")
+	}
+	_, err := zookeeper.New([]string{"localhost"}, &zookeeper.Options{ACL: []zk.ACL{}})
+	require.ErrorIs(t, err, locker.ErrInvalid)
+}
+
+// What a client may not do by its own ACL is told before it has a lock that it
+// could not keep, or not give back.
+func testRightThatTheClientLacks(t *testing.T, z *testserver.ZooKeeper) {
+	for right, perm := range needed {
+		prefix := "/lacks-" + right
+		c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, ACL: allBut(perm)})
+		began := time.Now()
+		_, err := c.Lock(within(t, soon), "a")
+		require.ErrorIs(t, err, zk.ErrNoAuth, right)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+		assert.Contains(t, err.Error(), "to "+right+" ")
+		assert.Less(t, time.Since(began), 3*time.Second)
+
+		c = newClient(t, []string{z.Addr()}, zookeeper.Options{
+			Prefix: prefix, ACL: allBut(perm),
+			Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:password"}},
+		})
+		l, err := c.Lock(within(t, soon), "a")
+		require.NoError(t, err, right)
+		require.NoError(t, l.Unlock(within(t, soon)))
+	}
+}
+
+// The right to write is taken away while a lock is held: the holder is told by
+// its deadline, nobody gets in before, and who asks is told why.
+func testHeartbeatThatIsRefused(t *testing.T, z *testserver.ZooKeeper) {
+	const prefix, session = "/refused", 3 * time.Second
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	var first, second zookeeper.Node
+	require.True(t, l.As(&first))
+	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
+	in := make(chan error, 1)
+	var next *locker.Lease
+	var at time.Time
+	go func() {
+		var err error
+		next, err = other.Lock(within(t, 2*soon), "a")
+		at = time.Now()
+		in <- err
+	}()
+	isRefused(t, c, "b")
+	require.NoError(t, <-in)
+	assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
+	require.ErrorIs(t, l.Err(), locker.ErrLost)
+	require.NoError(t, next.Unlock(within(t, soon)))
+	// That session is over, and the next one has a node of its own.
+	require.Eventually(t, func() bool {
+		l, err = c.Lock(within(t, soon), "a")
+		return err == nil
+	}, soon, 10*time.Millisecond)
+	require.True(t, l.As(&second))
+	assert.NotEqual(t, first.Session, second.Session)
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// If it is given back in time, nothing was lost.
+func testHeartbeatThatIsAllowedAgain(t *testing.T, z *testserver.ZooKeeper) {
+	const prefix = "/allowed"
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
+	isRefused(t, c, "b")
+	until := l.Until()
+	allowBeats(t, z, prefix, zk.PermAll)
+	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(until) }, soon, 10*time.Millisecond)
+	b, err := c.Lock(within(t, soon), "b")
+	require.NoError(t, err)
+	require.NoError(t, b.Unlock(within(t, soon)))
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// allowBeats sets what everybody may do with the nodes of sessions.
+func allowBeats(t *testing.T, z *testserver.ZooKeeper, prefix string, perms int32) {
+	t.Helper()
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	children, _, err := admin.Children(prefix)
+	require.NoError(t, err)
+	beats := 0
+	for _, child := range children {
+		if strings.HasPrefix(child, "%beat-") {
+			_, err = admin.SetACL(prefix+"/"+child, zk.WorldACL(perms), -1)
+			require.NoError(t, err)
+			beats++
+		}
+	}
+	require.Equal(t, 1, beats)
+}
+
+// isRefused waits until a client is told that its session may not be kept alive.
+func isRefused(t *testing.T, c *locker.Client, name string) {
+	t.Helper()
+	var err error
+	require.Eventually(t, func() bool {
+		var l *locker.Lease
+		if l, err = c.Lock(within(t, soon), name); err == nil {
+			err = l.Unlock(within(t, soon))
+		}
+		return err != nil
+	}, soon, 20*time.Millisecond)
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.NotErrorIs(t, err, locker.ErrUnavailable, "trying again does not help")
+	assert.Contains(t, err.Error(), "to write ")
+}
