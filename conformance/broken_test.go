@@ -99,6 +99,7 @@ var brokenBackends = []broken{
 	{boastsTTL, poor, "cut-off", "before the holder's Until"},
 	{boastsTTL, poor, "ttl-kept", "before it was over"},
 	{noDeadline, poor, "cut-off", "has no deadline"},
+	{negativeDrift, poor, "ttl-kept", "with a drift of -200ms, another got the name"},
 	{roundsTTL, poor, "ttl-kept", "before it was over"},
 	{shortTTL, poor, "max-hold", "before the holder's Until"},
 	{shortTTL, poor, "no-renew", "before the holder's Until"},

@@ -84,6 +84,7 @@ const (
 	sinceFromReply   flaw = "a grant counts from the reply"
 	sinceFromRenewal flaw = "a renewal counts from the reply"
 	boastsTTL        flaw = "claims twice the TTL that the service keeps"
+	negativeDrift    flaw = "a drift that is added to the TTL"
 	sinceFuture      flaw = "validity counts from the future"
 	shortensTTL      flaw = "grants half of the TTL that was asked for"
 	noDeadline       flaw = "claims that the hold has no deadline"

@@ -23,7 +23,7 @@ func prove(t *testing.T, f flaw, k kind, c conformance.Check) (r conformance.Res
 }
 
 func TestGoodBackendsPassEveryCheck(t *testing.T) {
-	for _, k := range []kind{poor, rich, queued} {
+	for _, k := range []kind{poor, hasty, rich, queued} {
 		for _, c := range conformance.Checks() {
 			t.Run(k.name+"/"+c.Name, func(t *testing.T) {
 				r := prove(t, none, k, c)

@@ -71,11 +71,11 @@ func checkOutage(s *trial) {
 				s.broken(fmt.Sprintf("in an outage (%v), Acquire succeeded", mode), "it did not ask the service")
 			case errors.Is(err, locker.ErrHeld):
 				s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which matches ErrHeld", mode, err), "every failure is taken for a refusal (R17)")
-			case !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
+			case !unanswered(err):
 				s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which does not match ErrUnavailable", mode, err), "errors of the network have to be wrapped with ErrUnavailable")
 			}
 			_, err = c.TryLock(s.within(s.ttl/2), name)
-			if errors.Is(err, locker.ErrHeld) || !errors.Is(err, locker.ErrUnavailable) {
+			if !unanswered(err) {
 				s.broken(fmt.Sprintf("in an outage (%v), TryLock failed with %v instead of ErrUnavailable", mode, err), "an outage is reported as something else (R17)")
 			}
 		}

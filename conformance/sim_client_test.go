@@ -27,7 +27,7 @@ type client struct {
 
 func newClient(s *service, k kind) *client {
 	c := &client{
-		service: s, net: &network{}, kind: k, closed: make(chan struct{}), alone: make(chan struct{}, 1),
+		service: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}), alone: make(chan struct{}, 1),
 		wakers: make(map[string]map[*func()]struct{}),
 	}
 	if s.flaw != missedNotTold {
@@ -172,6 +172,8 @@ func (c *client) validity(since time.Time, ttl time.Duration) locker.Validity {
 	switch c.service.flaw {
 	case boastsTTL:
 		ttl *= 2
+	case negativeDrift:
+		return locker.Validity{Since: since, TTL: ttl, Drift: -ttl / 5}
 	case noDeadline:
 		ttl = 0
 	}

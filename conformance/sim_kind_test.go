@@ -17,10 +17,12 @@ type kind struct {
 	notifies, tells bool // Notifier, Inspector
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
+	hasty           bool // its driver calls a request unanswered just before its context ends
 }
 
 var (
 	poor   = kind{name: "poor"}
+	hasty  = kind{name: "hasty", hasty: true}
 	rich   = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true}
 	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true}
 )

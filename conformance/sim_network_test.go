@@ -27,6 +27,7 @@ type network struct {
 	mended       func()             // tells the client that it may have missed something
 	fragile      bool               // for the flaw of never connecting again
 	broken       bool
+	hasty        bool // as a driver is that has the context's deadline for its connection
 }
 
 // exchange is one request and its reply.
@@ -43,9 +44,18 @@ func (n *network) call(ctx context.Context, op func() any) (any, error) {
 	}
 	x := &exchange{answer: make(chan any, 1), broken: make(chan struct{})}
 	n.send(x, op)
+	var early <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok && n.hasty {
+		early = time.After(time.Until(deadline) - 10*latency)
+	}
 	select {
 	case a := <-x.answer:
 		return a, nil
+	case <-early:
+		n.mu.Lock()
+		delete(n.open, x)
+		n.mu.Unlock()
+		return nil, errBroken
 	case <-x.broken:
 		return nil, errBroken
 	case <-ctx.Done():

@@ -30,6 +30,7 @@ func checkSince(s *trial) {
 		for range tries {
 			prepare()
 			fault.Replies(Hold)
+			held := time.Now()
 			type answer struct {
 				v   locker.Validity
 				err error
@@ -44,6 +45,9 @@ func checkSince(s *trial) {
 			fault.Replies(Pass)
 			a := <-answers
 			switch {
+			case a.err != nil && passed.Sub(held) >= s.ttl/4: // on a busy machine
+				s.Logf("%s failed when its reply took %v, which is more than it has to be given: %v", what, passed.Sub(held), a.err)
+				continue
 			case a.err != nil:
 				s.broken(fmt.Sprintf("%s failed when its reply took %v: %v", what, pause, a.err), "the backend gives its requests less time than the harness has to leave them: TTL/4")
 			case a.v.Since.After(time.Now()):

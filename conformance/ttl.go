@@ -92,7 +92,8 @@ func checkTTLKept(s *trial) {
 		if v.TTL < ttl {
 			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL), "the TTL is rounded down to what the service counts in")
 		}
-		h.until = v.Since.Add(v.TTL)
+		// What the holder goes by is Until; what others go by is the TTL.
+		h.until = later(v.Since.Add(v.TTL), v.Until())
 		holds = append(holds, h)
 	}
 	// All at once: asking for each until it is free, or its promise is over.
@@ -105,7 +106,8 @@ func checkTTLKept(s *trial) {
 			in := time.Now()
 			switch {
 			case err == nil && in.Before(h.until):
-				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v, another got the name %v before it was over", h.ttl, h.grant.Validity.TTL, h.until.Sub(in)), "the TTL is rounded down to what the service counts in")
+				v := h.grant.Validity
+				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v with a drift of %v, another got the name %v before it was over", h.ttl, v.TTL, v.Drift, h.until.Sub(in)), "the TTL is rounded down to what the service counts in, or Validity.Drift is negative")
 			case err == nil:
 				s.harmlessRelease(grant)
 			case in.Before(h.until.Add(s.ttl / 10)):
