@@ -89,7 +89,9 @@ func (g *Guard) raise(ctx context.Context, tx *sql.Tx, resource string, token in
 // fn or from the commit, is the caller's to repeat, all of Do with the same
 // token. If the connection is lost during the commit, or ctx ends, it is not
 // known whether the write took place, and the error matches
-// [fencing.ErrUnknown]; the token is still good.
+// [fencing.ErrUnknown]; the token is still good. A commit of go-sql-driver/mysql
+// does not heed ctx: where the server is silent, Do returns when the connection
+// breaks, or after the readTimeout of the data source name.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)

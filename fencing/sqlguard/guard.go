@@ -78,7 +78,9 @@ type Querier interface {
 
 // Mark returns the highest token that was accepted for resource, for people
 // and for tests; it is false if there is none. It locks nothing, so what it
-// says may be over when it returns: Check is what decides.
+// says may be over when it returns: Check is what decides. Inside a transaction
+// it is as old as that may show; a connection of MySQL with autocommit=0 is
+// always inside one.
 func (g *Guard) Mark(ctx context.Context, db Querier, resource string) (fencing.Token, bool, error) {
 	const op = "read the mark of"
 	if err := fencing.CheckName(resource); err != nil {

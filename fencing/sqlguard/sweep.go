@@ -50,7 +50,7 @@ func sweep(ctx context.Context, d Dialect, db *sql.DB, op, list, drop string, ag
 	}
 	units := int64(age / unit)
 	for {
-		keys, err := few(ctx, db, list, units)
+		keys, err := few(ctx, d, db, list, units)
 		if err != nil || len(keys) == 0 {
 			return removed, d.wrap(ctx, op, "", err)
 		}
@@ -69,8 +69,19 @@ func sweep(ctx context.Context, d Dialect, db *sql.DB, op, list, drop string, ag
 	}
 }
 
-func few(ctx context.Context, db *sql.DB, list string, units int64) (keys [][]byte, err error) {
-	rows, err := db.QueryContext(ctx, list, units)
+func few(ctx context.Context, d Dialect, db *sql.DB, list string, units int64) (keys [][]byte, err error) {
+	query := db.QueryContext
+	if d == MySQL {
+		// A connection that does not commit by itself (autocommit=0) would go on
+		// showing what there was when it was asked first.
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = tx.Rollback() }() // it has read, and nothing else
+		query = tx.QueryContext
+	}
+	rows, err := query(ctx, list, units)
 	if err != nil {
 		return nil, err
 	}

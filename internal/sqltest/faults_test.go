@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
 	"github.com/golockers/locker/internal/testserver"
 )
@@ -127,9 +128,89 @@ func testConnectionLost(t *testing.T, s *store) {
 			return err
 		})
 		require.ErrorIs(t, err, locker.ErrUnavailable)
-		require.ErrorContains(t, err, "is not known")
+		require.ErrorIs(t, err, fencing.ErrUnknown)
 		p.Set(testserver.Pass)
 		require.NoError(t, s.check(t, g, direct, "r", 3), "the token is still good")
+	})
+	t.Run("answer to the commit", func(t *testing.T) {
+		err := g.Do(t.Context(), db, nil, "r", 4, func(ctx context.Context, tx *sql.Tx) error {
+			p.CutReply(s.commit)
+			return st.write(ctx, tx, 4)
+		})
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, fencing.ErrUnknown)
+		assert.EqualValues(t, 4, mark(t, g, direct, "r"))
+		assert.Equal(t, []fencing.Token{4}, st.history(t), "it was committed")
+		require.NoError(t, s.check(t, g, direct, "r", 4), "the token is still good")
+	})
+	t.Run("before the commit", func(t *testing.T) {
+		err := g.Do(t.Context(), db, nil, "r", 5, func(ctx context.Context, tx *sql.Tx) error {
+			p.Set(testserver.Reset)
+			return st.write(ctx, tx, 5)
+		})
+		p.Set(testserver.Pass)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, fencing.ErrUnknown, "no commit was sent")
+		assert.Equal(t, []fencing.Token{4}, st.history(t))
+	})
+}
+
+// The commit is under way when its context ends: it is written, or will be, or
+// not, and nobody may take that for a failure.
+func testEndDuringCommit(t *testing.T, s *store) {
+	p, db := s.behindProxy(t)
+	direct := s.open(t)
+	g, _ := s.guard(t, direct)
+	st := s.state(t, direct)
+	// do commits with a token, and has onCommit called when that is under way. It
+	// reports whether it was.
+	do := func(ctx context.Context, token fencing.Token, onCommit func()) (error, bool) {
+		require.NoError(t, db.PingContext(t.Context()))
+		over := make(chan struct{})
+		context.AfterFunc(ctx, func() {
+			if s.waits { // for an answer, whatever its context says: it gets a reset
+				p.Set(testserver.Reset)
+			}
+			close(over)
+		})
+		unsent := func() bool { return true }
+		err := g.Do(ctx, db, nil, "r", token, func(ctx context.Context, tx *sql.Tx) error {
+			unsent = p.OnRequest(s.commit, func(*testserver.Link) {
+				p.SetReplies(testserver.Hold)
+				onCommit()
+			})
+			return st.write(ctx, tx, token)
+		})
+		<-over
+		p.Set(testserver.Pass)
+		return err, !unsent()
+	}
+	unknown := func(t *testing.T, err, why error, token fencing.Token) {
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, fencing.ErrUnknown)
+		require.NotErrorIs(t, err, locker.ErrUnavailable, "it was the caller's end")
+		assert.NotContains(t, err.Error(), "\n")
+		require.NoError(t, s.check(t, g, direct, "r", token), "the token is still good")
+		require.ErrorIs(t, s.check(t, g, direct, "r", token-1), fencing.ErrStale)
+	}
+	t.Run("cancel", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		err, sent := do(ctx, 10, cancel)
+		require.True(t, sent)
+		unknown(t, err, context.Canceled, 10)
+	})
+	t.Run("deadline", func(t *testing.T) {
+		// More time where the machine was too slow for as much as sending the commit.
+		for token, timeout := fencing.Token(20), 500*time.Millisecond; ; token, timeout = token+1, 2*timeout {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			err, sent := do(ctx, token, func() {})
+			if sent || timeout > time.Minute {
+				unknown(t, err, context.DeadlineExceeded, token)
+				return
+			}
+		}
 	})
 }
 

@@ -66,6 +66,7 @@ func startPostgres(t *testing.T) *store {
 			return errors.As(err, &e) && slices.Contains([]string{"40001", "40P01"}, e.Code)
 		},
 		blocked: `SELECT count(*) FROM pg_locks WHERE NOT granted`,
+		commit:  "commit",
 		number:  func(n int) string { return "$" + strconv.Itoa(n) },
 		strict:  func(dsn string) string { return dsn + "&default_transaction_isolation=serializable" },
 	}

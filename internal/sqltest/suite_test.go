@@ -32,6 +32,8 @@ type store struct {
 	addr    string                  // of the server
 	blocked string                  // asks how many wait for a lock; "": nobody knows
 	locks   bool                    // BEGIN or a mere read locks the whole database
+	commit  string                  // what the driver sends to commit, if there is a server
+	waits   bool                    // the driver's commit does not heed its context
 	strict  func(dsn string) string // makes SERIALIZABLE the default; nil: it is
 }
 
@@ -61,6 +63,7 @@ func suite(t *testing.T, s *store) {
 		{"wrap", testWrap},
 		{"unreachable", testUnreachable},
 		{"connection lost", testConnectionLost},
+		{"end during commit", testEndDuringCommit},
 		{"credentials", testCredentials},
 		{"no table", testNoTable},
 	} {
