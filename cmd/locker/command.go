@@ -60,6 +60,12 @@ func environment(lease *locker.Lease) []string {
 	return env
 }
 
+// nested reports whether locker is part of a command that an outer one runs.
+func nested() bool {
+	_, inside := os.LookupEnv(nameEnv)
+	return inside
+}
+
 // label tells others who holds the lock: command@host[pid of locker].
 func label(command string) string {
 	host, err := os.Hostname()

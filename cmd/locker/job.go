@@ -48,7 +48,7 @@ func (j *job) start(path string, command []string) error {
 	j.lease.As(&file)
 	proc, err := start(launch{
 		path: path, args: command, env: environment(j.lease),
-		lock: file, until: j.guardTime(until),
+		lock: file, until: j.guardTime(until), nested: nested(),
 	})
 	j.proc = proc
 	return err
@@ -105,7 +105,7 @@ func (j *job) end() int {
 		}
 		j.notes.say("%q: %s", j.lease.Name(), saidKill)
 	}
-	if j.reason != nil {
+	if j.reason != nil || j.proc.toldToEnd() {
 		// What it had started may not have ended with it.
 		j.proc.kill()
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -18,31 +19,38 @@ type launch struct {
 	env   []string
 	lock  *os.File  // the lock itself, for the command to inherit; nil if it is not a file
 	until time.Time // when the command has to be gone if nobody says otherwise; zero: no deadline
+
+	// nested: an outer locker has to be able to end the command with its own,
+	// and reaches only this process, which it kills.
+	nested bool
 }
 
 // process is the command, which leads a process group of its own.
 type process struct {
 	pid      int
-	guard    *guard // nil if the command has the lock itself
+	guard    *guard // nil if the command has the lock itself, and that is all
+	nested   bool   // as in launch
 	terminal *terminal
 
 	ended   chan struct{}       // closed when the command has ended
 	status  int                 // to be read after ended
 	stopped chan syscall.Signal // the signal that has stopped the command
 
-	atTerminal bool // it was stopped because it wants the terminal
-	told       bool // what was told about that
+	passed     []syscall.Signal // the signals that were passed on
+	atTerminal bool             // it was stopped because it wants the terminal
+	told       bool             // what was told about that
 }
 
 // start starts the command.
 func start(l launch) (*process, error) {
 	p := &process{
+		nested:   l.nested,
 		terminal: openTerminal(),
 		ended:    make(chan struct{}),
 		stopped:  make(chan syscall.Signal, 8),
 	}
 	attr := &syscall.SysProcAttr{Setpgid: true}
-	if l.lock == nil {
+	if l.lock == nil || l.nested {
 		g, err := startGuard(l.until)
 		if err != nil {
 			p.terminal.close()
@@ -151,9 +159,14 @@ func (p *process) forward(sig os.Signal, n *notes) {
 	case syscall.SIGTSTP:
 		n.say(notStopped)
 	default:
+		p.passed = append(p.passed, s)
 		p.signal(s)
 	}
 }
+
+// toldToEnd reports whether the command was told to end by what may have been
+// an outer locker, whose SIGKILL would not reach what the command has left.
+func (p *process) toldToEnd() bool { return p.nested && slices.Contains(p.passed, syscall.SIGTERM) }
 
 const notStopped = "the command is not stopped: it would keep the lock"
 

@@ -30,6 +30,8 @@ type launch struct {
 	env   []string
 	lock  *os.File  // not used: a file lock belongs to locker's process here
 	until time.Time // not used: there is no guard
+
+	nested bool // not used, either
 }
 
 // process is the command.
@@ -68,6 +70,7 @@ func (p *process) stoppedBy(os.Signal, bool, *notes) {}
 func (p *process) look()                             {}
 func (p *process) mayRunUntil(time.Time)             {}
 func (p *process) endedByGuard() bool                { return false }
+func (p *process) toldToEnd() bool                   { return false }
 func (p *process) finish()                           {}
 
 func beGuard([]string) (status int, done bool) { return 0, false }

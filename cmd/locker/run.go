@@ -175,11 +175,16 @@ is no such time left, and SIGKILL follows SIGTERM after 100ms. What leaves the
 process group (setsid, a daemon), runs on another machine, or belongs to another
 user (sudo) is not reached.
 
+A locker run inside of COMMAND, which it knows by LOCKER_NAME, ends what it runs
+when it is ended with COMMAND. What is not reached is what the inner COMMAND had
+left in the background when it ended by itself, and the inner COMMAND with the
+file backend if LOCKER_NAME was taken out of the environment (env -i, sudo).
+
 If locker itself is killed, the lock stays with COMMAND with the file backend,
 as with flock(1): the descriptor is inherited, and the lock lasts until COMMAND
-and what it has started have ended. With the other backends COMMAND's process
-group is killed, also if locker is only stopped (SIGSTOP) for so long that the
-lock would expire.
+and what it has started have ended. With the other backends, and inside of
+another locker run, COMMAND's process group is killed; with those whose locks
+expire also if locker is only stopped (SIGSTOP) for so long that the lock would.
 
 The lock is for COMMAND. It is given back when COMMAND ends, also if something
 that it has started goes on in the background.
