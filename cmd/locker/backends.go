@@ -32,7 +32,7 @@ func promises() []promise {
 	return []promise{
 		{"memory:// (programs only)", memory.New().Guarantees()},
 		{"file:///directory", new(file.Backend).Guarantees()},
-		{"redis://, rediss://, unix://, redis+sentinel://, redis+cluster://", single.Guarantees()},
+		{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://", single.Guarantees()},
 		{"redlock://, redlocks://, here with 5 servers", redlock.Guarantees(5, nil)},
 		{"etcd://, etcds://, here with members=3", etcd.Guarantees(3)},
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
