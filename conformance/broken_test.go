@@ -74,11 +74,11 @@ var brokenBackends = []broken{
 	{releaseInContextOfAcquire, poor, "do", "was not free"},
 	{releaseAlwaysFine, poor, "hold-contract", "Release of a hold that was released returned <nil>"},
 	{releaseHangs, poor, "renewal-hangs", "Release did not return"},
-	{releaseHangs, poor, "close-cut-off", ""},
+	{releaseHangs, poor, "close-cut-off", "are still there"},
 	{releaseMadeUp, poor, "unlock-through-outage", "was not free"},
 
 	{noOwnerCheck, poor, "owner-exact", "another in its place"},
-	{noOwnerCheck, poor, "late-requests", ""},
+	{noOwnerCheck, poor, "late-requests", "before the holder's Until"},
 	{prefixOfOwner, poor, "owner-exact", "another in its place"},
 	{ownerOfPrefix, poor, "owner-exact", "another in its place"},
 	{foldsOwner, poor, "owner-exact", "another in its place"},
@@ -118,9 +118,9 @@ var brokenBackends = []broken{
 	{foldsCase, poor, "names", "is held although nobody locked it"},
 	{cleansPath, poor, "names", "is held although nobody locked it"},
 	{cutsNames, poor, "names", "is held although nobody locked it"},
-	{dropsPrefixes, poor, "prefixes", ""},
+	{dropsPrefixes, poor, "prefixes", "TryLock of a name that nobody had failed"},
 
-	{leavesGhost, poor, "cancel-in-the-middle", ""},
+	{leavesGhost, poor, "cancel-in-the-middle", "was not free"},
 	{leavesGhost, poor, "reply-lost", "was not free"},
 	{leavesGhost, poor, "request-late", "was not free"},
 	{ghostAfterReset, poor, "connection-reset", "was not free"},
@@ -167,19 +167,19 @@ var brokenBackends = []broken{
 	{vagueOutage, poor, "outage", "does not match ErrUnavailable"},
 	{vagueOutage, poor, "connection-reset", "does not match ErrUnavailable"},
 	{grantMadeUp, poor, "outage", "Acquire succeeded"},
-	{grantMadeUp, poor, "reply-lost", ""},
+	{grantMadeUp, poor, "reply-lost", "Lock without a reply, cancelled, returned <nil>"},
 	{neverReconnects, poor, "outage", "did not find the way"},
 	{neverReconnects, rich, "restart", "lease ended"},
 	{neverReconnects, poor, "short-outage", "cost the lease"},
 	{releaseMadeUp, poor, "unlock-through-outage", "was not free"},
 	{releaseTakesOutageForLoss, poor, "unlock-through-outage", "was not free"},
 	{releaseInContextOfAcquire, poor, "context-at-backend", "Release failed after the context of Acquire had ended"},
-	{releaseInContextOfAcquire, poor, "close", ""},
+	{releaseInContextOfAcquire, poor, "close", "Close of a Client failed"},
 	{leavesNodes, poor, "hold-contract", "the service still has"},
 	{leavesNodes, rich, "trylock-held", "the service still has"},
 	{closeTwiceFails, poor, "close", "Close of a Backend failed"},
-	{ignoresContext, queued, "close-cut-off", ""},
-	{leavesGhost, queued, "context-at-backend", ""},
+	{ignoresContext, queued, "close-cut-off", "are still there"},
+	{leavesGhost, queued, "context-at-backend", "was not free"},
 }
 
 func checkNamed(t *testing.T, name string) conformance.Check {
@@ -200,6 +200,7 @@ func TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem(t *testing.T) {
 			require.Equal(t, conformance.Failed, r.Outcome, "%s", r.Reason)
 			failures := strings.Join(r.Failures, "\n")
 			t.Log(failures)
+			require.NotEmpty(t, b.seen, "what is to be seen: any failure would do otherwise")
 			assert.Contains(t, failures, b.seen)
 			assert.Contains(t, failures, "broken promise: ")
 			assert.Contains(t, failures, "probable cause: ")
