@@ -77,9 +77,12 @@ func (p *place) Release(ctx context.Context) error {
 	p.mu.Unlock()
 	switch {
 	case cleared != nil:
+		if cleared.refused() {
+			cleared = p.clear() // again: the right may have been given
+		}
 		select {
-		case <-cleared:
-			return nil
+		case <-cleared.done:
+			return cleared.err
 		case <-ctx.Done():
 			return unanswered(ctx)
 		}
@@ -114,31 +117,54 @@ func (p *place) remove(ctx context.Context) error {
 	p.mu.Unlock()
 	p.s.forget(p)
 	_, err := ask(ctx, p.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
+	var r *refusal
+	if errors.As(err, &r) {
+		err = p.s.refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: give this client the right to delete under %s", path, p.dir), err)
+	}
 	return err
 }
 
-// clear removes in the background what there is of the place, and goes on
-// until it is certain that there is nothing (R7). It does not block.
-func (p *place) clear() {
-	p.mu.Lock()
-	if p.cleared != nil {
-		p.mu.Unlock()
-		return
-	}
-	done := make(chan struct{})
-	p.cleared = done
-	p.mu.Unlock()
-	p.s.forget(p)
-	if !p.s.spawn(func() {
-		defer close(done)
-		p.clearUp()
-	}) {
-		close(done) // the session is over, and its nodes with it
+// clearing is the removal of a place in the background.
+type clearing struct {
+	done chan struct{} // closed when err is set
+	err  error         // why the service refuses it; nil: nothing is left and nothing can come
+}
+
+// refused reports whether the removal has ended, and not in success.
+func (c *clearing) refused() bool {
+	select {
+	case <-c.done:
+		return c.err != nil
+	default:
+		return false
 	}
 }
 
+// clear removes in the background what there is of the place, and goes on
+// until it is certain that there is nothing (R7), or that the service refuses
+// to remove it; the next clear then tries again. It does not block.
+func (p *place) clear() *clearing {
+	p.mu.Lock()
+	if p.cleared != nil && !p.cleared.refused() {
+		defer p.mu.Unlock()
+		return p.cleared
+	}
+	c := &clearing{done: make(chan struct{})}
+	p.cleared = c
+	p.mu.Unlock()
+	p.s.forget(p)
+	if !p.s.spawn(func() {
+		defer close(c.done)
+		c.err = p.clearUp()
+	}) {
+		close(c.done) // the session is over, and its nodes with it
+	}
+	return c
+}
+
 // clearUp returns when no node of the place is there, or can still come, or
-// the session is over.
+// the session is over; the error is that of a service that refuses to remove
+// what is there.
 //
 // A request that created it and was not answered has either been carried out
 // or never will be, once the session has another connection: a server drops
@@ -146,21 +172,21 @@ func (p *place) clear() {
 // refuses what a server passes on for a session that has moved. A look that
 // begins with a sync then sees the node if it is there. Another look, a
 // little later, costs little.
-func (p *place) clearUp() {
+func (p *place) clearUp() error {
 	looks := 2
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		err := p.clearOnce(&looks)
 		switch {
 		case err == nil && looks == 0, p.s.isDead():
-			return
+			return nil
 		case err == nil:
 			p.s.pause(p.s.interval() / 2)
 			continue
 		}
 		var r *refusal
 		if errors.As(err, &r) {
-			p.s.backend.opts.Logger.Warn("zookeeper: a node cannot be removed and stays until the session ends", "node", p.path, "error", err)
-			return
+			p.s.backend.opts.Logger.Warn("zookeeper: a node cannot be removed and stays until the session ends", "lock", p.dir, "error", err)
+			return err
 		}
 		p.s.pause(wait)
 	}

@@ -30,10 +30,10 @@ type place struct {
 	sent    *pending[created] // the request that creates it, if its caller has left
 	czxid   int64
 	granted bool
-	over    bool          // the node is gone, and not by us
-	freed   bool          // it was released
-	guarded bool          // the watch on the node of a holder is set
-	cleared chan struct{} // set when it is to be removed in the background; closed when that is done
+	over    bool      // the node is gone, and not by us
+	freed   bool      // it was released
+	guarded bool      // the watch on the node of a holder is set
+	cleared *clearing // set when it is to be removed in the background
 }
 
 // created is the answer to the creation of a node.
@@ -211,7 +211,7 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 // refuse removes the place of a caller who does not wait.
 func (p *place) refuse(ctx context.Context) (locker.Grant, error) {
 	if err := p.remove(ctx); err != nil && !gone(err) {
-		p.clear()
+		return p.leave(&locker.HeldError{})
 	}
 	return locker.Grant{}, &locker.HeldError{}
 }

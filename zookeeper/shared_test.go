@@ -36,6 +36,8 @@ func TestOnOneServer(t *testing.T) {
 		{"PrefixThatMayNotBeWritten", testPrefixThatMayNotBeWritten},
 		{"PrefixThatCannotHaveChildren", testPrefixThatCannotHaveChildren},
 		{"RightThatTheClientLacks", testRightThatTheClientLacks},
+		{"RemovalThatIsRefused", testRemovalThatIsRefused},
+		{"NodeThatStaysIsNotCountedAsTakenBack", testNodeThatStaysIsNotCountedAsTakenBack},
 		{"HeartbeatThatIsRefused", testHeartbeatThatIsRefused},
 		{"HeartbeatThatIsAllowedAgain", testHeartbeatThatIsAllowedAgain},
 	} {

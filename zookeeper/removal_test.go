@@ -1,0 +1,118 @@
+package zookeeper_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// undeletable makes the parent of a lock's nodes, under which nothing can be
+// deleted until allow is called.
+func undeletable(t *testing.T, z *testserver.ZooKeeper, dir string) (allow func()) {
+	t.Helper()
+	admin, done := dial(t, []string{z.Addr()})
+	t.Cleanup(done)
+	_, err := admin.Create(dir, nil, 0, zk.WorldACL(zk.PermAll&^zk.PermDelete))
+	require.NoError(t, err)
+	return func() {
+		t.Helper()
+		_, err := admin.SetACL(dir, zk.WorldACL(zk.PermAll), -1)
+		require.NoError(t, err)
+	}
+}
+
+// A node that may not be removed is still in everybody's way: nobody is told
+// that it is gone, until it is.
+func testRemovalThatIsRefused(t *testing.T, z *testserver.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	warm, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	require.NoError(t, err)
+	require.NoError(t, warm.Hold.Release(within(t, soon)))
+	for what, leaves := range map[string]func(name string) locker.Hold{
+		"unlocked": func(name string) locker.Hold {
+			grant, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Lost: func() {}})
+			require.NoError(t, err)
+			return grant.Hold
+		},
+		"given-up": func(name string) locker.Hold {
+			holds(t, z, name)
+			grant, err := b.Acquire(untilQueued(t, z, name, 2), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}})
+			require.ErrorIs(t, err, context.Canceled)
+			return grant.Hold
+		},
+		"not-waiting": func(name string) locker.Hold {
+			holds(t, z, name)
+			grant, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Lost: func() {}})
+			require.ErrorIs(t, err, locker.ErrHeld)
+			return grant.Hold
+		},
+	} {
+		name := "stuck-" + what
+		allow := undeletable(t, z, "/locker/"+name)
+		hold := leaves(name)
+		require.NotNil(t, hold, what)
+		before := len(queueOf(t, z.Addr(), name))
+		for range 3 {
+			err := hold.Release(within(t, soon))
+			require.ErrorIs(t, err, zk.ErrNoAuth, what)
+			assert.Contains(t, err.Error(), "/locker/"+name)
+		}
+		assert.Len(t, queueOf(t, z.Addr(), name), before, what)
+		allow()
+		require.NoError(t, hold.Release(within(t, soon)), what)
+		assert.Len(t, queueOf(t, z.Addr(), name), before-1, what)
+	}
+}
+
+// holds puts a node into the queue of a lock that is not of this package.
+func holds(t *testing.T, z *testserver.ZooKeeper, name string) {
+	t.Helper()
+	admin, done := dial(t, []string{z.Addr()})
+	t.Cleanup(done)
+	_, err := admin.Create("/locker/"+name+"/"+owner()+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+}
+
+// untilQueued returns a context that ends when there are n nodes in a queue.
+func untilQueued(t *testing.T, z *testserver.ZooKeeper, name string, n int) context.Context {
+	t.Helper()
+	admin, done := dial(t, []string{z.Addr()})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if nodes, err := childrenOf(admin, name); err == nil && len(nodes) >= n {
+				cancel()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	t.Cleanup(func() { cancel(); all.Wait(); done() })
+	return ctx
+}
+
+// The engine does not count as taken back what is still there.
+func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *testserver.ZooKeeper) {
+	c := locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}), &locker.Options{TTL: 500 * time.Millisecond})
+	t.Cleanup(func() { _ = c.Close() })
+	l, err := c.Lock(within(t, soon), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	undeletable(t, z, "/locker/stays")
+	holds(t, z, "stays")
+	_, err = c.Lock(untilQueued(t, z, "stays", 2), "stays")
+	require.ErrorIs(t, err, context.Canceled)
+	require.Eventually(t, func() bool { return c.Stats().LeftBehind+c.Stats().TakenBack > 0 }, soon, 5*time.Millisecond)
+	assert.EqualValues(t, 1, c.Stats().LeftBehind)
+	assert.Zero(t, c.Stats().TakenBack)
+	assert.Len(t, queueOf(t, z.Addr(), "stays"), 2)
+}
