@@ -116,13 +116,13 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, seconds int64
 }
 
 // place gives h a key. Which is free is known without asking: the keys of this
-// client are its own, and one is free when nothing can be under way
+// session are its own, and one is free when nothing can be under way
 // any more that touches it.
 func (b *Backend) place(h *hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for n := 0; ; n++ {
-		key := h.queue + b.id + "." + strconv.Itoa(n)
+		key := h.queue + h.s.name + "." + strconv.Itoa(n)
 		switch user := b.inUse[key]; {
 		case user == nil:
 			b.inUse[key] = h
@@ -154,11 +154,8 @@ func (a *attempt) giveUp(err error) (locker.Grant, error) {
 func (h *hold) grant() error {
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
-	if h.s.over {
-		if h.s.gone {
-			return errGone
-		}
-		return errSilent
+	if err := h.s.ending(); err != nil {
+		return err
 	}
 	h.s.holds[h] = struct{}{}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 // run is the life of a session, on a goroutine of its own.
 func (s *session) run() {
+	defer s.finish()
 	if !s.open() {
 		return
 	}
@@ -19,6 +20,9 @@ func (s *session) run() {
 	s.life = ctx
 	s.live(ctx)
 	cancel() // and with it all streams
+	// Close ends live while locks are held. Their holders know it before the
+	// revocation is sent: it lets the next ones in, answered or not.
+	s.end(errSilent)
 	s.revoke()
 }
 
@@ -220,41 +224,3 @@ func (s *session) pay(ctx context.Context) {
 		b.mu.Unlock()
 	})
 }
-
-// revoke ends the lease at etcd, with all that hangs on it. If that fails, the
-// lease ends with its TTL: it goes on trying for so long, since a keep-alive
-// that was under way may have made it live for longer, but not when Close waits.
-func (s *session) revoke() {
-	b := s.b
-	b.mu.Lock()
-	gone := s.gone
-	b.mu.Unlock()
-	began, last := time.Now(), false
-	for !gone {
-		closing := b.ctx.Err() != nil
-		// Its own context: Close has ended that of the backend.
-		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
-		err := b.connected(ctx)
-		if err == nil {
-			_, err = b.client.Revoke(ctx, s.id)
-		}
-		cancel()
-		if err == nil || leaseGone(err) {
-			s.end(errGone)
-			return
-		}
-		if last || time.Since(began) > s.ttl {
-			break
-		}
-		// One that went to a member that hangs is followed by one to another.
-		last = closing
-		select {
-		case <-b.ctx.Done():
-		case <-time.After(s.retry()):
-		}
-	}
-	s.end(errSilent)
-}
-
-// revokeTimeout bounds how long Close waits for etcd, which it does twice.
-const revokeTimeout = time.Second

@@ -40,7 +40,7 @@
 //
 // # How it works
 //
-// A lock is a key PREFIX/1/lock/NAME/CLIENT.N, and of all keys below one NAME
+// A lock is a key PREFIX/1/lock/NAME/SESSION.N, and of all keys below one NAME
 // the one with the lowest create revision holds the lock. The others each
 // watch the key before their own. In NAME, % and / are written %25 and
 // %2F; the 1 is the version of this layout.
@@ -48,8 +48,9 @@
 // A key's value begins with the owner, which is new for each attempt; so is the create
 // revision. What is granted is a create revision, and every removal compares
 // the owner, so that no attempt can be taken for another. The name of the key
-// alone is used again by its client, once nothing can be under way any more
-// that puts it: etcd keeps deleted keys in its index until it is compacted, and
+// alone is used again: by its session once nothing can be under way any more
+// that puts it, and by the next one once the lease of the one before is
+// gone for certain. Etcd keeps deleted keys in its index until it is compacted, and
 // reading a queue costs time for each, 0.1 µs of the one thread that applies
 // all writes. A thousand acquisitions with names of their own would make the
 // next one 100 µs slower.
@@ -72,6 +73,11 @@
 //     for as long as it lives, whatever the engine does. If
 //     it lives on for more than a TTL without being able to, no new locks are taken on it, and it is
 //     revoked when the last one is gone.
+//   - The session is not heard of for a TTL: the time of its holders is over, and
+//     it is revoked, which is tried for another TTL. What is left then goes with
+//     the lease; the next session waits for it in the queues as for anybody's.
+//   - The backend is closed while locks are held: their holders are told, and
+//     then the sessions are revoked.
 //   - A waiter gives up or dies: its key is deleted, or goes with its session; who
 //     watches it reads the queue again and watches the one before.
 //   - The session expires while one waits: that is found out by its next keep-alive or by its

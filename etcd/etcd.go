@@ -2,8 +2,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -61,7 +59,7 @@ type Backend struct {
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
-	id       string             // what the keys of this client are known by
+	names    []string           // of sessions whose leases are gone, to be used again
 	wanted   map[string]bool    // queues in which others were met lately
 	closeErr error
 	done     chan struct{} // closed when Close is through
@@ -99,9 +97,6 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 		o.Prefix = defaultPrefix
 	}
 	b.keys = keys{base: o.Prefix + "/1/"}
-	var id [10]byte
-	_, _ = rand.Read(id[:]) // never fails
-	b.id = hex.EncodeToString(id[:])
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.looks.b = b
 	return b, nil
@@ -162,7 +157,7 @@ const deadHolderSlack = 3 * time.Second
 
 // Close revokes the sessions, and with them everything that is still held or
 // waited for, and returns within a few seconds even if etcd does not answer:
-// then they end with their TTLs.
+// then they end with their TTLs. Who still holds is told first.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	first := !b.closed

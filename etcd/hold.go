@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +15,7 @@ type hold struct {
 	b     *Backend
 	s     *session
 	queue string
-	key   string // one of its client's, used again when it is settled
+	key   string // one of its session's, used again when it is settled
 	mark  string // the owner, which is new for each attempt (R10)
 	value string // the owner and the label
 	token int64  // the key's create revision; 0 while it is not known
@@ -24,6 +23,7 @@ type hold struct {
 
 	// Guarded by b.mu.
 	settled  bool      // nothing of it is in etcd, nor can be
+	struck   bool      // its session has nothing to do with it any more
 	owed     bool      // the session has to remove it
 	since    time.Time // that it is owed
 	doubtful bool      // the transaction that puts it may not have arrived yet
@@ -168,17 +168,24 @@ func (h *hold) makeVoid(ctx context.Context) (found bool, err error) {
 	return resp.Succeeded, nil
 }
 
-// owe leaves the removal to the session.
+// owe leaves the removal to the session, or to the end of its lease if it is
+// through.
 func (h *hold) owe() {
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
-	if !h.settled && !h.owed {
-		h.owed, h.since = true, time.Now()
-		h.s.debts[h] = struct{}{}
+	if h.settled || h.owed {
+		return
 	}
+	h.owed, h.since = true, time.Now()
+	if h.s.through {
+		h.strike()
+		return
+	}
+	h.s.debts[h] = struct{}{}
 }
 
-// settle ends the hold's place in its session; it returns false if it had none.
+// settle notes that nothing of the hold is in etcd, nor can be; it returns false
+// if that was known.
 func (h *hold) settle() bool {
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
@@ -186,48 +193,21 @@ func (h *hold) settle() bool {
 		return false
 	}
 	h.settled = true
+	h.strike()
+	return true
+}
+
+// strike ends the hold's place in its session. Whether it is settled is another
+// matter: a release may still try. b.mu is held.
+func (h *hold) strike() {
+	if h.struck {
+		return
+	}
+	h.struck = true
 	delete(h.s.debts, h)
 	delete(h.s.holds, h)
 	if h.b.inUse[h.key] == h {
 		delete(h.b.inUse, h.key)
 	}
 	h.s.leave()
-	return true
-}
-
-// Key is what [locker.Lease.As] tells of a lock in etcd: give it a *Key.
-type Key struct {
-	Key            string
-	CreateRevision int64 // the fencing token, before Options.TokenBase is added
-	Lease          clientv3.LeaseID
-}
-
-// As implements what [locker.Lease.As] asks for.
-func (h *hold) As(target any) bool {
-	k, ok := target.(*Key)
-	if ok {
-		*k = Key{Key: h.key, CreateRevision: h.token, Lease: h.s.id}
-	}
-	return ok
-}
-
-// Held returns a comparison that is true as long as lease holds its lock: with
-// it in the If of a transaction in the same etcd, what the transaction writes is
-// safe from holders that were paused and do not know that they have lost the
-// lock. The error matches [locker.ErrLost] or another end of the lease if that
-// is over already, and errors.ErrUnsupported if it is not from this backend.
-//
-//	held, err := etcd.Held(lease)
-//	…
-//	resp, err := client.Txn(ctx).If(held).Then(clientv3.OpPut("key", "value")).Commit()
-//	// resp.Succeeded is false if the lock was lost
-func Held(lease *locker.Lease) (clientv3.Cmp, error) {
-	var k Key
-	if lease == nil || !lease.As(&k) {
-		return clientv3.Cmp{}, fmt.Errorf("etcd: the lease is not one of etcd: %w", errors.ErrUnsupported)
-	}
-	if err := lease.Err(); err != nil {
-		return clientv3.Cmp{}, err
-	}
-	return clientv3.Compare(clientv3.CreateRevision(k.Key), "=", k.CreateRevision), nil
 }

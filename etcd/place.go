@@ -138,7 +138,7 @@ func (a *attempt) try(ctx context.Context, look bool, unless ...clientv3.Cmp) (f
 		return nil, nil
 	}
 	first = resp.Responses[0].GetResponseRange().Kvs[0]
-	if string(first.Value) == a.h.value { // a repeated request: it is ours already (R11)
+	if string(first.Key) == a.h.key && string(first.Value) == a.h.value { // a repeated request: it is ours already (R11)
 		a.sent, a.h.token = true, first.CreateRevision
 	}
 	return first, nil

@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -15,7 +17,8 @@ import (
 // while it is used, and some time longer.
 type session struct {
 	b       *Backend
-	seconds int64 // the TTL asked for
+	seconds int64  // the TTL asked for
+	name    string // what its keys are known by: no other session has it meanwhile
 
 	// Set before ready is closed.
 	id      clientv3.LeaseID
@@ -37,6 +40,7 @@ type session struct {
 	retired bool // no new locks are taken on it
 	over    bool // ended is closed
 	gone    bool // the lease is gone for certain
+	through bool // its loop has ended: nobody removes anything any more
 	since   time.Time
 	moved   chan struct{} // closed when since moves
 	behind  error         // why the latest keep-alive failed
@@ -62,7 +66,7 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	s := b.sessions[seconds]
 	if s == nil {
 		s = &session{
-			b: b, seconds: seconds,
+			b: b, seconds: seconds, name: b.takeName(),
 			ready: make(chan struct{}), kick: make(chan struct{}, 1),
 			ended: make(chan struct{}), moved: make(chan struct{}),
 			holds: map[*hold]struct{}{}, debts: map[*hold]struct{}{},
@@ -86,6 +90,19 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// takeName returns a name for a session. Those of sessions whose leases are gone
+// are used again: etcd remembers the keys that were deleted. b.mu is held.
+func (b *Backend) takeName() string {
+	if last := len(b.names) - 1; last >= 0 {
+		name := b.names[last]
+		b.names = b.names[:last]
+		return name
+	}
+	var name [10]byte
+	_, _ = rand.Read(name[:]) // never fails
+	return hex.EncodeToString(name[:])
 }
 
 // leave ends a use. b.mu is held.
@@ -119,43 +136,6 @@ func (s *session) addVoid() {
 	if s.voids++; s.voids >= maxVoids {
 		s.retire()
 	}
-}
-
-// end makes every lock of the session void, as far as this client goes. With
-// errGone, their holders are told.
-func (s *session) end(cause error) {
-	b := s.b
-	var tell []*hold
-	b.mu.Lock()
-	s.retire()
-	if !s.over {
-		s.over = true
-		s.behind = cause
-		close(s.ended)
-	}
-	if cause == errGone && !s.gone { //nolint:errorlint // one of two of our own
-		s.gone = true
-		for h := range s.holds {
-			tell = append(tell, h)
-		}
-	}
-	b.mu.Unlock()
-	for _, h := range tell {
-		h.gone()
-	}
-}
-
-// state returns why the session is over, or nil.
-func (s *session) state() error {
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	switch {
-	case s.gone:
-		return errGone
-	case s.over:
-		return errSilent
-	}
-	return nil
 }
 
 // every is how often a session is kept alive. A lease that the engine renews
@@ -198,7 +178,7 @@ func (s *session) fresh(ctx context.Context) (locker.Validity, error) {
 		select {
 		case <-moved:
 		case <-s.ended:
-			return v, errSilent
+			return v, s.state()
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return v, ctx.Err()

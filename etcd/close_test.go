@@ -1,0 +1,98 @@
+package etcd_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/golockers/locker"
+)
+
+// A revocation lets the next one in when etcd gets it: a holder that is told
+// when it is answered, or never if the answer is lost, holds beside the next.
+func TestHolderKnowsBeforeCloseRevokesItsSession(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	for _, lost := range []bool{false, true} {
+		name := map[bool]string{false: "answered", true: "answer lost"}[lost]
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var held *locker.Lease
+			known := make(chan error, 10) // by the holder, when a revocation is sent
+			b := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+				if !strings.HasSuffix(method, "/LeaseRevoke") {
+					return send()
+				}
+				known <- held.Err()
+				err := send()
+				if lost {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return err
+			}))
+			holder := locker.New(b, &locker.Options{TTL: time.Minute})
+			var err error
+			held, err = holder.Lock(t.Context(), name)
+			require.NoError(t, err)
+			answer := lockLater(t.Context(), client(t, s.Addrs(), time.Minute), name)
+			s.queued(t, name, 2)
+			require.NoError(t, b.Close())
+			got := s.get(t, answer, 10*time.Second)
+			require.NotEmpty(t, known, "it was revoked")
+			assert.ErrorIs(t, <-known, locker.ErrLost)
+			require.ErrorIs(t, held.Err(), locker.ErrLost)
+			require.NoError(t, got.lease.Unlock(t.Context()))
+			require.ErrorIs(t, held.Unlock(t.Context()), locker.ErrLost)
+			_ = holder.Close() // it may say that not all could be released
+		})
+	}
+}
+
+// An acquire that is answered while Close revokes the session comes too late.
+func TestNothingIsGrantedThatCloseHasRevoked(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	for _, wait := range []bool{false, true} {
+		revoked, asked := make(chan struct{}), make(chan struct{})
+		var once, first sync.Once
+		b := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+			err := send()
+			switch {
+			case strings.HasSuffix(method, "/LeaseRevoke"):
+				once.Do(func() { close(revoked) })
+				<-ctx.Done() // the answer is lost
+				return ctx.Err()
+			case strings.HasSuffix(method, "/Txn"):
+				first.Do(func() { close(asked) })
+				<-revoked
+			}
+			return err
+		}))
+		closed := make(chan error, 1)
+		go func() {
+			<-asked
+			closed <- b.Close()
+		}()
+		_, err := b.Acquire(t.Context(), request("n", time.Minute, wait))
+		require.ErrorIs(t, err, locker.ErrClosed)
+		require.NoError(t, <-closed)
+	}
+}
+
+// intercepted makes f do a client's requests.
+func intercepted(f func(ctx context.Context, method string, send func() error) error) func(*clientv3.Config) {
+	return func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				return f(ctx, method, func() error { return invoker(ctx, method, req, reply, cc, opts...) })
+			}))
+	}
+}
