@@ -73,6 +73,9 @@
 //     for as long as it lives, whatever the engine does. If
 //     it lives on for more than a TTL without being able to, no new locks are taken on it, and it is
 //     revoked when the last one is gone.
+//   - The store is full: etcd then refuses what puts a key, perhaps after it has
+//     put it. That is an answer, so the request will not come later, and the key
+//     is deleted without a void one, which etcd lets through.
 //   - The session is not heard of for a TTL: the time of its holders is over, and
 //     it is revoked, which is tried for another TTL. What is left then goes with
 //     the lease; the next session waits for it in the queues as for anybody's.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -45,6 +46,11 @@ func (a *attempt) commit(ctx context.Context, txn func(clientv3.Txn) clientv3.Tx
 	})
 	if err != nil {
 		a.sent = carriedOut(err)
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			// It may have been carried out, but is not under way any more. A void
+			// key could not be put, and what only deletes is let through.
+			a.arrived()
+		}
 		return nil, err
 	}
 	a.sent = true

@@ -1,0 +1,76 @@
+package etcd_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/golockers/locker"
+)
+
+// The request that fills the store is carried out, and answered as if it was
+// not. From then on etcd refuses puts, a void key's too: the take-back has to do
+// without.
+func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		wait bool
+		held int // how many hold the lock before: somebody who is to wait asks twice then
+	}{
+		"try":                {false, 0},
+		"first in the queue": {true, 0},
+		"last in the queue":  {true, 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1)
+			ctx := t.Context()
+			var before locker.Grant
+			var err error
+			if c.held > 0 {
+				before, err = backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, false))
+				require.NoError(t, err)
+			}
+			var asked atomic.Int32
+			b := backend(t, s.Addrs(), intercepted(func(_ context.Context, method string, send func() error) error {
+				err := send()
+				if strings.HasSuffix(method, "/Txn") && int(asked.Add(1)) == 1+c.held && err == nil {
+					assert.Len(t, locksIn(t, s.admin, "n"), 1+c.held, "it was carried out")
+					s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
+					return rpctypes.ErrGRPCNoSpace
+				}
+				return err
+			}))
+			grant, err := b.Acquire(ctx, request("n", time.Minute, c.wait))
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.ErrorContains(t, err, "space")
+			if grant.Hold != nil {
+				require.NoError(t, grant.Hold.Release(ctx), "what a take-back needs is allowed under the alarm")
+			}
+			assert.Len(t, locksIn(t, s.admin, "n"), c.held)
+			if c.held > 0 {
+				require.NoError(t, before.Hold.Release(ctx), "so is a release")
+			}
+			s.spaceAlarm(t, etcdserverpb.AlarmRequest_DEACTIVATE)
+			grant, err = b.Acquire(ctx, request("n", time.Minute, c.wait))
+			require.NoError(t, err)
+			require.NoError(t, grant.Hold.Release(ctx))
+			assert.Empty(t, all(t, s.admin))
+		})
+	}
+}
+
+// spaceAlarm raises or ends the alarm of a full store.
+func (s scene) spaceAlarm(t testing.TB, action etcdserverpb.AlarmRequest_AlarmAction) {
+	t.Helper()
+	_, err := etcdserverpb.NewMaintenanceClient(s.admin.ActiveConnection()).Alarm(within(t, 5*time.Second),
+		&etcdserverpb.AlarmRequest{Action: action, Alarm: etcdserverpb.AlarmType_NOSPACE})
+	require.NoError(t, err)
+}
