@@ -43,7 +43,8 @@
 // A lock is a key PREFIX/1/lock/NAME/SESSION.N, and of all keys below one NAME
 // the one with the lowest create revision holds the lock. The others each
 // watch the key before their own. In NAME, % and / are written %25 and
-// %2F; the 1 is the version of this layout.
+// %2F; the 1 is the version of this layout. A prefix that contains /1/lock itself
+// is refused: its keys would stand in a queue of a shorter one.
 //
 // A key's value begins with the owner, which is new for each attempt; so is the create
 // revision. What is granted is a create revision, and every removal compares

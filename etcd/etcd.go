@@ -16,8 +16,9 @@ import (
 // Options are the settings of a [Backend]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// Prefix is what all keys begin with, without slashes at its ends. Clients
-	// contend if their prefixes are equal. "": locker.
+	// Prefix is what all keys begin with, without slashes at its ends, and
+	// without /1/lock as a part of it, which stands behind it in the keys. Clients
+	// contend if, and only if, their prefixes are equal. "": locker.
 	Prefix string
 
 	// Timeout is how long one request waits for its answer, to a twentieth of
@@ -114,7 +115,7 @@ func (o *Options) check() error {
 	case len(o.Prefix) > maxPrefixLen:
 		return fmt.Errorf("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
 	}
-	return nil
+	return checkPrefix(o.Prefix)
 }
 
 // Guarantees says what this cluster promises: see the package documentation.

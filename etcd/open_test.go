@@ -52,6 +52,9 @@ func TestOpenTellsWhatIsWrongWithTheURL(t *testing.T) {
 		"etcd://h:1/p?nonsense=1":        "unknown parameter",
 		"etcd://u@h:1":                   "user and a password",
 		"etcd://h:1/a//b":                "Prefix",
+		"etcd://h:1/a/1/lock":            "Prefix",
+		"etcd://h:1/a/1/lock/b":          "Prefix",
+		"etcd://h:1/a%2F1%2Flock":        "Prefix",
 		"etcd://h:1?ca=x":                "unknown parameter",
 		"etcds://h:1?ca=/no/such/file":   "no such file",
 		"etcds://h:1?cert=/no/such/file": "go together",
@@ -173,7 +176,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "clientv3.New")
 	c := dial(t, []string{"127.0.0.1:1"})
-	for _, o := range []*etcd.Options{{Timeout: -1}, {Members: -1}, {Prefix: "/a"}, {Prefix: "a//b"}, {Prefix: strings.Repeat("a", 300)}} {
+	for _, o := range []*etcd.Options{{Timeout: -1}, {Members: -1}, {Prefix: "/a"}, {Prefix: "a//b"}, {Prefix: "a/1/lock"}, {Prefix: "a/1/lock/1"}, {Prefix: strings.Repeat("a", 300)}} {
 		_, err = etcd.New(c, o)
 		require.ErrorIs(t, err, locker.ErrInvalid)
 	}
