@@ -98,7 +98,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, seconds int64
 	queue := b.keys.queue(req.Name)
 	h := &hold{b: b, s: s, queue: queue, mark: mark, value: mark + labelMark + req.Label, lost: req.Lost, doubtful: true}
 	b.place(h)
-	a := &attempt{b: b, h: h}
+	a := &attempt{b: b, h: h, queued: req.Queued}
 	if err = a.take(ctx, req.Wait); err == nil && req.Wait {
 		err = a.wait(ctx)
 	}

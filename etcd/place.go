@@ -13,9 +13,10 @@ import (
 
 // attempt is one key on its way through a queue.
 type attempt struct {
-	b    *Backend
-	h    *hold
-	sent bool // something of it may be in etcd
+	b      *Backend
+	h      *hold
+	queued func() // told that others are before it; may be nil
+	sent   bool   // something of it may be in etcd
 
 	prev string // the key before; "" if there is none
 }
@@ -182,11 +183,15 @@ func (a *attempt) enter(ctx context.Context) error {
 	return a.read(ctx, 0)
 }
 
-// behind notes the key before ours.
+// behind notes the key before ours, and tells that there is one: it is etcd's
+// answer, and not one that is still awaited.
 func (a *attempt) behind(kvs []*mvccpb.KeyValue) {
 	a.prev = ""
 	if len(kvs) > 0 {
 		a.prev = string(kvs[0].Key)
+		if a.queued != nil {
+			a.queued()
+		}
 	}
 }
 

@@ -47,6 +47,35 @@ func TestThousandWaitersOfOneClientAreOneKey(t *testing.T) {
 	s.queued(t, "n", 0)
 }
 
+// The engine tells those who wait behind an attempt in the process that the lock
+// is held: the service has to have said so.
+func TestWaiterTellsThatItIsInTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	var told atomic.Int32
+	ask := func(b *etcd.Backend) (locker.Grant, error) {
+		req := request("n", time.Minute, true)
+		req.Queued = func() { told.Add(1) }
+		return b.Acquire(ctx, req)
+	}
+	held, err := ask(backend(t, s.Addrs()))
+	require.NoError(t, err)
+	assert.Zero(t, told.Load(), "nobody has it")
+	done := make(chan error, 1)
+	b := backend(t, s.Addrs())
+	go func() {
+		next, err := ask(b)
+		if err == nil {
+			err = next.Hold.Release(ctx)
+		}
+		done <- err
+	}()
+	eventually(t, 10*time.Second, "it is told", func() bool { return told.Load() > 0 })
+	require.NoError(t, held.Hold.Release(ctx))
+	require.NoError(t, <-done)
+}
+
 func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
