@@ -19,7 +19,8 @@ import (
 var (
 	// errGone: the lease is gone for certain, and with it all of its keys.
 	errGone = errors.New("the session has expired")
-	// errSilent: it was not heard of for a TTL. Its keys may still be there.
+	// errSilent: it was not heard of for a TTL, or is not kept alive any more
+	// because nobody needs it. Its keys may still be there.
 	errSilent = errors.New("the session could not be kept alive for a TTL")
 )
 

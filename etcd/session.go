@@ -56,7 +56,7 @@ const (
 )
 
 // join returns a session for the TTL, and makes it if there is none. Its user
-// calls leave, in the end, through hold.settle.
+// calls leave, in the end, through hold.strike.
 func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	b.mu.Lock()
 	if b.closed {
