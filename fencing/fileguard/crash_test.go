@@ -18,21 +18,64 @@ import (
 	"github.com/golockers/locker/internal/testserver"
 )
 
-// stepsOf are all steps of an act, in their order.
+// stepsOf are all steps of an act, in their order. Those that make something
+// last over a power cut (fsync) are "kept", the content of the new file; "named"
+// and "synced", the directory; "noted" and "resettled", the sidecar.
 var stepsOf = map[string][]string{
-	"write":  {"locked", "made", "filled", "kept", "noted", "renamed", "synced", "settled"},
-	"remove": {"locked", "noted", "renamed", "synced", "settled"},
+	"write":  {"locked", "made", "filled", "kept", "named", "noted", "renamed", "synced", "settled"},
+	"remove": {"locked", "named", "noted", "renamed", "synced", "settled"},
 }
 
+// stepsDuring returns the steps of what f does with g.
+func stepsDuring(t *testing.T, g *fileguard.Guard, f func() error) (steps []string) {
+	t.Helper()
+	g.OnStep(func(step string) { steps = append(steps, step) })
+	defer g.OnStep(nil)
+	require.NoError(t, f())
+	return steps
+}
+
+// A sync that is missing, or not where it has to be, would not be noticed until
+// the power is cut.
 func TestStepsAreAllThereAre(t *testing.T) {
 	for what, want := range stepsOf {
-		g, _ := newGuard(t)
+		g, path := newGuard(t)
 		mustWrite(t, g, 1, "1")
-		var got []string
-		g.OnStep(func(step string) { got = append(got, step) })
-		require.NoError(t, act(g, what, 2))
-		assert.Equal(t, want, got)
+		assert.Equal(t, want, stepsDuring(t, g, func() error { return act(g, what, 2) }))
+
+		// One that was stopped in the middle has left its note.
+		side, _ := g.Names()
+		require.NoError(t, os.WriteFile(path, []byte("2"), 0o600))
+		require.NoError(t, os.WriteFile(side, fileguard.Record(2, 3, "replacing", inode(t, path)), 0o600))
+		want = append([]string{"locked", "resettled"}, want[1:]...)
+		assert.Equal(t, want, stepsDuring(t, g, func() error { return act(g, what, 4) }))
 	}
+	g, path := newGuard(t)
+	assert.Equal(t, []string{"locked", "named", "noted"}, stepsDuring(t, g, func() error { return act(g, "remove", 1) }), "there is no file")
+	assert.Equal(t, []string{"forgotten"}, stepsDuring(t, g, func() error { return g.Forget(t.Context()) }))
+
+	// A new file that cannot be moved to its place: the note is taken back.
+	var steps []string
+	g.OnStep(func(step string) {
+		if steps = append(steps, step); step == "noted" {
+			require.NoError(t, os.Mkdir(path, 0o700))
+		}
+	})
+	require.Error(t, act(g, "write", 2))
+	assert.Equal(t, []string{"locked", "made", "filled", "kept", "named", "noted", "taken back"}, steps)
+}
+
+// The steps are told by what syncs: it does so.
+func TestASyncThatFailsIsNoStep(t *testing.T) {
+	g, path := newGuard(t)
+	mustWrite(t, g, 1, "1")
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	sync := func() error { return g.Sync(f, "synced") }
+	assert.Equal(t, []string{"synced"}, stepsDuring(t, g, sync))
+	require.NoError(t, f.Close())
+	g.OnStep(func(step string) { assert.Fail(t, "a step without a sync", step) })
+	require.ErrorIs(t, sync(), os.ErrClosed)
 }
 
 // killedAt leaves what a process leaves that is killed after a step.

@@ -76,7 +76,9 @@
 // # What it does not protect against
 //
 //   - Who writes to the file without the guard (an editor, cp, a shell's >) is
-//     not held up. The mark then knows nothing of it.
+//     not held up. The mark then knows nothing of it. And a file that is deleted
+//     (rm) and made again by hand can get the inode that a [Guard.Remove] has noted:
+//     after a power cut, or a kill in the middle, the mark may then be the one before.
 //   - One host only. On another host flock means nothing, so network, cluster and
 //     user-space file systems are refused. A disk image or a block device that
 //     two hosts mount is not found out.

@@ -80,16 +80,8 @@ func readRecord(f *os.File) (record, error) {
 	return r, nil
 }
 
-// note writes r into the sidecar f.
+// note writes r into the sidecar f. It lasts by noteForGood only.
 func (r record) note(f *os.File) error {
 	_, err := f.WriteAt(r.encode(), 0)
 	return err
-}
-
-// noteForGood is note, and it lasts over a power cut.
-func (r record) noteForGood(f *os.File) error {
-	if err := r.note(f); err != nil {
-		return err
-	}
-	return f.Sync()
 }

@@ -46,10 +46,9 @@ func (g *Guard) settle(f *os.File) (fencing.Token, error) {
 	}
 	if r.next != 0 {
 		// Before what it was derived from goes, and for good.
-		if err := (record{mark: mark}).noteForGood(f); err != nil {
+		if err := g.noteForGood(f, record{mark: mark}, "resettled"); err != nil {
 			return 0, err
 		}
-		g.at("resettled")
 	}
 	return mark, g.clean()
 }
@@ -72,24 +71,22 @@ func (g *Guard) clean() error {
 //
 // The order is what makes the two one step: wherever it is cut off, the record
 // says where to look, and the directory what has happened. The names that the
-// record relies on are there for good before ([syncDir]).
+// record relies on are there for good before (syncDir).
 func (g *Guard) move(f *os.File, r record, from, to string) (done bool, err error) {
-	if err = r.noteForGood(f); err == nil {
-		g.at("noted")
+	if err = g.noteForGood(f, r, "noted"); err == nil {
 		err = os.Rename(from, to)
 	}
 	if err != nil {
-		back := record{mark: r.mark}.noteForGood(f)
+		back := g.noteForGood(f, record{mark: r.mark}, "taken back")
 		if back == nil && r.how == replacing {
 			back = g.clean()
 		}
 		return false, errors.Join(err, back)
 	}
 	g.at("renamed")
-	if err := syncDir(g.dir); err != nil {
+	if err := g.syncDir("synced"); err != nil {
 		return true, fmt.Errorf("it is done, but may not last over a power cut: %w", err)
 	}
-	g.at("synced")
 	// Not for good: should it be lost, the one before says the same.
 	if err := (record{mark: r.next}).note(f); err != nil {
 		return true, fmt.Errorf("it is done, but that could not be noted, which is left to the next write: %w", err)

@@ -12,6 +12,6 @@ import (
 
 const supported = false
 
-func syncDir(string) error                { return errors.ErrUnsupported }
+func cannotSync(error) bool               { return false }
 func inodeOf(fs.FileInfo) uint64          { return 0 }
 func inherit(*os.File, fs.FileInfo) error { return errors.ErrUnsupported }

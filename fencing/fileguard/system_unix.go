@@ -14,18 +14,9 @@ import (
 
 const supported = true
 
-// syncDir makes what was renamed, made and removed in dir last over a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	err = d.Sync()
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		return nil // this file system has no such thing, and does it by itself or not at all
-	}
-	return err
+// cannotSync reports whether err is a file system's that cannot sync directories.
+func cannotSync(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP)
 }
 
 // inodeOf returns what tells a file from every other of its directory, as long

@@ -81,7 +81,7 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 		return err
 	}
 	defer localfile.LetGo(f)
-	if err = syncDir(g.dir); err == nil {
+	if err = g.syncDir("named"); err == nil {
 		err = g.remove(f, mark, token, old)
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 
 func (g *Guard) remove(f *os.File, mark, token fencing.Token, old fs.FileInfo) error {
 	if old == nil {
-		return record{mark: token}.noteForGood(f)
+		return g.noteForGood(f, record{mark: token}, "noted")
 	}
 	done, err := g.move(f, record{mark: mark, next: token, how: removing, inode: inodeOf(old)}, g.abs, g.temp)
 	if done {
@@ -115,7 +115,7 @@ func (g *Guard) Forget(ctx context.Context) error {
 	defer localfile.LetGo(f)
 	// The sidecar last: as long as it is there, it is what others lock. Those
 	// who wait for it find that it is gone.
-	if err := errors.Join(g.clean(), os.Remove(g.side), syncDir(g.dir)); err != nil {
+	if err := errors.Join(g.clean(), os.Remove(g.side), g.syncDir("forgotten")); err != nil {
 		return g.failed(op, err)
 	}
 	return nil
@@ -174,13 +174,12 @@ func (g *Guard) prepare(perm fs.FileMode, old fs.FileInfo, fill func(w io.Writer
 			return 0, err
 		}
 	}
-	if err := f.Sync(); err != nil {
+	if err := g.sync(f, "kept"); err != nil {
 		return 0, err
 	}
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
 	}
-	g.at("kept")
-	return inodeOf(info), syncDir(g.dir)
+	return inodeOf(info), g.syncDir("named")
 }
