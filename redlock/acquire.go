@@ -16,6 +16,9 @@ import (
 // whole value is compared, so the label can say anything.
 const labelMark = ":"
 
+// roundMark stands between the owner and the number of the round.
+const roundMark = "."
+
 // How often a round is repeated that nobody won. The pause between two is
 // random and grows, so that of two who split the votes one comes first.
 const (
@@ -34,16 +37,16 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if req.TTL > b.opts.MaxTTL {
 		return locker.Grant{}, invalid("a TTL of %v is above the MaxTTL of %v, which the restart guard rests on", req.TTL, b.opts.MaxTTL)
 	}
-	patient := false
+	own, patient := ownHolder(req.Owner), false
 	for n := 0; ; n++ {
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
 		a := b.newAttempt(redisnode.Claim{
 			Name:   req.Name,
-			Value:  req.Owner + "." + strconv.Itoa(n) + labelMark + req.Label,
+			Value:  req.Owner + roundMark + strconv.Itoa(n) + labelMark + req.Label,
 			TTL:    req.TTL,
 			Fenced: b.opts.Fencing,
 			Keep:   b.opts.KeepTokens,
-		}, req.Wait)
+		}, own, req.Wait)
 		a.patient = patient
 		a.run(ctx)
 		v := a.verdict()

@@ -13,6 +13,7 @@ import (
 type attempt struct {
 	b       *Backend
 	claim   redisnode.Claim
+	own     string // what a refusal names the holder by, if it is a round of the same Acquire
 	waiting bool
 	since   time.Time     // before the first request was sent (R1)
 	patient bool          // a second try, after a stall: with more time for each node
@@ -64,9 +65,9 @@ const (
 	failed // no answer, in time or at all
 )
 
-func (b *Backend) newAttempt(claim redisnode.Claim, waiting bool) *attempt {
+func (b *Backend) newAttempt(claim redisnode.Claim, own string, waiting bool) *attempt {
 	return &attempt{
-		b: b, claim: claim.Prepared(), waiting: waiting,
+		b: b, claim: claim.Prepared(), own: own, waiting: waiting,
 		seats:   make([]seat, len(b.voters)),
 		changed: make(chan struct{}, 1),
 	}

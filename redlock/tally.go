@@ -3,15 +3,28 @@ package redlock
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // tally counts a round's votes.
 type tally struct {
 	yes, no, failed, pending int
-	top                      int // how many refusals name the same holder, at most
+	top                      int // how many refusals name the same other holder, at most
+}
+
+// ours reports that a refusal names a round before of this same Acquire: its
+// vote was late, and is being taken back. That is nobody who holds the lock (R17).
+func (a *attempt) ours(refusal redisnode.Vote) bool { return strings.HasPrefix(refusal.Holder, a.own) }
+
+// ownHolder is how refusals name all rounds of an owner. What comes after the
+// owner in a lock's value differs by round, and a refusal has only so much of it.
+func ownHolder(owner string) string {
+	named := owner + roundMark
+	return named[:min(len(named), redisnode.HolderLength)]
 }
 
 // tally counts the votes. a.mu is held.
@@ -32,6 +45,9 @@ func (a *attempt) tally() tally {
 			t.failed++
 		case no:
 			t.no++
+			if a.ours(s.got) {
+				break
+			}
 			j := 0
 			for j < known && holders[j].name != s.got.Holder {
 				j++
@@ -115,13 +131,11 @@ func (a *attempt) heldError() error {
 	free := 0
 	var left []time.Duration
 	for i := range a.seats {
-		switch s := &a.seats[i]; s.vote {
-		case yes:
+		switch s := &a.seats[i]; {
+		case s.vote == yes, s.vote == no && a.ours(s.got):
 			free++
-		case no:
-			if s.got.Left >= 0 {
-				left = append(left, s.got.Left)
-			}
+		case s.vote == no && s.got.Left >= 0:
+			left = append(left, s.got.Left)
 		}
 	}
 	slices.Sort(left)

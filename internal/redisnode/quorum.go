@@ -127,12 +127,15 @@ func (c *Claim) keep() any {
 	return "expire"
 }
 
+// HolderLength is how much of a holder's value a refusal names (quorum_vote.lua).
+const HolderLength = 16
+
 // Vote is a node's answer to a Claim.
 type Vote struct {
 	Granted bool
 	Token   uint64        // granted and fenced: the lowest that could follow on this node
 	Raised  bool          // granted before to this claim (R11), and the counter raised to Token for it
-	Holder  string        // refused: the beginning of the holder's value
+	Holder  string        // refused: the beginning of the holder's value, up to HolderLength bytes
 	Left    time.Duration // refused: the rest of the holder's TTL; negative: it never expires
 	Foreign bool          // refused: the key is there but is no lock
 	Void    bool          // refused: this very claim was taken back before

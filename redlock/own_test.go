@@ -1,0 +1,91 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/redlock"
+)
+
+// pausing is a context that whoever asks it for its error waits for.
+type pausing struct {
+	context.Context
+	pause func()
+}
+
+func (p pausing) Err() error {
+	p.pause()
+	return p.Context.Err()
+}
+
+// All requests hang, the first round is given up, and its votes arrive before the second round's, and before what takes them back: what the
+// second round then finds is no other holder, and an outage is not reported as "held" (R17).
+func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
+	s := durable(t, 1)
+	b := s.through(t, redlock.Options{NodeTimeout: 150 * time.Millisecond})
+	p := s.proxies[0]
+	// next holds the next request with text in it, on its way to the node.
+	next := func(text string, held chan<- *testserver.Link, then func()) {
+		p.OnRequest(text, func(l *testserver.Link) {
+			l.SetRequests(testserver.Hold)
+			then()
+			held <- l
+		})
+	}
+	for n := range 10 {
+		within(t, 10*time.Second, "it is served", func() bool {
+			g, err := b.Acquire(t.Context(), request("warm", time.Minute))
+			return err == nil && g.Hold.Release(t.Context()) == nil
+		})
+		r := request(fmt.Sprint("x", n), time.Minute)
+		vote, takeBack, again, third := make(chan *testserver.Link, 1), make(chan *testserver.Link, 1), make(chan *testserver.Link, 1), make(chan struct{})
+		sent := make(chan struct{})
+		next(r.Owner+".0", vote, func() { next(r.Owner+".0", takeBack, func() { close(sent) }) })
+		next(r.Owner+".1", again, func() {})
+		p.OnRequest(r.Owner+".2", func(*testserver.Link) { close(third) })
+		var g locker.Grant
+		var err error
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			// Between two rounds: so that the take-back and the next vote are not one batch, which arrives in that order.
+			g, err = b.Acquire(pausing{t.Context(), func() {
+				select {
+				case <-sent:
+				case <-time.After(time.Second):
+				}
+			}}, r)
+		}()
+		select {
+		case second := <-again:
+			(<-vote).SetRequests(testserver.Pass)
+			within(t, 5*time.Second, "the first round's vote", func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
+			second.SetRequests(testserver.Pass)
+			select {
+			case <-third:
+			case <-answered:
+			}
+			(<-takeBack).SetRequests(testserver.Pass)
+		case <-answered:
+		}
+		<-answered
+		require.NotErrorIs(t, err, locker.ErrHeld, "by itself")
+		if errors.Is(err, locker.ErrUnavailable) {
+			continue // too slow for the second round
+		}
+		require.NoError(t, err)
+		assert.NotContains(t, s.value(t, 0, r.Name), r.Owner+".1", "the second round did not meet the first one's vote: this test tests nothing")
+		release(t, g)
+		return
+	}
+	require.Fail(t, "not once in ten times: the machine is too busy")
+}
