@@ -34,11 +34,15 @@ type Harness struct {
 	// Cut returns one more client of the same service, as New does, whose
 	// connection can be broken. Needed where Scope is ScopeNetwork. A backend
 	// that bounds its single requests needs room there for a pause of TTL/4.
+	//
+	// A [Proxy], started with t, is all that it takes, and ends by itself.
+	// What Cut starts otherwise it has to end with t.Cleanup: what is left of
+	// it looks like a goroutine that the backend has left behind.
 	Cut func(t T) (locker.Backend, Fault)
 
 	// Delete removes the lock on name from the service behind the backend's
-	// back, as an operator or an eviction would. Needed where Scope is wider
-	// than one process.
+	// back, as an operator or an eviction would; where there is none, it does
+	// nothing. Needed where Scope is wider than one process.
 	Delete func(t T, name string)
 
 	// Victim takes name in a program of its own, with that TTL, and keeps it
@@ -90,7 +94,7 @@ type Harness struct {
 }
 
 // Fault breaks one client's connection to its service: all of it, if it is
-// made of several. A TCP proxy that counts and withholds bytes is one.
+// made of several. [Proxy] is one, and [Faults] makes one of several.
 type Fault interface {
 	// Requests changes what happens to all that the client sends from now on.
 	Requests(m Mode)

@@ -168,14 +168,10 @@ func checkDeadline(s *trial) {
 	wait := s.ttl + s.ttl/2
 	var err error
 	var took time.Duration
-	for range deadlineTries {
+	for try := 0; try == 0 || try < deadlineTries && unanswered(err); try++ {
 		began := time.Now()
 		_, err = waiter.Lock(s.within(wait), name, locker.TTL(s.ttl))
 		took = time.Since(began)
-		if err == nil || !unanswered(err) {
-			break
-		}
-		s.Logf("Lock gave up with %v", err)
 	}
 	switch {
 	case err == nil:

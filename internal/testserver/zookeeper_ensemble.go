@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 )
@@ -60,7 +59,7 @@ func newEnsemble(t testing.TB, n int, opts []ZooKeeperOption) *ZooKeeperEnsemble
 			if i != j {
 				way := [2]*Proxy{StartProxy(t, loopback(data)), StartProxy(t, loopback(election))}
 				e.between[i][j] = way
-				data, election = way[0].port(), way[1].port()
+				data, election = way[0].Port(), way[1].Port()
 			}
 			s.conf.peers = append(s.conf.peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", j+1, data, election))
 		}
@@ -68,7 +67,7 @@ func newEnsemble(t testing.TB, n int, opts []ZooKeeperOption) *ZooKeeperEnsemble
 	for i := range n {
 		for j := range n {
 			if i != j {
-				e.between[i][j][1].rewrite(announce(ports[i][1], e.between[j][i][1].port()))
+				e.between[i][j][1].Rewrite(announce(ports[i][1], e.between[j][i][1].Port()))
 			}
 		}
 	}
@@ -165,5 +164,3 @@ func (e *ZooKeeperEnsemble) Isolate(s *ZooKeeper, m Mode) {
 		}
 	}
 }
-
-func (p *Proxy) port() int { return p.listener.Addr().(*net.TCPAddr).Port }

@@ -1,4 +1,4 @@
-package testserver
+package faultproxy
 
 import (
 	"context"
@@ -40,16 +40,16 @@ func newLink(p *Proxy, client net.Conn) *Link {
 func (l *Link) start() {
 	p := l.proxy
 	l.left.Add(2)
-	p.work.Go(func() { l.readRequests() })
-	p.work.Go(func() {
+	p.spawn(func() { l.readRequests() })
+	p.spawn(func() {
 		defer l.left.Done()
 		l.deliverRequests()
 	})
-	p.work.Go(func() {
+	p.spawn(func() {
 		defer l.left.Done()
 		l.replies.deliver(l.ctx, l.client)
 	})
-	p.work.Go(func() {
+	p.spawn(func() {
 		l.left.Wait()
 		l.close()
 		p.ended(l)
@@ -222,7 +222,7 @@ func (l *Link) deliverRequests() {
 	}
 	l.server = server
 	l.mu.Unlock()
-	l.proxy.work.Go(func() { l.readReplies(server) })
+	l.proxy.spawn(func() { l.readReplies(server) })
 	l.requests.deliver(l.ctx, server)
 }
 

@@ -1,4 +1,4 @@
-package testserver
+package faultproxy
 
 // Stats counts what went through a [Proxy] since it was started.
 type Stats struct {

@@ -1,0 +1,174 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+)
+
+// serve makes a service of the table of the other example, by HTTP: what is
+// refused is a conflict, with the time that remains.
+func serve(locks *table) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /set", func(w http.ResponseWriter, r *http.Request) {
+		ttl, err := time.ParseDuration(r.FormValue("ttl"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		ok, remaining := locks.set(r.FormValue("name"), r.FormValue("owner"), ttl, r.FormValue("renew") != "")
+		if !ok {
+			http.Error(w, remaining.String(), http.StatusConflict)
+		}
+	})
+	mux.HandleFunc("POST /remove", func(w http.ResponseWriter, r *http.Request) {
+		if !locks.remove(r.FormValue("name"), r.FormValue("owner")) {
+			http.Error(w, "0s", http.StatusConflict)
+		}
+	})
+	return mux
+}
+
+// remote is a client of that service. A connection that breaks is made again
+// by package http, which also returns when a context ends, whatever the
+// network does.
+type remote struct {
+	addr   string
+	http   http.Client
+	closed atomic.Bool
+}
+
+func connect(addr string) *remote {
+	return &remote{addr: addr, http: http.Client{Transport: &http.Transport{}}}
+}
+
+func (r *remote) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		Backend:    "remote",
+		Scope:      locker.ScopeNetwork,
+		Exclusion:  locker.ExclusionServer,
+		DeadHolder: locker.RecoveryAfterTTL,
+		RestsOn:    "the memory of one server, with which locks end",
+	}
+}
+
+// ask sends one request. An error says that it is not known whether it was
+// carried out.
+func (r *remote) ask(ctx context.Context, path string, form url.Values) (ok bool, remaining time.Duration, err error) {
+	if r.closed.Load() {
+		return false, 0, locker.ErrClosed
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.addr+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return false, 0, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return false, 0, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return false, 0, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	case resp.StatusCode == http.StatusConflict:
+		remaining, err = time.ParseDuration(strings.TrimSpace(string(text)))
+		return false, remaining, err
+	case resp.StatusCode != http.StatusOK:
+		return false, 0, fmt.Errorf("the service says %s: %s", resp.Status, text)
+	}
+	return true, 0, nil
+}
+
+func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return locker.Grant{}, err
+	}
+	e := &remoteEntry{r, url.Values{"name": {req.Name}, "owner": {req.Owner}, "ttl": {req.TTL.String()}}, req.TTL}
+	since := time.Now()
+	ok, remaining, err := r.ask(ctx, "/set", e.form)
+	switch {
+	case r.closed.Load():
+		return locker.Grant{}, locker.ErrClosed
+	case err != nil:
+		return locker.Grant{Hold: e}, err // the engine takes back what it may have left
+	case !ok:
+		return locker.Grant{}, &locker.HeldError{Remaining: remaining}
+	}
+	return locker.Grant{Hold: e, Validity: locker.Validity{Since: since, TTL: req.TTL}}, nil
+}
+
+func (r *remote) Close() error {
+	r.closed.Store(true)
+	r.http.CloseIdleConnections()
+	return nil
+}
+
+// remoteEntry is a lock that is held, as what is sent of it.
+type remoteEntry struct {
+	remote *remote
+	form   url.Values
+	ttl    time.Duration
+}
+
+func (e *remoteEntry) Renew(ctx context.Context) (locker.Validity, error) {
+	form := url.Values{"renew": {"true"}, "name": e.form["name"], "owner": e.form["owner"], "ttl": e.form["ttl"]}
+	since := time.Now()
+	ok, _, err := e.remote.ask(ctx, "/set", form)
+	if err == nil && !ok {
+		err = locker.ErrLost
+	}
+	return locker.Validity{Since: since, TTL: e.ttl}, err
+}
+
+func (e *remoteEntry) Release(ctx context.Context) error {
+	ok, _, err := e.remote.ask(ctx, "/remove", e.form)
+	if err == nil && !ok {
+		err = locker.ErrLost
+	}
+	return err
+}
+
+// remoteHarness is how the suite reaches the service at addr, and how it cuts
+// a client off.
+func remoteHarness(addr string, locks *table, ttl time.Duration) conformance.Harness {
+	return conformance.Harness{
+		TTL: ttl,
+		New: func(conformance.T) locker.Backend { return connect(addr) },
+		Cut: func(t conformance.T) (locker.Backend, conformance.Fault) {
+			p := conformance.StartProxy(t, addr)
+			return connect(p.Addr()), p
+		},
+		Delete: func(_ conformance.T, name string) { locks.remove(name, "") },
+	}
+}
+
+// A backend of a service across a network: its harness needs Cut, which a
+// Proxy makes short. Some of the checks that it is for are run here.
+func Example_network() {
+	locks := &table{rows: make(map[string]row)}
+	server := httptest.NewServer(serve(locks))
+	defer server.Close()
+	harness := remoteHarness(server.Listener.Addr().String(), locks, time.Second)
+	for _, check := range conformance.Checks() {
+		switch check.Name {
+		case "late-replies", "request-late", "connection-reset":
+			r := conformance.Prove(context.Background(), harness, check)
+			fmt.Println(check.Name, r.Outcome, r.Failures)
+		}
+	}
+	// Output:
+	// late-replies passed []
+	// connection-reset passed []
+	// request-late passed []
+}
