@@ -194,6 +194,7 @@ func (a *attempt) asked(i int, q *question) {
 // still counts to the nodes that have the key, or is taken back (step 4).
 func (a *attempt) voted(i int, vote redisnode.Vote, err error) {
 	v := a.b.voters[i]
+	v.compare(vote.Left)
 	a.mu.Lock()
 	s := &a.seats[i]
 	s.q = nil

@@ -58,11 +58,15 @@
 // search in search_exclusion_test.go found two holders where it was.
 //
 // All clients need the same MaxTTL, which is also the longest TTL that they can
-// use. A brand-new set of servers gives out no locks for MaxTTL; the error says
-// which nodes are kept out and for how long. What the guard does not see:
-// FLUSHALL, eviction, a clock that is stepped before a client first sees a
-// server (uptime follows the wall clock; a client that has seen the run before
-// knows better), and persistence that was switched off while the server ran.
+// use. A client with a shorter one lets a restarted server vote while another's
+// lock is still held. From a URL it is 30 s, or the ttl if that is longer; so as
+// soon as one client has a ttl above 30 s, the URL of every client needs
+// restart_guard=DURATION, with the longest of them. A brand-new set of servers
+// gives out no locks for MaxTTL; the error says which nodes are kept out and for
+// how long. What the guard does not see: FLUSHALL, eviction, a clock that is
+// stepped before a client first sees a server (uptime follows the wall clock; a
+// client that has seen the run before knows better), and persistence that was
+// switched off while the server ran.
 //
 // # Fencing tokens
 //
@@ -107,7 +111,7 @@
 //
 //	node_timeout    Options.NodeTimeout
 //	drift           Options.Drift, such as 0.01
-//	restart_guard   on (MaxTTL is the ttl), off, or a duration: the longest TTL of any client
+//	restart_guard   on (MaxTTL is 30 s, or the ttl if longer), off, or a duration: the longest TTL of any client
 //	fencing         on or off
 //	keep_tokens     on or off
 //	tls             on or off, for the scheme redlock

@@ -153,6 +153,17 @@ func (v *voter) guard(id redisnode.Identity, asked time.Time) error {
 	return nil
 }
 
+// compare warns, once, of a lock that lasts longer than any should: then this
+// client's guard is too short for the locks of another.
+func (v *voter) compare(left time.Duration) {
+	o := &v.b.opts
+	if left <= o.MaxTTL+time.Millisecond || o.NoRestartGuard || v.b.warned.Swap(true) {
+		return
+	}
+	o.Logger.Warn("redlock: a lock lasts longer than MaxTTL: another client has a longer one, or a clock was set back; the restart guard needs the same MaxTTL in all clients",
+		"node", v.addr, "left", left, "MaxTTL", o.MaxTTL)
+}
+
 // register notes which server a node is, and refuses a server that is another
 // node already.
 func (b *Backend) register(v *voter, runID string) error {

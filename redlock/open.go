@@ -25,10 +25,11 @@ const dialTimeout = 2 * time.Second
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
 		NodeTimeout: u.Duration("node_timeout", 0),
-		MaxTTL:      opts.TTL,
-		Fencing:     u.Bool("fencing", false),
-		KeepTokens:  u.Bool("keep_tokens", false),
-		Logger:      opts.Logger,
+		// What all clients have whose URLs say nothing of it: a shorter TTL of this one must not end its guard before the others' locks are over.
+		MaxTTL:     max(opts.TTL, locker.DefaultTTL),
+		Fencing:    u.Bool("fencing", false),
+		KeepTokens: u.Bool("keep_tokens", false),
+		Logger:     opts.Logger,
 	}
 	switch s := u.Param("restart_guard", "on"); s {
 	case "on":

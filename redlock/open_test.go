@@ -1,6 +1,9 @@
 package redlock_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
@@ -64,6 +67,31 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 	assert.Contains(t, err.Error(), "[::1]:1")
 	assert.NotContains(t, err.Error(), "sesame")
 	assert.Less(t, time.Since(began), 5*time.Second)
+}
+
+// A client with a shorter TTL than others would end its guard while their locks are still held. (It has MaxTTL 30 s, as have all whose URLs say
+// nothing of it.)
+func TestShorterTTLInURLDoesNotShortenTheGuard(t *testing.T) {
+	s := start(t, 1)
+	for params, want := range map[string]time.Duration{
+		"":                             locker.DefaultTTL,
+		"?ttl=2s":                      locker.DefaultTTL,
+		"?ttl=2s&restart_guard=on":     locker.DefaultTTL,
+		"?ttl=1m":                      time.Minute,
+		"?ttl=2s&restart_guard=3m":     3 * time.Minute,
+		"?ttl=2s&restart_guard=2500ms": 2500 * time.Millisecond,
+	} {
+		c, err := openers.Open(t.Context(), s.url()+params, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, c.Guarantees().MaxTTL, params)
+		_, err = c.TryLock(t.Context(), "x")
+		if assert.ErrorIs(t, err, locker.ErrUnavailable, params) {
+			assert.Contains(t, err.Error(), fmt.Sprintf("restart guard of %v", want), params)
+		}
+		require.NoError(t, c.Close())
+	}
+	_, err := openers.Open(t.Context(), s.url()+"?ttl=1m&restart_guard=30s", nil)
+	require.ErrorIs(t, err, locker.ErrInvalid, "a TTL above what the guard rests on")
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
@@ -145,6 +173,25 @@ func TestTraceAndStats(t *testing.T) {
 		assert.EqualValues(t, 1, n.Votes[redlock.Granted])
 	}
 	assert.EqualValues(t, 1, st.Rounds)
+}
+
+// A lock that lasts longer than MaxTTL shows that another client has a longer one, and that the guard of this one is too short for its locks.
+func TestLockLongerThanMaxTTLIsWarnedOf(t *testing.T) {
+	s := durable(t, 1)
+	var log bytes.Buffer
+	long := s.backend(t, redlock.Options{MaxTTL: time.Minute})
+	short := s.backend(t, redlock.Options{MaxTTL: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	g := acquire(t, long, "x", 10*time.Second)
+	refused(t, short, "x", 10*time.Second)
+	assert.Empty(t, log.String(), "as long as it may be")
+	release(t, g)
+	g = acquire(t, long, "x", time.Minute)
+	for range 3 {
+		refused(t, short, "x", 10*time.Second)
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+	assert.Contains(t, log.String(), s.servers[0].Addr())
+	release(t, g)
 }
 
 // Who may not run INFO cannot have the guard, and is told so; without the guard

@@ -51,7 +51,8 @@ type Options struct {
 	// Trace is told of every answer of every node. nil: nothing is.
 	Trace *Trace
 
-	// Logger is told of nodes that are kept out of votes. nil: nothing is logged.
+	// Logger is told of nodes that are kept out of votes, and warned if another
+	// client seems to have a longer MaxTTL. nil: nothing is logged.
 	Logger *slog.Logger
 
 	_ struct{}
@@ -85,6 +86,7 @@ type Backend struct {
 	err     error
 	rounds  atomic.Uint64
 	split   atomic.Uint64
+	warned  atomic.Bool // that clients differ in MaxTTL
 	wg      sync.WaitGroup // looks at nodes
 
 	mu     sync.Mutex
