@@ -17,8 +17,9 @@
 //	}
 //
 // The example of this package is a whole backend with its harness, written in
-// an afternoon. It grows from there: each claim that is added to Guarantees
-// makes the suite ask for a proof, and for the hook that the proof needs.
+// an afternoon, and the example called Network is one across a network. It
+// grows from there: each claim that is added to Guarantees makes the suite ask
+// for a proof, and for the hook that the proof needs.
 // One check at a time is run by
 //
 //	go test -run 'TestConformance/dead-holder' .
@@ -50,9 +51,14 @@
 //
 // Cut matters most. Between the client that it returns and the service stands
 // something that can hold, drop and reset what passes, in both directions: a
-// TCP proxy, or a dialer whose connections do so. What is held must arrive
+// [Proxy], or a dialer whose connections do so. What is held must arrive
 // later even if its sender has hung up: that is what makes the ghost of a
 // request, which its sender has given up and which is carried out all the same.
+//
+//	Cut: func(t conformance.T) (locker.Backend, conformance.Fault) {
+//		p := conformance.StartProxy(t, server.Addr)
+//		return connect(t, p.Addr()), p
+//	},
 //
 // # Time
 //
