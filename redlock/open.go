@@ -17,11 +17,16 @@ import (
 // dialTimeout bounds connecting to a node, which no caller waits for.
 const dialTimeout = 2 * time.Second
 
+// restTime is how long Open waits for the other nodes, once a quorum was reached.
+const restTime = 200 * time.Millisecond
+
 // Open is the [locker.Opener] of this package, for the schemes redlock and
 // redlocks (TLS); see the package documentation. It connects to all nodes, and
 // fails if a majority is out of reach, if a node refuses the client, or if two
-// addresses lead to the same server. Nodes that are kept out of votes by the
-// restart guard are no error.
+// addresses lead to the same server. It does not wait for a minority that does
+// not answer: what is wrong with nodes that answer more than 200 ms after a
+// quorum has is found out by the Acquires after that, and in [Backend.Stats].
+// Nodes that are kept out of votes by the restart guard are no error.
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
 		NodeTimeout: u.Duration("node_timeout", 0),
@@ -90,7 +95,7 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 	}
 	timer := time.NewTimer(dialTimeout)
 	defer timer.Stop()
-	reached := 0
+	end, reached := time.Now().Add(dialTimeout), 0
 	for n := 0; n < len(b.voters); n++ {
 		select {
 		case r := <-results:
@@ -100,7 +105,9 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 			switch {
 			case r.err == nil, errors.As(r.err, &g):
 				causes[r.i] = nil
-				reached++
+				if reached++; reached == b.quorum {
+					timer.Reset(min(restTime, time.Until(end))) // for what else Open is to find out
+				}
 			case errors.As(r.err, &d):
 				return fmt.Errorf("%w: %w", locker.ErrInvalid, d)
 			case hopeless(r.err):

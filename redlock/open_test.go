@@ -194,6 +194,42 @@ func TestLockLongerThanMaxTTLIsWarnedOf(t *testing.T) {
 	release(t, g)
 }
 
+// A minority that hangs is waited for neither by Open nor by Close, which ends what hangs there.
+func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
+	testserver.NeedPause(t)
+	s := durable(t, 5)
+	hang := func(nodes ...int) (undo func()) {
+		for _, i := range nodes {
+			s.servers[i].Pause()
+		}
+		return func() {
+			for _, i := range nodes {
+				s.servers[i].Resume()
+			}
+		}
+	}
+	for what, nodes := range map[string][]int{"before Open": {3, 4}, "after Open": {0, 3}} {
+		undo := func() {}
+		if what == "before Open" {
+			undo = hang(nodes...)
+		}
+		began := time.Now()
+		c, err := openers.Open(t.Context(), s.url(), nil)
+		require.NoError(t, err)
+		assert.Less(t, time.Since(began), 1500*time.Millisecond, "Open")
+		if what == "after Open" {
+			undo = hang(nodes...)
+		}
+		l, err := c.Lock(t.Context(), "x")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		began = time.Now()
+		assert.NoError(t, c.Close(), what)
+		assert.Less(t, time.Since(began), 1500*time.Millisecond, "Close")
+		undo()
+	}
+}
+
 // Who may not run INFO cannot have the guard, and is told so; without the guard
 // it works.
 func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {

@@ -86,7 +86,7 @@ type Backend struct {
 	err     error
 	rounds  atomic.Uint64
 	split   atomic.Uint64
-	warned  atomic.Bool // that clients differ in MaxTTL
+	warned  atomic.Bool    // that clients differ in MaxTTL
 	wg      sync.WaitGroup // looks at nodes
 
 	mu     sync.Mutex
@@ -106,8 +106,9 @@ var (
 // between the servers. An odd number of nodes is advised, and one works.
 //
 // New does no I/O. Two clients that lead to the same server are found out when
-// they are first used: that would be one vote counted twice, and every Acquire
-// then fails.
+// they are first used. One of them never votes, since one vote would count twice;
+// and from the moment that it is found out every Acquire fails, until that client
+// leads elsewhere. (The others may grant a lock before that.)
 func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
 	b := &Backend{quorum: len(nodes)/2 + 1, closing: make(chan struct{}), runs: map[string]int{}}
 	if opts != nil {
@@ -235,7 +236,10 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 }
 
 // Close ends the backend's goroutines, and closes the Redis clients if Open
-// made them. Keys that could not be released yet end with their TTL.
+// made them: nodes that hang do not hold it up then, beyond the moment that
+// releases under way are given. With clients of the caller's, Close waits for
+// requests that hang for up to a second, and says so if they outlast that. Keys
+// that could not be released yet end with their TTL.
 func (b *Backend) Close() error {
 	b.once.Do(func() {
 		b.mu.Lock()
@@ -243,15 +247,21 @@ func (b *Backend) Close() error {
 		b.mu.Unlock()
 		b.settleDebts()
 		close(b.closing)
-		var errs []error
 		for _, v := range b.voters {
-			errs = append(errs, v.member.Node().Close())
+			v.member.Node().End()
 		}
+		var errs []error
 		for _, c := range b.clients {
-			errs = append(errs, c.Close())
+			errs = append(errs, c.Close()) // what hangs in the driver ends with it
 		}
+		ended := make([]error, len(b.voters))
+		var nodes sync.WaitGroup
+		for i, v := range b.voters {
+			nodes.Go(func() { ended[i] = v.member.Node().Close() })
+		}
+		nodes.Wait()
 		b.wg.Wait()
-		b.err = errors.Join(errs...)
+		b.err = errors.Join(append(errs, ended...)...)
 	})
 	return b.err
 }

@@ -200,13 +200,17 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 }
 
 // Close ends the backend's goroutines, and closes the Redis client if Open
-// made it.
+// made it. A server that hangs does not hold it up then; with a client of the
+// caller's, Close waits for its requests for up to a second, and says so if they
+// outlast that.
 func (b *Backend) Close() error {
 	b.stopLook()
-	err := b.node.Close()
+	b.node.End()
+	var err error
 	if b.client != nil {
-		err = errors.Join(err, b.client.Close())
+		err = b.client.Close() // what hangs in the driver ends with it
 	}
+	err = errors.Join(err, b.node.Close())
 	b.looking.Wait()
 	return err
 }

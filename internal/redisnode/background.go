@@ -71,22 +71,27 @@ func (n *Node) start(f func()) bool {
 // closeWait is how long Close waits for calls of the driver that were under way.
 const closeWait = time.Second
 
-// Close ends all requests and subscriptions with ErrClosed and waits for the goroutines of the Node, but not longer than a second for calls of
-// the driver that hang: then the error says so, and they end with the driver's time-outs, or at once when the client is closed. It leaves the client
-// open. Closing again does nothing.
-func (n *Node) Close() error {
+// End is the beginning of Close, which does not wait: it ends all requests and subscriptions with ErrClosed. Who closes the client as well does that
+// between End and Close: whoever waits for an answer has ErrClosed by then and not what becomes of a closed client, and calls of the driver that hang end.
+func (n *Node) End() {
 	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
-		return nil
-	}
+	ended := n.closed
 	n.closed = true
 	n.mu.Unlock()
+	if ended {
+		return
+	}
 	n.cancel()
 	for _, r := range n.routes.all() {
 		r.close()
 	}
+}
 
+// Close ends all requests and subscriptions with ErrClosed and waits for the goroutines of the Node, but not longer than a second for calls of
+// the driver that hang: then the error says so, and they end with the driver's time-outs, or at once when the client is closed. It leaves the client
+// open. Closing again waits again, and changes nothing.
+func (n *Node) Close() error {
+	n.End()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
