@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -101,13 +100,13 @@ func (a *attempt) validity(since time.Time) locker.Validity {
 	return locker.Validity{Since: since, TTL: a.claim.TTL, Drift: a.b.drift(a.claim.TTL)}
 }
 
-// twice reports that two nodes are one server.
+// twice reports that two nodes are one server. That is remembered from earlier
+// looks: the others may be a quorum before this attempt's look has ended.
 func (b *Backend) twice(a *attempt) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range a.seats {
-		var d *duplicateError
-		if errors.As(a.seats[i].err, &d) {
+	for _, v := range b.voters {
+		if d := v.twin.Load(); d != nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
 			a.stage = given
 			return fmt.Errorf("%w: redlock: %w", locker.ErrInvalid, d)
 		}

@@ -37,6 +37,15 @@ func (v *voter) forget(b *redisnode.Ballot) {
 	}
 }
 
+// forgetOthers drops a ballot of any other run than that.
+func (v *voter) forgetOthers(runID string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ballot != nil && v.ballot.RunID != runID {
+		v.ballot = nil
+	}
+}
+
 // look finds out which server answers, and whether it may vote, once for all
 // who ask at the same time. done is called with nil when it has a ballot.
 func (v *voter) look(done func(error)) {
@@ -110,6 +119,7 @@ func (v *voter) identify() (*redisnode.Ballot, error) {
 		}
 		return nil, err
 	}
+	v.forgetOthers(id.RunID)
 	if err := v.b.register(v, id.RunID); err != nil {
 		return nil, err
 	}
@@ -164,19 +174,27 @@ func (v *voter) compare(left time.Duration) {
 		"node", v.addr, "left", left, "MaxTTL", o.MaxTTL)
 }
 
-// register notes which server a node is, and refuses a server that is another
-// node already.
+// register notes which server a node leads to, and refuses one that another
+// node leads to: that node is its twin, and one vote would count twice.
+//
+// What the node led to before is free for others from here on, so it must have
+// no ballot of that any more. Without that, two servers that changed addresses
+// would be taken for each other's twins for ever: now whichever node is looked at
+// last finds its server free, and the other does with its next look.
 func (b *Backend) register(v *voter, runID string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i, ok := b.runs[runID]; ok && i != v.index {
-		return &duplicateError{b.voters[i].addr, v.addr}
-	}
 	for id, i := range b.runs {
 		if i == v.index && id != runID {
 			delete(b.runs, id)
 		}
 	}
+	if i, ok := b.runs[runID]; ok && i != v.index {
+		d := &duplicateError{b.voters[i].addr, v.addr}
+		v.twin.Store(d)
+		return d
+	}
+	v.twin.Store(nil)
 	b.runs[runID] = v.index
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/internal/redisnode"
@@ -17,6 +18,7 @@ type voter struct {
 	member *redisnode.Member
 	addr   string
 	num    numbers
+	twin   atomic.Pointer[duplicateError] // as the last look found that was answered: the node leads to another's server
 
 	mu         sync.Mutex
 	runID      string            // of the run that was seen last
@@ -104,7 +106,7 @@ func (v *voter) note(op, name string, o Outcome, began time.Time, err error, fle
 		back = v.fails > 0 || v.lastErr != nil
 		v.fails, v.lastErr = 0, nil
 		v.answered = time.Now()
-		if op == opVote {
+		if op == opVote && began.After(v.voted) {
 			v.voted = began // it ran then, at least
 		}
 	case o == TimedOut || o == Failed:
