@@ -48,8 +48,9 @@
 // a node does not vote until it has been up for Options.MaxTTL, by when every
 // lock that it may have forgotten is over (guard.go). It takes up to a second
 // more, since servers count whole seconds. Servers that have each write on disk
-// before they answer (appendonly yes and appendfsync always, where the client
-// may read that with CONFIG GET) vote at once.
+// before they answer (appendonly yes, appendfsync always and
+// no-appendfsync-on-rewrite no, where the client may read that with CONFIG GET)
+// vote at once.
 //
 // A restart is noticed without asking: the text of the script by which a server
 // votes names its run_id, and a server that was restarted does not know that
@@ -66,7 +67,8 @@
 // how long. What the guard does not see: FLUSHALL, eviction, a clock that is
 // stepped before a client first sees a server (uptime follows the wall clock; a
 // client that has seen the run before knows better), and persistence that was
-// switched off while the server ran.
+// switched off while the server ran, or on by a restart, which begins empty: a
+// client that has not seen the run before trusts the new one.
 //
 // # Fencing tokens
 //

@@ -117,6 +117,39 @@ func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
 	_ = g
 }
 
+// A server that does not fsync each write, always, may have forgotten some after a crash of its machine: it is guarded.
+func TestServersThatDoNotAlwaysFsyncAreGuarded(t *testing.T) {
+	s := durable(t, 1)
+	release(t, acquire(t, s.backend(t, redlock.Options{}), "x", time.Second))
+	for setting, value := range map[string]string{"no-appendfsync-on-rewrite": "yes", "appendfsync": "everysec", "appendonly": "no"} {
+		before := s.servers[0].MustDo(t, "CONFIG", "GET", setting).([]any)[1]
+		s.servers[0].MustDo(t, "CONFIG", "SET", setting, value)
+		_, err := s.backend(t, redlock.Options{}).Acquire(t.Context(), request("x", time.Second))
+		require.ErrorIs(t, err, locker.ErrUnavailable, setting)
+		assert.Contains(t, err.Error(), "restart guard", setting)
+		s.servers[0].MustDo(t, "CONFIG", "SET", setting, before)
+	}
+}
+
+// How docs/redlock.md says to switch persistence on: whoever locks before that is remembered over the restart, whose server is trusted at once.
+func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
+	s := start(t, 1)
+	server := s.servers[0]
+	g := acquire(t, s.backend(t, redlock.Options{NoRestartGuard: true}), "x", 30*time.Second)
+	server.MustDo(t, "CONFIG", "SET", "appendonly", "yes")
+	server.MustDo(t, "CONFIG", "SET", "appendfsync", "always")
+	within(t, 20*time.Second, "the log is written", func() bool {
+		info := server.Info(t, "persistence")
+		return info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0" && info["aof_last_bgrewrite_status"] == "ok"
+	})
+	server.MustDo(t, "CONFIG", "REWRITE")
+	server.Restart(t)
+	b := s.backend(t, redlock.Options{}) // who has not seen the run before
+	refused(t, b, "x", 30*time.Second)
+	require.NoError(t, g.Hold.Release(t.Context()))
+	release(t, acquire(t, b, "x", 30*time.Second))
+}
+
 // A node that writes all to disk before it answers remembers: it votes at once.
 func TestDurableServersAreNotGuarded(t *testing.T) {
 	s := durable(t, 3)

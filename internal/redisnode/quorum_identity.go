@@ -18,8 +18,8 @@ type Identity struct {
 	RunID   string
 	Uptime  time.Duration // as the server's wall clock has it, in whole seconds, and up to a second too long
 	Version string        // of Redis, or the one that the server is compatible with
-	// Durable: every write is on disk before it is answered (appendonly yes, appendfsync always), so that a restart forgets nothing.
-	// False also where that cannot be read.
+	// Durable: every write is on disk before it is answered (appendonly yes, appendfsync always, and no-appendfsync-on-rewrite no, since with yes
+	// it is not while the server writes a snapshot), so that a restart forgets nothing. False also where that cannot be read.
 	Durable bool
 }
 
@@ -29,7 +29,7 @@ func (m *Member) Identify(ctx context.Context) (Identity, error) {
 	id, err := inBackground(m.node, ctx, func() (Identity, error) {
 		pipe := m.node.client.Pipeline()
 		info := pipe.Info(m.node.ctx, "server")
-		aof := pipe.ConfigGet(m.node.ctx, "append*")
+		aof := pipe.ConfigGet(m.node.ctx, "*append*")
 		_, execErr := pipe.Exec(m.node.ctx)
 		if err := info.Err(); err != nil {
 			return Identity{}, err
@@ -41,7 +41,8 @@ func (m *Member) Identify(ctx context.Context) (Identity, error) {
 		if id.RunID == "" {
 			return id, errors.New("INFO server names no run_id")
 		}
-		id.Durable = aof.Err() == nil && aof.Val()["appendonly"] == "yes" && aof.Val()["appendfsync"] == "always"
+		kept := aof.Val()
+		id.Durable = aof.Err() == nil && kept["appendonly"] == "yes" && kept["appendfsync"] == "always" && kept["no-appendfsync-on-rewrite"] == "no"
 		return id, nil
 	})
 	if err != nil {
