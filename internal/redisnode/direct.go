@@ -14,7 +14,7 @@ import (
 //
 // The driver cannot be interrupted there, and does not look at a context once it has written. So that the caller returns in time all the same (R8),
 // this goes through a copy of the client, on the same connections, whose time-outs are short; only where answers have lately come much faster than that;
-// and not if the context's deadline is nearer. An answer that does not come in that time is asked for again through the queue, where callers can leave.
+// and not if the context's deadline or the Node's own timeout is nearer. An answer that does not come in that time is asked for again through the queue, where callers can leave.
 const (
 	// shortTime is how long a caller may be kept from noticing that its context has ended.
 	shortTime = 50 * time.Millisecond
@@ -37,7 +37,7 @@ const (
 
 // mayGoAlone reports whether c can be sent by its caller itself. The caller holds mu.
 func (l *lane) mayGoAlone(ctx context.Context, c *call) bool {
-	if l.direct == nil || l.busy > 0 || l.quick < quickEnough {
+	if l.direct == nil || l.timeout <= shortTime || l.busy > 0 || l.quick < quickEnough {
 		return false
 	}
 	deadline, ok := ctx.Deadline()

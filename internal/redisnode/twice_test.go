@@ -82,6 +82,29 @@ func TestAReleaseSentTwiceCannotTellALoss(t *testing.T) {
 	})
 }
 
+// With a timeout that is shorter than the time for which a caller goes to the driver alone, nobody does: it would be kept for longer than it is to wait.
+func TestATimeoutTooShortToGoAloneHolds(t *testing.T) {
+	server := testserver.StartRedis(t)
+	proxy := testserver.StartProxy(t, server.Addr())
+	client := newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond})
+	node := newNode(t, client, &redisnode.Options{Timeout: tooShortToGoAlone})
+	for range 300 { // on a busy machine, some are not answered in time
+		_, _ = node.Inspect(t.Context(), "warm")
+	}
+	name := owner()
+	var second func() bool
+	first := make(chan struct{})
+	proxy.OnRequest(name, func(l *testserver.Link) {
+		l.SetReplies(testserver.Drop)
+		second = proxy.OnRequest(name, func(*testserver.Link) {})
+		close(first)
+	})
+	_, err := node.Inspect(t.Context(), name)
+	require.ErrorIs(t, err, redisnode.ErrTimeout)
+	<-first
+	assert.True(t, second(), "sent twice: its caller went alone first")
+}
+
 // Of a request that was sent twice, the error of the second copy says nothing about the first, which may have been granted.
 func TestTheErrorOfASecondCopyIsUnknown(t *testing.T) {
 	server, proxy, node := behindProxy(t)
