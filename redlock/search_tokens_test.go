@@ -244,9 +244,7 @@ func (m tokenModel) deliver(s tState, i, j int, next func(packed, step)) {
 	if n.repair[i] && (n.key == 0 || mine) && admits {
 		do("repairs", 0, func(n *tNode) {
 			n.key = uint8(i + 1)
-			if admits {
-				raise(n)
-			}
+			raise(n)
 		})
 	}
 }

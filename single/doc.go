@@ -36,8 +36,10 @@
 // All keys of a lock share a hash tag and so a shard: locker:1:{name} is the
 // lock, with the owner and the holder's label as its value; locker:1:{name}:fence
 // the token counter, which expires a day after its last use (see
-// Options.KeepTokens); :wait and :void:… are notes that live for seconds. The 1
-// is the version of this layout. In names, %, { and } are written %25, %7B, %7D.
+// Options.KeepTokens); :wait notes that somebody waits, until two seconds after
+// the holder's TTL; :void:… that a request was given up and is refused should it
+// still arrive, for the TTL or a minute, whichever is longer. The 1 is the
+// version of this layout. In names, %, { and } are written %25, %7B, %7D.
 //
 // # Access
 //

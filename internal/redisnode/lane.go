@@ -21,7 +21,7 @@ const (
 )
 
 // lane takes requests to one server and back. Whoever comes while others are under way goes with the next flight: one pipeline,
-// one round trip. See doc.go for why it is not go-redis's AutoPipeline.
+// one round trip. It is not go-redis's AutoPipeline, which does not look at a command's context once that is queued (R8).
 type lane struct {
 	ctx     context.Context // ends with the Node
 	addr    string

@@ -10,8 +10,9 @@ if found[1] ~= ARGV[1] then
 	return redis.call('EXISTS', KEYS[1]) * 2
 end
 
--- The counter must outlive the lock. Within a minute of the full day it is left as it is: that saves a write, and its copy to
--- the replicas, at most renewals. A counter without expiry is kept for ever on purpose.
+-- The counter lives for another day from here, and longer while the clock is behind it. (A lock with a TTL above a day can outlive it. Tokens rise
+-- all the same, since the clock is their floor.) Within a minute of the full day it is left as it is: that saves a write, and its copy to the
+-- replicas, at most renewals. A counter without expiry is kept for ever on purpose.
 local left = redis.call('PTTL', KEYS[2])
 if left >= 0 and left < DAY - 60000 then
 	local time = redis.call('TIME')
