@@ -101,7 +101,7 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	if address == "" {
 		dir, err := file.DefaultDir()
 		if err != nil {
-			return nil, &exitError{statusUnavailable, err}
+			return nil, &exitError{status: statusUnavailable, err: err}
 		}
 		address = (&url.URL{Scheme: "file", Path: dir}).String()
 	}

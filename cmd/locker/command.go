@@ -29,9 +29,9 @@ func lookUp(name string) (string, error) {
 		// Whoever has the current directory in PATH means it.
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return "", &exitError{statusNotFound, fmt.Errorf("%s: command not found: nothing was locked", name)}
+		return "", &exitError{status: statusNotFound, err: fmt.Errorf("%s: command not found: nothing was locked", name)}
 	default:
-		return "", &exitError{statusCannotRun, fmt.Errorf("%s: cannot be executed (%w): nothing was locked", name, reason(err))}
+		return "", &exitError{status: statusCannotRun, err: fmt.Errorf("%s: cannot be executed (%w): nothing was locked", name, reason(err))}
 	}
 }
 

@@ -31,7 +31,11 @@ func state(pid int) byte {
 // awaitWaiting returns when a locker waits for a lock of the file backend.
 func awaitWaiting(t *testing.T, p *process) {
 	t.Helper()
-	pid := strconv.Itoa(p.cmd.Process.Pid)
+	awaitWaitingPid(t, strconv.Itoa(p.cmd.Process.Pid))
+}
+
+func awaitWaitingPid(t *testing.T, pid string) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		locks, err := os.ReadFile("/proc/locks")
 		require.NoError(t, err)

@@ -34,11 +34,13 @@ type process struct {
 
 	ended   chan struct{}       // closed when the command has ended
 	status  int                 // to be read after ended
+	died    syscall.Signal      // of what; 0: it has ended by itself
 	stopped chan syscall.Signal // the signal that has stopped the command
 
 	passed     []syscall.Signal // the signals that were passed on
 	atTerminal bool             // it was stopped because it wants the terminal
 	told       bool             // what was told about that
+	had        bool             // the command had the terminal when it ended
 }
 
 // start starts the command.
@@ -103,7 +105,8 @@ func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error
 			default:
 			}
 		case ws.Signaled():
-			p.status = statusSignal + int(ws.Signal())
+			p.died = ws.Signal()
+			p.status = statusSignal + int(p.died)
 			close(p.ended)
 			return
 		case ws.Exited():
@@ -211,9 +214,18 @@ func (p *process) endedByGuard() bool {
 	return p.guard != nil && p.status == statusSignal+int(syscall.SIGKILL) && p.guard.hasStruck()
 }
 
+// death is how the command has died, if by a signal. It is called after finish.
+func (p *process) death() death {
+	if p.died == 0 {
+		return death{}
+	}
+	// A signal that came through locker was sent to it, and to whom else it was for.
+	return death{p.died, p.had && !slices.Contains(p.passed, p.died)}
+}
+
 // finish is called when the command has ended, or was not started.
 func (p *process) finish() {
-	p.terminal.takeBack()
+	p.had = p.terminal.takeBack()
 	p.terminal.close()
 	if p.guard != nil {
 		p.guard.dismiss()

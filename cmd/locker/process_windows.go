@@ -71,9 +71,12 @@ func (p *process) look()                             {}
 func (p *process) mayRunUntil(time.Time)             {}
 func (p *process) endedByGuard() bool                { return false }
 func (p *process) toldToEnd() bool                   { return false }
+func (p *process) death() death                      { return death{} }
 func (p *process) finish()                           {}
 
 func beGuard([]string) (status int, done bool) { return 0, false }
+
+func (death) pass() {}
 
 func isTerminal(int) bool { return false }
 

@@ -59,7 +59,8 @@ func playRole(role string, args []string) int {
 }
 
 // listen says what it is, and then each signal that it gets. TERM ends it
-// with status 0, unless "stubborn" is among args; HUP always ends it with 3.
+// with status 0, unless "stubborn" is among args; HUP always ends it with 3,
+// and INT if "obedient" is among args.
 func listen(args []string) int {
 	c := make(chan os.Signal, 10)
 	for _, sig := range []os.Signal{
@@ -78,7 +79,7 @@ func listen(args []string) int {
 		switch {
 		case sig == syscall.SIGTERM && !slices.Contains(args, "stubborn"):
 			return 0
-		case sig == syscall.SIGHUP:
+		case sig == syscall.SIGHUP, sig == syscall.SIGINT && slices.Contains(args, "obedient"):
 			return 3
 		}
 	}
@@ -149,6 +150,24 @@ func readTerminal([]string) int {
 	}
 	fmt.Printf("read %s\n", line)
 	return 0
+}
+
+// shellStatus is wait as a shell has it in $?.
+func (p *process) shellStatus() int {
+	p.t.Helper()
+	if status := p.wait(); status >= 0 {
+		return status
+	}
+	return 128 + int(diedOf(p))
+}
+
+// diedOf is the signal that has ended a process; 0 if none has.
+func diedOf(p *process) syscall.Signal {
+	ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ws.Signaled() {
+		return 0
+	}
+	return ws.Signal()
 }
 
 // gone reports whether there is no such process, or only its remains.

@@ -35,6 +35,9 @@ func run(args []string) int {
 	default:
 		say(os.Stderr, e.err)
 	}
+	if e.death.sig != nil {
+		e.death.pass()
+	}
 	return e.status
 }
 

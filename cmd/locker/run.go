@@ -117,7 +117,7 @@ func (f *runFlags) run(name string, command []string) error {
 	if status == 0 {
 		return nil
 	}
-	return &exitError{status: status}
+	return &exitError{status: status, death: s.death}
 }
 
 // check reports flags that no backend could make right.
@@ -189,8 +189,12 @@ expire also if locker is only stopped (SIGSTOP) for so long that the lock would.
 The lock is for COMMAND. It is given back when COMMAND ends, also if something
 that it has started goes on in the background.
 
-Ctrl-C goes to COMMAND. Ctrl-Z does not stop it: a stopped COMMAND would keep
-the lock, so it is continued at once.
+Ctrl-C goes to COMMAND. If COMMAND dies of it, it goes to the process group of
+locker then, when the lock is given back: a script or a loop around locker ends
+as it would without locker. It goes on if COMMAND catches Ctrl-C and ends with an
+exit status of its own. For that, locker itself ends by SIGINT where SIGINT has
+ended COMMAND or the wait; to a shell that is the status 130. Ctrl-Z does not
+stop COMMAND: it would keep the lock, and is continued at once.
 
 An empty --backend or LOCKER_BACKEND is an error (64): files on this host would
 keep nobody out who was meant to share a lock service.

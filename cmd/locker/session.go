@@ -22,6 +22,7 @@ type session struct {
 	client  *locker.Client
 	lease   *locker.Lease
 	renewal renewal
+	death   death // the command's, if its status is the one to tell
 }
 
 // signalError is why a wait is over when a signal ended it.
@@ -51,7 +52,7 @@ func (s *session) acquire(command []string) error {
 	}
 	s.close(clearTimeout)
 	if ended {
-		return &exitError{status: statusSignal + number(by.sig)}
+		return &exitError{status: statusSignal + number(by.sig), death: death{sig: by.sig}}
 	}
 	return err
 }
@@ -146,9 +147,10 @@ func (s *session) hold(path string, command []string) (int, error) {
 		return statusLost, fmt.Errorf("%w; the command had ended by itself", err)
 	case err != nil:
 		// The command has done its work while the lock was held.
-		return status, fmt.Errorf("warning: %s", plain(err))
+		err = fmt.Errorf("warning: %s", plain(err))
 	}
-	return status, nil
+	s.death = j.proc.death()
+	return status, err
 }
 
 // How long the service is waited for at the end.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // passedOn are the signals that locker passes on to the command.
@@ -45,6 +46,38 @@ func endsWait(sig os.Signal) bool {
 
 // resumes reports whether a signal lets a stopped process go on.
 func resumes(sig os.Signal) bool { return sig == syscall.SIGCONT }
+
+// pass does with the signal what would have become of it without locker. It
+// returns if locker is not to die of it: an exit status of 128+n says the same.
+//
+// From the keyboard, SIGINT and SIGQUIT are for the script around the command,
+// too. It is in locker's process group, and has not got them if only the
+// command's was in the foreground. And a shell that has got SIGINT ends for it
+// only if what it ran has died of it: an exit status means to it that somebody
+// has dealt with it.
+func (d death) pass() {
+	switch d.sig {
+	case syscall.SIGINT:
+		if syscall.Getpid() == 1 {
+			// The kernel does not let the first process of a container die of it.
+			signal.Ignore(syscall.SIGINT)
+		}
+		whom := syscall.Getpid()
+		if d.unheard {
+			whom = 0 // the process group
+		}
+		if syscall.Kill(whom, syscall.SIGINT) == nil && !signal.Ignored(syscall.SIGINT) {
+			time.Sleep(time.Second) // another thread may be the one to get it
+		}
+	case syscall.SIGQUIT:
+		if d.unheard {
+			// Shells do not ask what became of locker, and the runtime would
+			// write down its goroutines.
+			signal.Ignore(syscall.SIGQUIT)
+			_ = syscall.Kill(0, syscall.SIGQUIT)
+		}
+	}
+}
 
 // number is the signal's number.
 func number(sig os.Signal) int { return int(sig.(syscall.Signal)) }

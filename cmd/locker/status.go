@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/golockers/locker"
@@ -26,6 +27,14 @@ const (
 type exitError struct {
 	status int
 	err    error
+	death  death
+}
+
+// death is the signal of which the command has died, or the wait. sig is nil
+// if there was none.
+type death struct {
+	sig     os.Signal
+	unheard bool // only the command's process group got it, from the terminal
 }
 
 func (e *exitError) Error() string {
@@ -37,7 +46,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-func usage(err error) *exitError { return &exitError{statusUsage, err} }
+func usage(err error) *exitError { return &exitError{status: statusUsage, err: err} }
 
 // failure gives the error of a lock service its exit status.
 func failure(err error) *exitError {
@@ -46,11 +55,11 @@ func failure(err error) *exitError {
 		return usage(err)
 	case errors.Is(err, locker.ErrUnavailable):
 		// Asked before "held": an outage is never told as another holder (R17).
-		return &exitError{statusUnavailable, err}
+		return &exitError{status: statusUnavailable, err: err}
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, context.DeadlineExceeded):
-		return &exitError{statusHeld, err}
+		return &exitError{status: statusHeld, err: err}
 	default:
-		return &exitError{statusUnavailable, err}
+		return &exitError{status: statusUnavailable, err: err}
 	}
 }
 

@@ -71,19 +71,27 @@ func (p *pty) foreground() int {
 // it since the last time.
 func (p *pty) sees(text string) (before string) {
 	p.t.Helper()
-	require.NoError(p.t, unix.SetNonblock(int(p.master.Fd()), true))
-	b := make([]byte, 4096)
 	for deadline := time.Now().Add(patience); !strings.Contains(p.unseen, text); {
 		require.True(p.t, time.Now().Before(deadline), "the terminal should show %q, and shows %q", text, p.unseen)
-		n, err := unix.Read(int(p.master.Fd()), b)
-		if err != nil {
+		if !p.more() {
 			time.Sleep(time.Millisecond)
-			continue
 		}
-		p.unseen += string(b[:n])
 	}
 	before, p.unseen, _ = strings.Cut(p.unseen, text)
 	return before
+}
+
+// more reads what stands on the terminal; false: nothing new.
+func (p *pty) more() bool {
+	fd := int(p.master.Fd()) // which makes it block, each time
+	require.NoError(p.t, unix.SetNonblock(fd, true))
+	b := make([]byte, 4096)
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return false
+	}
+	p.unseen += string(b[:n])
+	return true
 }
 
 const (
@@ -143,7 +151,7 @@ func TestCtrlCEndsTheWait(t *testing.T) {
 	p := start(t, []with{backend, tty.whole}, "run", "a", "--", "true")
 	awaitWaiting(t, p)
 	tty.press(ctrlC)
-	assert.Equal(t, 128+2, p.wait())
+	assert.Equal(t, 128+2, p.shellStatus())
 }
 
 func TestCtrlZDoesNotStopTheCommand(t *testing.T) {

@@ -58,14 +58,15 @@ func (t *terminal) giveTo(group int) bool {
 	return false
 }
 
-// takeBack undoes handOver and giveTo.
-func (t *terminal) takeBack() {
+// takeBack undoes handOver and giveTo, and reports whether there was a need.
+func (t *terminal) takeBack() bool {
 	if t == nil || !t.handed {
-		return
+		return false
 	}
 	ignoreTerminalOutput()
 	t.set(syscall.Getpgrp())
 	t.handed = false
+	return true
 }
 
 // group is the process group in the foreground; 0 if that is not known.

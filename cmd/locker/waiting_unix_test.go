@@ -20,7 +20,7 @@ func TestSignalEndsTheWaitForAService(t *testing.T) {
 	waiter := start(t, []with{s.through()}, "run", "a", "--", "true")
 	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience, time.Millisecond)
 	waiter.signal(syscall.SIGINT)
-	assert.Equal(t, 128+2, waiter.wait())
+	assert.Equal(t, 128+2, waiter.shellStatus())
 	assert.Empty(t, waiter.said())
 	holder.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, holder.wait())
