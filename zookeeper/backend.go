@@ -87,15 +87,16 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 		Fencing:           locker.FencingUnlessRewind,
 		Order:             locker.OrderFIFO,
 		DeadHolder:        locker.RecoveryAfterTTL,
-		DeadHolderSlack:   deadHolderSlack,
+		DeadHolderSlack:   deadHolderSlack + timeout, // whatever the TTL, the session lasts for its timeout
 		ServerCrashes:     max(servers-1, 0) / 2,
 		SurvivesRestart:   true,
 		SurvivesFailover:  servers > 2,
 		SurvivesClockJump: true,
 		MaxTTL:            timeout,
-		RestsOn: "the servers named being all those that vote; their transaction logs, synced to disk as is the default; " +
-			"a session timeout of at least three ticks of the servers; a tick of at most 2 s for DeadHolderSlack; " +
-			"clocks that run at the same speed to within 1 %",
+		RestsOn: fmt.Sprintf("the servers named being all those that vote; their transaction logs, synced to disk as is the default; "+
+			"a session timeout of at least three ticks of the servers; a tick of at most 2 s for DeadHolderSlack, "+
+			"which is %v for a TTL of %v and greater for shorter ones, since each lock lasts as long as the session of %[2]v; "+
+			"clocks that run at the same speed to within 1 %%", deadHolderSlack, timeout),
 	}
 }
 

@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -130,6 +131,33 @@ func testSessionExpiresWhileHolding(t *testing.T, z *testserver.ZooKeeper) {
 	require.True(t, l.As(&second))
 	assert.NotEqual(t, first.Session, second.Session)
 	assert.Greater(t, second.Czxid, first.Czxid)
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// Every lock lasts as long as the session, also one that was asked for less:
+// what is said of dead holders is true of that one, too.
+func testDeadHolderWithAShortTTL(t *testing.T, z *testserver.ZooKeeper) {
+	const session, ttl = 5500 * time.Millisecond, 100 * time.Millisecond
+	p := testserver.StartProxy(t, z.Addr())
+	client := func(addr string) *locker.Client {
+		c := locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}), &locker.Options{TTL: ttl})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	dead, c := client(p.Addr()), client(z.Addr())
+	g := c.Guarantees()
+	require.NoError(t, locker.Require(c, locker.Guarantees{DeadHolder: locker.RecoveryAfterTTL, DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
+	assert.ErrorIs(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: 4 * time.Second}), errors.ErrUnsupported)
+	assert.Contains(t, g.RestsOn, session.String())
+	_, err := dead.Lock(within(t, soon), "dies")
+	require.NoError(t, err)
+	p.Set(testserver.Drop)
+	began := time.Now()
+	l, err := c.Lock(within(t, 2*soon), "dies")
+	require.NoError(t, err)
+	took := time.Since(began)
+	t.Logf("free after %v, promised after %v + %v", took, ttl, g.DeadHolderSlack)
+	assert.Less(t, took, ttl+g.DeadHolderSlack)
 	require.NoError(t, l.Unlock(within(t, soon)))
 }
 

@@ -29,6 +29,7 @@ func TestOnOneServer(t *testing.T) {
 		{"DeletedNodeIsTold", testDeletedNodeIsTold},
 		{"ParentMayGo", testParentMayGo},
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
+		{"DeadHolderWithAShortTTL", testDeadHolderWithAShortTTL},
 		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
 		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},
 		{"Credentials", testCredentials},
