@@ -28,6 +28,8 @@ type place struct {
 	mu      sync.Mutex
 	path    string            // the node; "" while it is not known
 	sent    *pending[created] // the request that creates it, if its caller has left
+	made    bool              // the lock's node was made for this one
+	unsure  bool              // its creation was not answered
 	czxid   int64
 	granted bool
 	over    bool      // the node is gone, and not by us
@@ -147,20 +149,52 @@ func (p *place) enter(ctx context.Context, label string) error {
 			return nil
 		case errors.Is(err, zk.ErrNoNode):
 			// Never used, or a container that was empty and has been reaped.
-			if err := p.s.makeParents(ctx, p.dir); err != nil {
+			if err := p.makeDir(ctx); err != nil {
 				return err
 			}
 		case disconnection(err):
+			p.notAnswered()
 			return p.find(ctx, err)
 		default:
 			err = p.s.failure(err)
 			var r *refusal
 			if !errors.As(err, &r) {
-				p.clear() // an error of the server's own: who knows
+				p.notAnswered() // an error of the server's own: who knows
+				p.clear()
 			}
 			return err
 		}
 	}
+}
+
+// makeDir makes the lock's node. It is known before the request that the place
+// may leave it behind: its caller can give up at any moment from then on.
+func (p *place) makeDir(ctx context.Context) error {
+	p.mu.Lock()
+	p.made = true
+	p.mu.Unlock()
+	err := p.s.makeParents(ctx, p.dir)
+	var r *refusal
+	if errors.As(err, &r) {
+		p.mu.Lock()
+		p.made = false
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// notAnswered notes that a creation may have been carried out.
+func (p *place) notAnswered() {
+	p.mu.Lock()
+	p.unsure = true
+	p.mu.Unlock()
+}
+
+// nodePath returns the place's node; "" if it is not known.
+func (p *place) nodePath() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.path
 }
 
 // lookTries bounds the connections on which find looks, one after the other.
@@ -220,7 +254,7 @@ func (p *place) refuse(ctx context.Context) (locker.Grant, error) {
 // in the background: the Grant has the hold through which the engine follows it.
 func (p *place) leave(err error) (locker.Grant, error) {
 	p.mu.Lock()
-	there := p.path != "" || p.sent != nil || p.cleared != nil
+	there := p.path != "" || p.sent != nil || p.cleared != nil || p.made
 	p.mu.Unlock()
 	if !there {
 		return locker.Grant{}, err
