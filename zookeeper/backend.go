@@ -20,6 +20,7 @@ type Backend struct {
 	prefix  string // begins with a slash and does not end with one
 	acl     []zk.ACL
 	opts    Options
+	polled  polled
 
 	mu       sync.Mutex
 	closed   bool

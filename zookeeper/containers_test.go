@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,13 +44,13 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 		cause   func(*testserver.Link)
 		cancels bool
 	}{
-		"container-given-up":       {container, 1, func(*testserver.Link) {}, true},
-		"container-reply-lost":     {container, 1, func(l *testserver.Link) { l.SetReplies(testserver.Drop) }, true},
-		"container-reply-cut":      {container, 1, func(l *testserver.Link) { l.CutOnReply() }, true},
-		"creation-given-up":        {creation, 2, func(*testserver.Link) {}, true},
-		"creation-held-then-reset": {creation, 2, func(l *testserver.Link) { l.Reset() }, true},
-		"creation-never-arrives":   {creation, 2, func(l *testserver.Link) { l.SetRequests(testserver.Drop) }, true},
-		"creation-reset":           {creation, 2, func(l *testserver.Link) { l.Reset() }, false},
+		"container-given-up":     {container, 1, func(*testserver.Link) {}, true},
+		"container-reply-lost":   {container, 1, func(l *testserver.Link) { l.SetReplies(testserver.Drop) }, true},
+		"container-reply-cut":    {container, 1, func(l *testserver.Link) { l.CutOnReply() }, true},
+		"creation-given-up":      {creation, 2, func(*testserver.Link) {}, true},
+		"creation-lost":          {creation, 2, func(l *testserver.Link) { l.Reset() }, true},
+		"creation-never-arrives": {creation, 2, func(l *testserver.Link) { l.SetRequests(testserver.Drop) }, true},
+		"creation-reset":         {creation, 2, func(l *testserver.Link) { l.Reset() }, false},
 	} {
 		p := testserver.StartProxy(t, z.Addr())
 		c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
@@ -90,9 +89,6 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 		}, soon, 10*time.Millisecond, "%s: the container is left", what)
 		useWhenBack(t, c, name)
 	}
-	children, _, err := admin.Children("/locker")
-	require.NoError(t, err)
-	t.Log(strings.Join(children, " "))
 }
 
 // It may be removed under another who has just found it, or made it.

@@ -22,15 +22,20 @@
 // TTL of every lock is Options.SessionTimeout, 30 s if nothing else is said. A
 // longer TTL is refused with errors.ErrUnsupported. A shorter one is granted as
 // the session's: the lock of a holder that dies is free after the session's
-// timeout, and [locker.Lease.Until] is that far ahead. Who needs several TTLs
-// makes several Backends. The servers have bounds of their own, two and twenty
-// ticks if nothing else is said; if they shorten the timeout, TTLs that are
-// longer than what they granted are refused.
+// timeout, whatever TTL it was asked for, and a little more for the servers
+// ([Guarantees]: DeadHolderSlack has both). Who needs several TTLs makes several
+// Backends. The servers have bounds of their own, two and twenty ticks if
+// nothing else is said; if they shorten the timeout, TTLs that are longer than
+// what they granted are refused.
 //
 // The session is kept by a write every tenth of the timeout, for all locks
-// together: renewing a lease costs no request. A lease lasts, as far as its
-// holder may rely on it, from half of the timeout to three quarters of it;
-// Options.TickTime, if it is given, makes it more.
+// together: renewing a lease costs no request. How long its holder may rely on
+// a lease is less than the timeout, by the age of the last write that is proven
+// to count. While the servers answer, [locker.Lease.Until] of a new lease is
+// half of the timeout ahead or a little more, and renewals keep it at a third or
+// more; when they are late, nothing is granted or renewed for less than about a
+// quarter. Options.TickTime, if it is given, makes it more, since the proof then
+// needs less time: seven tenths, and a half, for a tick that is short.
 //
 // # What it does not promise
 //
@@ -42,6 +47,14 @@
 //     off at the wrong moment can cost exclusion.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
+//   - TryLock takes a place in the queue and sees then who is before it. It
+//     looks first, and takes none, where the last TryLock of this Backend was
+//     refused; so only the first refusal of several leaves a node for a moment.
+//     A process that is cut off in that moment is in the way of the others, and
+//     a TryLock that comes in that moment is refused, although nobody holds.
+//   - A process that dies, or loses its session, between making a lock's
+//     container and its own node in it leaves the container: the service keeps
+//     one that never had a node. It is in nobody's way, and goes after its next use.
 //
 // # Nodes
 //
@@ -79,6 +92,10 @@
 //   - A waiter is cancelled at any step: its node is deleted in the background;
 //     its watch was set by reading the node ahead, so it is there only as long
 //     as that node, and is used again by the next wait.
+//   - A caller gives up after the container was made, or asked for, and before
+//     there is a node in it: it is removed in the background. The service does
+//     not do that if there is a node in it by then, and whoever finds it gone
+//     makes it again.
 //   - The node ahead is that of a waiter who gave up: the queue is read again
 //     after each wake-up, and every few seconds without one.
 //   - The session expires while waiting: the wait goes on in a new session, with
@@ -109,7 +126,7 @@
 // the same credentials only; without, to everybody. Options.ACL says otherwise,
 // and has to give the rights to read, write, create and delete to all who share
 // the locks. On Options.Prefix, where others have made that node, the right to
-// create is enough.
+// create is enough; without that to delete, containers that were never used stay.
 //
 // # URLs
 //

@@ -54,6 +54,11 @@ var errPlaceLost = errors.New("the place in the queue is lost")
 // that it will not be. With an error, it is removed, or its removal is under
 // way and the Grant has a Hold.
 func (p *place) acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if !req.Wait {
+		if err := p.peek(ctx); err != nil {
+			return locker.Grant{}, err
+		}
+	}
 	since := time.Now()
 	if err := p.enter(ctx, req.Label); err != nil {
 		return p.leave(err)
@@ -80,6 +85,9 @@ func (p *place) acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 			return p.refuse(ctx)
 		}
 		held = true
+		if req.Queued != nil {
+			req.Queued()
+		}
 		if err := p.wait(ctx, ahead); err != nil {
 			return p.leave(err)
 		}
@@ -240,14 +248,6 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 		return p.leave(errPlaceLost)
 	}
 	return locker.Grant{Hold: p, Validity: v, Token: uint64(p.czxid)}, nil
-}
-
-// refuse removes the place of a caller who does not wait.
-func (p *place) refuse(ctx context.Context) (locker.Grant, error) {
-	if err := p.remove(ctx); err != nil && !gone(err) {
-		return p.leave(&locker.HeldError{})
-	}
-	return locker.Grant{}, &locker.HeldError{}
 }
 
 // leave gives the place up because of err. What may be left of it is removed

@@ -79,6 +79,34 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *testserver.ZooKeeper) {
 	eventuallyLen(t, z.Addr(), "a", 0)
 }
 
+// What the service has said of a lock is told to those who wait behind this
+// attempt in the client.
+func testWaiterTellsThatOthersAreBeforeIt(t *testing.T, z *testserver.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	told := make(chan struct{}, 100)
+	req := locker.Request{Name: "told", TTL: time.Second, Wait: true, Lost: func() {}, Queued: func() { told <- struct{}{} }}
+	req.Owner = owner()
+	held, err := b.Acquire(within(t, soon), req)
+	require.NoError(t, err)
+	assert.Empty(t, told, "nobody was before it")
+	req.Owner = owner()
+	in := make(chan locker.Grant, 1)
+	go func() {
+		grant, err := b.Acquire(within(t, soon), req)
+		assert.NoError(t, err)
+		in <- grant
+	}()
+	select {
+	case <-told:
+	case <-time.After(soon):
+		t.Error("not told")
+	}
+	require.NoError(t, held.Hold.Release(within(t, soon)))
+	grant := <-in
+	require.NotNil(t, grant.Hold)
+	require.NoError(t, grant.Hold.Release(within(t, soon)))
+}
+
 func testAThousandWaitersOfOneClientAreOneNode(t *testing.T, z *testserver.ZooKeeper) {
 	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.NoError(t, err)

@@ -1,0 +1,60 @@
+package zookeeper_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// Who polls and is cut off in the middle of it is in nobody's way.
+func testPollerThatDiesIsInNobodysWay(t *testing.T, z *testserver.ZooKeeper) {
+	const session = 8 * time.Second
+	p := testserver.StartProxy(t, z.Addr())
+	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
+	poller := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
+	held, err := holder.Lock(within(t, soon), "polled")
+	require.NoError(t, err)
+	_, err = poller.TryLock(within(t, soon), "polled")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	eventuallyLen(t, z.Addr(), "polled", 1)
+	// From now on it polls, and loses its connection with the first write.
+	dir := "/locker/polled/"
+	p.OnRequest(request(opCreate, dir, len(dir+owner()+"-lock-")), func(l *testserver.Link) {
+		l.SetReplies(testserver.Drop)
+		p.SetRequests(testserver.Drop)
+		assert.Fail(t, "it has written")
+	})
+	for range 5 {
+		_, err = poller.TryLock(within(t, soon), "polled")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		assert.Len(t, queueOf(t, z.Addr(), "polled"), 1)
+	}
+	require.NoError(t, held.Unlock(within(t, soon)))
+	l, err := holder.TryLock(within(t, soon), "polled")
+	require.NoError(t, err, "nobody holds it")
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// Who has been refused gets the lock when it is free, and is refused again
+// when it is not, by the one and by the other.
+func testPollerGetsTheLockWhenItIsFree(t *testing.T, z *testserver.ZooKeeper) {
+	a := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	b := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	for range 5 {
+		held, err := a.TryLock(within(t, soon), "turns")
+		require.NoError(t, err)
+		for range 3 {
+			_, err = b.TryLock(within(t, soon), "turns")
+			require.ErrorIs(t, err, locker.ErrHeld)
+		}
+		require.NoError(t, held.Unlock(within(t, soon)))
+		a, b = b, a
+	}
+	assert.Empty(t, queueOf(t, z.Addr(), "turns"))
+}
