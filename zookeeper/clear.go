@@ -98,12 +98,15 @@ func (p *place) clearOnce(looks *int) (done bool, err error) {
 		} // else refused: there is no node
 		p.mu.Unlock()
 	}
+	p.mu.Lock()
+	path, unsure, made := p.path, p.unsure, p.made
+	p.mu.Unlock()
+	if path == "" && !unsure && !made {
+		return true, nil
+	}
 	if err := p.s.reconnected(p.s.ctx); err != nil {
 		return false, err
 	}
-	p.mu.Lock()
-	path, unsure := p.path, p.unsure
-	p.mu.Unlock()
 	if path == "" && unsure && *looks > 0 {
 		found, err := p.lookUp(p.s.ctx)
 		if err != nil {
@@ -118,7 +121,10 @@ func (p *place) clearOnce(looks *int) (done bool, err error) {
 		path = p.nodePath()
 	}
 	if path == "" {
-		return p.removeUnused(p.s.ctx)
+		if made {
+			err = p.removeUnused(p.s.ctx)
+		}
+		return err == nil, err
 	}
 	err = p.remove(p.s.ctx)
 	if err == nil || gone(err) {
@@ -127,27 +133,21 @@ func (p *place) clearOnce(looks *int) (done bool, err error) {
 	return false, err
 }
 
-// removeUnused removes the lock's own node, if it was made for this place, which
-// then had no node in it: the service removes only containers that have had
+// removeUnused removes the lock's own node, which was made for this place, and
+// had no node of it: the service removes only containers that have had
 // one. A node of anybody in it, holder or waiter, forbids that; and whoever has
 // found it, and comes with a node when it is gone, makes it again. So it does no
 // harm at any moment, however late it arrives.
-func (p *place) removeUnused(ctx context.Context) (done bool, err error) {
-	p.mu.Lock()
-	made := p.made
-	p.mu.Unlock()
-	if !made {
-		return true, nil
-	}
-	_, err = ask(ctx, p.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(p.dir, -1) })
+func (p *place) removeUnused(ctx context.Context) error {
+	_, err := ask(ctx, p.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(p.dir, -1) })
 	var r *refusal
 	switch {
-	case err == nil, gone(err), errors.Is(err, zk.ErrNotEmpty):
-		return true, nil
+	case gone(err), errors.Is(err, zk.ErrNotEmpty):
+		return nil
 	case errors.As(err, &r):
 		// Nothing that is in anybody's way.
 		p.s.backend.opts.Logger.Debug("zookeeper: an empty node cannot be removed", "lock", p.dir, "error", err)
-		return true, nil
+		return nil
 	}
-	return false, err
+	return err
 }
