@@ -3,13 +3,14 @@ package zookeeper_test
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/testserver"
 	"github.com/golockers/locker/zookeeper"
 )
@@ -21,7 +22,12 @@ func request(op uint32, path string, length int) string {
 	return string(binary.BigEndian.AppendUint32(b, uint32(length))) + path
 }
 
-const opCreate, opCreateContainer = 1, 19
+const opCreate, opDelete, opCreateContainer = 1, 2, 19
+
+// creationIn is the creation of a node in the queue of a lock.
+func creationIn(dir string) string {
+	return request(opCreate, dir+"/", len(dir)+len("/"+owner()+"-lock-"))
+}
 
 // The service removes a container only if it has had a node. One that was made
 // for a caller who gave up before that would stay for ever.
@@ -30,10 +36,7 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 	z := testserver.StartZooKeeper(t)
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	creation := func(name string) string {
-		dir := "/locker/" + name
-		return request(opCreate, dir+"/", len(dir)+len("/"+owner()+"-lock-"))
-	}
+	creation := func(name string) string { return creationIn("/locker/" + name) }
 	container := func(name string) string {
 		dir := "/locker/" + name
 		return request(opCreateContainer, dir, len(dir))
@@ -91,31 +94,62 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 	}
 }
 
-// It may be removed under another who has just found it, or made it.
-func TestContainerIsRemovedUnderOthers(t *testing.T) {
-	t.Parallel()
-	z := testserver.StartZooKeeper(t)
-	a := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	b := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	for i := range 200 {
-		name := fmt.Sprint("shared-", i)
-		ctx, cancel := context.WithCancel(t.Context())
-		gaveUp := make(chan struct{})
-		go func() {
-			defer close(gaveUp)
-			if l, err := a.Lock(ctx, name); err == nil {
-				_ = l.Unlock(context.Background())
-			}
-		}()
-		if i%2 == 0 {
-			cancel()
+// It may be removed under another who has just made it, or found it.
+func testContainerIsRemovedUnderAnother(t *testing.T, z *testserver.ZooKeeper) {
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	dir := "/locker/removed-under"
+	removed := 0
+	var hook func(*testserver.Link)
+	hook = func(*testserver.Link) { // the creation of the node
+		err := admin.Delete(dir, -1)
+		if removed == 0 {
+			assert.ErrorIs(t, err, zk.ErrNoNode)
+		} else {
+			assert.NoError(t, err)
 		}
-		l, err := b.Lock(within(t, soon), name)
-		cancel()
-		if assert.NoError(t, err) {
-			assert.NoError(t, l.Err())
-			assert.NoError(t, l.Unlock(within(t, soon)))
+		if removed++; removed < 4 {
+			p.OnRequest(creationIn(dir), hook)
 		}
-		<-gaveUp
 	}
+	p.OnRequest(creationIn(dir), hook)
+	l, err := c.Lock(within(t, soon), "removed-under")
+	require.NoError(t, err)
+	assert.Equal(t, 4, removed)
+	assert.Len(t, queueOf(t, z.Addr(), "removed-under"), 1)
+	require.NoError(t, l.Unlock(within(t, soon)))
+}
+
+// The removal comes when another has a node in it already.
+func testContainerInUseIsNotRemoved(t *testing.T, z *testserver.ZooKeeper) {
+	p := testserver.StartProxy(t, z.Addr())
+	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	warm, err := c.Lock(within(t, soon), "warm")
+	require.NoError(t, err)
+	require.NoError(t, warm.Unlock(within(t, soon)))
+	dir := "/locker/in-use"
+	ctx, cancel := context.WithCancel(t.Context())
+	p.OnRequest(request(opCreateContainer, dir, len(dir)), func(*testserver.Link) { cancel() })
+	var held *locker.Lease
+	came := make(chan struct{})
+	p.OnRequest(request(opDelete, dir, len(dir)), func(*testserver.Link) {
+		defer close(came)
+		var err error
+		held, err = other.Lock(context.Background(), "in-use")
+		assert.NoError(t, err)
+	})
+	_, err = c.Lock(ctx, "in-use")
+	require.ErrorIs(t, err, context.Canceled)
+	select {
+	case <-came:
+	case <-time.After(soon):
+		require.Fail(t, "the container was not removed")
+	}
+	require.Eventually(t, func() bool { return c.Stats().TakenBack == 1 }, soon, time.Millisecond)
+	require.NoError(t, held.Err())
+	assert.Len(t, queueOf(t, z.Addr(), "in-use"), 1)
+	require.NoError(t, held.Unlock(within(t, soon)))
 }

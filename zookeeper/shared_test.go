@@ -38,6 +38,8 @@ func TestOnOneServer(t *testing.T) {
 		{"PrefixThatMayNotBeWritten", testPrefixThatMayNotBeWritten},
 		{"PrefixThatCannotHaveChildren", testPrefixThatCannotHaveChildren},
 		{"RightThatTheClientLacks", testRightThatTheClientLacks},
+		{"ContainerIsRemovedUnderAnother", testContainerIsRemovedUnderAnother},
+		{"ContainerInUseIsNotRemoved", testContainerInUseIsNotRemoved},
 		{"PollerThatDiesIsInNobodysWay", testPollerThatDiesIsInNobodysWay},
 		{"PollerGetsTheLockWhenItIsFree", testPollerGetsTheLockWhenItIsFree},
 		{"RemovalThatIsRefused", testRemovalThatIsRefused},

@@ -24,8 +24,7 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *testserver.ZooKeeper) {
 	require.ErrorIs(t, err, locker.ErrHeld)
 	eventuallyLen(t, z.Addr(), "polled", 1)
 	// From now on it polls, and loses its connection with the first write.
-	dir := "/locker/polled/"
-	p.OnRequest(request(opCreate, dir, len(dir+owner()+"-lock-")), func(l *testserver.Link) {
+	p.OnRequest(creationIn("/locker/polled"), func(l *testserver.Link) {
 		l.SetReplies(testserver.Drop)
 		p.SetRequests(testserver.Drop)
 		assert.Fail(t, "it has written")
