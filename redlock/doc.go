@@ -60,9 +60,9 @@
 //
 // All clients need the same MaxTTL, which is also the longest TTL that they can
 // use. A client with a shorter one lets a restarted server vote while another's
-// lock is still held. From a URL it is 30 s, or the ttl if that is longer; so as
-// soon as one client has a ttl above 30 s, the URL of every client needs
-// restart_guard=DURATION, with the longest of them. A brand-new set of servers
+// lock is still held. From a URL it is 30 s; a ttl above that is refused until
+// the URL has restart_guard=DURATION, which then has to be in the URL of every
+// client, with the longest ttl of any of them. A brand-new set of servers
 // gives out no locks for MaxTTL; the error says which nodes are kept out and for
 // how long. What the guard does not see: FLUSHALL, eviction, a clock that is
 // stepped before a client first sees a server (uptime follows the wall clock; a
@@ -113,7 +113,7 @@
 //
 //	node_timeout    Options.NodeTimeout
 //	drift           Options.Drift, such as 0.01
-//	restart_guard   on (MaxTTL is 30 s, or the ttl if longer), off, or a duration: the longest TTL of any client
+//	restart_guard   on (MaxTTL is 30 s), off, or a duration: the longest TTL of any client
 //	fencing         on or off
 //	keep_tokens     on or off
 //	tls             on or off, for the scheme redlock

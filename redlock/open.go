@@ -30,14 +30,18 @@ const restTime = 200 * time.Millisecond
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
 		NodeTimeout: u.Duration("node_timeout", 0),
-		// What all clients have whose URLs say nothing of it: a shorter TTL of this one must not end its guard before the others' locks are over.
-		MaxTTL:     max(opts.TTL, locker.DefaultTTL),
+		// What all clients have whose URLs say nothing of it, whatever their ttl: a guard of this one alone must not be over before the others' locks are.
+		MaxTTL:     locker.DefaultTTL,
 		Fencing:    u.Bool("fencing", false),
 		KeepTokens: u.Bool("keep_tokens", false),
 		Logger:     opts.Logger,
 	}
 	switch s := u.Param("restart_guard", "on"); s {
 	case "on":
+		if opts.TTL > o.MaxTTL {
+			return nil, u.Invalid("restart_guard: a ttl of %v is longer than servers that were restarted are kept out, which is %v: put restart_guard=%v, or the longest ttl of any client, into the URLs of all clients",
+				opts.TTL, o.MaxTTL, opts.TTL)
+		}
 	case "off":
 		o.NoRestartGuard, o.MaxTTL = true, 0
 	default:

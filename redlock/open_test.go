@@ -77,7 +77,7 @@ func TestShorterTTLInURLDoesNotShortenTheGuard(t *testing.T) {
 		"":                             locker.DefaultTTL,
 		"?ttl=2s":                      locker.DefaultTTL,
 		"?ttl=2s&restart_guard=on":     locker.DefaultTTL,
-		"?ttl=1m":                      time.Minute,
+		"?ttl=1m&restart_guard=1m":     time.Minute,
 		"?ttl=2s&restart_guard=3m":     3 * time.Minute,
 		"?ttl=2s&restart_guard=2500ms": 2500 * time.Millisecond,
 	} {
@@ -90,8 +90,12 @@ func TestShorterTTLInURLDoesNotShortenTheGuard(t *testing.T) {
 		}
 		require.NoError(t, c.Close())
 	}
-	_, err := openers.Open(t.Context(), s.url()+"?ttl=1m&restart_guard=30s", nil)
-	require.ErrorIs(t, err, locker.ErrInvalid, "a TTL above what the guard rests on")
+	for _, params := range []string{"?ttl=1m&restart_guard=30s", "?ttl=1m&restart_guard=on", "?ttl=1m"} {
+		_, err := openers.Open(t.Context(), s.url()+params, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid, "a TTL above what the guard rests on: %s", params)
+	}
+	_, err := openers.Open(t.Context(), s.url()+"?ttl=1m", nil)
+	require.ErrorContains(t, err, "restart_guard=1m0s", "it says what would be right")
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {
