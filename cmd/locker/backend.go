@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -101,15 +102,43 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	if address == "" {
 		dir, err := file.DefaultDir()
 		if err != nil {
-			return nil, &exitError{status: statusUnavailable, err: err}
+			return nil, &exitError{status: statusUnavailable, err: fmt.Errorf("%w%s", err, chooseBackend(err))}
 		}
 		address = (&url.URL{Scheme: "file", Path: dir}).String()
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	client, err := openers.Open(ctx, address, opts)
-	if err != nil {
-		return nil, failure(err)
+	switch {
+	case errors.Is(err, locker.ErrInvalid):
+		return nil, usage(err)
+	case err != nil:
+		// Nobody was asked for the lock yet: a time-out is not one of a wait for it.
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, locker.ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+		}
+		return nil, &exitError{status: statusUnavailable, err: err}
 	}
 	return client, nil
+}
+
+// chooseBackend says what to do where there are no files to lock by default.
+func chooseBackend(err error) string {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return ": name a lock service, as in --backend redis://HOST"
+	}
+	return ", as in --backend file:///DIR"
+}
+
+// maxHold is what the URL says of the longest hold; 0 for nothing.
+func (f *backendFlag) maxHold() time.Duration {
+	address, err := f.address()
+	if err != nil {
+		return 0
+	}
+	u, err := locker.ParseURL(address)
+	if err != nil {
+		return 0
+	}
+	return u.Duration("max_hold", 0)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +26,8 @@ func newInspect() *cobra.Command {
 		Long: strings.TrimSpace(`
 Say whether the lock NAME is held, by whom, for how long still unless it is
 renewed, with which fencing token, and how many wait for it, as far as the lock
-service knows.
+service knows. It makes nothing: a directory of locks that does not exist is an
+error.
 
 It is for people. The answer is old when it arrives: a script that wants to
 know whether it may do something runs it under the lock, with locker run --try.
@@ -61,6 +64,7 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 			return err
 		},
 	}
+	cmd.SetFlagErrorFunc(dashHint("locker inspect -- NAME"))
 	addBackendFlag(cmd, &backend)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as a JSON object")
 	return cmd
@@ -68,6 +72,9 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 
 func inspect(ctx context.Context, backend *backendFlag, name string) (locker.State, error) {
 	if err := checkCall(name); err != nil {
+		return locker.State{}, err
+	}
+	if err := checkDir(backend); err != nil {
 		return locker.State{}, err
 	}
 	client, err := open(ctx, backend, nil)
@@ -82,6 +89,24 @@ func inspect(ctx context.Context, backend *backendFlag, name string) (locker.Sta
 		return locker.State{}, failure(err)
 	}
 	return state, nil
+}
+
+// checkDir reports a directory of the file backend that does not exist: opening
+// would make it, and a typing error would be told as a lock that is free. The
+// default one is nobody's typing.
+func checkDir(backend *backendFlag) error {
+	address, err := backend.address()
+	if err != nil {
+		return err
+	}
+	u, err := locker.ParseURL(address)
+	if err != nil || u.Scheme != "file" || u.User != nil || u.Hosts != nil || u.Path == "" {
+		return nil //nolint:nilerr // open tells what is wrong with the URL
+	}
+	if _, err := os.Stat(u.Path); errors.Is(err, fs.ErrNotExist) {
+		return &exitError{status: statusUnavailable, err: fmt.Errorf("%s: the directory %s does not exist: nothing has been locked there yet, or the path is wrong", u, u.Path)}
+	}
+	return nil
 }
 
 // stateText is one line for people.

@@ -12,7 +12,21 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
+
+// more reads what stands on the terminal; false: nothing new.
+func (p *pty) more() bool {
+	fd := int(p.master.Fd()) // which makes it block, each time
+	require.NoError(p.t, unix.SetNonblock(fd, true))
+	b := make([]byte, 4096)
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return false
+	}
+	p.unseen += string(b[:n])
+	return true
+}
 
 // shown is what stands on the terminal by now that was not seen. Whoever wrote
 // it has ended.

@@ -17,13 +17,14 @@ type job struct {
 	signals <-chan os.Signal
 	renewal *renewal
 
-	proc   *process
-	limit  time.Time     // when --max-hold is over; zero: never
-	grace  time.Duration // from SIGTERM to the end of the lease
-	reason error         // why the command is being ended; nil while it may go on
-	gone   bool          // the service has said that the lock is gone
-	killAt time.Time     // when SIGKILL follows; set with reason
-	killed bool
+	proc      *process
+	limit     time.Time     // when the longest hold is over; zero: never
+	limitedBy string        // what says so
+	grace     time.Duration // from SIGTERM to the end of the lease
+	reason    error         // why the command is being ended; nil while it may go on
+	gone      bool          // the service has said that the lock is gone
+	killAt    time.Time     // when SIGKILL follows; set with reason
+	killed    bool
 }
 
 const (
@@ -152,7 +153,7 @@ func (j *job) giveUp(until time.Time) {
 	if err := j.renewal.err(); err != nil {
 		j.reason = fmt.Errorf("it cannot be renewed: %s", plain(err))
 	} else if !j.limit.IsZero() && left(j.limit) <= 2*j.grace {
-		j.reason = errors.New("--max-hold is reached")
+		j.reason = fmt.Errorf("%s is reached", j.limitedBy)
 	}
 	j.proc.terminate(true)
 	j.notes.say("%q ends in %v: %s: %s in %v",

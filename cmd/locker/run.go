@@ -45,35 +45,61 @@ func newRun() *cobra.Command {
 			`locker run orders -- sh -c 'put --if-newer-than "$LOCKER_TOKEN" orders.csv'`,
 		),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if cmd.ArgsLenAtDash() < 0 {
+			if dash := cmd.ArgsLenAtDash(); dash < 0 || dash == 0 && len(args) < 2 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch dash := cmd.ArgsLenAtDash(); {
-			case dash == 1 && len(args) > 1:
-				return nil
-			case dash == 1:
-				return errors.New("there is no COMMAND after --")
-			default:
-				return errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND [ARG...]")
-			}
+			_, _, err := split(args, cmd.ArgsLenAtDash())
+			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.waitGiven = cmd.Flags().Changed("wait")
 			f.ttlGiven = cmd.Flags().Changed("ttl")
 			f.maxHoldGiven = cmd.Flags().Changed("max-hold")
-			return f.run(args[0], args[1:])
+			name, command, err := split(args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			return f.run(name, command)
 		},
 	}
+	cmd.SetFlagErrorFunc(dashHint("locker run -- NAME -- COMMAND"))
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot renew it any more (default 30s)")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot renew it any more; see above for redlock (default 30s)")
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock (default: for ever)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another holds the lock")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so long (default: never)")
 	return cmd
+}
+
+// split takes NAME -- COMMAND apart, or -- NAME -- COMMAND, where the NAME may
+// begin with a dash. dash is how many of args stand before the first --, which
+// is not among them; -1 if there was none.
+func split(args []string, dash int) (name string, command []string, err error) {
+	if dash == 0 && len(args) > 1 && args[1] == "--" {
+		args, dash = append([]string{args[0]}, args[2:]...), 1
+	}
+	switch {
+	case dash == 1 && len(args) > 1:
+		return args[0], args[1:], nil
+	case dash == 1:
+		return "", nil, errors.New("there is no COMMAND after --")
+	default:
+		return "", nil, errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND [ARG...]")
+	}
+}
+
+// dashHint says how a name is written that was taken for a flag.
+func dashHint(how string) func(*cobra.Command, error) error {
+	return func(_ *cobra.Command, err error) error {
+		if strings.HasPrefix(err.Error(), "unknown ") {
+			return fmt.Errorf("%w; if that is the NAME: %s", err, how)
+		}
+		return err
+	}
 }
 
 // options are the settings of the lock that the flags ask for. They win over
@@ -147,7 +173,8 @@ func checkCall(name string, opts ...locker.Option) error {
 var runLong = strings.TrimSpace(`
 Hold the lock NAME while COMMAND runs. locker waits for the lock, runs COMMAND
 with the terminal, stdin, stdout and stderr that it was given itself, and gives
-the lock back when COMMAND ends. It writes nothing to stdout.
+the lock back when COMMAND ends. It writes nothing to stdout. A NAME that begins
+with - has a -- in front of it: locker run [flags] -- NAME -- COMMAND.
 
 COMMAND finds in its environment:
   LOCKER_NAME   the lock's name
@@ -157,7 +184,8 @@ COMMAND finds in its environment:
 Exit status: that of COMMAND, 128+n if signal n ended it, and
    64  the command line, the name or the backend's URL is wrong
    69  the lock service cannot be used: out of reach, or it refuses
-   74  the lock was lost while COMMAND ran, or --max-hold was reached
+   74  the lock was lost while COMMAND ran, or --max-hold (max_hold in the URL)
+       was reached
    75  another holds the lock (--try), or held it until --wait was over
   126  COMMAND cannot be executed
   127  COMMAND is not found
@@ -176,15 +204,22 @@ process group (setsid, a daemon), runs on another machine, or belongs to another
 user (sudo) is not reached.
 
 A locker run inside of COMMAND, which it knows by LOCKER_NAME, ends what it runs
-when it is ended with COMMAND. What is not reached is what the inner COMMAND had
-left in the background when it ended by itself, and the inner COMMAND with the
-file backend if LOCKER_NAME was taken out of the environment (env -i, sudo).
+when it is ended with COMMAND. What is not reached is what the inner COMMAND has
+left in the background, unless it ended after a SIGTERM, and the inner COMMAND
+with the file backend if LOCKER_NAME is not in its locker's environment (env -i,
+sudo).
 
 If locker itself is killed, the lock stays with COMMAND with the file backend,
 as with flock(1): the descriptor is inherited, and the lock lasts until COMMAND
 and what it has started have ended. With the other backends, and inside of
 another locker run, COMMAND's process group is killed; with those whose locks
 expire also if locker is only stopped (SIGSTOP) for so long that the lock would.
+
+The lock service may take 10s at most for its first answer (or status 69), and
+no longer than --wait, which for this is at least 1s.
+
+With redlock, a TTL above 30s, by --ttl or in the URL, needs the same
+restart_guard=DURATION in the URL of all clients, with the longest TTL of any.
 
 The lock is for COMMAND. It is given back when COMMAND ends, also if something
 that it has started goes on in the background.

@@ -85,18 +85,30 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
+// shortestOpening is what a lock service has for its first answer, however
+// short the wait for the lock is to be.
+const shortestOpening = time.Second
+
 func (s *session) lock(ctx context.Context, command []string) error {
-	client, err := open(ctx, &s.flags.backend, &locker.Options{
+	f := s.flags
+	opening := ctx
+	if f.wait > 0 {
+		// Who has no time to wait has none for a service that does not answer. But
+		// a short wait for the lock is no reason to find a service out of reach.
+		var cancel context.CancelFunc
+		opening, cancel = context.WithTimeout(ctx, max(f.wait, shortestOpening))
+		defer cancel()
+	}
+	client, err := open(opening, &f.backend, &locker.Options{
 		// A service with sessions makes them for this TTL.
-		TTL:   s.flags.ttl,
+		TTL:   f.ttl,
 		Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
 	})
 	if err != nil {
 		return err
 	}
 	s.client = client
-	opts := s.flags.options()
-	f := s.flags
+	opts := f.options()
 	if f.try || f.waitGiven && f.wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
@@ -128,7 +140,9 @@ func (s *session) hold(path string, command []string) (int, error) {
 	}
 	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal}
 	if s.flags.maxHoldGiven {
-		j.limit = time.Now().Add(s.flags.maxHold)
+		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
+	} else if d := s.flags.backend.maxHold(); d > 0 {
+		j.limit, j.limitedBy = time.Now().Add(d), "max_hold of the backend's URL"
 	}
 	if err := j.start(path, command); err != nil {
 		s.close(clearTimeout)

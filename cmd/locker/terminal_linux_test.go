@@ -81,19 +81,6 @@ func (p *pty) sees(text string) (before string) {
 	return before
 }
 
-// more reads what stands on the terminal; false: nothing new.
-func (p *pty) more() bool {
-	fd := int(p.master.Fd()) // which makes it block, each time
-	require.NoError(p.t, unix.SetNonblock(fd, true))
-	b := make([]byte, 4096)
-	n, err := unix.Read(fd, b)
-	if err != nil {
-		return false
-	}
-	p.unseen += string(b[:n])
-	return true
-}
-
 const (
 	ctrlC = "\x03"
 	ctrlZ = "\x1a"

@@ -1,0 +1,100 @@
+//go:build unix
+
+package main_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNameThatBeginsWithADash(t *testing.T) {
+	backend := []with{fileBackend(t)}
+	show := []string{"sh", "-c", `echo "$LOCKER_NAME $*"`, "sh"}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{append([]string{"run", "--", "-foo", "--"}, show...), "-foo "},
+		{append([]string{"run", "--try", "--", "--wait", "--"}, append(show, "-x")...), "--wait -x"},
+		{append([]string{"run", "--", "--", "--"}, show...), "-- "},
+		{append([]string{"run", "--", "a", "--"}, show...), "a "},
+		{append([]string{"run", "a", "--"}, append(show, "--", "b")...), "a -- b"},
+		{append([]string{"run", "--", "-a", "--"}, append(show, "--", "b")...), "-a -- b"},
+	} {
+		assert.Equal(t, result{0, c.want, ""}, do(t, backend, c.args...), "%q", c.args)
+	}
+	for _, args := range [][]string{
+		{"run", "-foo", "--", "true"}, {"run", "--", "-foo"}, {"run", "--", "-foo", "true"},
+		{"run", "--", "-foo", "--"}, {"run", "--"}, {"run", "--", "--"},
+	} {
+		r := do(t, backend, args...)
+		assert.Equal(t, 64, r.status, "%q: %s", args, r.stderr)
+		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
+	}
+	assert.Contains(t, do(t, backend, "run", "-foo", "--", "true").stderr, "run -- NAME -- COMMAND", "how it is done")
+}
+
+func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
+	// It takes connections, and says nothing.
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	// Less than they take without a --wait.
+	for scheme, limit := range map[string]time.Duration{
+		"redis": 2800 * time.Millisecond, "etcd": 4500 * time.Millisecond, "zookeeper": 4500 * time.Millisecond,
+	} {
+		t.Run(scheme, func(t *testing.T) {
+			began := time.Now()
+			r := do(t, nil, "run", "-b", scheme+"://"+l.Addr().String(), "--wait", "500ms", "a", "--", "echo", "ran")
+			assert.Less(t, time.Since(began), limit)
+			assert.Equal(t, 69, r.status, r.stderr)
+			assert.Contains(t, r.stderr, "the lock service is unavailable")
+			assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
+			assert.Empty(t, r.stdout)
+		})
+	}
+}
+
+func TestLongestHoldOfTheURLIsToldAsSuch(t *testing.T) {
+	backend := withEnv("LOCKER_BACKEND=file://" + t.TempDir() + "?max_hold=600ms")
+	p := start(t, []with{backend}, locked(nil, "a", "listen")...)
+	p.expect("got SIGTERM")
+	assert.Equal(t, 74, p.wait())
+	assert.Contains(t, p.said(), "max_hold of the backend's URL is reached: sent SIGTERM")
+}
+
+func TestInspectMakesNoDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "typing", "error")
+	for _, r := range []result{
+		do(t, nil, "inspect", "-b", "file://"+dir, "a"),
+		do(t, []with{withEnv("LOCKER_BACKEND=FILE://" + dir + "?prefix=x")}, "inspect", "--json", "a"),
+	} {
+		assert.Equal(t, 69, r.status)
+		assert.Empty(t, r.stdout)
+		assert.Contains(t, r.stderr, dir+" does not exist")
+	}
+	assert.NoDirExists(t, filepath.Dir(dir))
+}
+
+func TestUserWithoutAHomeIsToldWhatToDo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755))
+	nobody := func(c *exec.Cmd) {
+		c.Dir = "/"
+		c.Env = []string{"PATH=" + os.Getenv("PATH")}
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 64321, Gid: 64321}}
+	}
+	r := do(t, []with{nobody}, "run", "a", "--", "true")
+	assert.Equal(t, 69, r.status)
+	assert.Contains(t, r.stderr, "--backend file:///DIR")
+}
