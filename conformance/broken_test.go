@@ -51,6 +51,7 @@ var brokenBackends = []broken{
 	{placesStay, queued, "inspect", "has left, and Inspect says 1"},
 	{deadWaitersStay, queued, "dead-waiter", "behind a dead one"},
 	{hidesHeld, queued, "deadline", "does not match ErrHeld"},
+	{silentQueue, queued, "deadline", "behind another caller of its client"},
 	{ignoresContext, queued, "context-at-backend", "returned the error <nil>"},
 	{waitsOn, queued, "context-at-backend", "did not return"},
 	{ignoresContext, poor, "outage", "after its context had ended"},

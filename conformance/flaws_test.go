@@ -39,6 +39,7 @@ const (
 	placesStay          flaw = "a waiter that leaves keeps its place"
 	deadWaitersStay     flaw = "a dead waiter is granted the lock for ever"
 	hidesHeld           flaw = "a wait that ends does not say that the lock was held"
+	silentQueue         flaw = "a wait in a queue does not tell that others are before it"
 	hidesCancel         flaw = "a wait that ends does not say why"
 	waitsOn             flaw = "a wait in the queue does not end with its context"
 	ignoresContext      flaw = "Acquire ignores its context"

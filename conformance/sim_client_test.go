@@ -101,6 +101,9 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 		if !waits || !errors.Is(err, locker.ErrHeld) {
 			return grant, err
 		}
+		if req.Queued != nil && s.flaw != silentQueue {
+			req.Queued()
+		}
 		poll := time.NewTimer(req.TTL / 4)
 		if s.flaw == forgetsWaiters {
 			poll.Stop() // and the service does not tell

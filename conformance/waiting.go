@@ -28,7 +28,7 @@ func waitingChecks() []Check {
 		},
 		{
 			Name:    "deadline",
-			Promise: "A Lock whose deadline passes while another holds the name matches context.DeadlineExceeded and ErrHeld.",
+			Promise: "A Lock whose deadline passes while another holds the name matches context.DeadlineExceeded and ErrHeld, also behind another caller of its client.",
 			run:     checkDeadline,
 		},
 		{
@@ -185,9 +185,35 @@ func checkDeadline(s *trial) {
 	case took > wait+s.soon:
 		s.broken(fmt.Sprintf("Lock returned %v after its deadline", took-wait), "Acquire does not watch its context")
 	}
+	s.deadlineBehind(waiter, name)
 	s.unlock(held)
 	s.unlock(s.freeWithin(s.soon, s.client(), name, "the waiter that gave up left its place, its node or its key"))
 	s.nothingLeft(name)
+}
+
+// deadlineBehind fails if who waits behind another caller of c is not told that
+// the name is held.
+func (s *trial) deadlineBehind(c *locker.Client, name string) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	all := s.group()
+	all.Go(func() {
+		if l, err := c.Lock(ctx, name, locker.TTL(s.ttl)); err == nil {
+			s.report("Lock of a held name was granted", "no exclusion at all")
+			_ = l.Unlock(s.Context())
+		}
+	})
+	s.isWaiting(c, 1)
+	var err error
+	for try := 0; try == 0 || try < deadlineTries && !errors.Is(err, locker.ErrHeld); try++ {
+		_, err = c.Lock(s.within(s.ttl), name, locker.TTL(s.ttl)) // by then the first has its answer
+	}
+	cancel()
+	all.Wait()
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("behind another caller of its client Lock failed with %q, which does not match context.DeadlineExceeded and ErrHeld", err),
+			"Acquire waits in its queue and does not call Request.Queued")
+	}
 }
 
 func checkContextAtBackend(s *trial) {

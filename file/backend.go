@@ -81,7 +81,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if b.isClosed() {
 		return locker.Grant{}, locker.ErrClosed
 	}
-	f, err := b.acquire(ctx, req.Name, req.Wait)
+	f, err := b.acquire(ctx, req)
 	if err != nil {
 		return locker.Grant{}, unavailable(err)
 	}
@@ -98,16 +98,19 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}, nil
 }
 
-func (b *Backend) acquire(ctx context.Context, name string, waiting bool) (*os.File, error) {
-	path := b.path(name)
-	if !waiting {
-		return b.tryLock(ctx, path, name)
+func (b *Backend) acquire(ctx context.Context, req locker.Request) (*os.File, error) {
+	path := b.path(req.Name)
+	if !req.Wait {
+		return b.tryLock(ctx, path, req.Name)
 	}
 	if !b.hasWaiters(path) {
 		f, err := b.openLocked(path, localfile.Exclusive|localfile.NoWait)
 		if !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced) {
 			return f, err
 		}
+	}
+	if req.Queued != nil {
+		req.Queued()
 	}
 	return b.wait(ctx, path)
 }
