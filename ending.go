@@ -101,7 +101,11 @@ func (l *Lease) release(ctx context.Context) error {
 		err = fmt.Errorf("it was gone before the release: %w", err)
 	default:
 		l.client.takeBackAt(time.Now().Add(firstTakeBackDelay), l.name, l.hold, l.settings.ttl, false)
-		err = fmt.Errorf("the release is not confirmed and is tried again in the background; the lock is free after %v at the latest: %w", l.settings.ttl, err)
+		free := ""
+		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl)
+		}
+		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}
 	l.leaveLine()
 	return err

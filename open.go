@@ -36,8 +36,9 @@ type Openers map[string]Opener
 //	token_base  Options.TokenBase
 //
 // The scheme's package documents the others. A parameter that is not known or
-// that is given twice is an error. ctx bounds the opening, not the Client.
-// Errors never contain the password.
+// that is given twice is an error. ctx bounds the opening, not the Client; a
+// service that has not answered at its deadline is ErrUnavailable. Errors never
+// contain the password.
 func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
 	c, err := o.open(ctx, rawURL, opts)
 	if err != nil {
@@ -73,6 +74,9 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	}
 	b, err := opener(ctx, u, merged)
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
+		}
 		return nil, err
 	}
 	c := New(b, &merged)

@@ -23,6 +23,10 @@ func openers(f *fake) locker.Openers {
 			u.List("peer")
 			return f, u.Check()
 		},
+		"silent": func(ctx context.Context, _ *locker.URL, _ locker.Options) (locker.Backend, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
 		"broken": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
 			return nil, errDown
 		},
@@ -88,6 +92,19 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 			assert.NotContains(t, err.Error(), "\n")
 		})
 	}
+}
+
+func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := openers(newFake()).Open(ctx, "silent://", nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	_, err = openers(newFake()).Open(ctx, "silent://", nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
 }
 
 func TestPasswordsAreNeverRepeated(t *testing.T) {

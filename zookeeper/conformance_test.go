@@ -100,8 +100,8 @@ func (s *service) harness() conformance.Harness {
 			}
 			return children
 		},
-		// Of servers that are restarted, and of the ways between them.
-		KnownGoroutines: known("(*Process).start.func1", "(*pipe).sleep", "(*Link).readRequests", "(*Link).deliverRequests", "(*Link).readReplies", "(*Link).start.func4"),
+		// Of servers that are restarted.
+		KnownGoroutines: []string{"github.com/golockers/locker/internal/testserver.(*Process).start.func1"},
 
 		URL:  "zookeeper://" + strings.Join(s.addrs("url"), ",") + "/locker?tick=200ms&ttl=" + sessionOf("url").String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
@@ -146,13 +146,6 @@ func seesClock(t testing.TB, addr string, clock *testserver.ZooKeeperClock) {
 		_, stat, err := admin.Get(path)
 		return err == nil && time.UnixMilli(stat.Ctime).Sub(clock.Now()).Abs() < 10*time.Second
 	}, soon, 20*time.Millisecond, "the server at %s does not see the jump of its clock", addr)
-}
-
-func known(names ...string) []string {
-	for i := range names {
-		names[i] = "github.com/golockers/locker/internal/testserver." + names[i]
-	}
-	return names
 }
 
 // fault breaks the ways to all servers.

@@ -113,10 +113,6 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	case errors.Is(err, locker.ErrInvalid):
 		return nil, usage(err)
 	case err != nil:
-		// Nobody was asked for the lock yet: a time-out is not one of a wait for it.
-		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, locker.ErrUnavailable) {
-			err = fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
-		}
 		return nil, &exitError{status: statusUnavailable, err: err}
 	}
 	return client, nil
