@@ -185,3 +185,9 @@ func child(t *testing.T, shell *process) (pid string) {
 	}, patience, time.Millisecond)
 	return pid
 }
+
+// Where nobody can press Ctrl-C, an exit status says what became of the command.
+func TestWithoutATerminalSIGINTIsAnExitStatus(t *testing.T) {
+	p := startCommand(t, []with{fileBackend(t)}, "setsid", "--wait", binary, "run", "a", "--", "sh", "-c", "kill -INT $$")
+	assert.Equal(t, 130, p.wait())
+}

@@ -228,8 +228,9 @@ Ctrl-C goes to COMMAND. If COMMAND dies of it, it goes to the process group of
 locker then, when the lock is given back: a script or a loop around locker ends
 as it would without locker. It goes on if COMMAND catches Ctrl-C and ends with an
 exit status of its own. For that, locker itself ends by SIGINT where SIGINT has
-ended COMMAND or the wait; to a shell that is the status 130. Ctrl-Z does not
-stop COMMAND: it would keep the lock, and is continued at once.
+ended COMMAND or the wait, if it has a terminal; to a shell that is the status
+130 as well. Ctrl-Z does not stop COMMAND: it would keep the lock, and is
+continued at once.
 
 An empty --backend or LOCKER_BACKEND is an error (64): files on this host would
 keep nobody out who was meant to share a lock service.

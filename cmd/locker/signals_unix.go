@@ -54,8 +54,13 @@ func resumes(sig os.Signal) bool { return sig == syscall.SIGCONT }
 // too. It is in locker's process group, and has not got them if only the
 // command's was in the foreground. And a shell that has got SIGINT ends for it
 // only if what it ran has died of it: an exit status means to it that somebody
-// has dealt with it.
+// has dealt with it. Without a terminal there is no keyboard.
 func (d death) pass() {
+	tty := openTerminal()
+	if tty == nil {
+		return
+	}
+	tty.close()
 	switch d.sig {
 	case syscall.SIGINT:
 		if syscall.Getpid() == 1 {
