@@ -4,37 +4,19 @@ import (
 	"context"
 	"testing"
 	"time"
-	"unsafe"
 
+	"github.com/golockers/locker/internal/clocktest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// wallBack returns at as it would read had the wall clock been d behind when
-// it was taken, with the same monotonic reading: for a deadline computed from
-// it, the wall clock has been stepped forward by d since.
-func wallBack(t *testing.T, at time.Time, d time.Duration) time.Time {
-	t.Helper()
-	type layout struct { // of time.Time
-		wall uint64 // 1 bit: has a monotonic reading; 33 bits: seconds; 30 bits: nanoseconds
-		ext  int64
-		loc  *time.Location
-	}
-	back := at
-	p := (*layout)(unsafe.Pointer(&back))
-	p.wall -= uint64(d/time.Second) << 30
-	require.Equal(t, -d, back.Round(0).Sub(at.Round(0)), "the layout of time.Time has changed")
-	require.Zero(t, back.Sub(at), "the layout of time.Time has changed")
-	return back
-}
 
 func TestDeadlineHoldsInBothClocks(t *testing.T) {
 	now := time.Now()
 	assert.False(t, passed(now.Add(time.Second), now))
 	assert.True(t, passed(now, now))
-	assert.True(t, passed(wallBack(t, now, time.Hour).Add(time.Minute), now), "by the wall clock: the machine has slept")
-	assert.True(t, passed(wallBack(t, now, -time.Hour), now), "by the monotonic clock: the wall clock was set back")
-	assert.Equal(t, time.Hour, stepped(wallBack(t, now, time.Hour), now).Round(time.Second))
+	assert.True(t, passed(clocktest.WallBack(t, now, time.Hour).Add(time.Minute), now), "by the wall clock: the machine has slept")
+	assert.True(t, passed(clocktest.WallBack(t, now, -time.Hour), now), "by the monotonic clock: the wall clock was set back")
+	assert.Equal(t, time.Hour, stepped(clocktest.WallBack(t, now, time.Hour), now).Round(time.Second))
 	assert.Zero(t, stepped(now, now.Add(time.Hour)))
 }
 
@@ -56,7 +38,7 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	defer func() { require.NoError(t, c.Close()) }()
 	sleep := func(l *Lease) {
 		l.mu.Lock()
-		l.until = wallBack(t, l.until, 2*time.Hour)
+		l.until = clocktest.WallBack(t, l.until, 2*time.Hour)
 		l.mu.Unlock()
 	}
 
@@ -69,7 +51,7 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	require.NoError(t, err)
 	sleep(told)
 	c.schedule.mu.Lock()
-	c.schedule.clock = wallBack(t, c.schedule.clock, 2*time.Hour)
+	c.schedule.clock = clocktest.WallBack(t, c.schedule.clock, 2*time.Hour)
 	c.schedule.mu.Unlock()
 	select {
 	case <-told.Done():

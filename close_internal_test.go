@@ -170,3 +170,56 @@ func (h *hangingRenewal) Renew(ctx context.Context) (Validity, error) {
 	<-ctx.Done()
 	return Validity{}, ctx.Err()
 }
+
+// gated is a service whose Acquire waits until it is let through.
+type gated struct {
+	shutting
+	arrived, pass chan struct{}
+}
+
+func (g *gated) Acquire(ctx context.Context, req Request) (Grant, error) {
+	close(g.arrived)
+	<-g.pass
+	return g.shutting.Acquire(ctx, req)
+}
+
+func (f *inFlight) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+// Close would not see it otherwise, and would close the backend before the lock
+// is held or taken back.
+func TestAGrantIsCountedUntilItIsHeld(t *testing.T) {
+	for _, prompt := range []bool{true, false} {
+		g := &gated{shutting{prompt: prompt}, make(chan struct{}), make(chan struct{})}
+		c := New(g, nil)
+		locked := make(chan error, 1)
+		go func() { _, err := c.Lock(context.Background(), "job"); locked <- err }()
+		<-g.arrived
+		c.lines.mu.Lock() // where a grant becomes a lease
+		close(g.pass)
+		assert.Never(t, func() bool { return c.asking.count() == 0 }, 50*time.Millisecond, time.Millisecond)
+		c.lines.mu.Unlock()
+		require.NoError(t, <-locked)
+		require.NoError(t, c.Close())
+		g.assertClear(t)
+	}
+}
+
+// Otherwise Close could come between: it leaves a lease that has ended to who
+// has ended it.
+func TestAnUnlockIsCountedBeforeItEndsTheLease(t *testing.T) {
+	c := New(&shutting{prompt: true}, nil)
+	l, err := c.Lock(t.Context(), "job")
+	require.NoError(t, err)
+	counted := 0
+	var probe context.CancelCauseFunc = func(error) { counted = c.asking.count() }
+	l.mu.Lock()
+	l.ends = map[*context.CancelCauseFunc]struct{}{&probe: {}}
+	l.mu.Unlock()
+	require.NoError(t, l.Unlock(t.Context()))
+	assert.Equal(t, 1, counted)
+	require.NoError(t, c.Close())
+}

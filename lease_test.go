@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,28 @@ func lease(t *testing.T, f locker.Backend, opts ...locker.Option) (*locker.Clien
 	l, err := c.Lock(t.Context(), "job", opts...)
 	require.NoError(t, err)
 	return c, l
+}
+
+// A service that refuses may keep the lock for longer than the TTL.
+func TestAReleaseThatFailsSaysWhenTheLockIsFreeOnlyIfTheTTLDecides(t *testing.T) {
+	for cause, says := range map[error]bool{errDown: true, errors.New("no permission"): false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			c, l := lease(t, f)
+			f.release = func(n int, _ context.Context) error {
+				if n == 1 {
+					return cause
+				}
+				return nil
+			}
+			err := l.Unlock(t.Context())
+			require.ErrorIs(t, err, cause)
+			assert.Equal(t, says, strings.Contains(err.Error(), "free after 9s at the latest"), err.Error())
+			time.Sleep(time.Second)
+			assert.Empty(t, f.owner("job"), "it was tried again")
+			require.NoError(t, c.Close())
+		})
+	}
 }
 
 func TestUntilCountsFromBeforeTheRequest(t *testing.T) {

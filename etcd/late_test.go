@@ -62,17 +62,20 @@ func (l *laggard) intercept(ctx context.Context, method string, req, reply any, 
 	return invoker(ctx, method, req, reply, cc, opts...)
 }
 
+// waysIn are the ways to ask for a lock.
+var waysIn = map[string]struct {
+	wait bool
+	held int // how many hold the lock before: somebody who is to wait asks twice then
+}{
+	"try":                {false, 0},
+	"first in the queue": {true, 0},
+	"last in the queue":  {true, 1},
+}
+
 // The session lives on all the time: only the void key is in the way of the ghost.
 func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct {
-		wait bool
-		held int // how many hold the lock before: somebody who is to wait asks twice then
-	}{
-		"try":                {false, 0},
-		"first in the queue": {true, 0},
-		"last in the queue":  {true, 1},
-	} {
+	for what, c := range waysIn {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := testserver.StartEtcd(t, 1)

@@ -20,14 +20,7 @@ import (
 // without.
 func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct {
-		wait bool
-		held int // how many hold the lock before: somebody who is to wait asks twice then
-	}{
-		"try":                {false, 0},
-		"first in the queue": {true, 0},
-		"last in the queue":  {true, 1},
-	} {
+	for what, c := range waysIn {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, 1)

@@ -95,9 +95,9 @@ func (v *voter) why() error {
 var errBusy = errors.New("not asked, since too many requests wait for it")
 
 // note keeps account of an answer, or of none, and tells Trace.
-func (v *voter) note(op, name string, o Outcome, began time.Time, err error, flew bool) {
+func (v *voter) note(op, name string, o Outcome, began time.Time, err error) {
 	took := time.Since(began)
-	v.num.ended(op == opVote, o, took, flew)
+	v.num.ended(op == opVote, o, took, true)
 	answered := o <= Gone
 	v.mu.Lock()
 	var back bool
@@ -168,7 +168,7 @@ func ask[T any](v *voter, op, name string, send func(func(T, error)) redisnode.Q
 		if err == nil {
 			o = outcome(result)
 		}
-		v.note(op, name, o, q.began, err, true)
+		v.note(op, name, o, q.began, err)
 		answer(result, err)
 	})
 	q.mu.Lock()
@@ -204,7 +204,7 @@ func (q *question) withdraw(err error) (ok, sent bool) {
 		}
 	}
 	q.mu.Unlock()
-	q.v.note(q.op, q.name, TimedOut, q.began, err, true)
+	q.v.note(q.op, q.name, TimedOut, q.began, err)
 	return true, sent
 }
 

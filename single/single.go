@@ -18,8 +18,9 @@ import (
 // Options are the settings of a [Backend]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// Timeout is how long one request waits for its answer, whatever the
-	// driver's own timeouts are. 0: 3 s.
+	// Timeout is how long one request that was sent waits for its answer,
+	// whatever the driver's own timeouts are. One that has to wait for others
+	// before it that hang can take up to twice as long. 0: 3 s.
 	Timeout time.Duration
 
 	// Replicas is how many replicas must have a lock before it counts as

@@ -4,31 +4,13 @@ import (
 	"context"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clocktest"
 )
-
-// stepped returns at as it would read had the wall clock gone d further since
-// it was taken, and the monotonic one not: the machine has slept. With a
-// negative d, the wall clock was set back.
-func stepped(t *testing.T, at time.Time, d time.Duration) time.Time {
-	t.Helper()
-	type layout struct { // of time.Time
-		wall uint64 // 1 bit: has a monotonic reading; 33 bits: seconds; 30 bits: nanoseconds
-		ext  int64
-		loc  *time.Location
-	}
-	back := at
-	p := (*layout)(unsafe.Pointer(&back))
-	p.wall -= uint64(d/time.Second) << 30
-	require.Equal(t, -d, back.Round(0).Sub(at.Round(0)), "the layout of time.Time has changed")
-	require.Zero(t, back.Sub(at), "the layout of time.Time has changed")
-	return back
-}
 
 // A lease is over, in each of the two clocks, when the session may be: also if
 // the machine has slept, or its clock was set, since the session was proven (R4).
@@ -49,8 +31,8 @@ func TestLeaseEndsInBothClocksWithItsSession(t *testing.T) {
 	} {
 		s := &session{dead: make(chan struct{}), changed: make(chan struct{}), timeout: timeout}
 		now := time.Now()
-		s.proof.since = stepped(t, now.Add(-one.proven), one.step)
-		s.proof.acked = stepped(t, now.Add(-one.acked), one.step)
+		s.proof.since = clocktest.WallBack(t, now.Add(-one.proven), one.step)
+		s.proof.acked = clocktest.WallBack(t, now.Add(-one.acked), one.step)
 		v, err := s.validity(t.Context(), now.Add(-one.asked))
 		require.NoError(t, err, what)
 		limit, until := s.proof.since.Add(timeout), v.Until()
@@ -71,8 +53,8 @@ func TestProofIsTooOldByEitherClock(t *testing.T) {
 	} {
 		s := &session{dead: make(chan struct{}), changed: make(chan struct{}), timeout: timeout}
 		now := time.Now()
-		s.proof.since = stepped(t, now.Add(-one.proven), one.step)
-		s.proof.acked = stepped(t, now.Add(-one.acked), one.step)
+		s.proof.since = clocktest.WallBack(t, now.Add(-one.proven), one.step)
+		s.proof.acked = clocktest.WallBack(t, now.Add(-one.acked), one.step)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := s.validity(ctx, now)

@@ -3,26 +3,15 @@
 package sqltest_test
 
 import (
-	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
-	"time"
 
+	"github.com/golockers/locker/internal/pageprograms"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
-
-// program is a block of Go and the output that stands after it.
-var program = regexp.MustCompile("(?s)<!-- program: (\\w+) -->\n```go\n(.*?)```\n```text\n(.*?)```")
 
 // A reader can paste each program for a database of docs/fencing.md, and it says what the page says, each time.
 func TestTheProgramsOfFencing(t *testing.T) {
-	page, err := os.ReadFile("../../docs/fencing.md")
-	require.NoError(t, err)
 	databases := map[string]func(t *testing.T) (documented, real string){
 		"sqlite": func(t *testing.T) (string, string) { return "orders.db", filepath.Join(t.TempDir(), "orders.db") },
 		"postgres": func(t *testing.T) (string, string) {
@@ -34,29 +23,15 @@ func TestTheProgramsOfFencing(t *testing.T) {
 			return "root:secret@tcp(localhost:3306)/test", s.dsn(s.addr, password)
 		},
 	}
-	for _, p := range program.FindAllStringSubmatch(string(page), -1) {
-		name, text, want := p[1], p[2], p[3]
-		start, ours := databases[name]
+	for _, p := range pageprograms.Read(t, "../../docs/fencing.md") {
+		start, ours := databases[p.Name]
 		if !ours {
 			continue
 		}
-		delete(databases, name)
-		t.Run(name, func(t *testing.T) {
+		delete(databases, p.Name)
+		t.Run(p.Name, func(t *testing.T) {
 			documented, real := start(t)
-			require.Contains(t, text, documented)
-			file := filepath.Join(t.TempDir(), "main.go")
-			require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, documented, real)), 0o600))
-			// Twice: the marks outlive the first run, and so have its tokens to.
-			for _, run := range []string{"first run", "second run"} {
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-				defer cancel()
-				cmd := exec.CommandContext(ctx, "go", "run", file)
-				var stderr strings.Builder
-				cmd.Stderr = &stderr
-				said, err := cmd.Output()
-				require.NoError(t, err, "%s: %s", run, &stderr)
-				assert.Equal(t, want, string(said), "%s: %s", run, &stderr)
-			}
+			p.RunTwice(t, documented, real)
 		})
 	}
 	assert.Empty(t, databases, "programs that the page does not have any more")
