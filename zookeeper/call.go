@@ -170,13 +170,23 @@ func disconnection(err error) bool {
 		errors.Is(err, zk.ErrClosing) || errors.Is(err, zk.ErrSessionMoved)
 }
 
+// refused reports an answer of the service that nothing was done, and that will
+// be the same until somebody changes something.
+func refused(err error) bool {
+	return errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed) || errors.Is(err, zk.ErrInvalidACL) ||
+		errors.Is(err, zk.ErrInvalidPath) || errors.Is(err, zk.ErrBadArguments) || errors.Is(err, zk.ErrNoChildrenForEphemerals)
+}
+
+// mayBeCreated reports that a creation that ended with this error may have been
+// carried out: it was not answered, or with an error of the server's own.
+func mayBeCreated(err error) bool { return err != nil && !gone(err) && !refused(err) }
+
 // failure says what an error of the driver means. Those about a node pass as they are.
 func (s *session) failure(err error) error {
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNotEmpty):
 		return err
-	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL),
-		errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrBadArguments), errors.Is(err, zk.ErrNoChildrenForEphemerals):
+	case refused(err):
 		return &refusal{fmt.Errorf("zookeeper: %w", err)}
 	}
 	if over := s.over(); over != nil {

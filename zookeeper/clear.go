@@ -90,12 +90,11 @@ func (p *place) clearOnce(looks *int) (done bool, err error) {
 		}
 		p.mu.Lock()
 		p.sent = nil
-		switch {
-		case sent.err == nil:
+		if sent.err == nil {
 			p.path = sent.v.path
-		case disconnection(sent.err):
+		} else if mayBeCreated(sent.err) {
 			p.unsure = true
-		} // else refused: there is no node
+		}
 		p.mu.Unlock()
 	}
 	p.mu.Lock()

@@ -64,13 +64,11 @@ func (p *place) enter(ctx context.Context, label string) error {
 			p.notAnswered()
 			return p.find(ctx, err)
 		default:
-			err = p.s.failure(err)
-			var r *refusal
-			if !errors.As(err, &r) {
-				p.notAnswered() // an error of the server's own: who knows
+			if mayBeCreated(err) {
+				p.notAnswered()
 				p.clear()
 			}
-			return err
+			return p.s.failure(err)
 		}
 	}
 }
