@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golockers/locker/internal/testserver/faultproxy"
+	"github.com/golockers/locker/internal/lab/faultproxy"
 )
 
 // leaks knows the goroutines that were there before a check.

@@ -1,6 +1,6 @@
 package conformance
 
-import "github.com/golockers/locker/internal/testserver/faultproxy"
+import "github.com/golockers/locker/internal/lab/faultproxy"
 
 // Proxy is a TCP proxy between a client and a server that holds, drops or
 // resets what passes when it is told to. It is a [Fault] of the client whose

@@ -8,19 +8,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/pageprograms"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // A reader can paste each program of fencing.md, and it says what the page says, each time. Those for SQL need drivers; internal/sqltest runs them.
 func TestTheProgramsOfFencing(t *testing.T) {
 	server := map[string]func(t *testing.T) (documented, real string){
 		"memory": nil, "file": nil, "http": nil,
-		"redis": func(t *testing.T) (string, string) { return "localhost:6379", testserver.StartRedis(t).Addr() },
+		"redis": func(t *testing.T) (string, string) { return "localhost:6379", lab.StartRedis(t).Addr() },
 		"etcd": func(t *testing.T) (string, string) {
-			return "localhost:2379", testserver.StartEtcd(t, 1).Addrs()[0]
+			return "localhost:2379", lab.StartEtcd(t, 1).Addrs()[0]
 		},
-		"zookeeper": func(t *testing.T) (string, string) { return "localhost:2181", testserver.StartZooKeeper(t).Addr() },
+		"zookeeper": func(t *testing.T) (string, string) { return "localhost:2181", lab.StartZooKeeper(t).Addr() },
 	}
 	for _, p := range pageprograms.Read(t, "fencing.md") {
 		if strings.Contains(p.Text, "sqlguard") {

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // request is what the engine would ask.
@@ -58,14 +58,14 @@ func locksIn(t testing.TB, c *clientv3.Client, name string) (keys []string) {
 // Each request of an acquire in turn is held back, or carried out without an
 // answer, and the caller gives up then.
 func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
 	other := client(t, s.Addrs(), time.Minute)
-	faults := map[string]func(*testserver.Link){
-		"request held": func(l *testserver.Link) { l.SetRequests(testserver.Hold) },
-		"reply lost":   func(l *testserver.Link) { l.SetReplies(testserver.Drop) },
-		"reset":        func(l *testserver.Link) { l.Reset() },
-		"no fault":     func(*testserver.Link) {},
+	faults := map[string]func(*lab.Link){
+		"request held": func(l *lab.Link) { l.SetRequests(lab.Hold) },
+		"reply lost":   func(l *lab.Link) { l.SetReplies(lab.Drop) },
+		"reset":        func(l *lab.Link) { l.Reset() },
+		"no fault":     func(*lab.Link) {},
 	}
 	for fault, cause := range faults {
 		// 1: the transaction for the first place, 2: for the last one, 3: the watch, 4: the look after it.
@@ -92,9 +92,9 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 					p := network.only()
 					seen := 0
 					var mu sync.Mutex
-					var broken *testserver.Link
-					var count func(l *testserver.Link)
-					count = func(l *testserver.Link) {
+					var broken *lab.Link
+					var count func(l *lab.Link)
+					count = func(l *lab.Link) {
 						if seen++; seen < step {
 							p.OnRequest(queue(name), count)
 							return
@@ -119,7 +119,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 					// is noticed by the driver's pings, which take longer.
 					mu.Lock()
 					if broken != nil {
-						broken.SetRequests(testserver.Pass)
+						broken.SetRequests(lab.Pass)
 						time.Sleep(20 * time.Millisecond)
 						broken.Reset()
 					}
@@ -142,7 +142,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 // The engine gives a take-back up after one TTL. The session lives on.
 func TestReleaseWithoutAnAnswerIsMadeUpForByTheSession(t *testing.T) {
 	t.Parallel()
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
 	b := backend(t, s.Addrs())
 	ctx := t.Context()
@@ -158,15 +158,15 @@ func TestReleaseWithoutAnAnswerIsMadeUpForByTheSession(t *testing.T) {
 // An attempt that did not come through while nobody is there to take it back.
 func TestLostReplyIsTakenBackByTheSession(t *testing.T) {
 	t.Parallel()
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
 	network := newCut(t)
 	b := backend(t, s.Addrs(), through(network.dial))
 	warm, err := b.Acquire(t.Context(), request("warm", 2*time.Second, false))
 	require.NoError(t, err)
-	link := make(chan *testserver.Link, 1)
-	network.only().OnRequest(queue("lost"), func(l *testserver.Link) {
-		l.SetReplies(testserver.Drop)
+	link := make(chan *lab.Link, 1)
+	network.only().OnRequest(queue("lost"), func(l *lab.Link) {
+		l.SetReplies(lab.Drop)
 		link <- l
 	})
 	_, err = b.Acquire(within(t, 100*time.Millisecond), request("lost", 2*time.Second, false))
@@ -179,7 +179,7 @@ func TestLostReplyIsTakenBackByTheSession(t *testing.T) {
 }
 
 func TestTryLockLeavesNoKeyWhenRefused(t *testing.T) {
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
 	a, b := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
 	l, err := a.TryLock(t.Context(), "n")

@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/contest"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // The names and units are those that internal/benchtable reads.
@@ -120,14 +120,14 @@ func rival(b *testing.B, kind string, addrs []string, goroutines int) contender 
 // in use, and on one that does not, where the smallest things show.
 func BenchmarkFree(b *testing.B) {
 	free(b, "", synced(b))
-	free(b, "unsynced,", testserver.StartEtcd(b, 1))
+	free(b, "unsynced,", lab.StartEtcd(b, 1))
 }
 
-func synced(b *testing.B) *testserver.EtcdCluster {
-	return testserver.StartEtcd(b, 1, testserver.WithEtcdFlag("unsafe-no-fsync", "false"))
+func synced(b *testing.B) *lab.EtcdCluster {
+	return lab.StartEtcd(b, 1, lab.WithEtcdFlag("unsafe-no-fsync", "false"))
 }
 
-func free(b *testing.B, of string, s *testserver.EtcdCluster) {
+func free(b *testing.B, of string, s *lab.EtcdCluster) {
 	const most = 64
 	raw, ours, theirs := rival(b, "raw", s.Addrs(), most), rival(b, "locker", s.Addrs(), most), rival(b, "concurrency", s.Addrs(), most)
 	own := func(c contender) func(operations, goroutines int) error {
@@ -163,7 +163,7 @@ func BenchmarkProcesses(b *testing.B) {
 	s := synced(b)
 	const processes, most = 4, 64
 	raw := rival(b, "raw+write", s.Addrs(), 1)
-	programs := map[string][]*testserver.Child{}
+	programs := map[string][]*lab.Child{}
 	for _, kind := range []string{"locker", "concurrency"} {
 		programs[kind] = contest.Start(b, processes, "bench", strings.Join(s.Addrs(), ","), kind, strconv.Itoa(most/processes))
 	}
@@ -177,7 +177,7 @@ func BenchmarkProcesses(b *testing.B) {
 
 // benchRole is one of the programs. Its arguments: addresses, kind, goroutines
 // at most. What it hears: how many operations, on how many goroutines.
-func benchRole(p *testserver.Parent) {
+func benchRole(p *lab.Parent) {
 	ctx := context.Background()
 	most, err := strconv.Atoi(p.Args[2])
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestConformance(t *testing.T) {
 	for _, members := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d members", members), func(t *testing.T) {
 			clock := newClock(t)
-			h := harness(t, testserver.StartEtcd(t, members))
+			h := harness(t, lab.StartEtcd(t, members))
 			if h.JumpClock = clock; clock == nil {
 				h.Unproven = map[string]string{
 					"clock-jump": "the clock of a static Go program is the system's own: testdata/clock/build makes an etcd with another, and says how the check is run on it",
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func harness(t *testing.T, s *testserver.EtcdCluster) conformance.Harness {
+func harness(t *testing.T, s *lab.EtcdCluster) conformance.Harness {
 	admin := dial(t, s.Addrs())
 	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) locker.Backend {
 		c, err := newClient(s.Addrs(), opts...)
@@ -43,7 +43,7 @@ func harness(t *testing.T, s *testserver.EtcdCluster) conformance.Harness {
 		return b
 	}
 	known := []string{
-		"github.com/golockers/locker/internal/testserver.(*Process).start.func1", // a server that was restarted
+		"github.com/golockers/locker/internal/lab.(*Process).start.func1", // a server that was restarted
 		// Of the admin client, which may connect again in the middle of a check.
 		"google.golang.org/grpc/internal/transport.(*http2Client).keepalive",
 		"google.golang.org/grpc/internal/transport.(*controlBuffer).get",
@@ -87,7 +87,7 @@ func harness(t *testing.T, s *testserver.EtcdCluster) conformance.Harness {
 		KnownGoroutines: known,
 	}
 	if len(s.Nodes) > 1 {
-		var down []*testserver.Etcd
+		var down []*lab.Etcd
 		restore := func() {
 			for _, n := range down {
 				n.Restart(t)

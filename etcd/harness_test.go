@@ -18,11 +18,11 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{"holder": holder, "bench": benchRole})
+	lab.RunRole(lab.Roles{"holder": holder, "bench": benchRole})
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // most of the time they wait
 	goleak.VerifyTestMain(m)
@@ -92,18 +92,18 @@ func queue(name string) string { return "locker/1/lock/" + escape.Replace(name) 
 type cut struct {
 	t        testing.TB
 	mu       sync.Mutex
-	proxies  map[string]*testserver.Proxy
-	requests testserver.Mode
-	replies  testserver.Mode
+	proxies  map[string]*lab.Proxy
+	requests lab.Mode
+	replies  lab.Mode
 }
 
-func newCut(t testing.TB) *cut { return &cut{t: t, proxies: map[string]*testserver.Proxy{}} }
+func newCut(t testing.TB) *cut { return &cut{t: t, proxies: map[string]*lab.Proxy{}} }
 
 func (c *cut) dial(ctx context.Context, addr string) (net.Conn, error) {
 	c.mu.Lock()
 	p := c.proxies[addr]
 	if p == nil {
-		p = testserver.StartProxy(c.t, addr)
+		p = lab.StartProxy(c.t, addr)
 		p.SetRequests(c.requests)
 		p.SetReplies(c.replies)
 		c.proxies[addr] = p
@@ -112,7 +112,7 @@ func (c *cut) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr())
 }
 
-func (c *cut) set(requests, replies testserver.Mode) {
+func (c *cut) set(requests, replies lab.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests, c.replies = requests, replies
@@ -123,7 +123,7 @@ func (c *cut) set(requests, replies testserver.Mode) {
 }
 
 // only returns the one proxy of a client of one member.
-func (c *cut) only() *testserver.Proxy {
+func (c *cut) only() *lab.Proxy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	require.Len(c.t, c.proxies, 1)
@@ -145,9 +145,9 @@ func (c *cut) sent() (n int64) {
 // fault is a cut as the suite wants it.
 type fault struct{ *cut }
 
-var modes = map[conformance.Mode]testserver.Mode{
-	conformance.Pass: testserver.Pass, conformance.Hold: testserver.Hold,
-	conformance.Drop: testserver.Drop, conformance.Reset: testserver.Reset,
+var modes = map[conformance.Mode]lab.Mode{
+	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold,
+	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset,
 }
 
 func (f fault) Requests(m conformance.Mode) { f.set(modes[m], f.replies) }
@@ -156,7 +156,7 @@ func (f fault) Sent() int64                 { return f.sent() }
 
 // holder is a child that takes a lock and says what becomes of it. Its
 // arguments: addresses, name, TTL.
-func holder(p *testserver.Parent) {
+func holder(p *lab.Parent) {
 	args := p.Args
 	ttl, err := time.ParseDuration(args[2])
 	if err != nil {

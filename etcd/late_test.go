@@ -17,7 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // laggard is a network that keeps one request, and delivers it later. A proxy
@@ -78,7 +78,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 	for what, c := range waysIn {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s := testserver.StartEtcd(t, 1)
+			s := lab.StartEtcd(t, 1)
 			admin := dial(t, s.Addrs())
 			var network laggard
 			b := backend(t, s.Addrs(), network.config)
@@ -129,7 +129,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 // client once more: when the first one arrives, it finds nothing of its own.
 func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 	t.Parallel()
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
 	for how, release := range map[string]func(locker.Hold, <-chan struct{}){
 		"answered by a copy": func(h locker.Hold, _ <-chan struct{}) { require.NoError(t, h.Release(t.Context())) },
@@ -167,9 +167,9 @@ func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 // over, and the old one ends, with all that it left, when its last lock does.
 func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	t.Parallel()
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	admin := dial(t, s.Addrs())
-	roads := []*testserver.Proxy{testserver.StartProxy(t, s.Nodes[0].Addr()), testserver.StartProxy(t, s.Nodes[0].Addr())}
+	roads := []*lab.Proxy{lab.StartProxy(t, s.Nodes[0].Addr()), lab.StartProxy(t, s.Nodes[0].Addr())}
 	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
 	sessionOf := func(g locker.Grant) clientv3.LeaseID {
 		var k etcd.Key
@@ -180,7 +180,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	held, err := b.Acquire(t.Context(), request("held", ttl, false))
 	require.NoError(t, err)
 	old := sessionOf(held)
-	roads[0].SetRequests(testserver.Hold)
+	roads[0].SetRequests(lab.Hold)
 	var lost sync.WaitGroup
 	for n := range 320 { // half of them go the way that hangs, and 64 are enough
 		lost.Go(func() {
@@ -197,7 +197,7 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 		})
 	}
 	lost.Wait()
-	roads[0].SetRequests(testserver.Pass) // what was taken back arrives, in vain
+	roads[0].SetRequests(lab.Pass) // what was taken back arrives, in vain
 	next, err := b.Acquire(t.Context(), request("next", ttl, false))
 	require.NoError(t, err)
 	assert.NotEqual(t, old, sessionOf(next), "no new locks on it")

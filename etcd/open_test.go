@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 var openers = locker.Openers{"etcd": etcd.Open, "etcds": etcd.Open}
@@ -94,7 +94,7 @@ func TestOpenTellsThatNobodyIsThere(t *testing.T) {
 
 func TestOpenNeedsAMajority(t *testing.T) {
 	t.Parallel()
-	s := testserver.StartEtcd(t, 3)
+	s := lab.StartEtcd(t, 3)
 	u := "etcd://" + strings.Join(s.Addrs(), ",") + "/p"
 	g := works(t, u)
 	assert.Equal(t, 1, g.ServerCrashes, "it has counted the members")
@@ -107,7 +107,7 @@ func TestOpenNeedsAMajority(t *testing.T) {
 
 func TestOpenWithAuthentication(t *testing.T) {
 	t.Parallel()
-	s := testserver.StartEtcd(t, 1)
+	s := lab.StartEtcd(t, 1)
 	withAuth(t, dial(t, s.Addrs()))
 	at := s.Nodes[0].Addr()
 	works(t, "etcd://locker:pass@"+at)
@@ -136,9 +136,9 @@ func TestOpenWithAuthentication(t *testing.T) {
 
 func TestOpenWithTLS(t *testing.T) {
 	t.Parallel()
-	certs, strangers := testserver.NewCerts(t), testserver.NewCerts(t)
+	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
 	q := url.QueryEscape
-	s := testserver.StartEtcd(t, 1, testserver.WithEtcdTLS(certs, false))
+	s := lab.StartEtcd(t, 1, lab.WithEtcdTLS(certs, false))
 	at := s.Nodes[0].Addr()
 	works(t, "etcds://"+at+"?ca="+q(certs.CAFile))
 	works(t, "etcds://"+at+"?ca="+q(certs.CAFile)+"&server_name=localhost")
@@ -150,13 +150,13 @@ func TestOpenWithTLS(t *testing.T) {
 	} {
 		require.ErrorIs(t, refusal(t, rawURL), locker.ErrUnavailable)
 	}
-	s = testserver.StartEtcd(t, 1)
+	s = lab.StartEtcd(t, 1)
 	require.ErrorIs(t, refusal(t, "etcds://"+s.Nodes[0].Addr()), locker.ErrUnavailable)
 }
 
 func TestOpenWithClientCertificate(t *testing.T) {
 	t.Parallel()
-	certs := testserver.NewCerts(t)
+	certs := lab.NewCerts(t)
 	q := url.QueryEscape
 	s := startAskingForCertificates(t, certs)
 	u := "etcds://" + s.Nodes[0].Addr() + "?ca=" + q(certs.CAFile)
@@ -165,8 +165,8 @@ func TestOpenWithClientCertificate(t *testing.T) {
 }
 
 // startAskingForCertificates starts one member that refuses clients without.
-func startAskingForCertificates(t *testing.T, certs *testserver.Certs) *testserver.EtcdCluster {
-	return testserver.StartEtcd(t, 1, testserver.WithEtcdTLS(certs, true))
+func startAskingForCertificates(t *testing.T, certs *lab.Certs) *lab.EtcdCluster {
+	return lab.StartEtcd(t, 1, lab.WithEtcdTLS(certs, true))
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // remembered is a request whose Lost function a backend keeps for as long as it
@@ -79,7 +79,7 @@ func TestOutageLeavesNothingInMemory(t *testing.T) {
 		later(underWay)
 		<-late.kept
 
-		network.set(testserver.Reset, testserver.Reset)
+		network.set(lab.Reset, lab.Reset)
 		over, end := context.WithCancel(ctx)
 		end()
 		require.Error(t, grant.Hold.Release(over))
@@ -90,7 +90,7 @@ func TestOutageLeavesNothingInMemory(t *testing.T) {
 		}
 		forgotten(t, 5*time.Second, isWaiting, isUnderWay)
 
-		network.set(testserver.Pass, testserver.Pass)
+		network.set(lab.Pass, lab.Pass)
 		s.queued(t, "busy", 1)
 		waits, cancel = context.WithCancel(ctx)
 		defer cancel()
@@ -126,9 +126,9 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 		for range alive { // it logs if nobody listens
 		}
 	}()
-	network.set(testserver.Reset, testserver.Reset)
+	network.set(lab.Reset, lab.Reset)
 	forgotten(t, 20*time.Second, isHeld)
-	network.set(testserver.Pass, testserver.Pass)
+	network.set(lab.Pass, lab.Pass)
 
 	for _, d := range []time.Duration{ttl, longer} {
 		_, err = b.Acquire(ctx, request("n", d, false))

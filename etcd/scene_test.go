@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // lockLater calls Lock on a goroutine of its own.
@@ -87,12 +87,12 @@ func (s scene) get(t testing.TB, answer <-chan locked, d time.Duration) locked {
 
 // scene is a cluster and somebody who looks at it.
 type scene struct {
-	*testserver.EtcdCluster
+	*lab.EtcdCluster
 	admin *clientv3.Client
 }
 
-func newScene(t testing.TB, members int, opts ...testserver.EtcdOption) scene {
-	s := testserver.StartEtcd(t, members, opts...)
+func newScene(t testing.TB, members int, opts ...lab.EtcdOption) scene {
+	s := lab.StartEtcd(t, members, opts...)
 	return scene{s, dial(t, s.Addrs())}
 }
 
@@ -115,15 +115,15 @@ func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseI
 }
 
 // twoRoads is a client that takes turns between two ways to the same member.
-func twoRoads(t *testing.T, s scene, ttl time.Duration) (c *locker.Client, roads []*testserver.Proxy, stop func()) {
+func twoRoads(t *testing.T, s scene, ttl time.Duration) (c *locker.Client, roads []*lab.Proxy, stop func()) {
 	for range 2 {
-		roads = append(roads, testserver.StartProxy(t, s.Nodes[0].Addr()))
+		roads = append(roads, lab.StartProxy(t, s.Nodes[0].Addr()))
 	}
 	b := backend(t, []string{roads[0].Addr(), roads[1].Addr()})
 	c = locker.New(b, &locker.Options{TTL: ttl})
 	return c, roads, func() {
 		for _, p := range roads {
-			p.Set(testserver.Pass)
+			p.Set(lab.Pass)
 		}
 		require.NoError(t, c.Close())
 		require.NoError(t, b.Close())

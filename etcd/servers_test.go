@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
@@ -65,7 +65,7 @@ func TestHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.T) {
 	for _, who := range []string{"follower", "leader"} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, 3, testserver.WithPeerProxies())
+			s := newScene(t, 3, lab.WithPeerProxies())
 			ctx := t.Context()
 			const ttl = 3 * time.Second
 			alone := s.Follower(t)
@@ -120,7 +120,7 @@ func TestLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	// Just before the holder's time is over: what it has sent since is in the
 	// old leader's socket.
 	time.Sleep(time.Until(held.Until()) - 200*time.Millisecond)
-	network.set(testserver.Hold, testserver.Pass)
+	network.set(lab.Hold, lab.Pass)
 	old.Resume()
 	select {
 	case <-held.Done():
@@ -167,10 +167,10 @@ func TestHeldLockSurvivesARestartOfAllServers(t *testing.T) {
 
 func TestHolderThatIsStoppedAndWakesUpKnowsAndIsFencedOff(t *testing.T) {
 	t.Parallel()
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	s := newScene(t, 1)
 	ctx := t.Context()
-	child := testserver.StartChild(t, "holder", strings.Join(s.Addrs(), ","), "n", "2s")
+	child := lab.StartChild(t, "holder", strings.Join(s.Addrs(), ","), "n", "2s")
 	line := strings.Fields(child.Expect(t, "held", 10*time.Second))
 	childToken, err := strconv.ParseInt(line[len(line)-2], 10, 64)
 	require.NoError(t, err)

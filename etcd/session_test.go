@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
@@ -146,7 +146,7 @@ func TestEndOfASessionIsToldUnasked(t *testing.T) {
 
 func TestCredentialsThatExpireAreRenewed(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, 1, testserver.WithEtcdFlag("auth-token-ttl", "1"), testserver.WithEtcdFlag("bcrypt-cost", "4"))
+	s := newScene(t, 1, lab.WithEtcdFlag("auth-token-ttl", "1"), lab.WithEtcdFlag("bcrypt-cost", "4"))
 	ctx := t.Context()
 	withAuth(t, s.admin)
 	login := func(c *clientv3.Config) { c.Username, c.Password = "locker", "pass" }
@@ -168,7 +168,7 @@ func TestCredentialsThatExpireAreRenewed(t *testing.T) {
 // Etcd's own minimum is one and a half election timeouts: what it granted counts.
 func TestTTLThatEtcdRaisesIsTheOneThatCounts(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, 1, testserver.WithEtcdFlag("election-timeout", "1500"))
+	s := newScene(t, 1, lab.WithEtcdFlag("election-timeout", "1500"))
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
 	before := time.Now()

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	answer := lockLater(ctx, waiter, "n")
 	s.queued(t, "n", 2)
 	s.watched(t, 1)
-	network.set(testserver.Reset, testserver.Reset)
+	network.set(lab.Reset, lab.Reset)
 	var last int64
 	for range 20 {
 		put, err := s.admin.Put(ctx, "noise", "x")
@@ -32,7 +32,7 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	}
 	_, err = s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
-	network.set(testserver.Pass, testserver.Pass)
+	network.set(lab.Pass, lab.Pass)
 	time.Sleep(1500 * time.Millisecond)
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 2*time.Second)
@@ -50,20 +50,20 @@ func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
 	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
 	require.NoError(t, err)
 	_, names := s.queued(t, "n", 1)
-	watching := make(chan *testserver.Link, 2)
+	watching := make(chan *lab.Link, 2)
 	for _, p := range roads {
-		p.OnRequest(names[0], func(l *testserver.Link) { watching <- l })
+		p.OnRequest(names[0], func(l *lab.Link) { watching <- l })
 	}
 	answer := lockLater(ctx, waiter, "n")
 	link := <-watching
 	s.queued(t, "n", 2)
 	s.watched(t, 1)
-	link.SetReplies(testserver.Hold)
+	link.SetReplies(lab.Hold)
 	began := time.Now()
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 9*time.Second)
 	t.Logf("got the lock %v after the release", got.at.Sub(began))
-	link.SetReplies(testserver.Pass)
+	link.SetReplies(lab.Pass)
 	require.NoError(t, got.lease.Unlock(ctx))
 }
 
@@ -78,17 +78,17 @@ func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
 		require.NoError(t, err)
 		_, names := s.queued(t, "n", 1)
 		waiter, roads, stop := twoRoads(t, s, time.Minute)
-		watching := make(chan *testserver.Link, 2)
+		watching := make(chan *lab.Link, 2)
 		for _, p := range roads {
-			p.OnRequest(names[0], func(l *testserver.Link) {
-				l.SetRequests(testserver.Hold)
+			p.OnRequest(names[0], func(l *lab.Link) {
+				l.SetRequests(lab.Hold)
 				watching <- l
 			})
 		}
 		answer := lockLater(ctx, waiter, "n")
 		link := <-watching
 		require.NoError(t, held.Unlock(ctx))
-		link.SetRequests(testserver.Pass)
+		link.SetRequests(lab.Pass)
 		began := time.Now()
 		got := s.get(t, answer, 5*time.Second)
 		assert.Less(t, got.at.Sub(began), time.Second, "not by the poll")
@@ -110,7 +110,7 @@ func TestMemberThatHangsCostsAReleaseLittle(t *testing.T) {
 		require.NoError(t, err)
 		leases = append(leases, l)
 	}
-	roads[1].SetRequests(testserver.Hold)
+	roads[1].SetRequests(lab.Hold)
 	for _, l := range leases {
 		began := time.Now()
 		require.NoError(t, l.Unlock(ctx))

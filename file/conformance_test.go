@@ -11,7 +11,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestConformance(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 			}
 		},
 		Victim: func(_ conformance.T, name string, _ time.Duration) func() {
-			child := testserver.StartChild(t, "hold", dir, name)
+			child := lab.StartChild(t, "hold", dir, name)
 			child.Expect(t, "holding", patience)
 			return child.Kill
 		},

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // used returns the path and content of a lock file that was used for name.
@@ -169,14 +169,14 @@ func TestTokenThatCannotRiseIsAnError(t *testing.T) {
 func TestFullDiskLeavesTheFileAsItWas(t *testing.T) {
 	for _, limit := range []string{"0", "1", "100", "511", "513"} {
 		dir := t.TempDir()
-		child := testserver.StartChild(t, "limited", dir, "n", "file size", limit)
+		child := lab.StartChild(t, "limited", dir, "n", "file size", limit)
 		assert.Contains(t, child.Expect(t, "error", patience), "file too large")
 		content, err := os.ReadFile(lockFile(t, dir))
 		require.NoError(t, err)
 		assert.Empty(t, content, "the disk took %s bytes", limit)
 
 		path, before := used(t, dir, "n")
-		child = testserver.StartChild(t, "limited", dir, "n", "file size", limit)
+		child = lab.StartChild(t, "limited", dir, "n", "file size", limit)
 		assert.Contains(t, child.Expect(t, "error", patience), "file too large")
 		content, err = os.ReadFile(path)
 		require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestFullDiskLeavesTheFileAsItWas(t *testing.T) {
 
 // Too many open files say nothing of who holds, and may pass.
 func TestExhaustionIsUnavailable(t *testing.T) {
-	child := testserver.StartChild(t, "limited", t.TempDir(), "n", "open files", "3")
+	child := lab.StartChild(t, "limited", t.TempDir(), "n", "open files", "3")
 	assert.Regexp(t, "too many open files; unavailable true$", child.Expect(t, "error", patience))
 }
 
@@ -234,7 +234,7 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	require.NoError(t, lease.Unlock(t.Context()))
 	assert.Equal(t, free, inspect())
 
-	child := testserver.StartChild(t, "hold", dir, "n")
+	child := lab.StartChild(t, "hold", dir, "n")
 	child.Expect(t, "holding", patience)
 	assert.True(t, inspect().Held)
 	child.Kill()

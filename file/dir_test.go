@@ -12,7 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // publicDir returns a directory that every user can reach, with this mode.
@@ -76,7 +76,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 
 func TestDirectoryThatIsNotWritable(t *testing.T) {
 	dir := publicDir(t, 0o555)
-	child := testserver.StartChild(t, "nobody", dir, "n")
+	child := lab.StartChild(t, "nobody", dir, "n")
 	assert.Equal(t, "cannot make files in lock directory "+dir+": permission denied; held false; unavailable false", child.Expect(t, "error", patience))
 }
 
@@ -85,7 +85,7 @@ func TestFileOfAnotherUserIsAnErrorOfItsOwn(t *testing.T) {
 	dir := publicDir(t, 0o700)
 	used(t, dir, "n") // mode 0600, as the directory says
 	require.NoError(t, os.Chmod(dir, 0o777))
-	child := testserver.StartChild(t, "nobody", dir, "n")
+	child := lab.StartChild(t, "nobody", dir, "n")
 	assert.Regexp(t, "n.lock: permission denied; held false; unavailable false$", child.Expect(t, "error", patience))
 }
 
@@ -94,21 +94,21 @@ func TestUsersWhoShareADirectoryShareLocks(t *testing.T) {
 	dir := publicDir(t, 0o777)
 	c := newClient(t, dir, nil)
 	lease := mustLock(t, c, "n")
-	child := testserver.StartChild(t, "nobody", dir, "n")
+	child := lab.StartChild(t, "nobody", dir, "n")
 	assert.Contains(t, child.Expect(t, "error", patience), "held true")
 	require.NoError(t, lease.Unlock(t.Context()))
-	child = testserver.StartChild(t, "nobody", dir, "n")
+	child = lab.StartChild(t, "nobody", dir, "n")
 	assert.Equal(t, "<nil>; held false; unavailable false", child.Expect(t, "error", patience))
 }
 
 func TestUsersWhoMakeTheSameFileAtTheSameTime(t *testing.T) {
 	needRoot(t)
 	dir := publicDir(t, 0o777)
-	cs := []*testserver.Child{
-		testserver.StartChild(t, "crowd", dir, "root"),
-		testserver.StartChild(t, "crowd", dir, "root"),
-		testserver.StartChild(t, "crowd", dir, "nobody"),
-		testserver.StartChild(t, "crowd", dir, "nobody"),
+	cs := []*lab.Child{
+		lab.StartChild(t, "crowd", dir, "root"),
+		lab.StartChild(t, "crowd", dir, "root"),
+		lab.StartChild(t, "crowd", dir, "nobody"),
+		lab.StartChild(t, "crowd", dir, "nobody"),
 	}
 	for _, c := range cs {
 		c.Expect(t, "ready", patience)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestProcessesExcludeEachOther(t *testing.T) {
@@ -23,9 +23,9 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 	number, log := filepath.Join(t.TempDir(), "number"), filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(number, []byte("0"), 0o600))
 	require.NoError(t, os.WriteFile(log, nil, 0o600))
-	var cs []*testserver.Child
+	var cs []*lab.Child
 	for range children {
-		cs = append(cs, testserver.StartChild(t, "count", dir, number, log, strconv.Itoa(times)))
+		cs = append(cs, lab.StartChild(t, "count", dir, number, log, strconv.Itoa(times)))
 	}
 	for _, c := range cs {
 		c.Expect(t, "ready", patience)
@@ -53,7 +53,7 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 
 func TestLockOfAKilledProcessIsFreeAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	child := testserver.StartChild(t, "hold", dir, "n")
+	child := lab.StartChild(t, "hold", dir, "n")
 	child.Expect(t, "holding", patience)
 	c := newClient(t, dir, nil)
 	_, err := c.TryLock(t.Context(), "n")
@@ -74,7 +74,7 @@ func TestTokensRiseOverCrashes(t *testing.T) {
 	dir := t.TempDir()
 	var last uint64
 	for range 8 {
-		child := testserver.StartChild(t, "hold", dir, "n")
+		child := lab.StartChild(t, "hold", dir, "n")
 		n, err := strconv.ParseUint(child.Expect(t, "holding", patience), 10, 64)
 		require.NoError(t, err)
 		require.Greater(t, n, last)
@@ -86,7 +86,7 @@ func TestTokensRiseOverCrashes(t *testing.T) {
 
 func TestChildProcessesDoNotKeepTheLock(t *testing.T) {
 	dir := t.TempDir()
-	parent := testserver.StartChild(t, "heir", dir, "n", "not given")
+	parent := lab.StartChild(t, "heir", dir, "n", "not given")
 	pid := parent.Expect(t, "child", patience)
 	t.Cleanup(func() { killByPid(t, pid) })
 	parent.Kill()
@@ -96,7 +96,7 @@ func TestChildProcessesDoNotKeepTheLock(t *testing.T) {
 
 func TestChildThatIsGivenTheFileKeepsTheLockWhenItsParentDies(t *testing.T) {
 	dir := t.TempDir()
-	parent := testserver.StartChild(t, "heir", dir, "n", "given")
+	parent := lab.StartChild(t, "heir", dir, "n", "given")
 	pid := parent.Expect(t, "child", patience)
 	t.Cleanup(func() { killByPid(t, pid) })
 	parent.Kill()
@@ -114,7 +114,7 @@ func TestChildThatIsGivenTheFileKeepsTheLockWhenItsParentDies(t *testing.T) {
 
 func TestUnlockFreesTheLockAlsoForAChildThatHasTheFile(t *testing.T) {
 	dir := t.TempDir()
-	parent := testserver.StartChild(t, "heir", dir, "n", "given")
+	parent := lab.StartChild(t, "heir", dir, "n", "given")
 	pid := parent.Expect(t, "child", patience)
 	t.Cleanup(func() { killByPid(t, pid) })
 	parent.Send(t, "unlock")
@@ -134,9 +134,9 @@ func killByPid(t *testing.T, pid string) {
 }
 
 func TestPausedHolderHolds(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	dir := t.TempDir()
-	child := testserver.StartChild(t, "hold", dir, "n")
+	child := lab.StartChild(t, "hold", dir, "n")
 	child.Expect(t, "holding", patience)
 	child.Pause()
 	c := newClient(t, dir, nil)

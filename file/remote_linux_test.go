@@ -6,11 +6,11 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestDirectoryInUserSpaceIsRefused(t *testing.T) {
-	dir := testserver.MountFUSE(t)
+	dir := lab.MountFUSE(t)
 	_, err := file.New(dir)
 	assert.EqualError(t, err, "lock directory "+dir+" is on a file system of type FUSE, where file locks are not kept by this host alone: choose one on a local disk")
 }

@@ -21,12 +21,12 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // roles are what this test binary does as a child. Their first argument is the
 // lock directory.
-var roles = testserver.Roles{
+var roles = lab.Roles{
 	"hold":    hold,
 	"count":   count,
 	"inspect": inspectForEver,
@@ -48,7 +48,7 @@ func must[T any](v T, err error) T {
 func clientIn(dir string) *locker.Client { return locker.New(must(file.New(dir)), nil) }
 
 // hold locks a name, says its token, and unlocks when it is told to.
-func hold(p *testserver.Parent) {
+func hold(p *lab.Parent) {
 	lease := must(clientIn(p.Args[0]).Lock(context.Background(), p.Args[1]))
 	token, _ := lease.Token()
 	p.Say("holding %d", token)
@@ -59,7 +59,7 @@ func hold(p *testserver.Parent) {
 }
 
 // count adds one to the number in a file, often, and writes each token to a log.
-func count(p *testserver.Parent) {
+func count(p *lab.Parent) {
 	c := clientIn(p.Args[0])
 	number, log := p.Args[1], must(os.OpenFile(p.Args[2], os.O_APPEND|os.O_WRONLY, 0))
 	p.Say("ready")
@@ -80,7 +80,7 @@ func count(p *testserver.Parent) {
 }
 
 // inspectForEver looks at a lock all the time.
-func inspectForEver(p *testserver.Parent) {
+func inspectForEver(p *lab.Parent) {
 	b := must(file.New(p.Args[0]))
 	must(b.Inspect(context.Background(), p.Args[1]))
 	p.Say("ready")
@@ -91,7 +91,7 @@ func inspectForEver(p *testserver.Parent) {
 
 // heir locks a name and starts a process of its own, which is given the locked
 // file if the last argument says so.
-func heir(p *testserver.Parent) {
+func heir(p *lab.Parent) {
 	lease := must(clientIn(p.Args[0]).Lock(context.Background(), p.Args[1]))
 	cmd := exec.CommandContext(context.Background(), "sleep", "100")
 	if p.Args[2] == "given" {
@@ -111,7 +111,7 @@ func heir(p *testserver.Parent) {
 }
 
 // limited locks a name while it may use no more than so much of a resource.
-func limited(p *testserver.Parent) {
+func limited(p *lab.Parent) {
 	b := must(file.New(p.Args[0]))
 	signal.Ignore(syscall.SIGXFSZ)
 	resource := map[string]int{"file size": syscall.RLIMIT_FSIZE, "open files": syscall.RLIMIT_NOFILE}[p.Args[2]]
@@ -124,7 +124,7 @@ func limited(p *testserver.Parent) {
 }
 
 // crowd locks many names that nobody has used, as two users do at the same time.
-func crowd(p *testserver.Parent) {
+func crowd(p *lab.Parent) {
 	if p.Args[1] == "nobody" {
 		dropRights()
 	}
@@ -154,7 +154,7 @@ func dropRights() {
 }
 
 // nobody gives up root's rights, if it has them, and then does what it is told.
-func nobody(p *testserver.Parent) {
+func nobody(p *lab.Parent) {
 	dropRights()
 	b, err := file.New(p.Args[0])
 	if err == nil {

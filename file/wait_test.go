@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestCancelledWaitsReturnAtOnceAndPinOneThread(t *testing.T) {
@@ -128,7 +128,7 @@ func TestTryLockIsNotRefusedByAWaitThatWasGivenUpAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	b, c := newClient(t, dir, nil), newClient(t, dir, nil)
 	for range 5 {
-		child := testserver.StartChild(t, "hold", dir, "n")
+		child := lab.StartChild(t, "hold", dir, "n")
 		child.Expect(t, "holding", patience)
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
@@ -151,7 +151,7 @@ func TestTryLockIsNotRefusedByThoseWhoLook(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir, nil)
 	for range 2 {
-		testserver.StartChild(t, "inspect", dir, "n").Expect(t, "ready", patience)
+		lab.StartChild(t, "inspect", dir, "n").Expect(t, "ready", patience)
 	}
 	for range 500 {
 		lease, err := c.TryLock(t.Context(), "n")
@@ -159,7 +159,7 @@ func TestTryLockIsNotRefusedByThoseWhoLook(t *testing.T) {
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
 	// Nor is what a crash has left in the file taken for a holder.
-	child := testserver.StartChild(t, "hold", dir, "n")
+	child := lab.StartChild(t, "hold", dir, "n")
 	child.Expect(t, "holding", patience)
 	child.Kill()
 	for range 100 {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -47,7 +47,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			c := &cut{}
 			for _, r := range s.servers {
-				c.proxies = append(c.proxies, testserver.StartProxy(t, r.Addr()))
+				c.proxies = append(c.proxies, lab.StartProxy(t, r.Addr()))
 			}
 			ct.Cleanup(c.close)
 			return connect(ct, time.Second, func(i int) string { return c.proxies[i].Addr() }), c
@@ -78,7 +78,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		},
 		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
 		// Crash starts servers anew; they are waited for.
-		KnownGoroutines: []string{"github.com/golockers/locker/internal/testserver.(*Process).start.func1"},
+		KnownGoroutines: []string{"github.com/golockers/locker/internal/lab.(*Process).start.func1"},
 		URL:             s.url() + "?node_timeout=300ms&fencing=" + on,
 		Open:            locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open},
 	}
@@ -94,14 +94,14 @@ func (s *nodes) url() string {
 
 // cut is one client's way to all nodes.
 type cut struct {
-	proxies []*testserver.Proxy
+	proxies []*lab.Proxy
 }
 
-var modes = map[conformance.Mode]testserver.Mode{
-	conformance.Pass:  testserver.Pass,
-	conformance.Hold:  testserver.Hold,
-	conformance.Drop:  testserver.Drop,
-	conformance.Reset: testserver.Reset,
+var modes = map[conformance.Mode]lab.Mode{
+	conformance.Pass:  lab.Pass,
+	conformance.Hold:  lab.Hold,
+	conformance.Drop:  lab.Drop,
+	conformance.Reset: lab.Reset,
 }
 
 func (c *cut) Requests(m conformance.Mode) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -25,10 +25,10 @@ type fault struct {
 }
 
 func faults() []fault {
-	proxied := func(m testserver.Mode) func(s *nodes, i int) func(testing.TB) {
+	proxied := func(m lab.Mode) func(s *nodes, i int) func(testing.TB) {
 		return func(s *nodes, i int) func(testing.TB) {
 			s.proxies[i].Set(m)
-			return func(testing.TB) { s.proxies[i].Set(testserver.Pass) }
+			return func(testing.TB) { s.proxies[i].Set(lab.Pass) }
 		}
 	}
 	return []fault{
@@ -40,9 +40,9 @@ func faults() []fault {
 			s.servers[i].Pause()
 			return func(testing.TB) { s.servers[i].Resume() }
 		}},
-		{"cut off: dropped", proxied(testserver.Drop)},
-		{"cut off: held", proxied(testserver.Hold)},
-		{"reset", proxied(testserver.Reset)},
+		{"cut off: dropped", proxied(lab.Drop)},
+		{"cut off: held", proxied(lab.Hold)},
+		{"reset", proxied(lab.Reset)},
 	}
 }
 
@@ -163,7 +163,7 @@ func TestNodeFailsInTheMiddleOfAStep(t *testing.T) {
 				}
 				for i := range n {
 					if nth == 2 { // the raise comes in the acquire, after the vote
-						s.proxies[i].OnRequest("{x}", func(*testserver.Link) { s.proxies[i].CutReply("{x}:quorum") })
+						s.proxies[i].OnRequest("{x}", func(*lab.Link) { s.proxies[i].CutReply("{x}:quorum") })
 					}
 				}
 				arm(1)
@@ -190,13 +190,13 @@ func TestLateRequestsAreVoid(t *testing.T) {
 	a, b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), s.backend(t, redlock.Options{})
 	release(t, acquire(t, a, "warm", time.Minute))
 	for _, p := range s.proxies {
-		p.SetRequests(testserver.Hold)
+		p.SetRequests(lab.Hold)
 	}
 	g, err := a.Acquire(t.Context(), request("x", time.Minute))
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.NotNil(t, g.Hold, "the engine is told that something may be left")
 	for _, p := range s.proxies {
-		p.SetRequests(testserver.Pass)
+		p.SetRequests(lab.Pass)
 	}
 	within(t, 10*time.Second, "it is settled", func() bool { return g.Hold.Release(t.Context()) == nil })
 	release(t, acquire(t, b, "x", time.Minute))
@@ -210,7 +210,7 @@ func TestCancelIsPrompt(t *testing.T) {
 	a := s.through(t, redlock.Options{NodeTimeout: 10 * time.Second})
 	release(t, acquire(t, a, "warm", time.Minute))
 	for _, p := range s.proxies {
-		p.SetReplies(testserver.Drop)
+		p.SetReplies(lab.Drop)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -361,7 +361,7 @@ func TestTrySplit(t *testing.T) {
 // A node's clock jumps forward and frees its key early, or back and keeps it:
 // the others decide.
 func TestOneClockJumps(t *testing.T) {
-	s := start(t, 5, testserver.WithAppendOnly(), testserver.WithClock())
+	s := start(t, 5, lab.WithAppendOnly(), lab.WithClock())
 	a, b := s.backend(t, redlock.Options{Fencing: true}), s.backend(t, redlock.Options{Fencing: true})
 	var last uint64
 	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
@@ -383,7 +383,7 @@ func TestOneClockJumps(t *testing.T) {
 
 // All clocks are set back by an hour: tokens rise all the same.
 func TestTokensRiseOverClocksSetBack(t *testing.T) {
-	s := start(t, 3, testserver.WithAppendOnly(), testserver.WithClock())
+	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock())
 	b := s.backend(t, redlock.Options{Fencing: true})
 	var last uint64
 	for range 3 {

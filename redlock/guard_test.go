@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -34,8 +34,8 @@ func lockOnThree(t *testing.T, o redlock.Options) (s *nodes, b *redlock.Backend,
 			return err == nil
 		})
 	}
-	s.proxies[3].Set(testserver.Reset)
-	s.proxies[4].Set(testserver.Reset)
+	s.proxies[3].Set(lab.Reset)
+	s.proxies[4].Set(lab.Reset)
 	g = acquire(t, a, "x", guardTTL)
 	within(t, time.Second, "three have it", func() bool { return s.holders(t, "x") == 3 })
 	s.servers[2].Restart(t)
@@ -103,7 +103,7 @@ func TestNewServersAreGuarded(t *testing.T) {
 // A clock that is stepped forward makes a fresh server look old. Who has seen
 // the run before it knows better.
 func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
-	s := start(t, 1, testserver.WithClock())
+	s := start(t, 1, lab.WithClock())
 	s.servers[0].JumpClock(t, time.Hour) // on its own, a new server is taken for an old one
 	b := s.backend(t, redlock.Options{MaxTTL: 10 * time.Second})
 	g, err := b.Acquire(t.Context(), request("x", 10*time.Second))

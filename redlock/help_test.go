@@ -13,30 +13,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 	"github.com/golockers/locker/redlock"
 )
 
 // nodes are some servers with a proxy before each.
 type nodes struct {
-	servers []*testserver.Redis
-	proxies []*testserver.Proxy
+	servers []*lab.Redis
+	proxies []*lab.Proxy
 }
 
-func start(t testing.TB, n int, opts ...testserver.RedisOption) *nodes {
+func start(t testing.TB, n int, opts ...lab.RedisOption) *nodes {
 	t.Helper()
 	s := &nodes{}
 	for range n {
-		r := testserver.StartRedis(t, opts...)
+		r := lab.StartRedis(t, opts...)
 		s.servers = append(s.servers, r)
-		s.proxies = append(s.proxies, testserver.StartProxy(t, r.Addr()))
+		s.proxies = append(s.proxies, lab.StartProxy(t, r.Addr()))
 	}
 	return s
 }
 
 // durable is for servers that vote from the first moment on.
-func durable(t testing.TB, n int) *nodes { return start(t, n, testserver.WithAppendOnly()) }
+func durable(t testing.TB, n int) *nodes { return start(t, n, lab.WithAppendOnly()) }
 
 func (s *nodes) clients(t interface{ Cleanup(func()) }, addr func(i int) string) []*redis.Client {
 	var cs []*redis.Client

@@ -3,7 +3,7 @@ package redlock_test
 import (
 	"testing"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
-func TestMain(m *testing.M) { testserver.Main(m, testserver.Roles{}) }
+func TestMain(m *testing.M) { lab.Main(m, lab.Roles{}) }

@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 )
 
 var openers = locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open}
 
 func TestOpenWithTLSAndPassword(t *testing.T) {
-	certs := testserver.NewCerts(t)
-	s := start(t, 3, testserver.WithTLS(certs), testserver.WithPassword("ses/ame"), testserver.WithAppendOnly())
+	certs := lab.NewCerts(t)
+	s := start(t, 3, lab.WithTLS(certs), lab.WithPassword("ses/ame"), lab.WithAppendOnly())
 	hosts := strings.TrimPrefix(s.url(), "redlock://")
 	ca := "ca=" + url.QueryEscape(certs.CAFile)
 	for _, raw := range []string{
@@ -155,7 +155,7 @@ func TestTraceAndStats(t *testing.T) {
 		require.NoError(t, err)
 		return false
 	})
-	s.proxies[1].Set(testserver.Drop)
+	s.proxies[1].Set(lab.Drop)
 	release(t, g)
 	_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
 	if err == nil {
@@ -200,7 +200,7 @@ func TestLockLongerThanMaxTTLIsWarnedOf(t *testing.T) {
 
 // A minority that hangs is waited for neither by Open nor by Close, which ends what hangs there.
 func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	s := durable(t, 5)
 	hang := func(nodes ...int) (undo func()) {
 		for _, i := range nodes {
@@ -239,7 +239,7 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
 	rights := []string{"on", ">secret", "~locker:1:*", "&locker:1:*", "+@connection", "+eval", "+evalsha", "+get", "+mget", "+set", "+del", "+exists",
 		"+pexpire", "+pttl", "+time", "+publish", "+subscribe", "+unsubscribe"}
-	s := start(t, 1, testserver.WithUser("default", "off"), testserver.WithUser("plain", rights...))
+	s := start(t, 1, lab.WithUser("default", "off"), lab.WithUser("plain", rights...))
 	client := redis.NewClient(&redis.Options{Addr: s.servers[0].Addr(), Username: "plain", Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, guard := range []bool{false, true} {

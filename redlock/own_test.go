@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -34,9 +34,9 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 	b := s.through(t, redlock.Options{NodeTimeout: 150 * time.Millisecond})
 	p := s.proxies[0]
 	// next holds the next request with text in it, on its way to the node.
-	next := func(text string, held chan<- *testserver.Link, then func()) {
-		p.OnRequest(text, func(l *testserver.Link) {
-			l.SetRequests(testserver.Hold)
+	next := func(text string, held chan<- *lab.Link, then func()) {
+		p.OnRequest(text, func(l *lab.Link) {
+			l.SetRequests(lab.Hold)
 			then()
 			held <- l
 		})
@@ -47,11 +47,11 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 			return err == nil && g.Hold.Release(t.Context()) == nil
 		})
 		r := request(fmt.Sprint("x", n), time.Minute)
-		vote, takeBack, again, third := make(chan *testserver.Link, 1), make(chan *testserver.Link, 1), make(chan *testserver.Link, 1), make(chan struct{})
+		vote, takeBack, again, third := make(chan *lab.Link, 1), make(chan *lab.Link, 1), make(chan *lab.Link, 1), make(chan struct{})
 		sent := make(chan struct{})
 		next(r.Owner+".0", vote, func() { next(r.Owner+".0", takeBack, func() { close(sent) }) })
 		next(r.Owner+".1", again, func() {})
-		p.OnRequest(r.Owner+".2", func(*testserver.Link) { close(third) })
+		p.OnRequest(r.Owner+".2", func(*lab.Link) { close(third) })
 		var g locker.Grant
 		var err error
 		answered := make(chan struct{})
@@ -67,14 +67,14 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		}()
 		select {
 		case second := <-again:
-			(<-vote).SetRequests(testserver.Pass)
+			(<-vote).SetRequests(lab.Pass)
 			within(t, 5*time.Second, "the first round's vote", func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
-			second.SetRequests(testserver.Pass)
+			second.SetRequests(lab.Pass)
 			select {
 			case <-third:
 			case <-answered:
 			}
-			(<-takeBack).SetRequests(testserver.Pass)
+			(<-takeBack).SetRequests(lab.Pass)
 		case <-answered:
 		}
 		<-answered

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/single"
 )
 
@@ -30,13 +30,13 @@ type once func(ctx context.Context, name string) error
 
 // bench is one server and one go-redis client, which the contenders share.
 type bench struct {
-	server *testserver.Redis
+	server *lab.Redis
 	rdb    *redis.Client
 	locks  *locker.Client
 }
 
 func newBench(b *testing.B) *bench {
-	s := &bench{server: testserver.StartRedis(b)}
+	s := &bench{server: lab.StartRedis(b)}
 	s.rdb = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
 	b.Cleanup(func() { require.NoError(b, s.rdb.Close()) })
 	s.locks = s.client(b, locker.DefaultTTL)

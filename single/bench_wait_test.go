@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/single"
 )
 
@@ -46,7 +46,7 @@ func BenchmarkWaiters1000(b *testing.B) {
 
 // requests is how many commands came from clients. What scripts call is counted
 // by the server as well.
-func requests(c testserver.Commands) int64 {
+func requests(c lab.Commands) int64 {
 	n := c.Total
 	for _, inner := range []string{"mget", "time", "set", "pttl", "pexpire", "exists", "del", "publish"} {
 		n -= c.ByName[inner]
@@ -121,7 +121,7 @@ func BenchmarkHandOver(b *testing.B) {
 func (s *bench) handOver(b *testing.B, lock func(context.Context) (unlock func(context.Context) error, err error), contender string) {
 	const pause = time.Millisecond
 	ctx := b.Context()
-	child := testserver.StartChild(b, "wait", contender, s.server.Addr())
+	child := lab.StartChild(b, "wait", contender, s.server.Addr())
 	var handOvers, roundTrips []float64
 	for b.Loop() {
 		unlock, err := lock(ctx)
@@ -145,7 +145,7 @@ func (s *bench) handOver(b *testing.B, lock func(context.Context) (unlock func(c
 }
 
 // waitInChild is the other process of BenchmarkHandOver.
-func waitInChild(p *testserver.Parent) {
+func waitInChild(p *lab.Parent) {
 	rdb := redis.NewClient(&redis.Options{Addr: p.Args[1]})
 	takeOver := takeOverLocker
 	if p.Args[0] == "raw" {

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/single"
 )
 
 // A request that hangs ends with the client, where that is the backend's own: Close neither waits for it nor fails.
 func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
-	testserver.NeedPause(t)
-	s := testserver.StartRedis(t)
+	lab.NeedPause(t)
+	s := lab.StartRedis(t)
 	u, err := locker.ParseURL("redis://" + s.Addr())
 	require.NoError(t, err)
 	b, err := single.Open(t.Context(), u, locker.Options{})

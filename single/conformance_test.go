@@ -17,8 +17,8 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 	"github.com/golockers/locker/single"
 )
 
@@ -26,7 +26,7 @@ import (
 type deployment struct {
 	client func(dial dialer) redis.UniversalClient
 	// node is the server that a key lives on now.
-	node func(t testing.TB, key string) *testserver.Redis
+	node func(t testing.TB, key string) *lab.Redis
 	url  string
 }
 
@@ -35,54 +35,54 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func TestConformance(t *testing.T) {
 	t.Run("standalone", func(t *testing.T) {
-		s := testserver.StartRedis(t)
+		s := lab.StartRedis(t)
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
 				return redis.NewClient(&redis.Options{Addr: s.Addr(), Dialer: d, MaxRetries: -1})
 			},
-			node: func(testing.TB, string) *testserver.Redis { return s },
+			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "redis://" + s.Addr() + "/0",
 		})
 	})
 	t.Run("unix socket and ACL user", func(t *testing.T) {
-		s := testserver.StartRedis(t, testserver.WithSocket(), testserver.WithUser("default", "off"),
-			testserver.WithUser("locker", append([]string{"on", ">p@ss/word"}, strings.Fields(leastRights(t))...)...))
+		s := lab.StartRedis(t, lab.WithSocket(), lab.WithUser("default", "off"),
+			lab.WithUser("locker", append([]string{"on", ">p@ss/word"}, strings.Fields(leastRights(t))...)...))
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
 				return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket(), Username: "locker", Password: "p@ss/word", Dialer: d})
 			},
-			node: func(testing.TB, string) *testserver.Redis { return s },
+			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "unix://locker:p%40ss%2Fword@" + s.Socket(),
 		})
 	})
 	t.Run("TLS", func(t *testing.T) {
-		certs := testserver.NewCerts(t)
-		s := testserver.StartRedis(t, testserver.WithTLS(certs), testserver.WithPassword("sesame"))
+		certs := lab.NewCerts(t)
+		s := lab.StartRedis(t, lab.WithTLS(certs), lab.WithPassword("sesame"))
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
 				return redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "sesame", TLSConfig: certs.ClientConfig(), Dialer: overTLS(d, certs)})
 			},
-			node: func(testing.TB, string) *testserver.Redis { return s },
+			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "rediss://:sesame@" + s.Addr() + "?ca=" + url.QueryEscape(certs.CAFile),
 		})
 	})
 	t.Run("Sentinel", func(t *testing.T) {
-		s := testserver.StartSentinel(t, 1)
+		s := lab.StartSentinel(t, 1)
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
 				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(), Dialer: d})
 			},
-			node: func(t testing.TB, _ string) *testserver.Redis { return s.Servers[0] },
+			node: func(t testing.TB, _ string) *lab.Redis { return s.Servers[0] },
 			url:  "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name,
 		})
 	})
 	t.Run("Cluster", func(t *testing.T) {
-		s := testserver.StartCluster(t)
+		s := lab.StartCluster(t)
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
 				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), Dialer: d})
 			},
-			node: s.NodeOf,
+			node: func(t testing.TB, key string) *lab.Redis { return s.NodeOf(t, key) },
 			url:  "redis+cluster://" + strings.Join(s.Addrs(), ","),
 		})
 	})
@@ -108,7 +108,7 @@ func conform(t *testing.T, d deployment) {
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, nil) },
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			c := &cut{t: t, proxies: map[string]*testserver.Proxy{}}
+			c := &cut{t: t, proxies: map[string]*lab.Proxy{}}
 			ct.Cleanup(c.close)
 			return connect(ct, c.dial), c
 		},
@@ -133,23 +133,23 @@ func conform(t *testing.T, d deployment) {
 type cut struct {
 	t        *testing.T
 	mu       sync.Mutex
-	proxies  map[string]*testserver.Proxy
+	proxies  map[string]*lab.Proxy
 	requests conformance.Mode
 	replies  conformance.Mode
 }
 
-var modes = map[conformance.Mode]testserver.Mode{
-	conformance.Pass:  testserver.Pass,
-	conformance.Hold:  testserver.Hold,
-	conformance.Drop:  testserver.Drop,
-	conformance.Reset: testserver.Reset,
+var modes = map[conformance.Mode]lab.Mode{
+	conformance.Pass:  lab.Pass,
+	conformance.Hold:  lab.Hold,
+	conformance.Drop:  lab.Drop,
+	conformance.Reset: lab.Reset,
 }
 
 func (c *cut) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	c.mu.Lock()
 	p := c.proxies[addr]
 	if p == nil {
-		p = testserver.StartProxy(c.t, addr)
+		p = lab.StartProxy(c.t, addr)
 		p.SetRequests(modes[c.requests])
 		p.SetReplies(modes[c.replies])
 		c.proxies[addr] = p
@@ -195,7 +195,7 @@ func (c *cut) close() {
 }
 
 // overTLS makes TLS connections over d, as the driver does without a dialer.
-func overTLS(d dialer, certs *testserver.Certs) dialer {
+func overTLS(d dialer, certs *lab.Certs) dialer {
 	if d == nil {
 		return nil
 	}

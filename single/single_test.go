@@ -17,13 +17,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 	"github.com/golockers/locker/single"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{"wait": waitInChild})
+	lab.RunRole(lab.Roles{"wait": waitInChild})
 	goleak.VerifyTestMain(m)
 }
 
@@ -49,9 +49,9 @@ func client(t *testing.T, addr string, opts *single.Options) *locker.Client {
 }
 
 func TestOpenTellsWhatIsWrong(t *testing.T) {
-	certs := testserver.NewCerts(t)
-	plain := testserver.StartRedis(t, testserver.WithPassword("sesame"))
-	secure := testserver.StartRedis(t, testserver.WithTLS(certs))
+	certs := lab.NewCerts(t)
+	plain := lab.StartRedis(t, lab.WithPassword("sesame"))
+	secure := lab.StartRedis(t, lab.WithTLS(certs))
 	down := "127.0.0.1:1"
 	for name, tc := range map[string]struct {
 		url, want string
@@ -124,7 +124,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestKeyInTheWayIsNamed(t *testing.T) {
-	s := testserver.StartRedis(t)
+	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
 	s.MustDo(t, "LPUSH", redisnode.LockKey("job"), "x")
 	_, err := c.Lock(t.Context(), "job")
@@ -137,7 +137,7 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 // A server that is stopped, but for the kernel that accepts for it, is the
 // worst of those that are down.
 func TestHangingServerIsToldInTime(t *testing.T) {
-	s := testserver.StartRedis(t)
+	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), &single.Options{Timeout: 300 * time.Millisecond})
 	l, err := c.Lock(t.Context(), "held")
 	require.NoError(t, err)
@@ -172,16 +172,16 @@ func TestHangingServerIsToldInTime(t *testing.T) {
 }
 
 func TestReplicasMustHaveTheLock(t *testing.T) {
-	primary := testserver.StartRedis(t)
-	link := testserver.StartProxy(t, primary.Addr())
-	replica := testserver.StartRedis(t, testserver.ReplicaThrough(primary, link.Addr()))
+	primary := lab.StartRedis(t)
+	link := lab.StartProxy(t, primary.Addr())
+	replica := lab.StartRedis(t, lab.ReplicaThrough(primary, link.Addr()))
 	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1, ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")
 	require.NoError(t, err)
 	assert.NotNil(t, replica.MustDo(t, "GET", redisnode.LockKey("job")), "granted once the replica has it")
 	require.NoError(t, l.Unlock(t.Context()))
 
-	link.Set(testserver.Drop)
+	link.Set(lab.Drop)
 	_, err = c.TryLock(t.Context(), "job")
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.ErrorContains(t, err, "0 of the 1 replicas")
@@ -191,7 +191,7 @@ func TestReplicasMustHaveTheLock(t *testing.T) {
 
 func TestEvictionIsWarnedOf(t *testing.T) {
 	for policy, warns := range map[string]bool{"allkeys-lru": true, "volatile-ttl": true, "noeviction": false} {
-		s := testserver.StartRedis(t, testserver.WithConfig("maxmemory", "100mb"), testserver.WithConfig("maxmemory-policy", policy))
+		s := lab.StartRedis(t, lab.WithConfig("maxmemory", "100mb"), lab.WithConfig("maxmemory-policy", policy))
 		var log syncBuffer
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
 		b, err := single.New(rdb, &single.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -231,7 +231,7 @@ func (s *syncBuffer) bytes() []byte {
 
 // Uncontended, a lock costs two commands, and they are those of the scripts.
 func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
-	s := testserver.StartRedis(t)
+	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
 	once := func() {
 		l, err := c.Lock(t.Context(), "job")
@@ -253,7 +253,7 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 // A thousand waiters of one process cost the server less than a command per
 // second while nothing changes, and one of another process gets in at once.
 func TestThousandWaitersCostTheServerLittle(t *testing.T) {
-	s := testserver.StartRedis(t)
+	s := lab.StartRedis(t)
 	holder, waiting, other := client(t, s.Addr(), nil), client(t, s.Addr(), nil), client(t, s.Addr(), nil)
 	l, err := holder.Lock(t.Context(), "job", locker.TTL(10*time.Minute))
 	require.NoError(t, err)
@@ -296,7 +296,7 @@ func TestThousandWaitersCostTheServerLittle(t *testing.T) {
 // A fail-over that loses the lock is what one Redis cannot prevent, and the
 // holder's token still tells old from new.
 func TestTokensRiseOverALossOfData(t *testing.T) {
-	s := testserver.StartRedis(t)
+	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
 	var last uint64
 	for i := range 5 {

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
-func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
+func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
@@ -57,8 +57,8 @@ func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *testserver.ZooKeeper
 	}
 }
 
-func testNodeIsFoundAgainAfterALostReply(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
+func testNodeIsFoundAgainAfterALostReply(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
@@ -77,8 +77,8 @@ func testNodeIsFoundAgainAfterALostReply(t *testing.T, z *testserver.ZooKeeper) 
 	}
 }
 
-func testLostReplyAndGivenUp(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
+func testLostReplyAndGivenUp(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func testLostReplyAndGivenUp(t *testing.T, z *testserver.ZooKeeper) {
 	}
 }
 
-func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *testserver.ZooKeeper) {
+func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
@@ -118,13 +118,13 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *testserver.Zoo
 
 // Each request of an acquire in turn is held back, or carried out without an
 // answer, and the caller gives up then.
-func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *testserver.ZooKeeper) {
+func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
-	faults := map[string]func(*testserver.Link){
-		"held":     func(l *testserver.Link) { l.SetRequests(testserver.Hold) },
-		"lost":     func(l *testserver.Link) { l.SetReplies(testserver.Drop) },
-		"reset":    func(l *testserver.Link) { l.Reset() },
-		"no-fault": func(*testserver.Link) {},
+	faults := map[string]func(*lab.Link){
+		"held":     func(l *lab.Link) { l.SetRequests(lab.Hold) },
+		"lost":     func(l *lab.Link) { l.SetReplies(lab.Drop) },
+		"reset":    func(l *lab.Link) { l.Reset() },
+		"no-fault": func(*lab.Link) {},
 	}
 	t.Run("all", func(t *testing.T) { // the parallel ones end with it, and before other does
 		for fault, cause := range faults {
@@ -142,10 +142,10 @@ func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *testserver.ZooKeeper)
 	})
 }
 
-func givesUp(t *testing.T, z *testserver.ZooKeeper, other *locker.Client, name string, step int, cause func(*testserver.Link), wants error) {
+func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, step int, cause func(*lab.Link), wants error) {
 	held, err := other.Lock(within(t, soon), name)
 	require.NoError(t, err)
-	p := testserver.StartProxy(t, z.Addr())
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	warm, err := c.Lock(within(t, soon), "warm-"+name)
 	require.NoError(t, err)
@@ -156,10 +156,10 @@ func givesUp(t *testing.T, z *testserver.ZooKeeper, other *locker.Client, name s
 		ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 	}
 	defer cancel()
-	broken := make(chan *testserver.Link, 1)
+	broken := make(chan *lab.Link, 1)
 	seen := 0
-	var count func(l *testserver.Link)
-	count = func(l *testserver.Link) {
+	var count func(l *lab.Link)
+	count = func(l *lab.Link) {
 		if seen++; seen < step {
 			p.OnRequest("/locker/"+name, count)
 			return
@@ -180,7 +180,7 @@ func givesUp(t *testing.T, z *testserver.ZooKeeper, other *locker.Client, name s
 	assert.Less(t, time.Since(began), 2*time.Second)
 	l := <-broken
 	eventuallyLen(t, z.Addr(), name, 1) // the holder's: what is under way is no excuse
-	l.SetRequests(testserver.Pass)      // now it arrives, if the connection is still there, and before what follows it
+	l.SetRequests(lab.Pass)             // now it arrives, if the connection is still there, and before what follows it
 	useWhenBack(t, c, "warm-"+name)
 	eventuallyLen(t, z.Addr(), name, 1)
 	require.NoError(t, held.Unlock(within(t, soon)))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/contest"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -117,7 +117,7 @@ func rival(b *testing.B, kind, server string) contender {
 // BenchmarkFree is the lock that nobody else wants: acquire and release, beside
 // the three raw requests.
 func BenchmarkFree(b *testing.B) {
-	z := testserver.StartZooKeeper(b)
+	z := lab.StartZooKeeper(b)
 	raw, ours, theirs := rival(b, "raw", z.Addr()), rival(b, "locker", z.Addr()), rival(b, "zk.Lock", z.Addr())
 	own := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(n int) error { return c(b.Context(), "free-"+strconv.Itoa(n)) })
@@ -133,7 +133,7 @@ func BenchmarkFree(b *testing.B) {
 // BenchmarkContended is one name that all goroutines of a process want. Raw is
 // one caller alone, who makes one write more: what handing a lock on may cost.
 func BenchmarkContended(b *testing.B) {
-	z := testserver.StartZooKeeper(b)
+	z := lab.StartZooKeeper(b)
 	raw, ours, theirs := rival(b, "raw+write", z.Addr()), rival(b, "locker", z.Addr()), rival(b, "zk.Lock", z.Addr())
 	one := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(int) error { return c(b.Context(), "one") })
@@ -148,10 +148,10 @@ func BenchmarkContended(b *testing.B) {
 
 // BenchmarkProcesses is one name that all goroutines of four programs want.
 func BenchmarkProcesses(b *testing.B) {
-	z := testserver.StartZooKeeper(b)
+	z := lab.StartZooKeeper(b)
 	const processes = 4
 	raw := rival(b, "raw+write", z.Addr())
-	programs := map[string][]*testserver.Child{}
+	programs := map[string][]*lab.Child{}
 	for _, kind := range []string{"locker", "zk.Lock"} {
 		programs[kind] = contest.Start(b, processes, "bench", z.Addr(), kind)
 	}
@@ -165,7 +165,7 @@ func BenchmarkProcesses(b *testing.B) {
 
 // benchRole is one of the programs. Its arguments: servers, kind. What it
 // hears: how many operations, on how many goroutines.
-func benchRole(p *testserver.Parent) {
+func benchRole(p *lab.Parent) {
 	c, _, err := contenders[p.Args[1]](strings.Split(p.Args[0], ","))
 	if err == nil {
 		err = contest.Spread(200, 1, func(int) error { return c(context.Background(), "warm") })

@@ -13,7 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/znode"
 	"github.com/golockers/locker/zookeeper"
 )
@@ -68,7 +68,7 @@ func (s *service) harness() conformance.Harness {
 			var f fault
 			var addrs []string
 			for _, a := range s.addrs(ct.Name()) {
-				p := testserver.StartProxy(s.t, a)
+				p := lab.StartProxy(s.t, a)
 				ct.Cleanup(p.Close)
 				f = append(f, p)
 				addrs = append(addrs, p.Addr())
@@ -87,7 +87,7 @@ func (s *service) harness() conformance.Harness {
 			}
 		},
 		Victim: func(ct conformance.T, name string, _ time.Duration) func() {
-			child := testserver.StartChild(s.t, "hold", strings.Join(s.addrs(ct.Name()), ","), name, sessionOf(ct.Name()).String())
+			child := lab.StartChild(s.t, "hold", strings.Join(s.addrs(ct.Name()), ","), name, sessionOf(ct.Name()).String())
 			child.Expect(s.t, "holding", soon)
 			return child.Kill
 		},
@@ -101,7 +101,7 @@ func (s *service) harness() conformance.Harness {
 			return children
 		},
 		// Of servers that are restarted.
-		KnownGoroutines: []string{"github.com/golockers/locker/internal/testserver.(*Process).start.func1"},
+		KnownGoroutines: []string{"github.com/golockers/locker/internal/lab.(*Process).start.func1"},
 
 		URL:  "zookeeper://" + strings.Join(s.addrs("url"), ",") + "/locker?tick=200ms&ttl=" + sessionOf("url").String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
@@ -134,7 +134,7 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 }
 
 // seesClock waits until a server notes the times of that clock.
-func seesClock(t testing.TB, addr string, clock *testserver.ZooKeeperClock) {
+func seesClock(t testing.TB, addr string, clock *lab.ZooKeeperClock) {
 	t.Helper()
 	admin, done := dial(t, []string{addr})
 	defer done()
@@ -149,11 +149,11 @@ func seesClock(t testing.TB, addr string, clock *testserver.ZooKeeperClock) {
 }
 
 // fault breaks the ways to all servers.
-type fault []*testserver.Proxy
+type fault []*lab.Proxy
 
-var modes = map[conformance.Mode]testserver.Mode{
-	conformance.Pass: testserver.Pass, conformance.Hold: testserver.Hold,
-	conformance.Drop: testserver.Drop, conformance.Reset: testserver.Reset,
+var modes = map[conformance.Mode]lab.Mode{
+	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold,
+	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset,
 }
 
 func (f fault) Requests(m conformance.Mode) {
@@ -178,11 +178,11 @@ func (f fault) Sent() (n int64) {
 func splitServers(s string) []string { return strings.Split(s, ",") }
 
 func TestConformanceOneServer(t *testing.T) {
-	z := testserver.StartZooKeeper(t)
+	z := lab.StartZooKeeper(t)
 	// A server under libfaketime is many times slower: it is for the check of clocks alone.
-	clock := testserver.NewZooKeeperClock(t)
+	clock := lab.NewZooKeeperClock(t)
 	timed := sync.OnceValue(func() []string {
-		return []string{testserver.StartZooKeeper(t, testserver.WithZooKeeperClock(clock)).Addr()}
+		return []string{lab.StartZooKeeper(t, lab.WithZooKeeperClock(clock)).Addr()}
 	})
 	h := (&service{t, func(check string) []string {
 		if check == "clock-jump" {
@@ -200,7 +200,7 @@ func TestConformanceOneServer(t *testing.T) {
 }
 
 func TestConformanceThreeServers(t *testing.T) {
-	e := testserver.StartZooKeeperEnsemble(t, 3)
+	e := lab.StartZooKeeperEnsemble(t, 3)
 	h := (&service{t, func(string) []string { return e.Addrs() }}).harness()
 	h.Unproven = map[string]string{"clock-jump": "an ensemble under libfaketime takes minutes to elect; it is proven on one server"}
 	h.Restart = func(conformance.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -33,7 +33,7 @@ func creationIn(dir string) string {
 // for a caller who gave up before that would stay for ever.
 func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 	t.Setenv("JAVA_TOOL_OPTIONS", "-Dznode.container.checkIntervalMs=100")
-	z := testserver.StartZooKeeper(t)
+	z := lab.StartZooKeeper(t)
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	creation := func(name string) string { return creationIn("/locker/" + name) }
@@ -44,18 +44,18 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 	for what, one := range map[string]struct {
 		request func(name string) string
 		times   int // which of them it is
-		cause   func(*testserver.Link)
+		cause   func(*lab.Link)
 		cancels bool
 	}{
-		"container-given-up":     {container, 1, func(*testserver.Link) {}, true},
-		"container-reply-lost":   {container, 1, func(l *testserver.Link) { l.SetReplies(testserver.Drop) }, true},
-		"container-reply-cut":    {container, 1, func(l *testserver.Link) { l.CutOnReply() }, true},
-		"creation-given-up":      {creation, 2, func(*testserver.Link) {}, true},
-		"creation-lost":          {creation, 2, func(l *testserver.Link) { l.Reset() }, true},
-		"creation-never-arrives": {creation, 2, func(l *testserver.Link) { l.SetRequests(testserver.Drop) }, true},
-		"creation-reset":         {creation, 2, func(l *testserver.Link) { l.Reset() }, false},
+		"container-given-up":     {container, 1, func(*lab.Link) {}, true},
+		"container-reply-lost":   {container, 1, func(l *lab.Link) { l.SetReplies(lab.Drop) }, true},
+		"container-reply-cut":    {container, 1, func(l *lab.Link) { l.CutOnReply() }, true},
+		"creation-given-up":      {creation, 2, func(*lab.Link) {}, true},
+		"creation-lost":          {creation, 2, func(l *lab.Link) { l.Reset() }, true},
+		"creation-never-arrives": {creation, 2, func(l *lab.Link) { l.SetRequests(lab.Drop) }, true},
+		"creation-reset":         {creation, 2, func(l *lab.Link) { l.Reset() }, false},
 	} {
-		p := testserver.StartProxy(t, z.Addr())
+		p := lab.StartProxy(t, z.Addr())
 		c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 		warm, err := c.Lock(within(t, soon), "warm")
 		require.NoError(t, err)
@@ -64,8 +64,8 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		broken := make(chan struct{})
 		seen := 0
-		var hook func(*testserver.Link)
-		hook = func(l *testserver.Link) {
+		var hook func(*lab.Link)
+		hook = func(l *lab.Link) {
 			if seen++; seen < one.times {
 				p.OnRequest(one.request(name), hook)
 				return
@@ -95,15 +95,15 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 }
 
 // It may be removed under another who has just made it, or found it.
-func testContainerIsRemovedUnderAnother(t *testing.T, z *testserver.ZooKeeper) {
+func testContainerIsRemovedUnderAnother(t *testing.T, z *lab.ZooKeeper) {
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
-	p := testserver.StartProxy(t, z.Addr())
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	dir := "/locker/removed-under"
 	removed := 0
-	var hook func(*testserver.Link)
-	hook = func(*testserver.Link) { // the creation of the node
+	var hook func(*lab.Link)
+	hook = func(*lab.Link) { // the creation of the node
 		err := admin.Delete(dir, -1)
 		if removed == 0 {
 			assert.ErrorIs(t, err, zk.ErrNoNode)
@@ -123,8 +123,8 @@ func testContainerIsRemovedUnderAnother(t *testing.T, z *testserver.ZooKeeper) {
 }
 
 // The removal comes when another has a node in it already.
-func testContainerInUseIsNotRemoved(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
+func testContainerInUseIsNotRemoved(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	warm, err := c.Lock(within(t, soon), "warm")
@@ -132,10 +132,10 @@ func testContainerInUseIsNotRemoved(t *testing.T, z *testserver.ZooKeeper) {
 	require.NoError(t, warm.Unlock(within(t, soon)))
 	dir := "/locker/in-use"
 	ctx, cancel := context.WithCancel(t.Context())
-	p.OnRequest(request(opCreateContainer, dir, len(dir)), func(*testserver.Link) { cancel() })
+	p.OnRequest(request(opCreateContainer, dir, len(dir)), func(*lab.Link) { cancel() })
 	var held *locker.Lease
 	came := make(chan struct{})
-	p.OnRequest(request(opDelete, dir, len(dir)), func(*testserver.Link) {
+	p.OnRequest(request(opDelete, dir, len(dir)), func(*lab.Link) {
 		defer close(came)
 		var err error
 		held, err = other.Lock(context.Background(), "in-use")

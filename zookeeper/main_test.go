@@ -11,12 +11,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{
+	lab.RunRole(lab.Roles{
 		"hold":  holdRole,
 		"bench": benchRole,
 	})
@@ -57,7 +57,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 }
 
 // holdRole takes a lock and keeps it: servers, name, session timeout.
-func holdRole(p *testserver.Parent) {
+func holdRole(p *lab.Parent) {
 	timeout, err := time.ParseDuration(p.Args[2])
 	if err != nil {
 		panic(err)

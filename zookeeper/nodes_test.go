@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -21,7 +21,7 @@ import (
 // it is empty: names do not pile up.
 func TestParentIsRemovedByTheService(t *testing.T) {
 	t.Setenv("JAVA_TOOL_OPTIONS", "-Dznode.container.checkIntervalMs=100")
-	z := testserver.StartZooKeeper(t)
+	z := lab.StartZooKeeper(t)
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestParentIsRemovedByTheService(t *testing.T) {
 }
 
 // That may happen between any two requests.
-func testParentMayGo(t *testing.T, z *testserver.ZooKeeper) {
+func testParentMayGo(t *testing.T, z *lab.ZooKeeper) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/of/containers"})
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
@@ -51,7 +51,7 @@ func testParentMayGo(t *testing.T, z *testserver.ZooKeeper) {
 // is no request.
 func TestHeartbeatIsOneWriteForAllLocks(t *testing.T) {
 	t.Parallel()
-	z := testserver.StartZooKeeper(t) // one where nobody else writes, not even to end old sessions
+	z := lab.StartZooKeeper(t) // one where nobody else writes, not even to end old sessions
 	const session = 2 * time.Second
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	var leases []*locker.Lease
@@ -106,20 +106,20 @@ func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 
 // A session that has expired comes back as another: what its locks' holders
 // hear, and that the client goes on.
-func testSessionExpiresWhileHolding(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
+func testSessionExpiresWhileHolding(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: time.Second})
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "expires")
 	require.NoError(t, err)
 	var first, second zookeeper.Node
 	require.True(t, l.As(&first))
-	p.Set(testserver.Drop)
+	p.Set(lab.Drop)
 	next, err := other.Lock(within(t, soon), "expires")
 	require.NoError(t, err)
 	assert.False(t, time.Now().Before(l.Until()), "the holder's time was over before")
 	require.ErrorIs(t, l.Err(), locker.ErrLost)
-	p.Set(testserver.Pass)
+	p.Set(lab.Pass)
 	require.ErrorIs(t, l.Unlock(within(t, soon)), locker.ErrLost)
 	require.NoError(t, next.Unlock(within(t, soon)))
 	require.Eventually(t, func() bool {
@@ -136,9 +136,9 @@ func testSessionExpiresWhileHolding(t *testing.T, z *testserver.ZooKeeper) {
 
 // Every lock lasts as long as the session, also one that was asked for less:
 // what is said of dead holders is true of that one, too.
-func testDeadHolderWithAShortTTL(t *testing.T, z *testserver.ZooKeeper) {
+func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
 	const session, ttl = 5500 * time.Millisecond, 100 * time.Millisecond
-	p := testserver.StartProxy(t, z.Addr())
+	p := lab.StartProxy(t, z.Addr())
 	client := func(addr string) *locker.Client {
 		c := locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}), &locker.Options{TTL: ttl})
 		t.Cleanup(func() { _ = c.Close() })
@@ -151,7 +151,7 @@ func testDeadHolderWithAShortTTL(t *testing.T, z *testserver.ZooKeeper) {
 	assert.Contains(t, g.RestsOn, session.String())
 	_, err := dead.Lock(within(t, soon), "dies")
 	require.NoError(t, err)
-	p.Set(testserver.Drop)
+	p.Set(lab.Drop)
 	began := time.Now()
 	l, err := c.Lock(within(t, 2*soon), "dies")
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func testDeadHolderWithAShortTTL(t *testing.T, z *testserver.ZooKeeper) {
 // needs anyway: its node is created and deleted.
 func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	t.Parallel()
-	z := testserver.StartZooKeeper(t) // one where nobody else writes
+	z := lab.StartZooKeeper(t) // one where nobody else writes
 	const clients, each = 4, 25
 	var locks []*locker.Client
 	for range clients {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -44,9 +44,9 @@ func TestWrongAddressIsToldAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 }
 
-func testSilentServerIsToldWithinTheDeadline(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
-	p.Set(testserver.Drop)
+func testSilentServerIsToldWithinTheDeadline(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	p.Set(lab.Drop)
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	began := time.Now()
 	_, err := c.Lock(within(t, 300*time.Millisecond), "a")
@@ -59,7 +59,7 @@ func testSilentServerIsToldWithinTheDeadline(t *testing.T, z *testserver.ZooKeep
 	assert.Less(t, time.Since(began), 4*time.Second, "long before the deadline, too")
 }
 
-func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	c := newClient(t, e.Addrs(), zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *testserver.ZooKeeper
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func testCredentials(t *testing.T, z *testserver.ZooKeeper) {
+func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	const secret = "s3cr:t&%"
 	url := func(password string) string {
 		return fmt.Sprintf("zookeeper://%s/app/locks?ttl=4s&auth=digest:user:%s", z.Addr(), password)
@@ -116,13 +116,13 @@ func testCredentials(t *testing.T, z *testserver.ZooKeeper) {
 		zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:" + secret}}}, zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}), secret)
 }
 
-func testCredentialsSurviveAReconnection(t *testing.T, z *testserver.ZooKeeper) {
-	p := testserver.StartProxy(t, z.Addr())
+func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
 	for range 4 {
 		l := lockWhenBack(t, c, "a")
-		p.Set(testserver.Reset)
-		p.Set(testserver.Pass)
+		p.Set(lab.Reset)
+		p.Set(lab.Pass)
 		if err := l.Unlock(within(t, soon)); err != nil { // the engine goes on with it
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 		}
@@ -130,7 +130,7 @@ func testCredentialsSurviveAReconnection(t *testing.T, z *testserver.ZooKeeper) 
 	useWhenBack(t, c, "a")
 }
 
-func testPrefixThatMayNotBeWritten(t *testing.T, z *testserver.ZooKeeper) {
+func testPrefixThatMayNotBeWritten(t *testing.T, z *lab.ZooKeeper) {
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	_, err := admin.Create("/closed", nil, 0, zk.WorldACL(zk.PermRead))
@@ -147,7 +147,7 @@ func testPrefixThatMayNotBeWritten(t *testing.T, z *testserver.ZooKeeper) {
 	}
 }
 
-func testPrefixThatCannotHaveChildren(t *testing.T, z *testserver.ZooKeeper) {
+func testPrefixThatCannotHaveChildren(t *testing.T, z *lab.ZooKeeper) {
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	_, err := admin.Create("/mayfly", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
@@ -165,8 +165,8 @@ func testPrefixThatCannotHaveChildren(t *testing.T, z *testserver.ZooKeeper) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	certs := testserver.NewCerts(t)
-	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperTLS(certs))
+	certs := lab.NewCerts(t)
+	z := lab.StartZooKeeper(t, lab.WithZooKeeperTLS(certs))
 	c, err := open.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -190,7 +190,7 @@ func TestTLS(t *testing.T) {
 
 func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	t.Parallel()
-	z := testserver.StartZooKeeper(t, testserver.WithZooKeeperConfig("maxSessionTimeout=3000"))
+	z := lab.StartZooKeeper(t, lab.WithZooKeeperConfig("maxSessionTimeout=3000"))
 	_, err := open.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Contains(t, err.Error(), "3s")

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
 // undeletable makes the parent of a lock's nodes, under which nothing can be
 // deleted until allow is called.
-func undeletable(t *testing.T, z *testserver.ZooKeeper, dir string) (allow func()) {
+func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 	t.Helper()
 	admin, done := dial(t, []string{z.Addr()})
 	t.Cleanup(done)
@@ -32,7 +32,7 @@ func undeletable(t *testing.T, z *testserver.ZooKeeper, dir string) (allow func(
 
 // A node that may not be removed is still in everybody's way: nobody is told
 // that it is gone, until it is.
-func testRemovalThatIsRefused(t *testing.T, z *testserver.ZooKeeper) {
+func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	warm, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func testRemovalThatIsRefused(t *testing.T, z *testserver.ZooKeeper) {
 }
 
 // holds puts a node into the queue of a lock that is not of this package.
-func holds(t *testing.T, z *testserver.ZooKeeper, name string) {
+func holds(t *testing.T, z *lab.ZooKeeper, name string) {
 	t.Helper()
 	admin, done := dial(t, []string{z.Addr()})
 	t.Cleanup(done)
@@ -83,7 +83,7 @@ func holds(t *testing.T, z *testserver.ZooKeeper, name string) {
 }
 
 // untilQueued returns a context that ends when there are n nodes in a queue.
-func untilQueued(t *testing.T, z *testserver.ZooKeeper, name string, n int) context.Context {
+func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Context {
 	t.Helper()
 	admin, done := dial(t, []string{z.Addr()})
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -101,7 +101,7 @@ func untilQueued(t *testing.T, z *testserver.ZooKeeper, name string, n int) cont
 }
 
 // The engine does not count as taken back what is still there.
-func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *testserver.ZooKeeper) {
+func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 	c := locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}), &locker.Options{TTL: 500 * time.Millisecond})
 	t.Cleanup(func() { _ = c.Close() })
 	l, err := c.Lock(within(t, soon), "a")

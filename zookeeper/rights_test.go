@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -40,7 +40,7 @@ func TestACLThatGivesARightToNobodyIsRefused(t *testing.T) {
 
 // What a client may not do by its own ACL is told before it has a lock that it
 // could not keep, or not give back.
-func testRightThatTheClientLacks(t *testing.T, z *testserver.ZooKeeper) {
+func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 	for right, perm := range needed {
 		prefix := "/lacks-" + right
 		c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, ACL: allBut(perm)})
@@ -63,7 +63,7 @@ func testRightThatTheClientLacks(t *testing.T, z *testserver.ZooKeeper) {
 
 // The right to write is taken away while a lock is held: the holder is told by
 // its deadline, nobody gets in before, and who asks is told why.
-func testHeartbeatThatIsRefused(t *testing.T, z *testserver.ZooKeeper) {
+func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	const prefix, session = "/refused", 3 * time.Second
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	l, err := c.Lock(within(t, soon), "a")
@@ -97,7 +97,7 @@ func testHeartbeatThatIsRefused(t *testing.T, z *testserver.ZooKeeper) {
 }
 
 // If it is given back in time, nothing was lost.
-func testHeartbeatThatIsAllowedAgain(t *testing.T, z *testserver.ZooKeeper) {
+func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/allowed"
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
 	l, err := c.Lock(within(t, soon), "a")
@@ -114,7 +114,7 @@ func testHeartbeatThatIsAllowedAgain(t *testing.T, z *testserver.ZooKeeper) {
 }
 
 // allowBeats sets what everybody may do with the nodes of sessions.
-func allowBeats(t *testing.T, z *testserver.ZooKeeper, prefix string, perms int32) {
+func allowBeats(t *testing.T, z *lab.ZooKeeper, prefix string, perms int32) {
 	t.Helper()
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()

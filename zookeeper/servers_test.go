@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -20,7 +20,7 @@ import (
 func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	t.Parallel()
 	const session, rounds = 2500 * time.Millisecond, 4
-	e := testserver.StartZooKeeperEnsemble(t, 3, testserver.WithTick(800*time.Millisecond))
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(800*time.Millisecond))
 	leader := e.Leader(t)
 	follower := e.Others(leader)[0]
 	other := newClient(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session})
@@ -39,13 +39,13 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		}()
 		eventuallyLen(t, leader.Addr(), name, 2)
 		time.Sleep(session/2 + rand.N(session/2))
-		e.Isolate(follower, testserver.Drop)
+		e.Isolate(follower, lab.Drop)
 		at := <-in
 		require.NoError(t, err)
 		t.Logf("round %d: the next got in %v after Until", round, at.Sub(l.Until()))
 		assert.False(t, at.Before(l.Until()), "another got in %v before the holder's Until", l.Until().Sub(at))
 		require.ErrorIs(t, l.Err(), locker.ErrLost)
-		e.Isolate(follower, testserver.Pass)
+		e.Isolate(follower, lab.Pass)
 		require.NoError(t, got.Unlock(within(t, soon)))
 		_ = holder.Close()
 		_ = b.Close()
@@ -55,7 +55,7 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 
 // A holder and waiters of three clients live through what happens to the
 // servers: nobody is told of a loss, and the waiters come in their order.
-func survives(t *testing.T, e *testserver.ZooKeeperEnsemble, happen func()) {
+func survives(t *testing.T, e *lab.ZooKeeperEnsemble, happen func()) {
 	t.Helper()
 	const session = 15 * time.Second // longer than an election on a busy machine
 	opts := zookeeper.Options{SessionTimeout: session}
@@ -93,7 +93,7 @@ func survives(t *testing.T, e *testserver.ZooKeeperEnsemble, happen func()) {
 	assert.Equal(t, []int{0, 1, 2}, order)
 }
 
-func testLeaderKilledWithHolderAndWaiters(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+func testLeaderKilledWithHolderAndWaiters(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	survives(t, e, func() {
 		old := e.Leader(t)
 		old.Kill()
@@ -101,8 +101,8 @@ func testLeaderKilledWithHolderAndWaiters(t *testing.T, e *testserver.ZooKeeperE
 	})
 }
 
-func testLeaderPausedWithHolderAndWaiters(t *testing.T, e *testserver.ZooKeeperEnsemble) {
-	testserver.NeedPause(t)
+func testLeaderPausedWithHolderAndWaiters(t *testing.T, e *lab.ZooKeeperEnsemble) {
+	lab.NeedPause(t)
 	survives(t, e, func() {
 		old := e.Leader(t)
 		old.Pause()
@@ -111,7 +111,7 @@ func testLeaderPausedWithHolderAndWaiters(t *testing.T, e *testserver.ZooKeeperE
 	})
 }
 
-func testAllServersKilledAndRestarted(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+func testAllServersKilledAndRestarted(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	survives(t, e, func() {
 		for _, s := range e.Servers {
 			s.Kill()
@@ -122,7 +122,7 @@ func testAllServersKilledAndRestarted(t *testing.T, e *testserver.ZooKeeperEnsem
 
 // The token is told by the header of an answer. It has to be the czxid on
 // every server, also while others write.
-func testTokenIsTheCzxid(t *testing.T, e *testserver.ZooKeeperEnsemble) {
+func testTokenIsTheCzxid(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	var all sync.WaitGroup
 	for i := range 6 {
 		c := newClient(t, []string{e.Addrs()[i%3]}, zookeeper.Options{})

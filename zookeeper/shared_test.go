@@ -3,7 +3,7 @@ package zookeeper_test
 import (
 	"testing"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // A server takes a second to start, and three of them more. Tests that leave
@@ -11,10 +11,10 @@ import (
 
 func TestOnOneServer(t *testing.T) {
 	t.Parallel()
-	z := testserver.StartZooKeeper(t)
+	z := lab.StartZooKeeper(t)
 	for _, one := range []struct {
 		name string
-		test func(*testing.T, *testserver.ZooKeeper)
+		test func(*testing.T, *lab.ZooKeeper)
 	}{
 		{"SessionExpiresWhileWaiting", testSessionExpiresWhileWaiting},
 		{"CancelledAtEveryStepLeavesNothing", testCancelledAtEveryStepLeavesNothing},
@@ -53,10 +53,10 @@ func TestOnOneServer(t *testing.T) {
 
 func TestOnThreeServers(t *testing.T) {
 	t.Parallel()
-	e := testserver.StartZooKeeperEnsemble(t, 3)
+	e := lab.StartZooKeeperEnsemble(t, 3)
 	for _, one := range []struct {
 		name string
-		test func(*testing.T, *testserver.ZooKeeperEnsemble)
+		test func(*testing.T, *lab.ZooKeeperEnsemble)
 	}{
 		{"LeaderKilledWithHolderAndWaiters", testLeaderKilledWithHolderAndWaiters},
 		{"LeaderPausedWithHolderAndWaiters", testLeaderPausedWithHolderAndWaiters},

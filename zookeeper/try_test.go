@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
 // Who polls and is cut off in the middle of it is in nobody's way.
-func testPollerThatDiesIsInNobodysWay(t *testing.T, z *testserver.ZooKeeper) {
+func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	const session = 8 * time.Second
-	p := testserver.StartProxy(t, z.Addr())
+	p := lab.StartProxy(t, z.Addr())
 	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
 	poller := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
 	held, err := holder.Lock(within(t, soon), "polled")
@@ -24,9 +24,9 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *testserver.ZooKeeper) {
 	require.ErrorIs(t, err, locker.ErrHeld)
 	eventuallyLen(t, z.Addr(), "polled", 1)
 	// From now on it polls, and loses its connection with the first write.
-	p.OnRequest(creationIn("/locker/polled"), func(l *testserver.Link) {
-		l.SetReplies(testserver.Drop)
-		p.SetRequests(testserver.Drop)
+	p.OnRequest(creationIn("/locker/polled"), func(l *lab.Link) {
+		l.SetReplies(lab.Drop)
+		p.SetRequests(lab.Drop)
 		assert.Fail(t, "it has written")
 	})
 	for range 5 {
@@ -42,7 +42,7 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *testserver.ZooKeeper) {
 
 // Who has been refused gets the lock when it is free, and is refused again
 // when it is not, by the one and by the other.
-func testPollerGetsTheLockWhenItIsFree(t *testing.T, z *testserver.ZooKeeper) {
+func testPollerGetsTheLockWhenItIsFree(t *testing.T, z *lab.ZooKeeper) {
 	a := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	b := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	for range 5 {

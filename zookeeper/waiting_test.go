@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -38,9 +38,9 @@ func eventuallyLen(t testing.TB, addr, name string, n int) {
 }
 
 // A waiter whose session has expired takes its place anew, and gets the lock.
-func testSessionExpiresWhileWaiting(t *testing.T, z *testserver.ZooKeeper) {
+func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	const session = 2 * time.Second
-	p := testserver.StartProxy(t, z.Addr())
+	p := lab.StartProxy(t, z.Addr())
 	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session}).Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
@@ -57,9 +57,9 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *testserver.ZooKeeper) {
 	before := queueOf(t, z.Addr(), "a")
 	// Within the time that a waiter sits out, from its side; from the service's
 	// side the session must have ended: the replies are what is lost.
-	p.SetRequests(testserver.Drop)
+	p.SetRequests(lab.Drop)
 	eventuallyLen(t, z.Addr(), "a", 1)
-	p.SetRequests(testserver.Pass)
+	p.SetRequests(lab.Pass)
 	select {
 	case a := <-in:
 		require.ErrorIs(t, a.err, locker.ErrUnavailable, "an outage longer than the session may end the wait")
@@ -81,7 +81,7 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *testserver.ZooKeeper) {
 
 // What the service has said of a lock is told to those who wait behind this
 // attempt in the client.
-func testWaiterTellsThatOthersAreBeforeIt(t *testing.T, z *testserver.ZooKeeper) {
+func testWaiterTellsThatOthersAreBeforeIt(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	told := make(chan struct{}, 100)
 	req := locker.Request{Name: "told", TTL: time.Second, Wait: true, Lost: func() {}, Queued: func() { told <- struct{}{} }}
@@ -107,7 +107,7 @@ func testWaiterTellsThatOthersAreBeforeIt(t *testing.T, z *testserver.ZooKeeper)
 	require.NoError(t, grant.Hold.Release(within(t, soon)))
 }
 
-func testAThousandWaitersOfOneClientAreOneNode(t *testing.T, z *testserver.ZooKeeper) {
+func testAThousandWaitersOfOneClientAreOneNode(t *testing.T, z *lab.ZooKeeper) {
 	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
@@ -128,7 +128,7 @@ func testAThousandWaitersOfOneClientAreOneNode(t *testing.T, z *testserver.ZooKe
 	require.NoError(t, held.Unlock(within(t, soon)))
 }
 
-func testAReleaseWakesOneWaiter(t *testing.T, z *testserver.ZooKeeper) {
+func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	const waiters = 12
 	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.NoError(t, err)
@@ -156,11 +156,11 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *testserver.ZooKeeper) {
 }
 
 // A holder that is stopped by the system learns of its loss when it goes on.
-func testPausedHolder(t *testing.T, z *testserver.ZooKeeper) {
-	testserver.NeedPause(t)
+func testPausedHolder(t *testing.T, z *lab.ZooKeeper) {
+	lab.NeedPause(t)
 	const session = 2 * time.Second
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
-	child := testserver.StartChild(t, "hold", z.Addr(), "a", session.String())
+	child := lab.StartChild(t, "hold", z.Addr(), "a", session.String())
 	child.Expect(t, "holding", soon)
 	child.Pause()
 	l, err := c.Lock(within(t, soon), "a")
@@ -171,7 +171,7 @@ func testPausedHolder(t *testing.T, z *testserver.ZooKeeper) {
 	require.NoError(t, l.Unlock(within(t, soon)))
 }
 
-func testDeletedNodeIsTold(t *testing.T, z *testserver.ZooKeeper) {
+func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
 	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)

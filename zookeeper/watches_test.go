@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
 
 var totalWatches = regexp.MustCompile(`Total watches:(\d+)`)
 
-func watchesOf(t testing.TB, z *testserver.ZooKeeper) int {
+func watchesOf(t testing.TB, z *lab.ZooKeeper) int {
 	t.Helper()
 	text, err := z.FourLetters("wchs")
 	m := totalWatches.FindStringSubmatch(text)
@@ -30,7 +30,7 @@ func watchesOf(t testing.TB, z *testserver.ZooKeeper) int {
 	return n
 }
 
-func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *testserver.ZooKeeper) {
+func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *lab.ZooKeeper) {
 	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	waiter := newClient(t, []string{z.Addr()}, zookeeper.Options{})
 	held, err := holder.Lock(within(t, soon), "a")
@@ -48,9 +48,9 @@ func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *testserver.ZooKeeper
 	require.Eventually(t, func() bool { return watchesOf(t, z) == 0 }, soon, 10*time.Millisecond)
 }
 
-func testManyWatchesSurviveAReconnection(t *testing.T, z *testserver.ZooKeeper) {
+func testManyWatchesSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
 	const names = 1500 // more than one packet of them
-	p := testserver.StartProxy(t, z.Addr())
+	p := lab.StartProxy(t, z.Addr())
 	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
 	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,9 +83,9 @@ func testManyWatchesSurviveAReconnection(t *testing.T, z *testserver.ZooKeeper) 
 		}
 	}
 	has(2*names, time.Minute)
-	p.Set(testserver.Reset)
+	p.Set(lab.Reset)
 	has(names, soon)
-	p.Set(testserver.Pass)
+	p.Set(lab.Pass)
 	has(2*names, soon)
 	cancel()
 	all.Wait()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestKilledLockerTakesItsCommandAlong(t *testing.T) {
@@ -43,7 +43,7 @@ func TestLostOuterLockEndsTheCommandUnderAnInnerFileLock(t *testing.T) {
 	for what, lose := range map[string]func(*testing.T, *service, *process){
 		"killed":  func(_ *testing.T, _ *service, p *process) { p.signal(syscall.SIGKILL) },
 		"stopped": func(_ *testing.T, _ *service, p *process) { p.signal(syscall.SIGSTOP) },
-		"cut off": func(_ *testing.T, s *service, _ *process) { s.proxy.Set(testserver.Hold) },
+		"cut off": func(_ *testing.T, s *service, _ *process) { s.proxy.Set(lab.Hold) },
 		"deleted": func(t *testing.T, s *service, _ *process) { s.MustDo(t, "DEL", lockKey) },
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -13,19 +13,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // service is a Redis, with a proxy between it and the lockers of a test.
 type service struct {
-	*testserver.Redis
-	proxy *testserver.Proxy
+	*lab.Redis
+	proxy *lab.Proxy
 }
 
 func startService(t *testing.T) *service {
 	t.Helper()
-	r := testserver.StartRedis(t)
-	return &service{r, testserver.StartProxy(t, r.Addr())}
+	r := lab.StartRedis(t)
+	return &service{r, lab.StartProxy(t, r.Addr())}
 }
 
 // through is the backend of who has to pass the proxy.
@@ -75,7 +75,7 @@ func isAlone(t *testing.T, next *process) {
 var shortTTL = []string{"--ttl", "3s"}
 
 func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
-	for _, mode := range []testserver.Mode{testserver.Hold, testserver.Reset} {
+	for _, mode := range []lab.Mode{lab.Hold, lab.Reset} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			s := startService(t)
@@ -100,7 +100,7 @@ func TestOutageEndsWhatTheCommandHasStarted(t *testing.T) {
 	p := start(t, []with{s.through()}, locked(shortTTL, "a", "family")...)
 	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
 	next := s.next(t, parent, child)
-	s.proxy.Set(testserver.Hold)
+	s.proxy.Set(lab.Hold)
 	// The command itself ends on SIGTERM, its child does not.
 	isAlone(t, next)
 	assert.Equal(t, 74, p.wait())
@@ -111,7 +111,7 @@ func TestCommandThatObeysIsNotKilledButTheLockWasLost(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen")...)
 	next := s.next(t, number(t, p.expect("pid")))
-	s.proxy.Set(testserver.Hold)
+	s.proxy.Set(lab.Hold)
 	p.expect("got SIGTERM")
 	isAlone(t, next)
 	assert.Equal(t, 74, p.wait())
@@ -125,7 +125,7 @@ func TestStoppedCommandIsWokenUpToEnd(t *testing.T) {
 	child := number(t, p.expect("pid"))
 	next := s.next(t, child)
 	require.NoError(t, syscall.Kill(child, syscall.SIGSTOP))
-	s.proxy.Set(testserver.Hold)
+	s.proxy.Set(lab.Hold)
 	p.expect("got SIGTERM")
 	isAlone(t, next)
 	assert.Equal(t, 74, p.wait())
@@ -136,9 +136,9 @@ func TestShortOutageIsSatOut(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen")...)
 	p.expect("group")
-	s.proxy.Set(testserver.Reset)
+	s.proxy.Set(lab.Reset)
 	p.expectSaid(`cannot renew "a"`)
-	s.proxy.Set(testserver.Pass)
+	s.proxy.Set(lab.Pass)
 	p.expectSaid(`renewed "a" again`)
 	p.signal(syscall.SIGUSR1)
 	assert.Equal(t, "SIGUSR1", p.expect("got"), "nothing may come before it")
@@ -179,7 +179,7 @@ func TestCommandThatEndsDuringAnOutageHasDoneItsWork(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.through()}, locked(nil, "a", "listen")...)
 	p.expect("group")
-	s.proxy.Set(testserver.Reset)
+	s.proxy.Set(lab.Reset)
 	p.signal(syscall.SIGHUP)
 	assert.Equal(t, 3, p.wait(), "its own status")
 	assert.Contains(t, p.said(), "warning")
@@ -202,7 +202,7 @@ func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
 			p := start(t, []with{s.through(), func(c *exec.Cmd) { c.Stderr = w }},
 				locked(shortTTL, "a", "listen", "stubborn")...)
 			next := s.next(t, number(t, p.expect("pid")))
-			s.proxy.Set(testserver.Reset)
+			s.proxy.Set(lab.Reset)
 			isAlone(t, next)
 			assert.Equal(t, 74, p.wait())
 		})

@@ -11,22 +11,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // services start a lock service each, and return its URL.
 var services = map[string]func(*testing.T) string{
 	"file":  func(t *testing.T) string { return "file://" + t.TempDir() },
-	"redis": func(t *testing.T) string { return "redis://" + testserver.StartRedis(t).Addr() },
+	"redis": func(t *testing.T) string { return "redis://" + lab.StartRedis(t).Addr() },
 	"redlock": func(t *testing.T) string {
 		var addrs []string
 		for range 3 {
-			addrs = append(addrs, testserver.StartRedis(t).Addr())
+			addrs = append(addrs, lab.StartRedis(t).Addr())
 		}
 		return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off"
 	},
-	"etcd":      func(t *testing.T) string { return "etcd://" + testserver.StartEtcd(t, 1).Nodes[0].Addr() },
-	"zookeeper": func(t *testing.T) string { return "zookeeper://" + testserver.StartZooKeeper(t).Addr() },
+	"etcd":      func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() },
+	"zookeeper": func(t *testing.T) string { return "zookeeper://" + lab.StartZooKeeper(t).Addr() },
 }
 
 func TestEveryService(t *testing.T) {

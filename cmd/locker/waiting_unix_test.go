@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestSignalEndsTheWaitForAService(t *testing.T) {
@@ -34,7 +34,7 @@ func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
 	holder.expect("group")
 	waiter := start(t, []with{s.through()}, "run", "--wait", "3s", "a", "--", "echo", "ran")
 	require.Eventually(t, func() bool { return s.MustDo(t, "EXISTS", lockKey+":wait") == int64(1) }, patience, time.Millisecond)
-	s.proxy.Set(testserver.Reset)
+	s.proxy.Set(lab.Reset)
 	assert.Equal(t, 69, waiter.wait(), waiter.said())
 	assert.Empty(t, waiter.stdout())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/etcdguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // A reply that is lost leaves it open what happened, and the error has to say so.
@@ -23,13 +23,13 @@ func TestLostReply(t *testing.T) {
 	for how, patience := range map[string]time.Duration{"connection cut": soon, "silence": time.Second} {
 		t.Run(how, func(t *testing.T) {
 			s := newScene(t, 1)
-			p := testserver.StartProxy(t, s.Nodes[0].Addr())
+			p := lab.StartProxy(t, s.Nodes[0].Addr())
 			g := newGuard(t, dial(t, []string{p.Addr()}), nil)
 			_, err := g.Commit(within(t, soon), "r", 1)
 			require.NoError(t, err)
-			links := make(chan *testserver.Link, 1)
-			p.OnRequest("lost words", func(l *testserver.Link) {
-				l.SetReplies(testserver.Drop)
+			links := make(chan *lab.Link, 1)
+			p.OnRequest("lost words", func(l *lab.Link) {
+				l.SetReplies(lab.Drop)
 				links <- l
 			})
 			ctx := within(t, patience)
@@ -64,11 +64,11 @@ func TestLostReply(t *testing.T) {
 // What was given up and arrives late must not undo what a later holder wrote.
 func TestLateRequestIsGuarded(t *testing.T) {
 	s := newScene(t, 1)
-	p := testserver.StartProxy(t, s.Nodes[0].Addr())
+	p := lab.StartProxy(t, s.Nodes[0].Addr())
 	late := newGuard(t, dial(t, []string{p.Addr()}), nil)
 	_, err := late.Commit(within(t, soon), "r", 1, clientv3.OpPut("data", "first"))
 	require.NoError(t, err)
-	p.SetRequests(testserver.Hold)
+	p.SetRequests(lab.Hold)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	began := time.Now()
@@ -80,7 +80,7 @@ func TestLateRequestIsGuarded(t *testing.T) {
 	_, err = s.guard.Commit(within(t, soon), "r", 2, clientv3.OpPut("data", "second"))
 	require.NoError(t, err)
 	sent := p.Stats().Requests.Delivered
-	p.SetRequests(testserver.Pass)
+	p.SetRequests(lab.Pass)
 	require.Eventually(t, func() bool { return p.Stats().Requests.Delivered > sent }, soon, time.Millisecond)
 	for range 20 {
 		_, err = late.Mark(within(t, soon), "r") // behind the late one, on the same connection
@@ -218,7 +218,7 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 
 // A member that runs out of space may say so of what it has written.
 func TestNoSpaceIsNotARefusal(t *testing.T) {
-	s := newScene(t, 1, testserver.WithEtcdFlag("quota-backend-bytes", "2000000"))
+	s := newScene(t, 1, lab.WithEtcdFlag("quota-backend-bytes", "2000000"))
 	data := strings.Repeat("x", 100<<10)
 	for i := 0; ; i++ {
 		require.Less(t, i, 100, "there is always space")

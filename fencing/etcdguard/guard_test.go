@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/etcdguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestTokensAreAdmittedByNumber(t *testing.T) {
@@ -199,7 +199,7 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 }
 
 func TestAsManyOperationsAsEtcdAllows(t *testing.T) {
-	s := newScene(t, 1, testserver.WithEtcdFlag("max-txn-ops", "10"))
+	s := newScene(t, 1, lab.WithEtcdFlag("max-txn-ops", "10"))
 	ops := func(n int) (ops []clientv3.Op) {
 		for i := range n {
 			ops = append(ops, clientv3.OpPut(fmt.Sprint("k", i), "v"))

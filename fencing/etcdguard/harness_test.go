@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/golockers/locker/fencing/etcdguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(nil)
+	lab.RunRole(nil)
 	goleak.VerifyTestMain(m)
 }
 
@@ -45,14 +45,14 @@ func dial(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *clientv
 
 // scene is a cluster, somebody who looks at it, and a guard.
 type scene struct {
-	*testserver.EtcdCluster
+	*lab.EtcdCluster
 	admin *clientv3.Client
 	guard *etcdguard.Guard
 }
 
-func newScene(t testing.TB, members int, opts ...testserver.EtcdOption) scene {
+func newScene(t testing.TB, members int, opts ...lab.EtcdOption) scene {
 	t.Helper()
-	s := scene{EtcdCluster: testserver.StartEtcd(t, members, opts...)}
+	s := scene{EtcdCluster: lab.StartEtcd(t, members, opts...)}
 	s.admin = dial(t, s.Addrs())
 	s.guard = newGuard(t, s.admin, nil)
 	return s

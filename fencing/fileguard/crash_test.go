@@ -15,7 +15,7 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/fileguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // stepsOf are all steps of an act, in their order. Those that make something
@@ -81,7 +81,7 @@ func TestASyncThatFailsIsNoStep(t *testing.T) {
 // killedAt leaves what a process leaves that is killed after a step.
 func killedAt(t *testing.T, path, what string, token fencing.Token, step string) {
 	t.Helper()
-	child := testserver.StartChild(t, "crash", path, what, token.String(), step)
+	child := lab.StartChild(t, "crash", path, what, token.String(), step)
 	require.NotZero(t, child.Wait(t, patience), "it has to be killed at %s", step)
 }
 
@@ -111,7 +111,7 @@ func TestMarkAndContentAgreeAfterAKillAtAnyStep(t *testing.T) {
 					assertIs(t, g, text, mark)
 
 					// The one who goes on where it was is killed, too.
-					child := testserver.StartChild(t, "crash", path, "write", "1", "resettled")
+					child := lab.StartChild(t, "crash", path, "write", "1", "resettled")
 					_ = child.Wait(t, patience)
 					if old == 0 && !moved {
 						text, mark = "1", 1
@@ -193,9 +193,9 @@ func TestMarkAndContentAgreeWhileWritersAreKilled(t *testing.T) {
 	var last fencing.Token
 	for round := range 15 {
 		base := strconv.Itoa(1 + 200*round)
-		a := testserver.StartChild(t, "race", path, base, "1000000")
-		b := testserver.StartChild(t, "race", path, base, "1000000")
-		for _, c := range []*testserver.Child{a, b} {
+		a := lab.StartChild(t, "race", path, base, "1000000")
+		b := lab.StartChild(t, "race", path, base, "1000000")
+		for _, c := range []*lab.Child{a, b} {
 			c.Expect(t, "ready", patience)
 			c.Send(t, "go")
 		}
@@ -213,10 +213,10 @@ func TestMarkAndContentAgreeWhileWritersAreKilled(t *testing.T) {
 }
 
 func TestStoppedWriterHoldsUpOthersUntilItEnds(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	g, path := newGuard(t)
 	mustWrite(t, g, 1, "one")
-	child := testserver.StartChild(t, "stop", path, "2")
+	child := lab.StartChild(t, "stop", path, "2")
 	child.Expect(t, "inside", patience)
 	child.Pause()
 	assertIs(t, g, "one", 1)
@@ -236,7 +236,7 @@ func TestStoppedWriterHoldsUpOthersUntilItEnds(t *testing.T) {
 // all this is for.
 func TestWriterThatWaitedTooLongIsRefused(t *testing.T) {
 	g, path := newGuard(t)
-	child := testserver.StartChild(t, "stop", path, "9")
+	child := lab.StartChild(t, "stop", path, "9")
 	child.Expect(t, "inside", patience)
 	done := make(chan error)
 	go func() { done <- g.WriteFile(t.Context(), 8, []byte("lower"), 0o600) }()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/fileguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestDamagedSidecarIsNeverPermission(t *testing.T) {
@@ -150,7 +150,7 @@ const nobody, friends = "65534", "54321"
 // as lets another user act, and returns its error as text.
 func as(t *testing.T, path, what, token, group string) string {
 	t.Helper()
-	return testserver.StartChild(t, "user", path, what, token, nobody, group).Expect(t, "done", patience)
+	return lab.StartChild(t, "user", path, what, token, nobody, group).Expect(t, "done", patience)
 }
 
 // sharedGuard returns a guard of a file in a directory that a group writes to.

@@ -7,10 +7,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(roles)
+	lab.RunRole(roles)
 	goleak.VerifyTestMain(m)
 }

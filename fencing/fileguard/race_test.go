@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/fileguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // agree reads the file, whose content is the token that wrote it, and checks it
@@ -35,9 +35,9 @@ func agree(t *testing.T, g *fileguard.Guard, last fencing.Token) fencing.Token {
 func TestTokensNeverFallAmongRacingProcesses(t *testing.T) {
 	const children, times = 4, 80
 	g, path := newGuard(t)
-	var cs []*testserver.Child
+	var cs []*lab.Child
 	for range children {
-		cs = append(cs, testserver.StartChild(t, "race", path, "1", strconv.Itoa(times)))
+		cs = append(cs, lab.StartChild(t, "race", path, "1", strconv.Itoa(times)))
 	}
 	for _, c := range cs {
 		c.Expect(t, "ready", patience)

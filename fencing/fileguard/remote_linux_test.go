@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker/fencing/fileguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestFileInUserSpaceIsRefused(t *testing.T) {
-	dir := testserver.MountFUSE(t)
+	dir := lab.MountFUSE(t)
 	path := filepath.Join(dir, "f")
 	_, err := fileguard.New(path)
 	assert.EqualError(t, err, "fileguard: "+strconv.Quote(path)+": directory "+dir+" is on a file system of type FUSE, "+

@@ -13,12 +13,12 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/fileguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // roles are what this test binary does as a child. Their first argument is the
 // guarded path.
-var roles = testserver.Roles{
+var roles = lab.Roles{
 	"crash": crash,
 	"race":  raceRole,
 	"stop":  stop,
@@ -33,7 +33,7 @@ func must[T any](v T, err error) T {
 }
 
 // crash does what it is told with a token, and is killed after a step of it.
-func crash(p *testserver.Parent) {
+func crash(p *lab.Parent) {
 	g := must(fileguard.New(p.Args[0]))
 	token := must(fencing.Parse(p.Args[2]))
 	g.OnStep(func(step string) {
@@ -55,7 +55,7 @@ func act(g *fileguard.Guard, what string, token fencing.Token) error {
 
 // raceRole writes with tokens that rise over time, from a base on, but come in
 // any order.
-func raceRole(p *testserver.Parent) {
+func raceRole(p *lab.Parent) {
 	g := must(fileguard.New(p.Args[0]))
 	base := must(strconv.Atoi(p.Args[1]))
 	p.Say("ready")
@@ -78,7 +78,7 @@ func raceRole(p *testserver.Parent) {
 }
 
 // stop is in the middle of a write until it is told to go on.
-func stop(p *testserver.Parent) {
+func stop(p *lab.Parent) {
 	g := must(fileguard.New(p.Args[0]))
 	err := g.Write(context.Background(), must(fencing.Parse(p.Args[1])), 0o644, func(w io.Writer) error {
 		p.Say("inside")
@@ -90,7 +90,7 @@ func stop(p *testserver.Parent) {
 }
 
 // user is another user of the host: not root, and in one group besides.
-func user(p *testserver.Parent) {
+func user(p *lab.Parent) {
 	id := must(strconv.Atoi(p.Args[3]))
 	group := must(strconv.Atoi(p.Args[4]))
 	if err := errors.Join(syscall.Setgroups([]int{group}), syscall.Setgid(id), syscall.Setuid(id)); err != nil {

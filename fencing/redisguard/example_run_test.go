@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // Example needs a server, so that it is run here and not by its // Output.
 func TestExampleDoesWhatItSays(t *testing.T) {
-	t.Setenv("REDIS_ADDR", testserver.StartRedis(t).Addr())
+	t.Setenv("REDIS_ADDR", lab.StartRedis(t).Addr())
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	stdout := os.Stdout

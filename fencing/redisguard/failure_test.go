@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // leastRights are those that the package comment names.
@@ -24,7 +24,7 @@ var leastRights = []string{
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithUser("default", "off"), testserver.WithUser("app", leastRights...))
+	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("app", leastRights...))
 	for _, protocol := range []int{2, 3} {
 		g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret", Protocol: protocol}), nil)
 		resource := fmt.Sprint("app:", protocol)
@@ -34,7 +34,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 
 func TestTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T) {
 	rights := append(leastRights[:len(leastRights):len(leastRights)], "+command", "+cluster|slots", "+asking")
-	cluster := testserver.StartCluster(t, testserver.WithUser("default", "off"), testserver.WithUser("app", rights...))
+	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("app", rights...))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app", Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
 	g := newGuard(t, client, nil)
@@ -56,7 +56,7 @@ func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
 }
 
 func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithUser("app", leastRights...))
+	server := lab.StartRedis(t, lab.WithUser("app", leastRights...))
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"}), nil)
 	require.NoError(t, g.Set(t.Context(), "app:k", 1, "app:k", "v", 0))
 	before := everything(t, server)
@@ -80,8 +80,8 @@ func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
 }
 
 func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithPassword("right"))
-	secret := testserver.StartRedis(t, testserver.WithTLS(testserver.NewCerts(t)))
+	server := lab.StartRedis(t, lab.WithPassword("right"))
+	secret := lab.StartRedis(t, lab.WithTLS(lab.NewCerts(t)))
 	for what, opts := range map[string]*redis.Options{
 		"none": {}, "wrong": {Password: "hunter2"}, "wrong user": {Username: "nobody", Password: "hunter2"}, "wrong, old protocol": {Password: "hunter2", Protocol: 2},
 		"not trusted": {TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
@@ -102,7 +102,7 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 }
 
 func TestOutageIsUnavailable(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1, ReadTimeout: 100 * time.Millisecond}), nil)
 	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "", 0))
 
@@ -132,7 +132,7 @@ func TestOutageIsUnavailable(t *testing.T) {
 	server.MustDo(t, "REPLICAOF", "NO", "ONE")
 	assert.Equal(t, before, everything(t, server))
 
-	if testserver.NeedPause(t); true {
+	if lab.NeedPause(t); true {
 		server.Pause()
 		unavailable("paused")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -147,7 +147,7 @@ func TestOutageIsUnavailable(t *testing.T) {
 }
 
 func TestCancelledAndClosedAreSaid(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	client := newClient(t, &redis.Options{Addr: server.Addr()})
 	g := newGuard(t, client, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -167,8 +167,8 @@ func TestCancelledAndClosedAreSaid(t *testing.T) {
 
 // The driver sends a request again whose reply was lost.
 func TestRepeatedRequestOfTheSameHolderSucceeds(t *testing.T) {
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
 	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
 	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "warm", 0))
 	_, err := g.Del(t.Context(), "k", 1)
@@ -191,23 +191,23 @@ func TestRepeatedRequestOfTheSameHolderSucceeds(t *testing.T) {
 // A request that was given up arrives when the next holder has written.
 func TestLateRequestOfAnEarlierHolderIsRefused(t *testing.T) {
 	server, later := newServer(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	proxy := lab.StartProxy(t, server.Addr())
 	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond}), nil)
 	require.NoError(t, earlier.Set(t.Context(), "k", 1, "k", "earlier", 0))
-	proxy.SetRequests(testserver.Hold)
+	proxy.SetRequests(lab.Hold)
 	require.ErrorIs(t, earlier.Set(t.Context(), "k", 1, "k", "late", 0), locker.ErrUnavailable)
 	require.NoError(t, later.Set(t.Context(), "k", 2, "k", "later", 0))
 	before := server.Commands(t).ByName["evalsha"]
-	proxy.SetRequests(testserver.Pass)
+	proxy.SetRequests(lab.Pass)
 	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience, time.Millisecond, "it has to arrive")
 	assert.Equal(t, "later", server.MustDo(t, "GET", "k"))
 }
 
 // Mark and write reach the disk and the replicas as one transaction.
 func TestMarkAndWriteAreOneTransaction(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithAppendOnly())
+	server := lab.StartRedis(t, lab.WithAppendOnly())
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-	replica := testserver.StartRedis(t, testserver.ReplicaOf(server))
+	replica := lab.StartRedis(t, lab.ReplicaOf(server))
 	require.NoError(t, g.Set(t.Context(), "k", 7, "k", "v", 0))
 	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience, time.Millisecond)
 	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))

@@ -12,7 +12,7 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,9 +35,9 @@ func newGuard(t testing.TB, client redisguard.Client, opts *redisguard.Options) 
 }
 
 // newServer returns a Redis, and a guard on it.
-func newServer(t testing.TB, opts ...testserver.RedisOption) (*testserver.Redis, *redisguard.Guard) {
+func newServer(t testing.TB, opts ...lab.RedisOption) (*lab.Redis, *redisguard.Guard) {
 	t.Helper()
-	server := testserver.StartRedis(t, opts...)
+	server := lab.StartRedis(t, opts...)
 	return server, newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
 }
 
@@ -53,7 +53,7 @@ func assertStale(t testing.TB, err error, resource string, token, mark fencing.T
 
 // everything returns all keys of a server with their dumps: equal before and
 // after if nothing was written.
-func everything(t testing.TB, server *testserver.Redis) map[any]any {
+func everything(t testing.TB, server *lab.Redis) map[any]any {
 	t.Helper()
 	all := map[any]any{}
 	for _, key := range server.MustDo(t, "KEYS", "*").([]any) {

@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // nowhere is a client that no test of arguments gets to use.
@@ -56,7 +56,7 @@ func TestMarkKeysAreAsDocumented(t *testing.T) {
 // The keys that the error tells to write are in the slot of the mark, by what
 // a Cluster says.
 func TestMarkAndKeysShareASlot(t *testing.T) {
-	cluster := testserver.StartCluster(t)
+	cluster := lab.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
 	g := newGuard(t, client, nil)
@@ -96,7 +96,7 @@ func TestKeysOutsideOfTheSlotAreRefusedAtOnce(t *testing.T) {
 }
 
 func TestUnclusteredTakesEveryKey(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
 	require.NoError(t, g.Set(t.Context(), "night job", 7, "report", "x", 0))
 	assertStale(t, g.Set(t.Context(), "night job", 6, "report:2", "y", 0), "night job", 6, 7)
@@ -108,7 +108,7 @@ func TestUnclusteredTakesEveryKey(t *testing.T) {
 
 func TestMarksOfOtherResourcesAreNotWritten(t *testing.T) {
 	_, clustered := newServer(t)
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	unclustered := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
 	for _, g := range []*redisguard.Guard{clustered, unclustered} {
 		const other = "{t}b" // its mark shares the hash slot of {t}a

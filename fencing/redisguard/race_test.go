@@ -16,7 +16,7 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // race lets many clients write one resource with tokens that rise over time but
@@ -72,7 +72,7 @@ func race(t *testing.T, clients []redisguard.Client, resource, list string, dist
 }
 
 func TestTokensNeverFallAmongRacingClients(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	var clients []redisguard.Client
 	for range 8 {
 		clients = append(clients, newClient(t, &redis.Options{Addr: server.Addr()}))
@@ -87,7 +87,7 @@ func TestTokensNeverFallAmongRacingClients(t *testing.T) {
 }
 
 func TestTokensNeverFallAmongRacingClientsOfACluster(t *testing.T) {
-	cluster := testserver.StartCluster(t)
+	cluster := lab.StartCluster(t)
 	var clients []redisguard.Client
 	for range 4 {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
@@ -103,7 +103,7 @@ func TestTokensNeverFallAmongRacingClientsOfACluster(t *testing.T) {
 // Readers see values of tokens that never fall, also where the value is one key
 // that is replaced and deleted.
 func TestReadersSeeTokensThatNeverFall(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var writers, reader sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // run runs a body as the caller with token 5 of resource r.
@@ -121,11 +121,11 @@ func TestPreludeBeforeAScriptOfOnesOwn(t *testing.T) {
 		"much too high": {"v", 60_000, "100000000000000000000"}, "a time that is none": {"v", "a day", 9}, "a negative time": {"v", -1, 9},
 	} {
 		err := eval(args...)
-		var reply testserver.ReplyError
+		var reply lab.ReplyError
 		require.ErrorAs(t, err, &reply, what)
 		assert.Regexp(t, "^FENCEMISSING ", string(reply), what)
 	}
-	var reply testserver.ReplyError
+	var reply lab.ReplyError
 	_, err = server.Do("EVAL", text, 0, "v", 60_000, 9)
 	require.ErrorAs(t, err, &reply)
 	assert.Regexp(t, "^FENCEMISSING ", string(reply), "no mark")

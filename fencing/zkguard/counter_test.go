@@ -14,7 +14,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/zkguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/memory"
 )
 
@@ -96,7 +96,7 @@ func TestCounterGivesTokensToABackendWithout(t *testing.T) {
 }
 
 func TestCounterRisesOverAChangeOfTheLeader(t *testing.T) {
-	e := testserver.StartZooKeeperEnsemble(t, 3)
+	e := lab.StartZooKeeperEnsemble(t, 3)
 	c := newCounter(t, e.Addrs()...)
 	var last uint64
 	next := func() error {

@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/zkguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // A reply that is lost leaves it open what happened, and the error has to say so.
@@ -24,13 +24,13 @@ func TestLostReply(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			s := newScene(t)
 			put(t, s.admin, "/data", "")
-			p := testserver.StartProxy(t, s.server.Addr())
+			p := lab.StartProxy(t, s.server.Addr())
 			g := newGuard(t, connect(t, p.Addr()), nil)
 			_, err := g.Multi(within(t, soon), "r", 1)
 			require.NoError(t, err)
-			links := make(chan *testserver.Link, 1)
-			p.OnRequest("lost words", func(l *testserver.Link) {
-				l.SetReplies(testserver.Drop)
+			links := make(chan *lab.Link, 1)
+			p.OnRequest("lost words", func(l *lab.Link) {
+				l.SetReplies(lab.Drop)
 				links <- l
 			})
 			ctx := within(t, patience)
@@ -69,11 +69,11 @@ func TestLostReply(t *testing.T) {
 func TestLateRequestIsGuarded(t *testing.T) {
 	s := newScene(t)
 	put(t, s.admin, "/data", "")
-	p := testserver.StartProxy(t, s.server.Addr())
+	p := lab.StartProxy(t, s.server.Addr())
 	late := newGuard(t, connect(t, p.Addr()), nil)
 	_, err := late.Multi(within(t, soon), "r", 1, set("/data", "first"))
 	require.NoError(t, err)
-	p.OnRequest("late words", func(*testserver.Link) { p.SetRequests(testserver.Hold) })
+	p.OnRequest("late words", func(*lab.Link) { p.SetRequests(lab.Hold) })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	began := time.Now()
@@ -84,7 +84,7 @@ func TestLateRequestIsGuarded(t *testing.T) {
 	assert.Less(t, time.Since(began), time.Second)
 	_, err = s.guard.Multi(within(t, soon), "r", 2, set("/data", "second"))
 	require.NoError(t, err)
-	p.SetRequests(testserver.Pass)
+	p.SetRequests(lab.Pass)
 	// Behind the late one, on the same connection.
 	_, err = late.Multi(within(t, soon), "r", 1, set("/data", "later"))
 	require.ErrorIs(t, err, fencing.ErrStale)
@@ -127,14 +127,14 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	s := newScene(t)
 	put(t, s.admin, "/data", "")
-	p := testserver.StartProxy(t, s.server.Addr())
+	p := lab.StartProxy(t, s.server.Addr())
 	conn := connect(t, p.Addr())
 	g := newGuard(t, conn, nil)
 	c, err := zkguard.NewCounter(conn, nil)
 	require.NoError(t, err)
 	_, err = g.Multi(within(t, soon), "r", 1)
 	require.NoError(t, err)
-	p.Set(testserver.Drop)
+	p.Set(lab.Drop)
 	for what, call := range map[string]func(context.Context) error{
 		"multi":   func(ctx context.Context) error { _, err := g.Multi(ctx, "r", 1); return err },
 		"mark":    func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
@@ -159,7 +159,7 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	wg.Wait()
 	assert.Less(t, time.Since(began), 1500*time.Millisecond)
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before+inFlight+20)
-	p.Set(testserver.Pass)
+	p.Set(lab.Pass)
 	require.Eventually(t, func() bool {
 		_, err := g.Multi(within(t, soon), "r", 1, set("/data", "y"))
 		return err == nil

@@ -10,11 +10,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker/fencing/zkguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(nil)
+	lab.RunRole(nil)
 	goleak.VerifyTestMain(m)
 }
 
@@ -50,14 +50,14 @@ func connect(t testing.TB, servers ...string) *zk.Conn {
 
 // scene is a server, somebody who looks at it, and a guard.
 type scene struct {
-	server *testserver.ZooKeeper
+	server *lab.ZooKeeper
 	admin  *zk.Conn
 	guard  *zkguard.Guard
 }
 
 func newScene(t testing.TB) scene {
 	t.Helper()
-	server := testserver.StartZooKeeper(t)
+	server := lab.StartZooKeeper(t)
 	admin := connect(t, server.Addr())
 	return scene{server, admin, newGuard(t, admin, nil)}
 }

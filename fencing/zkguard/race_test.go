@@ -17,7 +17,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/zkguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // race lets writers with tokens of all ages each append a node to /log, until
@@ -91,7 +91,7 @@ func TestLowerTokensNeverWriteAfterHigherOnes(t *testing.T) {
 }
 
 func TestLowerTokensNeverWriteAfterHigherOnesWhileALeaderIsKilled(t *testing.T) {
-	e := testserver.StartZooKeeperEnsemble(t, 3)
+	e := lab.StartZooKeeperEnsemble(t, 3)
 	leader := e.Leader(t)
 	admin := connect(t, e.Others(leader)[0].Addr())
 	put(t, admin, "/log", "")
@@ -145,7 +145,7 @@ func TestOneHolderWritesAtTheSameTime(t *testing.T) {
 // that the newest one refuses.
 func TestServerThatIsBehind(t *testing.T) {
 	// Ticks so long that it is followed for longer than all this takes.
-	e := testserver.StartZooKeeperEnsemble(t, 3, testserver.WithTick(500*time.Millisecond))
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(500*time.Millisecond))
 	leader := e.Leader(t)
 	behind := e.Others(leader)[0]
 	other := connect(t, leader.Addr())
@@ -160,7 +160,7 @@ func TestServerThatIsBehind(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	e.Isolate(behind, testserver.Hold)
+	e.Isolate(behind, lab.Hold)
 	_, err := next.Multi(within(t, soon), "r", 9, set("/data", "next"))
 	require.NoError(t, err)
 	for token, g := range late {
@@ -170,7 +170,7 @@ func TestServerThatIsBehind(t *testing.T) {
 		_, err = g.Multi(within(t, 200*time.Millisecond), "r", token, set("/data", "late"))
 		require.ErrorIs(t, err, fencing.ErrUnknown)
 	}
-	e.Isolate(behind, testserver.Pass)
+	e.Isolate(behind, lab.Pass)
 	for token, g := range late {
 		require.Eventually(t, func() bool {
 			_, err := g.Multi(within(t, soon), "r", token, set("/data", "late"))

@@ -17,16 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker/internal/contest"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{"work": work})
+	lab.RunRole(lab.Roles{"work": work})
 	goleak.VerifyTestMain(m)
 }
 
 // work is a program that leaves a line in a file for each operation.
-func work(p *testserver.Parent) {
+func work(p *lab.Parent) {
 	f, err := os.OpenFile(p.Args[0], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = contest.Serve(p, func(n int) error {

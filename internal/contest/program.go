@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // How long programs may take: to begin, and for one block of operations.
@@ -16,11 +16,11 @@ const (
 
 // Start starts so many programs: the test binary in a role that ends in [Serve].
 // It returns when all of them are ready. They end with the test or benchmark.
-func Start(b testing.TB, programs int, role string, args ...string) []*testserver.Child {
+func Start(b testing.TB, programs int, role string, args ...string) []*lab.Child {
 	b.Helper()
-	var all []*testserver.Child
+	var all []*lab.Child
 	for range programs {
-		c := testserver.StartChild(b, role, args...)
+		c := lab.StartChild(b, role, args...)
 		c.Expect(b, "ready", beginTime)
 		all = append(all, c)
 	}
@@ -31,7 +31,7 @@ func Start(b testing.TB, programs int, role string, args ...string) []*testserve
 // goroutines in all, as evenly as it goes: each program does as many, and if
 // they cannot be shared out without a rest, some more are done. The programs
 // are in [Serve]. The benchmark ends if one does not answer.
-func Told(b testing.TB, programs []*testserver.Child) func(operations, goroutines int) error {
+func Told(b testing.TB, programs []*lab.Child) func(operations, goroutines int) error {
 	return func(operations, goroutines int) error {
 		n := len(programs)
 		for _, c := range programs {
@@ -47,7 +47,7 @@ func Told(b testing.TB, programs []*testserver.Child) func(operations, goroutine
 // Serve is what a program does that is [Told]: it says that it is ready, and
 // runs op, by way of [Spread], as often as it hears. It returns only when an
 // operation has failed; a program ends with that error, which is then in its log.
-func Serve(p *testserver.Parent, op func(n int) error) error {
+func Serve(p *lab.Parent, op func(n int) error) error {
 	for said := "ready"; ; said = "done" {
 		p.Say("%s", said)
 		var operations, goroutines int

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // holderRole is the holder that will be paused. Its arguments are the URL of
 // the lock service, the name of the lock, what to write, and where.
-func holderRole(p *testserver.Parent) {
+func holderRole(p *lab.Parent) {
 	fail := func(err error) {
 		if err != nil {
 			panic(err)
@@ -83,14 +83,14 @@ func outcome(line string) error {
 
 // holder is that child, seen from the test.
 type holder struct {
-	*testserver.Child
+	*lab.Child
 	name  string
 	token fencing.Token
 }
 
 func startHolder(t *testing.T, url, name, value string, where ...string) *holder {
 	t.Helper()
-	return &holder{Child: testserver.StartChild(t, "holder", append([]string{url, name, value}, where...)...), name: name}
+	return &holder{Child: lab.StartChild(t, "holder", append([]string{url, name, value}, where...)...), name: name}
 }
 
 // stopBeforeWrite lets the holder take the lock and look at its lease, and

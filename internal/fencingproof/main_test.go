@@ -10,14 +10,14 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/zookeeper"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{"holder": holderRole})
+	lab.RunRole(lab.Roles{"holder": holderRole})
 	goleak.VerifyTestMain(m)
 }
 

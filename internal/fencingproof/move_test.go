@@ -10,7 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // hold writes to the guarded thing while it holds its lock, and returns what
@@ -43,10 +43,10 @@ func refused(t *testing.T, a *access, err error, r *resource, name, before strin
 // The tokens of Redis are microseconds since 1970, those of etcd revisions
 // and those of ZooKeeper transactions: whoever moves has to raise the lower ones.
 func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
-	redis := open(t, "redis://"+testserver.StartRedis(t).Addr()+"?ttl=5s", nil)
+	redis := open(t, "redis://"+lab.StartRedis(t).Addr()+"?ttl=5s", nil)
 	for name, start := range map[string]func(t *testing.T) (url string){
-		"etcd":      func(t *testing.T) string { return "etcd://" + testserver.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s" },
-		"zookeeper": func(t *testing.T) string { return "zookeeper://" + testserver.StartZooKeeper(t).Addr() + "?ttl=5s" },
+		"etcd":      func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s" },
+		"zookeeper": func(t *testing.T) string { return "zookeeper://" + lab.StartZooKeeper(t).Addr() + "?ttl=5s" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := start(t)

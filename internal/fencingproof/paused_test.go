@@ -10,7 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // services are the lock services. Each is started for its test, and so is a
@@ -20,23 +20,23 @@ var services = []struct {
 	start func(t *testing.T) (url, kind, addr string)
 }{
 	{"single", func(t *testing.T) (url, kind, addr string) {
-		addr = testserver.StartRedis(t).Addr()
+		addr = lab.StartRedis(t).Addr()
 		return "redis://" + addr + "?ttl=1s", "redis", addr
 	}},
 	{"redlock", func(t *testing.T) (url, kind, addr string) {
 		var nodes []string
 		for range 5 {
-			nodes = append(nodes, testserver.StartRedis(t).Addr())
+			nodes = append(nodes, lab.StartRedis(t).Addr())
 		}
 		// The restart guard would keep new servers out for one TTL.
-		return "redlock://" + strings.Join(nodes, ",") + "?ttl=1s&fencing=on&restart_guard=off", "redis", testserver.StartRedis(t).Addr()
+		return "redlock://" + strings.Join(nodes, ",") + "?ttl=1s&fencing=on&restart_guard=off", "redis", lab.StartRedis(t).Addr()
 	}},
 	{"etcd", func(t *testing.T) (url, kind, addr string) {
-		addr = testserver.StartEtcd(t, 1).Nodes[0].Addr()
+		addr = lab.StartEtcd(t, 1).Nodes[0].Addr()
 		return "etcd://" + addr + "?ttl=2s", "etcd", addr
 	}},
 	{"zookeeper", func(t *testing.T) (url, kind, addr string) {
-		addr = testserver.StartZooKeeper(t).Addr()
+		addr = lab.StartZooKeeper(t).Addr()
 		return "zookeeper://" + addr + "?ttl=2s", "zookeeper", addr
 	}},
 }
@@ -45,7 +45,7 @@ var services = []struct {
 const atOnce, rounds = 8, 3
 
 func TestAHolderPausedBetweenItsLookAndItsWrite(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	for _, service := range services {
 		t.Run(service.name, func(t *testing.T) {
 			url, kind, addr := service.start(t)

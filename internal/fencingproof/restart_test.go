@@ -13,7 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // A Redis that is restarted without persistence has forgotten the lock and the
@@ -21,7 +21,7 @@ import (
 // higher still, by the server's clock, so that the earlier is refused. The same
 // where all servers of a quorum are restarted and its restart guard is off.
 func TestRedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	for _, c := range []struct {
 		name    string
 		servers int
@@ -32,10 +32,10 @@ func TestRedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 		{"redlock, ttl 30s", 3, "redlock://%s?ttl=30s&fencing=on&restart_guard=off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var servers []*testserver.Redis
+			var servers []*lab.Redis
 			var addrs []string
 			for range c.servers {
-				servers = append(servers, testserver.StartRedis(t))
+				servers = append(servers, lab.StartRedis(t))
 				addrs = append(addrs, servers[len(servers)-1].Addr())
 			}
 			url := fmt.Sprintf(c.url, strings.Join(addrs, ","))

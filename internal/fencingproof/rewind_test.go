@@ -11,12 +11,12 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // rewinding is an etcd that can be set back to a backup.
 type rewinding struct {
-	*testserver.Etcd
+	*lab.Etcd
 	data, backup string
 }
 
@@ -24,7 +24,7 @@ func startRewinding(t *testing.T) *rewinding {
 	t.Helper()
 	dir := t.TempDir()
 	e := &rewinding{data: filepath.Join(dir, "data"), backup: filepath.Join(dir, "backup")}
-	e.Etcd = testserver.StartEtcd(t, 1, testserver.WithEtcdFlag("data-dir", e.data)).Nodes[0]
+	e.Etcd = lab.StartEtcd(t, 1, lab.WithEtcdFlag("data-dir", e.data)).Nodes[0]
 	return e
 }
 

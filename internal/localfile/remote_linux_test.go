@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/localfile"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 func TestFileSystemsOfMoreThanOneHostAreRefused(t *testing.T) {
@@ -24,7 +24,7 @@ func TestFileSystemsOfMoreThanOneHostAreRefused(t *testing.T) {
 }
 
 func TestMountInUserSpaceIsCalledSo(t *testing.T) {
-	kind, err := localfile.RemoteKind(testserver.MountFUSE(t))
+	kind, err := localfile.RemoteKind(lab.MountFUSE(t))
 	assert.NoError(t, err)
 	assert.Equal(t, "FUSE", kind)
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 const ttl = 30 * time.Second
 
 // setUp starts a server and a Node on it.
-func setUp(t *testing.T, opts ...testserver.RedisOption) (*testserver.Redis, *redisnode.Node) {
+func setUp(t *testing.T, opts ...lab.RedisOption) (*lab.Redis, *redisnode.Node) {
 	t.Helper()
-	server := testserver.StartRedis(t, opts...)
+	server := lab.StartRedis(t, opts...)
 	return server, newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
 }
 
@@ -29,7 +29,7 @@ func acquire(t *testing.T, node *redisnode.Node, r redisnode.Request) redisnode.
 }
 
 // pttl is the TTL of a key as the server sees it; negative: none, or no such key.
-func pttl(t *testing.T, server *testserver.Redis, key string) time.Duration {
+func pttl(t *testing.T, server *lab.Redis, key string) time.Duration {
 	t.Helper()
 	ms, ok := server.MustDo(t, "PTTL", []byte(key)).(int64)
 	require.True(t, ok)
@@ -83,8 +83,8 @@ func TestAcquireAgainIsTheSameGrant(t *testing.T) {
 }
 
 func TestTTLIsRoundedUpAndNeverBelowAMillisecond(t *testing.T) {
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
 	node := newNode(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
 	_, err := node.Acquire(t.Context(), redisnode.Request{Name: "n", Value: "me", TTL: time.Millisecond - 1})
 	var e *redisnode.Error
@@ -95,7 +95,7 @@ func TestTTLIsRoundedUpAndNeverBelowAMillisecond(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 
 	asked := make(chan struct{}, 1)
-	proxy.OnRequest("\r\n3600001\r\n", func(*testserver.Link) { asked <- struct{}{} })
+	proxy.OnRequest("\r\n3600001\r\n", func(*lab.Link) { asked <- struct{}{} })
 	acquire(t, node, redisnode.Request{Name: "n", Value: "me", TTL: time.Hour + 1})
 	assert.Len(t, asked, 1, "an hour and a nanosecond is 3600001 ms")
 }

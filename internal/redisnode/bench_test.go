@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // The benchmarks take a lock and release it, beside the same with bare commands (SET NX PX, and a script that deletes what is one's own) through the
@@ -52,7 +52,7 @@ func nodePair(node *redisnode.Node, token bool) pair {
 
 // BenchmarkPair measures goroutines that each lock a name of their own.
 func BenchmarkPair(b *testing.B) {
-	server := testserver.StartRedis(b)
+	server := lab.StartRedis(b)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	auto, err := client.AutoPipeline()

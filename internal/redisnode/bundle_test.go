@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // together has n callers ask at the same time, so that most of them share script calls, and reports in how many calls they were answered.
-func together(t *testing.T, server *testserver.Redis, n int, ask func(i int)) (calls int) {
+func together(t *testing.T, server *lab.Redis, n int, ask func(i int)) (calls int) {
 	t.Helper()
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	before := server.Commands(t)
 	server.Pause()
 	var all sync.WaitGroup
@@ -161,7 +161,7 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 }
 
 func TestAKeyThatTheACLForbidsIsItsCallersAlone(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithUser("locker", "on", ">secret", "+@all", "~locker:1:*"))
+	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "~locker:1:*"))
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), nil)
 	load(t, node)
 	// As narrow as a rule can be: all names but those with an x.
@@ -199,7 +199,7 @@ func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
 }
 
 func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithUser("default", "off"), testserver.WithUser("locker", "on", ">secret", "+@all", "~*"))
+	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("locker", "on", ">secret", "+@all", "~*"))
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "wrong"}), nil)
 	var all sync.WaitGroup
 	for i := range 64 {

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
-func clusterNode(t *testing.T, cluster *testserver.Cluster, opts *redisnode.Options) *redisnode.Node {
+func clusterNode(t *testing.T, cluster *lab.Cluster, opts *redisnode.Options) *redisnode.Node {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
@@ -24,7 +24,7 @@ func clusterNode(t *testing.T, cluster *testserver.Cluster, opts *redisnode.Opti
 }
 
 func TestACluster(t *testing.T) {
-	cluster := testserver.StartCluster(t)
+	cluster := lab.StartCluster(t)
 	node := clusterNode(t, cluster, nil)
 
 	t.Run("keeps all keys of a lock on one shard", func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestACluster(t *testing.T) {
 	})
 
 	t.Run("wakes by shard channels only", func(t *testing.T) {
-		before := make([]testserver.Commands, len(cluster.Nodes))
+		before := make([]lab.Commands, len(cluster.Nodes))
 		for i, n := range cluster.Nodes {
 			before[i] = n.Commands(t)
 		}
@@ -162,7 +162,7 @@ func TestACluster(t *testing.T) {
 }
 
 // moveSlot gives the slot of a key to the next node, without its keys.
-func moveSlot(t *testing.T, cluster *testserver.Cluster, key string) {
+func moveSlot(t *testing.T, cluster *lab.Cluster, key string) {
 	t.Helper()
 	slot := cluster.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", key)
 	from := -1
@@ -188,10 +188,10 @@ func moveSlot(t *testing.T, cluster *testserver.Cluster, key string) {
 }
 
 func TestAShardThatHangsHoldsUpNoOther(t *testing.T) {
-	testserver.NeedPause(t)
-	cluster := testserver.StartCluster(t, testserver.WithConfig("cluster-node-timeout", "60000"))
+	lab.NeedPause(t)
+	cluster := lab.StartCluster(t, lab.WithConfig("cluster-node-timeout", "60000"))
 	node := clusterNode(t, cluster, nil)
-	names := map[*testserver.Redis]string{}
+	names := map[*lab.Redis]string{}
 	for i := 0; len(names) < len(cluster.Nodes); i++ {
 		name := fmt.Sprint(i)
 		names[cluster.NodeOf(t, redisnode.LockKey(name))] = name

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // leastRights are the ACL rules that doc.go names.
@@ -23,7 +23,7 @@ var leastRights = []string{
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithUser("default", "off"), testserver.WithUser("locker", leastRights...))
+	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("locker", leastRights...))
 	for _, protocol := range []int{2, 3} {
 		client := newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret", Protocol: protocol})
 		node := newNode(t, client, nil)
@@ -50,7 +50,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 
 func TestTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
 	rights := append(leastRights[:len(leastRights):len(leastRights)], "+cluster|slots", "+asking")
-	cluster := testserver.StartCluster(t, testserver.WithUser("default", "off"), testserver.WithUser("locker", rights...))
+	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("locker", rights...))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locker", Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
 	node := newNode(t, client, nil)
@@ -74,7 +74,7 @@ func TestTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
 
 // Each right is needed: without it, what it is for is refused and says so, and takes nothing.
 func TestEachRightIsNeeded(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithUser("locker", leastRights...))
+	server := lab.StartRedis(t, lab.WithUser("locker", leastRights...))
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), nil)
 	load(t, node)
 	for _, command := range []string{"evalsha", "mget", "set", "time"} {
@@ -116,10 +116,10 @@ func TestEachRightIsNeeded(t *testing.T) {
 }
 
 func TestReplicasAreCounted(t *testing.T) {
-	testserver.NeedPause(t)
-	primary := testserver.StartRedis(t)
-	first := testserver.StartRedis(t, testserver.ReplicaOf(primary))
-	second := testserver.StartRedis(t, testserver.ReplicaOf(primary))
+	lab.NeedPause(t)
+	primary := lab.StartRedis(t)
+	first := lab.StartRedis(t, lab.ReplicaOf(primary))
+	second := lab.StartRedis(t, lab.ReplicaOf(primary))
 	node := newNode(t, newClient(t, &redis.Options{Addr: primary.Addr()}), nil)
 	const short, long = 200 * time.Millisecond, 2 * time.Second // long enough for replicas on a busy machine
 	request := func(name string, replicas int, timeout time.Duration) redisnode.Request {
@@ -133,7 +133,7 @@ func TestReplicasAreCounted(t *testing.T) {
 			assert.NoError(t, err)
 			assert.True(t, a.Granted)
 			assert.Equal(t, 2, a.Replicas)
-			for _, replica := range []*testserver.Redis{first, second} {
+			for _, replica := range []*lab.Redis{first, second} {
 				assert.Equal(t, "me", replica.MustDo(t, "GET", redisnode.LockKey(name)), "acknowledged, and not there")
 			}
 		})
@@ -203,7 +203,7 @@ func TestEachWaitsForReplicasAsLongAsItSaid(t *testing.T) {
 }
 
 func TestServersTellAboutThemselves(t *testing.T) {
-	server, node := setUp(t, testserver.WithConfig("maxmemory", "100mb"), testserver.WithConfig("maxmemory-policy", "allkeys-lru"))
+	server, node := setUp(t, lab.WithConfig("maxmemory", "100mb"), lab.WithConfig("maxmemory-policy", "allkeys-lru"))
 	look := func() redisnode.Server {
 		t.Helper()
 		servers, err := node.Servers(t.Context())
@@ -230,7 +230,7 @@ func TestServersTellAboutThemselves(t *testing.T) {
 }
 
 func TestSentinelNamesTheNextMaster(t *testing.T) {
-	sentinel := testserver.StartSentinel(t, 1)
+	sentinel := lab.StartSentinel(t, 1)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.Name, SentinelAddrs: sentinel.Addrs(), DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	node := newNode(t, client, nil)

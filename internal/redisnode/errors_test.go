@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // try asks for a lock and returns the error, which there must be.
@@ -105,8 +105,8 @@ func TestAnAnswerOfNoScriptOfOursIsUnknown(t *testing.T) {
 }
 
 func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
-	testserver.NeedPause(t)
-	server := testserver.StartRedis(t)
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1}), nil)
 	load(t, node)
 	server.Pause()
@@ -132,10 +132,10 @@ func TestAServerThatIsNotThereIsNotAskedAndNotRefusing(t *testing.T) {
 }
 
 func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
-	certs := testserver.NewCerts(t)
-	secured := testserver.StartRedis(t, testserver.WithPassword("right"))
-	encrypted := testserver.StartRedis(t, testserver.WithTLS(certs), testserver.WithConfig("tls-auth-clients", "yes"))
-	plain := testserver.StartRedis(t)
+	certs := lab.NewCerts(t)
+	secured := lab.StartRedis(t, lab.WithPassword("right"))
+	encrypted := lab.StartRedis(t, lab.WithTLS(certs), lab.WithConfig("tls-auth-clients", "yes"))
+	plain := lab.StartRedis(t)
 	withoutCert := certs.ClientConfig()
 	withoutCert.Certificates = nil
 	for name, opts := range map[string]*redis.Options{
@@ -162,8 +162,8 @@ func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
 }
 
 func TestAReplicaIsNoPlaceForALock(t *testing.T) {
-	primary := testserver.StartRedis(t)
-	replica := testserver.StartRedis(t, testserver.ReplicaOf(primary))
+	primary := lab.StartRedis(t)
+	replica := lab.StartRedis(t, lab.ReplicaOf(primary))
 	node := newNode(t, newClient(t, &redis.Options{Addr: replica.Addr()}), nil)
 	e := try(t, t.Context(), node)
 	assert.ErrorContains(t, e, "READONLY")
@@ -186,7 +186,7 @@ func TestAFullServerRefusesAndTakesNothing(t *testing.T) {
 }
 
 func TestANodeThatIsClosedSaysSoAndLeavesTheClientOpen(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	client := newClient(t, &redis.Options{Addr: server.Addr()})
 	node, err := redisnode.New(client, nil)
 	require.NoError(t, err)

@@ -9,38 +9,38 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // behindProxy starts a server and a Node that reaches it through a proxy.
-func behindProxy(t *testing.T) (*testserver.Redis, *testserver.Proxy, *redisnode.Node) {
+func behindProxy(t *testing.T) (*lab.Redis, *lab.Proxy, *redisnode.Node) {
 	t.Helper()
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
 	// A reply that is lost keeps the driver, and so Close, waiting that long.
 	client := newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond})
 	return server, proxy, newNode(t, client, nil)
 }
 
 // holdRequest keeps the next request with this text from the server. What it returns lets it go, and waits until the server has executed it.
-func holdRequest(t *testing.T, server *testserver.Redis, proxy *testserver.Proxy, text string) (letGo func()) {
+func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string) (letGo func()) {
 	t.Helper()
-	held := make(chan *testserver.Link, 1)
-	proxy.OnRequest(text, func(l *testserver.Link) {
-		l.SetRequests(testserver.Hold)
+	held := make(chan *lab.Link, 1)
+	proxy.OnRequest(text, func(l *lab.Link) {
+		l.SetRequests(lab.Hold)
 		held <- l
 	})
 	return func() {
 		t.Helper()
-		var link *testserver.Link
+		var link *lab.Link
 		select {
 		case link = <-held:
 		case <-time.After(soon):
 			t.Fatalf("no request had %q in it", text)
 		}
 		before := server.Commands(t)
-		link.SetRequests(testserver.Pass)
+		link.SetRequests(lab.Pass)
 		require.Eventually(t, func() bool { return server.Commands(t).Since(before).ByName["evalsha"] > 0 },
 			soon, time.Millisecond, "the request that was held has arrived")
 	}
@@ -50,9 +50,9 @@ func holdRequest(t *testing.T, server *testserver.Redis, proxy *testserver.Proxy
 const tooShortToGoAlone = 40 * time.Millisecond
 
 func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
-	for name, lose := range map[string]func(*testserver.Proxy, string) func() bool{
-		"lost": (*testserver.Proxy).LoseReply,
-		"cut":  (*testserver.Proxy).CutReply,
+	for name, lose := range map[string]func(*lab.Proxy, string) func() bool{
+		"lost": (*lab.Proxy).LoseReply,
+		"cut":  (*lab.Proxy).CutReply,
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, proxy, node := behindProxy(t)
@@ -97,16 +97,16 @@ func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
 	load(t, node)
 	server.MustDo(t, "SCRIPT", "FLUSH")
 	value := owner()
-	held := make(chan *testserver.Link, 1)
-	proxy.OnRequest(value, func(l *testserver.Link) {
-		l.SetReplies(testserver.Hold)
+	held := make(chan *lab.Link, 1)
+	proxy.OnRequest(value, func(l *lab.Link) {
+		l.SetReplies(lab.Hold)
 		held <- l
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
 	defer cancel()
 	_, err := node.Acquire(ctx, redisnode.Request{Name: "n", Value: value, TTL: ttl})
 	require.True(t, asError(t, err).Unknown)
-	(<-held).SetReplies(testserver.Pass) // NOSCRIPT arrives
+	(<-held).SetReplies(lab.Pass) // NOSCRIPT arrives
 	time.Sleep(50 * time.Millisecond)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisnode.LockKey("n")), "locked for a caller who has left long ago")
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
-func TestMain(m *testing.M) { testserver.Main(leakFree{m}, nil) }
+func TestMain(m *testing.M) { lab.Main(leakFree{m}, nil) }
 
 // leakFree runs the tests, and then fails if any of them has left a goroutine.
 type leakFree struct{ m *testing.M }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // awkward are names that a careless key layout confuses.
@@ -88,7 +88,7 @@ func FuzzKeysAreInjective(f *testing.F) {
 }
 
 func TestAllKeysOfALockAreInOneHashSlot(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithConfig("cluster-enabled", "yes"))
+	server := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
 	conn := server.Conn(t)
 	slot := func(key string) any {
 		reply, err := conn.Do("CLUSTER", "KEYSLOT", []byte(key))

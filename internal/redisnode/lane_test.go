@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // load has the server know all scripts.
@@ -52,7 +52,7 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 	for _, state := range []string{"cold", "warm"} {
 		for _, end := range []string{"cancelled", "deadline"} {
 			t.Run(state+" "+end, func(t *testing.T) {
-				testserver.NeedPause(t)
+				lab.NeedPause(t)
 				server, node := setUp(t)
 				if state == "warm" {
 					warm(t, node)
@@ -83,8 +83,8 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 }
 
 func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {
-	testserver.NeedPause(t)
-	server := testserver.StartRedis(t)
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
 	client := newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: -1, WriteTimeout: -1})
 	const timeout = 300 * time.Millisecond
 	node := newNode(t, client, &redisnode.Options{Timeout: timeout})
@@ -121,7 +121,7 @@ func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {
 }
 
 func TestAHungServerPilesNothingUp(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	server, node := setUp(t)
 	warm(t, node)
 	server.Pause()
@@ -144,7 +144,7 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 }
 
 func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	server, node := setUp(t)
 	load(t, node)
 	server.Pause()
@@ -179,8 +179,8 @@ func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 }
 
 func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
 	node := newNode(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
 	load(t, node)
 	proxy.SetDelay(20 * time.Millisecond)
@@ -189,12 +189,12 @@ func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 	proxy.SetDelay(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	var hangs sync.WaitGroup
-	var links []*testserver.Link
+	var links []*lab.Link
 	for i := range 4 {
 		name := fmt.Sprint("stuck ", i)
-		held := make(chan *testserver.Link, 1)
-		proxy.OnRequest(name, func(l *testserver.Link) {
-			l.SetRequests(testserver.Hold)
+		held := make(chan *lab.Link, 1)
+		proxy.OnRequest(name, func(l *lab.Link) {
+			l.SetRequests(lab.Hold)
 			held <- l
 		})
 		hangs.Go(func() {
@@ -213,7 +213,7 @@ func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 	cancel()
 	hangs.Wait()
 	for _, link := range links {
-		link.SetRequests(testserver.Pass)
+		link.SetRequests(lab.Pass)
 	}
 }
 
@@ -271,8 +271,8 @@ func TestConcurrentCallersShareRoundTrips(t *testing.T) {
 }
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
-	testserver.NeedPause(t)
-	server := testserver.StartRedis(t)
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
 	client := newClient(t, &redis.Options{Addr: server.Addr()})
 	node, err := redisnode.New(client, nil)
 	require.NoError(t, err)
@@ -311,12 +311,12 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 type wrapped struct{ redis.UniversalClient }
 
 func TestAnyUniversalClientWillDo(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.WithSocket())
+	server := lab.StartRedis(t, lab.WithSocket())
 	tcp := newClient(t, &redis.Options{Addr: server.Addr()})
 	auto, err := newClient(t, &redis.Options{Addr: server.Addr()}).AutoPipeline()
 	require.NoError(t, err)
-	certs := testserver.NewCerts(t)
-	encrypted := testserver.StartRedis(t, testserver.WithTLS(certs))
+	certs := lab.NewCerts(t)
+	encrypted := lab.StartRedis(t, lab.WithTLS(certs))
 	for name, client := range map[string]redis.UniversalClient{
 		"TCP":            tcp,
 		"RESP2":          newClient(t, &redis.Options{Addr: server.Addr(), Protocol: 2}),

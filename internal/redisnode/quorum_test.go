@@ -8,20 +8,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // member is one node of a quorum, asked synchronously.
 type member struct {
 	t      *testing.T
-	server *testserver.Redis
+	server *lab.Redis
 	m      *redisnode.Member
 	ballot *redisnode.Ballot
 }
 
 func newMember(t *testing.T) *member {
-	s := testserver.StartRedis(t)
+	s := lab.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	n, err := redisnode.New(client, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // takeToken locks and releases, and returns the token.
@@ -101,7 +101,7 @@ func TestCountersExpireADayAfterTheirLastUse(t *testing.T) {
 }
 
 func TestKeptCountersDoNotExpire(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisnode.Options{KeepTokens: true})
 	acquire(t, node, redisnode.Request{Name: "n", Value: "me", TTL: ttl, Token: true})
 	assert.Negative(t, pttl(t, server, redisnode.FenceKey("n")))

@@ -9,19 +9,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // sentTwice makes a request whose first copy is carried out and not answered, and calls between while the second is held before the server. It
 // reports false if there was no second copy. text is something in the request and in no other.
-func sentTwice(t *testing.T, proxy *testserver.Proxy, text string, ask func(), between func()) bool {
+func sentTwice(t *testing.T, proxy *lab.Proxy, text string, ask func(), between func()) bool {
 	t.Helper()
-	copies := make(chan *testserver.Link, 1)
-	proxy.OnRequest(text, func(first *testserver.Link) {
-		first.SetReplies(testserver.Drop)
-		proxy.OnRequest(text, func(second *testserver.Link) {
-			second.SetRequests(testserver.Hold)
+	copies := make(chan *lab.Link, 1)
+	proxy.OnRequest(text, func(first *lab.Link) {
+		first.SetReplies(lab.Drop)
+		proxy.OnRequest(text, func(second *lab.Link) {
+			second.SetRequests(lab.Hold)
 			copies <- second
 		})
 	})
@@ -35,7 +35,7 @@ func sentTwice(t *testing.T, proxy *testserver.Proxy, text string, ask func(), b
 		return false
 	case second := <-copies:
 		between()
-		second.SetRequests(testserver.Pass)
+		second.SetRequests(lab.Pass)
 	}
 	<-answered
 	return true
@@ -84,8 +84,8 @@ func TestAReleaseSentTwiceCannotTellALoss(t *testing.T) {
 
 // With a timeout that is shorter than the time for which a caller goes to the driver alone, nobody does: it would be kept for longer than it is to wait.
 func TestATimeoutTooShortToGoAloneHolds(t *testing.T) {
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
 	client := newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond})
 	node := newNode(t, client, &redisnode.Options{Timeout: tooShortToGoAlone})
 	for range 300 { // on a busy machine, some are not answered in time
@@ -94,9 +94,9 @@ func TestATimeoutTooShortToGoAloneHolds(t *testing.T) {
 	name := owner()
 	var second func() bool
 	first := make(chan struct{})
-	proxy.OnRequest(name, func(l *testserver.Link) {
-		l.SetReplies(testserver.Drop)
-		second = proxy.OnRequest(name, func(*testserver.Link) {})
+	proxy.OnRequest(name, func(l *lab.Link) {
+		l.SetReplies(lab.Drop)
+		second = proxy.OnRequest(name, func(*lab.Link) {})
 		close(first)
 	})
 	_, err := node.Inspect(t.Context(), name)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisnode"
-	"github.com/golockers/locker/internal/testserver"
 )
 
 // bell counts wake-ups.
@@ -62,7 +62,7 @@ func handOver(t *testing.T, node *redisnode.Node, name string) {
 }
 
 // subscribers lists the server's subscription connections.
-func subscribers(t *testing.T, server *testserver.Redis) []string {
+func subscribers(t *testing.T, server *lab.Redis) []string {
 	t.Helper()
 	list, ok := server.MustDo(t, "CLIENT", "LIST", "TYPE", "PUBSUB").(string)
 	require.True(t, ok)
@@ -102,7 +102,7 @@ func TestATakeBackOfWhatWasGrantedWakes(t *testing.T) {
 }
 
 func TestSubscriptionsShareAConnectionAndEndWithTheirWaiters(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	const linger = 200 * time.Millisecond
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisnode.Options{Linger: linger})
 	require.Empty(t, subscribers(t, server), "nobody waits yet")
@@ -199,23 +199,23 @@ func TestALostConnectionWakesEverybodyOnceItIsBack(t *testing.T) {
 }
 
 func TestASilentConnectionIsMadeAgain(t *testing.T) {
-	server := testserver.StartRedis(t)
-	proxy := testserver.StartProxy(t, server.Addr())
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
 	client := newClient(t, &redis.Options{Addr: proxy.Addr()})
 	node := newNode(t, client, &redisnode.Options{Silence: 200 * time.Millisecond})
 	b := newBell()
-	var subscription *testserver.Link
-	proxy.OnRequest("subscribe", func(l *testserver.Link) { subscription = l })
+	var subscription *lab.Link
+	proxy.OnRequest("subscribe", func(l *lab.Link) { subscription = l })
 	subscribe(t, node, "n", b)
 	b.silent(t, time.Second, "the connection is well, it answers pings")
-	subscription.SetReplies(testserver.Drop)
+	subscription.SetReplies(lab.Drop)
 	b.rings(t, "the connection gave no sign of life")
 	handOver(t, node, "n")
 	b.rings(t, "a release on the new connection")
 }
 
 func TestSubscribeReturnsWhenItsContextEnds(t *testing.T) {
-	testserver.NeedPause(t)
+	lab.NeedPause(t)
 	server, node := setUp(t)
 	_, err := node.Inspect(t.Context(), "n")
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestSubscribeReturnsWhenItsContextEnds(t *testing.T) {
 }
 
 func TestManyNamesComeAndGo(t *testing.T) {
-	server := testserver.StartRedis(t)
+	server := lab.StartRedis(t)
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisnode.Options{Linger: 5 * time.Millisecond})
 	var all sync.WaitGroup
 	var hangs atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -25,7 +25,7 @@ func BenchmarkCallers256(b *testing.B) {
 	var ours []*redis.Client
 	var theirs []rsredis.Pool
 	for range 5 {
-		s := testserver.StartRedis(b)
+		s := lab.StartRedis(b)
 		client := func() *redis.Client {
 			c := redis.NewClient(&redis.Options{Addr: s.Addr()})
 			b.Cleanup(func() { _ = c.Close() })

@@ -15,18 +15,18 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func nothing(context.Context, *sql.Tx) error { return nil }
 
 // behindProxy starts a proxy before the server.
-func (s *store) behindProxy(t *testing.T) (*testserver.Proxy, *sql.DB) {
+func (s *store) behindProxy(t *testing.T) (*lab.Proxy, *sql.DB) {
 	t.Helper()
 	if s.server == nil {
 		t.Skip("there is no server")
 	}
-	p := testserver.StartProxy(t, s.addr)
+	p := lab.StartProxy(t, s.addr)
 	return p, s.openDSN(t, s.dsn(p.Addr(), password))
 }
 
@@ -63,7 +63,7 @@ func testUnreachable(t *testing.T, s *store) {
 		return
 	}
 	p, db := s.behindProxy(t)
-	p.Set(testserver.Reset)
+	p.Set(lab.Reset)
 	everything(t, s, db, "t", unavailable)
 	g, err := sqlguard.New(s.dialect, nil)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func testUnreachable(t *testing.T, s *store) {
 	c, err := sqlguard.NewCounter(s.dialect, db, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.PingContext(t.Context()))
-	p.Set(testserver.Drop)
+	p.Set(lab.Drop)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
@@ -124,12 +124,12 @@ func testConnectionLost(t *testing.T, s *store) {
 	t.Run("commit", func(t *testing.T) {
 		err := g.Do(t.Context(), db, nil, "r", 3, func(ctx context.Context, tx *sql.Tx) error {
 			err := st.write(ctx, tx, 3)
-			p.Set(testserver.Reset)
+			p.Set(lab.Reset)
 			return err
 		})
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		require.ErrorIs(t, err, fencing.ErrUnknown)
-		p.Set(testserver.Pass)
+		p.Set(lab.Pass)
 		require.NoError(t, s.check(t, g, direct, "r", 3), "the token is still good")
 	})
 	t.Run("answer to the commit", func(t *testing.T) {
@@ -145,10 +145,10 @@ func testConnectionLost(t *testing.T, s *store) {
 	})
 	t.Run("before the commit", func(t *testing.T) {
 		err := g.Do(t.Context(), db, nil, "r", 5, func(ctx context.Context, tx *sql.Tx) error {
-			p.Set(testserver.Reset)
+			p.Set(lab.Reset)
 			return st.write(ctx, tx, 5)
 		})
-		p.Set(testserver.Pass)
+		p.Set(lab.Pass)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, fencing.ErrUnknown, "no commit was sent")
 		assert.Equal(t, []fencing.Token{4}, st.history(t))
@@ -169,20 +169,20 @@ func testEndDuringCommit(t *testing.T, s *store) {
 		over := make(chan struct{})
 		context.AfterFunc(ctx, func() {
 			if s.waits { // for an answer, whatever its context says: it gets a reset
-				p.Set(testserver.Reset)
+				p.Set(lab.Reset)
 			}
 			close(over)
 		})
 		unsent := func() bool { return true }
 		err := g.Do(ctx, db, nil, "r", token, func(ctx context.Context, tx *sql.Tx) error {
-			unsent = p.OnRequest(s.commit, func(*testserver.Link) {
-				p.SetReplies(testserver.Hold)
+			unsent = p.OnRequest(s.commit, func(*lab.Link) {
+				p.SetReplies(lab.Hold)
 				onCommit()
 			})
 			return st.write(ctx, tx, token)
 		})
 		<-over
-		p.Set(testserver.Pass)
+		p.Set(lab.Pass)
 		return err, !unsent()
 	}
 	unknown := func(t *testing.T, err, why error, token fencing.Token) {

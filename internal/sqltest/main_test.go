@@ -8,11 +8,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestMain(m *testing.M) {
-	testserver.RunRole(testserver.Roles{"become": become})
+	lab.RunRole(lab.Roles{"become": become})
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		removeTemplates()
 		os.Exit(code)

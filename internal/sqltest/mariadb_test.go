@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/fencing/sqlguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func mysqlDSN(addr, password string) string {
@@ -38,7 +38,7 @@ func startMariaDB(t *testing.T, settings ...string) *store {
 				"CREATE USER locker@'%%' IDENTIFIED BY '%s';\nGRANT ALL ON *.* TO locker@'%%';\n", password)), 0o644))
 	})
 	data := filepath.Join(dir, "data")
-	child, port := serve(t, func(port int) *testserver.Child {
+	child, port := serve(t, func(port int) *lab.Child {
 		return startProcess(t, data, append([]string{mariadbd, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1",
 			"--port=" + strconv.Itoa(port), "--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--skip-name-resolve", "--init-file=" + filepath.Join(dir, "first.sql"), "--innodb-flush-log-at-trx-commit=0",

@@ -2,5 +2,5 @@
 
 package sqltest_test
 
-// endWithParent has nothing to do: package testserver guards its children.
+// endWithParent has nothing to do: package lab guards its children.
 func endWithParent() error { return nil }

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/fencing/sqlguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 const password = "correct-horse" // of all servers
@@ -40,7 +40,7 @@ func startPostgres(t *testing.T) *store {
 			"--auth", "scram-sha-256", "-E", "UTF8", "--locale", "C", "--no-sync")
 	})
 	data := filepath.Join(dir, "data")
-	child, port := serve(t, func(port int) *testserver.Child {
+	child, port := serve(t, func(port int) *lab.Child {
 		c := startProcess(t, data, postgres, "-D", data, "-c", "listen_addresses=127.0.0.1", "-c", "port="+strconv.Itoa(port),
 			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60",
 			"-c", "deadlock_timeout=100ms", "-c", "dynamic_shared_memory_type=mmap")

@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // account is who servers run as: databases refuse to run as root.
@@ -40,9 +40,9 @@ func serverAccount(t testing.TB) account {
 	return account{uid, gid}
 }
 
-// become is the role of a child that turns into a server: package testserver
+// become is the role of a child that turns into a server: package lab
 // then has a Process of it, which ends with the test.
-func become(p *testserver.Parent) {
+func become(p *lab.Parent) {
 	fail := func(err error) {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "become a server:", err)
@@ -66,10 +66,10 @@ func become(p *testserver.Parent) {
 }
 
 // startProcess starts a command in a directory, as the account of servers.
-func startProcess(t testing.TB, dir string, command ...string) *testserver.Child {
+func startProcess(t testing.TB, dir string, command ...string) *lab.Child {
 	t.Helper()
 	a := serverAccount(t)
-	return testserver.StartChild(t, "become", append([]string{strconv.Itoa(a.uid), strconv.Itoa(a.gid), dir}, command...)...)
+	return lab.StartChild(t, "become", append([]string{strconv.Itoa(a.uid), strconv.Itoa(a.gid), dir}, command...)...)
 }
 
 // run runs a command to its end.
@@ -166,7 +166,7 @@ func freePort() int {
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // serve starts a server until one is ready, each time on another port.
-func serve(t testing.TB, start func(port int) *testserver.Child, ready func(port int) error) (*testserver.Child, int) {
+func serve(t testing.TB, start func(port int) *lab.Child, ready func(port int) error) (*lab.Child, int) {
 	t.Helper()
 	for range 5 {
 		port := freePort()
@@ -184,16 +184,16 @@ func serve(t testing.TB, start func(port int) *testserver.Child, ready func(port
 	return nil, 0
 }
 
-// need is testserver.Need, which does not know where Debian has the programs of
+// need is lab.Need, which does not know where Debian has the programs of
 // PostgreSQL.
 func need(t testing.TB, tool string) string {
 	t.Helper()
-	if os.Getenv(testserver.ToolEnv(tool)) == "" {
+	if os.Getenv(lab.ToolEnv(tool)) == "" {
 		if _, err := exec.LookPath(tool); err != nil {
 			if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + tool); len(found) > 0 {
 				return found[len(found)-1]
 			}
 		}
 	}
-	return testserver.Need(t, tool)
+	return lab.Need(t, tool)
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
-	"github.com/golockers/locker/internal/testserver"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // store is a database under test.
@@ -28,7 +28,7 @@ type store struct {
 	levels  []sql.IsolationLevel
 	again   func(error) bool        // the driver's error says: do it again
 	number  func(n int) string      // the nth placeholder
-	server  *testserver.Process     // nil: there is none
+	server  *lab.Process            // nil: there is none
 	addr    string                  // of the server
 	blocked string                  // asks how many wait for a lock; "": nobody knows
 	locks   bool                    // BEGIN or a mere read locks the whole database

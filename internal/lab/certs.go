@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Certs is a certificate authority of a test's own, with a certificate for servers on this machine
+// (127.0.0.1, ::1, localhost) and one for clients. The fields are paths of PEM files, which are removed
+// when the test ends.
+type Certs struct {
+	CAFile         string
+	CertFile       string // of the server
+	KeyFile        string
+	ClientCertFile string
+	ClientKeyFile  string
+
+	roots  *x509.CertPool
+	client tls.Certificate
+}
+
+// NewCerts makes an authority and its certificates, valid from a year ago to a year from now. Servers that shall trust each
+// other (a replica and its primary) and clients of several servers need the same Certs.
+func NewCerts(t TB) *Certs {
+	t.Helper()
+	c, err := newCerts(t.TempDir())
+	if err != nil {
+		t.Fatalf("lab: make certificates: %v", err)
+	}
+	return c
+}
+
+// ClientConfig returns a configuration that trusts the authority alone and shows the client's
+// certificate. Each call returns a new one.
+func (c *Certs) ClientConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		RootCAs:      c.roots,
+		ServerName:   "localhost",
+		Certificates: []tls.Certificate{c.client},
+	}
+}
+
+func newCerts(dir string) (*Certs, error) {
+	c := &Certs{
+		CAFile:         filepath.Join(dir, "ca.pem"),
+		CertFile:       filepath.Join(dir, "server.pem"),
+		KeyFile:        filepath.Join(dir, "server-key.pem"),
+		ClientCertFile: filepath.Join(dir, "client.pem"),
+		ClientKeyFile:  filepath.Join(dir, "client-key.pem"),
+		roots:          x509.NewCertPool(),
+	}
+	ca := template(1, "test authority")
+	ca.IsCA, ca.BasicConstraintsValid = true, true
+	ca.KeyUsage = x509.KeyUsageCertSign
+	caKey, err := issue(ca, ca, nil, c.CAFile, "")
+	if err != nil {
+		return nil, err
+	}
+
+	server := template(2, "test server")
+	server.DNSNames = []string{"localhost"}
+	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	// A server is also a client: of its primary, and of the other nodes of a cluster.
+	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	if _, err := issue(server, ca, caKey, c.CertFile, c.KeyFile); err != nil {
+		return nil, err
+	}
+
+	client := template(3, "test client")
+	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if _, err := issue(client, ca, caKey, c.ClientCertFile, c.ClientKeyFile); err != nil {
+		return nil, err
+	}
+	if c.client, err = tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile); err != nil {
+		return nil, err
+	}
+	root, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	c.roots.AppendCertsFromPEM(root)
+	return c, nil
+}
+
+func template(serial int64, name string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: name},
+		// With room for servers whose clock was moved.
+		NotBefore: time.Now().AddDate(-1, 0, 0),
+		NotAfter:  time.Now().AddDate(1, 0, 0),
+		KeyUsage:  x509.KeyUsageDigitalSignature,
+	}
+}
+
+// issue makes a key, signs the certificate with parentKey (with the new key itself if that is nil),
+// and writes both. An empty keyFile is not written.
+func issue(cert, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, certFile, keyFile string) (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	if parentKey == nil {
+		parentKey = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := writePEM(certFile, "CERTIFICATE", der); err != nil {
+		return nil, err
+	}
+	if keyFile == "" {
+		return key, nil
+	}
+	if der, err = x509.MarshalPKCS8PrivateKey(key); err != nil {
+		return nil, err
+	}
+	return key, writePEM(keyFile, "PRIVATE KEY", der)
+}
+
+func writePEM(file, kind string, der []byte) error {
+	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}

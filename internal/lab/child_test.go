@@ -1,0 +1,104 @@
+package lab_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golockers/locker/internal/lab"
+)
+
+// echo says what it hears.
+func echo(p *lab.Parent) {
+	p.Say("ready %d %q", os.Getpid(), p.Args)
+	for {
+		p.Say("heard %s", p.Hear())
+	}
+}
+
+// count says a number every millisecond.
+func count(p *lab.Parent) {
+	for i := 0; ; i++ {
+		p.Say("%d", i)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// spin keeps several threads busy.
+func spin(p *lab.Parent) {
+	for range 3 {
+		go func() {
+			for i := 0; ; i++ {
+				runtime.KeepAlive(i)
+			}
+		}()
+	}
+	p.Say("ready")
+	select {}
+}
+
+// flood says far more than a pipe holds, and ends.
+func flood(p *lab.Parent) {
+	for range 20_000 {
+		p.Say("%s", strings.Repeat("x", 100))
+	}
+	p.Say("done")
+}
+
+func TestChildTalksWithItsTest(t *testing.T) {
+	c := lab.StartChild(t, "echo", "one", "two words", `"`)
+	assert.Equal(t, fmt.Sprintf("%d %q", c.Pid(), []string{"one", "two words", `"`}), c.Expect(t, "ready", soon))
+	c.Send(t, "hello there")
+	c.Send(t, "again")
+	assert.Equal(t, "hello there", c.Expect(t, "heard", soon))
+	c.Expect(t, "heard again", soon)
+	c.Silent(t, "heard", 20*time.Millisecond)
+	assert.Contains(t, c.Log(), "heard hello there")
+	c.Kill()
+	assert.NotEqual(t, 0, c.Wait(t, soon))
+}
+
+func TestChildIsPausedAndResumed(t *testing.T) {
+	lab.NeedPause(t)
+	c := lab.StartChild(t, "count")
+	c.Expect(t, "3", soon)
+	c.Pause()
+	said := c.Log()
+	eventually(t, "no more comes than was on its way", func() bool {
+		before := said
+		time.Sleep(20 * time.Millisecond)
+		said = c.Log()
+		return said == before
+	})
+	assert.True(t, c.Running())
+	c.Resume()
+	eventually(t, "it goes on", func() bool { return c.Log() != said })
+}
+
+func TestChildEnds(t *testing.T) {
+	assert.Equal(t, 7, lab.StartChild(t, "exit").Wait(t, soon))
+	c := lab.StartChild(t, "leave")
+	c.Expect(t, "bye", soon)
+	assert.Equal(t, 0, c.Wait(t, soon))
+	c = lab.StartChild(t, "flood")
+	assert.Equal(t, 0, c.Wait(t, 10*soon), "it is not held up if nobody listens")
+	c.Expect(t, "done", soon)
+	c = lab.StartChild(t, "panic")
+	assert.Equal(t, 2, c.Wait(t, soon))
+	assert.Contains(t, c.Log(), "on purpose", "what a child dies of is in its log")
+	c = lab.StartChild(t, "nosuch")
+	assert.Equal(t, 2, c.Wait(t, soon))
+	assert.Contains(t, c.Log(), `no role "nosuch" in this test binary; it has count, echo, exit`)
+}
+
+func TestChildThatNobodyListensToIsCleanedUp(t *testing.T) {
+	t.Run("flood", func(t *testing.T) {
+		c := lab.StartChild(t, "flood")
+		eventually(t, "it talks", func() bool { return c.Log() != "" })
+	}) // hangs if the end of the subtest does not end the reader
+}

@@ -1,0 +1,328 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Etcd is one member of an etcd cluster, on 127.0.0.1. Its methods may be called from any goroutine,
+// except those that take a TB.
+type Etcd struct {
+	*Process
+	cluster  *EtcdCluster
+	name     string
+	port     int // for clients
+	peerPort int
+	proxy    *Proxy // before the peer port; nil without WithPeerProxies
+}
+
+// EtcdCluster is an etcd cluster that belongs to a test.
+type EtcdCluster struct {
+	Nodes []*Etcd
+
+	conf  etcdConfig
+	dir   string
+	token string
+	http  *http.Client
+	cut   *isolation
+}
+
+// EtcdOption changes how an etcd cluster is started.
+type EtcdOption func(*etcdConfig)
+
+type etcdConfig struct {
+	flags       []string
+	certs       *Certs
+	clientCerts bool
+	peerProxies bool
+}
+
+// WithEtcdFlag adds a flag to every member's command line: WithEtcdFlag("auth-token-ttl", "1"). It wins
+// over what this package gives.
+func WithEtcdFlag(name, value string) EtcdOption {
+	return func(c *etcdConfig) { c.flags = append(c.flags, "--"+name+"="+value) }
+}
+
+// WithEtcdTLS makes the members speak TLS to clients. With askClients they refuse clients without a
+// certificate of the same authority.
+func WithEtcdTLS(certs *Certs, askClients bool) EtcdOption {
+	return func(c *etcdConfig) { c.certs, c.clientCerts = certs, askClients }
+}
+
+// WithPeerProxies makes the members talk to each other through proxies, which [EtcdCluster.Isolate] needs.
+func WithPeerProxies() EtcdOption {
+	return func(c *etcdConfig) { c.peerProxies = true }
+}
+
+// StartEtcd starts a cluster of that many members and returns once all of them answer and have a leader.
+// Elections take about a second, and the shortest lease lasts one. Nothing is synced to disk: data
+// survives the death of a process, not that of the machine. The members are killed when the test ends.
+// Without etcd the test is skipped; see [Need].
+func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
+	t.Helper()
+	binary := Need(t, ToolEtcd)
+	for attempt := 1; ; attempt++ {
+		c := &EtcdCluster{dir: t.TempDir(), token: filepath.Base(t.TempDir()) + strconv.Itoa(os.Getpid())}
+		for _, opt := range opts {
+			opt(&c.conf)
+		}
+		c.http = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		if c.conf.certs != nil {
+			c.http.Transport.(*http.Transport).TLSClientConfig = c.conf.certs.ClientConfig()
+		}
+		for i := range members {
+			c.Nodes = append(c.Nodes, c.newNode(t, binary, fmt.Sprintf("etcd-%d", i+1)))
+		}
+		if c.conf.peerProxies {
+			c.cut = watchPeers(c)
+		}
+		err := c.startAll()
+		if err == nil {
+			return c
+		}
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			t.Fatalf("%v; see its log below", err)
+		}
+	}
+}
+
+func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
+	t.Helper()
+	n := &Etcd{cluster: c, name: name}
+	var err error
+	if n.port, err = freePort(t); err != nil {
+		t.Fatal(err)
+	}
+	if n.peerPort, err = freePort(t); err != nil {
+		t.Fatal(err)
+	}
+	if c.conf.peerProxies {
+		n.proxy = StartProxy(t, loopback(n.peerPort))
+	}
+	n.Process = newProcess(t, name, c.dir, func() (*exec.Cmd, error) {
+		// Not the test's context: it ends before the clean-up, which may still need the server.
+		return exec.CommandContext(context.Background(), binary, n.args()...), nil
+	})
+	return n
+}
+
+func (n *Etcd) args() []string {
+	c := n.cluster
+	peer := "http://" + loopback(n.peerPort)
+	var all []string
+	for _, other := range c.Nodes {
+		all = append(all, other.name+"="+other.peerURL())
+	}
+	args := []string{
+		"--name=" + n.name,
+		"--data-dir=" + filepath.Join(c.dir, n.name),
+		"--listen-client-urls=" + n.URL(), "--advertise-client-urls=" + n.URL(),
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + n.peerURL(),
+		"--initial-cluster=" + strings.Join(all, ","),
+		"--initial-cluster-token=" + c.token,
+		"--heartbeat-interval=50", "--election-timeout=500",
+		"--unsafe-no-fsync", "--log-level=warn",
+	}
+	if certs := c.conf.certs; certs != nil {
+		args = append(args, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)
+		if c.conf.clientCerts {
+			args = append(args, "--client-cert-auth", "--trusted-ca-file="+certs.CAFile)
+		}
+	}
+	return append(args, c.conf.flags...)
+}
+
+func (n *Etcd) peerURL() string {
+	if n.proxy != nil {
+		return "http://" + n.proxy.Addr()
+	}
+	return "http://" + loopback(n.peerPort)
+}
+
+// startAll starts every member: none of them gets ready without a majority of them.
+func (c *EtcdCluster) startAll() error {
+	from := make([]int64, len(c.Nodes))
+	for i, n := range c.Nodes {
+		from[i] = n.logSize()
+		if err := n.start(); err != nil {
+			return err
+		}
+	}
+	for i, n := range c.Nodes {
+		if err := n.awaitReady(from[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Etcd) awaitReady(from int64) error {
+	err := n.ready(n.answers)
+	if errors.Is(err, errEnded) && strings.Contains(tail(n.log, from), "address already in use") {
+		return fmt.Errorf("lab: %s on ports %d and %d: %w", n.name, n.port, n.peerPort, errPortTaken)
+	}
+	return err
+}
+
+// answers returns nil once this member serves linearizable requests.
+func (n *Etcd) answers() error {
+	var health struct{ Health, Reason string }
+	if err := n.get("/health", &health); err != nil {
+		return err
+	}
+	if health.Health != "true" {
+		return fmt.Errorf("lab: %s is not healthy: %s", n.name, health.Reason)
+	}
+	if !n.Running() {
+		return errEnded // somebody else has got its port
+	}
+	return nil
+}
+
+func (n *Etcd) get(path string, into any) error {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, n.URL()+path, nil)
+	if err != nil {
+		return err
+	}
+	return n.ask(req, into)
+}
+
+func (n *Etcd) ask(req *http.Request, into any) error {
+	resp, err := n.cluster.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("lab: %s answered %s with %q: %w", n.name, req.URL.Path, body, err)
+	}
+	return nil
+}
+
+// Addr returns the host:port for clients.
+func (n *Etcd) Addr() string { return loopback(n.port) }
+
+// URL returns the address for clients as etcd has it, with http or https in front.
+func (n *Etcd) URL() string {
+	if n.cluster.conf.certs != nil {
+		return "https://" + n.Addr()
+	}
+	return "http://" + n.Addr()
+}
+
+// Restart starts the member again with its data and on its ports, and returns once it serves. One that
+// still runs is killed first (SIGKILL).
+func (n *Etcd) Restart(t TB) {
+	t.Helper()
+	n.Kill()
+	from := n.logSize()
+	if err := n.start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.awaitReady(from); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Restart kills all members (SIGKILL) and starts them again with their data, and returns once all serve.
+func (c *EtcdCluster) Restart(t TB) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		n.Kill()
+	}
+	if err := c.startAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Addrs returns the host:port for clients of each member.
+func (c *EtcdCluster) Addrs() []string {
+	var addrs []string
+	for _, n := range c.Nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return addrs
+}
+
+// Leader returns the member that a majority takes for the leader, and waits until there is one. Members
+// in except do not count and are not asked: those that the test has paused, or cut off.
+func (c *EtcdCluster) Leader(t TB, except ...*Etcd) *Etcd {
+	t.Helper()
+	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
+		votes := map[string]int{}
+		ids := map[string]*Etcd{}
+		for _, n := range c.Nodes {
+			if !n.Running() || contains(except, n) {
+				continue
+			}
+			id, leader := n.status()
+			ids[id] = n
+			votes[leader]++
+		}
+		for id, count := range votes {
+			if n := ids[id]; n != nil && count > len(c.Nodes)/2 {
+				return n
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("lab: etcd has no leader after %v: votes %v", readyTimeout, votes)
+		}
+	}
+}
+
+// Follower returns a running member that is not the leader.
+func (c *EtcdCluster) Follower(t TB) *Etcd {
+	t.Helper()
+	leader := c.Leader(t)
+	for _, n := range c.Nodes {
+		if n != leader && n.Running() {
+			return n
+		}
+	}
+	t.Fatal("lab: there is no follower")
+	return nil
+}
+
+// status returns the member's ID and that of the leader as the member sees it; "" for none.
+func (n *Etcd) status() (id, leader string) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, n.URL()+"/v3/maintenance/status", strings.NewReader("{}"))
+	if err != nil {
+		return "", ""
+	}
+	var reply struct {
+		Header struct {
+			ID string `json:"member_id"`
+		}
+		Leader string
+	}
+	if err := n.ask(req, &reply); err != nil {
+		return "", ""
+	}
+	return reply.Header.ID, reply.Leader
+}
+
+func contains(nodes []*Etcd, n *Etcd) bool {
+	for _, other := range nodes {
+		if other == n {
+			return true
+		}
+	}
+	return false
+}

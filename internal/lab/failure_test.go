@@ -1,0 +1,102 @@
+package lab_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+)
+
+func TestRedisThatDoesNotStartFailsTheTestAndShowsItsLog(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	begin := time.Now()
+	r := record(t, func(t testing.TB) { lab.StartRedis(t, lab.WithConfig("no-such-directive", "x")) })
+	assert.True(t, r.failed)
+	assert.Contains(t, r.said(), "ended instead of getting ready")
+	assert.Contains(t, r.said(), "no-such-directive", "the log tells why")
+	assert.Less(t, time.Since(begin), 10*time.Second, "nobody waits for a dead server")
+}
+
+func TestRedisShowsItsLogOnlyWhenTheTestFails(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	var server *lab.Redis
+	r := record(t, func(t testing.TB) { server = lab.StartRedis(t) })
+	assert.Empty(t, r.said())
+	assert.False(t, server.Running(), "it ends with its test")
+	r = record(t, func(t testing.TB) {
+		lab.StartRedis(t)
+		t.Errorf("something")
+	})
+	assert.Contains(t, r.said(), "Ready to accept connections")
+}
+
+func TestProcessThatIsGoneCannotBePaused(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	r := record(t, func(t testing.TB) {
+		server := lab.StartRedis(t)
+		server.Kill()
+		server.Pause()
+		server.Resume()
+	})
+	assert.Contains(t, r.said(), "cannot pause redis: it is not running")
+	assert.Contains(t, r.said(), "cannot resume redis: it is not running")
+}
+
+// Two test packages may choose the same port at the same time. Here somebody else's server gets it
+// between the choice and the bind, and answers there.
+func TestRedisTakesAnotherPortWhenItsOwnWasTaken(t *testing.T) {
+	real := lab.Need(t, lab.ToolRedis)
+	dir := t.TempDir()
+	script := filepath.Join(dir, "redis-server")
+	require.NoError(t, os.WriteFile(script, []byte(`#!/bin/sh
+if [ ! -e `+dir+`/pid ]; then
+	port=$(sed -n 's/^port "\(.*\)"/\1/p' "$1")
+	`+real+` --port $port --bind 127.0.0.1 --save '' --dir `+dir+` >`+dir+`/log 2>&1 &
+	echo $! $port >`+dir+`/pid
+	while ! grep -q 'Ready to accept' `+dir+`/log; do sleep 0.01; done
+	sleep 0.1
+fi
+exec `+real+` "$@"
+`), 0o700))
+	t.Setenv(lab.ToolEnv(lab.ToolRedis), script)
+	t.Cleanup(func() {
+		text, err := os.ReadFile(filepath.Join(dir, "pid"))
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.Fields(string(text))[0])
+		require.NoError(t, err)
+		other, err := os.FindProcess(pid)
+		require.NoError(t, err)
+		_ = other.Kill()
+	})
+
+	r := lab.StartRedis(t)
+	text, err := os.ReadFile(filepath.Join(dir, "pid"))
+	require.NoError(t, err)
+	taken := strings.Fields(string(text))[1]
+	assert.NotEqual(t, taken, strconv.Itoa(r.Port()))
+	assert.Equal(t, fmt.Sprint(r.Pid()), r.Info(t, "server")["process_id"])
+	assert.Contains(t, strings.ToLower(r.Log()), "address already in use")
+}
+
+func TestRedisRestartWaitsForItsPort(t *testing.T) {
+	r := lab.StartRedis(t)
+	r.Kill()
+	other, err := listen(r.Addr())
+	require.NoError(t, err)
+	go func() {
+		for !strings.Contains(strings.ToLower(r.Log()), "address already in use") {
+			time.Sleep(5 * time.Millisecond)
+		}
+		_ = other.Close()
+	}()
+	r.Restart(t)
+	assert.Equal(t, "PONG", r.MustDo(t, "PING"))
+}

@@ -1,0 +1,37 @@
+package lab_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker/internal/lab"
+)
+
+// connect connects to addr.
+func connect(addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
+}
+
+// listen listens on addr.
+func listen(addr string) (net.Listener, error) {
+	return (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+}
+
+func TestMain(m *testing.M) {
+	lab.RunRole(lab.Roles{
+		"echo":  echo,
+		"count": count,
+		"exit":  func(*lab.Parent) { os.Exit(7) },
+		"leave": func(p *lab.Parent) { p.Say("bye") },
+		"flood": flood,
+		"spin":  spin,
+		"wait":  func(*lab.Parent) { select {} },
+		"panic": func(*lab.Parent) { panic("on purpose") },
+	})
+	// Proxies, servers and children have goroutines: none may outlive the tests.
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,246 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	// readyTimeout is long because machines that run tests are busy; a server is up in a fraction of it.
+	readyTimeout = 30 * time.Second
+	stopTimeout  = 10 * time.Second
+	pollEvery    = 5 * time.Millisecond
+)
+
+// Process is a server or a child that belongs to a test. It is killed when the test ends, or when the
+// test binary dies, whichever is first. If the test failed, the end of what it wrote is logged.
+//
+// All methods may be called from any goroutine.
+type Process struct {
+	t       TB
+	name    string
+	command func() (*exec.Cmd, error) // called once per start
+	log     *os.File
+
+	mu  sync.Mutex
+	run *run // the latest; nil before the first
+}
+
+// run is one life of a process.
+type run struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed once the process has ended and was reaped
+	err  error         // how it ended; to be read after done
+}
+
+// newProcess prepares a process that writes its log into dir. The command's output goes there unless
+// the command says otherwise.
+func newProcess(t TB, name, dir string, command func() (*exec.Cmd, error)) *Process {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatalf("lab: log of %s: %v", name, err)
+	}
+	p := &Process{t: t, name: name, command: command, log: log}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("the last lines of %s:\n%s", name, p.Log())
+		}
+		_ = log.Close()
+	})
+	return p
+}
+
+// start starts the process, which must not be running.
+func (p *Process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cmd, err := p.command()
+	if err != nil {
+		return err
+	}
+	// A file, not a pipe: the process must never block on what it writes, even while nobody reads.
+	if cmd.Stdout == nil {
+		cmd.Stdout = p.log
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = p.log
+	}
+	endWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("lab: start %s: %w", p.name, err)
+	}
+	unguard, err := guardOrphan(cmd.Process.Pid)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("lab: guard %s: %w", p.name, err)
+	}
+	r := &run{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		r.err = cmd.Wait()
+		unguard()
+		close(r.done)
+	}()
+	p.run = r
+	return nil
+}
+
+// current returns the latest run, and whether it has not ended yet.
+func (p *Process) current() (*run, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run == nil {
+		return nil, false
+	}
+	select {
+	case <-p.run.done:
+		return p.run, false
+	default:
+		return p.run, true
+	}
+}
+
+// ready polls check until it returns nil. It gives up when the process has ended or time is up.
+func (p *Process) ready(check func() error) error {
+	r, _ := p.current()
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-r.done:
+			return fmt.Errorf("lab: %s ended instead of getting ready (%w)", p.name, errors.Join(r.err, errEnded))
+		case <-time.After(pollEvery):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("lab: %s is not ready after %v: %w", p.name, readyTimeout, err)
+		}
+	}
+}
+
+var errEnded = errors.New("process ended")
+
+// Pid returns the process ID of the latest start, running or not; 0 before the first.
+func (p *Process) Pid() int {
+	r, _ := p.current()
+	if r == nil {
+		return 0
+	}
+	return r.cmd.Process.Pid
+}
+
+// Running reports whether the process has been started and has not ended; a paused one is running.
+func (p *Process) Running() bool {
+	_, running := p.current()
+	return running
+}
+
+// Pause stops the process where it stands (SIGSTOP), and returns once it does stand still. Its
+// connections stay, and the kernel goes on accepting for it. The test fails where the system cannot do
+// that (Windows): call [NeedPause] first.
+func (p *Process) Pause() {
+	p.t.Helper()
+	r, running := p.current()
+	if !running {
+		p.t.Errorf("lab: cannot pause %s: it is not running", p.name)
+		return
+	}
+	if err := suspend(r.cmd.Process); err != nil {
+		p.t.Errorf("lab: cannot pause %s: %v", p.name, err)
+		return
+	}
+	for deadline := time.Now().Add(stopTimeout); !suspended(r.cmd.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Errorf("lab: %s did not stop %v after SIGSTOP", p.name, stopTimeout)
+			return
+		}
+	}
+}
+
+// Resume lets a paused process go on (SIGCONT). It does nothing to one that is not paused.
+func (p *Process) Resume() {
+	p.t.Helper()
+	r, running := p.current()
+	if !running {
+		p.t.Errorf("lab: cannot resume %s: it is not running", p.name)
+		return
+	}
+	if err := resume(r.cmd.Process); err != nil {
+		p.t.Errorf("lab: cannot resume %s: %v", p.name, err)
+	}
+}
+
+// Kill ends the process at once (SIGKILL), paused or not, and returns when it is gone. It does nothing
+// to one that has ended.
+func (p *Process) Kill() {
+	r, running := p.current()
+	if !running {
+		return
+	}
+	// An error means that it has ended by itself.
+	_ = r.cmd.Process.Kill()
+	<-r.done
+}
+
+// Stop asks the process to end in good order (SIGTERM), and returns when it is gone. One that does not
+// comply within 10 s is killed, and the test fails. It does nothing to one that has ended.
+func (p *Process) Stop() {
+	p.t.Helper()
+	r, running := p.current()
+	if !running {
+		return
+	}
+	if err := terminate(r.cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("lab: cannot stop %s: %v", p.name, err)
+	}
+	select {
+	case <-r.done:
+	case <-time.After(stopTimeout):
+		p.t.Errorf("lab: %s did not end within %v of SIGTERM and is killed", p.name, stopTimeout)
+		p.Kill()
+	}
+}
+
+// Log returns the last 16 KiB of what the process wrote, over all its starts.
+func (p *Process) Log() string {
+	return tail(p.log, 0)
+}
+
+// logSize returns where the log ends now, to look only at what comes after with tail.
+func (p *Process) logSize() int64 {
+	info, err := p.log.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// tail returns the last 16 KiB of f, and nothing from before offset from.
+func tail(f *os.File, from int64) string {
+	const most = 16 << 10
+	info, err := f.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	from = max(from, info.Size()-most)
+	text := make([]byte, info.Size()-from)
+	n, _ := f.ReadAt(text, from)
+	return string(text[:n])
+}
+
+// NeedPause skips the test where processes cannot be paused.
+func NeedPause(t TB) {
+	t.Helper()
+	if !canSuspend {
+		t.Skip("lab: this system cannot pause a process")
+	}
+}

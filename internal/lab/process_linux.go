@@ -1,0 +1,40 @@
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// endWithParent makes the kernel kill the process when this one dies, however it dies. The kernel
+// watches the thread that forked, not the process; the Go runtime ends a thread early only if a
+// goroutine locked to it returns, which nothing in a test does.
+func endWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}
+
+// guardOrphan has nothing to do: see endWithParent.
+func guardOrphan(int) (func(), error) { return func() {}, nil }
+
+// suspended reports whether all threads of a process stand still.
+func suspended(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			continue // the thread has ended
+		}
+		// The state follows the name, which is in parentheses and may contain any byte.
+		_, after, found := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+		if !found || len(after) == 0 || after[0] != 'T' {
+			return false
+		}
+	}
+	return len(threads) > 0
+}

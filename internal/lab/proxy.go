@@ -1,0 +1,35 @@
+package lab
+
+import (
+	"github.com/golockers/locker/internal/lab/faultproxy"
+)
+
+// Proxy forwards TCP connections to a server, until it is told to do worse.
+type Proxy = faultproxy.Proxy
+
+// Link is one connection through a [Proxy].
+type Link = faultproxy.Link
+
+// Mode is what a [Proxy] does with the bytes of one direction.
+type Mode = faultproxy.Mode
+
+// Modes, described where they are defined.
+const (
+	Pass  = faultproxy.Pass
+	Hold  = faultproxy.Hold
+	Drop  = faultproxy.Drop
+	Reset = faultproxy.Reset
+)
+
+// Stats counts what went through a [Proxy], Flow what went in one direction.
+type (
+	Stats = faultproxy.Stats
+	Flow  = faultproxy.Flow
+)
+
+// StartProxy starts a proxy to target, a host:port or the path of a unix socket. It is closed when the
+// test ends. The server need not be running.
+func StartProxy(t TB, target string) *Proxy {
+	t.Helper()
+	return faultproxy.Start(t, target)
+}

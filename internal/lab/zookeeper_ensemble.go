@@ -1,0 +1,165 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ZooKeeperEnsemble is a ZooKeeper service of several servers, with a proxy on each way from one server
+// to another. The fields are not to be changed.
+type ZooKeeperEnsemble struct {
+	Servers []*ZooKeeper
+
+	// between[i][j] are the ways that server i takes to server j: for data, and for elections.
+	between [][][2]*Proxy
+}
+
+// StartZooKeeperEnsemble starts n servers, and returns once all of them serve. They are killed when the
+// test ends.
+func StartZooKeeperEnsemble(t TB, n int, opts ...ZooKeeperOption) *ZooKeeperEnsemble {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		e := newEnsemble(t, n, opts)
+		err := e.start()
+		if err == nil {
+			return e
+		}
+		taken := false
+		for _, s := range e.Servers {
+			taken = taken || s.portTaken()
+			s.Kill()
+		}
+		if attempt == portAttempts || !taken {
+			t.Fatalf("%v; see the logs below", err)
+		}
+	}
+}
+
+func newEnsemble(t TB, n int, opts []ZooKeeperOption) *ZooKeeperEnsemble {
+	t.Helper()
+	e := &ZooKeeperEnsemble{between: make([][][2]*Proxy, n)}
+	ports := make([][2]int, n)
+	for i := range n {
+		e.Servers = append(e.Servers, newZooKeeper(t, fmt.Sprintf("zookeeper-%d", i+1), opts))
+		for k := range ports[i] {
+			var err error
+			if ports[i][k], err = freePort(t); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, s := range e.Servers {
+		s.conf.id = i + 1
+		e.between[i] = make([][2]*Proxy, n)
+		for j := range n {
+			data, election := ports[j][0], ports[j][1]
+			if i != j {
+				way := [2]*Proxy{StartProxy(t, loopback(data)), StartProxy(t, loopback(election))}
+				e.between[i][j] = way
+				data, election = way[0].Port(), way[1].Port()
+			}
+			s.conf.peers = append(s.conf.peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", j+1, data, election))
+		}
+	}
+	for i := range n {
+		for j := range n {
+			if i != j {
+				e.between[i][j][1].Rewrite(announce(ports[i][1], e.between[j][i][1].Port()))
+			}
+		}
+	}
+	return e
+}
+
+// announce changes the port at which a server says that it can be called back for elections, which
+// those with a higher ID do. It would be its own one, past the way between the two, and one that is
+// isolated would go on voting: an election then took half a minute now and then.
+func announce(own, way int) func(first []byte) {
+	from, to := []byte(loopback(own)), []byte(loopback(way))
+	return func(first []byte) {
+		if at := bytes.Index(first, from); at >= 0 && len(from) == len(to) {
+			copy(first[at:], to)
+		}
+	}
+}
+
+// start starts all servers at once: none serves before it has a majority.
+func (e *ZooKeeperEnsemble) start() error {
+	var errs []error
+	for _, s := range e.Servers {
+		if !s.Running() {
+			errs = append(errs, s.start())
+		}
+	}
+	for _, s := range e.Servers {
+		if errors.Join(errs...) != nil {
+			break
+		}
+		errs = append(errs, s.ready(s.serves))
+	}
+	return errors.Join(errs...)
+}
+
+// Addrs returns the host:port of each server.
+func (e *ZooKeeperEnsemble) Addrs() []string {
+	var addrs []string
+	for _, s := range e.Servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+// Restart starts all servers that do not run, and returns when all serve.
+func (e *ZooKeeperEnsemble) Restart(t TB) {
+	t.Helper()
+	if err := e.start(); err != nil {
+		t.Fatalf("lab: restart the ensemble: %v", err)
+	}
+}
+
+// Leader returns the server that leads, and waits for one if there is none. Servers that are not among
+// candidates are not asked: none given means all.
+func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) *ZooKeeper {
+	t.Helper()
+	if candidates == nil {
+		candidates = e.Servers
+	}
+	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(10 * time.Millisecond) {
+		for _, s := range candidates {
+			if mode, err := s.Mode(); err == nil && mode == "leader" {
+				return s
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("lab: no server leads after %v", readyTimeout)
+		}
+	}
+}
+
+// Others returns the servers other than s.
+func (e *ZooKeeperEnsemble) Others(s *ZooKeeper) []*ZooKeeper {
+	var others []*ZooKeeper
+	for _, o := range e.Servers {
+		if o != s {
+			others = append(others, o)
+		}
+	}
+	return others
+}
+
+// Isolate sets what happens on all ways between s and the other servers, in both directions. Its
+// clients still reach it. [Pass] ends it.
+func (e *ZooKeeperEnsemble) Isolate(s *ZooKeeper, m Mode) {
+	for i := range e.Servers {
+		for j := range e.Servers {
+			if i == j || e.Servers[i] != s && e.Servers[j] != s {
+				continue
+			}
+			for _, p := range e.between[i][j] {
+				p.Set(m)
+			}
+		}
+	}
+}
