@@ -1,0 +1,260 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"container/heap"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Read returns the events of all journals in dir, in the order of time. It holds
+// one event of each journal in memory. A half line at the end of a journal, as a
+// kill or a full disk leaves it, is left out; any other line that is not an
+// event ends the sequence with an error.
+func Read(dir string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+		if err == nil && len(paths) == 0 {
+			err = fmt.Errorf("history: no journal (*.jsonl) in %s", dir)
+		}
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		readers := make([]*Reader, 0, len(paths))
+		for _, path := range paths {
+			f, err := os.Open(path)
+			if err != nil {
+				yield(Event{}, fmt.Errorf("history: %w", err))
+				return
+			}
+			defer f.Close()
+			readers = append(readers, NewReader(path, f))
+		}
+		for e, err := range Merge(readers...) {
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// Merge returns the events of several readers in the order of time. It ends with
+// the first error.
+func Merge(readers ...*Reader) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		var next queue
+		for i, r := range readers {
+			e, err := r.Next()
+			switch {
+			case err == nil:
+				next = append(next, item{e, r, i})
+			case err != io.EOF:
+				yield(Event{}, err)
+				return
+			}
+		}
+		heap.Init(&next)
+		for len(next) > 0 {
+			if !yield(next[0].event, nil) {
+				return
+			}
+			e, err := next[0].from.Next()
+			switch {
+			case err == nil:
+				next[0].event = e
+				heap.Fix(&next, 0)
+			case err == io.EOF:
+				heap.Pop(&next)
+			default:
+				yield(Event{}, err)
+				return
+			}
+		}
+	}
+}
+
+// queue is a heap of the next event of each journal. Events of one time keep the
+// order of the journals, so that a history is always read in the same order.
+type queue []item
+
+type item struct {
+	event Event
+	from  *Reader
+	place int
+}
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	if q[i].event.At != q[j].event.At {
+		return q[i].event.At < q[j].event.At
+	}
+	return q[i].place < q[j].place
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(item)) }
+func (q *queue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// Reader reads one journal.
+type Reader struct {
+	name  string
+	in    *bufio.Reader
+	line  int
+	last  int64
+	long  []byte
+	words map[string]string // one copy of each string that comes again and again
+}
+
+// NewReader reads the journal r; name is for errors.
+func NewReader(name string, r io.Reader) *Reader {
+	return &Reader{name: name, in: bufio.NewReaderSize(r, 1<<16), words: make(map[string]string)}
+}
+
+// Next returns the next event, and io.EOF after the last one.
+func (r *Reader) Next() (Event, error) {
+	line, err := r.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		r.long = append(r.long[:0], line...)
+		var rest []byte
+		rest, err = r.in.ReadBytes('\n')
+		r.long = append(r.long, rest...)
+		line = r.long
+	}
+	if err == io.EOF {
+		return Event{}, io.EOF // what stands before it is half a line
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("history: reading %s: %w", r.name, err)
+	}
+	r.line++
+	e, ok := r.parse(line)
+	if !ok {
+		e = Event{}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return Event{}, fmt.Errorf("history: %s, line %d: %w", r.name, r.line, err)
+		}
+	}
+	if e.At < r.last {
+		return Event{}, fmt.Errorf("history: %s, line %d: time runs backwards", r.name, r.line)
+	}
+	r.last = e.At
+	return e, nil
+}
+
+// parse reads a line as Journal writes it; ok is false for anything else, which
+// is for encoding/json. It is ten times as fast, which is what makes ten
+// million events bearable.
+func (r *Reader) parse(b []byte) (e Event, ok bool) {
+	if len(b) < 2 || b[0] != '{' {
+		return e, false
+	}
+	for b[0] != '}' {
+		b = b[1:] // { or ,
+		if len(b) == 0 || b[0] != '"' {
+			return e, false
+		}
+		colon := bytes.IndexByte(b, ':')
+		if colon < 3 || colon+1 >= len(b) {
+			return e, false
+		}
+		key := b[1 : colon-1]
+		b = b[colon+1:]
+		var value []byte
+		if b[0] == '"' {
+			end := bytes.IndexByte(b[1:], '"')
+			if end < 0 || bytes.IndexByte(b[1:1+end], '\\') >= 0 {
+				return e, false
+			}
+			value, b = b[1:1+end], b[2+end:]
+			if !r.text(&e, string(key), value) {
+				return e, false
+			}
+		} else {
+			end := bytes.IndexAny(b, ",}")
+			if end < 0 {
+				return e, false
+			}
+			value, b = b[:end], b[end:]
+			if !number(&e, string(key), value) {
+				return e, false
+			}
+		}
+		if len(b) == 0 || b[0] != ',' && b[0] != '}' {
+			return e, false
+		}
+	}
+	return e, len(b) == 2 && b[1] == '\n'
+}
+
+func (r *Reader) text(e *Event, key string, value []byte) bool {
+	switch key {
+	case "k":
+		e.Kind = Kind(r.word(value))
+	case "s":
+		e.Service = r.word(value)
+	case "tr":
+		e.Trial = r.word(value)
+	case "p":
+		e.Process = r.word(value)
+	case "n":
+		e.Name = r.word(value)
+	case "tok":
+		var err error
+		e.Token, err = strconv.ParseUint(string(value), 10, 64)
+		return err == nil
+	case "f":
+		e.Fault = r.word(value)
+	case "e":
+		e.Error = r.word(value)
+	case "d":
+		e.Detail = r.word(value)
+	default:
+		return false
+	}
+	return true
+}
+
+func number(e *Event, key string, value []byte) bool {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	switch key {
+	case "t":
+		e.At = n
+	case "c":
+		e.Caller = int(n)
+	case "u":
+		e.Until = n
+	case "q":
+		e.Seq = uint64(n)
+		return err == nil && n >= 0
+	case "v":
+		e.Value = n
+	default:
+		return false
+	}
+	return err == nil
+}
+
+// word returns b as a string, the same string for the same bytes. Errors and
+// details are mostly alike; when they are not, the memory is given up.
+func (r *Reader) word(b []byte) string {
+	if s, ok := r.words[string(b)]; ok {
+		return s
+	}
+	if len(r.words) > 10_000 {
+		clear(r.words)
+	}
+	s := string(b)
+	r.words[s] = s
+	return s
+}

@@ -1,0 +1,137 @@
+package history
+
+import (
+	"path/filepath"
+	"time"
+)
+
+// Report is what comes out of a run: report.json. Its fields are stable: a field
+// is added, never renamed. Times in it are nanoseconds of the run's clock, see
+// Event; durations are nanoseconds too.
+type Report struct {
+	Version int     `json:"version"` // of this format: 1
+	Run     Run     `json:"run"`
+	Seconds float64 `json:"seconds"` // from the first event to the last
+	Events  int64   `json:"events"`
+	Trials  int     `json:"trials"`
+	Broken  int     `json:"declared_and_broken"` // cells
+	// Interrupted says why the run ended early, if it did.
+	Interrupted string         `json:"interrupted,omitempty"`
+	Rows        []Row          `json:"rows"` // the worst first
+	Curves      []Distribution `json:"distributions"`
+}
+
+// Row is one guarantee under one fault, over all services.
+type Row struct {
+	ID    string `json:"id"`    // "rule" or "rule/fault"
+	Rule  string `json:"rule"`  // such as "exclusion"
+	Fault string `json:"fault"` // a Fault's ID; "" for none
+	Title string `json:"title"` // such as "two at once: holder stopped"
+	Cells []Cell `json:"cells"` // in the order of Run.Services
+}
+
+// Verdict is what a cell says.
+type Verdict string
+
+// Verdicts.
+const (
+	Held         Verdict = "held"         // tried, and never broken
+	Broken       Verdict = "BROKEN"       // broken at least once
+	NotTried     Verdict = "not tried"    // Reason says why
+	Inconclusive Verdict = "inconclusive" // tried, but no trial can be counted; Reason says why
+	Seen         Verdict = "measured"     // a figure, which nobody promises
+)
+
+// Cell is what was seen of one service in one row.
+type Cell struct {
+	Service  string  `json:"service"`
+	Verdict  Verdict `json:"verdict"`
+	Declared bool    `json:"declared"`       // the service promises it
+	What     string  `json:"what,omitempty"` // what it declares, in words
+	Trials   int     `json:"trials"`         // trials that count
+	Broken   int     `json:"broken"`         // of them
+	// Bound is, with 95 % confidence, how large the share of broken trials is at
+	// most, if none was seen: 3/n.
+	Bound   float64 `json:"bound,omitempty"`
+	Set     int     `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a machine that stalled
+	Worst   string  `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
+	WorstNS int64   `json:"worst_ns,omitempty"`
+	Reason  string  `json:"reason,omitempty"` // why not tried, or inconclusive
+	// Outcomes are some of the trials, the broken ones and the worst first.
+	Outcomes []Outcome `json:"outcomes,omitempty"`
+	Witness  *Witness  `json:"witness,omitempty"` // of the worst broken trial
+}
+
+// Bad reports whether something declared was broken.
+func (c *Cell) Bad() bool { return c.Declared && c.Verdict == Broken }
+
+// Outcome is one trial as one cell sees it.
+type Outcome struct {
+	Trial  string `json:"trial"`
+	Broken bool   `json:"broken,omitempty"`
+	Aside  bool   `json:"set_aside,omitempty"`
+	Note   string `json:"note,omitempty"` // what was seen
+	NS     int64  `json:"ns,omitempty"`   // how bad, or how long
+}
+
+// Witness is a small part of a history that shows what was broken.
+type Witness struct {
+	Trial  string  `json:"trial"`
+	Name   string  `json:"name,omitempty"`
+	From   int64   `json:"from"` // where it is broken, from
+	To     int64   `json:"to"`   // and to; the same if it is a moment
+	Says   string  `json:"says"` // in a sentence
+	Events []Event `json:"events"`
+}
+
+// The names of distributions.
+const (
+	CurveLock     = "lock, nobody else asks"
+	CurveUnlock   = "unlock"
+	CurveWait     = "wait of a waiter"
+	CurveHandOver = "hand-over"
+	CurveDead     = "free after a holder died"
+	CurveServed   = "served again after a fault"
+)
+
+// Distribution is how long something took at one service.
+type Distribution struct {
+	Service string `json:"service"`
+	Name    string `json:"name"`
+	N       int64  `json:"n"`
+	P50     int64  `json:"p50_ns"`
+	P90     int64  `json:"p90_ns"`
+	P99     int64  `json:"p99_ns"`
+	Max     int64  `json:"max_ns"`
+	// Points are a curve: how many took up to so long.
+	Points []Point `json:"points"`
+}
+
+// Point is one of a curve.
+type Point struct {
+	NS    int64 `json:"ns"`
+	Count int64 `json:"count"` // of those up to NS, all before included
+}
+
+// Save writes report.json into dir.
+func (r *Report) Save(dir string) error { return save(filepath.Join(dir, ReportFile), r) }
+
+// Duration is a number of nanoseconds as people read it, three digits of it.
+func Duration(ns int64) string {
+	d := time.Duration(ns)
+	switch a := d.Abs(); {
+	case a >= 100*time.Second:
+		return d.Round(time.Second).String()
+	case a >= 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case a >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case a >= 100*time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	case a >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case a >= 10*time.Microsecond:
+		return d.Round(time.Microsecond).String()
+	}
+	return d.String()
+}

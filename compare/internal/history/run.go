@@ -1,0 +1,145 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// Run is what a run was about: all that a history needs beside its events to be
+// judged again.
+type Run struct {
+	Began    time.Time `json:"began"`
+	Command  string    `json:"command,omitempty"` // the command line, passwords masked
+	Machine  Machine   `json:"machine"`
+	Services []Service `json:"services"`
+	Faults   []Fault   `json:"faults"`
+}
+
+// Machine is where a run took place, and with what.
+type Machine struct {
+	System string `json:"system"` // such as "linux/amd64, 6.1.0"
+	CPUs   int    `json:"cpus"`
+	Memory int64  `json:"memory_bytes,omitempty"`
+	Go     string `json:"go"`
+	Locker string `json:"locker"` // the library's version
+}
+
+// Service is one subject.
+type Service struct {
+	Name     string     `json:"name"`              // short and unique: the head of its column
+	URL      string     `json:"url,omitempty"`     // passwords masked
+	Version  string     `json:"version,omitempty"` // of the servers, where they tell
+	Servers  int        `json:"servers,omitempty"`
+	Missing  string     `json:"missing,omitempty"` // why it was not tried, and what would help
+	Declared Guarantees `json:"declared"`
+}
+
+// Guarantees is locker.Guarantees in words.
+type Guarantees struct {
+	Backend           string  `json:"backend"`
+	Scope             string  `json:"scope"`
+	Exclusion         string  `json:"exclusion"`
+	Fencing           string  `json:"fencing"`
+	Order             string  `json:"order"`
+	DeadHolder        string  `json:"dead_holder"`
+	DeadHolderSlackMS float64 `json:"dead_holder_slack_ms"`
+	ServerCrashes     int     `json:"server_crashes"`
+	SurvivesRestart   bool    `json:"survives_restart"`
+	SurvivesFailover  bool    `json:"survives_failover"`
+	SurvivesClockJump bool    `json:"survives_clock_jump"`
+	RestsOn           string  `json:"rests_on,omitempty"`
+}
+
+// Declare puts g into words.
+func Declare(g locker.Guarantees) Guarantees {
+	return Guarantees{
+		Backend: g.Backend, Scope: g.Scope.String(), Exclusion: g.Exclusion.String(), Fencing: g.Fencing.String(),
+		Order: g.Order.String(), DeadHolder: g.DeadHolder.String(),
+		DeadHolderSlackMS: float64(g.DeadHolderSlack) / float64(time.Millisecond),
+		ServerCrashes:     g.ServerCrashes, SurvivesRestart: g.SurvivesRestart, SurvivesFailover: g.SurvivesFailover,
+		SurvivesClockJump: g.SurvivesClockJump, RestsOn: g.RestsOn,
+	}
+}
+
+// Fault is something that is done to a service or to a holder.
+type Fault struct {
+	ID    string `json:"id"`    // such as "holder-stopped"
+	Title string `json:"title"` // such as "holder stopped (SIGSTOP)"
+	Class Class  `json:"class"`
+	What  string `json:"what,omitempty"` // in a sentence: what is done, and what it shows
+}
+
+// Class is what a fault does. It says which declaration covers it, and what
+// else has to be known to judge.
+type Class string
+
+// Classes.
+const (
+	// Client: the network between a child and the service: cut, delayed, one
+	// way only, requests held and delivered late.
+	Client Class = "client"
+	// Stopped: a child is stopped from FaultBegin to FaultEnd: nobody can tell
+	// it anything.
+	Stopped Class = "stopped"
+	// Killed: a child ends for good with the evidence.
+	Killed Class = "killed"
+	// Load: more work than there is room for.
+	Load Class = "load"
+	// Server: something is done to servers that no declaration excludes: a
+	// pause, a member cut off from the others.
+	Server Class = "server"
+	// Down: servers are away, as many as FaultBegin's Value: ServerCrashes says
+	// how many may be.
+	Down Class = "down"
+	// Restart: servers are killed and started again, with their data: SurvivesRestart.
+	Restart Class = "restart"
+	// DataLost: servers are started again without their data. Nothing covers it.
+	DataLost Class = "data_lost"
+	// Failover: another server takes the place of one that failed: SurvivesFailover.
+	Failover Class = "failover"
+	// Clock: a server's wall clock is stepped: SurvivesClockJump.
+	Clock Class = "clock"
+)
+
+// The files of a run's directory.
+const (
+	runFile    = "run.json"
+	ReportFile = "report.json"
+	PageFile   = "report.html"
+)
+
+// Save writes run.json into dir.
+func (r *Run) Save(dir string) error { return save(filepath.Join(dir, runFile), r) }
+
+// LoadRun reads run.json of dir.
+func LoadRun(dir string) (*Run, error) {
+	b, err := os.ReadFile(filepath.Join(dir, runFile))
+	if err != nil {
+		return nil, fmt.Errorf("history: %s is not the directory of a run: %w", dir, err)
+	}
+	var r Run
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("history: %s: %w", filepath.Join(dir, runFile), err)
+	}
+	return &r, nil
+}
+
+// save writes beside path and moves there, so that nobody reads half of it.
+func save(path string, what any) error {
+	b, err := json.MarshalIndent(what, "", " ")
+	if err == nil {
+		err = os.WriteFile(path+".part", append(b, '\n'), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".part", path)
+	}
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	return nil
+}
