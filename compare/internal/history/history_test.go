@@ -148,7 +148,7 @@ func TestAJournalEndsWhereItsDiskDid(t *testing.T) {
 	n := 0
 	for {
 		_, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)

@@ -56,7 +56,7 @@ func Merge(readers ...*Reader) iter.Seq2[Event, error] {
 			switch {
 			case err == nil:
 				next = append(next, item{e, r, i})
-			case err != io.EOF:
+			case !errors.Is(err, io.EOF):
 				yield(Event{}, err)
 				return
 			}
@@ -71,7 +71,7 @@ func Merge(readers ...*Reader) iter.Seq2[Event, error] {
 			case err == nil:
 				next[0].event = e
 				heap.Fix(&next, 0)
-			case err == io.EOF:
+			case errors.Is(err, io.EOF):
 				heap.Pop(&next)
 			default:
 				yield(Event{}, err)
@@ -131,7 +131,7 @@ func (r *Reader) Next() (Event, error) {
 		r.long = append(r.long, rest...)
 		line = r.long
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return Event{}, io.EOF // what stands before it is half a line
 	}
 	if err != nil {

@@ -37,6 +37,8 @@ type Service struct {
 	Servers  int        `json:"servers,omitempty"`
 	Missing  string     `json:"missing,omitempty"` // why it was not tried, and what would help
 	Declared Guarantees `json:"declared"`
+	// Untried says why a Fault, by its ID, is not tried on this service.
+	Untried map[string]string `json:"not_tried,omitempty"`
 }
 
 // Guarantees is locker.Guarantees in words.

@@ -1,0 +1,47 @@
+// Package check judges histories: what was promised, what was seen. It is a pure
+// function of a run's description and its events, in one pass in the order of
+// time: what it remembers is a few hundred events for each trial that is under
+// way, whatever the length of the history.
+//
+// # What it needs of a trial
+//
+// A trial is one try of one service, with one fault or none; its lock names are
+// its own. Its events lie between its TrialBegin and its TrialEnd, which is
+// written when all calls had the time to return, and all holders the time to be
+// told. Callers other than the holder should ask while it holds, since a lock
+// that nobody else wants proves nothing.
+//
+//   - A fault has a FaultBegin before it and an Evidence when it was seen to
+//     have an effect. A trial with a Fault and without Evidence is set aside.
+//   - A kill is a fault of class Killed: its FaultBegin, before the signal, names
+//     the process. A child is not heard of after that.
+//   - A stop is a fault of class Stopped: FaultBegin before SIGSTOP, FaultEnd after
+//     SIGCONT, both naming the process.
+//   - Ask and UnlockBegin carry the deadline of their context in Until: an answer
+//     that is more than a second late, or none by TrialEnd, is a call that hangs.
+//   - Acted comes before the act is sent, Landed when it has arrived; both carry
+//     the process, the caller, its Seq and its token.
+//   - For the order of waiters, they begin to wait at least 300 ms apart.
+//   - At the end of a trial with a fault a caller asks for each name once more,
+//     with a deadline beyond TTL and slack: it shows what was left behind.
+//   - A Stall that falls into a trial sets it aside where it was only too slow.
+//     It never excuses two holders at once.
+//
+// # Rules
+//
+// A lease's belief begins with Granted and ends with the earliest of its latest
+// Until, ToldLost, UnlockBegin, and the FaultBegin that kills its process.
+//
+//   - exclusion: beliefs of two callers in one name do not overlap.
+//   - told: who lost a lease is told before the next one is granted.
+//   - stale, guarded: an act lands after an act of a later holder; the second is
+//     the same with acts refused whose token is smaller than one seen before.
+//   - tokens: a token is greater than all of earlier holders.
+//   - dead: the lock of a killed holder is granted again after the time declared.
+//   - left: no name is blocked by nobody for longer than a TTL.
+//   - served: while servers are away, locks are granted or renewed.
+//   - false-loss: no lease is lost while nothing is wrong.
+//   - order: waiters are granted in the order in which they began to wait.
+//   - hangs: every call returns.
+//   - cost: what it takes; figures, not verdicts.
+package check
