@@ -57,6 +57,17 @@ func newProcess(t TB, name, dir string, command func() (*exec.Cmd, error)) *Proc
 	return p
 }
 
+// StartProcess starts a program that belongs to a test. It is killed when the test ends. Its output goes to
+// its log unless the command says otherwise.
+func StartProcess(t TB, name string, command func() (*exec.Cmd, error)) *Process {
+	t.Helper()
+	p := newProcess(t, name, t.TempDir(), command)
+	if err := p.start(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	return p
+}
+
 // start starts the process, which must not be running.
 func (p *Process) start() error {
 	p.mu.Lock()

@@ -17,6 +17,8 @@ func endWithParent(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	// In a group of its own: Ctrl-C at the terminal is for whoever started it, who then ends it in order.
+	cmd.SysProcAttr.Setpgid = true
 }
 
 // guardOrphan has nothing to do: see endWithParent.

@@ -210,7 +210,7 @@ func (l *Link) deliverRequests() {
 		return
 	}
 	var d net.Dialer
-	server, err := d.DialContext(l.ctx, l.proxy.network, l.proxy.target)
+	server, err := d.DialContext(l.ctx, l.proxy.network, l.proxy.Target())
 	l.mu.Lock()
 	if err != nil || l.serverGone {
 		if err == nil {

@@ -20,6 +20,7 @@ type pipe struct {
 	lostEnd  bool // the end of the stream among it
 	finished bool // nothing will be delivered any more
 	count    Flow
+	reads    int64
 }
 
 // chunk is what one read returned. The one with end is the last.
@@ -44,6 +45,9 @@ func (p *pipe) push(data []byte, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count.Sent += int64(len(data))
+	if len(data) > 0 {
+		p.reads++
+	}
 	if p.finished {
 		p.count.Dropped += int64(len(data))
 		return
@@ -107,6 +111,12 @@ func (p *pipe) flow() Flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
+}
+
+func (p *pipe) packets() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reads
 }
 
 // waitForPass returns true once the mode is Pass, and false if the pipe is finished before.

@@ -104,6 +104,24 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // Port returns the port of Addr.
 func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
 
+// Retarget sends connections from now on to another server, and resets those there are: what a
+// virtual address does when its service moves.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	for l := range p.links {
+		l.Reset()
+	}
+}
+
+// Target is where connections lead.
+func (p *Proxy) Target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
 // Rewrite has f change what a client sends first, on connections from now on: as many bytes as they are.
 func (p *Proxy) Rewrite(f func(first []byte)) {
 	p.mu.Lock()
@@ -168,7 +186,7 @@ func (p *Proxy) accept() {
 		client, err := p.listener.Accept()
 		if err != nil {
 			if p.ctx.Err() == nil {
-				p.t.Errorf("proxy to %s: accept: %v", p.target, err)
+				p.t.Errorf("proxy to %s: accept: %v", p.Target(), err)
 			}
 			return
 		}
@@ -201,6 +219,7 @@ func (p *Proxy) ended(l *Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, l)
+	p.stats.Packets += l.requests.packets()
 	p.stats.Requests.add(l.requests.flow())
 	p.stats.Replies.add(l.replies.flow())
 }

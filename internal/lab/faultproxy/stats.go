@@ -6,6 +6,8 @@ type Stats struct {
 	Refused  int // connections reset at once, because the mode was Reset
 	Open     int // connections that are not over; one with held bytes is not, even if its client has hung up
 
+	Packets int64 // how often something was read from clients: about one for each request
+
 	Requests Flow // client to server
 	Replies  Flow // server to client
 }
@@ -33,6 +35,7 @@ func (p *Proxy) Stats() Stats {
 	s := p.stats
 	s.Open = len(p.links)
 	for l := range p.links {
+		s.Packets += l.requests.packets()
 		s.Requests.add(l.requests.flow())
 		s.Replies.add(l.replies.flow())
 	}
