@@ -4,31 +4,91 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/golockers/locker"
 )
 
 type contextKey struct{}
 
-// NewContext returns a context that carries token. A token of 0 hides one
-// that ctx carries.
-func NewContext(ctx context.Context, token Token) context.Context {
-	return context.WithValue(ctx, contextKey{}, token)
+// held is the token of one lock in a context, and what the context around it
+// carries.
+type held struct {
+	lock  string
+	token Token
+	outer *held
 }
 
-// FromContext returns the token that ctx carries, or an error that matches
-// [ErrMissing].
-func FromContext(ctx context.Context) (Token, error) {
-	token, _ := ctx.Value(contextKey{}).(Token)
-	if token == 0 {
-		return 0, fmt.Errorf("fencing: %w in the context: make it with fencing.Do or fencing.NewContext", ErrMissing)
+// NewContext returns a context that carries token as that of the lock with this
+// name, beside the tokens of other locks. A token of 0 hides the one that ctx
+// carries for the lock.
+func NewContext(ctx context.Context, lock string, token Token) context.Context {
+	outer, _ := ctx.Value(contextKey{}).(*held)
+	return context.WithValue(ctx, contextKey{}, &held{lock, token, outer})
+}
+
+// TokenFor returns the token that ctx carries for the lock with this name, or an
+// error that matches [ErrMissing]. It is right wherever locks are held inside
+// each other, and so the one to use in code that does not know its callers.
+func TokenFor(ctx context.Context, lock string) (Token, error) {
+	innermost, _ := ctx.Value(contextKey{}).(*held)
+	for h := innermost; h != nil; h = h.outer {
+		if h.lock == lock && h.token != 0 {
+			return h.token, nil
+		} else if h.lock == lock {
+			break
+		}
 	}
-	return token, nil
+	there := "none"
+	if all := tokens(ctx); len(all) > 0 {
+		there = "tokens of " + names(all)
+	}
+	return 0, fmt.Errorf("fencing: %w of the lock %q in the context, which has %s: make it with fencing.Do or fencing.NewContext", ErrMissing, lock, there)
+}
+
+// FromContext returns the token that ctx carries, whatever the name of its lock.
+// It is for programs that hold one lock at a time. With tokens of several locks
+// it does not guess: the error names the locks and matches [locker.ErrInvalid].
+// With none, the error matches [ErrMissing].
+func FromContext(ctx context.Context) (Token, error) {
+	switch all := tokens(ctx); len(all) {
+	case 0:
+		return 0, fmt.Errorf("fencing: %w in the context: make it with fencing.Do or fencing.NewContext", ErrMissing)
+	case 1:
+		return all[0].token, nil
+	default:
+		return 0, fmt.Errorf("fencing: the context has tokens of %s: say whose is meant, with fencing.TokenFor: %w", names(all), locker.ErrInvalid)
+	}
+}
+
+// tokens returns what ctx carries, one for each lock, the innermost first.
+func tokens(ctx context.Context) (all []*held) {
+	var seen []string
+	h, _ := ctx.Value(contextKey{}).(*held)
+	for ; h != nil; h = h.outer {
+		if slices.Contains(seen, h.lock) {
+			continue
+		}
+		seen = append(seen, h.lock)
+		if h.token != 0 {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func names(all []*held) string {
+	var quoted []string
+	for _, h := range all {
+		quoted = append(quoted, fmt.Sprintf("%q", h.lock))
+	}
+	return strings.Join(quoted, ", ")
 }
 
 // Do is [locker.Do] with the token in fn's context, so that whatever fn calls
-// finds it by [FromContext]. If the lease has no token, fn is not called and
-// the error matches [ErrMissing].
+// finds it by [TokenFor] with the lock's name. If the lease has no token, fn is
+// not called and the error matches [ErrMissing].
 //
 // If a guard refuses the token although the lease still lasts, something is
 // wrong with the lock service or its tokens, and Do's error says what it can
@@ -39,7 +99,7 @@ func Do(ctx context.Context, l locker.Locker, name string, fn func(ctx context.C
 		if err != nil {
 			return err
 		}
-		err = fn(NewContext(ctx, token))
+		err = fn(NewContext(ctx, name, token))
 		var stale *StaleError
 		if errors.As(err, &stale) && stale.Token == token && lease.Err() == nil {
 			err = fmt.Errorf("%w; the lease on %q still lasts all the same: the lock service lost data and gave the lock away, or its tokens were"+

@@ -11,8 +11,8 @@
 // # What has to be done
 //
 // Start with [Require], which refuses a backend without tokens. Hold the lock
-// with [Do], which puts the token into the context. Let the resource check it
-// with a guard:
+// with [Do], which puts the token into the context under the lock's name, where
+// [TokenFor] finds it. Let the resource check it with a guard:
 //
 //   - [Guard], for state in the memory of the server that owns it;
 //   - package sqlguard: PostgreSQL, SQLite, MySQL and MariaDB, in the caller's transaction;
@@ -20,7 +20,7 @@
 //   - package etcdguard: an etcd transaction;
 //   - package zkguard: a ZooKeeper multi;
 //   - package fileguard: a file that is replaced by rename;
-//   - package httpguard carries tokens in an HTTP header to the server that owns the resource.
+//   - packages httpguard and grpcguard carry tokens to the server that owns the resource.
 //
 // # The rules
 //
@@ -31,7 +31,24 @@
 //
 // A resource is a name for what is written. The mark of one resource must only
 // meet tokens of one lock: numbers of different locks say nothing about each
-// other. The name of the lock is a good name for the resource.
+// other. The name of the lock is the best name for the resource: then one mark
+// stands for everything in a store that the lock protects.
+//
+// # Raise before you read
+//
+// Until a holder's first write, the mark is that of the holder before, whose
+// late write still passes. A holder that reads, computes and writes would undo
+// that write without having seen it. So every guard has a method
+//
+//	Raise(ctx, resource, token)
+//
+// which moves the mark and writes nothing. A holder first raises the mark of
+// everything that its lock protects, and then reads: after Raise has returned, no
+// earlier holder can write, and what was read stays as it is until this holder
+// writes, or until a later one has raised the mark and this one is refused.
+// A transaction that checks first and reads after that, as sqlguard's does, needs
+// no other Raise. An error of Raise is one of a write: with [ErrUnknown], call it
+// again.
 //
 // # What it rests on
 //
@@ -49,4 +66,11 @@
 // A guard decides which of two writes is obeyed. It does not take back what a
 // holder wrote before it was paused: work of several steps needs a transaction,
 // or steps that can be done again by the next holder.
+//
+// # Guards of your own
+//
+// A guard for another store compares with [Admit] and keeps the comparison, the
+// move of the mark and the write in one step of the store. Its methods take
+// (ctx, resource, token), give [*StaleError], [ErrMissing] and [ErrUnknown] the
+// meaning that they have here, and include Raise.
 package fencing

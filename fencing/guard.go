@@ -64,6 +64,13 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 	return err
 }
 
+// Raise moves the mark of resource up to token and writes nothing. When it has
+// returned, no write with a lower token can happen any more. A holder calls it
+// before it reads what its write depends on.
+func (g *Guard) Raise(ctx context.Context, resource string, token Token) error {
+	return g.Do(ctx, resource, token, nil)
+}
+
 // Mark returns the highest token that was accepted for resource. It is false
 // if there was none.
 func (g *Guard) Mark(resource string) (Token, bool) {

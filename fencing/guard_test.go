@@ -125,3 +125,23 @@ func TestMarksDoNotGrowForEver(t *testing.T) {
 		assert.Less(t, most, 4*1000, "some times the thousand that are in use within Keep")
 	})
 }
+
+// Until the next holder writes, the mark is that of the one before. A holder that
+// raises it before it reads has seen every write that can ever happen before its own.
+func TestRaiseBeforeReadingLosesNoUpdate(t *testing.T) {
+	var guard fencing.Guard
+	balance := 100
+	add := func(token fencing.Token, read, sum int) error {
+		return guard.Do(t.Context(), "r", token, func() error { balance = read + sum; return nil })
+	}
+	require.NoError(t, guard.Raise(t.Context(), "r", 1))
+	first := balance // and here the first holder is stopped
+	require.NoError(t, guard.Raise(t.Context(), "r", 2))
+	require.NoError(t, guard.Raise(t.Context(), "r", 2), "again, by the same holder")
+	second := balance
+	require.ErrorIs(t, add(1, first, 10), fencing.ErrStale, "nobody has written yet, and it is too late all the same")
+	require.NoError(t, add(2, second, 1))
+	assert.Equal(t, 101, balance)
+	require.ErrorIs(t, guard.Raise(t.Context(), "r", 1), fencing.ErrStale)
+	require.ErrorIs(t, guard.Raise(t.Context(), "r", 0), fencing.ErrMissing)
+}

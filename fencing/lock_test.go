@@ -42,7 +42,7 @@ func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
 	_, err := fencing.Require(newClient(t, tokenless{Backend: memory.New()}, nil))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.ErrorContains(t, err, "backend tokenless")
-	assert.ErrorContains(t, err, "fencing.Wrap", "what to do where the backend does not know")
+	assert.ErrorContains(t, err, "choose a backend", "what to do where the backend does not know")
 
 	_, err = fencing.Require(newClient(t, tokenless{Backend: memory.New(), why: "say please=yes"}, nil))
 	assert.ErrorContains(t, err, "say please=yes", "the backend knows best")
@@ -88,6 +88,42 @@ func TestDoPutsTheTokenIntoTheContext(t *testing.T) {
 		return err
 	}))
 	assert.NotZero(t, seen)
+}
+
+// A holder of the lock on an order takes the lock on its invoice inside. What it
+// writes to the order afterwards goes with the order's token: with the invoice's,
+// which may be far higher, a holder from before would pass.
+func TestALockInsideAnotherDoesNotGiveTheOuterResourceItsToken(t *testing.T) {
+	l := newClient(t, memory.New(), nil)
+	for range 10 { // the invoice's tokens are ahead of the order's
+		require.NoError(t, fencing.Do(t.Context(), l, "invoice", func(context.Context) error { return nil }))
+	}
+	var guard fencing.Guard
+	write := func(ctx context.Context, resource string) error {
+		token, err := fencing.TokenFor(ctx, resource)
+		if err != nil {
+			return err
+		}
+		return guard.Do(ctx, resource, token, nil)
+	}
+	var early context.Context
+	require.NoError(t, fencing.Do(t.Context(), l, "order", func(ctx context.Context) error {
+		early = context.WithoutCancel(ctx)
+		return nil
+	}))
+	require.NoError(t, fencing.Do(t.Context(), l, "order", func(ctx context.Context) error {
+		return fencing.Do(ctx, l, "invoice", func(ctx context.Context) error {
+			_, err := fencing.FromContext(ctx)
+			require.ErrorIs(t, err, locker.ErrInvalid)
+			assert.ErrorContains(t, err, `"invoice", "order"`)
+			require.NoError(t, write(ctx, "invoice"))
+			return write(ctx, "order")
+		})
+	}))
+	require.ErrorIs(t, write(early, "order"), fencing.ErrStale)
+	order, _ := guard.Mark("order")
+	invoice, _ := guard.Mark("invoice")
+	assert.Less(t, order, invoice, "its mark has met none but its own tokens")
 }
 
 func TestDoWithoutATokenDoesNothing(t *testing.T) {

@@ -21,7 +21,7 @@ func Require(l locker.Locker) (locker.Locker, error) {
 	if g.Fencing == locker.FencingNone {
 		why := g.NoFencing
 		if why == "" {
-			why = "choose a backend that has them, or let fencing.Wrap draw them from a counter"
+			why = "choose a backend that has them"
 		}
 		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: %s (%w)", g.Backend, why, errors.ErrUnsupported)
 	}

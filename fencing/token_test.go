@@ -72,16 +72,39 @@ func TestTokensOfAnotherServiceAreToldApart(t *testing.T) {
 	assert.NotContains(t, err.Error(), "\n")
 }
 
-func TestTheContextCarriesTheToken(t *testing.T) {
+func TestTheContextCarriesTheTokenOfEachLock(t *testing.T) {
 	_, err := fencing.FromContext(t.Context())
 	require.ErrorIs(t, err, fencing.ErrMissing)
+	_, err = fencing.TokenFor(t.Context(), "a")
+	require.ErrorIs(t, err, fencing.ErrMissing)
 
-	ctx, cancel := context.WithCancel(fencing.NewContext(t.Context(), 7))
+	ctx, cancel := context.WithCancel(fencing.NewContext(t.Context(), "a", 7))
 	defer cancel()
 	token, err := fencing.FromContext(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, fencing.Token(7), token)
+	_, err = fencing.TokenFor(ctx, "b")
+	require.ErrorIs(t, err, fencing.ErrMissing)
+	assert.ErrorContains(t, err, `the lock "b" in the context, which has tokens of "a"`)
 
-	_, err = fencing.FromContext(fencing.NewContext(ctx, 0))
+	inner := fencing.NewContext(ctx, "b", 9)
+	_, err = fencing.FromContext(inner)
+	require.ErrorIs(t, err, locker.ErrInvalid, "it does not guess")
+	require.NotErrorIs(t, err, fencing.ErrMissing)
+	assert.ErrorContains(t, err, `"b", "a"`)
+	for lock, want := range map[string]fencing.Token{"a": 7, "b": 9} {
+		token, err := fencing.TokenFor(inner, lock)
+		require.NoError(t, err)
+		assert.Equal(t, want, token)
+	}
+	token, err = fencing.TokenFor(fencing.NewContext(inner, "a", 8), "a")
+	require.NoError(t, err)
+	assert.Equal(t, fencing.Token(8), token, "the innermost of one lock")
+
+	hidden := fencing.NewContext(inner, "a", 0)
+	_, err = fencing.TokenFor(hidden, "a")
 	require.ErrorIs(t, err, fencing.ErrMissing, "0 hides what the context carried")
+	token, err = fencing.FromContext(hidden)
+	require.NoError(t, err)
+	assert.Equal(t, fencing.Token(9), token, "the only one left")
 }

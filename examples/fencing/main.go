@@ -76,7 +76,7 @@ func run(ctx context.Context) error {
 	}
 
 	// Her machine goes on where it stopped.
-	err = write(fencing.NewContext(ctx, token), "by alice")
+	err = write(fencing.NewContext(ctx, "report", token), "by alice")
 	fmt.Println("alice writes:", err)
 	fmt.Println("the report without a guard is", plain)
 	fmt.Println("the report behind a guard is", guarded)

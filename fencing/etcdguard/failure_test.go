@@ -95,8 +95,6 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	client := dial(t, []string{l.Addr().String()})
-	c, err := etcdguard.NewCounter(client, nil)
-	require.NoError(t, err)
 	check := func(d time.Duration, addr string, call func(context.Context) error) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -118,7 +116,6 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 					began := time.Now()
 					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err })
 					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err })
-					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := c.Next(ctx, "r"); return err })
 					assert.Less(t, time.Since(began), 5*time.Second)
 				}
 			}
@@ -136,19 +133,15 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	client := dial(t, s.Addrs())
 	g := newGuard(t, client, nil)
 	kept := newGuard(t, client, &etcdguard.Options{Keep: time.Hour})
-	c := newCounter(t, s.Addrs())
-	_, err := c.Next(within(t, soon), "r")
-	require.NoError(t, err)
-	_, err = g.Mark(within(t, soon), "r")
+	_, err := g.Mark(within(t, soon), "r")
 	require.NoError(t, err)
 	s.Nodes[0].Pause()
 	defer s.Nodes[0].Resume()
 	for what, call := range map[string]func(context.Context) error{
-		"commit":  func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err },
-		"keep":    func(ctx context.Context) error { _, err := kept.Commit(ctx, "r", 1); return err },
-		"mark":    func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
-		"forget":  func(ctx context.Context) error { return g.Forget(ctx, "r") },
-		"counter": func(ctx context.Context) error { _, err := c.Next(ctx, "r"); return err },
+		"commit": func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err },
+		"keep":   func(ctx context.Context) error { _, err := kept.Commit(ctx, "r", 1); return err },
+		"mark":   func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
+		"forget": func(ctx context.Context) error { return g.Forget(ctx, "r") },
 	} {
 		began := time.Now()
 		err := call(within(t, 200*time.Millisecond))
@@ -196,12 +189,6 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 		},
 		"no user": func() error {
 			_, err := newGuard(t, dial(t, s.Addrs()), nil).Commit(ctx, "r", 2)
-			return err
-		},
-		"counter": func() error {
-			c, err := etcdguard.NewCounter(dial(t, s.Addrs(), as("stranger")), nil)
-			require.NoError(t, err)
-			_, err = c.Next(ctx, "r")
 			return err
 		},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Options are the settings of a [Guard] and of a [Counter]. The zero value, or
+// Options are the settings of a [Guard]. The zero value, or
 // nil, means the defaults.
 type Options struct {
 	// Prefix is what all keys begin with, without slashes at its ends. Guards
@@ -23,7 +23,7 @@ type Options struct {
 	// last call that was accepted for it; after at most a little more than twice
 	// that time it is removed. 0: for ever. Once a mark is gone, a token of any
 	// age passes: choose a time longer than any holder can be paused. It is at
-	// least a second, and is nothing to a Counter.
+	// least a second.
 	Keep time.Duration
 
 	_ struct{}
@@ -103,7 +103,7 @@ func (g *Guard) Forget(ctx context.Context, resource string) error {
 	return g.failure(ctx, resource, err)
 }
 
-// store is what a Guard and a Counter have in common.
+// store is where a Guard keeps its marks.
 type store struct {
 	kv   clientv3.KV
 	opts Options

@@ -98,7 +98,7 @@ func TestNamesDoNotMeet(t *testing.T) {
 	names := []string{
 		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "../x", "%", "\x00", "a\x00", " ", "ä", "日本", "\n",
 		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
-		"1/mark/x", "counter",
+		"1/mark/x",
 	}
 	for i, name := range names {
 		_, err := s.guard.Commit(ctx, name, fencing.Token(i+1))
@@ -168,7 +168,7 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 			_, err := etcdguard.New(c, nil)
 			return err
 		},
-		"nil":   func() error { _, err := etcdguard.NewCounter(nil, nil); return err },
+		"nil":   func() error { _, err := etcdguard.New(nil, nil); return err },
 		"slash": func() error { _, err := etcdguard.New(s.admin, &etcdguard.Options{Prefix: "/a"}); return err },
 		"long prefix": func() error {
 			_, err := etcdguard.New(s.admin, &etcdguard.Options{Prefix: strings.Repeat("a", 300)})

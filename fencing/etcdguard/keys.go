@@ -17,10 +17,6 @@ type keys struct{ base string }
 // resource of one prefix has the key of another's of a longer prefix (R18).
 func (k keys) mark(resource string) string { return k.base + "mark/" + escape.Replace(resource) }
 
-// counter is one key for all names: revisions rise over the whole of etcd, and
-// a key for each name would stay for ever.
-func (k keys) counter() string { return k.base + "counter" }
-
 var escape = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // contains reports whether a write to key, or to all from key to before end,

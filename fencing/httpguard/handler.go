@@ -91,7 +91,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case err != nil:
 			plain(http.StatusBadRequest, "", err.Error()).write(w)
 		default:
-			h.next.ServeHTTP(w, carrying(r, token))
+			h.next.ServeHTTP(w, carrying(r, h.resource(r), token))
 		}
 		return
 	}
@@ -104,14 +104,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case resource == "":
 		plain(http.StatusInternalServerError, "", "The server has no name for what this request writes to.").write(w)
 	case h.opts.Guard == nil:
-		h.next.ServeHTTP(w, carrying(r, token))
+		h.next.ServeHTTP(w, carrying(r, resource, token))
 	default:
 		h.guarded(w, r, resource, token)
 	}
 }
 
-func carrying(r *http.Request, token fencing.Token) *http.Request {
-	return r.WithContext(fencing.NewContext(r.Context(), token))
+func carrying(r *http.Request, resource string, token fencing.Token) *http.Request {
+	return r.WithContext(fencing.NewContext(r.Context(), resource, token))
 }
 
 // errNotWritten tells the Guard that its mark has to stay.
@@ -131,7 +131,7 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 		body = unread(text, err, body)
 	}
 	// The copy is made after the body was read, so its trailers are in it.
-	r = carrying(r, token)
+	r = carrying(r, resource, token)
 	r.Body = body
 
 	called := false

@@ -44,7 +44,7 @@ func clientOf(t *testing.T, s *httptest.Server) *http.Client {
 // request makes a request whose context carries token; 0: none.
 func request(t *testing.T, method, url string, token fencing.Token, body string) *http.Request {
 	t.Helper()
-	ctx := fencing.NewContext(context.Background(), token)
+	ctx := fencing.NewContext(context.Background(), "r", token)
 	var from io.Reader
 	if body != "" {
 		from = strings.NewReader(body)

@@ -114,7 +114,7 @@ func TestAClientThatGoesAwayWhileWaiting(t *testing.T) {
 		gone := make(chan error, 1)
 		go func() {
 			r := request(t, "PUT", s.server.URL+"/thing", 2, body)
-			_, err := c.Do(r.WithContext(fencing.NewContext(ctx, 2))) //nolint:bodyclose // there is none
+			_, err := c.Do(r.WithContext(fencing.NewContext(ctx, "r", 2))) //nolint:bodyclose // there is none
 			gone <- err
 		}()
 		wait(t, s.came, "the first has come")

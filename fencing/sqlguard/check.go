@@ -1,14 +1,27 @@
 package sqlguard
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 )
+
+// Tx is a transaction of [database/sql], or of what is built on it: a *[sql.Tx],
+// sqlx's *Tx, ent's *Tx (with its feature sql/execquery), the ConnPool of a GORM
+// transaction.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	Rollback() error
+}
 
 // Check raises the mark of resource to token inside tx, or refuses. Until tx
 // ends, everybody else who checks the same resource waits. The mark moves when
@@ -29,7 +42,7 @@ import (
 //
 // Call Check before anything else in the transaction, and not inside a
 // savepoint that may be rolled back by itself: see the package comment.
-func (g *Guard) Check(ctx context.Context, tx *sql.Tx, resource string, token fencing.Token) error {
+func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
 	err := g.check(ctx, tx, resource, token)
 	if err != nil {
 		// Its own error changes nothing: tx cannot be committed after this.
@@ -38,7 +51,7 @@ func (g *Guard) Check(ctx context.Context, tx *sql.Tx, resource string, token fe
 	return err
 }
 
-func (g *Guard) check(ctx context.Context, tx *sql.Tx, resource string, token fencing.Token) error {
+func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
 	const op = "check the token for"
 	if err := fencing.CheckName(resource); err != nil {
 		return failed(op, resource, err)
@@ -62,36 +75,50 @@ func (g *Guard) check(ctx context.Context, tx *sql.Tx, resource string, token fe
 
 // raise returns the mark after it was moved up to token, if it was lower. Its
 // row is locked then.
-func (g *Guard) raise(ctx context.Context, tx *sql.Tx, resource string, token int64) (mark int64, err error) {
+func (g *Guard) raise(ctx context.Context, tx Tx, resource string, token int64) (mark int64, err error) {
 	key := []byte(resource)
-	args := []any{key}
-	for range g.sql.raiseArgs {
-		args = append(args, token)
+	if g.sql.Lock == "" {
+		return one(tx.QueryContext(ctx, g.sql.Raise, key, token))
 	}
-	if g.sql.lock == "" {
-		err = tx.QueryRowContext(ctx, g.sql.raise, args...).Scan(&mark)
-		return mark, err
-	}
-	if _, err = tx.ExecContext(ctx, g.sql.raise, args...); err != nil {
+	if _, err = tx.ExecContext(ctx, g.sql.Raise, key, token, token); err != nil {
 		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, g.sql.lock, key).Scan(&mark)
-	return mark, err
+	return one(tx.QueryContext(ctx, g.sql.Lock, key))
+}
+
+// one returns the number in the one row that rows have.
+func one(rows *sql.Rows, err error) (n int64, _ error) {
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	if !rows.Next() {
+		return 0, cmp.Or(rows.Err(), sql.ErrNoRows)
+	}
+	if err = rows.Scan(&n); err != nil {
+		return 0, err
+	}
+	return n, rows.Close()
 }
 
 // Do begins a transaction, checks token for resource, calls fn in it, and
 // commits. If Check refuses, fn is not called; if fn returns an error or
 // panics, the transaction is rolled back. Either way the mark stays where it
-// was, and nothing is written.
+// was, and nothing is written. fn may be nil: then the mark moves alone.
 //
 // fn must return the error of any statement that fails, and neither commit nor
-// roll back. Do does not try again: a serialisation failure or a deadlock, from
+// roll back. What a driver says in it is told as Check tells it: a connection
+// that was lost matches [locker.ErrUnavailable]; other errors are returned as
+// they are. Do does not try again: a serialisation failure or a deadlock, from
 // fn or from the commit, is the caller's to repeat, all of Do with the same
-// token. If the connection is lost during the commit, or ctx ends, it is not
-// known whether the write took place, and the error matches
-// [fencing.ErrUnknown]; the token is still good. A commit of go-sql-driver/mysql
-// does not heed ctx: where the server is silent, Do returns when the connection
-// breaks, or after the readTimeout of the data source name.
+// token.
+//
+// If the connection is lost during the commit, or ctx ends, or the database
+// itself does not know (SQLSTATE 40003), it is not known whether the write took
+// place, and the error matches [fencing.ErrUnknown]; the token is still good. A
+// commit of go-sql-driver/mysql does not heed ctx: where the server is silent, Do
+// returns when the connection breaks, or after the readTimeout of the data
+// source name.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
@@ -102,14 +129,58 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 	if err = g.Check(ctx, tx, resource, token); err != nil {
 		return err
 	}
-	if err = fn(ctx, tx); err != nil {
-		return err
+	if fn != nil {
+		if err = fn(ctx, tx); err != nil {
+			lost := g.dialect.unreachable(tx.Rollback()) // fn may have lost another connection than ours
+			return g.told(ctx, "write to", resource, err, lost, sqlState(err) == undecided)
+		}
 	}
-	err = tx.Commit()
-	unknown := ctx.Err() != nil || g.dialect.unreachable(err)
-	err = g.dialect.wrap(ctx, "commit the write to", resource, err)
-	if err != nil && unknown {
-		return fmt.Errorf("%w: %w", err, fencing.ErrUnknown)
+	if err = tx.Commit(); err != nil {
+		return g.told(ctx, "commit the write to", resource, err, true, ctx.Err() != nil || g.dialect.unreachable(err) || sqlState(err) == undecided)
+	}
+	return nil
+}
+
+// undecided is the SQLSTATE statement_completion_unknown.
+const undecided = "40003"
+
+// told is wrap for what was said in the middle of a transaction. lost: if err is of
+// the network, it is of the connection to the database. unknown: the write may
+// have taken place. An error that is not the database's stays as it is.
+func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, unknown bool) error {
+	var ours *failure
+	switch {
+	case unknown:
+		return fmt.Errorf("%w: %w", g.dialect.wrap(ctx, op, resource, err), fencing.ErrUnknown)
+	case errors.As(err, &ours):
+		return err
+	case lost || g.dialect.coded(err):
+		return g.dialect.wrap(ctx, op, resource, err)
+	}
+	return err
+}
+
+// Raise moves the mark of resource up to token, in a transaction of its own, and
+// writes nothing. When it has returned, no write with a lower token can be
+// committed any more. It is for holders that read before the transaction in which
+// they write: raise, then read. A transaction that checks first and reads after
+// that needs no Raise.
+//
+// Others who were in the way (a serialisation failure, a deadlock, a busy SQLite
+// database) are met again, a few times. Errors are as those of [Guard.Do].
+func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fencing.Token) error {
+	const attempts, pause = 50, 20 * time.Millisecond
+	var err error
+	for range attempts {
+		if err = g.Do(ctx, db, nil, resource, token, nil); !g.dialect.conflict(err) {
+			break
+		}
+		timer := time.NewTimer(rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done(): // the next attempt says so
+			timer.Stop()
+		}
 	}
 	return err
 }

@@ -33,37 +33,40 @@ func (d Dialect) String() string {
 	}
 }
 
-// statements are what a dialect is asked, with a table's name in their place.
+// Statements are what a [Guard] asks its database, with the name of the table in
+// place, for other drivers, other languages and people. A resource is given as
+// bytes, a token as a signed 64-bit integer. Clocks are the database's.
 //
-// In each of them a clock is the database's, so that those who use it need not
-// agree about the time among themselves.
+// A write is one transaction: Raise, and where Lock is not empty then Lock; if the
+// mark that comes back is higher than the token, roll back and give up; otherwise
+// read and write the resource, and commit. Nothing else decides: a mark that was
+// read with Mark may be old.
+type Statements struct {
+	Create string // creates the table of marks if it is not there
+
+	// Raise moves the mark of a resource up to a token, never down, and leaves its
+	// row locked until the transaction ends. Parameters: resource, token; for MySQL
+	// resource, token, token. It returns a row with the mark as it is then, or, for
+	// MySQL, none.
+	Raise string
+	Lock  string // MySQL only. Parameter: resource. Returns the mark and leaves its row locked.
+
+	Mark   string // parameter: resource. Returns the mark, or no row.
+	Forget string // parameter: resource. Removes its mark.
+}
+
 type statements struct {
-	marks string // the definition of the table of marks
-
-	// raise moves a mark up to a token, and never down, and leaves its row
-	// locked. Its arguments are the resource and, raiseArgs times, the token.
-	// It returns the mark as it is then, or lock does, if that is not empty.
-	raise     string
-	raiseArgs int
-	lock      string
-
-	mark     string // resource: its mark
-	forget   string // resource: removes its mark
+	Statements
 	oldMarks string // seconds: a few resources whose marks were not used for so long
 	dropMark string // resource, seconds: removes its mark if it is still that old
-
-	counters    string // the definition of the table of counters
-	draw        string // name: the next number, as a row, or as the ID of the last insert
-	drawsID     bool
-	oldNames    string // microseconds: a few names whose numbers are so far behind the clock
-	dropCounter string // name, microseconds: removes its counter if it is still so far behind
 }
 
 // statements returns those of a dialect for a table, or an error if the one or
 // the other is no such thing.
 func (d Dialect) statements(table string) (statements, error) {
-	if err := checkTable(table); err != nil {
-		return statements{}, err
+	if !identifier.MatchString(table) {
+		return statements{}, fmt.Errorf("sqlguard: Options.Table is %.140q: want table or schema.table, each of 1 to 63 ASCII letters, digits and"+
+			" underscores, not a digit first: %w", table, locker.ErrInvalid)
 	}
 	var s statements
 	quote := `"`
@@ -78,10 +81,7 @@ func (d Dialect) statements(table string) (statements, error) {
 		return statements{}, fmt.Errorf("sqlguard: %v is no dialect: want Postgres, SQLite or MySQL: %w", d, locker.ErrInvalid)
 	}
 	table = quote + strings.ReplaceAll(table, ".", quote+"."+quote) + quote
-	for _, text := range []*string{
-		&s.marks, &s.raise, &s.lock, &s.mark, &s.forget, &s.oldMarks, &s.dropMark,
-		&s.counters, &s.draw, &s.oldNames, &s.dropCounter,
-	} {
+	for _, text := range []*string{&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.oldMarks, &s.dropMark} {
 		*text = strings.ReplaceAll(*text, "TABLE_NAME", table)
 	}
 	return s, nil
@@ -90,11 +90,3 @@ func (d Dialect) statements(table string) (statements, error) {
 // identifier is a table with or without its schema. It is quoted all the same,
 // so that a reserved word is a name too.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)
-
-func checkTable(table string) error {
-	if !identifier.MatchString(table) {
-		return fmt.Errorf("sqlguard: Options.Table is %.140q: want table or schema.table, each of 1 to 63 ASCII letters, digits and underscores,"+
-			" not a digit first: %w", table, locker.ErrInvalid)
-	}
-	return nil
-}

@@ -11,7 +11,7 @@
 //	err = guard.Create(ctx, db) // or guard.Schema() in a migration
 //	…
 //	err = fencing.Do(ctx, locks, "invoice/1234", func(ctx context.Context) error {
-//		token, err := fencing.FromContext(ctx)
+//		token, err := fencing.TokenFor(ctx, "invoice/1234")
 //		if err != nil {
 //			return err
 //		}
@@ -85,18 +85,11 @@
 // is deleted, [Guard.Sweep] those that nobody used for a long time; both say what
 // is lost with them.
 //
-// # Tokens from the database
-//
-// [Counter] draws tokens, with [fencing.Wrap], for backends that have none, and
-// for those whose tokens end before the marks do: those of package memory begin
-// at 1 again in each process, and a table of marks remembers the last one's.
-//
 // # Drivers and versions
 //
 // Errors are understood that come from pgx and lib/pq, modernc.org/sqlite and
 // mattn/go-sqlite3, and go-sql-driver/mysql; with another driver everything is as
-// safe, but its errors may match [locker.ErrUnavailable] less often, and a Counter
-// may not repeat a draw that met another. The tests run on PostgreSQL 15, MariaDB
+// safe, but its errors may match [locker.ErrUnavailable] less often. The tests run on PostgreSQL 15, MariaDB
 // 10.11 and SQLite, with pgx, go-sql-driver and modernc.org/sqlite; MySQL itself
 // and the other drivers are not among them.
 package sqlguard

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"reflect"
@@ -112,12 +111,9 @@ func (d Dialect) meanwhile(err error) bool {
 	return d == Postgres && slices.Contains([]string{"23505", "42P07", "42710"}, sqlState(err)) || d == SQLite && d.conflict(err)
 }
 
-// unavailable makes err match locker.ErrUnavailable.
-func unavailable(err error) error {
-	if errors.Is(err, locker.ErrUnavailable) {
-		return err
-	}
-	return fmt.Errorf("%w (%w)", err, locker.ErrUnavailable)
+// coded reports whether err, or one in it, has a code of the database.
+func (d Dialect) coded(err error) bool {
+	return d == Postgres && sqlState(err) != "" || d == MySQL && number(err, "Number") != 0 || d == SQLite && sqliteCode(err) != 0
 }
 
 // sqlState returns the SQLSTATE of a driver's error, "" if it has none. pgx and

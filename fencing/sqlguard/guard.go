@@ -9,23 +9,14 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Options are the settings of a [Guard] or a [Counter]. The zero value is
-// ready to use.
+// Options are the settings of a [Guard]. The zero value is ready to use.
 type Options struct {
 	// Table is the table's name, or schema.table. Each part is 1 to 63 ASCII
 	// letters, digits and underscores and begins with no digit. It is quoted
-	// in every statement, so that upper case stays upper case. The default is
-	// locker_marks for a Guard and locker_counters for a Counter.
+	// in every statement, so that upper case stays upper case. "": locker_marks.
 	Table string
 
 	_ struct{}
-}
-
-func (o *Options) table(otherwise string) string {
-	if o == nil {
-		return otherwise
-	}
-	return cmp.Or(o.Table, otherwise)
 }
 
 // Guard keeps the marks of resources in a table of the database that the
@@ -40,35 +31,38 @@ type Guard struct {
 // New returns a Guard; it does no I/O. A dialect or a table that cannot be is
 // an error that matches [locker.ErrInvalid].
 func New(d Dialect, opts *Options) (*Guard, error) {
-	s, err := d.statements(opts.table("locker_marks"))
+	table := "locker_marks"
+	if opts != nil {
+		table = cmp.Or(opts.Table, table)
+	}
+	s, err := d.statements(table)
 	if err != nil {
 		return nil, err
 	}
 	return &Guard{dialect: d, sql: s}, nil
 }
 
+// Statements returns what g asks its database.
+func (g *Guard) Statements() Statements { return g.sql.Statements }
+
 // Schema returns the statement that creates the table of marks if it is not
 // there, without a semicolon, for programs that have migrations. Its columns
 // will not change: resource, the name as bytes; token, the mark; used, when it
 // was checked last, in seconds since 1970 by the database's clock.
-func (g *Guard) Schema() string { return g.sql.marks }
+func (g *Guard) Schema() string { return g.sql.Create }
 
 // Create creates the table of marks if it is not there. Many may call it at
 // the same time.
 func (g *Guard) Create(ctx context.Context, db *sql.DB) error {
-	return create(ctx, g.dialect, db, g.sql.marks)
-}
-
-func create(ctx context.Context, d Dialect, db *sql.DB, statement string) error {
 	var err error
 	// PostgreSQL's IF NOT EXISTS does not look at tables that others are just
 	// creating, and fails; the next attempt finds the table.
 	for range 3 {
-		if _, err = db.ExecContext(ctx, statement); !d.meanwhile(err) {
+		if _, err = db.ExecContext(ctx, g.sql.Create); !g.dialect.meanwhile(err) {
 			break
 		}
 	}
-	return d.wrap(ctx, "create the table", "", err)
+	return g.dialect.wrap(ctx, "create the table", "", err)
 }
 
 // Querier is a *[sql.DB], a *[sql.Conn] or a *[sql.Tx].
@@ -87,7 +81,7 @@ func (g *Guard) Mark(ctx context.Context, db Querier, resource string) (fencing.
 		return 0, false, failed(op, resource, err)
 	}
 	var mark int64
-	switch err := db.QueryRowContext(ctx, g.sql.mark, []byte(resource)).Scan(&mark); {
+	switch err := db.QueryRowContext(ctx, g.sql.Mark, []byte(resource)).Scan(&mark); {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, false, nil
 	case err != nil:

@@ -6,38 +6,26 @@ package sqlguard
 // the snapshot shows.
 //
 // Resources are bytes: text has no NUL, and depends on the database's encoding.
-var postgres = statements{
+var postgres = statements{Statements: Statements{
 	// Each Check is an update: fillfactor leaves room for it on the same page.
-	marks: `CREATE TABLE IF NOT EXISTS TABLE_NAME (
+	Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	resource BYTEA NOT NULL PRIMARY KEY,
 	token BIGINT NOT NULL CHECK (token > 0),
 	used BIGINT NOT NULL
 ) WITH (fillfactor = 70)`,
 
-	raise: `INSERT INTO TABLE_NAME AS m (resource, token, used)
+	Raise: `INSERT INTO TABLE_NAME AS m (resource, token, used)
 VALUES ($1, $2, CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT))
 ON CONFLICT (resource) DO UPDATE
 SET token = GREATEST(m.token, excluded.token), used = GREATEST(m.used, excluded.used)
 RETURNING token`,
-	raiseArgs: 1,
 
-	mark:   `SELECT token FROM TABLE_NAME WHERE resource = $1`,
-	forget: `DELETE FROM TABLE_NAME WHERE resource = $1`,
+	Mark:   `SELECT token FROM TABLE_NAME WHERE resource = $1`,
+	Forget: `DELETE FROM TABLE_NAME WHERE resource = $1`,
+},
+
 	oldMarks: `SELECT resource FROM TABLE_NAME
 WHERE used < CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT) - $1 LIMIT 1000`,
 	dropMark: `DELETE FROM TABLE_NAME
 WHERE resource = $1 AND used < CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT) - $2`,
-
-	counters: `CREATE TABLE IF NOT EXISTS TABLE_NAME (
-	name BYTEA NOT NULL PRIMARY KEY,
-	n BIGINT NOT NULL CHECK (n > 0)
-) WITH (fillfactor = 70)`,
-	draw: `INSERT INTO TABLE_NAME AS c (name, n)
-VALUES ($1, CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT) * 1000000)
-ON CONFLICT (name) DO UPDATE SET n = GREATEST(c.n + 1, excluded.n)
-RETURNING n`,
-	oldNames: `SELECT name FROM TABLE_NAME
-WHERE n < CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT) * 1000000 - $1 LIMIT 1000`,
-	dropCounter: `DELETE FROM TABLE_NAME
-WHERE name = $1 AND n < CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT) * 1000000 - $2`,
 }

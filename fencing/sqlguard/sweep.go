@@ -13,12 +13,12 @@ import (
 // Forget removes the mark of a resource that is no more, inside the transaction
 // that deletes the resource. Call Check first in it, as for every write. After
 // the commit a token of any age passes: names that come back want their marks.
-func (g *Guard) Forget(ctx context.Context, tx *sql.Tx, resource string) error {
+func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
 	const op = "forget the mark of"
 	if err := fencing.CheckName(resource); err != nil {
 		return failed(op, resource, err)
 	}
-	_, err := tx.ExecContext(ctx, g.sql.forget, []byte(resource))
+	_, err := tx.ExecContext(ctx, g.sql.Forget, []byte(resource))
 	return g.dialect.wrap(ctx, op, resource, err)
 }
 
@@ -40,27 +40,22 @@ const minAge = time.Minute
 // Marks are looked for without locking and removed one by one, each only if it
 // is still old, so that nobody waits for a Sweep.
 func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (removed int64, err error) {
-	return sweep(ctx, g.dialect, db, "sweep old marks", g.sql.oldMarks, g.sql.dropMark, age, time.Second)
-}
-
-// sweep removes what list finds, by drop, with an age counted in units.
-func sweep(ctx context.Context, d Dialect, db *sql.DB, op, list, drop string, age, unit time.Duration) (removed int64, err error) {
+	const op = "sweep old marks"
 	if age < minAge {
 		return 0, failed(op, "", fmt.Errorf("the age is %v, which is less than %v: %w", age, minAge, locker.ErrInvalid))
 	}
-	units := int64(age / unit)
+	seconds := int64(age / time.Second)
 	for {
-		keys, err := few(ctx, d, db, list, units)
-		if err != nil || len(keys) == 0 {
-			return removed, d.wrap(ctx, op, "", err)
+		resources, err := g.old(ctx, db, seconds)
+		if err != nil || len(resources) == 0 {
+			return removed, g.dialect.wrap(ctx, op, "", err)
 		}
 		before := removed
-		for _, key := range keys {
-			result, err := execAlone(ctx, db, drop, key, units)
+		for _, resource := range resources {
+			n, err := execAlone(ctx, db, g.sql.dropMark, resource, seconds)
 			if err != nil {
-				return removed, d.wrap(ctx, op, "", err)
+				return removed, g.dialect.wrap(ctx, op, "", err)
 			}
-			n, _ := result.RowsAffected() // no driver here fails to know it
 			removed += n
 		}
 		if removed == before {
@@ -69,9 +64,27 @@ func sweep(ctx context.Context, d Dialect, db *sql.DB, op, list, drop string, ag
 	}
 }
 
-func few(ctx context.Context, d Dialect, db *sql.DB, list string, units int64) (keys [][]byte, err error) {
+// execAlone executes a statement in a transaction of its own, also where the
+// connection does not commit by itself (MySQL's autocommit=0), and returns how
+// many rows it changed.
+func execAlone(ctx context.Context, db *sql.DB, statement string, args ...any) (int64, error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing to do after a commit
+	result, err := tx.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, _ := result.RowsAffected() // no driver here fails to know it
+	return n, tx.Commit()
+}
+
+// old returns a few resources whose marks were not used for so long.
+func (g *Guard) old(ctx context.Context, db *sql.DB, seconds int64) (resources [][]byte, err error) {
 	query := db.QueryContext
-	if d == MySQL {
+	if g.dialect == MySQL {
 		// A connection that does not commit by itself (autocommit=0) would go on
 		// showing what there was when it was asked first.
 		tx, err := db.BeginTx(ctx, nil)
@@ -81,17 +94,17 @@ func few(ctx context.Context, d Dialect, db *sql.DB, list string, units int64) (
 		defer func() { _ = tx.Rollback() }() // it has read, and nothing else
 		query = tx.QueryContext
 	}
-	rows, err := query(ctx, list, units)
+	rows, err := query(ctx, g.sql.oldMarks, seconds)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var key []byte
-		if err := rows.Scan(&key); err != nil {
+		var resource []byte
+		if err := rows.Scan(&resource); err != nil {
 			return nil, err
 		}
-		keys = append(keys, key)
+		resources = append(resources, resource)
 	}
-	return keys, rows.Err()
+	return resources, rows.Err()
 }

@@ -61,8 +61,7 @@
 // # What it does not protect
 //
 //   - What is written without the guard, or to another ensemble.
-//   - A resource whose marks have met the tokens of two locks, or of a lock and
-//     a Counter: see package fencing.
+//   - A resource whose marks have met the tokens of two locks: see package fencing.
 //   - Data set back by a backup. The marks are set back with it, and so are
 //     tokens from the same ensemble, so that both still fit together; but a
 //     holder from before the restoration may have a higher token than those

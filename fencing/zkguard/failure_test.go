@@ -99,13 +99,10 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 	require.NoError(t, l.Close())
 	conn := connect(t, l.Addr().String())
 	g := newGuard(t, conn, nil)
-	c, err := zkguard.NewCounter(conn, nil)
-	require.NoError(t, err)
 	for _, d := range []time.Duration{100 * time.Millisecond, soon, soon} {
 		for what, call := range map[string]func(context.Context) error{
-			"multi":   func(ctx context.Context) error { _, err := g.Multi(ctx, "r", 1); return err },
-			"mark":    func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
-			"counter": func(ctx context.Context) error { _, err := c.Next(ctx, "r"); return err },
+			"multi": func(ctx context.Context) error { _, err := g.Multi(ctx, "r", 1); return err },
+			"mark":  func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
 		} {
 			began := time.Now()
 			err := call(within(t, d))
@@ -130,15 +127,12 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	p := lab.StartProxy(t, s.server.Addr())
 	conn := connect(t, p.Addr())
 	g := newGuard(t, conn, nil)
-	c, err := zkguard.NewCounter(conn, nil)
-	require.NoError(t, err)
-	_, err = g.Multi(within(t, soon), "r", 1)
+	_, err := g.Multi(within(t, soon), "r", 1)
 	require.NoError(t, err)
 	p.Set(lab.Drop)
 	for what, call := range map[string]func(context.Context) error{
-		"multi":   func(ctx context.Context) error { _, err := g.Multi(ctx, "r", 1); return err },
-		"mark":    func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
-		"counter": func(ctx context.Context) error { _, err := c.Next(ctx, "r"); return err },
+		"multi": func(ctx context.Context) error { _, err := g.Multi(ctx, "r", 1); return err },
+		"mark":  func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
 	} {
 		began := time.Now()
 		err := call(within(t, 200*time.Millisecond))
@@ -193,13 +187,9 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 	g := newGuard(t, owner, opts)
 	_, err := g.Multi(ctx, "r", 5)
 	require.NoError(t, err)
-	c, err := zkguard.NewCounter(owner, opts)
-	require.NoError(t, err)
-	_, err = c.Next(ctx, "r")
-	require.NoError(t, err)
 	_, err = newGuard(t, as("app:s3cret"), opts).Multi(ctx, "r", 6)
 	require.NoError(t, err)
-	for _, path := range []string{"/app", "/app/fencing/1/mark", "/app/fencing/1/mark/r", "/app/fencing/1/counter"} {
+	for _, path := range []string{"/app", "/app/fencing/1/mark", "/app/fencing/1/mark/r"} {
 		acl, _, err := owner.GetACL(path)
 		require.NoError(t, err)
 		require.Len(t, acl, 1)
@@ -207,12 +197,9 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 	}
 	for _, credentials := range []string{"app:other-s3cret", ""} {
 		stranger := as(credentials)
-		c, err := zkguard.NewCounter(stranger, opts)
-		require.NoError(t, err)
 		for what, call := range map[string]func() error{
-			"a mark":      func() error { _, err := newGuard(t, stranger, opts).Multi(ctx, "r", 7); return err },
-			"a new mark":  func() error { _, err := newGuard(t, stranger, opts).Multi(ctx, "new", 7); return err },
-			"the counter": func() error { _, err := c.Next(ctx, "r"); return err },
+			"a mark":     func() error { _, err := newGuard(t, stranger, opts).Multi(ctx, "r", 7); return err },
+			"a new mark": func() error { _, err := newGuard(t, stranger, opts).Multi(ctx, "new", 7); return err },
 		} {
 			err := call()
 			require.Error(t, err, what)

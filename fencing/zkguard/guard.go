@@ -14,7 +14,7 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Options are the settings of a [Guard] and of a [Counter]. The zero value, or
+// Options are the settings of a [Guard]. The zero value, or
 // nil, means the defaults.
 type Options struct {
 	// Prefix is the node under which the guard's own nodes are, as in

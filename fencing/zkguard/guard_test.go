@@ -202,7 +202,6 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 		"a new mark":      multi("r", &zk.CreateRequest{Path: "/fencing/1/mark/q"}),
 		"all marks":       multi("r", &zk.DeleteRequest{Path: "/fencing/1"}),
 		"no connection":   func() error { _, err := zkguard.New(nil, nil); return err },
-		"none to count":   func() error { _, err := zkguard.NewCounter(nil, nil); return err },
 		"root":            prefix("/"),
 		"no slash":        prefix("a"),
 		"slash at end":    prefix("/a/"),

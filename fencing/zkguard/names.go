@@ -16,8 +16,6 @@ func (s *store) markPath(resource string) string {
 	return s.opts.Prefix + layout + "/mark/" + znode.Encode(resource)
 }
 
-func (s *store) counterPath() string { return s.opts.Prefix + layout + "/counter" }
-
 // checkName finds what is wrong with the name of a resource, or of a lock.
 func checkName(name string) error {
 	if err := fencing.CheckName(name); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/golockers/locker/internal/znode"
 )
 
-// store is what a Guard and a Counter have in common.
+// store is where a Guard keeps its marks.
 type store struct {
 	conn  *zk.Conn
 	opts  Options

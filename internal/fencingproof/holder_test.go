@@ -49,7 +49,7 @@ func holderRole(p *lab.Parent) {
 	// stopped by its machine. Neither does the write end with the lease: what
 	// is already in a socket, or in a call that knows no context, cannot.
 	p.Hear()
-	ctx = fencing.NewContext(ctx, token)
+	ctx = fencing.NewContext(ctx, name, token)
 	for _, target := range where {
 		p.Say("wrote %s", describe(target.write(ctx, value)))
 	}

@@ -86,7 +86,7 @@ func (a *access) to(description string) target {
 // write writes as the holder with token.
 func (a *access) write(token fencing.Token, description, value string) error {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(fencing.NewContext(a.t.Context(), token), patience)
+	ctx, cancel := context.WithTimeout(fencing.NewContext(a.t.Context(), "it", token), patience)
 	defer cancel()
 	return a.to(description).write(ctx, value)
 }

@@ -53,7 +53,7 @@ func bookInvoice(ctx context.Context, client locker.Locker, dsn string) error {
 		return tx.Commit()
 	}
 	return fencing.Do(ctx, locks, "invoice/1234", func(ctx context.Context) error {
-		token, err := fencing.FromContext(ctx)
+		token, err := fencing.TokenFor(ctx, "invoice/1234")
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func sendInvoice(ctx context.Context, client locker.Locker, url string) error {
 		return err
 	}
 	return fencing.Do(ctx, locks, "invoice/1234", func(ctx context.Context) error {
-		token, err := fencing.FromContext(ctx)
+		token, err := fencing.TokenFor(ctx, "invoice/1234")
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func Example_sqlite() {
 
 	// What a holder does: it writes with its token, in one transaction with the check.
 	set := func(ctx context.Context, state string) error {
-		token, err := fencing.FromContext(ctx)
+		token, err := fencing.TokenFor(ctx, "invoice/1234")
 		if err != nil {
 			return err
 		}
@@ -80,40 +80,4 @@ func Example_sqlite() {
 	// second holder: <nil>
 	// paused holder is stale: true
 	// state: sent
-}
-
-// Tokens from the database, for locks that have none.
-func Example_counter() {
-	ctx := context.Background()
-	db, err := sql.Open("sqlite", "file:tokens?mode=memory&cache=shared")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	db.SetMaxOpenConns(1)
-	counter, err := sqlguard.NewCounter(sqlguard.SQLite, db, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err = counter.Create(ctx); err != nil {
-		log.Fatal(err)
-	}
-
-	client := locker.New(fencing.Wrap(memory.New(), counter), nil) // any other backend in its place
-	defer func() { _ = client.Close() }()
-	var last fencing.Token
-	for range 2 {
-		err = fencing.Do(ctx, client, "invoice/1234", func(ctx context.Context) error {
-			token, err := fencing.FromContext(ctx)
-			fmt.Println("greater than the one before:", token > last)
-			last = token
-			return err
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-	}
-	// Output:
-	// greater than the one before: true
-	// greater than the one before: true
 }

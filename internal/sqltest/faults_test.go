@@ -37,17 +37,12 @@ func everything(t *testing.T, s *store, db *sql.DB, name string, look func(what 
 	defer cancel()
 	g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: name})
 	require.NoError(t, err)
-	c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: name})
-	require.NoError(t, err)
 	look("Do", g.Do(ctx, db, nil, "r", 1, nothing))
 	_, _, err = g.Mark(ctx, db, "r")
 	look("Mark", err)
 	_, err = g.Sweep(ctx, db, time.Hour)
 	look("Sweep", err)
-	_, err = c.Next(ctx, "r")
-	look("Next", err)
-	_, err = c.Sweep(ctx, time.Hour)
-	look("Counter.Sweep", err)
+	look("Raise", g.Raise(ctx, db, "r", 1))
 	require.NoError(t, ctx.Err())
 }
 
@@ -75,15 +70,13 @@ func testUnreachable(t *testing.T, s *store) {
 
 	// It takes in what it is sent, and says nothing.
 	p, db = s.behindProxy(t)
-	c, err := sqlguard.NewCounter(s.dialect, db, nil)
-	require.NoError(t, err)
 	require.NoError(t, db.PingContext(t.Context()))
 	p.Set(lab.Drop)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err = c.Next(ctx, "r")
-	unavailable("Next", err)
+	err = g.Raise(ctx, db, "r", 1)
+	require.Error(t, err)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Less(t, time.Since(begin), 5*time.Second)
 }
@@ -94,23 +87,6 @@ func testConnectionLost(t *testing.T, s *store) {
 	direct := s.open(t)
 	g, name := s.guard(t, direct)
 	st := s.state(t, direct)
-	c, counters := s.counter(t, direct)
-	through, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: counters})
-	require.NoError(t, err)
-
-	t.Run("Next", func(t *testing.T) {
-		first, err := c.Next(t.Context(), "r")
-		require.NoError(t, err)
-		require.NoError(t, db.PingContext(t.Context()))
-		p.CutReply(counters)
-		_, err = through.Next(t.Context(), "r")
-		if err != nil { // a driver may have asked again
-			require.ErrorIs(t, err, locker.ErrUnavailable)
-		}
-		next, err := through.Next(t.Context(), "r")
-		require.NoError(t, err)
-		assert.Greater(t, next, first)
-	})
 	t.Run("Check", func(t *testing.T) {
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
@@ -149,7 +125,7 @@ func testConnectionLost(t *testing.T, s *store) {
 			return st.write(ctx, tx, 5)
 		})
 		p.Set(lab.Pass)
-		require.Error(t, err)
+		require.ErrorIs(t, err, locker.ErrUnavailable, "what fn's driver says is told as what Check's does")
 		require.NotErrorIs(t, err, fencing.ErrUnknown, "no commit was sent")
 		assert.Equal(t, []fencing.Token{4}, st.history(t))
 	})

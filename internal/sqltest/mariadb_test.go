@@ -74,67 +74,36 @@ func TestMariaDBSnapshotIsolation(t *testing.T) {
 	suite(t, s)
 }
 
-// A connection with autocommit=0 commits nothing by itself: what a Counter or a
-// Sweep did would be undone when it closes, and keep others waiting until then.
+// A connection with autocommit=0 commits nothing by itself: what a Sweep did would
+// be undone when it closes, and keep others waiting until then.
 func TestMariaDBWithoutAutocommit(t *testing.T) {
 	s := startMariaDB(t)
 	direct := s.open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	marks, table := s.guard(t, direct)
-	counter, counters := s.counter(t, direct)
-	reluctant := func() *sql.DB {
-		db := s.openDSN(t, s.dsn(s.addr, password)+"?autocommit=0")
-		db.SetMaxOpenConns(1)
-		var autocommit bool
-		require.NoError(t, db.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&autocommit))
-		require.False(t, autocommit)
-		return db
-	}
-	rows := func(table string) (n int) {
+	db := s.openDSN(t, s.dsn(s.addr, password)+"?autocommit=0")
+	db.SetMaxOpenConns(1)
+	var autocommit bool
+	require.NoError(t, db.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&autocommit))
+	require.False(t, autocommit)
+	rows := func() (n int) {
 		require.NoError(t, direct.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n))
 		return n
 	}
-
-	db := reluctant()
-	c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: counters})
-	require.NoError(t, err)
-	first, err := c.Next(ctx, "n")
-	require.NoError(t, err)
-	assert.Equal(t, 1, rows(counters), "others see it")
-	second, err := counter.Next(ctx, "n")
-	require.NoError(t, err, "others do not wait for it")
-	assert.Greater(t, second, first)
-	third, err := c.Next(ctx, "n")
-	require.NoError(t, err)
-	assert.Greater(t, third, second)
-	require.NoError(t, db.Close())
-	db = reluctant()
-	c, err = sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: counters})
-	require.NoError(t, err)
-	fourth, err := c.Next(ctx, "n")
-	require.NoError(t, err)
-	assert.Greater(t, fourth, third, "it was not undone")
-
 	for range 2 { // the second time with a connection that has looked before
-		s.exec(t, direct, "UPDATE "+counters+" SET n = 1")
-		n, err := c.Sweep(ctx, time.Hour)
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, n)
-		assert.Zero(t, rows(counters))
-		_, err = counter.Next(ctx, "n")
-		require.NoError(t, err, "others do not wait for it")
-
 		require.NoError(t, s.check(t, marks, direct, "r", 7))
 		s.age(t, direct, table, 3*time.Hour, "")
-		n, err = marks.Sweep(ctx, db, time.Hour)
+		n, err := marks.Sweep(ctx, db, time.Hour)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, n)
-		assert.Zero(t, rows(table))
+		assert.Zero(t, rows(), "others see it")
+		require.NoError(t, s.check(t, marks, direct, "r", 8), "others do not wait for it")
+		s.exec(t, direct, "DELETE FROM "+table)
 	}
 	require.NoError(t, s.check(t, marks, db, "r", 9))
 	assert.EqualValues(t, 9, mark(t, marks, direct, "r"))
+	require.NoError(t, marks.Raise(ctx, db, "r", 10))
 	require.NoError(t, db.Close())
-	assert.Equal(t, 1, rows(counters))
-	assert.Equal(t, 1, rows(table))
+	assert.EqualValues(t, 10, mark(t, marks, direct, "r"), "it was not undone")
 }

@@ -56,11 +56,8 @@ func suite(t *testing.T, s *store) {
 		{"forget", testForget},
 		{"sweep", testSweep},
 		{"sweep in use", testSweepInUse},
-		{"counter", testCounter},
-		{"counter rewound", testCounterRewound},
-		{"counter sweep", testCounterSweep},
-		{"counter cancelled", testCounterCancelled},
-		{"wrap", testWrap},
+		{"raise", testRaise},
+		{"lost update", testLostUpdate},
 		{"unreachable", testUnreachable},
 		{"connection lost", testConnectionLost},
 		{"end during commit", testEndDuringCommit},
@@ -96,15 +93,6 @@ func (s *store) guard(t *testing.T, db *sql.DB) (*sqlguard.Guard, string) {
 	require.NoError(t, err)
 	require.NoError(t, g.Create(t.Context(), db))
 	return g, name
-}
-
-func (s *store) counter(t *testing.T, db *sql.DB) (*sqlguard.Counter, string) {
-	t.Helper()
-	name := table("counters")
-	c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: name})
-	require.NoError(t, err)
-	require.NoError(t, c.Create(t.Context()))
-	return c, name
 }
 
 func (s *store) exec(t *testing.T, db *sql.DB, statement string, args ...any) {
@@ -218,4 +206,14 @@ func (s *store) check(t *testing.T, g *sqlguard.Guard, db *sql.DB, resource stri
 	return s.insist(func() error {
 		return g.Do(t.Context(), db, nil, resource, token, func(context.Context, *sql.Tx) error { return nil })
 	})
+}
+
+// reset writes what a holder has read before.
+func (st *state) reset(ctx context.Context, tx *sql.Tx, history []fencing.Token) error {
+	var text string
+	for _, token := range history {
+		text += token.String() + " "
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE "+st.table+" SET history = "+st.store.number(1)+" WHERE id = 1", text)
+	return err
 }

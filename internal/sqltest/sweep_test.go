@@ -24,13 +24,10 @@ func testCreate(t *testing.T, s *store) {
 	for round := range 5 {
 		g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: table("marks")})
 		require.NoError(t, err)
-		c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: table("counters")})
-		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
 				assert.NoError(t, s.insist(func() error { return g.Create(t.Context(), db) }), "round %d", round)
-				assert.NoError(t, s.insist(func() error { return c.Create(t.Context()) }), "round %d", round)
 			})
 		}
 		wg.Wait()
@@ -59,23 +56,7 @@ func testTables(t *testing.T, s *store) {
 		s.exec(t, db, g.Schema())
 		require.NoError(t, s.check(t, g, db, "r", 2), name)
 		require.ErrorIs(t, s.check(t, g, db, "r", 1), fencing.ErrStale, name)
-
-		c, err := sqlguard.NewCounter(s.dialect, db, &sqlguard.Options{Table: name + "_c"})
-		require.NoError(t, err)
-		s.exec(t, db, c.Schema())
-		_, err = c.Next(t.Context(), "n")
-		require.NoError(t, err, name)
 	}
-	// With nothing said, the two have tables of their own.
-	g, err := sqlguard.New(s.dialect, nil)
-	require.NoError(t, err)
-	c, err := sqlguard.NewCounter(s.dialect, db, nil)
-	require.NoError(t, err)
-	require.NoError(t, g.Create(t.Context(), db))
-	require.NoError(t, c.Create(t.Context()))
-	require.NoError(t, s.check(t, g, db, t.Name(), 2))
-	_, err = c.Next(t.Context(), t.Name())
-	require.NoError(t, err)
 }
 
 func testForget(t *testing.T, s *store) {
