@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // acquire is Lock and TryLock.
@@ -12,10 +14,10 @@ func (c *Client) acquire(ctx context.Context, op, name string, wait bool, opts [
 	began := time.Now()
 	l, err := c.acquireLease(ctx, name, wait, opts)
 	if err != nil {
-		return nil, &Error{Op: op, Name: name, Err: err}
+		err = &Error{Op: op, Name: name, Err: err}
 	}
-	c.acquired(l, time.Since(began))
-	return l, nil
+	c.lockDone(ctx, op, name, time.Since(began), l, err)
+	return l, err
 }
 
 func (c *Client) acquireLease(ctx context.Context, name string, wait bool, opts []Option) (*Lease, error) {
@@ -117,7 +119,7 @@ func (h *head) next(n int, err error) (delay time.Duration, again bool) {
 	case errors.Is(err, ErrUnavailable):
 		h.state = err
 		sitOut := h.client.lines.outage(h.line, err, h.settings.ttl)
-		return jitter(backOff(n, firstRetry, lastRetry)), h.wait && sitOut
+		return clock.Jitter(clock.BackOff(n, firstRetry, lastRetry)), h.wait && sitOut
 	}
 	return 0, false
 }
@@ -135,12 +137,12 @@ const (
 // pollDelay is how long to wait for a wake-up before asking all the same:
 // never longer than the holder's lease lasts (R14).
 func (h *head) pollDelay(n int, held *HeldError) time.Duration {
-	d := jitter(backupPoll)
+	d := clock.Jitter(backupPoll)
 	if h.notice.stop == nil {
-		d = jitter(backOff(n, firstPoll, lastPoll))
+		d = clock.Jitter(clock.BackOff(n, firstPoll, lastPoll))
 	}
 	if held != nil && held.Remaining > 0 && held.Remaining < d {
-		d = min(d, held.Remaining+time.Millisecond+randomUpTo(expirySlop))
+		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
 	}
 	return d
 }

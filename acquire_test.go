@@ -232,7 +232,7 @@ func TestTakeBackEndsWithTheTTL(t *testing.T) {
 		}
 		f.release = func(int, context.Context) error { return errDown }
 		var told error
-		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{TakenBack: func(_ string, err error) { told = err }}})
+		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{TakenBack: func(_ context.Context, e locker.Event) { told = e.Err }}})
 		_, err := c.Lock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		time.Sleep(2 * ttl)
@@ -447,18 +447,18 @@ func TestTrace(t *testing.T) {
 			}
 		}
 		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{
-			Attempt: func(_ string, _ time.Duration, err error) {
-				if errors.Is(err, locker.ErrHeld) {
+			Attempt: func(_ context.Context, e locker.Event) {
+				if errors.Is(e.Err, locker.ErrHeld) {
 					note("held")
 				} else {
 					note("granted")
 				}
 			},
-			Acquired:  func(name string, token uint64, waited time.Duration) { note("acquired") },
-			Renewed:   func(string, time.Duration, error) { note("renewed") },
-			Lost:      func(string, error) { note("lost") },
-			Released:  func(string, time.Duration, error) { note("released") },
-			TakenBack: func(string, error) { note("taken back") },
+			LockDone:  func(context.Context, locker.Event) { note("acquired") },
+			Renewed:   func(context.Context, locker.Event) { note("renewed") },
+			Lost:      func(context.Context, locker.Event) { note("lost") },
+			Released:  func(context.Context, locker.Event) { note("released") },
+			TakenBack: func(context.Context, locker.Event) { note("taken back") },
 		}})
 		l, err := c.Lock(t.Context(), "job")
 		require.NoError(t, err)

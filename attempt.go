@@ -14,17 +14,21 @@ import (
 func (h *head) attempt(ctx context.Context) (*Lease, error) {
 	c := h.client
 	l := &Lease{client: c, name: h.name, settings: h.settings}
+	if c.tracing {
+		l.ctx = context.WithoutCancel(ctx)
+	}
 	began := time.Now()
 	// Close waits for what is counted here: until then a lock that was granted is
 	// either held, or on its way back.
 	c.asking.add()
-	grant, err := c.ask(ctx, h.name, Request{
-		Name:  h.line.name,
-		Owner: newOwner(),
-		Label: c.opts.Label,
-		TTL:   h.settings.ttl,
-		Wait:  h.wait,
-		Lost:  l.goneByService,
+	grant, err := c.ask(ctx, l, Request{
+		Name:    h.line.name,
+		Owner:   newOwner(),
+		Label:   c.opts.Label,
+		TTL:     h.settings.ttl,
+		MinHold: h.settings.minHold,
+		Wait:    h.wait,
+		Lost:    l.goneByService,
 
 		Queued: func() { c.lines.toldHeld(h.line) },
 	})
@@ -32,7 +36,7 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		err = h.grant(l, grant)
 	}
 	c.asking.done()
-	c.attempted(h.name, time.Since(began), err)
+	c.attempted(l.ctx, h.name, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +49,9 @@ func (h *head) grant(l *Lease, g Grant) error {
 	c := h.client
 	now := time.Now()
 	l.hold, l.token, l.start = g.Hold, g.Token, now
+	if d := l.settings.minHold; d != 0 {
+		l.keep = now.Add(d + drift(d))
+	}
 	err := ErrClosed
 	if c.lines.hold(h.line, l) {
 		if err = h.begin(l, g, now); err == nil {
@@ -53,7 +60,8 @@ func (h *head) grant(l *Lease, g Grant) error {
 		c.lines.drop(h.line)
 	}
 	c.schedule.remove(l)
-	c.takeBackAt(now, l.name, g.Hold, l.settings.ttl, false)
+	l.keep = time.Time{} // nobody was told that it holds
+	c.takeBackAt(now, l, g.Hold, false)
 	return err
 }
 
@@ -97,7 +105,7 @@ const lastWord = 100 * time.Millisecond
 
 // ask calls Acquire. If it is not known to return in time, ask leaves it alone
 // when ctx or the client ends first; what it then brings is taken back.
-func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, error) {
+func (c *Client) ask(ctx context.Context, l *Lease, req Request) (Grant, error) {
 	if c.isClosed() {
 		return Grant{}, ErrClosed // Close may not have seen the count, and have closed the backend
 	}
@@ -106,14 +114,14 @@ func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, erro
 	var a answer
 	if c.prompt {
 		stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
-		a = c.call(ctx, name, req)
+		a = c.call(ctx, l, req)
 		stop()
 	} else {
-		a = c.callAside(ctx, cancel, name, req)
+		a = c.callAside(ctx, cancel, l, req)
 	}
 	if c.isClosed() {
 		if a.err == nil {
-			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, false)
+			c.takeBackAt(time.Now(), l, a.grant.Hold, false)
 		}
 		return Grant{}, ErrClosed
 	}
@@ -121,13 +129,13 @@ func (c *Client) ask(ctx context.Context, name string, req Request) (Grant, erro
 }
 
 // call calls Acquire, and has taken back what it may have left.
-func (c *Client) call(ctx context.Context, name string, req Request) (a answer) {
+func (c *Client) call(ctx context.Context, l *Lease, req Request) (a answer) {
 	a.grant, a.err = c.backend.Acquire(ctx, req)
 	if a.err == nil && a.grant.Hold == nil {
 		a.err = errors.New("the backend granted nothing: its Grant has no Hold")
 	}
 	if a.err != nil && a.grant.Hold != nil {
-		c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, true)
+		c.takeBackAt(time.Now(), l, a.grant.Hold, true)
 		a.grant = Grant{}
 	}
 	return a
@@ -135,14 +143,14 @@ func (c *Client) call(ctx context.Context, name string, req Request) (a answer) 
 
 // callAside is call in a goroutine of its own, which is left behind if it is
 // late.
-func (c *Client) callAside(ctx context.Context, cancel context.CancelCauseFunc, name string, req Request) answer {
+func (c *Client) callAside(ctx context.Context, cancel context.CancelCauseFunc, l *Lease, req Request) answer {
 	reply := newHandover[answer]()
 	c.asking.add()
 	go func() {
 		defer c.asking.done()
-		a := c.call(ctx, name, req)
+		a := c.call(ctx, l, req)
 		if !reply.deliver(a) && a.err == nil {
-			c.takeBackAt(time.Now(), name, a.grant.Hold, req.TTL, false)
+			c.takeBackAt(time.Now(), l, a.grant.Hold, false)
 		}
 	}()
 	select {

@@ -35,11 +35,12 @@ type Backend interface {
 	//
 	// When the outcome is not known (the reply was lost, ctx ended with the
 	// request under way), Acquire returns the error together with a Grant
-	// whose Hold is set: the engine then calls its Release in the background,
-	// repeatedly for one TTL, to take back what may have been granted (R7). A
-	// request may still arrive after a Release that found nothing. What could
-	// then live longer than a TTL, because a session keeps it alive, is for
-	// the Backend to make impossible.
+	// whose Hold is set. The engine then takes back in the background what may
+	// have been granted (R7): by the Hold's TakeBack until that says that all
+	// is settled, or, where the Hold is no [TakeBacker], by its Release,
+	// repeatedly for one TTL. A request may still arrive after a Release that
+	// found nothing. Where what it leaves would outlive its TTL, because a
+	// session keeps it alive, the Hold has to be a TakeBacker.
 	//
 	// A driver may repeat a request whose reply was lost: one that finds its
 	// own Owner in place has been granted the lock (R11).
@@ -74,6 +75,15 @@ type Request struct {
 	// the bounds of the backend's Guarantees. A service that can only do more
 	// (whole seconds) grants more and says so in Validity.
 	TTL time.Duration
+
+	// MinHold, which is 0 for most requests, asks the service to keep the lock
+	// at least that long after the grant: also if it is never renewed and its
+	// client dies, and a renewal or [Validity] never makes it less. It is not
+	// more than MaxMinHold of a [MinHolder], and 0 for every other Backend. The
+	// engine does not call Release before that time is over, except to take
+	// back an attempt whose outcome was not known and that nobody holds: then
+	// Release and TakeBack remove it at once.
+	MinHold time.Duration
 
 	// Wait asks a service that has a queue to wait in it.
 	Wait bool
@@ -159,9 +169,22 @@ type Hold interface {
 	Release(ctx context.Context) error
 }
 
+// The interfaces from here on are optional abilities of a [Backend] or a
+// [Hold]. The engine finds them by type assertion, so a Backend that wraps
+// another has to pass them on.
+
+// Queuer is implemented by a [Backend] whose service keeps a queue: with
+// [Request.Wait], Acquire waits in it. The engine then lets the next caller in
+// its own line ask while a release is still under way, since that caller comes
+// behind it in the service's queue and is not refused.
+type Queuer interface {
+	// HasQueue returns true if Acquire with Wait waits in the service's queue.
+	HasQueue() bool
+}
+
 // Notifier is implemented by a [Backend] without a queue of its own that can
-// tell when a name may have become free. It makes waiting prompt; it is never
-// what correctness or progress rests on (R14).
+// tell when a name may have become free. It makes waiting prompt; neither
+// correctness nor progress rests on it (R14).
 type Notifier interface {
 	// Notify arranges for wake to be called whenever name may be free, until
 	// stop is called. It returns when the service has confirmed it. The engine
@@ -177,18 +200,110 @@ type Notifier interface {
 // contexts by itself: Acquire, and Renew and Release of its holds, return
 // within 100 ms after their context ended, whatever the network does. The
 // engine then calls Acquire and Release in the goroutine of its own caller.
-// Those of other backends it calls from goroutines made for it, and leaves them
-// behind when they are late (R8), which costs two switches between threads for
-// each request: some ten microseconds where a request waits for the network.
+// Other backends it calls from goroutines made for the purpose, and it leaves
+// those behind when they are late (R8). That costs two switches between threads
+// per request, some ten microseconds where a request waits for the network.
 type Prompt interface {
 	// Prompt returns true if the promise is kept.
 	Prompt() bool
+}
+
+// TakeBacker is implemented by a [Hold] that knows when nothing of its attempt
+// is left and nothing can come any more (R7). The engine then asks it, instead
+// of Release, to clear up after an unknown outcome, a failed release or a lost
+// lease, and asks again until it says so, without a deadline: a session would
+// keep alive what is left. When the [Client] is closed the engine asks once
+// more, and then closes the Backend if it owns it, which ends the session.
+type TakeBacker interface {
+	// TakeBack removes what this attempt may have put into the service, whether
+	// or not it was granted, and makes what is still under way come to nothing.
+	// nil: settled, nothing of this attempt is there and nothing can come any
+	// more. An error: ask again.
+	TakeBack(ctx context.Context) error
+}
+
+// MinHolder is implemented by a [Backend] whose service can keep a lock for
+// [Request.MinHold] without its client.
+type MinHolder interface {
+	// MaxMinHold returns the longest MinHold that can be asked for; 0: none.
+	MaxMinHold() time.Duration
+}
+
+// TokenRaiser is implemented by a [Hold] whose service can be told of tokens
+// that were given out elsewhere, as when a lock moves from one service to
+// another.
+type TokenRaiser interface {
+	// RaiseToken makes every later grant of this hold's name carry a token
+	// greater than token. It has an effect only while the hold is held, and
+	// returns an error that matches ErrLost if it is not. A token that is lower
+	// than those given out already changes nothing.
+	RaiseToken(ctx context.Context, token uint64) error
 }
 
 // Inspector is implemented by a [Backend] that can say who holds a name.
 type Inspector interface {
 	// Inspect reports what the service knows of name at this moment.
 	Inspect(ctx context.Context, name string) (State, error)
+}
+
+// Lister is implemented by a [Backend] that can say which names are held.
+type Lister interface {
+	// List calls found, one call at a time, for every name that begins with
+	// prefix and is held or waited for. Names are as in Request.Name, without
+	// the backend's own encoding, and come in no order. A name that changes
+	// while List runs may be left out. List stops at the first error of found,
+	// and returns it.
+	List(ctx context.Context, prefix string, found func(name string, st State) error) error
+}
+
+// Breaker is implemented by a [Backend] that can take a lock from its holder.
+type Breaker interface {
+	// Break removes whoever holds name, and returns whom: a State that is not
+	// Held if nobody did. The holder finds out as it would if its key were
+	// deleted. Those who wait stay in the queue.
+	Break(ctx context.Context, name string) (State, error)
+}
+
+// Checker is implemented by a [Backend] that can look for settings of its
+// service that break what its [Guarantees] declare.
+type Checker interface {
+	// Check asks the service, changes nothing in it, and returns what it
+	// found, good and bad. An error means that the service could not be asked.
+	Check(ctx context.Context) ([]Finding, error)
+}
+
+// Finding is one thing that a [Checker] looked at.
+type Finding struct {
+	Severity Severity
+	What     string // what was looked at, with the server: "maxmemory-policy of 10.0.0.1:6379"
+	Found    string // what it is: "allkeys-lru"
+	Advice   string // what follows, and what to change; "" for SeverityOK
+
+	_ struct{}
+}
+
+// Severity is how much a [Finding] matters.
+type Severity int
+
+// Severities, from the least to the greatest.
+const (
+	SeverityOK      Severity = iota // as it should be
+	SeverityInfo                    // worth knowing
+	SeverityWarning                 // a promise may not hold under some fault
+	SeverityProblem                 // a declared promise does not hold, or locks cannot be had
+)
+
+// String returns the severity in a word.
+func (s Severity) String() string {
+	return word(int(s), "ok", "info", "warning", "problem")
+}
+
+// Aser is implemented by a [Hold] that has something only its service has, for
+// [Lease.As].
+type Aser interface {
+	// As sets what target points to and returns true if the backend knows the
+	// type. Each backend documents the types that it knows.
+	As(target any) bool
 }
 
 // State is what a service knows of one name. It is a picture of the past by

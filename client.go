@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Client is the engine: it gives out leases from one [Backend], keeps them
@@ -19,7 +22,10 @@ type Client struct {
 	opts    Options
 	optErr  error // what is wrong with opts; told by every call
 	owned   bool  // Open made the backend, Close ends it
-	prompt  bool  // the backend says that it is
+	prompt  bool  // the backend is a Prompt, and says that it is
+	queue   bool  // the backend is a Queuer, and says that it has one
+	trace   Trace // opts.Trace, or one without functions
+	tracing bool
 
 	guarantees     Guarantees
 	minTTL, maxTTL time.Duration // what they come to
@@ -56,8 +62,14 @@ func New(b Backend, opts *Options) *Client {
 	if p, ok := b.(Prompt); ok {
 		c.prompt = p.Prompt()
 	}
+	if q, ok := b.(Queuer); ok {
+		c.queue = q.HasQueue()
+	}
 	if opts != nil {
 		c.opts = *opts
+	}
+	if c.opts.Trace != nil {
+		c.trace, c.tracing = *c.opts.Trace, true
 	}
 	c.optErr = c.opts.check()
 	if b == nil {
@@ -89,26 +101,94 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 // never for deciding whether to act. The error matches
 // [errors.ErrUnsupported] if the backend cannot tell.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	err := c.optErr
+	in, err := ability[Inspector](c, "tell who holds a lock", checkName(name))
+	var st State
 	if err == nil {
-		err = checkName(name)
+		st, err = in.Inspect(ctx, c.opts.Prefix+name)
 	}
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Name: name, Err: err}
 	}
-	in, ok := c.backend.(Inspector)
-	if !ok {
-		err = fmt.Errorf("backend %s cannot tell who holds a lock: %w", c.guarantees.Backend, errors.ErrUnsupported)
-		return State{}, &Error{Op: "inspect", Name: name, Err: err}
+	return c.rebase(st), nil
+}
+
+// List calls found for every name that begins with prefix and is held or waited
+// for by any client with the same Options.Prefix, in no order, one call at a
+// time. It is for people: names come and go while it runs. It stops at the first
+// error of found and returns it. The error matches [errors.ErrUnsupported] if
+// the backend cannot tell.
+func (c *Client) List(ctx context.Context, prefix string, found func(name string, st State) error) error {
+	ls, err := ability[Lister](c, "list its locks", nil)
+	if err == nil {
+		err = ls.List(ctx, c.opts.Prefix+prefix, func(name string, st State) error {
+			name, ok := strings.CutPrefix(name, c.opts.Prefix)
+			if !ok || !strings.HasPrefix(name, prefix) {
+				return nil
+			}
+			return found(name, c.rebase(st))
+		})
 	}
-	st, err := in.Inspect(ctx, c.opts.Prefix+name)
 	if err != nil {
-		return State{}, &Error{Op: "inspect", Name: name, Err: err}
+		return &Error{Op: "list", Name: prefix, Err: err}
 	}
+	return nil
+}
+
+// Break takes the lock on name from whoever holds it, and returns whom: a State
+// that is not Held if nobody did. It is for an operator who knows that the
+// holder does not act any more. A holder that does learns of it by its next
+// renewal at the latest; until then two may act, and only a fencing token that
+// the resource checks keeps the first one out. The error matches
+// [errors.ErrUnsupported] if the backend cannot do it.
+func (c *Client) Break(ctx context.Context, name string) (State, error) {
+	b, err := ability[Breaker](c, "break a lock", checkName(name))
+	var st State
+	if err == nil {
+		st, err = b.Break(ctx, c.opts.Prefix+name)
+	}
+	if err != nil {
+		return State{}, &Error{Op: "break", Name: name, Err: err}
+	}
+	return c.rebase(st), nil
+}
+
+// Check looks for settings of the service that break what its [Guarantees]
+// declare, and returns what it found, good and bad. It changes nothing. An
+// error means that the service could not be asked; it matches
+// [errors.ErrUnsupported] if the backend has nothing to look for.
+func (c *Client) Check(ctx context.Context) ([]Finding, error) {
+	ch, err := ability[Checker](c, "check its service", nil)
+	var found []Finding
+	if err == nil {
+		found, err = ch.Check(ctx)
+	}
+	if err != nil {
+		return nil, &Error{Op: "check", Err: err}
+	}
+	return found, nil
+}
+
+// ability returns c's backend as an I, or what is wrong with the call, or that
+// the backend cannot do what.
+func ability[I any](c *Client, what string, wrong error) (I, error) {
+	i, ok := c.backend.(I)
+	switch {
+	case c.optErr != nil:
+		return i, c.optErr
+	case wrong != nil:
+		return i, wrong
+	case !ok:
+		return i, fmt.Errorf("backend %s cannot %s: %w", c.guarantees.Backend, what, errors.ErrUnsupported)
+	}
+	return i, nil
+}
+
+// rebase makes the token of st what its holder has.
+func (c *Client) rebase(st State) State {
 	if st.Token != 0 {
 		st.Token += c.opts.TokenBase
 	}
-	return st, nil
+	return st
 }
 
 // closeTimeout bounds how long Close waits for the service.
@@ -139,7 +219,7 @@ func (c *Client) close() error {
 	c.schedule.stop()
 	var err error
 	if !quiet || c.counters.leftBehind.Load() > before {
-		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, the TTL ends what is left: %w", ErrUnavailable)}
+		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)}
 	}
 	if c.owned {
 		err = errors.Join(err, c.backend.Close())
@@ -155,6 +235,9 @@ func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Unlock()
 	for _, t := range pending {
 		c.schedule.remove(t)
+		if !t.lease.keep.IsZero() && !clock.Passed(t.at, time.Now()) {
+			continue // the service keeps it, and lets it go by itself
+		}
 		c.work.do(t.run)
 	}
 	return c.work.busy.wait(deadline)

@@ -10,16 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDeadlineHoldsInBothClocks(t *testing.T) {
-	now := time.Now()
-	assert.False(t, passed(now.Add(time.Second), now))
-	assert.True(t, passed(now, now))
-	assert.True(t, passed(clocktest.WallBack(t, now, time.Hour).Add(time.Minute), now), "by the wall clock: the machine has slept")
-	assert.True(t, passed(clocktest.WallBack(t, now, -time.Hour), now), "by the monotonic clock: the wall clock was set back")
-	assert.Equal(t, time.Hour, stepped(clocktest.WallBack(t, now, time.Hour), now).Round(time.Second))
-	assert.Zero(t, stepped(now, now.Add(time.Hour)))
-}
-
 // granting is a backend that grants everything.
 type granting struct{}
 

@@ -128,10 +128,10 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shutting{}
 		var told []error
-		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ string, err error) { told = append(told, err) }}})
+		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) { told = append(told, e.Err) }}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		c.takeBackAt(time.Now(), "job", s, DefaultTTL, true)
+		c.takeBackAt(time.Now(), &Lease{client: c, name: "job", settings: settings{ttl: DefaultTTL}}, s, true)
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)
 		assert.Equal(t, uint64(1), c.Stats().LeftBehind)

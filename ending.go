@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // goneByService is the Lost function of this lease's request.
@@ -41,7 +43,7 @@ func (l *Lease) lose(cause error) (then func()) {
 		return func() {}
 	}
 	return func() {
-		l.client.lost(l.name, cause)
+		l.lost(cause)
 		l.clear()
 	}
 }
@@ -78,29 +80,35 @@ func (l *Lease) clear() {
 	if ln == nil {
 		return
 	}
-	l.client.takeBackAt(expiry, l.name, l.hold, l.settings.ttl, false)
+	l.client.takeBackAt(later(expiry, l.keep), l, l.hold, false)
 	l.client.lines.leave(ln)
 }
 
 // release asks the service to let go, once, and hands what remains to do to
-// a take-back.
+// a take-back. Under MinHold there is nothing to ask for before it is over.
 func (l *Lease) release(ctx context.Context) error {
+	if now := time.Now(); !l.keep.IsZero() && !clock.Passed(l.keep, now) {
+		l.client.takeBackAt(l.keep, l, l.hold, false)
+		l.leaveLine()
+		l.released(ctx, 0, nil)
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
-	if l.client.guarantees.Order == OrderFIFO {
+	if l.client.queue {
 		// The service has a queue: who asks while the release is under way comes
 		// behind it there, and is not refused.
 		l.leaveLine()
 	}
 	began := time.Now()
 	err := l.hold.Release(ctx)
-	l.client.released(l.name, time.Since(began), err)
+	l.released(ctx, time.Since(began), err)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrLost):
 		err = fmt.Errorf("it was gone before the release: %w", err)
 	default:
-		l.client.takeBackAt(time.Now().Add(firstTakeBackDelay), l.name, l.hold, l.settings.ttl, false)
+		l.client.takeBackAt(time.Now().Add(firstTakeBackDelay), l, l.hold, false)
 		free := ""
 		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
 			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl)

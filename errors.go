@@ -44,7 +44,7 @@ var (
 
 // Error is the type of all errors returned by [Client] and [Lease].
 type Error struct {
-	Op   string // "lock", "trylock", "renew", "unlock", "lease" (its end), "inspect", "open", "close"
+	Op   string // "lock", "trylock", "renew", "unlock", "lease" (its end), "raise token", "inspect", "list", "break", "check", "open", "require", "close"
 	Name string // the lock's name as the caller gave it; "" where there is none
 	Err  error  // the cause; matches one of the package's errors where one applies
 }

@@ -63,7 +63,7 @@ func ExampleClient_Lock_deadline() {
 }
 
 func ExampleOpeners_Open() {
-	open := locker.Openers{"memory": memory.Open} // add "file": file.Open, "redis": single.Open, …
+	open := memory.Openers // or those of another package, or backends.Openers
 	client, err := open.Open(context.Background(), "memory://?ttl=10s&prefix=billing/", nil)
 	if err != nil {
 		log.Fatal(err)
@@ -81,5 +81,5 @@ func ExampleRequire() {
 
 	err := locker.Require(client, locker.Guarantees{Scope: locker.ScopeNetwork, Fencing: locker.FencingWhileKept})
 	fmt.Println(err)
-	// Output: locker: backend memory promises too little: Scope: want network, have process: unsupported operation
+	// Output: locker: require: backend memory promises too little: Scope: want network, have process: unsupported operation
 }

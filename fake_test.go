@@ -23,6 +23,7 @@ type fake struct {
 	releases []string // owners, in the order of their releases
 	inside   int      // calls of Acquire that have not returned
 
+	queue      bool
 	guarantees func(*locker.Guarantees)
 	// before is called for each Acquire with its number from 1 on; an error
 	// or a true second result is the answer then.
@@ -47,6 +48,8 @@ func (f *fake) Guarantees() locker.Guarantees {
 	}
 	return g
 }
+
+func (f *fake) HasQueue() bool { return f.queue }
 
 func (f *fake) Close() error {
 	f.mu.Lock()

@@ -117,9 +117,7 @@ func (f Fencing) String() string {
 	return word(int(f), "none", "while data is kept", "unless data is set back")
 }
 
-// Order is the order among waiters of different clients. With OrderFIFO the
-// service has a queue, in which Acquire waits: the engine then lets the next in
-// line ask while a release is still under way.
+// Order is the order among waiters of different clients.
 type Order int
 
 // Orders.
@@ -161,10 +159,17 @@ func word(i int, words ...string) string {
 //
 //	err := locker.Require(l, locker.Guarantees{Scope: locker.ScopeNetwork, Fencing: locker.FencingWhileKept})
 //
+// An Exclusion says nothing without the Scope within which it holds (memory
+// excludes more surely than etcd, inside one process): to ask for one without
+// the other is an error that matches [ErrInvalid].
+//
 // Backend, NoFencing and RestsOn are not compared. MinTTL asks that TTLs as short as it
 // be possible, MaxTTL that TTLs as long as it be, DeadHolderSlack that it be
 // no larger.
 func Require(l Locker, want Guarantees) error {
+	if want.Exclusion != ExclusionNone && want.Scope == ScopeNone {
+		return &Error{Op: "require", Err: invalid("Exclusion %q says nothing without a Scope: ask for a Scope, too", want.Exclusion)}
+	}
 	got := l.Guarantees()
 	var short []string
 	need := func(ok bool, field string, want, got any) {
@@ -188,8 +193,8 @@ func Require(l Locker, want Guarantees) error {
 	if len(short) == 0 {
 		return nil
 	}
-	return fmt.Errorf("locker: backend %s promises too little: %s: %w",
-		got.Backend, strings.Join(short, "; "), errors.ErrUnsupported)
+	return &Error{Op: "require", Err: fmt.Errorf("backend %s promises too little: %s: %w",
+		got.Backend, strings.Join(short, "; "), errors.ErrUnsupported)}
 }
 
 // The bounds of a TTL where the backend sets none. No lease is shorter than a

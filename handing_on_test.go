@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 // are under way at once. Elsewhere that request would be refused, and has to
 // wait for the answer.
 func TestNextInLineAsksWhileTheReleaseIsUnderWayIfTheServiceHasAQueue(t *testing.T) {
-	for _, order := range []locker.Order{locker.OrderFIFO, locker.OrderNone} {
-		t.Run(order.String(), func(t *testing.T) {
+	for _, queue := range []bool{true, false} {
+		t.Run(fmt.Sprintf("queue=%v", queue), func(t *testing.T) {
 			f := newFake()
-			f.guarantees = func(g *locker.Guarantees) { g.Order = order }
+			f.queue = queue
 			releasing, answer := make(chan struct{}), make(chan struct{})
 			f.release = func(n int, _ context.Context) error {
 				if n == 1 {
@@ -53,7 +54,7 @@ func TestNextInLineAsksWhileTheReleaseIsUnderWayIfTheServiceHasAQueue(t *testing
 			require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, 5*time.Second, time.Millisecond)
 			go func() { done <- l.Unlock(context.Background()) }()
 			<-releasing
-			if order == locker.OrderFIFO {
+			if queue {
 				select {
 				case <-second:
 				case <-time.After(5 * time.Second):

@@ -19,6 +19,9 @@ type Lease struct {
 	token    uint64
 	settings settings
 	start    time.Time // when it was granted, as known here: MaxHold counts from it
+	keep     time.Time // up to here MinHold keeps the lock; zero: not asked for
+
+	ctx context.Context // the values of the context given to Lock, for Trace; nil if there is none
 
 	mu        sync.Mutex
 	granted   bool      // false until the engine gives it to the caller
@@ -166,7 +169,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
 				// The holder says that it has stopped: what is left can go now.
-				l.client.takeBackAt(now, l.name, l.hold, l.settings.ttl, false)
+				l.client.takeBackAt(later(now, l.keep), l, l.hold, false)
 			}
 			l.finishUnlock(err)
 			l.client.asking.done()
@@ -218,10 +221,29 @@ func (l *Lease) unlockAnswered() <-chan struct{} {
 // As asks the hold for something that only its service has, such as the key of
 // an etcd lock or the file of a file lock. target is a non-nil pointer to a
 // type that the backend documents; As sets it and returns true if the backend
-// knows that type.
+// knows that type. Its hold is an [Aser] then.
 func (l *Lease) As(target any) bool {
-	a, ok := l.hold.(interface{ As(target any) bool })
+	a, ok := l.hold.(Aser)
 	return ok && a.As(target)
+}
+
+// RaiseToken makes every later holder of this name get a token greater than
+// token, as when locks move here from a service that has given out token. The
+// error matches [errors.ErrUnsupported] if the service cannot do it, and
+// ErrLost if the lease is over.
+func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
+	if err := l.Err(); err != nil {
+		return l.fail("raise token", err)
+	}
+	r, ok := l.hold.(TokenRaiser)
+	if !ok {
+		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w", l.client.guarantees.Backend, errors.ErrUnsupported))
+	}
+	base := l.client.opts.TokenBase
+	if token <= base {
+		return nil // TokenBase is added to every token
+	}
+	return l.fail("raise token", r.RaiseToken(ctx, token-base))
 }
 
 func (l *Lease) fail(op string, err error) error {

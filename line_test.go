@@ -16,11 +16,11 @@ import (
 
 // lineBehindALease starts n callers behind a lease of their own client, and lets
 // go of it while the service is out of reach for so long.
-func lineBehindALease(t *testing.T, order locker.Order, n int, outage time.Duration) (got int, failed []time.Duration) {
+func lineBehindALease(t *testing.T, queue bool, n int, outage time.Duration) (got int, failed []time.Duration) {
 	t.Helper()
 	var down atomic.Bool
 	f := newFake()
-	f.guarantees = func(g *locker.Guarantees) { g.Order = order }
+	f.queue = queue
 	f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
 		return locker.Grant{}, errDown, down.Load()
 	}
@@ -66,9 +66,9 @@ func lineBehindALease(t *testing.T, order locker.Order, n int, outage time.Durat
 }
 
 func TestAnOutageDoesNotSendAWholeLineAway(t *testing.T) {
-	for _, order := range []locker.Order{locker.OrderNone, locker.OrderFIFO} {
+	for _, queue := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			got, failed := lineBehindALease(t, order, 100, time.Second)
+			got, failed := lineBehindALease(t, queue, 100, time.Second)
 			assert.Equal(t, 100, got)
 			assert.Empty(t, failed)
 		})
@@ -77,7 +77,7 @@ func TestAnOutageDoesNotSendAWholeLineAway(t *testing.T) {
 
 func TestALineSitsOutOneTTLTogetherAndNotOneEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got, failed := lineBehindALease(t, locker.OrderNone, 100, 100*ttl)
+		got, failed := lineBehindALease(t, false, 100, 100*ttl)
 		assert.Zero(t, got)
 		for _, after := range failed {
 			assert.InDelta(t, ttl, after, float64(2*time.Second))
@@ -113,7 +113,7 @@ func TestThoseInLineBehindAQueueAreToldHeld(t *testing.T) {
 	for _, tell := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			f.guarantees = func(g *locker.Guarantees) { g.Order = locker.OrderFIFO }
+			f.queue = true
 			f.before = func(_ int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
 				if tell {
 					req.Queued()

@@ -55,11 +55,27 @@ const unlockTimeout = 5 * time.Second
 // which the lease is over; fn has to stop then. If the lease was lost, the
 // error of Do matches ErrLost even if fn returned nil; it matches fn's own
 // error too. If fn was never called, the error is that of Lock.
-func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) (err error) {
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) error {
 	lease, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
+	return hold(ctx, lease, fn)
+}
+
+// TryDo is [Do] for those who do not wait: fn is not called, and the error is
+// that of TryLock, if the lock cannot be had at once. An error that matches
+// ErrHeld means that somebody else is at it.
+func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) error {
+	lease, err := l.TryLock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	return hold(ctx, lease, fn)
+}
+
+// hold calls fn while the lease lasts, and unlocks.
+func hold(ctx context.Context, lease *Lease, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	fnCtx, cancel := lease.Context(ctx)
 	defer func() {
 		cancel()

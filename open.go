@@ -16,11 +16,11 @@ import (
 // the Client will have. The Client closes the backend.
 type Opener func(ctx context.Context, u *URL, opts Options) (Backend, error)
 
-// Openers says which backend serves which URL scheme. A program lists those
-// that it wants, and imports no others:
+// Openers says which backend serves which URL scheme. Every backend has a
+// variable of this type with its own schemes, and package backends has all of
+// them:
 //
-//	open := locker.Openers{"memory": memory.Open, "redis": single.Open, "rediss": single.Open}
-//	client, err := open.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
+//	client, err := backends.Openers.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
 type Openers map[string]Opener
 
 // Open makes a Client for the lock service at rawURL, whose form is

@@ -142,6 +142,7 @@ func TestRequire(t *testing.T) {
 	f := newFake()
 	c := closing(t, locker.New(f, nil))
 	require.NoError(t, locker.Require(c, locker.Guarantees{}))
+	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Exclusion: locker.ExclusionServer}), locker.ErrInvalid, "an Exclusion within no Scope")
 	require.NoError(t, locker.Require(c, locker.Guarantees{Scope: locker.ScopeProcess, MinTTL: time.Second, MaxTTL: time.Minute}))
 	err := locker.Require(c, locker.Guarantees{
 		Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionConsensus, Fencing: locker.FencingWhileKept, Order: locker.OrderFIFO,
@@ -172,5 +173,5 @@ func TestInspectNeedsABackendThatCan(t *testing.T) {
 func TestRootImportsOnlyTheStandardLibrary(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.Equal(t, []string{"github.com/golockers/locker"}, strings.Fields(string(out)))
+	assert.Equal(t, []string{"github.com/golockers/locker/internal/clock", "github.com/golockers/locker"}, strings.Fields(string(out)))
 }

@@ -67,9 +67,9 @@ type Option interface{ apply(*settings) }
 
 // settings are the options in force for one call.
 type settings struct {
-	ttl, maxHold        time.Duration
-	ttlGiven, holdGiven bool
-	noRenew             bool
+	ttl, maxHold, minHold time.Duration
+	ttlGiven, holdGiven   bool
+	noRenew               bool
 }
 
 type optionFunc func(*settings)
@@ -84,6 +84,19 @@ func TTL(d time.Duration) Option {
 // MaxHold sets Options.MaxHold for one call.
 func MaxHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
+}
+
+// MinHold has the service keep the lock for at least that long after the grant,
+// also if it is unlocked or lost, or its client is closed or dies, sooner: so
+// that of many machines that all try once per hour, one does.
+//
+//	err := locker.TryDo(ctx, l, "hourly report", report, locker.MinHold(55*time.Minute))
+//
+// The lease goes on as others do, and ends with Unlock; the lock stays. Where the
+// service cannot keep a lock without its client, the error matches
+// [errors.ErrUnsupported].
+func MinHold(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.minHold = d })
 }
 
 // NoRenew leaves renewing to the holder, who calls [Lease.Renew]: the lease
@@ -113,7 +126,29 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	if s.maxHold != 0 && s.maxHold < minMaxHold {
 		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
 	}
-	return s, nil
+	return s, c.checkMinHold(s)
+}
+
+func (c *Client) checkMinHold(s settings) error {
+	if s.minHold == 0 {
+		return nil
+	}
+	var longest time.Duration
+	if m, ok := c.backend.(MinHolder); ok {
+		longest = m.MaxMinHold()
+	}
+	switch {
+	case s.minHold < 0:
+		return invalid("a MinHold of %v is not possible: give a positive duration", s.minHold)
+	case longest == 0:
+		return fmt.Errorf("backend %s cannot keep a lock without its client, as MinHold asks: %w", c.guarantees.Backend, errors.ErrUnsupported)
+	case s.minHold > longest:
+		return fmt.Errorf("%w: a MinHold of %v is more than backend %s can do: give at most %v (%w)",
+			ErrInvalid, s.minHold, c.guarantees.Backend, longest, errors.ErrUnsupported)
+	case s.maxHold != 0 && s.minHold > s.maxHold:
+		return invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.minHold, s.maxHold)
+	}
+	return nil
 }
 
 // with is apart so that settings move to the heap only where there are options.

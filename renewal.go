@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // limit is when MaxHold ends the lease; zero: never.
@@ -17,7 +19,7 @@ func (l *Lease) limit() time.Time {
 
 // overdue reports whether the deadline has passed. l.mu is held.
 func (l *Lease) overdue(now time.Time) bool {
-	return !l.until.IsZero() && passed(l.until, now)
+	return !l.until.IsZero() && clock.Passed(l.until, now)
 }
 
 // drift is the default allowance for the difference in speed of two clocks
@@ -56,6 +58,11 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 			return
 		}
 		span = v.Until().Sub(v.Since)
+		if l.settings.minHold != 0 {
+			// The grant's validity may count MinHold. Who breaks the lock is noticed
+			// as soon as without it.
+			span = min(span, l.settings.ttl)
+		}
 		// Less than that is left where the answer took its time, or was about a
 		// session that was renewed some time ago.
 		wait = min(span/3, max(left/2, minRenewal))
@@ -65,7 +72,7 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 	}
 	// Jitter keeps leases that were taken together from being renewed in one
 	// crowd; the grid makes those that are near each other share round trips.
-	l.renewAt = l.client.schedule.onGrid(now.Add(wait-randomUpTo(wait/10)), span/300)
+	l.renewAt = l.client.schedule.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300)
 	if v.TTL != 0 && !limit.IsZero() {
 		// Not at once again and again, where a session that is shared moves on at
 		// a pace of its own, and every answer is the same until it does.
@@ -145,7 +152,7 @@ func (l *Lease) renewInBackground() {
 	defer l.mu.Unlock()
 	l.renewing = false
 	if err != nil && l.err == nil {
-		l.renewAt = time.Now().Add(jitter(retryDelay(l.until, l.settings.ttl)))
+		l.renewAt = time.Now().Add(clock.Jitter(retryDelay(l.until, l.settings.ttl)))
 	}
 	l.plan()
 }
@@ -177,7 +184,7 @@ func (l *Lease) renewOnce(ctx context.Context) error {
 		err = v.check()
 	}
 	now := time.Now()
-	l.client.renewed(l.name, now.Sub(began), err)
+	l.renewed(now.Sub(began), err)
 	if errors.Is(err, ErrLost) {
 		l.lose(fmt.Errorf("the service does not have it any more: %w", err))()
 		return l.Err()

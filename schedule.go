@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // schedule calls what is due, at its time: one heap and one timer for all of
@@ -141,7 +143,7 @@ func (q *schedule) run() {
 	for len(q.events) > 0 && !q.events[0].entry().at.After(now) {
 		due = append(due, heap.Pop(&q.events).(scheduled))
 	}
-	if step := stepped(q.clock, now); step > wallStep || step < -wallStep {
+	if step := clock.Stepped(q.clock, now); step > wallStep || step < -wallStep {
 		q.clock = now
 		if step > 0 {
 			moved = slices.Clone(q.events)
@@ -161,18 +163,6 @@ func (q *schedule) run() {
 			f()
 		}
 	}
-}
-
-// stepped returns how far the wall clock has moved against the monotonic
-// clock between two readings.
-func stepped(from, to time.Time) time.Duration {
-	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
-}
-
-// passed reports whether the deadline is over by the monotonic or by the wall
-// clock, whichever comes first (R4).
-func passed(deadline, now time.Time) bool {
-	return !now.Before(deadline) || !now.Round(0).Before(deadline.Round(0))
 }
 
 // eventHeap is a heap by time, for container/heap.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // takeBack removes, in the background, what may be left of a hold in the
@@ -11,35 +13,38 @@ import (
 // or a lease that was lost (R7). It has a context of its own.
 type takeBack struct {
 	event
-	client *Client
-	name   string
-	hold   Hold
+	lease *Lease
+	hold  Hold // lease.hold is set only once it was granted
 	// ghost: the request that made the hold may still be under way. Finding
 	// nothing is then no proof that nothing will be there.
 	ghost bool
-	until time.Time // when to give up: the TTL bounds what is left then
+	at    time.Time // when it begins
+	until time.Time // when to give up: the TTL bounds what is left then; zero: never
 	delay time.Duration
 	wait  time.Duration // the longest delay
 }
 
 const firstTakeBackDelay = 20 * time.Millisecond
 
-// takeBackAt arranges for hold to be released, at the earliest at the given time.
-func (c *Client) takeBackAt(at time.Time, name string, hold Hold, ttl time.Duration, ghost bool) {
+// takeBackAt arranges for hold to be taken back, at the earliest at the given time.
+func (c *Client) takeBackAt(at time.Time, l *Lease, hold Hold, ghost bool) {
 	if at.IsZero() {
 		at = time.Now()
 	}
+	ttl := l.settings.ttl
 	t := &takeBack{
-		client: c, name: name, hold: hold, ghost: ghost,
-		until: at.Add(ttl),
+		lease: l, hold: hold, ghost: ghost, at: at,
 		delay: firstTakeBackDelay,
 		wait:  min(max(ttl/10, firstTakeBackDelay), time.Second),
+	}
+	if _, ok := hold.(TakeBacker); !ok {
+		t.until = at.Add(ttl)
 	}
 	c.mu.Lock()
 	if c.drained {
 		// Close has done its last round: one attempt is all that is left.
 		c.mu.Unlock()
-		t.tell(t.release())
+		t.tell(t.ask())
 		return
 	}
 	if c.pending == nil {
@@ -52,7 +57,7 @@ func (c *Client) takeBackAt(at time.Time, name string, hold Hold, ttl time.Durat
 
 // due is called by the schedule.
 func (t *takeBack) due(time.Time) (then func()) {
-	t.client.work.do(t.run)
+	t.lease.client.work.do(t.run)
 	return nil
 }
 
@@ -61,25 +66,33 @@ func (t *takeBack) wallMoved(time.Time) (then func()) { return nil }
 
 // run asks once, and arranges for another time if that was not the end of it.
 func (t *takeBack) run() {
-	err := t.release()
-	gone := err == nil || errors.Is(err, ErrLost) && !t.ghost
-	if !gone && time.Now().Before(t.until) && !t.client.isClosed() {
-		d := jitter(t.delay)
+	c := t.lease.client
+	err := t.ask()
+	if err != nil && (t.until.IsZero() || time.Now().Before(t.until)) && !c.isClosed() {
+		d := clock.Jitter(t.delay)
 		t.delay = min(2*t.delay, t.wait)
-		t.client.schedule.set(t, time.Now().Add(d))
+		c.schedule.set(t, time.Now().Add(d))
 		return
 	}
 	t.finish(err)
 }
 
-func (t *takeBack) release() error {
+// ask returns nil if nothing is left, as far as the hold can know.
+func (t *takeBack) ask() error {
 	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
-	return t.hold.Release(ctx)
+	if h, ok := t.hold.(TakeBacker); ok {
+		return h.TakeBack(ctx)
+	}
+	err := t.hold.Release(ctx)
+	if errors.Is(err, ErrLost) && !t.ghost {
+		return nil
+	}
+	return err
 }
 
 func (t *takeBack) finish(err error) {
-	c := t.client
+	c := t.lease.client
 	c.mu.Lock()
 	_, pending := c.pending[t]
 	delete(c.pending, t)
@@ -91,7 +104,7 @@ func (t *takeBack) finish(err error) {
 
 // tell counts and reports the end of a take-back.
 func (t *takeBack) tell(err error) {
-	c := t.client
+	c := t.lease.client
 	if errors.Is(err, ErrLost) {
 		err = nil // nothing was there
 	}
@@ -99,9 +112,9 @@ func (t *takeBack) tell(err error) {
 		c.counters.takenBack.Add(1)
 	} else {
 		c.counters.leftBehind.Add(1)
-		c.warn("lock may be left behind until its TTL ends", t.name, err)
+		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
 	}
-	if c.opts.Trace != nil && c.opts.Trace.TakenBack != nil {
-		c.opts.Trace.TakenBack(t.name, err)
+	if c.trace.TakenBack != nil {
+		c.trace.TakenBack(t.lease.ctx, Event{Op: "takeback", Name: t.lease.name, Err: err})
 	}
 }

@@ -151,6 +151,9 @@ func Guarantees(members int) locker.Guarantees {
 // contexts, and watches, which may not, have goroutines of their own.
 func (b *Backend) Prompt() bool { return true }
 
+// HasQueue implements [locker.Queuer].
+func (b *Backend) HasQueue() bool { return true }
+
 // deadHolderSlack: up to a second for whole seconds, as much for etcd's own
 // minimum at its default election timeout, half of one until the leader looks,
 // and some for the revocation.

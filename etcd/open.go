@@ -20,6 +20,12 @@ import (
 // openTimeout bounds Open where ctx does not.
 const openTimeout = 5 * time.Second
 
+// Openers are the URL schemes of this package.
+var Openers = locker.Openers{
+	"etcd":  Open,
+	"etcds": Open,
+}
+
 // Open is the [locker.Opener] of this package, for the schemes etcd and etcds;
 // see the package documentation. It connects and makes a request, so that a
 // wrong address, password or certificate, a cluster without a majority, and a

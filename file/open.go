@@ -7,7 +7,10 @@ import (
 	"github.com/golockers/locker"
 )
 
-var _ locker.Opener = Open
+// Openers are the URL schemes of this package.
+var Openers = locker.Openers{
+	"file": Open,
+}
 
 // Open is the [locker.Opener] of file:// URLs: see [New] for what it does with
 // the directory.

@@ -24,6 +24,7 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Queuer    = (*Backend)(nil)
 	_ locker.Prompt    = (*Backend)(nil)
 )
 
@@ -46,6 +47,9 @@ func (b *Backend) Guarantees() locker.Guarantees {
 			"a goroutine that does not unlock holds for ever, unless MaxHold bounds it",
 	}
 }
+
+// HasQueue implements [locker.Queuer].
+func (b *Backend) HasQueue() bool { return true }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
 // the order of the calls if req.Wait is set, and returns ErrHeld otherwise.

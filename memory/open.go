@@ -6,7 +6,10 @@ import (
 	"github.com/golockers/locker"
 )
 
-var _ locker.Opener = Open
+// Openers are the URL schemes of this package.
+var Openers = locker.Openers{
+	"memory": Open,
+}
 
 // Open is the [locker.Opener] of memory:// URLs. The Backend that it makes
 // belongs to one Client; Clients that share locks are made with [New].

@@ -20,6 +20,12 @@ const dialTimeout = 2 * time.Second
 // restTime is how long Open waits for the other nodes, once a quorum was reached.
 const restTime = 200 * time.Millisecond
 
+// Openers are the URL schemes of this package.
+var Openers = locker.Openers{
+	"redlock":  Open,
+	"redlocks": Open,
+}
+
 // Open is the [locker.Opener] of this package, for the schemes redlock and
 // redlocks (TLS); see the package documentation. It connects to all nodes, and
 // fails if a majority is out of reach, if a node refuses the client, or if two

@@ -17,6 +17,17 @@ import (
 	"github.com/golockers/locker/internal/redisnode"
 )
 
+// Openers are the URL schemes of this package.
+var Openers = locker.Openers{
+	"redis":           Open,
+	"rediss":          Open,
+	"unix":            Open,
+	"redis+sentinel":  Open,
+	"rediss+sentinel": Open,
+	"redis+cluster":   Open,
+	"rediss+cluster":  Open,
+}
+
 // Open is the [locker.Opener] of this package, for the schemes redis, rediss,
 // unix, redis+sentinel, rediss+sentinel, redis+cluster and rediss+cluster; see
 // the package documentation. It connects once, so that a wrong address or

@@ -105,6 +105,9 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 // which whoever asked leaves when its context ends.
 func (b *Backend) Prompt() bool { return true }
 
+// HasQueue implements [locker.Queuer].
+func (b *Backend) HasQueue() bool { return true }
+
 // deadHolderSlack is what a leader adds to a session: it looks every tick who
 // has expired, and hears of a follower's clients every half.
 const deadHolderSlack = 4 * time.Second

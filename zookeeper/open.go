@@ -9,7 +9,11 @@ import (
 	"github.com/golockers/locker"
 )
 
-var _ locker.Opener = Open
+// Openers are the URL schemes of this package.
+var Openers = locker.Openers{
+	"zookeeper":  Open,
+	"zookeepers": Open,
+}
 
 // Open is the [locker.Opener] of this package, for the schemes zookeeper and
 // zookeepers (TLS); see the package documentation. It connects and opens the

@@ -12,32 +12,18 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/file"
-	"github.com/golockers/locker/redlock"
-	"github.com/golockers/locker/single"
-	"github.com/golockers/locker/zookeeper"
 	"github.com/spf13/cobra"
 )
 
 // openers are the lock services of this command, by URL scheme. memory is not
 // among them: a lock that no other process sees would protect nothing here.
-var openers = locker.Openers{
-	"file":            file.Open,
-	"redis":           single.Open,
-	"rediss":          single.Open,
-	"unix":            single.Open,
-	"redis+cluster":   single.Open,
-	"rediss+cluster":  single.Open,
-	"redis+sentinel":  single.Open,
-	"rediss+sentinel": single.Open,
-	"redlock":         redlock.Open,
-	"redlocks":        redlock.Open,
-	"etcd":            etcd.Open,
-	"etcds":           etcd.Open,
-	"zookeeper":       zookeeper.Open,
-	"zookeepers":      zookeeper.Open,
-}
+var openers = func() locker.Openers {
+	o := maps.Clone(backends.Openers)
+	delete(o, "memory")
+	return o
+}()
 
 // backendEnv names the environment variable with the default of --backend.
 const backendEnv = "LOCKER_BACKEND"

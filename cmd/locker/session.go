@@ -202,17 +202,17 @@ func (s *session) close(timeout time.Duration) {
 // trace tells on stderr what befalls the lock.
 func (s *session) trace() *locker.Trace {
 	return &locker.Trace{
-		Renewed: func(name string, _ time.Duration, err error) {
-			switch failed := s.renewal.set(err); {
-			case err != nil && !failed:
-				s.notes.say("cannot renew %q, trying again: %s", name, plain(err))
-			case err == nil && failed:
-				s.notes.say("renewed %q again", name)
+		Renewed: func(_ context.Context, e locker.Event) {
+			switch failed := s.renewal.set(e.Err); {
+			case e.Err != nil && !failed:
+				s.notes.say("cannot renew %q, trying again: %s", e.Name, plain(e.Err))
+			case e.Err == nil && failed:
+				s.notes.say("renewed %q again", e.Name)
 			}
 		},
-		TakenBack: func(name string, err error) {
-			if err != nil {
-				s.notes.say("warning: %q may stay locked until its TTL is over: %s", name, plain(err))
+		TakenBack: func(_ context.Context, e locker.Event) {
+			if e.Err != nil {
+				s.notes.say("warning: %q may stay locked until its TTL is over: %s", e.Name, plain(e.Err))
 			}
 		},
 	}
