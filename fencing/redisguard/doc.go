@@ -5,7 +5,7 @@
 //	guard, err := redisguard.New(client, nil)
 //	…
 //	err = fencing.Do(ctx, l, "orders/42", func(ctx context.Context) error {
-//		token, err := fencing.FromContext(ctx)
+//		token, err := fencing.TokenFor(ctx, "orders/42")
 //		if err != nil {
 //			return err
 //		}
@@ -54,15 +54,13 @@
 // before its first write; and it is short, since one that has moved its mark
 // can not be stopped by SCRIPT KILL.
 //
-// # Repeated and late requests
+// # Lost answers
 //
-// When a reply is lost, go-redis sends the request again (MaxRetries), and the
-// script may run twice. The second time its token is equal to the mark, and
-// passes; Set and Del then do what they did. If a later holder has written
-// between the two, the second is refused: the error is a [*fencing.StaleError]
-// although the first did write, before that holder, which is in order. A script
-// that counts or appends does so twice: let it look whether it has, or set
-// MaxRetries to -1.
+// A Guard has the driver send each request once, whatever its MaxRetries says.
+// Where the answer is lost, Set, Del, Raise and Forget ask again themselves, since
+// they may be carried out twice; Run does not. If a later holder has written
+// meanwhile, the second request is refused although the first may have written,
+// before that holder, which is in order: that is [fencing.ErrUnknown], not ErrStale.
 //
 // A request whose answer did not come may also arrive late. Then it is refused
 // if a higher token was there before it. If none was, it passes: a guard does

@@ -2,18 +2,15 @@ package redisguard
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/redisnode"
 )
 
 // Refusal makes of an error that [Prelude] has answered what the methods of a
@@ -37,73 +34,41 @@ func Refusal(resource string, token fencing.Token, err error) error {
 	return err
 }
 
-// failed says what an error means for the caller. sent: it may have been a
-// write that was sent.
-func failed(ctx context.Context, op, resource string, err error, sent bool) error {
-	var stale *fencing.StaleError
-	if errors.As(err, &stale) || errors.Is(err, fencing.ErrMissing) {
-		return err
-	}
+// failed says what an error means for the caller. unknown: it is the last word on
+// a write that may have been carried out, or may yet be.
+func failed(ctx context.Context, op, resource string, err error, unknown bool) error {
 	where := fmt.Sprintf("redisguard: %s %q", op, resource)
-	if strings.Contains(err.Error(), "redis: can't marshal") {
-		return fmt.Errorf("%s: %w: %w", where, locker.ErrInvalid, err)
+	var stale *fencing.StaleError
+	switch {
+	case errors.As(err, &stale) && unknown:
+		// Not ErrStale, which says that nothing was written.
+		return fmt.Errorf("%s: its answer was lost; asked again, Redis refused the token %d, since the mark is %d by now: a later holder was here: %w",
+			where, stale.Token, stale.Mark, fencing.ErrUnknown)
+	case stale != nil, errors.Is(err, fencing.ErrMissing):
+		return err
 	}
 	var reply redis.Error
 	isReply := errors.As(err, &reply)
-	if isReply {
-		// Where a server does not know a command, it repeats the arguments, and those of AUTH are passwords.
-		if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); found {
-			return fmt.Errorf("%s: %s", where, text)
-		}
-	}
-	switch {
-	case isReply && !isPassing(reply.Error()), isRefusal(err):
-		return fmt.Errorf("%s: %w", where, err)
-	case isReply:
+	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); isReply && found {
+		// A server that does not know a command repeats the arguments, and those of AUTH are passwords.
+		err = errors.New(text)
+	} else if isUnencodable(err) {
+		err = fmt.Errorf("%w: %w", locker.ErrInvalid, err)
+	} else if isReply && redisnode.Passing(reply.Error()) {
 		err = fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
-	case errors.Is(ctx.Err(), context.Canceled):
-		err = fmt.Errorf("given up before the answer: %w", context.Cause(ctx))
-	case ctx.Err() != nil:
-		err = fmt.Errorf("no answer in time: %w: %w", context.Cause(ctx), locker.ErrUnavailable)
-	default:
-		// A deadline in it is the driver's own and not the caller's: it is not wrapped.
-		err = fmt.Errorf("%w: %v", locker.ErrUnavailable, err) //nolint:errorlint // on purpose
-	}
-	if !sent {
-		return fmt.Errorf("%s: %w", where, err)
-	}
-	// This is what the driver's last attempt came to. One before it may have been carried out.
-	return fmt.Errorf("%s: %w: %w", where, err, fencing.ErrUnknown)
-}
-
-// passing are the replies of a server that cannot serve just now, and may later.
-var passing = []string{
-	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY ", "OOM", "MISCONF",
-	"NOREPLICAS", "NOSCRIPT", "EXECABORT", "ERR max number of clients",
-}
-
-func isPassing(text string) bool {
-	// Redis 6 puts the reason of a script's own command last: "ERR Error running script … @user_script: 43: -OOM command not allowed".
-	if _, inner, ok := strings.Cut(text, "@user_script"); ok && strings.HasPrefix(text, "ERR Error running script") {
-		if _, reason, ok := strings.Cut(inner, " -"); ok {
-			text = reason
+	} else if _, refused := redisnode.Outcome(err); !isReply && !refused {
+		switch {
+		case errors.Is(ctx.Err(), context.Canceled):
+			err = fmt.Errorf("given up before the answer: %w", context.Cause(ctx))
+		case ctx.Err() != nil:
+			err = fmt.Errorf("no answer in time: %w: %w", context.Cause(ctx), locker.ErrUnavailable)
+		default:
+			// A deadline in it is the driver's own and not the caller's: it is not wrapped.
+			err = fmt.Errorf("%w: %v", locker.ErrUnavailable, err) //nolint:errorlint // on purpose
 		}
 	}
-	return slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
-}
-
-// isRefusal reports that trying again is no use: the client is closed, or the
-// two sides do not agree on TLS.
-func isRefusal(err error) bool {
-	var (
-		verify    *tls.CertificateVerificationError
-		record    tls.RecordHeaderError
-		authority x509.UnknownAuthorityError
-		host      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		remote    *net.OpError
-	)
-	return errors.Is(err, redis.ErrClosed) ||
-		errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid) ||
-		errors.As(err, &remote) && remote.Op == "remote error"
+	if unknown {
+		return fmt.Errorf("%s: %w: %w", where, err, fencing.ErrUnknown)
+	}
+	return fmt.Errorf("%s: %w", where, err)
 }

@@ -3,6 +3,7 @@ package redisguard_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -110,7 +111,7 @@ func TestOutageIsUnavailable(t *testing.T) {
 		t.Helper()
 		err := g.Set(t.Context(), "k", 2, "k", "", 0)
 		assert.ErrorIs(t, err, locker.ErrUnavailable, what)
-		assert.ErrorIs(t, err, fencing.ErrUnknown, what)
+		assert.Equal(t, what == "paused", errors.Is(err, fencing.ErrUnknown), "%s: %v", what, err)
 		assert.NotErrorIs(t, err, fencing.ErrStale, what)
 		_, err = g.Mark(t.Context(), "k")
 		assert.NotErrorIs(t, err, fencing.ErrUnknown, "a read: %s", what)
@@ -165,27 +166,75 @@ func TestCancelledAndClosedAreSaid(t *testing.T) {
 	assert.Empty(t, everything(t, server))
 }
 
-// The driver sends a request again whose reply was lost.
+// Set, Del and Raise ask again when the answer is lost. The driver does not.
 func TestRepeatedRequestOfTheSameHolderSucceeds(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
 	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
 	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "warm", 0))
+	require.NoError(t, g.Raise(t.Context(), "k", 1))
 	_, err := g.Del(t.Context(), "k", 1)
 	require.NoError(t, err)
 
-	cut := proxy.CutReply("first value")
-	before := server.Commands(t)
-	require.NoError(t, g.Set(t.Context(), "k", 2, "k", "first value", 0))
-	assert.False(t, cut(), "the reply was not cut")
-	assert.Equal(t, int64(2), server.Commands(t).Since(before).ByName["evalsha"], "sent twice")
-	assert.Equal(t, "first value", server.MustDo(t, "GET", "k"))
-	cut = proxy.CutReply("evalsha")
-	_, err = g.Del(t.Context(), "k", 2, "k")
-	require.NoError(t, err)
-	assert.False(t, cut())
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", "k"))
+	for name, write := range map[string]func() error{
+		"Set":   func() error { return g.Set(t.Context(), "k", 2, "k", "value", 0) },
+		"Raise": func() error { return g.Raise(t.Context(), "k", 2) },
+		"Del":   func() error { _, err := g.Del(t.Context(), "k", 2, "k"); return err },
+	} {
+		cut := proxy.CutReply("evalsha")
+		before := server.Commands(t)
+		require.NoError(t, write(), name)
+		assert.False(t, cut(), "the reply was not cut")
+		assert.Equal(t, int64(2), server.Commands(t).Since(before).ByName["evalsha"], "%s: sent twice", name)
+	}
 	assert.Equal(t, fencing.Token(2), mustMark(t, g, "k"))
+}
+
+// A script may count or append: nobody but its caller may send it twice.
+func TestALostAnswerToAScriptIsUnknownAndItRunsOnce(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: 5}), nil)
+	require.NoError(t, g.Run(t.Context(), "r", 1, push, []string{"{r}:list"}, "warm").Err())
+	cut := proxy.CutReply("evalsha")
+	err := g.Run(t.Context(), "r", 2, push, []string{"{r}:list"}, "once").Err()
+	require.ErrorIs(t, err, fencing.ErrUnknown)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.False(t, cut(), "the reply was not cut")
+	assert.Equal(t, []any{"warm", "once"}, server.MustDo(t, "LRANGE", "{r}:list", 0, -1))
+}
+
+// The first request landed, its answer was lost, and a later holder wrote before
+// the second: to tell that as stale would be to say that nothing was written.
+func TestAWriteThatLandedIsNeverToldAsStale(t *testing.T) {
+	server, later := newServer(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
+	for name, write := range writers(g) {
+		t.Run(name, func(t *testing.T) {
+			server.MustDo(t, "FLUSHALL")
+			require.NoError(t, write(t.Context(), 1))
+			links := make(chan *lab.Link, 1)
+			proxy.OnRequest("evalsha", func(l *lab.Link) {
+				l.SetReplies(lab.Drop)
+				links <- l
+			})
+			done := make(chan error, 1)
+			go func() { done <- write(t.Context(), 2) }()
+			link := <-links
+			require.Eventually(t, func() bool { return mustMark(t, later, "r") == 2 }, patience, time.Millisecond, "it has to land")
+			require.NoError(t, later.Raise(t.Context(), "r", 3))
+			link.Reset()
+			err := <-done
+			require.ErrorIs(t, err, fencing.ErrUnknown)
+			require.NotErrorIs(t, err, fencing.ErrStale)
+			if name != "Run" {
+				assert.ErrorContains(t, err, "the mark is 3 by now")
+			}
+			assert.NotContains(t, err.Error(), "\n")
+			assertStale(t, write(t.Context(), 2), "r", 2, 3)
+		})
+	}
 }
 
 // A request that was given up arrives when the next holder has written.

@@ -16,8 +16,7 @@ import (
 // server, or behind Sentinels), a *redis.ClusterClient, and every
 // redis.UniversalClient is one.
 type Client interface {
-	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
+	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
 // Options are the settings of a [Guard]. The zero value, or nil, means the
@@ -112,7 +111,7 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 	if err != nil {
 		return 0, err
 	}
-	cmd := readMark.run(ctx, g.client, []string{key}, nil)
+	cmd, _ := g.ask(ctx, readMark, []string{key}, nil, true)
 	text, err := cmd.Text()
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -138,8 +137,8 @@ func (g *Guard) Forget(ctx context.Context, resource string) error {
 	if err := ctx.Err(); err != nil {
 		return failed(ctx, op, resource, err, false)
 	}
-	if err := dropMark.run(ctx, g.client, []string{key}, nil).Err(); err != nil {
-		return failed(ctx, op, resource, err, true)
+	if cmd, unknown := g.ask(ctx, dropMark, []string{key}, nil, true); cmd.Err() != nil {
+		return failed(ctx, op, resource, cmd.Err(), unknown)
 	}
 	return nil
 }

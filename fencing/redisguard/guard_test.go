@@ -29,6 +29,7 @@ func writers(g *redisguard.Guard) map[string]func(ctx context.Context, token fen
 			_, err := g.Del(ctx, "r", token, "{r}:x", "{r}:y")
 			return err
 		},
+		"Raise": func(ctx context.Context, token fencing.Token) error { return g.Raise(ctx, "r", token) },
 		"Run": func(ctx context.Context, token fencing.Token) error {
 			return g.Run(ctx, "r", token, push, []string{"{r}:x"}, token).Err()
 		},

@@ -61,16 +61,6 @@ func newScript(text string) *Script {
 	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// run sends the script by its name, and its text if the server does not know it.
-func (s *Script) run(ctx context.Context, client Client, keys []string, args []any) *redis.Cmd {
-	cmd := client.EvalSha(ctx, s.sha, keys, args...)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		// It did nothing. The server was restarted, or SCRIPT FLUSH.
-		cmd = client.Eval(ctx, s.text, keys, args...)
-	}
-	return cmd
-}
-
 // Run runs a script of the caller's if token is not lower than the mark of
 // resource, which it raises. Nothing comes between the check, the mark and the
 // script. Result and error are in what it returns: Run(…).Int64(), for one; a
@@ -79,12 +69,15 @@ func (s *Script) run(ctx context.Context, client Client, keys []string, args []a
 // The script has to name all keys that it writes in keys, which are checked as
 // [Guard.Set] says. What Redis does not do is roll back: see "Scripts that
 // fail" in the package comment. The error is as that of Set, or what the script
-// made: an error of its own ([redis.Error]) is found by [errors.As].
+// made: an error of its own ([redis.Error]) is found by [errors.As]. Unlike Set,
+// Run does not ask again where an answer was lost, since a script that counts or
+// appends would do so twice: the error matches [fencing.ErrUnknown], and a script
+// that can bear it is run again with the same token.
 func (g *Guard) Run(ctx context.Context, resource string, token fencing.Token, script *Script, keys []string, args ...any) *redis.Cmd {
-	return g.run(ctx, "run a script for", resource, token, script, keys, args...)
+	return g.run(ctx, "run a script for", resource, token, script, false, keys, args...)
 }
 
-func (g *Guard) run(ctx context.Context, op, resource string, token fencing.Token, script *Script, keys []string, args ...any) *redis.Cmd {
+func (g *Guard) run(ctx context.Context, op, resource string, token fencing.Token, script *Script, repeatable bool, keys []string, args ...any) *redis.Cmd {
 	refuse := func(err error) *redis.Cmd {
 		cmd := redis.NewCmd(ctx)
 		cmd.SetErr(err)
@@ -100,25 +93,20 @@ func (g *Guard) run(ctx context.Context, op, resource string, token fencing.Toke
 	if err == nil {
 		err = fencing.Admit(resource, token, 0)
 	}
+	if err == nil {
+		args, err = encoded(args)
+	}
 	if err == nil && ctx.Err() != nil {
 		err = failed(ctx, op, resource, ctx.Err(), false)
 	}
 	if err != nil {
 		return refuse(err)
 	}
-	// Copies: what is appended to must not be the caller's.
-	allKeys := append(append(make([]string, 0, len(keys)+1), keys...), mark)
-	allArgs := make([]any, 0, len(args)+2)
-	for _, arg := range args {
-		if t, ok := arg.(fencing.Token); ok {
-			arg = uint64(t) // which go-redis knows
-		}
-		allArgs = append(allArgs, arg)
-	}
-	allArgs = append(allArgs, g.keep, token.String())
-	cmd := script.run(ctx, g.client, allKeys, allArgs)
+	// A copy: what is appended to must not be the caller's.
+	keys = append(append(make([]string, 0, len(keys)+1), keys...), mark)
+	cmd, unknown := g.ask(ctx, script, keys, append(args, g.keep, token.String()), repeatable)
 	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // an answer as others are, which callers compare
-		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), true))
+		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), unknown))
 	}
 	return cmd
 }

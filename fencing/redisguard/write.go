@@ -21,11 +21,11 @@ import (
 //
 // A token that is too low is a [*fencing.StaleError], and no token matches
 // [fencing.ErrMissing]; nothing is written. A Redis that cannot be reached, or
-// cannot serve just now, matches [locker.ErrUnavailable]. That, and the end of
-// ctx in the middle, leave it open whether the write happened or may yet happen,
-// since the driver may have sent it more than once: the error matches
-// [fencing.ErrUnknown], and "Repeated and late requests" in the package comment
-// says more. Wrong credentials and missing rights match neither.
+// cannot serve just now, matches [locker.ErrUnavailable]. Where an answer is lost,
+// Set asks again, a few times at most. If it still does not know whether the write
+// happened, or may yet happen, the error matches [fencing.ErrUnknown], and not
+// ErrStale, even if a later holder has been there since: see "Lost answers" in the
+// package comment. Wrong credentials and missing rights match neither.
 //
 // Set blocks as long as the client does. go-redis heeds the deadline of ctx in
 // the middle of a request only if its ContextTimeoutEnabled is set, and its
@@ -43,7 +43,7 @@ func (g *Guard) Set(ctx context.Context, resource string, token fencing.Token, k
 		}
 		args = append(args, ms)
 	}
-	return g.run(ctx, "set a key of", resource, token, setKey, []string{key}, args...).Err()
+	return g.run(ctx, "set a key of", resource, token, setKey, true, []string{key}, args...).Err()
 }
 
 // Del deletes keys if token is not lower than the mark of resource, and raises
@@ -51,11 +51,19 @@ func (g *Guard) Set(ctx context.Context, resource string, token fencing.Token, k
 // the request twice, those that the first one deleted are not among them. The
 // keys and the error are as those of [Guard.Set].
 func (g *Guard) Del(ctx context.Context, resource string, token fencing.Token, keys ...string) (int64, error) {
-	return g.run(ctx, "delete keys of", resource, token, delKeys, keys).Int64()
+	return g.run(ctx, "delete keys of", resource, token, delKeys, true, keys).Int64()
+}
+
+// Raise moves the mark of resource up to token and writes nothing. When it has
+// returned, no write with a lower token can happen any more: a holder calls it
+// before it reads what its write depends on. The error is as that of [Guard.Set].
+func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
+	return g.run(ctx, "raise the mark of", resource, token, raiseMark, true, nil).Err()
 }
 
 var (
-	setKey = NewScript(`
+	raiseMark = NewScript("return redis.status_reply('OK')")
+	setKey    = NewScript(`
 if ARGV[2] then
 	return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end

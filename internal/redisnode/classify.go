@@ -24,7 +24,7 @@ var (
 	}
 	// These pass: the server cannot just now, or this server cannot.
 	troubles = []string{
-		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "OOM", "MISCONF",
+		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY ", "OOM", "MISCONF",
 		"NOREPLICAS", "NOSCRIPT", "EXECABORT", "ERR max number of clients",
 	}
 	// The driver's own errors for not knowing where to send to.
@@ -32,6 +32,26 @@ var (
 	// Where a script's own command was refused, older servers put this before the reason.
 	inScript = "user_script"
 )
+
+// Outcome says what a driver's error means for the request that it answers.
+// unknown: it may have been executed, or may yet be. refused: trying again is no
+// use until somebody changes the configuration.
+func Outcome(err error) (unknown, refused bool) {
+	c := classify(err)
+	return c.unknown, c.refused
+}
+
+// Passing reports whether a reply of a server says that it cannot serve just now,
+// and may later. Text of a script's own is taken for what it is.
+func Passing(reply string) bool {
+	// Redis 6 puts the reason of a script's own command last: "ERR Error running script … @user_script: 43: -OOM command not allowed".
+	if _, inner, ok := strings.Cut(reply, "@user_script"); ok && strings.HasPrefix(reply, "ERR Error running script") {
+		if _, reason, ok := strings.Cut(inner, " -"); ok {
+			reply = reason
+		}
+	}
+	return slices.ContainsFunc(troubles, func(prefix string) bool { return strings.HasPrefix(reply, prefix) })
+}
 
 func classify(err error) class {
 	if text := err.Error(); slices.ContainsFunc(nowhere, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {

@@ -1,0 +1,165 @@
+package redisguard
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/redisnode"
+)
+
+// How often a request is sent, if it may be carried out twice or was certainly not
+// carried out, and how long before the next time.
+const (
+	maxSends = 3
+	pause    = 20 * time.Millisecond
+)
+
+// ask sends a script to the server, once if it is not repeatable. unknown: one of
+// the requests may have been carried out without its answer being known.
+func (g *Guard) ask(ctx context.Context, script *Script, keys []string, args []any, repeatable bool) (cmd *redis.Cmd, unknown bool) {
+	for n := 1; ; n++ {
+		cmd = script.send(ctx, g.client, keys, args)
+		err := cmd.Err()
+		if err == nil || err == redis.Nil { //nolint:errorlint // an answer as others are, which callers compare
+			return cmd, false
+		}
+		lost, worthwhile := outcome(err)
+		// A script that failed in the middle may have written a part.
+		unknown = unknown || lost || !repeatable && inScript(err)
+		if !worthwhile || unknown && !repeatable || n == maxSends || !sleep(ctx, rand.N(time.Duration(n)*pause)) {
+			return cmd, unknown
+		}
+	}
+}
+
+// outcome says what an error means for the request: lost, that it may have been
+// carried out all the same; worthwhile, that the next one may succeed.
+func outcome(err error) (lost, worthwhile bool) {
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return false, redisnode.Passing(reply.Error()) && !inScript(err)
+	}
+	if isUnencodable(err) {
+		return false, false
+	}
+	lost, refused := redisnode.Outcome(err)
+	return lost, !refused
+}
+
+// inScript reports whether err is a server's word that it cannot go on in the
+// middle of a script.
+func inScript(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") && redisnode.Passing(reply.Error())
+}
+
+func isUnencodable(err error) bool { return strings.Contains(err.Error(), "redis: can't marshal") }
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// send sends the script by its name, and its text if the server does not know it.
+func (s *Script) send(ctx context.Context, client Client, keys []string, args []any) *redis.Cmd {
+	cmd := newCommand(ctx, "evalsha", s.sha, keys, args)
+	_ = client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		// It did nothing. The server was restarted, or SCRIPT FLUSH.
+		cmd = newCommand(ctx, "eval", s.text, keys, args)
+		_ = client.Process(ctx, cmd)
+	}
+	return cmd.Cmd
+}
+
+// command is a command that the driver sends once. By itself go-redis sends a
+// command again when its answer was lost (MaxRetries), and returns the last
+// answer: a script that counts would count twice, and a write that landed would be
+// told as stale if a later holder came between the two.
+type command struct {
+	*redis.Cmd
+	script *once
+}
+
+func newCommand(ctx context.Context, name, script string, keys []string, args []any) *command {
+	c := &command{script: &once{text: script}}
+	all := append(make([]any, 0, 3+len(keys)+len(args)), name, c.script, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	c.Cmd = redis.NewCmd(ctx, append(all, args...)...)
+	c.SetFirstKeyPos(3)
+	return c
+}
+
+// NoRetry tells releases of go-redis that ask for it not to send c again.
+func (c *command) NoRetry() bool { return true }
+
+// SetErr is told each server's answer. The client of a Cluster may send c to
+// another one where the first has not carried it out.
+func (c *command) SetErr(err error) {
+	if err != nil {
+		if lost, worthwhile := outcome(err); worthwhile && !lost {
+			c.script.sent = false
+		}
+	}
+	c.Cmd.SetErr(err)
+}
+
+// once is an argument that can be written to a connection once: what the driver
+// writes again fails before anything is sent.
+type once struct {
+	text string
+	sent bool
+}
+
+var errSentBefore = errors.New("no answer to the request, which is not sent again")
+
+// MarshalBinary is called by the driver for each time that it writes the command.
+func (o *once) MarshalBinary() ([]byte, error) {
+	if o.sent {
+		return nil, errSentBefore
+	}
+	o.sent = true
+	return []byte(o.text), nil
+}
+
+// String is for hooks of the driver that print commands.
+func (o *once) String() string { return o.text }
+
+// encoded returns args as the driver takes them. What encodes itself does it
+// here, so that an error of it is none of the network.
+func encoded(args []any) ([]any, error) {
+	out := make([]any, 0, len(args)+2)
+	for _, arg := range args {
+		switch v := arg.(type) {
+		case fencing.Token:
+			arg = uint64(v)
+		case time.Time, *time.Time, net.IP: // which the driver writes in its own way
+		case encoding.BinaryMarshaler:
+			text, err := v.MarshalBinary()
+			if err != nil {
+				return nil, fmt.Errorf("redisguard: a %T cannot be encoded: %w: %w", arg, err, locker.ErrInvalid)
+			}
+			arg = text
+		}
+		out = append(out, arg)
+	}
+	return out, nil
+}
