@@ -421,11 +421,14 @@ func TestBadInput(t *testing.T) {
 		"Options.Label has 129":     {Label: strings.Repeat("l", 129)},
 		"cannot be printed":         {Label: "a\nb"},
 		"a TTL of 2h0m0s is outsid": {TTL: 2 * time.Hour},
-		"overflows":                 {TokenBase: ^uint64(0)},
+		"so that no token overflow": {TokenBase: locker.MaxToken + 1},
 	} {
 		c := locker.New(f, &o)
+		asked := f.asked()
 		_, err := c.Lock(t.Context(), "a")
 		assert.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, locker.ErrInvalid)
+		assert.Equal(t, asked, f.asked(), "found before the lock is granted")
 		require.NoError(t, c.Close())
 	}
 	_, err := locker.New(nil, nil).Lock(t.Context(), "a")

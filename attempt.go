@@ -70,11 +70,11 @@ func (h *head) begin(l *Lease, g Grant, now time.Time) error {
 	if err := g.Validity.check(); err != nil {
 		return err
 	}
+	if g.Token > MaxToken {
+		return fmt.Errorf("backend %s gave token %d, and the highest is %d: a fault of the backend", h.client.guarantees.Backend, g.Token, uint64(MaxToken))
+	}
 	if g.Token != 0 {
-		l.token += h.client.opts.TokenBase
-		if l.token < g.Token {
-			return fmt.Errorf("token %d + TokenBase %d overflows: give a lower TokenBase", g.Token, h.client.opts.TokenBase)
-		}
+		l.token += h.client.opts.TokenBase // cannot overflow: each is at most MaxToken
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -111,7 +111,7 @@ type Request struct {
 type Grant struct {
 	Hold     Hold
 	Validity Validity
-	// Token is the fencing token, 0 where the backend has none.
+	// Token is the fencing token, at most MaxToken; 0 where the backend has none.
 	Token uint64
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,10 @@ const (
 	MaxPrefixLen = 128 // bytes of UTF-8 in Options.Prefix
 	MaxLabelLen  = 128 // bytes of UTF-8 in Options.Label
 )
+
+// MaxToken is the highest fencing token that a backend may give, and the highest
+// Options.TokenBase: 2⁶³-1.
+const MaxToken = math.MaxInt64
 
 // DefaultTTL is the TTL of a lease when nothing else is said, or the
 // backend's MaxTTL where that is shorter.
@@ -49,7 +54,8 @@ type Options struct {
 
 	// TokenBase is added to every fencing token. A move to a service whose
 	// tokens are smaller sets it to more than every token given out so far,
-	// so that what has seen those does not refuse the new ones.
+	// so that what has seen those does not refuse the new ones. At most MaxToken,
+	// so that no sum overflows.
 	TokenBase uint64
 
 	// Trace has functions to be called at the events of a lock's life. nil: none.
@@ -172,6 +178,9 @@ func (o *Options) check() error {
 	}
 	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold {
 		return invalid("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
+	}
+	if o.TokenBase > MaxToken {
+		return invalid("Options.TokenBase is %d: give at most %d, so that no token overflows", o.TokenBase, uint64(MaxToken))
 	}
 	if len(o.Prefix) > MaxPrefixLen {
 		return invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), MaxPrefixLen)
