@@ -61,7 +61,7 @@ func (j *Journal) Write(e Event) (at int64, err error) {
 	if j.err != nil {
 		return e.At, j.err
 	}
-	j.line = e.append(j.line[:0])
+	j.line = e.AppendLine(j.line[:0])
 	_, err = j.buf.Write(j.line)
 	if err == nil && j.through && e.Kind != Acted && e.Kind != Landed {
 		err = j.buf.Flush()
@@ -99,8 +99,8 @@ func (j *Journal) fail(err error) error {
 	return j.err
 }
 
-// append adds e as a line of JSON, the same that encoding/json would write.
-func (e *Event) append(b []byte) []byte {
+// AppendLine adds e as a line of JSON, the same that encoding/json would write.
+func (e *Event) AppendLine(b []byte) []byte {
 	b = append(b, `{"t":`...)
 	b = strconv.AppendInt(b, e.At, 10)
 	text := func(key, s string) {

@@ -1,0 +1,134 @@
+package check
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+// The rules, as a report names them.
+const (
+	Exclusion = "exclusion"
+	Told      = "told"
+	Stale     = "stale"
+	Guarded   = "guarded"
+	Tokens    = "tokens"
+	Dead      = "dead"
+	Left      = "left"
+	Served    = "served"
+	FalseLoss = "false-loss"
+	Order     = "order"
+	Hangs     = "hangs"
+	Cost      = "cost"
+)
+
+// Tolerances: what a busy machine may add to a time before it counts.
+const (
+	toldGrace  = 100 * time.Millisecond // between a deadline and a goroutine that learns of it
+	orderGrace = 200 * time.Millisecond // between calling Lock and standing in the service's queue
+	hangGrace  = time.Second            // between a context's end and the call's return
+	freeGrace  = time.Second            // a poll, and a goroutine that is slow
+	// A fault that lasts less than this does not show that a service is away.
+	servedWindow = 3 * time.Second
+)
+
+// Check judges the events of a run, in the order of time. It returns a report of
+// what it has read also with an error, which is one of reading.
+func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.Report, error) {
+	c := &checker{
+		run:      run,
+		faults:   make(map[string]*history.Fault),
+		services: make(map[string]*history.Service),
+		trials:   make(map[string]*trial),
+		cells:    make(map[place]*tally),
+		curves:   make(map[curve]*histogram),
+		measured: make(map[curve]*histogram),
+	}
+	for i := range run.Faults {
+		c.faults[run.Faults[i].ID] = &run.Faults[i]
+	}
+	for i := range run.Services {
+		c.services[run.Services[i].Name] = &run.Services[i]
+	}
+	var failed error
+	for e, err := range events {
+		if err != nil {
+			failed = err
+			break
+		}
+		c.event(&e)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
+		c.trials[id].finish(c.last, "the history ends before the trial does")
+	}
+	return c.report(), failed
+}
+
+type checker struct {
+	run         *history.Run
+	faults      map[string]*history.Fault
+	services    map[string]*history.Service
+	trials      map[string]*trial // under way
+	cells       map[place]*tally
+	curves      map[curve]*histogram
+	measured    map[curve]*histogram
+	events      int64
+	first, last int64
+	count       int // trials that were ended
+}
+
+func (c *checker) event(e *history.Event) {
+	c.events++
+	if c.first == 0 {
+		c.first = e.At
+	}
+	c.last = e.At
+	switch e.Kind {
+	case history.TrialBegin:
+		if c.services[e.Service] != nil && c.trials[e.Trial] == nil {
+			c.trials[e.Trial] = newTrial(c, e)
+		}
+		return
+	case history.Stall:
+		// One of the parent's is everybody's.
+		for _, t := range c.trials {
+			if e.Process == "" || t.processes[e.Process] {
+				t.stall(e)
+			}
+		}
+		return
+	}
+	t := c.trials[e.Trial]
+	if t == nil {
+		return // it came after the end of its trial
+	}
+	if e.Kind == history.TrialEnd {
+		t.finish(e.At, e.Error)
+		delete(c.trials, e.Trial)
+		c.count++
+		return
+	}
+	t.event(e)
+}
+
+// place is where a cell is in the table.
+type place struct{ service, rule, fault string }
+
+// curve is the name of a distribution.
+type curve struct{ service, name string }
+
+func (c *checker) took(t *trial, name string, ns int64) {
+	add(c.curves, curve{t.service.Name, name}, ns)
+}
+
+func add(to map[curve]*histogram, at curve, ns int64) {
+	h := to[at]
+	if h == nil {
+		h = new(histogram)
+		to[at] = h
+	}
+	h.add(ns)
+}
