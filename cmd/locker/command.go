@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 const (
 	nameEnv  = "LOCKER_NAME"
 	tokenEnv = "LOCKER_TOKEN"
+	outerEnv = "LOCKER_OUTER" // this and all outer locks, encoded as in a query: NAME=HOLDER
 )
 
 // lookUp finds the file of a command as a shell does.
@@ -45,19 +47,48 @@ func reason(err error) error {
 }
 
 // environment is what the command gets: that of locker, with the lock in it.
-func environment(lease *locker.Lease) []string {
+func environment(lease *locker.Lease, command string) []string {
 	var env []string
 	for _, v := range os.Environ() {
 		// Those of an outer locker are about another lock.
-		if !strings.HasPrefix(v, nameEnv+"=") && !strings.HasPrefix(v, tokenEnv+"=") {
+		if name, _, _ := strings.Cut(v, "="); name != nameEnv && name != tokenEnv && name != outerEnv {
 			env = append(env, v)
 		}
 	}
-	env = append(env, nameEnv+"="+lease.Name())
-	if token, ok := lease.Token(); ok {
+	held := url.Values{}
+	for name, holder := range outerLocks() {
+		held.Set(name, holder)
+	}
+	token, _ := lease.Token()
+	held.Set(lease.Name(), holder(token, label(command)))
+	env = append(env, nameEnv+"="+lease.Name(), outerEnv+"="+held.Encode())
+	if token != 0 {
 		env = append(env, tokenEnv+"="+strconv.FormatUint(token, 10))
 	}
 	return env
+}
+
+// holder tells one holder of a name from all others: by the token, or by the
+// label where the service has none.
+func holder(token uint64, label string) string {
+	if token != 0 {
+		return strconv.FormatUint(token, 10)
+	}
+	return label
+}
+
+// outerLocks are the holders of the locks that were held, by the locks' names,
+// when the command that this locker is part of was started.
+func outerLocks() map[string]string {
+	held, err := url.ParseQuery(os.Getenv(outerEnv))
+	if err != nil {
+		return nil // not of our making
+	}
+	holders := make(map[string]string, len(held))
+	for name := range held {
+		holders[name] = held.Get(name)
+	}
+	return holders
 }
 
 // nested reports whether locker is part of a command that an outer one runs.

@@ -33,7 +33,7 @@ func TestTokenOfAnotherLockIsNotHandedDown(t *testing.T) {
 	defer client.Close()
 	lease, err := client.Lock(t.Context(), "a")
 	require.NoError(t, err)
-	env := environment(lease)
+	env := environment(lease, "backup")
 	assert.False(t, slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, tokenEnv+"=") }))
 	assert.Contains(t, env, "LOCKER_NAME=a")
 	assert.NotContains(t, env, "LOCKER_NAME=outer")

@@ -16,6 +16,7 @@ type job struct {
 	notes   *notes
 	signals <-chan os.Signal
 	renewal *renewal
+	outlive bool
 
 	proc      *process
 	limit     time.Time     // when the longest hold is over; zero: never
@@ -48,8 +49,8 @@ func (j *job) start(path string, command []string) error {
 	var file *os.File
 	j.lease.As(&file)
 	proc, err := start(launch{
-		path: path, args: command, env: environment(j.lease),
-		lock: file, until: j.guardTime(until), nested: nested(),
+		path: path, args: command, env: environment(j.lease, command[0]),
+		lock: file, until: j.guardTime(until), nested: nested(), outlive: j.outlive,
 	})
 	j.proc = proc
 	return err

@@ -23,12 +23,14 @@ type launch struct {
 	// nested: an outer locker has to be able to end the command with its own,
 	// and reaches only this process, which it kills.
 	nested bool
+	// outlive: the command goes on, with the lock, if locker is killed.
+	outlive bool
 }
 
 // process is the command, which leads a process group of its own.
 type process struct {
 	pid      int
-	guard    *guard // nil if the command has the lock itself, and that is all
+	guard    *guard // nil if the command is to outlive locker
 	nested   bool   // as in launch
 	terminal *terminal
 
@@ -52,7 +54,7 @@ func start(l launch) (*process, error) {
 		stopped:  make(chan syscall.Signal, 8),
 	}
 	attr := &syscall.SysProcAttr{Setpgid: true}
-	if l.lock == nil || l.nested {
+	if !l.outlive || l.nested {
 		g, err := startGuard(l.until)
 		if err != nil {
 			p.terminal.close()
@@ -90,11 +92,15 @@ func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error
 		p.guard.join(pid)
 	}
 	started <- nil
+	whom := pid
+	if os.Getpid() == 1 {
+		whom = -1 // the first process of a container inherits the orphans of all others
+	}
 	for {
 		var ws syscall.WaitStatus
-		_, err := syscall.Wait4(pid, &ws, syscall.WUNTRACED, nil)
+		child, err := syscall.Wait4(whom, &ws, syscall.WUNTRACED, nil)
 		switch {
-		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EINTR), err == nil && child != pid:
 		case err != nil: // not ours any more: cannot be
 			p.status = statusCannotRun
 			close(p.ended)

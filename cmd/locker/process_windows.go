@@ -31,7 +31,7 @@ type launch struct {
 	lock  *os.File  // not used: a file lock belongs to locker's process here
 	until time.Time // not used: there is no guard
 
-	nested bool // not used, either
+	nested, outlive bool // not used, either
 }
 
 // process is the command.

@@ -21,6 +21,9 @@ type runFlags struct {
 	wait    time.Duration
 	try     bool
 	maxHold time.Duration
+	quiet   bool
+	outlive bool
+	held    int // the exit status that says that another holds the lock
 
 	waitGiven, ttlGiven, maxHoldGiven bool
 }
@@ -35,14 +38,11 @@ func newRun() *cobra.Command {
 			"Never two at once; whoever comes second waits:",
 			"locker run backup -- /usr/local/bin/backup.sh",
 			"",
-			"From cron on several machines: one runs it, the others skip this round:",
-			"LOCKER_BACKEND=redis://redis.example:6379 locker run --try nightly -- report.sh",
+			"From cron, every hour, on several machines: one runs it, the others skip:",
+			"LOCKER_BACKEND=redis://redis.example:6379 locker run --try -q --min-hold 55m report -- report.sh",
 			"",
 			"Wait a minute at most, and stop the command after an hour:",
 			"locker run --wait 1m --max-hold 1h deploy -- make deploy",
-			"",
-			"Give the fencing token along with what the command writes:",
-			`locker run orders -- sh -c 'put --if-newer-than "$LOCKER_TOKEN" orders.csv'`,
 		),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if dash := cmd.ArgsLenAtDash(); dash < 0 || dash == 0 && len(args) < 2 {
@@ -68,10 +68,13 @@ func newRun() *cobra.Command {
 	cmd.SetFlagErrorFunc(dashHint("locker run -- NAME -- COMMAND"))
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot renew it any more; see above for redlock (default 30s)")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock (default: for ever)")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot renew it any more (default 30s)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, and for a service that is out of reach (default: for ever, and one TTL)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another holds the lock")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so long (default: never)")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if another holds the lock, and nothing of waiting for it")
+	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld, "exit status if another holds the lock, from 0 to 255")
+	flags.BoolVar(&f.outlive, "outlive", false, "let COMMAND go on, and keep the lock, if locker is killed (file backend only)")
 	return cmd
 }
 
@@ -134,7 +137,7 @@ func (f *runFlags) run(name string, command []string) error {
 	s := &session{flags: f, name: name, signals: signals, notes: newNotes()}
 	defer s.notes.flush()
 	if err := s.acquire(command); err != nil {
-		return err
+		return f.conflict(err)
 	}
 	status, err := s.hold(path, command)
 	if err != nil {
@@ -153,10 +156,25 @@ func (f *runFlags) check() error {
 		return errors.New("give --try or --wait, not both")
 	case f.wait < 0:
 		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not wait", f.wait)
+	case f.held < 0 || f.held > 255:
+		return fmt.Errorf("a --conflict-exit-code of %d is not possible: give one from 0 to 255", f.held)
 	case f.ttlGiven && f.ttl <= 0:
 		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
 	}
 	return nil
+}
+
+// conflict gives an error that says that another holds the lock the status and
+// the silence that were asked for.
+func (f *runFlags) conflict(err error) error {
+	var e *exitError
+	if errors.As(err, &e) && e.status == statusHeld {
+		e.status = f.held
+		if f.quiet {
+			e.err = nil
+		}
+	}
+	return err
 }
 
 // checkCall reports a name or options that no backend takes: one in memory is
@@ -171,70 +189,22 @@ func checkCall(name string, opts ...locker.Option) error {
 }
 
 var runLong = strings.TrimSpace(`
-Hold the lock NAME while COMMAND runs. locker waits for the lock, runs COMMAND
-with the terminal, stdin, stdout and stderr that it was given itself, and gives
-the lock back when COMMAND ends. It writes nothing to stdout. A NAME that begins
-with - has a -- in front of it: locker run [flags] -- NAME -- COMMAND.
+Hold the lock NAME while COMMAND runs, and give it back when COMMAND ends.
+COMMAND has this terminal, stdin, stdout and stderr; locker writes to stderr
+only. In COMMAND's environment are LOCKER_NAME and, where the service has one,
+LOCKER_TOKEN: the fencing token, a number that is greater for each holder.
 
-COMMAND finds in its environment:
-  LOCKER_NAME   the lock's name
-  LOCKER_TOKEN  the fencing token, a decimal number that is greater for each
-                holder than for the one before; unset if the backend has none
+If the lock is lost, COMMAND and what it has started are ended before another
+gets the lock. They are ended, too, if locker itself is killed.
 
 Exit status: that of COMMAND, 128+n if signal n ended it, and
    64  the command line, the name or the backend's URL is wrong
    69  the lock service cannot be used: out of reach, or it refuses
-   74  the lock was lost while COMMAND ran, or --max-hold (max_hold in the URL)
-       was reached
+   74  the lock was lost while COMMAND ran, or --max-hold was reached
    75  another holds the lock (--try), or held it until --wait was over
   126  COMMAND cannot be executed
   127  COMMAND is not found
-Locker has said on stderr what it was. COMMAND may have used the same numbers.
 
-Signals (HUP, INT, QUIT, TERM, USR1, USR2, ALRM, WINCH, CONT) are passed on to
-COMMAND's process group, which is one of its own. While locker still waits, the
-first four of them end the wait.
-
-If the lock cannot be kept, COMMAND must not go on. With a backend whose locks
-expire, COMMAND's process group gets SIGTERM when a sixth of the TTL (at most
-10s) is left and no renewal has got through, and SIGKILL before the TTL is over:
-the next holder finds it gone. If the service says that the lock is gone there
-is no such time left, and SIGKILL follows SIGTERM after 100ms. What leaves the
-process group (setsid, a daemon), runs on another machine, or belongs to another
-user (sudo) is not reached.
-
-A locker run inside of COMMAND, which it knows by LOCKER_NAME, ends what it runs
-when it is ended with COMMAND. What is not reached is what the inner COMMAND has
-left in the background, unless it ended after a SIGTERM, and the inner COMMAND
-with the file backend if LOCKER_NAME is not in its locker's environment (env -i,
-sudo).
-
-If locker itself is killed, the lock stays with COMMAND with the file backend,
-as with flock(1): the descriptor is inherited, and the lock lasts until COMMAND
-and what it has started have ended. With the other backends, and inside of
-another locker run, COMMAND's process group is killed; with those whose locks
-expire also if locker is only stopped (SIGSTOP) for so long that the lock would.
-
-The lock service may take 10s at most for its first answer (or status 69), and
-no longer than --wait, which for this is at least 1s.
-
-With redlock, a TTL above 30s, by --ttl or in the URL, needs the same
-restart_guard=DURATION in the URL of all clients, with the longest TTL of any.
-
-The lock is for COMMAND. It is given back when COMMAND ends, also if something
-that it has started goes on in the background.
-
-Ctrl-C goes to COMMAND. If COMMAND dies of it, it goes to the process group of
-locker then, when the lock is given back: a script or a loop around locker ends
-as it would without locker. It goes on if COMMAND catches Ctrl-C and ends with an
-exit status of its own. For that, locker itself ends by SIGINT where SIGINT has
-ended COMMAND or the wait, if it has a terminal; to a shell that is the status
-130 as well. Ctrl-Z does not stop COMMAND: it would keep the lock, and is
-continued at once.
-
-An empty --backend or LOCKER_BACKEND is an error (64): files on this host would
-keep nobody out who was meant to share a lock service.
-
-A password in --backend can be seen by everyone who can list processes: put the
-URL into LOCKER_BACKEND instead. COMMAND inherits it, for a locker of its own.
+Signals, terminals, nested runs, containers and the limits of what is ended:
+https://github.com/golockers/locker/blob/main/docs/run.md
 `) + platformNotes

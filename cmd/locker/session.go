@@ -71,7 +71,7 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 					return
 				}
 			case <-long:
-				if isTerminal(2) {
+				if !s.flags.quiet && isTerminal(2) {
 					s.notes.say("waiting for %q", s.name)
 				}
 			case <-quit:
@@ -108,6 +108,12 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		return err
 	}
 	s.client = client
+	if f.outlive && client.Guarantees().Exclusion != locker.ExclusionKernel {
+		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave it out, or name a file:///DIR"))
+	}
+	if err := s.heldOutside(ctx); err != nil {
+		return err
+	}
 	opts := f.options()
 	if f.try || f.waitGiven && f.wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -130,6 +136,22 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	return nil
 }
 
+// heldOutside reports a name that is held for the very command that this locker
+// is part of: it would wait for itself. What inherited this environment and has
+// left that command since is told apart by the holder.
+func (s *session) heldOutside(ctx context.Context) error {
+	outer, inside := outerLocks()[s.name]
+	if !inside {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if state, err := s.client.Inspect(ctx, s.name); err != nil || !state.Held || holder(state.Token, state.Label) != outer {
+		return nil //nolint:nilerr // whoever cannot ask finds out by waiting
+	}
+	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run around this one, and would wait for itself: nothing is reentrant", s.name)}
+}
+
 // hold runs the command and returns its exit status, or the one that says
 // what happened, and what to say about it.
 func (s *session) hold(path string, command []string) (int, error) {
@@ -138,7 +160,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 		s.close(lostTimeout)
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
-	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal}
+	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal, outlive: s.flags.outlive}
 	if s.flags.maxHoldGiven {
 		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
 	} else if d := s.flags.backend.maxHold(); d > 0 {
