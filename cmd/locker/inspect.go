@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/golockers/locker"
@@ -21,21 +18,20 @@ func newInspect() *cobra.Command {
 	var backend backendFlag
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "inspect [flags] NAME",
+		Use:   "inspect [flags] NAME...",
 		Short: "Say whether NAME is held, by whom, and for how long still",
 		Long: strings.TrimSpace(`
-Say whether the lock NAME is held, by whom, for how long still unless it is
-renewed, with which fencing token, and how many wait for it, as far as the lock
-service knows. It makes nothing: a directory of locks that does not exist is an
-error.
+Say whether each NAME is held, by whom, for how long still unless it is renewed,
+with which fencing token, and how many wait for it, as far as the lock service
+knows. It makes nothing: a directory of locks that does not exist is an error.
 
 It is for people. The answer is old when it arrives: a script that wants to
 know whether it may do something runs it under the lock, with locker run --try.
 
-Exit status: 0, held or free; 64 if the command line, the name or the backend's
+Exit status: 0, held or free; 64 if the command line, a name or the backend's
 URL is wrong; 69 if the lock service cannot be used or does not know.
 
-With --json the answer is one object: "name", "held", and, null where the
+With --json each line is one object: "name", "held", and, null where the
 service does not know or the lock has none, "label", "remaining_ms", "token",
 "waiters".`),
 		Example: examples(
@@ -46,49 +42,51 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 			"locker inspect --backend redis://redis.example:6379 --json backup | jq .held",
 		),
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("write one NAME: locker inspect NAME")
+			if len(args) == 0 {
+				return errors.New("write a NAME: locker inspect NAME")
 			}
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			state, err := inspect(cmd.Context(), &backend, args[0])
+			all, err := inspect(cmd.Context(), &backend, args...)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return writeStateJSON(cmd.OutOrStdout(), args[0], state)
+				return writeJSON(cmd.OutOrStdout(), all)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), stateText(args[0], state))
-			return err
+			for _, n := range all {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), stateText(n)); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	cmd.SetFlagErrorFunc(dashHint("locker inspect -- NAME"))
 	addBackendFlag(cmd, &backend)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as a JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as JSON objects, one in a line")
 	return cmd
 }
 
-func inspect(ctx context.Context, backend *backendFlag, name string) (locker.State, error) {
-	if err := checkCall(name); err != nil {
-		return locker.State{}, err
+func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []named, err error) {
+	for _, name := range names {
+		if err := checkCall(name); err != nil {
+			return nil, err
+		}
 	}
-	if err := checkDir(backend); err != nil {
-		return locker.State{}, err
-	}
-	client, err := open(ctx, backend, nil)
-	if err != nil {
-		return locker.State{}, err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	state, err := client.Inspect(ctx, name)
-	if err != nil {
-		return locker.State{}, failure(err)
-	}
-	return state, nil
+	err = ask(ctx, backend, func(ctx context.Context, client *locker.Client) error {
+		for _, name := range names {
+			state, err := client.Inspect(ctx, name)
+			if err != nil {
+				return err
+			}
+			all = append(all, named{name, state})
+		}
+		return nil
+	})
+	return all, err
 }
 
 // checkDir reports a directory of the file backend that does not exist: opening
@@ -110,15 +108,15 @@ func checkDir(backend *backendFlag) error {
 }
 
 // stateText is one line for people.
-func stateText(name string, s locker.State) string {
+func stateText(s named) string {
 	waiting := ""
 	if s.Waiters > 0 {
 		waiting = fmt.Sprintf(", %d waiting", s.Waiters)
 	}
 	if !s.Held {
-		return strconv.Quote(name) + ": free" + waiting
+		return strconv.Quote(s.name) + ": free" + waiting
 	}
-	text := strconv.Quote(name) + ": held"
+	text := strconv.Quote(s.name) + ": held"
 	if s.Label != "" {
 		text += " by " + printable(s.Label)
 	}
@@ -140,29 +138,4 @@ func printable(label string) string {
 		}
 	}
 	return label
-}
-
-func writeStateJSON(w io.Writer, name string, s locker.State) error {
-	out := struct {
-		Name      string  `json:"name"`
-		Held      bool    `json:"held"`
-		Label     *string `json:"label"`
-		Remaining *int64  `json:"remaining_ms"`
-		Token     *uint64 `json:"token"`
-		Waiters   *int    `json:"waiters"`
-	}{Name: name, Held: s.Held}
-	if s.Label != "" {
-		out.Label = &s.Label
-	}
-	if s.Remaining > 0 {
-		ms := (s.Remaining + time.Millisecond - 1).Milliseconds()
-		out.Remaining = &ms
-	}
-	if s.Token != 0 {
-		out.Token = &s.Token
-	}
-	if s.Waiters >= 0 {
-		out.Waiters = &s.Waiters
-	}
-	return json.NewEncoder(w).Encode(out)
 }

@@ -67,7 +67,7 @@ that several machines share.`),
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newRun(), newInspect(), newBackends(), newVersion())
+	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newBackends(), newVersion())
 	return root
 }
 

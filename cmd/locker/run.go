@@ -21,6 +21,7 @@ type runFlags struct {
 	wait    time.Duration
 	try     bool
 	maxHold time.Duration
+	minHold time.Duration
 	quiet   bool
 	outlive bool
 	held    int // the exit status that says that another holds the lock
@@ -72,6 +73,7 @@ func newRun() *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, and for a service that is out of reach (default: for ever, and one TTL)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another holds the lock")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so long (default: never)")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock for so long from its grant, even if COMMAND, locker or the machine ends sooner")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if another holds the lock, and nothing of waiting for it")
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld, "exit status if another holds the lock, from 0 to 255")
 	flags.BoolVar(&f.outlive, "outlive", false, "let COMMAND go on, and keep the lock, if locker is killed (file backend only)")
@@ -158,6 +160,8 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not wait", f.wait)
 	case f.held < 0 || f.held > 255:
 		return fmt.Errorf("a --conflict-exit-code of %d is not possible: give one from 0 to 255", f.held)
+	case f.minHold < 0 || f.maxHoldGiven && f.minHold > f.maxHold:
+		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than --max-hold", f.minHold)
 	case f.ttlGiven && f.ttl <= 0:
 		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
 	}

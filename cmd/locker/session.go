@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -19,10 +20,11 @@ type session struct {
 	signals chan os.Signal
 	notes   *notes
 
-	client  *locker.Client
-	lease   *locker.Lease
-	renewal renewal
-	death   death // the command's, if its status is the one to tell
+	client   *locker.Client
+	lease    *locker.Lease
+	renewal  renewal
+	inTheWay inTheWay
+	death    death // the command's, if its status is the one to tell
 }
 
 // signalError is why a wait is over when a signal ended it.
@@ -62,7 +64,9 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		long := time.After(2 * time.Second)
+		long := time.NewTicker(time.Second)
+		defer long.Stop()
+		var said string
 		for {
 			select {
 			case sig := <-s.signals:
@@ -70,9 +74,10 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 					cancel(&signalError{sig})
 					return
 				}
-			case <-long:
-				if !s.flags.quiet && isTerminal(2) {
-					s.notes.say("waiting for %q", s.name)
+			case <-long.C:
+				if text := s.inTheWay.text(); text != said && !s.flags.quiet {
+					said = text
+					s.notes.say("waiting for %q: %s", s.name, text)
 				}
 			case <-quit:
 				return
@@ -115,6 +120,9 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		return err
 	}
 	opts := f.options()
+	if f.minHold != 0 {
+		opts = append(opts, locker.MinHold(f.minHold))
+	}
 	if f.try || f.waitGiven && f.wait == 0 {
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
@@ -224,6 +232,7 @@ func (s *session) close(timeout time.Duration) {
 // trace tells on stderr what befalls the lock.
 func (s *session) trace() *locker.Trace {
 	return &locker.Trace{
+		Waiting: func(_ context.Context, e locker.Event) { s.inTheWay.set(e) },
 		Renewed: func(_ context.Context, e locker.Event) {
 			switch failed := s.renewal.set(e.Err); {
 			case e.Err != nil && !failed:
@@ -237,5 +246,31 @@ func (s *session) trace() *locker.Trace {
 				s.notes.say("warning: %q may stay locked until its TTL is over: %s", e.Name, plain(e.Err))
 			}
 		},
+	}
+}
+
+// inTheWay is what a wait for the lock is for.
+type inTheWay struct {
+	mu    sync.Mutex
+	err   error     // of the last attempt; nil: no answer yet
+	until time.Time // when an outage is not sat out any longer
+}
+
+func (w *inTheWay) set(e locker.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err, w.until = e.Err, time.Now().Add(e.Left)
+}
+
+func (w *inTheWay) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.err == nil:
+		return "the lock service has not answered yet"
+	case errors.Is(w.err, locker.ErrHeld):
+		return "another holds it"
+	default:
+		return fmt.Sprintf("%s; trying until %s", plain(w.err), w.until.Format(time.TimeOnly))
 	}
 }

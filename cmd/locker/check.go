@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses of locker check.
+const (
+	statusWarning = 1
+	statusProblem = 2
+)
+
+func newCheck() *cobra.Command {
+	var backend backendFlag
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check [flags] [URL]",
+		Short: "Say whether a lock service keeps what is declared of it",
+		Long: strings.TrimSpace(`
+Lock, renew and unlock a name of its own in the lock service, and look for
+settings of its servers that break what locker backends declares: each with what
+to change. Nothing is changed in the service, and nothing is left in it.
+
+Exit status: 0 if all is well; 1 if something may fail under some fault (a
+warning); 2 if a promise does not hold or locks cannot be had (a problem); 64 if
+the URL is wrong; 69 if the service cannot be reached or refuses the client.
+
+With --json each line is one object: "severity" (ok, info, warning, problem),
+"what", "found", "advice".`),
+		Example: examples(
+			"Before the first deployment:",
+			"locker check redis://redis.example:6379",
+			"",
+			"In a pipeline, with the URL in LOCKER_BACKEND:",
+			"locker check --json | jq 'select(.severity != \"ok\")'",
+		),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, url := range args {
+				if err := backend.Set(url); err != nil {
+					return usage(fmt.Errorf("the URL: %w", err))
+				}
+			}
+			findings, err := check(cmd.Context(), &backend)
+			if err != nil {
+				return err
+			}
+			worst := locker.SeverityOK
+			for _, f := range findings {
+				worst = max(worst, f.Severity)
+			}
+			if err := writeFindings(cmd.OutOrStdout(), findings, asJSON); err != nil {
+				return err
+			}
+			switch worst {
+			case locker.SeverityWarning:
+				return &exitError{status: statusWarning}
+			case locker.SeverityProblem:
+				return &exitError{status: statusProblem}
+			}
+			return nil
+		},
+	}
+	addBackendFlag(cmd, &backend)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as JSON objects, one in a line")
+	return cmd
+}
+
+// check opens the service, uses it, and has it looked at.
+func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) {
+	began := time.Now()
+	client, err := open(ctx, backend, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	findings := []locker.Finding{{What: "opening " + client.Guarantees().Backend, Found: "took " + round(time.Since(began)).String()}}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	probed, err := probe(ctx, client)
+	if err != nil {
+		return nil, failure(err)
+	}
+	findings = append(findings, probed)
+	more, err := client.Check(ctx)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return findings, nil // there is nothing to look for
+	case err != nil:
+		return nil, failure(err)
+	}
+	return append(findings, more...), nil
+}
+
+// probe locks, renews and unlocks a name that nobody else uses.
+func probe(ctx context.Context, client *locker.Client) (locker.Finding, error) {
+	const what = "lock, renew and unlock"
+	began := time.Now()
+	lease, err := client.TryLock(ctx, "locker-check/"+rand.Text())
+	if err != nil {
+		return locker.Finding{}, err
+	}
+	err = lease.Renew(ctx)
+	err = errors.Join(err, lease.Unlock(ctx))
+	if err != nil {
+		return locker.Finding{Severity: locker.SeverityProblem, What: what, Found: plain(err), Advice: "the client needs the rights to do all three"}, nil
+	}
+	return locker.Finding{What: what, Found: "took " + round(time.Since(began)).String()}, nil
+}
+
+func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
+	out := json.NewEncoder(w)
+	for _, f := range findings {
+		var err error
+		if asJSON {
+			err = out.Encode(map[string]string{"severity": f.Severity.String(), "what": f.What, "found": f.Found, "advice": f.Advice})
+		} else {
+			_, err = fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.What, f.Found)
+			if err == nil && f.Advice != "" {
+				_, err = fmt.Fprintf(w, "%-8s %s\n", "", f.Advice)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/golockers/locker"
+	"github.com/spf13/cobra"
+)
+
+// named is what a service knows of one name.
+type named struct {
+	name string
+	locker.State
+}
+
+func newList() *cobra.Command {
+	var backend backendFlag
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list [flags] [PREFIX]",
+		Short: "List the names that are held or waited for",
+		Long: strings.TrimSpace(`
+List the names that are held or waited for, and that begin with PREFIX: who
+holds each, for how long still unless it is renewed, with which fencing token,
+and how many wait for it, as far as the lock service knows. With a prefix in
+the backend's URL, only names under it are found, and shown without it.
+
+Names come and go while they are listed. The exit status is 0 also if there are
+none; 64 if the command line or the URL is wrong; 69 if the lock service cannot
+be used or cannot list its locks.
+
+With --json each line is one object, as locker inspect --json writes it.`),
+		Example: examples(
+			"What is locked?",
+			"locker list",
+			"",
+			"The names of one application, for a script:",
+			"locker list --json billing/ | jq -r .name",
+		),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := strings.Join(args, "")
+			var all []named
+			err := ask(cmd.Context(), &backend, func(ctx context.Context, client *locker.Client) error {
+				return client.List(ctx, prefix, func(name string, st locker.State) error {
+					all = append(all, named{name, st})
+					return nil
+				})
+			})
+			if err != nil {
+				return err
+			}
+			slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), all)
+			}
+			return writeTable(cmd.OutOrStdout(), all)
+		},
+	}
+	cmd.SetFlagErrorFunc(dashHint("locker list -- PREFIX"))
+	addBackendFlag(cmd, &backend)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as JSON objects, one in a line")
+	return cmd
+}
+
+// ask opens the lock service and calls f, all within openTimeout.
+func ask(ctx context.Context, backend *backendFlag, f func(context.Context, *locker.Client) error) error {
+	if err := checkDir(backend); err != nil {
+		return err
+	}
+	client, err := open(ctx, backend, nil)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := f(ctx, client); err != nil {
+		return failure(err)
+	}
+	return nil
+}
+
+func writeTable(w io.Writer, all []named) error {
+	if len(all) == 0 {
+		return nil
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tHOLDER\tFOR STILL\tTOKEN\tWAITING")
+	for _, n := range all {
+		holder, remaining, token, waiting := "-", "-", "-", "-"
+		if n.Held {
+			holder = "?"
+			if n.Label != "" {
+				holder = printable(n.Label)
+			}
+		}
+		if n.Remaining > 0 {
+			remaining = round(n.Remaining).String()
+		}
+		if n.Token != 0 {
+			token = strconv.FormatUint(n.Token, 10)
+		}
+		if n.Waiters >= 0 {
+			waiting = strconv.Itoa(n.Waiters)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable(n.name), holder, remaining, token, waiting)
+	}
+	return tw.Flush()
+}
+
+// writeJSON writes one object in a line for each name. Its fields are
+// documented in the help of locker inspect.
+func writeJSON(w io.Writer, all []named) error {
+	out := json.NewEncoder(w)
+	for _, n := range all {
+		o := struct {
+			Name      string  `json:"name"`
+			Held      bool    `json:"held"`
+			Label     *string `json:"label"`
+			Remaining *int64  `json:"remaining_ms"`
+			Token     *uint64 `json:"token"`
+			Waiters   *int    `json:"waiters"`
+		}{Name: n.name, Held: n.Held}
+		if n.Label != "" {
+			o.Label = &n.Label
+		}
+		if n.Remaining > 0 {
+			ms := max(1, n.Remaining.Milliseconds())
+			o.Remaining = &ms
+		}
+		if n.Token != 0 {
+			o.Token = &n.Token
+		}
+		if n.Waiters >= 0 {
+			o.Waiters = &n.Waiters
+		}
+		if err := out.Encode(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
