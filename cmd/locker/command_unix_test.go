@@ -141,7 +141,7 @@ func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 			assert.Equal(t, 128+int(sig), waiter.shellStatus())
 			assert.Less(t, time.Since(began), patience/4)
 			assert.Empty(t, waiter.stdout())
-			assert.Empty(t, waiter.said())
+			assert.Empty(t, waiter.complaints())
 			holder.signal(syscall.SIGTERM)
 			assert.Equal(t, 0, holder.wait())
 			assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
@@ -149,12 +149,12 @@ func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestKilledLockerLeavesTheFileLockToItsCommand(t *testing.T) {
+func TestOutliveLeavesTheFileLockToItsCommand(t *testing.T) {
 	script := []string{"sh", "-c", `exec 3>&1 4>&1 5>&1 6>&1 7>&1 8>&1 9>&1; exec "$@"`, "sh"}
 	for what, prefix := range map[string][]string{"program": nil, "script with descriptors of its own": script} {
 		t.Run(what, func(t *testing.T) {
 			backend := fileBackend(t)
-			args := slices.Concat([]string{"run", "a", "--"}, prefix, command("listen"))
+			args := slices.Concat([]string{"run", "--outlive", "a", "--"}, prefix, command("listen"))
 			p := start(t, []with{backend}, args...)
 			child := number(t, p.expect("pid"))
 			p.signal(syscall.SIGKILL)

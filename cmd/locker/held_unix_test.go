@@ -67,17 +67,7 @@ func TestFormerlyNestedRunWaits(t *testing.T) {
 	assert.Equal(t, 0, next.wait())
 }
 
-func TestOutliveKeepsTheCommandAndItsLock(t *testing.T) {
-	backend := []with{fileBackend(t)}
-	p := start(t, backend, locked([]string{"--outlive"}, "a", "listen")...)
-	child := number(t, p.expect("pid"))
-	p.signal(syscall.SIGKILL)
-	assert.Equal(t, 75, do(t, backend, "run", "--try", "a", "--", "true").status)
-	assert.False(t, gone(child))
-	require.NoError(t, syscall.Kill(child, syscall.SIGKILL))
-	next := start(t, backend, "run", "a", "--", "true")
-	assert.Equal(t, 0, next.wait())
-
+func TestOutliveIsForFiles(t *testing.T) {
 	r := do(t, []with{startService(t).direct()}, "run", "--outlive", "a", "--", "echo", "ran")
 	assert.Equal(t, 64, r.status)
 	assert.Empty(t, r.stdout)

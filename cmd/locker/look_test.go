@@ -51,7 +51,7 @@ func TestVersionHelpAndCompletion(t *testing.T) {
 	}
 	r := do(t, nil, "help", "run")
 	assert.Equal(t, 0, r.status)
-	assert.Contains(t, r.stdout, "locker run --try nightly", "help teaches by example")
+	assert.Contains(t, r.stdout, "locker run --try -q", "help teaches by example")
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		r = do(t, nil, "completion", shell)
 		assert.Equal(t, 0, r.status, shell)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -119,6 +120,11 @@ func (p *process) said() string {
 	b, err := os.ReadFile(p.stderr)
 	require.NoError(p.t, err)
 	return string(b)
+}
+
+// complaints is what was said but what a wait is for.
+func (p *process) complaints() string {
+	return regexp.MustCompile(`(?m)^locker: waiting for .*\n`).ReplaceAllString(p.said(), "")
 }
 
 // expect waits for a line of stdout that begins with prefix, and returns the

@@ -46,7 +46,7 @@ func TestEveryService(t *testing.T) {
 			assert.Empty(t, p.said())
 			next.expect("ran with")
 			assert.Equal(t, 0, next.wait())
-			assert.Empty(t, next.said())
+			assert.Empty(t, next.complaints())
 			assert.Equal(t, `"a": free`, do(t, backend, "inspect", "a").stdout)
 
 			p = start(t, backend, locked(ttl, "a", "listen")...)

@@ -21,7 +21,7 @@ func TestSignalEndsTheWaitForAService(t *testing.T) {
 	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience, time.Millisecond)
 	waiter.signal(syscall.SIGINT)
 	assert.Equal(t, 128+2, waiter.shellStatus())
-	assert.Empty(t, waiter.said())
+	assert.Empty(t, waiter.complaints())
 	holder.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, holder.wait())
 	assert.False(t, s.kept(t))
