@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/golockers/locker/compare"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 )
@@ -15,6 +16,7 @@ func run(args []string) int {
 	if status, done := beGuard(args); done {
 		return status
 	}
+	compare.PlayHolder(openers)
 	// What the driver has to say is in the errors; stderr is for people.
 	logging.Disable()
 	root := newRoot()
@@ -67,7 +69,7 @@ that several machines share.`),
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newBackends(), newVersion())
+	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(), newBackends(), newVersion())
 	return root
 }
 

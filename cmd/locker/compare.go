@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golockers/locker/compare"
+)
+
+func newCompare() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compare [flags] [URL ...]",
+		Short: "Try what lock services guarantee, with real servers and real faults",
+		// Its flags and its help are those of compare.Main, which makers of other backends call.
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			status := compare.Execute(openers, args, cmd.OutOrStdout(), os.Stderr)
+			if status == 0 {
+				return nil
+			}
+			return &exitError{status: status}
+		},
+	}
+}

@@ -1,0 +1,90 @@
+package compare
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// address is a backend's URL whose hosts can be replaced by those of proxies.
+type address struct {
+	before, after string   // what stands before and after the hosts
+	hosts         []string // host:port; nil if clients cannot be led through proxies
+	why           string   // and the reason for it
+	shown         string   // the URL without a password
+}
+
+// defaultPorts are those of schemes whose URLs may leave the port out.
+var defaultPorts = map[string]string{
+	"redis": "6379", "rediss": "6379", "redlock": "6379", "redlocks": "6379",
+	"etcd": "2379", "etcds": "2379", "zookeeper": "2181", "zookeepers": "2181",
+	"postgres": "5432", "postgresql": "5432",
+}
+
+// parseAddress finds the hosts in rawURL.
+func parseAddress(rawURL string) (address, error) {
+	u, err := locker.ParseURL(rawURL)
+	if err != nil {
+		return address{}, err
+	}
+	a := address{before: rawURL, shown: u.String()}
+	base, _, _ := strings.Cut(u.Scheme, "+")
+	switch {
+	case strings.Contains(u.Scheme, "+sentinel"):
+		a.why = "Sentinel leads clients to the servers' own addresses, past any proxy"
+	case strings.Contains(u.Scheme, "+cluster"):
+		a.why = "Redis Cluster leads clients to the servers' own addresses, past any proxy"
+	case u.Hosts == nil:
+		a.why = "no network between its clients and the service: the URL has no host"
+	case u.Param("host", "") != "" || u.Param("addr", "") != "":
+		a.why = "the URL has hosts among its parameters: write them all before the path"
+	}
+	if a.why != "" {
+		return a, nil
+	}
+	for _, h := range u.Hosts {
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			port := defaultPorts[base]
+			if port == "" {
+				a.why = fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
+				a.hosts = nil
+				return a, nil
+			}
+			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
+		}
+		a.hosts = append(a.hosts, h)
+	}
+	scheme, rest, _ := strings.Cut(rawURL, "://")
+	authority := rest
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		authority = rest[:i]
+	}
+	at := strings.LastIndex(authority, "@") + 1
+	a.before, a.after = scheme+"://"+authority[:at], rest[len(authority):]
+	a.after = withServerName(u.Scheme, a.after, a.hosts)
+	return a, nil
+}
+
+// withServerName has a certificate checked for the server's name where the client connects to a proxy.
+func withServerName(scheme, after string, hosts []string) string {
+	tls := map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
+	if !tls[scheme] || strings.Contains(after, "server_name=") {
+		return after
+	}
+	host, _, _ := net.SplitHostPort(hosts[0])
+	sep := "?"
+	if strings.Contains(after, "?") {
+		sep = "&"
+	}
+	return after + sep + "server_name=" + host
+}
+
+// through is the URL with other addresses for the hosts, one for each.
+func (a address) through(hosts []string) string {
+	if a.hosts == nil {
+		return a.before
+	}
+	return a.before + strings.Join(hosts, ",") + a.after
+}

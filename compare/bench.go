@@ -1,0 +1,285 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+// service is one subject: where it is, and what can be done to it.
+type service struct {
+	name    string // the head of its column
+	key     string // the same, fit for a file name
+	address address
+	version string
+	servers int
+	ttl     time.Duration // for this service; 0: the plan's
+	faults  []serverFault
+	untried map[string]string // by fault: why it cannot be done here
+}
+
+// serverFault is something that is done to the servers of a service while locks are held. Its functions run
+// on the goroutine of the service's bench and may fail it; those that are nil do nothing.
+type serverFault struct {
+	fault  history.Fault
+	takes  int                           // how many servers it takes away
+	long   bool                          // it lasts for longer than a TTL before it is healed
+	before func(b *bench)                // before the locks are taken
+	inject func(b *bench) (proof string) // returns by what it was seen to take effect; "": it was not
+	heal   func(b *bench)
+	after  func(b *bench) // when the trials are over
+
+	must     bool     // heal it, whatever happens
+	services []string // those that it is for; nil: all
+}
+
+// bench is where one service is tried: its servers, its holders, its proxies.
+type bench struct {
+	*stage
+	ctx     context.Context
+	run     *run
+	index   int // among the services of run.json
+	open    func(b *bench) service
+	svc     *service
+	ttl     time.Duration
+	g       locker.Guarantees
+	a, b, c *holder
+	begun   int // trials
+	lap     int
+	names   int // trials at once
+}
+
+// begin opens the service, and starts the holders.
+func (b *bench) begin() {
+	b.run.live.now(b.svc.name, "starting")
+	name, key := b.svc.name, b.svc.key
+	s := b.open(b)
+	s.name, s.key = name, key
+	b.svc = &s
+	b.a = b.newHolder("a")
+	r, _ := b.a.state()
+	b.g = r.Guarantees
+	if s.untried == nil {
+		s.untried = map[string]string{}
+	}
+	if shortest := b.g.MinTTL; b.ttl < shortest {
+		b.ttl = shortest
+		b.a.end()
+		b.a.start()
+	}
+	b.b, b.c = b.newHolder("b"), b.newHolder("c")
+	b.run.describe(b.index, func(h *history.Service) {
+		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, s.servers, history.Declare(b.g)
+		h.Untried = maps.Clone(s.untried)
+	})
+}
+
+// missing says why a service is not tried at all.
+func (b *bench) missing(err error) {
+	if b.ctx.Err() != nil {
+		err = errors.New("the run ended before it had started")
+	}
+	b.run.describe(b.index, func(h *history.Service) { h.Missing = err.Error() })
+	b.run.live.now(b.svc.name, "not tried")
+	b.run.live.say("%s: not tried: %v", b.svc.name, err)
+}
+
+// laps does everything once, and then again and again while there is time.
+func (b *bench) laps() {
+	failures := 0
+	try := func(f history.Fault, id string, count int, script func(r *round)) {
+		if b.ctx.Err() != nil || failures > 2 || !b.run.plan.wants(id) || b.late() {
+			return
+		}
+		if b.svc.untried[id] != "" {
+			return
+		}
+		if err := b.round(f, count, script); err != nil && b.ctx.Err() == nil {
+			var gone *errMissing
+			if errors.As(err, &gone) {
+				b.leave(id, gone.what)
+				return
+			}
+			failures++
+		} else {
+			failures = 0
+		}
+	}
+	for b.lap = 1; ; b.lap++ {
+		try(healthy, "healthy", b.names, (*round).healthy)
+		try(history.Fault{Title: "order of waiters"}, "order", b.names, (*round).order)
+		for _, f := range clientFaults {
+			if f.net && b.svc.address.hosts == nil {
+				b.leave(f.fault.ID, b.svc.address.why)
+			}
+			try(f.fault, f.fault.ID, b.names, f.script)
+		}
+		for _, f := range b.svc.faults {
+			if f.services != nil && !slices.Contains(f.services, b.svc.name) {
+				b.leave(f.fault.ID, "it is not for this service")
+			}
+			try(f.fault, f.fault.ID, b.names, func(r *round) { r.serverFault(f) })
+		}
+		if failures > 2 {
+			b.run.live.say("%s: given up in lap %d: three tries in a row failed", b.svc.name, b.lap)
+			return
+		}
+		if b.ctx.Err() != nil || b.run.end.IsZero() || time.Now().After(b.run.end) {
+			b.run.live.now(b.svc.name, "done")
+			return
+		}
+	}
+}
+
+// late reports whether the time is over, once everything has been tried once.
+func (b *bench) late() bool {
+	return !b.run.end.IsZero() && b.lap > 1 && time.Now().After(b.run.end)
+}
+
+// leave says why something is not tried here.
+func (b *bench) leave(id, why string) {
+	b.run.describe(b.index, func(h *history.Service) {
+		untried := maps.Clone(h.Untried)
+		if untried == nil {
+			untried = map[string]string{}
+		}
+		untried[id] = why
+		h.Untried = untried
+	})
+	b.svc.untried[id] = why
+}
+
+// trial is one name in one round.
+type trial struct{ id, name string }
+
+// wait waits until cond holds, at most for limit, and reports whether it does. It does not return when the
+// run is over.
+func (b *bench) wait(limit time.Duration, cond func() bool) bool {
+	for end := time.Now().Add(limit); !cond(); {
+		if time.Now().After(end) {
+			return cond()
+		}
+		b.sleep(3 * time.Millisecond)
+	}
+	return true
+}
+
+// sleep does not return when the run is over.
+func (b *bench) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-b.ctx.Done():
+		panic(stageEnd{context.Cause(b.ctx)})
+	}
+}
+
+func (b *bench) event(kind history.Kind, t trial, set func(e *history.Event)) {
+	e := history.Event{Kind: kind, Service: b.svc.name, Trial: t.id, Name: t.name}
+	if set != nil {
+		set(&e)
+	}
+	b.run.write(e)
+}
+
+// round is some trials of the same kind at the same time.
+type round struct {
+	*bench
+	fault  history.Fault
+	trials []trial
+	aside  string // why they must not be counted
+	faulty bool   // between faultBegin and faultEnd
+	on     string // the process that the fault is for
+}
+
+// round runs script with a number of names of its own, each of which is a trial. What fails in it sets the
+// trials aside, and is told.
+func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
+	r := &round{bench: b, fault: f}
+	b.run.live.now(b.svc.name, f.Title)
+	for range count {
+		b.begun++
+		id := fmt.Sprintf("%s-%d", b.svc.key, b.begun)
+		t := trial{id: id, name: b.run.prefix + id}
+		r.trials = append(r.trials, t)
+		b.event(history.TrialBegin, t, func(e *history.Event) { e.Fault, e.Value = f.ID, int64(b.ttl) })
+	}
+	err := b.do(func() { script(r) })
+	if r.faulty {
+		r.faultEnd("it was healed after something else had failed")
+	}
+	if err != nil && b.ctx.Err() == nil {
+		r.aside = err.Error()
+	}
+	if b.ctx.Err() == nil {
+		// What was cut short stays without an end, and is not counted where it matters.
+		for _, t := range r.trials {
+			b.event(history.TrialEnd, t, func(e *history.Event) { e.Error = r.aside })
+		}
+	}
+	b.run.live.did(b.svc.name, f.Title, len(r.trials), err)
+	return errors.Join(err, b.do(func() { b.recover(err) }))
+}
+
+// faultBegin, proof and faultEnd journal what the round does to its trials.
+func (r *round) faultBegin(h *holder, takes int) {
+	r.faulty, r.on = true, ""
+	if h != nil {
+		r.on = h.process
+	}
+	for _, t := range r.trials {
+		r.event(history.FaultBegin, t, func(e *history.Event) {
+			e.Fault, e.Process, e.Value = r.fault.ID, r.on, int64(takes)
+		})
+	}
+}
+
+func (r *round) proof(detail string) {
+	if detail == "" {
+		return
+	}
+	for _, t := range r.trials {
+		r.event(history.Evidence, t, func(e *history.Event) { e.Fault, e.Process, e.Detail = r.fault.ID, r.on, detail })
+	}
+}
+
+func (r *round) faultEnd(detail string) {
+	r.faulty = false
+	for _, t := range r.trials {
+		r.event(history.FaultEnd, t, func(e *history.Event) { e.Fault, e.Process, e.Detail = r.fault.ID, r.on, detail })
+	}
+}
+
+// recover makes the bench whole again after a round, whatever it has left: proxies pass, processes run.
+func (b *bench) recover(failed error) {
+	if b.ctx.Err() != nil {
+		return
+	}
+	for _, h := range []*holder{b.a, b.b, b.c} {
+		h.heal()
+		if !h.proc.Running() {
+			h.start()
+		} else if failed != nil {
+			// What its callers still do would be taken for the next round's.
+			h.proc.Resume()
+			h.proc.Kill()
+			h.start()
+		}
+	}
+}
+
+// lead leads all holders to another server in place of the one at index i, as a virtual address does.
+func (b *bench) lead(i int, addr string) {
+	for _, h := range []*holder{b.a, b.b, b.c} {
+		if h.proxies[i].Target() != addr {
+			h.proxies[i].Retarget(addr)
+		}
+	}
+}

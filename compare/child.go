@@ -1,0 +1,399 @@
+package compare
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+// childEnv makes a process a holder: it has the part that the process is to play, as JSON.
+const childEnv = "LOCKER_COMPARE_HOLDER"
+
+// part is what a holder is started with.
+type part struct {
+	Process string
+	Service string
+	URL     string
+	Journal string // path of the file
+	TTL     time.Duration
+	Act     time.Duration // how often a holder acts
+}
+
+// command is what the parent tells a holder, as a line of JSON.
+type command struct {
+	Do     string
+	Trial  string
+	Caller int
+	Name   string
+	Within time.Duration // hold: how long to wait for the lock
+	Again  bool          // hold: ask again where the service is away
+	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
+	Keep   time.Duration // hold, loop: how long to hold; 0 with hold: until "release"
+	For    time.Duration // loop, cost: for how long
+	Count  int           // cost: how many callers
+	Seq    uint64        // landed: the act that has arrived
+}
+
+// message is what a holder tells the parent, as a line of JSON: an event, or something else.
+type message struct {
+	Event  *history.Event `json:",omitempty"`
+	Ready  *ready         `json:",omitempty"`
+	Failed string         `json:",omitempty"` // why the backend could not be opened
+	Full   string         `json:",omitempty"` // why the journal cannot be written
+	Gate   int            `json:",omitempty"` // this caller has checked its lease and stands still
+	Cost   *cost          `json:",omitempty"` // the answer to "cost"
+	Done   int            `json:",omitempty"` // the command of this caller is over
+}
+
+// ready says that the client is open.
+type ready struct {
+	Guarantees locker.Guarantees
+	TTL        time.Duration
+}
+
+// cost is what "cost" has measured.
+type cost struct {
+	Pairs   int             // locks that were taken and given back
+	Took    time.Duration   // in that time
+	Samples []time.Duration // of some of them
+	Errors  int
+	Error   string // one of them
+}
+
+// PlayHolder turns this process into one of the holders that [Run] starts, if it was started as one; it does
+// not return then. In any other process it returns at once. A program that calls [Run] calls it first, with
+// the same openers: Run starts that program again. [Main] does both.
+func PlayHolder(openers locker.Openers) {
+	text, is := os.LookupEnv(childEnv)
+	if !is {
+		return
+	}
+	_ = os.Unsetenv(childEnv)
+	signal.Ignore(os.Interrupt) // Ctrl-C is for the parent, which ends its holders
+	var p part
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	h := &holderProgram{part: p, callers: map[int]*caller{}}
+	h.run(openers)
+	os.Exit(0)
+}
+
+// holderProgram is a process that holds locks and acts under them.
+type holderProgram struct {
+	part
+	client  *locker.Client
+	journal *history.Journal
+
+	out sync.Mutex // one line at a time
+
+	mu      sync.Mutex
+	callers map[int]*caller
+}
+
+// caller is one goroutine of a holder that asks for a lock and holds it.
+type caller struct {
+	ctx    context.Context // ends when the parent says "cancel"
+	cancel context.CancelFunc
+	leave  chan struct{} // closed when the parent says "release"
+	gate   chan struct{} // closed when the parent says "open"
+	landed chan uint64   // the act that has arrived at the recorder
+	once   [2]sync.Once
+}
+
+func (h *holderProgram) say(m message) {
+	line, err := json.Marshal(m)
+	if err != nil {
+		line = fmt.Appendf(nil, `{"Failed":%q}`, err.Error())
+	}
+	h.out.Lock()
+	defer h.out.Unlock()
+	// The parent reads always; where it is gone, so is this process soon.
+	_, _ = os.Stdout.Write(append(line, '\n'))
+}
+
+// tell journals an event of a caller, and tells the parent what it waits for. A full disk is the parent's
+// to notice: here the event is only lost.
+func (h *holderProgram) tell(c command, kind history.Kind, set func(e *history.Event)) {
+	e := history.Event{Kind: kind, Service: h.Service, Trial: c.Trial, Process: h.Process, Caller: c.Caller, Name: c.Name}
+	if set != nil {
+		set(&e)
+	}
+	at, err := h.journal.Write(e)
+	if err != nil {
+		h.say(message{Full: err.Error()})
+	}
+	if c.Do == "hold" || kind == history.Acted {
+		e.At = at
+		h.say(message{Event: &e})
+	}
+}
+
+func (h *holderProgram) run(openers locker.Openers) {
+	var err error
+	if h.journal, err = history.Create(h.Journal, true); err != nil {
+		h.say(message{Failed: err.Error()})
+		return
+	}
+	defer h.journal.Close()
+	stop := watchStalls(h.journal, h.Service, h.Process, nil)
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	client, err := openers.Open(ctx, h.URL, &locker.Options{TTL: h.TTL, Label: "locker compare"})
+	cancel()
+	if err != nil {
+		h.say(message{Failed: err.Error()})
+		return
+	}
+	h.client = client
+	h.say(message{Ready: &ready{Guarantees: client.Guarantees(), TTL: h.TTL}})
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var c command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			h.say(message{Failed: err.Error()})
+			return
+		}
+		if c.Do == "close" {
+			_ = client.Close()
+			return
+		}
+		h.obey(c)
+	}
+	os.Exit(3) // the parent is gone
+}
+
+func (h *holderProgram) obey(c command) {
+	h.mu.Lock()
+	cl := h.callers[c.Caller]
+	h.mu.Unlock()
+	switch {
+	case c.Do == "hold", c.Do == "loop":
+		cl = &caller{leave: make(chan struct{}), gate: make(chan struct{}), landed: make(chan uint64, 1)}
+		cl.ctx, cl.cancel = context.WithCancel(context.Background())
+		h.mu.Lock()
+		h.callers[c.Caller] = cl
+		h.mu.Unlock()
+		go func() {
+			if c.Do == "loop" {
+				h.loop(c, cl)
+			} else {
+				h.hold(c, cl)
+			}
+			cl.cancel()
+			h.mu.Lock()
+			delete(h.callers, c.Caller)
+			h.mu.Unlock()
+			h.say(message{Done: c.Caller})
+		}()
+	case c.Do == "cost":
+		go func() { h.say(message{Cost: h.cost(c)}) }()
+	case cl == nil:
+		// It is over.
+	case c.Do == "landed":
+		cl.landed <- c.Seq
+	case c.Do == "open":
+		cl.once[0].Do(func() { close(cl.gate) })
+	case c.Do == "release":
+		cl.once[1].Do(func() {
+			cl.cancel() // who still waits gives up
+			close(cl.leave)
+		})
+	}
+}
+
+// hold takes a lock and acts under it until it is told to leave, or that the lease is over.
+func (h *holderProgram) hold(c command, cl *caller) {
+	ctx := cl.ctx
+	if c.Within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Within)
+		defer cancel()
+	}
+	lease := h.lock(ctx, c)
+	for c.Again && lease == nil && pause(ctx, 50*time.Millisecond) {
+		lease = h.lock(ctx, c)
+	}
+	if lease == nil {
+		return
+	}
+	var over <-chan time.Time
+	if c.Keep > 0 {
+		over = time.After(c.Keep)
+	}
+	granted := lease.Until()
+	act := time.NewTicker(h.Act)
+	defer act.Stop()
+	gate := c.Gate
+	for n := uint64(1); ; n++ {
+		if lease.Err() == nil {
+			if gate && n > 1 {
+				h.say(message{Gate: c.Caller})
+				<-cl.gate
+				gate = false
+			}
+			h.act(c, cl, lease, n)
+		}
+		if u := lease.Until(); !u.Equal(granted) {
+			granted = u
+			h.tell(c, history.Renewed, func(e *history.Event) { e.Until = history.Until(lease.Until()) })
+		}
+		select {
+		case <-act.C:
+		case <-lease.Done():
+			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = lease.Err().Error() })
+			// What is left of it is cleared, as Do does.
+			_ = h.unlock(lease, time.Second)
+			return
+		case <-cl.leave:
+			h.leave(c, lease)
+			return
+		case <-over:
+			h.leave(c, lease)
+			return
+		}
+	}
+}
+
+// pause waits for d, and reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// lock asks for the lock; nil if it was not granted.
+func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
+	h.tell(c, history.Ask, func(e *history.Event) {
+		if end, ok := ctx.Deadline(); ok {
+			e.Until = history.Until(end)
+		}
+	})
+	lease, err := h.client.Lock(ctx, c.Name)
+	switch {
+	case err == nil:
+		token, _ := lease.Token()
+		h.tell(c, history.Granted, func(e *history.Event) { e.Token, e.Until = token, history.Until(lease.Until()) })
+	case errors.Is(err, locker.ErrHeld) && ctx.Err() == nil:
+		h.tell(c, history.Refused, func(e *history.Event) { e.Error = err.Error() })
+	default:
+		h.tell(c, history.GaveUp, func(e *history.Event) { e.Error = err.Error() })
+	}
+	return lease
+}
+
+// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until it
+// has: what comes after it comes after its effect.
+func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease, n uint64) {
+	token, _ := lease.Token()
+	h.tell(c, history.Acted, func(e *history.Event) { e.Token, e.Seq = token, n })
+	<-cl.landed
+}
+
+func (h *holderProgram) leave(c command, lease *locker.Lease) {
+	within := max(h.TTL, time.Second)
+	h.tell(c, history.UnlockBegin, func(e *history.Event) { e.Until = history.Until(time.Now().Add(within)) })
+	err := h.unlock(lease, within)
+	h.tell(c, history.Unlocked, func(e *history.Event) {
+		if err != nil {
+			e.Error = err.Error()
+		}
+	})
+}
+
+func (h *holderProgram) unlock(lease *locker.Lease, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return lease.Unlock(ctx)
+}
+
+// loop locks, acts and unlocks, again and again.
+func (h *holderProgram) loop(c command, cl *caller) {
+	ctx, cancel := context.WithTimeout(cl.ctx, c.For)
+	defer cancel()
+	for n := uint64(1); ctx.Err() == nil; n++ {
+		lease := h.lock(ctx, c)
+		if lease == nil {
+			// Not at once again: what refuses at once would be asked without end.
+			pause(ctx, 20*time.Millisecond)
+			continue
+		}
+		if lease.Err() == nil {
+			h.act(c, cl, lease, n)
+		}
+		time.Sleep(c.Keep)
+		if lease.Err() != nil {
+			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = lease.Err().Error() })
+			_ = h.unlock(lease, time.Second)
+			continue
+		}
+		h.leave(c, lease)
+	}
+}
+
+// cost takes and gives back locks that nobody else wants (or, with a Name, one that others want, too), as
+// fast as it can, and journals none of it.
+func (h *holderProgram) cost(c command) *cost {
+	ctx, cancel := context.WithTimeout(context.Background(), c.For)
+	defer cancel()
+	var mu sync.Mutex
+	sum := &cost{}
+	var all sync.WaitGroup
+	start := time.Now()
+	for i := range c.Count {
+		name := c.Name
+		if name[len(name)-1] == '/' {
+			name += fmt.Sprint(i)
+		}
+		all.Go(func() {
+			var samples []time.Duration
+			var pairs int
+			for ctx.Err() == nil {
+				began := time.Now()
+				lease, err := h.client.Lock(ctx, name)
+				if err == nil {
+					err = h.unlock(lease, max(h.TTL, time.Second))
+				}
+				if err != nil {
+					if ctx.Err() == nil {
+						mu.Lock()
+						sum.Errors++
+						sum.Error = err.Error()
+						mu.Unlock()
+						time.Sleep(10 * time.Millisecond)
+					}
+					continue
+				}
+				pairs++
+				if len(samples) < 2000 {
+					samples = append(samples, time.Since(began))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sum.Pairs += pairs
+			sum.Samples = append(sum.Samples, samples...)
+		})
+	}
+	all.Wait()
+	sum.Took = time.Since(start)
+	if len(sum.Samples) > 2000 {
+		sum.Samples = sum.Samples[:2000]
+	}
+	return sum
+}

@@ -1,0 +1,335 @@
+package compare
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// openTimeout bounds how long a service may take to answer a holder for the first time.
+const openTimeout = 10 * time.Second
+
+// holder is a process that holds locks, as its parent sees it. It talks to the service through proxies of its
+// own, and to the parent through pipes that no fault touches.
+type holder struct {
+	bench   *bench
+	slot    string       // "a", "b" or "c"
+	proxies []*lab.Proxy // one for each server; they stay when the process is started again
+	lives   int
+
+	process string // of this life
+	proc    *lab.Process
+	stdin   *os.File
+	next    int // caller
+
+	mu      sync.Mutex
+	ready   *ready
+	failed  string
+	callers map[int]*seen
+	costs   []cost
+}
+
+// seen is how far a caller has come, as it has told.
+type seen struct {
+	granted, lost, leaving, left, gaveUp, gate, done bool
+
+	grantedAt, until int64
+	token            uint64
+	err              string
+}
+
+// newHolder makes the proxies of a holder, and starts it.
+func (b *bench) newHolder(slot string) *holder {
+	h := &holder{bench: b, slot: slot}
+	for _, host := range b.svc.address.hosts {
+		h.proxies = append(h.proxies, lab.StartProxy(b.stage, host))
+	}
+	h.start()
+	return h
+}
+
+// start starts the process, in a life of its own, and waits until its client is open.
+func (h *holder) start() {
+	b := h.bench
+	h.lives++
+	h.process = fmt.Sprintf("%s-%s%d", b.svc.key, h.slot, h.lives)
+	h.mu.Lock()
+	h.ready, h.failed, h.callers = nil, "", map[int]*seen{}
+	h.mu.Unlock()
+	hosts := make([]string, len(h.proxies))
+	for i, p := range h.proxies {
+		hosts[i] = p.Addr()
+	}
+	text, err := json.Marshal(part{
+		Process: h.process, Service: b.svc.name, URL: b.svc.address.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond),
+		Journal: filepath.Join(b.run.dir, h.process+".jsonl"),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	binary := b.run.program
+	theirIn, stdin, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, theirOut, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var env []string
+	env = append(append(env, os.Environ()...), childEnv+"="+string(text))
+	h.stdin = stdin
+	life := h.lives
+	h.proc = lab.StartProcess(b.stage, h.process, func() (*exec.Cmd, error) {
+		cmd := exec.CommandContext(context.Background(), binary)
+		cmd.Env, cmd.Stdin, cmd.Stdout = env, theirIn, theirOut
+		return cmd, nil
+	})
+	_ = theirIn.Close()
+	_ = theirOut.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.listen(life, stdout)
+	}()
+	b.Cleanup(func() {
+		h.end()
+		_ = stdin.Close()
+		<-ended
+		_ = stdout.Close()
+	})
+	if !b.wait(openTimeout+5*time.Second, func() bool { r, failed := h.state(); return r != nil || failed != "" }) {
+		b.Fatalf("a client of %s did not open within %v: %s", b.svc.address.shown, openTimeout, h.lastWords())
+	}
+	if _, failed := h.state(); failed != "" {
+		b.Fatalf("%s", failed)
+	}
+}
+
+// state is what the process has said of its client: that it is open, or why not.
+func (h *holder) state() (r *ready, failed string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ready, h.failed
+}
+
+// lastWords is what the process wrote to its standard error, such as a panic.
+func (h *holder) lastWords() string {
+	return cmp.Or(h.proc.Log(), "it said nothing")
+}
+
+// end ends the process in good order if it can, so that what it holds is given back.
+func (h *holder) end() {
+	if !h.proc.Running() {
+		return
+	}
+	h.proc.Resume()
+	h.send(command{Do: "close"})
+	for end := time.Now().Add(7 * time.Second); h.proc.Running() && time.Now().Before(end); {
+		time.Sleep(2 * time.Millisecond)
+	}
+	h.proc.Kill()
+}
+
+// listen reads what one life of the process says.
+func (h *holder) listen(life int, stdout *os.File) {
+	lines := bufio.NewReaderSize(stdout, 1<<16)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			h.mu.Lock()
+			if h.ready == nil && h.failed == "" && h.lives == life {
+				h.failed = "its process ended: " + h.lastWords()
+			}
+			h.mu.Unlock()
+			return
+		}
+		var m message
+		if err := json.Unmarshal(line, &m); err != nil {
+			continue // half a line of a process that was killed
+		}
+		if e := m.Event; e != nil && e.Kind == history.Acted {
+			// The recorder: what is protected has been acted upon now.
+			l := *e
+			l.Kind = history.Landed
+			h.bench.run.write(l)
+			h.send(command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
+			continue
+		}
+		if m.Full != "" {
+			h.bench.run.full(m.Full)
+			continue
+		}
+		h.mu.Lock()
+		if h.lives == life {
+			h.take(m)
+		}
+		h.mu.Unlock()
+	}
+}
+
+// take notes what a message says. The mutex is held.
+func (h *holder) take(m message) {
+	caller := func(id int) *seen {
+		if h.callers[id] == nil {
+			h.callers[id] = &seen{}
+		}
+		return h.callers[id]
+	}
+	switch {
+	case m.Ready != nil:
+		h.ready = m.Ready
+	case m.Failed != "":
+		h.failed = m.Failed
+	case m.Gate != 0:
+		caller(m.Gate).gate = true
+	case m.Cost != nil:
+		h.costs = append(h.costs, *m.Cost)
+	case m.Done != 0:
+		caller(m.Done).done = true
+	case m.Event != nil:
+		s := caller(m.Event.Caller)
+		switch e := m.Event; e.Kind {
+		case history.Granted:
+			s.granted, s.grantedAt, s.until, s.token = true, e.At, e.Until, e.Token
+		case history.Renewed:
+			s.until = e.Until
+		case history.ToldLost:
+			s.lost, s.err = true, e.Error
+		case history.UnlockBegin:
+			s.leaving = true
+		case history.Unlocked:
+			s.left, s.err = true, e.Error
+		case history.GaveUp, history.Refused:
+			s.gaveUp, s.err = true, e.Error
+		}
+	}
+}
+
+func (h *holder) send(c command) {
+	line, err := json.Marshal(c)
+	if err == nil {
+		// A process that is gone does not hear it.
+		_, _ = h.stdin.Write(append(line, '\n'))
+	}
+}
+
+// traffic is what the holder's proxies have seen since they were started.
+func (h *holder) traffic() lab.Stats {
+	var sum lab.Stats
+	for _, p := range h.proxies {
+		s := p.Stats()
+		sum.Packets += s.Packets
+		sum.Requests.Dropped += s.Requests.Dropped
+		sum.Requests.Held += s.Requests.Held
+		sum.Replies.Dropped += s.Replies.Dropped
+		sum.Replies.Held += s.Replies.Held
+	}
+	return sum
+}
+
+// network does something to all of the holder's proxies.
+func (h *holder) network(f func(p *lab.Proxy)) {
+	for _, p := range h.proxies {
+		f(p)
+	}
+}
+
+// group is callers of one holder, one for each trial.
+type group struct {
+	h       *holder
+	callers []int
+	trials  []trial
+}
+
+// hold has one caller of h ask for the name of each trial, and hold it until it is released.
+func (h *holder) hold(trials []trial, set func(c *command)) group {
+	g := group{h: h, trials: trials}
+	for _, t := range trials {
+		h.next++
+		c := command{Do: "hold", Trial: t.id, Name: t.name, Caller: h.next}
+		if set != nil {
+			set(&c)
+		}
+		g.callers = append(g.callers, h.next)
+		h.mu.Lock()
+		h.callers[h.next] = &seen{}
+		h.mu.Unlock()
+		h.send(c)
+	}
+	return g
+}
+
+// tell sends the same word to all callers of the group: release, open.
+func (g group) tell(do string) {
+	for _, id := range g.callers {
+		g.h.send(command{Do: do, Caller: id})
+	}
+}
+
+// caller is how far one of h's callers has come.
+func (h *holder) caller(id int) seen {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.callers[id]; s != nil {
+		return *s
+	}
+	return seen{done: true} // of an earlier life
+}
+
+// all reports whether something is true of all callers of the group.
+func (g group) all(what func(*seen) bool) bool {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	for _, id := range g.callers {
+		if s := g.h.callers[id]; s == nil || !what(s) {
+			return false
+		}
+	}
+	return true
+}
+
+func granted(s *seen) bool  { return s.granted }
+func answered(s *seen) bool { return s.granted || s.gaveUp }
+func done(s *seen) bool     { return s.done }
+
+// heal undoes what was done to the holder, but for its death.
+func (h *holder) heal() {
+	h.network(func(p *lab.Proxy) {
+		p.SetDelay(0)
+		p.Set(lab.Pass)
+	})
+	if h.proc.Running() {
+		h.proc.Resume()
+	}
+}
+
+// measured is what the holder has answered to "cost" in this life.
+func (h *holder) measured() []cost {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.costs)
+}
+
+// trouble is what the callers of a group that hold nothing were told last.
+func (g group) trouble() string {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	for _, id := range g.callers {
+		if s := g.h.callers[id]; s != nil && !s.granted && s.err != "" {
+			return s.err
+		}
+	}
+	return "no answer"
+}

@@ -1,0 +1,352 @@
+package compare
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// labService is a service that the lab can start.
+type labService struct {
+	name, scheme string
+	servers      int
+	start        func(b *bench) service
+}
+
+// labServices are started where their programs are installed.
+var labServices = []labService{
+	{"file", "file", 0, startFile},
+	{"redis", "redis", 1, startRedis},
+	{"redlock", "redlock", 5, startRedlock},
+	{"etcd", "etcd", 3, startEtcd},
+	{"zookeeper", "zookeeper", 3, startZooKeeper},
+}
+
+// address of a service that the lab has started itself.
+func (b *bench) labAddress(url string) address {
+	a, err := parseAddress(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return a
+}
+
+func startFile(b *bench) service {
+	dir := filepath.Join(b.TempDir(), "locks")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		b.Fatal(err)
+	}
+	s := service{address: b.labAddress("file://" + dir), version: "kernel file locks", untried: map[string]string{}}
+	for _, f := range labFaults {
+		s.untried[f.ID] = "it has no server"
+	}
+	return s
+}
+
+// server is one of the servers of a service.
+type server interface {
+	Pause()
+	Resume()
+	Kill()
+	Running() bool
+	Pid() int
+	Restart(t lab.TB)
+	Addr() string
+}
+
+// paused is the fault of a server that stands still past the TTL.
+func paused(which func(b *bench) server) serverFault {
+	var s server
+	return serverFault{fault: serversPaused, long: true,
+		before: func(b *bench) { lab.NeedPause(b.stage) },
+		inject: func(b *bench) string {
+			s = which(b)
+			s.Pause()
+			return fmt.Sprintf("process %d stands still", s.Pid())
+		},
+		heal: func(*bench) { s.Resume() },
+	}
+}
+
+// down is the fault of servers that are killed, and started again later.
+func down(f history.Fault, which func(b *bench) []server, restart func(b *bench, killed []server)) serverFault {
+	var killed []server
+	return serverFault{fault: f, long: true,
+		inject: func(b *bench) string {
+			killed = which(b)
+			var pids []string
+			for _, s := range killed {
+				pids = append(pids, fmt.Sprint(s.Pid()))
+				s.Kill()
+			}
+			return "gone: process " + strings.Join(pids, ", ")
+		},
+		heal: func(b *bench) { restart(b, killed) },
+	}
+}
+
+func restartEach(b *bench, killed []server) {
+	for _, s := range killed {
+		s.Restart(b.stage)
+	}
+}
+
+// reborn has all servers killed and started again.
+func reborn(f history.Fault, all []server, wipe func(b *bench, s server), restart func(b *bench, killed []server)) serverFault {
+	return serverFault{fault: f, takes: len(all),
+		inject: func(b *bench) string {
+			var proof []string
+			for _, s := range all {
+				old := s.Pid()
+				s.Kill()
+				if wipe != nil {
+					wipe(b, s)
+				}
+				proof = append(proof, fmt.Sprint(old))
+			}
+			restart(b, all)
+			for i, s := range all {
+				proof[i] += fmt.Sprintf(" is %d now", s.Pid())
+			}
+			return "process " + strings.Join(proof, ", ")
+		},
+	}
+}
+
+// forget removes what a Redis has on disk.
+func forget(b *bench, s server) {
+	dir := s.(*lab.Redis).Dir()
+	for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// stepped starts another Redis, whose clock can be moved, in the place of the one at index i.
+func stepped(i int, settle time.Duration) serverFault {
+	var clocked *lab.Redis
+	var old string
+	return serverFault{fault: clockStepped,
+		before: func(b *bench) {
+			old = b.a.proxies[i].Target()
+			if clocked == nil {
+				clocked = lab.StartRedis(b.stage, lab.WithClock())
+				defer b.sleep(settle) // until it votes
+			}
+			b.lead(i, clocked.Addr())
+		},
+		inject: func(b *bench) string {
+			clocked.JumpClock(b.stage, time.Minute)
+			now, err := clocked.Time()
+			if err != nil {
+				b.Fatal(err)
+			}
+			return fmt.Sprintf("the server's clock is ahead by %v", time.Until(now).Round(time.Second))
+		},
+		after: func(b *bench) { b.lead(i, old) },
+	}
+}
+
+func startRedis(b *bench) service {
+	primary := lab.StartRedis(b.stage, lab.WithAppendOnly())
+	link := lab.StartProxy(b.stage, primary.Addr())
+	replica := lab.StartRedis(b.stage, lab.WithAppendOnly(), lab.ReplicaThrough(primary, link.Addr()))
+	all := []server{primary}
+	one := func(*bench) server { return primary }
+	return service{
+		address: b.labAddress("redis://" + primary.Addr()),
+		version: "Redis " + primary.Info(b.stage, "server")["redis_version"],
+		faults: []serverFault{
+			paused(one),
+			reborn(restarted, all, nil, restartEach),
+			reborn(restartedEmpty, all, forget, restartEach),
+			failOver(primary, replica, link),
+			stepped(0, 0),
+			down(majorityDown, func(*bench) []server { return all }, restartEach),
+		},
+		untried: map[string]string{
+			leaderKilled.ID: "it has one server that decides: see the fail-over",
+			memberAlone.ID:  "it has one server",
+			minorityDown.ID: "it can spare none of one server",
+		},
+	}
+}
+
+// failOver has a replica that lags take the place of its primary, at the primary's address.
+func failOver(primary, replica *lab.Redis, link *lab.Proxy) serverFault {
+	return serverFault{fault: failedOver, takes: 1,
+		before: func(*bench) { link.SetReplies(lab.Hold) },
+		inject: func(b *bench) string {
+			primary.Kill()
+			link.Set(lab.Reset)
+			replica.MustDo(b.stage, "REPLICAOF", "NO", "ONE")
+			b.lead(0, replica.Addr())
+			return "the replica is " + replica.Info(b.stage, "replication")["role"] + " now"
+		},
+		after: func(b *bench) {
+			forget(b, primary)
+			primary.Restart(b.stage)
+			link.Set(lab.Pass)
+			host, port, _ := strings.Cut(link.Addr(), ":")
+			replica.MustDo(b.stage, "REPLICAOF", host, port)
+			b.lead(0, primary.Addr())
+			b.wait(10*time.Second, func() bool {
+				return replica.Info(b.stage, "replication")["master_link_status"] == "up"
+			})
+		},
+	}
+}
+
+func startRedlock(b *bench) service {
+	guard := 2 * b.ttl
+	var all []server
+	var addrs []string
+	var version string
+	for range 5 {
+		r := lab.StartRedis(b.stage, lab.WithAppendOnly())
+		all, addrs = append(all, r), append(addrs, r.Addr())
+		version = r.Info(b.stage, "server")["redis_version"]
+	}
+	settled := func(f serverFault) serverFault {
+		// Those that were restarted have to vote again before the next round.
+		f.after = func(b *bench) { b.sleep(guard + time.Second) }
+		return f
+	}
+	first := func(n int) func(*bench) []server { return func(*bench) []server { return all[:n] } }
+	return service{
+		address: b.labAddress(fmt.Sprintf("redlock://%s?fencing=on&restart_guard=%v", strings.Join(addrs, ","), guard)),
+		version: "Redis " + version,
+		faults: []serverFault{
+			paused(func(*bench) server { return all[0] }),
+			settled(down(minorityDown, first(2), restartEach)),
+			settled(down(majorityDown, first(3), restartEach)),
+			settled(reborn(restarted, all, nil, restartEach)),
+			settled(reborn(restartedEmpty, all[:1], forget, restartEach)),
+			stepped(4, guard+time.Second),
+		},
+		untried: map[string]string{
+			leaderKilled.ID: "its servers have no leader",
+			memberAlone.ID:  "its servers do not talk to each other",
+			failedOver.ID:   "no server takes another's place",
+		},
+	}
+}
+
+func startEtcd(b *bench) service {
+	c := lab.StartEtcd(b.stage, 3, lab.WithPeerProxies())
+	var all []server
+	for _, n := range c.Nodes {
+		all = append(all, n)
+	}
+	leader := func(b *bench) server { return c.Leader(b.stage) }
+	// The leader goes last, so that a majority is there as long as can be.
+	some := func(n int) func(b *bench) []server {
+		return func(b *bench) []server {
+			l := c.Leader(b.stage)
+			killed := []server{}
+			for _, s := range all {
+				if s != server(l) && len(killed) < n {
+					killed = append(killed, s)
+				}
+			}
+			return killed
+		}
+	}
+	together := func(b *bench, killed []server) {
+		if len(killed) == len(all) {
+			c.Restart(b.stage)
+			return
+		}
+		restartEach(b, killed)
+	}
+	restartTwo := func(b *bench, killed []server) { together(b, all) }
+	var undo func()
+	alone := serverFault{fault: memberAlone, long: true,
+		inject: func(b *bench) string {
+			l := c.Leader(b.stage)
+			undo = c.Isolate(l)
+			return "cut off from its peers; they follow " + c.Leader(b.stage, l).Addr()
+		},
+		heal: func(*bench) { undo() },
+	}
+	killLeader := leaderDown(func(b *bench) []server { return []server{leader(b)} }, restartEach)
+	return service{
+		address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")),
+		version: "etcd 3",
+		faults: []serverFault{
+			paused(leader), killLeader, alone,
+			down(minorityDown, some(1), restartEach),
+			down(majorityDown, some(2), restartTwo),
+			reborn(restarted, all, nil, together),
+		},
+		untried: map[string]string{
+			restartedEmpty.ID: "a member without its data cannot join its cluster again: an operator has to replace it",
+			failedOver.ID:     "see the leader killed",
+			clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
+		},
+	}
+}
+
+func leaderDown(which func(b *bench) []server, restart func(b *bench, killed []server)) serverFault {
+	f := down(leaderKilled, which, restart)
+	f.takes = 1
+	return f
+}
+
+func startZooKeeper(b *bench) service {
+	e := lab.StartZooKeeperEnsemble(b.stage, 3)
+	var all []server
+	for _, s := range e.Servers {
+		all = append(all, s)
+	}
+	leader := func(b *bench) server { return e.Leader(b.stage) }
+	some := func(n int) func(b *bench) []server {
+		return func(b *bench) []server {
+			l := leader(b)
+			killed := []server{}
+			for _, s := range all {
+				if s != l && len(killed) < n {
+					killed = append(killed, s)
+				}
+			}
+			return killed
+		}
+	}
+	together := func(b *bench, _ []server) { e.Restart(b.stage) }
+	var cut *lab.ZooKeeper
+	alone := serverFault{fault: memberAlone, long: true,
+		inject: func(b *bench) string {
+			cut = e.Leader(b.stage)
+			e.Isolate(cut, lab.Drop)
+			return "cut off from its peers; they follow " + e.Leader(b.stage, e.Others(cut)...).Addr()
+		},
+		heal: func(*bench) { e.Isolate(cut, lab.Pass) },
+	}
+	version := "ZooKeeper"
+	if text, err := e.Servers[0].FourLetters("srvr"); err == nil {
+		if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
+			version += " " + strings.FieldsFunc(rest, func(r rune) bool { return r == '-' || r == ',' || r == ' ' })[0]
+		}
+	}
+	return service{
+		address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")),
+		version: version,
+		faults: []serverFault{
+			paused(leader), leaderDown(func(b *bench) []server { return []server{leader(b)} }, together), alone,
+			down(minorityDown, some(1), together),
+			down(majorityDown, some(2), together),
+			reborn(restarted, all, nil, together),
+		},
+		untried: map[string]string{
+			restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
+			failedOver.ID:     "see the leader killed",
+			clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: stepping the other one is tried in its tests",
+		},
+	}
+}

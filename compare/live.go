@@ -1,0 +1,116 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// live tells people what is done. On a terminal it draws a line for each service again and again; elsewhere it
+// writes a line for each round that is over.
+type live struct {
+	out      io.Writer
+	terminal bool
+	began    time.Time
+
+	mu       sync.Mutex
+	services []string
+	doing    map[string]string
+	trials   map[string]int
+	drawn    int // lines on the screen
+	over     chan struct{}
+	ended    sync.WaitGroup
+}
+
+func newLive(out io.Writer, benches []*bench) *live {
+	l := &live{out: out, began: time.Now(), doing: map[string]string{}, trials: map[string]int{}, over: make(chan struct{})}
+	if out == nil {
+		l.out = io.Discard
+	}
+	for _, b := range benches {
+		l.services = append(l.services, b.svc.name)
+	}
+	if f, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
+		info, err := f.Stat()
+		l.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	if l.terminal {
+		l.ended.Go(func() {
+			tick := time.NewTicker(200 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					l.mu.Lock()
+					l.draw()
+					l.mu.Unlock()
+				case <-l.over:
+					return
+				}
+			}
+		})
+	}
+	return l
+}
+
+// draw is called with the mutex held.
+func (l *live) draw() {
+	var s strings.Builder
+	l.erase(&s)
+	for _, name := range l.services {
+		fmt.Fprintf(&s, "%-12s %5d trials  %s\x1b[K\n", name, l.trials[name], l.doing[name])
+	}
+	fmt.Fprintf(&s, "%v\x1b[K\n", time.Since(l.began).Round(time.Second))
+	l.drawn = len(l.services) + 1
+	_, _ = io.WriteString(l.out, s.String())
+}
+
+func (l *live) erase(s *strings.Builder) {
+	if l.drawn > 0 {
+		fmt.Fprintf(s, "\x1b[%dA\x1b[J", l.drawn)
+	}
+	l.drawn = 0
+}
+
+// now says what is done with a service.
+func (l *live) now(service, what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doing[service] = what
+}
+
+// did says that some trials are over.
+func (l *live) did(service, what string, trials int, err error) {
+	l.mu.Lock()
+	l.trials[service] += trials
+	l.mu.Unlock()
+	if err != nil {
+		l.say("%s: %s: %v", service, what, err)
+	} else if !l.terminal {
+		l.say("%s: %s: %d trials", service, what, trials)
+	}
+}
+
+// say writes a line that stays.
+func (l *live) say(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var s strings.Builder
+	l.erase(&s)
+	fmt.Fprintf(&s, "%6s  ", time.Since(l.began).Round(100*time.Millisecond))
+	fmt.Fprintf(&s, format+"\n", args...)
+	_, _ = io.WriteString(l.out, s.String())
+}
+
+func (l *live) end() {
+	close(l.over)
+	l.ended.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var s strings.Builder
+	l.erase(&s)
+	_, _ = io.WriteString(l.out, s.String())
+}

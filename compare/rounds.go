@@ -1,0 +1,408 @@
+package compare
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// free is how long it may take, on a machine that is not too busy, until the lock of a holder that is gone is
+// free, and somebody who waits has it.
+func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*time.Second }
+
+// take has h hold the name of each trial, and waits until it does.
+func (r *round) take(h *holder, set func(c *command)) group {
+	g := h.hold(r.trials, func(c *command) {
+		c.Within = r.free() + 3*time.Second
+		c.Again = true
+		if set != nil {
+			set(c)
+		}
+	})
+	r.granted(g, r.free()+3*time.Second)
+	return g
+}
+
+// granted waits until all of g hold their locks.
+func (r *round) granted(g group, within time.Duration) {
+	if !r.wait(within, func() bool { return g.all(granted) }) {
+		r.Fatalf("a lock that was free was not granted within %v (%s)", within, g.trouble())
+	}
+}
+
+// queue has h ask for the name of each trial: somebody else has them.
+func (r *round) queue(h *holder) group {
+	g := h.hold(r.trials, func(c *command) {
+		c.Within = 4*r.free() + 10*time.Second
+		c.Again = true
+	})
+	// Long enough to be waiting.
+	r.sleep(r.ttl/10 + 20*time.Millisecond)
+	return g
+}
+
+// finish has all holders unlock, whoever gets the lock then, too, until nobody is left.
+func (r *round) finish(groups ...group) {
+	released := map[*holder]map[int]bool{}
+	release := func(also func(s *seen) bool) (left bool) {
+		for _, g := range groups {
+			if released[g.h] == nil {
+				released[g.h] = map[int]bool{}
+			}
+			for _, id := range g.callers {
+				s := g.h.caller(id)
+				left = left || !s.done
+				if !released[g.h][id] && also(&s) {
+					released[g.h][id] = true
+					g.h.send(command{Do: "release", Caller: id})
+				}
+			}
+		}
+		return left
+	}
+	if r.wait(r.free()+5*time.Second, func() bool { return !release(granted) }) {
+		return
+	}
+	everybody := func(*seen) bool { return true }
+	r.wait(r.free(), func() bool { return !release(everybody) })
+}
+
+// probe asks for each name once more: it shows whether something was left behind that nobody holds.
+func (r *round) probe() {
+	g := r.c.hold(r.trials, func(c *command) {
+		c.Within = r.free() + 3*time.Second
+		c.Keep = time.Millisecond
+	})
+	r.wait(r.free()+5*time.Second, func() bool { return g.all(done) })
+}
+
+// handOn waits until a holder that is in trouble is followed by those who wait, if its lock has a deadline.
+func (r *round) handOn(a, next group) {
+	if a.all(func(s *seen) bool { return s.until == 0 }) {
+		// It lasts as long as the process does: nobody may follow.
+		r.sleep(r.ttl)
+		return
+	}
+	r.wait(r.free(), func() bool { return next.all(granted) })
+	r.sleep(r.ttl / 5) // to act
+}
+
+func (r *round) healthy() {
+	var all []group
+	for _, h := range []*holder{r.a, r.b, r.c} {
+		for range 2 {
+			all = append(all, h.hold(r.trials, func(c *command) {
+				c.Do, c.For, c.Keep = "loop", 3*r.ttl/2, time.Millisecond
+			}))
+		}
+	}
+	for _, g := range all {
+		r.wait(r.free()+3*r.ttl, func() bool { return g.all(done) })
+	}
+}
+
+// order has waiters of two clients begin to wait one after the other.
+func (r *round) order() {
+	a := r.take(r.a, nil)
+	var all []group
+	for i := range 4 {
+		h := []*holder{r.b, r.c}[i%2]
+		all = append(all, h.hold(r.trials, func(c *command) {
+			c.Within, c.Keep = 4*r.free(), 10*time.Millisecond
+		}))
+		r.sleep(330 * time.Millisecond)
+	}
+	r.finish(append([]group{a}, all...)...)
+}
+
+func (r *round) holderStopped() {
+	lab.NeedPause(r.stage)
+	a := r.take(r.a, nil)
+	next := r.queue(r.b)
+	r.faultBegin(r.a, 0)
+	r.a.proc.Pause()
+	r.proof("its process stands still")
+	r.handOn(a, next)
+	r.a.proc.Resume()
+	r.faultEnd("")
+	r.sleep(r.ttl / 5)
+	r.finish(a, next)
+	r.probe()
+}
+
+func (r *round) holderStoppedAct() {
+	lab.NeedPause(r.stage)
+	a := r.take(r.a, func(c *command) { c.Gate = true })
+	next := r.queue(r.b)
+	if !r.wait(r.free(), func() bool { return a.all(func(s *seen) bool { return s.gate }) }) {
+		r.Fatalf("the holder did not get to an act")
+	}
+	r.faultBegin(r.a, 0)
+	r.a.proc.Pause()
+	r.proof("its process stands still between a check of its lease and its act")
+	r.handOn(a, next)
+	a.tell("open")
+	r.a.proc.Resume()
+	r.faultEnd("")
+	r.sleep(r.ttl / 5)
+	r.finish(a, next)
+	r.probe()
+}
+
+func (r *round) holderKilled() {
+	r.take(r.a, nil)
+	next := r.queue(r.b)
+	r.faultBegin(r.a, 0)
+	r.a.proc.Kill()
+	r.proof("its process is gone")
+	r.wait(r.free(), func() bool { return next.all(granted) })
+	r.faultEnd("")
+	r.finish(next)
+	r.probe()
+}
+
+// lost returns how many bytes have vanished, or are under way for long, between h and the service since
+// before, in words; "" for none.
+func (h *holder) lost(before lab.Stats) string {
+	now := h.traffic()
+	switch requests, replies := now.Requests.Dropped-before.Requests.Dropped, now.Replies.Dropped-before.Replies.Dropped; {
+	case requests > 0:
+		return fmt.Sprintf("%d bytes of its requests vanished", requests)
+	case replies > 0:
+		return fmt.Sprintf("%d bytes of replies to it vanished", replies)
+	case now.Requests.Held > 0:
+		return fmt.Sprintf("%d bytes of its requests are held on their way", now.Requests.Held)
+	}
+	return ""
+}
+
+// seen waits for the evidence that a fault on the holder's network takes effect.
+func (r *round) seen(h *holder, before lab.Stats) {
+	r.wait(r.ttl, func() bool { return h.lost(before) != "" })
+	r.proof(h.lost(before))
+}
+
+func (r *round) holderCutOff() {
+	a := r.take(r.a, nil)
+	next := r.queue(r.b)
+	before := r.a.traffic()
+	r.faultBegin(r.a, 0)
+	r.a.network(func(p *lab.Proxy) { p.Set(lab.Drop) })
+	r.seen(r.a, before)
+	r.handOn(a, next)
+	r.a.heal()
+	r.faultEnd("")
+	r.finish(a, next)
+	r.probe()
+}
+
+func (r *round) holderSlow() {
+	delay := r.ttl / 10
+	if r.g.Exclusion == locker.ExclusionQuorum || len(r.a.proxies) > 1 {
+		delay = r.ttl / 50 // what they expect of their network is better
+	}
+	before := r.a.traffic()
+	r.faultBegin(r.a, 0)
+	r.a.network(func(p *lab.Proxy) { p.SetDelay(delay) })
+	a := r.a.hold(r.trials, func(c *command) {
+		c.Within = r.free() + 3*time.Second
+		c.Again = true
+	})
+	if !r.wait(r.free()+3*time.Second, func() bool { return a.all(granted) }) {
+		r.Fatalf("no lock was granted on a network with a delay of %v each way (%s)", delay, a.trouble())
+	}
+	r.a.network(func(p *lab.Proxy) { p.Set(lab.Drop) })
+	next := r.queue(r.b)
+	r.seen(r.a, before)
+	r.handOn(a, next)
+	r.a.heal()
+	r.faultEnd("")
+	r.finish(a, next)
+	r.probe()
+}
+
+func (r *round) halfCut() {
+	a := r.take(r.a, nil)
+	next := r.queue(r.b)
+	before := r.a.traffic()
+	r.faultBegin(r.a, 0)
+	r.a.network(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
+	r.seen(r.a, before)
+	r.handOn(a, next)
+	r.a.heal()
+	r.faultEnd("")
+	r.finish(a, next)
+	r.probe()
+}
+
+func (r *round) repliesLost() {
+	before := r.a.traffic()
+	r.faultBegin(r.a, 0)
+	r.a.network(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
+	a := r.a.hold(r.trials, func(c *command) { c.Within = r.ttl / 2 })
+	r.seen(r.a, before)
+	next := r.queue(r.b)
+	r.wait(r.ttl, func() bool { return a.all(answered) })
+	r.wait(r.free(), func() bool { return next.all(granted) })
+	r.a.heal()
+	r.faultEnd("")
+	r.sleep(r.ttl / 5)
+	r.finish(a, next)
+	r.probe()
+}
+
+func (r *round) requestsLate() {
+	before := r.a.traffic()
+	r.faultBegin(r.a, 0)
+	r.a.network(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
+	a := r.a.hold(r.trials, func(c *command) { c.Within = r.ttl / 2 })
+	r.seen(r.a, before)
+	next := r.take(r.b, nil)
+	r.wait(r.ttl, func() bool { return a.all(answered) })
+	r.a.heal() // and they arrive
+	r.faultEnd("")
+	last := r.queue(r.c)
+	r.sleep(r.ttl / 2)
+	r.finish(a, next, last)
+	r.probe()
+}
+
+func (r *round) unlockLate() {
+	a := r.take(r.a, nil)
+	before := r.a.traffic()
+	r.faultBegin(r.a, 0)
+	r.a.network(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
+	a.tell("release")
+	r.seen(r.a, before)
+	next := r.queue(r.b)
+	r.wait(r.free(), func() bool { return next.all(granted) })
+	last := r.queue(r.c)
+	r.a.heal() // and it arrives
+	r.faultEnd("")
+	r.sleep(r.ttl / 2)
+	r.finish(a, next, last)
+	r.probe()
+}
+
+func (r *round) overload() {
+	r.faultBegin(nil, 0)
+	costs := len(r.c.measured())
+	r.c.send(command{Do: "cost", Name: r.run.prefix + "flood/", Count: 256, For: 2 * r.ttl})
+	var all []group
+	for _, h := range []*holder{r.a, r.b} {
+		all = append(all, h.hold(r.trials, func(c *command) {
+			c.Do, c.For, c.Keep = "loop", 2*r.ttl, time.Millisecond
+		}))
+	}
+	for _, g := range all {
+		r.wait(r.free()+4*r.ttl, func() bool { return g.all(done) })
+	}
+	if r.wait(r.free()+4*r.ttl, func() bool { return len(r.c.measured()) > costs }) {
+		flood := r.c.measured()[costs]
+		r.proof(fmt.Sprintf("256 callers beside it took %d locks in %v", flood.Pairs, flood.Took.Round(time.Millisecond)))
+	}
+	r.faultEnd("")
+	r.probe()
+}
+
+// serverFault does something to servers while locks are held and waited for.
+func (r *round) serverFault(f serverFault) {
+	if f.before != nil {
+		f.before(r.bench)
+	}
+	if f.after != nil {
+		defer f.after(r.bench)
+	}
+	a := r.take(r.a, nil)
+	next := r.queue(r.b)
+	r.faultBegin(nil, f.takes)
+	healed := false
+	defer func() {
+		if !healed && f.must {
+			f.heal(r.bench)
+		}
+	}()
+	r.proof(f.inject(r.bench))
+	// A server that has forgotten gives it to whoever asks next, and not to those who wait to be told.
+	rival := r.c.hold(r.trials, func(c *command) { c.Within, c.Again = 4*r.free()+10*time.Second, true })
+	// Is it served meanwhile?
+	fresh := r.c.hold(r.trials, func(c *command) {
+		c.Name += "/meanwhile"
+		c.Within, c.Again, c.Keep = 3*r.ttl/2, true, time.Millisecond
+	})
+	if f.long {
+		r.sleep(13 * r.ttl / 10)
+	}
+	healed = true
+	if f.heal != nil {
+		f.heal(r.bench)
+	}
+	r.faultEnd("")
+	r.wait(r.free(), func() bool { return fresh.all(done) })
+	again := r.c.hold(r.trials, func(c *command) {
+		c.Name += "/again"
+		c.Within, c.Again, c.Keep = r.free()+15*time.Second, true, time.Millisecond
+	})
+	r.wait(r.free()+16*time.Second, func() bool { return again.all(done) })
+	r.finish(a, rival, next)
+	r.probe()
+}
+
+// cost measures what a lock costs where nothing is wrong, and nothing else is measured.
+func (r *round) cost() {
+	// Alone: one caller, every event in the journal.
+	g := r.a.hold(r.trials[:1], func(c *command) { c.Do, c.For = "loop", time.Second })
+	r.wait(r.free()+time.Second, func() bool { return g.all(done) })
+
+	r.measure(history.MeasureUncontended, []*holder{r.a}, 64, r.run.prefix+r.trials[0].id+"/own/")
+	r.measure(history.MeasureContended, []*holder{r.a, r.b, r.c}, 4, r.trials[0].name+"/one")
+
+	// Waiters of two clients behind one holder.
+	const waiters = 8
+	if len(r.a.proxies) == 0 {
+		return
+	}
+	a := r.take(r.a, nil)
+	one := round{bench: r.bench, trials: r.trials[:1]}
+	var all []group
+	for range waiters {
+		for _, h := range []*holder{r.b, r.c} {
+			all = append(all, h.hold(one.trials, func(c *command) { c.Within, c.Keep = 4*r.free(), time.Millisecond }))
+		}
+	}
+	r.sleep(300 * time.Millisecond) // until all wait
+	before := r.b.traffic().Packets + r.c.traffic().Packets
+	began := time.Now()
+	r.sleep(max(time.Second, r.ttl))
+	packets := r.b.traffic().Packets + r.c.traffic().Packets - before
+	r.measured(history.MeasureRequests, float64(packets)/float64(len(all))/time.Since(began).Seconds())
+	r.finish(append([]group{a}, all...)...)
+}
+
+// measure has callers lock and unlock for a second, and journals how many locks that were.
+func (r *round) measure(what string, holders []*holder, callers int, name string) {
+	had := make([]int, len(holders))
+	for i, h := range holders {
+		had[i] = len(h.measured())
+		h.send(command{Do: "cost", Name: name, Count: callers, For: time.Second})
+	}
+	var rate float64
+	for i, h := range holders {
+		if !r.wait(r.free()+3*time.Second, func() bool { return len(h.measured()) > had[i] }) {
+			r.Fatalf("callers that lock and unlock did not come to an end")
+		}
+		c := h.measured()[had[i]]
+		if c.Errors > 0 && c.Pairs == 0 {
+			r.Fatalf("no lock was granted: %s", c.Error)
+		}
+		rate += float64(c.Pairs) / c.Took.Seconds()
+	}
+	r.measured(what, rate)
+}
+
+func (r *round) measured(what string, value float64) {
+	r.event(history.Measured, r.trials[0], func(e *history.Event) { e.Detail, e.Value = what, int64(value*1000) })
+}

@@ -1,0 +1,309 @@
+package compare
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/check"
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+// Plan says what [Run] compares, and for how long.
+type Plan struct {
+	// Openers open the services. Programs of the same executable play the holders: see [PlayHolder].
+	Openers locker.Openers
+
+	// URLs are services that exist already. With none, the lab starts those that it finds on this machine.
+	URLs []string
+
+	// For is how long to try. Zero: everything once.
+	For time.Duration
+
+	// TTL is that of the locks; where a service cannot do one that is so short, its shortest is taken. Zero
+	// means one second for the lab, and two for services that exist already.
+	TTL time.Duration
+
+	// Names is how many names each try has at once, each with holders of its own: 0 means 4.
+	Names int
+
+	// Faults are the user's own, for the services in URLs.
+	Faults []Fault
+
+	// Only is what to do: IDs of faults, "healthy", "order" and "cost". Nil means everything.
+	Only []string
+
+	// Dir is where the histories and the report go. It is made; it must not have a run in it.
+	Dir string
+
+	// Live gets what happens, for people; nil for nobody. On a terminal it is drawn again and again.
+	Live io.Writer
+
+	// Command is how the run was asked for, for the report.
+	Command string
+}
+
+// Result is what a run has shown: the fields of report.json, as docs/compare.md describes them.
+type Result = history.Report
+
+// run is what all benches of a run share.
+type run struct {
+	plan    Plan
+	dir     string
+	program string // the executable of the holders
+	prefix  string // of all lock names
+	journal *history.Journal
+	live    *live
+	end     time.Time // no new lap after it
+	stop    context.CancelCauseFunc
+
+	mu   sync.Mutex
+	head history.Run
+}
+
+// write appends to the parent's journal. When that fails the run ends: what cannot be written down is not
+// worth trying.
+func (r *run) write(e history.Event) {
+	if _, err := r.journal.Write(e); err != nil {
+		r.stop(err)
+	}
+}
+
+// full ends the run because a holder cannot write its journal.
+func (r *run) full(why string) { r.stop(errors.New(why)) }
+
+// save writes run.json.
+func (r *run) save() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.head.Save(r.dir)
+}
+
+// describe changes what run.json says of one service.
+func (r *run) describe(i int, f func(s *history.Service)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.head.Services[i])
+}
+
+// Run tries every service of the plan, with every fault that can be made, and judges what was seen. When ctx
+// ends it stops, mends what it has broken, ends what it has started, and judges what there is; the result then
+// says that it was interrupted. The error is for a run that could not begin or be judged.
+func Run(ctx context.Context, plan Plan) (*Result, error) {
+	if err := plan.check(); err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	if err := os.MkdirAll(plan.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	journal, err := history.Create(filepath.Join(plan.Dir, "parent.jsonl"), true)
+	if err != nil {
+		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another directory: %w", plan.Dir, err)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r := &run{
+		plan: plan, dir: plan.Dir, program: program, journal: journal, stop: stop,
+		prefix: fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano()),
+	}
+	benches, err := r.services()
+	if err != nil {
+		return nil, errors.Join(err, journal.Close())
+	}
+	r.live = newLive(plan.Live, benches)
+	r.head.Began, r.head.Command, r.head.Machine = time.Now(), plan.Command, machine()
+	r.head.Faults = plan.faults()
+	if err := r.save(); err != nil {
+		return nil, errors.Join(err, journal.Close())
+	}
+	stopWatching := watchStalls(journal, "", "", nil)
+	r.all(ctx, benches)
+	stopWatching()
+	r.live.end()
+	interrupted := ""
+	if ctx.Err() != nil {
+		interrupted = cmp.Or(context.Cause(ctx), ctx.Err()).Error()
+		if errors.Is(ctx.Err(), context.Cause(ctx)) {
+			interrupted = "it was interrupted"
+		}
+	}
+	if err := journal.Close(); err != nil && interrupted == "" {
+		interrupted = err.Error()
+	}
+	if err := r.save(); err != nil && interrupted == "" {
+		interrupted = err.Error()
+	}
+	report, err := judge(&r.head, r.dir)
+	if report != nil {
+		report.Interrupted = interrupted
+	}
+	return report, err
+}
+
+// Recheck judges the histories in dir again, without any service.
+func Recheck(dir string) (*Result, error) {
+	head, err := history.LoadRun(dir)
+	if err != nil {
+		return nil, err
+	}
+	return judge(head, dir)
+}
+
+func judge(head *history.Run, dir string) (*Result, error) {
+	return check.Check(head, history.Read(dir))
+}
+
+func (p *Plan) check() error {
+	for _, f := range p.Faults {
+		if err := f.check(); err != nil {
+			return err
+		}
+	}
+	if len(p.Faults) > 0 && len(p.URLs) == 0 {
+		return errors.New("compare: faults of your own need services of your own: give their URLs")
+	}
+	known := map[string]bool{"healthy": true, "order": true, "cost": true}
+	for _, f := range p.faults() {
+		known[f.ID] = true
+	}
+	for _, id := range p.Only {
+		if !known[id] {
+			return fmt.Errorf("compare: there is no %q to try: there is %s", id, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	}
+	return nil
+}
+
+// wants reports whether the plan has a fault, or what else there is, in it.
+func (p *Plan) wants(id string) bool { return len(p.Only) == 0 || slices.Contains(p.Only, id) }
+
+// faults are all that the plan knows, tried or not.
+func (p *Plan) faults() []history.Fault {
+	var all []history.Fault
+	for _, f := range clientFaults {
+		all = append(all, f.fault)
+	}
+	all = append(all, labFaults...)
+	for _, f := range p.Faults {
+		if d := f.describe(); !slices.ContainsFunc(all, func(o history.Fault) bool { return o.ID == d.ID }) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// services lists what is to be tried. It starts nothing.
+func (r *run) services() ([]*bench, error) {
+	var benches []*bench
+	ttl := cmp.Or(r.plan.TTL, time.Second)
+	add := func(name string, open func(b *bench) service) {
+		taken := func(name string) bool {
+			return slices.ContainsFunc(r.head.Services, func(s history.Service) bool { return s.Name == name })
+		}
+		base := name
+		for n := 2; taken(name); n++ {
+			name = base + "-" + strconv.Itoa(n)
+		}
+		r.head.Services = append(r.head.Services, history.Service{Name: name})
+		key := strings.Map(func(c rune) rune {
+			if c == '/' || c == '+' || c == ':' {
+				return '-'
+			}
+			return c
+		}, name)
+		b := &bench{run: r, index: len(benches), open: open, ttl: ttl, names: cmp.Or(r.plan.Names, 4)}
+		b.svc = &service{name: name, key: key}
+		benches = append(benches, b)
+	}
+	if len(r.plan.URLs) == 0 {
+		for _, l := range labServices {
+			if r.plan.Openers[l.scheme] != nil {
+				add(l.name, l.start)
+			}
+		}
+		if len(benches) == 0 {
+			return nil, errors.New("compare: the lab has none of the services that this program opens: give URLs")
+		}
+		return benches, nil
+	}
+	ttl = cmp.Or(r.plan.TTL, 2*time.Second)
+	for _, raw := range r.plan.URLs {
+		a, err := parseAddress(raw)
+		if err != nil {
+			return nil, fmt.Errorf("compare: %w", err)
+		}
+		scheme, _, _ := strings.Cut(raw, "://")
+		if r.plan.Openers[scheme] == nil {
+			return nil, fmt.Errorf("compare: %w: there is no backend for %s://: there is %s", locker.ErrInvalid, scheme,
+				strings.Join(slices.Sorted(maps.Keys(r.plan.Openers)), ", "))
+		}
+		add(scheme, func(*bench) service { return staged(a, r.plan.Faults) })
+	}
+	return benches, nil
+}
+
+// all runs the benches: they start together, what a lock costs is measured one after the other, and the rest
+// is done side by side.
+func (r *run) all(ctx context.Context, benches []*bench) {
+	var each, started sync.WaitGroup
+	var alone sync.Mutex
+	// Since when there is time: not before everything has started.
+	var once sync.Once
+	for _, b := range benches {
+		started.Add(1)
+		each.Go(func() {
+			b.ctx = ctx
+			b.stage = newStage(b.svc.name, filepath.Join(r.dir, "servers", b.svc.key))
+			defer b.end()
+			err := b.do(b.begin)
+			started.Done()
+			if err != nil {
+				b.missing(err)
+				return
+			}
+			started.Wait()
+			once.Do(func() {
+				if r.plan.For > 0 {
+					r.end = time.Now().Add(r.plan.For)
+				}
+			})
+			alone.Lock()
+			if r.plan.wants("cost") {
+				b.round(history.Fault{Title: "what a lock costs"}, 1, (*round).cost)
+			}
+			alone.Unlock()
+			b.laps()
+		})
+	}
+	each.Wait()
+	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
+}
+
+func machine() history.Machine {
+	m := history.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Locker: "(devel)"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range append(info.Deps, &info.Main) {
+			if d.Path == "github.com/golockers/locker" && d.Version != "" {
+				m.Locker = d.Version
+			}
+		}
+	}
+	return m
+}
