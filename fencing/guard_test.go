@@ -16,26 +16,16 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-func TestTheGuardRefusesLowerTokens(t *testing.T) {
+func TestForget(t *testing.T) {
 	var guard fencing.Guard
-	state := ""
-	write := func(resource string, token fencing.Token, value string) error {
-		return guard.Do(t.Context(), resource, token, func() error { state = value; return nil })
-	}
-	require.NoError(t, write("r", 2, "second"))
-	require.NoError(t, write("r", 2, "again"), "the same holder goes on")
-	require.ErrorIs(t, write("r", 1, "stale"), fencing.ErrStale)
-	require.ErrorIs(t, write("r", 0, "none"), fencing.ErrMissing)
-	require.ErrorIs(t, write("new", 0, "none"), fencing.ErrMissing)
-	assert.Equal(t, "again", state)
-	require.NoError(t, write("another", 1, "fine"), "marks of two resources have nothing to do with each other")
+	require.NoError(t, guard.Raise(t.Context(), "r", 2))
 	mark, ok := guard.Mark("r")
 	assert.True(t, ok)
 	assert.Equal(t, fencing.Token(2), mark)
 	guard.Forget("r")
 	_, ok = guard.Mark("r")
 	assert.False(t, ok)
-	require.NoError(t, write("r", 1, "after Forget any token passes"))
+	require.NoError(t, guard.Raise(t.Context(), "r", 1), "after Forget any token passes")
 }
 
 func TestTheMarkMovesWithTheWriteOrNotAtAll(t *testing.T) {
@@ -124,24 +114,4 @@ func TestMarksDoNotGrowForEver(t *testing.T) {
 		}
 		assert.Less(t, most, 4*1000, "some times the thousand that are in use within Keep")
 	})
-}
-
-// Until the next holder writes, the mark is that of the one before. A holder that
-// raises it before it reads has seen every write that can ever happen before its own.
-func TestRaiseBeforeReadingLosesNoUpdate(t *testing.T) {
-	var guard fencing.Guard
-	balance := 100
-	add := func(token fencing.Token, read, sum int) error {
-		return guard.Do(t.Context(), "r", token, func() error { balance = read + sum; return nil })
-	}
-	require.NoError(t, guard.Raise(t.Context(), "r", 1))
-	first := balance // and here the first holder is stopped
-	require.NoError(t, guard.Raise(t.Context(), "r", 2))
-	require.NoError(t, guard.Raise(t.Context(), "r", 2), "again, by the same holder")
-	second := balance
-	require.ErrorIs(t, add(1, first, 10), fencing.ErrStale, "nobody has written yet, and it is too late all the same")
-	require.NoError(t, add(2, second, 1))
-	assert.Equal(t, 101, balance)
-	require.ErrorIs(t, guard.Raise(t.Context(), "r", 1), fencing.ErrStale)
-	require.ErrorIs(t, guard.Raise(t.Context(), "r", 0), fencing.ErrMissing)
 }

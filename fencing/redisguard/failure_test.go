@@ -16,6 +16,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -51,7 +52,7 @@ func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), n)
 	require.NoError(t, g.Run(t.Context(), resource, 4, redisguard.NewScript("return redis.call('SET', KEYS[1], '')"), []string{resource}).Err())
-	assertStale(t, g.Set(t.Context(), resource, 2, resource, "", 0), resource, 2, 4)
+	guardtest.Stale(t, g.Set(t.Context(), resource, 2, resource, "", 0), resource, 2, 4)
 	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
 	require.NoError(t, g.Forget(t.Context(), resource))
 }
@@ -232,7 +233,7 @@ func TestAWriteThatLandedIsNeverToldAsStale(t *testing.T) {
 				assert.ErrorContains(t, err, "the mark is 3 by now")
 			}
 			assert.NotContains(t, err.Error(), "\n")
-			assertStale(t, write(t.Context(), 2), "r", 2, 3)
+			guardtest.Stale(t, write(t.Context(), 2), "r", 2, 3)
 		})
 	}
 }
@@ -262,7 +263,7 @@ func TestMarkAndWriteAreOneTransaction(t *testing.T) {
 	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))
 	server.Restart(t)
 	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))
-	assertStale(t, g.Set(t.Context(), "k", 6, "k", "lower", 0), "k", 6, 7)
+	guardtest.Stale(t, g.Set(t.Context(), "k", 6, "k", "lower", 0), "k", 6, 7)
 	info := server.Info(t, "errorstats")
 	var stale bool
 	for name := range info {

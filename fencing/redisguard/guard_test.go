@@ -15,6 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/guardtest"
 )
 
 var push = redisguard.NewScript("return redis.call('RPUSH', KEYS[1], ARGV[1])")
@@ -53,8 +54,8 @@ func TestLowerTokenWritesNothing(t *testing.T) {
 			server.MustDo(t, "PEXPIRE", key, 60_000)
 
 			before := everything(t, server)
-			assertStale(t, write(t.Context(), 8), "r", 8, 9)
-			assertStale(t, write(t.Context(), 7), "r", 7, 9)
+			guardtest.Stale(t, write(t.Context(), 8), "r", 8, 9)
+			guardtest.Stale(t, write(t.Context(), 7), "r", 7, 9)
 			assert.ErrorIs(t, write(t.Context(), 0), fencing.ErrMissing)
 			assert.Equal(t, before, everything(t, server))
 			assert.LessOrEqual(t, server.MustDo(t, "PTTL", key), int64(60_000), "a refused token is no use of the mark")
@@ -77,7 +78,7 @@ func TestTokensAreComparedExactly(t *testing.T) {
 		for j, token := range tokens[:i+1] {
 			err := g.Set(t.Context(), resource, token, resource, "low", 0)
 			if j < i {
-				assertStale(t, err, resource, token, high)
+				guardtest.Stale(t, err, resource, token, high)
 			} else {
 				assert.NoError(t, err, "%d is equal", token)
 			}
@@ -89,7 +90,7 @@ func TestTokensAreComparedExactly(t *testing.T) {
 		require.NoError(t, g.Set(t.Context(), resource, a, resource, "", 0))
 		err := g.Set(t.Context(), resource, b, resource, "", 0)
 		if b < a {
-			assertStale(t, err, resource, b, a)
+			guardtest.Stale(t, err, resource, b, a)
 		} else {
 			assert.NoError(t, err, "%d after %d", b, a)
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -39,16 +38,6 @@ func newServer(t testing.TB, opts ...lab.RedisOption) (*lab.Redis, *redisguard.G
 	t.Helper()
 	server := lab.StartRedis(t, opts...)
 	return server, newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-}
-
-// assertStale checks a refusal and both its numbers.
-func assertStale(t testing.TB, err error, resource string, token, mark fencing.Token) {
-	t.Helper()
-	assert.ErrorIs(t, err, fencing.ErrStale)
-	var stale *fencing.StaleError
-	if assert.ErrorAs(t, err, &stale) {
-		assert.Equal(t, fencing.StaleError{Resource: resource, Token: token, Mark: mark}, *stale)
-	}
 }
 
 // everything returns all keys of a server with their dumps: equal before and

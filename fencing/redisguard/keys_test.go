@@ -12,6 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -99,7 +100,7 @@ func TestUnclusteredTakesEveryKey(t *testing.T) {
 	server := lab.StartRedis(t)
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
 	require.NoError(t, g.Set(t.Context(), "night job", 7, "report", "x", 0))
-	assertStale(t, g.Set(t.Context(), "night job", 6, "report:2", "y", 0), "night job", 6, 7)
+	guardtest.Stale(t, g.Set(t.Context(), "night job", 6, "report:2", "y", 0), "night job", 6, 7)
 	assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", "report", "report:2"))
 	mark, err := g.MarkKey("night job")
 	require.NoError(t, err)
@@ -118,7 +119,7 @@ func TestMarksOfOtherResourcesAreNotWritten(t *testing.T) {
 		assert.ErrorIs(t, g.Set(t.Context(), "{t}a", 5, mark, "1", 0), locker.ErrInvalid)
 		_, err = g.Del(t.Context(), "{t}a", 5, mark)
 		assert.ErrorIs(t, err, locker.ErrInvalid)
-		assertStale(t, g.Set(t.Context(), other, 8, other, "", 0), other, 8, 9)
+		guardtest.Stale(t, g.Set(t.Context(), other, 8, other, "", 0), other, 8, 9)
 	}
 }
 

@@ -1,7 +1,6 @@
 package redisguard_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -98,46 +97,4 @@ func TestTokensNeverFallAmongRacingClientsOfACluster(t *testing.T) {
 		resource := fmt.Sprint("resource ", i)
 		race(t, clients, resource, "{"+resource+"}:list", nil)
 	}
-}
-
-// Readers see values of tokens that never fall, also where the value is one key
-// that is replaced and deleted.
-func TestReadersSeeTokensThatNeverFall(t *testing.T) {
-	server := lab.StartRedis(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var writers, reader sync.WaitGroup
-	for range 4 {
-		g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-		writers.Go(func() {
-			for n := range 150 {
-				token := fencing.Token(1 + 4*n + rand.IntN(40))
-				var err error
-				if rand.IntN(8) == 0 {
-					_, err = g.Del(t.Context(), "k", token, "k")
-				} else {
-					err = g.Set(t.Context(), "k", token, "k", token, 0)
-				}
-				if !errors.Is(err, fencing.ErrStale) {
-					assert.NoError(t, err)
-				}
-			}
-		})
-	}
-	client := newClient(t, &redis.Options{Addr: server.Addr()})
-	reader.Go(func() {
-		var last uint64
-		for ctx.Err() == nil {
-			n, err := client.Get(t.Context(), "k").Uint64()
-			if errors.Is(err, redis.Nil) {
-				continue
-			}
-			assert.NoError(t, err)
-			assert.GreaterOrEqual(t, n, last, "a lower token wrote after a higher one")
-			last = n
-		}
-	})
-	writers.Wait()
-	cancel()
-	reader.Wait()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
+	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -78,7 +79,7 @@ func TestNoLowerTokenAfterAScriptThatFailed(t *testing.T) {
 			assert.NotErrorIs(t, err, locker.ErrUnavailable)
 			assert.Equal(t, "half", server.MustDo(t, "GET", "{r}:x"), "Redis does not roll back")
 			assert.Equal(t, fencing.Token(5), mustMark(t, g, "r"))
-			assertStale(t, g.Set(t.Context(), "r", 4, "{r}:x", "lower", 0), "r", 4, 5)
+			guardtest.Stale(t, g.Set(t.Context(), "r", 4, "{r}:x", "lower", 0), "r", 4, 5)
 			assert.NoError(t, g.Set(t.Context(), "r", 5, "{r}:x", "whole", 0))
 		})
 	}
@@ -146,7 +147,7 @@ func TestRefusalTranslatesThePrelude(t *testing.T) {
 		return redisguard.Refusal("r", token, cmd.Err())
 	}
 	require.NoError(t, send(1<<63+9))
-	assertStale(t, send(1<<63+8), "r", 1<<63+8, 1<<63+9)
+	guardtest.Stale(t, send(1<<63+8), "r", 1<<63+8, 1<<63+9)
 	assert.ErrorIs(t, send(0), fencing.ErrMissing)
 	other := errors.New("FENCESTALE 7 of somebody else")
 	assert.Same(t, other, redisguard.Refusal("r", 1, other))

@@ -166,14 +166,18 @@ func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, 
 // they write: raise, then read. A transaction that checks first and reads after
 // that needs no Raise.
 //
-// Others who were in the way (a serialisation failure, a deadlock, a busy SQLite
-// database) are met again, a few times. Errors are as those of [Guard.Do].
+// Others who were in the way (a deadlock, a busy SQLite database) are met again for
+// up to 10 s. Errors are as those of [Guard.Do].
 func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fencing.Token) error {
-	const attempts, pause = 50, 20 * time.Millisecond
-	var err error
-	for range attempts {
-		if err = g.Do(ctx, db, nil, resource, token, nil); !g.dialect.conflict(err) {
-			break
+	const patience, pause = 10 * time.Second, 20 * time.Millisecond
+	var opts *sql.TxOptions
+	if g.dialect != SQLite { // where the default may be a level at which others are in the way more often
+		opts = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	}
+	for began := time.Now(); ; {
+		err := g.Do(ctx, db, opts, resource, token, nil)
+		if !g.dialect.conflict(err) || time.Since(began) > patience {
+			return err
 		}
 		timer := time.NewTimer(rand.N(pause))
 		select {
@@ -182,5 +186,4 @@ func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fe
 			timer.Stop()
 		}
 	}
-	return err
 }

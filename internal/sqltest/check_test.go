@@ -15,24 +15,43 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/guardtest"
 )
 
-func testTokens(t *testing.T, s *store) {
-	db := s.open(t)
-	g, _ := s.guard(t, db)
-	assert.Zero(t, mark(t, g, db, "r"))
-	require.NoError(t, s.check(t, g, db, "r", 33))
-	assert.EqualValues(t, 33, mark(t, g, db, "r"))
-	require.NoError(t, s.check(t, g, db, "r", 33), "an equal token is the same holder")
-	require.NoError(t, s.check(t, g, db, "r", 34))
-	var stale *fencing.StaleError
-	require.ErrorAs(t, s.check(t, g, db, "r", 33), &stale)
-	assert.Equal(t, fencing.StaleError{Resource: "r", Token: 33, Mark: 34}, *stale)
-	require.NoError(t, s.check(t, g, db, "other", 1), "each resource has a mark of its own")
-
-	require.NoError(t, s.check(t, g, db, "r", math.MaxInt64))
-	assert.EqualValues(t, int64(math.MaxInt64), mark(t, g, db, "r"))
-	require.ErrorIs(t, s.check(t, g, db, "r", math.MaxInt64-1), fencing.ErrStale)
+// testSuite is what every guard has to pass.
+func testSuite(t *testing.T, s *store) {
+	first := s.open(t)
+	g, _ := s.guard(t, first)
+	values := table("values_of")
+	s.exec(t, first, "CREATE TABLE "+values+" (name VARCHAR(40) NOT NULL PRIMARY KEY, value VARCHAR(40) NOT NULL)")
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
+		db := s.open(t)
+		return guardtest.Store{
+			Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
+				return g.Do(ctx, db, nil, r, token, func(ctx context.Context, tx *sql.Tx) error {
+					if _, err := tx.ExecContext(ctx, "DELETE FROM "+values+" WHERE name = "+s.number(1), r); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, "INSERT INTO "+values+" VALUES ("+s.number(1)+", "+s.number(2)+")", r, value)
+					return err
+				})
+			},
+			Raise: func(ctx context.Context, r string, token fencing.Token) error { return g.Raise(ctx, db, r, token) },
+			Read: func(ctx context.Context, r string) (value string, err error) {
+				err = db.QueryRowContext(ctx, "SELECT value FROM "+values+" WHERE name = "+s.number(1), r).Scan(&value)
+				if errors.Is(err, sql.ErrNoRows) {
+					err = nil
+				}
+				return value, err
+			},
+			Mark: func(ctx context.Context, r string) (fencing.Token, error) {
+				mark, _, err := g.Mark(ctx, db, r)
+				return mark, err
+			},
+			Again:    s.again,
+			MaxToken: math.MaxInt64,
+		}
+	})
 }
 
 // refusals are the ways in which Check can say no.

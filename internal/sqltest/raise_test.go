@@ -8,54 +8,58 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 )
 
+// Raise is a whole transaction, and so does it again itself where it met others.
 func testRaise(t *testing.T, s *store) {
 	db := s.open(t)
-	g, _ := s.guard(t, db)
-	st := s.state(t, db)
-	write := func(token fencing.Token) error {
-		return s.insist(func() error {
-			return g.Do(t.Context(), db, nil, "r", token, func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, token) })
-		})
+	if s.strict != nil {
+		db = s.openDSN(t, s.strict(s.dsn(s.addr, password)))
 	}
-	require.NoError(t, write(1))
-	require.NoError(t, g.Raise(t.Context(), db, "r", 2))
-	require.NoError(t, g.Raise(t.Context(), db, "r", 2), "again, by the same holder")
-	assert.EqualValues(t, 2, mark(t, g, db, "r"))
-	var stale *fencing.StaleError
-	require.ErrorAs(t, write(1), &stale)
-	assert.Equal(t, fencing.StaleError{Resource: "r", Token: 1, Mark: 2}, *stale, "nobody has written yet, and it is too late all the same")
-	require.ErrorIs(t, g.Raise(t.Context(), db, "r", 1), fencing.ErrStale)
-	require.ErrorIs(t, g.Raise(t.Context(), db, "r", 0), fencing.ErrMissing)
-	require.NoError(t, write(2))
-	assert.Equal(t, []fencing.Token{1, 2}, st.history(t))
+	g, _ := s.guard(t, db)
+	done := make(chan error)
+	const raisers = 8
+	for i := range raisers {
+		go func() {
+			for n := range 20 {
+				if err := g.Raise(t.Context(), db, "r", fencing.Token(raisers*n+i+1)); err != nil && !errors.Is(err, fencing.ErrStale) {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range raisers {
+		assert.NoError(t, <-done)
+	}
+	assert.EqualValues(t, raisers*20, mark(t, g, db, "r"))
 }
 
-// Both holders read in a transaction before the one in which they write, as over a
-// request of a user's. The one that raises first sees all that can be before it.
-func testLostUpdate(t *testing.T, s *store) {
+// What a database says of a statement in fn is told by Do as what it says of the
+// commit: who asks for ErrUnknown gets it wherever it came from.
+func TestWhatTheDriverSaysInFn(t *testing.T) {
+	s := startPostgres(t)
 	db := s.open(t)
 	g, _ := s.guard(t, db)
-	st := s.state(t, db)
-	read := func(token fencing.Token) []fencing.Token {
-		require.NoError(t, g.Raise(t.Context(), db, "r", token))
-		return st.history(t)
-	}
-	write := func(token fencing.Token, after []fencing.Token) error {
-		return s.insist(func() error {
-			return g.Do(t.Context(), db, nil, "r", token, func(ctx context.Context, tx *sql.Tx) error {
-				return errors.Join(st.reset(ctx, tx, after), st.write(ctx, tx, token))
-			})
+	for state, want := range map[string]error{"40003": fencing.ErrUnknown, "57P01": locker.ErrUnavailable} {
+		err := g.Do(t.Context(), db, nil, "r", 1, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '"+state+"'; END $$")
+			return err
 		})
+		require.ErrorIs(t, err, want)
+		var e *pgconn.PgError
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, state, e.Code)
+		assert.ErrorContains(t, err, `sqlguard: write to "r"`)
 	}
-	first := read(1) // and here it is stopped
-	second := read(2)
-	require.ErrorIs(t, write(1, first), fencing.ErrStale, "acknowledged, it would be lost by the next line")
-	require.NoError(t, write(2, second))
-	assert.Equal(t, []fencing.Token{2}, st.history(t))
+	own := errors.New("changed my mind")
+	err := g.Do(t.Context(), db, nil, "r", 1, func(context.Context, *sql.Tx) error { return own })
+	assert.Equal(t, own, err, "what is not the database's is returned as it is")
 }

@@ -44,7 +44,7 @@ func suite(t *testing.T, s *store) {
 		name string
 		test func(t *testing.T, s *store)
 	}{
-		{"tokens", testTokens},
+		{"suite", testSuite},
 		{"refused", testRefused},
 		{"together", testTogether},
 		{"panic", testPanic},
@@ -57,7 +57,6 @@ func suite(t *testing.T, s *store) {
 		{"sweep", testSweep},
 		{"sweep in use", testSweepInUse},
 		{"raise", testRaise},
-		{"lost update", testLostUpdate},
 		{"unreachable", testUnreachable},
 		{"connection lost", testConnectionLost},
 		{"end during commit", testEndDuringCommit},
@@ -206,14 +205,4 @@ func (s *store) check(t *testing.T, g *sqlguard.Guard, db *sql.DB, resource stri
 	return s.insist(func() error {
 		return g.Do(t.Context(), db, nil, resource, token, func(context.Context, *sql.Tx) error { return nil })
 	})
-}
-
-// reset writes what a holder has read before.
-func (st *state) reset(ctx context.Context, tx *sql.Tx, history []fencing.Token) error {
-	var text string
-	for _, token := range history {
-		text += token.String() + " "
-	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+st.table+" SET history = "+st.store.number(1)+" WHERE id = 1", text)
-	return err
 }

@@ -1,0 +1,47 @@
+package redisguard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/guardtest"
+	"github.com/golockers/locker/internal/lab"
+)
+
+func TestSuite(t *testing.T) {
+	server := lab.StartRedis(t)
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
+		return storeOn(t, newClient(t, &redis.Options{Addr: server.Addr()}))
+	})
+}
+
+func TestSuiteOnACluster(t *testing.T) {
+	cluster := lab.StartCluster(t)
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+		t.Cleanup(func() { _ = client.Close() })
+		return storeOn(t, client)
+	})
+}
+
+func storeOn(t *testing.T, client redis.UniversalClient) guardtest.Store {
+	g := newGuard(t, client, nil)
+	return guardtest.Store{
+		Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
+			return g.Set(ctx, r, token, r, value, 0)
+		},
+		Raise: g.Raise,
+		Read: func(ctx context.Context, r string) (string, error) {
+			value, err := client.Get(ctx, r).Result()
+			if errors.Is(err, redis.Nil) {
+				err = nil
+			}
+			return value, err
+		},
+		Mark: g.Mark,
+	}
+}

@@ -1,0 +1,232 @@
+// Package guardtest has the tests that are the same for every guard of package
+// fencing: which tokens pass, what Raise is for, and that no lower token writes
+// after a higher one, however many write at once.
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/fencing"
+)
+
+// Store is a store with a guard, in which each resource is one value. Its functions
+// are called from many goroutines at once.
+type Store struct {
+	// Write replaces the value of a resource.
+	Write func(ctx context.Context, resource string, token fencing.Token, value string) error
+	Raise func(ctx context.Context, resource string, token fencing.Token) error
+	Read  func(ctx context.Context, resource string) (string, error) // "" before the first write
+	Mark  func(ctx context.Context, resource string) (fencing.Token, error)
+
+	// Again reports that others were in the way and that the caller has to repeat
+	// its write, as with transactions. nil: never.
+	Again func(error) bool
+
+	// MaxToken is the highest token that the store can keep. 0: the highest of all.
+	MaxToken fencing.Token
+}
+
+func (s Store) again(write func() error) error {
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := write()
+		if err == nil || s.Again == nil || !s.Again(err) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s Store) write(t *testing.T, resource string, token fencing.Token, value string) error {
+	t.Helper()
+	return s.again(func() error { return s.Write(t.Context(), resource, token, value) })
+}
+
+func (s Store) raise(t *testing.T, resource string, token fencing.Token) error {
+	t.Helper()
+	return s.again(func() error { return s.Raise(t.Context(), resource, token) })
+}
+
+func (s Store) read(t *testing.T, resource string) (value string) {
+	t.Helper()
+	require.NoError(t, s.again(func() (err error) { value, err = s.Read(t.Context(), resource); return err }))
+	return value
+}
+
+func (s Store) mark(t *testing.T, resource string) (mark fencing.Token) {
+	t.Helper()
+	require.NoError(t, s.again(func() (err error) { mark, err = s.Mark(t.Context(), resource); return err }))
+	return mark
+}
+
+// Stale checks that err is a refusal, and both its numbers.
+func Stale(t testing.TB, err error, resource string, token, mark fencing.Token) {
+	t.Helper()
+	var stale *fencing.StaleError
+	require.ErrorIs(t, err, fencing.ErrStale)
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, fencing.StaleError{Resource: resource, Token: token, Mark: mark}, *stale)
+	assert.NotErrorIs(t, err, fencing.ErrUnknown)
+}
+
+// Run runs the tests. Each call of open gives another client of the same store.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	t.Run("tokens are numbers", func(t *testing.T) { testTokens(t, open(t)) })
+	t.Run("no token is not a low one", func(t *testing.T) { testMissing(t, open(t)) })
+	t.Run("raise", func(t *testing.T) { testRaise(t, open(t)) })
+	t.Run("no update is lost", func(t *testing.T) { testLostUpdate(t, open(t)) })
+	t.Run("one lock over two resources", func(t *testing.T) { testTwoResources(t, open(t)) })
+	t.Run("many at once", func(t *testing.T) { testRace(t, open) })
+}
+
+// The order of texts, of floats and of signed numbers is another.
+func testTokens(t *testing.T, s Store) {
+	const r = "tokens"
+	rising := []fencing.Token{2, 9, 10, 99, 100, 1<<53 + 1, 1<<53 + 2, math.MaxInt64, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
+	assert.Zero(t, s.mark(t, r))
+	for i, token := range rising {
+		if s.MaxToken != 0 && token > s.MaxToken {
+			break
+		}
+		for range 2 { // equal: the same holder goes on
+			require.NoError(t, s.write(t, r, token, token.String()))
+		}
+		for _, lower := range append([]fencing.Token{1}, rising[:i]...) {
+			Stale(t, s.write(t, r, lower, "late"), r, lower, token)
+			Stale(t, s.raise(t, r, lower), r, lower, token)
+		}
+		assert.Equal(t, token.String(), s.read(t, r))
+		assert.Equal(t, token, s.mark(t, r))
+	}
+	require.NoError(t, s.write(t, "another", 1, "1"), "each resource has a mark of its own")
+}
+
+func testMissing(t *testing.T, s Store) {
+	const r = "missing"
+	for range 2 { // without a mark, and with one
+		for _, err := range []error{s.write(t, r, 0, "none"), s.raise(t, r, 0)} {
+			require.ErrorIs(t, err, fencing.ErrMissing)
+			require.NotErrorIs(t, err, fencing.ErrStale)
+		}
+		assert.NotEqual(t, "none", s.read(t, r))
+		require.NoError(t, s.write(t, r, 1, "one"))
+	}
+}
+
+func testRaise(t *testing.T, s Store) {
+	const r = "raise"
+	require.NoError(t, s.raise(t, r, 1), "before anything was written")
+	assert.Empty(t, s.read(t, r))
+	require.NoError(t, s.write(t, r, 1, "one"))
+	for range 2 {
+		require.NoError(t, s.raise(t, r, 2))
+	}
+	assert.Equal(t, fencing.Token(2), s.mark(t, r))
+	Stale(t, s.write(t, r, 1, "late"), r, 1, 2)
+	assert.Equal(t, "one", s.read(t, r), "Raise writes nothing")
+	require.NoError(t, s.write(t, r, 2, "two"))
+}
+
+// A holder that has read and is stopped before it writes must not write into what
+// the next one has read, even before that one has written.
+func testLostUpdate(t *testing.T, s Store) {
+	const r = "account"
+	require.NoError(t, s.write(t, r, 1, "a"))
+	read := func(token fencing.Token) string {
+		require.NoError(t, s.raise(t, r, token))
+		return s.read(t, r)
+	}
+	first := read(2) // and here it is stopped
+	second := read(3)
+	Stale(t, s.write(t, r, 2, first+"b"), r, 2, 3)
+	require.NoError(t, s.write(t, r, 3, second+"c"))
+	assert.Equal(t, "ac", s.read(t, r))
+}
+
+// A holder raises the marks of all that its lock protects: otherwise one from
+// before could still write to the second when it has written to the first.
+func testTwoResources(t *testing.T, s Store) {
+	both := []string{"left", "right"}
+	for _, r := range both {
+		require.NoError(t, s.write(t, r, 1, "first"))
+	}
+	for _, r := range both {
+		require.NoError(t, s.raise(t, r, 2))
+	}
+	require.NoError(t, s.write(t, "left", 2, "second"))
+	Stale(t, s.write(t, "right", 1, "late"), "right", 1, 2)
+	require.NoError(t, s.write(t, "right", 2, "second"))
+}
+
+// Writers of all ages, each with a client of its own.
+func testRace(t *testing.T, open func(t *testing.T) Store) {
+	const r, writers, each = "race", 6, 25
+	var newest, highest atomic.Uint64
+	var accepted, stale atomic.Int64
+	accept := func(token fencing.Token) {
+		accepted.Add(1)
+		for old := highest.Load(); uint64(token) > old && !highest.CompareAndSwap(old, uint64(token)); old = highest.Load() {
+		}
+	}
+	var wg, reader sync.WaitGroup
+	for range writers {
+		s := open(t)
+		wg.Go(func() {
+			for n := 0; n < each || stale.Load() == 0 && n < 100*each; n++ {
+				token := fencing.Token(newest.Add(1))
+				token -= min(token-1, fencing.Token(rand.IntN(4)))
+				err := s.again(func() error {
+					if rand.IntN(4) == 0 {
+						return s.Raise(t.Context(), r, token)
+					}
+					return s.Write(t.Context(), r, token, token.String())
+				})
+				var refused *fencing.StaleError
+				switch {
+				case err == nil:
+					accept(token)
+				case errors.As(err, &refused):
+					stale.Add(1)
+					assert.Greater(t, refused.Mark, token)
+				default:
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	s := open(t)
+	ctx, stop := context.WithCancel(t.Context())
+	reader.Go(func() {
+		var last fencing.Token
+		for ctx.Err() == nil {
+			value, err := s.Read(t.Context(), r)
+			if s.Again != nil && err != nil && s.Again(err) {
+				continue
+			}
+			assert.NoError(t, err)
+			var token fencing.Token
+			if _, err := fmt.Sscan(value, &token); err != nil {
+				continue // nothing yet
+			}
+			assert.GreaterOrEqual(t, token, last, "a lower token wrote after a higher one")
+			last = token
+			time.Sleep(time.Millisecond)
+		}
+	})
+	wg.Wait()
+	stop()
+	reader.Wait()
+	assert.NotZero(t, accepted.Load())
+	assert.NotZero(t, stale.Load(), "they were never in each other's way: this proves nothing")
+	assert.Equal(t, fencing.Token(highest.Load()), s.mark(t, r))
+}
