@@ -4,9 +4,12 @@
 GOLANGCI_LINT_VERSION := v2.15.0
 BIN := $(CURDIR)/.cache/bin
 LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GORELEASER_VERSION := v2.16.0
+GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
+LARGEST := 25000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 
-.PHONY: all test servers lint build-everywhere bench clean
+.PHONY: all test servers lint release-check build-everywhere bench clean
 
 all: lint build-everywhere test
 
@@ -37,6 +40,16 @@ lint: $(LINT)
 $(LINT):
 	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	mv $(BIN)/golangci-lint $@
+
+# The release as it would be built, for this platform alone.
+release-check: $(GORELEASER)
+	$(GORELEASER) check
+	$(GORELEASER) build --snapshot --single-target --clean --output .cache/locker
+	test "$$(wc -c <.cache/locker)" -le $(LARGEST)
+
+$(GORELEASER):
+	GOBIN=$(BIN) go install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
+	mv $(BIN)/goreleaser $@
 
 # Where the tests do not run, the code has to build at least.
 build-everywhere:
