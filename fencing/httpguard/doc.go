@@ -39,6 +39,10 @@
 // of this package have [TypeStale] or [TypeMissing] as their type, and
 // [CheckResponse] makes the errors of package fencing of them and of no others.
 //
+// A safe request that [RaiseFirst] has marked is answered the same way, and
+// otherwise handled after the mark was raised; with 501 where there is nothing to
+// raise it with.
+//
 // # With a Guard, and without
 //
 // With Options.Guard, the check, the handler and the move of the mark are one
@@ -49,8 +53,9 @@
 //
 // Where the state is in a database or in another store, leave the Guard out.
 // The Handler then only carries the token into the request's context, and
-// the guard of the store finds it there by [fencing.FromContext]; its refusal
-// goes back by [WriteError].
+// the guard of the store finds it there by [fencing.TokenFor] with the resource's
+// name, or by [fencing.FromContext]; its refusal goes back by [WriteError]. Its
+// Raise goes into Options.Raise.
 //
 // # What it rests on
 //

@@ -1,6 +1,7 @@
 package httpguard
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -26,6 +27,10 @@ type Options struct {
 	// gRPC). It has no effect without a Guard.
 	BodyAhead int64
 
+	// Raise is called for requests that ask for it (see [RaiseFirst]) where Guard
+	// is nil: it is the Raise of the store's guard. nil: they are answered with 501.
+	Raise func(ctx context.Context, resource string, token fencing.Token) error
+
 	_ struct{}
 }
 
@@ -35,7 +40,8 @@ const bodyAhead = 1 << 20
 // their fencing token, which is then in the request's context
 // ([fencing.FromContext]), and refuses those that the package documentation
 // lists. Requests of safe methods pass with and without a token, are not
-// compared with a mark and wait for nobody.
+// compared with a mark and wait for nobody; but one of [RaiseFirst] needs a token,
+// and raises the mark before next is called.
 //
 // resource names what the request writes to; see [fencing.Guard.Do]. It is
 // required: the path would be a poor default, since one thing often has
@@ -84,7 +90,8 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, err := fromHeader(r.Header)
 	missing := errors.Is(err, fencing.ErrMissing)
-	if safe(r.Method) {
+	raise := r.Header.Get(raiseHeader) != ""
+	if safe(r.Method) && !raise {
 		switch {
 		case missing:
 			h.next.ServeHTTP(w, r)
@@ -103,6 +110,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		plain(http.StatusBadRequest, resource, err.Error()).write(w)
 	case resource == "":
 		plain(http.StatusInternalServerError, "", "The server has no name for what this request writes to.").write(w)
+	case raise:
+		h.raised(w, r, resource, token)
 	case h.opts.Guard == nil:
 		h.next.ServeHTTP(w, carrying(r, resource, token))
 	default:
@@ -112,6 +121,26 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func carrying(r *http.Request, resource string, token fencing.Token) *http.Request {
 	return r.WithContext(fencing.NewContext(r.Context(), resource, token))
+}
+
+// raised moves the mark and hands the request on, to be read after that.
+func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
+	raise := h.opts.Raise
+	if h.opts.Guard != nil {
+		raise = h.opts.Guard.Raise
+	}
+	if raise == nil || !safe(r.Method) {
+		plain(http.StatusNotImplemented, resource, "The server cannot raise the mark of what this request is for.").write(w)
+		return
+	}
+	if err := raise(r.Context(), resource, token); err != nil {
+		if !WriteError(w, err) {
+			plain(http.StatusServiceUnavailable, resource, "The mark could not be raised; it may have been. Try again.").write(w)
+		}
+		return
+	}
+	w.Header().Set(raisedHeader, "1")
+	h.next.ServeHTTP(w, carrying(r, resource, token))
 }
 
 // errNotWritten tells the Guard that its mark has to stay.

@@ -105,3 +105,11 @@ func markOf(g *fencing.Guard) fencing.Token {
 	mark, _ := g.Mark("/thing")
 	return mark
 }
+
+// serverOf is a server without a Handler.
+func serverOf(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}

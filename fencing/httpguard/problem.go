@@ -136,12 +136,19 @@ func (p *problem) write(w http.ResponseWriter) {
 // every other response it returns nil, whatever its status: look at that
 // afterwards.
 //
+// If resp answers a request of [RaiseFirst] with a success, and does not say that
+// the mark was raised, the error matches [errors.ErrUnsupported].
+//
 // It reads no body but those of a 412 or 428 that may be such a refusal, of
 // those 64 KiB at most, and resp.Body can be read from its beginning after it. The
 // caller closes it, as always.
 func CheckResponse(resp *http.Response) error {
 	p, ok := readProblem(resp)
 	if !ok {
+		asked := resp.Request != nil && resp.Request.Header.Get(raiseHeader) != ""
+		if asked && resp.StatusCode < 300 && resp.Header.Get(raisedHeader) == "" {
+			return fmt.Errorf("httpguard: the server answered without having raised the mark: %w", errors.ErrUnsupported)
+		}
 		return nil
 	}
 	switch {

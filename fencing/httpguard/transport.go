@@ -1,6 +1,7 @@
 package httpguard
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -11,6 +12,22 @@ import (
 // Header is the header that a fencing token travels in, once per request, as
 // 1 to 20 decimal digits.
 const Header = "Fencing-Token"
+
+// The headers of a request that raises the mark first, and of the answer to it.
+const (
+	raiseHeader  = "Fencing-Raise"
+	raisedHeader = "Fencing-Raised"
+)
+
+// RaiseFirst makes req, whose method is safe, one that raises the mark of its
+// resource before it is handled: what it answers was read after that, and no
+// earlier holder can write any more. A holder that reads, computes and writes
+// reads so. It is sent by a [Transport] only with a token. Ask [CheckResponse]
+// about the answer, which also finds a server that has not raised the mark.
+func RaiseFirst(req *http.Request) {
+	req.Header.Set(raiseHeader, "1")
+	req.Header.Set("Cache-Control", "no-cache") // whose answer would be older
+}
 
 // Transport is an [http.RoundTripper] that sends the fencing token of each
 // request's context along (see [fencing.Do] and [fencing.NewContext]). A
@@ -30,6 +47,10 @@ type Transport struct {
 	// Optional lets requests without a token pass: for a client that also
 	// talks to servers without a guard. A server with one refuses them (428).
 	Optional bool
+
+	// Lock says the token of which lock a request is sent with, where contexts may
+	// have those of several. nil, or "": of the only one.
+	Lock func(req *http.Request) string
 }
 
 // RoundTrip implements [http.RoundTripper]. What a guard on the server refused
@@ -71,9 +92,11 @@ func (t *Transport) CloseIdleConnections() {
 
 // token returns the token to send, 0 for none.
 func (t *Transport) token(req *http.Request) (fencing.Token, error) {
-	token, err := fencing.FromContext(req.Context())
+	token, err := t.fromContext(req)
+	raise := req.Header.Get(raiseHeader) != ""
 	if len(req.Header.Values(Header)) == 0 {
-		if err != nil && (t.Optional || safe(req.Method)) {
+		needless := safe(req.Method) || t.Optional && errors.Is(err, fencing.ErrMissing)
+		if err != nil && needless && !raise {
 			return 0, nil
 		}
 		return token, err
@@ -86,6 +109,19 @@ func (t *Transport) token(req *http.Request) (fencing.Token, error) {
 		return 0, fmt.Errorf("httpguard: the request's header has fencing token %d and its context %d: leave the header alone: %w", byHand, token, locker.ErrInvalid)
 	}
 	return byHand, nil
+}
+
+func (t *Transport) fromContext(req *http.Request) (fencing.Token, error) {
+	if t.Lock != nil {
+		if lock := t.Lock(req); lock != "" {
+			return fencing.TokenFor(req.Context(), lock)
+		}
+	}
+	token, err := fencing.FromContext(req.Context())
+	if err != nil && !errors.Is(err, fencing.ErrMissing) {
+		err = fmt.Errorf("httpguard: set Transport.Lock: %w", err)
+	}
+	return token, err
 }
 
 // fromHeader returns the one token of a header. The error matches
