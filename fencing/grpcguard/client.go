@@ -1,0 +1,111 @@
+package grpcguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/golockers/locker/fencing"
+)
+
+// Metadata of calls and of their answers.
+const (
+	Key       = "fencing-token" // the token, in decimal digits
+	raiseKey  = "fencing-raise"
+	raisedKey = "fencing-raised"
+)
+
+// ClientOptions are the settings of a client's interceptors. The zero value, or
+// nil, means the defaults.
+type ClientOptions struct {
+	// Lock says the token of which lock a call is sent with, where contexts may have
+	// those of several. nil, or "": of the only one.
+	Lock func(ctx context.Context, method string) string
+
+	_ struct{}
+}
+
+type raiseFirst struct{}
+
+// RaiseFirst returns a context for one unary call that raises the mark of its
+// resource before it is handled: what it answers was read after that, and no
+// earlier holder can write any more. A holder that reads, computes and writes
+// reads so. The call needs a token.
+func RaiseFirst(ctx context.Context) context.Context {
+	return context.WithValue(ctx, raiseFirst{}, true)
+}
+
+// UnaryClient returns an interceptor that sends the token of a call's context
+// along, if there is one: which calls need one is for the server to say. With
+// tokens of several locks and no ClientOptions.Lock nothing is sent, and the error
+// names them. A refusal of the server is a [*fencing.StaleError], or matches
+// [fencing.ErrMissing].
+func UnaryClient(opts *ClientOptions) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, callOpts ...grpc.CallOption) error {
+		ctx, err := opts.outgoing(ctx, method)
+		if err != nil {
+			return err
+		}
+		raise := ctx.Value(raiseFirst{}) != nil
+		var header metadata.MD
+		if raise {
+			ctx = metadata.AppendToOutgoingContext(ctx, raiseKey, "1")
+			callOpts = append(callOpts, grpc.Header(&header))
+		}
+		err = fromStatus(invoke(ctx, method, req, reply, conn, callOpts...))
+		if err == nil && raise && len(header.Get(raisedKey)) == 0 {
+			return fmt.Errorf("grpcguard: the server answered %s without having raised the mark: %w", method, errors.ErrUnsupported)
+		}
+		return err
+	}
+}
+
+// StreamClient is [UnaryClient] for streams.
+func StreamClient(opts *ClientOptions) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, stream grpc.Streamer, callOpts ...grpc.CallOption) (grpc.ClientStream, error) {
+		ctx, err := opts.outgoing(ctx, method)
+		if err != nil {
+			return nil, err
+		}
+		s, err := stream(ctx, desc, conn, method, callOpts...)
+		if err != nil {
+			return nil, fromStatus(err)
+		}
+		return clientStream{s}, nil
+	}
+}
+
+type clientStream struct{ grpc.ClientStream }
+
+// RecvMsg has the stream's end, and so its refusal.
+func (s clientStream) RecvMsg(m any) error { return fromStatus(s.ClientStream.RecvMsg(m)) }
+
+// outgoing returns ctx with its token as metadata.
+func (o *ClientOptions) outgoing(ctx context.Context, method string) (context.Context, error) {
+	var token fencing.Token
+	var err error
+	lock := ""
+	if o != nil && o.Lock != nil {
+		lock = o.Lock(ctx, method)
+	}
+	if lock != "" {
+		token, err = fencing.TokenFor(ctx, lock)
+	} else {
+		token, err = fencing.FromContext(ctx)
+	}
+	switch {
+	case errors.Is(err, fencing.ErrMissing) && lock == "" && ctx.Value(raiseFirst{}) == nil:
+		return ctx, nil
+	case err != nil:
+		return nil, fmt.Errorf("grpcguard: %s: %w", method, err)
+	}
+	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(Key)) > 0 {
+		md = md.Copy()
+		md.Delete(Key)
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	return metadata.AppendToOutgoingContext(ctx, Key, token.String()), nil
+}

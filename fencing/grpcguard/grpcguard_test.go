@@ -1,0 +1,257 @@
+package grpcguard_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/grpcguard"
+	"github.com/golockers/locker/internal/guardtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// values is a service without generated code: what is written is a value, and the
+// resource is in the metadata "for".
+type values struct {
+	put func(ctx context.Context, r, value string) error
+
+	mu sync.Mutex
+	of map[string]string
+}
+
+const put, get, watch = "/values/Put", "/values/Get", "/values/Watch"
+
+func (v *values) set(_ context.Context, r, value string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.of[r] = value
+	return nil
+}
+
+func resourceOf(ctx context.Context) string {
+	if of := metadata.ValueFromIncomingContext(ctx, "for"); len(of) == 1 {
+		return of[0]
+	}
+	return ""
+}
+
+// resource: a Get writes nothing, but its mark can be raised.
+func resource(ctx context.Context, method string, _ any) string {
+	if method == get && len(metadata.ValueFromIncomingContext(ctx, "fencing-raise")) == 0 {
+		return ""
+	}
+	return resourceOf(ctx)
+}
+
+func (v *values) handler(method string) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		var in wrapperspb.StringValue
+		if err := decode(&in); err != nil {
+			return nil, err
+		}
+		handle := func(ctx context.Context, req any) (any, error) {
+			if method == put {
+				return &in, v.put(ctx, resourceOf(ctx), req.(*wrapperspb.StringValue).GetValue())
+			}
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			return wrapperspb.String(v.of[resourceOf(ctx)]), nil
+		}
+		if intercept == nil {
+			return handle(ctx, &in)
+		}
+		return intercept(ctx, &in, &grpc.UnaryServerInfo{FullMethod: method}, handle)
+	}
+}
+
+// serve starts a server and returns its address. Without options it has no
+// interceptors.
+func serve(t *testing.T, v *values, opts *grpcguard.Options) string {
+	t.Helper()
+	var with []grpc.ServerOption
+	if opts != nil {
+		with = append(with, grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)), grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
+	}
+	s := grpc.NewServer(with...)
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "values", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Put", Handler: v.handler(put)}, {MethodName: "Get", Handler: v.handler(get)}},
+		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, ClientStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+			return v.put(stream.Context(), resourceOf(stream.Context()), "streamed")
+		}}},
+	}, v)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		assert.NoError(t, <-done)
+	})
+	return l.Addr().String()
+}
+
+func dial(t *testing.T, addr string, opts *grpcguard.ClientOptions) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(opts)), grpc.WithStreamInterceptor(grpcguard.StreamClient(opts)))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func call(ctx context.Context, conn *grpc.ClientConn, method, r, value string) (string, error) {
+	var out wrapperspb.StringValue
+	err := conn.Invoke(metadata.AppendToOutgoingContext(ctx, "for", r), method, wrapperspb.String(value), &out)
+	return out.GetValue(), err
+}
+
+func TestSuite(t *testing.T) {
+	for _, name := range []string{"guard of the server", "guard of its store"} {
+		t.Run(name, func(t *testing.T) {
+			var guard fencing.Guard
+			v := &values{of: map[string]string{}}
+			v.put = v.set
+			opts := &grpcguard.Options{Resource: resource, Guard: &guard}
+			if name == "guard of its store" {
+				opts.Guard, opts.Raise = nil, guard.Raise
+				v.put = func(ctx context.Context, r, value string) error {
+					token, err := fencing.TokenFor(ctx, r)
+					if err != nil {
+						return err
+					}
+					return guard.Do(ctx, r, token, func() error { return v.set(ctx, r, value) })
+				}
+			}
+			addr := serve(t, v, opts)
+			guardtest.Run(t, func(t *testing.T) guardtest.Store {
+				conn := dial(t, addr, nil)
+				return guardtest.Store{
+					Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
+						_, err := call(fencing.NewContext(ctx, r, token), conn, put, r, value)
+						return err
+					},
+					Raise: func(ctx context.Context, r string, token fencing.Token) error {
+						_, err := call(grpcguard.RaiseFirst(fencing.NewContext(ctx, r, token)), conn, get, r, "")
+						return err
+					},
+					Read: func(ctx context.Context, r string) (string, error) { return call(ctx, conn, get, r, "") },
+					Mark: func(_ context.Context, r string) (fencing.Token, error) {
+						mark, _ := guard.Mark(r)
+						return mark, nil
+					},
+				}
+			})
+		})
+	}
+}
+
+func TestWhatAHandlerAnswersSaysWhetherTheMarkMoves(t *testing.T) {
+	var guard fencing.Guard
+	var said error
+	v := &values{put: func(context.Context, string, string) error { return said }}
+	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard}), nil)
+	token := fencing.Token(1)
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		token++
+		said = status.Error(code, "")
+		_, err := call(fencing.NewContext(t.Context(), "r", token), conn, put, "r", "")
+		assert.Equal(t, code, status.Code(err))
+		mark, _ := guard.Mark("r")
+		switch code {
+		case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
+			codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated:
+			assert.Less(t, mark, token, "%v: nothing was written", code)
+		default:
+			assert.Equal(t, token, mark, "%v", code)
+		}
+	}
+}
+
+func TestARefusalIsAStatusForOtherLanguages(t *testing.T) {
+	var guard fencing.Guard
+	require.NoError(t, guard.Raise(t.Context(), "r", 9))
+	v := &values{of: map[string]string{}}
+	v.put = v.set
+	addr := serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard})
+	conn := dial(t, addr, nil)
+	_, err := call(fencing.NewContext(t.Context(), "r", 8), conn, put, "r", "")
+	guardtest.Stale(t, err, "r", 8, 9)
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
+	_, err = call(t.Context(), conn, put, "r", "")
+	require.ErrorIs(t, err, fencing.ErrMissing)
+	for _, bad := range [][]string{{"x"}, {"007"}, {"1", "2"}, {"-1"}} {
+		ctx := t.Context()
+		for _, value := range bad {
+			ctx = metadata.AppendToOutgoingContext(ctx, grpcguard.Key, value)
+		}
+		_, err = call(ctx, conn, put, "r", "")
+		assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", bad)
+	}
+	assert.Empty(t, v.of)
+}
+
+func TestStreams(t *testing.T) {
+	var guard fencing.Guard
+	v := &values{put: func(ctx context.Context, r, _ string) error {
+		token, err := fencing.TokenFor(ctx, r)
+		if err != nil {
+			return err
+		}
+		return guard.Do(ctx, r, token, nil)
+	}}
+	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource}), nil)
+	stream := func(token fencing.Token) error {
+		ctx := fencing.NewContext(metadata.AppendToOutgoingContext(t.Context(), "for", "r"), "r", token)
+		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, watch)
+		if err != nil {
+			return err
+		}
+		return s.RecvMsg(new(wrapperspb.StringValue))
+	}
+	require.ErrorIs(t, stream(5), io.EOF)
+	guardtest.Stale(t, stream(4), "r", 4, 5)
+	require.ErrorIs(t, stream(0), fencing.ErrMissing)
+}
+
+func TestClientsAreNotGuessedFor(t *testing.T) {
+	v := &values{of: map[string]string{}}
+	v.put = func(ctx context.Context, r, _ string) error {
+		token, err := fencing.TokenFor(ctx, r)
+		return errors.Join(err, v.set(ctx, r, token.String()))
+	}
+	addr := serve(t, v, &grpcguard.Options{Resource: resource})
+	ctx := fencing.NewContext(fencing.NewContext(t.Context(), "order", 3), "invoice", 900)
+	_, err := call(ctx, dial(t, addr, nil), put, "order", "")
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	assert.ErrorContains(t, err, `"invoice", "order"`)
+	_, err = call(ctx, dial(t, addr, &grpcguard.ClientOptions{Lock: func(context.Context, string) string { return "order" }}), put, "order", "")
+	require.NoError(t, err)
+	assert.Equal(t, "3", v.of["order"])
+
+	// Nobody has raised the mark: by a server without a guard, and by one without interceptors.
+	raise := grpcguard.RaiseFirst(fencing.NewContext(t.Context(), "order", 3))
+	_, err = call(raise, dial(t, addr, nil), get, "order", "")
+	assert.Equal(t, codes.Unimplemented, status.Code(err))
+	_, err = call(raise, dial(t, serve(t, v, nil), nil), get, "order", "")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = call(grpcguard.RaiseFirst(t.Context()), dial(t, addr, nil), get, "order", "")
+	require.ErrorIs(t, err, fencing.ErrMissing)
+	assert.Panics(t, func() { grpcguard.UnaryServer(nil) })
+}

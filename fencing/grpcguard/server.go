@@ -1,0 +1,165 @@
+package grpcguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+)
+
+// Options are the settings of a server's interceptors.
+type Options struct {
+	// Resource names what a call writes to, or raises the mark of; see
+	// [fencing.Guard.Do]. "": the call writes nothing, and passes with and without a
+	// token. req is nil for streams. It is required.
+	Resource func(ctx context.Context, method string, req any) string
+
+	// Guard checks the tokens of unary calls, and sees to it that nothing comes
+	// between that and the write. It is for state in the memory of this process.
+	// nil: tokens are only carried into the handler's context, for a guard further
+	// down.
+	Guard *fencing.Guard
+
+	// Raise is called for calls of [RaiseFirst] where Guard is nil: it is the Raise
+	// of the store's guard. nil: they are answered with Unimplemented.
+	Raise func(ctx context.Context, resource string, token fencing.Token) error
+
+	_ struct{}
+}
+
+// UnaryServer returns an interceptor that lets a call through to its handler
+// together with its token, which is then in the context under the resource's name,
+// and refuses those that the package documentation lists.
+//
+// With a Guard, the handler is called in the resource's turn, and the code that it
+// returns says what it did. OK: it has written, the mark moves. InvalidArgument,
+// NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition,
+// OutOfRange, Unimplemented: it has written nothing, the mark stays. Any other, or
+// a panic: it is not known, the mark moves. What a handler has started and does not
+// wait for is not protected.
+//
+// UnaryServer panics if Options.Resource is nil.
+func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
+	o := checked(opts)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+		resource := o.Resource(ctx, info.FullMethod, req)
+		raise := len(metadata.ValueFromIncomingContext(ctx, raiseKey)) > 0
+		ctx, token, err := incoming(ctx, resource, raise)
+		if err != nil {
+			return nil, toStatus(err)
+		}
+		switch {
+		case raise:
+			if err = o.raise(ctx, resource, token); err == nil {
+				resp, err = handle(ctx, req)
+			}
+		case resource == "" || o.Guard == nil:
+			resp, err = handle(ctx, req)
+		default:
+			resp, err = o.guarded(ctx, resource, token, req, handle)
+		}
+		return resp, toStatus(err)
+	}
+}
+
+// StreamServer returns an interceptor that carries the token of a stream into its
+// context. A stream that writes, as Options.Resource says, is refused without one;
+// nothing is compared.
+func StreamServer(opts *Options) grpc.StreamServerInterceptor {
+	o := checked(opts)
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		resource := o.Resource(stream.Context(), info.FullMethod, nil)
+		ctx, _, err := incoming(stream.Context(), resource, false)
+		if err == nil {
+			err = handle(srv, serverStream{stream, ctx})
+		}
+		return toStatus(err)
+	}
+}
+
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context // as in the interface
+}
+
+func (s serverStream) Context() context.Context { return s.ctx }
+
+func checked(opts *Options) Options {
+	if opts == nil || opts.Resource == nil {
+		panic("grpcguard: Options.Resource is required: it names what a call writes to")
+	}
+	return *opts
+}
+
+// incoming returns the token of a call, and a context that has it.
+func incoming(ctx context.Context, resource string, needed bool) (context.Context, fencing.Token, error) {
+	values := metadata.ValueFromIncomingContext(ctx, Key)
+	if len(values) == 0 && resource == "" && !needed {
+		return ctx, 0, nil
+	}
+	var token fencing.Token
+	var err error
+	switch len(values) {
+	case 0:
+		err = fmt.Errorf("%w: the call has no metadata %s", fencing.ErrMissing, Key)
+	case 1:
+		token, err = fencing.Parse(values[0])
+	default:
+		err = fmt.Errorf("the metadata %s is there %d times: want it once: %w", Key, len(values), locker.ErrInvalid)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return fencing.NewContext(ctx, resource, token), token, nil
+}
+
+func (o *Options) raise(ctx context.Context, resource string, token fencing.Token) error {
+	raise := o.Raise
+	if o.Guard != nil {
+		raise = o.Guard.Raise
+	}
+	if raise == nil || resource == "" {
+		return status.Error(codes.Unimplemented, "the server cannot raise the mark of what this call is for")
+	}
+	if err := raise(ctx, resource, token); err != nil {
+		return err
+	}
+	return grpc.SetHeader(ctx, metadata.Pairs(raisedKey, "1"))
+}
+
+// guarded calls the handler in the resource's turn.
+func (o *Options) guarded(ctx context.Context, resource string, token fencing.Token, req any, handle grpc.UnaryHandler) (resp any, err error) {
+	var said error
+	called := false
+	err = o.Guard.Do(ctx, resource, token, func() error {
+		if err := ctx.Err(); err != nil { // both may have been free: the turn, and the client to go
+			return err
+		}
+		called = true
+		resp, said = handle(ctx, req)
+		if writtenNothing(said) {
+			return said
+		}
+		return nil
+	})
+	if called {
+		return resp, said
+	}
+	return nil, err
+}
+
+func writtenNothing(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
+		return true
+	}
+	return errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrMissing)
+}

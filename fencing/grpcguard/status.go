@@ -1,0 +1,86 @@
+package grpcguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+)
+
+// What the google.rpc.ErrorInfo of a refusal says.
+const (
+	Domain        = "github.com/golockers/locker/fencing"
+	ReasonStale   = "STALE_FENCING_TOKEN"
+	ReasonMissing = "NO_FENCING_TOKEN"
+)
+
+// toStatus makes a status of an error, if it is a refusal or the end of ctx.
+func toStatus(err error) error {
+	info := &errdetails.ErrorInfo{Domain: Domain}
+	var stale *fencing.StaleError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &stale):
+		info.Reason = ReasonStale
+		info.Metadata = map[string]string{"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(), "mark": stale.Mark.String()}
+		err = stale // and nothing of what is wrapped around it
+	case errors.Is(err, fencing.ErrStale):
+		info.Reason = ReasonStale
+	case errors.Is(err, fencing.ErrMissing):
+		info.Reason = ReasonMissing
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	case errors.Is(err, locker.ErrInvalid) && status.Code(err) == codes.Unknown:
+		return status.Error(codes.InvalidArgument, err.Error())
+	default:
+		return err
+	}
+	s := status.New(codes.FailedPrecondition, strings.ToValidUTF8(err.Error(), "?"))
+	if detailed, err := s.WithDetails(info); err == nil {
+		s = detailed
+	}
+	return s.Err()
+}
+
+// fromStatus makes an error of package fencing of a status that is a refusal.
+func fromStatus(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok || s.Code() != codes.FailedPrecondition {
+		return err
+	}
+	for _, detail := range s.Details() {
+		info, ok := detail.(*errdetails.ErrorInfo)
+		if !ok || info.GetDomain() != Domain {
+			continue
+		}
+		md := info.GetMetadata()
+		token, err1 := fencing.Parse(md["token"])
+		mark, err2 := fencing.Parse(md["mark"])
+		switch {
+		case info.GetReason() == ReasonMissing:
+			return &refusalError{fmt.Errorf("grpcguard: %w", fencing.ErrMissing), s}
+		case info.GetReason() == ReasonStale && err1 == nil && err2 == nil:
+			return &refusalError{&fencing.StaleError{Resource: md["resource"], Token: token, Mark: mark}, s}
+		case info.GetReason() == ReasonStale:
+			return &refusalError{fmt.Errorf("grpcguard: %w (the server does not say by which mark)", fencing.ErrStale), s}
+		}
+	}
+	return err
+}
+
+// refusalError is a refusal of a server, with its status.
+type refusalError struct {
+	error
+	status *status.Status
+}
+
+func (r *refusalError) Unwrap() error              { return r.error }
+func (r *refusalError) GRPCStatus() *status.Status { return r.status }
