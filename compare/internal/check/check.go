@@ -93,9 +93,9 @@ func (c *checker) event(e *history.Event) {
 		}
 		return
 	case history.Stall:
-		// One of the parent's is everybody's.
+		// One of the parent's is everybody's; one of a child that was stopped is no stall.
 		for _, t := range c.trials {
-			if e.Process == "" || t.processes[e.Process] {
+			if e.Process == "" || t.processes[e.Process] && !t.absent(e.Process, e.At-e.Value, e.At) {
 				t.stall(e)
 			}
 		}

@@ -184,7 +184,7 @@ func TestRunsComeBack(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
-	for ns, want := range map[int64]string{0: "0s", 1234: "1.234µs", 123_456: "123µs", 12_345_678: "12.35ms", 1_234_567_890: "1.23s", 123_456_789_012: "2m3s"} {
+	for ns, want := range map[int64]string{0: "0s", 1234: "1.234µs", 123_456: "123µs", 12_345_678: "12.3ms", 1_234_567_890: "1.23s", 123_456_789_012: "2m3s"} {
 		assert.Equal(t, want, history.Duration(ns))
 	}
 }

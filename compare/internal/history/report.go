@@ -128,6 +128,8 @@ func Duration(ns int64) string {
 		return d.Round(10 * time.Millisecond).String()
 	case a >= 100*time.Millisecond:
 		return d.Round(time.Millisecond).String()
+	case a >= 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
 	case a >= time.Millisecond:
 		return d.Round(10 * time.Microsecond).String()
 	case a >= 10*time.Microsecond:

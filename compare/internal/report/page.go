@@ -1,0 +1,51 @@
+// Package report shows what a comparison found: as a table in a terminal, and as
+// a page that opens in a browser without a network.
+//
+// The page is drawn by a program of ours, page.js. The libraries that are well
+// kept draw charts, not the lanes of a history, and each is several times as
+// large as what is needed here.
+package report
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+//go:embed page.html
+var page string
+
+//go:embed page.css
+var style string
+
+//go:embed page.js
+var program string
+
+// Page is the report as one file of HTML.
+func Page(r *history.Report) ([]byte, error) {
+	data, err := json.Marshal(r) // < and > are escaped: no string of the report ends the script
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	return []byte(strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/", string(data)).Replace(page)), nil
+}
+
+// Save writes report.json and report.html into dir.
+func Save(r *history.Report, dir string) error {
+	if err := r.Save(dir); err != nil {
+		return err
+	}
+	html, err := Page(r)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, history.PageFile), html, 0o644); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}

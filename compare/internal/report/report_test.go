@@ -1,0 +1,89 @@
+package report_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/compare/internal/check"
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/compare/internal/report"
+)
+
+// sample is some trials of a real run; with declared set, as if Redis declared
+// what it does not.
+func sample(t *testing.T, declared bool) *history.Report {
+	t.Helper()
+	run, err := history.LoadRun("testdata/run")
+	require.NoError(t, err)
+	run.Services[0].Declared.SurvivesClockJump = declared
+	r, err := check.Check(run, history.Read("testdata/run"))
+	require.NoError(t, err)
+	return r
+}
+
+func table(t *testing.T, r *history.Report, width int, bold bool) string {
+	t.Helper()
+	var out strings.Builder
+	require.NoError(t, report.Table(&out, r, width, bold))
+	return out.String()
+}
+
+// The table has the worst first, and says what was declared, what was broken,
+// and what could not be tried.
+func TestTheTable(t *testing.T) {
+	text := table(t, sample(t, true), 0, false)
+	lines := strings.Split(text, "\n")
+	assert.Regexp(t, `^ +redis +etcd$`, lines[0])
+	assert.Regexp(t, `^two at once: a server's clock stepped forward +BROKEN 1/1 +-$`, lines[1])
+	assert.Regexp(t, `(?m)^two at once: fail-over to a replica that lags +broken 1/1 +-$`, text)
+	assert.Regexp(t, `(?m)^two at once: holder killed \(SIGKILL\) +held 1 +-$`, text)
+	assert.Regexp(t, `(?m)^tokens rise: \d+ ways +held \d+ +held \d+$`, text)
+	assert.Regexp(t, `(?m)^hand-over \(p50 p99\) +\S+s \S+s +\S+s \S+s$`, text)
+	assert.Contains(t, text, "Declared, and BROKEN:\n  redis, two at once: a server's clock stepped forward: 1 of 1. The worst: redis-")
+	assert.Contains(t, text, "zookeeper: no ZooKeeper here: apt-get install zookeeper")
+	assert.NotContains(t, text, "\x1b")
+
+	text = table(t, sample(t, false), 0, false)
+	assert.NotContains(t, text, "BROKEN 1")
+	assert.NotContains(t, text, "Declared, and")
+}
+
+// It fits the terminal, and what was declared and broken stands out there.
+func TestTheTableFits(t *testing.T) {
+	r := sample(t, true)
+	for _, width := range []int{40, 60, 80, 120, 200} {
+		for _, line := range strings.Split(table(t, r, width, false), "\n") {
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), width)
+		}
+	}
+	plain, bold := table(t, r, 100, false), table(t, r, 100, true)
+	assert.Contains(t, bold, "\x1b[1mBROKEN 1/1")
+	assert.NotContains(t, bold, "\x1b[1mbroken")
+	assert.Equal(t, plain, strings.NewReplacer("\x1b[1m", "", "\x1b[0m", "").Replace(bold))
+}
+
+// The files: the report, which comes back as it was, and a page with all of it,
+// which no string of the report can end.
+func TestTheFiles(t *testing.T) {
+	dir := t.TempDir()
+	r := sample(t, true)
+	r.Run.Command = `locker compare '</script><script>alert(1)</script>' /*program*/`
+	require.NoError(t, report.Save(r, dir))
+	b, err := os.ReadFile(filepath.Join(dir, history.ReportFile))
+	require.NoError(t, err)
+	got := new(history.Report)
+	require.NoError(t, json.Unmarshal(b, got))
+	assert.Equal(t, r, got)
+	page, err := os.ReadFile(filepath.Join(dir, history.PageFile))
+	require.NoError(t, err)
+	assert.Equal(t, 2, strings.Count(string(page), "</script>"))
+	assert.NotContains(t, string(page), "http://127")
+	assert.NotContains(t, string(page), "https://")
+}

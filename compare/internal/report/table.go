@@ -1,0 +1,247 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+// Table writes the report for a terminal that is so many columns wide (0: it is
+// none, the lines may be as long as they like). With bold, what stands out does
+// so by escape sequences, too.
+func Table(w io.Writer, r *history.Report, width int, bold bool) error {
+	t := &table{bold: bold}
+	rows := fold(r.Rows)
+	title := 0
+	for i := range rows {
+		title = max(title, utf8.RuneCountInString(label(&rows[i])))
+	}
+	if width > 0 {
+		title = min(title, max(width*2/5, 24))
+	}
+	// As many services beside each other as there is room for.
+	var tried []int
+	for i, s := range r.Run.Services {
+		if s.Missing == "" {
+			tried = append(tried, i)
+		}
+	}
+	for len(tried) > 0 {
+		n, used := 0, title
+		var widths []int
+		for _, i := range tried {
+			column := utf8.RuneCountInString(r.Run.Services[i].Name)
+			for j := range rows {
+				column = max(column, utf8.RuneCountInString(text(&rows[j].Cells[i])))
+			}
+			if used += column + 2; width > 0 && used > width && n > 0 {
+				break
+			}
+			widths = append(widths, column)
+			n++
+		}
+		t.head(r, tried[:n], title, widths)
+		for j := range rows {
+			t.row(&rows[j], tried[:n], title, widths)
+		}
+		t.line("")
+		tried = tried[n:]
+	}
+	t.notes(r, cmp.Or(width, 100))
+	_, err := io.WriteString(w, t.out.String())
+	return err
+}
+
+type table struct {
+	out  strings.Builder
+	bold bool
+}
+
+func (t *table) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n", args...) }
+
+func (t *table) strong(s string) string {
+	if t.bold {
+		return "\x1b[1m" + s + "\x1b[0m"
+	}
+	return s
+}
+
+// pad is s in width columns, cut if it is longer.
+func pad(s string, width int) string {
+	if n := utf8.RuneCountInString(s); n < width {
+		return s + strings.Repeat(" ", width-n)
+	} else if n > width {
+		return string([]rune(s)[:width-1]) + "…"
+	}
+	return s
+}
+
+func (t *table) head(r *history.Report, columns []int, title int, widths []int) {
+	line := pad("", title)
+	for k, i := range columns {
+		line += t.cell(r.Run.Services[i].Name, widths[k], k == len(columns)-1, true)
+	}
+	t.line("%s", line)
+}
+
+func (t *table) row(row *history.Row, columns []int, title int, widths []int) {
+	bad := false
+	line := ""
+	for k, i := range columns {
+		c := &row.Cells[i]
+		bad = bad || c.Bad()
+		line += t.cell(text(c), widths[k], k == len(columns)-1, c.Bad())
+	}
+	name := pad(label(row), title)
+	if bad {
+		name = t.strong(name)
+	}
+	t.line("%s", name+line)
+}
+
+// cell is s in a column; the last one needs no spaces after it.
+func (t *table) cell(s string, width int, last, strong bool) string {
+	after := ""
+	if n := utf8.RuneCountInString(s); n > width {
+		s = pad(s, width)
+	} else if !last {
+		after = strings.Repeat(" ", width-n)
+	}
+	if strong {
+		s = t.strong(s)
+	}
+	return "  " + s + after
+}
+
+func label(row *history.Row) string {
+	if row.Rule == costs && strings.Contains(strings.Join(worsts(row), ""), "p50") {
+		return row.Title + " (p50 p99)"
+	}
+	return row.Title
+}
+
+func worsts(row *history.Row) (all []string) {
+	for i := range row.Cells {
+		all = append(all, row.Cells[i].Worst)
+	}
+	return all
+}
+
+// text is a cell in a word or two.
+func text(c *history.Cell) string {
+	switch c.Verdict {
+	case history.Held:
+		return fmt.Sprintf("held %d", c.Trials)
+	case history.Broken:
+		word := "broken"
+		if c.Declared {
+			word = "BROKEN"
+		}
+		return fmt.Sprintf("%s %d/%d", word, c.Broken, c.Trials)
+	case history.Seen:
+		return strings.NewReplacer("p50 ", "", ", p99", "").Replace(c.Worst)
+	case history.Inconclusive:
+		return "?"
+	}
+	return "-"
+}
+
+const (
+	exclusion = "exclusion"
+	costs     = "cost"
+)
+
+// fold joins the rows of one rule in which nothing was broken into one, but for
+// the first rule: what was tried there is what everybody asks about.
+func fold(rows []history.Row) (out []history.Row) {
+	at := make(map[string]int)
+	count := make(map[string]int)
+	for _, row := range rows {
+		quiet := row.Rule != exclusion && row.Rule != costs && !slices.ContainsFunc(row.Cells, func(c history.Cell) bool {
+			return c.Verdict != history.Held && c.Verdict != history.NotTried
+		})
+		i, ok := at[row.Rule]
+		switch {
+		case !quiet:
+			out = append(out, row)
+		case !ok:
+			at[row.Rule] = len(out)
+			row.Cells = slices.Clone(row.Cells)
+			out = append(out, row)
+			count[row.Rule] = 1
+		default:
+			count[row.Rule]++
+			rule, _, _ := strings.Cut(row.Title, ":")
+			out[i].Title = fmt.Sprintf("%s: %d ways", rule, count[row.Rule])
+			for j, c := range row.Cells {
+				if c.Verdict == history.Held {
+					to := &out[i].Cells[j]
+					to.Verdict = history.Held
+					to.Trials += c.Trials
+				}
+			}
+		}
+	}
+	return out
+}
+
+// notes are what stands below the table.
+func (t *table) notes(r *history.Report, width int) {
+	t.wrap(width, "", "held n: tried n times and never broken, so at most in 3/n of all cases (95 % sure). BROKEN k/n: declared, and broken in k of n. "+
+		"broken k/n: the same, where the service does not promise it. -: not tried. ?: tried, and nothing can be said.")
+	said := false
+	for _, row := range r.Rows {
+		for i := range row.Cells {
+			if c := &row.Cells[i]; c.Bad() {
+				if !said {
+					t.line("\n%s", t.strong("Declared, and BROKEN:"))
+					said = true
+				}
+				t.wrap(width, "  ", fmt.Sprintf("%s, %s: %d of %d. The worst: %s (trial %s). Declared: %s.", c.Service, row.Title, c.Broken, c.Trials, c.Worst, c.Witness.Trial, c.What))
+			}
+		}
+	}
+	said = false
+	for _, row := range r.Rows {
+		for _, c := range row.Cells {
+			if c.Verdict == history.Inconclusive {
+				if !said {
+					t.line("\nNothing can be said of:")
+					said = true
+				}
+				t.wrap(width, "  ", fmt.Sprintf("%s, %s: %s", c.Service, row.Title, c.Reason))
+			}
+		}
+	}
+	said = false
+	for _, s := range r.Run.Services {
+		if s.Missing != "" {
+			if !said {
+				t.line("\nNot tried at all:")
+				said = true
+			}
+			t.wrap(width, "  ", s.Name+": "+s.Missing)
+		}
+	}
+}
+
+// wrap writes a text in lines of at most width columns, all but the first indented.
+func (t *table) wrap(width int, indent, s string) {
+	line := indent
+	for _, word := range strings.Fields(s) {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width && strings.TrimSpace(line) != "" {
+			t.line("%s", line)
+			line = indent + "  "
+		}
+		if strings.TrimSpace(line) != "" {
+			line += " "
+		}
+		line += word
+	}
+	t.line("%s", line)
+}
