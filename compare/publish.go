@@ -3,11 +3,13 @@ package compare
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/compare/internal/report"
 )
 
 var rules = []string{
@@ -17,26 +19,18 @@ var rules = []string{
 
 func isRule(s string) bool { return slices.Contains(rules, s) }
 
-func publish(report *history.Report, dir string, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprint(w, "row")
-	for _, s := range report.Run.Services {
-		fmt.Fprintf(w, "\t%s", s.Name)
+// publish prints the table, and leaves report.json and report.html in dir.
+func publish(r *history.Report, dir string, out io.Writer) error {
+	width := 0
+	if f, ok := out.(*os.File); ok {
+		width = report.Width(f)
 	}
-	fmt.Fprintln(w)
-	for _, row := range report.Rows {
-		fmt.Fprint(w, row.Title)
-		for _, c := range row.Cells {
-			switch {
-			case c.Verdict == history.NotTried || c.Verdict == history.Inconclusive:
-				fmt.Fprintf(w, "\t%s", c.Verdict)
-			default:
-				fmt.Fprintf(w, "\t%s %d/%d %s", c.Verdict, c.Broken, c.Trials, c.Worst)
-			}
-		}
-		fmt.Fprintln(w)
+	if err := report.Table(out, r, width, width > 0); err != nil {
+		return err
 	}
-	_ = w.Flush()
-	fmt.Fprintln(out, dir)
-	return report.Save(dir)
+	if err := report.Save(r, dir); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", filepath.Join(dir, history.PageFile))
+	return err
 }
