@@ -1,0 +1,148 @@
+// Package otel tells OpenTelemetry what befalls the locks of a program, as spans
+// and as metrics:
+//
+//	trace, err := otel.NewTrace(nil)
+//	client := locker.New(backend, &locker.Options{Trace: trace})
+//
+// Every Lock and TryLock is a span "lock NAME" or "trylock NAME" of kind client
+// whose parent is the caller's span; each request to the service that it made is
+// one of its caller's, too: "attempt NAME". A renewal that failed, and the loss
+// of a lease, are spans of the caller that locked. Spans that failed have the
+// status Error, with the error as its description.
+//
+// These are the metrics. Units are as OpenTelemetry has them.
+//
+//	locker.lock.duration  histogram, s: every Lock and TryLock, from its call to its return
+//	locker.hold.duration  histogram, s: every lease, from its grant to its release or loss
+//	locker.renewals       counter: attempts to renew
+//	locker.take_backs     counter: ends of clearing up after unknown outcomes, failed releases and losses
+//
+// The attributes are locker.operation ("lock", "trylock"), locker.outcome (that
+// of [locker.Event.Outcome]), error.type (the outcome, if it is not "ok"), and
+// locker.name: of spans the lock's name, of metrics what [Options].Name says.
+package otel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golockers/locker"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const scope = "github.com/golockers/locker/observe/otel"
+
+// Options are the settings of [NewTrace]. nil, or the zero value, means the
+// defaults.
+type Options struct {
+	Tracers trace.TracerProvider // nil: the global one
+	Meters  metric.MeterProvider // nil: the global one
+
+	// Name returns the attribute locker.name of the metrics for a lock's name,
+	// such as what stands before the first slash. It should have few values.
+	// nil: metrics have no such attribute.
+	Name func(lock string) string
+
+	_ struct{}
+}
+
+// NewTrace returns what tells OpenTelemetry, for [locker.Options]. Its error is
+// that of a MeterProvider that refuses one of the metrics.
+func NewTrace(opts *Options) (*locker.Trace, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Tracers == nil {
+		o.Tracers = otel.GetTracerProvider()
+	}
+	if o.Meters == nil {
+		o.Meters = otel.GetMeterProvider()
+	}
+	t := &teller{name: o.Name, tracer: o.Tracers.Tracer(scope)}
+	if err := t.instruments(o.Meters.Meter(scope)); err != nil {
+		return nil, err
+	}
+	return &locker.Trace{
+		LockDone: func(ctx context.Context, e locker.Event) {
+			t.span(ctx, e.Op, e.Took, e)
+			t.locks.Record(ctx, e.Took.Seconds(), t.labels(e, attribute.String("locker.operation", e.Op)))
+		},
+		Attempt: func(ctx context.Context, e locker.Event) { t.span(ctx, "attempt", e.Took, e) },
+		Renewed: func(ctx context.Context, e locker.Event) {
+			if e.Err != nil {
+				t.span(ctx, "renew", e.Took, e)
+			}
+			t.renewals.Add(ctx, 1, t.labels(e))
+		},
+		Lost: func(ctx context.Context, e locker.Event) {
+			t.span(ctx, "lost", 0, e)
+			t.holds.Record(ctx, e.Held.Seconds(), t.labels(e))
+		},
+		Released: func(ctx context.Context, e locker.Event) {
+			t.span(ctx, "unlock", e.Took, e)
+			t.holds.Record(ctx, e.Held.Seconds(), t.labels(e))
+		},
+		TakenBack: func(ctx context.Context, e locker.Event) { t.takeBacks.Add(ctx, 1, t.labels(e)) },
+	}, nil
+}
+
+// teller is what the functions of a Trace share.
+type teller struct {
+	name                func(string) string
+	tracer              trace.Tracer
+	locks, holds        metric.Float64Histogram
+	renewals, takeBacks metric.Int64Counter
+}
+
+func (t *teller) instruments(m metric.Meter) error {
+	var errs [4]error
+	// The SDK's own bounds are for milliseconds.
+	bounds := metric.WithExplicitBucketBoundaries(.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+	t.locks, errs[0] = m.Float64Histogram("locker.lock.duration", metric.WithUnit("s"), bounds,
+		metric.WithDescription("Length of Lock and TryLock, by how they ended."))
+	t.holds, errs[1] = m.Float64Histogram("locker.hold.duration", metric.WithUnit("s"), bounds,
+		metric.WithDescription("Length of leases, by how they ended."))
+	t.renewals, errs[2] = m.Int64Counter("locker.renewals", metric.WithUnit("{renewal}"),
+		metric.WithDescription("Attempts to renew a lease."))
+	t.takeBacks, errs[3] = m.Int64Counter("locker.take_backs", metric.WithUnit("{take-back}"),
+		metric.WithDescription("Ends of clearing up after unknown outcomes, failed releases and losses."))
+	return errors.Join(errs[:]...)
+}
+
+// span tells of something that has just ended, after it took so long.
+func (t *teller) span(ctx context.Context, what string, took time.Duration, e locker.Event) {
+	now := time.Now()
+	_, span := t.tracer.Start(ctx, what+" "+e.Name, trace.WithTimestamp(now.Add(-took)),
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(outcome(e)...),
+		trace.WithAttributes(attribute.String("locker.name", e.Name)))
+	if e.Token != 0 {
+		span.SetAttributes(attribute.Int64("locker.token", int64(e.Token))) //nolint:gosec // attributes have no unsigned integers
+	}
+	if e.Err != nil {
+		span.SetStatus(codes.Error, e.Err.Error())
+	}
+	span.End(trace.WithTimestamp(now))
+}
+
+func (t *teller) labels(e locker.Event, more ...attribute.KeyValue) metric.MeasurementOption {
+	more = append(more, outcome(e)...)
+	if t.name != nil {
+		more = append(more, attribute.String("locker.name", t.name(e.Name)))
+	}
+	return metric.WithAttributes(more...)
+}
+
+func outcome(e locker.Event) []attribute.KeyValue {
+	o := e.Outcome()
+	all := []attribute.KeyValue{attribute.String("locker.outcome", o)}
+	if e.Err != nil {
+		all = append(all, attribute.String("error.type", o))
+	}
+	return all
+}

@@ -1,0 +1,158 @@
+// Package prometheus counts what befalls the locks of a program, for
+// Prometheus:
+//
+//	metrics := prometheus.New(nil)
+//	registry.MustRegister(metrics)
+//	client := locker.New(backend, &locker.Options{Trace: metrics.Trace()})
+//	metrics.Watch(client)
+//
+// These are the metrics. Times are in seconds.
+//
+//	locker_lock_duration_seconds{op,outcome,name}  histogram: every Lock and TryLock, from its call to its return
+//	locker_hold_duration_seconds{outcome,name}     histogram: every lease, from its grant to its release or loss
+//	locker_attempts_total{outcome,name}            counter: requests for a lock that were sent to the service
+//	locker_renewals_total{outcome,name}            counter
+//	locker_take_backs_total{outcome,name}          counter: clearing up after unknown outcomes, failed releases and losses
+//	locker_held, locker_waiting, locker_pending    gauges of the watched clients: leases, callers that wait, take-backs under way
+//
+// op is "lock" or "trylock". outcome is that of [locker.Event.Outcome]: "ok",
+// "held", "unavailable", "canceled", "lost", "closed", "invalid" or "error".
+// name is "" unless [Options].Name says otherwise.
+//
+// docs/observe in the repository has a dashboard for Grafana and rules for
+// alerts that are made for these metrics.
+package prometheus
+
+import (
+	"context"
+	"sync"
+
+	"github.com/golockers/locker"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options are the settings of [New]. nil, or the zero value, means the defaults.
+type Options struct {
+	// Name returns the value of the label name for a lock's name, such as what
+	// stands before the first slash. It should have few values: each is a
+	// time series in every metric. nil: always "".
+	Name func(lock string) string
+
+	// Buckets are the upper bounds of the histograms, in seconds. nil: from
+	// 1 ms to 1 h, each about three times the one before.
+	Buckets []float64
+
+	_ struct{}
+}
+
+// Metrics counts what its [locker.Trace] is told. It is a
+// [prometheus.Collector], and may be used by many clients and goroutines at
+// once.
+type Metrics struct {
+	name func(string) string
+
+	locks, holds                  *prometheus.HistogramVec
+	attempts, renewals, takeBacks *prometheus.CounterVec
+	held, waiting, pending        *prometheus.Desc
+
+	mu      sync.Mutex
+	watched []*locker.Client
+}
+
+var _ prometheus.Collector = (*Metrics)(nil)
+
+// New returns Metrics that have counted nothing yet.
+func New(opts *Options) *Metrics {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Name == nil {
+		o.Name = func(string) string { return "" }
+	}
+	if o.Buckets == nil {
+		o.Buckets = []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600}
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: o.Buckets}, labels)
+	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"outcome", "name"})
+	}
+	gauge := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &Metrics{
+		name:      o.Name,
+		locks:     histogram("locker_lock_duration_seconds", "Length of Lock and TryLock, by how they ended.", "op", "outcome", "name"),
+		holds:     histogram("locker_hold_duration_seconds", "Length of leases, by how they ended.", "outcome", "name"),
+		attempts:  counter("locker_attempts_total", "Requests for a lock that were sent to the service."),
+		renewals:  counter("locker_renewals_total", "Attempts to renew a lease."),
+		takeBacks: counter("locker_take_backs_total", "Ends of clearing up after unknown outcomes, failed releases and losses."),
+		held:      gauge("locker_held", "Leases held now."),
+		waiting:   gauge("locker_waiting", "Callers of Lock that wait now."),
+		pending:   gauge("locker_pending", "Take-backs under way now."),
+	}
+}
+
+// Trace returns what counts, for [locker.Options].
+func (m *Metrics) Trace() *locker.Trace {
+	count := func(counter *prometheus.CounterVec) func(context.Context, locker.Event) {
+		return func(_ context.Context, e locker.Event) {
+			counter.WithLabelValues(e.Outcome(), m.name(e.Name)).Inc()
+		}
+	}
+	hold := func(_ context.Context, e locker.Event) {
+		m.holds.WithLabelValues(e.Outcome(), m.name(e.Name)).Observe(e.Held.Seconds())
+	}
+	return &locker.Trace{
+		LockDone: func(_ context.Context, e locker.Event) {
+			m.locks.WithLabelValues(e.Op, e.Outcome(), m.name(e.Name)).Observe(e.Took.Seconds())
+		},
+		Attempt:   count(m.attempts),
+		Renewed:   count(m.renewals),
+		Lost:      hold,
+		Released:  hold,
+		TakenBack: count(m.takeBacks),
+	}
+}
+
+// Watch adds c to the clients whose leases and waiters the gauges count. A
+// client that is closed counts as nothing.
+func (m *Metrics) Watch(c *locker.Client) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watched = append(m.watched, c)
+}
+
+// Describe is for [prometheus.Registry].
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.counted() {
+		c.Describe(to)
+	}
+	to <- m.held
+	to <- m.waiting
+	to <- m.pending
+}
+
+// Collect is for [prometheus.Registry].
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.counted() {
+		c.Collect(to)
+	}
+	var held, waiting, pending int
+	m.mu.Lock()
+	for _, c := range m.watched {
+		st := c.Stats()
+		held, waiting, pending = held+st.Held, waiting+st.Waiting, pending+st.Pending
+	}
+	m.mu.Unlock()
+	gauge := func(desc *prometheus.Desc, n int) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
+	}
+	gauge(m.held, held)
+	gauge(m.waiting, waiting)
+	gauge(m.pending, pending)
+}
+
+func (m *Metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{m.locks, m.holds, m.attempts, m.renewals, m.takeBacks}
+}
