@@ -28,7 +28,7 @@ type service struct {
 // on the goroutine of the service's bench and may fail it; those that are nil do nothing.
 type serverFault struct {
 	fault  history.Fault
-	takes  int                           // how many servers it takes away
+	takes  int                           // how many servers it takes away, for as long as it lasts
 	long   bool                          // it lasts for longer than a TTL before it is healed
 	before func(b *bench)                // before the locks are taken
 	inject func(b *bench) (proof string) // returns by what it was seen to take effect; "": it was not

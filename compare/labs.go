@@ -74,9 +74,9 @@ func paused(which func(b *bench) server) serverFault {
 }
 
 // down is the fault of servers that are killed, and started again later.
-func down(f history.Fault, which func(b *bench) []server, restart func(b *bench, killed []server)) serverFault {
+func down(f history.Fault, n int, which func(b *bench) []server, restart func(b *bench, killed []server)) serverFault {
 	var killed []server
-	return serverFault{fault: f, long: true,
+	return serverFault{fault: f, takes: n, long: true,
 		inject: func(b *bench) string {
 			killed = which(b)
 			var pids []string
@@ -96,25 +96,25 @@ func restartEach(b *bench, killed []server) {
 	}
 }
 
-// reborn has all servers killed and started again.
+// reborn has servers killed and started again at once.
 func reborn(f history.Fault, all []server, wipe func(b *bench, s server), restart func(b *bench, killed []server)) serverFault {
 	return serverFault{fault: f, takes: len(all),
 		inject: func(b *bench) string {
-			var proof []string
+			var pids []string
 			for _, s := range all {
-				old := s.Pid()
+				pids = append(pids, fmt.Sprint(s.Pid()))
 				s.Kill()
 				if wipe != nil {
 					wipe(b, s)
 				}
-				proof = append(proof, fmt.Sprint(old))
 			}
-			restart(b, all)
-			for i, s := range all {
-				proof[i] += fmt.Sprintf(" is %d now", s.Pid())
+			proof := "gone: process " + strings.Join(pids, ", ")
+			if wipe != nil {
+				proof += ", and what it had on disk"
 			}
-			return "process " + strings.Join(proof, ", ")
+			return proof
 		},
+		heal: func(b *bench) { restart(b, all) },
 	}
 }
 
@@ -168,7 +168,7 @@ func startRedis(b *bench) service {
 			reborn(restartedEmpty, all, forget, restartEach),
 			failOver(primary, replica, link),
 			stepped(0, 0),
-			down(majorityDown, func(*bench) []server { return all }, restartEach),
+			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
 		},
 		untried: map[string]string{
 			leaderKilled.ID: "it has one server that decides: see the fail-over",
@@ -204,6 +204,11 @@ func failOver(primary, replica *lab.Redis, link *lab.Proxy) serverFault {
 }
 
 func startRedlock(b *bench) service {
+	return redlockWith(b, fmt.Sprintf("fencing=on&restart_guard=%v", 2*b.ttl))
+}
+
+// redlockWith starts five Redis for a redlock with these parameters.
+func redlockWith(b *bench, parameters string) service {
 	guard := 2 * b.ttl
 	var all []server
 	var addrs []string
@@ -220,14 +225,14 @@ func startRedlock(b *bench) service {
 	}
 	first := func(n int) func(*bench) []server { return func(*bench) []server { return all[:n] } }
 	return service{
-		address: b.labAddress(fmt.Sprintf("redlock://%s?fencing=on&restart_guard=%v", strings.Join(addrs, ","), guard)),
+		address: b.labAddress("redlock://" + strings.Join(addrs, ",") + "?" + parameters),
 		version: "Redis " + version,
 		faults: []serverFault{
 			paused(func(*bench) server { return all[0] }),
-			settled(down(minorityDown, first(2), restartEach)),
-			settled(down(majorityDown, first(3), restartEach)),
+			settled(down(minorityDown, 2, first(2), restartEach)),
+			settled(down(majorityDown, 3, first(3), restartEach)),
 			settled(reborn(restarted, all, nil, restartEach)),
-			settled(reborn(restartedEmpty, all[:1], forget, restartEach)),
+			settled(forgetful(reborn(restartedEmpty, all[2:3], forget, restartEach))),
 			stepped(4, guard+time.Second),
 		},
 		untried: map[string]string{
@@ -236,6 +241,17 @@ func startRedlock(b *bench) service {
 			failedOver.ID:   "no server takes another's place",
 		},
 	}
+}
+
+// forgetful has the holder reach only a majority, of which the server that forgets is one: another needs only
+// that one vote more.
+func forgetful(f serverFault) serverFault {
+	f.before = func(b *bench) {
+		for _, p := range b.a.proxies[3:] {
+			p.Set(lab.Reset)
+		}
+	}
+	return f
 }
 
 func startEtcd(b *bench) service {
@@ -275,14 +291,14 @@ func startEtcd(b *bench) service {
 		},
 		heal: func(*bench) { undo() },
 	}
-	killLeader := leaderDown(func(b *bench) []server { return []server{leader(b)} }, restartEach)
+	killLeader := down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, restartEach)
 	return service{
 		address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")),
 		version: "etcd 3",
 		faults: []serverFault{
 			paused(leader), killLeader, alone,
-			down(minorityDown, some(1), restartEach),
-			down(majorityDown, some(2), restartTwo),
+			down(minorityDown, 1, some(1), restartEach),
+			down(majorityDown, 2, some(2), restartTwo),
 			reborn(restarted, all, nil, together),
 		},
 		untried: map[string]string{
@@ -291,12 +307,6 @@ func startEtcd(b *bench) service {
 			clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
 		},
 	}
-}
-
-func leaderDown(which func(b *bench) []server, restart func(b *bench, killed []server)) serverFault {
-	f := down(leaderKilled, which, restart)
-	f.takes = 1
-	return f
 }
 
 func startZooKeeper(b *bench) service {
@@ -338,9 +348,9 @@ func startZooKeeper(b *bench) service {
 		address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")),
 		version: version,
 		faults: []serverFault{
-			paused(leader), leaderDown(func(b *bench) []server { return []server{leader(b)} }, together), alone,
-			down(minorityDown, some(1), together),
-			down(majorityDown, some(2), together),
+			paused(leader), down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, together), alone,
+			down(minorityDown, 1, some(1), together),
+			down(majorityDown, 2, some(2), together),
 			reborn(restarted, all, nil, together),
 		},
 		untried: map[string]string{

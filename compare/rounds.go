@@ -204,6 +204,7 @@ func (r *round) holderSlow() {
 	if r.g.Exclusion == locker.ExclusionQuorum || len(r.a.proxies) > 1 {
 		delay = r.ttl / 50 // what they expect of their network is better
 	}
+	r.warm(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetDelay(delay) })
@@ -238,7 +239,17 @@ func (r *round) halfCut() {
 	r.probe()
 }
 
+// warm has h's client do what it does only once: connections, scripts, sessions.
+func (r *round) warm(h *holder) {
+	g := h.hold(r.trials, func(c *command) {
+		c.Name += "/warm"
+		c.Within, c.Again, c.Keep = r.free()+3*time.Second, true, 20*time.Millisecond
+	})
+	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
+}
+
 func (r *round) repliesLost() {
+	r.warm(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
@@ -246,15 +257,16 @@ func (r *round) repliesLost() {
 	r.seen(r.a, before)
 	next := r.queue(r.b)
 	r.wait(r.ttl, func() bool { return a.all(answered) })
-	r.wait(r.free(), func() bool { return next.all(granted) })
 	r.a.heal()
 	r.faultEnd("")
+	r.wait(r.free(), func() bool { return next.all(granted) })
 	r.sleep(r.ttl / 5)
 	r.finish(a, next)
 	r.probe()
 }
 
 func (r *round) requestsLate() {
+	r.warm(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
@@ -326,7 +338,7 @@ func (r *round) serverFault(f serverFault) {
 		}
 	}()
 	r.proof(f.inject(r.bench))
-	// A server that has forgotten gives it to whoever asks next, and not to those who wait to be told.
+	// A server that has forgotten gives the lock to whoever asks first, before those who wait are told.
 	rival := r.c.hold(r.trials, func(c *command) { c.Within, c.Again = 4*r.free()+10*time.Second, true })
 	// Is it served meanwhile?
 	fresh := r.c.hold(r.trials, func(c *command) {

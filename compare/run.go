@@ -54,6 +54,8 @@ type Plan struct {
 
 	// Command is how the run was asked for, for the report.
 	Command string
+
+	lab []labService // instead of labServices, in tests
 }
 
 // Result is what a run has shown: the fields of report.json, as docs/compare.md describes them.
@@ -233,7 +235,11 @@ func (r *run) services() ([]*bench, error) {
 		benches = append(benches, b)
 	}
 	if len(r.plan.URLs) == 0 {
-		for _, l := range labServices {
+		lab := r.plan.lab
+		if lab == nil {
+			lab = labServices
+		}
+		for _, l := range lab {
 			if r.plan.Openers[l.scheme] != nil {
 				add(l.name, l.start)
 			}

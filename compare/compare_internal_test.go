@@ -1,0 +1,206 @@
+package compare
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/check"
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/redlock"
+	"github.com/golockers/locker/single"
+)
+
+func testOpeners() locker.Openers {
+	o := badOpeners()
+	o["file"], o["redis"], o["redlock"] = file.Open, single.Open, redlock.Open
+	return o
+}
+
+func TestMain(m *testing.M) {
+	PlayHolder(testOpeners())
+	m.Run()
+}
+
+// compareOne runs a plan, and returns its report.
+func compareOne(t *testing.T, plan Plan) *Result {
+	t.Helper()
+	plan.Openers = testOpeners()
+	plan.Dir = filepath.Join(t.TempDir(), "run")
+	plan.Live = testLive{t}
+	report, err := Run(t.Context(), plan)
+	require.NoError(t, err)
+	require.Empty(t, report.Interrupted)
+	return report
+}
+
+type testLive struct{ t *testing.T }
+
+func (l testLive) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// cell finds a cell of the only service.
+func cell(t *testing.T, report *Result, rule, fault string) *history.Cell {
+	t.Helper()
+	for _, row := range report.Rows {
+		if row.Rule == rule && row.Fault == fault {
+			return &row.Cells[0]
+		}
+	}
+	for _, row := range report.Rows {
+		if row.Rule == rule && row.Fault == "" {
+			return &row.Cells[0]
+		}
+	}
+	require.Fail(t, "no such row", "%s, %s", rule, fault)
+	return nil
+}
+
+// broken lists the cells that are declared, and broken.
+func broken(report *Result) (all []string) {
+	for _, row := range report.Rows {
+		for _, c := range row.Cells {
+			if c.Bad() {
+				all = append(all, fmt.Sprintf("%s: %s: %s (%d of %d)", c.Service, row.Title, c.Worst, c.Broken, c.Trials))
+			}
+		}
+	}
+	return all
+}
+
+// Each flaw has to be found by the row that is meant for it.
+func TestKnownBadLocksAreBroken(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	r := lab.StartRedis(t)
+	for _, test := range []struct {
+		flaw        flaw
+		only        string
+		rule, fault string
+	}{
+		{sinceAnswer, holderSlow.ID, check.Exclusion, holderSlow.ID},
+		{noOwnerCheck, unlockLate.ID, check.Exclusion, unlockLate.ID},
+		{ownSignal, holderCutOff.ID, check.Told, holderCutOff.ID},
+		{boasts, holderCutOff.ID, check.Exclusion, holderCutOff.ID},
+		{renewsNothing, "order", check.Exclusion, ""},
+		{renewsOthers, holderStopped.ID, check.Exclusion, holderStopped.ID},
+		{sharedSession, "healthy", check.Exclusion, ""},
+		{looksThenLocks, "healthy", check.Exclusion, ""},
+		{forgetsTokens, "healthy", check.Tokens, ""},
+		{clientTokens, "healthy", check.Tokens, ""},
+		{neverExpires, holderKilled.ID, check.Dead, holderKilled.ID},
+		{leavesGhosts, repliesLost.ID, check.Left, repliesLost.ID},
+		{claimsQueue, "order", check.Order, ""},
+		{losesLeases, "order", check.FalseLoss, ""},
+		{ignoresCommands, requestsLate.ID, check.Exclusion, requestsLate.ID},
+	} {
+		t.Run(string(test.flaw), func(t *testing.T) {
+			t.Parallel()
+			report := compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}})
+			c := cell(t, report, test.rule, test.fault)
+			assert.Equal(t, history.Broken, c.Verdict, "%+v", c)
+			assert.True(t, c.Bad(), "it is declared")
+			if c.Verdict == history.Broken {
+				require.NotNil(t, c.Witness)
+				t.Log(c.Worst, "|", c.Witness.Says)
+			}
+		})
+	}
+}
+
+func TestGoodLocksAreHeld(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	r := lab.StartRedis(t)
+	for _, scheme := range []string{string(none), "redis"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			report := compareOne(t, Plan{URLs: []string{scheme + "://" + r.Addr()}, TTL: time.Second})
+			assert.Empty(t, broken(report))
+			assert.GreaterOrEqual(t, report.Trials, 40)
+		})
+	}
+}
+
+// A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there to
+// keep it from voting.
+func TestRestartedWithoutItsData(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	for guard, verdict := range map[string]history.Verdict{"2s": history.Held, "off": history.Broken} {
+		t.Run("restart guard "+guard, func(t *testing.T) {
+			t.Parallel()
+			report := compareOne(t, Plan{TTL: time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
+				{"redlock", "redlock", 5, func(b *bench) service { return redlockWith(b, "restart_guard="+guard) }},
+			}})
+			c := cell(t, report, check.Exclusion, restartedEmpty.ID)
+			assert.Equal(t, verdict, c.Verdict, "%+v", c)
+		})
+	}
+}
+
+// The user's own command makes a server forget.
+func TestFaultsOfTheUsersOwn(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	cli := lab.Need(t, "redis-cli")
+	r := lab.StartRedis(t)
+	dir := t.TempDir()
+	report := compareOne(t, Plan{
+		URLs: []string{string(claimsRestart) + "://" + r.Addr()}, TTL: time.Second, Only: []string{"own-forget"},
+		Faults: []Fault{{
+			Name: "forget", Does: history.Restart,
+			Inject: fmt.Sprintf("%s -p %d FLUSHALL", cli, r.Port()),
+			Proof:  fmt.Sprintf("test $(%s -p %d DBSIZE) -lt 100 && echo it is empty", cli, r.Port()),
+			Heal:   "touch " + filepath.Join(dir, "healed"),
+		}},
+	})
+	c := cell(t, report, check.Exclusion, "own-forget")
+	assert.Equal(t, history.Broken, c.Verdict, "%+v", c)
+	assert.True(t, c.Bad())
+	assert.FileExists(t, filepath.Join(dir, "healed"))
+}
+
+// What was going on is mended and judged when the run is interrupted.
+func TestInterrupted(t *testing.T) {
+	lab.Need(t, lab.ToolRedis)
+	r := lab.StartRedis(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	healed := filepath.Join(t.TempDir(), "healed")
+	report, err := Run(ctx, Plan{
+		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second, Dir: filepath.Join(t.TempDir(), "run"),
+		Only:   []string{"healthy", "own-down"},
+		Faults: []Fault{{Name: "down", Inject: "true", Heal: "touch " + healed, Lasts: "1m"}},
+		Live: onLine(func(line string) {
+			if strings.Contains(line, "healthy") {
+				time.AfterFunc(time.Second, cancel)
+			}
+		}),
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "it was interrupted", report.Interrupted)
+	assert.Equal(t, history.Held, cell(t, report, check.Exclusion, "").Verdict)
+	assert.FileExists(t, healed)
+	keys, err := r.Do("KEYS", "*locker-compare*")
+	require.NoError(t, err)
+	for _, key := range keys.([]any) {
+		left, err := r.Do("PTTL", key)
+		require.NoError(t, err)
+		assert.Positive(t, left, "%s goes away by itself", key)
+	}
+}
+
+type onLine func(line string)
+
+func (f onLine) Write(b []byte) (int, error) {
+	f(string(b))
+	return len(b), nil
+}
