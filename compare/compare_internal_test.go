@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,10 +80,28 @@ func broken(report *Result) (all []string) {
 	return all
 }
 
+// places is how many runs go on at the same time: they wait most of the time, whatever the number of processors.
+var places = make(chan struct{}, 6)
+
+type sideBySide struct {
+	t   *testing.T
+	all sync.WaitGroup
+}
+
+func (s *sideBySide) run(name string, test func(t *testing.T)) {
+	s.all.Go(func() {
+		places <- struct{}{}
+		defer func() { <-places }()
+		s.t.Run(name, test)
+	})
+}
+
 // Each flaw has to be found by the row that is meant for it.
 func TestKnownBadLocksAreBroken(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
+	all := sideBySide{t: t}
+	defer all.all.Wait()
 	for _, test := range []struct {
 		flaw        flaw
 		only        string
@@ -104,8 +123,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{losesLeases, "order", check.FalseLoss, ""},
 		{ignoresCommands, requestsLate.ID, check.Exclusion, requestsLate.ID},
 	} {
-		t.Run(string(test.flaw), func(t *testing.T) {
-			t.Parallel()
+		all.run(string(test.flaw), func(t *testing.T) {
 			report := compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}})
 			c := cell(t, report, test.rule, test.fault)
 			assert.Equal(t, history.Broken, c.Verdict, "%+v", c)
@@ -121,9 +139,10 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 func TestGoodLocksAreHeld(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
+	all := sideBySide{t: t}
+	defer all.all.Wait()
 	for _, scheme := range []string{string(none), "redis"} {
-		t.Run(scheme, func(t *testing.T) {
-			t.Parallel()
+		all.run(scheme, func(t *testing.T) {
 			report := compareOne(t, Plan{URLs: []string{scheme + "://" + r.Addr()}, TTL: time.Second})
 			assert.Empty(t, broken(report))
 			assert.GreaterOrEqual(t, report.Trials, 40)

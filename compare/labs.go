@@ -204,17 +204,17 @@ func failOver(primary, replica *lab.Redis, link *lab.Proxy) serverFault {
 }
 
 func startRedlock(b *bench) service {
-	return redlockWith(b, fmt.Sprintf("fencing=on&restart_guard=%v", 2*b.ttl))
+	return redlockWith(b, fmt.Sprintf("fencing=on&restart_guard=%v", 2*b.ttl), lab.WithAppendOnly())
 }
 
 // redlockWith starts five Redis for a redlock with these parameters.
-func redlockWith(b *bench, parameters string) service {
+func redlockWith(b *bench, parameters string, opts ...lab.RedisOption) service {
 	guard := 2 * b.ttl
 	var all []server
 	var addrs []string
 	var version string
 	for range 5 {
-		r := lab.StartRedis(b.stage, lab.WithAppendOnly())
+		r := lab.StartRedis(b.stage, opts...)
 		all, addrs = append(all, r), append(addrs, r.Addr())
 		version = r.Info(b.stage, "server")["redis_version"]
 	}

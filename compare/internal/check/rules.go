@@ -238,7 +238,7 @@ func (t *trial) times(l *lock, b *belief, alone bool) {
 			t.c.took(t, history.CurveHandOver, at-a.over)
 		}
 	}
-	if b.n > 0 && b.ask.Value != 1 {
+	if (b.n > 0 || l.unclear && len(l.askers) > 1) && b.ask.Value != 1 {
 		t.blocked(l, &b.ask, at, false)
 	}
 }
@@ -346,7 +346,7 @@ func (t *trial) finish(at int64, aside string) {
 				fmt.Sprintf("%s of %s never returned: its context had ended %s before", what, who(call), history.Duration(at-call.Until)), call)
 		}
 		// It waits, or waited in vain, for what nobody may hold.
-		if l := t.locks[by.id.name]; l.grants > 0 && call.Value != 1 {
+		if l := t.locks[by.id.name]; (l.grants > 0 || l.unclear && len(l.askers) > 1) && call.Value != 1 {
 			if by.asking {
 				t.blocked(l, &by.ask, at, true)
 			} else if by.gaveUp > by.ask.At {
