@@ -210,7 +210,7 @@ func TestUnknownOutcomeIsTakenBack(t *testing.T) {
 			return locker.Grant{Hold: f.hold(req)}, errDown, true
 		}
 		c := locker.New(f, &locker.Options{TTL: ttl})
-		_, err := c.Lock(t.Context(), "job")
+		_, err := c.TryLock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 
 		// The request was only late: it arrives after the first take-backs.
@@ -233,7 +233,7 @@ func TestTakeBackEndsWithTheTTL(t *testing.T) {
 		f.release = func(int, context.Context) error { return errDown }
 		var told error
 		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{TakenBack: func(_ context.Context, e locker.Event) { told = e.Err }}})
-		_, err := c.Lock(t.Context(), "job")
+		_, err := c.TryLock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		time.Sleep(2 * ttl)
 		synctest.Wait()
@@ -247,7 +247,83 @@ func TestTakeBackEndsWithTheTTL(t *testing.T) {
 	})
 }
 
-func TestOutage(t *testing.T) {
+func TestLockSitsAnOutageOutForItsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var down atomic.Bool
+		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
+			return locker.Grant{}, errDown, down.Load()
+		}
+		var waiting []locker.Event
+		c := closing(t, locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{
+			Waiting: func(_ context.Context, e locker.Event) { waiting = append(waiting, e) },
+		}}))
+		// after returns how long a Lock takes if the service is back after outage.
+		after := func(outage time.Duration, opts ...locker.Option) (time.Duration, error) {
+			down.Store(true)
+			back := time.AfterFunc(outage, func() { down.Store(false) })
+			defer back.Stop()
+			began := time.Now()
+			l, err := c.Lock(t.Context(), "job", opts...)
+			took := time.Since(began)
+			if err == nil {
+				require.NoError(t, l.Unlock(t.Context()))
+			}
+			return took, err
+		}
+
+		took, err := after(ttl / 2)
+		require.NoError(t, err, "a caller who was never told anything, either")
+		assert.InDelta(t, ttl/2, took, float64(2*time.Second))
+
+		asked := f.asked()
+		waiting = nil
+		took, err = after(10 * ttl)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.ErrorContains(t, err, "gave up after 9s and ")
+		assert.ErrorContains(t, err, "connection refused")
+		assert.Equal(t, ttl, took, "one TTL by default")
+		assert.Less(t, f.asked()-asked, 30)
+		require.NotEmpty(t, waiting)
+		for _, e := range waiting {
+			assert.Equal(t, "job", e.Name)
+			assert.ErrorIs(t, e.Err, locker.ErrUnavailable)
+			assert.InDelta(t, ttl, e.Took+e.Left, float64(time.Millisecond))
+		}
+
+		took, err = after(ttl, locker.Patience(time.Second))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Equal(t, time.Second, took)
+
+		took, err = after(ttl, locker.Patience(0))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Zero(t, took)
+
+		down.Store(true)
+		began := time.Now()
+		_, err = c.TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Zero(t, time.Since(began), "TryLock never waits")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+
+		refused := errors.New("WRONGPASS")
+		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
+			return locker.Grant{}, refused, true
+		}
+		began = time.Now()
+		_, err = c.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, refused)
+		assert.Zero(t, time.Since(began), "what asking again does not mend is told at once")
+	})
+}
+
+func TestAnOutageWhileALockIsHeldIsSatOutToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		var down atomic.Bool
@@ -255,16 +331,6 @@ func TestOutage(t *testing.T) {
 			return locker.Grant{}, errDown, down.Load()
 		}
 		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
-
-		down.Store(true)
-		start := time.Now()
-		_, err := c.Lock(t.Context(), "job")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		require.NotErrorIs(t, err, locker.ErrHeld)
-		assert.Equal(t, start, time.Now(), "at once")
-
-		// Who was told "held" before sits out an outage of up to a TTL.
-		down.Store(false)
 		f.put("job", time.Minute)
 		time.AfterFunc(10*time.Second, func() { down.Store(true) })
 		time.AfterFunc(15*time.Second, func() { down.Store(false) })
@@ -277,27 +343,17 @@ func TestOutage(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(12 * time.Second)
-		_, err = c.TryLock(t.Context(), "job")
+		_, err := c.TryLock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable, "behind a head that cannot reach the service")
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		require.NoError(t, <-got)
 
-		// A longer one is told.
 		f.put("job", time.Minute)
-		start = time.Now()
+		start := time.Now()
 		time.AfterFunc(10*time.Second, func() { down.Store(true) })
 		_, err = c.Lock(t.Context(), "job")
-		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorIs(t, err, locker.ErrUnavailable, "longer than its patience")
 		assert.InDelta(t, 19, time.Since(start).Seconds(), 2)
-
-		// What asking again does not mend is told at once.
-		down.Store(false)
-		refused := errors.New("WRONGPASS")
-		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
-			return locker.Grant{}, refused, true
-		}
-		_, err = c.Lock(t.Context(), "job")
-		require.ErrorIs(t, err, refused)
 	})
 }
 
@@ -310,7 +366,7 @@ func TestAnswerLaterThanTheLeaseIsNotALease(t *testing.T) {
 			return g, err, true
 		}
 		c := locker.New(f, &locker.Options{TTL: ttl})
-		_, err := c.Lock(t.Context(), "job")
+		_, err := c.TryLock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		synctest.Wait()
 		assert.Equal(t, 1, f.released())

@@ -87,16 +87,6 @@ func New(b Backend, opts *Options) *Client {
 // Guarantees says what the backend promises.
 func (c *Client) Guarantees() Guarantees { return c.guarantees }
 
-// Lock waits until it holds name. See [Locker].
-func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, "lock", name, true, opts)
-}
-
-// TryLock takes name if nobody has it. See [Locker].
-func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, "trylock", name, false, opts)
-}
-
 // Inspect reports what the service knows of name now: for people and tests,
 // never for deciding whether to act. The error matches
 // [errors.ErrUnsupported] if the backend cannot tell.

@@ -112,7 +112,7 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 	for _, prompt := range []bool{true, false} {
 		s := &shutting{prompt: prompt}
 		c := s.open(t)
-		ln, err := c.lines.enter(t.Context(), c.life.Done(), "job", false)
+		ln, err := c.lines.enter(t.Context(), func(error) {}, "job", false)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		h := head{client: c, line: ln, name: "job", settings: settings{ttl: DefaultTTL}}
@@ -131,7 +131,7 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) { told = append(told, e.Err) }}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		c.takeBackAt(time.Now(), &Lease{client: c, name: "job", settings: settings{ttl: DefaultTTL}}, s, true)
+		(&Lease{client: c, name: "job", settings: settings{ttl: DefaultTTL}}).takeBackAt(time.Now(), s, true)
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)
 		assert.Equal(t, uint64(1), c.Stats().LeftBehind)

@@ -80,7 +80,7 @@ func (l *Lease) clear() {
 	if ln == nil {
 		return
 	}
-	l.client.takeBackAt(later(expiry, l.keep), l, l.hold, false)
+	l.takeBackAt(later(expiry, l.keep), l.hold, false)
 	l.client.lines.leave(ln)
 }
 
@@ -88,7 +88,7 @@ func (l *Lease) clear() {
 // a take-back. Under MinHold there is nothing to ask for before it is over.
 func (l *Lease) release(ctx context.Context) error {
 	if now := time.Now(); !l.keep.IsZero() && !clock.Passed(l.keep, now) {
-		l.client.takeBackAt(l.keep, l, l.hold, false)
+		l.takeBackAt(l.keep, l.hold, false)
 		l.leaveLine()
 		l.released(ctx, 0, nil)
 		return nil
@@ -108,7 +108,7 @@ func (l *Lease) release(ctx context.Context) error {
 	case errors.Is(err, ErrLost):
 		err = fmt.Errorf("it was gone before the release: %w", err)
 	default:
-		l.client.takeBackAt(time.Now().Add(firstTakeBackDelay), l, l.hold, false)
+		l.takeBackAt(time.Now().Add(firstTakeBackDelay), l.hold, false)
 		free := ""
 		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
 			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl)

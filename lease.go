@@ -21,7 +21,7 @@ type Lease struct {
 	start    time.Time // when it was granted, as known here: MaxHold counts from it
 	keep     time.Time // up to here MinHold keeps the lock; zero: not asked for
 
-	ctx context.Context // the values of the context given to Lock, for Trace; nil if there is none
+	values context.Context // those of the context given to Lock, for Trace; nil if there is none
 
 	mu        sync.Mutex
 	granted   bool      // false until the engine gives it to the caller
@@ -36,6 +36,56 @@ type Lease struct {
 	unlocking unlockState
 	unlocked  chan struct{} // made by an Unlock that waits; closed when unlockErr is set
 	unlockErr error
+}
+
+// begin makes l a lease of what was granted to the head of ln, or says why it
+// cannot be used; what was granted is taken back then.
+func (l *Lease) begin(ln *line, g Grant) error {
+	c := l.client
+	now := time.Now()
+	l.hold, l.token, l.start = g.Hold, g.Token, now
+	if d := l.settings.minHold; d != 0 {
+		l.keep = now.Add(d + drift(d))
+	}
+	err := ErrClosed
+	if c.lines.hold(ln, l) {
+		if err = l.take(ln, g, now); err == nil {
+			return nil
+		}
+		c.lines.drop(ln)
+	}
+	c.schedule.remove(l)
+	l.keep = time.Time{} // nobody was told that it holds
+	l.takeBackAt(now, g.Hold, false)
+	return err
+}
+
+// take checks what was granted and starts the lease.
+func (l *Lease) take(ln *line, g Grant, now time.Time) error {
+	if err := g.Validity.check(); err != nil {
+		return err
+	}
+	if g.Token > MaxToken {
+		return fmt.Errorf("backend %s gave token %d, and the highest is %d: a fault of the backend", l.client.guarantees.Backend, g.Token, uint64(MaxToken))
+	}
+	if g.Token != 0 {
+		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(l.err, ErrClosed):
+		return ErrClosed
+	case l.err != nil:
+		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
+	}
+	l.extend(g.Validity, now)
+	if l.overdue(now) {
+		l.err = ErrLost
+		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w", g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
+	}
+	l.granted, l.line = true, ln
+	return nil
 }
 
 // Name returns the lock's name as it was asked for, without prefix.
@@ -169,7 +219,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
 				// The holder says that it has stopped: what is left can go now.
-				l.client.takeBackAt(later(now, l.keep), l, l.hold, false)
+				l.takeBackAt(later(now, l.keep), l.hold, false)
 			}
 			l.finishUnlock(err)
 			l.client.asking.done()

@@ -3,6 +3,8 @@ package locker
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math"
 	"sync"
 	"time"
 )
@@ -24,16 +26,16 @@ type lines struct {
 type line struct {
 	name        string
 	lease       *Lease // the head's, once it has one
+	waits       bool   // the head is counted in lines.waiting
 	first, last *waiter
+
+	cancel context.CancelCauseFunc // of the head's call; nil once that has returned
 
 	// state is what the service has said last: ErrHeld, why it could not be
 	// asked, or nil: nothing is known.
 	state error
-	// heard: somebody in this line was told "held", or held. Such a line sits an
-	// outage out, up to patience, which is zero while there is none: a server that
-	// restarts should not send all who wait away.
-	heard    bool
-	patience time.Time
+	// away is since when the service has not been there; zero: it answered last.
+	away time.Time
 }
 
 // waiter is a caller behind the head.
@@ -41,12 +43,13 @@ type waiter struct {
 	next, prev *waiter
 	head       chan struct{} // closed when it becomes the head
 	isHead     bool
+	cancel     context.CancelCauseFunc
 }
 
 // enter returns when the caller is at the head of the line for name. If it is
-// not to wait, or ctx or the client ends first, the error says what was in
-// the way.
-func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string, wait bool) (*line, error) {
+// not to wait, or ctx ends first, the error says what was in the way. Close ends
+// ctx by cancel.
+func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, wait bool) (*line, error) {
 	ls.mu.Lock()
 	if ls.closed {
 		ls.mu.Unlock()
@@ -57,7 +60,7 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
-		ln = &line{name: name}
+		ln = &line{name: name, cancel: cancel, waits: wait}
 		ls.byName[name] = ln
 		if wait {
 			ls.waiting++
@@ -70,7 +73,7 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 		ls.mu.Unlock()
 		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
 	}
-	w := &waiter{head: make(chan struct{}), prev: ln.last}
+	w := &waiter{head: make(chan struct{}), prev: ln.last, cancel: cancel}
 	if ln.last == nil {
 		ln.first = w
 	} else {
@@ -80,23 +83,21 @@ func (ls *lines) enter(ctx context.Context, closing <-chan struct{}, name string
 	ls.waiting++
 	ls.mu.Unlock()
 
-	var err error
 	select {
 	case <-w.head:
 		return ln, nil
-	case <-closing:
-		err = ErrClosed
 	case <-ctx.Done():
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.waiting--
-	if err == nil {
-		err = &waitError{ctx: ctxError(ctx), state: ln.inTheWay()}
+	err := ctxError(ctx)
+	if !errors.Is(err, ErrClosed) {
+		err = &waitError{ctx: err, state: ln.inTheWay()}
 	}
 	if w.isHead {
 		ls.advance(ln)
 	} else {
+		ls.waiting--
 		ln.unlink(w)
 	}
 	return nil, err
@@ -113,21 +114,27 @@ func (ls *lines) leave(ln *line) {
 func (ls *lines) toldHeld(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln.state, ln.heard, ln.patience = ErrHeld, true, time.Time{}
+	ln.state, ln.away = ErrHeld, time.Time{}
 }
 
-// outage notes why the head could not ask the service, and reports whether it is
-// to go on trying: for at most patience, together with all who become the head
-// meanwhile.
-func (ls *lines) outage(ln *line, cause error, patience time.Duration) (sitOut bool) {
+// patience returns how much longer h sits an outage out, how long that has
+// lasted, and its last cause. A cause that is not nil is noted first. Everybody
+// in line has patience from the beginning of the outage, or of the own call, on:
+// a hundred callers do not sit out a hundred times that.
+func (ls *lines) patience(ln *line, h *head, cause error) (left, away time.Duration, state error) {
 	now := time.Now()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln.state = cause
-	if ln.patience.IsZero() {
-		ln.patience = now.Add(patience)
+	if cause != nil {
+		ln.state = cause
+		if ln.away.IsZero() {
+			ln.away = now
+		}
 	}
-	return ln.heard && now.Before(ln.patience)
+	if ln.away.IsZero() {
+		return math.MaxInt64, 0, nil
+	}
+	return later(ln.away, h.began).Add(h.settings.patience).Sub(now), now.Sub(ln.away), ln.state
 }
 
 // hold notes the head's lease; it returns false if the client was closed.
@@ -139,7 +146,17 @@ func (ls *lines) hold(ln *line, l *Lease) bool {
 	}
 	ln.lease = l
 	ls.held++
+	ls.stopWaiting(ln)
 	return true
+}
+
+// stopWaiting notes that the head's call is about to return. ls.mu is held.
+func (ls *lines) stopWaiting(ln *line) {
+	if ln.waits {
+		ln.waits = false
+		ls.waiting--
+	}
+	ln.cancel = nil
 }
 
 // drop undoes hold for a lease that could not be given out after all.
@@ -156,13 +173,6 @@ func (ls *lines) release(ln *line) {
 	}
 }
 
-// waited notes that a head that was let in to wait does so no longer.
-func (ls *lines) waited() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.waiting--
-}
-
 // count returns how many leases are held, and how many callers wait.
 func (ls *lines) count() (held, waiting int) {
 	ls.mu.Lock()
@@ -170,7 +180,8 @@ func (ls *lines) count() (held, waiting int) {
 	return ls.held, ls.waiting
 }
 
-// close refuses all who come from now on, and returns the leases held.
+// close refuses all who come from now on, ends the calls under way, and returns
+// the leases held.
 func (ls *lines) close() (held []*Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -179,15 +190,23 @@ func (ls *lines) close() (held []*Lease) {
 		if ln.lease != nil {
 			held = append(held, ln.lease)
 		}
+		if ln.cancel != nil {
+			ln.cancel(ErrClosed)
+		}
+		for w := ln.first; w != nil; w = w.next {
+			w.cancel(ErrClosed)
+		}
 	}
 	return held
 }
 
+// advance lets the next in line be the head. ls.mu is held.
 func (ls *lines) advance(ln *line) {
 	if ln.lease != nil {
-		ln.state, ln.heard, ln.patience = nil, true, time.Time{}
+		ln.state, ln.away = nil, time.Time{}
 	}
 	ls.release(ln)
+	ls.stopWaiting(ln)
 	w := ln.first
 	if w == nil {
 		delete(ls.byName, ln.name)
@@ -195,6 +214,7 @@ func (ls *lines) advance(ln *line) {
 	}
 	ln.unlink(w)
 	w.isHead = true
+	ln.waits, ln.cancel = true, w.cancel
 	close(w.head)
 }
 

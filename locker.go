@@ -29,9 +29,10 @@ type Locker interface {
 	// context.DeadlineExceeded and, if that is what was in the way, ErrHeld or
 	// ErrUnavailable.
 	//
-	// A service that cannot be asked at all is ErrUnavailable at once. A caller
-	// who was told "held" before, or who waits behind others of its Client of
-	// whom one was, or held, sits out an outage of up to one TTL.
+	// A service that cannot be asked is asked again for [Options.Patience], by
+	// default one TTL, before Lock returns ErrUnavailable: a server that restarts
+	// sends nobody away. What cannot get better, such as a wrong password, is an
+	// error at once.
 	//
 	// Callers of one Client get a name in the order in which they asked.
 	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)

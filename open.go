@@ -31,6 +31,7 @@ type Openers map[string]Opener
 //
 //	ttl         Options.TTL, as in 30s or 1m30s
 //	max_hold    Options.MaxHold
+//	patience    Options.Patience; 0s means none
 //	prefix      Options.Prefix
 //	label       Options.Label
 //	token_base  Options.TokenBase
@@ -63,6 +64,11 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	}
 	merged.TTL = u.Duration("ttl", merged.TTL)
 	merged.MaxHold = u.Duration("max_hold", merged.MaxHold)
+	if u.Param("patience", "") == "0s" {
+		merged.Patience = -1
+	} else {
+		merged.Patience = u.Duration("patience", merged.Patience)
+	}
 	merged.Prefix = u.Param("prefix", merged.Prefix)
 	merged.Label = u.Param("label", merged.Label)
 	merged.TokenBase = u.Uint("token_base", merged.TokenBase)

@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,11 +59,19 @@ type Options struct {
 	// so that no sum overflows.
 	TokenBase uint64
 
+	// Patience is how long Lock sits an outage out: a service that cannot be
+	// reached, is too slow or has just been started is asked again, less and less
+	// often, for that long, before Lock returns ErrUnavailable. It does not bound
+	// the wait for a lock that is held. 0: as long as the TTL. Less than 0: Lock
+	// returns at once, as TryLock always does.
+	Patience time.Duration
+
 	// Trace has functions to be called at the events of a lock's life. nil: none.
 	Trace *Trace
 
-	// Logger, which must not block for long, is told what nobody may be listening for: lost leases, renewals
-	// that fail, keys that could not be taken back. nil: nothing is logged.
+	// Logger is told what nobody may be listening for: lost leases, renewals that
+	// fail, locks that could not be taken back, and outages that a Lock waits out.
+	// It must not block for long. nil: nothing is logged.
 	Logger *slog.Logger
 
 	_ struct{}
@@ -73,9 +82,9 @@ type Option interface{ apply(*settings) }
 
 // settings are the options in force for one call.
 type settings struct {
-	ttl, maxHold, minHold time.Duration
-	ttlGiven, holdGiven   bool
-	noRenew               bool
+	ttl, maxHold, minHold, patience time.Duration
+	ttlGiven, holdGiven             bool
+	noRenew                         bool
 }
 
 type optionFunc func(*settings)
@@ -90,6 +99,12 @@ func TTL(d time.Duration) Option {
 // MaxHold sets Options.MaxHold for one call.
 func MaxHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
+}
+
+// Patience sets Options.Patience for one call, where 0 means none: Lock returns
+// at once if the service is not available.
+func Patience(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.patience = cmp.Or(max(d, 0), -1) })
 }
 
 // MinHold has the service keep the lock for at least that long after the grant,
@@ -114,7 +129,7 @@ func NoRenew() Option {
 // settingsFor merges the client's options with those of one call and checks
 // the result against what the backend can do.
 func (c *Client) settingsFor(opts []Option) (settings, error) {
-	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold}
+	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold, patience: c.opts.Patience}
 	if len(opts) > 0 {
 		s = s.with(opts)
 	}
@@ -131,6 +146,9 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	}
 	if s.maxHold != 0 && s.maxHold < minMaxHold {
 		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)
+	}
+	if s.patience == 0 {
+		s.patience = s.ttl
 	}
 	return s, c.checkMinHold(s)
 }

@@ -27,7 +27,8 @@ type takeBack struct {
 const firstTakeBackDelay = 20 * time.Millisecond
 
 // takeBackAt arranges for hold to be taken back, at the earliest at the given time.
-func (c *Client) takeBackAt(at time.Time, l *Lease, hold Hold, ghost bool) {
+func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
+	c := l.client
 	if at.IsZero() {
 		at = time.Now()
 	}
@@ -115,6 +116,6 @@ func (t *takeBack) tell(err error) {
 		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
 	}
 	if c.trace.TakenBack != nil {
-		c.trace.TakenBack(t.lease.ctx, Event{Op: "takeback", Name: t.lease.name, Err: err})
+		c.trace.TakenBack(t.lease.values, Event{Op: "takeback", Name: t.lease.name, Err: err})
 	}
 }

@@ -175,7 +175,7 @@ func (c *Client) lockDone(ctx context.Context, op, name string, took time.Durati
 }
 
 // attempted tells of an answer of the service, or of none.
-func (c *Client) attempted(ctx context.Context, name string, took time.Duration, err error) {
+func (c *Client) attempted(h *head, took time.Duration, err error) {
 	c.counters.attempts.Add(1)
 	switch {
 	case err == nil:
@@ -185,7 +185,7 @@ func (c *Client) attempted(ctx context.Context, name string, took time.Duration,
 		c.counters.failed.Add(1)
 	}
 	if c.trace.Attempt != nil {
-		c.trace.Attempt(ctx, Event{Op: "lock", Name: name, Took: took, Err: err})
+		c.trace.Attempt(h.values, Event{Op: h.op, Name: h.name, Took: took, Err: err})
 	}
 }
 
@@ -199,7 +199,7 @@ func (l *Lease) renewed(took time.Duration, err error) {
 		c.warn("renewal failed", l.name, err)
 	}
 	if c.trace.Renewed != nil {
-		c.trace.Renewed(l.ctx, Event{Op: "renew", Name: l.name, Token: l.token, Took: took, Held: time.Since(l.start), Err: err})
+		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.token, Took: took, Held: time.Since(l.start), Err: err})
 	}
 }
 
@@ -209,7 +209,7 @@ func (l *Lease) lost(cause error) {
 	c.counters.lost.Add(1)
 	c.warn("lease lost", l.name, cause)
 	if c.trace.Lost != nil {
-		c.trace.Lost(l.ctx, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start), Err: cause})
+		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start), Err: cause})
 	}
 }
 

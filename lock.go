@@ -1,0 +1,464 @@
+package locker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker/internal/clock"
+)
+
+// Lock waits until it holds name. See [Locker].
+func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, "lock", name, true, opts)
+}
+
+// TryLock takes name if nobody has it. See [Locker].
+func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return c.lock(ctx, "trylock", name, false, opts)
+}
+
+func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
+	began := time.Now()
+	l, err := c.contend(ctx, op, name, began, wait, opts)
+	if err != nil {
+		err = &Error{Op: op, Name: name, Err: err}
+	}
+	c.lockDone(ctx, op, name, time.Since(began), l, err)
+	return l, err
+}
+
+// contend stands in the line for name, and at its head makes attempts until one
+// succeeds or no further one makes sense.
+func (c *Client) contend(ctx context.Context, op, name string, began time.Time, wait bool, opts []Option) (*Lease, error) {
+	if c.optErr != nil {
+		return nil, c.optErr
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	s, err := c.settingsFor(opts)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctxError(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx) // by Close
+	defer cancel(nil)
+	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, wait)
+	if err != nil {
+		return nil, err
+	}
+	h := head{client: c, line: ln, op: op, name: name, began: began, settings: s, wait: wait}
+	if c.tracing {
+		h.values = context.WithoutCancel(ctx)
+	}
+	l, err := h.contend(ctx)
+	if err != nil {
+		c.lines.leave(ln)
+		return nil, err
+	}
+	return l, nil
+}
+
+// head is the caller at the head of a line: the only one of this client that
+// asks the service for the name (R13).
+type head struct {
+	client   *Client
+	line     *line
+	op, name string
+	began    time.Time // when the caller called
+	settings settings
+	wait     bool
+	values   context.Context // for Trace
+
+	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
+	tries  int       // attempts that have found that in the way, one after the other
+	logged time.Time // when Options.Logger was told last
+	notice notice    // by which the backend tells when to ask again
+}
+
+func (h *head) contend(ctx context.Context) (*Lease, error) {
+	defer h.notice.end()
+	if left, away, state := h.client.lines.patience(h.line, h, nil); h.wait && left <= 0 {
+		return nil, h.outOfPatience(away, state) // with those before it in line
+	}
+	for {
+		l, err := h.attempt(ctx)
+		if err == nil {
+			return l, nil
+		}
+		if err := h.pause(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attempt asks the service once, with an owner of its own (R10), and makes a
+// lease of the answer.
+func (h *head) attempt(ctx context.Context) (*Lease, error) {
+	c := h.client
+	l := &Lease{client: c, name: h.name, settings: h.settings, values: h.values}
+	req := Request{
+		Name:    h.line.name,
+		Owner:   newOwner(),
+		Label:   c.opts.Label,
+		TTL:     h.settings.ttl,
+		MinHold: h.settings.minHold,
+		Wait:    h.wait,
+		Lost:    l.goneByService,
+		Queued:  func() {},
+	}
+	if c.queue && h.wait {
+		req.Queued = h.queued()
+	}
+	began := time.Now()
+	// Close waits for what is counted here: until then a lock that was granted is
+	// either held, or on its way back.
+	c.asking.add()
+	var grant Grant
+	var err error
+	switch {
+	case c.isClosed():
+		err = ErrClosed // Close may not have seen the count, and have closed the backend
+	case c.prompt:
+		grant, err = l.ask(ctx, req)
+	default:
+		grant, err = l.askAside(ctx, req)
+	}
+	if err == nil {
+		err = l.begin(h.line, grant)
+	}
+	c.asking.done()
+	c.attempted(h, time.Since(began), err)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// ask calls Acquire, and has taken back what it may have left.
+func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
+	g, err := l.client.backend.Acquire(ctx, req)
+	switch {
+	case err == nil && g.Hold == nil:
+		return g, errors.New("the backend granted nothing: its Grant has no Hold")
+	case err != nil && g.Hold != nil:
+		l.takeBackAt(time.Now(), g.Hold, true)
+	}
+	return g, err
+}
+
+// lastWord is how long a backend may take to say, after its context ended,
+// what it knows of the lock. The caller waits no longer than that (R8).
+const lastWord = 100 * time.Millisecond
+
+// askAside is ask in a goroutine of its own, for a backend that is not known to
+// return in time. That goroutine is left behind if it is late.
+func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
+	reply := newHandover[answer]()
+	l.client.asking.add()
+	go func() {
+		defer l.client.asking.done()
+		var a answer
+		a.grant, a.err = l.ask(ctx, req)
+		if !reply.deliver(a) && a.err == nil {
+			l.takeBackAt(time.Now(), a.grant.Hold, false)
+		}
+	}()
+	select {
+	case a := <-reply.value:
+		return a.grant, a.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	select {
+	case a := <-reply.value:
+		return a.grant, a.err
+	case <-timer.C:
+	}
+	a, delivered := reply.leave()
+	if !delivered {
+		a.err = ctxError(ctx)
+	}
+	return a.grant, a.err
+}
+
+// answer is what Acquire returned.
+type answer struct {
+	grant Grant
+	err   error
+}
+
+// pause decides, after an attempt that failed, whether there is to be another
+// one, and waits until it is time for it. Its error ends the call.
+func (h *head) pause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return h.gaveUp(ctx, err)
+	}
+	c := h.client
+	var delay time.Duration
+	switch {
+	case errors.Is(err, ErrHeld):
+		c.lines.toldHeld(h.line)
+		if !h.wait {
+			return err
+		}
+		if h.count(ErrHeld) == 1 {
+			h.waiting(ErrHeld, 0)
+		}
+		h.notice.begin(ctx, c, h.line.name)
+		var held *HeldError
+		errors.As(err, &held)
+		delay = h.pollDelay(held)
+	case errors.Is(err, ErrUnavailable):
+		left, away, _ := c.lines.patience(h.line, h, err)
+		if !h.wait {
+			return err
+		}
+		h.count(err)
+		if left <= 0 {
+			return h.outOfPatience(away, err)
+		}
+		h.waiting(err, left)
+		delay = min(clock.Jitter(clock.BackOff(h.tries-1, firstRetry, lastRetry)), left)
+	default:
+		return err
+	}
+	return h.sleep(ctx, delay)
+}
+
+// count returns how many attempts, one after the other, have found this kind of
+// thing in the way.
+func (h *head) count(state error) int {
+	if errors.Is(h.state, ErrHeld) != errors.Is(state, ErrHeld) {
+		h.tries = 0
+	}
+	h.state = state
+	h.tries++
+	return h.tries
+}
+
+// outOfPatience is the error of a Lock that sits an outage out no longer. away
+// is how long the service has not been there.
+func (h *head) outOfPatience(away time.Duration, err error) error {
+	if h.tries < 2 {
+		return err
+	}
+	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", away.Round(time.Millisecond), h.tries, err)
+}
+
+// waitingLog is how often Options.Logger is told of one Lock that sits an outage
+// out.
+const waitingLog = 30 * time.Second
+
+// waiting tells what the caller waits for and, if that is the end of an outage,
+// how much longer it does.
+func (h *head) waiting(err error, left time.Duration) {
+	now := time.Now()
+	if c := h.client; left > 0 && (h.logged.IsZero() || now.Sub(h.logged) >= waitingLog) {
+		h.logged = now
+		c.opts.Logger.Warn("locker: waiting for the lock service", "name", h.name, "backend", c.guarantees.Backend, "for", left, "error", err)
+	}
+	if told := h.client.trace.Waiting; told != nil {
+		told(h.values, Event{Op: h.op, Name: h.name, Took: now.Sub(h.began), Left: left, Err: err})
+	}
+}
+
+// queued is [Request.Queued] of an attempt of this head.
+func (h *head) queued() func() {
+	c, ln := h.client, h.line
+	told := c.trace.Waiting
+	if told == nil {
+		return func() { c.lines.toldHeld(ln) }
+	}
+	began, values, e := h.began, h.values, Event{Op: h.op, Name: h.name, Err: ErrHeld}
+	var once sync.Once
+	return func() {
+		c.lines.toldHeld(ln)
+		once.Do(func() {
+			e.Took = time.Since(began)
+			told(values, e)
+		})
+	}
+}
+
+// gaveUp is the error of a wait that its context ended.
+func (h *head) gaveUp(ctx context.Context, last error) error {
+	state := h.state
+	switch {
+	case errors.Is(context.Cause(ctx), ErrClosed):
+		return ErrClosed
+	case errors.Is(last, ErrHeld):
+		state = ErrHeld
+	case errors.Is(last, ErrUnavailable):
+		state = last
+	case !errors.Is(last, ctx.Err()):
+		return last
+	case state == nil && errors.Is(last, context.DeadlineExceeded):
+		state = fmt.Errorf("no answer yet (%w): %w", last, ErrUnavailable)
+	}
+	return &waitError{ctx: ctxError(ctx), state: state}
+}
+
+// The pauses between attempts.
+const (
+	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
+	lastPoll   = 500 * time.Millisecond
+	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = time.Second
+	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
+)
+
+// pollDelay is how long to wait for a wake-up before asking all the same:
+// never longer than the holder's lease lasts (R14).
+func (h *head) pollDelay(held *HeldError) time.Duration {
+	d := clock.Jitter(backupPoll)
+	if h.notice.stop == nil {
+		d = clock.Jitter(clock.BackOff(h.tries-1, firstPoll, lastPoll))
+	}
+	if held != nil && held.Remaining > 0 && held.Remaining < d {
+		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
+	}
+	return d
+}
+
+// sleep waits for a wake-up or for the delay.
+func (h *head) sleep(ctx context.Context, delay time.Duration) error {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	for {
+		select {
+		case stop := <-h.notice.answer():
+			if !h.notice.begun(stop) {
+				continue // the poll does it, and tries again
+			}
+			// What was released before that told nobody (R14).
+		case <-h.notice.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return h.gaveUp(ctx, ctx.Err())
+		}
+		return nil
+	}
+}
+
+// notice is how the head of a line is told by a [Notifier] when to ask again.
+// The poll goes on while Notify has not answered, however long that takes:
+// progress never rests on it (R14).
+type notice struct {
+	wake   chan struct{}     // told by the backend
+	reply  *handover[func()] // of the Notify that is under way; nil: none is
+	cancel context.CancelFunc
+	stop   func() // ends what Notify began; nil: it has not
+}
+
+// begin calls Notify in the background, unless that was done.
+func (n *notice) begin(ctx context.Context, c *Client, name string) {
+	notifier, ok := c.backend.(Notifier)
+	if !ok || n.stop != nil || n.reply != nil {
+		return
+	}
+	wake, reply := make(chan struct{}, 1), newHandover[func()]()
+	ctx, n.cancel = context.WithCancel(ctx)
+	n.wake, n.reply = wake, reply
+	c.asking.add()
+	go func() {
+		defer c.asking.done()
+		stop, err := notifier.Notify(ctx, name, func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			stop = nil
+		}
+		if !reply.deliver(stop) && stop != nil {
+			stop()
+		}
+	}()
+}
+
+// answer brings what Notify returned, once; nil if it failed.
+func (n *notice) answer() <-chan func() {
+	if n.reply == nil {
+		return nil
+	}
+	return n.reply.value
+}
+
+// begun takes the answer, and reports whether the backend tells from now on.
+func (n *notice) begun(stop func()) bool {
+	n.cancel()
+	n.reply, n.stop = nil, stop
+	return stop != nil
+}
+
+func (n *notice) end() {
+	if n.reply != nil {
+		n.cancel()
+		n.stop, _ = n.reply.leave()
+	}
+	if n.stop != nil {
+		n.stop()
+	}
+}
+
+// handover passes one value from a goroutine that asks a backend to the caller
+// it asks for, who may leave before the answer comes (R8). Whatever happens,
+// exactly one of the two has the value in the end.
+type handover[T any] struct {
+	taken atomic.Bool // by the first of the two who comes to a decision
+	value chan T
+}
+
+func newHandover[T any]() *handover[T] { return &handover[T]{value: make(chan T, 1)} }
+
+// deliver gives v to the caller; false: the caller has left, v is still the
+// goroutine's to deal with.
+func (h *handover[T]) deliver(v T) bool {
+	if !h.taken.CompareAndSwap(false, true) {
+		return false
+	}
+	h.value <- v
+	return true
+}
+
+// leave says that the caller does not wait any longer; if the value was
+// delivered before, it returns it.
+func (h *handover[T]) leave() (v T, delivered bool) {
+	if h.taken.CompareAndSwap(false, true) {
+		return v, false
+	}
+	return <-h.value, true
+}
+
+// newOwner returns 20 random bytes in hexadecimal digits.
+func newOwner() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	var digits [2 * len(b)]byte
+	hex.Encode(digits[:], b[:])
+	return string(digits[:])
+}
+
+// ctxError is why ctx is over, with its cause if it was given one.
+func ctxError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, ErrClosed) {
+		return ErrClosed
+	}
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, cause)
+}
