@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
@@ -659,6 +660,13 @@ func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.renew = func(_ int, ctx context.Context) error { return hang(ctx) }
+		var back atomic.Bool
+		f.release = func(_ int, ctx context.Context) error {
+			if back.Load() {
+				return nil
+			}
+			return hang(ctx)
+		}
 		c := locker.New(f, &locker.Options{TTL: ttl})
 		for i := range 2000 {
 			_, err := c.Lock(t.Context(), strings.Repeat("x", i%500+1)+string(rune('a'+i/500)))
@@ -669,9 +677,44 @@ func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
 			most = max(most, runtime.NumGoroutine())
 			time.Sleep(100 * time.Millisecond)
 		}
-		assert.Less(t, most, 700)
+		assert.Less(t, most, 2010, "one for each lease")
 		assert.EqualValues(t, 2000, c.Stats().Lost, "every one is told")
+		for range 20 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.Less(t, runtime.NumGoroutine(), 700, "take-backs")
+		}
+		back.Store(true)
+		time.Sleep(time.Minute)
 		require.NoError(t, c.Close())
+	})
+}
+
+// R21: a server that hangs with more leases than requests are under way at once
+// costs the leases of another server nothing.
+func TestAServerThatHangsCostsOthersNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		var hung atomic.Int32
+		f.renew = func(n int, ctx context.Context) error {
+			if hung.Add(1) <= 2000 {
+				return hang(ctx)
+			}
+			return nil
+		}
+		c := locker.New(f, &locker.Options{TTL: ttl})
+		for i := range 2000 {
+			_, err := c.Lock(t.Context(), fmt.Sprint("hanging/", i))
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Second) // so that those come first
+		l, err := c.Lock(t.Context(), "well")
+		require.NoError(t, err)
+		until := l.Until()
+		time.Sleep(ttl/3 + time.Second/100)
+		assert.True(t, l.Until().After(until), "renewed in time")
+		assert.Equal(t, int32(2001), hung.Load())
+		_ = c.Close()
 	})
 }
 

@@ -32,8 +32,9 @@ type Client struct {
 
 	lines    lines
 	schedule schedule
-	work     workers
+	work     workers  // take-backs
 	asking   inFlight // requests that callers wait for
+	renewing inFlight // renewals, and releases at Close
 	counters counters
 
 	life      context.Context // ends when Close begins
@@ -41,9 +42,12 @@ type Client struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu      sync.Mutex
-	pending map[*takeBack]struct{}
-	drained bool // Close has run the pending take-backs
+	mu          sync.Mutex
+	pending     map[*takeBack]struct{}
+	drained     bool            // Close has run the pending take-backs
+	shared      context.Context // of releases without a deadline of their own
+	sharedUntil time.Time
+	endShared   context.CancelFunc
 }
 
 var _ Locker = (*Client)(nil)
@@ -203,10 +207,15 @@ func (c *Client) close() error {
 		l.close()
 	}
 	deadline := time.Now().Add(closeTimeout)
-	quiet := c.asking.wait(deadline) && c.work.busy.wait(deadline)
+	quiet := c.asking.wait(deadline) && c.renewing.wait(deadline) && c.work.busy.wait(deadline)
 	// Requests that were under way may have left something to take back.
 	quiet = c.drain(deadline) && quiet
 	c.schedule.stop()
+	c.mu.Lock()
+	if c.endShared != nil {
+		c.endShared()
+	}
+	c.mu.Unlock()
 	var err error
 	if !quiet || c.counters.leftBehind.Load() > before {
 		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Lease is a lock held for a time. It is renewed in the background until it
@@ -36,56 +38,6 @@ type Lease struct {
 	unlocking unlockState
 	unlocked  chan struct{} // made by an Unlock that waits; closed when unlockErr is set
 	unlockErr error
-}
-
-// begin makes l a lease of what was granted to the head of ln, or says why it
-// cannot be used; what was granted is taken back then.
-func (l *Lease) begin(ln *line, g Grant) error {
-	c := l.client
-	now := time.Now()
-	l.hold, l.token, l.start = g.Hold, g.Token, now
-	if d := l.settings.minHold; d != 0 {
-		l.keep = now.Add(d + drift(d))
-	}
-	err := ErrClosed
-	if c.lines.hold(ln, l) {
-		if err = l.take(ln, g, now); err == nil {
-			return nil
-		}
-		c.lines.drop(ln)
-	}
-	c.schedule.remove(l)
-	l.keep = time.Time{} // nobody was told that it holds
-	l.takeBackAt(now, g.Hold, false)
-	return err
-}
-
-// take checks what was granted and starts the lease.
-func (l *Lease) take(ln *line, g Grant, now time.Time) error {
-	if err := g.Validity.check(); err != nil {
-		return err
-	}
-	if g.Token > MaxToken {
-		return fmt.Errorf("backend %s gave token %d, and the highest is %d: a fault of the backend", l.client.guarantees.Backend, g.Token, uint64(MaxToken))
-	}
-	if g.Token != 0 {
-		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case errors.Is(l.err, ErrClosed):
-		return ErrClosed
-	case l.err != nil:
-		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
-	}
-	l.extend(g.Validity, now)
-	if l.overdue(now) {
-		l.err = ErrLost
-		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w", g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
-	}
-	l.granted, l.line = true, ln
-	return nil
 }
 
 // Name returns the lock's name as it was asked for, without prefix.
@@ -176,7 +128,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
 	answer := make(chan error, 1)
-	l.client.work.do(func() { answer <- l.renewOnce(ctx) })
+	l.client.renewing.run(func() { answer <- l.renewOnce(ctx) })
 	select {
 	case err := <-answer:
 		return l.fail("renew", err)
@@ -304,4 +256,95 @@ func (l *Lease) fail(op string, err error) error {
 		err = e.Err
 	}
 	return &Error{Op: op, Name: l.name, Err: err}
+}
+
+// release asks the service to let go, once, and hands what remains to do to
+// a take-back. Under MinHold there is nothing to ask for before it is over.
+func (l *Lease) release(ctx context.Context) error {
+	if now := time.Now(); !l.keep.IsZero() && !clock.Passed(l.keep, now) {
+		l.takeBackAt(l.keep, l.hold, false)
+		l.leaveLine()
+		l.released(ctx, 0, nil)
+		return nil
+	}
+	ctx, cancel := l.client.briefly(ctx)
+	defer cancel()
+	if l.client.queue {
+		// The next in line may ask while the release is under way: it comes behind
+		// it in the service's queue, and is not refused.
+		l.leaveLine()
+	}
+	began := time.Now()
+	err := l.hold.Release(ctx)
+	l.released(ctx, time.Since(began), err)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrLost):
+		err = fmt.Errorf("it was gone before the release: %w", err)
+	default:
+		l.takeBackAt(time.Now().Add(firstTakeBackDelay), l.hold, false)
+		free := ""
+		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl)
+		}
+		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
+	}
+	l.leaveLine()
+	return err
+}
+
+// briefly returns a context for a release: it ends with ctx, and after
+// unlockTimeout or little more. Releases whose callers set no deadline share one
+// for a second: a timer for each would be four allocations of a pair's twenty.
+func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFunc) {
+	now := time.Now()
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= unlockTimeout {
+		return ctx, func() {}
+	}
+	if ctx.Done() != nil {
+		return context.WithTimeout(ctx, unlockTimeout)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !now.Before(c.sharedUntil) {
+		c.shared, c.endShared = context.WithTimeout(context.Background(), unlockTimeout+time.Second)
+		c.sharedUntil = now.Add(time.Second)
+	}
+	if ctx == context.Background() {
+		return c.shared, func() {}
+	}
+	return withValues{c.shared, ctx}, func() {}
+}
+
+// withValues is a context with the values of another one.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+func (c withValues) Value(key any) any {
+	if v := c.Context.Value(key); v != nil { // first: the context package looks for its own there
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// leaveLine lets whoever comes next in line ask.
+func (l *Lease) leaveLine() {
+	l.mu.Lock()
+	ln := l.line
+	l.line = nil
+	l.mu.Unlock()
+	if ln != nil {
+		l.client.lines.leave(ln)
+	}
+}
+
+func (l *Lease) finishUnlock(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unlocking, l.unlockErr = unlockDone, l.fail("unlock", err)
+	if l.unlocked != nil {
+		close(l.unlocked)
+	}
 }

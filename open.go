@@ -2,10 +2,15 @@ package locker
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -119,4 +124,239 @@ func (u *URL) Duration(name string, def time.Duration) time.Duration {
 		return def
 	}
 	return d
+}
+
+// URL is a backend's address, taken apart for its [Opener]. It differs from
+// [net/url.URL] in that it can have several hosts, and in that its parameters
+// are strict: an Opener asks for each one that it knows, and [URL.Check] then
+// reports all that is wrong.
+type URL struct {
+	Scheme string
+	User   *url.Userinfo // nil if there is none
+	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
+	Path   string        // decoded, with its leading slash; "" if there is none
+
+	params url.Values
+	known  []string
+	lists  []string
+	err    error // the first thing wrong with a parameter
+}
+
+// ParseURL takes rawURL apart. Its error matches [ErrInvalid] and does not repeat
+// what it was given, which may have a password in it.
+func ParseURL(rawURL string) (*URL, error) {
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@ ") {
+		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or memory://", ErrInvalid)
+	}
+	u := &URL{Scheme: strings.ToLower(scheme)}
+	if strings.Contains(rest, "#") {
+		return nil, fmt.Errorf("%w: backend URL: %s:// has no fragment: write a # in a password or parameter as %%23", ErrInvalid, u.Scheme)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, slash := strings.Cut(rest, "/")
+	if slash {
+		p, err := url.PathUnescape("/" + path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: backend URL: the path of the %s:// URL has a %% that is not followed by two hexadecimal digits", ErrInvalid, u.Scheme)
+		}
+		u.Path = p
+	}
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		user, err := parseUser(authority[:at])
+		if err != nil {
+			return nil, fmt.Errorf("%w: backend URL: user or password of the %s:// URL: %w", ErrInvalid, u.Scheme, err)
+		}
+		u.User, authority = user, authority[at+1:]
+	}
+	if authority != "" {
+		u.Hosts = strings.Split(authority, ",")
+		for i, h := range u.Hosts {
+			// The host is not repeated: it may be the start of a password
+			// with something in it that had to be escaped.
+			if err := checkHost(h); err != nil {
+				return nil, fmt.Errorf("%w: backend URL: host %d of the %s:// URL: %w", ErrInvalid, i+1, u.Scheme, err)
+			}
+		}
+	}
+	if key, _, _ := strings.Cut(query, "="); u.User == nil && (u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(key, "@")) {
+		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write a / in a password as %%2F, a ? as %%3F", ErrInvalid, u.Scheme)
+	}
+	params, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
+	}
+	u.params = params
+	return u, nil
+}
+
+func parseUser(s string) (*url.Userinfo, error) {
+	name, password, has := strings.Cut(s, ":")
+	name, err := url.PathUnescape(name)
+	if err == nil {
+		password, err = url.PathUnescape(password)
+	}
+	if err != nil || strings.ContainsAny(s, "/@ ") {
+		return nil, fmt.Errorf("escape what is special in it, as in p%%40ss for p@ss")
+	}
+	if !has {
+		return url.User(name), nil
+	}
+	return url.UserPassword(name, password), nil
+}
+
+// checkHost accepts host, host:port, [IPv6] and [IPv6]:port.
+func checkHost(h string) error {
+	host, port := h, ""
+	if rest, ok := strings.CutPrefix(h, "["); ok {
+		host, port, ok = strings.Cut(rest, "]")
+		if !ok || port != "" && port[0] != ':' {
+			return fmt.Errorf("write an IPv6 address as [::1] or [::1]:6379")
+		}
+		port = strings.TrimPrefix(port, ":")
+	} else if i := strings.IndexByte(h, ':'); i >= 0 {
+		host, port = h[:i], h[i+1:]
+		if port == "" {
+			return fmt.Errorf("the port is missing after the colon")
+		}
+		if strings.Contains(port, ":") {
+			return fmt.Errorf("write an IPv6 address in brackets, and several hosts with commas between them")
+		}
+	}
+	if host == "" {
+		return fmt.Errorf("it is empty")
+	}
+	if strings.ContainsAny(host, " \t%\\\"<>") {
+		return fmt.Errorf("it has a character that no host name has")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+		return fmt.Errorf("the port is not a number from 1 to 65535")
+	}
+	return nil
+}
+
+// String returns the URL without password and parameters, for messages.
+func (u *URL) String() string {
+	var b strings.Builder
+	b.WriteString(u.Scheme + "://")
+	if u.User != nil {
+		b.WriteString(url.User(u.User.Username()).String())
+		if _, has := u.User.Password(); has {
+			b.WriteString(":***")
+		}
+		b.WriteString("@")
+	}
+	b.WriteString(strings.Join(u.Hosts, ","))
+	b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
+	return b.String()
+}
+
+// Param returns the parameter, or def if it is not given.
+func (u *URL) Param(name, def string) string {
+	u.known = append(u.known, name)
+	v, ok := u.params[name]
+	if !ok {
+		return def
+	}
+	if v[0] == "" {
+		u.fail(name, "", "it has no value")
+	}
+	return v[0]
+}
+
+// List returns the values of a parameter that may be given more than once.
+func (u *URL) List(name string) []string {
+	u.known, u.lists = append(u.known, name), append(u.lists, name)
+	return u.params[name]
+}
+
+// Uint returns the parameter as a whole number of zero or more, or def.
+func (u *URL) Uint(name string, def uint64) uint64 {
+	s := u.Param(name, "")
+	if s == "" {
+		return def
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		u.fail(name, s, "write a whole number of zero or more")
+		return def
+	}
+	return n
+}
+
+// Bool returns the parameter as a switch, or def.
+func (u *URL) Bool(name string, def bool) bool {
+	switch s := u.Param(name, ""); s {
+	case "":
+		return def
+	case "on", "true", "yes", "1":
+		return true
+	case "off", "false", "no", "0":
+		return false
+	default:
+		u.fail(name, s, "write on or off")
+		return def
+	}
+}
+
+func (u *URL) fail(name, value, hint string) {
+	if u.err == nil {
+		u.err = u.Invalid("parameter %s=%s: %s", name, value, hint)
+	}
+}
+
+// Check returns an error if a parameter has a wrong value, is not one of
+// those asked for so far, or is given twice. It matches [ErrInvalid]. Openers call
+// it when they have asked for every parameter they know.
+func (u *URL) Check() error {
+	for name, values := range u.params {
+		if !slices.Contains(u.known, name) {
+			slices.Sort(u.known)
+			return u.Invalid("unknown parameter %q: the known ones are %s", name, strings.Join(slices.Compact(u.known), ", "))
+		}
+		if len(values) > 1 && !slices.Contains(u.lists, name) {
+			return u.Invalid("parameter %q is given %d times: give it once", name, len(values))
+		}
+	}
+	return u.err
+}
+
+// TLSConfig returns the configuration for a scheme that means TLS, from the
+// parameters that are the same for all of them:
+//
+//	ca           a PEM file with the authorities to trust; default: those of the system
+//	cert, key    PEM files with the client's certificate and its key
+//	server_name  the name to expect in the server's certificate; default: the host
+//
+// Its error matches [ErrInvalid].
+func (u *URL) TLSConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
+	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, u.Invalid("ca: %v", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, u.Invalid("ca: %s has no PEM certificate in it", ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, u.Invalid("cert and key go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, u.Invalid("cert and key: %v", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// Invalid returns an error that says what is wrong with the URL. It names the
+// URL, without password and parameters, and matches [ErrInvalid].
+func (u *URL) Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: backend URL: %s: %s", ErrInvalid, u, fmt.Sprintf(format, args...))
 }

@@ -189,3 +189,102 @@ func (h *eventHeap) Pop() any {
 	s.entry().index = 0
 	return s
 }
+
+// maxWorkers bounds how many take-backs are under way at once. There can be
+// any number of them while a service hangs, unlike renewals and releases, of which
+// there are as many as leases: these get a goroutine each, so that a server that
+// hangs does not keep the leases of another one from being renewed (R21).
+const maxWorkers = 512
+
+// workers runs take-backs in goroutines that exist only while there is work.
+type workers struct {
+	mu      sync.Mutex
+	queue   []func()
+	running int
+	busy    inFlight
+}
+
+// do runs job soon, in the order of the calls, and does not wait for it.
+func (w *workers) do(job func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running == maxWorkers {
+		w.queue = append(w.queue, job)
+		return
+	}
+	w.running++
+	w.busy.run(func() {
+		for job != nil {
+			job()
+			job = w.next()
+		}
+	})
+}
+
+func (w *workers) next() func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		w.queue = nil
+		w.running--
+		return nil
+	}
+	job := w.queue[0]
+	w.queue[0] = nil
+	w.queue = w.queue[1:]
+	return job
+}
+
+// inFlight counts goroutines, so that Close can wait for them for a while.
+type inFlight struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // made by a waiter; closed when n is 0
+}
+
+func (f *inFlight) add() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
+}
+
+// run runs job in a goroutine that is counted.
+func (f *inFlight) run(job func()) {
+	f.add()
+	go func() {
+		defer f.done()
+		job()
+	}()
+}
+
+func (f *inFlight) done() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n--
+	if f.n == 0 && f.idle != nil {
+		close(f.idle)
+		f.idle = nil
+	}
+}
+
+// wait reports whether nothing was in flight at some moment before the deadline.
+func (f *inFlight) wait(deadline time.Time) bool {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return true
+	}
+	if f.idle == nil {
+		f.idle = make(chan struct{})
+	}
+	idle := f.idle
+	f.mu.Unlock()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

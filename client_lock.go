@@ -113,9 +113,8 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		MinHold: h.settings.minHold,
 		Wait:    h.wait,
 		Lost:    l.goneByService,
-		Queued:  func() {},
 	}
-	if c.queue && h.wait {
+	if h.wait {
 		req.Queued = h.queued()
 	}
 	began := time.Now()

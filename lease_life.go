@@ -9,6 +9,56 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
+// begin makes l a lease of what was granted to the head of ln, or says why it
+// cannot be used; what was granted is taken back then.
+func (l *Lease) begin(ln *line, g Grant) error {
+	c := l.client
+	now := time.Now()
+	l.hold, l.token, l.start = g.Hold, g.Token, now
+	if d := l.settings.minHold; d != 0 {
+		l.keep = now.Add(d + drift(d))
+	}
+	err := ErrClosed
+	if c.lines.hold(ln, l) {
+		if err = l.take(ln, g, now); err == nil {
+			return nil
+		}
+		c.lines.drop(ln)
+	}
+	c.schedule.remove(l)
+	l.keep = time.Time{} // nobody was told that it holds
+	l.takeBackAt(now, g.Hold, false)
+	return err
+}
+
+// take checks what was granted and starts the lease.
+func (l *Lease) take(ln *line, g Grant, now time.Time) error {
+	if err := g.Validity.check(); err != nil {
+		return err
+	}
+	if g.Token > MaxToken {
+		return fmt.Errorf("backend %s gave token %d, and the highest is %d: a fault of the backend", l.client.guarantees.Backend, g.Token, uint64(MaxToken))
+	}
+	if g.Token != 0 {
+		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(l.err, ErrClosed):
+		return ErrClosed
+	case l.err != nil:
+		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
+	}
+	l.extend(g.Validity, now)
+	if l.overdue(now) {
+		l.err = ErrLost
+		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w", g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
+	}
+	l.granted, l.line = true, ln
+	return nil
+}
+
 // limit is when MaxHold ends the lease; zero: never.
 func (l *Lease) limit() time.Time {
 	if l.settings.maxHold == 0 {
@@ -118,7 +168,7 @@ func (l *Lease) due(now time.Time) (then func()) {
 	defer l.mu.Unlock()
 	if l.err == nil && !l.renewing && !l.renewAt.IsZero() && !now.Before(l.renewAt) {
 		l.renewing = true
-		l.client.work.do(l.renewInBackground)
+		l.client.renewing.run(l.renewInBackground)
 	}
 	l.plan()
 	return nil
@@ -198,4 +248,87 @@ func (l *Lease) renewOnce(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	return l.Err()
+}
+
+// goneByService is the Lost function of this lease's request.
+func (l *Lease) goneByService() {
+	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))()
+}
+
+// expire ends a lease whose deadline has passed; see lose.
+func (l *Lease) expire() (then func()) {
+	l.mu.Lock()
+	until := l.until
+	l.mu.Unlock()
+	cause := fmt.Errorf("it could not be renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
+	switch limit := l.limit(); {
+	case !limit.IsZero() && !until.Before(limit):
+		cause = fmt.Errorf("MaxHold of %v is reached: %w", l.settings.maxHold, ErrLost)
+	case l.settings.noRenew:
+		cause = fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
+	}
+	return l.lose(cause)
+}
+
+// lose ends the lease with a cause that matches ErrLost. then, which the caller
+// has to call, tells of it, and clears up.
+func (l *Lease) lose(cause error) (then func()) {
+	cause = l.fail("lease", cause)
+	l.mu.Lock()
+	granted := l.granted
+	if !granted && l.err == nil {
+		l.err = cause // told before it was given out: it never will be
+	}
+	l.mu.Unlock()
+	if !granted || !l.end(cause) {
+		return func() {}
+	}
+	return func() {
+		l.lost(cause)
+		l.clear()
+	}
+}
+
+// end makes the lease over, once; it returns false if it was before.
+func (l *Lease) end(cause error) bool {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return false
+	}
+	l.err = cause
+	if l.done != nil {
+		close(l.done)
+	}
+	ends := l.ends
+	l.ends = nil
+	l.client.schedule.remove(l)
+	l.mu.Unlock()
+	for end := range ends {
+		(*end)(cause)
+	}
+	return true
+}
+
+// clear takes what is left of a lost lease back, once the service would have
+// let it go too: until then it does no harm, and gives a holder that has just
+// been told some grace. Whoever comes next in line may ask from now on.
+func (l *Lease) clear() {
+	l.mu.Lock()
+	ln, expiry := l.line, l.expiry
+	l.line = nil
+	l.mu.Unlock()
+	if ln == nil {
+		return
+	}
+	l.takeBackAt(later(expiry, l.keep), l.hold, false)
+	l.client.lines.leave(ln)
+}
+
+// close ends the lease because its client is closed, and releases it.
+func (l *Lease) close() {
+	if !l.end(ErrClosed) {
+		return
+	}
+	l.client.renewing.run(func() { _ = l.release(context.Background()) })
 }
