@@ -65,6 +65,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -123,32 +124,109 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 	if err != nil {
 		return err
 	}
-	return hold(ctx, lease, fn)
+	return lease.do(ctx, fn)
 }
 
-// TryDo is [Do] for those who do not wait: fn is not called, and the error is
-// that of TryLock, if the lock cannot be had at once. An error that matches
-// ErrHeld means that somebody else is at it.
+// TryDo is [Do] for those who do not wait: if the lock cannot be had at once, fn
+// is not called, and the error is that of TryLock. One that matches ErrHeld means
+// that somebody else is at it.
 func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) error {
 	lease, err := l.TryLock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	return hold(ctx, lease, fn)
+	return lease.do(ctx, fn)
 }
 
-// hold calls fn while the lease lasts, and unlocks.
-func hold(ctx context.Context, lease *Lease, fn func(ctx context.Context, lease *Lease) error) (err error) {
-	fnCtx, cancel := lease.Context(ctx)
+// do calls fn while the lease lasts, and unlocks.
+func (l *Lease) do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+	fnCtx, cancel := l.Context(ctx)
 	defer func() {
 		cancel()
-		// The caller's context may be over, and most often is when it
-		// matters that the lock is given back (R9).
-		unlockCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
-		defer cancel()
-		if unlockErr := lease.Unlock(unlockCtx); unlockErr != nil {
-			err = errors.Join(err, unlockErr)
-		}
+		err = lateUnlock(ctx, l, err)
 	}()
-	return fn(fnCtx, lease)
+	return fn(fnCtx, l)
+}
+
+// lateUnlock unlocks for a caller whose context may be over, and most often is
+// when it matters that the lock is given back (R9). It adds its error to err.
+func lateUnlock(ctx context.Context, l interface{ Unlock(context.Context) error }, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	defer cancel()
+	if unlockErr := l.Unlock(ctx); unlockErr != nil {
+		return errors.Join(err, unlockErr)
+	}
+	return err
+}
+
+// Leases are leases on several names, held at the same time. See [LockAll].
+type Leases []*Lease
+
+// LockAll waits until it holds all the names at once, or returns an error and
+// holds none. It locks them in the order of their bytes, whatever their order
+// here, so that callers that want some of the same names do not wait for each
+// other in a circle; a name that is given twice is locked once. The leases come in
+// that order. opts are for each of them; MinHold is not possible, since a name that
+// was had could not be given back for another that was not.
+//
+// Who holds a name and calls LockAll for others breaks that order, and may wait
+// for ever; so may one who mixes clients with different prefixes.
+func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (held Leases, err error) {
+	if (settings{}).with(opts).minHold != 0 {
+		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible for several names at once: lock one name for all of them")}
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		// What is held may be lost during a wait: that ends it.
+		waitCtx, cancel := held.Context(ctx)
+		var lease *Lease
+		lease, err = l.Lock(waitCtx, name, opts...)
+		cancel()
+		if err != nil {
+			break
+		}
+		held = append(held, lease)
+	}
+	for i := 0; err == nil && i < len(held); i++ {
+		err = held[i].Err()
+	}
+	if err != nil {
+		return nil, lateUnlock(ctx, held, err)
+	}
+	return held, nil
+}
+
+// DoAll is [Do] for several names at once; see [LockAll]. fn's context ends when
+// one of the leases is over.
+func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context, leases Leases) error, opts ...Option) (err error) {
+	leases, err := LockAll(ctx, l, names, opts...)
+	if err != nil {
+		return err
+	}
+	fnCtx, cancel := leases.Context(ctx)
+	defer func() {
+		cancel()
+		err = lateUnlock(ctx, leases, err)
+	}()
+	return fn(fnCtx, leases)
+}
+
+// Context is [Lease.Context] of all the leases: it ends when one of them is over.
+func (ls Leases) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	for _, l := range ls {
+		inner, end := l.Context(ctx)
+		outer := cancel
+		ctx, cancel = inner, func() { end(); outer() }
+	}
+	return ctx, cancel
+}
+
+// Unlock unlocks all the leases, the last one first, even if one fails. The error
+// matches those of all that failed; see [Lease.Unlock].
+func (ls Leases) Unlock(ctx context.Context) error {
+	var errs []error
+	for _, l := range slices.Backward(ls) {
+		errs = append(errs, l.Unlock(ctx))
+	}
+	return errors.Join(errs...)
 }

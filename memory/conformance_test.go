@@ -29,7 +29,14 @@ func (c *connection) Close() error {
 }
 
 func TestConformance(t *testing.T) {
-	locks := memory.New()
+	for kind, locks := range map[string]*memory.Backend{"New": memory.New(), "NewExpiring": memory.NewExpiring()} {
+		t.Run(kind, func(t *testing.T) {
+			run(t, locks)
+		})
+	}
+}
+
+func run(t *testing.T, locks *memory.Backend) {
 	conformance.Run(t, conformance.Harness{
 		New:    func(conformance.T) locker.Backend { return &connection{Backend: locks} },
 		Delete: func(_ conformance.T, name string) { locks.Delete(name) },

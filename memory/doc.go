@@ -18,7 +18,8 @@
 // fencing token; tokens rise, over all names, for as long as the Backend
 // lives. No clock is involved, so leases have no deadline: [locker.Lease.Until]
 // is the zero time. [Backend.Delete] takes a lock away from its holder, who is
-// told at once.
+// told at once. A lock with [locker.MinHold] is the exception: it has a deadline,
+// and is kept for that long after its Client has ended.
 //
 // # What it does not promise
 //
@@ -28,6 +29,13 @@
 // [locker.Options.TokenBase] above them. And since nothing expires, a goroutine
 // that forgets to unlock, or is stuck, holds for ever, unless
 // [locker.Options.MaxHold] bounds it.
+//
+// # Testing with it
+//
+// [NewExpiring] makes a Backend whose locks end with their TTL, [Backend.Fail]
+// makes it fail as a service does that cannot be reached or refuses, and
+// [Backend.Break] takes a lock from its holder. In a bubble of testing/synctest
+// all of that takes no time; the examples show it.
 //
 // # URL
 //

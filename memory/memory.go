@@ -1,9 +1,11 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,29 +15,65 @@ import (
 // Backend keeps locks in memory. It is a [locker.Backend]; programs give it
 // to [locker.New] and use the Client. It may be shared by many Clients.
 type Backend struct {
+	expiring  bool
 	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
 
 	mu     sync.Mutex
 	queues map[string][]*hold // by name: the first has the lock, the others wait, longest first
 	token  uint64             // the last one given out, to whatever name
+	fault  error              // what every call returns; nil: none
+	failed chan struct{}      // closed when fault is set
 }
 
 var (
 	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
 	_ locker.Queuer    = (*Backend)(nil)
 	_ locker.Prompt    = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Lister    = (*Backend)(nil)
+	_ locker.Breaker   = (*Backend)(nil)
+	_ locker.MinHolder = (*Backend)(nil)
 )
 
 // New returns a Backend without any lock held.
 func New() *Backend {
-	return &Backend{closed: make(chan struct{}), queues: make(map[string][]*hold)}
+	return &Backend{
+		closed: make(chan struct{}),
+		failed: make(chan struct{}),
+		queues: make(map[string][]*hold),
+	}
+}
+
+// NewExpiring returns a Backend whose locks end with their TTL when they are not
+// renewed, as those of a service in the network do: for tests of what a program
+// does then.
+func NewExpiring() *Backend {
+	b := New()
+	b.expiring = true
+	return b
+}
+
+// Fail makes every call of the Backend return err from now on, those that wait
+// included, until it is called with nil: an outage if err matches
+// [locker.ErrUnavailable], a refusal if not. Locks are neither renewed nor
+// released meanwhile. It is for tests of what a program does then; to take a lock
+// from its holder there is [Backend.Break].
+func (b *Backend) Fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.fault == nil && err != nil:
+		close(b.failed)
+	case b.fault != nil && err == nil:
+		b.failed = make(chan struct{})
+	}
+	b.fault = err
 }
 
 // Guarantees says what the package comment says, for programs.
 func (b *Backend) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
+	g := locker.Guarantees{
 		Backend:           "memory",
 		Scope:             locker.ScopeProcess,
 		Exclusion:         locker.ExclusionMemory,
@@ -46,6 +84,11 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		RestsOn: "the memory of one process, with which locks and tokens end; " +
 			"a goroutine that does not unlock holds for ever, unless MaxHold bounds it",
 	}
+	if b.expiring {
+		g.DeadHolder = locker.RecoveryAfterTTL
+		g.RestsOn = "the memory of one process, with which locks and tokens end"
+	}
+	return g
 }
 
 // HasQueue implements [locker.Queuer].
@@ -58,7 +101,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, err
 	}
 	h := &hold{backend: b, name: req.Name, label: req.Label, lost: req.Lost, granted: make(chan struct{})}
-	first, err := b.enter(h, req.Wait)
+	if b.expiring || req.MinHold > 0 {
+		h.ttl, h.minHold = req.TTL, req.MinHold
+	}
+	first, failed, err := b.enter(h, req.Wait)
 	if err != nil {
 		return locker.Grant{}, err
 	}
@@ -67,9 +113,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	select {
 	case <-h.granted:
-		return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since}, Token: h.token}, nil
+		return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
 	case <-ctx.Done():
 		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+	case <-failed:
+		err = b.isFailing()
 	case <-b.closed:
 		err = locker.ErrClosed
 	}
@@ -79,24 +127,34 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 }
 
 // enter puts h at the end of the queue for its name, and grants it the lock if
-// it is the first there.
-func (b *Backend) enter(h *hold, wait bool) (first bool, err error) {
+// it is the first there. failed is closed when the Backend begins to fail.
+func (b *Backend) enter(h *hold, wait bool) (first bool, failed <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
 	case <-b.closed:
-		return false, locker.ErrClosed
+		return false, nil, locker.ErrClosed
 	default:
+	}
+	if b.fault != nil {
+		return false, nil, b.fault
 	}
 	queue := b.queues[h.name]
 	if len(queue) > 0 && !wait {
-		return false, locker.ErrHeld
+		return false, nil, locker.ErrHeld
 	}
 	b.queues[h.name] = append(queue, h)
 	if len(queue) == 0 {
 		b.grant(h)
 	}
-	return len(queue) == 0, nil
+	return len(queue) == 0, b.failed, nil
+}
+
+// isFailing returns what the Backend was told to return, or that it was.
+func (b *Backend) isFailing() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return cmp.Or(b.fault, locker.ErrUnavailable)
 }
 
 // leave takes h out of its queue, and reports whether it was in it. The lock
@@ -104,10 +162,18 @@ func (b *Backend) enter(h *hold, wait bool) (first bool, err error) {
 func (b *Backend) leave(h *hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.drop(h)
+}
+
+// drop is leave with b.mu held.
+func (b *Backend) drop(h *hold) bool {
 	queue := b.queues[h.name]
 	i := slices.Index(queue, h)
 	if i < 0 {
 		return false
+	}
+	if h.timer != nil {
+		h.timer.Stop()
 	}
 	queue = slices.Delete(queue, i, i+1)
 	if len(queue) == 0 {
@@ -127,44 +193,91 @@ func (b *Backend) grant(h *hold) {
 	h.token = b.token
 	// The time in the queue is no part of the hold.
 	h.since = time.Now()
+	if h.ttl > 0 {
+		h.end = h.since.Add(max(h.ttl, h.minHold))
+		h.timer = time.AfterFunc(h.end.Sub(h.since), h.expire)
+	}
 	close(h.granted)
 }
 
-// first returns who has the lock, or nil, and how many wait behind it.
-func (b *Backend) first(name string) (h *hold, waiters int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	queue := b.queues[name]
-	if len(queue) == 0 {
-		return nil, 0
+// state is what Inspect says of h. b.mu is held, or h cannot change any more.
+func (h *hold) state(waiters int) locker.State {
+	st := locker.State{Held: true, Label: h.label, Token: h.token, Waiters: waiters}
+	if h.ttl > 0 {
+		st.Remaining = max(time.Until(h.end), 0)
 	}
-	return queue[0], len(queue) - 1
+	return st
 }
 
 // Inspect says who holds name and how many wait for it.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	h, waiters := b.first(name)
-	if h == nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	queue := b.queues[name]
+	switch {
+	case b.fault != nil:
+		return locker.State{}, b.fault
+	case len(queue) == 0:
 		return locker.State{}, ctx.Err()
 	}
-	return locker.State{Held: true, Label: h.label, Token: h.token, Waiters: waiters}, ctx.Err()
+	return queue[0].state(len(queue) - 1), ctx.Err()
 }
 
-// Delete takes the lock on name away from whoever holds it, as an operator
-// with a grip on the service could. The holder's lease is lost, and the next
-// in the queue gets the lock. It returns false if nobody held it. name is the
-// whole name, with the Client's prefix.
-func (b *Backend) Delete(name string) bool {
-	h, _ := b.first(name)
-	if h == nil || !b.leave(h) {
-		return false
+// List implements [locker.Lister].
+func (b *Backend) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
+	b.mu.Lock()
+	if err := b.fault; err != nil {
+		b.mu.Unlock()
+		return err
 	}
+	states := make(map[string]locker.State)
+	for name, queue := range b.queues {
+		if strings.HasPrefix(name, prefix) {
+			states[name] = queue[0].state(len(queue) - 1)
+		}
+	}
+	b.mu.Unlock()
+	for name, st := range states {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := found(name, st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Break implements [locker.Breaker]: the lease of whoever holds name is lost, and
+// the next in the queue gets the lock. It works also while the Backend fails.
+func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
+	b.mu.Lock()
+	queue := b.queues[name]
+	if len(queue) == 0 {
+		b.mu.Unlock()
+		return locker.State{}, nil
+	}
+	h := queue[0]
+	st := h.state(len(queue) - 1)
+	b.drop(h)
+	b.mu.Unlock()
 	// Without b.mu: whoever is told may call back.
 	if h.lost != nil {
 		h.lost()
 	}
-	return true
+	return st, nil
 }
+
+// Delete is Break for tests: it returns false if nobody held name, which is the
+// whole name, with the Client's prefix.
+func (b *Backend) Delete(name string) bool {
+	st, _ := b.Break(context.Background(), name)
+	return st.Held
+}
+
+// MaxMinHold implements [locker.MinHolder]. A lock with a MinHold has a TTL,
+// also where others have none, since it may have to end without its Client.
+func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // Prompt says that no call outlasts its context: nothing here is waited for
 // but the queue.
@@ -185,23 +298,69 @@ type hold struct {
 	label   string
 	lost    func()
 
-	granted chan struct{} // closed when token and since are set
-	token   uint64
-	since   time.Time
+	granted      chan struct{} // closed when token and since are set
+	token        uint64
+	since        time.Time
+	ttl, minHold time.Duration // ttl 0: no deadline
+	end          time.Time     // when it ends unless it is renewed; guarded by backend.mu
+	timer        *time.Timer
 }
 
-// Renew looks whether the lock is still there: it has no deadline to move.
+// Renew moves the end of a lock that has one, and looks whether it is there.
 func (h *hold) Renew(context.Context) (locker.Validity, error) {
-	if first, _ := h.backend.first(h.name); first != h {
-		return locker.Validity{}, locker.ErrLost
+	now := time.Now()
+	err := h.held(func() {
+		if h.ttl > 0 && now.Add(h.ttl).After(h.end) { // a MinHold may last longer
+			h.end = now.Add(h.ttl)
+			h.timer.Reset(h.ttl)
+		}
+	})
+	if err != nil {
+		return locker.Validity{}, err
 	}
-	return locker.Validity{Since: time.Now()}, nil
+	return locker.Validity{Since: now, TTL: h.ttl}, nil
 }
 
 // Release gives the lock to the next in the queue.
 func (h *hold) Release(context.Context) error {
-	if !h.backend.leave(h) {
+	b := h.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fault != nil {
+		return b.fault
+	}
+	if !b.drop(h) {
 		return locker.ErrLost
 	}
 	return nil
+}
+
+// RaiseToken implements [locker.TokenRaiser].
+func (h *hold) RaiseToken(_ context.Context, token uint64) error {
+	return h.held(func() { h.backend.token = max(h.backend.token, token) })
+}
+
+// held calls do with the backend's mutex held if h has the lock.
+func (h *hold) held(do func()) error {
+	b := h.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch queue := b.queues[h.name]; {
+	case b.fault != nil:
+		return b.fault
+	case len(queue) == 0 || queue[0] != h:
+		return locker.ErrLost
+	}
+	do()
+	return nil
+}
+
+// expire ends a lock that was not renewed in time.
+func (h *hold) expire() {
+	b := h.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !time.Now().Before(h.end) { // and was not renewed at this very moment
+		b.drop(h)
+	}
 }
