@@ -78,7 +78,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 					require.NoError(t, err)
 					network := newCut(t)
 					b := backend(t, s.Addrs(), through(network.dial))
-					c := locker.New(b, &locker.Options{TTL: time.Minute})
+					c := locker.New(b, &locker.Options{TTL: time.Minute, Patience: -1})
 					warm, err := c.Lock(t.Context(), "warm "+name)
 					require.NoError(t, err)
 

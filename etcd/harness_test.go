@@ -65,7 +65,7 @@ func backend(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *etcd
 // client returns a Client on a Backend of its own.
 func client(t testing.TB, addrs []string, ttl time.Duration, opts ...func(*clientv3.Config)) *locker.Client {
 	t.Helper()
-	c := locker.New(backend(t, addrs, opts...), &locker.Options{TTL: ttl})
+	c := locker.New(backend(t, addrs, opts...), &locker.Options{TTL: ttl, Patience: -1})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -39,7 +39,7 @@ func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeep
 
 func newClient(t testing.TB, servers []string, opts zookeeper.Options) *locker.Client {
 	t.Helper()
-	c := locker.New(newBackend(t, servers, opts), nil)
+	c := locker.New(newBackend(t, servers, opts), &locker.Options{Patience: -1})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
