@@ -2,7 +2,6 @@ package zookeeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ type Backend struct {
 	prefix  string // begins with a slash and does not end with one
 	acl     []zk.ACL
 	opts    Options
-	polled  polled
 
 	mu       sync.Mutex
 	closed   bool
@@ -32,7 +30,6 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
@@ -101,9 +98,8 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 	}
 }
 
-// Prompt implements [locker.Prompt]: requests run on goroutines of their own,
-// which whoever asked leaves when its context ends.
-func (b *Backend) Prompt() bool { return true }
+// HasQueue says that Acquire waits in the service's queue.
+func (b *Backend) HasQueue() bool { return true }
 
 // HasQueue implements [locker.Queuer].
 func (b *Backend) HasQueue() bool { return true }
@@ -111,35 +107,6 @@ func (b *Backend) HasQueue() bool { return true }
 // deadHolderSlack is what a leader adds to a session: it looks every tick who
 // has expired, and hears of a follower's clients every half.
 const deadHolderSlack = 4 * time.Second
-
-// Acquire implements [locker.Backend]. It waits in the lock's queue if
-// req.Wait is set.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if err := ctx.Err(); err != nil {
-		return locker.Grant{}, err
-	}
-	for id := req.Owner; ; id = newID() {
-		s, err := b.session(ctx)
-		if err != nil {
-			return locker.Grant{}, err
-		}
-		if _, timeout := s.granted(); req.TTL > timeout {
-			return locker.Grant{}, fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: ask for less, or raise their maxSessionTimeout: %w",
-				strings.Join(b.servers, ","), req.TTL, timeout, errors.ErrUnsupported)
-		}
-		p := &place{s: s, dir: b.dir(req.Name), id: id, lost: req.Lost, again: make(chan struct{}, 1)}
-		grant, err := p.acquire(ctx, req)
-		if err == nil {
-			return grant, nil
-		}
-		// A session that ended while we waited has taken our node with it: we
-		// queue again, in the next one.
-		expired := s.isDead() && !errors.Is(err, locker.ErrHeld)
-		if ctx.Err() != nil || !errors.Is(err, errPlaceLost) && !expired {
-			return grant, err
-		}
-	}
-}
 
 // dir returns the node of a lock.
 func (b *Backend) dir(name string) string { return b.prefix + "/" + znode.Encode(name) }
@@ -152,7 +119,7 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 		return nil, locker.ErrClosed
 	}
 	s := b.current
-	if s == nil || s.isDead() {
+	if s == nil || s.isOver() {
 		var err error
 		if s, err = newSession(b); err != nil {
 			b.mu.Unlock()
@@ -162,14 +129,7 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 		b.sessions[s] = struct{}{}
 	}
 	b.mu.Unlock()
-	select {
-	case <-s.ready:
-		if !s.isDead() {
-			return s, nil
-		}
-	default:
-	}
-	err := s.wait(ctx, func() bool {
+	err := s.wait(ctx, false, func() bool {
 		select {
 		case <-s.ready:
 			return true
@@ -179,6 +139,9 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 	})
 	return s, err
 }
+
+// String names the servers, for messages.
+func (b *Backend) String() string { return strings.Join(b.servers, ",") }
 
 // ended is called by a session when its last goroutine ends.
 func (b *Backend) ended(s *session) {
@@ -198,17 +161,13 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		return locker.State{}, err
 	}
 	for {
-		children, err := s.children(ctx, b.dir(name), true)
-		if err != nil {
+		q, err := s.queueOf(ctx, b.dir(name), "", true)
+		if err != nil || q.length == 0 {
 			return locker.State{}, err
-		}
-		q := readQueue(children, "")
-		if q.length == 0 {
-			return locker.State{}, nil
 		}
 		var stat *zk.Stat
 		label, err := ask(ctx, s, func(c *zk.Conn) ([]byte, error) {
-			data, st, err := c.Get(b.dir(name) + "/" + q.first.name)
+			data, st, err := c.Get(b.dir(name) + "/" + q.nodes[0].name)
 			stat = st
 			return data, err
 		})

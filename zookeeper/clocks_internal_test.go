@@ -29,7 +29,7 @@ func TestLeaseEndsInBothClocksWithItsSession(t *testing.T) {
 		"set back, by an hour":            {proven: 20 * time.Second, acked: time.Second, step: -time.Hour},
 		"set back, asked before the step": {proven: 2 * time.Second, acked: time.Second, step: -10 * time.Second, asked: 5 * time.Second},
 	} {
-		s := &session{dead: make(chan struct{}), changed: make(chan struct{}), timeout: timeout}
+		s := &session{ctx: t.Context(), changed: make(chan struct{}), timeout: timeout}
 		now := time.Now()
 		s.proof.since = clocktest.WallBack(t, now.Add(-one.proven), one.step)
 		s.proof.acked = clocktest.WallBack(t, now.Add(-one.acked), one.step)
@@ -51,7 +51,7 @@ func TestProofIsTooOldByEitherClock(t *testing.T) {
 		"the proof, monotonic":   {proven: 31 * time.Second, acked: time.Second},
 		"the proof, by the day":  {proven: 25 * time.Second, acked: time.Second, step: 7 * time.Second},
 	} {
-		s := &session{dead: make(chan struct{}), changed: make(chan struct{}), timeout: timeout}
+		s := &session{ctx: t.Context(), changed: make(chan struct{}), timeout: timeout}
 		now := time.Now()
 		s.proof.since = clocktest.WallBack(t, now.Add(-one.proven), one.step)
 		s.proof.acked = clocktest.WallBack(t, now.Add(-one.acked), one.step)

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,31 +12,72 @@ import (
 	"github.com/golockers/locker"
 )
 
-// run keeps the session, until it is over and all its goroutines have ended.
-func (s *session) run() {
-	err := s.prepare()
-	if err == nil {
-		err = s.keep()
+// prepare authenticates, creates the session's own node and tries what this
+// client may do with it. It returns an error if the service refuses that, or
+// the session is over.
+func (s *session) prepare() error {
+	for authenticated := 0; ; s.pause(s.interval() / 4) {
+		if err := s.reconnected(s.ctx); err != nil {
+			return err
+		}
+		err := s.introduce(&authenticated)
+		switch {
+		case err == nil:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			close(s.ready)
+			s.change()
+			return nil
+		case s.isOver():
+			return s.over()
+		case isRefusal(err):
+			return err
+		}
+		// Lost with the connection, or the service is busy with itself.
 	}
-	s.end(err) // if it is not over yet
-	s.closeDriver()
-	s.goroutines.Wait()
-	s.backend.ended(s)
+}
+
+// introduce is one try of prepare. The driver repeats credentials on each
+// connection, once they have been accepted: they are counted.
+func (s *session) introduce(authenticated *int) error {
+	for auth := s.backend.opts.Auth; *authenticated < len(auth); *authenticated++ {
+		a := auth[*authenticated]
+		if err := s.do(s.ctx, func(c *zk.Conn) error { return c.AddAuth(a.Scheme, []byte(a.Credentials)) }); err != nil {
+			return s.forbidden(err)
+		}
+	}
+	err := s.write(s.createBeat)
+	if gone(err) {
+		if err = s.makeParents(s.ctx, s.backend.prefix); err == nil {
+			err = s.write(s.createBeat)
+		}
+	}
+	if err != nil {
+		return s.forbidden(err)
+	}
+	return s.tryRights()
 }
 
 // keep writes to the session's node, every tenth of the timeout and at once on
-// each new connection, until the session is over. It returns an error if the
-// service refuses the writes until the session has outlived its proof.
+// each new connection, until the session is over. A session that has outlived
+// its proof is over: the service has ended it, or, if heartbeats were refused,
+// the driver's pings would keep it alive, and with it the nodes of holders who
+// can rely on nothing any more. It is not ended before the last lease is over,
+// since that removes the nodes at once (R3).
 func (s *session) keep() error {
 	next := time.Now().Add(s.interval())
 	for {
 		s.mu.Lock()
 		changed, fresh := s.changed, s.link != nil && s.link == s.proof.link && len(s.proof.beats) == 0
+		expired, refused := elapsed(s.proof.since, time.Now()) >= s.timeout, s.refused
 		s.mu.Unlock()
+		if expired {
+			return cmp.Or(refused, errExpired)
+		}
 		if !fresh {
 			timer := time.NewTimer(time.Until(next))
 			select {
-			case <-s.dead:
+			case <-s.ctx.Done():
 				timer.Stop()
 				return s.over()
 			case <-changed:
@@ -44,26 +86,27 @@ func (s *session) keep() error {
 			case <-timer.C:
 			}
 		}
-		if err := s.reconnected(s.ctx); err != nil {
-			return err
-		}
 		next = time.Now().Add(s.interval())
 		err := s.write(s.beat)
 		switch {
-		case errors.Is(err, zk.ErrNoNode):
+		case gone(err):
 			// Somebody has removed it, and the session is still there.
 			err = s.forbidden(s.write(s.createBeat))
 		case errors.Is(err, zk.ErrNoAuth):
 			err = s.lacks("write", err)
 		}
-		if err == nil || s.ctx.Err() != nil {
+		if err == nil {
 			continue
 		}
-		var r *refusal
-		if errors.As(err, &r) && s.outlived(r) {
-			return r
+		if isRefusal(err) {
+			s.mu.Lock()
+			if s.refused == nil {
+				s.backend.opts.Logger.Warn("zookeeper: heartbeats are refused, so that leases are not renewed", "error", err)
+			}
+			s.refused = err
+			s.change()
+			s.mu.Unlock()
 		}
-		s.backend.opts.Logger.Debug("zookeeper: heartbeat", "error", err)
 		s.pause(s.interval() / 10)
 	}
 }
@@ -74,22 +117,12 @@ func (s *session) beat(c *zk.Conn) error {
 	return err
 }
 
-// outlived notes that a heartbeat was refused, and reports whether the session
-// has outlived its proof. The driver's pings keep it alive at the service, and
-// with it the nodes of holders who can rely on nothing any more: it is to end.
-// That removes the nodes at once, so it is not before the last lease is over
-// (R3); until then, the right may be given back.
-func (s *session) outlived(r *refusal) bool {
-	s.mu.Lock()
-	first := s.refused == nil
-	s.refused = r
-	proven, timeout := s.proof.since, s.timeout
-	s.change()
-	s.mu.Unlock()
-	if first {
-		s.backend.opts.Logger.Warn("zookeeper: heartbeats are refused, so that leases are not renewed", "error", r)
+func (s *session) createBeat(c *zk.Conn) error {
+	_, err := c.Create(s.node, nil, zk.FlagEphemeral, s.backend.acl)
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil // an answer was lost: nobody else knows the name
 	}
-	return elapsed(proven, time.Now()) >= timeout
+	return err
 }
 
 // write makes one write that counts as a heartbeat. A connection that does not
@@ -99,34 +132,19 @@ func (s *session) write(f func(*zk.Conn) error) error {
 	l := s.link
 	s.mu.Unlock()
 	if l == nil {
-		return zk.ErrConnectionClosed
+		return s.failure(zk.ErrConnectionClosed)
 	}
 	sent := time.Now()
-	// Not through the slots: the heartbeat never waits for others.
-	p := &pending[struct{}]{done: make(chan struct{})}
-	if !s.spawn(func() {
-		p.err = f(s.conn)
-		close(p.done)
-	}) {
-		return s.over()
-	}
-	timer := time.NewTimer(s.backend.patience())
-	defer timer.Stop()
-	select {
-	case <-p.done:
-	case <-timer.C:
-		s.linkFailed(l.server, fmt.Errorf("no answer to a write after %v", s.backend.patience()))
+	patience := s.backend.patience()
+	late := time.AfterFunc(patience, func() {
+		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience))
 		l.abort()
-		select {
-		case <-p.done:
-		case <-s.dead:
-			return s.over()
-		}
-	case <-s.dead:
-		return s.over()
-	}
-	if p.err != nil {
-		return s.failure(p.err)
+	})
+	defer late.Stop()
+	over := context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, l.abort) }) // Close does not wait for it
+	defer over()
+	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
+		return s.failure(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,19 +165,9 @@ func (s *session) interval() time.Duration {
 	return timeout / 10
 }
 
-func (s *session) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.dead:
-	}
-}
-
 // validity returns what a hold of this session is worth. It waits for a
 // heartbeat if the last one is too long ago, until ctx is done; if they are
-// refused, it says so. since is when
-// the hold, or its renewal, was asked for.
+// refused, it says so. since is when the hold, or its renewal, was asked for.
 //
 // The engine is told since, from which it counts MaxHold, and the age of the
 // proof as a drift: what comes out is the end of the timeout as proven, less
@@ -171,7 +179,7 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 		proven, acked, timeout := s.proof.since, s.proof.acked, s.timeout
 		refused, changed := s.refused, s.changed
 		s.mu.Unlock()
-		if s.isDead() {
+		if s.isOver() {
 			return locker.Validity{}, s.over()
 		}
 		now := time.Now()
@@ -184,7 +192,7 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 		}
 		select {
 		case <-changed:
-		case <-s.dead:
+		case <-s.ctx.Done():
 		case <-ctx.Done():
 			return locker.Validity{}, fmt.Errorf("zookeeper: no heartbeat was answered for %v: %w: %w",
 				elapsed(acked, now).Round(time.Millisecond), ctx.Err(), locker.ErrUnavailable)

@@ -35,28 +35,98 @@ func (p *place) As(target any) bool {
 	return ok
 }
 
+// guardAfter is how long a lock is held at most before its node is watched. One
+// that is held for a moment only is not worth the request.
+const guardAfter = 10 * time.Millisecond
+
+// hold makes the place a holder's.
+func (s *session) hold(p *place) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case s.isOver() || s.held == nil:
+		return s.over()
+	case p.life != queued:
+		return fmt.Errorf("zookeeper: %w: %w", errPlaceLost, locker.ErrUnavailable)
+	}
+	p.life = held
+	s.held[p] = struct{}{}
+	if !p.guarded {
+		p.guard = time.AfterFunc(guardAfter, func() { s.spawn(p.watchAgain) })
+	}
+	return nil
+}
+
+// watchOwn sets the watch on the place's own node.
+func (p *place) watchOwn(ctx context.Context) (*watch, error) {
+	_, path := p.state()
+	w, err := p.s.watch(ctx, path, p)
+	if gone(err) {
+		p.gone()
+	} else if err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.guarded = true
+	}
+	return w, err
+}
+
+// watchAgain sets the watch on a holder's node; if that fails, Renew does.
+func (p *place) watchAgain() {
+	if life, _ := p.state(); life == held {
+		_, _ = p.watchOwn(p.s.ctx)
+	}
+}
+
+// happened is called by the driver when something happened to the node.
+func (p *place) happened(gone bool) {
+	if gone {
+		p.gone()
+		return
+	}
+	// Somebody wrote to it: that used the watch up.
+	p.mu.Lock()
+	p.guarded = false
+	p.mu.Unlock()
+	p.s.spawn(p.watchAgain)
+}
+
+// gone notes that the node is not there any more, and tells the holder, unless
+// it was removed on purpose. It does not block.
+func (p *place) gone() {
+	p.mu.Lock()
+	was := p.life
+	if was == queued || was == held {
+		p.life = lost
+	}
+	p.mu.Unlock()
+	if was == held && p.lost != nil {
+		p.lost()
+	}
+}
+
 // Renew implements [locker.Hold]: it costs no request once the node is watched,
 // since the session's heartbeat renews all its holds.
 func (p *place) Renew(ctx context.Context) (locker.Validity, error) {
 	p.mu.Lock()
-	over, guarded := p.over || p.freed || p.cleared != nil, p.guarded
+	guard := p.life == held && !p.guarded
 	p.mu.Unlock()
-	if !over && !guarded && !p.s.isDead() {
-		if err := p.watchOwn(ctx); err != nil && !p.s.isDead() {
+	if guard && !p.s.isOver() {
+		if _, err := p.watchOwn(ctx); err != nil && !gone(err) && !p.s.isOver() {
 			return locker.Validity{}, err
 		}
-		p.mu.Lock()
-		over = p.over
-		p.mu.Unlock()
 	}
-	switch {
-	case over:
-		return locker.Validity{}, fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
-	case p.s.isDead():
+	life, _ := p.state()
+	if p.s.isOver() {
 		return locker.Validity{}, p.ended()
 	}
+	if life != held {
+		return locker.Validity{}, fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
+	}
 	v, err := p.s.validity(ctx, time.Now())
-	if err != nil && p.s.isDead() {
+	if err != nil && p.s.isOver() {
 		return locker.Validity{}, p.ended()
 	}
 	return v, err
@@ -64,62 +134,98 @@ func (p *place) Renew(ctx context.Context) (locker.Validity, error) {
 
 // ended is the error of a hold whose session is over.
 func (p *place) ended() error {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	return fmt.Errorf("zookeeper: %w: %w", p.s.err, locker.ErrLost)
+	return fmt.Errorf("zookeeper: %w: %w", context.Cause(p.s.ctx), locker.ErrLost)
 }
 
-// Release implements [locker.Hold]. For a hold that came beside an error, nil
-// means that nothing is left and nothing can come.
+// Release implements [locker.Hold].
 func (p *place) Release(ctx context.Context) error {
-	p.mu.Lock()
-	freed, cleared := p.freed, p.cleared
-	p.mu.Unlock()
-	switch {
-	case cleared != nil:
-		if cleared.refused() {
-			cleared = p.clear() // again: the right may have been given
-		}
-		select {
-		case <-cleared.done:
-			return cleared.err
-		case <-ctx.Done():
-			return unanswered(ctx)
-		}
+	switch life, _ := p.state(); life {
+	case absent, unknown:
+		return p.TakeBack(ctx)
+	case lost:
+		return fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
 	case freed:
 		return fmt.Errorf("zookeeper: it was released before: %w", locker.ErrLost)
+	case queued, held:
 	}
-	err := p.remove(ctx)
-	switch {
-	case err == nil:
-		return nil
-	case gone(err):
-		return fmt.Errorf("zookeeper: its node was gone: %w", locker.ErrLost)
-	case p.s.isDead():
-		return p.ended()
+	return p.remove(ctx)
+}
+
+// TakeBack removes what the attempt may have put there: nil if nothing of it is
+// there, and nothing can come any more.
+//
+// A request that was not answered has been carried out, or never will be, once
+// the session has another connection: a server drops the connections of a
+// session that comes back on another one, and the leader refuses what a server
+// passes on for a session that has moved. A look that begins with a sync then
+// sees the node if it is there.
+func (p *place) TakeBack(ctx context.Context) error {
+	if p.s.isOver() {
+		return nil // its nodes go with it
 	}
-	var r *refusal
-	if errors.As(err, &r) {
+	if life, _ := p.state(); life == unknown {
+		q, err := p.s.queueOf(ctx, p.dir, p.id, true)
+		if err != nil {
+			return p.unlessOver(err)
+		}
+		if !q.found {
+			p.become(absent)
+			return p.unlessOver(p.removeUnused(ctx))
+		}
 		p.mu.Lock()
-		p.freed = false // it is still there
+		p.life, p.path = queued, p.dir+"/"+q.self.name
 		p.mu.Unlock()
-		return err
 	}
-	p.clear()
+	if life, _ := p.state(); life == queued || life == held {
+		if err := p.remove(ctx); !errors.Is(err, locker.ErrLost) {
+			return p.unlessOver(err)
+		}
+	}
+	return nil
+}
+
+func (p *place) unlessOver(err error) error {
+	if p.s.isOver() {
+		return nil
+	}
 	return err
 }
 
 // remove deletes the node, whose path is known.
 func (p *place) remove(ctx context.Context) error {
 	p.mu.Lock()
-	p.freed = true // before the request: its watch fires
+	p.life = queued // it is nobody's any more, and its end is not told
 	path := p.path
+	if p.guard != nil {
+		p.guard.Stop()
+	}
 	p.mu.Unlock()
-	p.s.forget(p)
-	_, err := ask(ctx, p.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(path, -1) })
-	var r *refusal
-	if errors.As(err, &r) {
-		err = p.s.refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: give this client the right to delete under %s", path, p.dir), err)
+	p.s.mu.Lock()
+	delete(p.s.held, p)
+	p.s.mu.Unlock()
+	err := p.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
+	switch {
+	case err == nil:
+		p.become(freed)
+	case gone(err):
+		p.become(lost)
+		return fmt.Errorf("zookeeper: its node was gone: %w", locker.ErrLost)
+	case p.s.isOver():
+		return p.ended()
+	case isRefusal(err):
+		return refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: give this client the right to delete under %s", path, p.dir), err)
+	}
+	return err
+}
+
+// removeUnused removes the lock's own node, which may have been made for this
+// place and never had another in it: the service removes only containers that
+// have had one. A node of anybody in it forbids that, and whoever comes with one
+// when it is gone makes it again. So it does no harm at any moment.
+func (p *place) removeUnused(ctx context.Context) error {
+	err := p.s.do(ctx, func(c *zk.Conn) error { return c.Delete(p.dir, -1) })
+	if gone(err) || errors.Is(err, zk.ErrNotEmpty) || isRefusal(err) {
+		return nil // an empty node that may not be removed is in nobody's way
 	}
 	return err
 }

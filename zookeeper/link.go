@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
-	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -23,19 +23,11 @@ type link struct {
 	began   time.Time     // read before the greeting was sent (R1)
 	in      *bufio.Reader // the driver reads each packet in two parts
 
-	mu       sync.Mutex
-	greeted  bool
-	reads    limit
-	writes   limit
-	head     []byte        // the answer to the greeting, as far as it came
-	restore  chan struct{} // closed when the driver has sent its watches again; nil: it has none
-	restored bool
-	asked    bool // a request was sent on this link
-
-	// Of the driver's goroutine that reads.
-	left  int  // of the packet that is read; 0: its length comes next
-	whole bool // nothing of the packet has been read
-	blind bool // the packets are not told apart any more
+	mu      sync.Mutex
+	greeted bool
+	head    []byte        // the answer to the greeting, as far as it came
+	restore chan struct{} // closed when the driver has sent its watches again; nil: it has none, or has
+	asked   bool          // a request was sent on this link
 }
 
 // Operation codes of the protocol.
@@ -49,41 +41,24 @@ const (
 const greetingEnd = 4 + 4 + 4 + 8
 
 func newLink(s *session, conn net.Conn, server string, patience time.Duration) *link {
-	l := &link{Conn: conn, in: bufio.NewReaderSize(conn, readAhead), session: s, server: server, began: time.Now()}
+	l := &link{Conn: conn, in: bufio.NewReader(conn), session: s, server: server, began: time.Now()}
 	// A server that accepts and says nothing must not be waited for.
 	_ = conn.SetDeadline(l.began.Add(patience))
-	if s.watches.any() {
+	if s.watches() {
 		l.restore = make(chan struct{})
+	}
+	s.mu.Lock()
+	s.latest = l
+	s.mu.Unlock()
+	if s.isOver() {
+		l.abort()
 	}
 	return l
 }
 
-// readAhead is what is read at once at most, of answers that wait.
-const readAhead = 8 << 10
-
-// limit is a deadline of one direction. The driver sets it before each packet
-// and takes it back after; moved a little now and then it does the same, for
-// less. Its zero value is none.
-type limit struct {
-	at    time.Time
-	slack time.Duration // how much earlier it may be than the driver asks for
-}
-
-// moves reports whether the deadline has to be set.
-func (d *limit) moves(t time.Time) bool {
-	if t.IsZero() || t.Sub(d.at) < d.slack {
-		return false
-	}
-	d.at = t
-	return true
-}
-
 // SetReadDeadline does nothing during the greeting, which has its own.
 func (l *link) SetReadDeadline(t time.Time) error {
-	l.mu.Lock()
-	set := l.greeted && l.reads.moves(t)
-	l.mu.Unlock()
-	if !set {
+	if !l.isGreeted() {
 		return nil
 	}
 	return l.Conn.SetReadDeadline(t)
@@ -91,13 +66,16 @@ func (l *link) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline does nothing during the greeting, which has its own.
 func (l *link) SetWriteDeadline(t time.Time) error {
-	l.mu.Lock()
-	set := l.greeted && l.writes.moves(t)
-	l.mu.Unlock()
-	if !set {
+	if !l.isGreeted() {
 		return nil
 	}
 	return l.Conn.SetWriteDeadline(t)
+}
+
+func (l *link) isGreeted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.greeted
 }
 
 // Write passes on one packet: the driver writes each by itself.
@@ -105,14 +83,12 @@ func (l *link) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.greeted && len(p) >= 12 {
+	if l.greeted && l.restore != nil && len(p) >= 12 {
 		switch binary.BigEndian.Uint32(p[8:]) {
 		case opSetAuth:
 		case opSetWatches:
-			if l.restore != nil && !l.restored {
-				l.restored = true
-				close(l.restore)
-			}
+			close(l.restore)
+			l.restore = nil
 		default:
 			l.asked = true
 		}
@@ -122,77 +98,56 @@ func (l *link) Write(p []byte) (int, error) {
 
 // Read looks at the answer to the greeting as it passes.
 func (l *link) Read(p []byte) (int, error) {
+	n, err := l.in.Read(p)
 	l.mu.Lock()
-	read := l.in.Read
-	if l.greeted {
-		// The driver asks for a whole length or a whole packet, and waits for it.
-		read = func(p []byte) (int, error) { return io.ReadFull(l.in, p) }
-	}
-	l.mu.Unlock()
-	n, err := read(p)
-	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !l.greeted {
-		l.head = append(l.head, p[:n]...)
+		if l.head = append(l.head, p[:n]...); err == nil && bytes.HasPrefix(l.head, tlsAlert) {
+			err = errOtherProtocol // nor is that a length, which the driver would make room for
+		}
 		if err != nil {
-			l.mu.Unlock()
-			l.session.linkFailed(l.server, fmt.Errorf("the server did not take up the session: %w", err))
-			return n, err
+			l.session.failed(l.server, l.notTakenUp(err))
+			return 0, err
 		}
 		l.greet()
-		l.mu.Unlock()
-		return n, err
+		return n, nil
 	}
-	l.follow(p[:n])
-	restore := l.restore
-	if !l.asked || l.restored {
-		restore = nil
-	}
-	l.mu.Unlock()
-	if restore != nil {
+	if restore := l.restore; restore != nil && l.asked {
 		// The driver reads a number without a lock when it sends its watches
 		// again, and writes it when the first answer comes: the answer waits.
-		timer := time.NewTimer(restorePatience)
-		defer timer.Stop()
+		l.mu.Unlock()
 		select {
 		case <-restore:
-		case <-timer.C:
+		case <-time.After(restorePatience):
 		}
+		l.mu.Lock()
 	}
 	return n, err
 }
 
-// follow looks at the answers that pass, for what the driver does not tell: the
-// number of the transaction that created a node, which is the node's czxid. A
-// packet that does not come in one piece is let go; the czxid is then asked for.
-func (l *link) follow(p []byte) {
-	switch {
-	case l.blind || len(p) == 0:
-	case l.left > 0:
-		if l.whole && len(p) == l.left {
-			l.lookAt(p)
-		}
-		l.left, l.whole = l.left-len(p), false
-		l.blind = l.left < 0
-	case len(p) == 4:
-		l.left, l.whole = int(binary.BigEndian.Uint32(p)), true
-	default:
-		l.blind = true
-	}
-}
-
-// lookAt notes the answer to the creation of a lock's node: a header of xid,
-// zxid and error, and the path.
-func (l *link) lookAt(p []byte) {
-	const header, length = 16, 4
-	if len(p) <= header+length || binary.BigEndian.Uint32(p[12:]) != 0 || int(binary.BigEndian.Uint32(p[header:])) != len(p)-header-length {
-		return
-	}
-	if path := p[header+length:]; bytes.Contains(path, []byte(lockMark)) {
-		l.session.created(string(path), int64(binary.BigEndian.Uint64(p[4:])))
-	}
-}
-
 const restorePatience = 100 * time.Millisecond
+
+// tlsAlert is how a server that speaks TLS begins to refuse what is not.
+var tlsAlert = []byte{21, 3}
+
+// notTakenUp says why a server that was there did not take up the session.
+func (l *link) notTakenUp(err error) error {
+	s := l.session
+	switch {
+	case bytes.HasPrefix(l.head, tlsAlert):
+		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)", errOtherProtocol)
+	case len(l.head) > 0 || isTimeout(err):
+		return fmt.Errorf("%w within %v: %w", errNotServing, time.Since(l.began).Round(time.Millisecond), err)
+	case s.backend.opts.TLS == nil:
+		return fmt.Errorf("%w (%w): it has no quorum (an election), or more connections of this host than its limit (maxClientCnxns, 60 if it is not set), or the port is for TLS (then write zookeepers://)", errNotServing, err)
+	}
+	return fmt.Errorf("%w (%w): it has no quorum (an election), or more connections of this host than its limit (maxClientCnxns, 60 if it is not set)", errNotServing, err)
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
 
 // abort closes the connection without a word, which TLS would wait to say.
 func (l *link) abort() {
@@ -211,8 +166,22 @@ func (l *link) greet() {
 	l.greeted = true
 	_ = l.SetDeadline(time.Time{})
 	timeout := time.Duration(int32(binary.BigEndian.Uint32(l.head[8:]))) * time.Millisecond
-	l.reads.slack, l.writes.slack = timeout/20, timeout/20
 	id := int64(binary.BigEndian.Uint64(l.head[12:]))
 	l.head = nil
-	l.session.greeted(l, id, timeout)
+	if id == 0 {
+		return // the session has expired; the driver tells
+	}
+	s := l.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id, s.timeout, s.link = id, timeout, l
+	s.taken, s.streak, s.outage = time.Now(), 0, nil
+	s.proof.begin(l, guardTime(timeout, s.backend.opts.SessionTimeout, s.backend.opts.TickTime))
+	close(s.relinked)
+	s.relinked = make(chan struct{})
+	s.change()
+}
+
+func shuffle(all []string) {
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 }

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,13 +27,8 @@ const lockMark = "-lock-"
 type node struct {
 	name string
 	id   string
-	seq  int32
+	seq  int32 // signed, and rolls over: it is the difference that counts
 }
-
-// before reports whether n stands before m. Sequence numbers are signed and
-// roll over, so it is their difference that counts; within one parent it gives
-// the order of creation, that of the czxids.
-func (n node) before(m node) bool { return n.seq-m.seq < 0 }
 
 // parseNode returns the node of that name, unless it is none of ours.
 func parseNode(name string) (node, bool) {
@@ -47,38 +43,29 @@ func parseNode(name string) (node, bool) {
 // queue is what the children of a lock's node say about one of them.
 type queue struct {
 	length int
-	first  node // if length is not 0
+	nodes  []node // in their order
 	self   node
 	found  bool // self is there
-	ahead  node // the one just before self; its name is "" if self is the first
 }
 
 // readQueue finds id among the children. If there are several of that ID,
 // because a request was repeated, self is the first of them (R11).
 func readQueue(children []string, id string) queue {
 	var q queue
-	nodes := make([]node, 0, len(children))
 	for _, name := range children {
-		n, ok := parseNode(name)
-		if !ok {
-			continue
-		}
-		nodes = append(nodes, n)
-		if q.length == 0 || n.before(q.first) {
-			q.first = n
-		}
-		q.length++
-		if n.id == id && (!q.found || n.before(q.self)) {
-			q.self, q.found = n, true
+		if n, ok := parseNode(name); ok {
+			q.nodes = append(q.nodes, n)
 		}
 	}
-	if !q.found {
-		return q
-	}
-	for _, n := range nodes {
-		if n.before(q.self) && (q.ahead.name == "" || q.ahead.before(n)) {
-			q.ahead = n
-		}
+	q.length = len(q.nodes)
+	slices.SortFunc(q.nodes, func(a, b node) int { return int(a.seq - b.seq) })
+	if i := slices.IndexFunc(q.nodes, func(n node) bool { return n.id == id }); i >= 0 {
+		q.self, q.found = q.nodes[i], true
 	}
 	return q
+}
+
+// before returns those that stand before self.
+func (q queue) before() []node {
+	return q.nodes[:slices.Index(q.nodes, q.self)]
 }

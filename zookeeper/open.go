@@ -58,7 +58,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	s, err := b.session(ctx)
+	s, err := b.opened(ctx)
 	if err == nil {
 		if _, timeout := s.granted(); timeout < b.opts.SessionTimeout {
 			err = fmt.Errorf("a TTL of %v is asked for, and the servers grant sessions of %v: give ?ttl=%v, or raise their maxSessionTimeout: %w",
@@ -69,4 +69,26 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
 	return b, nil
+}
+
+// opened returns the session when it is ready. It sits out what passes, for as
+// long as a session lasts: servers that are there and do not take it up, in an
+// election or over their limit of connections. An address where nobody answers
+// is told at once.
+func (b *Backend) opened(ctx context.Context) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.SessionTimeout)
+	defer cancel()
+	var last error
+	for {
+		s, err := b.session(ctx)
+		switch {
+		case err == nil:
+			return s, nil
+		case ctx.Err() != nil && last != nil:
+			return nil, fmt.Errorf("%w: %w", last, ctx.Err())
+		case !errors.Is(err, errNotServing):
+			return nil, err
+		}
+		last = err
+	}
 }

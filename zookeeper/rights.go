@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/znode"
 )
 
 // checkACL refuses an ACL by which some right that everybody needs who shares
@@ -44,36 +46,21 @@ func checkACL(acl []zk.ACL) error {
 // nothing is there to be deleted.
 func (s *session) tryRights() error {
 	below := s.node + "/x"
-	tries := []struct {
+	for _, try := range []struct {
 		right string
 		f     func(*zk.Conn) error
 	}{
+		{"write", s.beat},
 		{"read", func(c *zk.Conn) error { _, _, err := c.Get(s.node); return err }},
 		{"create", func(c *zk.Conn) error { _, err := c.Create(below, nil, zk.FlagEphemeral, s.backend.acl); return err }},
 		{"delete", func(c *zk.Conn) error { return c.Delete(below, -1) }},
-	}
-	var asked []*pending[struct{}]
-	for _, try := range tries {
-		p, err := start(s.ctx, s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, try.f(c) })
-		if err != nil {
-			return err
-		}
-		asked = append(asked, p)
-	}
-	if err := s.write(s.beat); errors.Is(err, zk.ErrNoAuth) {
-		return s.lacks("write", err)
-	} else if err != nil {
-		return err
-	}
-	for i, p := range asked {
-		_, err, known := p.wait(s.ctx)
+	} {
+		err := s.write(try.f)
 		switch {
-		case !known:
-			return err
 		case errors.Is(err, zk.ErrNoAuth):
-			return s.lacks(tries[i].right, err)
-		case err != nil && disconnection(err):
-			return s.failure(err)
+			return s.lacks(try.right, err)
+		case errors.Is(err, locker.ErrUnavailable):
+			return err
 		}
 		// Any other answer comes after the look at the rights.
 	}
@@ -82,14 +69,61 @@ func (s *session) tryRights() error {
 
 // lacks says which right this client does not have on its own nodes.
 func (s *session) lacks(right string, err error) error {
-	return s.refusing(fmt.Sprintf("this client has no right to %s nodes like %s: let the ACL give it the rights to read, write, create and delete", right, s.node), err)
+	return refusing(fmt.Sprintf("this client has no right to %s nodes like %s: let the ACL give it the rights to read, write, create and delete", right, s.node), err)
+}
+
+// forbidden says of a refusal what the service refuses, and what to do. Other
+// errors pass as they are.
+func (s *session) forbidden(err error) error {
+	prefix := s.backend.prefix
+	switch {
+	case !isRefusal(err) || znode.Code(errors.Unwrap(err)) != 0:
+		return err
+	case errors.Is(err, zk.ErrNoAuth):
+		return refusing(fmt.Sprintf("it is not allowed to create nodes under %s: check the credentials, and the ACL of that node or of its nearest parent", prefix), err)
+	case errors.Is(err, zk.ErrAuthFailed):
+		return refusing("it refuses the credentials", err)
+	case errors.Is(err, zk.ErrInvalidACL):
+		return refusing("it refuses the ACL for new nodes: give credentials with it, or another ACL", err)
+	case errors.Is(err, zk.ErrNoChildrenForEphemerals):
+		return refusing(fmt.Sprintf("there can be no nodes under %s, since it, or a node above it, ends with a session: give another prefix", prefix), err)
+	}
+	return refusing(fmt.Sprintf("it refuses to create nodes under %s", prefix), err)
 }
 
 // refusing is a refusal in words.
-func (s *session) refusing(what string, err error) error {
-	var r *refusal
-	if errors.As(err, &r) {
-		err = errors.Unwrap(r.err) // as the driver puts it
+func refusing(what string, err error) error { return &refusal{fmt.Errorf("%w: %s", err, what)} }
+
+// makeParents creates dir and what is missing above it: as containers, which
+// the service removes when they are empty, or as lasting nodes where it has no
+// containers (before 3.5).
+func (s *session) makeParents(ctx context.Context, dir string) error {
+	err := s.makeContainer(ctx, dir)
+	up := strings.LastIndexByte(dir, '/')
+	if !gone(err) || up <= 0 {
+		return err
 	}
-	return &refusal{fmt.Errorf("zookeeper %s: %s: %w", strings.Join(s.backend.servers, ","), what, err)}
+	// From below: the right to create may begin anywhere on the way.
+	if err := s.makeParents(ctx, dir[:up]); err != nil {
+		return err
+	}
+	if err := s.makeContainer(ctx, dir); !gone(err) {
+		return err
+	}
+	return nil // reaped again at once: whoever needs it will see
+}
+
+func (s *session) makeContainer(ctx context.Context, path string) error {
+	acl := s.backend.acl
+	err := s.do(ctx, func(c *zk.Conn) error {
+		_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
+		if znode.Code(err) == znode.Unimplemented {
+			_, err = c.Create(path, nil, 0, acl)
+		}
+		return err
+	})
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
 }

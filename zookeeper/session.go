@@ -4,94 +4,63 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/znode"
 )
 
 // session is one ZooKeeper session: all that the backend does at a time goes
-// through one. It is made once, and is over once: the driver, which would go
-// on with a new session under the same connection, is given no server any
-// more (see dial), so that nothing asked in one session is ever done in the
-// next. Whoever needs a session after that gets a new one from the backend.
+// through one. Its life:
+//
+//	newSession ──> starting ──prepared──> ready ──end──> over
+//	                   └─────────────end──────────────────┘
+//
+// The driver, which would go on with a new session under the same connection,
+// is given no server any more once it is over (see Next), so that nothing asked
+// in one session is ever done in the next.
 type session struct {
 	backend *Backend
 	conn    *zk.Conn
 	events  <-chan zk.Event // closed by the driver when it has ended
-	node    string          // the node that is written to by the heartbeat
-	watches watches
-	slots   chan struct{} // bounds the calls under way
-	jobs    chan func()   // to goroutines that have nothing to do
-	idle    atomic.Int32  // how many they are
+	node    string          // the node that the heartbeat writes to
+	servers []string        // in an order of this session's own
+	slots   chan struct{}   // bounds the requests under way
 
-	ctx   context.Context // ends with the session
-	stop  context.CancelFunc
-	ready chan struct{} // closed when the session can be used
-	dead  chan struct{} // closed when it is over
-	hurry chan struct{} // holds an element if somebody waits for a connection
+	ctx    context.Context // ends when it is over; the cause says why
+	cancel context.CancelCauseFunc
+	ready  chan struct{} // closed when it is
+	hurry  chan struct{} // holds an element if somebody waits for a connection
 
 	goroutines sync.WaitGroup
 
 	mu       sync.Mutex
-	err      error         // why it is over
 	changed  chan struct{} // closed, and made anew, at each change of what follows
 	link     *link         // the connection that has taken up the session; nil: there is none
 	latest   *link         // the connection made last
-	since    time.Time     // when link was lost; zero while there is one
 	id       int64
-	timeout  time.Duration    // as granted
-	failures map[string]error // by server, since the last success
-	outage   error            // set when every server has failed, until one has not
-	begun    int              // rounds through all servers that have begun
-	failed   int              // the last one that failed
+	timeout  time.Duration // as granted
+	taken    time.Time     // when a server took it up last
+	tried    time.Time     // when all had failed last
+	failures map[string]failure
+	relinked chan struct{} // closed, and made anew, with each connection
+	rounds   int           // how often all servers have failed
+	streak   int           // how often since one has not
+	outage   error         // why, until one has not
 	proof    proof
-	refused  error               // why the last heartbeat was refused; nil: it was not
-	told     map[*place]struct{} // holders, to be told of the end
-	fresh    []*place            // holders whose nodes are not watched yet
-	czxids   map[string]int64    // of nodes whose creation was just answered
+	refused  error // why the last heartbeat was refused; nil: it was not
+	watched  map[string]*watch
+	held     map[*place]struct{} // to be told of the end
 }
 
-// maxCalls bounds the calls of one session that are under way at once, those
-// that their callers have given up included.
-const maxCalls = 512
-
-// newSession begins a session. It does not wait for it.
-func newSession(b *Backend) (*session, error) {
-	s := &session{
-		backend: b,
-		node:    b.prefix + "/" + beatMark + newID(),
-		slots:   make(chan struct{}, maxCalls),
-		jobs:    make(chan func()),
-		ready:   make(chan struct{}),
-		dead:    make(chan struct{}),
-		hurry:   make(chan struct{}, 1),
-		changed: make(chan struct{}),
-		since:   time.Now(),
-		told:    make(map[*place]struct{}),
-		czxids:  make(map[string]int64),
-	}
-	s.watches.session = s
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	conn, events, err := zk.Connect(b.servers, b.opts.SessionTimeout,
-		zk.WithDialer(s.dial),
-		zk.WithHostProvider(newHosts(s, b.servers)),
-		zk.WithEventCallback(s.event),
-		zk.WithLogger(driverLog{b.opts.Logger}),
-		zk.WithMaxConnBufferSize(bufferSize),
-		zk.WithMaxBufferSize(maxAnswer),
-	)
-	if err != nil {
-		s.stop()
-		return nil, err
-	}
-	s.conn, s.events = conn, events
-	go s.run()
-	return s, nil
-}
+// maxRequests bounds the requests of one session that are under way at once:
+// the heartbeat waits behind no more than that (R21).
+const maxRequests = 512
 
 // What is sent is small, but for the watches that are set again on a new
 // connection, in packets of 128 KiB; answers list the children of a node.
@@ -100,15 +69,65 @@ const (
 	maxAnswer  = 64 << 20
 )
 
+// newSession begins a session. It does not wait for it.
+func newSession(b *Backend) (*session, error) {
+	s := &session{
+		backend:  b,
+		node:     b.prefix + "/" + beatMark + newID(),
+		servers:  shuffled(b.servers),
+		slots:    make(chan struct{}, maxRequests),
+		ready:    make(chan struct{}),
+		hurry:    make(chan struct{}, 1),
+		changed:  make(chan struct{}),
+		relinked: make(chan struct{}),
+		failures: make(map[string]failure),
+		watched:  make(map[string]*watch),
+		held:     make(map[*place]struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	var err error
+	s.conn, s.events, err = zk.Connect(b.servers, b.opts.SessionTimeout,
+		zk.WithDialer(s.dial),
+		zk.WithHostProvider((*hosts)(s)),
+		zk.WithEventCallback(s.event),
+		zk.WithLogger(driverLog{b.opts.Logger}),
+		zk.WithMaxConnBufferSize(bufferSize),
+		zk.WithMaxBufferSize(maxAnswer),
+	)
+	if err != nil {
+		s.cancel(err)
+		return nil, err
+	}
+	go s.run()
+	return s, nil
+}
+
+// run keeps the session until it is over and all its goroutines have ended.
+func (s *session) run() {
+	err := s.prepare()
+	if err == nil {
+		err = s.keep()
+	}
+	s.end(err) // if it is not over yet
+	s.closeDriver()
+	s.goroutines.Wait()
+	s.backend.ended(s)
+}
+
 // event is called by the driver, and must not block.
 func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
 		s.end(errExpired)
 	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
-		s.disconnected()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.link != nil {
+			s.link = nil
+			s.change()
+		}
 	case e.Type > 0:
-		s.watches.fire(e.Path, e.Type)
+		s.fire(e.Path, e.Type)
 	}
 }
 
@@ -122,58 +141,50 @@ func (s *session) change() {
 
 // end makes the session over, once. It does not block.
 func (s *session) end(cause error) {
+	s.cancel(cause)
 	s.mu.Lock()
-	if s.err != nil {
-		s.mu.Unlock()
-		return
-	}
-	s.err = cause
-	told := s.told
-	s.told = nil
-	close(s.dead)
-	s.change()
+	held := s.held
+	s.held = nil
 	s.mu.Unlock()
-	s.stop()
-	for p := range told {
+	for p := range held {
 		p.gone() // R5: the engine has known by its deadline; this is for those who close early
 	}
 }
 
+// goodbye is how long the server gets to answer that the session is closed.
+const goodbye = 500 * time.Millisecond
+
 // closeDriver says goodbye to the server, which then removes all nodes of the
 // session, and returns when the driver has ended.
 func (s *session) closeDriver() {
-	s.conn.Close()
 	s.mu.Lock()
-	l := s.latest
+	l, online := s.latest, s.link != nil
 	s.mu.Unlock()
 	if l != nil {
-		l.abort() // ends a greeting under way
+		if !online {
+			l.abort() // ends a greeting under way
+		}
+		defer time.AfterFunc(goodbye, l.abort).Stop()
+	}
+	s.conn.Close()
+	if l != nil {
+		l.abort()
 	}
 	for range s.events {
 	}
 }
 
-func (s *session) isDead() bool {
-	select {
-	case <-s.dead:
-		return true
-	default:
-		return false
-	}
-}
+// isOver reports whether the session is over.
+func (s *session) isOver() bool { return s.ctx.Err() != nil }
 
-// over is why the session is over, for callers.
+// over is why it is, for callers.
 func (s *session) over() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if errors.Is(s.err, locker.ErrClosed) || s.err == nil {
-		return s.err
-	}
+	err := context.Cause(s.ctx)
 	var r *refusal
-	if errors.As(s.err, &r) {
-		return s.err
+	if errors.Is(err, locker.ErrClosed) || errors.As(err, &r) {
+		return err
 	}
-	return fmt.Errorf("zookeeper: %w: %w", s.err, locker.ErrUnavailable)
+	return fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
 }
 
 // granted returns the session's ID and timeout, once it has been taken up.
@@ -183,35 +194,224 @@ func (s *session) granted() (id int64, timeout time.Duration) {
 	return s.id, s.timeout
 }
 
-// tell arranges for p to be told when the session ends. It returns false if it has.
-func (s *session) tell(p *place) bool {
+// sitOut waits for a connection for as long as the session may live.
+func (s *session) sitOut(ctx context.Context) error {
+	s.mu.Lock()
+	rest := s.timeout - elapsed(s.proof.since, time.Now())
+	s.mu.Unlock()
+	s.pause(firstPause) // what failed may fail at once
+	limited, cancel := context.WithTimeout(ctx, max(rest, 0))
+	defer cancel()
+	return s.reconnected(limited)
+}
+
+// spawn runs f on a goroutine that Close waits for. It returns false if the
+// session is over.
+func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.isOver() {
 		return false
 	}
-	s.told[p] = struct{}{}
+	s.goroutines.Go(f)
 	return true
 }
 
-// created notes the czxid of a node, for czxid.
-func (s *session) created(path string, czxid int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.czxids[path] = czxid
+// wait returns nil when cond holds, which is called with s.mu held, and
+// otherwise why not: the session is over, or ctx is. Without patience, it also
+// returns when all servers have failed once since it was called; in an outage,
+// they are tried at once.
+func (s *session) wait(ctx context.Context, patience bool, cond func() bool) error {
+	failed := -1 // rounds when this began
+	for {
+		s.mu.Lock()
+		ok, changed, outage, rounds := cond(), s.changed, s.outage, s.rounds
+		s.mu.Unlock()
+		switch {
+		case s.isOver():
+			return s.over()
+		case ok:
+			return nil
+		case patience:
+		case failed < 0:
+			failed = rounds
+			if outage != nil {
+				select {
+				case s.hurry <- struct{}{}:
+				default:
+				}
+			}
+		case outage != nil && rounds > failed:
+			return outage
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+		case <-ctx.Done():
+			return unanswered(ctx)
+		}
+	}
 }
 
-// czxid returns what created noted, once; 0 if it did not.
-func (s *session) czxid(path string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	czxid := s.czxids[path]
-	delete(s.czxids, path)
-	return czxid
+// online waits for a connection, and not for long if there is none to be had.
+func (s *session) online(ctx context.Context) error {
+	return s.wait(ctx, false, func() bool { return s.link != nil })
 }
 
-func (s *session) forget(p *place) {
+// reconnected waits for a connection for as long as the session lives.
+func (s *session) reconnected(ctx context.Context) error {
+	return s.wait(ctx, true, func() bool { return s.link != nil })
+}
+
+// ask makes one request, over a connection that is there, and returns when it
+// is answered or the connection has ended. The driver knows no contexts: whoever
+// cannot wait leaves (R8 is the engine's).
+func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v T, err error) {
+	if err = s.online(ctx); err != nil {
+		return v, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return v, unanswered(ctx)
+	}
+	v, err = f(s.conn)
+	<-s.slots
+	return v, s.failure(err)
+}
+
+// do is ask for requests of whose answer only the error matters.
+func (s *session) do(ctx context.Context, f func(*zk.Conn) error) error {
+	_, err := ask(ctx, s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, f(c) })
+	return err
+}
+
+// unanswered is the error of a caller whose context ended before the answer.
+func unanswered(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("zookeeper: no answer in time: %w: %w", ctx.Err(), locker.ErrUnavailable)
+	}
+	return fmt.Errorf("zookeeper: given up before the answer: %w", ctx.Err())
+}
+
+// refusal is an error that trying again does not mend.
+type refusal struct{ err error }
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func isRefusal(err error) bool {
+	var r *refusal
+	return errors.As(err, &r)
+}
+
+// failure says what an error of the driver means. Those about a node pass as
+// they are.
+func (s *session) failure(err error) error {
+	switch znode.KindOf(err) {
+	case znode.Done, znode.Node:
+		return err
+	case znode.Refused:
+		if znode.Code(err) == znode.EphemeralOnLocal {
+			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, and a lock is an ephemeral node, which needs a global session: switch the second on, too, or the first off", err)
+		}
+		return &refusal{fmt.Errorf("zookeeper %s: %w", strings.Join(s.backend.servers, ","), err)}
+	case znode.Unsent, znode.Unknown:
+	}
+	if s.isOver() {
+		return s.over()
+	}
+	return fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
+}
+
+func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }
+
+// watch is what a session has asked the service to tell about one node: when it
+// goes, or is written to. There is at most one per node in the driver and in the
+// service, however many want it and however often they come and go. It is set by
+// reading the node, so there is none on a node that does not exist, and it ends
+// when the node does: a wait that was given up leaves at most a watch on a node
+// that is there, which the next wait for it uses again.
+type watch struct {
+	told chan struct{} // closed when something happened
+
+	// Guarded by session.mu.
+	armed   bool // the service will tell
+	reads   int  // requests under way that arm it
+	lasting bool // the node is of no session
+	gone    bool // what happened is that the node is gone
+	own     *place
+}
+
+// watch returns the watch on a node once it is set. Its holder, if there is one,
+// is told what happens to the node.
+func (s *session) watch(ctx context.Context, path string, holder *place) (*watch, error) {
+	s.mu.Lock()
+	w := s.watched[path]
+	if w == nil {
+		w = &watch{told: make(chan struct{})}
+		s.watched[path] = w
+	}
+	if holder != nil {
+		w.own = holder
+	}
+	armed := w.armed
+	w.reads++
+	s.mu.Unlock()
+	var stat *zk.Stat
+	var err error
+	if !armed {
+		stat, err = ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
+			_, stat, _, err := c.GetW(path)
+			return stat, err
+		})
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.told, p)
+	w.reads--
+	if stat != nil && err == nil {
+		w.armed, w.lasting = true, stat.EphemeralOwner == 0
+	}
+	if err == nil && w.lasting {
+		err = errLasting
+	}
+	if !w.armed && w.reads == 0 && s.watched[path] == w {
+		delete(s.watched, path)
+	}
+	return w, err
+}
+
+// errLasting is what watch says of a node that is of no session, once it is watched.
+var errLasting = errors.New("the node is of no session")
+
+// fire is called by the driver when something happened to a node.
+func (s *session) fire(path string, event zk.EventType) {
+	s.mu.Lock()
+	w := s.watched[path]
+	if w == nil {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.watched, path)
+	w.gone = event == zk.EventNodeDeleted
+	own := w.own
+	s.mu.Unlock()
+	if own != nil {
+		own.happened(w.gone)
+	}
+	close(w.told)
+}
+
+// watches reports whether the driver may have a watch to set again on a new
+// connection.
+func (s *session) watches() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watched) > 0
+}
+
+func shuffled(all []string) []string {
+	all = slices.Clone(all)
+	shuffle(all)
+	return all
 }
