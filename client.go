@@ -185,8 +185,9 @@ func (c *Client) rebase(st State) State {
 	return st
 }
 
-// closeTimeout bounds how long Close waits for the service.
-const closeTimeout = 5 * time.Second
+// closeTimeout bounds how long Close waits for the service, before the backend
+// that it owns is closed: within five seconds, together.
+const closeTimeout = 4 * time.Second
 
 // Close ends every wait with ErrClosed, releases every lease that is still
 // held (its holder finds ErrClosed in Err), waits for take-backs under way,

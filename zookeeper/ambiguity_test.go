@@ -57,19 +57,17 @@ func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 	}
 }
 
-func testNodeIsFoundAgainAfterALostReply(t *testing.T, z *lab.ZooKeeper) {
+func testLostReplyIsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	useWhenBack(t, c, "a")
 	for range 5 {
 		p.CutReply("-lock-")
-		l, err = c.Lock(within(t, soon), "a")
-		require.NoError(t, err)
+		l := lockWhenBack(t, c, "a")
+		eventuallyLen(t, z.Addr(), "a", 1)
 		var node zookeeper.Node
 		require.True(t, l.As(&node))
-		assert.Equal(t, []string{node.Path}, queueOf(t, z.Addr(), "a"), "the one that was made without an answer")
+		assert.Equal(t, []string{node.Path}, queueOf(t, z.Addr(), "a"))
 		token, _ := l.Token()
 		assert.Equal(t, uint64(node.Czxid), token)
 		require.NoError(t, l.Unlock(within(t, soon)))

@@ -30,6 +30,7 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Queuer    = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
@@ -97,9 +98,6 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 			"clocks that run at the same speed to within 1 %%", deadHolderSlack, timeout),
 	}
 }
-
-// HasQueue says that Acquire waits in the service's queue.
-func (b *Backend) HasQueue() bool { return true }
 
 // HasQueue implements [locker.Queuer].
 func (b *Backend) HasQueue() bool { return true }

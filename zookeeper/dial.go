@@ -6,16 +6,17 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // hosts is a session as the driver asks it for a server. The driver sees one,
@@ -48,8 +49,7 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	streak := s.streak
 	s.mu.Unlock()
 	if streak > 0 {
-		pause := min(firstPause<<min(streak, 8), lastPause, s.backend.opts.SessionTimeout/10)
-		timer := time.NewTimer(pause/2 + rand.N(pause))
+		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, min(lastPause, s.backend.opts.SessionTimeout/10))))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -61,14 +61,7 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	return "ZooKeeper", s.isOver()
 }
 
-func (s *session) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-	}
-}
+func (s *session) pause(d time.Duration) { _ = clock.Sleep(s.ctx, d) }
 
 // failure is why a server could not be used. It is remembered while the service
 // can be had elsewhere: the others are tried before it (R23).
@@ -81,6 +74,8 @@ type failure struct {
 // errNotServing is among the causes if a server was there, and did not take up
 // the session.
 var errNotServing = errors.New("it did not take up the session")
+
+const whyNotServing = "it has no quorum (an election), or more connections of this host than its limit (maxClientCnxns, 60 if it is not set)"
 
 // failed notes why a server could not be used, and that all have failed.
 func (s *session) failed(server string, err error) {
@@ -168,6 +163,9 @@ func (s *session) dial(string, string, time.Duration) (net.Conn, error) {
 		case a := <-answers:
 			if a.err == nil {
 				return newLink(s, a.conn, a.server, patience), nil
+			}
+			if errors.Is(a.err, syscall.EPIPE) || errors.Is(a.err, syscall.ECONNRESET) {
+				a.err = fmt.Errorf("%w (%w): %s", errNotServing, a.err, whyNotServing) // it hung up sooner than we looked
 			}
 			s.failed(a.server, a.err)
 			left = slices.DeleteFunc(slices.Clone(left), func(server string) bool { return server == a.server })

@@ -12,9 +12,11 @@
 // change of the leader, and through a restart of all servers that is shorter
 // than the lease. Waiters of all clients get the lock in the order in which
 // their nodes were created; a release wakes one of them. Each lease has a
-// fencing token, the czxid of its node, and it is greater than those of all
-// earlier holders of any name. A holder whose node is deleted by somebody else,
-// or whose session ends, is told.
+// fencing token, the czxid of its node. Tokens of one name rise in the order in
+// which the lock was asked for, which is that in which it is granted; of two
+// names, the later holder can have the lower token, since it may have waited for
+// long. A holder whose node is deleted by somebody else, or whose session ends,
+// is told.
 //
 // # The TTL is the session's
 //
@@ -47,14 +49,13 @@
 //     off at the wrong moment can cost exclusion.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
-//   - TryLock takes a place in the queue and sees then who is before it. It
-//     looks first, and takes none, where the last TryLock of this Backend was
-//     refused; so only the first refusal of several leaves a node for a moment.
-//     A process that is cut off in that moment is in the way of the others, and
-//     a TryLock that comes in that moment is refused, although nobody holds.
+//   - TryLock looks first, and takes a place in the queue only if nobody is
+//     there. Two that look at the same moment may both be refused.
 //   - A process that dies, or loses its session, between making a lock's
 //     container and its own node in it leaves the container: the service keeps
 //     one that never had a node. It is in nobody's way, and goes after its next use.
+//   - A lock lasts no longer than its session, so a MinHold is refused with
+//     errors.ErrUnsupported.
 //
 // # Nodes
 //
@@ -72,11 +73,9 @@
 // Each row is an interleaving and what makes it harmless; the tests of the
 // package make them happen on real servers.
 //
-//   - The creation's answer is lost: the node carries an ID of the attempt's own
-//     and is found by it on the next connection, after a sync, and used.
-//   - The caller gives up while the creation is under way, or the connection is
-//     lost with it: the request is followed to its end in the background, and
-//     the node is looked for and deleted, until the answer is definite.
+//   - The creation's answer is lost, or the caller gives up while it is under
+//     way: the node carries an ID of the attempt's own. It is looked for by it on
+//     the next connection, after a sync, and deleted, until the answer is definite.
 //   - The creation arrives late: a connection that the session has left is
 //     dropped by the server, and what a server passes on for a session that has
 //     moved is refused by the leader. A session that has ended is refused
@@ -92,14 +91,18 @@
 //   - A waiter is cancelled at any step: its node is deleted in the background;
 //     its watch was set by reading the node ahead, so it is there only as long
 //     as that node, and is used again by the next wait.
-//   - A caller gives up after the container was made, or asked for, and before
-//     there is a node in it: it is removed in the background. The service does
-//     not do that if there is a node in it by then, and whoever finds it gone
-//     makes it again.
+//   - A caller gives up after the container was made: the node is still made, and
+//     deleted, so that the service removes the container. If the connection broke
+//     in between, the container is removed. The service does not do that if there
+//     is a node in it by then, and whoever finds it gone makes it again.
 //   - The node ahead is that of a waiter who gave up: the queue is read again
-//     after each wake-up, and every few seconds without one.
-//   - The session expires while waiting: the wait goes on in a new session, with
-//     a new node. An outage longer than the session ends it in ErrUnavailable.
+//     after each wake-up, unless that node was the only one ahead. On a new
+//     connection it is read again, too, and a few times an hour without any reason.
+//   - The node ahead is of no session, put there by somebody: it is passed over.
+//   - A waiter's node is removed by somebody: it is told before the end of the
+//     node ahead is, and takes no lock without its node.
+//   - The session expires while waiting: that attempt ends in ErrUnavailable. An
+//     outage that is shorter costs no place in the queue.
 //   - The holder's node is deleted, or its session closed: the holder is told by
 //     the watch on its node, or by the end of the session.
 //   - The holder, its server or the network stops: the lease ends by its
@@ -110,8 +113,9 @@
 //   - The leader changes: sessions count anew from the change, so no deadline is
 //     too late; a disconnection alone is no loss.
 //   - A server accepts and does not answer: a greeting or heartbeat without an
-//     answer for a quarter of the timeout (at most 5 s) makes the session try
-//     another server.
+//     answer for a quarter of the timeout (at most 5 s; 1 s for the first
+//     greeting, where there are other servers) makes the session try another
+//     server. All are dialled at nearly the same time, those that failed last.
 //   - The heartbeats are refused, since somebody has changed the ACL of the
 //     session's node: leases end by their deadline, and after the last one the
 //     session, which the driver would keep alive.
@@ -140,4 +144,11 @@
 //	tick               Options.TickTime
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name        the name to expect in the servers' certificates (TLS only)
+//
+// # Servers
+//
+// It is tested with ZooKeeper 3.8. It needs 3.5: older servers have no containers,
+// so that names pile up there. A server's limit of connections per host
+// (maxClientCnxns) is 60 if it is not set: each process that locks needs one.
+// Local sessions (localSessionsEnabled) need localSessionsUpgradingEnabled.
 package zookeeper

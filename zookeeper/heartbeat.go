@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // prepare authenticates, creates the session's own node and tries what this
@@ -69,7 +70,7 @@ func (s *session) keep() error {
 	for {
 		s.mu.Lock()
 		changed, fresh := s.changed, s.link != nil && s.link == s.proof.link && len(s.proof.beats) == 0
-		expired, refused := elapsed(s.proof.since, time.Now()) >= s.timeout, s.refused
+		expired, refused := clock.Elapsed(s.proof.since, time.Now()) >= s.timeout, s.refused
 		s.mu.Unlock()
 		if expired {
 			return cmp.Or(refused, errExpired)
@@ -183,9 +184,9 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 			return locker.Validity{}, s.over()
 		}
 		now := time.Now()
-		if elapsed(acked, now) < timeout/4 && elapsed(proven, now) < 3*timeout/4 {
+		if clock.Elapsed(acked, now) < timeout/4 && clock.Elapsed(proven, now) < 3*timeout/4 {
 			drift := timeout/100 + 2*time.Millisecond
-			return locker.Validity{Since: since, TTL: timeout, Drift: drift + max(0, elapsed(proven, since))}, nil
+			return locker.Validity{Since: since, TTL: timeout, Drift: drift + max(0, clock.Elapsed(proven, since))}, nil
 		}
 		if refused != nil {
 			return locker.Validity{}, refused
@@ -195,7 +196,7 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 		case <-s.ctx.Done():
 		case <-ctx.Done():
 			return locker.Validity{}, fmt.Errorf("zookeeper: no heartbeat was answered for %v: %w: %w",
-				elapsed(acked, now).Round(time.Millisecond), ctx.Err(), locker.ErrUnavailable)
+				clock.Elapsed(acked, now).Round(time.Millisecond), ctx.Err(), locker.ErrUnavailable)
 		}
 	}
 }

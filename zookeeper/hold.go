@@ -11,7 +11,11 @@ import (
 	"github.com/golockers/locker"
 )
 
-var _ locker.Hold = (*place)(nil)
+var (
+	_ locker.Hold       = (*place)(nil)
+	_ locker.TakeBacker = (*place)(nil)
+	_ locker.Aser       = (*place)(nil)
+)
 
 // Node is what a lock is held by, for [locker.Lease.As]:
 //
@@ -151,8 +155,7 @@ func (p *place) Release(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
-// TakeBack removes what the attempt may have put there: nil if nothing of it is
-// there, and nothing can come any more.
+// TakeBack implements [locker.TakeBacker].
 //
 // A request that was not answered has been carried out, or never will be, once
 // the session has another connection: a server drops the connections of a

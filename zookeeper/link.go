@@ -2,9 +2,10 @@ package zookeeper
 
 import (
 	"bufio"
-	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -102,12 +103,10 @@ func (l *link) Read(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.greeted {
-		if l.head = append(l.head, p[:n]...); err == nil && bytes.HasPrefix(l.head, tlsAlert) {
-			err = errOtherProtocol // nor is that a length, which the driver would make room for
-		}
+		l.head = append(l.head, p[:n]...)
 		if err != nil {
 			l.session.failed(l.server, l.notTakenUp(err))
-			return 0, err
+			return n, err
 		}
 		l.greet()
 		return n, nil
@@ -127,21 +126,29 @@ func (l *link) Read(p []byte) (int, error) {
 
 const restorePatience = 100 * time.Millisecond
 
-// tlsAlert is how a server that speaks TLS begins to refuse what is not.
-var tlsAlert = []byte{21, 3}
-
 // notTakenUp says why a server that was there did not take up the session.
 func (l *link) notTakenUp(err error) error {
 	s := l.session
 	switch {
-	case bytes.HasPrefix(l.head, tlsAlert):
-		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)", errOtherProtocol)
 	case len(l.head) > 0 || isTimeout(err):
 		return fmt.Errorf("%w within %v: %w", errNotServing, time.Since(l.began).Round(time.Millisecond), err)
-	case s.backend.opts.TLS == nil:
-		return fmt.Errorf("%w (%w): it has no quorum (an election), or more connections of this host than its limit (maxClientCnxns, 60 if it is not set), or the port is for TLS (then write zookeepers://)", errNotServing, err)
+	case s.backend.opts.TLS == nil && s.speaksTLS(l.server):
+		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)", errOtherProtocol)
 	}
-	return fmt.Errorf("%w (%w): it has no quorum (an election), or more connections of this host than its limit (maxClientCnxns, 60 if it is not set)", errNotServing, err)
+	return fmt.Errorf("%w (%w): %s", errNotServing, err, whyNotServing)
+}
+
+// speaksTLS tries whether a server that hung up speaks TLS.
+func (s *session) speaksTLS(server string) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
+	defer cancel()
+	o := Options{Dial: s.backend.opts.Dial, TLS: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent but the greeting of TLS
+	conn, err := o.dial(ctx, server)
+	if err == nil {
+		_ = conn.Close()
+	}
+	var alert tls.AlertError
+	return err == nil || errors.As(err, &alert)
 }
 
 func isTimeout(err error) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // place is one attempt's place in the queue of a lock: a node of one session.
@@ -67,12 +67,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			b, req.TTL, timeout, errors.ErrUnsupported)
 	}
 	p := &place{s: s, dir: b.dir(req.Name), id: req.Owner, lost: req.Lost}
+	since := time.Now()
 	if !req.Wait {
 		if err := p.peek(ctx); err != nil {
 			return locker.Grant{}, err
 		}
 	}
-	since := time.Now()
 	err = p.enter(ctx, req.Label)
 	if err == errQueue {
 		since, err = p.queue(ctx, req)
@@ -206,7 +206,9 @@ func (p *place) queue(ctx context.Context, req locker.Request) (time.Time, error
 		case err == nil && len(before) == 0:
 			return since, nil
 		case err == nil && !req.Wait:
-			if before, err = p.others(ctx, before); err == nil && len(before) > 0 {
+			if before, err = p.others(ctx, before); err == nil && len(before) == 0 {
+				return since, nil
+			} else if err == nil {
 				_ = p.Release(ctx) // what is not known to be gone then is taken back
 				return since, &locker.HeldError{}
 			}
@@ -310,17 +312,14 @@ var errFirst = errors.New("it is the first")
 
 // Without an event, the queue is looked at again very rarely: the service tells
 // what happens to a node that is watched, and a connection that breaks is noticed.
-const rareLook = 10 * time.Minute
+const rareLook = 15 * time.Minute
 
-// await returns when it is time to look at the queue again, or with errFirst.
-//
-// Where one node is before the place, that one is watched. Its end makes the
-// place the first, without another look, if its own node is there: that is
-// watched, too, and the service tells what happened in its order. Where there
-// are more, it is the last but one that is watched: when that goes, the look
-// happens while the last one holds the lock, and not between the two.
+// await returns when it is time to look at the queue again, or with errFirst. It
+// watches the node just before the place. Where that is the only one, its end
+// makes the place the first, without another look, if its own node is there:
+// that is watched, too, and the service tells what happened in its order.
 func (p *place) await(ctx context.Context, before []node) error {
-	next := before[max(len(before)-2, 0)]
+	ahead := before[len(before)-1]
 	var ownTold chan struct{}
 	if len(before) == 1 {
 		own, err := p.watchOwn(ctx)
@@ -334,13 +333,13 @@ func (p *place) await(ctx context.Context, before []node) error {
 	p.s.mu.Lock()
 	relinked, interval := p.s.relinked, p.s.timeout/10
 	p.s.mu.Unlock()
-	w, err := p.s.watch(ctx, p.dir+"/"+next.name, nil)
+	w, err := p.s.watch(ctx, p.dir+"/"+ahead.name, nil)
 	switch {
 	case err == errLasting:
 		if p.passed == nil {
 			p.passed = make(map[string]bool)
 		}
-		p.passed[next.name] = true
+		p.passed[ahead.name] = true
 		return nil
 	case gone(err) && ownTold != nil:
 		return p.first()
@@ -349,7 +348,7 @@ func (p *place) await(ctx context.Context, before []node) error {
 	case err != nil:
 		return err
 	}
-	timer := time.NewTimer(rareLook + rand.N(rareLook))
+	timer := time.NewTimer(clock.Jitter(rareLook))
 	defer timer.Stop()
 	for {
 		select {
@@ -361,7 +360,7 @@ func (p *place) await(ctx context.Context, before []node) error {
 		case <-relinked:
 			// The driver sets the watches again; whether it could, a look tells.
 			relinked = nil
-			timer.Reset(rand.N(interval + 1))
+			timer.Reset(clock.UpTo(interval))
 			continue
 		case <-ownTold:
 		case <-timer.C:

@@ -78,10 +78,3 @@ func guardTime(granted, asked, tick time.Duration) time.Duration {
 	}
 	return granted / 4
 }
-
-// elapsed is the time between two moments by the clock that says more: the
-// monotonic one stands still while a machine sleeps, the wall clock can be set
-// back (R4).
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}

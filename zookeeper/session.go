@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/znode"
 )
 
@@ -197,7 +198,7 @@ func (s *session) granted() (id int64, timeout time.Duration) {
 // sitOut waits for a connection for as long as the session may live.
 func (s *session) sitOut(ctx context.Context) error {
 	s.mu.Lock()
-	rest := s.timeout - elapsed(s.proof.since, time.Now())
+	rest := s.timeout - clock.Elapsed(s.proof.since, time.Now())
 	s.mu.Unlock()
 	s.pause(firstPause) // what failed may fail at once
 	limited, cancel := context.WithTimeout(ctx, max(rest, 0))

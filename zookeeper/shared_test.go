@@ -19,7 +19,7 @@ func TestOnOneServer(t *testing.T) {
 		{"SessionExpiresWhileWaiting", testSessionExpiresWhileWaiting},
 		{"CancelledAtEveryStepLeavesNothing", testCancelledAtEveryStepLeavesNothing},
 		{"GivingUpAtEveryStepLeavesNothing", testGivingUpAtEveryStepLeavesNothing},
-		{"NodeIsFoundAgainAfterALostReply", testNodeIsFoundAgainAfterALostReply},
+		{"LostReplyIsTakenBack", testLostReplyIsTakenBack},
 		{"LostReplyAndGivenUp", testLostReplyAndGivenUp},
 		{"NodeOfAnotherSessionIsDeletedAndNotUsed", testNodeOfAnotherSessionIsDeletedAndNotUsed},
 		{"WaitsThatAreGivenUpLeaveNoWatches", testWaitsThatAreGivenUpLeaveNoWatches},
@@ -46,6 +46,9 @@ func TestOnOneServer(t *testing.T) {
 		{"NodeThatStaysIsNotCountedAsTakenBack", testNodeThatStaysIsNotCountedAsTakenBack},
 		{"HeartbeatThatIsRefused", testHeartbeatThatIsRefused},
 		{"HeartbeatThatIsAllowedAgain", testHeartbeatThatIsAllowedAgain},
+		{"SilentServersBesideOneThatAnswers", testSilentServersBesideOneThatAnswers},
+		{"CloseOnAStalledNetwork", testCloseOnAStalledNetwork},
+		{"LastingNodeInTheQueueIsPassedOver", testLastingNodeInTheQueueIsPassedOver},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, z) })
 	}
@@ -60,6 +63,7 @@ func TestOnThreeServers(t *testing.T) {
 	}{
 		{"LeaderKilledWithHolderAndWaiters", testLeaderKilledWithHolderAndWaiters},
 		{"LeaderPausedWithHolderAndWaiters", testLeaderPausedWithHolderAndWaiters},
+		{"LeaderStoppedPastTheTimeout", testLeaderStoppedPastTheTimeout},
 		{"AllServersKilledAndRestarted", testAllServersKilledAndRestarted},
 		{"TokenIsTheCzxid", testTokenIsTheCzxid},
 		{"LostQuorumIsToldWithinTheDeadline", testLostQuorumIsToldWithinTheDeadline},

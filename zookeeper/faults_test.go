@@ -1,0 +1,240 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// A server with as many connections of this host as it allows hangs up on the
+// next one. That passes: Open waits for it, and says what it was if it does not.
+func TestLimitOfConnectionsPerHost(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t, lab.WithZooKeeperConfig("maxClientCnxns=3"))
+	url := "zookeeper://" + z.Addr() + "/locks?ttl=8s"
+	var all []func()
+	for range 3 {
+		c, done := dial(t, []string{z.Addr()})
+		_, _, err := c.Exists("/")
+		require.NoError(t, err)
+		all = append(all, done)
+	}
+	began := time.Now()
+	_, err := open.Open(within(t, time.Second), url, nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Contains(t, err.Error(), "maxClientCnxns")
+	assert.Greater(t, time.Since(began), 900*time.Millisecond, "it does not fail at the first sign")
+
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	_, err = b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	require.NoError(t, b.Close())
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.Contains(t, err.Error(), "maxClientCnxns")
+
+	timer := time.AfterFunc(300*time.Millisecond, all[0])
+	t.Cleanup(func() {
+		if timer.Stop() {
+			all[0]()
+		}
+		all[1]()
+		all[2]()
+	})
+	c, err := open.Open(within(t, soon), url, nil)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
+// A server that has local sessions only refuses ephemeral nodes, by a number
+// that the driver has no name for.
+func TestLocalSessionsAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperConfig("localSessionsEnabled=true"))
+	began := time.Now()
+	_, err := newClient(t, e.Addrs(), zookeeper.Options{}).Lock(within(t, soon), "a")
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, locker.ErrUnavailable, "it does not pass")
+	assert.NotErrorIs(t, err, locker.ErrHeld)
+	assert.Contains(t, err.Error(), "localSessionsUpgradingEnabled")
+	assert.Less(t, time.Since(began), soon/2)
+}
+
+// Servers that cannot be reached, or take connections and say nothing, are
+// tried beside those that answer, and remembered.
+func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
+	lock := func(servers []string, dial func(context.Context, string) (net.Conn, error)) time.Duration {
+		b := newBackend(t, servers, zookeeper.Options{SessionTimeout: 30 * time.Second, Dial: dial})
+		began := time.Now()
+		g, err := b.Acquire(within(t, soon), locker.Request{Name: "dialled", Owner: owner(), TTL: time.Second, Lost: func() {}})
+		require.NoError(t, err)
+		require.NoError(t, g.Hold.Release(within(t, soon)))
+		return time.Since(began)
+	}
+	unreachable := func(ctx context.Context, addr string) (net.Conn, error) {
+		if addr != z.Addr() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", addr)
+	}
+	assert.Less(t, lock([]string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", z.Addr()}, unreachable), time.Second)
+	var servers []string
+	for range 2 {
+		p := lab.StartProxy(t, z.Addr())
+		p.Set(lab.Drop)
+		servers = append(servers, p.Addr())
+	}
+	assert.Less(t, lock(append(servers, z.Addr()), nil), 3*time.Second)
+}
+
+// Close on a network that has stalled takes no longer than it may.
+func testCloseOnAStalledNetwork(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	c, err := open.Open(within(t, soon), "zookeeper://"+p.Addr()+"/locker?ttl=20s", nil)
+	require.NoError(t, err)
+	for i := range 3 {
+		_, err = c.Lock(within(t, soon), fmt.Sprint("stalls-", i))
+		require.NoError(t, err)
+	}
+	p.Set(lab.Drop)
+	began := time.Now()
+	_ = c.Close()
+	assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+}
+
+// A node in a lock's directory that is of no session is nobody's lock.
+func testLastingNodeInTheQueueIsPassedOver(t *testing.T, z *lab.ZooKeeper) {
+	c, other := newClient(t, []string{z.Addr()}, zookeeper.Options{}), newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	l, err := c.Lock(within(t, soon), "foreign")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(within(t, soon)))
+	for range 2 {
+		_, err = admin.Create("/locker/foreign/"+owner()+"-lock-", nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		_, err = admin.Create("/locker/foreign/else", nil, 0, zk.WorldACL(zk.PermAll))
+		require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), err)
+	}
+	for range 2 {
+		l, err = c.TryLock(within(t, soon), "foreign")
+		require.NoError(t, err)
+		_, err = other.TryLock(within(t, soon), "foreign")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		in := make(chan error, 1)
+		go func() {
+			next, err := other.Lock(within(t, soon), "foreign")
+			if err == nil {
+				err = next.Unlock(within(t, soon))
+			}
+			in <- err
+		}()
+		eventuallyLen(t, z.Addr(), "foreign", 2+1+2)
+		require.NoError(t, l.Unlock(within(t, soon)))
+		require.NoError(t, <-in)
+	}
+}
+
+// Waiters cost nothing while nothing changes, and two goroutines each.
+func TestManyWaitersAreQuiet(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t)
+	const names, clients = 1000, 2
+	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
+	p := lab.StartProxy(t, z.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	var all, locks sync.WaitGroup
+	var got atomic.Int64
+	leases := make([]*locker.Lease, names)
+	for i := range names {
+		locks.Go(func() {
+			var err error
+			leases[i], err = holder.Lock(ctx, fmt.Sprint("quiet-", i))
+			assert.NoError(t, err)
+		})
+	}
+	locks.Wait()
+	before := runtime.NumGoroutine()
+	for range clients {
+		c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 60 * time.Second})
+		for i := range names {
+			all.Go(func() {
+				l, err := c.Lock(ctx, fmt.Sprint("quiet-", i))
+				if assert.NoError(t, err) {
+					got.Add(1)
+					assert.NoError(t, l.Unlock(context.Background()))
+				}
+			})
+		}
+	}
+	settled := func() bool { return watchesOf(t, z) >= names+names*2+names }
+	require.Eventually(t, settled, time.Minute, 50*time.Millisecond)
+	assert.LessOrEqual(t, runtime.NumGoroutine()-before, 2*clients*names+100, "two goroutines each")
+	sent := p.Stats().Packets
+	time.Sleep(3 * time.Second)
+	more := p.Stats().Packets - sent
+	t.Logf("%d waiters sent %d requests in 3 s", clients*names, more)
+	assert.Less(t, more, int64(3*20), "fewer than 20 requests a second, heartbeats included")
+	for _, l := range leases {
+		all.Go(func() { assert.NoError(t, l.Unlock(context.Background())) })
+	}
+	all.Wait()
+	cancel()
+	assert.EqualValues(t, clients*names, got.Load(), "nobody is forgotten")
+}
+
+// A leader that was stopped past the session's timeout and goes on takes nothing
+// from those who were served by its successor.
+func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
+	lab.NeedPause(t)
+	const session = 4 * time.Second
+	l, err := newClient(t, e.Addrs(), zookeeper.Options{SessionTimeout: session}).Lock(within(t, soon), "stopped")
+	require.NoError(t, err)
+	old := e.Leader(t)
+	old.Pause()
+	t.Cleanup(old.Resume)
+	e.Leader(t, e.Others(old)...)
+	stopped := time.Now()
+	in := make(chan time.Time, 1)
+	other := newClient(t, addrsOf(e.Others(old)), zookeeper.Options{SessionTimeout: session})
+	go func() {
+		if next, err := other.Lock(within(t, time.Minute), "stopped"); assert.NoError(t, err) {
+			in <- time.Now()
+			assert.NoError(t, next.Unlock(within(t, soon)))
+		}
+		close(in)
+	}()
+	time.Sleep(time.Until(stopped.Add(session + session/4)))
+	old.Resume()
+	select {
+	case at := <-in:
+		assert.False(t, at.Before(l.Until()), "two held at once: another got in %v before Until", l.Until().Sub(at))
+	case <-time.After(session):
+		assert.NoError(t, l.Err())
+	}
+	_ = l.Unlock(within(t, soon))
+	for range in {
+	}
+}
+
+func addrsOf(servers []*lab.ZooKeeper) (addrs []string) {
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
