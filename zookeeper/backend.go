@@ -29,7 +29,6 @@ type Backend struct {
 
 var (
 	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
 	_ locker.Queuer    = (*Backend)(nil)
 )
 
@@ -148,34 +147,6 @@ func (b *Backend) ended(s *session) {
 	delete(b.sessions, s)
 	if len(b.sessions) == 0 {
 		b.idle.Broadcast()
-	}
-}
-
-// Inspect implements [locker.Inspector]. How long a lock still lasts is not
-// known to any client but its holder.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	s, err := b.session(ctx)
-	if err != nil {
-		return locker.State{}, err
-	}
-	for {
-		q, err := s.queueOf(ctx, b.dir(name), "", true)
-		if err != nil || q.length == 0 {
-			return locker.State{}, err
-		}
-		var stat *zk.Stat
-		label, err := ask(ctx, s, func(c *zk.Conn) ([]byte, error) {
-			data, st, err := c.Get(b.dir(name) + "/" + q.nodes[0].name)
-			stat = st
-			return data, err
-		})
-		if gone(err) {
-			continue // released meanwhile
-		}
-		if err != nil {
-			return locker.State{}, err
-		}
-		return locker.State{Held: true, Label: string(label), Token: uint64(stat.Czxid), Waiters: q.length - 1}, nil
 	}
 }
 

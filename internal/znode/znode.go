@@ -1,12 +1,13 @@
 // Package znode is what the packages that keep nodes in a ZooKeeper service of
 // others' have in common: names that people choose, as names of nodes, and the
-// path that a program is told to keep its nodes under. It does not talk to the
-// service.
+// path that a program is told to keep its nodes under, and what the driver's
+// errors mean. It does not talk to the service.
 package znode
 
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -30,6 +31,12 @@ func Encode(name string) string {
 		}
 	}
 	return b.String()
+}
+
+// Decode returns the name that Encode made a node's name of; false if it did not.
+func Decode(node string) (name string, ok bool) {
+	name, err := url.PathUnescape(node)
+	return name, err == nil && name != "" && Encode(name) == node
 }
 
 // CheckPrefix returns an error if no nodes can be kept below that path, whatever

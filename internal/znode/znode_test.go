@@ -1,9 +1,11 @@
 package znode_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker/internal/znode"
@@ -20,6 +22,9 @@ func TestEncodeIsInjective(t *testing.T) {
 			assert.True(t, r > ' ' && r < 0x7f)
 		}
 		assert.NotContains(t, seen, e)
+		back, ok := znode.Decode(e)
+		assert.True(t, ok)
+		assert.Equal(t, name, back)
 		seen[e] = name
 	}
 }
@@ -60,4 +65,38 @@ func TestPrefixHasTheLimitAndTheExampleOfItsCaller(t *testing.T) {
 	assert.NoError(t, znode.CheckPrefix("/1234567", "/x", 8))
 	assert.EqualError(t, znode.CheckPrefix("/12345678", "/x", 8), "it has 9 bytes: the limit is 8")
 	assert.EqualError(t, znode.CheckPrefix("123456789", "/x", 8), "it has to name a node below the root, as in /x", "what is wrong first is said")
+}
+
+func TestDecodeRefusesWhatEncodeDoesNotMake(t *testing.T) {
+	for _, node := range []string{"", "%beat-x", "%2f", "%41", "a b", "%", "a/b"} {
+		_, ok := znode.Decode(node)
+		assert.False(t, ok, node)
+	}
+}
+
+// What is not known to be refused may have been carried out (R7).
+func TestKindOf(t *testing.T) {
+	for err, want := range map[error]znode.Kind{
+		nil:                               znode.Done,
+		zk.ErrNoNode:                      znode.Node,
+		zk.ErrNodeExists:                  znode.Node,
+		zk.ErrBadVersion:                  znode.Node,
+		zk.ErrNoAuth:                      znode.Refused,
+		zk.ErrInvalidACL:                  znode.Refused,
+		zk.ErrNoChildrenForEphemerals:     znode.Refused,
+		errors.New("unknown error: -6"):   znode.Refused,
+		errors.New("unknown error: -120"): znode.Refused, // ephemeral nodes on a local session
+		errors.New("unknown error: -199"): znode.Refused,
+		errors.New("unknown error: -119"): znode.Unknown, // a server that is read-only for the moment
+		errors.New("unknown error: -127"): znode.Unknown, // too much work for the moment
+		errors.New("unknown error: -4"):   znode.Unknown,
+		errors.New("read: EOF"):           znode.Unknown,
+		zk.ErrNoServer:                    znode.Unsent,
+		zk.ErrConnectionClosed:            znode.Unknown,
+		zk.ErrSessionMoved:                znode.Unknown,
+		zk.ErrSessionExpired:              znode.Unknown,
+		zk.ErrAPIError:                    znode.Unknown,
+	} {
+		assert.Equal(t, want, znode.KindOf(err), "%v", err)
+	}
 }

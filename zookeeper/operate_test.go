@@ -1,0 +1,91 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/zookeeper"
+)
+
+func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Prefix: "/listed"})
+	c := locker.New(b, &locker.Options{Label: "me"})
+	t.Cleanup(func() { _ = c.Close() })
+	var leases []*locker.Lease
+	for _, name := range []string{"a/1", "a/2 %ä", "b"} {
+		l, err := c.Lock(within(t, soon), name)
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	names := map[string]locker.State{}
+	note := func(name string, st locker.State) error { names[name] = st; return nil }
+	require.NoError(t, c.List(within(t, soon), "a/", note))
+	token, _ := leases[1].Token()
+	assert.Equal(t, locker.State{Held: true, Label: "me", Token: token}, names["a/2 %ä"])
+	assert.Len(t, names, 2)
+	stop := errors.New("enough")
+	assert.ErrorIs(t, c.List(within(t, soon), "", func(string, locker.State) error { return stop }), stop)
+
+	st, err := c.Break(within(t, soon), "b")
+	require.NoError(t, err)
+	assert.Equal(t, "me", st.Label)
+	select {
+	case <-leases[2].Done():
+		assert.ErrorIs(t, leases[2].Err(), locker.ErrLost)
+	case <-time.After(soon):
+		t.Error("the holder was not told")
+	}
+	st, err = c.Break(within(t, soon), "b")
+	require.NoError(t, err)
+	assert.False(t, st.Held)
+}
+
+// said returns what is said at that severity.
+func said(found []locker.Finding, severity locker.Severity) string {
+	var all []string
+	for _, f := range found {
+		if f.Severity == severity {
+			all = append(all, f.What+": "+f.Found+": "+f.Advice)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+func testCheck(t *testing.T, z *lab.ZooKeeper) {
+	check := func(servers []string, opts zookeeper.Options) []locker.Finding {
+		found, err := newBackend(t, servers, opts).Check(within(t, soon))
+		require.NoError(t, err)
+		return found
+	}
+	found := check([]string{z.Addr()}, zookeeper.Options{})
+	assert.Empty(t, said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning))
+	assert.Contains(t, said(found, locker.SeverityOK), "3.")
+
+	found = check([]string{z.Addr(), strings.Replace(z.Addr(), "127.0.0.1", "localhost", 1)}, zookeeper.Options{})
+	assert.Contains(t, said(found, locker.SeverityProblem), "stand alone")
+	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Minute})
+	assert.Contains(t, said(found, locker.SeverityProblem), "maxSessionTimeout")
+	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 500 * time.Millisecond})
+	assert.Contains(t, said(found, locker.SeverityWarning), "three ticks")
+	found = check([]string{z.Addr()}, zookeeper.Options{ACL: allBut(needed["delete"])})
+	assert.Contains(t, said(found, locker.SeverityProblem), "no right to delete")
+	_, err := newBackend(t, []string{unused(t)}, zookeeper.Options{}).Check(within(t, soon))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+}
+
+func testCheckOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
+	found, err := newBackend(t, e.Addrs(), zookeeper.Options{}).Check(within(t, soon))
+	require.NoError(t, err)
+	assert.Empty(t, said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning))
+	found, err = newBackend(t, e.Addrs()[:2], zookeeper.Options{}).Check(within(t, soon))
+	require.NoError(t, err)
+	assert.Contains(t, said(found, locker.SeverityWarning), "even number")
+	assert.Contains(t, said(found, locker.SeverityWarning), "members of the ensemble: 3")
+}
