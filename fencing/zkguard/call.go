@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker/internal/znode"
 )
 
 // unsentError is why a request was not sent, or one that can be repeated got no
@@ -50,13 +52,14 @@ func ask[T any](ctx context.Context, s *store, request func(*zk.Conn) (T, error)
 	}()
 	select {
 	case a := <-answers:
-		switch {
-		case a.err == nil || answered(a.err):
+		switch znode.KindOf(a.err) {
+		case znode.Unsent:
+			return none, &unsentError{a.err}
+		case znode.Unknown:
+			return none, &unansweredError{a.err}
+		default:
 			return a.v, a.err
-		case errors.Is(a.err, zk.ErrNoServer):
-			return none, &unsentError{a.err} // the driver's word for what it did not send
 		}
-		return none, &unansweredError{a.err}
 	case <-ctx.Done():
 		return none, &unansweredError{ctx.Err()}
 	}
@@ -75,19 +78,4 @@ func again[T any](ctx context.Context, s *store, request func(*zk.Conn) (T, erro
 		err = &unsentError{lost.err}
 	}
 	return v, err
-}
-
-// answered reports whether err is what the service answers to a request that it
-// does not carry out, or the driver to one that it does not send. Of any other
-// it is not known what became of the request.
-func answered(err error) bool {
-	for _, known := range []error{
-		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoChildrenForEphemerals,
-		zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrInvalidPath,
-	} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
 }

@@ -32,8 +32,7 @@
 //   - A holder that was late, after the next holder has written: both.
 //   - A holder that was late, before the next holder has written, or got the
 //     lock: ownership only. The mark does not know of holders that have not
-//     used it. A holder that begins with a Multi without operations closes that
-//     gap from then on.
+//     used it. A holder that begins with Raise closes that gap from then on.
 //   - A holder of a lock in another ensemble, in etcd, in a Redis: the mark
 //     only. Ownership needs the lock's node in the same ensemble.
 //   - A token that came by message, with work that was handed on: the mark

@@ -36,10 +36,7 @@ type Options struct {
 // accepted for their resource. Make it with [New]. Its methods may be called
 // from many goroutines at once. It needs no end: its goroutines end with the
 // answers to the requests, or with the connection.
-type Guard struct {
-	store
-	passOver int32 // the version of a mark's node at which the next is passed over
-}
+type Guard struct{ store }
 
 // New returns a Guard on conn, which stays its caller's. New does no I/O. The
 // error matches [locker.ErrInvalid].
@@ -48,15 +45,13 @@ func New(conn *zk.Conn, opts *Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	// To the service, version -1 is any version.
-	return &Guard{store: s, passOver: -2}, nil
+	return &Guard{s}, nil
 }
 
 // Multi carries out ops in one transaction, as the driver's Multi does, if
 // token is not lower than the mark of resource, and moves the mark in the same
-// transaction. Without ops the mark moves alone: a holder that does this first
-// keeps out all before it. ops are of the types that the driver's Multi takes.
-// They are copied, and the caller's own when Multi returns. ctx bounds the call.
+// transaction. ops are of the types that the driver's Multi takes. They are
+// copied, and the caller's own when Multi returns. ctx bounds the call.
 //
 // A token that is too low is a [*fencing.StaleError], and nothing is written.
 // No token is [fencing.ErrMissing]. If one of ops cannot be carried out,
@@ -132,6 +127,14 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 	}
 }
 
+// Raise moves the mark of resource up to token and writes nothing. When it has
+// returned, no write with a lower token can happen any more: a holder calls it
+// before it reads what its write depends on. The error is as that of [Guard.Multi].
+func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
+	_, err := g.Multi(ctx, resource, token)
+	return err
+}
+
 // firstFailed returns the index of the operation that made the transaction
 // fail; -1 if there is none. Those before it have no error, those behind it one
 // that says nothing.
@@ -149,11 +152,6 @@ func (g *Guard) move(path string, token, mark fencing.Token, version int32) []an
 	case token == mark:
 		// Not written again: writers of one holder are not in each other's way.
 		return []any{&zk.CheckVersionRequest{Path: path, Version: version}}
-	case version == g.passOver:
-		return []any{
-			&zk.SetDataRequest{Path: path, Data: data, Version: version},
-			&zk.SetDataRequest{Path: path, Data: data, Version: version + 1},
-		}
 	}
 	return []any{&zk.SetDataRequest{Path: path, Data: data, Version: version}}
 }
@@ -177,8 +175,8 @@ func (g *Guard) read(ctx context.Context, path string) (mark fencing.Token, vers
 		return 0, none, nil
 	case err != nil:
 		return 0, 0, err
-	case n.stat.Version == -1:
-		return 0, 0, &refusal{fmt.Errorf("zkguard: the node %s has version -1, which cannot be compared, and which no guard leaves: set it once more, to its own data, while nobody writes", path)}
+	case n.stat.Version == none:
+		return 0, 0, &refusal{fmt.Errorf("zkguard: the node %s was written 2³² times and has version -1, which cannot be compared: set it once more, to its own data, while nobody writes", path)}
 	case len(n.data) == 0:
 		return 0, n.stat.Version, nil // made beforehand, for its ACL perhaps
 	}

@@ -1,7 +1,8 @@
 package zkguard_test
 
 import (
-	"math"
+	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -13,69 +14,37 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/zkguard"
+	"github.com/golockers/locker/internal/guardtest"
+	"github.com/golockers/locker/internal/znode"
 )
 
-func TestTokensAreAdmittedByNumber(t *testing.T) {
+// The rules that are the same for every guard.
+func TestGuard(t *testing.T) {
 	s := newScene(t)
-	ctx := within(t, soon)
-	put(t, s.admin, "/data", "")
-	mark, err := s.guard.Mark(ctx, "r")
-	require.NoError(t, err)
-	assert.Zero(t, mark)
-	// As text, 10 is before 9. A zxid has the epoch in its upper 32 bits; the
-	// numbers above 2⁶³ are no int64.
-	rising := []fencing.Token{9, 10, 99, 100, 1<<32 + 1, 1<<53 + 1, 1<<53 + 2, 1 << 63, math.MaxUint64}
-	for i, token := range rising {
-		for range 2 { // equal: the same holder goes on
-			results, err := s.guard.Multi(ctx, "r", token, set("/data", token.String()), &zk.CheckVersionRequest{Path: "/data", Version: -1})
-			require.NoError(t, err)
-			require.Len(t, results, 2, "of the caller's own operations")
-			require.NotNil(t, results[0].Stat)
-			assert.NotZero(t, results[0].Stat.Version)
+	guardtest.Run(t, func(t *testing.T) guardtest.Store {
+		of := znode.Encode(t.Name())
+		guard := newGuard(t, s.admin, &zkguard.Options{Prefix: "/fencing-" + of})
+		path := func(resource string) string { return "/value-" + of + "-" + znode.Encode(resource) }
+		return guardtest.Store{
+			Write: func(ctx context.Context, resource string, token fencing.Token, value string) error {
+				_, err := s.admin.Create(path(resource), nil, 0, zk.WorldACL(zk.PermAll))
+				if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+					return err
+				}
+				_, err = guard.Multi(ctx, resource, token, set(path(resource), value))
+				return err
+			},
+			Raise: guard.Raise,
+			Mark:  guard.Mark,
+			Read: func(_ context.Context, resource string) (string, error) {
+				data, _, err := s.admin.Get(path(resource))
+				if errors.Is(err, zk.ErrNoNode) {
+					return "", nil
+				}
+				return string(data), err
+			},
 		}
-		for _, lower := range append([]fencing.Token{1}, rising[:i]...) {
-			results, err := s.guard.Multi(ctx, "r", lower, set("/data", "late"))
-			require.Nil(t, results)
-			require.ErrorIs(t, err, fencing.ErrStale)
-			var stale *fencing.StaleError
-			require.ErrorAs(t, err, &stale)
-			assert.Equal(t, fencing.StaleError{Resource: "r", Token: lower, Mark: token}, *stale)
-			require.NotErrorIs(t, err, locker.ErrUnavailable)
-			require.NotErrorIs(t, err, fencing.ErrUnknown)
-		}
-		data, written := look(t, s.admin, "/data")
-		assert.Equal(t, token.String(), data)
-		mark, err := s.guard.Mark(ctx, "r")
-		require.NoError(t, err)
-		assert.Equal(t, token, mark)
-		text, marked := look(t, s.admin, "/fencing/1/mark/r")
-		assert.Equal(t, token.String(), text)
-		assert.Less(t, marked, written, "the mark moves once for each token, with the first write")
-	}
-}
-
-func TestNoTokenIsNotALowOne(t *testing.T) {
-	s := newScene(t)
-	put(t, s.admin, "/data", "old")
-	_, err := s.guard.Multi(within(t, soon), "r", 0, set("/data", "x"))
-	require.ErrorIs(t, err, fencing.ErrMissing)
-	require.NotErrorIs(t, err, fencing.ErrStale)
-	data, _ := look(t, s.admin, "/data")
-	assert.Equal(t, "old", data)
-	found, _, err := s.admin.Exists("/fencing")
-	require.NoError(t, err)
-	assert.False(t, found)
-}
-
-func TestMarkMovesWithoutOperations(t *testing.T) {
-	s := newScene(t)
-	for range 2 {
-		results, err := s.guard.Multi(within(t, soon), "r", 5)
-		require.NoError(t, err)
-		assert.Empty(t, results)
-		_, err = s.guard.Multi(within(t, soon), "r", 4)
-		require.ErrorIs(t, err, fencing.ErrStale)
-	}
+	})
 }
 
 // A mark that moved although nothing was written would refuse an earlier

@@ -80,16 +80,6 @@ func history(t *testing.T, conn *zk.Conn) []fencing.Token {
 	return tokens
 }
 
-func TestLowerTokensNeverWriteAfterHigherOnes(t *testing.T) {
-	s := newScene(t)
-	put(t, s.admin, "/log", "")
-	const writes = 60
-	accepted, _ := race(t, []string{s.server.Addr()}, 8, func(written int64) bool { return written >= writes })
-	tokens := history(t, s.admin)
-	assert.Len(t, tokens, int(accepted))
-	assert.IsNonDecreasing(t, tokens)
-}
-
 func TestLowerTokensNeverWriteAfterHigherOnesWhileALeaderIsKilled(t *testing.T) {
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	leader := e.Leader(t)
