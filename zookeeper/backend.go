@@ -28,8 +28,8 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Queuer    = (*Backend)(nil)
+	_ locker.Backend = (*Backend)(nil)
+	_ locker.Queuer  = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts

@@ -152,8 +152,8 @@ func (s *session) speaksTLS(server string) bool {
 }
 
 func isTimeout(err error) bool {
-	e, ok := err.(net.Error)
-	return ok && e.Timeout()
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 // abort closes the connection without a word, which TLS would wait to say.

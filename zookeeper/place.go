@@ -74,7 +74,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 	}
 	err = p.enter(ctx, req.Label)
-	if err == errQueue {
+	if errors.Is(err, errQueue) {
 		since, err = p.queue(ctx, req)
 	}
 	if err == nil {
@@ -217,7 +217,7 @@ func (p *place) queue(ctx context.Context, req locker.Request) (time.Time, error
 			if req.Queued != nil {
 				req.Queued()
 			}
-			if err = p.await(ctx, before); err == errFirst {
+			if err = p.await(ctx, before); errors.Is(err, errFirst) {
 				return time.Now(), nil
 			}
 		}
@@ -335,7 +335,7 @@ func (p *place) await(ctx context.Context, before []node) error {
 	p.s.mu.Unlock()
 	w, err := p.s.watch(ctx, p.dir+"/"+ahead.name, nil)
 	switch {
-	case err == errLasting:
+	case errors.Is(err, errLasting):
 		if p.passed == nil {
 			p.passed = make(map[string]bool)
 		}

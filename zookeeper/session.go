@@ -206,16 +206,13 @@ func (s *session) sitOut(ctx context.Context) error {
 	return s.reconnected(limited)
 }
 
-// spawn runs f on a goroutine that Close waits for. It returns false if the
-// session is over.
-func (s *session) spawn(f func()) bool {
+// spawn runs f on a goroutine that Close waits for, unless the session is over.
+func (s *session) spawn(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isOver() {
-		return false
+	if !s.isOver() {
+		s.goroutines.Go(f)
 	}
-	s.goroutines.Go(f)
-	return true
 }
 
 // wait returns nil when cond holds, which is called with s.mu held, and
