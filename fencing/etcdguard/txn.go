@@ -30,6 +30,14 @@ func (g *Guard) Commit(ctx context.Context, resource string, token fencing.Token
 	return g.Txn(ctx, resource, token).Then(ops...).Commit()
 }
 
+// Raise moves the mark of resource up to token and writes nothing. When it has
+// returned, no write with a lower token can happen any more: a holder calls it
+// before it reads what its write depends on. The error is as that of Commit.
+func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
+	_, err := g.Commit(ctx, resource, token)
+	return err
+}
+
 // Txn is Commit with comparisons of the caller's own, in the words of the
 // driver: it returns what can be used in the place of client.Txn(ctx), with
 // Commit's errors.

@@ -71,6 +71,22 @@ func (g *Guard) Write(ctx context.Context, token fencing.Token, perm fs.FileMode
 	return nil
 }
 
+// Raise moves the mark up to token and leaves the file as it is. When it has
+// returned, no write with a lower token can happen any more: a holder calls it
+// before it reads what its write depends on. The error is as that of [Guard.Write].
+func (g *Guard) Raise(ctx context.Context, token fencing.Token) error {
+	const op = "raise the mark of"
+	f, _, _, err := g.begin(ctx, op, token)
+	if err != nil {
+		return err
+	}
+	defer localfile.LetGo(f)
+	if err = g.noteForGood(f, record{mark: token}, "noted"); err != nil {
+		return g.failed(op, err)
+	}
+	return nil
+}
+
 // Remove deletes the file if token is not lower than the mark, and raises the
 // mark to it; both happen, or neither, as with [Guard.Write]. The mark stays
 // when the file is gone. That there is no file is no error.

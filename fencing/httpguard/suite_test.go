@@ -150,7 +150,7 @@ func TestRaiseThatNobodyDoesIsNotTakenForOne(t *testing.T) {
 func TestWithTokensOfTwoLocksTheTransportIsToldWhichIsMeant(t *testing.T) {
 	b := &base{}
 	ctx := fencing.NewContext(fencing.NewContext(t.Context(), "order", 3), "invoice", 900)
-	req, err := http.NewRequestWithContext(ctx, "PUT", "http://host/order", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://host/order", nil)
 	require.NoError(t, err)
 	_, err = (&httpguard.Transport{Base: b}).RoundTrip(req) //nolint:bodyclose // there is none
 	require.ErrorIs(t, err, locker.ErrInvalid)
