@@ -145,13 +145,13 @@ func randomHistory(random *rand.Rand) (events []history.Event, holds []hold) {
 func operations(holds []hold) (ops []porcupine.Operation) {
 	for i, h := range holds {
 		ops = append(ops,
-			porcupine.Operation{ClientId: i, Input: input{i, h.tok, true}, Call: h.asked, Return: h.granted},
-			porcupine.Operation{ClientId: i, Input: input{i, h.tok, false}, Call: h.end, Return: 1_000_000})
+			porcupine.Operation{ClientId: i, Input: attempt{i, h.tok, true}, Call: h.asked, Return: h.granted},
+			porcupine.Operation{ClientId: i, Input: attempt{i, h.tok, false}, Call: h.end, Return: 1_000_000})
 	}
 	return ops
 }
 
-type input struct {
+type attempt struct {
 	hold  int
 	token int64
 	take  bool
@@ -166,7 +166,7 @@ func model(tokens bool) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return state{held: -1} },
 		Step: func(from, in, _ any) (bool, any) {
-			s, i := from.(state), in.(input)
+			s, i := from.(state), in.(attempt)
 			switch {
 			case i.take:
 				return s.held == -1 && (!tokens || i.token > s.token), state{i.hold, i.token}

@@ -387,7 +387,7 @@ function chart(name, chosen) {
     const pic = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "curves: " + name });
     for (const share of [0, 0.25, 0.5, 0.75, 1]) pic.append(svg("path", { d: `M${left} ${y(share)}H${width - right}`, class: "grid" }), svg("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, `${share * 100}%`));
     for (let p = low; p <= high; p++) pic.append(svg("path", { d: `M${x(10 ** p)} ${top}V${height - bottom}`, class: "grid" }), svg("text", { x: x(10 ** p), y: height - bottom + 17, "text-anchor": "middle" }, time(10 ** p)));
-    pic.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "this long, or less: the share of all of them. Further left is faster."));
+    pic.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "so long, or less. Further left is faster."));
     for (const c of of) {
       let d = `M${x(c.d.points[0].ns)} ${y(0)}`;
       for (const p of c.d.points) d += `L${x(p.ns).toFixed(1)} ${y(p.count / c.d.n).toFixed(1)}`;

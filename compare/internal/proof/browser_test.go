@@ -1,0 +1,254 @@
+package proof_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/compare/internal/check"
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/compare/internal/report"
+)
+
+// browser is a page of a report in a headless Chromium without a network.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	troubles []string // what the page wrote to the console, threw, or asked a network for
+}
+
+func chromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("LOCKER_REQUIRE_SERVERS") != "" {
+		t.Fatal("no chromium here: ./scripts/servers installs it")
+	}
+	t.Skip("no chromium here")
+	return ""
+}
+
+// open opens the page of a report of real trials, in which Redis declares one
+// thing that it does not keep.
+func open(t *testing.T) *browser {
+	t.Helper()
+	run, err := history.LoadRun("../report/testdata/run")
+	require.NoError(t, err)
+	run.Services[0].Declared.SurvivesClockJump = true
+	r, err := check.Check(run, history.Read("../report/testdata/run"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, report.Save(r, dir))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx}
+	address := "file://" + filepath.ToSlash(filepath.Join(dir, history.PageFile))
+	require.NoError(t, chromedp.Listen(ctx, func(e any) {
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			b.trouble("exception: " + jsonOf(e.ExceptionDetails))
+		case *runtime.EventConsoleAPICalled:
+			b.trouble("console: " + jsonOf(e.Args))
+		case *log.EventEntryAdded:
+			b.trouble("log: " + e.Entry.Text)
+		case *network.EventRequestWillBeSent:
+			if url := e.Request.URL; !strings.HasPrefix(url, address) && !strings.HasPrefix(url, "data:") {
+				b.trouble("network: " + url)
+			}
+		}
+	}))
+	call(b, network.Enable, network.EnableParams{})
+	call(b, log.Enable, cdp.Empty{})
+	b.run(chromedp.Navigate(address))
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		assert.Empty(t, b.troubles)
+	})
+	return b
+}
+
+func (b *browser) trouble(s string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.troubles = append(b.troubles, s)
+}
+
+func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
+}
+
+func call[P, R any](b *browser, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, command, params)
+	require.NoError(b.t, err)
+}
+
+// ask evaluates an expression in the page.
+func ask[T any](b *browser, expression string) T {
+	b.t.Helper()
+	answer, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	require.NoError(b.t, err)
+	return answer
+}
+
+// until waits until an expression is true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ask[bool](b, "!!("+expression+")"); time.Sleep(20 * time.Millisecond) {
+		require.True(b.t, time.Now().Before(deadline), expression)
+	}
+}
+
+func (b *browser) click(selector string) { b.run(chromedp.Click(chromedp.CSS(selector))) }
+
+// look leaves a picture in the directory that LOCKER_PICTURES names, for people.
+func (b *browser) look(name string) {
+	if dir := os.Getenv("LOCKER_PICTURES"); dir != "" {
+		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		require.NoError(b.t, err)
+		require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644))
+	}
+}
+
+func (b *browser) size(width, height int64) {
+	b.run(chromedp.EmulateViewport(width, height))
+}
+
+func (b *browser) theme(name string) {
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+}
+
+// The page shows the table, says first what is declared and broken, and a click
+// on a cell shows its trials and its witness, which can be zoomed.
+func TestThePageInABrowser(t *testing.T) {
+	b := open(t)
+	b.size(1300, 900)
+	b.until(`document.querySelectorAll("#table td > button").length > 60`)
+	assert.Equal(t, "1 declared guarantee was broken, of 31 that were tried", ask[string](b, `document.querySelector("h1").textContent`))
+	assert.Equal(t, "two at once: a server's clock stepped forward", ask[string](b, `document.querySelector("#table tbody tr:not(.group) th").textContent`))
+	assert.Equal(t, "BROKEN 1/1", ask[string](b, `document.querySelector("#table tbody td > button.bad").textContent`))
+	b.look("table-light")
+
+	b.click("#table td > button.bad")
+	b.until(`document.querySelector("dialog[open] .time svg .band")`)
+	says := ask[string](b, `document.querySelector("dialog").innerText`)
+	assert.Regexp(t, `BROKEN in 1 of 1 trial\. The worst: redis-a2/\d+ and redis-\w+/\d+ held at once for \S+\.`, says)
+	assert.Contains(t, says, "Declared: outlasts a step of a clock")
+	b.look("cell-light")
+	// Both who held at once have a lane, and their beliefs lie in the band.
+	both := `(() => {
+		const band = document.querySelector(".time .band").getBoundingClientRect();
+		return [...document.querySelectorAll(".time g rect")].filter((r) => { const a = r.getBoundingClientRect(); return a.left <= band.left + 1 && a.right >= band.right - 3 }).length;
+	})()`
+	assert.Equal(t, 2, ask[int](b, both))
+	width := `document.querySelector(".time .band").getBoundingClientRect().width`
+	before := ask[float64](b, width)
+	b.click(`button[aria-label="zoom to where it breaks"]`)
+	near := ask[float64](b, width)
+	assert.Greater(t, near, 2*before)
+	assert.Equal(t, 2, ask[int](b, both))
+	b.look("cell-zoomed")
+	// The wheel zooms around the pointer, and a drag moves.
+	at := ask[struct{ X, Y float64 }](b, `(() => { const r = document.querySelector(".time .band").getBoundingClientRect(); return {X: r.left + r.width / 2, Y: r.top + 30} })()`)
+	mouse := func(what input.DispatchMouseEventType, x float64, set func(p *input.DispatchMouseEventParams)) {
+		b.run(chromedp.MouseEvent(what, x, at.Y, set))
+	}
+	mouse(input.DispatchMouseEventTypeMouseWheel, at.X, func(p *input.DispatchMouseEventParams) { p.DeltaX, p.DeltaY = 0.01, 200 })
+	b.until(width + ` < ` + jsonOf(near*0.8))
+	left := `document.querySelector(".time .band").getBoundingClientRect().left`
+	was := ask[float64](b, left)
+	mouse(input.DispatchMouseEventTypeMousePressed, at.X, func(p *input.DispatchMouseEventParams) { p.Button, p.ClickCount = "left", 1 })
+	mouse(input.DispatchMouseEventTypeMouseMoved, at.X+90, func(p *input.DispatchMouseEventParams) { p.Button, p.Buttons = "left", 1 })
+	mouse(input.DispatchMouseEventTypeMouseReleased, at.X+90, func(p *input.DispatchMouseEventParams) { p.Button, p.ClickCount = "left", 1 })
+	b.until(left + ` > ` + jsonOf(was+50))
+	b.run(chromedp.KeyEvent("\x1b"))
+	b.until(`!document.querySelector("dialog[open]")`)
+
+	// Rows that say the same of several faults unfold.
+	rows := `[...document.querySelectorAll("#table tbody tr")].filter((r) => !r.hidden).length`
+	folded := ask[int](b, rows)
+	b.click(".fold")
+	assert.Greater(t, ask[int](b, rows), folded)
+}
+
+// The curves of all services are beside each other, and the page can be read in
+// the dark.
+func TestTheCurvesAndTheDark(t *testing.T) {
+	b := open(t)
+	b.size(1300, 900)
+	b.until(`document.querySelectorAll("#curves svg").length === 1`)
+	names := ask[[]string](b, `[...document.querySelectorAll("#curves .tabs button")].map((b) => b.textContent)`)
+	assert.Subset(t, names, []string{history.CurveWait, history.CurveHandOver})
+	ask[bool](b, `[...document.querySelectorAll("#curves .tabs button")].find((b) => b.textContent === "`+history.CurveWait+`").click() || true`)
+	b.until(`document.querySelector("#curves svg")?.getAttribute("aria-label").endsWith("` + history.CurveWait + `")`)
+	assert.Equal(t, 2, ask[int](b, `document.querySelectorAll("#curves svg path[stroke]").length`))
+	assert.Equal(t, []string{"redis", "etcd"}, ask[[]string](b, `[...document.querySelectorAll("#curves tbody th")].map((h) => h.textContent)`))
+
+	luminance := `(() => { const lum = (c) => { const v = c.match(/[\d.]+/g).slice(0, 3).map(Number).map((x) => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2] };
+		const of = (e, what) => lum(getComputedStyle(e)[what]);
+		const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+		const ground = of(document.body, "backgroundColor");
+		return {ground, least: Math.min(ratio(ground, of(document.body, "color")), ...[...document.querySelectorAll("button.held, button.bad, button.soft")].map((e) => ratio(of(e, "backgroundColor"), of(e, "color"))),
+			...[...document.querySelectorAll("#facts, .legend")].map((e) => ratio(ground, of(e, "color"))))} })()`
+	type light struct{ Ground, Least float64 }
+	for _, theme := range []string{"light", "dark"} {
+		b.theme(theme)
+		got := ask[light](b, luminance)
+		assert.Equal(t, theme == "dark", got.Ground < 0.1, theme)
+		assert.Greater(t, got.Least, 4.5, "contrast, %s", theme)
+		b.run(chromedp.ScrollIntoView(chromedp.CSS("#curves")))
+		b.look("curves-" + theme)
+	}
+	b.click("#table td > button.soft")
+	b.until(`document.querySelector("dialog[open] .time svg .band")`)
+	b.look("cell-dark")
+}
+
+// On a phone, nothing but the table is wider than the screen, and the table scrolls.
+func TestThePageOnAPhone(t *testing.T) {
+	b := open(t)
+	b.size(400, 800)
+	b.until(`document.querySelectorAll("#table td > button").length > 60`)
+	assert.LessOrEqual(t, ask[int](b, `document.documentElement.scrollWidth`), 400)
+	b.look("phone-table")
+	b.click("#table td > button.bad")
+	b.until(`document.querySelector("dialog[open] .time svg .band")`)
+	assert.LessOrEqual(t, ask[int](b, `document.querySelector("dialog").scrollWidth`), 400)
+	assert.LessOrEqual(t, ask[float64](b, `document.querySelector(".time").getBoundingClientRect().right`), 400.0)
+	b.look("phone-cell")
+}
+
+func jsonOf(x any) string {
+	b, _ := json.Marshal(x)
+	return string(b)
+}
