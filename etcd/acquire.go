@@ -7,9 +7,12 @@ import (
 	"strconv"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
 // rounds is how often an attempt that does not wait is made again on another
@@ -21,154 +24,282 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, b.failure(ctx, err)
 	}
-	seconds := int64((req.TTL + time.Second - 1) / time.Second) // R16: never less
 	for round := 0; ; round++ {
-		grant, err := b.attempt(ctx, req, seconds, round)
+		grant, err := b.attempt(ctx, req, round)
 		if err == nil {
 			return grant, nil
 		}
 		again := errors.Is(err, errGone) || errors.Is(err, errDeleted)
-		if req.Wait {
-			// What may be left of a session that has gone silent is its own to
-			// revoke. If the outage goes on, the next session cannot be opened.
-			again = again || errors.Is(err, errSilent)
-		} else {
-			again = again && round+1 < rounds
+		if again && grant.Hold != nil { // its shadow is left
+			again = grant.Hold.Release(ctx) == nil || errors.Is(err, locker.ErrLost)
 		}
-		if !again && (round+1 >= rounds || !settled(ctx, grant)) {
+		if !again || !req.Wait && round+1 >= rounds {
 			return grant, b.explain(ctx, err)
 		}
 		// A lease that lives for no time would make this a busy loop.
-		if err := pause(ctx, min(time.Duration(round)*10*time.Millisecond, time.Second)); err != nil {
-			return grant, b.explain(ctx, err)
+		if err := clock.Sleep(ctx, min(time.Duration(round)*10*time.Millisecond, time.Second)); err != nil {
+			return locker.Grant{}, b.explain(ctx, err)
 		}
 	}
 }
-
-// settled makes an unknown outcome known, in a short time: the attempt was not
-// granted, nothing of it is left, and it can be made again. A member that
-// hangs costs an attempt its time-out, and not its caller the lock.
-func settled(ctx context.Context, grant locker.Grant) bool {
-	if grant.Hold == nil || ctx.Err() != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	return grant.Hold.Release(ctx) == nil
-}
-
-const settleTime = time.Second
 
 // errTakenBack: the void key of this attempt is there.
 var errTakenBack = errors.New("the attempt was taken back before it arrived")
 
 // explain makes errors the engine's.
 func (b *Backend) explain(ctx context.Context, err error) error {
-	var queued *queuedError
+	var left *leftError
 	switch {
 	case errors.Is(err, locker.ErrHeld):
 		return err
-	case errors.As(err, &queued) && b.ctx.Err() == nil:
-		return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", b.addr(), queued.ctx, queued.state)
+	case errors.As(err, &left) && b.ctx.Err() == nil:
+		return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", b.addr(), left.ctx, left.state)
 	}
 	return b.failure(ctx, err)
 }
 
-// queuedError is the end of a wait in the queue by its context.
-type queuedError struct {
+// leftError is the end of a wait in the queue by its context.
+type leftError struct {
 	ctx   error
 	state error // ErrHeld, or ErrUnavailable if etcd had not been heard of
 }
 
-func (e *queuedError) Error() string { return e.ctx.Error() }
+func (e *leftError) Error() string { return e.ctx.Error() }
 
-// attempt asks for the lock on one session. Its error matches errGone if the
-// session has expired and nothing is left.
-func (b *Backend) attempt(ctx context.Context, req locker.Request, seconds int64, round int) (locker.Grant, error) {
-	s, err := b.join(ctx, seconds)
+// attempt asks for the lock on one session. What it may leave is in the Grant
+// beside its error.
+func (b *Backend) attempt(ctx context.Context, req locker.Request, round int) (locker.Grant, error) {
+	s, err := b.join(ctx, wholeSeconds(req.TTL))
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	mark := req.Owner
+	h := &hold{b: b, s: s, queue: b.keys.queue(req.Name), owner: req.Owner, label: req.Label, lost: req.Lost, minHold: req.MinHold}
 	if round > 0 {
 		// An owner of its own for each round, so that nothing that is late of
 		// one touches the next (R10).
-		mark += "." + strconv.Itoa(round)
+		h.owner += "." + strconv.Itoa(round)
 	}
-	queue := b.keys.queue(req.Name)
-	h := &hold{b: b, s: s, queue: queue, mark: mark, value: mark + labelMark + req.Label, lost: req.Lost, doubtful: true}
-	b.place(h)
+	if b.opts.StrictExpiry {
+		h.shadows = append(h.shadows, strictMark)
+	}
+	if req.MinHold > 0 {
+		h.shadows = append(h.shadows, minHoldMark)
+	}
+	b.name(h)
 	a := &attempt{b: b, h: h, queued: req.Queued}
-	if err = a.take(ctx, req.Wait); err == nil && req.Wait {
-		err = a.wait(ctx)
-	}
-	var v locker.Validity
-	if err == nil {
-		v, err = s.fresh(ctx)
-	}
-	if err == nil {
-		err = h.grant()
-	}
+	v, err := a.run(ctx, req.Wait)
 	if err == nil {
 		return locker.Grant{Hold: h, Validity: v, Token: uint64(h.token)}, nil
 	}
-	return a.giveUp(err)
+	if etcderr.LeaseGone(err) {
+		s.become(gone)
+		err = errGone
+	}
+	b.mu.Lock()
+	left := h.place > nowhere && (s.life != gone || len(h.shadows) > 0)
+	b.mu.Unlock()
+	if left {
+		return locker.Grant{Hold: h}, err // for the engine to take back (R7)
+	}
+	h.move(nowhere, settled)
+	return locker.Grant{}, err
 }
 
-// place gives h a key. Which is free is known without asking: the keys of this
-// session are its own, and one is free when nothing can be under way
-// any more that touches it.
-func (b *Backend) place(h *hold) {
+// name gives h a key of this client's that nothing can be under way for. Etcd
+// keeps deleted keys in its index until it is compacted, so they are used again.
+func (b *Backend) name(h *hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for n := 0; ; n++ {
-		key := h.queue + h.s.name + "." + strconv.Itoa(n)
-		switch user := b.inUse[key]; {
-		case user == nil:
-			b.inUse[key] = h
-		case user.value != h.value: // otherwise a repeated request (R11)
-			continue
+		h.key = h.queue + b.id + "." + strconv.Itoa(n)
+		if user := b.inUse[h.key]; user == nil {
+			b.inUse[h.key] = h
+			return
+		} else if user.owner == h.owner && user.s == h.s {
+			return // a repeated request (R11)
 		}
-		h.key = key
-		return
 	}
 }
 
-// giveUp says what may be left of the attempt: nothing, or a hold for the
-// engine to release, which the session owes whatever becomes of the engine (R7).
-func (a *attempt) giveUp(err error) (locker.Grant, error) {
+// attempt is one key on its way through a queue.
+type attempt struct {
+	b      *Backend
+	h      *hold
+	queued func()           // told that others are before it; may be nil
+	front  *mvccpb.KeyValue // the key before; nil if there is none
+}
+
+// run brings the key to the front of the queue.
+func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err error) {
+	if err = a.enter(ctx, wait); err != nil {
+		return v, err
+	}
+	if err = a.wait(ctx); err != nil {
+		return v, err
+	}
+	if v, err = a.h.s.fresh(ctx); err != nil {
+		return v, err
+	}
+	if a.h.minHold > 0 {
+		if err = a.h.keepFor(ctx); err != nil {
+			return v, err
+		}
+	}
+	return v, a.h.grant()
+}
+
+// enter takes the first place, or, if it is to wait, the last. That is one
+// transaction. Its usual condition, that there is no key of the queue, is one
+// comparison for etcd; that it reads the queue as well would cost a tenth more.
+func (a *attempt) enter(ctx context.Context, wait bool) error {
 	h := a.h
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		h.s.end(errGone)
-		err = errGone
+	put := []clientv3.Op{clientv3.OpPut(h.key, h.value(), clientv3.WithLease(h.s.id))}
+	for _, mark := range h.shadows {
+		put = append(put, clientv3.OpPut(h.key+mark, h.shadowed(h.keeps(mark))))
 	}
-	if !a.sent || h.s.state() == errGone { //nolint:errorlint // one of our own
-		h.settle()
-		return locker.Grant{}, err
+	none := clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)
+	notVoid := clientv3.Compare(clientv3.CreateRevision(void(h.queue, h.owner)), "=", 0)
+	orElse := clientv3.OpTxn(
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid},
+		put, []clientv3.Op{clientv3.OpGet(h.queue, first(h.queue)...)})
+	if wait {
+		orElse = clientv3.OpTxn(
+			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid},
+			append([]clientv3.Op{clientv3.OpGet(h.queue, last(h.queue)...)}, put...), []clientv3.Op{clientv3.OpGet(h.key)})
 	}
-	h.owe()
-	return locker.Grant{Hold: (*doubtful)(h)}, err
-}
-
-// grant makes the hold one that is told of its end.
-func (h *hold) grant() error {
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	if err := h.s.ending(); err != nil {
+	var c call
+	resp, err := a.b.kv.Txn(calling(ctx, &c)).If(none).Then(put...).Else(orElse).Commit()
+	a.b.mu.Lock()
+	h.copies = c.underWay
+	if err != nil {
+		if c.carriedOut || c.underWay {
+			h.place = asked
+		}
+		a.b.mu.Unlock()
 		return err
 	}
-	h.s.holds[h] = struct{}{}
+	if c.underWay {
+		h.place = asked
+	}
+	a.b.mu.Unlock()
+	if resp.Succeeded {
+		a.entered(resp.Header.Revision)
+		return nil
+	}
+	inner := resp.Responses[0].GetResponseTxn()
+	found := inner.Responses[0].GetResponseRange().GetKvs()
+	switch {
+	case inner.Succeeded:
+		a.entered(resp.Header.Revision)
+		if wait {
+			a.behind(front(found))
+		}
+		return nil
+	case len(found) > 0 && string(front(found).Key) == h.key && string(front(found).Value) == h.value():
+		a.entered(front(found).CreateRevision) // a repeated request: it keeps its place (R11)
+		if wait {
+			return a.read(ctx, 0)
+		}
+		return nil
+	case wait || len(found) == 0:
+		return errTakenBack
+	}
+	if err := a.b.adopt(ctx, front(found)); err != nil {
+		return err
+	}
+	return locker.ErrHeld
+}
+
+// entered notes that the key has been put.
+func (a *attempt) entered(revision int64) {
+	a.b.mu.Lock()
+	defer a.b.mu.Unlock()
+	a.h.place, a.h.token = queued, revision
+}
+
+// behind notes the key before ours, and tells that there is one: it is etcd's
+// answer, and not one that is still awaited.
+func (a *attempt) behind(kv *mvccpb.KeyValue) {
+	a.front = kv
+	if kv != nil && a.queued != nil {
+		a.queued()
+	}
+}
+
+// same is how many keys can have been put at one time: a key and its shadows.
+const same = 3
+
+// first and last are options for those of a queue who were there first or last.
+func first(queue string) []clientv3.OpOption {
+	return append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
+}
+
+func last(queue string) []clientv3.OpOption {
+	return append(clientv3.WithLastCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
+}
+
+// errDeleted: the key of a waiter is gone, with its session or by hand.
+var errDeleted = errors.New("its place in the queue is gone")
+
+// read looks at the queue, as it is at the given revision or later; at 0, as a
+// majority knows it now. It fails if the key is not there any more: an attempt
+// that did not look could believe in a lock that it does not have.
+func (a *attempt) read(ctx context.Context, revision int64) error {
+	token := a.h.token
+	ask := func(opts ...clientv3.OpOption) (*clientv3.TxnResponse, error) {
+		before := append(last(a.h.queue), clientv3.WithMaxCreateRev(token-1))
+		return a.b.kv.Txn(ctx).Then(
+			clientv3.OpGet(a.h.key, append(opts, clientv3.WithKeysOnly())...),
+			clientv3.OpGet(a.h.queue, append(before, opts...)...),
+		).Commit()
+	}
+	var resp *clientv3.TxnResponse
+	var err error
+	if revision > 0 {
+		// Any member will do that has come so far, and most have.
+		revision = max(revision, token)
+		resp, err = ask(clientv3.WithSerializable())
+	}
+	if revision == 0 || err == nil && resp.Header.Revision < revision {
+		resp, err = ask()
+	}
+	if err != nil {
+		return err
+	}
+	mine := resp.Responses[0].GetResponseRange().Kvs
+	if len(mine) == 0 || mine[0].CreateRevision != token {
+		a.b.mu.Lock()
+		defer a.b.mu.Unlock()
+		if !a.h.copies && len(a.h.shadows) == 0 {
+			a.h.place = nowhere
+		}
+		return errDeleted
+	}
+	a.behind(front(resp.Responses[1].GetResponseRange().Kvs))
 	return nil
 }
 
-// pause waits for d, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+// adopt begins to count the time for which a shadow keeps the lock whose key is
+// gone: it puts it on a lease that nobody renews, and that no leader can end
+// early therefore. It does nothing if kv is no such shadow.
+//
+// Its holder may believe in it for as long: a leader that was stopped for longer
+// than a TTL revokes leases that its successor has kept alive.
+func (b *Backend) adopt(ctx context.Context, kv *mvccpb.KeyValue) error {
+	seconds, ok := orphaned(kv)
+	if !ok {
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	lease, err := b.leases.Grant(ctx, seconds)
+	if err != nil {
+		return err
+	}
+	key := string(kv.Key)
+	resp, err := b.kv.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(base(kv.Key)), "=", 0)).
+		Then(clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(lease.ID))).Commit()
+	if err == nil && !resp.Succeeded {
+		_, err = b.leases.Revoke(ctx, lease.ID) // another was faster
+	}
+	return err
 }

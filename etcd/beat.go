@@ -4,223 +4,183 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/connectivity"
+
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
-// run is the life of a session, on a goroutine of its own.
-func (s *session) run() {
-	defer s.finish()
-	if !s.open() {
-		return
-	}
-	ctx, cancel := context.WithCancel(s.b.ctx)
-	s.life = ctx
-	s.live(ctx)
-	cancel() // and with it all streams
-	// Close ends live while locks are held. Their holders know it before the
-	// revocation is sent: it lets the next ones in, answered or not.
-	s.end(errSilent)
-	s.revoke()
-}
+// every is how often a session is kept alive. A lease that the engine renews
+// just before a keep-alive has at least 3/4 of a TTL ahead of it, and looks
+// again after 1/3.
+func (s *session) every() time.Duration { return s.ttl / 4 }
 
-// open has etcd grant a lease. It is not the wait of the first caller alone:
-// others may come to wait for the same, so it has a context of its own.
-func (s *session) open() bool {
-	b := s.b
-	type granted struct {
-		*clientv3.LeaseGrantResponse
-		since time.Time
-	}
-	g, _, err := repeated(b.ctx, b, func(ctx context.Context) (granted, error) {
-		since := time.Now() // R1
-		resp, err := b.client.Grant(ctx, s.seconds)
-		return granted{resp, since}, err
-	})
-	if err == nil {
-		s.id, s.ttl = g.ID, time.Duration(g.TTL)*time.Second
-	}
-	if err == nil && s.ttl < time.Duration(s.seconds)*time.Second {
-		err = fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s.openErr, s.since, s.idle = err, g.since, time.Now()
-	if err != nil {
-		s.retire()
-	}
-	close(s.ready)
-	return err == nil
-}
+// retry is the pause after a keep-alive that failed.
+func (s *session) retry() time.Duration { return max(s.ttl/16, 100*time.Millisecond) }
 
-// beatsAtOnce is how many keep-alives may be under way: a member that does not
-// answer must not hold up the one that goes to the next.
-const beatsAtOnce = 3
-
-// beat is what came of a keep-alive.
-type beat struct {
-	since time.Time
-	err   error
-}
-
-// live keeps the session alive until it ends, is not needed any more, or ctx
-// is done.
-func (s *session) live(ctx context.Context) {
-	b := s.b
-	results := make(chan beat, beatsAtOnce)
-	underWay := 0
+// live keeps the session alive until it ends or is not needed any more.
+func (s *session) live() {
 	next := s.since.Add(s.every())
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
+	defer s.hangUp()
 	for {
+		kicked := false
 		select {
-		case <-ctx.Done():
-			return
-		case <-s.ended: // a request found out that the lease is gone
+		case <-s.ctx.Done():
 			return
 		case <-s.kick:
-			b.mu.Lock()
-			if age(s.since) > s.every() {
-				next = time.Now()
-			}
-			b.mu.Unlock()
-		case r := <-results:
-			underWay--
-			switch {
-			case r.err == nil:
-				next = later(next, s.beaten(r.since).Add(s.every()))
-				s.pay(ctx)
-			case leaseGone(r.err):
-				s.end(errGone)
-				return
-			default:
-				s.missed(r.err)
-				if errors.Is(r.err, errTerm) {
-					next = time.Now().Add(minRetry)
-				}
-			}
+			kicked = true
 		case <-timer.C:
 		}
 		now := time.Now()
-		if s.idleFor(now) {
+		switch {
+		case s.unneeded(now):
 			return
-		}
-		if age(s.since) >= s.ttl { // only this goroutine writes since
-			s.end(errSilent)
+		case clock.Elapsed(s.since, now) >= s.ttl: // only this goroutine writes since
 			return
+		case !next.After(now), kicked && clock.Elapsed(s.since, now) > s.every():
+			switch err := s.beat(); {
+			case err == nil:
+				next = s.since.Add(s.every())
+			case errors.Is(err, errGone):
+				s.become(gone)
+				return
+			default:
+				next = time.Now().Add(s.retry())
+			}
 		}
-		if !next.After(now) && underWay < beatsAtOnce {
-			underWay++
-			next = now.Add(s.retry())
-			b.work.Go(func() {
-				limited, cancel := context.WithTimeout(ctx, max(s.ttl/3, 4*minRetry))
-				defer cancel()
-				since, err := s.beat(limited)
-				results <- beat{since, err}
-			})
-		}
-		wait := next.Sub(now)
-		if underWay == beatsAtOnce {
-			wait = s.retry()
-		}
-		timer.Reset(min(max(wait, 0), s.since.Add(s.ttl).Sub(now)))
+		timer.Reset(min(time.Until(next), time.Until(s.since.Add(s.ttl))))
 	}
 }
 
-const minRetry = 100 * time.Millisecond
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// unneeded reports whether nobody needs the session any more, and retires it then.
+func (s *session) unneeded(now time.Time) bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if s.users > 0 || s.life < retired && now.Sub(s.idle) < idleTime {
+		return false
 	}
-	return b
+	if s.b.sessions[s.seconds] == s {
+		delete(s.b.sessions, s.seconds)
+	}
+	s.life = max(s.life, retired)
+	return true
 }
 
 // errTerm: the lease was renewed by a leader that may have been replaced.
 var errTerm = errors.New("the leader changed while the session was kept alive")
 
-// beat keeps the lease alive once, and returns from when that counts.
+// beat keeps the lease alive once, and notes from when that counts.
 //
 // A leader renews leases without asking anybody, and one that was cut off
 // or stopped may not know that it was replaced: its successor counts from its
-// election. So a majority is asked after it, and if both answers come
-// from one term, the leader was the leader when it renewed.
-func (s *session) beat(ctx context.Context) (time.Time, error) {
-	client := s.b.client
-	if conn := client.ActiveConnection(); conn != nil && conn.GetState() == connectivity.TransientFailure {
-		conn.ResetConnectBackoff() // the driver's pauses grow to two minutes
+// election, and has granted leases that the old one has never heard of. So a
+// majority is asked after it. If both answers come from one term, the leader
+// was the leader when it renewed; and whether the lease is gone is what the
+// majority says.
+func (s *session) beat() error {
+	left := time.Until(s.since.Add(s.ttl))
+	limit := min(min(s.ttl/8, time.Second)<<min(s.misses, 8), left)
+	ctx, cancel := context.WithTimeout(calling(s.ctx, &call{urgent: true}), left)
+	defer cancel()
+	limited, stop := context.WithTimeout(ctx, limit)
+	since, term, err := s.renew(limited)
+	late := limited.Err() != nil
+	stop()
+	if err == nil || etcderr.LeaseGone(err) {
+		var read *clientv3.GetResponse
+		read, readErr := s.b.kv.Get(ctx, s.key, clientv3.WithCountOnly())
+		switch {
+		case readErr != nil:
+			err = readErr
+		case read.Count == 0:
+			return errGone
+		case err == nil && read.Header.RaftTerm != term:
+			err = errTerm
+		}
 	}
-	since, term, err := s.renew(ctx)
+	if s.ctx.Err() != nil {
+		return s.ctx.Err()
+	}
 	if err != nil {
-		return since, err
+		s.hangUp()
+		if !errors.Is(err, errTerm) {
+			s.misses++
+			s.b.pool.avoid(s.on)
+		}
+		if late {
+			err = fmt.Errorf("%s has not answered within %v", s.on.addr, limit)
+		}
+	} else {
+		s.misses = 0
 	}
-	read, err := client.Get(ctx, s.b.keys.pulse(), clientv3.WithCountOnly())
-	if err == nil && read.Header.RaftTerm != term {
-		err = errTerm
-	}
-	return since, err
-}
-
-// beaten notes a keep-alive that succeeded, and returns the latest.
-func (s *session) beaten(since time.Time) time.Time {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if since.After(s.since) {
+	if s.behind = err; err == nil {
 		s.since = since
 		close(s.moved)
 		s.moved = make(chan struct{})
 	}
-	s.behind = nil
-	return s.since
+	return err
 }
 
-func (s *session) missed(err error) {
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	s.behind = err
+// keepAlives is a stream on which one request is under way at a time. The
+// driver's KeepAliveOnce opens one for each request, and logs in for each: that
+// is a bcrypt for the member, of some 60 ms of its processor.
+type keepAlives struct {
+	etcdserverpb.Lease_LeaseKeepAliveClient
+	end context.CancelFunc
 }
 
-// idleFor reports whether nobody needs the session any more, and retires it then.
-func (s *session) idleFor(now time.Time) bool {
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	// A revocation pays all debts.
-	if needed := s.users > len(s.debts); needed || !s.retired && (s.users > 0 || now.Sub(s.idle) < idleTime) {
-		return false
+// hangUp ends the stream.
+func (s *session) hangUp() {
+	if s.stream != nil {
+		s.stream.end()
+		s.stream = nil
 	}
-	s.retire()
-	return true
 }
 
-// pay removes, in the background, what releases and take-backs have not. A debt
-// that stands although the session could be kept alive for a TTL makes no new
-// lock be taken on it: it is revoked then when the last hold is gone.
-func (s *session) pay(ctx context.Context) {
-	b := s.b
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var debts []*hold
-	for h := range s.debts {
-		debts = append(debts, h)
-		if age(h.since) > s.ttl {
-			s.retire()
+// renew sends one keep-alive, to the member that all requests go to, and
+// returns when it was sent, and the term of the member that answered.
+func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err error) {
+	if m, _ := s.b.pool.pick(0); s.stream == nil || s.on != m {
+		s.hangUp()
+		s.on = m
+		if err := m.connect(ctx); err != nil {
+			return since, 0, err
 		}
-	}
-	if s.paying || len(debts) == 0 || b.closed {
-		return
-	}
-	s.paying = true
-	b.work.Go(func() {
-		for _, h := range debts {
-			if ctx.Err() != nil {
-				break
-			}
-			_, _ = h.remove(ctx)
+		life, end := context.WithCancel(s.ctx)
+		stop := context.AfterFunc(ctx, end)
+		opened, err := etcdserverpb.NewLeaseClient(m).LeaseKeepAlive(life)
+		stop()
+		if err != nil {
+			end()
+			return since, 0, rpctypes.Error(err)
 		}
-		b.mu.Lock()
-		s.paying = false
-		b.mu.Unlock()
-	})
+		s.stream = &keepAlives{opened, end}
+	}
+	stop := context.AfterFunc(ctx, s.stream.end)
+	defer stop()
+	since = time.Now() // R1
+	var resp *etcdserverpb.LeaseKeepAliveResponse
+	// EOF: the stream is over, and Recv says why.
+	if err = s.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}); err == nil || errors.Is(err, io.EOF) {
+		resp, err = s.stream.Recv()
+	}
+	if err != nil {
+		return since, 0, rpctypes.Error(err)
+	}
+	switch granted := time.Duration(resp.TTL) * time.Second; {
+	case resp.TTL <= 0:
+		err = rpctypes.ErrLeaseNotFound
+	case granted < s.ttl:
+		err = fmt.Errorf("the lease of %v was renewed for %v", s.ttl, granted)
+	}
+	return since, resp.Header.GetRaftTerm(), err
 }

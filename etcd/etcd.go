@@ -2,15 +2,18 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -30,6 +33,16 @@ type Options struct {
 	// known, and nothing is claimed.
 	Members int
 
+	// StrictExpiry keeps a lock for one more TTL once its holder's etcd lease is
+	// gone without a release. Without it, a leader that was stopped for longer
+	// than a TTL (a frozen virtual machine) and goes on lets the next holder in
+	// while the one before still believes: most often until its watch tells it, a
+	// millisecond later, and for up to a TTL if it is cut off. With it two never
+	// hold at once; the lock of a holder that died is free up to twice the TTL
+	// after, or one TTL after somebody first asks for it, and each lock writes one
+	// more key. It need not be equal in all clients: it is each holder's own.
+	StrictExpiry bool
+
 	_ struct{}
 }
 
@@ -47,37 +60,44 @@ type Backend struct {
 	client  *clientv3.Client
 	opts    Options
 	keys    keys
-	owned   bool // Open made the client: Close closes it
-	streams streams
-	alarms  alarms
-	looks   looks
+	owned   bool   // Open made the client: Close closes it
+	id      string // what this backend's keys are known by
+	pool    *pool
+	kv      clientv3.KV
+	leases  clientv3.Lease
+	watcher clientv3.Watcher
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
-	work sync.WaitGroup // all goroutines
+	work sync.WaitGroup // all sessions
 
 	mu       sync.Mutex
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
-	names    []string           // of sessions whose leases are gone, to be used again
-	wanted   map[string]bool    // queues in which others were met lately
 	closeErr error
 	done     chan struct{} // closed when Close is through
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
+	_ locker.Backend    = (*Backend)(nil)
+	_ locker.Queuer     = (*Backend)(nil)
+	_ locker.Prompt     = (*Backend)(nil)
+	_ locker.MinHolder  = (*Backend)(nil)
+	_ locker.Inspector  = (*Backend)(nil)
+	_ locker.Lister     = (*Backend)(nil)
+	_ locker.Breaker    = (*Backend)(nil)
+	_ locker.Checker    = (*Backend)(nil)
+	_ locker.TakeBacker = (*hold)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
-// close it. Give it DialKeepAliveTime and DialKeepAliveTimeout (10 s and 3 s),
-// or a connection that the network has forgotten is noticed only by the
-// kernel, after minutes. New does no I/O.
+// close it. The Backend makes connections of its own with the client's settings,
+// one to each member that it needs. Give the client DialKeepAliveTime and
+// DialKeepAliveTimeout (10 s and 3 s), or a connection that the network has
+// forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
-	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, wanted: map[string]bool{}, done: make(chan struct{})}
+	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, done: make(chan struct{})}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -98,8 +118,15 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 		o.Prefix = defaultPrefix
 	}
 	b.keys = keys{base: o.Prefix + "/1/"}
+	b.id = rand.Text() // of A-Z and 2-7, all before the void mark
+	var err error
+	if b.pool, err = newPool(client, o.Timeout); err != nil {
+		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
+	}
+	b.kv = clientv3.NewKVFromKVClient(etcdserverpb.NewKVClient(b.pool), client)
+	b.leases = clientv3.NewLeaseFromLeaseClient(etcdserverpb.NewLeaseClient(b.pool), client, 0)
+	b.watcher = clientv3.NewWatchFromWatchClient(etcdserverpb.NewWatchClient(b.pool), client)
 	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.looks.b = b
 	return b, nil
 }
 
@@ -148,11 +175,15 @@ func Guarantees(members int) locker.Guarantees {
 }
 
 // Prompt implements [locker.Prompt]: the driver's requests end with their
-// contexts, and watches, which may not, have goroutines of their own.
+// contexts, and so does the making of a watch. Some ten microseconds for a
+// goroutine of its own would be felt where a request takes a hundred.
 func (b *Backend) Prompt() bool { return true }
 
 // HasQueue implements [locker.Queuer].
 func (b *Backend) HasQueue() bool { return true }
+
+// MaxMinHold implements [locker.MinHolder].
+func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // deadHolderSlack: up to a second for whole seconds, as much for etcd's own
 // minimum at its default election timeout, half of one until the leader looks,
@@ -170,11 +201,13 @@ func (b *Backend) Close() error {
 	if first {
 		b.stop()
 		b.work.Wait()
+		// They return the ends of their own contexts as errors.
+		err := errors.Join(notCanceled(b.watcher.Close()), notCanceled(b.leases.Close()), notCanceled(b.pool.close()))
 		if b.owned {
-			// It returns the end of its own context as an error.
-			if err := b.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
-				b.closeErr = fmt.Errorf("etcd: close the client: %w", err)
-			}
+			err = errors.Join(err, notCanceled(b.client.Close()))
+		}
+		if err != nil {
+			b.closeErr = fmt.Errorf("etcd: close the client: %w", err)
 		}
 		close(b.done)
 	}
@@ -182,14 +215,26 @@ func (b *Backend) Close() error {
 	return b.closeErr
 }
 
-// spawn runs f on a goroutine that Close waits for; it returns false if the
-// backend is closed. b.mu is not held.
-func (b *Backend) spawn(f func()) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
+func notCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
 	}
-	b.work.Go(f)
-	return true
+	return err
 }
+
+// failure says in the engine's words why there is no answer. ctx is the
+// caller's: whoever's ended knows that.
+func (b *Backend) failure(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case b.ctx.Err() != nil, errors.Is(err, locker.ErrClosed):
+		return fmt.Errorf("etcd: %w", locker.ErrClosed)
+	case ctx.Err() != nil:
+		return fmt.Errorf("etcd %s: %w", b.addr(), ctx.Err())
+	}
+	return etcderr.Explain("etcd "+b.addr(), b.keys.base, err)
+}
+
+// addr is where the cluster is, for messages.
+func (b *Backend) addr() string { return strings.Join(b.client.Endpoints(), ",") }

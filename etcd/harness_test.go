@@ -70,12 +70,12 @@ func client(t testing.TB, addrs []string, ttl time.Duration, opts ...func(*clien
 	return c
 }
 
-// all lists every key of the default prefix: the locks, the waiters, the voids.
+// all lists every key of all queues: the locks, the waiters, the voids.
 func all(t testing.TB, c *clientv3.Client) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	resp, err := c.Get(ctx, "locker/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	resp, err := c.Get(ctx, "locker/1/lock/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	require.NoError(t, err)
 	var keys []string
 	for _, kv := range resp.Kvs {

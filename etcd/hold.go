@@ -2,12 +2,16 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
 // hold is one attempt's key: in the queue, at its head, or perhaps there.
@@ -15,65 +19,81 @@ type hold struct {
 	b     *Backend
 	s     *session
 	queue string
-	key   string // one of its session's, used again when it is settled
-	mark  string // the owner, which is new for each attempt (R10)
-	value string // the owner and the label
-	token int64  // the key's create revision; 0 while it is not known
+	key   string // one of this client's, used again when the hold is over
+	owner string // new for each attempt (R10)
+	label string
 	lost  func()
+	// shadows are the marks of the keys beside it.
+	shadows []string
+	minHold time.Duration
 
 	// Guarded by b.mu.
-	settled  bool      // nothing of it is in etcd, nor can be
-	struck   bool      // its session has nothing to do with it any more
-	owed     bool      // the session has to remove it
-	since    time.Time // that it is owed
-	doubtful bool      // the transaction that puts it may not have arrived yet
+	place place
+	token int64 // the key's create revision, from queued on
+	// copies: a transaction that puts the key may be under way yet. Then the key
+	// is removed together with the possibility of it (R7).
+	copies bool
+	// deleting: a deletion without an answer may have been carried out.
+	deleting bool
 }
+
+// place is where a hold is. It only ever moves down this list, and may leave out
+// any step.
+type place int
+
+const (
+	nowhere place = iota // nothing of it is at etcd
+	asked                // something of it may be
+	queued               // its key has been put
+	granted
+	settled // nothing of it is there, nor can come
+)
+
+// value is what stands at the key.
+func (h *hold) value() string { return h.owner + labelMark + h.label }
+
+// shadowed is what stands at a shadow of it that keeps the lock for d.
+func (h *hold) shadowed(d time.Duration) string {
+	return h.owner + secondsMark + strconv.FormatInt(wholeSeconds(d), 10) + labelMark + h.label
+}
+
+// minLook is the least that a look gets.
+const minLook = 200 * time.Millisecond
 
 // Renew implements [locker.Hold]: it returns how far the session has been kept
 // alive, and looks whether the key is there. A look that gets no answer does
 // not matter: the key can only be missing if somebody has deleted it by hand.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	if err := h.err(); err != nil {
-		return locker.Validity{}, err
+	h.b.mu.Lock()
+	over := h.place == settled || h.s.life == gone
+	h.b.mu.Unlock()
+	if over {
+		return locker.Validity{}, h.isLost("is")
 	}
-	limit, cancel := context.WithTimeout(ctx, max(h.s.ttl/10, minLook))
-	there, err := h.b.looks.look(limit, h.key)
-	cancel()
-	if err == nil && !there {
-		h.gone()
-		return locker.Validity{}, fmt.Errorf("etcd %s: its key is gone: %w", h.b.addr(), locker.ErrLost)
+	there := make(chan bool, 1)
+	h.s.looks.ask(h.key, func(found bool) { there <- found })
+	limited, cancel := context.WithTimeout(ctx, max(h.s.ttl/10, minLook))
+	defer cancel()
+	select {
+	case found := <-there:
+		if !found {
+			if h.move(granted, settled) {
+				h.lost()
+			}
+			return locker.Validity{}, h.isLost("is")
+		}
+	case <-h.s.ctx.Done():
+	case <-limited.Done():
 	}
-	if err := h.err(); err != nil {
-		return locker.Validity{}, err
-	}
-	v, behind := h.s.validity()
-	if behind != nil {
-		return locker.Validity{}, h.b.failure(ctx, fmt.Errorf("the session is not kept alive: %w", behind))
+	v, err := h.s.validity()
+	if err != nil {
+		return locker.Validity{}, h.b.failure(ctx, err)
 	}
 	return v, nil
 }
 
-// labelMark stands between the owner and the label in a key's value.
-const labelMark = ":"
-
-// minLook is the least that a look gets.
-const minLook = 200 * time.Millisecond
-
-// err returns an error that matches ErrLost if the hold is over.
-func (h *hold) err() error {
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	if h.settled || h.owed || h.s.gone {
-		return fmt.Errorf("etcd %s: its key is gone: %w", h.b.addr(), locker.ErrLost)
-	}
-	return nil
-}
-
-// gone notes that somebody else has deleted the key.
-func (h *hold) gone() {
-	if h.settle() && h.lost != nil {
-		h.lost()
-	}
+func (h *hold) isLost(is string) error {
+	return fmt.Errorf("etcd %s: its key %s gone: %w", h.b.addr(), is, locker.ErrLost)
 }
 
 // Release implements [locker.Hold].
@@ -83,131 +103,136 @@ func (h *hold) Release(ctx context.Context) error {
 		return h.b.failure(ctx, err)
 	}
 	if !found {
-		return fmt.Errorf("etcd %s: its key was gone before the release: %w", h.b.addr(), locker.ErrLost)
+		return h.isLost("was")
 	}
 	return nil
 }
 
-// doubtful is the hold of an Acquire that failed: its key is to be removed.
-type doubtful hold
-
-// Renew implements [locker.Hold]; the engine does not call it.
-func (d *doubtful) Renew(context.Context) (locker.Validity, error) {
-	return locker.Validity{}, locker.ErrLost
-}
-
-// Release implements [locker.Hold]. nil is definite: nothing is there, and
-// nothing will be (R7).
-func (d *doubtful) Release(ctx context.Context) error {
-	h := (*hold)(d)
+// TakeBack implements [locker.TakeBacker].
+func (h *hold) TakeBack(ctx context.Context) error {
 	_, err := h.remove(ctx)
 	return h.b.failure(ctx, err)
 }
 
-// remove deletes the key, and reports whether it was there. Until that is
-// known to have happened, the session owes it.
+// remove deletes the key and its shadows, makes what may be under way come to
+// nothing, and reports whether the key was there.
 func (h *hold) remove(ctx context.Context) (found bool, err error) {
-	h.b.mu.Lock()
-	settled, certain := h.settled, !h.doubtful
-	if h.s.gone {
-		settled = true
+	for {
+		h.b.mu.Lock()
+		over, copies := h.s.life == gone, h.copies
+		done := h.place == settled || over && len(h.shadows) == 0
+		h.b.mu.Unlock()
+		if done {
+			h.move(nowhere, settled)
+			return false, nil
+		}
+		// Without its lease, a transaction that is under way fails.
+		makeVoid := copies && !over
+		found, err = h.delete(ctx, makeVoid)
+		if makeVoid && errors.Is(err, rpctypes.ErrNoSpace) {
+			// A void key can be put when there is space again. What only deletes is
+			// let through, and frees the lock.
+			_, _ = h.delete(ctx, false)
+		}
+		switch {
+		case etcderr.LeaseGone(err):
+			h.s.become(gone)
+		case err != nil:
+			return false, err
+		default:
+			if makeVoid {
+				h.s.addVoid()
+			}
+			h.move(nowhere, settled)
+			return found, nil
+		}
 	}
-	h.b.mu.Unlock()
-	if settled {
-		h.settle()
-		return false, nil
-	}
-	if certain {
-		found, err = h.deleteKey(ctx)
-	} else {
-		found, err = h.makeVoid(ctx)
-	}
-	if leaseGone(err) {
-		h.s.end(errGone)
-		return false, nil
-	}
-	if err != nil {
-		h.owe()
-		return false, err
-	}
-	h.settle()
-	return found, nil
 }
 
-// mine is true if the key is there and is that of this attempt (R9).
-func (h *hold) mine() clientv3.Cmp {
-	return clientv3.Compare(clientv3.Value(h.key), "=", h.value)
-}
-
-// deleteKey deletes the key, which is known to have been put.
-func (h *hold) deleteKey(ctx context.Context) (found bool, err error) {
-	resp, more, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return h.b.client.Txn(ctx).If(h.mine()).Then(clientv3.OpDelete(h.key)).Commit()
-	})
-	// What one copy does not find, the other may have deleted.
-	return err == nil && (resp.Succeeded || more), err
-}
-
-// makeVoid deletes the key if it is there, and otherwise makes sure that it
-// never will be. The void key lives as long as the lease: as long as the
-// transaction could still put the key (R7).
-func (h *hold) makeVoid(ctx context.Context) (found bool, err error) {
-	resp, _, err := repeated(ctx, h.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return h.b.client.Txn(ctx).
-			If(h.mine()).
-			Then(clientv3.OpDelete(h.key)).
-			Else(clientv3.OpPut(void(h.queue, h.mark), "", clientv3.WithLease(h.s.id))).
-			Commit()
-	})
-	if err != nil {
-		return false, err
+// delete makes the one request. It compares the whole owner (R9). The void key
+// lives as long as the lease: as long as the transaction could still put the key.
+func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error) {
+	then := []clientv3.Op{clientv3.OpDelete(h.key)}
+	var orElse []clientv3.Op
+	for _, mark := range h.shadows {
+		// The key has gone with the lease, and its shadow has not.
+		then = append(then, clientv3.OpDelete(h.key+mark))
+		orElse = append(orElse, clientv3.OpTxn(
+			[]clientv3.Cmp{clientv3.Compare(clientv3.Value(h.key+mark), "=", h.shadowed(h.keeps(mark)))},
+			[]clientv3.Op{clientv3.OpDelete(h.key + mark)}, nil))
 	}
-	if !resp.Succeeded {
-		h.s.addVoid()
+	if makeVoid {
+		op := clientv3.OpPut(void(h.queue, h.owner), "", clientv3.WithLease(h.s.id))
+		then, orElse = append(then, op), append(orElse, op)
 	}
-	return resp.Succeeded, nil
-}
-
-// owe leaves the removal to the session, or to the end of its lease if it is
-// through.
-func (h *hold) owe() {
+	var c call
+	resp, err := h.b.kv.Txn(calling(ctx, &c)).
+		If(clientv3.Compare(clientv3.Value(h.key), "=", h.value())).Then(then...).Else(orElse...).Commit()
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
-	if h.settled || h.owed {
-		return
-	}
-	h.owed, h.since = true, time.Now()
-	if h.s.through {
-		h.strike()
-		return
-	}
-	h.s.debts[h] = struct{}{}
+	h.deleting = h.deleting || c.carriedOut
+	return err == nil && (resp.Succeeded || h.deleting), err
 }
 
-// settle notes that nothing of the hold is in etcd, nor can be; it returns false
-// if that was known.
-func (h *hold) settle() bool {
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	if h.settled {
+// keeps is how long a shadow keeps the lock once its key is gone.
+func (h *hold) keeps(mark string) time.Duration {
+	if mark == minHoldMark {
+		return time.Second // it is on a lease of its own as soon as that matters
+	}
+	return h.s.ttl
+}
+
+// move moves the hold on, if it has come as far as from. It returns false if it
+// had been settled before.
+func (h *hold) move(from, to place) bool {
+	b := h.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.place < from || h.place == settled {
 		return false
 	}
-	h.settled = true
-	h.strike()
+	h.place = to
+	if to == settled {
+		delete(h.s.holds, h)
+		if b.inUse[h.key] == h {
+			delete(b.inUse, h.key)
+		}
+		h.s.leave()
+	}
 	return true
 }
 
-// strike ends the hold's place in its session. Whether it is settled is another
-// matter: a release may still try. b.mu is held.
-func (h *hold) strike() {
-	if h.struck {
-		return
+// grant grants the hold: from then on it is told of its end.
+func (h *hold) grant() error {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	if err := h.s.err(); err != nil {
+		return err
 	}
-	h.struck = true
-	delete(h.s.debts, h)
-	delete(h.s.holds, h)
-	if h.b.inUse[h.key] == h {
-		delete(h.b.inUse, h.key)
+	h.place = granted
+	h.s.holds[h] = struct{}{}
+	return nil
+}
+
+// keepFor puts the key's shadow on a lease that nobody renews, so that the lock
+// is kept for MinHold whatever becomes of the session. No leader expires such a
+// lease early: what a leader can have missed are renewals, and there are none.
+func (h *hold) keepFor(ctx context.Context) error {
+	began := time.Now()
+	const spare = time.Second
+	lease, err := h.b.leases.Grant(ctx, wholeSeconds(h.minHold+h.minHold/100+spare))
+	if err != nil {
+		return err
 	}
-	h.s.leave()
+	resp, err := h.b.kv.Txn(ctx).If(clientv3.Compare(clientv3.Value(h.key), "=", h.value())).
+		Then(clientv3.OpPut(h.key+minHoldMark, h.shadowed(h.keeps(minHoldMark)), clientv3.WithLease(lease.ID))).Commit()
+	switch took := time.Since(began); {
+	case err != nil:
+		return err
+	case !resp.Succeeded:
+		return errDeleted
+	case took > spare:
+		return &noAnswerError{fmt.Sprintf("MinHold was granted, but the answer took %v", took)}
+	}
+	return nil
 }

@@ -5,32 +5,116 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/etcderr"
 )
+
+// listPage is how many keys List reads at a time.
+const listPage = 1000
 
 // Inspect implements [locker.Inspector].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	queue, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		queue := b.keys.queue(name)
-		return b.client.Get(ctx, queue, append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)))...)
-	})
-	if err != nil || len(queue.Kvs) == 0 {
+	queue, err := b.queue(ctx, name)
+	if err != nil || len(queue) == 0 {
 		return locker.State{}, b.failure(ctx, err)
 	}
-	first := queue.Kvs[0]
-	_, label, _ := strings.Cut(string(first.Value), labelMark)
-	st := locker.State{Held: true, Label: label, Token: uint64(first.CreateRevision), Waiters: int(queue.Count) - 1}
-	lease, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return b.client.TimeToLive(ctx, clientv3.LeaseID(first.Lease))
-	})
-	if err != nil && !leaseGone(err) {
-		return locker.State{}, b.failure(ctx, err)
-	}
-	if err == nil && lease.TTL > 0 {
-		// After a change of the leader it can be more than was granted.
-		st.Remaining = time.Duration(min(lease.TTL, lease.GrantedTTL)) * time.Second
+	st := state(queue)
+	if lease := front(queue).Lease; lease != 0 {
+		resp, err := b.leases.TimeToLive(ctx, clientv3.LeaseID(lease))
+		if err != nil && !etcderr.LeaseGone(err) {
+			return locker.State{}, b.failure(ctx, err)
+		}
+		if err == nil && resp.TTL > 0 {
+			// After a change of the leader it can be more than was granted.
+			st.Remaining = time.Duration(min(resp.TTL, resp.GrantedTTL)) * time.Second
+		}
 	}
 	return st, nil
+}
+
+// queue returns the keys of those who hold or wait for name, in their order.
+func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, error) {
+	queue := b.keys.queue(name)
+	resp, err := b.kv.Get(ctx, queue, clientv3.WithRange(places(queue)), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	if err != nil {
+		return nil, err
+	}
+	return resp.Kvs, nil
+}
+
+// state is what the keys of one queue say.
+func state(queue []*mvccpb.KeyValue) locker.State {
+	first := queue[0]
+	revisions := map[int64]bool{}
+	for _, kv := range queue {
+		revisions[kv.CreateRevision] = true
+		if kv.CreateRevision < first.CreateRevision {
+			first = kv
+		}
+	}
+	return locker.State{Held: true, Label: label(first), Token: uint64(first.CreateRevision), Waiters: len(revisions) - 1}
+}
+
+// List implements [locker.Lister].
+func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+	from := b.keys.locks() + escape.Replace(prefix)
+	end := clientv3.GetPrefixRangeEnd(from)
+	var name string
+	var queue []*mvccpb.KeyValue
+	tell := func() error {
+		if len(queue) == 0 {
+			return nil
+		}
+		st := state(queue)
+		queue = nil
+		return found(unescape.Replace(name), st)
+	}
+	for {
+		page, err := b.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(listPage))
+		if err != nil {
+			return b.failure(ctx, err)
+		}
+		for _, kv := range page.Kvs {
+			of, place, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), b.keys.locks()), "/")
+			if of != name {
+				if err := tell(); err != nil {
+					return err
+				}
+				name = of
+			}
+			if !strings.HasPrefix(place, voidMark) {
+				queue = append(queue, kv)
+			}
+			from = string(kv.Key) + "\x00"
+		}
+		if !page.More {
+			return tell()
+		}
+	}
+}
+
+// Break implements [locker.Breaker]. It deletes the holder's shadows, too: the
+// next holder is let in at once, whatever the one before believes.
+func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
+	for {
+		queue, err := b.queue(ctx, name)
+		if err != nil || len(queue) == 0 {
+			return locker.State{}, b.failure(ctx, err)
+		}
+		first := front(queue)
+		var ops []clientv3.Op
+		for _, kv := range queue {
+			if kv.CreateRevision == first.CreateRevision {
+				ops = append(ops, clientv3.OpDelete(string(kv.Key)))
+			}
+		}
+		resp, err := b.kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)).Then(ops...).Commit()
+		if err != nil || resp.Succeeded {
+			return state(queue), b.failure(ctx, err)
+		}
+	}
 }

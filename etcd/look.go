@@ -3,96 +3,137 @@ package etcd
 import (
 	"context"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // looks asks etcd whether keys are there, many in one request: ten thousand
-// leases that are renewed cost a few requests per second.
+// leases that are renewed, or ten thousand waiters, cost a few requests per
+// second. A key is missing only if somebody has deleted it by hand, or if a
+// watch has not told.
 type looks struct {
-	b *Backend
+	s    *session
+	kick chan struct{}
 
-	mu      sync.Mutex
-	queue   []*look
-	running int
+	mu    sync.Mutex
+	asked map[string][]func(found bool) // by key: what is to be told once
+	kept  map[*watched]struct{}         // looked at from time to time
 }
 
-// look is one question.
-type look struct {
-	ctx    context.Context
-	key    string
-	answer chan lookAnswer // takes one without blocking
-}
-
-type lookAnswer struct {
-	there bool
-	err   error
+// watched is what a waiter relies on: its own key, and the watch of the key
+// before.
+type watched struct {
+	keys [2]string
+	gone chan struct{} // takes one without blocking
 }
 
 const (
 	looksAtOnce = 100 // etcd takes 128 operations in a transaction
-	lookers     = 4   // one that hangs on a paused member does not hold up the others
+	// lookPause is the least between two looks, so that many share one.
+	lookPause = 50 * time.Millisecond
+	// waitersLook is the least time after which waiters are looked at again.
+	waitersLook = 20 * time.Second
 )
 
-// look reports whether key is there, as a majority knows it.
-func (ls *looks) look(ctx context.Context, key string) (bool, error) {
-	l := &look{ctx: ctx, key: key, answer: make(chan lookAnswer, 1)}
+func newLooks(s *session) *looks {
+	return &looks{s: s, kick: make(chan struct{}, 1), asked: map[string][]func(bool){}, kept: map[*watched]struct{}{}}
+}
+
+// ask has fn told whether key is there, soon.
+func (ls *looks) ask(key string, fn func(found bool)) {
 	ls.mu.Lock()
-	ls.queue = append(ls.queue, l)
-	start := ls.running < lookers
-	if start {
-		ls.running++
-	}
+	ls.asked[key] = append(ls.asked[key], fn)
 	ls.mu.Unlock()
-	if start && !ls.b.spawn(ls.run) {
-		ls.run() // closed: everybody is told so
+	select {
+	case ls.kick <- struct{}{}:
+	default:
+	}
+}
+
+// keep looks at w from time to time, until forget.
+func (ls *looks) keep(w *watched) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.kept[w] = struct{}{}
+}
+
+func (ls *looks) forget(w *watched) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.kept, w)
+}
+
+// run looks until the session is over.
+func (ls *looks) run() {
+	ctx := ls.s.ctx
+	rounds := time.NewTicker(clock.Jitter(max(ls.s.ttl, waitersLook)))
+	defer rounds.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ls.kick:
+		case <-rounds.C:
+			ls.round()
+		}
+		ls.mu.Lock()
+		asked := ls.asked
+		ls.asked = map[string][]func(bool){}
+		ls.mu.Unlock()
+		ls.look(ctx, asked)
+		_ = clock.Sleep(ctx, lookPause)
+	}
+}
+
+// round asks for what the waiters rely on.
+func (ls *looks) round() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for w := range ls.kept {
+		for _, key := range w.keys {
+			ls.asked[key] = append(ls.asked[key], w.tell)
+		}
+	}
+}
+
+func (w *watched) tell(found bool) {
+	if found {
+		return
 	}
 	select {
-	case a := <-l.answer:
-		return a.there, a.err
-	case <-ctx.Done():
-		return false, ctx.Err()
+	case w.gone <- struct{}{}:
+	default:
 	}
 }
 
-// run answers questions until there are no more.
-func (ls *looks) run() {
-	for {
-		ls.mu.Lock()
-		var batch []*look
-		for len(ls.queue) > 0 && len(batch) < looksAtOnce {
-			l := ls.queue[0]
-			ls.queue = ls.queue[1:]
-			if l.ctx.Err() == nil {
-				batch = append(batch, l)
+// look asks as many requests as it takes. One that fails is not made again:
+// whoever needs to know asks again.
+func (ls *looks) look(ctx context.Context, asked map[string][]func(bool)) {
+	var keys []string
+	var ops []clientv3.Op
+	flush := func() {
+		limited, cancel := context.WithTimeout(calling(ctx, &call{urgent: true}), ls.s.b.opts.Timeout)
+		defer cancel()
+		resp, err := ls.s.b.kv.Txn(limited).Then(ops...).Commit()
+		for i, key := range keys {
+			for _, fn := range asked[key] {
+				if err == nil {
+					fn(resp.Responses[i].GetResponseRange().Count > 0)
+				}
 			}
 		}
-		if len(batch) == 0 {
-			ls.queue = nil
-			ls.running--
-			ls.mu.Unlock()
-			return
-		}
-		ls.mu.Unlock()
-		ls.ask(batch)
+		keys, ops = nil, nil
 	}
-}
-
-// ask makes one request. It lasts no longer than the first question does:
-// those behind it are asked again by who asked them.
-func (ls *looks) ask(batch []*look) {
-	ops := make([]clientv3.Op, len(batch))
-	for i, l := range batch {
-		ops[i] = clientv3.OpGet(l.key, clientv3.WithCountOnly())
-	}
-	resp, _, err := repeated(batch[0].ctx, ls.b, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return ls.b.client.Txn(ctx).Then(ops...).Commit()
-	})
-	for i, l := range batch {
-		a := lookAnswer{err: err}
-		if err == nil {
-			a.there = resp.Responses[i].GetResponseRange().Count > 0
+	for key := range asked {
+		keys, ops = append(keys, key), append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
+		if len(keys) == looksAtOnce {
+			flush()
 		}
-		l.answer <- a
+	}
+	if len(keys) > 0 {
+		flush()
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
 // openTimeout bounds Open where ctx does not.
@@ -35,6 +35,8 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 		Prefix:  strings.Trim(u.Path, "/"),
 		Timeout: u.Duration("timeout", 0),
 		Members: int(min(u.Uint("members", 0), 1000)),
+
+		StrictExpiry: u.Bool("strict_expiry", false),
 	}
 	config, err := clientConfig(u)
 	if err == nil {
@@ -48,12 +50,12 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if err := reach(ctx, config); err != nil {
+	if err := reach(ctx, u, config); err != nil {
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
 	client, err := connect(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u, failure(ctx, strings.Join(config.Endpoints, ","), err))
+		return nil, fmt.Errorf("%s: %w", u, etcderr.Explain("etcd", "", err))
 	}
 	b, err := New(client, &o)
 	if err != nil {
@@ -68,29 +70,52 @@ func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend,
 
 // reach returns an error at once if no member can be connected to. The driver
 // would go on trying for as long as ctx lasts, and not say why.
-func reach(ctx context.Context, config clientv3.Config) error {
+func reach(ctx context.Context, u *locker.URL, config clientv3.Config) error {
 	config.Username, config.Password = "", "" // or New would log in, and wait
 	client, err := clientv3.New(config)
 	if err != nil {
 		return fmt.Errorf("%w: %w", locker.ErrInvalid, err)
 	}
 	defer func() { _ = client.Close() }()
-	b, err := New(client, nil)
+	p, err := newPool(client, openTimeout)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", locker.ErrInvalid, err)
 	}
-	defer b.stop()
-	conn := client.ActiveConnection()
-	conn.Connect()
-	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		if state == connectivity.TransientFailure {
-			return fmt.Errorf("no member can be connected to%s: %w", b.why(), locker.ErrUnavailable)
-		}
-		if !conn.WaitForStateChange(ctx, state) {
-			return fmt.Errorf("no member has answered: %w: %w", ctx.Err(), locker.ErrUnavailable)
+	defer func() { _ = p.close() }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, len(p.members))
+	for _, m := range p.members {
+		go func() { answers <- m.connect(ctx) }()
+	}
+	for range p.members {
+		if err = <-answers; err == nil {
+			return nil
 		}
 	}
-	return nil
+	return fmt.Errorf("%w%s: %w", err, rightScheme(ctx, u, p.members[0], err), locker.ErrUnavailable)
+}
+
+// rightScheme says what to write if the one side speaks TLS and the other not.
+func rightScheme(ctx context.Context, u *locker.URL, m *member, err error) string {
+	if u.Scheme == "etcds" {
+		if strings.Contains(err.Error(), "first record does not look like a TLS handshake") {
+			return ": it does not speak TLS: write etcd:// instead of etcds://"
+		}
+		return ""
+	}
+	_, host, _ := strings.Cut(m.addr, "://")
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", host)
+	var alert tls.AlertError
+	if err != nil && !errors.As(err, &alert) {
+		return ""
+	}
+	if conn != nil {
+		_ = conn.Close()
+	}
+	return ": it speaks TLS: write etcds:// instead of etcd://"
 }
 
 // connect makes the client, which lives on when ctx is over.
@@ -110,31 +135,19 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 	return client, nil
 }
 
-// check reads and writes below the prefix, and counts the members.
+// check needs the rights to read and write below the prefix, a majority, and a
+// store that is not full. It writes nothing: the key is never there.
 func (b *Backend) check(ctx context.Context) error {
-	_, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return b.client.Get(ctx, b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
-	})
-	if err == nil {
-		// A key that never is: it needs the right to write, and a majority.
-		_, _, err = repeated(ctx, b, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
-			return b.client.Delete(ctx, b.keys.pulse())
-		})
-	}
+	_, err := b.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(b.keys.locks()), "!=", 0)).
+		Then(clientv3.OpPut(b.keys.locks(), "")).
+		Else(clientv3.OpGet(b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))).Commit()
 	if err != nil {
 		return b.failure(ctx, err)
 	}
 	if b.opts.Members == 0 {
 		// Who may not ask claims nothing that depends on it.
-		resp, _, err := repeated(ctx, b, func(ctx context.Context) (*clientv3.MemberListResponse, error) {
-			return b.client.MemberList(ctx)
-		})
-		if err == nil {
-			for _, m := range resp.Members {
-				if !m.IsLearner {
-					b.opts.Members++
-				}
-			}
+		if voters, _, err := b.members(ctx); err == nil {
+			b.opts.Members = len(voters)
 		}
 	}
 	return nil

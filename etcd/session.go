@@ -2,14 +2,15 @@ package etcd
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
 // session is an etcd lease under which the keys of many locks hang: a lease
@@ -17,35 +18,57 @@ import (
 // while it is used, and some time longer.
 type session struct {
 	b       *Backend
-	seconds int64  // the TTL asked for
-	name    string // what its keys are known by: no other session has it meanwhile
+	seconds int64 // the TTL asked for
+
+	ready chan struct{}   // closed when it is not opening any more
+	ctx   context.Context // ends when no lock of it may be believed any more
+	end   context.CancelFunc
+	kick  chan struct{} // makes its loop look at once
+	looks *looks
 
 	// Set before ready is closed.
-	id      clientv3.LeaseID
-	ttl     time.Duration // granted
-	openErr error
-	ready   chan struct{}
+	id       clientv3.LeaseID
+	ttl      time.Duration // granted
+	key      string
+	revision int64 // at which the key was put
+	openErr  error
 
-	life    context.Context // of its goroutines
-	streams idleStreams
-	kick    chan struct{} // asks for a keep-alive now
-	ended   chan struct{} // closed when no lock of it may be believed any more
+	// Used by the loop alone.
+	on     *member // to which the stream goes
+	stream *keepAlives
+	misses int // keep-alives in a row without an answer
 
 	// Guarded by b.mu.
-	users   int                // attempts, holds and debts
-	idle    time.Time          // since when there are none
-	holds   map[*hold]struct{} // granted
-	debts   map[*hold]struct{} // to be removed
-	voids   int
-	retired bool // no new locks are taken on it
-	over    bool // ended is closed
-	gone    bool // the lease is gone for certain
-	through bool // its loop has ended: nobody removes anything any more
-	since   time.Time
-	moved   chan struct{} // closed when since moves
-	behind  error         // why the latest keep-alive failed
-	paying  bool
+	life   life
+	users  int                // attempts, and holds that are not settled
+	idle   time.Time          // since when there are none
+	holds  map[*hold]struct{} // granted
+	voids  int
+	since  time.Time
+	moved  chan struct{} // closed when since moves
+	behind error         // why the latest keep-alive failed
 }
+
+// life is what a session is good for. It only ever moves down this list:
+//
+//	opening ─► open ─► retired ─► silent ─► gone
+//
+// and may leave out any step.
+type life int
+
+const (
+	opening life = iota // its lease is not granted yet
+	open                // new locks are taken on it
+	retired             // no new ones; those that it has go on
+	silent              // over: not heard of for a TTL, or not needed; its keys may still be there
+	gone                // the lease is gone for certain, and all that hung on it
+)
+
+// The ends of a session, as its users see them.
+var (
+	errGone   = errors.New("the session has expired")
+	errSilent = errors.New("the session could not be kept alive for a TTL")
+)
 
 const (
 	// idleTime is how long a session that nobody uses is kept.
@@ -56,7 +79,7 @@ const (
 )
 
 // join returns a session for the TTL, and makes it if there is none. Its user
-// calls leave, in the end, through hold.strike.
+// calls leave.
 func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	b.mu.Lock()
 	if b.closed {
@@ -65,12 +88,13 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	}
 	s := b.sessions[seconds]
 	if s == nil {
+		now := time.Now() // R1
 		s = &session{
-			b: b, seconds: seconds, name: b.takeName(),
-			ready: make(chan struct{}), kick: make(chan struct{}, 1),
-			ended: make(chan struct{}), moved: make(chan struct{}),
-			holds: map[*hold]struct{}{}, debts: map[*hold]struct{}{},
+			b: b, seconds: seconds, since: now, idle: now, ready: make(chan struct{}), kick: make(chan struct{}, 1),
+			moved: make(chan struct{}), holds: map[*hold]struct{}{},
 		}
+		s.ctx, s.end = context.WithCancel(b.ctx)
+		s.looks = newLooks(s)
 		b.sessions[seconds] = s
 		b.work.Go(s.run)
 	}
@@ -92,24 +116,11 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	return s, nil
 }
 
-// takeName returns a name for a session. Those of sessions whose leases are gone
-// are used again: etcd remembers the keys that were deleted. b.mu is held.
-func (b *Backend) takeName() string {
-	if last := len(b.names) - 1; last >= 0 {
-		name := b.names[last]
-		b.names = b.names[:last]
-		return name
-	}
-	var name [10]byte
-	_, _ = rand.Read(name[:]) // never fails
-	return hex.EncodeToString(name[:])
-}
-
 // leave ends a use. b.mu is held.
 func (s *session) leave() {
 	s.users--
 	s.idle = time.Now()
-	if s.retired {
+	if s.life >= retired {
 		s.hurry()
 	}
 }
@@ -122,43 +133,74 @@ func (s *session) hurry() {
 	}
 }
 
-// retire makes new locks be taken on another session. b.mu is held.
-func (s *session) retire() {
-	s.retired = true
-	if s.b.sessions[s.seconds] == s {
-		delete(s.b.sessions, s.seconds)
+// become moves the session's life on, and tells the holders if that is its end:
+// when become(silent) returns, all have been told.
+func (s *session) become(l life) {
+	b := s.b
+	var tell []*hold
+	b.mu.Lock()
+	if l >= retired && b.sessions[s.seconds] == s {
+		delete(b.sessions, s.seconds)
 	}
+	if s.life < silent && l >= silent {
+		s.end()
+		for h := range s.holds { // and none is granted any more
+			tell = append(tell, h)
+		}
+	}
+	s.life = max(s.life, l)
+	b.mu.Unlock()
+	for _, h := range tell {
+		h.lost()
+	}
+}
+
+// err returns why no lock of the session may be believed any more, or nil. b.mu
+// is held.
+func (s *session) err() error {
+	switch {
+	case s.life == gone:
+		return errGone
+	case s.b.closed:
+		return locker.ErrClosed
+	case s.life == silent:
+		return errSilent
+	}
+	return nil
+}
+
+// over is err for those who do not hold b.mu.
+func (s *session) over() error {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.err()
 }
 
 func (s *session) addVoid() {
 	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	if s.voids++; s.voids >= maxVoids {
-		s.retire()
+	s.voids++
+	full := s.voids >= maxVoids
+	s.b.mu.Unlock()
+	if full {
+		s.become(retired)
 	}
 }
 
-// every is how often a session is kept alive. A lease that the engine renews
-// just before a keep-alive has at least 3/4 of a TTL ahead of it, and looks
-// again after 1/3.
-func (s *session) every() time.Duration { return s.ttl / 4 }
-
-// retry is the pause between keep-alives while there is no answer.
-func (s *session) retry() time.Duration { return max(s.ttl/16, minRetry) }
-
-// validity returns how far the session is kept alive. It also returns an error
-// if the keep-alives since have failed.
+// validity returns how far the session is kept alive, and an error if the
+// keep-alives since have failed.
 func (s *session) validity() (locker.Validity, error) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	v := locker.Validity{Since: s.since, TTL: s.ttl}
-	if s.over || age(s.since) > 2*s.every() {
-		if s.behind == nil {
-			return v, errSilent
-		}
-		return v, s.behind
+	switch err := s.err(); {
+	case err != nil:
+		return v, err
+	case clock.Elapsed(s.since, time.Now()) <= 2*s.every():
+		return v, nil
+	case s.behind != nil:
+		return v, fmt.Errorf("the session is not kept alive: %w", s.behind)
 	}
-	return v, nil
+	return v, errSilent
 }
 
 // fresh waits until a good part of the TTL is left, so that what is granted is
@@ -168,36 +210,106 @@ func (s *session) fresh(ctx context.Context) (locker.Validity, error) {
 	defer cancel()
 	for {
 		s.b.mu.Lock()
-		moved, behind := s.moved, s.behind
+		moved := s.moved
 		s.b.mu.Unlock()
 		v, err := s.validity()
-		if err == nil {
-			return v, nil
+		if err == nil || s.ctx.Err() != nil {
+			return v, err
 		}
 		s.hurry()
 		select {
 		case <-moved:
-		case <-s.ended:
-			return v, s.state()
+		case <-s.ctx.Done():
 		case <-limited.Done():
 			if ctx.Err() != nil {
-				return v, ctx.Err()
+				err = ctx.Err()
 			}
-			return v, fmt.Errorf("the session is not kept alive: %w", cmpErr(behind, errSilent))
+			return v, err
 		}
 	}
 }
 
-func cmpErr(err, other error) error {
+// run is the life of a session, on a goroutine of its own.
+func (s *session) run() {
+	defer s.end()
+	s.openErr = s.open()
+	if s.openErr != nil {
+		s.become(gone) // there never was a lease
+		close(s.ready)
+		return
+	}
+	s.become(open)
+	close(s.ready)
+	s.b.work.Go(s.watch)
+	s.b.work.Go(s.looks.run)
+	s.live()
+	// Close ends it while locks are held. Their holders know it before the
+	// revocation is sent: it lets the next ones in, answered or not.
+	s.become(silent)
+	s.revoke()
+}
+
+// open has etcd grant a lease. It is not the wait of the first caller alone:
+// others may come to wait for the same, so it has a context of its own.
+func (s *session) open() error {
+	b := s.b
+	granted, err := b.leases.Grant(s.ctx, s.seconds)
 	if err != nil {
 		return err
 	}
-	return other
+	s.id, s.ttl, s.key = granted.ID, time.Duration(granted.TTL)*time.Second, b.keys.session(int64(granted.ID))
+	if granted.TTL < s.seconds {
+		return fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
+	}
+	put, err := b.kv.Put(s.ctx, s.key, "", clientv3.WithLease(s.id))
+	if err != nil {
+		return err
+	}
+	s.revision = put.Header.Revision
+	return nil
 }
 
-// age is how long ago t was, by the clock that says more: the monotonic one
-// stands still while a machine sleeps (R4).
-func age(t time.Time) time.Duration {
-	now := time.Now()
-	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+// watch ends the session when its lease is revoked or expires, whoever did it: a
+// leader that was stopped for longer than a TTL revokes leases that its
+// successor has kept alive (R24).
+func (s *session) watch() {
+	from := s.revision + 1
+	for n := 0; s.ctx.Err() == nil; n++ {
+		ctx, stop := context.WithCancel(s.ctx)
+		for news := range s.b.watcher.Watch(ctx, s.key, clientv3.WithFilterPut(), clientv3.WithRev(from)) {
+			if len(news.Events) > 0 {
+				s.become(gone)
+			}
+			if news.Err() == nil {
+				n = 0
+			}
+			from = max(from, news.Header.Revision+1, news.CompactRevision)
+		}
+		stop()
+		_ = clock.Sleep(s.ctx, clock.Jitter(clock.BackOff(n, firstRewatch, lastRewatch)))
+	}
 }
+
+// revoke ends the lease at etcd, with all that hangs on it. If that fails, the
+// lease ends with its TTL: it goes on trying for so long, since a keep-alive
+// that was under way may have made it live for longer, but not when Close waits.
+func (s *session) revoke() {
+	for began, last := time.Now(), false; s.over() != errGone; { //nolint:errorlint // one of our own
+		closing := s.b.ctx.Err() != nil
+		// Its own context: Close has ended that of the backend.
+		ctx, cancel := context.WithTimeout(calling(context.Background(), &call{urgent: true}), revokeTimeout)
+		_, err := s.b.leases.Revoke(ctx, s.id)
+		cancel()
+		switch {
+		case err == nil, etcderr.LeaseGone(err):
+			s.become(gone)
+		case last, time.Since(began) > s.ttl:
+			return
+		}
+		last = closing
+		_ = clock.Sleep(s.b.ctx, s.retry())
+	}
+}
+
+// revokeTimeout bounds how long Close waits for etcd, which it does twice.
+const revokeTimeout = time.Second

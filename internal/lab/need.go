@@ -15,6 +15,7 @@ const RequireEnv = "LOCKER_REQUIRE_SERVERS"
 const (
 	ToolRedis   = "redis-server"
 	ToolEtcd    = "etcd"
+	ToolOldEtcd = "etcd-oldest" // the oldest version that is supported
 	ToolJava    = "java"
 	ToolZooJar  = "zookeeper.jar"
 	ToolFakeLib = "libfaketime.so"
@@ -23,8 +24,8 @@ const (
 // Need returns the path of an installed tool, one of the Tool constants or any other executable's name.
 //
 // If the environment variable named by [ToolEnv] is set, it holds the path and nothing else is tried.
-// Otherwise the tool is looked up in PATH, and then in the places where packages put it. If it is
-// nowhere, Need skips the test, or fails it where LOCKER_REQUIRE_SERVERS=1 says that everything has to
+// Otherwise the tool is looked for where this repository builds it, in PATH, and then in the places where
+// packages put it: the pinned version is the one that is tested. If it is nowhere, Need skips the test, or fails it where LOCKER_REQUIRE_SERVERS=1 says that everything has to
 // be there. Either way the message tells how to install it.
 func Need(t TB, tool string) string {
 	t.Helper()
@@ -58,19 +59,41 @@ func missing(t TB, message string) {
 }
 
 func lookUp(tool string) (string, bool) {
+	if path, ok := find(built(tool)); ok {
+		return path, true
+	}
 	if path, err := exec.LookPath(tool); err == nil {
 		if abs, err := filepath.Abs(path); err == nil {
 			return abs, true
 		}
 	}
-	for _, pattern := range places(tool) {
+	return find(places(tool))
+}
+
+// find returns the first file that matches one of the patterns.
+func find(patterns []string) (string, bool) {
+	for _, pattern := range patterns {
 		// The only error is a malformed pattern, which finds nothing as well.
 		found, _ := filepath.Glob(pattern)
-		if len(found) > 0 {
-			return found[0], true
+		if len(found) == 0 {
+			continue
+		}
+		if abs, err := filepath.Abs(found[0]); err == nil {
+			return abs, true
 		}
 	}
 	return "", false
+}
+
+// built lists where scripts/etcd puts what it builds, seen from the directory of whatever package is tested.
+func built(tool string) (at []string) {
+	if tool != ToolEtcd && tool != ToolOldEtcd {
+		return nil
+	}
+	for up, depth := "", 0; depth < 5; up, depth = up+"../", depth+1 {
+		at = append(at, up+".cache/bin/"+tool)
+	}
+	return at
 }
 
 // places lists where packages install a tool without it being in everybody's PATH, as glob patterns.
@@ -78,9 +101,6 @@ func places(tool string) []string {
 	switch tool {
 	case ToolFakeLib:
 		return []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"}
-	case ToolEtcd:
-		// Where scripts/etcd builds it, seen from the directory of whatever package is tested.
-		return []string{".cache/bin/etcd", "../.cache/bin/etcd", "../../.cache/bin/etcd", "../../../.cache/bin/etcd", "/usr/bin/etcd", "/usr/local/bin/etcd", "/opt/homebrew/bin/etcd"}
 	case ToolZooJar:
 		return []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}
 	default:
@@ -96,8 +116,8 @@ func advice(tool string) string {
 	switch tool {
 	case ToolRedis:
 		return "Debian: apt install redis-server; macOS: brew install redis"
-	case ToolEtcd:
-		return "build it with scripts/etcd"
+	case ToolEtcd, ToolOldEtcd:
+		return "get it with scripts/etcd"
 	case ToolZooJar:
 		return "Debian: apt install zookeeper"
 	case ToolJava:

@@ -1,0 +1,127 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/etcderr"
+)
+
+// Check implements [locker.Checker].
+func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+	if err := b.check(ctx); err != nil {
+		return nil, err
+	}
+	var all []locker.Finding
+	add := func(severity locker.Severity, what, found, advice string) {
+		all = append(all, locker.Finding{Severity: severity, What: what, Found: found, Advice: advice})
+	}
+	add(locker.SeverityOK, "requests", "etcd at "+b.addr()+" reads and writes below "+b.keys.base, "")
+	b.checkMembers(ctx, add)
+	seen := map[uint64]string{}
+	for _, m := range b.pool.members {
+		limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+		status, err := m.status(limited)
+		cancel()
+		if err != nil {
+			add(locker.SeverityWarning, m.addr, fmt.Sprintf("does not answer: %v", err), "start it again, or take it out of the URL: until then the cluster survives one crash less")
+			continue
+		}
+		id := status.Header.GetMemberId()
+		if other := seen[id]; other != "" {
+			add(locker.SeverityWarning, m.addr, "is the same member as "+other, "give the addresses of different members: a retry should go to another")
+		}
+		seen[id] = m.addr
+		b.checkMember(add, m, status)
+	}
+	return all, nil
+}
+
+type addFinding func(severity locker.Severity, what, found, advice string)
+
+// status asks the member itself for its state.
+func (m *member) status(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
+	if err := m.connect(ctx); err != nil {
+		return nil, err
+	}
+	return etcdserverpb.NewMaintenanceClient(m).Status(ctx, &etcdserverpb.StatusRequest{})
+}
+
+func (b *Backend) checkMember(add addFinding, m *member, status *etcdserverpb.StatusResponse) {
+	severity, advice := locker.SeverityOK, ""
+	var major, minor int
+	if _, err := fmt.Sscanf(status.Version, "%d.%d", &major, &minor); err != nil || major < 3 || major == 3 && minor < oldestMinor {
+		severity, advice = locker.SeverityProblem, fmt.Sprintf("the oldest etcd that is tested is 3.%d: upgrade", oldestMinor)
+	}
+	add(severity, "version of "+m.addr, status.Version, advice)
+	for _, e := range status.Errors {
+		advice := "see etcdctl endpoint status and the log of the member"
+		if strings.Contains(e, "NOSPACE") {
+			advice = "no lock can be had: compact and defragment it, raise --quota-backend-bytes, then run etcdctl alarm disarm"
+		}
+		add(locker.SeverityProblem, "alarm of "+m.addr, e, advice)
+	}
+	quota := status.DbSizeQuota // 0 before 3.6
+	if quota == 0 {
+		quota = 2 << 30
+	}
+	used := fmt.Sprintf("%d MiB of which %d MiB are in use", status.DbSize>>20, status.DbSizeInUse>>20)
+	if status.DbSize > quota/10*8 {
+		add(locker.SeverityWarning, "store of "+m.addr, used, fmt.Sprintf("no lock can be had beyond %d MiB: set --auto-compaction-retention, then defragment", quota>>20))
+	} else {
+		add(locker.SeverityOK, "store of "+m.addr, used, "")
+	}
+}
+
+// oldestMinor is the oldest etcd 3 that the tests run with.
+const oldestMinor = 4
+
+// members returns the voting members and the others.
+func (b *Backend) members(ctx context.Context) (voters, learners []*etcdserverpb.Member, err error) {
+	resp, err := clientv3.NewClusterFromClusterClient(etcdserverpb.NewClusterClient(b.pool), b.client).MemberList(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range resp.Members {
+		if m.IsLearner {
+			learners = append(learners, m)
+		} else {
+			voters = append(voters, m)
+		}
+	}
+	return voters, learners, nil
+}
+
+func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
+	voters, _, err := b.members(ctx)
+	n := len(voters)
+	found := fmt.Sprintf("%d voting members", n)
+	switch {
+	case err != nil:
+		var text string
+		if errors.Is(etcderr.Explain("", "", err), locker.ErrUnavailable) {
+			text = "ask again"
+		} else {
+			text = "give Options.Members (members=n in the URL)"
+		}
+		add(locker.SeverityInfo, "members", fmt.Sprintf("cannot be asked for: %v", err), text)
+	case n == 1:
+		add(locker.SeverityWarning, "members", "one voting member", "no lock can be had while it is down: use three")
+	case n%2 == 0:
+		add(locker.SeverityWarning, "members", found, fmt.Sprintf("they survive no more crashes than %d: use an odd number", n-1))
+	default:
+		add(locker.SeverityOK, "members", found, "")
+	}
+	if err == nil && b.opts.Members > 0 && b.opts.Members != n {
+		add(locker.SeverityProblem, "Options.Members", fmt.Sprintf("%d, and the cluster has %d", b.opts.Members, n), "set it to the number of voting members: Guarantees rests on it")
+	}
+	if err == nil && len(b.pool.members) < n {
+		add(locker.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.members), n), "give all of them: no lock can be had while those that are given are down")
+	}
+}
