@@ -101,7 +101,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, round int) (l
 	if left {
 		return locker.Grant{Hold: h}, err // for the engine to take back (R7)
 	}
-	h.move(nowhere, settled)
+	h.settle(nowhere)
 	return locker.Grant{}, err
 }
 

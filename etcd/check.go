@@ -82,25 +82,22 @@ func (b *Backend) checkMember(add addFinding, m *member, status *etcdserverpb.St
 // oldestMinor is the oldest etcd 3 that the tests run with.
 const oldestMinor = 4
 
-// members returns the voting members and the others.
-func (b *Backend) members(ctx context.Context) (voters, learners []*etcdserverpb.Member, err error) {
+// voters returns how many voting members the cluster has.
+func (b *Backend) voters(ctx context.Context) (n int, err error) {
 	resp, err := clientv3.NewClusterFromClusterClient(etcdserverpb.NewClusterClient(b.pool), b.client).MemberList(ctx)
 	if err != nil {
-		return nil, nil, err
+		return 0, err
 	}
 	for _, m := range resp.Members {
-		if m.IsLearner {
-			learners = append(learners, m)
-		} else {
-			voters = append(voters, m)
+		if !m.IsLearner {
+			n++
 		}
 	}
-	return voters, learners, nil
+	return n, nil
 }
 
 func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
-	voters, _, err := b.members(ctx)
-	n := len(voters)
+	n, err := b.voters(ctx)
 	found := fmt.Sprintf("%d voting members", n)
 	switch {
 	case err != nil:

@@ -77,7 +77,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	select {
 	case found := <-there:
 		if !found {
-			if h.move(granted, settled) {
+			if h.settle(granted) {
 				h.lost()
 			}
 			return locker.Validity{}, h.isLost("is")
@@ -123,7 +123,7 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 		done := h.place == settled || over && len(h.shadows) == 0
 		h.b.mu.Unlock()
 		if done {
-			h.move(nowhere, settled)
+			h.settle(nowhere)
 			return false, nil
 		}
 		// Without its lease, a transaction that is under way fails.
@@ -143,7 +143,7 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 			if makeVoid {
 				h.s.addVoid()
 			}
-			h.move(nowhere, settled)
+			h.settle(nowhere)
 			return found, nil
 		}
 	}
@@ -182,23 +182,21 @@ func (h *hold) keeps(mark string) time.Duration {
 	return h.s.ttl
 }
 
-// move moves the hold on, if it has come as far as from. It returns false if it
-// had been settled before.
-func (h *hold) move(from, to place) bool {
+// settle notes that nothing of the hold is at etcd any more, nor can come, if it
+// has come as far as from. It returns false if it had not, or was settled.
+func (h *hold) settle(from place) bool {
 	b := h.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h.place < from || h.place == settled {
 		return false
 	}
-	h.place = to
-	if to == settled {
-		delete(h.s.holds, h)
-		if b.inUse[h.key] == h {
-			delete(b.inUse, h.key)
-		}
-		h.s.leave()
+	h.place = settled
+	delete(h.s.holds, h)
+	if b.inUse[h.key] == h {
+		delete(b.inUse, h.key)
 	}
+	h.s.leave()
 	return true
 }
 

@@ -146,8 +146,8 @@ func (b *Backend) check(ctx context.Context) error {
 	}
 	if b.opts.Members == 0 {
 		// Who may not ask claims nothing that depends on it.
-		if voters, _, err := b.members(ctx); err == nil {
-			b.opts.Members = len(voters)
+		if n, err := b.voters(ctx); err == nil {
+			b.opts.Members = n
 		}
 	}
 	return nil

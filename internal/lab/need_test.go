@@ -54,6 +54,15 @@ func TestNeedLooksBesidesPath(t *testing.T) {
 	assert.Equal(t, path, lab.Need(t, lab.ToolRedis))
 }
 
+// Another etcd in PATH is not the version that the tests are for.
+func TestNeedPrefersWhatTheRepositoryBuildsToPath(t *testing.T) {
+	built := lab.Need(t, lab.ToolEtcd)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o700))
+	t.Setenv("PATH", dir)
+	assert.Equal(t, built, lab.Need(t, lab.ToolEtcd))
+}
+
 func TestToolEnv(t *testing.T) {
 	assert.Equal(t, "LOCKER_REDIS_SERVER", lab.ToolEnv(lab.ToolRedis))
 	assert.Equal(t, "LOCKER_ETCD", lab.ToolEnv(lab.ToolEtcd))
