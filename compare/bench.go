@@ -30,6 +30,7 @@ type serverFault struct {
 	fault  history.Fault
 	takes  int                           // how many servers it takes away, for as long as it lasts
 	long   bool                          // it lasts for longer than a TTL before it is healed
+	lasts  time.Duration                 // and for so long more
 	before func(b *bench)                // before the locks are taken
 	inject func(b *bench) (proof string) // returns by what it was seen to take effect; "": it was not
 	heal   func(b *bench)

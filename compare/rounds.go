@@ -348,6 +348,7 @@ func (r *round) serverFault(f serverFault) {
 	if f.long {
 		r.sleep(13 * r.ttl / 10)
 	}
+	r.sleep(f.lasts)
 	healed = true
 	if f.heal != nil {
 		f.heal(r.bench)
@@ -359,6 +360,7 @@ func (r *round) serverFault(f serverFault) {
 		c.Within, c.Again, c.Keep = r.free()+15*time.Second, true, time.Millisecond
 	})
 	r.wait(r.free()+16*time.Second, func() bool { return again.all(done) })
+	r.sleep(r.ttl / 4) // whoever holds acts, side by side if it comes to that
 	r.finish(a, rival, next)
 	r.probe()
 }

@@ -86,7 +86,7 @@ func staged(a address, faults []Fault) service {
 // server is the fault as a bench runs it.
 func (f Fault) server() serverFault {
 	lasts, _ := time.ParseDuration(f.Lasts)
-	own := serverFault{fault: f.describe(), takes: f.Servers, long: lasts == 0, must: true, services: f.Services}
+	own := serverFault{fault: f.describe(), takes: f.Servers, lasts: lasts, long: lasts == 0, must: true, services: f.Services}
 	own.inject = func(b *bench) string {
 		out, err := shell(b.ctx, f.Inject)
 		if err != nil {
@@ -103,7 +103,6 @@ func (f Fault) server() serverFault {
 		if err != nil {
 			b.Fatalf("fault %s was not seen to take effect: %v", f.Name, err)
 		}
-		b.sleep(lasts)
 		return cmp.Or(out, "the command that looks for it ended with status 0")
 	}
 	own.heal = func(b *bench) {
