@@ -74,7 +74,7 @@ func (c *checker) collect(t *trial, aside string) {
 			}
 		case aside != "" || len(f.breaks) > 0:
 			cell.aside++
-			cell.why = cmp.Or(aside, "the machine stalled while it was tried")
+			cell.why = cmp.Or(aside, "the machine stalled, or was too slow to tell")
 			o.Aside, o.Note = true, cell.why
 		default:
 			cell.trials++

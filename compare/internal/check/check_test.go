@@ -374,6 +374,17 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			903 unlock_begin c
 			904 granted b tok=3 until=9100
 			905 unlocked c`, broken: "order", held: "exclusion false-loss hangs tokens", worst: "c/0 got in before b/0, which had begun to wait 498ms earlier"},
+		{name: "a waiter overtaken, where everything is slow", history: `
+			0 ask a
+			190 granted a tok=1 until=9001
+			202 ask b
+			700 ask c
+			900 unlock_begin a
+			901 granted c tok=2 until=9101
+			1101 unlocked a
+			1103 unlock_begin c
+			1104 granted b tok=3 until=9100
+			1105 unlocked c`, held: "exclusion false-loss hangs tokens", aside: "order"},
 		{name: "waiters in turn", history: `
 			0 ask a
 			1 granted a tok=1 until=9001

@@ -20,6 +20,7 @@ type trial struct {
 	begun     int64 // of the fault, 0 before
 	shown     int64 // its evidence, 0 before
 	ended     int64 // of the fault, 0 before
+	slowest   int64 // call that had nobody to wait for
 	servers   int   // that the fault takes away
 	served    int64 // the first grant or renewal after the evidence
 	worked    int64 // the first grant after the end of the fault
@@ -330,6 +331,7 @@ func (t *trial) unlocked(by *caller, e *history.Event) {
 	t.finding(Hangs).applies = true
 	t.returned(by.unlock, e.At, "Unlock")
 	if t.fault == nil && e.Error == "" {
+		t.slowest = max(t.slowest, e.At-by.unlock.At)
 		t.c.took(t, history.CurveUnlock, e.At-by.unlock.At)
 	}
 }
