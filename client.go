@@ -77,7 +77,7 @@ func New(b Backend, opts *Options) *Client {
 	}
 	c.optErr = c.opts.check()
 	if b == nil {
-		c.optErr = errors.New("New was given no Backend")
+		c.optErr = invalid("New was given no Backend")
 	}
 	if c.opts.Label == "" {
 		c.opts.Label = defaultLabel()
@@ -99,6 +99,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	var st State
 	if err == nil {
 		st, err = in.Inspect(ctx, c.opts.Prefix+name)
+		err = fromBackend(ctx, err)
 	}
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Name: name, Err: err}
@@ -112,6 +113,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 // error of found and returns it. The error matches [errors.ErrUnsupported] if
 // the backend cannot tell.
 func (c *Client) List(ctx context.Context, prefix string, found func(name string, st State) error) error {
+	var theirs error
 	ls, err := ability[Lister](c, "list its locks", nil)
 	if err == nil {
 		err = ls.List(ctx, c.opts.Prefix+prefix, func(name string, st State) error {
@@ -119,10 +121,15 @@ func (c *Client) List(ctx context.Context, prefix string, found func(name string
 			if !ok || !strings.HasPrefix(name, prefix) {
 				return nil
 			}
-			return found(name, c.rebase(st))
+			theirs = found(name, c.rebase(st))
+			return theirs
 		})
+		err = fromBackend(ctx, err)
 	}
-	if err != nil {
+	switch {
+	case theirs != nil:
+		return theirs
+	case err != nil:
 		return &Error{Op: "list", Name: prefix, Err: err}
 	}
 	return nil
@@ -139,6 +146,7 @@ func (c *Client) Break(ctx context.Context, name string) (State, error) {
 	var st State
 	if err == nil {
 		st, err = b.Break(ctx, c.opts.Prefix+name)
+		err = fromBackend(ctx, err)
 	}
 	if err != nil {
 		return State{}, &Error{Op: "break", Name: name, Err: err}
@@ -155,6 +163,7 @@ func (c *Client) Check(ctx context.Context) ([]Finding, error) {
 	var found []Finding
 	if err == nil {
 		found, err = ch.Check(ctx)
+		err = fromBackend(ctx, err)
 	}
 	if err != nil {
 		return nil, &Error{Op: "check", Err: err}
@@ -222,7 +231,9 @@ func (c *Client) close() error {
 		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)}
 	}
 	if c.owned {
-		err = errors.Join(err, c.backend.Close())
+		if closeErr := c.backend.Close(); closeErr != nil {
+			err = errors.Join(err, &Error{Op: "close", Err: fromBackend(context.Background(), closeErr)})
+		}
 	}
 	return err
 }

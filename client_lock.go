@@ -147,11 +147,11 @@ func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 	g, err := l.client.backend.Acquire(ctx, req)
 	switch {
 	case err == nil && g.Hold == nil:
-		return g, errors.New("the backend granted nothing: its Grant has no Hold")
+		err = errors.New("the backend granted nothing: its Grant has no Hold")
 	case err != nil && g.Hold != nil:
 		l.takeBackAt(time.Now(), g.Hold, true)
 	}
-	return g, err
+	return g, fromBackend(ctx, err)
 }
 
 // lastWord is how long a backend may take to say, after its context ended,

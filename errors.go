@@ -1,17 +1,18 @@
 package locker
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 )
 
 // The errors that callers act on. Test for them with [errors.Is]: what the
 // package returns is an [*Error] that carries the operation, the lock's name
-// and the whole chain of causes.
-//
-// [errors.ErrUnsupported] is one more: the backend was asked for something
-// that it does not claim in its [Guarantees].
+// and the whole chain of causes, and it matches one of these, or the error of
+// the caller's context, or [errors.ErrUnsupported]: the backend was asked for
+// something that it does not claim in its [Guarantees].
 var (
 	// ErrHeld is returned by TryLock when another holder has the lock, or a
 	// caller of the same Client has asked before and has no answer yet; and by
@@ -37,6 +38,11 @@ var (
 	// the lock is held is then not known. Trying again later may help.
 	ErrUnavailable = errors.New("the lock service is unavailable")
 
+	// ErrRefused is returned when the lock service, or a backend, said no or
+	// answered what makes no sense: wrong credentials, a missing right, a fault.
+	// Trying again does not help.
+	ErrRefused = errors.New("the lock service refused")
+
 	// ErrInvalid is returned for what cannot work as it was asked, whatever
 	// the state of the service: a name, TTL, option or URL out of bounds.
 	ErrInvalid = errors.New("invalid argument")
@@ -46,7 +52,7 @@ var (
 type Error struct {
 	Op   string // "lock", "trylock", "renew", "unlock", "lease" (its end), "raise token", "inspect", "list", "break", "check", "open", "require", "close"
 	Name string // the lock's name as the caller gave it; "" where there is none
-	Err  error  // the cause; matches one of the package's errors where one applies
+	Err  error  // the cause
 }
 
 // Error says what failed, for which lock, and why, on one line.
@@ -95,3 +101,30 @@ func (e *waitError) Unwrap() []error {
 	}
 	return []error{e.ctx, e.state}
 }
+
+// fromBackend makes err, which a backend returned for a request with ctx, match
+// one of the package's errors or that of ctx. A time-out that is not the caller's
+// is ErrUnavailable, what is not known is ErrRefused.
+func fromBackend(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, known := range []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused, ErrInvalid, errors.ErrUnsupported} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
+		return &refusedError{err}
+	case ctx.Err() == nil:
+		return fmt.Errorf("no answer in time (%v): %w", err, ErrUnavailable) //nolint:errorlint // it must not look like the caller's
+	}
+	return err
+}
+
+// refusedError is an error that matches [ErrRefused] and reads as it did before.
+type refusedError struct{ error }
+
+func (e *refusedError) Is(target error) bool { return target == ErrRefused }
+func (e *refusedError) Unwrap() error        { return e.error }

@@ -123,7 +123,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.fail("renew", err)
 	}
 	if limit := l.limit(); !limit.IsZero() && !l.Until().Before(limit) {
-		return l.fail("renew", fmt.Errorf("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold, limit.Format(time.RFC3339Nano)))
+		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold, limit.Format(time.RFC3339Nano)))
 	}
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
@@ -245,7 +245,7 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if token <= base {
 		return nil // TokenBase is added to every token
 	}
-	return l.fail("raise token", r.RaiseToken(ctx, token-base))
+	return l.fail("raise token", fromBackend(ctx, r.RaiseToken(ctx, token-base)))
 }
 
 func (l *Lease) fail(op string, err error) error {
@@ -267,7 +267,7 @@ func (l *Lease) release(ctx context.Context) error {
 		l.released(ctx, 0, nil)
 		return nil
 	}
-	ctx, cancel := l.client.briefly(ctx)
+	brief, cancel := l.client.briefly(ctx)
 	defer cancel()
 	if l.client.queue {
 		// The next in line may ask while the release is under way: it comes behind
@@ -275,7 +275,7 @@ func (l *Lease) release(ctx context.Context) error {
 		l.leaveLine()
 	}
 	began := time.Now()
-	err := l.hold.Release(ctx)
+	err := fromBackend(ctx, l.hold.Release(brief))
 	l.released(ctx, time.Since(began), err)
 	switch {
 	case err == nil:

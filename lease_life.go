@@ -34,10 +34,10 @@ func (l *Lease) begin(ln *line, g Grant) error {
 // take checks what was granted and starts the lease.
 func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 	if err := g.Validity.check(); err != nil {
-		return err
+		return &refusedError{err}
 	}
 	if g.Token > MaxToken {
-		return fmt.Errorf("backend %s gave token %d, and the highest is %d: a fault of the backend", l.client.guarantees.Backend, g.Token, uint64(MaxToken))
+		return fmt.Errorf("%w: backend %s gave token %d, and the highest is %d", ErrRefused, l.client.guarantees.Backend, g.Token, uint64(MaxToken))
 	}
 	if g.Token != 0 {
 		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
@@ -233,6 +233,7 @@ func (l *Lease) renewOnce(ctx context.Context) error {
 	if err == nil {
 		err = v.check()
 	}
+	err = fromBackend(ctx, err)
 	now := time.Now()
 	l.renewed(now.Sub(began), err)
 	if errors.Is(err, ErrLost) {

@@ -88,7 +88,7 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
 			err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
 		}
-		return nil, err
+		return nil, fromBackend(ctx, err)
 	}
 	c := New(b, &merged)
 	c.owned = true
