@@ -13,14 +13,21 @@ func (r *Redis) clockFile() string { return filepath.Join(r.dir, "clock") }
 // prepareClock returns the environment in which a server reads its clock through libfaketime.
 func (r *Redis) prepareClock(t TB) []string {
 	t.Helper()
+	return fakeClock(t, r.clockFile())
+}
+
+// fakeClock returns the environment in which a server reads its clock through libfaketime, which finds
+// in file how far it is off.
+func fakeClock(t TB, file string) []string {
+	t.Helper()
 	library := Need(t, ToolFakeLib)
-	if err := r.writeClock(0); err != nil {
+	if err := writeClock(file, 0); err != nil {
 		t.Fatalf("lab: %v", err)
 	}
 	return []string{
 		// libc is preloaded after it, or Redis hangs before it gets to main.
 		"LD_PRELOAD=" + library + ":libc.so.6",
-		"FAKETIME_TIMESTAMP_FILE=" + r.clockFile(),
+		"FAKETIME_TIMESTAMP_FILE=" + file,
 		"FAKETIME_NO_CACHE=1",
 		// As on a real machine, where only the wall clock can be set.
 		"FAKETIME_DONT_FAKE_MONOTONIC=1",
@@ -29,16 +36,16 @@ func (r *Redis) prepareClock(t TB) []string {
 
 // writeClock tells libfaketime how far the clock is off. The file is replaced, not rewritten: the
 // server reads it at any moment.
-func (r *Redis) writeClock(offset time.Duration) error {
-	next := r.clockFile() + ".next"
+func writeClock(file string, offset time.Duration) error {
+	next := file + ".next"
 	text := strconv.FormatFloat(offset.Seconds(), 'f', 6, 64)
 	if offset >= 0 {
 		text = "+" + text
 	}
-	if err := os.WriteFile(next, []byte(text+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(next, []byte(text+"\n"), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(next, r.clockFile())
+	return os.Rename(next, file)
 }
 
 // JumpClock moves the server's wall clock by d, forward or (negative) back, and returns when the server
@@ -52,7 +59,7 @@ func (r *Redis) JumpClock(t TB, d time.Duration) {
 	r.mu.Lock()
 	r.jump += d
 	offset := r.jump
-	err := r.writeClock(offset)
+	err := writeClock(r.clockFile(), offset)
 	r.mu.Unlock()
 	if err != nil {
 		t.Fatalf("lab: move the clock of %s: %v", r.name, err)

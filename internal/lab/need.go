@@ -103,6 +103,8 @@ func places(tool string) []string {
 		return []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"}
 	case ToolZooJar:
 		return []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}
+	case "postgres", "initdb", "pg_basebackup", "pgbouncer":
+		return []string{"/usr/lib/postgresql/*/bin/" + tool, "/usr/local/bin/" + tool, "/usr/sbin/" + tool, "/opt/homebrew/bin/" + tool}
 	default:
 		var in []string
 		for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin", "/snap/bin"} {
@@ -124,6 +126,8 @@ func advice(tool string) string {
 		return "Debian: apt install default-jre-headless"
 	case ToolFakeLib:
 		return "Debian: apt install libfaketime"
+	case "postgres", "initdb", "pg_basebackup":
+		return "Debian: apt install postgresql; macOS: brew install postgresql"
 	default:
 		return "install it, put it into PATH"
 	}

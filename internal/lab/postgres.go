@@ -1,0 +1,395 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PostgresUser and PostgresPassword log in to every PostgreSQL of this package, as a superuser.
+const (
+	PostgresUser     = "locker"
+	PostgresPassword = "correct-horse"
+)
+
+// Postgres is a PostgreSQL server on 127.0.0.1 that belongs to a test. It runs as an account that is not
+// root. Its methods may be called from any goroutine, except those that take a TB.
+type Postgres struct {
+	*Process
+	conf   postgresConfig
+	binary string
+	preset []string // environment that fakes the clock
+	dir    string   // of everything; the data is in dir/data
+	port   int
+
+	mu   sync.Mutex
+	jump time.Duration
+}
+
+// PostgresOption changes how a PostgreSQL is started.
+type PostgresOption func(*postgresConfig)
+
+type postgresConfig struct {
+	settings []string // name=value, after ours, so that they win
+	certs    *Certs
+	clock    bool
+	primary  *Postgres
+	dir      string
+}
+
+// WithSetting sets a parameter of the server, as in postgresql.conf.
+func WithSetting(name, value string) PostgresOption {
+	return func(c *postgresConfig) { c.settings = append(c.settings, name+"="+value) }
+}
+
+// WithPostgresTLS makes the server speak TLS with whoever asks for it.
+func WithPostgresTLS(certs *Certs) PostgresOption {
+	return func(c *postgresConfig) { c.certs = certs }
+}
+
+// WithPostgresClock makes the server's wall clock jump on request: see [Postgres.JumpClock].
+func WithPostgresClock() PostgresOption { return func(c *postgresConfig) { c.clock = true } }
+
+// WithPostgresDir keeps the server's data in a directory of the test's, such as a small file system.
+func WithPostgresDir(dir string) PostgresOption { return func(c *postgresConfig) { c.dir = dir } }
+
+// StandbyOf makes the server a standby that follows primary by streaming replication, under the name
+// standby. What is committed on the primary does not wait for it, unless [Postgres.Set] there says so:
+//
+//	primary.Set(t, "synchronous_standby_names", "standby")
+func StandbyOf(primary *Postgres) PostgresOption {
+	return func(c *postgresConfig) { c.primary = primary }
+}
+
+// StartPostgres starts a PostgreSQL, changed by opts, and returns once it answers. It ends with the test.
+// It does not sync its disk: what it has written survives the death of the server, as it would with a
+// disk that is synced, and not that of the machine. Without PostgreSQL the test is skipped; see [Need].
+func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
+	t.Helper()
+	s := &Postgres{binary: Need(t, "postgres")}
+	for _, opt := range opts {
+		opt(&s.conf)
+	}
+	fail := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("lab: prepare a PostgreSQL: %v", err)
+		}
+	}
+	s.dir = s.conf.dir
+	if s.dir == "" {
+		// Not t.TempDir, which is closed to other accounts.
+		dir, err := os.MkdirTemp("", "locker-pg-")
+		fail(err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		s.dir = dir
+	}
+	fail(giveAway(s.dir))
+	if s.conf.primary == nil {
+		fail(runAlone(s.dir, Need(t, "initdb"), "-D", s.data(), "-U", PostgresUser, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"))
+		// The password is asked for on the network, and set when the server is up.
+		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte("host all all all trust\nhost replication all all trust\n"), 0o600))
+	} else {
+		p := s.conf.primary
+		fail(runAlone(s.dir, Need(t, "pg_basebackup"), "-D", s.data(), "-R", "--checkpoint=fast", "--no-sync",
+			"-d", fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s application_name=standby", p.port, PostgresUser, PostgresPassword)))
+	}
+	if c := s.conf.certs; c != nil {
+		for from, to := range map[string]string{c.CertFile: "server.crt", c.KeyFile: "server.key"} {
+			text, err := os.ReadFile(from)
+			fail(err)
+			fail(os.WriteFile(filepath.Join(s.data(), to), text, 0o600))
+			fail(giveAway(filepath.Join(s.data(), to)))
+		}
+	}
+	if s.conf.clock {
+		s.preset = fakeClock(t, filepath.Join(s.dir, "clock"))
+	}
+	s.Process = newProcess(t, "postgres", t.TempDir(), s.newCommand)
+	t.Cleanup(func() {
+		if s.Running() {
+			s.Resume()
+			s.StopFast() // one that is killed leaves shared memory behind
+		}
+	})
+	for attempt := 1; ; attempt++ {
+		var err error
+		s.port, err = freePort(t)
+		fail(err)
+		if err = s.startAndWait(); err == nil {
+			break
+		}
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			t.Fatalf("%v; see its log below", err)
+		}
+	}
+	if s.conf.primary == nil {
+		s.Exec(t, fmt.Sprintf("ALTER USER %s PASSWORD '%s'", PostgresUser, PostgresPassword))
+		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600))
+		s.Exec(t, "SELECT pg_reload_conf()")
+	}
+	return s
+}
+
+func (s *Postgres) data() string { return filepath.Join(s.dir, "data") }
+
+// runAlone runs a command to its end as the account of servers.
+func runAlone(dir string, command ...string) error {
+	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C", "HOME="+dir)
+	if err := asUnprivileged(cmd); err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w:\n%s", filepath.Base(command[0]), err, out)
+	}
+	return nil
+}
+
+func (s *Postgres) newCommand() (*exec.Cmd, error) {
+	args := []string{"-D", s.data()}
+	settings := []string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=", "fsync=off",
+		"shared_buffers=16MB", "max_connections=100", "deadlock_timeout=100ms", "dynamic_shared_memory_type=mmap",
+	}
+	if s.conf.certs != nil {
+		settings = append(settings, "ssl=on")
+	}
+	for _, setting := range slices.Concat(settings, s.conf.settings) {
+		args = append(args, "-c", setting)
+	}
+	cmd := exec.CommandContext(context.Background(), s.binary, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "HOME="+s.dir), s.preset...)
+	return cmd, asUnprivileged(cmd)
+}
+
+// startAndWait starts the server and returns once it answers. The error is errPortTaken if it could not
+// bind.
+func (s *Postgres) startAndWait() error {
+	from := s.logSize()
+	if err := s.start(); err != nil {
+		return err
+	}
+	err := s.ready(func() error {
+		dir, err := s.query(time.Second, "SHOW data_directory")
+		if err == nil && dir != s.data() {
+			err = fmt.Errorf("lab: the server of %s answers on port %d", dir, s.port)
+		}
+		return err
+	})
+	if errors.Is(err, errEnded) && strings.Contains(tail(s.log, from), "could not bind") {
+		return fmt.Errorf("lab: postgres on port %d: %w", s.port, errPortTaken)
+	}
+	if err != nil {
+		s.Kill()
+	}
+	return err
+}
+
+// Restart kills the server, if it runs, and starts it again with its data and on its port.
+func (s *Postgres) Restart(t TB) {
+	t.Helper()
+	s.Kill()
+	// Those who served clients notice by and by that the first process is gone; until then there is no
+	// second one.
+	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
+		from := s.logSize()
+		err := s.startAndWait()
+		if err == nil {
+			return
+		}
+		text := tail(s.log, from)
+		again := errors.Is(err, errPortTaken) || strings.Contains(text, "shared memory block") || strings.Contains(text, "lock file")
+		if !again || time.Now().After(deadline) {
+			t.Fatalf("%v", err)
+		}
+	}
+}
+
+// StopFast shuts the server down in good order: connections are closed, and what is under way is rolled
+// back (SIGINT).
+func (s *Postgres) StopFast() {
+	s.t.Helper()
+	r, running := s.current()
+	if !running {
+		return
+	}
+	if err := interrupt(r.cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.t.Errorf("lab: cannot stop %s: %v", s.name, err)
+	}
+	select {
+	case <-r.done:
+	case <-time.After(readyTimeout):
+		s.t.Errorf("lab: %s did not end within %v of SIGINT and is killed", s.name, readyTimeout)
+		s.Kill()
+	}
+}
+
+// Pause stops the server where it stands, with all processes that serve its clients.
+func (s *Postgres) Pause() {
+	s.t.Helper()
+	s.Process.Pause()
+	for _, child := range s.children() {
+		_ = suspend(child)
+	}
+}
+
+// Resume lets a paused server go on.
+func (s *Postgres) Resume() {
+	s.t.Helper()
+	for _, child := range s.children() {
+		_ = resume(child)
+	}
+	s.Process.Resume()
+}
+
+// children are the processes of the server but the first (Linux).
+func (s *Postgres) children() (all []*os.Process) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name is in parentheses; the state and the parent follow it.
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(s.Pid()) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if p, err := os.FindProcess(pid); err == nil {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// Promote makes a standby a primary, and returns when it takes writes.
+func (s *Postgres) Promote(t TB) {
+	t.Helper()
+	if ok := s.Query(t, "SELECT pg_promote()"); ok != "true" && ok != "t" {
+		t.Fatalf("lab: pg_promote returned %s", ok)
+	}
+}
+
+// JumpClock moves the server's wall clock by d, forward or (negative) back. Jumps add up. The monotonic
+// clock is not moved. The server must have been started [WithPostgresClock].
+func (s *Postgres) JumpClock(t TB, d time.Duration) {
+	t.Helper()
+	if !s.conf.clock {
+		t.Fatal("lab: JumpClock needs a server started WithPostgresClock")
+	}
+	s.mu.Lock()
+	s.jump += d
+	offset := s.jump
+	err := writeClock(filepath.Join(s.dir, "clock"), offset)
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatalf("lab: move the clock of %s: %v", s.name, err)
+	}
+	if err = s.ready(func() error {
+		text, err := s.query(doTimeout, "SELECT extract(epoch FROM clock_timestamp())::float8")
+		if err != nil {
+			return err
+		}
+		seconds, err := strconv.ParseFloat(text, 64)
+		if off := time.Duration(seconds*1e9) - time.Duration(time.Now().Add(offset).UnixNano()); err == nil && off.Abs() > time.Second {
+			err = fmt.Errorf("lab: its clock is off by %v", off)
+		}
+		return err
+	}); err != nil {
+		t.Fatalf("lab: move the clock of %s: %v", s.name, err)
+	}
+}
+
+// Addr returns the host:port of the server.
+func (s *Postgres) Addr() string { return loopback(s.port) }
+
+// Port returns the port of the server. It stays the same over restarts.
+func (s *Postgres) Port() int { return s.port }
+
+// Dir returns the directory that the server's data is in.
+func (s *Postgres) Dir() string { return s.dir }
+
+// URL returns the address of the server, or of a proxy before it, with user, password and further
+// parameters, such as "sslmode=disable".
+func (s *Postgres) URL(addr string, params ...string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(PostgresUser, PostgresPassword), Host: addr, Path: "/postgres",
+		RawQuery: strings.Join(params, "&")}
+	return u.String()
+}
+
+// Set changes a parameter of the running server.
+func (s *Postgres) Set(t TB, name, value string) {
+	t.Helper()
+	s.Exec(t, fmt.Sprintf("ALTER SYSTEM SET %s = '%s'", name, value))
+	s.Exec(t, "SELECT pg_reload_conf()")
+	if err := s.ready(func() error {
+		now, err := s.query(doTimeout, "SHOW "+name)
+		if err == nil && now != value {
+			err = fmt.Errorf("lab: %s is %s", name, now)
+		}
+		return err
+	}); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// Exec executes a statement as the superuser, on a connection of its own that no [Proxy] is in the way of.
+func (s *Postgres) Exec(t TB, statement string, args ...any) {
+	t.Helper()
+	if _, err := s.query(doTimeout, statement, args...); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// Query returns the first column of the first row that a query returns, as text; "" if there is none.
+func (s *Postgres) Query(t TB, query string, args ...any) string {
+	t.Helper()
+	text, err := s.query(doTimeout, query, args...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return text
+}
+
+// Try is Query for what may fail.
+func (s *Postgres) Try(query string, args ...any) (string, error) {
+	return s.query(doTimeout, query, args...)
+}
+
+func (s *Postgres) query(timeout time.Duration, query string, args ...any) (text string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL(s.Addr(), "sslmode=disable"))
+	if err != nil {
+		return "", fmt.Errorf("lab: connect to %s: %w", s.name, err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, query, args...)
+	if err != nil {
+		return "", fmt.Errorf("lab: %q on %s: %w", query, s.name, err)
+	}
+	defer rows.Close()
+	if rows.Next() {
+		if values, err := rows.Values(); err == nil && len(values) > 0 && values[0] != nil {
+			text = fmt.Sprint(values[0])
+		}
+	}
+	rows.Close()
+	if err := rows.Err(); err != nil {
+		return "", fmt.Errorf("lab: %q on %s: %w", query, s.name, err)
+	}
+	return text, nil
+}

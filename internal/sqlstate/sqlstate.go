@@ -1,0 +1,42 @@
+// Package sqlstate says what PostgreSQL's five-character error codes mean for a lock or for a guard
+// (R17): the one table of them, for package postgres and for the guards of PostgreSQL alike.
+package sqlstate
+
+import "slices"
+
+// Unavailable reports whether the server says that it cannot answer now, and may later.
+func Unavailable(code string) bool {
+	return len(code) == 5 && (slices.Contains(passingClasses, code[:2]) || slices.Contains(passing, code))
+}
+
+// The classes that pass: connection, resources (memory, disk, connections), system (I/O).
+var passingClasses = []string{"08", "53", "58"}
+
+var passing = []string{
+	"57P01", "57P02", "57P03", // shut down, crashed, starting
+	"57P05", "25P03", "25P04", // idle, idle in a transaction, or in one for too long
+	ReadOnly,
+}
+
+// Codes that somebody has an answer to.
+const (
+	ReadOnly     = "25006" // a standby, or a primary that has become one
+	NoTable      = "42P01"
+	NoSchema     = "3F000"
+	NoStatement  = "26000" // a prepared statement that another connection has
+	HasStatement = "42P05" // a prepared statement that this connection has of somebody else
+	NoRight      = "42501"
+	Cancelled    = "57014" // by a statement_timeout, or by hand
+	NoLock       = "55P03" // a lock_timeout
+)
+
+// Met reports whether the statement met another, or a limit of time, and was undone: it can be sent
+// again at once.
+func Met(code string) bool {
+	return slices.Contains([]string{"40001", "40P01", Cancelled, NoLock}, code)
+}
+
+// TheyMeet reports whether two have made the same table or sequence at the same time.
+func TheyMeet(code string) bool {
+	return slices.Contains([]string{"23505", "42P07", "42710"}, code)
+}

@@ -1,0 +1,83 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+func TestConformance(t *testing.T) {
+	t.Run("one server", func(t *testing.T) {
+		conform(t, lab.StartPostgres(t), nil, "sslmode=disable")
+	})
+	t.Run("TLS", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip()
+		}
+		certs := lab.NewCerts(t)
+		conform(t, lab.StartPostgres(t, lab.WithPostgresTLS(certs)), nil, "sslmode=verify-full", "sslrootcert="+url.QueryEscape(certs.CAFile))
+	})
+}
+
+// conform runs the suite.
+func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...string) {
+	connect := func(ct conformance.T, addr string) locker.Backend {
+		b, pool, err := dial(context.Background(), s.URL(addr, params...), opts)
+		if err != nil {
+			ct.Errorf("dial: %v", err)
+			ct.FailNow()
+		}
+		ct.Cleanup(pool.Close)
+		return b
+	}
+	conformance.Run(t, conformance.Harness{
+		TTL: time.Second,
+		New: func(ct conformance.T) locker.Backend { return connect(ct, s.Addr()) },
+		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+			p := conformance.StartProxy(ct, s.Addr())
+			return connect(ct, p.Addr()), p
+		},
+		Delete:  func(_ conformance.T, name string) { s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name)) },
+		Restart: func(conformance.T) { s.Restart(t) },
+		Left: func(_ conformance.T, name string) []string {
+			if label := s.Query(t, "SELECT owner FROM locker_locks WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()", []byte(name)); label != "" {
+				return []string{label}
+			}
+			return nil
+		},
+		URL:  s.URL(s.Addr(), params...),
+		Open: postgres.Openers,
+		// That of the server that was started again.
+		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
+	})
+}
+
+// dial makes a Backend on a pool of its own.
+func dial(ctx context.Context, url string, opts *postgres.Options) (*postgres.Backend, *pgxpool.Pool, error) {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := postgres.New(pool, opts)
+	return b, pool, err
+}
+
+func newBackend(t testing.TB, url string, opts *postgres.Options) (*postgres.Backend, *pgxpool.Pool) {
+	t.Helper()
+	b, pool, err := dial(t.Context(), url, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, b.Close())
+		pool.Close()
+	})
+	return b, pool
+}

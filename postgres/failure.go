@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/sqlstate"
+)
+
+// errNoStandby is why a lock is refused with Options.FailoverSafe.
+var errNoStandby = errors.New("the server has no synchronous standby (synchronous_standby_names is empty), " +
+	"and a lock would not survive a fail-over: add one")
+
+// noConnection is an error of the pool: nothing was sent.
+type noConnection struct{ err error }
+
+func (e *noConnection) Error() string { return e.err.Error() }
+func (e *noConnection) Unwrap() error { return e.err }
+
+// state returns what the server has answered, or "".
+func state(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// unknown reports whether the statement may have been carried out.
+func unknown(err error) bool {
+	var e *pgconn.PgError
+	var none *noConnection
+	switch {
+	case errors.As(err, &none), pgconn.SafeToRetry(err):
+		return false
+	case errors.As(err, &e):
+		// An ERROR has undone it. What ends the connection may have come during the commit.
+		return e.SeverityUnlocalized != "ERROR" && e.Severity != "ERROR"
+	}
+	return true
+}
+
+func readOnly(err error) bool { return state(err) == sqlstate.ReadOnly }
+
+func missingTable(err error) bool {
+	s := state(err)
+	return s == sqlstate.NoTable || s == sqlstate.NoSchema
+}
+
+func theyMeet(err error) bool { return sqlstate.TheyMeet(state(err)) }
+
+// failure says, in the engine's words, why there was no answer (R17).
+func (b *Backend) failure(ctx context.Context, err error) error {
+	var e *pgconn.PgError
+	// One line: what could not be reached may be several servers.
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	advice, again := "", true
+	switch code := state(err); {
+	case b.life.Err() != nil:
+		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		return err
+	case errors.Is(err, puddle.ErrClosedPool):
+		again, advice = false, ": the pool was closed before the locks' client"
+	case code == sqlstate.ReadOnly:
+		advice = ": it is a standby, or was the primary before a fail-over: with several hosts in the address, add target_session_attrs=read-write"
+	case code == sqlstate.NoStatement, code == sqlstate.HasStatement:
+		again, advice = false, ": a proxy mixes up prepared statements: add default_query_exec_mode=exec to the address, or let pgbouncer keep them (max_prepared_statements)"
+	case code == sqlstate.NoTable, code == sqlstate.NoSchema:
+		again, advice = false, ": make the table with what postgres.Schema returns"
+	case code == sqlstate.NoRight:
+		again, advice = false, ": the user needs SELECT, INSERT, UPDATE and DELETE on the table, and USAGE on its sequence"
+	case errors.As(err, &e):
+		again = sqlstate.Unavailable(code) || sqlstate.Met(code)
+	case errors.Is(err, context.DeadlineExceeded):
+		advice = fmt.Sprintf(": no answer, or no free connection in the pool, for %v", b.opts.Timeout)
+	}
+	f := &failure{text: fmt.Sprintf("postgres %s: %s%s", b.addr, text, advice), causes: []error{err}}
+	if again {
+		f.causes = append(f.causes, locker.ErrUnavailable)
+	}
+	return f
+}
+
+// failure is an error that reads as one line.
+type failure struct {
+	text   string
+	causes []error
+}
+
+func (f *failure) Error() string   { return f.text }
+func (f *failure) Unwrap() []error { return f.causes }

@@ -1,0 +1,85 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/golockers/locker"
+)
+
+// Openers are the schemes that this package serves; see the package documentation.
+var Openers = locker.Openers{"postgres": Open, "postgresql": Open}
+
+// driverParams are the parameters of the address that are pgx's and libpq's own.
+var driverParams = []string{
+	"host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni", "sslnegotiation", "sslcertmode",
+	"channel_binding", "require_auth", "connect_timeout", "application_name", "target_session_attrs", "passfile",
+	"service", "servicefile", "krbsrvname", "krbspn", "options", "search_path", "min_protocol_version", "max_protocol_version",
+	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
+	"pool_max_conns", "pool_min_conns", "pool_min_idle_conns", "pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter",
+	"pool_max_conn_idle_time", "pool_health_check_period", "pool_ping_timeout",
+}
+
+// Open is the [locker.Opener] of this package. It connects once, so that a wrong address or password is told
+// at once.
+func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+	o := Options{
+		Table:        u.Param("table", ""),
+		NoCreate:     !u.Bool("create", true),
+		FailoverSafe: u.Bool("failover_safe", false),
+		Timeout:      u.Duration("timeout", 0),
+		Logger:       opts.Logger,
+	}
+	address := url.URL{Scheme: "postgres", User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path}
+	params := url.Values{}
+	for _, name := range driverParams {
+		if value := u.Param(name, ""); value != "" {
+			params.Set(name, value)
+		}
+	}
+	if err := u.Check(); err != nil {
+		return nil, err
+	}
+	if !params.Has("application_name") {
+		params.Set("application_name", "locker")
+	}
+	if !params.Has("target_session_attrs") && (len(u.Hosts) > 1 || strings.Contains(params.Get("host"), ",")) {
+		params.Set("target_session_attrs", "read-write") // of several, the one that locks can be written to
+	}
+	address.RawQuery = params.Encode()
+	config, err := pgxpool.ParseConfig(address.String())
+	if err != nil {
+		// Not the error itself, which may repeat the address with the password.
+		var parse *pgconn.ParseConfigError
+		if cause := errors.Unwrap(err); errors.As(err, &parse) && cause != nil {
+			err = cause
+		}
+		return nil, u.Invalid("%s", strings.ReplaceAll(err.Error(), address.String(), u.String()))
+	}
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, u.Invalid("%v", err)
+	}
+	b, err := New(pool, &o)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	b.owned = true
+	if err := b.greet(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
+	}
+	return b, nil
+}
+
+// greet finds out whether there is a server, and the table where it is not to be made.
+func (b *Backend) greet(ctx context.Context) error {
+	_, err := b.Inspect(ctx, "locker")
+	return err
+}

@@ -1,0 +1,385 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/golockers/locker"
+)
+
+// Options are the settings of a [Backend]. The zero value, or nil, means the defaults. All clients whose
+// locks are to meet need the same Table in the same database.
+type Options struct {
+	// Table is the table of locks, with or without its schema. "": DefaultTable. Its tokens come from a
+	// sequence beside it, whose name is the table's and _tokens.
+	Table string
+
+	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns.
+	NoCreate bool
+
+	// FailoverSafe says that a fail-over only ever goes to a synchronous standby. The backend then declares
+	// that a held lock survives it, and refuses, with an error that matches ErrUnavailable, to lock and to
+	// renew while the server has no synchronous standby (synchronous_standby_names is empty).
+	FailoverSafe bool
+
+	// Timeout is how long a request waits for its answer, its wait for a connection of the pool included.
+	// 0: 5 s.
+	Timeout time.Duration
+
+	// Logger is told if wake-ups do not get through. nil: nothing is logged.
+	Logger *slog.Logger
+
+	_ struct{}
+}
+
+// DefaultTable is the table that locks are in.
+const DefaultTable = "locker_locks"
+
+// MinTTL is the shortest TTL. With a shorter one, a lease would be spent on the network and the disk.
+const MinTTL = 100 * time.Millisecond
+
+const (
+	defaultTimeout = 5 * time.Second
+	sweepEvery     = 10 * time.Minute
+	// askAgain is when to ask for a name that is just changing hands, or that a transaction protects.
+	askAgain = 5 * time.Millisecond
+)
+
+// Backend is one PostgreSQL as a lock service. Make it with [New] or [Open].
+type Backend struct {
+	pool  *pgxpool.Pool
+	owned bool // Open made the pool: Close closes it
+	addr  string
+	opts  Options
+	sql   statements
+	ears  ears
+
+	acquires         batcher[grant]
+	renewals, ending batcher[bool]
+
+	life context.Context // ends with Close
+	stop context.CancelFunc
+	busy sync.WaitGroup // statements under way, and ears
+
+	mu     sync.Mutex
+	closed bool
+	swept  time.Time
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Notifier  = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+)
+
+// New returns a Backend on pool, which stays its caller's: Close does not close it. New does no I/O. A
+// pool of its own (of four connections, say) keeps the locks alive while the program's transactions have
+// all connections of theirs.
+func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
+	b := &Backend{pool: pool, swept: time.Now()}
+	if opts != nil {
+		b.opts = *opts
+	}
+	o := &b.opts
+	switch {
+	case pool == nil:
+		return nil, invalid("the pool is nil")
+	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
+		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Table == "" {
+		o.Table = DefaultTable
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	conn := pool.Config().ConnConfig
+	b.addr = fmt.Sprintf("%s:%d/%s", conn.Host, conn.Port, conn.Database)
+	var err error
+	if b.sql, err = statementsFor(o.Table); err != nil {
+		return nil, err
+	}
+	b.life, b.stop = context.WithCancel(context.Background())
+	b.ears.b = b
+	b.acquires = batcher[grant]{b: b, send: b.sendAcquires, apart: true}
+	b.renewals = batcher[bool]{b: b, send: b.sendRenewals}
+	b.ending = batcher[bool]{b: b, send: b.sendReleases}
+	return b, nil
+}
+
+// Guarantees says what one PostgreSQL promises: see the package documentation.
+func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(&b.opts) }
+
+// Guarantees says what a Backend with these options promises.
+func Guarantees(opts *Options) locker.Guarantees {
+	g := locker.Guarantees{
+		Backend:         "postgres",
+		Scope:           locker.ScopeNetwork,
+		Exclusion:       locker.ExclusionServer,
+		Fencing:         locker.FencingUnlessRewind,
+		DeadHolder:      locker.RecoveryAfterTTL,
+		DeadHolderSlack: 100 * time.Millisecond,
+		SurvivesRestart: true,
+		MinTTL:          MinTTL,
+		RestsOn: "one PostgreSQL: it keeps what it has committed (fsync), its wall clock makes no step, " +
+			"and there is no fail-over to a standby that may be behind; tokens: nobody restores a backup",
+	}
+	if opts != nil && opts.FailoverSafe {
+		g.SurvivesFailover = true
+		g.RestsOn = "one PostgreSQL primary and a synchronous standby: they keep what they have committed (fsync), " +
+			"a fail-over goes to no other standby and stops the old primary, and their wall clocks agree and make no step; tokens: nobody restores a backup"
+	}
+	return g
+}
+
+// Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
+// then leaves ends with its TTL.
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
+	g, since, sent, err := b.acquires.do(ctx, ask{name: req.Name, owner: req.Owner, label: req.Label, ttl: req.TTL, waits: req.Wait})
+	switch {
+	case err != nil && sent && unknown(err):
+		return locker.Grant{Hold: h}, b.failure(ctx, err)
+	case err != nil:
+		return locker.Grant{}, b.failure(ctx, err)
+	case g.token == 0:
+		return locker.Grant{}, &locker.HeldError{Remaining: g.left}
+	}
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: g.token}, nil
+}
+
+// grant is the answer to one who asks for a name: the token, or how long its holder has it at most.
+type grant struct {
+	token uint64
+	left  time.Duration
+}
+
+func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error) {
+	names, owners := namesOf(asks)
+	labels, ttls, waits := make([][]byte, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
+	for i, a := range asks {
+		labels[i], ttls[i], waits[i] = []byte(a.label), a.ttl.Microseconds(), a.waits
+	}
+	answers := make([]grant, len(asks))
+	err := b.query(ctx, true, b.sql.acquire, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
+		var i, token, left int64
+		if err := rows.Scan(&i, &token, &left); err != nil {
+			return err
+		}
+		answers[i-1] = grant{uint64(token), max(time.Duration(left)*time.Microsecond, askAgain)}
+		return nil
+	})
+	b.sweep()
+	return answers, err
+}
+
+// hold is a lock that was granted, or may have been.
+type hold struct {
+	b           *Backend
+	name, owner string
+	ttl         time.Duration
+}
+
+// Renew implements [locker.Hold].
+func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	held, since, _, err := h.b.renewals.do(ctx, ask{name: h.name, owner: h.owner, ttl: h.ttl})
+	if err != nil {
+		return locker.Validity{}, h.b.failure(ctx, err)
+	}
+	if !held {
+		return locker.Validity{}, h.lost()
+	}
+	return locker.Validity{Since: since, TTL: h.ttl}, nil
+}
+
+func (b *Backend) sendRenewals(ctx context.Context, asks []ask) ([]bool, error) {
+	names, owners := namesOf(asks)
+	ttls := make([]int64, len(asks))
+	for i, a := range asks {
+		ttls[i] = a.ttl.Microseconds()
+	}
+	held := make([]bool, len(asks))
+	err := b.query(ctx, true, b.sql.renew, []any{names, owners, ttls}, func(rows pgx.Rows) error {
+		var i int64
+		if err := rows.Scan(&i); err != nil {
+			return err
+		}
+		held[i-1] = true
+		return nil
+	})
+	b.sweep()
+	return held, err
+}
+
+// Release implements [locker.Hold].
+func (h *hold) Release(ctx context.Context) error {
+	held, _, _, err := h.b.ending.do(ctx, ask{name: h.name, owner: h.owner})
+	if err != nil {
+		return h.b.failure(ctx, err)
+	}
+	if !held {
+		return h.lost()
+	}
+	return nil
+}
+
+func (b *Backend) sendReleases(ctx context.Context, asks []ask) ([]bool, error) {
+	names, owners := namesOf(asks)
+	held := make([]bool, len(asks))
+	err := b.query(ctx, false, b.sql.release, []any{names, owners, b.keysOf(asks)}, func(rows pgx.Rows) error {
+		var i int64
+		var was bool
+		if err := rows.Scan(&i, &was, nil); err != nil {
+			return err
+		}
+		held[i-1] = was
+		return nil
+	})
+	return held, err
+}
+
+func (h *hold) lost() error {
+	return fmt.Errorf("postgres %s: its row is not the holder's any more, or has expired: %w", h.b.addr, locker.ErrLost)
+}
+
+func namesOf(asks []ask) (names [][]byte, owners []string) {
+	names, owners = make([][]byte, len(asks)), make([]string, len(asks))
+	for i, a := range asks {
+		names[i], owners[i] = []byte(a.name), a.owner
+	}
+	return names, owners
+}
+
+func (b *Backend) keysOf(asks []ask) []int64 {
+	keys := make([]int64, len(asks))
+	for i, a := range asks {
+		keys[i] = b.key(a.name)
+	}
+	return keys
+}
+
+// key is the advisory lock of a name, and what its waiters are told.
+func (b *Backend) key(name string) int64 {
+	sum := sha256.Sum256([]byte(b.sql.channel + "\x00" + name))
+	return int64(binary.BigEndian.Uint64(sum[:]))
+}
+
+// query sends a statement in one round trip, and makes the table if that is missing. durable: see
+// conditionsSQL.
+func (b *Backend) query(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) error {
+	err := b.queryOnce(ctx, durable, sql, args, row)
+	if missingTable(err) && !b.opts.NoCreate {
+		if err = b.create(ctx); err == nil {
+			err = b.queryOnce(ctx, durable, sql, args, row)
+		}
+	}
+	return err
+}
+
+func (b *Backend) queryOnce(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) error {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return &noConnection{err}
+	}
+	defer conn.Release()
+	var standbys string
+	batch := &pgx.Batch{}
+	batch.Queue(conditionsSQL, durable).QueryRow(func(r pgx.Row) error { return r.Scan(nil, nil, nil, &standbys) })
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := row(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+	// Only Close knows of the commit.
+	if err = conn.SendBatch(ctx, batch).Close(); err != nil {
+		if readOnly(err) {
+			_ = conn.Conn().Close(ctx) // the pool's next one may be to the server that has taken over
+		}
+		return err
+	}
+	if durable && b.opts.FailoverSafe && standbys == "" {
+		return errNoStandby
+	}
+	return nil
+}
+
+// create makes the table and the sequence.
+func (b *Backend) create(ctx context.Context) (err error) {
+	for range 3 {
+		if _, err = b.pool.Exec(ctx, b.sql.schema, pgx.QueryExecModeSimpleProtocol); !theyMeet(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the table %s is not there, and cannot be made (see Schema): %w", b.opts.Table, err)
+	}
+	return nil
+}
+
+// sweep removes old rows in the background, if that was not done for a while.
+func (b *Backend) sweep() {
+	b.mu.Lock()
+	due := time.Since(b.swept) > sweepEvery
+	if due {
+		b.swept = time.Now()
+	}
+	b.mu.Unlock()
+	if !due {
+		return
+	}
+	b.background(func() {
+		ctx, cancel := context.WithTimeout(b.life, time.Minute)
+		defer cancel()
+		_, _ = b.pool.Exec(ctx, b.sql.sweep, b.key("\x00")) // the next sweep does what this one did not
+	})
+}
+
+// background calls run in a goroutine that Close waits for. After Close nobody waits, and b.life is over.
+func (b *Backend) background(run func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		go run()
+		return
+	}
+	b.busy.Add(1)
+	go func() {
+		defer b.busy.Done()
+		run()
+	}()
+}
+
+// Close ends the backend's statements and its connection for wake-ups, and the pool if Open made it.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.stop()
+	b.busy.Wait()
+	if b.owned {
+		closed := make(chan struct{})
+		go func() {
+			b.pool.Close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(time.Second): // a server that hangs is not waited for
+		}
+	}
+	return nil
+}
