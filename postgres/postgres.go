@@ -168,16 +168,22 @@ type grant struct {
 func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error) {
 	names, owners := namesOf(asks)
 	labels, ttls, waits := make([][]byte, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
+	index, statement := make(map[string]int, len(asks)), b.sql.acquire
+	answers := make([]grant, len(asks))
 	for i, a := range asks {
 		labels[i], ttls[i], waits[i] = []byte(a.label), a.ttl.Microseconds(), a.waits
+		index[a.name], answers[i].left = i, askAgain
+		if a.waits {
+			statement = b.sql.acquireWaiting
+		}
 	}
-	answers := make([]grant, len(asks))
-	err := b.query(ctx, true, b.sql.acquire, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
-		var i, token, left int64
-		if err := rows.Scan(&i, &token, &left); err != nil {
+	err := b.query(ctx, true, statement, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
+		var name []byte
+		var token, left int64
+		if err := rows.Scan(&name, &token, &left); err != nil {
 			return err
 		}
-		answers[i-1] = grant{uint64(token), max(time.Duration(left)*time.Microsecond, askAgain)}
+		answers[index[string(name)]] = grant{uint64(token), max(time.Duration(left)*time.Microsecond, askAgain)}
 		return nil
 	})
 	b.sweep()

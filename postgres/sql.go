@@ -30,42 +30,44 @@ const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan'
 		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
 	current_setting('synchronous_standby_names')`
 
-// acquireSQL grants what is free, and tells of the rest how long its holder's time is. It waits for
-// nobody's lock but that of a holder who is just renewing what has expired.
+// acquireSQL grants what is free, and tells of what is held how long its holder's time is. What it is silent
+// about is just changing hands: ask again. It waits for nobody's lock but that of a holder who is just
+// renewing what has expired.
 //
 // The advisory lock of a name orders its tokens: nextval comes after it and the commit before its end.
 // Who has it is either acquiring, for the time of this statement, or is a transaction that called Held.
-//
-// A waiter marks the row, so that its release is told. It has to mark the row that its holder has now:
-// where that is being released, the answer is "ask again".
 const acquireSQL = `WITH ask AS MATERIALIZED (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::boolean[], $6::bigint[])
-		WITH ORDINALITY AS a (name, owner, label, ttl, waits, key, i)
+		AS a (name, owner, label, ttl, waits, key)
 ), held AS MATERIALIZED (
-	SELECT a.i, a.waits, l.* FROM ask a JOIN TABLE_NAME l ON l.name = a.name
+	SELECT a.waits, l.* FROM ask a JOIN TABLE_NAME l ON l.name = a.name
 	WHERE l.owner NOT IN ('', a.owner) AND l.expires > clock_timestamp()
 ), got AS (
 	INSERT INTO TABLE_NAME AS l (name, owner, label, token, expires, waited)
-	SELECT a.name, a.owner, a.label, nextval('SEQUENCE_NAME'), clock_timestamp() + a.ttl * interval '1 microsecond', false
-	FROM ask a LEFT JOIN held h ON h.i = a.i
-	WHERE CASE WHEN h.i IS NULL THEN pg_try_advisory_xact_lock(a.key) ELSE false END
+	SELECT name, owner, label, nextval('SEQUENCE_NAME'), clock_timestamp() + ttl * interval '1 microsecond', false FROM ask
+	WHERE CASE WHEN name NOT IN (SELECT name FROM held) THEN pg_try_advisory_xact_lock(key) ELSE false END
 	ON CONFLICT (name) DO UPDATE
 	SET owner = excluded.owner, label = excluded.label, expires = excluded.expires, waited = l.waited AND l.owner = excluded.owner,
 		token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token ELSE excluded.token END
 	WHERE l.owner IN ('', excluded.owner) OR l.expires <= clock_timestamp()
 	RETURNING l.name, l.token
-), marked AS (
+) MARK
+SELECT name, token, 0::bigint FROM got
+UNION ALL SELECT name, 0, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint) FROM held WHERE TOLD`
+
+// A waiter marks the row, so that its release is told. It has to mark the row that its holder has now, and
+// asks again where that is just being released.
+const (
+	markSQL = `, marked AS (
 	UPDATE TABLE_NAME l SET waited = true FROM (
 		SELECT t.name FROM held h JOIN TABLE_NAME t ON t.name = h.name
 		WHERE h.waits AND NOT h.waited AND t.owner = h.owner AND t.expires > clock_timestamp()
 		FOR NO KEY UPDATE OF t SKIP LOCKED
 	) m WHERE l.name = m.name
 	RETURNING l.name
+)`
+	toldSQL = `NOT waits OR waited OR name IN (SELECT name FROM marked)`
 )
-SELECT a.i, coalesce(g.token, 0),
-	CASE WHEN h.i IS NULL OR a.waits AND NOT h.waited AND m.name IS NULL THEN 0
-		ELSE CAST(EXTRACT(EPOCH FROM h.expires - clock_timestamp()) * 1000000 AS bigint) END
-FROM ask a LEFT JOIN got g ON g.name = a.name LEFT JOIN held h ON h.i = a.i LEFT JOIN marked m ON m.name = a.name`
 
 // renewSQL returns those that were still held.
 const renewSQL = `UPDATE TABLE_NAME l SET expires = GREATEST(l.expires, clock_timestamp() + a.ttl * interval '1 microsecond')
@@ -121,7 +123,7 @@ var identifier = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][
 
 // statements are those for one table.
 type statements struct {
-	schema, acquire, renew, release, sweep, look, evict, raise, held, channel string
+	schema, acquire, acquireWaiting, renew, release, sweep, look, evict, raise, held, channel string
 }
 
 func statementsFor(table string) (s statements, err error) {
@@ -133,7 +135,9 @@ func statementsFor(table string) (s statements, err error) {
 	sequence := strings.TrimSuffix(quoted, `"`) + `_tokens"`
 	s.channel = table[strings.LastIndexByte(table, '.')+1:]
 	with := strings.NewReplacer("TABLE_NAME", quoted, "SEQUENCE_NAME", sequence, "CHANNEL_NAME", s.channel).Replace
-	s.schema, s.acquire, s.renew, s.release = with(schemaSQL), with(acquireSQL), with(renewSQL), with(releaseSQL)
+	s.schema, s.renew, s.release = with(schemaSQL), with(renewSQL), with(releaseSQL)
+	s.acquire = with(strings.NewReplacer("MARK", "", "TOLD", "true").Replace(acquireSQL))
+	s.acquireWaiting = with(strings.NewReplacer("MARK", markSQL, "TOLD", toldSQL).Replace(acquireSQL))
 	s.sweep, s.look, s.evict, s.raise, s.held = with(sweepSQL), with(lookSQL), with(breakSQL), with(raiseSQL), with(heldSQL)
 	return s, nil
 }
