@@ -4,8 +4,8 @@
 // A program or a library takes a [Locker] and asks it for leases on names. A
 // [Client] is a Locker on one [Backend]; the backends are packages of their
 // own: memory (one process), file (one host), single (one Redis), redlock (a
-// majority of independent Redis servers), etcd and zookeeper. This package
-// needs nothing but the standard library.
+// majority of independent Redis servers), postgres, etcd and zookeeper. This
+// package needs nothing but the standard library.
 //
 //	client := locker.New(memory.New(), nil)
 //	defer client.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/postgres"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/zookeeper"
@@ -26,6 +27,7 @@ var Openers = join(
 	file.Openers,
 	single.Openers,
 	redlock.Openers,
+	postgres.Openers,
 	etcd.Openers,
 	zookeeper.Openers,
 )

@@ -59,6 +59,9 @@ type flight struct {
 
 // do returns when there is an answer or ctx ends. It is sent if the statement may have been carried out.
 func (q *batcher[A]) do(ctx context.Context, a ask) (answer A, since time.Time, sent bool, err error) {
+	if ctx.Err() != nil {
+		return answer, since, false, context.Cause(ctx)
+	}
 	c := &call[A]{ask: a, done: make(chan struct{})}
 	q.mu.Lock()
 	q.waiting = append(q.waiting, c)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/postgres"
 )
 
 // The names and units are those that internal/benchtable reads.
@@ -147,5 +146,3 @@ func callers(ctx context.Context, goroutines, n int, pair once) error {
 	close(failed)
 	return <-failed
 }
-
-var _ = postgres.DefaultTable

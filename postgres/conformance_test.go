@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
@@ -16,16 +17,22 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	t.Run("one server", func(t *testing.T) {
-		conform(t, lab.StartPostgres(t), nil, "sslmode=disable")
-	})
-	t.Run("TLS", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip()
-		}
-		certs := lab.NewCerts(t)
-		conform(t, lab.StartPostgres(t, lab.WithPostgresTLS(certs)), nil, "sslmode=verify-full", "sslrootcert="+url.QueryEscape(certs.CAFile))
-	})
+	conform(t, lab.StartPostgres(t), nil, "sslmode=disable")
+}
+
+// The parameters of libpq reach the driver: a server that cannot prove who it is is refused.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	certs := lab.NewCerts(t)
+	s := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
+	ca := "sslrootcert=" + url.QueryEscape(certs.CAFile)
+	c := newClient(t, s.URL(s.Addr(), "sslmode=verify-full", ca), nil)
+	l, err := c.Lock(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Equal(t, "true", s.Query(t, "SELECT bool_or(ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE application_name = 'locker'"))
+	require.NoError(t, l.Unlock(t.Context()))
+	_, err = postgres.Openers.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil)
+	require.ErrorContains(t, err, "certificate")
 }
 
 // conform runs the suite.
@@ -46,7 +53,9 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 			p := conformance.StartProxy(ct, s.Addr())
 			return connect(ct, p.Addr()), p
 		},
-		Delete:  func(_ conformance.T, name string) { s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name)) },
+		Delete: func(_ conformance.T, name string) {
+			s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
+		},
 		Restart: func(conformance.T) { s.Restart(t) },
 		Left: func(_ conformance.T, name string) []string {
 			if label := s.Query(t, "SELECT owner FROM locker_locks WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()", []byte(name)); label != "" {

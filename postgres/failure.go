@@ -17,11 +17,11 @@ import (
 var errNoStandby = errors.New("the server has no synchronous standby (synchronous_standby_names is empty), " +
 	"and a lock would not survive a fail-over: add one")
 
-// noConnection is an error of the pool: nothing was sent.
-type noConnection struct{ err error }
+// poolError is an error of the pool: nothing was sent.
+type poolError struct{ err error }
 
-func (e *noConnection) Error() string { return e.err.Error() }
-func (e *noConnection) Unwrap() error { return e.err }
+func (e *poolError) Error() string { return e.err.Error() }
+func (e *poolError) Unwrap() error { return e.err }
 
 // state returns what the server has answered, or "".
 func state(err error) string {
@@ -35,7 +35,7 @@ func state(err error) string {
 // unknown reports whether the statement may have been carried out.
 func unknown(err error) bool {
 	var e *pgconn.PgError
-	var none *noConnection
+	var none *poolError
 	switch {
 	case errors.As(err, &none), pgconn.SafeToRetry(err):
 		return false

@@ -26,19 +26,13 @@ import (
 // A lease of another backend matches [locker.ErrInvalid].
 func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
 	var h *hold
-	var held bool
 	err := lease.Err()
 	switch {
 	case err != nil:
 	case !lease.As(&h):
 		err = fmt.Errorf("its lock is not one of package postgres: %w", locker.ErrInvalid)
 	default:
-		err = tx.QueryRow(ctx, h.b.sql.held, []byte(h.name), h.owner, h.b.key(h.name)).Scan(&held)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = h.lost()
-		} else if err != nil {
-			err = h.b.failure(ctx, err)
-		}
+		err = h.keep(ctx, tx)
 	}
 	if err != nil {
 		// Its own error changes nothing: tx cannot be committed after this.
@@ -48,7 +42,30 @@ func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
 	return nil
 }
 
-// As implements locker.Aser, for Held.
+// keep finds the lock, and keeps it from being granted to another until tx ends, in one round trip.
+func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
+	batch, held := &pgx.Batch{}, false
+	batch.Queue("SELECT pg_advisory_xact_lock_shared($1)", h.b.key(h.name))
+	batch.Queue("SAVEPOINT locker_held")
+	batch.Queue(h.b.sql.held, []byte(h.name), h.owner).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&held)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	batch.Queue("ROLLBACK TO SAVEPOINT locker_held")
+	batch.Queue("RELEASE SAVEPOINT locker_held")
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return h.b.failure(ctx, err)
+	}
+	if !held {
+		return h.lost()
+	}
+	return nil
+}
+
+// As implements [locker.Aser], for Held.
 func (h *hold) As(target any) bool {
 	p, ok := target.(**hold)
 	if ok {
@@ -57,7 +74,7 @@ func (h *hold) As(target any) bool {
 	return ok
 }
 
-// RaiseToken implements locker.TokenRaiser. Tokens of all names rise.
+// RaiseToken implements [locker.TokenRaiser]. Tokens of all names rise.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	b := h.b
 	if token > math.MaxInt64/2 {
@@ -70,18 +87,14 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		if _, err := tx.Exec(bounded, "SELECT pg_advisory_xact_lock($1)", b.key("")); err != nil {
 			return err
 		}
-		var held bool
-		if err := tx.QueryRow(bounded, b.sql.held, []byte(h.name), h.owner, b.key(h.name)).Scan(&held); err != nil {
+		if err := h.keep(bounded, tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec(bounded, b.sql.raise, int64(token))
 		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return h.lost()
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, locker.ErrLost) {
 		return b.failure(ctx, err)
 	}
-	return nil
+	return err
 }

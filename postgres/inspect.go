@@ -20,12 +20,12 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return st, err
 }
 
-// List implements locker.Lister.
+// List implements [locker.Lister].
 func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
 	return b.look(ctx, "substring(name FROM 1 FOR $2) = $1", []any{[]byte(prefix), len(prefix)}, found)
 }
 
-// Break implements locker.Breaker. Those who wait are told.
+// Break implements [locker.Breaker]. Those who wait are told.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	st := locker.State{Waiters: -1}
 	err := b.rows(ctx, b.sql.evict, []any{[]byte(name), b.key(name)}, func(_ string, found locker.State) error {

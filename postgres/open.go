@@ -52,7 +52,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if !params.Has("target_session_attrs") && (len(u.Hosts) > 1 || strings.Contains(params.Get("host"), ",")) {
 		params.Set("target_session_attrs", "read-write") // of several, the one that locks can be written to
 	}
-	address.RawQuery = params.Encode()
+	address.RawQuery = strings.ReplaceAll(params.Encode(), "+", "%20") // to libpq, + is a plus
 	config, err := pgxpool.ParseConfig(address.String())
 	if err != nil {
 		// Not the error itself, which may repeat the address with the password.

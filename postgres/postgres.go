@@ -78,6 +78,13 @@ var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Notifier  = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.MinHolder = (*Backend)(nil)
+	_ locker.Lister    = (*Backend)(nil)
+	_ locker.Breaker   = (*Backend)(nil)
+	_ locker.Checker   = (*Backend)(nil)
+
+	_ locker.TokenRaiser = (*hold)(nil)
+	_ locker.Aser        = (*hold)(nil)
 )
 
 // New returns a Backend on pool, which stays its caller's: Close does not close it. New does no I/O. A
@@ -147,7 +154,8 @@ func Guarantees(opts *Options) locker.Guarantees {
 // then leaves ends with its TTL.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
-	g, since, sent, err := b.acquires.do(ctx, ask{name: req.Name, owner: req.Owner, label: req.Label, ttl: req.TTL, waits: req.Wait})
+	first := max(req.TTL, req.MinHold)
+	g, since, sent, err := b.acquires.do(ctx, ask{name: req.Name, owner: req.Owner, label: req.Label, ttl: first, waits: req.Wait})
 	switch {
 	case err != nil && sent && unknown(err):
 		return locker.Grant{Hold: h}, b.failure(ctx, err)
@@ -156,7 +164,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case g.token == 0:
 		return locker.Grant{}, &locker.HeldError{Remaining: g.left}
 	}
-	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: g.token}, nil
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: first}, Token: g.token}, nil
 }
 
 // grant is the answer to one who asks for a name: the token, or how long its holder has it at most.
@@ -296,7 +304,7 @@ func (b *Backend) query(ctx context.Context, durable bool, sql string, args []an
 func (b *Backend) queryOnce(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) error {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
-		return &noConnection{err}
+		return &poolError{err}
 	}
 	defer conn.Release()
 	var standbys string
@@ -368,6 +376,9 @@ func (b *Backend) background(run func()) {
 		run()
 	}()
 }
+
+// MaxMinHold implements [locker.MinHolder]: a row stays for as long as it is told to.
+func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // Close ends the backend's statements and its connection for wake-ups, and the pool if Open made it.
 func (b *Backend) Close() error {

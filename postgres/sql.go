@@ -109,13 +109,11 @@ FROM freed`
 // it, and must not be overtaken: four thousand million of them do not come in that time.
 const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + 4294967296) FROM SEQUENCE_NAME WHERE last_value <= $1`
 
-// heldSQL finds the lock of an owner, and keeps it from being granted to another until the transaction
-// ends, however late that is. The advisory lock comes first. FOR KEY SHARE then looks at the row as it is,
-// also where the transaction's snapshot is older (and fails with 40001 if the row has changed since); it
-// is in no renewal's way.
-const heldSQL = `SELECT true FROM TABLE_NAME
-WHERE name = $1 AND owner = $2 AND expires > clock_timestamp() AND pg_advisory_xact_lock_shared($3) IS NOT NULL
-FOR KEY SHARE`
+// heldSQL finds the lock of an owner, after the advisory lock that keeps it from being granted to another.
+// FOR SHARE looks at the row as it is, also where the transaction's snapshot is older, and then fails with
+// 40001 if the row has changed since (FOR KEY SHARE would overlook it). It would be in the way of renewals,
+// and so it ends with a savepoint; the advisory lock goes on.
+const heldSQL = `SELECT true FROM TABLE_NAME WHERE name = $1 AND owner = $2 AND expires > clock_timestamp() FOR SHARE`
 
 // identifier is a table with or without its schema. It is quoted all the same, so that a reserved word
 // is a name too. The longest has room for what the sequence's name adds.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	mathrand "math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 const (
@@ -177,10 +177,7 @@ func (e *ears) rest(err error) {
 	needed := len(e.wakes) > 0
 	e.mu.Unlock()
 	if needed {
-		select {
-		case <-time.After(pause/2 + mathrand.N(pause)):
-		case <-e.b.life.Done():
-		}
+		_ = clock.Sleep(e.b.life, clock.Jitter(pause)) // needed looks why it ended
 	}
 }
 

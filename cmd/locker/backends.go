@@ -14,6 +14,7 @@ import (
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/postgres"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/zookeeper"
@@ -34,6 +35,7 @@ func promises() []promise {
 		{"file:///directory", new(file.Backend).Guarantees()},
 		{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://", single.Guarantees()},
 		{"redlock://, redlocks://, here with 5 servers", redlock.Guarantees(5, nil)},
+		{"postgres://, postgresql://, here without failover_safe=on", postgres.Guarantees(nil)},
 		{"etcd://, etcds://, here with members=3", etcd.Guarantees(3)},
 		{"zookeeper://, zookeepers://, here with 3 servers", zookeeper.Guarantees(3, nil)},
 	}

@@ -126,6 +126,8 @@ func advice(tool string) string {
 		return "Debian: apt install default-jre-headless"
 	case ToolFakeLib:
 		return "Debian: apt install libfaketime"
+	case "pgbouncer":
+		return "Debian: apt install pgbouncer"
 	case "postgres", "initdb", "pg_basebackup":
 		return "Debian: apt install postgresql; macOS: brew install postgresql"
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -44,8 +45,10 @@ type postgresConfig struct {
 	settings []string // name=value, after ours, so that they win
 	certs    *Certs
 	clock    bool
-	primary  *Postgres
 	dir      string
+
+	primary     *Postgres
+	primaryAddr string
 }
 
 // WithSetting sets a parameter of the server, as in postgresql.conf.
@@ -68,8 +71,12 @@ func WithPostgresDir(dir string) PostgresOption { return func(c *postgresConfig)
 // standby. What is committed on the primary does not wait for it, unless [Postgres.Set] there says so:
 //
 //	primary.Set(t, "synchronous_standby_names", "standby")
-func StandbyOf(primary *Postgres) PostgresOption {
-	return func(c *postgresConfig) { c.primary = primary }
+func StandbyOf(primary *Postgres) PostgresOption { return StandbyThrough(primary, primary.Addr()) }
+
+// StandbyThrough is [StandbyOf] with another address to reach the primary at: that of a [Proxy], which
+// can cut the replication.
+func StandbyThrough(primary *Postgres, addr string) PostgresOption {
+	return func(c *postgresConfig) { c.primary, c.primaryAddr = primary, addr }
 }
 
 // StartPostgres starts a PostgreSQL, changed by opts, and returns once it answers. It ends with the test.
@@ -101,9 +108,10 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 		// The password is asked for on the network, and set when the server is up.
 		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte("host all all all trust\nhost replication all all trust\n"), 0o600))
 	} else {
-		p := s.conf.primary
+		host, port, err := net.SplitHostPort(s.conf.primaryAddr)
+		fail(err)
 		fail(runAlone(s.dir, Need(t, "pg_basebackup"), "-D", s.data(), "-R", "--checkpoint=fast", "--no-sync",
-			"-d", fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s application_name=standby", p.port, PostgresUser, PostgresPassword)))
+			"-d", fmt.Sprintf("host=%s port=%s user=%s password=%s application_name=standby", host, port, PostgresUser, PostgresPassword)))
 	}
 	if c := s.conf.certs; c != nil {
 		for from, to := range map[string]string{c.CertFile: "server.crt", c.KeyFile: "server.key"} {

@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/golockers/locker"
+)
+
+// checkSQL is what Check looks at: what, how it is, whether that is well, and what to do.
+const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
+	('server version', current_setting('server_version'), CASE WHEN current_setting('server_version_num')::int >= 120000 THEN 0 ELSE 3 END,
+		'PostgreSQL 12 is the oldest that works: it has plan_cache_mode'),
+	('writable', CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'no' ELSE 'yes' END, CASE current_setting('transaction_read_only') WHEN 'on' THEN 3 ELSE 0 END,
+		'it is a standby, or read-only: no lock can be had here; with several hosts in the address, add target_session_attrs=read-write'),
+	('fsync', current_setting('fsync'), CASE current_setting('fsync') WHEN 'on' THEN 0 ELSE 3 END,
+		'a crash of the machine loses locks and sets tokens back: set fsync = on'),
+	('full_page_writes', current_setting('full_page_writes'), CASE current_setting('full_page_writes') WHEN 'on' THEN 0 ELSE 2 END,
+		'a crash of the machine can damage the table: set full_page_writes = on, unless the file system does the same'),
+	('synchronous_standby_names', current_setting('synchronous_standby_names'), CASE WHEN current_setting('synchronous_standby_names') <> '' THEN 0 WHEN $2 THEN 3 ELSE 1 END,
+		'a fail-over loses the locks and tokens that the standby does not have yet: name a synchronous standby, and set failover_safe=on'),
+	('default_transaction_isolation', current_setting('default_transaction_isolation'), CASE current_setting('default_transaction_isolation') WHEN 'read committed' THEN 0 ELSE 2 END,
+		'locks that meet fail and are tried again: ALTER ROLE … SET default_transaction_isolation = ''read committed'' for the locks'' user'),
+	('max_locks_per_transaction', current_setting('max_locks_per_transaction'), CASE WHEN current_setting('max_locks_per_transaction')::int >= 64 THEN 0 ELSE 2 END,
+		'many locks at once may run out of shared memory: set 64, the default, or more'),
+	('tcp_keepalives_idle', current_setting('tcp_keepalives_idle'), CASE WHEN current_setting('tcp_keepalives_idle')::int BETWEEN 1 AND 300 THEN 0 ELSE 1 END,
+		'a transaction with Held whose host has vanished keeps its lock until the server notices: set tcp_keepalives_idle = 60, say'),
+	('autovacuum', current_setting('autovacuum'), CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
+		'the table of locks grows without end: set autovacuum = on'),
+	('table '||$1, coalesce(to_regclass($1)::text, 'is not there'), CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
+		CASE WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
+	('rights on '||$1, CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough' ELSE 'too few' END,
+		CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_regclass($1), 'INSERT')
+			AND has_table_privilege(to_regclass($1), 'UPDATE') AND has_table_privilege(to_regclass($1), 'DELETE') THEN 0 ELSE 3 END,
+		'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence')
+) AS t (what, found, severity, advice)`
+
+// Check implements [locker.Checker].
+func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+	defer cancel()
+	rows, err := b.pool.Query(bounded, checkSQL, b.opts.Table, b.opts.FailoverSafe, b.opts.NoCreate)
+	if err != nil {
+		return nil, b.failure(ctx, err)
+	}
+	defer rows.Close()
+	var all []locker.Finding
+	for rows.Next() {
+		var f locker.Finding
+		if err := rows.Scan(&f.What, &f.Found, &f.Severity, &f.Advice); err != nil {
+			return nil, b.failure(ctx, err)
+		}
+		all = append(all, f)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, b.failure(ctx, err)
+	}
+	conn, err := b.ears.open(bounded)
+	f := locker.Finding{What: "NOTIFY", Found: "is heard"}
+	switch {
+	case errors.Is(err, errDeaf):
+		f.Severity, f.Found = locker.SeverityWarning, "is not heard"
+		f.Advice = "waiters ask again and again instead of being told: connect to the server itself, or to pgbouncer in session mode"
+	case err != nil:
+		return nil, b.failure(ctx, err)
+	default:
+		_ = conn.Close(bounded)
+	}
+	all = append(all, f)
+	for i := range all {
+		all[i].What = fmt.Sprintf("%s of %s", all[i].What, b.addr)
+		if all[i].Severity == locker.SeverityOK {
+			all[i].Advice = ""
+		}
+	}
+	return all, nil
+}

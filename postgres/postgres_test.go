@@ -1,0 +1,258 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+func TestMain(m *testing.M) {
+	lab.RunRole(lab.Roles{})
+	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
+}
+
+// owner is one that no other attempt has.
+func owner(i int) string { return fmt.Sprintf("%040x", i) }
+
+func request(name, owner string) locker.Request {
+	return locker.Request{Name: name, Owner: owner, TTL: time.Minute, Lost: func() {}}
+}
+
+func acquire(t *testing.T, b locker.Backend, name, owner string) locker.Grant {
+	t.Helper()
+	g, err := b.Acquire(t.Context(), request(name, owner))
+	require.NoError(t, err)
+	return g
+}
+
+// What a client draws early and writes late must not be the token of a later grant.
+func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
+	s := lab.StartPostgres(t)
+	a, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	require.NoError(t, acquire(t, a, "first", owner(1)).Hold.Release(t.Context()))
+	// The row of one owner is written a second after its token was drawn.
+	s.Exec(t, `CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.owner = '`+owner(7)+`' THEN PERFORM pg_sleep(1); END IF; RETURN NEW; END $$`)
+	s.Exec(t, `CREATE TRIGGER late BEFORE INSERT ON locker_locks FOR EACH ROW EXECUTE FUNCTION late()`)
+	type answer struct {
+		grant locker.Grant
+		err   error
+	}
+	late := make(chan answer)
+	go func() {
+		g, err := a.Acquire(t.Context(), request("name", owner(7)))
+		late <- answer{g, err}
+	}()
+	require.Eventually(t, func() bool {
+		return s.Query(t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'`) == "1"
+	}, 5*time.Second, 5*time.Millisecond)
+	var other uint64
+	if g, err := b.Acquire(t.Context(), request("name", owner(8))); err == nil {
+		other = g.Token
+		require.NoError(t, g.Hold.Release(t.Context()))
+		s.Exec(t, `DELETE FROM locker_locks WHERE owner = ''`) // as a sweep would
+	} else {
+		require.ErrorIs(t, err, locker.ErrHeld)
+	}
+	l := <-late
+	require.NoError(t, l.err)
+	assert.Greater(t, l.grant.Token, other)
+}
+
+// Rows go when nobody has used them for a while; tokens do not begin again.
+func TestRaiseTokenAndSweptRows(t *testing.T) {
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	g := acquire(t, b, "a", owner(1))
+	raiser, ok := g.Hold.(locker.TokenRaiser)
+	require.True(t, ok)
+	require.NoError(t, raiser.RaiseToken(t.Context(), 5), "less than it has may be")
+	const far = 1_800_000_000_000_000
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			h := acquire(t, b, fmt.Sprint("other", i), owner(i))
+			assert.NoError(t, h.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), far+uint64(i)))
+		})
+	}
+	all.Wait()
+	require.NoError(t, g.Hold.Release(t.Context()))
+	require.ErrorIs(t, raiser.RaiseToken(t.Context(), far), locker.ErrLost)
+	last := acquire(t, other, "a", owner(2)).Token
+	assert.Greater(t, last, uint64(far+7))
+	require.ErrorIs(t, raiser.RaiseToken(t.Context(), 1<<63), locker.ErrInvalid)
+
+	s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour'`)
+	require.NoError(t, postgres.Sweep(t.Context(), b, pool))
+	assert.Equal(t, "0", s.Query(t, `SELECT count(*) FROM locker_locks`))
+	assert.Greater(t, acquire(t, other, "a", owner(3)).Token, last)
+}
+
+func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable")
+	none, _ := newBackend(t, url, &postgres.Options{NoCreate: true})
+	_, err := none.Acquire(t.Context(), request("a", owner(1)))
+	require.ErrorContains(t, err, "make the table with what postgres.Schema returns")
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	_, err = postgres.Openers.Open(t.Context(), url+"&create=off", nil)
+	require.ErrorContains(t, err, "make the table")
+
+	var all sync.WaitGroup
+	for i := range 8 {
+		b, _ := newBackend(t, url, nil)
+		st, err := b.Inspect(t.Context(), "a")
+		require.NoError(t, err)
+		assert.False(t, st.Held)
+		all.Go(func() {
+			_, err := b.Acquire(t.Context(), request(fmt.Sprint(i), owner(i)))
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	acquire(t, none, "a", owner(1))
+
+	schema, err := postgres.Schema(`own.locks`)
+	require.NoError(t, err)
+	s.Exec(t, "CREATE SCHEMA own")
+	for statement := range strings.SplitSeq(schema, ";") {
+		s.Exec(t, statement)
+	}
+	own, _ := newBackend(t, url, &postgres.Options{Table: "own.locks", NoCreate: true})
+	acquire(t, own, "a", owner(2))
+	for _, bad := range []string{"a b", `a"`, "a.b.c", strings.Repeat("x", 56), "1a"} {
+		_, err = postgres.Schema(bad)
+		require.ErrorIs(t, err, locker.ErrInvalid, bad)
+	}
+}
+
+// A transaction of the holder's that began in time keeps the next holder out until it has ended.
+func TestHeldKeepsTheNextHolderOut(t *testing.T) {
+	s := lab.StartPostgres(t)
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+			name := "held at " + string(level)
+			client := locker.New(b, nil)
+			defer func() { require.NoError(t, client.Close()) }()
+			other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+			begin := func() pgx.Tx {
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				return tx
+			}
+			lease, err := client.Lock(t.Context(), name, locker.TTL(time.Minute))
+			require.NoError(t, err)
+
+			tx := begin()
+			require.NoError(t, postgres.Held(t.Context(), tx, lease))
+			require.NoError(t, lease.Renew(t.Context()), "a renewal does not wait for the transaction")
+			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`, []byte(name)) // it was paused for long
+			_, err = other.Acquire(t.Context(), request(name, owner(1)))
+			require.ErrorIs(t, err, locker.ErrHeld)
+			require.NoError(t, tx.Commit(t.Context()))
+			next := acquire(t, other, name, owner(1))
+
+			// Too late.
+			tx = begin()
+			require.ErrorIs(t, postgres.Held(t.Context(), tx, lease), locker.ErrLost)
+			require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed)
+
+			// A snapshot from the time when it held does not deceive it.
+			require.NoError(t, next.Hold.Release(t.Context()))
+			again, err := client.Lock(t.Context(), name+" again", locker.TTL(time.Minute))
+			require.NoError(t, err)
+			tx = begin()
+			_, err = tx.Exec(t.Context(), "SELECT count(*) FROM locker_locks")
+			require.NoError(t, err)
+			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`, []byte(name+" again"))
+			acquire(t, other, name+" again", owner(2))
+			require.Error(t, postgres.Held(t.Context(), tx, again))
+			require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed)
+		})
+	}
+}
+
+// A commit that fails after all statements have succeeded is no grant.
+func TestACommitThatFailsIsNoGrant(t *testing.T) {
+	s := lab.StartPostgres(t)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, b, "first", owner(1))
+	s.Exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at the commit' USING ERRCODE = '53100'; END $$`)
+	s.Exec(t, `CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
+	g, err := b.Acquire(t.Context(), request("name", owner(2)))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "at the commit")
+	assert.Nil(t, g.Hold, "it was undone, for certain")
+}
+
+// What the server says is told as what it means.
+func TestErrorsSayWhetherToTryAgain(t *testing.T) {
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable")
+	b, _ := newBackend(t, url, nil)
+	acquire(t, b, "a", owner(1))
+	try := func(url string) error {
+		c, err := postgres.Openers.Open(t.Context(), url, nil)
+		if err == nil {
+			defer func() { _ = c.Close() }()
+			var l *locker.Lease
+			if l, err = c.TryLock(t.Context(), "b"); err == nil {
+				err = l.Unlock(t.Context())
+			}
+		}
+		return err
+	}
+	require.NoError(t, try(url))
+	for text, want := range map[string]struct {
+		url string
+		may bool // be tried again
+	}{
+		"password":          {strings.Replace(url, lab.PostgresPassword, "hunter2", 1), false},
+		"does not exist":    {strings.Replace(url, "/postgres?", "/nowhere?", 1), false},
+		"failed to connect": {strings.Replace(url, s.Addr(), "127.0.0.1:1", 1), true},
+		"statement timeout": {url + "&options=-c%20statement_timeout%3D1", true},
+		"read-only":         {url + "&options=-c%20default_transaction_read_only%3Don", true},
+		"target_session":    {url + "&target_session_attrs=nonsense", false},
+		"unknown parameter": {url + "&sslmod=x", false},
+		"permission denied": {strings.Replace(url, "locker:"+lab.PostgresPassword, "nobody:secret", 1), false},
+		"too many clients":  {strings.Replace(url, "locker:"+lab.PostgresPassword, "few:secret", 1), true},
+	} {
+		t.Run(text, func(t *testing.T) {
+			switch text {
+			case "permission denied":
+				s.Exec(t, "CREATE USER nobody PASSWORD 'secret'")
+			case "too many clients":
+				s.Exec(t, "CREATE USER few PASSWORD 'secret' CONNECTION LIMIT 0")
+				text = "too many connections"
+			case "statement timeout":
+				s.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END $$`)
+				s.Exec(t, `CREATE TRIGGER slow BEFORE INSERT ON locker_locks FOR EACH ROW EXECUTE FUNCTION slow()`)
+				defer s.Exec(t, `DROP FUNCTION slow CASCADE`)
+			}
+			err := try(want.url)
+			require.ErrorContains(t, err, text)
+			assert.Equal(t, want.may, errors.Is(err, locker.ErrUnavailable), "%v", err)
+			assert.NotContains(t, err.Error(), "\n")
+			assert.NotContains(t, err.Error(), "hunter2")
+			assert.NotContains(t, err.Error(), lab.PostgresPassword)
+		})
+	}
+}
