@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,11 +42,11 @@ type broken struct {
 	after int
 	err   error
 	grant func(*locker.Grant)
-	calls int
+	calls atomic.Int64
 }
 
 func (b *broken) fails() error {
-	if b.calls++; b.calls > b.after {
+	if b.calls.Add(1) > int64(b.after) {
 		return b.err
 	}
 	return nil
