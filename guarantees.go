@@ -60,6 +60,11 @@ type Guarantees struct {
 	// own clock can end its lease early, never late.)
 	SurvivesClockJump bool
 
+	// SurvivesPause: no server that stood still for longer than a TTL, as a
+	// frozen virtual machine does, and goes on, gives the lock to a second
+	// holder while the first one's lease lasts.
+	SurvivesPause bool
+
 	// MinTTL and MaxTTL bound the TTL that can be asked for. 0: the engine's
 	// bounds, 1 ms and 366 days.
 	MinTTL, MaxTTL time.Duration
@@ -187,6 +192,7 @@ func Require(l Locker, want Guarantees) error {
 	need(got.SurvivesRestart || !want.SurvivesRestart, "SurvivesRestart", true, false)
 	need(got.SurvivesFailover || !want.SurvivesFailover, "SurvivesFailover", true, false)
 	need(got.SurvivesClockJump || !want.SurvivesClockJump, "SurvivesClockJump", true, false)
+	need(got.SurvivesPause || !want.SurvivesPause, "SurvivesPause", true, false)
 	lo, hi := got.ttlBounds()
 	need(want.MinTTL == 0 || lo <= want.MinTTL, "MinTTL", want.MinTTL, lo)
 	need(want.MaxTTL == 0 || hi >= want.MaxTTL, "MaxTTL", want.MaxTTL, hi)

@@ -146,13 +146,13 @@ func TestRequire(t *testing.T) {
 	require.NoError(t, locker.Require(c, locker.Guarantees{Scope: locker.ScopeProcess, MinTTL: time.Second, MaxTTL: time.Minute}))
 	err := locker.Require(c, locker.Guarantees{
 		Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionConsensus, Fencing: locker.FencingWhileKept, Order: locker.OrderFIFO,
-		DeadHolder: locker.RecoveryAtOnce, ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true,
+		DeadHolder: locker.RecoveryAtOnce, ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true, SurvivesPause: true,
 		MinTTL: time.Millisecond, MaxTTL: 2 * time.Hour,
 	})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	for _, field := range []string{"Scope: want network, have process", "Exclusion: want consensus, have one server", "Fencing: want while data is kept, have none",
 		"Order: want fifo, have none", "DeadHolder: want at once, have none", "ServerCrashes: want 1, have 0",
-		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
+		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "SurvivesPause", "MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
 		assert.ErrorContains(t, err, field)
 	}
 	f.guarantees = func(g *locker.Guarantees) { g.DeadHolderSlack = time.Minute }

@@ -28,7 +28,7 @@ var (
 		What: "A client with 256 callers takes locks as fast as it can, beside those that are watched."}
 
 	// Of servers.
-	serversPaused = history.Fault{ID: "server-paused", Title: "server stopped past the TTL, resumed", Class: history.Server,
+	serversPaused = history.Fault{ID: "server-paused", Title: "server stopped past the TTL, resumed", Class: history.Pause,
 		What: "The server, or the leader of several, stands still for longer than a TTL, and goes on."}
 	leaderKilled = history.Fault{ID: "leader-killed", Title: "leader killed", Class: history.Down,
 		What: "The server that leads is killed, and another takes over."}

@@ -350,10 +350,15 @@ func (r *round) serverFault(f serverFault) {
 	}
 	r.sleep(f.lasts)
 	healed = true
+	if f.fault.Class == history.Down {
+		r.faultEnd("") // from here on it may be served again
+	}
 	if f.heal != nil {
 		f.heal(r.bench)
 	}
-	r.faultEnd("")
+	if f.fault.Class != history.Down {
+		r.faultEnd("")
+	}
 	r.wait(r.free(), func() bool { return fresh.all(done) })
 	again := r.c.hold(r.trials, func(c *command) {
 		c.Name += "/again"

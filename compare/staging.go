@@ -30,7 +30,7 @@ type Fault struct {
 	Heal string `json:"heal,omitempty"`
 	// Lasts is the time between Inject and Heal, such as "10s"; by default it is a bit longer than a TTL.
 	Lasts string `json:"lasts,omitempty"`
-	// Does says which declaration covers it: down (the default), restart, data_lost, failover, clock, server.
+	// Does says which declaration covers it: down (the default), restart, data_lost, failover, clock, pause, server.
 	Does history.Class `json:"does,omitempty"`
 	// Servers is how many servers it takes away.
 	Servers int `json:"servers,omitempty"`
@@ -45,9 +45,9 @@ func (f *Fault) check() error {
 			return fmt.Errorf("compare: fault %s: lasts: write a duration such as 10s: %w", f.Name, err)
 		}
 	}
-	does := []history.Class{"", history.Down, history.Restart, history.DataLost, history.Failover, history.Clock, history.Server}
+	does := []history.Class{"", history.Down, history.Restart, history.DataLost, history.Failover, history.Clock, history.Pause, history.Server}
 	if !slices.Contains(does, f.Does) {
-		return fmt.Errorf("compare: fault %s: does: %q is none of down, restart, data_lost, failover, clock, server", f.Name, f.Does)
+		return fmt.Errorf("compare: fault %s: does: %q is none of down, restart, data_lost, failover, clock, pause, server", f.Name, f.Does)
 	}
 	return nil
 }

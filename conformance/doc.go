@@ -48,6 +48,7 @@
 //	SurvivesFailover                  Failover
 //	ServerCrashes                     Crash
 //	SurvivesClockJump                 JumpClock, where servers have a part in exclusion
+//	SurvivesPause                     none: package compare tries it
 //
 // Cut matters most. Between the client that it returns and the service stands
 // something that can hold, drop and reset what passes, in both directions: a

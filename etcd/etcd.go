@@ -146,11 +146,15 @@ func (o *Options) check() error {
 }
 
 // Guarantees says what this cluster promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees { return Guarantees(b.opts.Members) }
+func (b *Backend) Guarantees() locker.Guarantees {
+	g := Guarantees(b.opts.Members)
+	g.SurvivesPause = b.opts.StrictExpiry
+	return g
+}
 
 // Guarantees says what a Backend on a cluster of so many voting members
-// promises. 0: how many there are is not known, and nothing that depends on it
-// is claimed.
+// promises without StrictExpiry, which makes it survive a leader's pause. 0: how
+// many there are is not known, and nothing that depends on it is claimed.
 func Guarantees(members int) locker.Guarantees {
 	g := locker.Guarantees{
 		Backend:         "etcd",

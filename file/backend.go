@@ -66,6 +66,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Fencing:           locker.FencingWhileKept,
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
+		SurvivesPause:     true,
 		RestsOn: "the file locks of one kernel; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
 			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
 			"a holder that is stuck holds for ever, unless MaxHold bounds it",

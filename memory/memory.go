@@ -81,6 +81,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Order:             locker.OrderFIFO,
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
+		SurvivesPause:     true,
 		RestsOn: "the memory of one process, with which locks and tokens end; " +
 			"a goroutine that does not unlock holds for ever, unless MaxHold bounds it",
 	}

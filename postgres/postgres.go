@@ -138,6 +138,7 @@ func Guarantees(opts *Options) locker.Guarantees {
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesRestart: true,
+		SurvivesPause:   true,
 		MinTTL:          MinTTL,
 		RestsOn: "one PostgreSQL: it keeps what it has committed (fsync), its wall clock makes no step, " +
 			"and there is no fail-over to a standby that may be behind; tokens: nobody restores a backup",

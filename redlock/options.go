@@ -216,6 +216,7 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
 		ServerCrashes:   nodes - (nodes/2 + 1),
+		SurvivesPause:   true,
 		MinTTL:          MinTTL,
 		MaxTTL:          o.MaxTTL,
 		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less than %.3g %% and are not stepped on more servers than the lock has to spare; "+

@@ -131,6 +131,7 @@ func Guarantees() locker.Guarantees {
 		Fencing:         locker.FencingWhileKept,
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
+		SurvivesPause:   true,
 		MinTTL:          MinTTL,
 		MaxTTL:          MaxTTL,
 		RestsOn: "one Redis server: it keeps running and keeps its data (no restart without it, no fail-over, no eviction), " +

@@ -90,6 +90,7 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 		SurvivesRestart:   true,
 		SurvivesFailover:  servers > 2,
 		SurvivesClockJump: true,
+		SurvivesPause:     true,
 		MaxTTL:            timeout,
 		RestsOn: fmt.Sprintf("the servers named being all those that vote; their transaction logs, synced to disk as is the default; "+
 			"a session timeout of at least three ticks of the servers; a tick of at most 2 s for DeadHolderSlack, "+

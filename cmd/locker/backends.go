@@ -107,6 +107,7 @@ var guarantees = []guarantee{
 	{"survives restart", "survives_restart", func(p promise) any { return p.SurvivesRestart }},
 	{"survives fail-over", "survives_failover", func(p promise) any { return p.SurvivesFailover }},
 	{"survives clock jump", "survives_clock_jump", func(p promise) any { return p.SurvivesClockJump }},
+	{"survives a server's pause", "survives_pause", func(p promise) any { return p.SurvivesPause }},
 	{"shortest TTL", "min_ttl_ms", func(p promise) any { return p.MinTTL }},
 	{"longest TTL", "max_ttl_ms", func(p promise) any { return p.MaxTTL }},
 }

@@ -65,6 +65,8 @@ func covers(g *history.Guarantees, fault *history.Fault) (ok bool, what string) 
 		return say(g.SurvivesFailover, "a fail-over")
 	case history.Clock:
 		return say(g.SurvivesClockJump, "a step of a clock")
+	case history.Pause:
+		return say(g.SurvivesPause, "a server's pause")
 	case history.DataLost:
 		return false, "nobody outlasts the loss of data"
 	}

@@ -377,7 +377,7 @@ func (t *trial) wasServed(at int64) {
 	}
 	switch t.fault.Class {
 	case history.Down:
-	case history.Restart, history.DataLost, history.Failover, history.Server:
+	case history.Restart, history.DataLost, history.Failover, history.Server, history.Pause:
 		// How soon it works again is a figure.
 		if t.ended != 0 && t.worked != 0 {
 			t.c.took(t, history.CurveServed, t.worked-t.ended)

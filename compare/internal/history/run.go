@@ -54,6 +54,7 @@ type Guarantees struct {
 	SurvivesRestart   bool    `json:"survives_restart"`
 	SurvivesFailover  bool    `json:"survives_failover"`
 	SurvivesClockJump bool    `json:"survives_clock_jump"`
+	SurvivesPause     bool    `json:"survives_pause"`
 	RestsOn           string  `json:"rests_on,omitempty"`
 }
 
@@ -64,7 +65,7 @@ func Declare(g locker.Guarantees) Guarantees {
 		Order: g.Order.String(), DeadHolder: g.DeadHolder.String(),
 		DeadHolderSlackMS: float64(g.DeadHolderSlack) / float64(time.Millisecond),
 		ServerCrashes:     g.ServerCrashes, SurvivesRestart: g.SurvivesRestart, SurvivesFailover: g.SurvivesFailover,
-		SurvivesClockJump: g.SurvivesClockJump, RestsOn: g.RestsOn,
+		SurvivesClockJump: g.SurvivesClockJump, SurvivesPause: g.SurvivesPause, RestsOn: g.RestsOn,
 	}
 }
 
@@ -93,7 +94,7 @@ const (
 	// Load: more work than there is room for.
 	Load Class = "load"
 	// Server: something is done to servers that no declaration excludes: a
-	// pause, a member cut off from the others.
+	// member cut off from the others.
 	Server Class = "server"
 	// Down: servers are away, as many as FaultBegin's Value: ServerCrashes says
 	// how many may be.
@@ -104,6 +105,8 @@ const (
 	DataLost Class = "data_lost"
 	// Failover: another server takes the place of one that failed: SurvivesFailover.
 	Failover Class = "failover"
+	// Pause: a server stands still for longer than a TTL, and goes on: SurvivesPause.
+	Pause Class = "pause"
 	// Clock: a server's wall clock is stepped: SurvivesClockJump.
 	Clock Class = "clock"
 )

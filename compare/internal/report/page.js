@@ -428,7 +428,7 @@ function drawServices() {
     const d = s.declared, facts = s.missing ? [["not tried", s.missing]] : [
       ["scope", d.scope], ["exclusion rests on", d.exclusion], ["tokens rise", d.fencing === "none" ? "no tokens" : d.fencing], ["order", d.order === "none" ? "any" : d.order],
       ["dead holder", d.dead_holder + (d.dead_holder_slack_ms ? `, at most ${time(d.dead_holder_slack_ms * 1e6)} later` : "")], ["servers down", `${d.server_crashes} may be`],
-      ["outlasts", [d.survives_restart && "a restart", d.survives_failover && "a fail-over", d.survives_clock_jump && "a step of a clock"].filter(Boolean).join(", ") || "–"],
+      ["outlasts", [d.survives_restart && "a restart", d.survives_failover && "a fail-over", d.survives_clock_jump && "a step of a clock", d.survives_pause && "a server's pause"].filter(Boolean).join(", ") || "–"],
       ["rests on", d.rests_on || "–"]];
     return el("div", { class: "card" }, el("h3", {}, s.name), el("div", { class: "quiet" }, [s.version, s.url].filter(Boolean).join(", ")), el("dl", {}, ...facts.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))])));
   }));
