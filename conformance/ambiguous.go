@@ -76,7 +76,26 @@ func checkCancelInTheMiddle(s *trial) {
 		cancel()
 	}
 	s.unlock(held)
-	for _, name := range append(names, s.name("middle-held")) {
+	// And at the very moment at which the lock is handed on.
+	handed := s.name("middle-handed")
+	for range rounds / 2 {
+		held := s.try(other, handed, locker.TTL(s.long))
+		ctx, cancel := context.WithCancel(s.Context())
+		all := s.group()
+		all.Go(func() {
+			if l, err := c.Lock(ctx, handed, locker.TTL(s.long)); err == nil {
+				_ = l.Unlock(s.Context())
+			}
+		})
+		s.eventually(s.patience(), func() bool { return c.Stats().Waiting > 0 })
+		time.Sleep(2 * usual) // for the service to hear of it
+		time.AfterFunc(rand.N(2*usual), cancel)
+		s.unlock(held)
+		all.Wait()
+		cancel()
+		s.unlock(s.freeWithin(s.soon, other, handed, ghost))
+	}
+	for _, name := range append(names, handed, s.name("middle-held")) {
 		s.unlock(s.freeWithin(s.soon, other, name, ghost))
 		s.nothingLeft(name)
 	}

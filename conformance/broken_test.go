@@ -95,6 +95,17 @@ var brokenBackends = []broken{
 	{leavesNodes, poor, "dead-asker", "the service still has"},
 	{grantMadeUp, poor, "dead-asker", "succeeded without a reply"},
 
+	{hidesWhy, queued, "context-at-backend", "does not match context.DeadlineExceeded"},
+	{thirdStays, queued, "cancel", "the third of four that waited left"},
+	{leavesGrant, queued, "cancel-in-the-middle", "was not free"},
+	{promisesPrompt, poor, "prompt", "after its context had ended"},
+	{pilesUp, poor, "nothing-piles-up", "have left"},
+	{wakesOne, rich, "notify", "was not told of a release"},
+	{roundsRenewal, poor, "ttl-kept", "before it was over"},
+	{tokenOfClient, rich, "tokens", "after token"},
+	{keepsSession, queued, "close", "was not free"},
+	{clientClock, poor, "client-clock", "TryLock of a held name returned <nil>"},
+
 	{sinceFromReply, poor, "since", "Acquire waited"},
 	{sinceFromRenewal, poor, "since", "Renew waited"},
 	{boastsTTL, poor, "cut-off", "before the holder's Until"},

@@ -21,7 +21,10 @@ type Check struct {
 	// missing names the hook that the check cannot do without and the harness
 	// does not have; "": nothing is missing. nil: it needs none.
 	missing func(s subject) string
-	run     func(s *trial)
+	// rare: what is missing is hard to have. The promise is told as unproven
+	// then, and does not fail.
+	rare bool
+	run  func(s *trial)
 }
 
 // Run runs the check on the goroutine of t, without a watchdog and without a
@@ -36,11 +39,12 @@ func (c Check) Run(t T, h Harness) {
 func Checks() []Check {
 	return slices.Concat(
 		claimChecks(),
+		refusalChecks(),
 		inspectChecks(),
 		notifyChecks(),
 		urlChecks(),
-		exclusionChecks(),
 		waitingChecks(),
+		exclusionChecks(),
 		orderChecks(),
 		holdingChecks(),
 		unlockChecks(),
@@ -50,6 +54,7 @@ func Checks() []Check {
 		tokenChecks(),
 		expiryChecks(),
 		cutOffChecks(),
+		promptChecks(),
 		lateChecks(),
 		sinceChecks(),
 		ambiguousChecks(),
@@ -90,6 +95,7 @@ type subject struct {
 	Harness
 	locker.Guarantees
 	notifies bool
+	prompt   bool
 }
 
 func needsCut(s subject) string {

@@ -64,7 +64,7 @@ func checkClose(s *trial) {
 
 	// The backend is its creator's: it still works for others until it is closed.
 	s.unlock(s.try(s.clientOf(b), mine, locker.TTL(s.long)))
-	open := s.acquire(b, s.request(s.name("open"), s.ttl))
+	open := s.acquire(b, s.request(s.name("open"), s.long))
 	closed := make(chan error, 2)
 	for range 2 {
 		s.spawn(func() { closed <- b.Close() })
@@ -85,6 +85,9 @@ func checkClose(s *trial) {
 	}
 	if grant.Hold != nil {
 		s.broken("Acquire of a closed Backend returned a Hold", "Close does not mark the Backend as closed")
+	}
+	if _, session := open.Hold.(locker.TakeBacker); session {
+		s.unlock(s.freeWithin(s.soon, other, s.name("open"), "Close does not give the session back, which keeps its locks until it ends by itself"))
 	}
 	// What they return is not promised, but that they return is.
 	_, _ = open.Hold.Renew(s.within(s.ttl))

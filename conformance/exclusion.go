@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -9,13 +10,9 @@ import (
 	"github.com/golockers/locker"
 )
 
-func exclusionChecks() []Check {
+// refusalChecks are what all others rest on.
+func refusalChecks() []Check {
 	return []Check{
-		{
-			Name:    "exclusion",
-			Promise: "Of clients that contend for a name, one holds it at a time.",
-			run:     checkExclusion,
-		},
 		{
 			Name:    "trylock-held",
 			Promise: "TryLock of a name that another holds returns ErrHeld without waiting, and nothing of it stays.",
@@ -25,6 +22,16 @@ func exclusionChecks() []Check {
 			Name:    "no-reentrancy",
 			Promise: "Nothing is reentrant: a client that holds a name is refused like everybody else (R10).",
 			run:     checkNoReentrancy,
+		},
+	}
+}
+
+func exclusionChecks() []Check {
+	return []Check{
+		{
+			Name:    "exclusion",
+			Promise: "Of clients that contend for a name, one holds it at a time.",
+			run:     checkExclusion,
 		},
 		{
 			Name:    "independent-names",
@@ -41,12 +48,17 @@ func checkExclusion(s *trial) {
 	const cause = "the service grants a name that is taken: the look and the taking are not one step, or the key of one client is not that of another"
 	name := s.name("counter")
 	var counter, inside atomic.Int64
+	ctx := s.within(3 * s.patience())
 	all := s.group()
 	for i := range clients {
 		c := s.client()
 		all.Go(func() {
 			for range rounds {
-				l, err := c.Lock(s.Context(), name, locker.TTL(s.long))
+				l, err := c.Lock(ctx, name, locker.TTL(s.long))
+				if errors.Is(err, context.DeadlineExceeded) {
+					s.report(fmt.Sprintf("client %d did not get its turn: %v", i, err), "a waiter that is forgotten: see the checks wake-up and drain")
+					return
+				}
 				if err != nil {
 					s.report(fmt.Sprintf("client %d: Lock failed under contention: %v", i, err), "a refusal that does not match ErrHeld, or a request that cannot stand company")
 					return

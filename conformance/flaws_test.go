@@ -30,6 +30,12 @@ const (
 	oneAtATime        flaw = "Acquire keeps a mutex while it waits"
 
 	// Waiting.
+	hidesWhy            flaw = "a wait that ends says held, and not why it ended"
+	thirdStays          flaw = "the third in the queue keeps its place when it leaves"
+	leavesGrant         flaw = "a wait that ends when its lock is granted leaves the lock"
+	promisesPrompt      flaw = "says that it is prompt, and ignores its context"
+	pilesUp             flaw = "each wait starts what ends with the client"
+	wakesOne            flaw = "of those who listen for a name one is told"
 	wakeLost            flaw = "wake-ups are lost"
 	subscribesLate      flaw = "Notify returns before it listens"
 	subscribesToNothing flaw = "Notify listens to nothing"
@@ -51,6 +57,7 @@ const (
 	renewalStale              flaw = "Renew returns the validity of the grant"
 	renewalHangs              flaw = "Renew ignores its context"
 	renewalMadeUp             flaw = "Renew does not wait for the answer"
+	roundsRenewal             flaw = "renewals are rounded down to whole seconds"
 	renewalShort              flaw = "Renew grants less than was asked for"
 	renewAcquires             flaw = "Renew puts back a key that is gone"
 	outageIsLoss              flaw = "Renew takes an outage for a loss"
@@ -96,6 +103,7 @@ const (
 	deathUnnoticed   flaw = "the death of a holder is not noticed"
 
 	// Tokens.
+	tokenOfClient  flaw = "each client counts tokens of its own"
 	tokenUnclaimed flaw = "tokens that nothing is promised of"
 	tokenMissing   flaw = "no token although tokens are claimed"
 	tokenTwice     flaw = "a token is given out twice"
@@ -121,6 +129,7 @@ const (
 	neverReconnects flaw = "a connection that broke is never made again"
 
 	// Ends.
+	keepsSession     flaw = "a session outlives Close"
 	closeForgets     flaw = "Close closes nothing"
 	closeTwicePanics flaw = "the second Close panics"
 	closeTwiceFails  flaw = "the second Close fails"
@@ -130,5 +139,6 @@ const (
 	// Servers.
 	forgetsLocks  flaw = "locks are lost in a restart"
 	crashTakesAll flaw = "one server down is all down"
+	clientClock   flaw = "locks end by the clock of who asks"
 	wallClock     flaw = "locks end by the wall clock"
 )

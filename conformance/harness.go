@@ -40,6 +40,12 @@ type Harness struct {
 	// it looks like a goroutine that the backend has left behind.
 	Cut func(t T) (locker.Backend, Fault)
 
+	// OffClock returns one more client of the same service, as New does, on a
+	// machine whose wall clock is d ahead, or behind if d is negative. A driver
+	// that lets a test set its clock is all that it takes. It is hard to have
+	// for others: the check that needs it is reported as unproven without it.
+	OffClock func(t T, d time.Duration) locker.Backend
+
 	// Delete removes the lock on name from the service behind the backend's
 	// back, as an operator or an eviction would; where there is none, it does
 	// nothing. Needed where Scope is wider than one process.
@@ -139,7 +145,8 @@ func (h Harness) subject(t T) subject {
 	}
 	defer func() { _ = b.Close() }()
 	_, notifies := b.(locker.Notifier)
-	return subject{Harness: h, Guarantees: b.Guarantees(), notifies: notifies}
+	p, _ := b.(locker.Prompt)
+	return subject{Harness: h, Guarantees: b.Guarantees(), notifies: notifies, prompt: p != nil && p.Prompt()}
 }
 
 // open makes a Client by URL.

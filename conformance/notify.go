@@ -41,12 +41,30 @@ func checkNotify(s *trial) {
 		}
 		stop()
 	}
+	// All who listen are told, by one client and by several.
+	name := s.name("notify-all")
+	grant := s.acquire(other, s.request(name, s.long))
+	var all []func() bool
+	for _, listener := range []locker.Backend{b, b, b, s.backend(), s.backend()} {
+		told, stop := s.listen(listener, name)
+		defer stop()
+		s.refusedWaiting(listener, name)
+		all = append(all, told)
+	}
+	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+	}
+	for i, told := range all {
+		if !s.eventually(s.prompt(), told) {
+			s.broken(fmt.Sprintf("of %d who listened for one name, number %d was not told of a release", len(all), i+1), "a wake-up goes to one listener and not to all: each of them may be the one whose turn it is")
+		}
+	}
 	if s.h.Cut == nil {
 		return
 	}
 	b, fault := s.cut()
-	name := s.name("notify-cut")
-	grant := s.acquire(other, s.request(name, s.long))
+	name = s.name("notify-cut")
+	grant = s.acquire(other, s.request(name, s.long))
 	told, stop := s.listen(b, name)
 	defer stop()
 	s.refusedWaiting(b, name)

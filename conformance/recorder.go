@@ -133,7 +133,7 @@ func (r *recorder) cleanUp() {
 
 // runWatched runs a check and its clean-ups under a watchdog, and looks for
 // goroutines that they leave.
-func runWatched(ctx context.Context, h Harness, c Check) *recorder {
+func (p *prover) runWatched(ctx context.Context, h Harness, c Check) *recorder {
 	r := newRecorder(ctx, c.Name)
 	defer r.close()
 	defer r.cancel()
@@ -162,7 +162,7 @@ func runWatched(ctx context.Context, h Harness, c Check) *recorder {
 		}
 		return r
 	}
-	leaks.report(r, c)
+	leaks.report(r, c, &p.leaks)
 	return r
 }
 
@@ -179,6 +179,10 @@ func attempt(r *recorder, h Harness, c Check) {
 		if hook := c.missing(s); hook != "" {
 			if why, ok := h.Unproven[c.Name]; ok {
 				r.decide(Unproven, why)
+				return
+			}
+			if c.rare {
+				r.decide(Unproven, "the harness has no hook "+hook)
 				return
 			}
 			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] why it cannot be proven", c.Promise, s.Backend, hook, hook, c.Name)

@@ -20,26 +20,34 @@ func Run(t *testing.T, h Harness) {
 	if err := h.validate(); err != nil {
 		t.Fatal("conformance: ", err)
 	}
-	var unproven []string
+	var p prover
+	var open, failed []string
 	for _, c := range Checks() {
 		t.Run(c.Name, func(t *testing.T) {
-			r := Prove(t.Context(), h, c)
+			r := p.prove(t.Context(), h, c)
 			for _, line := range r.Log {
 				t.Log(line)
 			}
 			switch r.Outcome {
 			case Failed:
+				if len(failed) > 0 {
+					r.Failures = append(r.Failures, "this may follow from what was broken before: "+strings.Join(failed, ", "))
+				}
+				failed = append(failed, c.Name)
 				t.Error(strings.Join(r.Failures, "\n"))
 			case Unclaimed:
 				t.Skip("not claimed: " + r.Reason)
 			case Unproven:
-				unproven = append(unproven, c.Name+": "+r.Reason)
+				open = append(open, "UNPROVEN CLAIM: "+c.Name+": "+r.Reason)
 				t.Skip("UNPROVEN CLAIM: " + c.Promise + " " + r.Reason)
+			case Inconclusive:
+				open = append(open, "INCONCLUSIVE: "+c.Name+": "+r.Reason)
+				t.Skip("INCONCLUSIVE: " + r.Reason)
 			}
 		})
 	}
-	for _, u := range unproven {
-		t.Log("UNPROVEN CLAIM: " + u)
+	for _, o := range open {
+		t.Log(o)
 	}
 }
 
@@ -48,15 +56,16 @@ type Outcome int
 
 // Outcomes.
 const (
-	Passed    Outcome = iota
-	Failed            // the promise is broken, or could not be proven and no reason was given
-	Unclaimed         // the backend does not promise it
-	Unproven          // the backend promises it, and the harness says why it cannot be proven
+	Passed       Outcome = iota
+	Failed               // the promise is broken, or could not be proven and no reason was given
+	Unclaimed            // the backend does not promise it
+	Unproven             // the backend promises it, and the harness says why it cannot be proven, or cannot
+	Inconclusive         // the machine stalled in every try, which proves nothing
 )
 
 // String returns the outcome in a word.
 func (o Outcome) String() string {
-	names := []string{"passed", "failed", "unclaimed", "unproven"}
+	names := []string{"passed", "failed", "unclaimed", "unproven", "inconclusive"}
 	if o < 0 || int(o) >= len(names) {
 		return fmt.Sprintf("unknown(%d)", int(o))
 	}
@@ -67,7 +76,7 @@ func (o Outcome) String() string {
 type Result struct {
 	Check    Check
 	Outcome  Outcome
-	Reason   string   // of Unclaimed and Unproven
+	Reason   string   // of Unclaimed, Unproven and Inconclusive
 	Failures []string // of Failed
 	Log      []string
 	Took     time.Duration
@@ -80,28 +89,39 @@ const tries = 3
 // the check and its clean-ups have ended, or its watchdog has given up.
 //
 // A check that fails while the machine did not run its goroutines for a good
-// part of the TTL proves nothing, and is run again, at most twice.
-func Prove(ctx context.Context, h Harness, c Check) Result {
+// part of the TTL proves nothing. It is run again, at most twice, each time with
+// twice the TTL, and is Inconclusive if the machine stalls each time.
+func Prove(ctx context.Context, h Harness, c Check) Result { return new(prover).prove(ctx, h, c) }
+
+// prover proves one check after the other, and remembers what it has told.
+type prover struct {
+	leaks toldLeaks
+}
+
+func (p *prover) prove(ctx context.Context, h Harness, c Check) Result {
 	began := time.Now()
 	r := Result{Check: c}
 	if err := h.validate(); err != nil {
 		r.Outcome, r.Failures = Failed, []string{err.Error()}
 		return r
 	}
+	h.TTL = h.ttlOrDefault()
 	for try := 1; ; try++ {
 		stalls := watchStalls()
-		rec := runWatched(ctx, h, c)
+		rec := p.runWatched(ctx, h, c)
 		stalled := stalls.stop()
 		r.Outcome, r.Reason, r.Failures = rec.outcome, rec.reason, rec.failures
 		r.Log = append(r.Log, rec.log...)
-		if r.Outcome != Failed || stalled < h.ttlOrDefault()/4 || ctx.Err() != nil {
+		if r.Outcome != Failed || stalled < h.TTL/4 || ctx.Err() != nil {
 			break
 		}
 		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine stalled for %v meanwhile", try, tries, stalled))
 		if try == tries {
+			r.Outcome, r.Reason = Inconclusive, fmt.Sprintf("the machine stalled in each of %d tries, at last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL)
 			break
 		}
 		r.Log = append(r.Log, rec.failures...)
+		h.TTL *= 2
 	}
 	r.Took = time.Since(began)
 	return r

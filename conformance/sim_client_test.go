@@ -22,6 +22,8 @@ type client struct {
 
 	mu     sync.Mutex
 	gone   bool
+	off    time.Duration // how far the wall clock of its machine is ahead
+	tokens uint64        // for the flaw of counting them here
 	wakers map[string]map[*func()]struct{}
 }
 
@@ -45,7 +47,7 @@ func newClient(s *service, k kind) *client {
 func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	s := c.service
 	asked := ctx
-	if s.flaw == ignoresContext {
+	if s.flaw == ignoresContext || s.flaw == promisesPrompt {
 		ctx = s.stubborn(ctx)
 	}
 	if s.flaw == oneAtATime {
@@ -85,6 +87,9 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	s := c.service
 	waits := req.Wait && c.kind.queued || s.flaw == tryWaits
+	if s.flaw == pilesUp {
+		go func() { <-c.closed }()
+	}
 	if s.flaw == asciiNames && strings.ContainsFunc(req.Name, func(r rune) bool { return r > '~' }) {
 		return locker.Grant{}, errors.New("invalid name")
 	}
@@ -116,6 +121,8 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 			switch s.flaw {
 			case hidesHeld:
 				err = ctx.Err()
+			case hidesWhy:
+				err = locker.ErrHeld
 			case hidesCancel:
 				err = errors.New("interrupted")
 			}
@@ -161,6 +168,11 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		return locker.Grant{}, &locker.HeldError{Remaining: v.remaining}
 	case !c.kind.fenced && s.flaw != tokenUnclaimed, s.flaw == tokenMissing:
 		v.token = 0
+	case s.flaw == tokenOfClient:
+		c.mu.Lock()
+		c.tokens++
+		v.token = c.tokens
+		c.mu.Unlock()
 	}
 	switch s.flaw {
 	case sinceFromReply:
@@ -209,6 +221,13 @@ func (c *client) Close() error {
 		return nil
 	}
 	close(c.closed)
-	s.do(func() { delete(s.clients, c) })
+	s.do(func() {
+		delete(s.clients, c)
+		for name, rec := range s.locks { // its session's
+			if c.kind.queued && rec.client == c && s.flaw != keepsSession {
+				s.remove(name)
+			}
+		}
+	})
 	return nil
 }

@@ -18,6 +18,11 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			c := newClient(s, k)
 			return c.backend(), c.net
 		},
+		OffClock: func(_ conformance.T, d time.Duration) locker.Backend {
+			c := newClient(s, k)
+			c.off = d
+			return c.backend()
+		},
 		Delete:    func(_ conformance.T, name string) { s.delete(name) },
 		Restart:   func(conformance.T) { s.restart() },
 		Failover:  func(conformance.T) { s.restart() },

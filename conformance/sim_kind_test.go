@@ -64,20 +64,48 @@ func (c *client) Guarantees() locker.Guarantees {
 
 // backend is what the suite gets of the client: no more than its kind has.
 func (c *client) backend() locker.Backend {
+	b := bare{c}
 	switch {
 	case c.kind.notifies:
 		return struct {
-			locker.Backend
+			bare
 			locker.Inspector
 			locker.Notifier
-		}{c, (*inspector)(c), (*notifier)(c)}
+		}{b, (*inspector)(c), (*notifier)(c)}
 	case c.kind.tells:
 		return struct {
-			locker.Backend
+			bare
 			locker.Inspector
-		}{c, (*inspector)(c)}
+		}{b, (*inspector)(c)}
 	}
-	return struct{ locker.Backend }{c}
+	return b
+}
+
+// bare has no abilities but those that say yes or no.
+type bare struct{ c *client }
+
+func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
+func (b bare) Close() error                  { return b.c.Close() }
+func (b bare) HasQueue() bool                { return b.c.kind.queued }
+func (b bare) Prompt() bool {
+	return b.c.kind.notifies || b.c.service.flaw == promisesPrompt
+}
+
+func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	grant, err := b.c.Acquire(ctx, req)
+	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
+		grant.Hold = sessionHold{h}
+	}
+	return grant, err
+}
+
+// sessionHold is a hold of a service whose sessions keep what they hold.
+type sessionHold struct{ *hold }
+
+// TakeBack makes the attempt's owner void, so that nothing of it can come.
+func (h sessionHold) TakeBack(ctx context.Context) error {
+	_, err := h.send(ctx, true, func() (bool, error) { return h.client.service.void(h.name, h.place.owner) })
+	return err
 }
 
 type inspector client

@@ -43,11 +43,24 @@ func (s *service) renew(p place, name string) (found bool, err error) {
 			rec = s.grant(name, p)
 		}
 		if found = rec != nil; found && s.flaw != renewsNothing {
-			rec.expires = time.Now().Add(s.lifetime(p.ttl))
+			life := s.lifetime(p.ttl)
+			if s.flaw == roundsRenewal {
+				life = life.Truncate(min(life, time.Second))
+			}
+			rec.expires = time.Now().Add(life)
 			s.arm(name, rec)
 		}
 	})
 	return found || s.flaw == deletionUnnoticed, err
+}
+
+// void removes what that owner has, and refuses what it asks for later.
+func (s *service) void(name, owner string) (found bool, err error) {
+	if s.down {
+		return false, errBroken
+	}
+	s.do(func() { s.voided[owner] = true })
+	return s.release(name, owner)
 }
 
 // release removes what that owner has in the service.
@@ -61,7 +74,7 @@ func (s *service) release(name, owner string) (found bool, err error) {
 		if s.flaw != placesStay {
 			queue := s.queues[name]
 			for i, q := range queue {
-				if q.owner == owner {
+				if q.owner == owner && (s.flaw != thirdStays || i != 2) {
 					s.queues[name] = append(queue[:i:i], queue[i+1:]...)
 					break
 				}
@@ -71,6 +84,9 @@ func (s *service) release(name, owner string) (found bool, err error) {
 			}
 		}
 		rec := s.owned(name, owner, true)
+		if s.flaw == leavesGrant && rec != nil && !rec.confirmed {
+			rec = nil
+		}
 		if found = rec != nil; found {
 			if rec.count--; rec.count <= 0 {
 				s.remove(name)

@@ -19,7 +19,8 @@ type service struct {
 	queues  map[string][]*place
 	tokens  map[string]uint64
 	clients map[*client]struct{}
-	after   []func() // to be done when mu is free
+	voided  map[string]bool // owners
+	after   []func()        // to be done when mu is free
 }
 
 // record is a lock that is held.
@@ -30,7 +31,8 @@ type record struct {
 	client       *client
 	lost         func()
 	timer        *time.Timer
-	count        int // for the flaw of counting
+	count        int  // for the flaw of counting
+	confirmed    bool // its holder has been answered
 }
 
 // place is a waiter in the queue. It is kept by asking again.
@@ -48,6 +50,7 @@ func newService(f flaw) *service {
 		flaw: f, end: make(chan struct{}),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
+		voided: make(map[string]bool),
 	}
 }
 
@@ -95,15 +98,21 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 			v.err = errBroken
 			return
 		}
+		if s.voided[p.owner] {
+			v.err = errBroken
+			return
+		}
 		rec := s.live(name)
 		switch {
-		case s.flaw == grantsAlways:
+		case s.flaw == grantsAlways,
+			s.flaw == clientClock && rec != nil && rec.expires.Before(time.Now().Add(p.client.off)):
 			rec = nil
 		case s.flaw == reentrant && rec != nil && rec.client == p.client:
 			rec.owner = p.owner
 		}
 		switch {
 		case rec != nil && rec.owner == p.owner && s.flaw != forgetsOwners:
+			rec.confirmed = true
 			rec.expires = time.Now().Add(s.lifetime(p.ttl))
 			s.arm(name, rec)
 			if s.flaw == tokenPerRequest {
@@ -115,7 +124,9 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 			}
 			v = verdict{granted: true, token: rec.token}
 		case rec == nil:
-			v = verdict{granted: true, token: s.grant(name, p).token}
+			rec = s.grant(name, p)
+			rec.confirmed = true
+			v = verdict{granted: true, token: rec.token}
 		default:
 			v.remaining = time.Until(rec.expires)
 			if wait {
@@ -129,7 +140,7 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 // line gives p its place in the queue, or keeps it. s.mu is held.
 func (s *service) line(name string, p place) {
 	p.expires = time.Now().Add(p.ttl)
-	if s.flaw == placesStay {
+	if s.flaw == placesStay || s.flaw == thirdStays && len(s.queues[name]) == 2 {
 		p.expires = time.Now().Add(1000 * p.ttl)
 	}
 	for _, q := range s.queues[name] {

@@ -31,6 +31,9 @@ func (c *client) wake(name string) {
 		if c.service.key(heard) == name {
 			for wake := range c.wakers[heard] {
 				(*wake)()
+				if c.service.flaw == wakesOne {
+					break
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,23 @@ func sinceChecks() []Check {
 			Name:    "since",
 			Promise: "Validity.Since is read before the request is sent, so that no time on the way counts as held (R1).",
 			unasked: noNetwork, missing: needsCut, run: checkSince,
+		},
+		{
+			Name:    "client-clock",
+			Promise: "No clock of a client decides when another's lock is over.",
+			unasked: func(s subject) string {
+				if s.Scope < locker.ScopeNetwork {
+					return fmt.Sprintf("within one %v there is one clock", s.Scope)
+				}
+				return ""
+			},
+			missing: func(s subject) string {
+				if s.OffClock == nil {
+					return "OffClock"
+				}
+				return ""
+			},
+			rare: true, run: checkClientClock,
 		},
 	}
 }
@@ -76,4 +94,21 @@ func checkSince(s *trial) {
 		return grant.Hold.Renew(s.within(s.patience()))
 	})
 	_ = grant.Hold.Release(s.within(s.patience()))
+}
+
+// checkClientClock lets clients contend whose clocks are far apart.
+func checkClientClock(s *trial) {
+	const cause = "the time at which a lock ends is written or compared by the clock of a client: only the service's own clock may do both"
+	for _, off := range []time.Duration{2 * s.long, -2 * s.long} {
+		there, here := s.clientOf(s.closed(s.h.OffClock(s, off))), s.client()
+		for what, pair := range map[string][2]*locker.Client{"asks": {here, there}, "holds": {there, here}} {
+			name := s.name(fmt.Sprintf("clock-%s-%v", what, off))
+			held := s.try(pair[0], name, locker.TTL(s.long))
+			if _, err := s.tryLock(pair[1], name, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
+				s.broken(fmt.Sprintf("a client whose clock is %v ahead %s, and TryLock of a held name returned %v", off, what, err), cause)
+			}
+			s.unlock(held)
+			s.unlock(s.freeWithin(s.soon, pair[1], name, cause))
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,11 +79,12 @@ func checkTTLKept(s *trial) {
 		until time.Time
 	}
 	var holds []hold
-	for _, ttl := range odd {
+	for i, ttl := range slices.Concat(odd, odd) {
 		if s.g.MaxTTL != 0 && ttl > s.g.MaxTTL {
 			continue
 		}
-		h := hold{name: s.name("kept-" + ttl.String()), ttl: ttl}
+		renew := i >= len(odd) // a renewal is rounded in a place of its own
+		h := hold{name: s.name(fmt.Sprintf("kept-%v-%t", ttl, renew)), ttl: ttl}
 		h.grant = s.acquire(b, s.request(h.name, ttl))
 		v := h.grant.Validity
 		if v.TTL == 0 {
@@ -91,6 +93,13 @@ func checkTTLKept(s *trial) {
 		}
 		if v.TTL < ttl {
 			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL), "the TTL is rounded down to what the service counts in")
+		}
+		if renew {
+			var err error
+			if v, err = h.grant.Hold.Renew(s.within(s.patience())); err != nil {
+				s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
+			}
+			h.grant.Validity = v
 		}
 		// What the holder goes by is Until; what others go by is the TTL.
 		h.until = later(v.Since.Add(v.TTL), v.Until())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/golockers/locker"
@@ -30,6 +31,11 @@ func waitingChecks() []Check {
 			Name:    "deadline",
 			Promise: "A Lock whose deadline passes while another holds the name matches context.DeadlineExceeded and ErrHeld, also behind another caller of its client.",
 			run:     checkDeadline,
+		},
+		{
+			Name:    "nothing-piles-up",
+			Promise: "Waits that are over leave no goroutines behind while the client lives.",
+			run:     checkNothingPilesUp,
 		},
 		{
 			Name:    "context-at-backend",
@@ -154,6 +160,43 @@ func checkCancel(s *trial) {
 	s.unlock(held)
 	all.Wait()
 	s.nothingLeft(name)
+	s.leaveTheMiddle()
+}
+
+// leaveTheMiddle lets the third of four that wait leave.
+func (s *trial) leaveTheMiddle() {
+	s.Helper()
+	name := s.name("cancel-third")
+	held := s.try(s.client(), name, locker.TTL(s.long))
+	all := s.group()
+	third, leave := context.WithCancel(s.Context())
+	defer leave()
+	left := make(chan struct{})
+	for i := range 4 {
+		c, ctx := s.client(), s.within(s.long/2+s.soon)
+		if i == 2 {
+			ctx = third
+		}
+		all.Go(func() {
+			l, err := c.Lock(ctx, name, locker.TTL(s.long))
+			switch {
+			case err == nil:
+				_ = l.Unlock(s.Context())
+			case i != 2:
+				s.report(fmt.Sprintf("the third of four that waited left, and number %d did not get the name: %v", i+1, err), "the one that left kept its place, its node or its key")
+			}
+			if i == 2 {
+				close(left)
+			}
+		})
+		s.isWaiting(c, 1)
+	}
+	leave()
+	<-left
+	time.Sleep(settle) // its place is cleared in the background
+	s.unlock(held)
+	all.Wait()
+	s.nothingLeft(name)
 }
 
 // deadlineTries allows for a poll that is under way at the deadline: its driver
@@ -216,6 +259,32 @@ func (s *trial) deadlineBehind(c *locker.Client, name string) {
 	}
 }
 
+// checkNothingPilesUp looks for what each wait adds to a client that lives on: a
+// watch, a listener, a subscription that nobody ends.
+func checkNothingPilesUp(s *trial) {
+	const rounds, spare = 60, 20
+	holder, waiter := s.client(), s.client()
+	held := s.try(holder, s.name("piles"), locker.TTL(s.long))
+	wait := func(rounds int) {
+		for range rounds {
+			ctx, cancel := context.WithTimeout(s.Context(), settle/5)
+			if l, err := waiter.Lock(ctx, held.Name(), locker.TTL(s.long)); err == nil {
+				_ = l.Unlock(s.Context())
+				s.broken("Lock of a held name was granted", "no exclusion at all, or a lock that ends early")
+			}
+			cancel()
+		}
+	}
+	wait(3) // what the first of them needs may stay
+	before := runtime.NumGoroutine()
+	wait(rounds)
+	after := 0
+	if !s.eventually(s.soon, func() bool { after = runtime.NumGoroutine(); return after < before+spare }) {
+		s.broken(fmt.Sprintf("%d waits that were given up have left %d goroutines", rounds, after-before), "a watch, a listener or a request that lives as long as the client, and not as long as the wait")
+	}
+	s.unlock(held)
+}
+
 func checkContextAtBackend(s *trial) {
 	b, other := s.backend(), s.client()
 	name := s.name("context")
@@ -266,6 +335,9 @@ func checkContextAtBackend(s *trial) {
 	case err := <-answer:
 		if !errors.Is(err, locker.ErrHeld) {
 			s.broken(fmt.Sprintf("Acquire of a held name with Wait returned the error %v", err), "a wait that ends, and one that is not possible, both have to match ErrHeld")
+		}
+		if q, ok := b.(locker.Queuer); ok && q.HasQueue() && !errors.Is(err, context.DeadlineExceeded) {
+			s.broken(fmt.Sprintf("Acquire waited in its queue until its context ended, and returned %q, which does not match context.DeadlineExceeded", err), "the error of a wait that ends says why: join ErrHeld and ctx.Err()")
 		}
 	case <-time.After(s.ttl/2 + s.soon):
 		s.broken(fmt.Sprintf("Acquire did not return within %v after its context had ended", s.soon), "Acquire does not watch its context while it waits")
