@@ -33,6 +33,11 @@ func ambiguousChecks() []Check {
 			unasked: noNetwork, missing: needsCut, run: checkRequestLate,
 		},
 		{
+			Name:    "take-back-overtakes",
+			Promise: "A take-back that arrives before the request leaves the request in the way for one TTL at most (R7).",
+			unasked: noNetwork, missing: needsCut, run: checkTakeBackOvertakes,
+		},
+		{
 			Name:    "request-very-late",
 			Promise: "A request that arrives when nobody takes it back any more is in the way for one TTL at most, and never for as long as a session lives (R7).",
 			unasked: noNetwork, missing: needsCut, run: checkRequestVeryLate,
@@ -208,13 +213,21 @@ func checkRequestLate(s *trial) {
 	s.nothingLeft(name)
 }
 
-func checkRequestVeryLate(s *trial) {
+// checkTakeBackOvertakes holds a request back on its connection, while what
+// follows finds another: finding nothing to take back is no proof then.
+func checkTakeBackOvertakes(s *trial) { s.lateRequest(s.name("overtaken"), HoldOpen) }
+
+func checkRequestVeryLate(s *trial) { s.lateRequest(s.name("very-late"), Hold) }
+
+// lateRequest delivers a request long after its caller has given up. The client
+// lives on.
+func (s *trial) lateRequest(name string, mode Mode) {
+	s.Helper()
 	b, fault := s.cut()
 	c, other := s.clientOf(b), s.client()
 	s.warm(b)
-	name := s.name("very-late")
 	life := s.life(s.ttl)
-	fault.Requests(Hold)
+	fault.Requests(mode)
 	ctx := s.within(s.ttl / 2)
 	_, err := c.Lock(ctx, name, locker.TTL(s.ttl))
 	if !unanswered(err) {

@@ -118,6 +118,8 @@ var brokenBackends = []broken{
 	{overflowsTTL, poor, "ttl-bounds", "was asked for and granted as"},
 	{neverExpires, poor, "dead-holder", "was not free"},
 	{neverExpires, poor, "request-very-late", "was not free"},
+	{neverExpires, poor, "take-back-overtakes", "was not free"},
+	{forgetsVoid, queued, "take-back-overtakes", "was not free"},
 	{deathUnnoticed, queued, "dead-holder", "was not free"},
 
 	{tokenUnclaimed, poor, "tokens", "a lease has the token"},

@@ -61,13 +61,41 @@
 //		return connect(t, p.Addr()), p
 //	},
 //
+//	nobody's clock but the service's  OffClock (hard to have: without it the claim is told as unproven)
+//
+// # What authors ask
+//
+//   - DeadHolderSlack is how much later than the end of the TTL a dead holder's
+//     lock can be free: the tick in which the service looks for what has expired,
+//     and, where a session keeps the lock, what the session lasts longer than the
+//     TTL that was asked for.
+//   - Release of a row that is the hold's own and has expired, but which nobody
+//     has taken or cleared, may return nil or ErrLost. It must remove the row.
+//     Release of what is another's now returns ErrLost and removes nothing.
+//   - A Grant whose request was certainly never sent (no connection, a context
+//     that was over before) needs no Hold beside the error. In any doubt set it.
+//   - No clock of a client may decide when a lock is over. A client that writes
+//     "expires at 12:00:30" by its own clock gives the lock to another whose clock
+//     is ahead, or keeps a dead holder's for as long as it is ahead itself. Send
+//     durations, and compare inside the service, at the moment of the statement:
+//     in SQL by clock_timestamp(), since now() is when the transaction began.
+//   - Tokens come from the service, in the same step as the grant: a client's
+//     counter or clock does not rise over those of others.
+//   - A renewal changes what is there and never inserts: a row that is gone may
+//     have been another's meanwhile (R12).
+//   - A request may arrive after its take-back. Where a TTL ends what it makes,
+//     that is all right. Where a session would keep it, TakeBack has to make the
+//     request void, or retire the session.
+//
 // # Time
 //
 // Checks wait for conditions and compare recorded moments ("told at" before
 // "next holder in at"), with bounds that are generous to a busy machine. The
 // unit is Harness.TTL. With a TTL of one second, all checks together take some
-// 15 seconds for a service without a network, and 50 for one with. A check that
-// fails while the machine stalled for a quarter of a TTL or more is run again.
+// 20 seconds for a service without a network, and 60 for one with. A check that
+// fails while the machine stalled for a quarter of a TTL or more proves nothing.
+// It is run again with twice the TTL, and is "inconclusive" if the machine stalls
+// in three tries.
 //
 // # What it cannot prove
 //

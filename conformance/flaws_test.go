@@ -100,6 +100,7 @@ const (
 	shortTTL         flaw = "the lock ends before its TTL"
 	overflowsTTL     flaw = "milliseconds in 32 bits"
 	neverExpires     flaw = "locks do not expire"
+	forgetsVoid      flaw = "a take-back that finds nothing is the end of it, and sessions keep locks"
 	deathUnnoticed   flaw = "the death of a holder is not noticed"
 
 	// Tokens.

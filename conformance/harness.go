@@ -125,11 +125,16 @@ const (
 	Drop
 	// Reset breaks connections, new ones too: both ends learn of it.
 	Reset
+	// HoldOpen holds on the connections that are open when it is set, and
+	// passes on those that are made later. So what a client sends later, to
+	// take a request back, arrives before the request. It is asked for in
+	// Requests only.
+	HoldOpen
 )
 
 // String returns the mode in a word.
 func (m Mode) String() string {
-	names := []string{"pass", "hold", "drop", "reset"}
+	names := []string{"pass", "hold", "drop", "reset", "hold-open"}
 	if m < 0 || int(m) >= len(names) {
 		return "unknown"
 	}

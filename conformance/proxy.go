@@ -47,6 +47,8 @@ func (m Mode) ofProxy() faultproxy.Mode {
 		return faultproxy.Drop
 	case Reset:
 		return faultproxy.Reset
+	case HoldOpen:
+		return faultproxy.HoldOpen
 	}
 	return faultproxy.Pass
 }

@@ -96,6 +96,7 @@ func Prove(ctx context.Context, h Harness, c Check) Result { return new(prover).
 // prover proves one check after the other, and remembers what it has told.
 type prover struct {
 	leaks toldLeaks
+	watch func() (stop func() time.Duration) // for stalls; nil: watchStalls
 }
 
 func (p *prover) prove(ctx context.Context, h Harness, c Check) Result {
@@ -107,9 +108,13 @@ func (p *prover) prove(ctx context.Context, h Harness, c Check) Result {
 	}
 	h.TTL = h.ttlOrDefault()
 	for try := 1; ; try++ {
-		stalls := watchStalls()
+		watch := p.watch
+		if watch == nil {
+			watch = watchStalls
+		}
+		stop := watch()
 		rec := p.runWatched(ctx, h, c)
-		stalled := stalls.stop()
+		stalled := stop()
 		r.Outcome, r.Reason, r.Failures = rec.outcome, rec.reason, rec.failures
 		r.Log = append(r.Log, rec.log...)
 		if r.Outcome != Failed || stalled < h.TTL/4 || ctx.Err() != nil {

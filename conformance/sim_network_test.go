@@ -27,6 +27,7 @@ type network struct {
 	mended       func()             // tells the client that it may have missed something
 	fragile      bool               // for the flaw of never connecting again
 	broken       bool
+	late         bool // a request was given up on the connection that was held: what comes next has a new one
 	hasty        bool // as a driver is that has the context's deadline for its connection
 }
 
@@ -61,6 +62,7 @@ func (n *network) call(ctx context.Context, op func() any) (any, error) {
 	case <-ctx.Done():
 		n.mu.Lock()
 		delete(n.open, x)
+		n.late = n.requests == conformance.HoldOpen
 		n.mu.Unlock()
 		return nil, ctx.Err()
 	}
@@ -85,7 +87,14 @@ func (n *network) send(x *exchange, op func() any) {
 		n.breakAll()
 		return
 	}
-	switch n.requests {
+	mode := n.requests
+	if mode == conformance.HoldOpen {
+		mode = conformance.Hold
+		if n.late {
+			mode = conformance.Pass
+		}
+	}
+	switch mode {
 	case conformance.Hold:
 		n.heldRequests = append(n.heldRequests, carryOut)
 	case conformance.Drop:
@@ -139,9 +148,9 @@ func (n *network) breakAll() {
 // Requests is part of conformance.Fault.
 func (n *network) Requests(m conformance.Mode) {
 	n.mu.Lock()
-	n.requests = m
+	n.requests, n.late = m, false
 	late := n.heldRequests
-	if m != conformance.Hold {
+	if m != conformance.Hold && m != conformance.HoldOpen {
 		n.heldRequests = nil
 	}
 	mended := n.changed(m)

@@ -59,7 +59,7 @@ func (s *service) void(name, owner string) (found bool, err error) {
 	if s.down {
 		return false, errBroken
 	}
-	s.do(func() { s.voided[owner] = true })
+	s.do(func() { s.voided[owner] = s.flaw != forgetsVoid })
 	return s.release(name, owner)
 }
 

@@ -180,7 +180,7 @@ func (s *service) lifetime(ttl time.Duration) time.Duration {
 		return ttl.Truncate(min(ttl, time.Second))
 	case shortTTL:
 		return ttl * 9 / 10
-	case neverExpires, sessionReleaseInTwoSteps:
+	case neverExpires, forgetsVoid, sessionReleaseInTwoSteps:
 		return 1000 * ttl
 	}
 	return ttl

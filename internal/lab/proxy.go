@@ -15,10 +15,11 @@ type Mode = faultproxy.Mode
 
 // Modes, described where they are defined.
 const (
-	Pass  = faultproxy.Pass
-	Hold  = faultproxy.Hold
-	Drop  = faultproxy.Drop
-	Reset = faultproxy.Reset
+	Pass     = faultproxy.Pass
+	Hold     = faultproxy.Hold
+	Drop     = faultproxy.Drop
+	Reset    = faultproxy.Reset
+	HoldOpen = faultproxy.HoldOpen
 )
 
 // Stats counts what went through a [Proxy], Flow what went in one direction.

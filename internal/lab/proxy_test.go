@@ -419,3 +419,25 @@ func TestProxyCloseWaitsForItsGoroutines(t *testing.T) {
 	close(proceed)
 	<-closed
 }
+
+func TestProxyHoldsOpenConnectionsAndPassesNewOnes(t *testing.T) {
+	r, p := proxied(t)
+	old := dial(t, p)
+	old.send("PING\r\n")
+	old.expect("+PONG\r\n")
+	p.SetRequests(lab.HoldOpen)
+	old.send("SET k old\r\n")
+	late := dial(t, p)
+	late.send("GET k\r\n")
+	late.expect("$-1\r\n")
+	p.SetReplies(lab.Pass) // any other change leaves them as they are
+	late.send("SET k late\r\n")
+	late.expect("+OK\r\n")
+	old.silent()
+	p.SetRequests(lab.Pass)
+	old.expect("+OK\r\n")
+	assert.Equal(t, "old", r.MustDo(t, "GET", "k"))
+	p.SetRequests(lab.HoldOpen)
+	late.send("PING\r\n")
+	late.silent()
+}

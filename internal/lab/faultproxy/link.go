@@ -26,6 +26,7 @@ type Link struct {
 	clientEnded bool
 	ownRequests bool // a mode was set for this link alone
 	ownReplies  bool
+	late        bool // made while the mode of the proxy was HoldOpen; guarded by the proxy's mutex
 	cutOnReply  bool
 }
 
@@ -88,6 +89,17 @@ func (l *Link) CutOnReply() {
 	l.cutOnReply = true
 }
 
+// mode is what a mode of the proxy means for this connection.
+func (l *Link) mode(m Mode) Mode {
+	switch {
+	case m != HoldOpen:
+		return m
+	case l.late:
+		return Pass
+	}
+	return Hold
+}
+
 // follow takes over the modes of the proxy.
 func (l *Link) follow(requests, replies Mode, delay time.Duration) {
 	l.mu.Lock()
@@ -95,10 +107,10 @@ func (l *Link) follow(requests, replies Mode, delay time.Duration) {
 	l.requests.setDelay(delay)
 	l.replies.setDelay(delay)
 	if !l.ownRequests {
-		l.setRequests(requests)
+		l.setRequests(l.mode(requests))
 	}
 	if !l.ownReplies {
-		l.setReplies(replies)
+		l.setReplies(l.mode(replies))
 	}
 }
 

@@ -44,11 +44,14 @@ const (
 	// Reset resets the receiving end of the direction (RST), and every new connection. What is held
 	// for it is lost. A connection that was reset stays so when the mode changes.
 	Reset
+	// HoldOpen holds on the connections that are open when it is set, and passes on those that are made
+	// later: so that what is sent later arrives first.
+	HoldOpen
 )
 
 // String returns the mode's name in lower case.
 func (m Mode) String() string {
-	return [...]string{"pass", "hold", "drop", "reset"}[m]
+	return [...]string{"pass", "hold", "drop", "reset", "hold-open"}[m]
 }
 
 // Proxy forwards TCP connections to a server, until it is told to do worse. Requests are what clients
@@ -159,6 +162,7 @@ func (p *Proxy) change(apply func()) {
 	defer p.mu.Unlock()
 	apply()
 	for l := range p.links {
+		l.late = l.late && (p.requests == HoldOpen || p.replies == HoldOpen)
 		l.follow(p.requests, p.replies, p.delay)
 	}
 }
@@ -209,6 +213,7 @@ func (p *Proxy) open(client net.Conn) {
 		return
 	}
 	l := newLink(p, client)
+	l.late = p.requests == HoldOpen || p.replies == HoldOpen
 	l.follow(p.requests, p.replies, p.delay)
 	p.links[l] = struct{}{}
 	l.start()
