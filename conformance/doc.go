@@ -48,6 +48,7 @@
 //	SurvivesFailover                  Failover
 //	ServerCrashes                     Crash
 //	SurvivesClockJump                 JumpClock, where servers have a part in exclusion
+//	no client's clock decides         OffClock; without it, told as unproven
 //	SurvivesPause                     none: package compare tries it
 //
 // Cut matters most. Between the client that it returns and the service stands
@@ -60,8 +61,6 @@
 //		p := conformance.StartProxy(t, server.Addr)
 //		return connect(t, p.Addr()), p
 //	},
-//
-//	nobody's clock but the service's  OffClock (hard to have: without it the claim is told as unproven)
 //
 // # What authors ask
 //
