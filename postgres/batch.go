@@ -74,6 +74,11 @@ func (q *batcher[A]) do(ctx context.Context, a ask) (answer A, since time.Time, 
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.answer, c.since, true, c.err
+	default:
+	}
 	if c.flight == nil {
 		q.waiting = slices.DeleteFunc(q.waiting, func(other *call[A]) bool { return other == c })
 		return answer, since, false, context.Cause(ctx)

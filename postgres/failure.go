@@ -23,15 +23,6 @@ type poolError struct{ err error }
 func (e *poolError) Error() string { return e.err.Error() }
 func (e *poolError) Unwrap() error { return e.err }
 
-// state returns what the server has answered, or "".
-func state(err error) string {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return ""
-}
-
 // unknown reports whether the statement may have been carried out.
 func unknown(err error) bool {
 	var e *pgconn.PgError
@@ -46,14 +37,14 @@ func unknown(err error) bool {
 	return true
 }
 
-func readOnly(err error) bool { return state(err) == sqlstate.ReadOnly }
+func readOnly(err error) bool { return sqlstate.Of(err) == sqlstate.ReadOnly }
 
 func missingTable(err error) bool {
-	s := state(err)
+	s := sqlstate.Of(err)
 	return s == sqlstate.NoTable || s == sqlstate.NoSchema
 }
 
-func theyMeet(err error) bool { return sqlstate.TheyMeet(state(err)) }
+func theyMeet(err error) bool { return sqlstate.TheyMeet(sqlstate.Of(err)) }
 
 // failure says, in the engine's words, why there was no answer (R17).
 func (b *Backend) failure(ctx context.Context, err error) error {
@@ -61,7 +52,7 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	// One line: what could not be reached may be several servers.
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	advice, again := "", true
-	switch code := state(err); {
+	switch code := sqlstate.Of(err); {
 	case b.life.Err() != nil:
 		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):

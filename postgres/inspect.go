@@ -2,10 +2,7 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker"
 )
@@ -36,35 +33,29 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 }
 
 func (b *Backend) look(ctx context.Context, where string, args []any, found func(string, locker.State) error) error {
-	err := b.rows(ctx, b.sql.look+where, args, found)
-	if missingTable(err) && !b.opts.NoCreate {
-		return nil // nobody has locked anything yet
-	}
-	return err
+	return b.rows(ctx, b.sql.look+where, args, found)
 }
 
 // rows calls found for each lock that a query returns. Its own error is returned as it is.
 func (b *Backend) rows(ctx context.Context, query string, args []any, found func(string, locker.State) error) error {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	rows, err := b.pool.Query(bounded, query, args...)
-	if err != nil {
-		return b.failure(ctx, err)
-	}
+	rows, _ := b.pool.Query(bounded, query, args...) // rows.Err has its error
 	defer rows.Close()
 	for rows.Next() {
 		var name, label []byte
 		var token, left int64
-		if err = rows.Scan(&name, &label, &token, &left); err != nil {
+		if err := rows.Scan(&name, &label, &token, &left); err != nil {
 			return b.failure(ctx, err)
 		}
 		st := locker.State{Held: true, Label: string(label), Token: uint64(token), Remaining: max(time.Duration(left)*time.Microsecond, 0), Waiters: -1}
-		if err = found(string(name), st); err != nil {
+		if err := found(string(name), st); err != nil {
 			return err
 		}
 	}
-	if err = rows.Err(); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return b.failure(ctx, err)
+	err := rows.Err()
+	if err == nil || missingTable(err) && !b.opts.NoCreate {
+		return nil // where there is no table, nobody has locked anything yet
 	}
-	return nil
+	return b.failure(ctx, err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // Tx is a transaction of [database/sql], or of what is built on it: a *[sql.Tx],
@@ -132,11 +133,11 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 	if fn != nil {
 		if err = fn(ctx, tx); err != nil {
 			lost := g.dialect.unreachable(tx.Rollback()) // fn may have lost another connection than ours
-			return g.told(ctx, "write to", resource, err, lost, sqlState(err) == undecided)
+			return g.told(ctx, "write to", resource, err, lost, sqlstate.Of(err) == undecided)
 		}
 	}
 	if err = tx.Commit(); err != nil {
-		return g.told(ctx, "commit the write to", resource, err, true, ctx.Err() != nil || g.dialect.unreachable(err) || sqlState(err) == undecided)
+		return g.told(ctx, "commit the write to", resource, err, true, ctx.Err() != nil || g.dialect.unreachable(err) || sqlstate.Of(err) == undecided)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // failure is an error of this package: what was done, to what, and why not.
@@ -60,9 +61,8 @@ func (d Dialect) wrap(ctx context.Context, op, name string, err error) error {
 func (d Dialect) unreachable(err error) bool {
 	switch d {
 	case Postgres:
-		if state := sqlState(err); state != "" {
-			// Connection, resources, system; shut down, crashed, starting.
-			return slices.Contains([]string{"08", "53", "58"}, state[:2]) || slices.Contains([]string{"57P01", "57P02", "57P03"}, state)
+		if state := sqlstate.Of(err); state != "" {
+			return sqlstate.Unavailable(state)
 		}
 	case MySQL:
 		if n := number(err, "Number"); n != 0 {
@@ -97,7 +97,7 @@ func lostByDriver(err error) bool {
 func (d Dialect) conflict(err error) bool {
 	switch d {
 	case Postgres:
-		return slices.Contains([]string{"40001", "40P01", "55P03"}, sqlState(err))
+		return slices.Contains([]string{"40001", "40P01", "55P03"}, sqlstate.Of(err))
 	case MySQL: // a lock's time-out, a deadlock, a row changed since the snapshot (MariaDB)
 		return slices.Contains([]int64{1205, 1213, 1020}, number(err, "Number"))
 	case SQLite: // BUSY, LOCKED
@@ -108,22 +108,12 @@ func (d Dialect) conflict(err error) bool {
 
 // meanwhile reports whether err says that another has just created the same table.
 func (d Dialect) meanwhile(err error) bool {
-	return d == Postgres && slices.Contains([]string{"23505", "42P07", "42710"}, sqlState(err)) || d == SQLite && d.conflict(err)
+	return d == Postgres && sqlstate.TheyMeet(sqlstate.Of(err)) || d == SQLite && d.conflict(err)
 }
 
 // coded reports whether err, or one in it, has a code of the database.
 func (d Dialect) coded(err error) bool {
-	return d == Postgres && sqlState(err) != "" || d == MySQL && number(err, "Number") != 0 || d == SQLite && sqliteCode(err) != 0
-}
-
-// sqlState returns the SQLSTATE of a driver's error, "" if it has none. pgx and
-// lib/pq have this method.
-func sqlState(err error) string {
-	var e interface{ SQLState() string }
-	if errors.As(err, &e) && len(e.SQLState()) == 5 {
-		return e.SQLState()
-	}
-	return ""
+	return d == Postgres && sqlstate.Of(err) != "" || d == MySQL && number(err, "Number") != 0 || d == SQLite && sqliteCode(err) != 0
 }
 
 // sqliteCode returns the primary result code of SQLite, 0 if there is none:

@@ -2,7 +2,19 @@
 // (R17): the one table of them, for package postgres and for the guards of PostgreSQL alike.
 package sqlstate
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
+
+// Of returns the code of a driver's error, "" if it has none. pgx and lib/pq have this method.
+func Of(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) && len(e.SQLState()) == 5 {
+		return e.SQLState()
+	}
+	return ""
+}
 
 // Unavailable reports whether the server says that it cannot answer now, and may later.
 func Unavailable(code string) bool {

@@ -1,0 +1,202 @@
+// Package pgxguard refuses stale fencing tokens in PostgreSQL, in transactions of pgx. It is package sqlguard
+// for programs that use pgx itself and not [database/sql]: the same table, the same promises, described there.
+//
+//	guard, err := pgxguard.New(nil)
+//	…
+//	err = guard.Create(ctx, pool) // or guard.Schema() in a migration
+//	…
+//	err = guard.Do(ctx, pool, pgx.TxOptions{}, "invoice/1234", token, func(ctx context.Context, tx pgx.Tx) error {
+//		_, err := tx.Exec(ctx, "UPDATE invoices SET state = 'sent' WHERE id = 1234")
+//		return err
+//	})
+//
+// Where the lock is in the same database, in package postgres, its Held does without marks and tokens. To
+// sweep old marks, give [sqlguard.Guard.Sweep] what pgx's stdlib.OpenDBFromPool returns.
+package pgxguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/sqlguard"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/sqlstate"
+)
+
+// Guard keeps the marks of resources in a table of the database that the resources are in. It holds no
+// connection and no state, and its methods may be called from many goroutines at once.
+type Guard struct{ sql sqlguard.Statements }
+
+// DB is a *pgxpool.Pool or a *pgx.Conn; a pgx.Tx too, where no transaction is begun.
+type DB interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+	Executor
+}
+
+// Executor is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
+type Executor interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// New returns a Guard; it does no I/O. A table that cannot be is an error that matches [locker.ErrInvalid].
+func New(opts *sqlguard.Options) (*Guard, error) {
+	g, err := sqlguard.New(sqlguard.Postgres, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{g.Statements()}, nil
+}
+
+// Schema returns the statement that creates the table of marks if it is not there; see [sqlguard.Guard.Schema].
+func (g *Guard) Schema() string { return g.sql.Create }
+
+// Create creates the table of marks if it is not there. Many may call it at the same time.
+func (g *Guard) Create(ctx context.Context, db Executor) (err error) {
+	for range 3 { // those who create it at the same time fail, and find it next time
+		if _, err = db.Exec(ctx, g.sql.Create); !sqlstate.TheyMeet(sqlstate.Of(err)) {
+			break
+		}
+	}
+	return wrap(ctx, "create the table", "", err)
+}
+
+// Check raises the mark of resource to token inside tx, or refuses, as [sqlguard.Guard.Check] does. Call it
+// before anything else in the transaction. Whenever it returns an error, whatever it is, it has rolled tx back.
+func (g *Guard) Check(ctx context.Context, tx pgx.Tx, resource string, token fencing.Token) error {
+	err := g.check(ctx, tx, resource, token)
+	if err != nil {
+		// Its own error changes nothing: tx cannot be committed after this.
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+func (g *Guard) check(ctx context.Context, tx pgx.Tx, resource string, token fencing.Token) error {
+	const op = "check the token for"
+	err := errors.Join(fencing.CheckName(resource), token.Check())
+	if err == nil && token > math.MaxInt64 {
+		err = fmt.Errorf("the token %d is more than a signed 64-bit column can hold, which is %d: %w", token, int64(math.MaxInt64), locker.ErrInvalid)
+	}
+	if err != nil {
+		return fmt.Errorf("pgxguard: %s %q: %w", op, resource, err)
+	}
+	var mark int64
+	if err := tx.QueryRow(ctx, g.sql.Raise, []byte(resource), int64(token)).Scan(&mark); err != nil {
+		return wrap(ctx, op, resource, err)
+	}
+	if mark <= 0 {
+		return fmt.Errorf("pgxguard: %s %q: its mark in the table is %d, which is no token: somebody else has written it", op, resource, mark)
+	}
+	return fencing.Admit(resource, token, fencing.Token(mark))
+}
+
+// Do begins a transaction, checks token for resource, calls fn in it, and commits, as [sqlguard.Guard.Do] does.
+// If the connection is lost during the commit, or ctx ends, it is not known whether the write took place, and
+// the error matches [fencing.ErrUnknown]; the token is still good. What met others (SQLSTATE 40001, 40P01) is
+// the caller's to repeat, all of Do with the same token.
+func (g *Guard) Do(ctx context.Context, db DB, opts pgx.TxOptions, resource string, token fencing.Token,
+	fn func(ctx context.Context, tx pgx.Tx) error) error {
+	tx, err := db.BeginTx(ctx, opts)
+	if err != nil {
+		return wrap(ctx, "begin a transaction for", resource, err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
+	if err = g.Check(ctx, tx, resource, token); err != nil {
+		return err
+	}
+	if fn != nil {
+		if err = fn(ctx, tx); err != nil {
+			if sqlstate.Of(err) != "" || tx.Conn().IsClosed() {
+				err = wrap(ctx, "write to", resource, err)
+			}
+			return err
+		}
+	}
+	err = tx.Commit(ctx)
+	unknown := err != nil && !errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, pgx.ErrTxCommitRollback) && undecided(err)
+	if err = wrap(ctx, "commit the write to", resource, err); unknown {
+		return fmt.Errorf("%w: %w", err, fencing.ErrUnknown)
+	}
+	return err
+}
+
+// undecided reports whether an error of a commit leaves open what came of it.
+func undecided(err error) bool {
+	state := sqlstate.Of(err)
+	return state == "" && !pgconn.SafeToRetry(err) || state == "40003" || sqlstate.Unavailable(state)
+}
+
+// Raise moves the mark of resource up to token, in a transaction of its own, and writes nothing: see
+// [sqlguard.Guard.Raise]. Others who were in the way are met again for up to 10 s.
+func (g *Guard) Raise(ctx context.Context, db DB, resource string, token fencing.Token) error {
+	for begin := time.Now(); ; {
+		err := g.Do(ctx, db, pgx.TxOptions{}, resource, token, nil)
+		if !sqlstate.Met(sqlstate.Of(err)) || time.Since(begin) > 10*time.Second || clock.Sleep(ctx, clock.UpTo(20*time.Millisecond)) != nil {
+			return err
+		}
+	}
+}
+
+// Forget removes the mark of a resource that is no more, inside the transaction that deletes the resource: see
+// [sqlguard.Guard.Forget].
+func (g *Guard) Forget(ctx context.Context, tx pgx.Tx, resource string) error {
+	if err := fencing.CheckName(resource); err != nil {
+		return fmt.Errorf("pgxguard: forget the mark of %q: %w", resource, err)
+	}
+	_, err := tx.Exec(ctx, g.sql.Forget, []byte(resource))
+	return wrap(ctx, "forget the mark of", resource, err)
+}
+
+// Mark returns the highest token that was accepted for resource, for people and for tests; it is false if there
+// is none. Check is what decides.
+func (g *Guard) Mark(ctx context.Context, db Executor, resource string) (fencing.Token, bool, error) {
+	if err := fencing.CheckName(resource); err != nil {
+		return 0, false, fmt.Errorf("pgxguard: read the mark of %q: %w", resource, err)
+	}
+	var mark int64
+	err := db.QueryRow(ctx, g.sql.Mark, []byte(resource)).Scan(&mark)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	return fencing.Token(mark), err == nil, wrap(ctx, "read the mark of", resource, err)
+}
+
+// failure is an error of the database: what was done, to what, and why not, on one line.
+type failure struct {
+	text   string
+	causes []error
+}
+
+func (f *failure) Error() string   { return f.text }
+func (f *failure) Unwrap() []error { return f.causes }
+
+// wrap says what failed, and sees to it that the end of ctx and a database that cannot be reached can be
+// asked for.
+func wrap(ctx context.Context, op, resource string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := &failure{text: "pgxguard: " + op, causes: []error{err}}
+	if resource != "" {
+		f.text += " " + strconv.Quote(resource)
+	}
+	f.text += ": " + strings.Join(strings.Fields(err.Error()), " ")
+	switch state := sqlstate.Of(err); {
+	case ctx.Err() != nil:
+		f.causes = append(f.causes, ctx.Err())
+	case sqlstate.Unavailable(state), state == "" && !errors.Is(err, pgx.ErrTxClosed):
+		f.causes = append(f.causes, locker.ErrUnavailable)
+	}
+	return f
+}

@@ -1,0 +1,131 @@
+package pgxguard_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/pgxguard"
+	"github.com/golockers/locker/fencing/sqlguard"
+	"github.com/golockers/locker/internal/guardtest"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/sqlstate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestSuite(t *testing.T) {
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable")
+	g, err := pgxguard.New(nil)
+	require.NoError(t, err)
+	made := make(chan error)
+	for range 4 {
+		go func() { made <- g.Create(t.Context(), open(t, url)) }()
+	}
+	for range 4 {
+		require.NoError(t, <-made)
+	}
+	s.Exec(t, "CREATE TABLE resources (name text PRIMARY KEY, value text NOT NULL)")
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			s.Exec(t, "TRUNCATE resources, locker_marks")
+			guardtest.Run(t, func(t *testing.T) guardtest.Store {
+				pool := open(t, url)
+				return guardtest.Store{
+					MaxToken: math.MaxInt64,
+					Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
+						return g.Do(ctx, pool, pgx.TxOptions{IsoLevel: level}, r, token, func(ctx context.Context, tx pgx.Tx) error {
+							_, err := tx.Exec(ctx, "INSERT INTO resources VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", r, value)
+							return err
+						})
+					},
+					Raise: func(ctx context.Context, r string, token fencing.Token) error { return g.Raise(ctx, pool, r, token) },
+					Read: func(ctx context.Context, r string) (value string, err error) {
+						err = pool.QueryRow(ctx, "SELECT value FROM resources WHERE name = $1", r).Scan(&value)
+						if errors.Is(err, pgx.ErrNoRows) {
+							err = nil
+						}
+						return value, err
+					},
+					Mark: func(ctx context.Context, r string) (fencing.Token, error) {
+						mark, _, err := g.Mark(ctx, pool, r)
+						return mark, err
+					},
+					Again: func(err error) bool { return sqlstate.Met(sqlstate.Of(err)) },
+				}
+			})
+		})
+	}
+}
+
+// A transaction that was refused, for whatever reason, cannot be committed.
+func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	pool := open(t, s.URL(p.Addr(), "sslmode=disable"))
+	_, err := pgxguard.New(&sqlguard.Options{Table: "a b"})
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	g, err := pgxguard.New(&sqlguard.Options{Table: "own_marks"})
+	require.NoError(t, err)
+	require.NoError(t, g.Create(t.Context(), pool))
+	require.NoError(t, g.Raise(t.Context(), pool, "r", 10))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, c := range map[string]struct {
+		ctx   context.Context
+		name  string
+		token fencing.Token
+		want  error
+	}{
+		"stale":     {t.Context(), "r", 9, fencing.ErrStale},
+		"missing":   {t.Context(), "r", 0, fencing.ErrMissing},
+		"too large": {t.Context(), "r", math.MaxUint64, locker.ErrInvalid},
+		"no name":   {t.Context(), "", 11, locker.ErrInvalid},
+		"cancelled": {over, "r", 11, context.Canceled},
+	} {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, g.Check(c.ctx, tx, c.name, c.token), c.want, what)
+		require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed, what)
+	}
+	own := errors.New("changed my mind")
+	require.Equal(t, own, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(context.Context, pgx.Tx) error { return own }))
+	mark, ok, err := g.Mark(t.Context(), pool, "r")
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.EqualValues(t, 10, mark)
+	require.NoError(t, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(ctx context.Context, tx pgx.Tx) error { return g.Forget(ctx, tx, "r") }))
+	_, ok, err = g.Mark(t.Context(), pool, "r")
+	require.NoError(t, err)
+	assert.False(t, ok)
+
+	// The answer to the commit is lost.
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err = g.Do(ctx, pool, pgx.TxOptions{}, "r", 13, func(context.Context, pgx.Tx) error { p.SetReplies(lab.Drop); return nil })
+	require.ErrorIs(t, err, fencing.ErrUnknown)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	p.SetReplies(lab.Pass)
+	require.NoError(t, g.Raise(t.Context(), pool, "r", 13))
+	p.Set(lab.Reset)
+	require.ErrorIs(t, g.Raise(t.Context(), pool, "r", 13), locker.ErrUnavailable)
+}
