@@ -9,7 +9,7 @@ GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
 LARGEST := 25000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 
-.PHONY: all test servers lint release-check build-everywhere bench clean
+.PHONY: all test servers lint release-check build-everywhere bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -36,6 +36,7 @@ lint: $(LINT)
 	cd internal/sqltest && go vet ./... && $(LINT) run ./...
 	cd compare/internal/proof && go vet ./... && $(LINT) run ./...
 	cd internal/redsyncbench && go vet ./...
+	cd compare/peers && go vet ./... && $(LINT) run ./...
 
 $(LINT):
 	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
@@ -60,6 +61,10 @@ build-everywhere:
 
 bench: servers
 	./scripts/bench $(ROUNDS)
+
+# What locks of other libraries guarantee, beside ours: a table and a page. PEERS="--for 10m" to dig.
+compare-peers: servers
+	cd compare/peers && go run . $(PEERS)
 
 clean:
 	rm -rf .cache bin

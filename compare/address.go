@@ -13,7 +13,8 @@ type address struct {
 	before, after string   // what stands before and after the hosts
 	hosts         []string // host:port; nil if clients cannot be led through proxies
 	why           string   // and the reason for it
-	shown         string   // the URL without a password
+	straight      string   // the URL as it was given
+	shown         string   // the same without a password
 }
 
 // defaultPorts are those of schemes whose URLs may leave the port out.
@@ -29,7 +30,7 @@ func parseAddress(rawURL string) (address, error) {
 	if err != nil {
 		return address{}, err
 	}
-	a := address{before: rawURL, shown: u.String()}
+	a := address{before: rawURL, straight: rawURL, shown: u.String()}
 	base, _, _ := strings.Cut(u.Scheme, "+")
 	switch {
 	case strings.Contains(u.Scheme, "+sentinel"):
@@ -79,6 +80,20 @@ func withServerName(scheme, after string, hosts []string) string {
 		sep = "&"
 	}
 	return after + sep + "server_name=" + host
+}
+
+// of is the same servers for the backend of another scheme.
+func (a address) of(scheme string) address {
+	if a.hosts == nil {
+		_, rest, _ := strings.Cut(a.before, "://")
+		a.before = scheme + "://" + rest
+		a.straight, a.shown = a.before, a.before
+		return a
+	}
+	a.before, a.after = scheme+"://", ""
+	a.straight = a.through(a.hosts)
+	a.shown = a.straight
+	return a
 }
 
 // through is the URL with other addresses for the hosts, one for each.

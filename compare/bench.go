@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -19,7 +21,6 @@ type service struct {
 	address address
 	version string
 	servers int
-	ttl     time.Duration // for this service; 0: the plan's
 	faults  []serverFault
 	untried map[string]string // by fault: why it cannot be done here
 }
@@ -53,7 +54,8 @@ type bench struct {
 	a, b, c *holder
 	begun   int // trials
 	lap     int
-	names   int // trials at once
+	gone    string // why it was given up
+	names   int    // trials at once
 }
 
 // begin opens the service, and starts the holders.
@@ -63,18 +65,20 @@ func (b *bench) begin() {
 	s := b.open(b)
 	s.name, s.key = name, key
 	b.svc = &s
-	b.a = b.newHolder("a")
-	r, _ := b.a.state()
-	b.g = r.Guarantees
 	if s.untried == nil {
 		s.untried = map[string]string{}
 	}
-	if shortest := b.g.MinTTL; b.ttl < shortest {
-		b.ttl = shortest
-		b.a.end()
-		b.a.start()
+	// Straight first, so that an error speaks of the service and not of a proxy.
+	ctx, cancel := context.WithTimeout(b.ctx, openTimeout)
+	client, err := b.run.plan.Openers.Open(ctx, s.address.straight, nil)
+	cancel()
+	if err != nil {
+		b.Fatalf("%s", strings.TrimPrefix(err.Error(), "locker: open: "))
 	}
-	b.b, b.c = b.newHolder("b"), b.newHolder("c")
+	b.g = client.Guarantees()
+	b.ttl = max(b.ttl, b.g.MinTTL)
+	_ = client.Close()
+	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	b.run.describe(b.index, func(h *history.Service) {
 		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, s.servers, history.Declare(b.g)
 		h.Untried = maps.Clone(s.untried)
@@ -91,56 +95,87 @@ func (b *bench) missing(err error) {
 	b.run.live.say("%s: not tried: %v", b.svc.name, err)
 }
 
-// laps does everything once, and then again and again while there is time.
-func (b *bench) laps() {
-	failures := 0
-	try := func(f history.Fault, id string, count int, script func(r *round)) {
-		if b.ctx.Err() != nil || failures > 2 || !b.run.plan.wants(id) || b.late() {
-			return
-		}
-		if b.svc.untried[id] != "" {
-			return
-		}
-		if err := b.round(f, count, script); err != nil && b.ctx.Err() == nil {
-			var gone *errMissing
-			if errors.As(err, &gone) {
-				b.leave(id, gone.what)
-				return
-			}
-			failures++
-		} else {
-			failures = 0
-		}
-	}
-	for b.lap = 1; ; b.lap++ {
-		try(healthy, "healthy", b.names, (*round).healthy)
-		try(history.Fault{Title: "order of waiters"}, "order", b.names, (*round).order)
-		for _, f := range clientFaults {
-			if f.net && b.svc.address.hosts == nil {
-				b.leave(f.fault.ID, b.svc.address.why)
-			}
-			try(f.fault, f.fault.ID, b.names, f.script)
-		}
-		for _, f := range b.svc.faults {
-			if f.services != nil && !slices.Contains(f.services, b.svc.name) {
-				b.leave(f.fault.ID, "it is not for this service")
-			}
-			try(f.fault, f.fault.ID, b.names, func(r *round) { r.serverFault(f) })
-		}
-		if failures > 2 {
-			b.run.live.say("%s: given up in lap %d: three tries in a row failed", b.svc.name, b.lap)
-			return
-		}
-		if b.ctx.Err() != nil || b.run.end.IsZero() || time.Now().After(b.run.end) {
-			b.run.live.now(b.svc.name, "done")
-			return
-		}
-	}
+// task is one thing to try.
+type task struct {
+	id     string // for Plan.Only and Untried
+	fault  history.Fault
+	script func(r *round)
 }
 
-// late reports whether the time is over, once everything has been tried once.
-func (b *bench) late() bool {
-	return !b.run.end.IsZero() && b.lap > 1 && time.Now().After(b.run.end)
+// tasks is what there is to try here, and leaves word of what is not.
+func (b *bench) tasks() []task {
+	tasks := []task{
+		{"healthy", healthy, (*round).healthy},
+		{"order", history.Fault{Title: "order of waiters"}, (*round).order},
+	}
+	for _, f := range clientFaults {
+		if f.net && b.svc.address.hosts == nil {
+			b.leave(f.fault.ID, b.svc.address.why)
+		}
+		tasks = append(tasks, task{f.fault.ID, f.fault, f.script})
+	}
+	for _, f := range b.svc.faults {
+		if f.services != nil && !slices.Contains(f.services, b.svc.name) {
+			b.leave(f.fault.ID, "it is not for this service")
+		}
+		tasks = append(tasks, task{f.fault.ID, f.fault, func(r *round) { r.serverFault(f) }})
+	}
+	return slices.DeleteFunc(tasks, func(t task) bool { return !b.run.plan.wants(t.id) || b.svc.untried[t.id] != "" })
+}
+
+// laps does everything once, and then again and again while there is time.
+func (b *bench) laps() {
+	tasks := b.tasks()
+	b.run.live.lap(b.svc.name, len(tasks))
+	for failures := 0; len(tasks) > 0; {
+		for _, t := range slices.Clone(tasks) {
+			before := b.run.stalled.Load()
+			err := b.round(t.fault, b.names, t.script)
+			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
+				b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.fault.Title, d.Round(time.Millisecond))
+				err = b.round(t.fault, b.names, t.script)
+			}
+			if b.ctx.Err() != nil {
+				return
+			}
+			var gone *missingError
+			switch {
+			case errors.As(err, &gone):
+				b.leave(t.id, gone.what)
+				tasks = slices.DeleteFunc(tasks, func(o task) bool { return o.id == t.id })
+			case err != nil:
+				if failures++; failures == 3 {
+					b.run.live.say("%s: given up: three tries in a row failed", b.svc.name)
+					b.run.live.now(b.svc.name, "given up")
+					b.gone = err.Error()
+					return
+				}
+			default:
+				failures = 0
+			}
+			if b.lap > 0 && time.Now().After(b.run.end) {
+				break
+			}
+		}
+		if b.lap++; time.Now().After(b.run.end) {
+			break
+		}
+	}
+	b.run.live.now(b.svc.name, "done")
+}
+
+// quit ends the holders, all at the same time: what one gives back must not be told as held by another.
+func (b *bench) quit() {
+	var all sync.WaitGroup
+	for _, h := range []*holder{b.a, b.b, b.c} {
+		if h != nil && h.proc != nil {
+			all.Go(func() {
+				h.heal()
+				h.end()
+			})
+		}
+	}
+	all.Wait()
 }
 
 // leave says why something is not tried here.
@@ -165,6 +200,11 @@ func (b *bench) wait(limit time.Duration, cond func() bool) bool {
 	for end := time.Now().Add(limit); !cond(); {
 		if time.Now().After(end) {
 			return cond()
+		}
+		for _, h := range []*holder{b.a, b.b, b.c} {
+			if h != nil && h.crashed() {
+				b.Fatalf("the process of a holder (%s) ended by itself: %s", h.process, h.lastWords())
+			}
 		}
 		b.sleep(3 * time.Millisecond)
 	}
@@ -225,7 +265,9 @@ func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
 			b.event(history.TrialEnd, t, func(e *history.Event) { e.Error = r.aside })
 		}
 	}
-	b.run.live.did(b.svc.name, f.Title, len(r.trials), err)
+	if b.ctx.Err() == nil {
+		b.run.live.did(b.svc.name, f.Title, len(r.trials), err)
+	}
 	return errors.Join(err, b.do(func() { b.recover(err) }))
 }
 
@@ -269,8 +311,7 @@ func (b *bench) recover(failed error) {
 			h.start()
 		} else if failed != nil {
 			// What its callers still do would be taken for the next round's.
-			h.proc.Resume()
-			h.proc.Kill()
+			h.kill()
 			h.start()
 		}
 	}

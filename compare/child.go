@@ -46,18 +46,12 @@ type command struct {
 // message is what a holder tells the parent, as a line of JSON: an event, or something else.
 type message struct {
 	Event  *history.Event `json:",omitempty"`
-	Ready  *ready         `json:",omitempty"`
+	Ready  bool           `json:",omitempty"` // the client is open
 	Failed string         `json:",omitempty"` // why the backend could not be opened
 	Full   string         `json:",omitempty"` // why the journal cannot be written
 	Gate   int            `json:",omitempty"` // this caller has checked its lease and stands still
 	Cost   *cost          `json:",omitempty"` // the answer to "cost"
 	Done   int            `json:",omitempty"` // the command of this caller is over
-}
-
-// ready says that the client is open.
-type ready struct {
-	Guarantees locker.Guarantees
-	TTL        time.Duration
 }
 
 // cost is what "cost" has measured.
@@ -156,7 +150,7 @@ func (h *holderProgram) run(openers locker.Openers) {
 		return
 	}
 	h.client = client
-	h.say(message{Ready: &ready{Guarantees: client.Guarantees(), TTL: h.TTL}})
+	h.say(message{Ready: true})
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var c command
@@ -165,12 +159,37 @@ func (h *holderProgram) run(openers locker.Openers) {
 			return
 		}
 		if c.Do == "close" {
-			_ = client.Close()
+			h.close()
 			return
 		}
 		h.obey(c)
 	}
 	os.Exit(3) // the parent is gone
+}
+
+// close has all callers leave, so that nobody believes to hold what is released here, and closes the client. Where
+// one does not come back, its lock is left to its TTL.
+func (h *holderProgram) close() {
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		h.mu.Lock()
+		left := len(h.callers)
+		for _, cl := range h.callers {
+			cl.release()
+		}
+		h.mu.Unlock()
+		if left == 0 {
+			_ = h.client.Close()
+			return
+		}
+	}
+}
+
+// release has a caller give its lock back, or not wait for it any more.
+func (cl *caller) release() {
+	cl.once[1].Do(func() {
+		cl.cancel()
+		close(cl.leave)
+	})
 }
 
 func (h *holderProgram) obey(c command) {
@@ -205,10 +224,7 @@ func (h *holderProgram) obey(c command) {
 	case c.Do == "open":
 		cl.once[0].Do(func() { close(cl.gate) })
 	case c.Do == "release":
-		cl.once[1].Do(func() {
-			cl.cancel() // who still waits gives up
-			close(cl.leave)
-		})
+		cl.release()
 	}
 }
 
@@ -239,7 +255,12 @@ func (h *holderProgram) hold(c command, cl *caller) {
 		if lease.Err() == nil {
 			if gate && n > 1 {
 				h.say(message{Gate: c.Caller})
-				<-cl.gate
+				select {
+				case <-cl.gate:
+				case <-cl.leave:
+					h.leave(c, lease)
+					return
+				}
 				gate = false
 			}
 			h.act(c, cl, lease, n)

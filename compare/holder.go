@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,10 +32,11 @@ type holder struct {
 	process string // of this life
 	proc    *lab.Process
 	stdin   *os.File
-	next    int // caller
+	next    int  // caller
+	killed  bool // by us
 
 	mu      sync.Mutex
-	ready   *ready
+	ready   bool
 	failed  string
 	callers map[int]*seen
 	costs   []cost
@@ -63,9 +65,10 @@ func (b *bench) newHolder(slot string) *holder {
 func (h *holder) start() {
 	b := h.bench
 	h.lives++
+	h.killed = false
 	h.process = fmt.Sprintf("%s-%s%d", b.svc.key, h.slot, h.lives)
 	h.mu.Lock()
-	h.ready, h.failed, h.callers = nil, "", map[int]*seen{}
+	h.ready, h.failed, h.callers = false, "", map[int]*seen{}
 	h.mu.Unlock()
 	hosts := make([]string, len(h.proxies))
 	for i, p := range h.proxies {
@@ -109,7 +112,7 @@ func (h *holder) start() {
 		<-ended
 		_ = stdout.Close()
 	})
-	if !b.wait(openTimeout+5*time.Second, func() bool { r, failed := h.state(); return r != nil || failed != "" }) {
+	if !b.wait(openTimeout+5*time.Second, func() bool { open, failed := h.state(); return open || failed != "" }) {
 		b.Fatalf("a client of %s did not open within %v: %s", b.svc.address.shown, openTimeout, h.lastWords())
 	}
 	if _, failed := h.state(); failed != "" {
@@ -118,15 +121,32 @@ func (h *holder) start() {
 }
 
 // state is what the process has said of its client: that it is open, or why not.
-func (h *holder) state() (r *ready, failed string) {
+func (h *holder) state() (open bool, failed string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ready, h.failed
 }
 
+// kill ends the process without a word.
+func (h *holder) kill() {
+	h.killed = true
+	h.proc.Resume()
+	h.proc.Kill()
+}
+
+// crashed reports whether the process has ended though nobody killed it.
+func (h *holder) crashed() bool {
+	open, _ := h.state()
+	return open && !h.killed && !h.proc.Running()
+}
+
 // lastWords is what the process wrote to its standard error, such as a panic.
 func (h *holder) lastWords() string {
-	return cmp.Or(h.proc.Log(), "it said nothing")
+	log := strings.TrimSpace(h.proc.Log())
+	if at := strings.Index(log, "panic: "); at > 0 {
+		log = log[at:]
+	}
+	return cmp.Or(log[:min(len(log), 500)], "it said nothing")
 }
 
 // end ends the process in good order if it can, so that what it holds is given back.
@@ -149,7 +169,7 @@ func (h *holder) listen(life int, stdout *os.File) {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			h.mu.Lock()
-			if h.ready == nil && h.failed == "" && h.lives == life {
+			if !h.ready && h.failed == "" && h.lives == life {
 				h.failed = "its process ended: " + h.lastWords()
 			}
 			h.mu.Unlock()
@@ -188,8 +208,8 @@ func (h *holder) take(m message) {
 		return h.callers[id]
 	}
 	switch {
-	case m.Ready != nil:
-		h.ready = m.Ready
+	case m.Ready:
+		h.ready = true
 	case m.Failed != "":
 		h.failed = m.Failed
 	case m.Gate != 0:

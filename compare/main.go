@@ -22,7 +22,7 @@ const (
 	ExitBroken      = 1   // something declared, or required, was broken
 	ExitNotTried    = 2   // nothing was broken, and not everything required could be tried
 	ExitUsage       = 64  // the command line, a URL or a file is wrong
-	ExitUnavailable = 69  // no service could be reached, or the histories cannot be written
+	ExitUnavailable = 69  // no service could be reached, one did not come back, or the histories cannot be written
 	ExitInterrupted = 130 // Ctrl-C, and nothing was broken by then
 )
 
@@ -38,17 +38,17 @@ func Main(openers locker.Openers) {
 const help = `Compare what lock services guarantee, on real servers and under real faults.
 
 Usage:
-  %[1]s [flags] [URL ...]
+  %[1]s [flags] [SERVICE | URL ...]
 
-Without URLs it starts, on this machine and on loopback only, every service that
-is installed, and breaks it in every way it can. With URLs it tries services that
-exist already: only its own clients are cut off, delayed, stopped and killed,
-it takes locks under a prefix of its own, and servers fail only where --fault
-gives a command for it.
+It starts, on this machine and on loopback only, every service that is installed
+(or those named), and breaks it in every way it can. With URLs it tries services
+that exist already: only its own clients are cut off, delayed, stopped and
+killed, it takes locks under a prefix of its own, and servers fail only where
+--fault gives a command for it.
 
 Examples:
   %[1]s                                        everything there is, in two minutes
-  %[1]s --for 20m                              the same, again and again
+  %[1]s --for 20m redis etcd                   these two, again and again
   %[1]s redis://staging:6379 etcd://a,b,c      services that exist already
   %[1]s --fault 'restart=kubectl rollout restart sts/redis --watch' redis://staging:6379
   %[1]s --require exclusion,told,tokens redis://staging:6379    a gate in a pipeline
@@ -100,6 +100,7 @@ func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	if err != nil {
 		fail(0, err)
 	}
+	o.signalled = ctx.Err() != nil
 	return o.finish(report, o.plan.Dir, out, errs)
 }
 
@@ -108,6 +109,8 @@ type options struct {
 	plan    Plan
 	recheck string
 	require []string
+
+	signalled bool // by Ctrl-C
 }
 
 func parse(args []string, out io.Writer) (*options, error) {
@@ -192,8 +195,12 @@ func (o *options) finish(report *history.Report, dir string, out, errs io.Writer
 	status, why := o.status(report)
 	if report.Interrupted != "" {
 		fmt.Fprintln(errs, "locker: the table has what was seen until the end:", report.Interrupted)
-		if status != ExitBroken {
+		switch {
+		case status == ExitBroken:
+		case o.signalled:
 			status = ExitInterrupted
+		default:
+			status = ExitUnavailable
 		}
 	}
 	for _, line := range why {
@@ -217,6 +224,11 @@ func (o *options) status(report *history.Report) (int, []string) {
 			if c.Bad() {
 				broken = append(broken, fmt.Sprintf("%s: %s: declared, and BROKEN: %s", c.Service, row.Title, c.Worst))
 			}
+		}
+	}
+	for _, s := range report.Run.Services {
+		if s.Missing != "" && len(o.plan.URLs) > 0 {
+			untried = append(untried, s.Name+": "+s.Missing)
 		}
 	}
 	for _, rule := range o.require {

@@ -156,7 +156,7 @@ func (r *round) holderKilled() {
 	r.take(r.a, nil)
 	next := r.queue(r.b)
 	r.faultBegin(r.a, 0)
-	r.a.proc.Kill()
+	r.a.kill()
 	r.proof("its process is gone")
 	r.wait(r.free(), func() bool { return next.all(granted) })
 	r.faultEnd("")

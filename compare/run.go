@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -27,7 +28,9 @@ type Plan struct {
 	// Openers open the services. Programs of the same executable play the holders: see [PlayHolder].
 	Openers locker.Openers
 
-	// URLs are services that exist already. With none, the lab starts those that it finds on this machine.
+	// URLs are what is compared: URLs of services that exist already, and, of those that the lab starts on this
+	// machine, "redis" and the like, or "SCHEME=redis" for another backend with servers of that kind. With none,
+	// the lab starts all that it finds.
 	URLs []string
 
 	// For is how long to try. Zero: everything once.
@@ -71,6 +74,7 @@ type run struct {
 	live    *live
 	end     time.Time // no new lap after it
 	stop    context.CancelCauseFunc
+	stalled atomic.Int64 // nanoseconds in which this process was not run
 
 	mu   sync.Mutex
 	head history.Run
@@ -119,6 +123,7 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another directory: %w", plan.Dir, err)
 	}
+	caller := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &run{
@@ -135,15 +140,22 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err := r.save(); err != nil {
 		return nil, errors.Join(err, journal.Close())
 	}
-	stopWatching := watchStalls(journal, "", "", nil)
+	stopWatching := watchStalls(journal, "", "", func(d time.Duration) { r.stalled.Add(int64(d)) })
+	stopTelling := r.tellBroken()
 	r.all(ctx, benches)
+	stopTelling()
 	stopWatching()
-	r.live.end()
+	r.live.close()
 	interrupted := ""
 	if ctx.Err() != nil {
-		interrupted = cmp.Or(context.Cause(ctx), ctx.Err()).Error()
-		if errors.Is(ctx.Err(), context.Cause(ctx)) {
+		interrupted = context.Cause(ctx).Error()
+		if caller.Err() != nil {
 			interrupted = "it was interrupted"
+		}
+	}
+	for _, b := range benches {
+		if b.gone != "" && interrupted == "" {
+			interrupted = b.svc.name + " did not come back: " + b.gone
 		}
 	}
 	if err := journal.Close(); err != nil && interrupted == "" {
@@ -214,8 +226,7 @@ func (p *Plan) faults() []history.Fault {
 // services lists what is to be tried. It starts nothing.
 func (r *run) services() ([]*bench, error) {
 	var benches []*bench
-	ttl := cmp.Or(r.plan.TTL, time.Second)
-	add := func(name string, open func(b *bench) service) {
+	add := func(name string, ttl time.Duration, open func(b *bench) service) {
 		taken := func(name string) bool {
 			return slices.ContainsFunc(r.head.Services, func(s history.Service) bool { return s.Name == name })
 		}
@@ -230,37 +241,61 @@ func (r *run) services() ([]*bench, error) {
 			}
 			return c
 		}, name)
-		b := &bench{run: r, index: len(benches), open: open, ttl: ttl, names: cmp.Or(r.plan.Names, 4)}
+		b := &bench{run: r, index: len(benches), open: open, ttl: cmp.Or(r.plan.TTL, ttl), names: cmp.Or(r.plan.Names, 4)}
 		b.svc = &service{name: name, key: key}
 		benches = append(benches, b)
 	}
-	if len(r.plan.URLs) == 0 {
-		lab := r.plan.lab
-		if lab == nil {
-			lab = labServices
-		}
-		for _, l := range lab {
+	known := r.plan.lab
+	if known == nil {
+		known = labServices
+	}
+	urls := r.plan.URLs
+	if len(urls) == 0 {
+		for _, l := range known {
 			if r.plan.Openers[l.scheme] != nil {
-				add(l.name, l.start)
+				urls = append(urls, l.scheme)
 			}
 		}
-		if len(benches) == 0 {
-			return nil, errors.New("compare: the lab has none of the services that this program opens: give URLs")
-		}
-		return benches, nil
 	}
-	ttl = cmp.Or(r.plan.TTL, 2*time.Second)
-	for _, raw := range r.plan.URLs {
-		a, err := parseAddress(raw)
-		if err != nil {
-			return nil, fmt.Errorf("compare: %w", err)
+	if len(urls) == 0 {
+		return nil, errors.New("compare: the lab has none of the services that this program opens: give URLs")
+	}
+	for _, raw := range urls {
+		scheme, _, isURL := strings.Cut(raw, "://")
+		kind := scheme
+		if !isURL {
+			if before, after, ok := strings.Cut(raw, "="); ok {
+				scheme, kind = before, after
+			}
 		}
-		scheme, _, _ := strings.Cut(raw, "://")
 		if r.plan.Openers[scheme] == nil {
-			return nil, fmt.Errorf("compare: %w: there is no backend for %s://: there is %s", locker.ErrInvalid, scheme,
+			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s", locker.ErrInvalid, scheme,
 				strings.Join(slices.Sorted(maps.Keys(r.plan.Openers)), ", "))
 		}
-		add(scheme, func(*bench) service { return staged(a, r.plan.Faults) })
+		if isURL {
+			a, err := parseAddress(raw)
+			if err != nil {
+				return nil, fmt.Errorf("compare: %w", err)
+			}
+			add(scheme, 2*time.Second, func(*bench) service { return staged(a, r.plan.Faults) })
+			continue
+		}
+		at := slices.IndexFunc(known, func(l labService) bool { return l.scheme == kind })
+		if at < 0 {
+			var kinds []string
+			for _, l := range known {
+				kinds = append(kinds, l.scheme)
+			}
+			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already is given by its URL",
+				locker.ErrInvalid, kind, strings.Join(kinds, ", "))
+		}
+		add(scheme, time.Second, func(b *bench) service {
+			s := known[at].start(b)
+			if kind != scheme {
+				s.address = s.address.of(scheme)
+			}
+			return s
+		})
 	}
 	return benches, nil
 }
@@ -278,6 +313,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 			b.ctx = ctx
 			b.stage = newStage(b.svc.name, filepath.Join(r.dir, "servers", b.svc.key))
 			defer b.end()
+			defer b.quit()
 			err := b.do(b.begin)
 			started.Done()
 			if err != nil {
@@ -288,11 +324,12 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 			once.Do(func() {
 				if r.plan.For > 0 {
 					r.end = time.Now().Add(r.plan.For)
+					r.live.until(r.end)
 				}
 			})
 			alone.Lock()
 			if r.plan.wants("cost") {
-				b.round(history.Fault{Title: "what a lock costs"}, 1, (*round).cost)
+				_ = b.round(history.Fault{Title: "what a lock costs"}, 1, (*round).cost) // told already
 			}
 			alone.Unlock()
 			b.laps()
@@ -300,6 +337,35 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	}
 	each.Wait()
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
+}
+
+// tellBroken judges what there is from time to time, and tells what is new. It spends no more than a twentieth of
+// the time on it.
+func (r *run) tellBroken() (stop func()) {
+	end := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for wait := 5 * time.Second; ; {
+			select {
+			case <-end:
+				return
+			case <-time.After(wait):
+			}
+			began := time.Now()
+			r.mu.Lock()
+			head := r.head
+			head.Services = slices.Clone(r.head.Services)
+			r.mu.Unlock()
+			if report, err := judge(&head, r.dir); err == nil && r.journal.Flush() == nil {
+				r.live.broke(report)
+			}
+			wait = max(5*time.Second, 20*time.Since(began))
+		}
+	})
+	return func() {
+		close(end)
+		ended.Wait()
+	}
 }
 
 func machine() history.Machine {

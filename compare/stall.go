@@ -14,7 +14,7 @@ const (
 
 // watchStalls journals when this process was not run for a while: what was late then is nobody's fault. note
 // may be nil; it gets each stall that was journaled.
-func watchStalls(j *history.Journal, service, process string, note func(at int64, d time.Duration)) (stop func()) {
+func watchStalls(j *history.Journal, service, process string, note func(d time.Duration)) (stop func()) {
 	end := make(chan struct{})
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -29,9 +29,9 @@ func watchStalls(j *history.Journal, service, process string, note func(at int64
 			}
 			now := time.Now()
 			if late := now.Sub(last) - beat; late > stalled {
-				at, _ := j.Write(history.Event{Kind: history.Stall, Service: service, Process: process, Value: int64(late)})
+				_, _ = j.Write(history.Event{Kind: history.Stall, Service: service, Process: process, Value: int64(late)})
 				if note != nil {
-					note(at, late)
+					note(late)
 				}
 			}
 			last = now

@@ -26,10 +26,10 @@ func newStage(name, dir string) *stage { return &stage{name: name, dir: dir} }
 // stageEnd is the panic by which Fatalf and Skip do not return.
 type stageEnd struct{ err error }
 
-// errMissing says that something is not installed here.
-type errMissing struct{ what string }
+// missingError says that something is not installed here.
+type missingError struct{ what string }
 
-func (e *errMissing) Error() string { return e.what }
+func (e *missingError) Error() string { return e.what }
 
 // do runs one step, and returns what went wrong in it. The goroutine that runs it is the one on which
 // Fatalf may be called.
@@ -121,7 +121,7 @@ func (s *stage) FailNow() {
 }
 
 func (s *stage) Skip(args ...any) {
-	panic(stageEnd{&errMissing{strings.TrimPrefix(fmt.Sprint(args...), "lab: ")}})
+	panic(stageEnd{&missingError{strings.TrimPrefix(fmt.Sprint(args...), "lab: ")}})
 }
 
 // Failed is false always: logs of servers stay in their files.

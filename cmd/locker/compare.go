@@ -10,7 +10,7 @@ import (
 
 func newCompare() *cobra.Command {
 	return &cobra.Command{
-		Use:   "compare [flags] [URL ...]",
+		Use:   "compare [flags] [SERVICE | URL ...]",
 		Short: "Try what lock services guarantee, with real servers and real faults",
 		// Its flags and its help are those of compare.Main, which makers of other backends call.
 		DisableFlagParsing: true,
