@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -338,13 +339,22 @@ func (r *round) serverFault(f serverFault) {
 		}
 	}()
 	r.proof(f.inject(r.bench))
+	// Where it is declared that this can be borne, there is time to show it.
+	within := 3 * r.ttl / 2
+	bears := f.fault.Class == history.Down && f.takes <= r.g.ServerCrashes
+	if bears {
+		within = check.ServedWindow(r.ttl) + time.Second
+	}
 	// A server that has forgotten gives the lock to whoever asks first, before those who wait are told.
 	rival := r.c.hold(r.trials, func(c *command) { c.Within, c.Again = 4*r.free()+10*time.Second, true })
 	// Is it served meanwhile?
 	fresh := r.c.hold(r.trials, func(c *command) {
 		c.Name += "/meanwhile"
-		c.Within, c.Again, c.Keep = 3*r.ttl/2, true, time.Millisecond
+		c.Within, c.Again, c.Keep = within, true, time.Millisecond
 	})
+	if bears {
+		r.wait(within, func() bool { return fresh.all(done) })
+	}
 	if f.long {
 		r.sleep(13 * r.ttl / 10)
 	}

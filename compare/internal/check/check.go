@@ -31,9 +31,11 @@ const (
 	orderGrace = 200 * time.Millisecond // between calling Lock and standing in the service's queue
 	hangGrace  = time.Second            // between a context's end and the call's return
 	freeGrace  = time.Second            // a poll, and a goroutine that is slow
-	// A fault that lasts less than this does not show that a service is away.
-	servedWindow = 3 * time.Second
 )
+
+// ServedWindow is how long servers have to be away until it counts that nobody
+// got a lock: another has to take over first.
+func ServedWindow(ttl time.Duration) time.Duration { return 3*time.Second + 2*ttl }
 
 // Check judges the events of a run, in the order of time. It returns a report of
 // what it has read also with an error, which is one of reading.
@@ -43,6 +45,7 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 		faults:   make(map[string]*history.Fault),
 		services: make(map[string]*history.Service),
 		trials:   make(map[string]*trial),
+		stopped:  make(map[string]span),
 		cells:    make(map[place]*tally),
 		curves:   make(map[curve]*histogram),
 		measured: make(map[curve]*histogram),
@@ -72,6 +75,7 @@ type checker struct {
 	faults      map[string]*history.Fault
 	services    map[string]*history.Service
 	trials      map[string]*trial // under way
+	stopped     map[string]span   // processes, when they were last; to is 0 while they are
 	cells       map[place]*tally
 	curves      map[curve]*histogram
 	measured    map[curve]*histogram
@@ -93,9 +97,9 @@ func (c *checker) event(e *history.Event) {
 		}
 		return
 	case history.Stall:
-		// One of the parent's is everybody's; one of a child that was stopped is no stall.
-		for _, t := range c.trials {
-			if e.Process == "" || t.processes[e.Process] && !t.absent(e.Process, e.At-e.Value, e.At) {
+		// Whoever stalled, the machine had too little for all; but for those that were stopped.
+		if s, ok := c.stopped[e.Process]; !ok || s.to != 0 && s.to < e.At-e.Value {
+			for _, t := range c.trials {
 				t.stall(e)
 			}
 		}

@@ -220,6 +220,17 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			1600 told_lost a
 			1620 stall ms=500
 			1700 fault_end`, held: "exclusion hangs tokens", aside: "told"},
+		{name: "told late, on a machine where another stalled", history: `
+			0 fault_begin f=client
+			0 ask a
+			1 granted a tok=1 until=1001
+			2 evidence
+			2 ask b
+			1100 granted b tok=2 until=9001
+			1230 stall x ms=80
+			1231 stall y ms=90
+			1280 told_lost a
+			1700 fault_end`, held: "exclusion hangs tokens", aside: "told"},
 		{name: "told in time", history: `
 			0 fault_begin f=client
 			0 ask a
@@ -339,15 +350,29 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			0 granted a tok=1 until=1001
 			1 fault_begin f=down v=1
 			2 evidence
-			500 renewed a until=1500
+			500 ask b n=m
+			600 granted b tok=1 n=m until=1500
 			8000 fault_end`, held: "hangs served"},
 		{name: "not served with a server down", history: `
 			0 ask a
 			0 granted a tok=1 until=1001
 			1 fault_begin f=down v=1
 			2 evidence
+			500 renewed a until=1500
 			1001 told_lost a
 			8000 fault_end`, broken: "served", held: "hangs"},
+		{name: "not served for a moment with a server down", history: `
+			0 ask a
+			0 granted a tok=1 until=1001
+			1 fault_begin f=down v=1
+			2 evidence
+			4000 fault_end`, held: "hangs"},
+		{name: "not served with more servers down than it declares", history: `
+			0 ask a
+			0 granted a tok=1 until=1001
+			1 fault_begin f=down v=2
+			2 evidence
+			4000 fault_end`, broken: "served", held: "hangs"},
 		{name: "lost for no reason", history: `
 			0 ask a
 			1 granted a tok=1 until=1001

@@ -24,8 +24,8 @@
 //   - For the order of waiters, they begin to wait at least 300 ms apart.
 //   - At the end of a trial with a fault a caller asks for each name once more,
 //     with a deadline beyond TTL and slack: it shows what was left behind.
-//   - A Stall that falls into a trial sets it aside where it was only too slow.
-//     It never excuses two holders at once.
+//   - A Stall, of whichever process, is time that does not count where something
+//     was only too slow. It never excuses two holders at once.
 //
 // # Rules
 //
@@ -39,7 +39,7 @@
 //   - tokens: a token is greater than all of earlier holders.
 //   - dead: the lock of a killed holder is granted again after the time declared.
 //   - left: no name is blocked by nobody for longer than a TTL.
-//   - served: while servers are away, locks are granted or renewed.
+//   - served: while servers are away, locks are granted to those who ask then.
 //   - false-loss: no lease is lost while nothing is wrong.
 //   - order: waiters are granted in the order in which they began to wait.
 //   - hangs: every call returns.

@@ -397,11 +397,11 @@ func (t *trial) wasServed(at int64) {
 		t.c.took(t, history.CurveServed, f.best)
 		return
 	}
-	limit := servedWindow + 2*time.Duration(t.ttl)
+	limit := ServedWindow(time.Duration(t.ttl))
 	if t.servers > t.service.Declared.ServerCrashes {
 		limit = 0 // nothing is declared: what was seen is said
 	}
 	t.late(Served, "", span{t.shown, end}, limit,
-		fmt.Sprintf("nobody got or renewed a lock in the %s that %d servers were away", history.Duration(end-t.shown), t.servers))
+		fmt.Sprintf("nobody got a lock in the %s that %d servers were away", history.Duration(end-t.shown), t.servers))
 	f.applies = len(f.breaks) > 0 // else it was too short to tell
 }

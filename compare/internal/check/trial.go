@@ -12,29 +12,28 @@ import (
 
 // trial is what is remembered of a trial that is under way.
 type trial struct {
-	c         *checker
-	id        string
-	service   *history.Service
-	fault     *history.Fault // nil: none
-	ttl       int64
-	begun     int64 // of the fault, 0 before
-	shown     int64 // its evidence, 0 before
-	ended     int64 // of the fault, 0 before
-	slowest   int64 // call that had nobody to wait for
-	servers   int   // that the fault takes away
-	served    int64 // the first grant or renewal after the evidence
-	worked    int64 // the first grant after the end of the fault
-	stalls    []span
-	stops     map[string]span  // of processes; to is 0 while it lasts
-	dead      map[string]int64 // processes, since when
-	processes map[string]bool
-	locks     map[string]*lock
-	callers   map[callerID]*caller
-	lockList  []*lock // as they came: what is judged does not depend on a map's order
-	callList  []*caller
-	recent    []history.Event // a ring
-	oldest    int
-	findings  map[string]*finding
+	c        *checker
+	id       string
+	service  *history.Service
+	fault    *history.Fault // nil: none
+	ttl      int64
+	begun    int64 // of the fault, 0 before
+	shown    int64 // its evidence, 0 before
+	ended    int64 // of the fault, 0 before
+	slowest  int64 // call that had nobody to wait for
+	servers  int   // that the fault takes away
+	served   int64 // the first grant to one that asked after the evidence
+	worked   int64 // the first grant after the end of the fault
+	stalls   []span
+	stops    map[string]span  // of processes; to is 0 while it lasts
+	dead     map[string]int64 // processes, since when
+	locks    map[string]*lock
+	callers  map[callerID]*caller
+	lockList []*lock // as they came: what is judged does not depend on a map's order
+	callList []*caller
+	recent   []history.Event // a ring
+	oldest   int
+	findings map[string]*finding
 }
 
 type span struct{ from, to int64 }
@@ -98,7 +97,7 @@ func (b *belief) end() int64 {
 func newTrial(c *checker, e *history.Event) *trial {
 	t := &trial{
 		c: c, id: e.Trial, service: c.services[e.Service], ttl: e.Value,
-		stops: make(map[string]span), dead: make(map[string]int64), processes: make(map[string]bool),
+		stops: make(map[string]span), dead: make(map[string]int64),
 		locks: make(map[string]*lock), callers: make(map[callerID]*caller), findings: make(map[string]*finding),
 	}
 	if e.Fault != "" {
@@ -123,13 +122,13 @@ func (t *trial) event(e *history.Event) {
 		t.ended = e.At
 		if s, ok := t.stops[e.Process]; ok && s.to == 0 {
 			t.stops[e.Process] = span{s.from, e.At}
+			t.c.stopped[e.Process] = t.stops[e.Process]
 		}
 		return
 	case history.Measured:
 		add(t.c.measured, curve{t.service.Name, e.Detail}, e.Value)
 		return
 	}
-	t.processes[e.Process] = true
 	id := callerID{e.Process, e.Caller, e.Name}
 	by := t.callers[id]
 	if by == nil {
@@ -184,6 +183,7 @@ func (t *trial) faultBegins(e *history.Event) {
 	switch t.fault.Class {
 	case history.Stopped:
 		t.stops[e.Process] = span{from: e.At}
+		t.c.stopped[e.Process] = t.stops[e.Process]
 	case history.Killed:
 		t.dead[e.Process] = e.At
 		for _, l := range t.lockList {
@@ -252,7 +252,7 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 	t.margins(l, b)
 	t.overtakes(l, b)
 	t.times(l, b, alone)
-	if t.shown != 0 {
+	if t.shown != 0 && asked.At > t.shown {
 		t.served = cmp.Or(t.served, e.At)
 	}
 	if t.ended != 0 {
@@ -278,9 +278,6 @@ func (t *trial) renewed(l *lock, by *caller, e *history.Event) {
 	b.until = e.Until
 	if e.Until == 0 {
 		b.until = math.MaxInt64
-	}
-	if t.shown != 0 {
-		t.served = cmp.Or(t.served, e.At)
 	}
 	if lapsed {
 		t.overlaps(l, b, e.At)
@@ -348,9 +345,9 @@ func (l *lock) ends(b *belief, e *history.Event) {
 func (t *trial) stall(e *history.Event) {
 	t.remember(e)
 	s := span{e.At - e.Value, e.At}
-	if n := len(t.stalls); n > 0 && s.from <= t.stalls[n-1].to {
-		t.stalls[n-1] = span{min(s.from, t.stalls[n-1].from), s.to}
-		return
+	for n := len(t.stalls); n > 0 && s.from <= t.stalls[n-1].to; n-- { // they come in the order of their ends
+		s.from = min(s.from, t.stalls[n-1].from)
+		t.stalls = t.stalls[:n-1]
 	}
 	t.stalls = append(t.stalls, s)
 }
