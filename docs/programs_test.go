@@ -2,40 +2,34 @@
 package docs_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/pageprograms"
 )
 
-// A reader can paste each program of fencing.md, and it says what the page says, each time. Those for SQL need drivers; internal/sqltest runs them.
+const examples = "../examples"
+
+// The programs that the page on fencing quotes do what it says, each time. Those for
+// SQL need its servers; internal/sqltest runs them.
 func TestTheProgramsOfFencing(t *testing.T) {
-	server := map[string]func(t *testing.T) (documented, real string){
-		"memory": nil, "file": nil, "http": nil,
-		"redis": func(t *testing.T) (string, string) { return "localhost:6379", lab.StartRedis(t).Addr() },
-		"etcd": func(t *testing.T) (string, string) {
-			return "localhost:2379", lab.StartEtcd(t, 1).Addrs()[0]
+	for name, addresses := range map[string]func(t *testing.T) []string{
+		"redis": func(t *testing.T) []string { return []string{"localhost:6379", lab.StartRedis(t).Addr()} },
+		"http":  func(t *testing.T) []string { return []string{"localhost:6379", lab.StartRedis(t).Addr()} },
+		"etcd":  func(t *testing.T) []string { return []string{"localhost:2379", lab.StartEtcd(t, 1).Addrs()[0]} },
+		"zookeeper": func(t *testing.T) []string {
+			return []string{"localhost:2181", lab.StartZooKeeper(t).Addr()}
 		},
-		"zookeeper": func(t *testing.T) (string, string) { return "localhost:2181", lab.StartZooKeeper(t).Addr() },
-	}
-	for _, p := range pageprograms.Read(t, "fencing.md") {
-		if strings.Contains(p.Text, "sqlguard") {
-			continue
-		}
-		start, known := server[p.Name]
-		require.True(t, known, p.Name)
-		delete(server, p.Name)
-		t.Run(p.Name, func(t *testing.T) {
-			documented, addr := "", ""
-			if start != nil {
-				documented, addr = start(t)
-			}
-			p.RunTwice(t, documented, addr)
+		"file": func(*testing.T) []string { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pageprograms.RunTwice(t, pageprograms.Build(t, examples, name, addresses(t)...), pageprograms.Story)
 		})
 	}
-	assert.Empty(t, server, "programs that the page does not have any more")
+}
+
+func TestThePageOnFencingQuotesWhatIsThere(t *testing.T) {
+	assert.NotEmpty(t, pageprograms.Quotes(t, "fencing.md"))
 }

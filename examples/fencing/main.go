@@ -1,84 +1,93 @@
-// Command fencing shows why a lock alone does not protect what is written
-// under it, and what a fencing token changes. It needs no server:
+// Command fencing is a worker that adds to an account in PostgreSQL, under a lock in
+// Redis, etcd or whatever else -lock names. It needs both, and two terminals:
 //
-//	go run ./examples/fencing
+//	go run ./fencing -stop    stops itself between its look at the lease and its write, as a machine may
+//	go run ./fencing          waits until the lease of the first is over, and adds
+//	kill -CONT <pid>          wakes the first, whose write is refused
 package main
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"flag"
 	"fmt"
+	"log"
 	"os"
-	"time"
+	"os/signal"
+	"syscall"
 
-	"github.com/golockers/locker"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/fencing/sqlguard"
 )
+
+var (
+	lockURL = flag.String("lock", "redis://localhost:6379?ttl=5s", "the lock service")
+	dbURL   = flag.String("db", "postgres://postgres:secret@localhost:5432/postgres?idle_in_transaction_session_timeout=5s", "the database")
+	stop    = flag.Bool("stop", false, "stop before the write")
+)
+
+const account = "account/42" // the lock, and the resource that it protects
 
 func main() {
-	if err := run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+	flag.Parse()
+	ctx := context.Background()
+	client, err := backends.Openers.Open(ctx, *lockURL, nil)
+	must(err)
+	defer client.Close()
+	locks, err := fencing.Require(client) // an error if the backend has no tokens
+	must(err)
+	db, err := sql.Open("pgx", *dbURL)
+	must(err)
+	defer db.Close()
+	guard, err := sqlguard.New(sqlguard.Postgres, nil)
+	must(err)
+	must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance BIGINT NOT NULL)")
+	must(err)
+	_, err = db.ExecContext(ctx, "INSERT INTO accounts VALUES ($1, 100) ON CONFLICT DO NOTHING", account)
+	must(err)
 
-// The same report twice: once as it is, once behind a guard, which remembers
-// the highest token that has written.
-var (
-	plain, guarded string
-	guard          fencing.Guard
-)
-
-// write writes to both, with the token that its context carries.
-func write(ctx context.Context, text string) error {
-	plain = text
-
-	token, err := fencing.FromContext(ctx)
-	if err != nil {
-		return err
-	}
-	return guard.Do(ctx, "report", token, func() error {
-		guarded = text
-		return nil
-	})
-}
-
-func run(ctx context.Context) error {
-	service := memory.New() // a Redis or an etcd, where there are several machines
-	alices, bobs := locker.New(service, nil), locker.New(service, nil)
-	defer alices.Close()
-	defer bobs.Close()
-
-	// Alice gets the lock, for no longer than half a second. She looks at her lease
-	// once more before she writes.
-	lease, err := alices.Lock(ctx, "report", locker.MaxHold(500*time.Millisecond))
-	if err != nil {
-		return err
-	}
-	token, err := fencing.Of(lease)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("alice holds the lock with token %v, and her lease is valid: %v\n", token, lease.Err() == nil)
-
-	// Here her machine stops, between her look and her write. Bob waits until
-	// her time is over, gets the lock and writes.
-	err = fencing.Do(ctx, bobs, "report", func(ctx context.Context) error {
-		token, err := fencing.FromContext(ctx)
+	err = fencing.Do(ctx, locks, account, func(ctx context.Context) error {
+		token, err := fencing.TokenFor(ctx, account)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("bob holds the lock with token %v, and writes\n", token)
-		return write(ctx, "by bob")
+		// Raise before you read: from here on nobody with a lower token can write.
+		if err = guard.Raise(ctx, db, account, token); err != nil {
+			return err
+		}
+		var balance int
+		if err = db.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE name = $1", account).Scan(&balance); err != nil {
+			return err
+		}
+		fmt.Printf("token %d, balance %d\n", token, balance)
+		if *stop {
+			fmt.Println("stopped; run another, and then: kill -CONT", os.Getpid())
+			goesOn := make(chan os.Signal, 1)
+			signal.Notify(goesOn, syscall.SIGCONT)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			<-goesOn
+			// The lease is over by now, and ctx with it. What is already in a socket would be written all the same.
+			ctx = context.WithoutCancel(ctx)
+		}
+		return guard.Do(ctx, db, nil, account, token, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = $1 WHERE name = $2", balance+10, account)
+			return err
+		})
 	})
-	if err != nil {
-		return err
+	if errors.Is(err, fencing.ErrStale) {
+		log.Fatal("refused: ", err) // the end: somebody came after us
 	}
+	must(err)
+	fmt.Println("written")
+}
 
-	// Her machine goes on where it stopped.
-	err = write(fencing.NewContext(ctx, "report", token), "by alice")
-	fmt.Println("alice writes:", err)
-	fmt.Println("the report without a guard is", plain)
-	fmt.Println("the report behind a guard is", guarded)
-	return nil
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -68,7 +68,10 @@
 //     beside them: a holder whose token was too low for the lost mark passes.
 //
 // Whoever waits for a mark waits for a transaction: keep them short, and give
-// Check a context with a deadline. A transaction that checks several resources
+// Check a context with a deadline. A holder that is paused in the middle of a
+// transaction keeps its successors waiting until the database ends that: set
+// idle_in_transaction_session_timeout (PostgreSQL; pgx takes it as a parameter of
+// the URL) or idle_transaction_timeout (MariaDB) to about the TTL of the lock. A transaction that checks several resources
 // should do so in the order of their names, or two may wait for each other.
 //
 // # Names, tokens and the tables

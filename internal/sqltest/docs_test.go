@@ -3,36 +3,148 @@
 package sqltest_test
 
 import (
+	"bufio"
+	"context"
+	"database/sql"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
-	"github.com/golockers/locker/internal/pageprograms"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/fencing/sqlguard"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/pageprograms"
 )
 
-// A reader can paste each program for a database of docs/fencing.md, and it says what the page says, each time.
+const (
+	examples           = "../../examples"
+	documentedRedis    = "localhost:6379"
+	documentedPostgres = "postgres://postgres:secret@localhost:5432/postgres"
+)
+
+// The programs that docs/fencing.md quotes do what it says, each time.
 func TestTheProgramsOfFencing(t *testing.T) {
-	databases := map[string]func(t *testing.T) (documented, real string){
-		"sqlite": func(t *testing.T) (string, string) { return "orders.db", filepath.Join(t.TempDir(), "orders.db") },
-		"postgres": func(t *testing.T) (string, string) {
-			s := startPostgres(t)
-			return "postgres://postgres:secret@localhost:5432/postgres", s.dsn(s.addr, password)
+	for name, addresses := range map[string]func(t *testing.T) []string{
+		"sqlite": func(t *testing.T) []string {
+			return []string{"file:///var/lock/orders", "file://" + filepath.Join(t.TempDir(), "locks"), "orders.db", filepath.Join(t.TempDir(), "orders.db")}
 		},
-		"mysql": func(t *testing.T) (string, string) {
+		"mysql": func(t *testing.T) []string {
 			s := startMariaDB(t)
-			return "root:secret@tcp(localhost:3306)/test", s.dsn(s.addr, password)
+			return []string{documentedRedis, lab.StartRedis(t).Addr(), "root:secret@tcp(localhost:3306)/test", s.dsn(s.addr, password)}
 		},
-	}
-	for _, p := range pageprograms.Read(t, "../../docs/fencing.md") {
-		start, ours := databases[p.Name]
-		if !ours {
-			continue
-		}
-		delete(databases, p.Name)
-		t.Run(p.Name, func(t *testing.T) {
-			documented, real := start(t)
-			p.RunTwice(t, documented, real)
+		"orm": func(t *testing.T) []string {
+			s := startPostgres(t)
+			return []string{documentedRedis, lab.StartRedis(t).Addr(), documentedPostgres, s.dsn(s.addr, password)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			output := pageprograms.Story
+			if name == "orm" {
+				output = "sqlx\n" + output + "GORM\n" + output + "ent\n" + output
+			}
+			pageprograms.RunTwice(t, pageprograms.Build(t, examples, name, addresses(t)...), output)
 		})
 	}
-	assert.Empty(t, databases, "programs that the page does not have any more")
+}
+
+// The program on the page itself, in two processes. The first stops itself between its
+// look at the lease and its write.
+func TestTheTwoProcessesOfFencing(t *testing.T) {
+	lab.NeedPause(t)
+	s := startPostgres(t)
+	for service, url := range map[string]string{
+		"redis": "redis://" + lab.StartRedis(t).Addr() + "?ttl=1s",
+		"etcd":  "etcd://" + lab.StartEtcd(t, 1).Addrs()[0] + "?ttl=2s",
+	} {
+		t.Run(service, func(t *testing.T) {
+			binary := pageprograms.Build(t, examples, "fencing")
+			db := s.open(t)
+			s.exec(t, db, "DROP TABLE IF EXISTS locker_marks, accounts")
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			worker := func(arg ...string) *exec.Cmd {
+				return exec.CommandContext(ctx, binary, append(arg, "-lock", url, "-db", s.dsn(s.addr, password))...)
+			}
+			first := worker("-stop")
+			var refusal strings.Builder
+			first.Stderr = &refusal
+			out, err := first.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, first.Start())
+			for lines := bufio.NewScanner(out); lines.Scan() && !strings.HasPrefix(lines.Text(), "stopped"); {
+				assert.Contains(t, lines.Text(), "balance 100")
+			}
+			second := worker()
+			second.Cancel = func() error { return second.Process.Signal(syscall.SIGQUIT) } // to see where it is
+			said, err := second.CombinedOutput()
+			require.NoError(t, err, "%s", said)
+			assert.Contains(t, string(said), "written")
+			require.NoError(t, first.Process.Signal(syscall.SIGCONT))
+			require.Error(t, first.Wait())
+			assert.Contains(t, refusal.String(), "refused: fencing: stale fencing token")
+			var balance int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT balance FROM accounts").Scan(&balance))
+			assert.Equal(t, 110, balance)
+		})
+	}
+}
+
+// Every language can be guarded that speaks SQL: here is a shell.
+func TestPsqlWithAToken(t *testing.T) {
+	need(t, "psql")
+	s := startPostgres(t)
+	db := s.open(t)
+	g, err := sqlguard.New(sqlguard.Postgres, nil)
+	require.NoError(t, err)
+	require.NoError(t, g.Create(t.Context(), db))
+	s.exec(t, db, "CREATE TABLE orders (id BIGINT PRIMARY KEY, state TEXT)")
+	s.exec(t, db, "INSERT INTO orders VALUES (42, 'new')")
+	write := func(token, state string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(examples, "psql", "invoice.sh"), state)
+		cmd.Env = append(cmd.Environ(), "LOCKER_TOKEN="+token, "DATABASE_URL="+strings.Replace(s.dsn(s.addr, password), "&connect_timeout=30", "", 1))
+		said, err := cmd.CombinedOutput()
+		return string(said), err
+	}
+	said, err := write("7", "paid")
+	require.NoError(t, err, said)
+	said, err = write("8", "sent")
+	require.NoError(t, err, said)
+	said, err = write("7", "late")
+	var status *exec.ExitError
+	require.ErrorAs(t, err, &status)
+	assert.Equal(t, 3, status.ExitCode())
+	assert.Contains(t, said, "stale fencing token")
+	_, err = write("", "none")
+	require.Error(t, err)
+	var state string
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT state FROM orders").Scan(&state))
+	assert.Equal(t, "sent", state)
+	assert.EqualValues(t, 8, mark(t, g, db, "order/42"))
+	err = g.Do(t.Context(), db, nil, "order/42", 7, func(context.Context, *sql.Tx) error { return nil })
+	require.Error(t, err, "Go and the shell share the mark")
+}
+
+// What the script has is what sqlguard says.
+func TestPsqlHasTheStatementOfSqlguard(t *testing.T) {
+	g, err := sqlguard.New(sqlguard.Postgres, nil)
+	require.NoError(t, err)
+	squeezed := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	want := squeezed(strings.NewReplacer("$1", "'order/42'", "$2", ":token", `"`, "").Replace(g.Statements().Raise))
+	script := mustRead(t, filepath.Join(examples, "psql", "invoice.sh"))
+	assert.Contains(t, squeezed(script), strings.TrimSuffix(want, " RETURNING token"))
+}
+
+func mustRead(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
 }

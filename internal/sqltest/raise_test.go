@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
@@ -62,4 +63,21 @@ func TestWhatTheDriverSaysInFn(t *testing.T) {
 	own := errors.New("changed my mind")
 	err := g.Do(t.Context(), db, nil, "r", 1, func(context.Context, *sql.Tx) error { return own })
 	assert.Equal(t, own, err, "what is not the database's is returned as it is")
+}
+
+// A holder that is paused in the middle of its transaction has the mark's row locked.
+// The setting that the package comment names lets its successor in.
+func TestAHolderPausedInItsTransactionIsPutOut(t *testing.T) {
+	s := startPostgres(t)
+	db := s.open(t)
+	g, _ := s.guard(t, db)
+	paused := s.openDSN(t, s.dsn(s.addr, password)+"&idle_in_transaction_session_timeout=200ms")
+	tx, err := paused.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, g.Check(t.Context(), tx, "r", 1))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, g.Raise(ctx, db, "r", 2))
+	require.Error(t, tx.Commit())
+	assert.EqualValues(t, 2, mark(t, g, db, "r"))
 }

@@ -1,0 +1,40 @@
+// Command file guards a file. The lock is of the same host.
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/golockers/locker/examples/internal/story"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/fileguard"
+)
+
+type order struct {
+	path  string
+	guard *fileguard.Guard
+}
+
+func (o order) Raise(ctx context.Context, token fencing.Token) error {
+	return o.guard.Raise(ctx, token)
+}
+
+func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
+	return o.guard.WriteFile(ctx, token, []byte(state), 0o644)
+}
+
+func (o order) Get(context.Context) (string, error) {
+	data, err := os.ReadFile(o.path)
+	return string(data), err
+}
+
+func main() {
+	dir, err := os.MkdirTemp("", "orders")
+	story.Must(err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "order-42")
+	guard, err := fileguard.New(path)
+	story.Must(err)
+	story.Tell(context.Background(), "file://"+filepath.Join(dir, "locks"), order{path, guard})
+}

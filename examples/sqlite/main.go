@@ -1,0 +1,50 @@
+// Command sqlite guards a row of a SQLite database. The lock is of the same host.
+//
+// The driver is modernc.org/sqlite. That of mattn/go-sqlite3 is called sqlite3, and has
+// other names for its parameters: file:orders.db?_busy_timeout=5000&_txlock=immediate.
+package main
+
+import (
+	"context"
+	"database/sql"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/golockers/locker/examples/internal/story"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/fencing/sqlguard"
+)
+
+type order struct {
+	db    *sql.DB
+	guard *sqlguard.Guard
+}
+
+func (o order) Raise(ctx context.Context, token fencing.Token) error {
+	return o.guard.Raise(ctx, o.db, "order/42", token)
+}
+
+func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
+	return o.guard.Do(ctx, o.db, nil, "order/42", token, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (42, ?) ON CONFLICT DO UPDATE SET state = excluded.state", state)
+		return err
+	})
+}
+
+func (o order) Get(ctx context.Context) (state string, err error) {
+	err = o.db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = 42").Scan(&state)
+	return state, err
+}
+
+func main() {
+	ctx := context.Background()
+	db, err := sql.Open("sqlite", "file:orders.db?_pragma=busy_timeout(5000)&_txlock=immediate")
+	story.Must(err)
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, state TEXT)")
+	story.Must(err)
+	guard, err := sqlguard.New(sqlguard.SQLite, nil)
+	story.Must(err)
+	story.Must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	story.Tell(ctx, "file:///var/lock/orders", order{db, guard})
+}
