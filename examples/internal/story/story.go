@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/fencing"
 )
@@ -31,7 +30,7 @@ func Tell(ctx context.Context, url string, r Guarded) {
 	locks, err := fencing.Require(client)
 	Must(err)
 	hold := func(fn func(token fencing.Token) error) {
-		Must(fencing.Do(ctx, locker.Locker(locks), Lock, func(ctx context.Context) error {
+		Must(fencing.Do(ctx, locks, Lock, func(ctx context.Context) error {
 			token, err := fencing.TokenFor(ctx, Lock)
 			if err != nil {
 				return err
