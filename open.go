@@ -116,11 +116,11 @@ func (u *URL) Duration(name string, def time.Duration) time.Duration {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		u.fail(name, s, durationHint)
+		u.fail(name, durationHint)
 		return def
 	}
 	if d <= 0 {
-		u.fail(name, s, "it has to be more than zero")
+		u.fail(name, "it has to be more than zero")
 		return def
 	}
 	return d
@@ -135,6 +135,9 @@ type URL struct {
 	User   *url.Userinfo // nil if there is none
 	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
 	Path   string        // decoded, with its leading slash; "" if there is none
+
+	// doubtful: what looks like hosts may be the start of a password with a ? in it.
+	doubtful bool
 
 	params url.Values
 	known  []string
@@ -179,9 +182,10 @@ func ParseURL(rawURL string) (*URL, error) {
 			}
 		}
 	}
-	if key, _, _ := strings.Cut(query, "="); u.User == nil && (u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(key, "@")) {
+	if key, _, _ := strings.Cut(query, "="); u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(key, "@") {
 		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write a / in a password as %%2F, a ? as %%3F", ErrInvalid, u.Scheme)
 	}
+	u.doubtful = strings.Contains(query, "@")
 	params, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
@@ -196,7 +200,7 @@ func parseUser(s string) (*url.Userinfo, error) {
 	if err == nil {
 		password, err = url.PathUnescape(password)
 	}
-	if err != nil || strings.ContainsAny(s, "/@ ") {
+	if err != nil || strings.ContainsAny(s, "/@, ") {
 		return nil, fmt.Errorf("escape what is special in it, as in p%%40ss for p@ss")
 	}
 	if !has {
@@ -235,16 +239,17 @@ func checkHost(h string) error {
 	return nil
 }
 
-// String returns the URL without password and parameters, for messages.
+// String returns the URL without user, password and parameters, for messages: in
+// a mistyped URL a part of the password can look like any of them.
 func (u *URL) String() string {
 	var b strings.Builder
 	b.WriteString(u.Scheme + "://")
 	if u.User != nil {
-		b.WriteString(url.User(u.User.Username()).String())
-		if _, has := u.User.Password(); has {
-			b.WriteString(":***")
-		}
-		b.WriteString("@")
+		b.WriteString("***@")
+	}
+	if u.doubtful {
+		b.WriteString("***")
+		return b.String()
 	}
 	b.WriteString(strings.Join(u.Hosts, ","))
 	b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
@@ -259,7 +264,7 @@ func (u *URL) Param(name, def string) string {
 		return def
 	}
 	if v[0] == "" {
-		u.fail(name, "", "it has no value")
+		u.fail(name, "it has no value")
 	}
 	return v[0]
 }
@@ -278,7 +283,7 @@ func (u *URL) Uint(name string, def uint64) uint64 {
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		u.fail(name, s, "write a whole number of zero or more")
+		u.fail(name, "write a whole number of zero or more")
 		return def
 	}
 	return n
@@ -294,14 +299,14 @@ func (u *URL) Bool(name string, def bool) bool {
 	case "off", "false", "no", "0":
 		return false
 	default:
-		u.fail(name, s, "write on or off")
+		u.fail(name, "write on or off")
 		return def
 	}
 }
 
-func (u *URL) fail(name, value, hint string) {
+func (u *URL) fail(name, hint string) {
 	if u.err == nil {
-		u.err = u.Invalid("parameter %s=%s: %s", name, value, hint)
+		u.err = u.Invalid("parameter %s: %s", name, hint)
 	}
 }
 
@@ -312,7 +317,8 @@ func (u *URL) Check() error {
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			return u.Invalid("unknown parameter %q: the known ones are %s", name, strings.Join(slices.Compact(u.known), ", "))
+			// The name is not repeated: it may be a part of a password, after a ?.
+			return u.Invalid("it has an unknown parameter: the known ones are %s", strings.Join(slices.Compact(u.known), ", "))
 		}
 		if len(values) > 1 && !slices.Contains(u.lists, name) {
 			return u.Invalid("parameter %q is given %d times: give it once", name, len(values))

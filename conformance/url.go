@@ -52,7 +52,7 @@ func checkURL(s *trial) {
 		_ = wrong.Close()
 		s.broken("a parameter that does not exist was accepted", "an engine that does not check")
 	}
-	if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), "no_such_parameter") {
+	if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), "unknown parameter") {
 		s.broken(fmt.Sprintf("a parameter that does not exist was refused with %v", err), "the URL is used before u.Check has been called")
 	}
 	if g, want := c.Guarantees().Backend, s.g.Backend; g != want {

@@ -57,7 +57,7 @@ func TestExitStatus(t *testing.T) {
 		{"no scheme", []string{"run", "-b", "localhost:6379", "a", "--", "true"}, 64, "scheme"},
 		{"unknown scheme", []string{"run", "-b", "http://localhost", "a", "--", "true"}, 64, "file, redis"},
 		{"a lock that nobody else would see", []string{"run", "-b", "memory://", "a", "--", "true"}, 64, "no backend"},
-		{"unknown parameter", []string{"run", "-b", "file:///tmp?color=red", "a", "--", "true"}, 64, "color"},
+		{"unknown parameter", []string{"run", "-b", "file:///tmp?color=red", "a", "--", "true"}, 64, "unknown parameter"},
 		{"inspect without a name", []string{"inspect"}, 64, "NAME"},
 		{"inspect with an empty name", []string{"inspect", ""}, 64, "the name is empty"},
 		{"inspect with a bad URL", []string{"inspect", "-b", "redis:", "a"}, 64, "scheme"},
