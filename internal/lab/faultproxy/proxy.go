@@ -149,6 +149,20 @@ func (p *Proxy) SetReplies(m Mode) {
 	p.change(func() { p.replies = m })
 }
 
+// PassNew lets the connections that are made from now on pass, and leaves those
+// that there are as they are, for good: after Set(Drop) they stay silent, as they
+// do when a NAT or a load balancer has failed over.
+func (p *Proxy) PassNew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests, p.replies = Pass, Pass
+	for l := range p.links {
+		l.mu.Lock()
+		l.ownRequests, l.ownReplies = true, true
+		l.mu.Unlock()
+	}
+}
+
 // SetDelay makes each byte, in each direction, arrive d later than it would: a round trip takes 2d
 // longer. It holds for bytes sent from now on.
 func (p *Proxy) SetDelay(d time.Duration) {
