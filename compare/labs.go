@@ -25,7 +25,6 @@ var labServices = []labService{
 	{"redlock", "redlock", 5, startRedlock},
 	{"etcd", "etcd", 3, startEtcd},
 	{"zookeeper", "zookeeper", 3, startZooKeeper},
-	{"postgres", "postgres", 1, startPostgres},
 }
 
 // address of a service that the lab has started itself.
@@ -129,34 +128,30 @@ func forget(b *bench, s server) {
 	}
 }
 
-// clocked is a server whose wall clock can be moved.
-type clocked interface {
-	Addr() string
-	JumpClock(t lab.TB, d time.Duration)
-}
-
-// stepped puts a server whose clock can be moved in the place of the one at index i; it is started once.
-func stepped(i int, settle time.Duration, start func(b *bench) clocked) serverFault {
-	var s clocked
+// stepped starts another Redis, whose clock can be moved, in the place of the one at index i.
+func stepped(i int, settle time.Duration) serverFault {
+	var clocked *lab.Redis
 	var old string
 	return serverFault{fault: clockStepped,
 		before: func(b *bench) {
 			old = b.a.proxies[i].Target()
-			if s == nil {
-				s = start(b)
+			if clocked == nil {
+				clocked = lab.StartRedis(b.stage, lab.WithClock())
 				defer b.sleep(settle) // until it votes
 			}
-			b.lead(i, s.Addr())
+			b.lead(i, clocked.Addr())
 		},
 		inject: func(b *bench) string {
-			s.JumpClock(b.stage, time.Minute) // which waits until the server tells the new time
-			return "the server tells a time that is a minute ahead of what it was"
+			clocked.JumpClock(b.stage, time.Minute)
+			now, err := clocked.Time()
+			if err != nil {
+				b.Fatal(err)
+			}
+			return fmt.Sprintf("the server's clock is ahead by %v", time.Until(now).Round(time.Second))
 		},
 		after: func(b *bench) { b.lead(i, old) },
 	}
 }
-
-func clockedRedis(b *bench) clocked { return lab.StartRedis(b.stage, lab.WithClock()) }
 
 func startRedis(b *bench) service {
 	primary := lab.StartRedis(b.stage, lab.WithAppendOnly())
@@ -172,7 +167,7 @@ func startRedis(b *bench) service {
 			reborn(restarted, all, nil, restartEach),
 			reborn(restartedEmpty, all, forget, restartEach),
 			failOver(primary, replica, link),
-			stepped(0, 0, clockedRedis),
+			stepped(0, 0),
 			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
 		},
 		untried: map[string]string{
@@ -238,7 +233,7 @@ func redlockWith(b *bench, parameters string, opts ...lab.RedisOption) service {
 			settled(down(majorityDown, 3, first(3), restartEach)),
 			settled(reborn(restarted, all, nil, restartEach)),
 			settled(forgetful(reborn(restartedEmpty, all[2:3], forget, restartEach))),
-			stepped(4, guard+time.Second, clockedRedis),
+			stepped(4, guard+time.Second),
 		},
 		untried: map[string]string{
 			leaderKilled.ID: "its servers have no leader",
@@ -362,50 +357,6 @@ func startZooKeeper(b *bench) service {
 			restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
 			failedOver.ID:     "see the leader killed",
 			clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: stepping the other one is tried in its tests",
-		},
-	}
-}
-
-func startPostgres(b *bench) service {
-	const params = "sslmode=disable"
-	primary := lab.StartPostgres(b.stage)
-	link := lab.StartProxy(b.stage, primary.Addr())
-	all := []server{primary}
-	var standby *lab.Postgres
-	failOver := serverFault{fault: failedOver, takes: 1,
-		before: func(b *bench) {
-			standby = lab.StartPostgres(b.stage, lab.StandbyThrough(primary, link.Addr()))
-			link.SetReplies(lab.Hold)
-		},
-		inject: func(b *bench) string {
-			primary.Kill()
-			link.Set(lab.Reset)
-			standby.Promote(b.stage)
-			b.lead(0, standby.Addr())
-			return "the standby takes writes"
-		},
-		after: func(b *bench) {
-			link.Set(lab.Pass)
-			primary.Restart(b.stage)
-			b.lead(0, primary.Addr())
-			standby.StopFast()
-		},
-	}
-	return service{
-		address: b.labAddress(primary.URL(primary.Addr(), params)),
-		version: "PostgreSQL " + primary.Query(b.stage, "SHOW server_version"),
-		faults: []serverFault{
-			paused(func(*bench) server { return primary }),
-			reborn(restarted, all, nil, restartEach),
-			failOver,
-			stepped(0, 0, func(b *bench) clocked { return lab.StartPostgres(b.stage, lab.WithPostgresClock()) }),
-			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
-		},
-		untried: map[string]string{
-			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings back is in docs/postgres.md",
-			leaderKilled.ID:   "it has one server that decides: see the fail-over",
-			memberAlone.ID:    "it has one server",
-			minorityDown.ID:   "it can spare none of one server",
 		},
 	}
 }

@@ -3,12 +3,12 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // labelMark stands between the owner and the label in a lock's value. The
@@ -28,37 +28,47 @@ const (
 	lastPause     = 50 * time.Millisecond
 )
 
+// maxRounds bounds the rounds of votes of one Backend that are under way. Callers
+// beyond it wait for their turn until their context ends: too much work is not an
+// outage (R21), and a lease counts from its own round.
+const maxRounds = 512
+
 // Acquire implements [locker.Backend].
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if b.isClosed() {
-		return locker.Grant{}, locker.ErrClosed
-	}
-	if req.TTL > b.opts.MaxTTL {
-		return locker.Grant{}, invalid("a TTL of %v is above the MaxTTL of %v, which the restart guard rests on", req.TTL, b.opts.MaxTTL)
+	if longest := max(req.TTL, req.MinHold); longest > b.opts.MaxTTL {
+		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart guard rests on", longest, b.opts.MaxTTL)
 	}
 	own, patient := ownHolder(req.Owner), false
 	for n := 0; ; n++ {
+		if err := b.enter(ctx); err != nil {
+			return locker.Grant{}, err
+		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
-		a := b.newAttempt(redisnode.Claim{
-			Name:   req.Name,
-			Value:  req.Owner + roundMark + strconv.Itoa(n) + labelMark + req.Label,
-			TTL:    req.TTL,
-			Fenced: b.opts.Fencing,
-			Keep:   b.opts.KeepTokens,
-		}, own, req.Wait)
-		a.patient = patient
+		value := req.Owner + roundMark + strconv.Itoa(n) + labelMark + req.Label
+		a := b.newAttempt(claim{
+			name:    req.Name,
+			value:   value,
+			ttl:     req.TTL,
+			fenced:  b.opts.Fencing,
+			life:    b.life,
+			waiting: req.Wait,
+			keys:    redisconn.KeysOf(req.Name, value),
+		}, own, patient)
+		if req.MinHold > 0 {
+			a.claim.atLeast = time.Now().Add(req.MinHold)
+		}
 		a.run(ctx)
 		v := a.verdict()
-		if err := b.twice(a); err != nil {
+		b.leave()
+		if err := b.twice(); err != nil {
 			a.freeAll()
 			return locker.Grant{}, err
 		}
 		if v == won {
-			return locker.Grant{
-				Hold:     a,
-				Validity: a.validity(a.since),
-				Token:    a.claim.Token,
-			}, nil
+			if req.MinHold > 0 {
+				a.minHold(req.MinHold)
+			}
+			return locker.Grant{Hold: a, Validity: a.validity(a.since), Token: a.token}, nil
 		}
 		a.freeAll()
 		if b.isClosed() {
@@ -95,19 +105,35 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 }
 
+// enter waits for a place among the rounds under way.
+func (b *Backend) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case b.rounds <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.closing:
+	}
+	if b.isClosed() {
+		return locker.ErrClosed
+	}
+	return nil
+}
+
+func (b *Backend) leave() { <-b.rounds }
+
 // validity is what a quorum that was asked at since has promised.
 func (a *attempt) validity(since time.Time) locker.Validity {
-	return locker.Validity{Since: since, TTL: a.claim.TTL, Drift: a.b.drift(a.claim.TTL)}
+	return locker.Validity{Since: since, TTL: a.claim.ttl, Drift: a.b.drift(a.claim.ttl)}
 }
 
 // twice reports that two nodes are one server. That is remembered from earlier
 // looks: the others may be a quorum before this attempt's look has ended.
-func (b *Backend) twice(a *attempt) error {
-	for _, v := range b.voters {
-		if d := v.twin.Load(); d != nil {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.stage = given
+func (b *Backend) twice() error {
+	for _, n := range b.nodes {
+		if d := n.twin.Load(); d != nil {
 			return fmt.Errorf("%w: redlock: %w", locker.ErrInvalid, d)
 		}
 	}
@@ -117,7 +143,7 @@ func (b *Backend) twice(a *attempt) error {
 // pause waits a random time after round n, which took so long.
 func (b *Backend) pause(ctx context.Context, n int, took time.Duration) error {
 	longest := min(max(firstPause, 2*took)<<min(n, 10), lastPause)
-	timer := time.NewTimer(rand.N(longest) + firstPause/4)
+	timer := time.NewTimer(clock.UpTo(longest) + firstPause/4)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -136,7 +162,7 @@ func (a *attempt) doubt() locker.Grant {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.seats {
-		if s := &a.seats[i]; s.late || s.vote == pending {
+		if s := &a.seats[i]; s.key == late || s.vote == pending {
 			return locker.Grant{Hold: a}
 		}
 	}

@@ -2,73 +2,88 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // attempt is one round of votes, and the lock if it was won. The steps are
 // those of the Redlock description; see the package documentation.
 type attempt struct {
 	b       *Backend
-	claim   redisnode.Claim
-	own     string // what a refusal names the holder by, if it is a round of the same Acquire
-	waiting bool
+	own     string        // what a refusal names the holder by, if it is a round of the same Acquire
 	since   time.Time     // before the first request was sent (R1)
+	limit   time.Duration // for each node's vote
 	patient bool          // a second try, after a stall: with more time for each node
 	healthy bool          // a quorum had answered when last asked
 	changed chan struct{} // for run
 
 	mu       sync.Mutex
+	claim    claim           // only atLeast ever changes
+	token    uint64          // fenced: of the lock, from the second phase on
 	watching []chan struct{} // for releases
 	seats    []seat
-	won      bool
-	gone     bool // released, and confirmed
 	stage    stage
-	timer    *time.Timer // ends what a node has not answered in time
+	timer    *time.Timer // ends the wait for nodes that are being looked at
 	until    time.Time   // of the lease; renewals move it on
 }
 
-// stage is how far an attempt has come.
+// stage is how far an attempt has come:
+//
+//	voting -> (raising ->) held -> releasing -> released
+//	     \___________\________\-> abandoned
 type stage int
 
 const (
-	voting  stage = iota
-	raising       // a quorum has voted for us: the second phase of the token
-	held
-	given // lost, taken back or released: nothing of it may stay
+	voting    stage = iota
+	raising         // a quorum has voted for us: the second phase of the token
+	held            // a quorum has agreed; won, if that was in time
+	releasing       // given back by its holder
+	released        // and confirmed
+	abandoned       // not won: nothing of it may stay
 )
+
+// given reports that nothing of the attempt may stay.
+func (s stage) given() bool { return s >= releasing }
 
 // seat is what an attempt knows of one node.
 type seat struct {
 	vote  step // the first phase
 	raise step // the second, with fencing
+	freed step // of a release: yes, the key was there; no, it was not
+	key   trace
 	err   error
-	got   redisnode.Vote
-	q     *question
-
-	may  bool // the node may have the key
-	late bool // a request may still be under way to it: a release has to make it void
-	// freed is what the releases found: the key was there, or it was not.
-	freed step
+	got   vote
+	call  *redisconn.Call // the vote, for withdrawing it
 }
 
 // step is how one question to one node stands.
 type step int
 
 const (
-	idle step = iota
-	pending
+	idle    step = iota
+	looked       // first the node is looked at: it has no ballot
+	pending      // asked
 	yes
 	no
 	failed // no answer, in time or at all
 )
 
-func (b *Backend) newAttempt(claim redisnode.Claim, own string, waiting bool) *attempt {
+// trace is what an attempt may have left on a node.
+type trace int
+
+const (
+	none  trace = iota // nothing, for certain
+	there              // the key may be there
+	late               // and a request may still be under way: a release has to make it void
+)
+
+func (b *Backend) newAttempt(c claim, own string, patient bool) *attempt {
 	return &attempt{
-		b: b, claim: claim.Prepared(), own: own, waiting: waiting,
-		seats:   make([]seat, len(b.voters)),
+		b: b, claim: c, own: own, patient: patient,
+		seats:   make([]seat, len(b.nodes)),
 		changed: make(chan struct{}, 1),
 	}
 }
@@ -102,34 +117,17 @@ const longStall = 250 * time.Millisecond
 // quorum has granted. It returns when the outcome is known, when no answer can
 // come any more, or when ctx is done.
 func (a *attempt) run(ctx context.Context) {
-	a.b.rounds.Add(1)
-	timeout := a.b.nodeTimeout(a.claim.TTL)
+	a.b.asked.Add(1)
+	a.limit = a.b.nodeTimeout(a.claim.ttl)
 	if a.patient {
-		timeout += min(3*timeout, longStall)
+		a.limit += min(3*a.limit, longStall)
 	}
 	asked := a.choose()
-	for _, i := range asked {
-		if a.b.voters[i].cold() {
-			// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are quicker ends the wait.
-			timeout = max(timeout, min(time.Second, a.claim.TTL/3))
-			break
-		}
-	}
 	a.since = time.Now()
-	a.mu.Lock()
-	a.timer = time.AfterFunc(timeout, a.timeUp)
-	a.mu.Unlock()
 	for _, i := range asked {
-		v := a.b.voters[i]
-		v.vote(a.claim, a.waiting,
-			func() bool { return a.wants(i) },
-			func(q *question) { a.asked(i, q) },
-			func(vote redisnode.Vote, err error) { a.voted(i, vote, err) })
+		a.ask(i)
 	}
-	for {
-		if a.advance() {
-			return
-		}
+	for !a.advance() {
 		select {
 		case <-a.changed:
 		case <-ctx.Done():
@@ -146,8 +144,8 @@ func (a *attempt) choose() []int {
 	now := time.Now()
 	asked := make([]int, 0, len(a.seats))
 	var skipped []int
-	for i, v := range a.b.voters {
-		if v.worthAsking(now) {
+	for i, n := range a.b.nodes {
+		if n.worthAsking(now) {
 			asked = append(asked, i)
 		} else {
 			skipped = append(skipped, i)
@@ -158,69 +156,127 @@ func (a *attempt) choose() []int {
 		asked, skipped = append(asked, skipped...), nil
 	}
 	for _, i := range asked {
-		a.seats[i].vote = pending
+		a.seats[i].vote = looked
 	}
 	for _, i := range skipped {
-		v := a.b.voters[i]
-		a.seats[i].vote, a.seats[i].err = failed, v.why()
-		v.unasked(a.claim.Name, Skipped, a.seats[i].err)
+		n := a.b.nodes[i]
+		a.seats[i].vote, a.seats[i].err = failed, n.why()
+		n.unasked(a.claim.name, Skipped, a.seats[i].err)
 	}
 	return asked
 }
 
-// wants reports whether the node's vote is still of use.
-func (a *attempt) wants(i int) bool {
+// ask asks a node for its vote, after a look at its server where that is needed.
+func (a *attempt) ask(i int) {
+	n := a.b.nodes[i]
+	if b := n.currentBallot(); b != nil {
+		a.cast(i, b)
+		return
+	}
+	// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are
+	// quicker ends the wait.
+	wait := a.limit
+	if n.cold() {
+		wait = max(wait, min(time.Second, a.claim.ttl/3))
+	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.stage != given && a.seats[i].vote == pending
+	if a.timer == nil {
+		a.timer = time.AfterFunc(wait, a.notSeen)
+	}
+	a.mu.Unlock()
+	n.look(func(b *ballot, err error) {
+		if err == nil {
+			a.cast(i, b)
+			return
+		}
+		outcome := Failed
+		var g *guardedError
+		if errors.As(err, &g) {
+			outcome = Guarded
+		}
+		n.unasked(a.claim.name, outcome, err)
+		a.voted(i, vote{}, err)
+	})
 }
 
-// asked notes the question under way to a node.
-func (a *attempt) asked(i int, q *question) {
+// notSeen gives up the nodes whose servers could not be looked at in time.
+func (a *attempt) notSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := &a.seats[i]
-	s.q = q
-	if s.vote == failed && q.op == opVote && !s.may {
-		// Its time was up while it was being sent.
-		s.may, s.late = true, true
-		if a.stage == given {
-			go a.free(i)
+	for i := range a.seats {
+		if s := &a.seats[i]; s.vote == looked {
+			s.vote, s.err = failed, errNoAnswer
 		}
 	}
+	a.tell()
+}
+
+// cast sends a node its ballot, if its vote is still of use.
+func (a *attempt) cast(i int, b *ballot) {
+	n := a.b.nodes[i]
+	a.mu.Lock()
+	s := &a.seats[i]
+	if a.stage.given() || s.vote != looked {
+		a.mu.Unlock()
+		return
+	}
+	s.vote = pending
+	claim := a.claim
+	a.mu.Unlock()
+	c := n.vote(b, &claim, a.limit, func(v vote, err error) {
+		if !errors.Is(err, errRestarted) {
+			a.voted(i, v, err)
+			return
+		}
+		// It has forgotten its scripts, and perhaps more than that: look who it is before it votes.
+		n.forget(b)
+		a.mu.Lock()
+		again := a.seats[i].vote == pending && !a.stage.given()
+		if again {
+			a.seats[i].vote = looked
+		}
+		a.mu.Unlock()
+		if again {
+			a.ask(i)
+		} else {
+			a.voted(i, v, err)
+		}
+	})
+	a.mu.Lock()
+	s.call = c
+	a.mu.Unlock()
 }
 
 // voted takes a node's vote, also one that comes after the decision: then it
 // still counts to the nodes that have the key, or is taken back (step 4).
-func (a *attempt) voted(i int, vote redisnode.Vote, err error) {
-	v := a.b.voters[i]
-	v.compare(vote.Left)
+func (a *attempt) voted(i int, v vote, err error) {
+	n := a.b.nodes[i]
+	n.compare(v.left)
 	a.mu.Lock()
 	s := &a.seats[i]
-	s.q = nil
+	s.call = nil
 	switch {
 	case err != nil:
-		if s.vote == pending {
+		if s.vote == pending || s.vote == looked {
 			s.vote, s.err = failed, err
 		}
 		if !certain(err) {
-			s.may, s.late = true, true
+			s.key = late
 		}
-	case vote.Granted:
-		s.vote, s.got, s.may = yes, vote, true
-	case vote.Void:
+	case v.granted:
+		s.vote, s.got, s.key = yes, v, there
+	case v.void:
 		s.vote, s.err = failed, errTakenBack
-	case vote.Foreign:
-		s.vote, s.err = failed, &foreignError{v.addr, redisnode.LockKey(a.claim.Name)}
+	case v.foreign:
+		s.vote, s.err = failed, &foreignError{n.addr, redisconn.LockKey(a.claim.name)}
 	default:
-		s.vote, s.got = no, vote
+		s.vote, s.got = no, v
 	}
-	back := a.stage == given && s.may
-	raise := (a.stage == raising || a.stage == held) && a.claim.Fenced && s.vote == yes && s.raise == idle
+	back := a.stage.given() && s.key != none
+	raise := (a.stage == raising || a.stage == held) && a.claim.fenced && s.vote == yes && s.raise == idle
 	if raise {
 		s.raise = pending
 	}
-	a.stopTimer()
 	a.tell()
 	a.mu.Unlock()
 	if back {
@@ -231,55 +287,6 @@ func (a *attempt) voted(i int, vote redisnode.Vote, err error) {
 	}
 }
 
-// stopTimer stops the timer when nothing is pending. a.mu is held.
-func (a *attempt) stopTimer() {
-	for i := range a.seats {
-		if s := &a.seats[i]; s.vote == pending || s.raise == pending {
-			return
-		}
-	}
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-}
-
-// timeUp gives up the nodes that have not answered in time, whatever the driver
-// is doing with their requests.
-func (a *attempt) timeUp() {
-	a.mu.Lock()
-	var back []int
-	for i := range a.seats {
-		s := &a.seats[i]
-		if s.vote != pending && s.raise != pending {
-			continue
-		}
-		q := s.q
-		a.mu.Unlock() // it calls Trace
-		ok, sent := q.withdraw(errNoAnswer)
-		a.mu.Lock()
-		switch {
-		case s.vote == pending:
-			s.vote, s.err = failed, errNoAnswer
-			if q == nil {
-				break // still looking which server that is: wants says no from now on
-			}
-			if !ok || sent {
-				s.may, s.late = true, true
-			}
-		case s.raise == pending:
-			s.raise, s.err = failed, errNoAnswer
-		}
-		if a.stage == given && s.may {
-			back = append(back, i)
-		}
-	}
-	a.tell()
-	a.mu.Unlock()
-	for _, i := range back {
-		a.free(i)
-	}
-}
-
 // advance moves the attempt on as far as the answers allow, and reports whether
 // its outcome is known.
 func (a *attempt) advance() bool {
@@ -287,7 +294,7 @@ func (a *attempt) advance() bool {
 	if a.stage == voting {
 		t := a.tally()
 		switch {
-		case t.yes >= a.b.quorum && a.claim.Fenced:
+		case t.yes >= a.b.quorum && a.claim.fenced:
 			a.toRaising()
 			return a.advance()
 		case t.yes >= a.b.quorum:
@@ -306,7 +313,7 @@ func (a *attempt) advance() bool {
 		switch s := &a.seats[i]; {
 		case s.raise == yes:
 			ok++
-		case s.raise == pending, s.raise == idle && s.vote == pending:
+		case s.raise == pending, s.raise == idle && (s.vote == pending || s.vote == looked):
 			open++
 		}
 	}
@@ -314,4 +321,18 @@ func (a *attempt) advance() bool {
 		a.stage = held
 	}
 	return ok >= a.b.quorum || ok+open < a.b.quorum
+}
+
+// withdraw takes back votes that were not sent yet, of a round that is over. a.mu
+// is held.
+func (a *attempt) withdraw() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	for i := range a.seats {
+		s := &a.seats[i]
+		if s.vote == looked || s.vote == pending && a.b.nodes[i].withdraw(s.call) {
+			s.vote, s.err = failed, errNoAnswer
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -54,7 +54,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		},
 		Delete: func(_ conformance.T, name string) {
 			for _, r := range s.servers {
-				r.MustDo(t, "DEL", redisnode.LockKey(name))
+				r.MustDo(t, "DEL", redisconn.LockKey(name))
 			}
 		},
 		Left: func(_ conformance.T, name string) []string {

@@ -11,7 +11,8 @@
 //
 //  1. The time is noted, and all nodes are asked at the same time, for the same
 //     key and the same random owner, each under a timeout of its own that holds
-//     whatever the driver does (attempt.go, run and timeUp).
+//     whatever the driver does (attempt.go, run; the limit is kept
+//     by internal/redisconn, and counts from when the request was sent).
 //
 //  2. It is done as soon as a quorum has granted. The lease is valid for
 //
@@ -39,7 +40,7 @@
 //
 //  7. A node that does not answer costs nothing: nothing waits for it, it has no
 //     goroutine per request, and after three failures in a row it is asked
-//     rarely, unless there is no quorum without it (voter.go).
+//     rarely, unless there is no quorum without it (node.go).
 //
 // # The restart guard
 //
@@ -47,10 +48,16 @@
 // still held: A holds 1, 2 and 3 of five, 3 restarts, and B gets 3, 4 and 5. So
 // a node does not vote until it has been up for Options.MaxTTL, by when every
 // lock that it may have forgotten is over (guard.go). It takes up to a second
-// more, since servers count whole seconds. Servers that have each write on disk
-// before they answer (appendonly yes, appendfsync always and
-// no-appendfsync-on-rewrite no, where the client may read that with CONFIG GET)
-// vote at once.
+// more, since servers count whole seconds.
+//
+// A server votes sooner if it has proven that it forgets nothing. Two things make
+// the proof: it is told to have each write on disk before it answers (appendonly
+// yes, appendfsync always and no-appendfsync-on-rewrite no, where the client may
+// read that with CONFIG GET), and it still has a note that was written before its
+// restart: with the first ballot of each run the key locker:1:runs gets that
+// run's name (note.lua). A server that comes back without its disk has no note,
+// whatever its configuration says; nor has a new one, which therefore waits for
+// MaxTTL once. A client that has seen the run before also wants that run's note.
 //
 // A restart is noticed without asking: the text of the script by which a server
 // votes names its run_id, and a server that was restarted does not know that
@@ -66,9 +73,11 @@
 // gives out no locks for MaxTTL; the error says which nodes are kept out and for
 // how long. What the guard does not see: FLUSHALL, eviction, a clock that is
 // stepped before a client first sees a server (uptime follows the wall clock; a
-// client that has seen the run before knows better), and persistence that was
-// switched off while the server ran, or on by a restart, which begins empty: a
-// client that has not seen the run before trusts the new one.
+// client that has seen the run before knows better), persistence that was switched
+// off while the server ran, a disk that was put back to an earlier state (a
+// snapshot of a volume), and an address that was moved to another server which has
+// been up for longer: a client that has not seen the run before trusts what it
+// finds. A client that has seen it keeps the other server out for MaxTTL.
 //
 // # Fencing tokens
 //

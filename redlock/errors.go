@@ -3,10 +3,12 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // QuorumError is the error of an operation that too few nodes answered, with
@@ -16,9 +18,13 @@ type QuorumError struct {
 	Op       string // "acquire", "renew", "release", "inspect", "notify"
 	Need, Of int    // how many nodes it takes, and how many there are
 	Answered int    // how many did as they were asked, or refused it
-	Causes   []NodeError
-	Why      string // what else was in the way; "": the nodes
-	final    bool
+	// Abstained is how many answered but may not vote yet, since they were
+	// restarted; in Wait there may be a quorum. 0: that is not what is in the way.
+	Abstained int
+	Wait      time.Duration
+	Causes    []NodeError
+	Why       string // what else was in the way; "": the nodes
+	final     bool
 }
 
 // NodeError is why one node did not answer.
@@ -30,7 +36,13 @@ type NodeError struct {
 // Error names each node and its cause, on one line.
 func (e *QuorumError) Error() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "redlock: %s: %d of %d nodes answered, it takes %d", e.Op, e.Answered, e.Of, e.Need)
+	fmt.Fprintf(&s, "redlock: %s: %d of %d nodes answered, it takes %d", e.Op, e.Answered+e.Abstained, e.Of, e.Need)
+	if e.Abstained > 0 {
+		fmt.Fprintf(&s, ", but %d of them may not vote yet", e.Abstained)
+		if e.Wait > 0 {
+			fmt.Fprintf(&s, ": wait %v", e.Wait.Round(10*time.Millisecond))
+		}
+	}
 	if e.Why != "" {
 		s.WriteString(": " + e.Why)
 	}
@@ -59,25 +71,36 @@ func (e *QuorumError) Unwrap() []error {
 
 // quorumError makes one of the causes per node; nil: that node answered.
 func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
-	e := &QuorumError{Op: op, Need: b.quorum, Of: len(b.voters), Why: why}
+	e := &QuorumError{Op: op, Need: b.quorum, Of: len(b.nodes), Why: why}
 	refused := 0
+	var waits []time.Duration // when those that could be a quorum vote
 	for i, err := range causes {
-		if err == nil {
+		var g *guardedError
+		switch {
+		case err == nil:
 			e.Answered++
+			waits = append(waits, 0)
 			continue
+		case errors.As(err, &g):
+			e.Abstained++
+			waits = append(waits, g.left())
 		}
 		if hopeless(err) {
 			refused++
 		}
-		e.Causes = append(e.Causes, NodeError{b.voters[i].addr, err})
+		e.Causes = append(e.Causes, NodeError{b.nodes[i].addr, err})
 	}
-	e.final = refused > len(b.voters)-b.quorum
+	slices.Sort(waits)
+	if len(waits) >= b.quorum {
+		e.Wait = waits[b.quorum-1]
+	}
+	e.final = refused > len(b.nodes)-b.quorum
 	return e
 }
 
 // hopeless reports an error that stays until somebody changes something.
 func hopeless(err error) bool {
-	var e *redisnode.Error
+	var e *redisconn.Error
 	var f *foreignError
 	return errors.As(err, &e) && e.Refused || errors.As(err, &f)
 }
@@ -96,11 +119,11 @@ var (
 
 // certain reports that a request was not carried out and never will be.
 func certain(err error) bool {
-	var e *redisnode.Error
+	var e *redisconn.Error
 	var g *guardedError
 	var d *duplicateError
 	if errors.As(err, &e) {
 		return !e.Unknown
 	}
-	return errors.As(err, &g) || errors.As(err, &d) || errors.Is(err, errNotWanted) || errors.Is(err, redisnode.ErrRestarted) || errors.Is(err, redisnode.ErrClosed)
+	return errors.As(err, &g) || errors.As(err, &d) || errors.Is(err, errRestarted) || errors.Is(err, redisconn.ErrClosed)
 }

@@ -361,7 +361,7 @@ func TestTrySplit(t *testing.T) {
 // A node's clock jumps forward and frees its key early, or back and keeps it:
 // the others decide.
 func TestOneClockJumps(t *testing.T) {
-	s := start(t, 5, lab.WithAppendOnly(), lab.WithClock())
+	s := start(t, 5, lab.WithAppendOnly(), lab.WithClock()).proven(t)
 	a, b := s.backend(t, redlock.Options{Fencing: true}), s.backend(t, redlock.Options{Fencing: true})
 	var last uint64
 	for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
@@ -383,7 +383,7 @@ func TestOneClockJumps(t *testing.T) {
 
 // All clocks are set back by an hour: tokens rise all the same.
 func TestTokensRiseOverClocksSetBack(t *testing.T) {
-	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock())
+	s := start(t, 3, lab.WithAppendOnly(), lab.WithClock()).proven(t)
 	b := s.backend(t, redlock.Options{Fencing: true})
 	var last uint64
 	for range 3 {

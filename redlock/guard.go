@@ -2,23 +2,61 @@ package redlock
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/internal/redisconn"
 )
+
+// The restart guard: a server that was restarted may have forgotten a lock that
+// is still held, and would vote for a second holder. Every lock that it may have
+// forgotten is over when it has been up for the longest TTL; until then it does
+// not vote, unless it has proven that it forgets nothing.
+
+// errRestarted is the error of a server that does not know the ballot that it was
+// given: it was restarted, or has forgotten its scripts.
+var errRestarted = errors.New("the server was restarted or has forgotten its scripts")
+
+// run is one run of the server at a node's address.
+type run struct {
+	id      string
+	uptime  time.Duration // as the server's wall clock has it, in whole seconds, and up to a second too long
+	version string
+	// durable: every write is on disk before it is answered (appendonly yes,
+	// appendfsync always, and no-appendfsync-on-rewrite no, since with yes it is not
+	// while the server writes a snapshot). False also where that cannot be read.
+	durable bool
+	// before is the run before this one that gave votes and whose note is still
+	// there: its data was kept. "": there is none (R24).
+	before string
+	noted  bool // this client knows that this run's own note was written
+}
+
+// ballot is what a run of a server was given to vote on: scripts with its run_id
+// in their texts, which a server that was restarted does not know.
+type ballot struct {
+	vote, repair *redisconn.Script
+	runID        string
+}
 
 // guardedError is why a node that was restarted does not vote.
 type guardedError struct {
 	addr  string
-	left  time.Duration
+	until time.Time
 	whole time.Duration
 }
 
+func (e *guardedError) left() time.Duration { return max(0, time.Until(e.until)) }
+
 func (e *guardedError) Error() string {
 	return fmt.Sprintf("redis %s: restarted, and may have forgotten locks that are still held: it votes in %v (restart guard of %v)",
-		e.addr, e.left.Round(10*time.Millisecond), e.whole)
+		e.addr, e.left().Round(10*time.Millisecond), e.whole)
 }
 
 // duplicateError is two nodes that are one.
@@ -28,173 +66,286 @@ func (e *duplicateError) Error() string {
 	return fmt.Sprintf("nodes %s and %s are the same server, one vote would count twice: give each server once", e.a, e.b)
 }
 
+// lookState is whether a node was looked at: unseen -> looking <-> seen.
+type lookState int
+
+const (
+	unseen lookState = iota
+	looking
+	lookingAgain
+	seen
+)
+
+// currentBallot is nil if the node has to be looked at before it votes.
+func (n *node) currentBallot() *ballot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ballot
+}
+
+// cold reports that the node was never reached, nor found out of reach:
+// connecting takes longer than asking.
+func (n *node) cold() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks == unseen || n.looks == looking
+}
+
 // forget drops the ballot of a server that does not know it any more.
-func (v *voter) forget(b *redisnode.Ballot) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ballot == b {
-		v.ballot = nil
+func (n *node) forget(b *ballot) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ballot == b {
+		n.ballot = nil
 	}
 }
 
-// forgetOthers drops a ballot of any other run than that.
-func (v *voter) forgetOthers(runID string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ballot != nil && v.ballot.RunID != runID {
-		v.ballot = nil
-	}
-}
-
-// look finds out which server answers, and whether it may vote, once for all
-// who ask at the same time. done is called with nil when it has a ballot.
-func (v *voter) look(done func(error)) {
-	v.mu.Lock()
-	if left := time.Until(v.guardUntil); left > 0 && v.ballot == nil && !v.looking && v.runID != "" {
+// look finds out which server answers, and whether it may vote, once for all who
+// ask at the same time. done is called with its ballot, or with an error.
+func (n *node) look(done func(*ballot, error)) {
+	n.mu.Lock()
+	if n.ballot == nil && n.looks == seen && time.Now().Before(n.guardUntil) {
 		// Nothing is gained by asking it again before. Should it have been
 		// restarted meanwhile, the look after that will see it.
-		err := &guardedError{v.addr, left, v.b.opts.MaxTTL}
-		v.mu.Unlock()
-		done(err)
+		err := n.guarded()
+		n.mu.Unlock()
+		done(nil, err)
 		return
 	}
-	v.waiting = append(v.waiting, done)
-	if v.looking {
-		v.mu.Unlock()
+	n.waiting = append(n.waiting, done)
+	switch n.looks {
+	case looking, lookingAgain:
+		n.mu.Unlock()
 		return
+	case unseen:
+		n.looks = looking
+	case seen:
+		n.looks = lookingAgain
 	}
-	v.looking = true
-	v.mu.Unlock()
-	if !v.b.start(v.lookNow) {
-		v.lookEnded(nil, redisnode.ErrClosed)
+	n.mu.Unlock()
+	if !n.b.start(n.lookNow) {
+		n.looked(nil, redisconn.ErrClosed)
 	}
 }
 
-func (v *voter) lookNow() {
-	began := time.Now()
-	ballot, err := v.identify()
+func (n *node) lookNow() {
+	b, err := n.identify()
 	var guarded *guardedError
 	var twice *duplicateError
-	switch {
-	case err == nil, errors.As(err, &guarded), errors.As(err, &twice):
-		v.mu.Lock()
-		v.fails, v.lastErr = 0, nil
-		v.mu.Unlock()
-	default:
-		v.mu.Lock()
-		v.fails++
-		v.lastErr = err
-		if v.fails == sickAfter {
-			v.probeAt = began.Add(firstProbe)
-		}
-		v.mu.Unlock()
+	n.mu.Lock()
+	if err == nil || errors.As(err, &guarded) || errors.As(err, &twice) {
+		n.fails, n.lastErr = 0, nil
+	} else {
+		n.failed(err)
 	}
-	v.lookEnded(ballot, err)
+	n.mu.Unlock()
+	n.looked(b, err)
 }
 
-func (v *voter) lookEnded(ballot *redisnode.Ballot, err error) {
-	v.mu.Lock()
-	waiting := v.waiting
-	v.waiting, v.looking, v.looked = nil, false, true
+func (n *node) looked(b *ballot, err error) {
+	n.mu.Lock()
+	waiting := n.waiting
+	n.waiting, n.looks = nil, seen
 	if err == nil {
-		v.ballot = ballot
+		n.ballot = b
 	}
-	v.mu.Unlock()
+	n.mu.Unlock()
 	for _, done := range waiting {
-		done(err)
+		done(b, err)
 	}
 }
 
-// identify asks the server who it is, decides whether it may vote, and gives
-// it its ballot.
-func (v *voter) identify() (*redisnode.Ballot, error) {
+// identify asks the server who it is, decides whether it may vote, and gives it
+// its ballot.
+func (n *node) identify() (*ballot, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	asked := time.Now()
-	id, err := v.member.Identify(ctx)
+	r, err := n.askWhoItIs(ctx)
 	if err != nil {
-		var e *redisnode.Error
-		if v.b.opts.NoRestartGuard && errors.As(err, &e) && e.Refused {
-			return redisnode.AnyBallot(), nil // it may not run INFO: neither does it have to
+		var e *redisconn.Error
+		if n.b.opts.NoRestartGuard && errors.As(err, &e) && redis.HasErrorPrefix(e.Err, "NOPERM") {
+			return n.newBallot(run{}, voteText, counterText+repairText), nil // it may not run INFO: neither does it have to
 		}
 		return nil, err
 	}
-	v.forgetOthers(id.RunID)
-	if err := v.b.register(v, id.RunID); err != nil {
+	if err := n.b.register(n, r.id); err != nil {
 		return nil, err
 	}
-	if err := v.guard(id, asked); err != nil {
+	if err := n.guard(r, asked); err != nil {
 		return nil, err
 	}
-	return v.member.Prepare(ctx, id)
+	return n.prepare(ctx, r)
 }
 
-// guard is the restart guard: a server that was restarted may have forgotten a
-// lock that is still held, and would vote for a second holder. Every lock that
-// it may have forgotten is over when it has been up for the longest TTL.
+// askWhoItIs asks which run of which server answers at the address.
+func (n *node) askWhoItIs(ctx context.Context) (run, error) {
+	return redisconn.Ask(ctx, n.conn, "identify", func(ctx context.Context) (run, error) {
+		pipe := n.conn.Client().Pipeline()
+		info := pipe.Info(ctx, "server")
+		aof := pipe.ConfigGet(ctx, "*append*")
+		note := pipe.Get(ctx, redisconn.RunsKey)
+		_, execErr := pipe.Exec(ctx)
+		if err := info.Err(); err != nil {
+			return run{}, err
+		}
+		s := redisconn.ParseInfo(n.addr, info.Val())
+		if s.RunID == "" && execErr != nil {
+			return run{}, execErr // no connection: the commands themselves do not say so
+		}
+		if s.RunID == "" {
+			return run{}, errors.New("INFO server names no run_id")
+		}
+		r := run{id: s.RunID, uptime: s.Uptime, version: s.Version}
+		kept := aof.Val()
+		r.durable = aof.Err() == nil && kept["appendonly"] == "yes" && kept["appendfsync"] == "always" && kept["no-appendfsync-on-rewrite"] == "no"
+		before, last, _ := strings.Cut(note.Val(), " ")
+		if r.before = last; last == r.id {
+			r.before = before
+		}
+		return r, nil
+	})
+}
+
+// guard decides whether a run may vote.
 //
-// Its uptime is counted from what it says, by its wall clock; and where that
-// cannot be, since another run of it was heard of later, from now.
-func (v *voter) guard(id redisnode.Identity, asked time.Time) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.runID != id.RunID {
+// Its uptime is counted from what the server says, by its wall clock; and where
+// that cannot be, since another run of it was heard of later, from now.
+func (n *node) guard(r run, asked time.Time) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ballot != nil && n.ballot.runID != r.id {
+		n.ballot = nil
+	}
+	if n.run.id != r.id {
 		// Two whole seconds make the uptime, that of the start and that of now, so it is up to one too long.
-		up, durable := max(id.Uptime-time.Second, 0), id.Durable
-		if v.runID != "" {
-			v.restarts++
-			if up > asked.Sub(v.voted) {
+		up, kept := max(r.uptime-time.Second, 0), r.durable && r.before != ""
+		if n.run.id != "" {
+			n.restarts++
+			if up > asked.Sub(n.voted) {
 				up = 0 // its clock was stepped forward
 			}
-			durable = durable && v.durable // what counts is what the run before has kept
+			// What counts is what the run before has kept: all that it wrote, if it was
+			// told to, and if what is found is its note and not that of one before.
+			kept = kept && n.run.durable && (!n.run.noted || r.before == n.run.id)
 		}
-		v.runID, v.durable = id.RunID, id.Durable
-		v.guardUntil = time.Time{}
-		if whole := v.b.opts.MaxTTL; !v.b.opts.NoRestartGuard && !durable && up < whole {
+		n.run = r
+		n.guardUntil = time.Time{}
+		if whole := n.b.opts.MaxTTL; !n.b.opts.NoRestartGuard && !kept && up < whole {
 			// From the end of the look, not from its beginning: later is safer.
-			v.guardUntil = time.Now().Add(whole - up)
-			v.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", v.addr, "for", whole-up)
+			n.guardUntil = time.Now().Add(whole - up)
+			n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.addr, "for", whole-up)
 		}
 	}
-	v.voted = asked
-	if left := time.Until(v.guardUntil); left > 0 {
-		return &guardedError{v.addr, left, v.b.opts.MaxTTL}
+	n.voted = asked
+	if time.Now().Before(n.guardUntil) {
+		return n.guarded()
 	}
 	return nil
 }
 
+// guarded is the error while the guard holds. n.mu is held.
+func (n *node) guarded() error { return &guardedError{n.addr, n.guardUntil, n.b.opts.MaxTTL} }
+
+//go:embed note.lua
+var noteText string
+
+// prepare gives the server its ballot. From then on a vote is either that run's,
+// or fails with errRestarted. The error is errRestarted if it is another run that
+// answers now. It also leaves the run's note, by which the next run can prove that
+// it has kept the data.
+func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
+	b := n.newBallot(r, ballotText(r, voteText), ballotText(r, counterText+repairText))
+	b.vote.Strict, b.repair.Strict = true, true
+	noted, err := redisconn.Ask(ctx, n.conn, "prepare", func(ctx context.Context) (bool, error) {
+		// A pipeline is one connection, and a connection is one run of a server: if the
+		// INFO after it is of this run, what came before it was.
+		pipe := n.conn.Client().Pipeline()
+		load := pipe.ScriptLoad(ctx, b.vote.Text())
+		loadRepair := pipe.ScriptLoad(ctx, b.repair.Text())
+		note := pipe.Eval(ctx, noteText, []string{redisconn.RunsKey}, r.id)
+		info := pipe.Info(ctx, "server")
+		_, err := pipe.Exec(ctx)
+		for _, cmd := range []redis.Cmder{load, loadRepair, info} {
+			if cmd.Err() != nil {
+				return false, cmd.Err()
+			}
+		}
+		ran := redisconn.ParseInfo(n.addr, info.Val()).RunID
+		if ran == "" {
+			return false, err // there was no connection
+		}
+		if ran != r.id {
+			return false, errRestarted
+		}
+		return note.Err() == nil, nil
+	})
+	if errors.Is(err, errRestarted) {
+		err = errRestarted
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.run.id == r.id {
+		n.run.noted = noted
+	}
+	return b, nil
+}
+
+func (n *node) newBallot(r run, vote, repair string) *ballot {
+	return &ballot{vote: n.conn.Script(vote, 4, 2), repair: redisconn.NewScript(repair), runID: r.id}
+}
+
+// ballotText is the text of a script for one run of a server. Since 7.0 a server
+// keeps no script over a restart. Before that it may, with its data: there the
+// script itself looks who runs it, which costs the server some microseconds more.
+func ballotText(r run, body string) string {
+	major, _, _ := strings.Cut(r.version, ".")
+	if v, err := strconv.Atoi(major); err == nil && v >= 7 {
+		return "-- for " + r.id + "\n" + body
+	}
+	return fmt.Sprintf("if not string.find(redis.call('INFO', 'server'), 'run_id:%s', 1, true) then\n\treturn redis.error_reply('NOSCRIPT for another run of this server')\nend\n%s", r.id, body)
+}
+
 // compare warns, once, of a lock that lasts longer than any should: then this
 // client's guard is too short for the locks of another.
-func (v *voter) compare(left time.Duration) {
-	o := &v.b.opts
-	if left <= o.MaxTTL+time.Millisecond || o.NoRestartGuard || v.b.warned.Swap(true) {
+func (n *node) compare(left time.Duration) {
+	o := &n.b.opts
+	if left <= o.MaxTTL+time.Millisecond || o.NoRestartGuard || n.b.warned.Swap(true) {
 		return
 	}
 	o.Logger.Warn("redlock: a lock lasts longer than MaxTTL: another client has a longer one, or a clock was set back; the restart guard needs the same MaxTTL in all clients",
-		"node", v.addr, "left", left, "MaxTTL", o.MaxTTL)
+		"node", n.addr, "left", left, "MaxTTL", o.MaxTTL)
 }
 
-// register notes which server a node leads to, and refuses one that another
-// node leads to: that node is its twin, and one vote would count twice.
+// register notes which server a node leads to, and refuses one that another node
+// leads to: that node is its twin, and one vote would count twice.
 //
-// What the node led to before is free for others from here on, so it must have
-// no ballot of that any more. Without that, two servers that changed addresses
-// would be taken for each other's twins for ever: now whichever node is looked at
-// last finds its server free, and the other does with its next look.
-func (b *Backend) register(v *voter, runID string) error {
+// What the node led to before is free for others from here on, so it must have no
+// ballot of that any more. Without that, two servers that changed addresses would
+// be taken for each other's twins for ever: now whichever node is looked at last
+// finds its server free, and the other does with its next look.
+func (b *Backend) register(n *node, runID string) error {
+	n.mu.Lock()
+	if n.ballot != nil && n.ballot.runID != runID {
+		n.ballot = nil
+	}
+	n.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, i := range b.runs {
-		if i == v.index && id != runID {
+		if i == n.index && id != runID {
 			delete(b.runs, id)
 		}
 	}
-	if i, ok := b.runs[runID]; ok && i != v.index {
-		d := &duplicateError{b.voters[i].addr, v.addr}
-		v.twin.Store(d)
+	if i, ok := b.runs[runID]; ok && i != n.index {
+		d := &duplicateError{b.nodes[i].addr, n.addr}
+		n.twin.Store(d)
 		return d
 	}
-	v.twin.Store(nil)
-	b.runs[runID] = v.index
+	n.twin.Store(nil)
+	b.runs[runID] = n.index
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -36,7 +36,17 @@ func start(t testing.TB, n int, opts ...lab.RedisOption) *nodes {
 }
 
 // durable is for servers that vote from the first moment on.
-func durable(t testing.TB, n int) *nodes { return start(t, n, lab.WithAppendOnly()) }
+func durable(t testing.TB, n int) *nodes { return start(t, n, lab.WithAppendOnly()).proven(t) }
+
+// proven makes servers that write all to disk look as if they had kept the data
+// of a run before.
+func (s *nodes) proven(t testing.TB) *nodes {
+	t.Helper()
+	for _, r := range s.servers {
+		r.MustDo(t, "SET", redisconn.RunsKey, " before")
+	}
+	return s
+}
 
 func (s *nodes) clients(t interface{ Cleanup(func()) }, addr func(i int) string) []*redis.Client {
 	var cs []*redis.Client
@@ -76,7 +86,7 @@ func (s *nodes) connect(t testing.TB, o redlock.Options, addr func(i int) string
 
 // value returns what a node has under a lock's key, without going through a backend.
 func (s *nodes) value(t testing.TB, i int, name string) string {
-	v := s.servers[i].MustDo(t, "GET", redisnode.LockKey(name))
+	v := s.servers[i].MustDo(t, "GET", redisconn.LockKey(name))
 	text, _ := v.(string)
 	return text
 }

@@ -7,20 +7,108 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
-var _ locker.Hold = (*attempt)(nil)
+var (
+	_ locker.Hold        = (*attempt)(nil)
+	_ locker.TokenRaiser = (*attempt)(nil)
+)
 
-// answers collects what nodes say to one question, until it is decided.
+// minHold notes how long the lock is kept at least: no renewal shortens that.
+func (a *attempt) minHold(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.claim.atLeast = time.Now().Add(d)
+}
+
+// answers collects what nodes say to one question, until it is decided. Its
+// fields are guarded by the attempt's mutex.
 type answers struct {
 	a       *attempt
-	stateOf []redisnode.State
-	got     []bool
-	errs    []error
-	qs      []*question
-	over    bool          // a quorum has answered
+	nodes   []nodeAnswer
+	open    int
+	over    bool          // a quorum has renewed: what comes later still counts for the repair
 	changed chan struct{} // capacity 1
+}
+
+type nodeAnswer struct {
+	got   bool
+	state redisconn.State
+	err   error
+}
+
+// askAll asks all nodes the same question.
+func (a *attempt) askAll(ask func(n *node, answer func(redisconn.State, error))) *answers {
+	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.seats)), open: len(a.seats), changed: make(chan struct{}, 1)}
+	for i, n := range a.b.nodes {
+		ask(n, func(st redisconn.State, err error) {
+			a.mu.Lock()
+			r.nodes[i] = nodeAnswer{true, st, err}
+			r.open--
+			if err == nil && st == redisconn.Mine && a.seats[i].key == none {
+				a.seats[i].key = there
+			}
+			over := r.over
+			a.mu.Unlock()
+			if over {
+				a.repair(r)
+			}
+			signal(r.changed)
+		})
+	}
+	return r
+}
+
+// wait returns when a quorum has said that it has the lock, when no quorum can
+// have it, or when all have answered. The error is the context's, or ErrClosed.
+func (r *answers) wait(ctx context.Context) (mine, lost int, err error) {
+	for {
+		var open int
+		mine, lost, open = r.count()
+		if mine >= r.a.b.quorum || lost > len(r.nodes)-r.a.b.quorum || open == 0 {
+			return mine, lost, nil
+		}
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+			return mine, lost, ctx.Err()
+		case <-r.a.b.closing:
+			return mine, lost, locker.ErrClosed
+		}
+	}
+}
+
+func (r *answers) count() (mine, lost, open int) {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	for _, n := range r.nodes {
+		switch {
+		case !n.got, n.err != nil:
+		case n.state == redisconn.Mine:
+			mine++
+		default:
+			lost++
+		}
+	}
+	return mine, lost, r.open
+}
+
+func (r *answers) error(op string, ctxErr error) error {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	causes := make([]error, len(r.nodes))
+	for i, n := range r.nodes {
+		causes[i] = n.err
+		if !n.got {
+			causes[i] = errNoAnswer
+		}
+	}
+	err := r.a.b.quorumError(op, "", causes)
+	if ctxErr != nil {
+		return fmt.Errorf("%w: %w", ctxErr, err)
+	}
+	return err
 }
 
 // Renew implements [locker.Hold] (step 5): it holds if a quorum had the lock,
@@ -28,86 +116,31 @@ type answers struct {
 // afterwards, and do not count: another may have had the lock in between (R12).
 func (a *attempt) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	n := len(a.seats)
-	r := &answers{a: a, stateOf: make([]redisnode.State, n), got: make([]bool, n), errs: make([]error, n), qs: make([]*question, n), changed: make(chan struct{}, 1)}
-	for i, v := range a.b.voters {
-		q := ask(v, opRenew, a.claim.Name, func(cb func(redisnode.State, error)) redisnode.Question {
-			return v.member.Renew(a.claim, cb)
-		}, stateOutcome, func(st redisnode.State, err error) { a.renewed(r, i, st, err) })
+	a.mu.Lock()
+	c, token := a.claim, a.token
+	a.mu.Unlock()
+	r := a.askAll(func(n *node, answer func(redisconn.State, error)) {
+		n.renew(&c, token, a.b.patience(c.ttl), answer)
+	})
+	mine, lost, err := r.wait(ctx)
+	switch {
+	case errors.Is(err, locker.ErrClosed):
+		return locker.Validity{}, err
+	case err != nil:
+		return locker.Validity{}, r.error("renew", err)
+	case mine >= a.b.quorum:
 		a.mu.Lock()
-		r.qs[i] = q
+		if until := since.Add(c.ttl - a.b.drift(c.ttl)); until.After(a.until) {
+			a.until = until
+		}
+		r.over = true
 		a.mu.Unlock()
-	}
-	timer := time.NewTimer(a.b.patience(a.claim.TTL))
-	defer timer.Stop()
-	// Stragglers may take a while longer; then their places in the queues are given up.
-	defer func() {
-		if _, _, open := a.count(r); open > 0 {
-			time.AfterFunc(a.b.patience(a.claim.TTL), r.withdraw)
-		}
-	}()
-	for waiting := true; waiting; {
-		mine, lost, open := a.count(r)
-		switch {
-		case mine >= a.b.quorum:
-			a.mu.Lock()
-			if until := since.Add(a.claim.TTL - a.b.drift(a.claim.TTL)); until.After(a.until) {
-				a.until = until
-			}
-			r.over = true
-			a.mu.Unlock()
-			a.repair(r)
-			return a.validity(since), nil
-		case lost > n-a.b.quorum:
-			return locker.Validity{}, fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, n, locker.ErrLost)
-		case open == 0:
-			waiting = false
-			continue
-		}
-		select {
-		case <-r.changed:
-		case <-timer.C:
-			waiting = false
-		case <-ctx.Done():
-			return locker.Validity{}, r.error("renew", ctx.Err())
-		case <-a.b.closing:
-			return locker.Validity{}, locker.ErrClosed
-		}
+		a.repair(r)
+		return a.validity(since), nil
+	case lost > len(a.seats)-a.b.quorum:
+		return locker.Validity{}, fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(a.seats), locker.ErrLost)
 	}
 	return locker.Validity{}, r.error("renew", nil)
-}
-
-// renewed takes a node's answer. One that comes after a quorum's still counts
-// for the repair.
-func (a *attempt) renewed(r *answers, i int, st redisnode.State, err error) {
-	a.mu.Lock()
-	r.got[i], r.stateOf[i], r.errs[i] = true, st, err
-	if err == nil && st == redisnode.Mine {
-		a.seats[i].may = true
-	}
-	over := r.over
-	a.mu.Unlock()
-	if over {
-		a.repair(r)
-	}
-	signal(r.changed)
-}
-
-func (a *attempt) count(r *answers) (mine, lost, open int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range a.seats {
-		switch {
-		case !r.got[i]:
-			open++
-		case r.errs[i] != nil:
-		case r.stateOf[i] == redisnode.Mine:
-			mine++
-		default:
-			lost++
-		}
-	}
-	return mine, lost, open
 }
 
 // repair gives the lock again to nodes that do not have it, while a quorum of
@@ -116,9 +149,9 @@ func (a *attempt) repair(r *answers) {
 	var nodes []int
 	a.mu.Lock()
 	if a.stage == held && time.Now().Before(a.until) {
-		for i := range a.seats {
-			if r.got[i] && r.errs[i] == nil && r.stateOf[i] == redisnode.Gone {
-				r.stateOf[i] = redisnode.Theirs // once
+		for i := range r.nodes {
+			if n := &r.nodes[i]; n.got && n.err == nil && n.state == redisconn.Gone {
+				n.state = redisconn.Theirs // once
 				nodes = append(nodes, i)
 			}
 		}
@@ -133,12 +166,10 @@ func (a *attempt) repair(r *answers) {
 // that out: what it voted for before its restart may still count for another,
 // and would then count twice. So a repair needs a ballot, as a vote does.
 func (a *attempt) repairOne(i int) {
-	v := a.b.voters[i]
-	v.mu.Lock()
-	b := v.ballot
-	v.mu.Unlock()
+	n := a.b.nodes[i]
+	b := n.currentBallot()
 	if b == nil {
-		v.look(func(error) {}) // for the next renewal's repair
+		n.look(func(*ballot, error) {}) // for the next renewal's repair
 		return
 	}
 	a.mu.Lock()
@@ -146,49 +177,22 @@ func (a *attempt) repairOne(i int) {
 		a.mu.Unlock()
 		return
 	}
-	a.seats[i].may, a.seats[i].late = true, true
+	a.seats[i].key = late
+	c, token := a.claim, a.token
 	a.mu.Unlock()
-	ask(v, opRepair, a.claim.Name, func(cb func(redisnode.State, error)) redisnode.Question {
-		return v.member.Repair(b, a.claim, cb)
-	}, stateOutcome, func(st redisnode.State, err error) {
-		if errors.Is(err, redisnode.ErrRestarted) {
-			v.forget(b)
-			v.look(func(error) {})
+	n.repair(b, &c, token, a.b.patience(c.ttl), func(_ redisconn.State, err error) {
+		if errors.Is(err, errRestarted) {
+			n.forget(b)
+			n.look(func(*ballot, error) {})
 		}
 		a.mu.Lock()
 		if err == nil || certain(err) {
-			a.seats[i].late = false
+			a.seats[i].key = there
 		}
-		back := a.stage == given
+		back := a.stage.given()
 		a.mu.Unlock()
 		if back {
 			a.free(i)
 		}
 	})
-}
-
-func (r *answers) withdraw() {
-	for i := range r.qs {
-		r.a.mu.Lock()
-		q := r.qs[i]
-		r.a.mu.Unlock()
-		q.withdraw(errNoAnswer)
-	}
-}
-
-func (r *answers) error(op string, ctxErr error) error {
-	r.a.mu.Lock()
-	defer r.a.mu.Unlock()
-	causes := make([]error, len(r.errs))
-	for i := range causes {
-		causes[i] = r.errs[i]
-		if !r.got[i] {
-			causes[i] = errNoAnswer
-		}
-	}
-	err := r.a.b.quorumError(op, "", causes)
-	if ctxErr != nil {
-		return fmt.Errorf("%w: %w", ctxErr, err)
-	}
-	return err
 }

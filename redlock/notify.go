@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
 )
 
 // gather is how long a wake-up waits for a quorum's messages once the first has
@@ -18,13 +17,13 @@ const gather = 2 * time.Millisecond
 // Notify implements [locker.Notifier]: wake is called when so many nodes have
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	w := &watch{b: b, wake: wake, told: make([]bool, len(b.voters)), stops: make([]func(), len(b.voters)), errs: make([]error, len(b.voters)), changed: make(chan struct{}, 1)}
+	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes)), stops: make([]func(), len(b.nodes)), errs: make([]error, len(b.nodes)), changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	w.cancel = cancel
-	for i, v := range b.voters {
+	for i, n := range b.nodes {
 		w.errs[i] = errNoAnswer
 		if !b.start(func() {
-			stop, err := v.member.Node().Subscribe(ctx, name, func() { w.tell(i) })
+			stop, err := n.wakes.Subscribe(ctx, name, func() { w.tell(i) })
 			w.subscribed(i, stop, err)
 		}) {
 			w.stop()
@@ -36,7 +35,7 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 	for {
 		ok, open := w.count()
 		// Any quorum that is released has a node among so many.
-		enough := ok >= len(b.voters)-b.quorum+1
+		enough := ok >= len(b.nodes)-b.quorum+1
 		if enough && (open == 0 || ok >= b.quorum) {
 			return w.stop, nil
 		}
@@ -168,51 +167,4 @@ func (w *watch) stop() {
 			stop()
 		}
 	}
-}
-
-// Inspect implements [locker.Inspector]: held is what a quorum of nodes has, or
-// may have where some do not answer. How many wait is not known to Redis.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	type look struct {
-		i   int
-		st  redisnode.Status
-		err error
-	}
-	answers := make(chan look, len(b.voters))
-	questions := make([]redisnode.Question, len(b.voters))
-	for i, v := range b.voters {
-		questions[i] = v.member.Look(name, func(st redisnode.Status, err error) { answers <- look{i, st, err} })
-	}
-	defer func() {
-		for _, q := range questions {
-			q.Withdraw()
-		}
-	}()
-	timer := time.NewTimer(b.patience(0))
-	defer timer.Stop()
-	causes := make([]error, len(b.voters))
-	for i := range causes {
-		causes[i] = errNoAnswer
-	}
-	var seen []redisnode.Status
-	answered := 0
-	for n := 0; n < len(b.voters); n++ {
-		select {
-		case l := <-answers:
-			causes[l.i] = l.err
-			if l.err == nil {
-				answered++
-				seen = append(seen, l.st)
-			}
-			continue
-		case <-timer.C:
-		case <-ctx.Done():
-			return locker.State{}, errors.Join(ctx.Err(), b.quorumError("inspect", "", causes))
-		}
-		break
-	}
-	if answered < b.quorum {
-		return locker.State{}, b.quorumError("inspect", "", causes)
-	}
-	return b.picture(seen), nil
 }

@@ -95,18 +95,18 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 		i   int
 		err error
 	}
-	results := make(chan result, len(b.voters))
-	for i, v := range b.voters {
-		v.look(func(err error) { results <- result{i, err} })
+	results := make(chan result, len(b.nodes))
+	for i, n := range b.nodes {
+		n.look(func(_ *ballot, err error) { results <- result{i, err} })
 	}
-	causes := make([]error, len(b.voters))
+	causes := make([]error, len(b.nodes))
 	for i := range causes {
 		causes[i] = errNoAnswer
 	}
 	timer := time.NewTimer(dialTimeout)
 	defer timer.Stop()
 	end, reached := time.Now().Add(dialTimeout), 0
-	for n := 0; n < len(b.voters); n++ {
+	for n := 0; n < len(b.nodes); n++ {
 		select {
 		case r := <-results:
 			var g *guardedError
@@ -143,6 +143,9 @@ func connOptions(u *locker.URL) (redis.Options, error) {
 		MaxRetries:            -1,
 		ContextTimeoutEnabled: true,
 		DialTimeout:           dialTimeout,
+		DialerRetries:         1,
+		ReadTimeout:           requestTimeout,
+		WriteTimeout:          requestTimeout,
 	}
 	if len(u.Hosts) == 0 {
 		return c, u.Invalid("it has no host: write %s://host1:6379,host2:6379,host3:6379", u.Scheme)
@@ -154,7 +157,7 @@ func connOptions(u *locker.URL) (redis.Options, error) {
 	if path := strings.Trim(u.Path, "/"); path != "" {
 		n, err := strconv.ParseUint(path, 10, 16)
 		if err != nil {
-			return c, u.Invalid("the database %q is not a number: write %s://host1,host2,host3/0", path, u.Scheme)
+			return c, u.Invalid("the database is not a number: write %s://host1,host2,host3/0", u.Scheme)
 		}
 		c.DB = int(n)
 	}

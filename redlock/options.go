@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -77,14 +78,16 @@ const (
 // with [New] or [Open].
 type Backend struct {
 	opts    Options
-	voters  []*voter
+	nodes   []*node
 	quorum  int
+	life    any             // of token counters, in the scripts' words
+	rounds  chan struct{}   // see maxRounds
 	clients []*redis.Client // those that Open made: Close closes them
 
 	closing chan struct{}
 	once    sync.Once
 	err     error
-	rounds  atomic.Uint64
+	asked   atomic.Uint64 // rounds
 	split   atomic.Uint64
 	warned  atomic.Bool    // that clients differ in MaxTTL
 	wg      sync.WaitGroup // looks at nodes
@@ -98,6 +101,11 @@ var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Notifier  = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
+	_ locker.MinHolder = (*Backend)(nil)
+	_ locker.Lister    = (*Backend)(nil)
+	_ locker.Breaker   = (*Backend)(nil)
+	_ locker.Checker   = (*Backend)(nil)
 )
 
 // New returns a Backend on nodes, which stay their caller's: Close does not
@@ -110,12 +118,15 @@ var (
 // and from the moment that it is found out every Acquire fails, until that client
 // leads elsewhere. (The others may grant a lock before that.)
 func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
-	b := &Backend{quorum: len(nodes)/2 + 1, closing: make(chan struct{}), runs: map[string]int{}}
+	b := &Backend{quorum: len(nodes)/2 + 1, life: "expire", rounds: make(chan struct{}, maxRounds), closing: make(chan struct{}), runs: map[string]int{}}
 	if opts != nil {
 		b.opts = *opts
 	}
 	if err := b.opts.complete(); err != nil {
 		return nil, err
+	}
+	if b.opts.KeepTokens {
+		b.life = "keep"
 	}
 	if len(nodes) == 0 {
 		return nil, invalid("no nodes: give the clients of an odd number of independent servers")
@@ -132,15 +143,11 @@ func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
 		if c.Options().Addr == "FailoverClient" {
 			return nil, invalid("node %d follows Sentinel's fail-overs, which lose votes: give the client of one server", i+1)
 		}
-		n, err := redisnode.New(c, &redisnode.Options{Timeout: requestTimeout})
+		conn, err := redisconn.New(c, requestTimeout)
 		if err != nil {
 			return nil, invalid("node %d: %w", i+1, err)
 		}
-		m, err := redisnode.NewMember(n)
-		if err != nil {
-			return nil, invalid("node %d: %w", i+1, err)
-		}
-		b.voters = append(b.voters, &voter{b: b, index: i, member: m, addr: n.Addr()})
+		b.nodes = append(b.nodes, newNode(b, i, conn))
 	}
 	return b, nil
 }
@@ -191,7 +198,7 @@ func (b *Backend) drift(ttl time.Duration) time.Duration {
 }
 
 // Guarantees says what this quorum promises: see the package documentation.
-func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.voters), b.opts) }
+func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.nodes), b.opts) }
 
 // Prompt implements [locker.Prompt]: requests are taken to the nodes by
 // goroutines of their own, and whoever waits for the answers looks at its ctx.
@@ -246,19 +253,19 @@ func (b *Backend) Close() error {
 		b.mu.Lock()
 		b.closed = true
 		b.mu.Unlock()
-		b.settleDebts()
+		b.settle()
 		close(b.closing)
-		for _, v := range b.voters {
-			v.member.Node().End()
+		for _, n := range b.nodes {
+			n.conn.End()
 		}
 		var errs []error
 		for _, c := range b.clients {
 			errs = append(errs, c.Close()) // what hangs in the driver ends with it
 		}
-		ended := make([]error, len(b.voters))
+		ended := make([]error, len(b.nodes))
 		var nodes sync.WaitGroup
-		for i, v := range b.voters {
-			nodes.Go(func() { ended[i] = v.member.Node().Close() })
+		for i, n := range b.nodes {
+			nodes.Go(func() { ended[i] = n.conn.Close() })
 		}
 		nodes.Wait()
 		b.wg.Wait()
@@ -266,6 +273,23 @@ func (b *Backend) Close() error {
 	})
 	return b.err
 }
+
+// settle waits a moment for the releases that are under way.
+func (b *Backend) settle() {
+	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); time.Sleep(settlePause) {
+		if !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.flying.Load() > 0 }) {
+			return
+		}
+	}
+}
+
+const (
+	settlePause = 5 * time.Millisecond
+	settleTime  = 300 * time.Millisecond
+)
+
+// MaxMinHold implements [locker.MinHolder].
+func (b *Backend) MaxMinHold() time.Duration { return b.opts.MaxTTL }
 
 // start runs f in a goroutine that Close waits for.
 func (b *Backend) start(f func()) bool {

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // voidTime is how late a request may arrive and still be refused.
@@ -18,79 +19,77 @@ const voidTime = time.Minute
 func (a *attempt) Release(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	a.mu.Lock()
-	if a.gone {
+	switch a.stage {
+	case released:
 		a.mu.Unlock()
 		return fmt.Errorf("redlock: it was released before: %w", locker.ErrLost)
+	case held:
+		a.stage = releasing // from here on a late vote or repair is taken back
+	case voting, raising:
+		a.stage = abandoned
 	}
-	a.stage = given // from here on a late vote or repair is taken back
 	a.watching = append(a.watching, changed)
 	a.mu.Unlock()
 	a.freeAll()
-	timer := time.NewTimer(a.b.patience(a.claim.TTL))
-	defer timer.Stop()
 	for {
-		done, enough, err := a.released()
+		done, err := a.released()
 		if done {
-			return a.ended(err)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.stage == releasing && err == nil {
+				a.stage = released
+			}
+			return err
 		}
 		select {
 		case <-changed:
-			continue
-		case <-timer.C:
 		case <-ctx.Done():
-			err = ctx.Err()
+			return a.unreleased(ctx.Err())
 		case <-a.b.closing:
 			return locker.ErrClosed
 		}
-		if enough {
-			return a.ended(nil) // the rest is owed
-		}
-		return a.unreleased(err)
 	}
 }
 
-// ended notes that nothing is left to release, if so.
-func (a *attempt) ended(err error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.gone = a.won && err == nil
-	return err
-}
-
-// released reports whether it is known what came of a release; enough says
-// that others can have the lock, if not whether it was there to the end.
-func (a *attempt) released() (done, enough bool, err error) {
-	was, wasNot, open := a.freed()
+// released reports whether it is known what came of a release.
+func (a *attempt) released() (done bool, err error) {
+	was, wasNot, open, unanswered := a.freed()
 	n, quorum := len(a.seats), a.b.quorum
+	a.mu.Lock()
+	won := a.stage != abandoned
+	a.mu.Unlock()
 	switch {
-	case !a.won:
-		// A round that was not won: it is over when nothing of it can be left.
-		return open == 0, false, nil
-	case was >= quorum:
-		return true, true, nil
-	case wasNot > n-quorum:
-		return true, true, fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
+	case won && was >= quorum:
+		return true, nil
+	case won && wasNot > n-quorum:
+		return true, fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
+	case open > 0:
+		return false, nil
+	case won && was+wasNot >= quorum, !won && unanswered == 0:
+		// Others can have it. Of a round that was not won, nothing is left.
+		return true, nil
 	}
-	enough = was+wasNot >= quorum
-	return open == 0 && enough, enough, nil
+	return true, a.unreleased(nil)
 }
 
 // freed counts the nodes from which the key was removed, those that did not
-// have it, and those that have not said.
-func (a *attempt) freed() (was, wasNot, open int) {
+// have it, those that have not answered yet and those that did not in time.
+func (a *attempt) freed() (was, wasNot, open, unanswered int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.seats {
 		switch s := &a.seats[i]; {
 		case s.freed == yes:
 			was++
-		case s.freed == no, !s.may && s.vote != pending:
+		case s.freed == no, s.key == none && s.vote != pending:
 			wasNot++
+		case s.freed == failed:
+			unanswered++
 		default:
 			open++
 		}
 	}
-	return was, wasNot, open
+	return was, wasNot, open, unanswered
 }
 
 func (a *attempt) unreleased(ctxErr error) error {
@@ -98,7 +97,7 @@ func (a *attempt) unreleased(ctxErr error) error {
 	defer a.mu.Unlock()
 	causes := make([]error, len(a.seats))
 	for i := range a.seats {
-		if s := &a.seats[i]; s.freed != yes && s.freed != no && s.may {
+		if s := &a.seats[i]; s.freed != yes && s.freed != no && s.key != none {
 			causes[i] = errNoAnswer
 			if s.freed == failed && s.err != nil {
 				causes[i] = s.err
@@ -112,14 +111,15 @@ func (a *attempt) unreleased(ctxErr error) error {
 	return err
 }
 
-// freeAll takes an attempt that failed back from every node that may have it,
-// and does not wait. Nodes that have not answered yet are taken care of when
-// they do, or when their time is up.
+// freeAll takes an attempt back from every node that may have it, and does not
+// wait. Nodes that have not answered yet are taken care of when they do, or when
+// their time is up.
 func (a *attempt) freeAll() {
 	var nodes []int
 	a.mu.Lock()
+	a.withdraw()
 	for i := range a.seats {
-		if s := &a.seats[i]; s.may && s.freed != yes && s.freed != no && s.freed != pending {
+		if s := &a.seats[i]; s.key != none && s.freed != yes && s.freed != no && s.freed != pending {
 			nodes = append(nodes, i)
 		}
 	}
@@ -129,32 +129,57 @@ func (a *attempt) freeAll() {
 	}
 }
 
-// free removes the key from one node. Where the node does not answer, the
-// release is owed to it.
+// free removes the key from one node. Where the node does not answer, that is
+// tried again for as long as the lock could last there: a minority that keeps it
+// would cost the next holders their spare nodes.
 func (a *attempt) free(i int) {
-	v := a.b.voters[i]
 	a.mu.Lock()
 	s := &a.seats[i]
 	if s.freed != yes {
 		s.freed = pending
 	}
-	d := debt{claim: a.claim, until: time.Now().Add(a.claim.TTL)}
-	if s.late {
-		d.void = max(a.claim.TTL, voidTime)
+	var void time.Duration
+	if s.key == late {
+		void = max(a.claim.ttl, voidTime)
 	}
+	claim := a.claim
 	a.mu.Unlock()
-	v.release(d, func(st redisnode.State, err error) {
-		a.mu.Lock()
-		switch s := &a.seats[i]; {
-		case s.freed == yes:
-		case err != nil:
-			s.freed, s.err = failed, err
-		case st == redisnode.Mine:
-			s.freed = yes
-		default:
-			s.freed = no
-		}
-		a.tell()
-		a.mu.Unlock()
-	})
+	n := a.b.nodes[i]
+	until := time.Now().Add(max(claim.ttl, time.Until(claim.atLeast)))
+	var send func(delay time.Duration)
+	send = func(delay time.Duration) {
+		n.release(&claim, void, a.b.patience(claim.ttl), func(st redisconn.State, err error) {
+			a.mu.Lock()
+			switch s := &a.seats[i]; {
+			case s.freed == yes:
+			case err != nil:
+				s.freed, s.err = failed, err
+			case st == redisconn.Mine:
+				s.freed = yes
+			default:
+				s.freed = no
+			}
+			a.tell()
+			a.mu.Unlock()
+			if err == nil || time.Now().Add(delay).After(until) || n.owed.Load() >= maxOwed || a.b.isClosed() {
+				return
+			}
+			n.owed.Add(1)
+			time.AfterFunc(clock.Jitter(delay), func() {
+				n.owed.Add(-1)
+				if !a.b.isClosed() {
+					send(min(2*delay, lastRelease))
+				}
+			})
+		})
+	}
+	send(firstRelease)
 }
+
+// The pauses before a release that was not answered is sent again, and how many
+// of them one node can have: what is beyond that ends with its TTL.
+const (
+	firstRelease = 200 * time.Millisecond
+	lastRelease  = 2 * time.Second
+	maxOwed      = 10000
+)

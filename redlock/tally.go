@@ -1,13 +1,11 @@
 package redlock
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
 )
 
 // tally counts a round's votes.
@@ -18,13 +16,13 @@ type tally struct {
 
 // ours reports that a refusal names a round before of this same Acquire: its
 // vote was late, and is being taken back. That is nobody who holds the lock (R17).
-func (a *attempt) ours(refusal redisnode.Vote) bool { return strings.HasPrefix(refusal.Holder, a.own) }
+func (a *attempt) ours(refusal vote) bool { return strings.HasPrefix(refusal.holder, a.own) }
 
 // ownHolder is how refusals name all rounds of an owner. What comes after the
 // owner in a lock's value differs by round, and a refusal has only so much of it.
 func ownHolder(owner string) string {
 	named := owner + roundMark
-	return named[:min(len(named), redisnode.HolderLength)]
+	return named[:min(len(named), holderLength)]
 }
 
 // tally counts the votes. a.mu is held.
@@ -39,7 +37,7 @@ func (a *attempt) tally() tally {
 		switch s := &a.seats[i]; s.vote {
 		case yes:
 			t.yes++
-		case pending:
+		case pending, looked:
 			t.pending++
 		case failed:
 			t.failed++
@@ -49,7 +47,7 @@ func (a *attempt) tally() tally {
 				break
 			}
 			j := 0
-			for j < known && holders[j].name != s.got.Holder {
+			for j < known && holders[j].name != s.got.holder {
 				j++
 			}
 			if j == len(holders) {
@@ -57,7 +55,7 @@ func (a *attempt) tally() tally {
 			}
 			if j == known {
 				known++
-				holders[j].name = s.got.Holder
+				holders[j].name = s.got.holder
 			}
 			holders[j].n++
 			t.top = max(t.top, holders[j].n)
@@ -90,14 +88,13 @@ func (a *attempt) verdict() verdict {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stage == held {
-		a.until = a.since.Add(a.claim.TTL - a.b.drift(a.claim.TTL))
+		a.until = a.since.Add(a.claim.ttl - a.b.drift(a.claim.ttl))
 		if time.Now().Before(a.until) {
-			a.won = true
 			return won
 		}
 	}
 	was := a.stage
-	a.stage = given
+	a.stage = abandoned
 	t := a.tally()
 	switch {
 	case was == held:
@@ -134,8 +131,8 @@ func (a *attempt) heldError() error {
 		switch s := &a.seats[i]; {
 		case s.vote == yes, s.vote == no && a.ours(s.got):
 			free++
-		case s.vote == no && s.got.Left >= 0:
-			left = append(left, s.got.Left)
+		case s.vote == no && s.got.left >= 0:
+			left = append(left, s.got.left)
 		}
 	}
 	slices.Sort(left)
@@ -153,7 +150,7 @@ func (a *attempt) stalled() bool {
 	defer a.mu.Unlock()
 	down := 0
 	for i := range a.seats {
-		if s := &a.seats[i]; s.vote == failed && !errors.Is(s.err, errNoAnswer) {
+		if s := &a.seats[i]; s.vote == failed && failedAs(s.err) != TimedOut {
 			down++
 		}
 	}
@@ -167,7 +164,7 @@ func (a *attempt) unavailable(why string) error {
 	causes := make([]error, len(a.seats))
 	for i := range a.seats {
 		switch s := &a.seats[i]; {
-		case s.vote == pending:
+		case s.vote == pending, s.vote == looked:
 			causes[i] = errNoAnswer
 		case s.vote == failed, s.raise == failed:
 			causes[i] = s.err

@@ -1,6 +1,13 @@
 package redlock
 
-import "github.com/golockers/locker/internal/redisnode"
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisconn"
+)
 
 // toRaising begins the second phase of the token: one more than the highest
 // counter of the quorum, raised to the nodes' clocks, which the votes already
@@ -12,18 +19,17 @@ func (a *attempt) toRaising() {
 	for i := range a.seats {
 		s := &a.seats[i]
 		if s.vote == yes {
-			a.claim.Token = max(a.claim.Token, s.got.Token)
-			if s.got.Raised {
-				before = max(before, s.got.Token)
+			a.token = max(a.token, s.got.token)
+			if s.got.raised {
+				before = max(before, s.got.token)
 			}
 			s.raise = pending
 			nodes = append(nodes, i)
 		}
 	}
 	if before != 0 {
-		a.claim.Token = before // this very claim once more: the same token (R11)
+		a.token = before // this very claim once more: the same token (R11)
 	}
-	a.timer.Reset(a.b.nodeTimeout(a.claim.TTL))
 	a.mu.Unlock()
 	for _, i := range nodes {
 		a.raise(i)
@@ -32,23 +38,56 @@ func (a *attempt) toRaising() {
 
 // raise asks a node that has voted for us for the second phase.
 func (a *attempt) raise(i int) {
-	v := a.b.voters[i]
-	q := ask(v, opRaise, a.claim.Name, func(cb func(redisnode.State, error)) redisnode.Question {
-		return v.member.Raise(a.claim, cb)
-	}, stateOutcome, func(st redisnode.State, err error) {
+	a.mu.Lock()
+	claim, token := a.claim, a.token
+	a.mu.Unlock()
+	a.b.nodes[i].raise(&claim, token, a.limit, func(st redisconn.State, err error) {
 		a.mu.Lock()
 		s := &a.seats[i]
 		switch {
 		case err != nil:
 			s.raise, s.err = failed, err
-		case st == redisnode.Mine:
+		case st == redisconn.Mine:
 			s.raise = yes
 		default:
 			s.raise = no
 		}
-		a.stopTimer()
 		a.tell()
 		a.mu.Unlock()
 	})
-	a.asked(i, q)
+}
+
+// maxToken is up to where a Lua number counts exactly, less one for the next.
+const maxToken = 1<<53 - 2
+
+// RaiseToken implements [locker.TokenRaiser], with fencing: a quorum's counters
+// are raised, and renewals keep them there. The lease's own token stays as it was.
+func (a *attempt) RaiseToken(ctx context.Context, token uint64) error {
+	switch {
+	case !a.claim.fenced:
+		return fmt.Errorf("redlock: tokens are off, see Options.Fencing: %w", errors.ErrUnsupported)
+	case token > maxToken:
+		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
+	}
+	a.mu.Lock()
+	lower := token <= a.token
+	a.token = max(a.token, token)
+	claim := a.claim
+	a.mu.Unlock()
+	if lower {
+		return nil
+	}
+	r := a.askAll(func(n *node, answer func(redisconn.State, error)) {
+		n.raise(&claim, token, a.b.patience(claim.ttl), answer)
+	})
+	mine, lost, err := r.wait(ctx)
+	switch {
+	case err != nil:
+		return r.error("raise the token", err)
+	case mine >= a.b.quorum:
+		return nil
+	case lost > len(a.seats)-a.b.quorum:
+		return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(a.seats), locker.ErrLost)
+	}
+	return r.error("raise the token", nil)
 }

@@ -1,7 +1,7 @@
 package redlock
 
 import (
-	"sync"
+	"maps"
 	"time"
 )
 
@@ -35,12 +35,11 @@ const (
 	Failed                  // unreachable, or an error
 	Guarded                 // kept out: it was restarted too short a time ago
 	Skipped                 // not asked, since it has not answered for a while
-	outcomes int     = iota
 )
 
 // String returns the outcome in a word.
 func (o Outcome) String() string {
-	words := [outcomes]string{"granted", "refused", "gone", "timed out", "failed", "guarded", "skipped"}
+	words := [...]string{"granted", "refused", "gone", "timed out", "failed", "guarded", "skipped"}
 	if o < 0 || int(o) >= len(words) {
 		return "unknown"
 	}
@@ -59,81 +58,41 @@ type NodeStats struct {
 	Addr  string
 	RunID string // of the server, once it is known
 
-	// Votes counts outcomes of votes by [Outcome]: Votes[redlock.Granted].
-	Votes [outcomes]uint64
-	// Others counts outcomes of everything else.
-	Others [outcomes]uint64
+	Votes  map[Outcome]uint64 // what came of votes: Votes[redlock.Granted]
+	Others map[Outcome]uint64 // and of everything else
 
 	Restarts     uint64        // seen: the server came back with another run_id
 	Sick         bool          // has not answered the last few times, and is asked rarely
 	GuardedFor   time.Duration // how much longer it is kept out; 0: it is not
 	InFlight     int           // questions under way
-	Owed         int           // releases that are still to be delivered to it
-	LastRTT      time.Duration // of the last answer
-	MeanRTT      time.Duration // moving average over the last answers
-	MaxRTT       time.Duration
-	LastErr      error // of the last question without an answer; nil after an answer
+	Owed         int           // releases that are sent to it again, since they were not answered
+	LastErr      error         // of the last question without an answer; nil after an answer
 	LastAnswered time.Time
 }
 
 // Stats returns the numbers of every node, in the order in which New was given them.
 func (b *Backend) Stats() Stats {
-	s := Stats{Rounds: b.rounds.Load(), Split: b.split.Load()}
-	for _, v := range b.voters {
-		s.Nodes = append(s.Nodes, v.stats())
+	s := Stats{Rounds: b.asked.Load(), Split: b.split.Load()}
+	for _, n := range b.nodes {
+		s.Nodes = append(s.Nodes, n.stats())
 	}
 	return s
 }
 
-// numbers are the live counts of a voter.
-type numbers struct {
-	mu     sync.Mutex
-	votes  [outcomes]uint64
-	others [outcomes]uint64
-	flying int
-	last   time.Duration
-	mean   time.Duration
-	max    time.Duration
-}
-
-// asked notes that a question is under way.
-func (n *numbers) asked() {
-	n.mu.Lock()
-	n.flying++
-	n.mu.Unlock()
-}
-
-// ended notes how it ended; flew: asked was called for it.
-func (n *numbers) ended(vote bool, o Outcome, took time.Duration, flew bool) {
+func (n *node) stats() NodeStats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if flew {
-		n.flying--
+	return NodeStats{
+		Addr:         n.addr,
+		RunID:        n.run.id,
+		Votes:        maps.Clone(n.votes),
+		Others:       maps.Clone(n.others),
+		Restarts:     n.restarts,
+		Sick:         n.sick(),
+		GuardedFor:   max(0, time.Until(n.guardUntil)),
+		InFlight:     int(n.flying.Load()),
+		Owed:         int(n.owed.Load()),
+		LastErr:      n.lastErr,
+		LastAnswered: n.answered,
 	}
-	if vote {
-		n.votes[o]++
-	} else {
-		n.others[o]++
-	}
-	if o <= Gone {
-		n.last, n.max = took, max(n.max, took)
-		if n.mean == 0 {
-			n.mean = took
-		}
-		n.mean += (took - n.mean) / 16
-	}
-}
-
-func (v *voter) stats() NodeStats {
-	s := NodeStats{Addr: v.addr}
-	v.num.mu.Lock()
-	s.Votes, s.Others, s.InFlight = v.num.votes, v.num.others, v.num.flying
-	s.LastRTT, s.MeanRTT, s.MaxRTT = v.num.last, v.num.mean, v.num.max
-	v.num.mu.Unlock()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s.RunID, s.Restarts, s.Owed = v.runID, v.restarts, len(v.debts)
-	s.Sick, s.LastErr, s.LastAnswered = v.sick(), v.lastErr, v.answered
-	s.GuardedFor = max(0, time.Until(v.guardUntil))
-	return s
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
 )
 
@@ -113,11 +113,11 @@ func conform(t *testing.T, d deployment) {
 			return connect(ct, c.dial), c
 		},
 		Delete: func(_ conformance.T, name string) {
-			key := redisnode.LockKey(name)
+			key := redisconn.LockKey(name)
 			d.node(t, key).MustDo(t, "DEL", key)
 		},
 		Left: func(_ conformance.T, name string) []string {
-			key := redisnode.LockKey(name)
+			key := redisconn.LockKey(name)
 			if value := d.node(t, key).MustDo(t, "GET", key); value != nil {
 				return []string{fmt.Sprintf("%s = %v", key, value)}
 			}

@@ -7,92 +7,100 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // labelMark stands between the owner and the label in a lock's value. The
 // whole value is compared, so the label can say anything.
 const labelMark = ":"
 
-// hold is a lock that was granted.
+// hold is a lock that was granted, or may have been.
 type hold struct {
-	b           *Backend
-	name, value string
-	ttl         time.Duration
+	b        *Backend
+	name     string
+	value    any // a string
+	ttl      time.Duration
+	atLeast  time.Time // a renewal does not shorten the lock to before (MinHold)
+	late     bool      // a copy of the acquire may still arrive, and has to find itself void
+	doubtful bool      // it is not known to have been granted: to find nothing is as good as to remove it
 }
 
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	state, err := h.b.node.Renew(ctx, h.name, h.value, h.ttl)
-	if err != nil {
-		return locker.Validity{}, failure(ctx, err)
+	state, err := h.b.server.renew(ctx, h.name, h.value, max(h.ttl, h.atLeast.Sub(since)))
+	if err == nil && state != redisconn.Mine {
+		err = h.lost(state)
 	}
-	if state != redisnode.Mine {
-		return locker.Validity{}, h.lost(state)
+	if err != nil {
+		return locker.Validity{}, failure(err)
 	}
 	return locker.Validity{Since: since, TTL: h.ttl}, nil
 }
 
-// Release implements [locker.Hold]. Where the node had to ask twice, nil means
-// that the lock is not the holder's any more: it cannot tell its own first
-// request from a loss before.
+// Release implements [locker.Hold]. Where a copy of the acquire may still be
+// under way, it makes that void for as long as the lock would have lasted (R7).
+// Where the release itself had to be sent twice, nil means that the lock is not
+// the holder's any more: the second copy cannot tell the first one's work from a
+// loss before.
 func (h *hold) Release(ctx context.Context) error {
-	state, err := h.b.node.Release(ctx, h.name, h.value)
-	if err != nil {
-		return failure(ctx, err)
+	var state redisconn.State
+	var err error
+	if h.late {
+		state, err = h.b.server.takeBack(ctx, h.name, h.value, max(h.ttl, voidTime))
+	} else {
+		state, err = h.b.server.release(ctx, h.name, h.value)
 	}
-	if state != redisnode.Mine {
-		return h.lost(state)
+	if err == nil && state != redisconn.Mine && !h.doubtful {
+		err = h.lost(state)
 	}
-	return nil
-}
-
-// lost says what was found in the lock's place.
-func (h *hold) lost(state redisnode.State) error {
-	what := "its key is gone"
-	if state == redisnode.Theirs {
-		what = "another has the lock"
-	}
-	return fmt.Errorf("redis %s: %s: %w", h.b.node.Addr(), what, locker.ErrLost)
-}
-
-// doubtful is a hold that may have been granted, or may yet be: the request's
-// outcome is not known.
-type doubtful hold
-
-// Renew implements [locker.Hold]; the engine does not call it.
-func (d *doubtful) Renew(context.Context) (locker.Validity, error) {
-	return locker.Validity{}, locker.ErrLost
-}
-
-// Release takes the key back, and makes a request that is still under way void
-// for as long as the lock would have lasted (R7). With nil, it is settled.
-func (d *doubtful) Release(ctx context.Context) error {
-	_, err := d.b.node.TakeBack(ctx, d.name, d.value, max(d.ttl, voidTime))
-	if err != nil {
-		return failure(ctx, err)
-	}
-	return nil
+	return failure(err)
 }
 
 // voidTime is how late a request may arrive and still be refused.
 const voidTime = time.Minute
 
+// RaiseToken implements [locker.TokenRaiser].
+func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
+	if token > maxToken {
+		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
+	}
+	state, err := h.b.server.raise(ctx, h.name, h.value, token)
+	if err == nil && state != redisconn.Mine {
+		err = h.lost(state)
+	}
+	return failure(err)
+}
+
+// maxToken is up to where a Lua number counts exactly, less one for the next.
+const maxToken = 1<<53 - 2
+
+// lost says what was found in the lock's place.
+func (h *hold) lost(state redisconn.State) error {
+	what := "its key is gone"
+	if state == redisconn.Theirs {
+		what = "another has the lock"
+	}
+	return fmt.Errorf("redis %s: %s: %w", h.b.server.Addr(), what, locker.ErrLost)
+}
+
 // unknown reports whether the request may have been carried out.
 func unknown(err error) bool {
-	var e *redisnode.Error
+	var e *redisconn.Error
 	return !errors.As(err, &e) || e.Unknown
 }
 
-// failure says, in the engine's words, why there was no answer: whoever's ctx
-// ended knows that; what trying again cannot mend is not ErrUnavailable.
-func failure(ctx context.Context, err error) error {
-	var e *redisnode.Error
+// failure says, in the engine's words, why there was no answer. It goes by the
+// cause and not by whether ctx has ended since: a context's error is the
+// context's, and what trying again cannot mend is not ErrUnavailable.
+func failure(err error) error {
+	var e *redisconn.Error
 	switch {
-	case errors.Is(err, redisnode.ErrClosed):
+	case err == nil, errors.Is(err, locker.ErrLost), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, redisconn.ErrClosed):
 		return fmt.Errorf("%w: %w", locker.ErrClosed, err)
-	case ctx.Err() != nil, errors.As(err, &e) && e.Refused:
+	case errors.As(err, &e) && e.Refused:
 		return err
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // Openers are the URL schemes of this package.
@@ -47,17 +47,35 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err != nil {
 		return nil, err
 	}
+	if o.Timeout > 0 {
+		conn.ReadTimeout, conn.WriteTimeout = o.Timeout, o.Timeout
+	}
 	client := conn.client()
 	b, err := New(client, &o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", locker.ErrInvalid, u, err), client.Close())
 	}
 	b.client = client
-	if _, err := b.Inspect(ctx, "locker"); err != nil {
+	if err := b.contact(ctx); err != nil {
 		err = fmt.Errorf("%s: %w%s", u, err, hint(err, conn.TLSConfig != nil))
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
+}
+
+// contact asks the server about some locks: one name may be on this node of a
+// Cluster that was taken for a server of its own, but not all.
+func (b *Backend) contact(ctx context.Context) error {
+	names := 1
+	if servers, err := b.server.Servers(ctx); err == nil && servers[0].Cluster && !b.server.IsCluster() {
+		names = 16
+	}
+	for i := range names {
+		if _, err := b.Inspect(ctx, "locker"+strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hint says what an error of the first contact often means.
@@ -66,7 +84,7 @@ func hint(err error, overTLS bool) string {
 	switch hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); {
 	case !overTLS && hungUp:
 		return " (if the server wants TLS, write rediss)"
-	case overTLS && (hungUp || errors.Is(err, redisnode.ErrTimeout) || errors.As(err, &timeout) && timeout.Timeout()):
+	case overTLS && (hungUp || errors.Is(err, redisconn.ErrTimeout) || errors.As(err, &timeout) && timeout.Timeout()):
 		return " (if the server does not speak TLS, write redis)"
 	}
 	return ""
@@ -117,6 +135,7 @@ func connOptions(u *locker.URL) (conn, error) {
 	c.MaxRetries = -1
 	c.ContextTimeoutEnabled = true
 	c.DialTimeout = 2 * time.Second
+	c.ReadTimeout, c.WriteTimeout = defaultTimeout, defaultTimeout
 	c.DialerRetries = 1
 	return c, nil
 }
@@ -135,7 +154,7 @@ func (c *conn) readDB(u *locker.URL, kind string) error {
 	}
 	n, err := strconv.ParseUint(db, 10, 16)
 	if err != nil {
-		return u.Invalid("the database %q is not a number: write redis://host:6379/0", db)
+		return u.Invalid("the database is not a number: write redis://host:6379/0")
 	}
 	if kind == "cluster" && n != 0 {
 		return u.Invalid("a Redis Cluster has only database 0")

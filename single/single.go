@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/rediswake"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -56,7 +56,8 @@ const defaultTimeout = 3 * time.Second
 
 // Backend is one Redis as a lock service. Make it with [New] or [Open].
 type Backend struct {
-	node   *redisnode.Node
+	server *server
+	wakes  *rediswake.Wakes
 	opts   Options
 	client redis.UniversalClient // set if Open made it: Close closes it
 
@@ -71,6 +72,12 @@ var (
 	_ locker.Notifier  = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
 	_ locker.Prompt    = (*Backend)(nil)
+	_ locker.MinHolder = (*Backend)(nil)
+	_ locker.Lister    = (*Backend)(nil)
+	_ locker.Breaker   = (*Backend)(nil)
+	_ locker.Checker   = (*Backend)(nil)
+
+	_ locker.TokenRaiser = (*hold)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
@@ -105,11 +112,11 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	node, err := redisnode.New(client, &redisnode.Options{Timeout: o.Timeout, KeepTokens: o.KeepTokens})
+	conn, err := redisconn.New(client, o.Timeout)
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	b.node = node
+	b.server, b.wakes = newServer(conn, o.KeepTokens), rediswake.New(conn, rediswake.Options{})
 	b.closing, b.stopLook = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -143,36 +150,51 @@ func Guarantees() locker.Guarantees {
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	h := &hold{b: b, name: req.Name, value: req.Owner + labelMark + req.Label, ttl: req.TTL}
 	since := time.Now()
-	answer, err := b.node.Acquire(ctx, redisnode.Request{
-		Name:           req.Name,
-		Value:          h.value,
-		TTL:            req.TTL,
-		Token:          true,
-		Waiting:        req.Wait,
-		Replicas:       b.opts.Replicas,
-		ReplicaTimeout: b.opts.ReplicaTimeout,
+	answer, err := b.server.acquire(ctx, request{
+		name:        req.Name,
+		value:       h.value,
+		ttl:         max(req.TTL, req.MinHold),
+		waiting:     req.Wait,
+		replicas:    b.opts.Replicas,
+		replicaTime: b.opts.ReplicaTimeout,
 	})
 	if err != nil {
 		if unknown(err) {
-			return locker.Grant{Hold: (*doubtful)(h)}, failure(ctx, err)
+			h.late, h.doubtful = true, true
+			return locker.Grant{Hold: h}, failure(err)
 		}
-		return locker.Grant{}, failure(ctx, err)
+		return locker.Grant{}, failure(err)
+	}
+	if req.MinHold > 0 {
+		h.atLeast = time.Now().Add(req.MinHold)
 	}
 	b.look.Do(b.lookAtEviction)
-	switch {
-	case answer.Foreign:
-		return locker.Grant{}, fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix",
-			b.node.Addr(), redisnode.LockKey(req.Name))
-	case answer.Void:
-		return locker.Grant{}, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.node.Addr(), locker.ErrUnavailable)
-	case !answer.Granted:
-		return locker.Grant{}, &locker.HeldError{Remaining: answer.Left}
-	case answer.Replicas < b.opts.Replicas:
-		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock after %v; it was undone: %w",
-			b.node.Addr(), answer.Replicas, b.opts.Replicas, b.opts.ReplicaTimeout, locker.ErrUnavailable)
+	var g locker.Grant
+	if h.late = answer.repeated; h.late {
+		g.Hold = h // whatever the answer: a copy may still arrive
 	}
-	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.Token}, nil
+	switch {
+	case answer.granted && answer.replicas >= b.opts.Replicas:
+		return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
+	case answer.granted:
+		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock after %v; it was undone: %w",
+			b.server.Addr(), answer.replicas, b.opts.Replicas, b.opts.ReplicaTimeout, locker.ErrUnavailable)
+	case answer.foreign:
+		return g, b.foreign(req.Name)
+	case answer.void:
+		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(), locker.ErrUnavailable)
+	}
+	h.doubtful = true
+	return g, &locker.HeldError{Remaining: answer.left}
 }
+
+// foreign is the error for a key that is no lock.
+func (b *Backend) foreign(name string) error {
+	return fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", b.server.Addr(), redisconn.LockKey(name))
+}
+
+// MaxMinHold implements [locker.MinHolder].
+func (b *Backend) MaxMinHold() time.Duration { return MaxTTL }
 
 // Prompt implements [locker.Prompt]: a request that hangs is left to the
 // goroutines of the node, of which there are few.
@@ -180,25 +202,8 @@ func (b *Backend) Prompt() bool { return true }
 
 // Notify implements [locker.Notifier].
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	stop, err = b.node.Subscribe(ctx, name, wake)
-	if err != nil {
-		return nil, failure(ctx, err)
-	}
-	return stop, nil
-}
-
-// Inspect implements [locker.Inspector]. How many wait is not known to Redis.
-func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	s, err := b.node.Inspect(ctx, name)
-	if err != nil {
-		return locker.State{}, failure(ctx, err)
-	}
-	state := locker.State{Held: s.Held, Waiters: -1}
-	if s.Held {
-		state.Remaining, state.Token = max(s.Left, 0), s.Token
-		_, state.Label, _ = strings.Cut(s.Value, labelMark)
-	}
-	return state, nil
+	stop, err = b.wakes.Subscribe(ctx, name, wake)
+	return stop, failure(err)
 }
 
 // Close ends the backend's goroutines, and closes the Redis client if Open
@@ -207,31 +212,12 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 // outlast that.
 func (b *Backend) Close() error {
 	b.stopLook()
-	b.node.End()
+	b.server.End()
 	var err error
 	if b.client != nil {
 		err = b.client.Close() // what hangs in the driver ends with it
 	}
-	err = errors.Join(err, b.node.Close())
+	err = errors.Join(err, b.server.Close())
 	b.looking.Wait()
 	return err
-}
-
-// lookAtEviction warns if the server may throw lock keys away. It asks in the
-// background: no lock waits for it.
-func (b *Backend) lookAtEviction() {
-	b.looking.Add(1)
-	go func() {
-		defer b.looking.Done()
-		servers, err := b.node.Servers(b.closing)
-		if err != nil {
-			return // not allowed to look, or not now
-		}
-		for _, s := range servers {
-			if s.MayEvict() {
-				b.opts.Logger.Warn("single: the server may evict locks when its memory is full: set maxmemory-policy noeviction",
-					"server", s.Addr, "maxmemory-policy", s.Eviction)
-			}
-		}
-	}()
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
 )
 
@@ -59,7 +59,7 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	}{
 		"no host":                 {"redis://", "it has no host: write redis://host:6379", locker.ErrInvalid},
 		"two hosts":               {"redis://a,b", "use redis+cluster or redis+sentinel", locker.ErrInvalid},
-		"database is a word":      {"redis://a/x", `the database "x" is not a number`, locker.ErrInvalid},
+		"database is a word":      {"redis://a/x", "the database is not a number", locker.ErrInvalid},
 		"database twice":          {"redis://a/1?db=2", "given twice", locker.ErrInvalid},
 		"database of a Cluster":   {"redis+cluster://a/1", "only database 0", locker.ErrInvalid},
 		"socket without path":     {"unix://", "three slashes", locker.ErrInvalid},
@@ -67,8 +67,8 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		"no master":               {"redis+sentinel://a", "?master_name=", locker.ErrInvalid},
 		"certificate of none":     {"rediss://a?cert=x", "give both or none", locker.ErrInvalid},
 		"authority of none":       {"rediss://a?ca=/nonexistent", "no such file", locker.ErrInvalid},
-		"TLS without TLS":         {"redis://a?ca=/x", `unknown parameter "ca"`, locker.ErrInvalid},
-		"unknown parameter":       {"redis://a?ttl=1s&pool=3", `unknown parameter "pool"`, locker.ErrInvalid},
+		"TLS without TLS":         {"redis://a?ca=/x", `unknown parameter`, locker.ErrInvalid},
+		"unknown parameter":       {"redis://a?ttl=1s&pool=3", `unknown parameter`, locker.ErrInvalid},
 		"replica timeout":         {"redis://a?replicas=1&replica_timeout=5s", "not below the Timeout", locker.ErrInvalid},
 		"TTL too short":           {"redis://:sesame@" + plain.Addr() + "?ttl=50ms", "from 100ms to 720h0m0s", locker.ErrInvalid},
 		"nobody there":            {"redis://:sesame@" + down, "connection refused", locker.ErrUnavailable},
@@ -126,7 +126,7 @@ func TestNewRefuses(t *testing.T) {
 func TestKeyInTheWayIsNamed(t *testing.T) {
 	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), nil)
-	s.MustDo(t, "LPUSH", redisnode.LockKey("job"), "x")
+	s.MustDo(t, "LPUSH", redisconn.LockKey("job"), "x")
 	_, err := c.Lock(t.Context(), "job")
 	require.ErrorContains(t, err, "locker:1:{job}")
 	assert.ErrorContains(t, err, "delete it")
@@ -178,14 +178,14 @@ func TestReplicasMustHaveTheLock(t *testing.T) {
 	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1, ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")
 	require.NoError(t, err)
-	assert.NotNil(t, replica.MustDo(t, "GET", redisnode.LockKey("job")), "granted once the replica has it")
+	assert.NotNil(t, replica.MustDo(t, "GET", redisconn.LockKey("job")), "granted once the replica has it")
 	require.NoError(t, l.Unlock(t.Context()))
 
 	link.Set(lab.Drop)
 	_, err = c.TryLock(t.Context(), "job")
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.ErrorContains(t, err, "0 of the 1 replicas")
-	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisnode.LockKey("job")) == nil },
+	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisconn.LockKey("job")) == nil },
 		5*time.Second, 5*time.Millisecond, "the lock has to be undone")
 }
 
@@ -321,7 +321,7 @@ func TestDialerThatHangsDoesNotKeepACaller(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "x", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}, DialTimeout: 2 * time.Second, DialerRetries: 1})
+	}, DialTimeout: 500 * time.Millisecond, DialerRetries: 1})
 	b, err := single.New(rdb, nil)
 	require.NoError(t, err)
 	c := locker.New(b, nil)

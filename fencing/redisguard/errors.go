@@ -10,7 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // Refusal makes of an error that [Prelude] has answered what the methods of a
@@ -54,9 +54,9 @@ func failed(ctx context.Context, op, resource string, err error, unknown bool) e
 		err = errors.New(text)
 	} else if isUnencodable(err) {
 		err = fmt.Errorf("%w: %w", locker.ErrInvalid, err)
-	} else if isReply && redisnode.Passing(reply.Error()) {
+	} else if isReply && redisconn.Passing(reply.Error()) {
 		err = fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
-	} else if _, refused := redisnode.Outcome(err); !isReply && !refused {
+	} else if _, refused := redisconn.Outcome(err); !isReply && !refused {
 		switch {
 		case errors.Is(ctx.Err(), context.Canceled):
 			err = fmt.Errorf("given up before the answer: %w", context.Cause(ctx))

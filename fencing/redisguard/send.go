@@ -14,7 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/redisnode"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // How often a request is sent, if it may be carried out twice or was certainly not
@@ -47,12 +47,12 @@ func (g *Guard) ask(ctx context.Context, script *Script, keys []string, args []a
 func outcome(err error) (lost, worthwhile bool) {
 	var reply redis.Error
 	if errors.As(err, &reply) {
-		return false, redisnode.Passing(reply.Error()) && !inScript(err)
+		return false, redisconn.Passing(reply.Error()) && !inScript(err)
 	}
 	if isUnencodable(err) {
 		return false, false
 	}
-	lost, refused := redisnode.Outcome(err)
+	lost, refused := redisconn.Outcome(err)
 	return lost, !refused
 }
 
@@ -60,7 +60,7 @@ func outcome(err error) (lost, worthwhile bool) {
 // middle of a script.
 func inScript(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") && redisnode.Passing(reply.Error())
+	return errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") && redisconn.Passing(reply.Error())
 }
 
 func isUnencodable(err error) bool { return strings.Contains(err.Error(), "redis: can't marshal") }

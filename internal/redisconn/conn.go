@@ -1,0 +1,215 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Conn is the way to one Redis: a server, what Sentinel says is the master, or a
+// Cluster (where each name lives on one shard). All methods may be called from
+// many goroutines at once.
+//
+// Every error of a method is an *Error and says whether the request was certainly
+// not executed or may have been. The driver is told to send each request once
+// (MaxRetries is for others), so that a refusal cannot hide a grant whose reply
+// was lost.
+type Conn struct {
+	client  redis.UniversalClient
+	timeout time.Duration
+	addr    string
+	publish any // the command that publishes on this kind of server
+	routes  router
+
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	background chan struct{} // slots for questions outside of lanes
+
+	mu         sync.Mutex
+	closed     bool
+	goroutines sync.WaitGroup // started with Go; the lanes have their own
+}
+
+// New returns a Conn on a client of the caller's, which Close leaves open. It
+// does no I/O. timeout is the longest that one request waits for its answer once
+// it was sent, whatever the driver's own timeouts are and even where the caller's
+// context has no deadline.
+//
+// A *redis.Ring is refused: it moves a name to another server when one stops
+// answering, and then two would hold the same lock. Hooks that are added to the
+// client later may not see all requests.
+func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
+	n := &Conn{client: client, timeout: timeout, publish: "PUBLISH", background: make(chan struct{}, maxBackground)}
+	switch client.(type) {
+	case nil:
+		return nil, errors.New("redis: the client is nil")
+	case *redis.Ring:
+		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one server, Sentinel, a Cluster or redlock")
+	}
+	n.addr = addrOf(client)
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	if c, ok := client.(*redis.ClusterClient); ok {
+		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script falls back to it.
+		n.publish = "SPUBLISH"
+		n.routes = &shardRoutes{n: n, cluster: c, routes: map[*redis.Client]*Route{}}
+	} else {
+		n.routes = n.routeTo(client)
+	}
+	return n, nil
+}
+
+// Addr names the server in errors and logs; never with a password.
+func (n *Conn) Addr() string { return n.addr }
+
+// Client returns the client that the Conn is on.
+func (n *Conn) Client() redis.UniversalClient { return n.client }
+
+// Context ends when the Conn is closed.
+func (n *Conn) Context() context.Context { return n.ctx }
+
+// Timeout is what New was given.
+func (n *Conn) Timeout() time.Duration { return n.timeout }
+
+// IsCluster reports that the keys of different names may be on different servers:
+// then calls for several locks are not made into one.
+func (n *Conn) IsCluster() bool {
+	_, ok := n.client.(*redis.ClusterClient)
+	return ok
+}
+
+// Script is NewSharedScript, or NewScript on a Cluster.
+func (n *Conn) Script(text string, keys, args int) *Script {
+	if n.IsCluster() {
+		return NewScript(text)
+	}
+	return NewSharedScript(text, keys, args)
+}
+
+// maxBackground bounds the questions outside of lanes that a server that hangs can hold.
+const maxBackground = 4
+
+// Ask calls question in a goroutine of its own, so that the caller returns when
+// its ctx ends or the Conn's timeout has passed, whatever the driver does (R8).
+// question changes nothing on the server that matters if it is still on its way
+// then.
+func Ask[T any](ctx context.Context, n *Conn, op string, question func(ctx context.Context) (T, error)) (T, error) {
+	answer, err := ask(n, ctx, func() (T, error) { return question(n.ctx) })
+	if err != nil {
+		err.Op = op
+		return answer, err
+	}
+	return answer, nil
+}
+
+func ask[T any](n *Conn, ctx context.Context, question func() (T, error)) (T, *Error) {
+	var none T
+	stop := time.NewTimer(n.timeout)
+	defer stop.Stop()
+	fail := func(err error) (T, *Error) { return none, &Error{Addr: n.addr, Err: err} }
+
+	select {
+	case n.background <- struct{}{}:
+	case <-stop.C:
+		return fail(ErrTimeout)
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	case <-n.ctx.Done():
+		return fail(ErrClosed)
+	}
+	type result struct {
+		answer T
+		err    error
+	}
+	done := make(chan result, 1)
+	if !n.Go(func() {
+		answer, err := question()
+		<-n.background
+		done <- result{answer, err}
+	}) {
+		<-n.background
+		return fail(ErrClosed)
+	}
+
+	select {
+	case r := <-done:
+		if r.err == nil {
+			return r.answer, nil
+		}
+		err := Failed("", n.addr, r.err)
+		err.Unknown = false
+		return none, err
+	case <-stop.C:
+		return fail(ErrTimeout)
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	case <-n.ctx.Done():
+		return fail(ErrClosed)
+	}
+}
+
+// Go runs f in a goroutine that Close waits for; false: the Conn is closed.
+func (n *Conn) Go(f func()) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.goroutines.Go(f)
+	return true
+}
+
+// closeWait is how long Close waits for calls of the driver that were under way.
+const closeWait = time.Second
+
+// End is the beginning of Close, which does not wait: it ends all requests with
+// ErrClosed. Whoever closes the client as well does that between End and Close:
+// callers then have ErrClosed by then and not what becomes of a closed client,
+// and calls of the driver that hang end.
+func (n *Conn) End() {
+	n.mu.Lock()
+	ended := n.closed
+	n.closed = true
+	n.mu.Unlock()
+	if ended {
+		return
+	}
+	n.cancel()
+	for _, r := range n.routes.all() {
+		r.close()
+	}
+}
+
+// Close ends all requests with ErrClosed and waits for the goroutines of the
+// Conn, but not longer than a second for calls of the driver that hang: then the
+// error says so, and they end with the driver's timeouts, or at once when the
+// client is closed. It leaves the client open. Closing again waits again, and
+// changes nothing.
+func (n *Conn) Close() error {
+	n.End()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.goroutines.Wait()
+		for _, r := range n.routes.all() {
+			r.plain.workers.Wait()
+			r.acked.workers.Wait()
+		}
+	}()
+	wait := time.NewTimer(closeWait)
+	defer wait.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-wait.C:
+		return &Error{Op: "close", Addr: n.addr, Err: errors.New("the server does not answer a request that was under way; its goroutine ends with the driver's timeout")}
+	}
+}
+
+// Strange is the error for a reply that a script does not give.
+func (n *Conn) Strange(op string, reply any) *Error {
+	return &Error{Op: op, Addr: n.addr, Err: fmt.Errorf("a reply that this script does not give: %.200v", reply), Unknown: true}
+}

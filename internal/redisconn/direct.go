@@ -1,0 +1,114 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A caller alone goes to the driver in its own goroutine. Handing its request to
+// another and being woken by it costs 10 to 20 µs, where the round trip itself
+// takes 15 to 60.
+//
+// The driver cannot be interrupted there, and does not look at a context once it
+// has written. So that the caller returns in time all the same (R8), this goes
+// through a copy of the client, on the same connections, whose timeouts are
+// short; only where answers have lately come much faster than that; and not if
+// the context's deadline or the call's limit is nearer. A request that is not
+// answered in that time ends with ErrSilent.
+const (
+	// shortTime is how long a caller may be kept from noticing that its context has ended.
+	shortTime = 50 * time.Millisecond
+	// quickTime is what an answer may take to count as quick.
+	quickTime = shortTime / 10
+	// quickEnough is how many quick answers in a row it takes to go alone.
+	quickEnough = 3
+	// slowPenalty is how many more it takes after an answer that did not come in time.
+	slowPenalty = 100
+)
+
+// verdict is what came of a call that went alone.
+type verdict int
+
+const (
+	answered  verdict = iota // cmd has a reply, or an error that is the caller's to see
+	tooSlow                  // no answer yet: the request may have been carried out, or may yet be
+	elsewhere                // certainly not carried out: ask again through the queue, whose driver knows better where
+)
+
+// mayGoAlone reports whether c can be sent by its caller itself. The caller
+// holds mu.
+func (l *lane) mayGoAlone(ctx context.Context, c *Call) bool {
+	if l.direct == nil || l.timeout <= shortTime || l.busy > 0 || l.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
+		return false
+	}
+	c.sent = time.Now()
+	deadline, ok := ctx.Deadline()
+	return !ok || deadline.Sub(c.sent) > shortTime
+}
+
+// goAlone has the calling goroutine itself take c to the server, and reports
+// whether that was all. The caller holds mu, goAlone lets go of it.
+func (l *lane) goAlone(ctx context.Context, c *Call) bool {
+	l.busy++
+	l.mu.Unlock()
+	v := l.direct(ctx, c)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy--
+	l.timed(time.Since(c.sent), v == answered)
+	if v == tooSlow {
+		l.quick = -slowPenalty
+		c.err = &Error{Err: ErrSilent, Unknown: true}
+	}
+	if l.queue.head != nil && l.busy < eagerFlights {
+		l.takeOff()
+	}
+	return v != elsewhere
+}
+
+// timed keeps account of how fast answers come. The caller holds mu.
+func (l *lane) timed(took time.Duration, answered bool) {
+	if answered {
+		l.usual += (min(took, maxUsual) - l.usual) / 8
+	}
+	if took < quickTime {
+		l.quick++
+	} else {
+		l.quick = min(l.quick, 0)
+	}
+}
+
+// directly returns the direct function of a lane to the server of client. On a
+// Cluster that is the server of one shard, which cannot follow redirections; the
+// queue's driver can.
+func directly(client *redis.Client, shard bool) func(ctx context.Context, c *Call) verdict {
+	short := client.WithTimeout(shortTime)
+	return func(ctx context.Context, c *Call) verdict {
+		err := short.Process(ctx, c.cmd)
+		switch {
+		case err == nil:
+			return answered
+		case timedOut(err):
+			return tooSlow
+		case !c.script.Strict && IsNoScript(err):
+			c.cmd = c.script.inFull(c.cmd)
+			return elsewhere
+		case shard && !classify(err).unknown:
+			c.cmd = c.script.again(c.cmd)
+			return elsewhere
+		}
+		return answered
+	}
+}
+
+// timedOut reports a timeout that left the outcome open: not one of dialling or
+// of waiting for a connection.
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout() && classify(err).unknown
+}

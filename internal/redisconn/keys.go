@@ -1,0 +1,82 @@
+package redisconn
+
+import "strings"
+
+// layout begins every key and channel. The number changes with the meaning of the keys,
+// so that two releases of this library never misread each other's.
+const layout = "locker:1:{"
+
+// The characters of a name that would end or begin a hash tag, and the one that escapes them.
+var (
+	escape   = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+	unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+)
+
+// LockKey returns the key that holds the owner value of a lock: locker:1:{name}, where 1 is the version of the layout.
+//
+// The braces make all keys of a lock one hash tag, so that they live on one shard of a Redis Cluster. In the name, the bytes '{', '}' and '%' are
+// written %7B, %7D and %25, and the empty name is written %: no two names share a key, and no name can end the tag early.
+func LockKey(name string) string {
+	if name == "" {
+		// Redis takes {} for no tag at all and would hash each key of the lock to another shard.
+		return layout + "%}"
+	}
+	if strings.ContainsAny(name, "%{}") {
+		name = escape.Replace(name)
+	}
+	return layout + name + "}"
+}
+
+// FenceKey returns the key of the fencing counter: locker:1:{name}:fence.
+func FenceKey(name string) string { return LockKey(name) + fenceSuffix }
+
+// WaitKey returns the key that says that somebody waits: locker:1:{name}:wait.
+func WaitKey(name string) string { return LockKey(name) + waitSuffix }
+
+// VoidKey returns the key that says that value must not be granted any more: locker:1:{name}:void:value.
+func VoidKey(name, value string) string { return LockKey(name) + voidSuffix + value }
+
+// WakeChannel returns the channel on which a release is published: locker:1:{name}:wake. Channels do not
+// belong to a database: locks of one name in two databases of a server wake each other, needlessly but harmlessly.
+func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
+
+// Keys are the keys of one lock in the form in which commands take them.
+type Keys struct{ Lock, Void, Fence, Quorum, Wait any }
+
+// KeysOf returns the keys for an owner value.
+func KeysOf(name, value string) Keys {
+	key := LockKey(name)
+	return Keys{key, key + voidSuffix + value, key + fenceSuffix, key + quorumSuffix, key + waitSuffix}
+}
+
+// QuorumFenceKey returns the key of the fencing counter that a quorum raises,
+// apart from the one of a single server: locker:1:{name}:quorum.
+func QuorumFenceKey(name string) string { return LockKey(name) + quorumSuffix }
+
+// RunsKey is where redlock notes which runs of a server have given votes.
+const RunsKey = "locker:1:runs"
+
+const (
+	quorumSuffix = ":quorum"
+	fenceSuffix  = ":fence"
+	waitSuffix   = ":wait"
+	voidSuffix   = ":void:"
+	wakeSuffix   = ":wake"
+)
+
+// NameOf is the inverse of LockKey; ok is false where key is not one that LockKey makes.
+func NameOf(key string) (name string, ok bool) {
+	inner, ok := strings.CutPrefix(key, layout)
+	if !ok {
+		return "", false
+	}
+	inner, ok = strings.CutSuffix(inner, "}")
+	if !ok {
+		return "", false
+	}
+	if inner != "%" {
+		name = unescape.Replace(inner)
+	}
+	// Only what LockKey writes counts: not a{b}, not %7b, not the keys beside the lock.
+	return name, LockKey(name) == key
+}

@@ -1,0 +1,103 @@
+package redisconn_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// awkward are names that a careless key layout confuses.
+var awkward = []string{
+	"", "a", "A", "ab", "%", "%25", "%7D", "%7d", "{", "}", "{}", "{}a", "a{b}c", "a}:fence", "a}:wait", "}:void:x", "{a}", "{{a}}",
+	"a:fence", "a:wait", "a:void:x", "locker:1:{a}", "ü", "\x00", "\xff\xfe", "a\r\nb", " ", "*", "[a-z]?",
+	strings.Repeat("x", 640), strings.Repeat("{", 640), strings.Repeat("Ж", 320),
+}
+
+// keysOf are all the keys and channels of a name.
+func keysOf(name string) []string {
+	return []string{
+		redisconn.LockKey(name), redisconn.FenceKey(name), redisconn.WaitKey(name), redisconn.WakeChannel(name),
+		redisconn.VoidKey(name, "owner"), redisconn.VoidKey(name, "}:fence"),
+	}
+}
+
+func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
+	assert.Equal(t, "locker:1:{orders/42}", redisconn.LockKey("orders/42"))
+	assert.Equal(t, "locker:1:{orders/42}:fence", redisconn.FenceKey("orders/42"))
+	assert.Equal(t, "locker:1:{orders/42}:wait", redisconn.WaitKey("orders/42"))
+	assert.Equal(t, "locker:1:{orders/42}:void:me", redisconn.VoidKey("orders/42", "me"))
+	assert.Equal(t, "locker:1:{orders/42}:wake", redisconn.WakeChannel("orders/42"))
+	assert.Equal(t, "locker:1:{a%7Bb%7Dc%25}", redisconn.LockKey("a{b}c%"))
+	assert.Equal(t, "locker:1:{%}", redisconn.LockKey(""))
+}
+
+func TestNoNameMakesAnothersKey(t *testing.T) {
+	owner := map[string]string{}
+	for _, name := range awkward {
+		for _, key := range keysOf(name) {
+			other, taken := owner[key]
+			require.False(t, taken, "%q is a key of %q and of %q", key, other, name)
+			owner[key] = name
+		}
+	}
+}
+
+func TestNameOfReadsWhatLockKeyWrote(t *testing.T) {
+	for _, name := range awkward {
+		got, ok := redisconn.NameOf(redisconn.LockKey(name))
+		assert.True(t, ok, "%q", name)
+		assert.Equal(t, name, got)
+	}
+	for _, key := range []string{
+		"", "a", "locker:1:{}", "locker:1:{a", "locker:2:{a}", "locker:1:{a}:fence", "locker:1:{a}}", "locker:1:{%7d}", "locker:1:{%2}", "locker:1:{a}b}", "xlocker:1:{a}",
+	} {
+		_, ok := redisconn.NameOf(key)
+		assert.False(t, ok, "%q is no lock's key", key)
+	}
+}
+
+func FuzzKeysAreInjective(f *testing.F) {
+	for _, name := range awkward {
+		f.Add(name, name+"}")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		got, ok := redisconn.NameOf(redisconn.LockKey(a))
+		if !ok || got != a {
+			t.Fatalf("%q came back as %q", a, got)
+		}
+		if utf8.ValidString(a) && !utf8.ValidString(redisconn.LockKey(a)) {
+			t.Fatalf("the key of %q is not UTF-8 any more", a)
+		}
+		if a == b {
+			return
+		}
+		for _, ka := range keysOf(a) {
+			for _, kb := range keysOf(b) {
+				if ka == kb {
+					t.Fatalf("%q and %q share %q", a, b, ka)
+				}
+			}
+		}
+	})
+}
+
+func TestAllKeysOfALockAreInOneHashSlot(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithConfig("cluster-enabled", "yes"))
+	conn := server.Conn(t)
+	slot := func(key string) any {
+		reply, err := conn.Do("CLUSTER", "KEYSLOT", []byte(key))
+		require.NoError(t, err)
+		return reply
+	}
+	for _, name := range awkward {
+		for _, key := range keysOf(name) {
+			require.Equal(t, slot(redisconn.LockKey(name)), slot(key), "slot of %q", key)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package redisconn
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/internal/clock"
+)
+
+// Route is the way to the one server that has a name's keys.
+type Route struct {
+	Shard *redis.Client // on a Cluster, the master of the name's slot; nil elsewhere
+	Addr  string
+	plain *lane // most requests
+	acked *lane // those that wait for replicas, which must not hold up the others' renewals
+}
+
+// router finds the route of a name.
+type router interface {
+	// route may have to ask the Cluster for its map first, and then waits no longer than ctx allows.
+	route(ctx context.Context, name string) (*Route, *Error)
+	// all returns the routes used so far.
+	all() []*Route
+}
+
+// oneRoute is the router where there is one server for all names.
+type oneRoute struct{ the *Route }
+
+func (r oneRoute) route(context.Context, string) (*Route, *Error) { return r.the, nil }
+func (r oneRoute) all() []*Route                                  { return []*Route{r.the} }
+
+func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
+	r := &Route{Addr: n.addr}
+	if c, ok := client.(*redis.Client); ok {
+		// The driver's own timeouts are no longer than ours, whoever made the client (R22).
+		timeout := n.timeout + 500*time.Millisecond // so that it is ours that is told
+		if theirs := c.Options().ReadTimeout; theirs > 0 {
+			timeout = min(timeout, theirs)
+		}
+		client = c.WithTimeout(timeout)
+		r.plain = n.newLane(client.(*redis.Client), c)
+		r.plain.direct = directly(c, false)
+	} else {
+		r.plain = n.newLane(client, client)
+	}
+	r.acked = n.newLane(client, client)
+	return oneRoute{r}
+}
+
+// shardRoutes is the router of a Cluster: one route per master, so that a shard
+// that hangs holds up no other. Masters that are no more keep theirs, which are
+// idle, until the Conn is closed: a Cluster does not change that often.
+type shardRoutes struct {
+	n       *Conn
+	cluster *redis.ClusterClient
+	mapped  atomic.Bool // the client knows the Cluster: finding a master asks nobody
+
+	mu     sync.Mutex
+	routes map[*redis.Client]*Route
+}
+
+func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
+	key := LockKey(name)
+	if !s.mapped.Load() {
+		_, err := ask(s.n, ctx, func() (*redis.Client, error) { return s.cluster.MasterForKey(s.n.ctx, key) })
+		if err != nil {
+			return nil, err
+		}
+		s.mapped.Store(true)
+	}
+	shard, err := s.cluster.MasterForKey(s.n.ctx, key)
+	if err != nil {
+		return nil, Failed("", s.n.addr, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.routes[shard]
+	if r == nil {
+		// The Cluster's client sends the batches, since it follows a key that has
+		// moved. WAIT has no key by which it could find the shard, so those go to
+		// the shard itself.
+		r = &Route{Shard: shard, Addr: shard.Options().Addr, plain: s.n.newLane(s.cluster, shard), acked: s.n.newLane(shard, shard)}
+		r.plain.direct = directly(shard, true)
+		s.routes[shard] = r
+		if s.n.ctx.Err() != nil { // closed meanwhile: nobody would close it any more
+			r.close()
+		}
+	}
+	return r, nil
+}
+
+func (s *shardRoutes) all() []*Route {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Route, 0, len(s.routes))
+	for _, r := range s.routes {
+		all = append(all, r)
+	}
+	return all
+}
+
+func (r *Route) close() {
+	r.plain.close()
+	r.acked.close()
+}
+
+func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
+	return &lane{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
+}
+
+// Route returns the way to the server of a name.
+func (n *Conn) Route(ctx context.Context, name string) (*Route, error) {
+	r, err := n.routes.route(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// remapTime is a pause for a Cluster's client to read the Cluster's map again. It
+// does so at most every 200 ms.
+const remapTime = 50 * time.Millisecond
+
+// Do sends c and returns once it has a reply: nil. The caller recycles c then,
+// and must not after an error.
+func (n *Conn) Do(ctx context.Context, c *Call) error { return n.do(ctx, c, true) }
+
+// DoQueued is Do for a request that was sent directly before and not answered.
+func (n *Conn) DoQueued(ctx context.Context, c *Call) error { return n.do(ctx, c, false) }
+
+func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
+	const attempts = 10 // a lane to a shard cannot follow a slot that has moved by itself
+	for attempt := 1; ; attempt++ {
+		r, err := n.routes.route(ctx, c.Name)
+		if err != nil {
+			return c.complete(err, n.addr)
+		}
+		l := r.plain
+		if c.Replicas > 0 {
+			l = r.acked
+		}
+		if err := l.do(ctx, c, alone); err != nil {
+			return c.complete(err, r.Addr)
+		}
+		cause := c.cmd.Err()
+		if cause == nil {
+			return nil
+		}
+		n.Remap(r, cause)
+		if c.Replicas == 0 || attempt == attempts || !Moved(cause) || clock.Sleep(ctx, remapTime) != nil {
+			return n.failed(c.Op, r.Addr, cause)
+		}
+		c.cmd = c.script.again(c.cmd)
+	}
+}
+
+// Start sends c and does not wait. answered is called once, with nil when c has a
+// reply, from one of the goroutines of the Conn or before Start returns; it must
+// not block. It is not for Clusters, and c is not recycled.
+func (n *Conn) Start(c *Call, answered func(error)) {
+	r := n.routes.(oneRoute).the
+	c.answered = func(c *Call, err error) {
+		switch {
+		case err != nil:
+		case c.err != nil:
+			err = c.complete(c.err, r.Addr)
+		case c.cmd.Err() != nil:
+			err = n.failed(c.Op, r.Addr, c.cmd.Err())
+		}
+		answered(err)
+	}
+	r.plain.start(c)
+}
+
+// Withdraw gives up a call that was started and is still in the queue: it will
+// never be sent, and its callback is not called. It returns false for any other.
+func (n *Conn) Withdraw(c *Call) bool { return n.routes.(oneRoute).the.plain.withdraw(c) }
+
+// Waiting is how many calls are queued or under way, where there is one server.
+func (n *Conn) Waiting() int { return n.routes.(oneRoute).the.plain.length() }
+
+// Remap has the Cluster's client read the map again if an error says that it may
+// be out of date: the client notices by itself only what it sends itself.
+func (n *Conn) Remap(r *Route, err error) {
+	if cluster, ok := n.client.(*redis.ClusterClient); ok && r.Shard != nil && !redis.HasErrorPrefix(err, "NOPERM") {
+		cluster.ReloadState(n.ctx)
+	}
+}
+
+// Moved reports that a Cluster's shard sends to another.
+func Moved(err error) bool {
+	_, m := redis.IsMovedError(err)
+	_, a := redis.IsAskError(err)
+	return m || a
+}
+
+// addrOf names what a client talks to, without a password.
+func addrOf(client redis.UniversalClient) string {
+	switch c := client.(type) {
+	case *redis.Client:
+		if addr := c.Options().Addr; addr != "FailoverClient" {
+			return addr
+		}
+		return "master of the Sentinels"
+	case *redis.ClusterClient:
+		return "cluster " + strings.Join(c.Options().Addrs, ",")
+	}
+	return "server"
+}

@@ -1,0 +1,176 @@
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker"
+)
+
+// Server describes one master behind a Conn. Fields that the server does not tell
+// (or not to this user) are zero.
+type Server struct {
+	Addr      string
+	Product   string // "redis", "valkey", …
+	Version   string
+	RunID     string
+	Role      string        // "master"; anything else cannot keep locks
+	Uptime    time.Duration // by the server's wall clock, in whole seconds, and up to a second too long
+	Replicas  int           // connected now
+	MaxMemory int64         // bytes; 0: no limit
+	Eviction  string        // maxmemory-policy
+	Cluster   bool          // it is a node of a Cluster
+	AOF       string        // "0" or "1": whether there is an append-only file
+	Clock     time.Time     // the server's; Redis 7.0 and later
+}
+
+// MayEvict reports that the server may throw lock keys away to make room: any
+// policy but noeviction may, since all locks have a TTL, as soon as there is a
+// limit.
+func (s Server) MayEvict() bool {
+	return s.MaxMemory > 0 && s.Eviction != "" && s.Eviction != "noeviction"
+}
+
+// Findings are what a [locker.Checker] says of one server.
+func (s Server) Findings() []locker.Finding {
+	finding := func(what, found string, bad bool, severity locker.Severity, advice string) locker.Finding {
+		f := locker.Finding{What: what + " of " + s.Addr, Found: found}
+		if bad {
+			f.Severity, f.Advice = severity, advice
+		}
+		return f
+	}
+	all := []locker.Finding{
+		finding("version", s.Product+" "+s.Version, s.Product == "redis" && olderThan(s.Version, 6, 2), locker.SeverityProblem,
+			"the scripts need Redis 6.2 or Valkey 7.2: upgrade the server"),
+		finding("role", s.Role, s.Role != "master", locker.SeverityProblem, "locks live on a master: connect to that, or by way of Sentinel"),
+		finding("maxmemory-policy", fmt.Sprintf("%s, maxmemory %d", s.Eviction, s.MaxMemory), s.MayEvict(), locker.SeverityProblem,
+			"the server may throw locks away when its memory is full: set maxmemory-policy noeviction"),
+	}
+	if s.AOF != "" {
+		all = append(all, finding("appendonly", map[string]string{"0": "no", "1": "yes"}[s.AOF], s.AOF != "1", locker.SeverityWarning,
+			"a restart forgets the locks that are held: set appendonly yes and appendfsync always"))
+	}
+	return all
+}
+
+func olderThan(version string, major, minor int) bool {
+	var a, b int
+	_, err := fmt.Sscanf(version, "%d.%d", &a, &b)
+	return err == nil && (a < major || a == major && b < minor)
+}
+
+// Servers asks each master about itself (on a Cluster all of them, otherwise one).
+// A user who may not run INFO gets an *Error with Refused set: the lock works all
+// the same.
+func (n *Conn) Servers(ctx context.Context) ([]Server, error) {
+	return Ask(ctx, n, "info", func(ctx context.Context) ([]Server, error) {
+		var mu sync.Mutex
+		var all []Server
+		err := n.eachMaster(ctx, func(ctx context.Context, client redis.UniversalClient, addr string) error {
+			text, err := client.Info(ctx).Result()
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, ParseInfo(addr, text))
+			return nil
+		})
+		return all, err
+	})
+}
+
+// eachMaster calls f for the server, or on a Cluster for each master, several at a time.
+func (n *Conn) eachMaster(ctx context.Context, f func(ctx context.Context, client redis.UniversalClient, addr string) error) error {
+	cluster, ok := n.client.(*redis.ClusterClient)
+	if !ok {
+		return f(ctx, n.client, n.addr)
+	}
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, shard *redis.Client) error {
+		return f(ctx, shard, shard.Options().Addr)
+	})
+}
+
+// ParseInfo reads the reply to INFO.
+func ParseInfo(addr, text string) Server {
+	field := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			field[name] = value
+		}
+	}
+	s := Server{
+		Addr:     addr,
+		Product:  "redis",
+		Version:  field["redis_version"],
+		RunID:    field["run_id"],
+		Role:     field["role"],
+		Eviction: field["maxmemory_policy"],
+		AOF:      field["aof_enabled"],
+		Cluster:  field["cluster_enabled"] == "1",
+	}
+	if v := field["server_name"]; v != "" {
+		s.Product = v
+	}
+	if v := field[s.Product+"_version"]; v != "" {
+		s.Version = v // Valkey also says which Redis it is compatible with
+	}
+	seconds, _ := strconv.ParseInt(field["uptime_in_seconds"], 10, 64)
+	s.Uptime = time.Duration(seconds) * time.Second
+	s.Replicas, _ = strconv.Atoi(field["connected_slaves"])
+	s.MaxMemory, _ = strconv.ParseInt(field["maxmemory"], 10, 64)
+	if µs, err := strconv.ParseInt(field["server_time_usec"], 10, 64); err == nil {
+		s.Clock = time.UnixMicro(µs)
+	}
+	return s
+}
+
+// scanAtOnce is how many keys the server looks at for one reply of SCAN.
+const scanAtOnce = 500
+
+// Names returns the names under which there is a lock or somebody waits, of those
+// that begin with prefix.
+func (n *Conn) Names(ctx context.Context, prefix string) ([]string, error) {
+	pattern := layout + globEscape.Replace(escape.Replace(prefix)) + "*"
+	seen := map[string]bool{}
+	var names []string
+	var mu sync.Mutex
+	err := n.eachMaster(ctx, func(_ context.Context, client redis.UniversalClient, addr string) error {
+		for cursor := uint64(0); ; {
+			type page struct {
+				keys []string
+				next uint64
+			}
+			p, err := Ask(ctx, n, "list", func(ctx context.Context) (p page, err error) {
+				p.keys, p.next, err = client.Scan(ctx, cursor, pattern, scanAtOnce).Result()
+				return p, err
+			})
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, key := range p.keys {
+				name, ok := NameOf(strings.TrimSuffix(key, waitSuffix))
+				if ok && strings.HasPrefix(name, prefix) && !seen[name] {
+					seen[name] = true
+					names = append(names, name)
+				}
+			}
+			mu.Unlock()
+			if cursor = p.next; cursor == 0 {
+				return nil
+			}
+		}
+	})
+	return names, err
+}
+
+// globEscape makes a SCAN pattern match what it says.
+var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)

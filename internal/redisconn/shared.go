@@ -1,0 +1,112 @@
+package redisconn
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed release.lua
+var releaseText string
+
+//go:embed inspect.lua
+var inspectText string
+
+var inspect = NewScript(inspectText)
+
+// State is whose a lock's key was when a request found it.
+type State int
+
+// The states.
+const (
+	Gone   State = iota // there was no key
+	Mine                // it had the caller's value, and was renewed or removed
+	Theirs              // it had another value, or is no lock, and was left alone
+	// Overtaken is of redlock: a token of another holder has reached or passed
+	// this one's on this node. Whatever the key says, the lock is lost here.
+	Overtaken
+)
+
+// String returns the state's name.
+func (s State) String() string {
+	if s < Gone || s > Overtaken {
+		return "State(" + strconv.Itoa(int(s)) + ")"
+	}
+	return [...]string{"gone", "mine", "theirs", "overtaken"}[s]
+}
+
+// StateOf reads the reply of a script that answers with a State.
+func (n *Conn) StateOf(c *Call) (State, error) {
+	v, ok := c.Reply().(int64)
+	if !ok || v < int64(Gone) || v > int64(Overtaken) {
+		return Gone, n.Strange(c.Op, c.Reply())
+	}
+	return State(v), nil
+}
+
+// ReleaseScript returns the script for ReleaseCall.
+func (n *Conn) ReleaseScript() *Script { return n.Script(releaseText, 2, 1) }
+
+// ReleaseCall asks to remove the lock if it has the value, and to wake those who
+// wait for it. void > 0 leaves a note for so long, so that an acquire with this
+// value that is still under way is refused when it arrives (R7). The reply is a
+// State.
+func (n *Conn) ReleaseCall(s *Script, name string, k *Keys, value any, void time.Duration) *Call {
+	if void > 0 {
+		return s.Call("take back", name, 3, k.Lock, k.Wait, k.Void, n.publish, value, Milliseconds(void))
+	}
+	return s.Call("release", name, 2, k.Lock, k.Wait, n.publish, value)
+}
+
+// Status is what a server knows of a lock.
+type Status struct {
+	Held    bool
+	Value   string        // the holder's whole owner value
+	Left    time.Duration // the rest of its TTL; negative: it never expires
+	Foreign bool          // the key is there but is no lock (not a string)
+	Token   uint64        // the highest token handed out for this name and still remembered; 0: none
+	Waited  bool          // somebody waits, and will be woken by the release
+}
+
+// InspectCall reads the state of a lock, with the token of a counter, and changes
+// nothing.
+func InspectCall(name string, k *Keys, counter any) *Call {
+	return inspect.Call("inspect", name, 3, k.Lock, counter, k.Wait)
+}
+
+// StatusOf reads the reply to InspectCall.
+func (n *Conn) StatusOf(c *Call) (Status, error) {
+	v, ok := c.Reply().([]any)
+	if !ok || len(v) != 4 {
+		return Status{}, n.Strange(c.Op, c.Reply())
+	}
+	left, ok1 := v[1].(int64)
+	waited, ok2 := v[3].(int64)
+	if !ok1 || !ok2 {
+		return Status{}, n.Strange(c.Op, v)
+	}
+	var s Status
+	const none = -2 // PTTL's word for a key that is not there
+	s.Value, s.Held = v[0].(string)
+	s.Foreign = !s.Held && left != none
+	if s.Held || s.Foreign {
+		s.Left = LeftOf(left)
+	}
+	if counter, ok := v[2].(string); ok {
+		token, _, _ := strings.Cut(counter, " ") // a quorum's counter also says who raised it
+		s.Token, _ = strconv.ParseUint(token, 10, 64)
+	}
+	s.Waited = waited == 1
+	return s, nil
+}
+
+// LeftOf is the rest of a TTL that a script answered. In its last millisecond
+// that is 0, and must not look like a time that is not known: a waiter would wait
+// for a message that nobody sends.
+func LeftOf(ms int64) time.Duration {
+	if ms == 0 {
+		ms = 1
+	}
+	return time.Duration(ms) * time.Millisecond
+}

@@ -1,0 +1,248 @@
+package rediswake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// Options tunes [Wakes]. The zero value is the default.
+type Options struct {
+	// Linger is how long the subscription of a name outlives its last waiter, and
+	// the subscription connection its last name, so that a busy name does not
+	// subscribe anew at every hand-over. Zero means 1 s.
+	Linger time.Duration
+
+	// Silence is how long the subscription connection may be silent before it is
+	// asked for a sign of life, and again how long it may take to give one. Zero
+	// means 5 s: waiters are to cost the server next to nothing.
+	Silence time.Duration
+}
+
+// Wakes are the subscriptions of a Conn: one topic per name, one connection for
+// all of them (on a Cluster one per shard, where shard channels live). A topic
+// outlives its last waiter by Options.Linger, and the connection ends with its
+// last topic, or with the Conn.
+type Wakes struct {
+	n    *redisconn.Conn
+	opts Options
+	// plain: use SUBSCRIBE and not SSUBSCRIBE, since this is no Cluster, or one before 7.0.
+	plain atomic.Bool
+
+	mu     sync.Mutex
+	topics map[string]*topic       // by channel
+	feeds  map[*redis.Client]*feed // by shard; nil where there are none
+}
+
+// topic is the subscription of one name. Its fields are guarded by Wakes.mu.
+type topic struct {
+	name, channel string
+	feed          *feed
+	waiters       map[*waiter]struct{}
+	idle          time.Time // since when there is no waiter
+
+	live  bool     // the server has confirmed the subscription
+	again bool     // it was confirmed before: messages may have been lost since
+	hope  *outcome // of the attempt that is under way; nil if live
+
+	expelled bool // the server has ended the subscription
+}
+
+// waiter is one call of Subscribe.
+type waiter struct {
+	wake func()
+	gone atomic.Bool
+}
+
+// outcome is closed when it is known whether a subscription succeeded.
+type outcome struct {
+	known chan struct{}
+	err   error
+}
+
+// New returns the subscriptions of n. It does no I/O.
+func New(n *redisconn.Conn, opts Options) *Wakes {
+	if opts.Linger <= 0 {
+		opts.Linger = time.Second
+	}
+	if opts.Silence <= 0 {
+		opts.Silence = 5 * time.Second
+	}
+	w := &Wakes{n: n, opts: opts, topics: map[string]*topic{}, feeds: map[*redis.Client]*feed{}}
+	w.plain.Store(!n.IsCluster())
+	return w
+}
+
+// Subscribe has wake called whenever the lock may have become free: after its
+// release, and after the subscription connection was lost and made again, since a
+// message may have been lost meanwhile. It returns once the server has confirmed
+// the subscription, so that a release from then on is certain to wake (as long as
+// someone's request said that it waits). It fails when ctx ends, after the
+// Conn's timeout, or when the first attempt to subscribe fails.
+//
+// wake is called from one goroutine for all names of a server, without a lock
+// held, perhaps when there is no reason; it must not block. cancel may be called
+// more than once and never blocks; a call of wake that has begun may still be
+// running when it returns.
+//
+// A wake-up is a help, not a promise (R14): the key can expire without a message,
+// and a connection can be broken without anybody having noticed yet (that takes
+// up to three times Options.Silence). Poll as well.
+func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (cancel func(), err error) {
+	addr := w.n.Addr()
+	fail := func(err error) (func(), error) {
+		var known *redisconn.Error
+		if !errors.As(err, &known) {
+			err = &redisconn.Error{Op: "subscribe", Addr: addr, Err: err}
+		}
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	if w.n.Context().Err() != nil {
+		return fail(redisconn.ErrClosed)
+	}
+	r, err := w.n.Route(ctx, name)
+	if err != nil {
+		return fail(err)
+	}
+	addr = r.Addr
+	me := &waiter{wake: wake}
+	t, hope := w.join(r, name, me)
+	if t == nil {
+		return fail(redisconn.ErrClosed)
+	}
+	cancel = func() { w.leave(t, me) }
+	if hope == nil {
+		return cancel, nil
+	}
+	stop := time.NewTimer(w.n.Timeout())
+	defer stop.Stop()
+	select {
+	case <-hope.known:
+		err = hope.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-stop.C:
+		err = redisconn.ErrTimeout
+	case <-w.n.Context().Done():
+		err = redisconn.ErrClosed
+	}
+	if err != nil {
+		cancel()
+		return fail(err)
+	}
+	return cancel, nil
+}
+
+// join adds a waiter to the topic of a name, which is made if need be. hope is nil if the topic is live already; t is nil
+// if the Conn is closed.
+func (w *Wakes) join(r *redisconn.Route, name string, me *waiter) (t *topic, hope *outcome) {
+	channel := redisconn.WakeChannel(name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t = w.topics[channel]
+	if t == nil {
+		t = &topic{name: name, channel: channel, waiters: map[*waiter]struct{}{}, hope: newOutcome()}
+		if !w.attach(t, r) {
+			return nil, nil
+		}
+		w.topics[channel] = t
+	}
+	t.waiters[me] = struct{}{}
+	return t, t.hope
+}
+
+// leave removes a waiter. The topic stays for a while: on a busy name the next waiter is near.
+func (w *Wakes) leave(t *topic, me *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if me.gone.Swap(true) {
+		return
+	}
+	delete(t.waiters, me)
+	if len(t.waiters) == 0 {
+		t.idle = time.Now()
+	}
+}
+
+// attach gives a topic to the feed of a route, which is started if need be. The caller holds mu.
+func (w *Wakes) attach(t *topic, r *redisconn.Route) bool {
+	f := w.feeds[r.Shard]
+	if f == nil {
+		f = &feed{w: w, route: r, topics: map[*topic]struct{}{}, kicked: make(chan struct{}, 1)}
+		if !w.n.Go(f.run) {
+			return false
+		}
+		w.feeds[r.Shard] = f
+	}
+	t.feed = f
+	f.topics[t] = struct{}{}
+	f.kick()
+	return true
+}
+
+// confirmed notes that the server has subscribed us to a channel.
+func (w *Wakes) confirmed(channel string) {
+	w.mu.Lock()
+	t := w.topics[channel]
+	if t == nil {
+		w.mu.Unlock()
+		return
+	}
+	missed := t.again
+	t.live, t.again = true, true
+	if t.hope != nil {
+		close(t.hope.known)
+		t.hope = nil
+	}
+	w.mu.Unlock()
+	if missed {
+		w.wake(channel)
+	}
+}
+
+// expelled notes that the server has ended a subscription: its slot has moved to another shard. (Our own unsubscribing is
+// confirmed in the same words. If somebody has subscribed again in between, that is done once more, for nothing.)
+func (w *Wakes) expelled(channel string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.topics[channel]; t != nil {
+		t.expelled = true
+		t.feed.kick()
+	}
+}
+
+// dead notes that a topic is not live any more. The caller holds mu.
+func (t *topic) dead() {
+	t.live, t.expelled = false, false
+	if t.hope == nil {
+		t.hope = newOutcome()
+	}
+}
+
+// wake calls all waiters of a channel. No lock is held meanwhile: they may call back.
+func (w *Wakes) wake(channel string) {
+	w.mu.Lock()
+	var waiters []*waiter
+	if t := w.topics[channel]; t != nil {
+		for me := range t.waiters {
+			waiters = append(waiters, me)
+		}
+	}
+	w.mu.Unlock()
+	for _, me := range waiters {
+		if !me.gone.Load() {
+			me.wake()
+		}
+	}
+}
+
+func newOutcome() *outcome { return &outcome{known: make(chan struct{})} }

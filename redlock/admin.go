@@ -1,0 +1,220 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// What people ask of a quorum with locks in it: who holds, which names are there,
+// free this one, is it set up as it should be.
+
+// each asks every node at the same time, and waits for the answers as long as a
+// renewal would. The errors are by node.
+func each[T any](ctx context.Context, b *Backend, ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error) {
+	ctx, cancel := context.WithTimeout(ctx, b.patience(0))
+	defer cancel()
+	answers, causes = make([]T, len(b.nodes)), make([]error, len(b.nodes))
+	var all sync.WaitGroup
+	for i, n := range b.nodes {
+		all.Go(func() { answers[i], causes[i] = ask(ctx, n) })
+	}
+	all.Wait()
+	return answers, causes
+}
+
+// enough is the error of too few answers, if so.
+func (b *Backend) enough(ctx context.Context, op string, causes []error) error {
+	err := b.quorumError(op, "", causes)
+	switch {
+	case err.Answered >= b.quorum:
+		return nil
+	case b.isClosed():
+		return locker.ErrClosed
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+// Inspect implements [locker.Inspector]: held is what a quorum of nodes has, or
+// may have where some do not answer. How many wait is not known to Redis.
+func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	value, seen, err := b.inspect(ctx, "inspect", name)
+	if err != nil {
+		return locker.State{}, err
+	}
+	return b.picture(value, seen), nil
+}
+
+func (b *Backend) inspect(ctx context.Context, op, name string) (value string, seen []redisconn.Status, err error) {
+	k := redisconn.KeysOf(name, "")
+	statuses, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Status, error) {
+		c := redisconn.InspectCall(name, &k, k.Quorum)
+		if err := n.conn.Do(ctx, c); err != nil {
+			return redisconn.Status{}, err
+		}
+		defer c.Recycle()
+		return n.conn.StatusOf(c)
+	})
+	if err := b.enough(ctx, op, causes); err != nil {
+		return "", nil, err
+	}
+	for i, s := range statuses {
+		if causes[i] == nil {
+			seen = append(seen, s)
+		}
+	}
+	// The holder is who has a quorum, or may have one with the nodes that are silent.
+	most, silent := 0, len(b.nodes)-len(seen)
+	for _, s := range seen {
+		at := 0
+		for _, other := range seen {
+			if other.Held && other.Value == s.Value {
+				at++
+			}
+		}
+		if s.Held && at+silent >= b.quorum && at > most {
+			most, value = at, s.Value
+		}
+	}
+	return value, seen, nil
+}
+
+// picture makes one state of what the nodes have of the holder with that value.
+func (b *Backend) picture(value string, seen []redisconn.Status) locker.State {
+	state := locker.State{Waiters: -1}
+	if value == "" {
+		return state
+	}
+	var left []time.Duration
+	for _, s := range seen {
+		if s.Held && s.Value == value {
+			left = append(left, max(s.Left, 0))
+			state.Token = max(state.Token, s.Token)
+		}
+	}
+	slices.SortFunc(left, func(a, b time.Duration) int { return int(b - a) })
+	_, state.Label, _ = strings.Cut(value, labelMark)
+	// It lasts as long as a quorum has it.
+	state.Held, state.Remaining = true, left[min(b.quorum, len(left))-1]
+	return state
+}
+
+// List implements [locker.Lister]: names that a quorum holds, or that somebody
+// waits for.
+func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+	lists, causes := make([][]string, len(b.nodes)), make([]error, len(b.nodes))
+	var all sync.WaitGroup
+	for i, n := range b.nodes {
+		all.Go(func() { lists[i], causes[i] = n.conn.Names(ctx, prefix) })
+	}
+	all.Wait()
+	if err := b.enough(ctx, "list", causes); err != nil {
+		return err
+	}
+	names := slices.Concat(lists...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		value, seen, err := b.inspect(ctx, "list", name)
+		if err != nil {
+			return err
+		}
+		waited := slices.ContainsFunc(seen, func(s redisconn.Status) bool { return s.Waited })
+		if st := b.picture(value, seen); st.Held || waited {
+			if err := found(name, st); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Break implements [locker.Breaker].
+func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
+	value, seen, err := b.inspect(ctx, "break", name)
+	if err != nil || value == "" {
+		return b.picture("", nil), err
+	}
+	k := redisconn.KeysOf(name, value)
+	_, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.State, error) {
+		c := n.conn.ReleaseCall(n.releaseScript, name, &k, value, 0)
+		if err := n.conn.Do(ctx, c); err != nil {
+			return redisconn.Gone, err
+		}
+		defer c.Recycle()
+		return n.conn.StateOf(c)
+	})
+	if err := b.enough(ctx, "break", causes); err != nil {
+		return locker.State{}, err
+	}
+	return b.picture(value, seen), nil
+}
+
+// clockTolerance is what the clocks of two servers may differ by before Check
+// tells: expiry goes by each server's own, and does not need them to agree.
+const clockTolerance = time.Second
+
+// Check implements [locker.Checker].
+func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+	servers, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Server, error) {
+		all, err := n.conn.Servers(ctx)
+		if err != nil {
+			return redisconn.Server{}, err
+		}
+		return all[0], nil
+	})
+	if err := b.enough(ctx, "check", causes); err != nil {
+		return nil, err
+	}
+	found := []locker.Finding{b.checkCount()}
+	runs := map[string]string{}
+	var first time.Time
+	for i, s := range servers {
+		if causes[i] != nil {
+			found = append(found, locker.Finding{Severity: locker.SeverityWarning, What: "node " + b.nodes[i].addr, Found: causes[i].Error(),
+				Advice: "it does not vote: the lock has one node less to spare"})
+			continue
+		}
+		found = append(found, s.Findings()...)
+		if other, ok := runs[s.RunID]; ok && s.RunID != "" {
+			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "server of " + s.Addr, Found: "the same as " + other,
+				Advice: "one vote would count twice: give each server once"})
+		}
+		runs[s.RunID] = s.Addr
+		if s.Replicas > 0 {
+			found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "replicas of " + s.Addr, Found: fmt.Sprint(s.Replicas),
+				Advice: "Redlock has no use for replicas: never let one take its master's place, since it may lack votes"})
+		}
+		if s.Clock.IsZero() {
+			continue
+		}
+		if first.IsZero() {
+			first = s.Clock
+		}
+		if off := s.Clock.Sub(first); off.Abs() > clockTolerance {
+			found = append(found, locker.Finding{Severity: locker.SeverityWarning, What: "clock of " + s.Addr, Found: fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].addr),
+				Advice: "a clock that is stepped ends locks early or late: keep the servers' clocks by NTP, slewed"})
+		}
+	}
+	return found, nil
+}
+
+// checkCount looks at how many nodes there are.
+func (b *Backend) checkCount() locker.Finding {
+	f := locker.Finding{What: "number of nodes", Found: fmt.Sprintf("%d, of which %d can fail", len(b.nodes), len(b.nodes)-b.quorum)}
+	switch {
+	case len(b.nodes) < 3:
+		f.Severity, f.Advice = locker.SeverityWarning, "no node can fail: give three or five"
+	case len(b.nodes)%2 == 0:
+		f.Severity, f.Advice = locker.SeverityInfo, "an even number tolerates no more failures than one less, and votes can be split evenly"
+	}
+	return f
+}

@@ -1,0 +1,35 @@
+-- The fencing counter of a quorum: "token owner" under one key, the highest token that was raised here and who raised it. This piece is put
+-- before the scripts that need it.
+
+-- Whether the counter may stand at token for owner: it is lower, or this owner has raised it to just that before (R11).
+local function admits(counter, token, owner)
+	if not counter then
+		return true
+	end
+	local n, by = string.match(counter, '^(%d+) (.*)$')
+	n = tonumber(n) or 0
+	return n < token or (n == token and by == owner)
+end
+
+-- Raises the counter, or lets it live longer where it stands at the token
+-- already: a full memory refuses to write it again, but not that. It outlives its
+-- use by a day, and where the clock is behind the token, until that has caught up
+-- as well; or is kept for ever.
+local function raise(key, counter, token, owner, keep)
+	local value = string.format('%.0f', token) .. ' ' .. owner
+	if keep == 'keep' then
+		if counter ~= value then
+			redis.call('SET', key, value)
+		end
+		return
+	end
+	local time = redis.call('TIME')
+	local ahead = math.max(0, token - (time[1] * 1000000 + time[2]))
+	local life = string.format('%.0f', ahead / 1000 + 86400000)
+	if counter == value then
+		redis.call('PEXPIRE', key, life)
+	else
+		redis.call('SET', key, value, 'PX', life)
+	end
+end
+

@@ -1,0 +1,293 @@
+package redlock
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// member is one node of a quorum, asked synchronously.
+type member struct {
+	*node
+	t      *testing.T
+	server *lab.Redis
+	b      *ballot
+}
+
+func newMember(t *testing.T) *member {
+	s := lab.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	m := &member{t: t, server: s, node: b.nodes[0]}
+	m.prepared()
+	return m
+}
+
+func (m *member) prepared() run {
+	r, err := m.askWhoItIs(m.t.Context())
+	require.NoError(m.t, err)
+	require.NotEmpty(m.t, r.id)
+	m.b, err = m.prepare(m.t.Context(), r)
+	require.NoError(m.t, err)
+	return r
+}
+
+type reply[T any] struct {
+	v   T
+	err error
+}
+
+// answer waits for a callback.
+func answer[T any](ask func(func(T, error))) (T, error) {
+	c := make(chan reply[T], 1)
+	ask(func(v T, err error) { c <- reply[T]{v, err} })
+	select {
+	case r := <-c:
+		return r.v, r.err
+	case <-time.After(10 * time.Second):
+		var none T
+		return none, errors.New("no answer")
+	}
+}
+
+// fenced is a claim with a token.
+type fenced struct {
+	claim
+	token uint64
+}
+
+func claimOf(name, value string, token uint64) fenced {
+	return fenced{claim{name: name, value: value, ttl: time.Minute, fenced: true, life: "expire", keys: redisconn.KeysOf(name, value)}, token}
+}
+
+func of(value string, token uint64) fenced { return claimOf("x", value, token) }
+
+// tries gives a vote as long as a busy machine may take.
+const tries = 5 * time.Second
+
+func (m *member) tryVote(b *ballot, c fenced) (vote, error) {
+	return answer(func(f func(vote, error)) { m.vote(b, &c.claim, tries, f) })
+}
+
+func (m *member) votes(c fenced) vote {
+	m.t.Helper()
+	v, err := m.tryVote(m.b, c)
+	require.NoError(m.t, err)
+	return v
+}
+
+func (m *member) says(ask func(func(redisconn.State, error))) redisconn.State {
+	m.t.Helper()
+	st, err := answer(ask)
+	require.NoError(m.t, err)
+	return st
+}
+
+func (m *member) raises(c fenced) redisconn.State {
+	m.t.Helper()
+	return m.says(func(f func(redisconn.State, error)) { m.raise(&c.claim, c.token, tries, f) })
+}
+
+func (m *member) renews(c fenced) redisconn.State {
+	m.t.Helper()
+	return m.says(func(f func(redisconn.State, error)) { m.renew(&c.claim, c.token, tries, f) })
+}
+
+func (m *member) repairs(c fenced) redisconn.State {
+	m.t.Helper()
+	return m.says(func(f func(redisconn.State, error)) { m.repair(m.b, &c.claim, c.token, tries, f) })
+}
+
+func (m *member) releases(c fenced, void time.Duration) redisconn.State {
+	m.t.Helper()
+	return m.says(func(f func(redisconn.State, error)) { m.release(&c.claim, void, tries, f) })
+}
+
+// together has n questions asked while the server is paused, so that they share
+// script calls, and returns how many of those there were.
+func together(t *testing.T, server *lab.Redis, n int, ask func(i int)) (calls int) {
+	t.Helper()
+	lab.NeedPause(t)
+	before := server.Commands(t)
+	server.Pause()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { ask(i) })
+	}
+	time.Sleep(50 * time.Millisecond) // all are in the queue, or a few more script calls are made
+	server.Resume()
+	all.Wait()
+	used := server.Commands(t).Since(before).ByName
+	return int(used["evalsha"] + used["eval"])
+}
+
+// The restart guard goes by the last vote: a server that was restarted has not
+// been up for longer. An answer that is late must not make that earlier.
+func TestALateAnswerDoesNotMoveTheLastVoteBack(t *testing.T) {
+	n := &node{b: &Backend{}, votes: map[Outcome]uint64{}}
+	last := time.Now()
+	n.note(opVote, "n", Granted, last, nil)
+	n.note(opVote, "n", Granted, last.Add(-time.Second), nil)
+	assert.Equal(t, last, n.voted)
+	n.note(opVote, "n", Refused, last.Add(time.Second), nil)
+	assert.Equal(t, last.Add(time.Second), n.voted)
+}
+
+// The second phase: no counter is raised to where another has raised it, nor
+// under it; the same one may do so again.
+func TestQuorumCounterIsRaisedByOneOwnerOnly(t *testing.T) {
+	q := newMember(t)
+	a := q.votes(of("a", 0))
+	require.True(t, a.granted)
+	require.NotZero(t, a.token)
+	assert.Equal(t, redisconn.Mine, q.raises(of("a", a.token)))
+	assert.Equal(t, redisconn.Mine, q.raises(of("a", a.token)), "a repeated request")
+	again := q.votes(of("a", 0))
+	assert.True(t, again.raised)
+	assert.Equal(t, a.token, again.token)
+	assert.Equal(t, redisconn.Theirs, q.raises(of("b", a.token+1)))
+	assert.Equal(t, redisconn.Mine, q.releases(of("a", 0), 0))
+	assert.Equal(t, redisconn.Gone, q.raises(of("a", a.token)))
+
+	b := q.votes(of("b", 0))
+	assert.Greater(t, b.token, a.token)
+	assert.Equal(t, redisconn.Overtaken, q.raises(of("b", a.token)), "another's token")
+	assert.Equal(t, redisconn.Overtaken, q.raises(of("b", a.token-1)))
+	assert.Equal(t, redisconn.Mine, q.raises(of("b", b.token)))
+
+	// A key that came to A late, by a vote or a repair of before, is no lease.
+	q.releases(of("b", 0), 0)
+	assert.Equal(t, redisconn.Overtaken, q.repairs(of("a", a.token)))
+	assert.Equal(t, redisconn.Gone, q.renews(of("a", a.token)))
+	require.True(t, q.votes(of("a", 0)).granted)
+	assert.Equal(t, redisconn.Overtaken, q.renews(of("a", a.token)))
+}
+
+func TestQuorumRepair(t *testing.T) {
+	q := newMember(t)
+	a := of("a", q.votes(of("a", 0)).token)
+	require.Equal(t, redisconn.Mine, q.raises(a))
+	q.server.MustDo(t, "FLUSHALL") // the counter too
+	assert.Equal(t, redisconn.Gone, q.renews(a), "a renewal acquires nothing (R12)")
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
+	assert.Equal(t, redisconn.Mine, q.repairs(a))
+	assert.Equal(t, redisconn.Mine, q.renews(a))
+	assert.Greater(t, q.votes(of("a", 0)).token, a.token-1)
+
+	q.releases(a, time.Minute)
+	assert.Equal(t, redisconn.Gone, q.repairs(a), "released: a late repair finds it void")
+	assert.True(t, q.votes(a).void)
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
+	require.True(t, q.votes(of("b", 0)).granted)
+	assert.Equal(t, redisconn.Theirs, q.renews(a))
+	c := of("c", 1)
+	assert.Equal(t, redisconn.Theirs, q.repairs(c))
+	assert.Equal(t, redisconn.Theirs, q.releases(c, 0))
+}
+
+// A server that was restarted does not vote on a ballot of before, and is never
+// sent the text; nor is it repaired.
+func TestQuorumBallotIsOfOneRun(t *testing.T) {
+	q := newMember(t)
+	before := q.b
+	first := q.prepared()
+	q.server.Restart(t)
+	require.Eventually(t, func() bool {
+		_, err := q.askWhoItIs(t.Context())
+		return err == nil
+	}, 5*time.Second, 10*time.Millisecond)
+	_, err := q.tryVote(before, of("a", 0))
+	require.ErrorIs(t, err, errRestarted)
+	a := of("a", 1)
+	_, err = answer(func(f func(redisconn.State, error)) { q.repair(before, &a.claim, a.token, tries, f) })
+	require.ErrorIs(t, err, errRestarted)
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
+	_, err = q.prepare(t.Context(), first)
+	require.ErrorIs(t, err, errRestarted, "another run answers")
+	assert.NotEqual(t, first.id, q.prepared().id)
+	assert.True(t, q.votes(of("a", 0)).granted)
+}
+
+// Before 7.0 a server may keep its scripts over a restart: the script itself
+// asks who runs it.
+func TestQuorumBallotForServersThatKeepScripts(t *testing.T) {
+	q := newMember(t)
+	r, err := q.askWhoItIs(t.Context())
+	require.NoError(t, err)
+	r.version = "6.2.14"
+	q.b, err = q.prepare(t.Context(), r)
+	require.NoError(t, err)
+	assert.True(t, q.votes(of("a", 0)).granted)
+
+	other := newMember(t)
+	_, err = other.prepare(t.Context(), r)
+	require.ErrorIs(t, err, errRestarted)
+	// It has the script now all the same, as one that has kept it over a restart.
+	_, err = other.tryVote(q.b, of("a", 0))
+	require.ErrorIs(t, err, errRestarted)
+	assert.Nil(t, other.server.MustDo(t, "GET", redisconn.LockKey("x")))
+}
+
+// Votes of several callers go together, each as if it were alone.
+func TestVotesShareScriptCalls(t *testing.T) {
+	const n = 100
+	q := newMember(t)
+	// What the last of the names has behind it.
+	require.True(t, q.votes(claimOf("held", "another", 0)).granted)
+	raised := claimOf("raised", "me", 0)
+	raised.token = q.votes(raised).token
+	require.Equal(t, redisconn.Mine, q.raises(raised))
+	q.releases(claimOf("void", "me", 0), time.Minute)
+	q.server.MustDo(t, "SET", redisconn.QuorumFenceKey("full"), "9007199254740991 x")
+	q.server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
+
+	names := []string{"held", "raised", "void", "full", "foreign"}
+	for i := range n {
+		names = append(names, strconv.Itoa(i))
+	}
+	votes, errs := make([]vote, len(names)), make([]error, len(names))
+	calls := together(t, q.server, len(names), func(i int) {
+		c := claimOf(names[i], "me", 0)
+		c.waiting = i%2 == 0
+		votes[i], errs[i] = q.tryVote(q.b, c)
+	})
+	assert.Less(t, calls, n/2)
+	assert.Positive(t, votes[0].left)
+	assert.Equal(t, "another", votes[0].holder)
+	assert.Equal(t, int64(1), q.server.MustDo(t, "EXISTS", redisconn.WaitKey("held")))
+	assert.True(t, votes[1].granted && votes[1].raised)
+	assert.Equal(t, raised.token, votes[1].token)
+	assert.True(t, votes[2].void)
+	assert.True(t, hopeless(errs[3]))
+	assert.Equal(t, int64(0), q.server.MustDo(t, "EXISTS", redisconn.LockKey("full")))
+	assert.True(t, votes[4].foreign)
+	for i, v := range votes[len(names)-n:] {
+		assert.NoError(t, errs[len(names)-n+i])
+		assert.True(t, v.granted)
+		assert.NotZero(t, v.token)
+		assert.Equal(t, "me", q.server.MustDo(t, "GET", redisconn.LockKey(strconv.Itoa(i))))
+	}
+}
+
+// A server that was restarted takes none of many votes before somebody has looked at it.
+func TestARestartedServerRefusesVotesThatComeTogether(t *testing.T) {
+	q := newMember(t)
+	q.server.Restart(t)
+	together(t, q.server, 64, func(i int) {
+		_, err := q.tryVote(q.b, claimOf(strconv.Itoa(i), "me", 0))
+		assert.Error(t, err)
+	})
+	assert.Equal(t, int64(0), q.server.MustDo(t, "DBSIZE"), "a vote of a server that has forgotten what it had granted")
+}

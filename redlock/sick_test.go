@@ -1,0 +1,216 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/redlock"
+)
+
+// A server that is told to write all to disk, and comes back without that disk:
+// neither a client that has seen it before nor a new one lets it vote (R24).
+func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
+	s := durable(t, 1)
+	o := redlock.Options{MaxTTL: 5 * time.Second}
+	old := s.backend(t, o)
+	g := acquire(t, old, "x", 5*time.Second)
+	until := g.Validity.Until()
+	s.servers[0].Kill()
+	all, err := filepath.Glob(filepath.Join(s.servers[0].Dir(), "appendonlydir", "*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, all, "there is no disk to lose")
+	for _, name := range all {
+		require.NoError(t, os.Remove(name))
+	}
+	s.servers[0].Restart(t)
+	fresh := s.backend(t, o)
+	guarded := 0
+	for time.Now().Before(until) {
+		for _, b := range []*redlock.Backend{old, fresh} {
+			g, err := b.Acquire(t.Context(), request("x", time.Second))
+			if err == nil {
+				assert.False(t, time.Now().Before(until), "two hold")
+				release(t, g)
+				continue
+			}
+			if errors.As(err, new(*redlock.QuorumError)) && b.Stats().Nodes[0].GuardedFor > 0 {
+				guarded++
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	assert.Positive(t, guarded)
+	within(t, 20*time.Second, "it votes again", func() bool {
+		g, err := fresh.Acquire(t.Context(), request("x", time.Second))
+		return err == nil && g.Hold.Release(t.Context()) == nil
+	})
+	// From now on it has the note of a run that gave votes.
+	s.servers[0].Restart(t)
+	within(t, 3*time.Second, "its data was kept", func() bool {
+		g, err := s.backend(t, redlock.Options{MaxTTL: time.Hour}).Acquire(t.Context(), request("x", time.Second))
+		return err == nil && g.Hold.Release(t.Context()) == nil
+	})
+}
+
+// Nodes that answer and abstain are counted as such, with how long it takes.
+func TestTheErrorSaysWhoAbstains(t *testing.T) {
+	s := start(t, 3)
+	s.servers[2].Kill()
+	b := s.backend(t, redlock.Options{MaxTTL: 30 * time.Second})
+	_, err := b.Acquire(t.Context(), request("x", time.Second))
+	var q *redlock.QuorumError
+	require.ErrorAs(t, err, &q)
+	assert.Equal(t, 0, q.Answered)
+	assert.Equal(t, 2, q.Abstained)
+	assert.Greater(t, q.Wait, 20*time.Second)
+	assert.LessOrEqual(t, q.Wait, 31*time.Second)
+	assert.Contains(t, err.Error(), "2 of 3 nodes answered, it takes 2, but 2 of them may not vote yet: wait ")
+}
+
+// Thousands of callers are more than can be served at once, and no outage (R21).
+func TestNobodyIsRefusedForLoad(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+	release(t, acquire(t, b, "warm", time.Minute))
+	const callers = 6000
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			g, err := b.Acquire(t.Context(), request(fmt.Sprint("n", i), time.Minute))
+			if !assert.NoError(t, err) {
+				return
+			}
+			assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))
+			done.Add(1)
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, callers, done.Load())
+}
+
+// full fills the memory of servers, as they see it.
+func (s *nodes) full(t *testing.T, yes bool) {
+	size := 0
+	if yes {
+		size = 1
+	}
+	for _, r := range s.servers {
+		r.MustDo(t, "CONFIG", "SET", "maxmemory", size)
+	}
+}
+
+// With full memory and noeviction, leases live, what is given up goes at once,
+// and held is held.
+func TestFullMemory(t *testing.T) {
+	s := durable(t, 3)
+	a, b := s.backend(t, redlock.Options{Fencing: true}), s.backend(t, redlock.Options{Fencing: true})
+	release(t, acquire(t, b, "warm", time.Minute))
+	g := acquire(t, a, "x", time.Minute)
+	given := acquire(t, a, "given", time.Minute)
+	s.everywhere(t, g, "x")
+	s.everywhere(t, given, "given")
+	s.full(t, true)
+	for _, r := range s.servers { // as after a minute and more
+		assert.Equal(t, int64(1), r.MustDo(t, "PEXPIRE", redisconn.QuorumFenceKey("x"), 1000000))
+	}
+	_, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err, "a renewal writes nothing anew")
+	for _, r := range s.servers {
+		left, _ := r.MustDo(t, "PTTL", redisconn.QuorumFenceKey("x")).(int64)
+		assert.Greater(t, left, int64(2000000), "and the counter lives on")
+	}
+	waiting := request("x", time.Minute)
+	waiting.Wait = true
+	_, err = b.Acquire(t.Context(), waiting)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	refused(t, b, "x", time.Minute)
+	require.NoError(t, given.Hold.Release(t.Context()))
+	within(t, 5*time.Second, "what was released is gone", func() bool { return s.holders(t, "given") == 0 })
+	_, err = b.Acquire(t.Context(), request("free", time.Minute))
+	require.ErrorIs(t, err, locker.ErrUnavailable, "there is no room for another lock")
+	s.full(t, false)
+	release(t, g)
+}
+
+// A vote whose outcome is not known is taken back where memory is full: the lock
+// goes at once, and the note that it is void follows when there is room.
+func TestGivenUpWithFullMemory(t *testing.T) {
+	s := durable(t, 3)
+	a, b := s.through(t, redlock.Options{NodeTimeout: 100 * time.Millisecond}), s.backend(t, redlock.Options{})
+	release(t, acquire(t, a, "warm", time.Minute))
+	release(t, acquire(t, b, "warm", time.Minute))
+	for i, p := range s.proxies {
+		p.OnRequest("{x}", func(l *lab.Link) {
+			l.SetReplies(lab.Drop)
+			go func() { _, _ = s.servers[i].Do("CONFIG", "SET", "maxmemory", 1) }()
+		})
+	}
+	g, err := a.Acquire(t.Context(), request("x", time.Minute))
+	if err == nil {
+		require.NoError(t, g.Hold.Release(t.Context()))
+	} else {
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		if g.Hold != nil {
+			_ = g.Hold.Release(t.Context())
+		}
+	}
+	within(t, 10*time.Second, "no ghost", func() bool { return s.holders(t, "x") == 0 })
+	s.full(t, false)
+	release(t, acquire(t, b, "x", time.Minute))
+}
+
+// Connections that go silent for a while, and stay so, cost no lease whose TTL is
+// four times as long; and a lock can be had soon after (R22).
+func TestSilentConnections(t *testing.T) {
+	s := durable(t, 3)
+	c := locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), &locker.Options{TTL: 2 * time.Second})
+	t.Cleanup(func() { _ = c.Close() })
+	var leases []*locker.Lease
+	for i := range 100 {
+		l, err := c.Lock(t.Context(), fmt.Sprint("held", i))
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	time.Sleep(300 * time.Millisecond)
+	for _, p := range s.proxies {
+		p.Set(lab.Drop)
+	}
+	const silence = 500 * time.Millisecond
+	granted := make(chan time.Time, 1)
+	go func() {
+		time.Sleep(silence / 2)
+		l, err := c.Lock(t.Context(), "new")
+		if assert.NoError(t, err) {
+			granted <- time.Now()
+			_ = l.Unlock(context.Background())
+		}
+	}()
+	time.Sleep(silence)
+	for _, p := range s.proxies {
+		p.PassNew()
+	}
+	back := time.Now()
+	t.Logf("granted %v after the network was back", (<-granted).Sub(back))
+	time.Sleep(2 * time.Second)
+	lost := 0
+	for _, l := range leases {
+		if l.Err() != nil {
+			lost++
+		}
+	}
+	assert.Zero(t, lost, "leases were lost")
+}

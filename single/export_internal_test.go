@@ -1,0 +1,79 @@
+package single
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/rediswake"
+)
+
+// Node is what a Backend asks, request by request, for the tests of what goes to
+// the server and comes back.
+type Node struct {
+	*server
+	*rediswake.Wakes
+	opts NodeOptions
+}
+
+type NodeOptions struct {
+	Timeout         time.Duration
+	KeepTokens      bool
+	Linger, Silence time.Duration
+}
+
+func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
+	n := &Node{opts: NodeOptions{Timeout: 10 * time.Second}}
+	if opts != nil {
+		n.opts = *opts
+	}
+	if n.opts.Timeout == 0 {
+		n.opts.Timeout = 10 * time.Second
+	}
+	conn, err := redisconn.New(client, n.opts.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	n.server = newServer(conn, n.opts.KeepTokens)
+	n.Wakes = rediswake.New(conn, rediswake.Options{Linger: n.opts.Linger, Silence: n.opts.Silence})
+	return n, nil
+}
+
+type Request struct {
+	Name, Value    string
+	TTL            time.Duration
+	Waiting        bool
+	Replicas       int
+	ReplicaTimeout time.Duration
+}
+
+type Answer struct {
+	Granted, Again, Foreign, Void, Repeated bool
+
+	Token    uint64
+	Left     time.Duration
+	Replicas int
+}
+
+func (n *Node) Acquire(ctx context.Context, r Request) (Answer, error) {
+	a, err := n.acquire(ctx, request{name: r.Name, value: r.Value, ttl: r.TTL, waiting: r.Waiting, replicas: r.Replicas, replicaTime: r.ReplicaTimeout})
+	return Answer{Granted: a.granted, Again: a.again, Foreign: a.foreign, Void: a.void, Repeated: a.repeated, Token: a.token, Left: a.left, Replicas: a.replicas}, err
+}
+
+func (n *Node) Renew(ctx context.Context, name, value string, ttl time.Duration) (redisconn.State, error) {
+	return n.renew(ctx, name, value, ttl)
+}
+
+func (n *Node) Release(ctx context.Context, name, value string) (redisconn.State, error) {
+	return n.release(ctx, name, value)
+}
+
+func (n *Node) TakeBack(ctx context.Context, name, value string, void time.Duration) (redisconn.State, error) {
+	return n.takeBack(ctx, name, value, void)
+}
+
+func (n *Node) Inspect(ctx context.Context, name string) (redisconn.Status, error) {
+	return n.inspect(ctx, name)
+}

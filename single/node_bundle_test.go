@@ -1,0 +1,233 @@
+package single_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/single"
+)
+
+// together has n callers ask at the same time, so that most of them share script calls, and reports in how many calls they were answered.
+func together(t *testing.T, server *lab.Redis, n int, ask func(i int)) (calls int) {
+	t.Helper()
+	lab.NeedPause(t)
+	before := server.Commands(t)
+	server.Pause()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { ask(i) })
+	}
+	time.Sleep(50 * time.Millisecond) // all are in the queue, or a few more script calls are made
+	server.Resume()
+	all.Wait()
+	used := server.Commands(t).Since(before).ByName
+	return int(used["evalsha"] + used["eval"])
+}
+
+func TestCallersShareScriptCalls(t *testing.T) {
+	const n = 200
+	server, node := setUp(t)
+	load(t, node)
+	answers := make([]single.Answer, n)
+	request := func(i int) single.Request {
+		return single.Request{Name: strconv.Itoa(i), Value: fmt.Sprint("owner ", i), TTL: ttl, Waiting: i%2 == 0}
+	}
+	calls := together(t, server, n, func(i int) {
+		var err error
+		answers[i], err = node.Acquire(t.Context(), request(i))
+		assert.NoError(t, err)
+	})
+	assert.Less(t, calls, n/4, "script calls for 200 locks")
+	for i, a := range answers {
+		assert.True(t, a.Granted)
+		key := redisconn.LockKey(strconv.Itoa(i))
+		assert.Equal(t, fmt.Sprint("owner ", i), server.MustDo(t, "GET", key))
+		assert.Equal(t, strconv.FormatUint(a.Token, 10), server.MustDo(t, "GET", key+":fence"), "the token of another")
+		left, _ := server.MustDo(t, "PTTL", key).(int64)
+		assert.InDelta(t, ttl.Milliseconds(), left, float64(ttl.Milliseconds())/2)
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key+":wait"), "nobody was refused")
+	}
+	// The same once more: all are the callers' own. By others: all are held.
+	together(t, server, n, func(i int) {
+		a, err := node.Acquire(t.Context(), request(i))
+		assert.NoError(t, err)
+		assert.True(t, a.Granted && a.Again, "R11")
+		assert.Equal(t, answers[i].Token, a.Token)
+	})
+	together(t, server, n, func(i int) {
+		r := request(i)
+		r.Value = "another"
+		a, err := node.Acquire(t.Context(), r)
+		assert.NoError(t, err)
+		assert.False(t, a.Granted)
+		assert.Positive(t, a.Left)
+	})
+	for i := range n {
+		assert.Equal(t, int64(1-i%2), server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))+":wait"), "noted only for who waits")
+	}
+	calls = together(t, server, n, func(i int) {
+		name, value, want := strconv.Itoa(i), fmt.Sprint("owner ", i), redisconn.Mine
+		switch i % 4 {
+		case 1:
+			value, want = "owner", redisconn.Theirs
+		case 2:
+			name, want = name+" gone", redisconn.Gone
+		}
+		state, err := node.Release(t.Context(), name, value)
+		assert.NoError(t, err)
+		assert.Equal(t, want, state)
+	})
+	assert.Less(t, calls, n/4)
+	for i := range n {
+		there := int64(0)
+		if i%4 == 1 || i%4 == 2 {
+			there = 1
+		}
+		assert.Equal(t, there, server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))), i)
+	}
+}
+
+func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
+	server, node := setUp(t)
+	load(t, node)
+	_, err := node.TakeBack(t.Context(), "void", "me", time.Minute)
+	require.NoError(t, err)
+	server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
+	server.MustDo(t, "SET", redisconn.LockKey("full")+":fence", "9007199254740991")
+	server.MustDo(t, "RPUSH", redisconn.LockKey("nocounter")+":fence", "a list") // SET replaces it: a counter is there for this only
+	acquire(t, node, single.Request{Name: "held", Value: "another", TTL: ttl})
+	names := []string{"void", "foreign", "full", "held", "nocounter"}
+	for range 100 {
+		names = append(names, strconv.Itoa(len(names)))
+	}
+	var mu sync.Mutex
+	answers, errs := map[string]single.Answer{}, map[string]error{}
+	together(t, server, len(names), func(i int) {
+		a, err := node.Acquire(t.Context(), single.Request{Name: names[i], Value: "me", TTL: ttl})
+		mu.Lock()
+		defer mu.Unlock()
+		answers[names[i]], errs[names[i]] = a, err
+	})
+	e := asError(t, errs["full"])
+	assert.True(t, e.Refused)
+	assert.False(t, e.Unknown)
+	assert.ErrorContains(t, e, "cannot rise any more")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("full")), "an error, and yet taken")
+	assert.True(t, answers["void"].Void)
+	assert.True(t, answers["foreign"].Foreign)
+	assert.Positive(t, answers["held"].Left)
+	for _, name := range names[4:] {
+		assert.NoError(t, errs[name], name)
+		assert.True(t, answers[name].Granted, name)
+	}
+}
+
+func TestTheSameNameTwiceInOneCall(t *testing.T) {
+	server, node := setUp(t)
+	load(t, node)
+	for round := range 20 {
+		var mu sync.Mutex
+		granted := map[uint64]string{}
+		together(t, server, 16, func(i int) {
+			value := strconv.Itoa(i / 2) // each asks twice, as a driver might
+			a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(round), Value: value, TTL: ttl, Waiting: true})
+			assert.NoError(t, err)
+			assert.False(t, a.Foreign)
+			mu.Lock()
+			defer mu.Unlock()
+			if a.Granted {
+				granted[a.Token] = value
+			} else {
+				assert.Positive(t, a.Left)
+			}
+		})
+		require.Len(t, granted, 1, "R11: one token for one holder")
+		key := redisconn.LockKey(strconv.Itoa(round))
+		for token, value := range granted {
+			assert.Equal(t, value, server.MustDo(t, "GET", key))
+			assert.Equal(t, strconv.FormatUint(token, 10), server.MustDo(t, "GET", key+":fence"))
+		}
+		assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", key+":wait"))
+	}
+}
+
+func TestAKeyThatTheACLForbidsIsItsCallersAlone(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "~locker:1:*"))
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), nil)
+	load(t, node)
+	// As narrow as a rule can be: all names but those with an x.
+	server.MustDo(t, "ACL", "SETUSER", "locker", "resetkeys", "~locker:1:*[0-9]}*")
+	together(t, server, 64, func(i int) {
+		name := "n" + strconv.Itoa(i)
+		if i%8 == 7 {
+			name += "x"
+		}
+		a, err := node.Acquire(t.Context(), single.Request{Name: name, Value: "me", TTL: ttl})
+		if i%8 == 7 {
+			var e *redisconn.Error
+			if assert.ErrorAs(t, err, &e) {
+				assert.True(t, e.Refused)
+			}
+			return
+		}
+		assert.NoError(t, err)
+		assert.True(t, a.Granted)
+	})
+}
+
+func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
+	server, node := setUp(t)
+	load(t, node)
+	server.MustDo(t, "SCRIPT", "FLUSH")
+	before := server.Commands(t)
+	together(t, server, 128, func(i int) {
+		a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
+		assert.NoError(t, err)
+		assert.True(t, a.Granted)
+	})
+	assert.LessOrEqual(t, server.Commands(t).Since(before).ByName["eval"], int64(8), "one for each flight at most")
+}
+
+func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("locker", "on", ">secret", "+@all", "~*"))
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "wrong"}), nil)
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			_, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
+			var e *redisconn.Error
+			if assert.ErrorAs(t, err, &e) {
+				assert.True(t, e.Refused, e)
+				assert.False(t, e.Unknown, "nothing was sent")
+				assert.NotContains(t, e.Error(), "wrong\"")
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAnAnswerToTooFewIsUnknownToAll(t *testing.T) {
+	f := startFake(t, "*1\r\n:1\r\n")
+	node := newNode(t, f.client(t), nil)
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			_, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
+			var e *redisconn.Error
+			if assert.Error(t, err) && errors.As(err, &e) {
+				assert.True(t, e.Unknown)
+			}
+		})
+	}
+	all.Wait()
+}

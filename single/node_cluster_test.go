@@ -1,0 +1,240 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/single"
+)
+
+func clusterNode(t *testing.T, cluster *lab.Cluster, opts *single.NodeOptions) *single.Node {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	return newNode(t, client, opts)
+}
+
+func TestACluster(t *testing.T) {
+	cluster := lab.StartCluster(t)
+	node := clusterNode(t, cluster, nil)
+
+	t.Run("keeps all keys of a lock on one shard", func(t *testing.T) {
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				name := fmt.Sprintf("{%d}:%s", i, awkward[i%len(awkward)])
+				for range 20 {
+					value := owner()
+					a, err := node.Acquire(t.Context(), single.Request{Name: name, Value: value, TTL: ttl, Waiting: true})
+					if assert.NoError(t, err) {
+						assert.True(t, a.Granted)
+					}
+					state, err := node.Release(t.Context(), name, value)
+					assert.NoError(t, err)
+					assert.Equal(t, redisconn.Mine, state)
+				}
+			})
+		}
+		all.Wait()
+		for _, n := range cluster.Nodes {
+			assert.NotZero(t, n.MustDo(t, "DBSIZE"), "the names are spread")
+		}
+	})
+
+	t.Run("wakes by shard channels only", func(t *testing.T) {
+		before := make([]lab.Commands, len(cluster.Nodes))
+		for i, n := range cluster.Nodes {
+			before[i] = n.Commands(t)
+		}
+		bells := map[string]*bell{}
+		for i := range 30 {
+			name := fmt.Sprint("wake ", i)
+			bells[name] = newBell()
+			subscribe(t, node, name, bells[name])
+		}
+		for name, b := range bells {
+			handOver(t, node, name)
+			b.rings(t, "release of "+name)
+		}
+		for i, n := range cluster.Nodes {
+			used := n.Commands(t).Since(before[i]).ByName
+			assert.Zero(t, used["publish"], "PUBLISH goes to every node")
+			assert.NotZero(t, used["spublish"])
+			assert.Len(t, subscribers(t, n), 1, "one connection per shard")
+		}
+	})
+
+	t.Run("makes lost subscriptions again", func(t *testing.T) {
+		bells := map[string]*bell{}
+		for i := range 10 {
+			name := fmt.Sprint("lost ", i)
+			bells[name] = newBell()
+			subscribe(t, node, name, bells[name])
+		}
+		for _, n := range cluster.Nodes {
+			n.MustDo(t, "CLIENT", "KILL", "TYPE", "pubsub")
+		}
+		for name, b := range bells {
+			b.rings(t, "messages for "+name+" may have been lost")
+		}
+		for name, b := range bells {
+			for len(b.rung) > 0 {
+				<-b.rung
+			}
+			handOver(t, node, name)
+			b.rings(t, "release of "+name)
+		}
+	})
+
+	t.Run("tells about all its masters", func(t *testing.T) {
+		servers, err := node.Servers(t.Context())
+		require.NoError(t, err)
+		require.Len(t, servers, len(cluster.Nodes))
+		for _, s := range servers {
+			assert.Contains(t, cluster.Addrs(), s.Addr)
+			assert.Equal(t, "master", s.Role)
+		}
+	})
+
+	t.Run("follows a slot that moves", func(t *testing.T) {
+		const name = "moves"
+		b := newBell()
+		subscribe(t, node, name, b)
+		// Others of its shard must not lose their subscriptions for good, nor keep it on theirs.
+		stays := map[string]*bell{}
+		for i := range 10 {
+			other := fmt.Sprint("stays ", i)
+			stays[other] = newBell()
+			subscribe(t, node, other, stays[other])
+		}
+		warm(t, node)
+		for range 3 {
+			moveSlot(t, cluster, redisconn.LockKey(name))
+			value := owner()
+			for _, r := range []single.Request{
+				{Name: name, Value: value, TTL: ttl},
+				{Name: name, Value: value, TTL: ttl, Replicas: 1, ReplicaTimeout: time.Millisecond},
+			} {
+				a := acquire(t, node, r)
+				assert.True(t, a.Granted)
+				assert.Zero(t, a.Replicas)
+			}
+			_, err := node.Release(t.Context(), name, value)
+			require.NoError(t, err)
+			b.rings(t, "the subscription was lost with the slot")
+			require.Eventually(t, func() bool {
+				for len(b.rung) > 0 {
+					<-b.rung
+				}
+				handOver(t, node, name)
+				select {
+				case <-b.rung:
+					return true
+				case <-time.After(100 * time.Millisecond):
+					return false
+				}
+			}, soon, time.Millisecond, "a release after the move wakes")
+		}
+		for other, b := range stays {
+			for len(b.rung) > 0 {
+				<-b.rung
+			}
+			handOver(t, node, other)
+			b.rings(t, "release of "+other)
+		}
+		for _, n := range cluster.Nodes {
+			require.Eventually(t, func() bool {
+				before := n.Commands(t)
+				time.Sleep(1600 * time.Millisecond) // longer than the longest pause between two attempts
+				return n.Commands(t).Since(before).ByName["ssubscribe"] == 0
+			}, 3*soon, time.Millisecond, "each has found its shard for good")
+		}
+	})
+}
+
+// moveSlot gives the slot of a key to the next node, without its keys.
+func moveSlot(t *testing.T, cluster *lab.Cluster, key string) {
+	t.Helper()
+	slot := cluster.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", key)
+	from := -1
+	for i, n := range cluster.Nodes {
+		if reply, err := n.Do("EXISTS", key); err == nil {
+			from = i
+			n.MustDo(t, "DEL", key, key+":fence", key+":wait")
+			keys, ok := n.MustDo(t, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any)
+			require.True(t, ok, "%v", reply)
+			for _, k := range keys {
+				n.MustDo(t, "DEL", k)
+			}
+		}
+	}
+	require.GreaterOrEqual(t, from, 0)
+	to := cluster.Nodes[(from+1)%len(cluster.Nodes)]
+	id := to.MustDo(t, "CLUSTER", "MYID")
+	to.MustDo(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+	to.MustDo(t, "CLUSTER", "BUMPEPOCH")
+	for _, n := range cluster.Nodes {
+		n.MustDo(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+	}
+}
+
+func TestAShardThatHangsHoldsUpNoOther(t *testing.T) {
+	lab.NeedPause(t)
+	cluster := lab.StartCluster(t, lab.WithConfig("cluster-node-timeout", "60000"))
+	node := clusterNode(t, cluster, nil)
+	names := map[*lab.Redis]string{}
+	for i := 0; len(names) < len(cluster.Nodes); i++ {
+		name := fmt.Sprint(i)
+		names[cluster.NodeOf(t, redisconn.LockKey(name))] = name
+	}
+	for _, name := range names {
+		_, err := node.Inspect(t.Context(), name)
+		require.NoError(t, err)
+	}
+	hung := cluster.Nodes[0]
+	hung.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			_, err := node.Inspect(ctx, names[hung])
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+	for _, n := range cluster.Nodes[1:] {
+		for range 20 {
+			begin := time.Now()
+			_, err := node.Inspect(ctx, names[n])
+			require.NoError(t, err)
+			require.Less(t, time.Since(begin), 200*time.Millisecond)
+		}
+	}
+	all.Wait()
+	hung.Resume()
+}
+
+func TestAClusterThatCannotBeFoundIsNotWaitedFor(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	node := newNode(t, client, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	e := try(t, ctx, node)
+	assert.False(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.True(t, strings.HasPrefix(e.Error(), "redis cluster 127.0.0.1:1,127.0.0.1:2: acquire: "), e.Error())
+	_, err := node.Subscribe(ctx, "n", func() {})
+	require.Error(t, err)
+	require.NoError(t, ctx.Err())
+}

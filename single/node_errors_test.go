@@ -1,0 +1,233 @@
+package single_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/single"
+)
+
+// try asks for a lock and returns the error, which there must be.
+func try(t *testing.T, ctx context.Context, node *single.Node) *redisconn.Error {
+	t.Helper()
+	_, err := node.Acquire(ctx, single.Request{Name: "n", Value: "me", TTL: ttl})
+	var e *redisconn.Error
+	require.ErrorAs(t, err, &e)
+	assert.NotContains(t, err.Error(), "\n")
+	return e
+}
+
+func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
+	type verdict struct{ unknown, refused bool }
+	certainly, forGood, perhaps := verdict{}, verdict{refused: true}, verdict{unknown: true}
+	for reply, want := range map[string]verdict{
+		"LOADING Redis is loading the dataset in memory":                                                           certainly,
+		"READONLY You can't write against a read only replica.":                                                    certainly,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":                         certainly,
+		"CLUSTERDOWN The cluster is down":                                                                          certainly,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                                  certainly,
+		"BUSY Redis is busy running a script.":                                                                     certainly,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                  certainly,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.":         certainly,
+		"NOREPLICAS Not enough good replicas to write.":                                                            certainly,
+		"ERR max number of clients reached":                                                                        certainly,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: OOM command not allowed":         certainly,
+		"ERR user_script:5: Script killed by user with SCRIPT KILL... script: 0, on @user_script:5.":               certainly,
+		"NOAUTH Authentication required.":                                                                          forGood,
+		"WRONGPASS invalid username-password pair or user is disabled.":                                            forGood,
+		"NOPERM User bob has no permissions to run the 'evalsha' command":                                          forGood,
+		"DENIED Redis is running in protected mode":                                                                forGood,
+		"ERR unknown command 'EVALSHA', with args beginning with: '0' '4'":                                         forGood,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run this": forGood,
+		"ERR upstream failure": perhaps,
+		"WHATEVER":             perhaps,
+	} {
+		t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
+			f := startFake(t, "-"+reply+"\r\n")
+			e := try(t, t.Context(), newNode(t, f.client(t), nil))
+			assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
+			assert.Equal(t, "acquire", e.Op)
+			assert.Equal(t, f.listener.Addr().String(), e.Addr)
+		})
+	}
+}
+
+func TestErrorsNeverRepeatArguments(t *testing.T) {
+	f := startFake(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'secret'\r\n")
+	e := try(t, t.Context(), newNode(t, f.client(t), nil))
+	assert.NotContains(t, e.Error(), "secret")
+	assert.Contains(t, e.Error(), "unknown command 'HELLO'")
+}
+
+func TestARequestIsSentOnceAndItsLossIsUnknown(t *testing.T) {
+	f := startFake(t, "") // hangs up in place of an answer
+	client := f.client(t)
+	require.Equal(t, 3, client.Options().MaxRetries, "a driver that would repeat, if it were let")
+	node := newNode(t, client, nil)
+	e := try(t, t.Context(), node)
+	assert.True(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.Equal(t, 1, f.count("evalsha"))
+
+	ended := make(chan struct{})
+	const others = 50 // they share pipelines
+	for range others {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			_, err := node.Release(t.Context(), "n", "me")
+			assert.Error(t, err)
+		}()
+	}
+	for range others {
+		<-ended
+	}
+	assert.LessOrEqual(t, f.count("evalsha"), 1+others)
+}
+
+func TestAnAnswerOfNoScriptOfOursIsUnknown(t *testing.T) {
+	for _, reply := range []string{"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", "$-1\r\n"} {
+		f := startFake(t, reply)
+		node := newNode(t, f.client(t), nil)
+		assert.True(t, try(t, t.Context(), node).Unknown, "%q", reply)
+		_, err := node.Inspect(t.Context(), "n")
+		assert.Error(t, err, "%q", reply)
+		_, err = node.Release(t.Context(), "n", "me")
+		assert.Error(t, err, "%q", reply)
+	}
+}
+
+func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1}), nil)
+	load(t, node)
+	server.Pause()
+	_, err := node.Servers(t.Context())
+	assert.False(t, asError(t, err).Unknown)
+	server.Resume()
+}
+
+func TestAServerThatIsNotThereIsNotAskedAndNotRefusing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	node := newNode(t, newClient(t, &redis.Options{Addr: addr, DialerRetries: 1}), nil)
+	e := try(t, t.Context(), node)
+	assert.False(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.Equal(t, addr, e.Addr)
+	_, err = node.Subscribe(t.Context(), "n", func() {})
+	require.ErrorAs(t, err, &e, "not a wait for a server that may never come")
+	assert.False(t, e.Refused)
+	assert.Equal(t, "subscribe", e.Op)
+}
+
+func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
+	certs := lab.NewCerts(t)
+	secured := lab.StartRedis(t, lab.WithPassword("right"))
+	encrypted := lab.StartRedis(t, lab.WithTLS(certs), lab.WithConfig("tls-auth-clients", "yes"))
+	plain := lab.StartRedis(t)
+	withoutCert := certs.ClientConfig()
+	withoutCert.Certificates = nil
+	for name, opts := range map[string]*redis.Options{
+		"no password":            {Addr: secured.Addr()},
+		"wrong password":         {Addr: secured.Addr(), Password: "wrong-secret"},
+		"no such user":           {Addr: secured.Addr(), Username: "nobody", Password: "wrong-secret"},
+		"no such database":       {Addr: plain.Addr(), DB: 9999},
+		"unknown authority":      {Addr: encrypted.Addr(), TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
+		"no client certificate":  {Addr: encrypted.Addr(), TLSConfig: withoutCert},
+		"client closed by owner": {Addr: plain.Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts.DialerRetries = 1
+			client := newClient(t, opts)
+			if name == "client closed by owner" {
+				require.NoError(t, client.Close())
+			}
+			e := try(t, t.Context(), newNode(t, client, nil))
+			assert.True(t, e.Refused, "%v", e)
+			assert.False(t, e.Unknown, "%v", e)
+			assert.NotContains(t, e.Error(), "wrong-secret")
+		})
+	}
+}
+
+func TestAReplicaIsNoPlaceForALock(t *testing.T) {
+	primary := lab.StartRedis(t)
+	replica := lab.StartRedis(t, lab.ReplicaOf(primary))
+	node := newNode(t, newClient(t, &redis.Options{Addr: replica.Addr()}), nil)
+	e := try(t, t.Context(), node)
+	assert.ErrorContains(t, e, "READONLY")
+	assert.False(t, e.Unknown)
+	assert.False(t, e.Refused, "it may become the primary")
+	servers, err := node.Servers(t.Context())
+	require.NoError(t, err)
+	require.Len(t, servers, 1)
+	assert.Equal(t, "slave", servers[0].Role)
+}
+
+func TestAFullServerRefusesAndTakesNothing(t *testing.T) {
+	server, node := setUp(t)
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+	e := try(t, t.Context(), node)
+	assert.False(t, e.Unknown)
+	assert.False(t, e.Refused, "memory can be freed")
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+	assert.Equal(t, int64(0), server.MustDo(t, "DBSIZE"))
+}
+
+func TestANodeThatIsClosedSaysSoAndLeavesTheClientOpen(t *testing.T) {
+	server := lab.StartRedis(t)
+	client := newClient(t, &redis.Options{Addr: server.Addr()})
+	node, err := single.NewNode(client, nil)
+	require.NoError(t, err)
+	_, err = node.Release(t.Context(), "n", "me")
+	require.NoError(t, err)
+	_, err = node.Subscribe(t.Context(), "n", func() {})
+	require.NoError(t, err)
+	require.NoError(t, node.Close())
+	require.NoError(t, node.Close(), "closing again does nothing")
+
+	e := try(t, t.Context(), node)
+	require.ErrorIs(t, e, redisconn.ErrClosed)
+	assert.False(t, e.Unknown)
+	_, err = node.Subscribe(t.Context(), "n", func() {})
+	require.ErrorIs(t, err, redisconn.ErrClosed)
+	_, err = node.Servers(t.Context())
+	require.ErrorIs(t, err, redisconn.ErrClosed)
+	require.NoError(t, client.Ping(t.Context()).Err())
+}
+
+func TestContextThatHasEndedSendsNothing(t *testing.T) {
+	server, node := setUp(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := try(t, ctx, node)
+	require.ErrorIs(t, e, context.Canceled)
+	assert.False(t, e.Unknown)
+	_, err := node.Subscribe(ctx, "n", func() {})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = node.Servers(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	time.Sleep(10 * time.Millisecond)
+	assert.Equal(t, int64(0), server.MustDo(t, "DBSIZE"))
+}
+
+func TestAClientThatMovesLocksIsRefused(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer func() { _ = ring.Close() }()
+	_, err := single.NewNode(ring, nil)
+	require.ErrorContains(t, err, "Ring")
+	_, err = single.NewNode(nil, nil)
+	require.Error(t, err)
+}
