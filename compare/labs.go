@@ -360,3 +360,48 @@ func startZooKeeper(b *bench) service {
 		},
 	}
 }
+
+func startPostgres(b *bench) service {
+	const params = "sslmode=disable"
+	primary := lab.StartPostgres(b.stage)
+	link := lab.StartProxy(b.stage, primary.Addr())
+	all := []server{primary}
+	var standby *lab.Postgres
+	failOver := serverFault{fault: failedOver, takes: 1,
+		before: func(b *bench) {
+			standby = lab.StartPostgres(b.stage, lab.StandbyThrough(primary, link.Addr()))
+			link.SetReplies(lab.Hold)
+		},
+		inject: func(b *bench) string {
+			primary.Kill()
+			link.Set(lab.Reset)
+			standby.Promote(b.stage)
+			b.lead(0, standby.Addr())
+			return "the standby takes writes"
+		},
+		after: func(b *bench) {
+			link.Set(lab.Pass)
+			primary.Restart(b.stage)
+			b.lead(0, primary.Addr())
+			standby.StopFast()
+			_ = os.RemoveAll(standby.Dir()) // the next one begins anew
+		},
+	}
+	return service{
+		address: b.labAddress(primary.URL(primary.Addr(), params)),
+		version: "PostgreSQL " + primary.Query(b.stage, "SHOW server_version"),
+		faults: []serverFault{
+			paused(func(*bench) server { return primary }),
+			reborn(restarted, all, nil, restartEach),
+			failOver,
+			stepped(0, 0, func(b *bench) clocked { return lab.StartPostgres(b.stage, lab.WithPostgresClock()) }),
+			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
+		},
+		untried: map[string]string{
+			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings back is in docs/postgres.md",
+			leaderKilled.ID:   "it has one server that decides: see the fail-over",
+			memberAlone.ID:    "it has one server",
+			minorityDown.ID:   "it can spare none of one server",
+		},
+	}
+}

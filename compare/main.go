@@ -78,8 +78,11 @@ func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	}
 	if o.recheck != "" {
 		report, err := Recheck(o.recheck)
-		if err != nil {
+		if report == nil {
 			return fail(ExitUsage, err)
+		}
+		if err != nil {
+			fail(0, err)
 		}
 		return o.finish(report, o.recheck, out, errs)
 	}
@@ -187,9 +190,9 @@ func masked(args []string) []string {
 	return shown
 }
 
-// finish writes and prints the report, and returns the exit status.
+// finish prints the report, and returns the exit status.
 func (o *options) finish(report *history.Report, dir string, out, errs io.Writer) int {
-	if err := publish(report, dir, out); err != nil {
+	if err := show(report, dir, out); err != nil {
 		fmt.Fprintln(errs, "locker:", err)
 	}
 	status, why := o.status(report)

@@ -19,16 +19,13 @@ var rules = []string{
 
 func isRule(s string) bool { return slices.Contains(rules, s) }
 
-// publish prints the table, and leaves report.json and report.html in dir.
-func publish(r *history.Report, dir string, out io.Writer) error {
+// show prints the table, and where the page is.
+func show(r *history.Report, dir string, out io.Writer) error {
 	width := 0
 	if f, ok := out.(*os.File); ok {
 		width = report.Width(f)
 	}
 	if err := report.Table(out, r, width, width > 0); err != nil {
-		return err
-	}
-	if err := report.Save(r, dir); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", filepath.Join(dir, history.PageFile))

@@ -21,6 +21,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/compare/internal/report"
 )
 
 // Plan says what [Run] compares, and for how long.
@@ -105,9 +106,10 @@ func (r *run) describe(i int, f func(s *history.Service)) {
 	f(&r.head.Services[i])
 }
 
-// Run tries every service of the plan, with every fault that can be made, and judges what was seen. When ctx
-// ends it stops, mends what it has broken, ends what it has started, and judges what there is; the result then
-// says that it was interrupted. The error is for a run that could not begin or be judged.
+// Run tries every service of the plan, with every fault that can be made, judges what was seen, and leaves
+// report.json and report.html in plan.Dir. When ctx ends it stops, mends what it has broken, ends what it has
+// started, and judges what there is; the result then says that it was interrupted. A nil result is a run that
+// could not begin; an error beside a result, one that could not be read or written as a whole.
 func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err := plan.check(); err != nil {
 		return nil, err
@@ -164,20 +166,26 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err := r.save(); err != nil && interrupted == "" {
 		interrupted = err.Error()
 	}
-	report, err := judge(&r.head, r.dir)
-	if report != nil {
-		report.Interrupted = interrupted
-	}
-	return report, err
+	return conclude(&r.head, r.dir, interrupted)
 }
 
-// Recheck judges the histories in dir again, without any service.
+// Recheck judges the histories in dir again, without any service, and writes the report anew.
 func Recheck(dir string) (*Result, error) {
 	head, err := history.LoadRun(dir)
 	if err != nil {
 		return nil, err
 	}
-	return judge(head, dir)
+	return conclude(head, dir, "")
+}
+
+// conclude judges the histories in dir, and leaves report.json and report.html there.
+func conclude(head *history.Run, dir, interrupted string) (*Result, error) {
+	r, err := judge(head, dir)
+	if r == nil {
+		return nil, err
+	}
+	r.Interrupted = interrupted
+	return r, errors.Join(err, report.Save(r, dir))
 }
 
 func judge(head *history.Run, dir string) (*Result, error) {
@@ -185,6 +193,9 @@ func judge(head *history.Run, dir string) (*Result, error) {
 }
 
 func (p *Plan) check() error {
+	if p.Dir == "" {
+		return errors.New("compare: Plan.Dir is empty: name a directory for the histories and the report")
+	}
 	for _, f := range p.Faults {
 		if err := f.check(); err != nil {
 			return err
@@ -356,8 +367,8 @@ func (r *run) tellBroken() (stop func()) {
 			head := r.head
 			head.Services = slices.Clone(r.head.Services)
 			r.mu.Unlock()
-			if report, err := judge(&head, r.dir); err == nil && r.journal.Flush() == nil {
-				r.live.broke(report)
+			if seen, err := judge(&head, r.dir); err == nil && r.journal.Flush() == nil {
+				r.live.broke(seen)
 			}
 			wait = max(5*time.Second, 20*time.Since(began))
 		}
