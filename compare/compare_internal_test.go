@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,17 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
-	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/redlock"
-	"github.com/golockers/locker/single"
 )
 
 func testOpeners() locker.Openers {
 	o := badOpeners()
-	o["file"], o["redis"], o["redlock"] = file.Open, single.Open, redlock.Open
+	maps.Copy(o, backends.Openers)
 	return o
 }
 
@@ -148,6 +147,74 @@ func TestGoodLocksAreHeld(t *testing.T) {
 			assert.GreaterOrEqual(t, report.Trials, 40)
 		})
 	}
+}
+
+// What our own backends declare agrees with what the lab shows, where servers fail, too.
+func TestTheLab(t *testing.T) {
+	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolJava, lab.ToolZooJar, "postgres"} {
+		lab.Need(t, tool)
+	}
+	report := compareOne(t, Plan{Only: []string{"healthy", holderStopped.ID, holderKilled.ID, unlockLate.ID, serversPaused.ID, restarted.ID, minorityDown.ID}})
+	assert.Empty(t, broken(report))
+	for _, s := range report.Run.Services {
+		assert.Empty(t, s.Missing, s.Name)
+	}
+	for _, row := range report.Rows {
+		for _, c := range row.Cells {
+			if c.Verdict == history.NotTried {
+				assert.NotEmpty(t, c.Reason, "%s, %s", c.Service, row.Title)
+			}
+		}
+	}
+}
+
+func TestExecute(t *testing.T) {
+	dir := t.TempDir()
+	locks := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		says   string // on stderr
+	}{
+		{"help", []string{"--help"}, ExitHeld, ""},
+		{"flag", []string{"--nosuch"}, ExitUsage, "--help"},
+		{"scheme", []string{"nosuch://x"}, ExitUsage, `there is no backend "nosuch"`},
+		{"lab", []string{"file=nosuch"}, ExitUsage, `the lab has no "nosuch"`},
+		{"only", []string{"--only", "nosuch"}, ExitUsage, `there is no "nosuch" to try`},
+		{"rule", []string{"--require", "nosuch"}, ExitUsage, `there is no rule "nosuch"`},
+		{"fault", []string{"--fault", "nosuch"}, ExitUsage, "write NAME=COMMAND"},
+		{"own fault in the lab", []string{"--fault", "a=true"}, ExitUsage, "need services of your own"},
+		{"password", []string{"redis://me:secret@127.0.0.1:1"}, ExitUnavailable, "me:***@127.0.0.1:1"},
+		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion", "file://" + locks}, ExitHeld, ""},
+		{"second run", []string{"--out", filepath.Join(dir, "run"), "file://" + locks}, ExitUsage, "has a run in it"},
+		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"}, ExitNotTried, "unavailable"},
+		{"recheck", []string{"--recheck", filepath.Join(dir, "run"), "--require", "exclusion"}, ExitHeld, ""},
+		{"not tried", []string{"--recheck", filepath.Join(dir, "run"), "--require", "dead"}, ExitNotTried, "was not tried"},
+		{"recheck nothing", []string{"--recheck", dir}, ExitUsage, "not the directory of a run"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out, errs strings.Builder
+			assert.Equal(t, test.status, Execute(testOpeners(), test.args, &out, &errs), "%s%s", &out, &errs)
+			assert.Contains(t, errs.String(), test.says)
+			assert.NotContains(t, out.String()+errs.String(), "secret")
+		})
+	}
+}
+
+// A holder that crashes makes no verdict.
+func TestCrash(t *testing.T) {
+	report := compareOne(t, Plan{Only: []string{"healthy"}, lab: []labService{{"file", "file", 0, func(b *bench) service {
+		time.AfterFunc(1500*time.Millisecond, func() {
+			if b.b != nil {
+				b.b.proc.Kill()
+			}
+		})
+		return startFile(b)
+	}}}})
+	c := cell(t, report, check.Hangs, "")
+	assert.NotEqual(t, history.Broken, c.Verdict, "%+v", c)
 }
 
 // A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there to

@@ -25,6 +25,7 @@ var labServices = []labService{
 	{"redlock", "redlock", 5, startRedlock},
 	{"etcd", "etcd", 3, startEtcd},
 	{"zookeeper", "zookeeper", 3, startZooKeeper},
+	{"postgres", "postgres", 1, startPostgres},
 }
 
 // address of a service that the lab has started itself.
@@ -128,30 +129,34 @@ func forget(b *bench, s server) {
 	}
 }
 
-// stepped starts another Redis, whose clock can be moved, in the place of the one at index i.
-func stepped(i int, settle time.Duration) serverFault {
-	var clocked *lab.Redis
+// clocked is a server whose wall clock can be moved.
+type clocked interface {
+	Addr() string
+	JumpClock(t lab.TB, d time.Duration)
+}
+
+// stepped puts a server whose clock can be moved in the place of the one at index i; it is started once.
+func stepped(i int, settle time.Duration, start func(b *bench) clocked) serverFault {
+	var s clocked
 	var old string
 	return serverFault{fault: clockStepped,
 		before: func(b *bench) {
 			old = b.a.proxies[i].Target()
-			if clocked == nil {
-				clocked = lab.StartRedis(b.stage, lab.WithClock())
+			if s == nil {
+				s = start(b)
 				defer b.sleep(settle) // until it votes
 			}
-			b.lead(i, clocked.Addr())
+			b.lead(i, s.Addr())
 		},
 		inject: func(b *bench) string {
-			clocked.JumpClock(b.stage, time.Minute)
-			now, err := clocked.Time()
-			if err != nil {
-				b.Fatal(err)
-			}
-			return fmt.Sprintf("the server's clock is ahead by %v", time.Until(now).Round(time.Second))
+			s.JumpClock(b.stage, time.Minute) // which waits until the server tells the new time
+			return "the server tells a time that is a minute ahead of what it was"
 		},
 		after: func(b *bench) { b.lead(i, old) },
 	}
 }
+
+func clockedRedis(b *bench) clocked { return lab.StartRedis(b.stage, lab.WithClock()) }
 
 func startRedis(b *bench) service {
 	primary := lab.StartRedis(b.stage, lab.WithAppendOnly())
@@ -167,7 +172,7 @@ func startRedis(b *bench) service {
 			reborn(restarted, all, nil, restartEach),
 			reborn(restartedEmpty, all, forget, restartEach),
 			failOver(primary, replica, link),
-			stepped(0, 0),
+			stepped(0, 0, clockedRedis),
 			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
 		},
 		untried: map[string]string{
@@ -233,7 +238,7 @@ func redlockWith(b *bench, parameters string, opts ...lab.RedisOption) service {
 			settled(down(majorityDown, 3, first(3), restartEach)),
 			settled(reborn(restarted, all, nil, restartEach)),
 			settled(forgetful(reborn(restartedEmpty, all[2:3], forget, restartEach))),
-			stepped(4, guard+time.Second),
+			stepped(4, guard+time.Second, clockedRedis),
 		},
 		untried: map[string]string{
 			leaderKilled.ID: "its servers have no leader",

@@ -98,6 +98,7 @@ func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	context.AfterFunc(ctx, cancel) // a second Ctrl-C ends it at once
 	report, err := Run(ctx, o.plan)
 	if err != nil && report == nil {
+		_ = os.Remove(o.plan.Dir) // if there is nothing in it
 		return fail(ExitUsage, err)
 	}
 	if err != nil {

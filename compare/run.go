@@ -118,6 +118,14 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
+	caller := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r := &run{plan: plan, dir: plan.Dir, program: program, stop: stop, prefix: fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano())}
+	benches, err := r.services()
+	if err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(plan.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
@@ -125,17 +133,7 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another directory: %w", plan.Dir, err)
 	}
-	caller := ctx
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	r := &run{
-		plan: plan, dir: plan.Dir, program: program, journal: journal, stop: stop,
-		prefix: fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano()),
-	}
-	benches, err := r.services()
-	if err != nil {
-		return nil, errors.Join(err, journal.Close())
-	}
+	r.journal = journal
 	r.live = newLive(plan.Live, benches)
 	r.head.Began, r.head.Command, r.head.Machine = time.Now(), plan.Command, machine()
 	r.head.Faults = plan.faults()

@@ -233,7 +233,9 @@ func (c *checker) addFigures(r *history.Report, name string) {
 		} else if h := c.measured[at]; h != nil {
 			d := h.distribution(at)
 			out.Verdict, out.Reason, out.Trials = history.Seen, "", int(d.N)
-			out.Worst = fmt.Sprintf("%.4g", float64(d.P50)/1000)
+			if out.Worst = fmt.Sprintf("%.3g", float64(d.P50)/1000); d.P50 >= 1_000_000 {
+				out.Worst = fmt.Sprintf("%d", d.P50/1000)
+			}
 			seen = true
 		}
 		row.Cells = append(row.Cells, out)

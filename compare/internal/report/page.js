@@ -42,10 +42,10 @@ function tip(text, x, y) {
 // ---- the table
 
 const bad = (c) => c.declared && c.verdict === "BROKEN";
-const rank = (row) => row.rule === "cost" ? 3 : row.cells.some(bad) ? 0 : row.cells.some((c) => c.verdict === "BROKEN") ? 1 : 2;
+const rank = (row) => row.cells.every((c) => c.verdict === "not tried") ? 4 : row.rule === "cost" ? 3 : row.cells.some(bad) ? 0 : row.cells.some((c) => c.verdict === "BROKEN") ? 1 : 2;
 const groups = [
   ["Declared, and broken", "bad"], ["Broken where nobody promises it", "soft"],
-  ["Held, wherever it was tried", ""], ["What it costs", ""],
+  ["Held, wherever it was tried", ""], ["What it costs", ""], ["Not tried", ""],
 ];
 
 function cellButton(row, c, sum) {
@@ -93,7 +93,7 @@ function drawTable() {
     body.append(el("tr", { class: "group " + kind }, el("th", { colspan: services.length + 1, scope: "rowgroup" }, title)));
     for (const rule of new Set(rows.map((r) => r.rule))) {
       const same = rows.filter((r) => r.rule === rule);
-      const foldable = k === 2 && rule !== "exclusion" && same.length > 1;
+      const foldable = (k === 2 && rule !== "exclusion" || k === 4) && same.length > 1;
       const drawn = same.map((r) => tableRow(r, foldable));
       if (foldable) body.append(foldRow(same, drawn));
       body.append(...drawn);

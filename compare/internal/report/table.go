@@ -156,14 +156,15 @@ const (
 	costs     = "cost"
 )
 
-// fold joins the rows of one rule in which nothing was broken into one, but for
-// the first rule: what was tried there is what everybody asks about.
+// fold joins the rows of one rule in which nothing was broken into one; of the
+// first rule only those that nobody could try: what was tried there is what
+// everybody asks about.
 func fold(rows []history.Row) (out []history.Row) {
 	at := make(map[string]int)
 	count := make(map[string]int)
 	for _, row := range rows {
-		quiet := row.Rule != exclusion && row.Rule != costs && !slices.ContainsFunc(row.Cells, func(c history.Cell) bool {
-			return c.Verdict != history.Held && c.Verdict != history.NotTried
+		quiet := row.Rule != costs && !slices.ContainsFunc(row.Cells, func(c history.Cell) bool {
+			return c.Verdict != history.NotTried && (row.Rule == exclusion || c.Verdict != history.Held)
 		})
 		i, ok := at[row.Rule]
 		switch {
@@ -177,7 +178,11 @@ func fold(rows []history.Row) (out []history.Row) {
 		default:
 			count[row.Rule]++
 			rule, _, _ := strings.Cut(row.Title, ":")
-			out[i].Title = fmt.Sprintf("%s: %d ways", rule, count[row.Rule])
+			ways := "ways"
+			if row.Rule == exclusion {
+				ways = "other ways"
+			}
+			out[i].Title = fmt.Sprintf("%s: %d %s", rule, count[row.Rule], ways)
 			for j, c := range row.Cells {
 				if c.Verdict == history.Held {
 					to := &out[i].Cells[j]
