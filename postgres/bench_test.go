@@ -37,11 +37,13 @@ func newBench(b *testing.B, opts ...lab.PostgresOption) *bench {
 	return s
 }
 
+const rawTake = `INSERT INTO raw AS r VALUES ($1, $2, clock_timestamp() + interval '30 s') ON CONFLICT (name)
+	DO UPDATE SET owner = excluded.owner, expires = excluded.expires WHERE r.expires <= clock_timestamp()`
+
 // raw is what the statements cost by themselves: no token, nobody woken, nothing renewed or taken back.
 func (s *bench) raw(ctx context.Context, name string) error {
 	owner := strconv.FormatInt(time.Now().UnixNano(), 16)
-	tag, err := s.pool.Exec(ctx, `INSERT INTO raw AS r VALUES ($1, $2, clock_timestamp() + interval '30 s') ON CONFLICT (name)
-		DO UPDATE SET owner = excluded.owner, expires = excluded.expires WHERE r.expires <= clock_timestamp()`, []byte(name), owner)
+	tag, err := s.pool.Exec(ctx, rawTake, []byte(name), owner)
 	if err != nil || tag.RowsAffected() != 1 {
 		return fmt.Errorf("INSERT: %v, %w", tag, err)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{})
+	lab.RunRole(lab.Roles{"wait": waitInChild})
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
 }
 
