@@ -29,7 +29,7 @@ func mysqlDSN(addr, password string) string {
 // startMariaDB starts a MariaDB server with a few more settings.
 func startMariaDB(t *testing.T, settings ...string) *store {
 	t.Helper()
-	install, mariadbd := need(t, "mariadb-install-db"), need(t, "mariadbd")
+	install, mariadbd := lab.Need(t, "mariadb-install-db"), lab.Need(t, "mariadbd")
 	dir := fromTemplate(t, "mariadb", func(dir string) {
 		run(t, dir, install, "--no-defaults", "--datadir="+filepath.Join(dir, "data"), "--skip-test-db",
 			"--auth-root-authentication-method=normal", "--innodb-log-file-size=8M")

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"runtime"
@@ -182,18 +181,4 @@ func serve(t testing.TB, start func(port int) *lab.Child, ready func(port int) e
 	}
 	t.Fatal("no server got ready")
 	return nil, 0
-}
-
-// need is lab.Need, which does not know where Debian has the programs of
-// PostgreSQL.
-func need(t testing.TB, tool string) string {
-	t.Helper()
-	if os.Getenv(lab.ToolEnv(tool)) == "" {
-		if _, err := exec.LookPath(tool); err != nil {
-			if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + tool); len(found) > 0 {
-				return found[len(found)-1]
-			}
-		}
-	}
-	return lab.Need(t, tool)
 }
