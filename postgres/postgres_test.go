@@ -41,6 +41,7 @@ func acquire(t *testing.T, b locker.Backend, name, owner string) locker.Grant {
 
 // What a client draws early and writes late must not be the token of a later grant.
 func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
+	t.Parallel()
 	s := lab.StartPostgres(t)
 	a, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
@@ -76,6 +77,7 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 
 // Rows go when nobody has used them for a while; tokens do not begin again.
 func TestRaiseTokenAndSweptRows(t *testing.T) {
+	t.Parallel()
 	s := lab.StartPostgres(t)
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
@@ -105,6 +107,7 @@ func TestRaiseTokenAndSweptRows(t *testing.T) {
 }
 
 func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
+	t.Parallel()
 	s := lab.StartPostgres(t)
 	url := s.URL(s.Addr(), "sslmode=disable")
 	none, _ := newBackend(t, url, &postgres.Options{NoCreate: true})
@@ -142,8 +145,89 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	}
 }
 
+// What people do by hand: look at all that is held, and take a lock from its holder.
+func TestListAndBreak(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	names := []string{"a", "a/1", "a/\x00", "a/ä", "A/1", "b", "a%", "a_"}
+	state, err := b.Break(t.Context(), "a")
+	require.NoError(t, err, "before there is a table")
+	assert.False(t, state.Held)
+	for i, name := range names {
+		req := request(name, owner(i))
+		req.Label = "holder of " + name
+		_, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+	}
+	require.NoError(t, acquire(t, b, "a/free", owner(99)).Hold.Release(t.Context()))
+	list := func(prefix string) (found []string) {
+		require.NoError(t, b.List(t.Context(), prefix, func(name string, st locker.State) error {
+			assert.True(t, st.Held)
+			assert.Equal(t, "holder of "+name, st.Label)
+			assert.NotZero(t, st.Token)
+			found = append(found, name)
+			return nil
+		}))
+		return found
+	}
+	assert.ElementsMatch(t, names, list(""))
+	assert.ElementsMatch(t, []string{"a/1", "a/\x00", "a/ä"}, list("a/"))
+	assert.Empty(t, list("nothing"))
+	enough := errors.New("enough")
+	require.Equal(t, enough, b.List(t.Context(), "", func(string, locker.State) error { return enough }))
+
+	client := locker.New(b, nil)
+	defer func() { require.NoError(t, client.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := startWaiting(ctx, client, "b", 1)
+	<-w.ready
+	state, err = b.Break(t.Context(), "b")
+	require.NoError(t, err)
+	assert.Equal(t, "holder of b", state.Label)
+	assert.True(t, state.Held)
+	select {
+	case <-w.got:
+	case <-time.After(3 * time.Second):
+		t.Error("who waits is not told")
+	}
+	cancel()
+	w.done.Wait()
+}
+
+// Check says what breaks a promise, and what to change.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithSetting("default_transaction_isolation", "serializable"))
+	s.Exec(t, "CREATE USER few PASSWORD 'secret'")
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, b, "a", owner(1))
+	few, _ := newBackend(t, strings.Replace(s.URL(s.Addr(), "sslmode=disable"), "locker:"+lab.PostgresPassword, "few:secret", 1), &postgres.Options{FailoverSafe: true})
+	worst := func(b *postgres.Backend) map[string]locker.Severity {
+		all, err := b.Check(t.Context())
+		require.NoError(t, err)
+		bad := map[string]locker.Severity{}
+		for _, f := range all {
+			assert.Equal(t, f.Severity == locker.SeverityOK, f.Advice == "", "%v", f)
+			if f.Severity > locker.SeverityInfo {
+				bad[strings.Split(f.What, " of ")[0]] = f.Severity
+			}
+		}
+		return bad
+	}
+	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem, "default_transaction_isolation": locker.SeverityWarning}, worst(b))
+	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem, "default_transaction_isolation": locker.SeverityWarning,
+		"synchronous_standby_names": locker.SeverityProblem, "rights on locker_locks": locker.SeverityProblem}, worst(few))
+
+	g, err := b.Acquire(t.Context(), request("b", owner(2)))
+	require.NoError(t, err, "it is served all the same")
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
 // A transaction of the holder's that began in time keeps the next holder out until it has ended.
 func TestHeldKeepsTheNextHolderOut(t *testing.T) {
+	t.Parallel()
 	s := lab.StartPostgres(t)
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
@@ -192,6 +276,7 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 
 // A commit that fails after all statements have succeeded is no grant.
 func TestACommitThatFailsIsNoGrant(t *testing.T) {
+	t.Parallel()
 	s := lab.StartPostgres(t)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	acquire(t, b, "first", owner(1))
@@ -205,6 +290,7 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 
 // What the server says is told as what it means.
 func TestErrorsSayWhetherToTryAgain(t *testing.T) {
+	t.Parallel()
 	s := lab.StartPostgres(t)
 	url := s.URL(s.Addr(), "sslmode=disable")
 	b, _ := newBackend(t, url, nil)

@@ -102,8 +102,8 @@ const breakSQL = `WITH freed AS (
 	WHERE l.name = o.name
 	RETURNING o.*
 )
-SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint), pg_notify('CHANNEL_NAME', $2::bigint::text)
-FROM freed`
+SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
+FROM freed, pg_notify('CHANNEL_NAME', $2::bigint::text)`
 
 // raiseSQL sets the sequence far above the token. Between reading it and setting it, others may draw from
 // it, and must not be overtaken: four thousand million of them do not come in that time.
