@@ -151,7 +151,7 @@ func waitInChild(p *lab.Parent) {
 			panic(err)
 		}
 	}
-	next := func(func()) time.Time { return time.Time{} }
+	var next func(waiting func()) time.Time
 	if p.Args[0] == "locker" {
 		c, err := postgres.Openers.Open(ctx, p.Args[1], nil)
 		must(err)
