@@ -25,18 +25,26 @@ func openHTTP(url string) (target, error) {
 }
 
 func (h *httpTarget) write(ctx context.Context, value string) error {
-	_, err := h.do(ctx, http.MethodPut, value)
+	_, err := h.do(ctx, http.MethodPut, value, false)
+	return err
+}
+
+func (h *httpTarget) raise(ctx context.Context) error {
+	_, err := h.do(ctx, http.MethodGet, "", true)
 	return err
 }
 
 func (h *httpTarget) read(ctx context.Context) (string, error) {
-	return h.do(ctx, http.MethodGet, "")
+	return h.do(ctx, http.MethodGet, "", false)
 }
 
-func (h *httpTarget) do(ctx context.Context, method, value string) (string, error) {
+func (h *httpTarget) do(ctx context.Context, method, value string, raise bool) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.url, strings.NewReader(value))
 	if err != nil {
 		return "", err
+	}
+	if raise {
+		httpguard.RaiseFirst(req)
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {

@@ -44,6 +44,14 @@ func (e *etcdTarget) write(ctx context.Context, value string) error {
 	return err
 }
 
+func (e *etcdTarget) raise(ctx context.Context) error {
+	token, err := fencing.FromContext(ctx)
+	if err != nil {
+		return err
+	}
+	return e.guard.Raise(ctx, e.resource[0], token)
+}
+
 func (e *etcdTarget) read(ctx context.Context) (string, error) {
 	resp, err := e.client.Get(ctx, e.key)
 	if err != nil || len(resp.Kvs) == 0 {

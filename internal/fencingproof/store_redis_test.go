@@ -2,6 +2,7 @@ package fencingproof_test
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,8 +36,20 @@ func (r *redisTarget) write(ctx context.Context, value string) error {
 	return r.guard.Set(ctx, r.resource[0], token, r.key, value, 0)
 }
 
+func (r *redisTarget) raise(ctx context.Context) error {
+	token, err := fencing.FromContext(ctx)
+	if err != nil {
+		return err
+	}
+	return r.guard.Raise(ctx, r.resource[0], token)
+}
+
 func (r *redisTarget) read(ctx context.Context) (string, error) {
-	return r.client.Get(ctx, r.key).Result()
+	value, err := r.client.Get(ctx, r.key).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return value, err
 }
 
 func (r *redisTarget) close() { _ = r.client.Close() }

@@ -54,6 +54,14 @@ func (z *zooKeeperTarget) write(ctx context.Context, value string) error {
 	return err
 }
 
+func (z *zooKeeperTarget) raise(ctx context.Context) error {
+	token, err := fencing.FromContext(ctx)
+	if err != nil {
+		return err
+	}
+	return z.guard.Raise(ctx, z.resource[0], token)
+}
+
 func (z *zooKeeperTarget) read(context.Context) (string, error) {
 	data, _, err := z.conn.Get(z.path)
 	return string(data), err

@@ -16,6 +16,8 @@ import (
 type target interface {
 	// write returns an error that matches fencing.ErrStale if it was refused.
 	write(ctx context.Context, value string) error
+	// raise moves the mark of one behind a guard.
+	raise(ctx context.Context) error
 	read(ctx context.Context) (string, error)
 	close()
 }
@@ -89,6 +91,14 @@ func (a *access) write(token fencing.Token, description, value string) error {
 	ctx, cancel := context.WithTimeout(fencing.NewContext(a.t.Context(), "it", token), patience)
 	defer cancel()
 	return a.to(description).write(ctx, value)
+}
+
+// raise raises the mark as the holder with token.
+func (a *access) raise(token fencing.Token, description string) error {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(fencing.NewContext(a.t.Context(), "it", token), patience)
+	defer cancel()
+	return a.to(description).raise(ctx)
 }
 
 func (a *access) read(description string) string {
