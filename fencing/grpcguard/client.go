@@ -44,7 +44,10 @@ func RaiseFirst(ctx context.Context) context.Context {
 // names them. A refusal of the server is a [*fencing.StaleError], or matches
 // [fencing.ErrMissing].
 func UnaryClient(opts *ClientOptions) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, callOpts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, callOpts ...grpc.CallOption,
+	) error {
 		ctx, err := opts.outgoing(ctx, method)
 		if err != nil {
 			return err
@@ -65,7 +68,10 @@ func UnaryClient(opts *ClientOptions) grpc.UnaryClientInterceptor {
 
 // StreamClient is [UnaryClient] for streams.
 func StreamClient(opts *ClientOptions) grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, stream grpc.Streamer, callOpts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+		stream grpc.Streamer, callOpts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
 		ctx, err := opts.outgoing(ctx, method)
 		if err != nil {
 			return nil, err

@@ -19,7 +19,9 @@
 //			return "" // reads
 //		},
 //	}
-//	grpc.NewServer(grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)), grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
+//	grpc.NewServer(
+//		grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)),
+//		grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
 //
 // # What the server answers
 //

@@ -135,7 +135,9 @@ func (o *Options) raise(ctx context.Context, resource string, token fencing.Toke
 }
 
 // guarded calls the handler in the resource's turn.
-func (o *Options) guarded(ctx context.Context, resource string, token fencing.Token, req any, handle grpc.UnaryHandler) (resp any, err error) {
+func (o *Options) guarded(
+	ctx context.Context, resource string, token fencing.Token, req any, handle grpc.UnaryHandler,
+) (resp any, err error) {
 	var said error
 	called := false
 	err = o.Guard.Do(ctx, resource, token, func() error {

@@ -30,7 +30,9 @@ func toStatus(err error) error {
 		return nil
 	case errors.As(err, &stale):
 		info.Reason = ReasonStale
-		info.Metadata = map[string]string{"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(), "mark": stale.Mark.String()}
+		info.Metadata = map[string]string{
+			"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(), "mark": stale.Mark.String(),
+		}
 		err = stale // and nothing of what is wrapped around it
 	case errors.Is(err, fencing.ErrStale):
 		info.Reason = ReasonStale

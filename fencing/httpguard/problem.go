@@ -8,7 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"unicode/utf8"
+	"strings"
 
 	"github.com/golockers/locker/fencing"
 )
@@ -29,12 +29,10 @@ const (
 	problemJSON = "application/problem+json"
 	// maxProblem is how much of a body CheckResponse reads.
 	maxProblem = 64 << 10
-	// maxResource and maxDetail are how much of these is written, so that a
-	// refusal is never longer than what is read of it: the resource mostly
-	// comes from a URL, is quoted in the detail once more, and JSON makes up to
-	// six bytes of one.
+	// maxResource is how much of a name is written, so that a refusal is never longer
+	// than what is read of it: the name is quoted in the detail once more, and JSON
+	// makes up to six bytes of one.
 	maxResource = 1 << 10
-	maxDetail   = 6 << 10
 )
 
 // problem is the body of a refusal. Tokens have 64 bits, so they are strings.
@@ -75,7 +73,7 @@ func refusal(resource string, err error) *problem {
 	switch {
 	case errors.As(err, &stale):
 		// Shortened before it is quoted: the numbers come after the name.
-		told := &fencing.StaleError{Resource: shortened(stale.Resource, maxResource), Token: stale.Token, Mark: stale.Mark}
+		told := &fencing.StaleError{Resource: shortened(stale.Resource), Token: stale.Token, Mark: stale.Mark}
 		return &problem{
 			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed, Detail: told.Error(),
 			Resource: told.Resource, Token: told.Token, Mark: told.Mark,
@@ -99,25 +97,17 @@ func plain(status int, resource, detail string) *problem {
 	return &problem{Title: http.StatusText(status), Status: status, Detail: detail, Resource: resource}
 }
 
-// shortened returns text, or if it has more than limit bytes as many whole
-// runes of it as fit into these together with a sign that there are more.
-func shortened(text string, limit int) string {
+// shortened returns name, or the beginning of one that is longer than maxResource.
+func shortened(name string) string {
 	const more = "…"
-	if len(text) <= limit {
-		return text
+	if len(name) > maxResource {
+		name = strings.ToValidUTF8(name[:maxResource-len(more)], "") + more
 	}
-	end := limit - len(more)
-	for i := range utf8.UTFMax {
-		if utf8.RuneStart(text[end-i]) {
-			end -= i
-			break
-		}
-	}
-	return text[:end] + more
+	return name
 }
 
 func (p *problem) write(w http.ResponseWriter) {
-	p.Resource, p.Detail = shortened(p.Resource, maxResource), shortened(p.Detail, maxDetail)
+	p.Resource = shortened(p.Resource)
 	h := w.Header()
 	// What a handler has prepared was meant for another body.
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {

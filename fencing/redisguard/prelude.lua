@@ -1,10 +1,10 @@
 -- The guard: stops the script unless its fencing token is at least the mark, and raises the mark.
--- KEYS: the last is the mark. ARGV: the last is the token, the one before it how long to keep the mark, in ms, or 0 for ever. All three
--- are taken off, so that what follows counts its own from 1.
+-- KEYS: the last is the key of the mark. ARGV: the last is the token, the one before it says how long
+-- to keep the mark, in ms, or 0 for ever. All three are taken off: what follows counts its own from 1.
 do
 	local mark, token, keep = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV)
-	-- Whether a is lower than b. Lua's numbers are exact up to 2^53 only, and its < on strings asks the server's locale: so by length,
-	-- and then ten digits at a time.
+	-- Whether a is lower than b. Lua's numbers are exact up to 2^53 only, and its < on strings asks the
+	-- server's locale: so the lengths are compared, and then ten digits at a time.
 	local function lower(a, b)
 		if #a ~= #b then
 			return #a < #b
@@ -19,16 +19,20 @@ do
 		return type(s) == 'string' and string.find(s, '^[1-9][0-9]*$') and not lower('18446744073709551615', s)
 	end
 	if not mark or not isToken(token) or not string.find(keep or '', '^[0-9]+$') then
-		return redis.error_reply('FENCEMISSING no fencing token: KEYS has to end with the mark, ARGV with the time to keep it in ms and the token')
+		return redis.error_reply('FENCEMISSING no fencing token: KEYS has to end with the mark, ' ..
+			'ARGV with the time to keep it in ms and the token')
 	end
 	local seen = redis.call('GET', mark)
 	if seen and not isToken(seen) then
-		return redis.error_reply('FENCEMARK the value of ' .. mark .. ' is no mark: find out what else writes there, and delete that key')
+		return redis.error_reply('FENCEMARK the value of ' .. mark .. ' is no mark: ' ..
+			'find out what else writes there, and delete that key')
 	end
 	if seen and lower(token, seen) then
-		return redis.error_reply('FENCESTALE ' .. seen .. ' is the mark ' .. mark .. ', and the token ' .. token .. ' is lower')
+		return redis.error_reply('FENCESTALE ' .. seen .. ' is the mark ' .. mark ..
+			', and the token ' .. token .. ' is lower')
 	end
-	-- Before what it guards: if this fails, nothing is written at all, and if that fails in the middle, no lower token comes after it.
+	-- Before what it guards: if this fails, nothing is written at all, and if that fails in the middle,
+	-- no lower token comes after it.
 	if keep == '0' then
 		redis.call('SET', mark, token)
 	else

@@ -40,11 +40,12 @@ var prelude string
 // without [Guard.Run]: another driver, another language, a pipeline. The whole
 // script is Prelude and then the caller's text. Its arguments are
 //
-//	KEYS  the caller's own; last: the key of the mark (Guard.MarkKey)
-//	ARGV  the caller's own; last but one: how long to keep the mark, in ms, or 0 for ever; last: the token in decimal digits
+//	KEYS  the caller's own; then the key of the mark (Guard.MarkKey)
+//	ARGV  the caller's own; then how long to keep the mark, in ms, or 0 for ever;
+//	      then the token in decimal digits
 //
 // Prelude takes the three off, so that the caller's text finds its own KEYS and
-// ARGV and no others. All who write to one resource have to keep its mark for
+// ARGV and no others. All writers of one resource have to keep its mark for
 // the same time.
 //
 // If the caller's text does not get to run, the reply is an error that begins
@@ -73,11 +74,16 @@ func newScript(text string) *Script {
 // Run does not ask again where an answer was lost, since a script that counts or
 // appends would do so twice: the error matches [fencing.ErrUnknown], and a script
 // that can bear it is run again with the same token.
-func (g *Guard) Run(ctx context.Context, resource string, token fencing.Token, script *Script, keys []string, args ...any) *redis.Cmd {
+func (g *Guard) Run(
+	ctx context.Context, resource string, token fencing.Token, script *Script, keys []string, args ...any,
+) *redis.Cmd {
 	return g.run(ctx, "run a script for", resource, token, script, false, keys, args...)
 }
 
-func (g *Guard) run(ctx context.Context, op, resource string, token fencing.Token, script *Script, repeatable bool, keys []string, args ...any) *redis.Cmd {
+func (g *Guard) run(
+	ctx context.Context, op, resource string, token fencing.Token,
+	script *Script, repeatable bool, keys []string, args ...any,
+) *redis.Cmd {
 	refuse := func(err error) *redis.Cmd {
 		cmd := redis.NewCmd(ctx)
 		cmd.SetErr(err)

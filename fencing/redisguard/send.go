@@ -5,7 +5,6 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -26,7 +26,9 @@ const (
 
 // ask sends a script to the server, once if it is not repeatable. unknown: one of
 // the requests may have been carried out without its answer being known.
-func (g *Guard) ask(ctx context.Context, script *Script, keys []string, args []any, repeatable bool) (cmd *redis.Cmd, unknown bool) {
+func (g *Guard) ask(
+	ctx context.Context, script *Script, keys []string, args []any, repeatable bool,
+) (cmd *redis.Cmd, unknown bool) {
 	for n := 1; ; n++ {
 		cmd = script.send(ctx, g.client, keys, args)
 		err := cmd.Err()
@@ -36,7 +38,8 @@ func (g *Guard) ask(ctx context.Context, script *Script, keys []string, args []a
 		lost, worthwhile := outcome(err)
 		// A script that failed in the middle may have written a part.
 		unknown = unknown || lost || !repeatable && inScript(err)
-		if !worthwhile || unknown && !repeatable || n == maxSends || !sleep(ctx, rand.N(time.Duration(n)*pause)) {
+		if !worthwhile || unknown && !repeatable || n == maxSends ||
+			clock.Sleep(ctx, clock.UpTo(time.Duration(n)*pause)) != nil {
 			return cmd, unknown
 		}
 	}
@@ -60,21 +63,11 @@ func outcome(err error) (lost, worthwhile bool) {
 // middle of a script.
 func inScript(err error) bool {
 	var reply redis.Error
-	return errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") && redisconn.Passing(reply.Error())
+	return errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") &&
+		redisconn.Passing(reply.Error())
 }
 
 func isUnencodable(err error) bool { return strings.Contains(err.Error(), "redis: can't marshal") }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // send sends the script by its name, and its text if the server does not know it.
 func (s *Script) send(ctx context.Context, client Client, keys []string, args []any) *redis.Cmd {

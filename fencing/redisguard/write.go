@@ -30,7 +30,9 @@ import (
 // Set blocks as long as the client does. go-redis heeds the deadline of ctx in
 // the middle of a request only if its ContextTimeoutEnabled is set, and its
 // ReadTimeout otherwise.
-func (g *Guard) Set(ctx context.Context, resource string, token fencing.Token, key string, value any, ttl time.Duration) error {
+func (g *Guard) Set(
+	ctx context.Context, resource string, token fencing.Token, key string, value any, ttl time.Duration,
+) error {
 	args := []any{value}
 	switch {
 	case ttl < 0:
@@ -50,7 +52,9 @@ func (g *Guard) Set(ctx context.Context, resource string, token fencing.Token, k
 // the mark to it. It returns how many were there; where the driver had to send
 // the request twice, those that the first one deleted are not among them. The
 // keys and the error are as those of [Guard.Set].
-func (g *Guard) Del(ctx context.Context, resource string, token fencing.Token, keys ...string) (int64, error) {
+func (g *Guard) Del(
+	ctx context.Context, resource string, token fencing.Token, keys ...string,
+) (int64, error) {
 	return g.run(ctx, "delete keys of", resource, token, delKeys, true, keys).Int64()
 }
 

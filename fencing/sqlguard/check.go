@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
@@ -137,7 +137,8 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 		}
 	}
 	if err = tx.Commit(); err != nil {
-		return g.told(ctx, "commit the write to", resource, err, true, ctx.Err() != nil || g.dialect.unreachable(err) || sqlstate.Of(err) == undecided)
+		unknown := ctx.Err() != nil || g.dialect.unreachable(err) || sqlstate.Of(err) == undecided
+		return g.told(ctx, "commit the write to", resource, err, true, unknown)
 	}
 	return nil
 }
@@ -180,11 +181,6 @@ func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fe
 		if !g.dialect.conflict(err) || time.Since(began) > patience {
 			return err
 		}
-		timer := time.NewTimer(rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done(): // the next attempt says so
-			timer.Stop()
-		}
+		_ = clock.Sleep(ctx, clock.UpTo(pause)) // the next attempt says that ctx is over
 	}
 }

@@ -63,13 +63,13 @@ func TestSchemaIsOneStatement(t *testing.T) {
 	}
 }
 
-// A program that imports this package gets no driver, and nothing else.
-func TestImportsNothingButTheStandardLibrary(t *testing.T) {
+// A program that imports this package gets no driver, and nothing else of others.
+func TestImportsNothingButTheStandardLibraryAndThisModule(t *testing.T) {
 	out, err := exec.CommandContext(context.Background(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
 		t.Skip("no go command: ", err)
 	}
-	assert.ElementsMatch(t, []string{
-		"github.com/golockers/locker", "github.com/golockers/locker/fencing", "github.com/golockers/locker/fencing/sqlguard",
-	}, strings.Fields(string(out)))
+	for _, path := range strings.Fields(string(out)) {
+		assert.True(t, strings.HasPrefix(path+"/", "github.com/golockers/locker/"), path)
+	}
 }
