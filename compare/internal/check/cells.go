@@ -34,7 +34,7 @@ type ruleRow struct {
 var rows = []ruleRow{
 	{rule: Exclusion, title: "two at once", split: true},
 	{rule: Told, title: "told in time", split: true, least: true, figure: "told %s before the next"},
-	{rule: Guarded, title: "stale acts, tokens checked"},
+	{rule: Guarded, title: "stale acts, tokens checked", split: true},
 	{rule: Stale, title: "stale acts, no guard"},
 	{rule: Tokens, title: "tokens rise", split: true},
 	{rule: Dead, title: "dead holder: free after", figure: "at most %s"},

@@ -477,12 +477,22 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 		1 granted a tok=1 until=1001
 		1 evidence
 		2 ask b
-		900 granted b tok=2 until=1901`
-	for fault, declared := range map[string]bool{"client": true, "restart": true, "data_lost": false} {
-		r, err := check.Check(run(), all(script(t, fmt.Sprintf(two, fault))))
+		900 granted b tok=2 until=1901
+		901 unlock_begin b
+		902 unlocked b
+		903 ask b
+		904 granted b tok=2 until=1901`
+	lags := run()
+	lags.Services[0].Declared.SurvivesFailover = false
+	lags.Faults = append(lags.Faults, history.Fault{ID: "failover", Class: history.Failover})
+	for fault, declared := range map[string]bool{"client": true, "restart": true, "failover": false, "data_lost": false} {
+		r, err := check.Check(lags, all(script(t, fmt.Sprintf(two, fault))))
 		require.NoError(t, err)
 		i := slices.IndexFunc(r.Rows, func(row history.Row) bool { return row.ID == "exclusion/"+fault })
 		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, history.Broken, r.Rows[i].Cells[0].Verdict)
+		assert.Equal(t, declared, r.Rows[i].Cells[0].Bad(), fault)
+		i = slices.IndexFunc(r.Rows, func(row history.Row) bool { return row.ID == "tokens/"+fault })
 		assert.Equal(t, history.Broken, r.Rows[i].Cells[0].Verdict)
 		assert.Equal(t, declared, r.Rows[i].Cells[0].Bad(), fault)
 		if declared {

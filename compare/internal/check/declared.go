@@ -24,7 +24,9 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 	case Guarded, Tokens:
 		switch g.Fencing {
 		case "unless data is set back":
-			return fault == nil || fault.Class != history.DataLost, "tokens rise unless data is set back"
+			// A replica that may lag sets it back.
+			set := fault != nil && (fault.Class == history.DataLost || fault.Class == history.Failover && !g.SurvivesFailover)
+			return !set, "tokens rise unless data is set back"
 		case "while data is kept":
 			ok, what := covers(g, fault)
 			return ok || what == "", "tokens rise while data is kept"

@@ -154,7 +154,7 @@ func TestThePageInABrowser(t *testing.T) {
 	b := open(t)
 	b.size(1300, 900)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
-	assert.Equal(t, "1 declared guarantee was broken, of 30 that were tried", ask[string](b, `document.querySelector("h1").textContent`))
+	assert.Regexp(t, `^1 declared guarantee was broken, of \d+ that were tried$`, ask[string](b, `document.querySelector("h1").textContent`))
 	assert.Equal(t, "two at once: a server's clock stepped forward", ask[string](b, `document.querySelector("#table tbody tr:not(.group) th").textContent`))
 	assert.Equal(t, "BROKEN 1/1", ask[string](b, `document.querySelector("#table tbody td > button.bad").textContent`))
 	b.look("table-light")
