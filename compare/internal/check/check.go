@@ -34,8 +34,8 @@ const (
 )
 
 // ServedWindow is how long servers have to be away until it counts that nobody
-// got a lock: another has to take over first.
-func ServedWindow(ttl time.Duration) time.Duration { return 3*time.Second + 2*ttl }
+// got a lock: another has to take over first, also on a machine that is busy.
+func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*ttl }
 
 // Check judges the events of a run, in the order of time. It returns a report of
 // what it has read also with an error, which is one of reading.

@@ -33,7 +33,7 @@ func run() *history.Run {
 //	120 granted a tok=3 until=1120
 //
 // in milliseconds. The trial's begin, with a TTL of a second, and its end after
-// ten are added, and for Ask a deadline at 9 s if it has none.
+// fourteen are added, and for Ask a deadline at 9 s if it has none.
 func script(t *testing.T, text string) []history.Event {
 	t.Helper()
 	const start = 1000
@@ -84,7 +84,7 @@ func script(t *testing.T, text string) []history.Event {
 		out = append(out, e)
 	}
 	out = append([]history.Event{begin}, out...)
-	return append(out, history.Event{At: 10e9, Kind: history.TrialEnd, Service: "s", Trial: "t"})
+	return append(out, history.Event{At: 14e9, Kind: history.TrialEnd, Service: "s", Trial: "t"})
 }
 
 func all(events []history.Event) iter.Seq2[history.Event, error] {
@@ -200,7 +200,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 evidence
 			2 ask b
 			1100 granted b tok=2 until=20000
-			1700 fault_end`, broken: "told", held: "exclusion hangs tokens", worst: "a/0 had not been told 8.9s after"},
+			1700 fault_end`, broken: "told", held: "exclusion hangs tokens", worst: "a/0 had not been told 12.9s after"},
 		{name: "told late, as one who was stopped", history: `
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -307,6 +307,15 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			100 fault_begin a f=killed
 			110 evidence
 			1300 granted b tok=2 until=2300`, held: "dead exclusion hangs tokens", worst: "at most 1.2s"},
+		{name: "granted between the announcement of a kill and the kill", history: `
+			0 ask a
+			1 ask b
+			100 fault_begin a f=killed
+			101 granted a tok=1 until=1101
+			110 evidence
+			111 granted b tok=2 until=1300
+			112 unlock_begin b
+			113 unlocked b`, held: "exclusion hangs"},
 		{name: "free too late after a death", history: `
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -360,7 +369,7 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 evidence
 			500 renewed a until=1500
 			1001 told_lost a
-			8000 fault_end`, broken: "served", held: "hangs"},
+			13500 fault_end`, broken: "served", held: "hangs"},
 		{name: "not served for a moment with a server down", history: `
 			0 ask a
 			0 granted a tok=1 until=1001

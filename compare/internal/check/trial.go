@@ -129,6 +129,9 @@ func (t *trial) event(e *history.Event) {
 		add(t.c.measured, curve{t.service.Name, e.Detail}, e.Value)
 		return
 	}
+	if t.dead[e.Process] != 0 && e.Kind != history.Landed {
+		return // between the announcement of the kill and the kill: nobody acts on it any more
+	}
 	id := callerID{e.Process, e.Caller, e.Name}
 	by := t.callers[id]
 	if by == nil {
