@@ -30,6 +30,7 @@ const (
 
 // The programs that docs/fencing.md quotes do what it says, each time.
 func TestTheProgramsOfFencing(t *testing.T) {
+	t.Parallel()
 	for name, addresses := range map[string]func(t *testing.T) []string{
 		"sqlite": func(t *testing.T) []string {
 			return []string{"file:///var/lock/orders", "file://" + filepath.Join(t.TempDir(), "locks"), "orders.db", filepath.Join(t.TempDir(), "orders.db")}
@@ -56,6 +57,7 @@ func TestTheProgramsOfFencing(t *testing.T) {
 // The program on the page itself, in two processes. The first stops itself between its
 // look at the lease and its write.
 func TestTheTwoProcessesOfFencing(t *testing.T) {
+	t.Parallel()
 	lab.NeedPause(t)
 	s := startPostgres(t)
 	for service, url := range map[string]string{
@@ -97,7 +99,8 @@ func TestTheTwoProcessesOfFencing(t *testing.T) {
 
 // Every language can be guarded that speaks SQL: here is a shell.
 func TestPsqlWithAToken(t *testing.T) {
-	need(t, "psql")
+	t.Parallel()
+	lab.Need(t, "psql")
 	s := startPostgres(t)
 	db := s.open(t)
 	g, err := sqlguard.New(sqlguard.Postgres, nil)
@@ -134,6 +137,7 @@ func TestPsqlWithAToken(t *testing.T) {
 
 // What the script has is what sqlguard says.
 func TestPsqlHasTheStatementOfSqlguard(t *testing.T) {
+	t.Parallel()
 	g, err := sqlguard.New(sqlguard.Postgres, nil)
 	require.NoError(t, err)
 	squeezed := func(text string) string { return strings.Join(strings.Fields(text), " ") }

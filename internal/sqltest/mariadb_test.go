@@ -65,11 +65,15 @@ func startMariaDB(t *testing.T, settings ...string) *store {
 	}
 }
 
-func TestMariaDB(t *testing.T) { suite(t, startMariaDB(t)) }
+func TestMariaDB(t *testing.T) {
+	t.Parallel()
+	suite(t, startMariaDB(t))
+}
 
 // Newer releases fail a transaction that locks what has changed since it first
 // read; older ones go on.
 func TestMariaDBSnapshotIsolation(t *testing.T) {
+	t.Parallel()
 	s := startMariaDB(t, "--innodb-snapshot-isolation=ON")
 	suite(t, s)
 }
@@ -77,6 +81,7 @@ func TestMariaDBSnapshotIsolation(t *testing.T) {
 // A connection with autocommit=0 commits nothing by itself: what a Sweep did would
 // be undone when it closes, and keep others waiting until then.
 func TestMariaDBWithoutAutocommit(t *testing.T) {
+	t.Parallel()
 	s := startMariaDB(t)
 	direct := s.open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

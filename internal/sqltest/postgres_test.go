@@ -48,7 +48,10 @@ func startPostgres(t *testing.T) *store {
 	}
 }
 
-func TestPostgres(t *testing.T) { suite(t, startPostgres(t)) }
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	suite(t, startPostgres(t))
+}
 
 // ping connects once.
 func ping(driver, dsn string) error {

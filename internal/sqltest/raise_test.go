@@ -46,6 +46,7 @@ func testRaise(t *testing.T, s *store) {
 // What a database says of a statement in fn is told by Do as what it says of the
 // commit: who asks for ErrUnknown gets it wherever it came from.
 func TestWhatTheDriverSaysInFn(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t)
 	db := s.open(t)
 	g, _ := s.guard(t, db)
@@ -68,6 +69,7 @@ func TestWhatTheDriverSaysInFn(t *testing.T) {
 // A holder that is paused in the middle of its transaction has the mark's row locked.
 // The setting that the package comment names lets its successor in.
 func TestAHolderPausedInItsTransactionIsPutOut(t *testing.T) {
+	t.Parallel()
 	s := startPostgres(t)
 	db := s.open(t)
 	g, _ := s.guard(t, db)

@@ -34,18 +34,22 @@ func openSQLite(t *testing.T, name, parameters string) *store {
 }
 
 func TestSQLite(t *testing.T) {
+	t.Parallel()
 	suite(t, openSQLite(t, "SQLite", "_pragma=busy_timeout(10000)&_pragma=synchronous(off)"))
 }
 
 func TestSQLiteWAL(t *testing.T) {
+	t.Parallel()
 	suite(t, openSQLite(t, "SQLite", "_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"))
 }
 
 func TestSQLiteImmediate(t *testing.T) {
+	t.Parallel()
 	suite(t, openSQLite(t, "SQLite", "_pragma=busy_timeout(10000)&_pragma=synchronous(off)&_txlock=immediate"))
 }
 
 // Without a time-out everything that meets another fails at once.
 func TestSQLiteWithoutPatience(t *testing.T) {
+	t.Parallel()
 	suite(t, openSQLite(t, "SQLite", "_pragma=journal_mode(wal)&_pragma=synchronous(normal)"))
 }
