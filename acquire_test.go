@@ -539,7 +539,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// The scheduler has one heap entry for each lease, and no goroutine.
+// A lease that is held has a heap entry, and no goroutine.
 func TestTenThousandLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000

@@ -19,6 +19,7 @@ import (
 // may be used by many goroutines at once.
 type Client struct {
 	backend Backend
+	made    time.Time
 	opts    Options
 	optErr  error // what is wrong with opts; told by every call
 	owned   bool  // Open made the backend, Close ends it
@@ -38,7 +39,7 @@ type Client struct {
 	counters counters
 
 	life      context.Context // ends when Close begins
-	endLife   context.CancelFunc
+	endLife   context.CancelCauseFunc
 	closeOnce sync.Once
 	closeErr  error
 
@@ -57,8 +58,13 @@ var _ Locker = (*Client)(nil)
 // Client. Settings that are out of range are reported by every call of Lock
 // and TryLock; so is a nil backend.
 func New(b Backend, opts *Options) *Client {
-	c := &Client{backend: b}
-	c.life, c.endLife = context.WithCancel(context.Background())
+	c := &Client{backend: b, made: time.Now()}
+	c.schedule.stepped = func() {
+		for _, l := range c.lines.leases() {
+			_ = l.Err() // looks at both clocks
+		}
+	}
+	c.life, c.endLife = context.WithCancelCause(context.Background())
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
@@ -212,7 +218,7 @@ func (c *Client) Close() error {
 func (c *Client) close() error {
 	before := c.counters.leftBehind.Load()
 	held := c.lines.close()
-	c.endLife()
+	c.endLife(ErrClosed)
 	for _, l := range held {
 		l.close()
 	}
@@ -246,7 +252,7 @@ func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Unlock()
 	for _, t := range pending {
 		c.schedule.remove(t)
-		if !t.lease.keep.IsZero() && !clock.Passed(t.at, time.Now()) {
+		if t.lease.settings.minHold != 0 && !clock.Passed(t.at, time.Now()) {
 			continue // the service keeps it, and lets it go by itself
 		}
 		c.work.do(t.run)

@@ -48,7 +48,7 @@ type waiter struct {
 
 // enter returns when the caller is at the head of the line for name. If it is
 // not to wait, or ctx ends first, the error says what was in the way. Close ends
-// ctx by cancel.
+// ctx by cancel, if there is one.
 func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, wait bool) (*line, error) {
 	ls.mu.Lock()
 	if ls.closed {
@@ -182,19 +182,34 @@ func (ls *lines) count() (held, waiting int) {
 
 // close refuses all who come from now on, ends the calls under way, and returns
 // the leases held.
-func (ls *lines) close() (held []*Lease) {
+func (ls *lines) close() []*Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.closed = true
 	for _, ln := range ls.byName {
-		if ln.lease != nil {
-			held = append(held, ln.lease)
-		}
 		if ln.cancel != nil {
 			ln.cancel(ErrClosed)
 		}
 		for w := ln.first; w != nil; w = w.next {
-			w.cancel(ErrClosed)
+			if w.cancel != nil {
+				w.cancel(ErrClosed)
+			}
+		}
+	}
+	return ls.leasesLocked()
+}
+
+// leases returns the leases held.
+func (ls *lines) leases() []*Lease {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.leasesLocked()
+}
+
+func (ls *lines) leasesLocked() (held []*Lease) {
+	for _, ln := range ls.byName {
+		if ln.lease != nil {
+			held = append(held, ln.lease)
 		}
 	}
 	return held

@@ -49,8 +49,10 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx)
 	}
-	ctx, cancel := context.WithCancelCause(ctx) // by Close
-	defer cancel(nil)
+	ctx, cancel := c.cancelable(ctx)
+	if cancel != nil {
+		defer cancel(nil)
+	}
 	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, wait)
 	if err != nil {
 		return nil, err
@@ -65,6 +67,18 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 		return nil, err
 	}
 	return l, nil
+}
+
+// cancelable returns a context like ctx that Close ends, too, by cancel or, where
+// that is nil, by itself: a context that never ends costs no allocation.
+func (c *Client) cancelable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	switch {
+	case ctx.Done() != nil:
+		return context.WithCancelCause(ctx)
+	case ctx == context.Background():
+		return c.life, nil
+	}
+	return withValues{c.life, ctx}, nil
 }
 
 // head is the caller at the head of a line: the only one of this client that
@@ -115,7 +129,10 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		Lost:    l.goneByService,
 	}
 	if h.wait {
-		req.Queued = h.queued()
+		req.Queued = ignore
+		if _, none := c.backend.(Notifier); !none { // a Notifier has no queue
+			req.Queued = h.queued()
+		}
 	}
 	began := time.Now()
 	// Close waits for what is counted here: until then a lock that was granted is
@@ -141,6 +158,8 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 	}
 	return l, nil
 }
+
+func ignore() {}
 
 // ask calls Acquire, and has taken back what it may have left.
 func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {

@@ -57,13 +57,7 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 }
 
 // due is called by the schedule.
-func (t *takeBack) due(time.Time) (then func()) {
-	t.lease.client.work.do(t.run)
-	return nil
-}
-
-// wallMoved has no part in a take-back: only monotonic delays count.
-func (t *takeBack) wallMoved(time.Time) (then func()) { return nil }
+func (t *takeBack) due() { t.lease.client.work.do(t.run) }
 
 // run asks once, and arranges for another time if that was not the end of it.
 func (t *takeBack) run() {

@@ -21,7 +21,6 @@ type Lease struct {
 	token    uint64
 	settings settings
 	start    time.Time // when it was granted, as known here: MaxHold counts from it
-	keep     time.Time // up to here MinHold keeps the lock; zero: not asked for
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
 
@@ -82,7 +81,7 @@ func (l *Lease) Err() error {
 	err, late := l.err, l.err == nil && l.overdue(time.Now())
 	l.mu.Unlock()
 	if late {
-		l.expire()()
+		l.expire()
 		return l.Err()
 	}
 	return err
@@ -155,7 +154,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	if l.err == nil && l.overdue(now) {
 		l.mu.Unlock()
-		l.expire()()
+		l.expire()
 		l.mu.Lock()
 	}
 	first := l.unlocking == notUnlocked
@@ -171,7 +170,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
 				// The holder says that it has stopped: what is left can go now.
-				l.takeBackAt(later(now, l.keep), l.hold, false)
+				l.takeBackAt(later(now, l.keep()), l.hold, false)
 			}
 			l.finishUnlock(err)
 			l.client.asking.done()
@@ -261,8 +260,8 @@ func (l *Lease) fail(op string, err error) error {
 // release asks the service to let go, once, and hands what remains to do to
 // a take-back. Under MinHold there is nothing to ask for before it is over.
 func (l *Lease) release(ctx context.Context) error {
-	if now := time.Now(); !l.keep.IsZero() && !clock.Passed(l.keep, now) {
-		l.takeBackAt(l.keep, l.hold, false)
+	if keep := l.keep(); !clock.Passed(keep, time.Now()) {
+		l.takeBackAt(keep, l.hold, false)
 		l.leaveLine()
 		l.released(ctx, 0, nil)
 		return nil

@@ -15,9 +15,6 @@ func (l *Lease) begin(ln *line, g Grant) error {
 	c := l.client
 	now := time.Now()
 	l.hold, l.token, l.start = g.Hold, g.Token, now
-	if d := l.settings.minHold; d != 0 {
-		l.keep = now.Add(d + drift(d))
-	}
 	err := ErrClosed
 	if c.lines.hold(ln, l) {
 		if err = l.take(ln, g, now); err == nil {
@@ -26,7 +23,7 @@ func (l *Lease) begin(ln *line, g Grant) error {
 		c.lines.drop(ln)
 	}
 	c.schedule.remove(l)
-	l.keep = time.Time{} // nobody was told that it holds
+	l.settings.minHold = 0 // nobody was told that it holds
 	l.takeBackAt(now, g.Hold, false)
 	return err
 }
@@ -65,6 +62,14 @@ func (l *Lease) limit() time.Time {
 		return time.Time{}
 	}
 	return l.start.Add(l.settings.maxHold - drift(l.settings.maxHold))
+}
+
+// keep is when MinHold is over; zero if it was not asked for.
+func (l *Lease) keep() time.Time {
+	if l.settings.minHold == 0 {
+		return time.Time{}
+	}
+	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
 }
 
 // overdue reports whether the deadline has passed. l.mu is held.
@@ -121,8 +126,8 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 		return
 	}
 	// Jitter keeps leases that were taken together from being renewed in one
-	// crowd; the grid makes those that are near each other share round trips.
-	l.renewAt = l.client.schedule.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300)
+	// crowd; the grid makes those that are near each other share requests.
+	l.renewAt = l.client.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300)
 	if v.TTL != 0 && !limit.IsZero() {
 		// Not at once again and again, where a session that is shared moves on at
 		// a pace of its own, and every answer is the same until it does.
@@ -143,61 +148,49 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// plan tells the schedule when this lease wants to be looked at next. It is
-// called with l.mu held, so that an older plan never replaces a newer one.
+// plan tells the schedule what comes next: the end or, before it, a renewal.
+// l.mu is held, so that an older plan never replaces a newer one.
 func (l *Lease) plan() {
-	if l.err != nil {
-		return
-	}
 	at := l.until
 	if !l.renewing && !l.renewAt.IsZero() && (at.IsZero() || l.renewAt.Before(at)) {
 		at = l.renewAt
 	}
-	if !at.IsZero() {
+	if l.err == nil && !at.IsZero() {
 		l.client.schedule.set(l, at)
 	}
 }
 
-// due is called by the schedule.
-func (l *Lease) due(now time.Time) (then func()) {
+// due is called by the schedule, in a goroutine of its own. A renewal is made in
+// it, and the schedule knows the end of the lease meanwhile.
+func (l *Lease) due() {
+	now := time.Now()
 	l.mu.Lock()
 	if l.err == nil && l.overdue(now) {
 		l.mu.Unlock()
-		return l.expire()
+		l.expire()
+		return
 	}
-	defer l.mu.Unlock()
-	if l.err == nil && !l.renewing && !l.renewAt.IsZero() && !now.Before(l.renewAt) {
+	renew := l.err == nil && !l.renewing && !l.renewAt.IsZero() && !now.Before(l.renewAt)
+	if renew {
 		l.renewing = true
-		l.client.renewing.run(l.renewInBackground)
+		l.client.renewing.add()
 	}
 	l.plan()
-	return nil
+	until := l.until
+	l.mu.Unlock()
+	if renew {
+		defer l.client.renewing.done()
+		l.renewInTime(until)
+	}
 }
 
-// wallMoved is called by the schedule when the wall clock was stepped forward.
-func (l *Lease) wallMoved(now time.Time) (then func()) {
-	l.mu.Lock()
-	late := l.err == nil && l.overdue(now)
-	l.mu.Unlock()
-	if late {
-		return l.expire()
-	}
-	return nil
-}
-
-// renewInBackground makes one attempt and plans the next: a failure is not a
-// loss, only the deadline is (R3).
-func (l *Lease) renewInBackground() {
-	l.mu.Lock()
-	until, over := l.until, l.err != nil
-	l.mu.Unlock()
-	var err error
-	if !over {
-		// An attempt that hangs leaves time for another.
-		ctx, cancel := context.WithTimeout(l.client.life, attemptTime(until, l.settings.ttl))
-		err = l.renewOnce(ctx)
-		cancel()
-	}
+// renewInTime makes one attempt and plans the next: a failure is not a loss,
+// only the deadline is (R3).
+func (l *Lease) renewInTime(until time.Time) {
+	// An attempt that hangs leaves time for another.
+	ctx, cancel := context.WithTimeout(l.client.life, attemptTime(until, l.settings.ttl))
+	err := l.renewOnce(ctx)
+	cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renewing = false
@@ -237,7 +230,7 @@ func (l *Lease) renewOnce(ctx context.Context) error {
 	now := time.Now()
 	l.renewed(now.Sub(began), err)
 	if errors.Is(err, ErrLost) {
-		l.lose(fmt.Errorf("the service does not have it any more: %w", err))()
+		l.lose(fmt.Errorf("the service does not have it any more: %w", err))
 		return l.Err()
 	}
 	if err != nil {
@@ -253,11 +246,11 @@ func (l *Lease) renewOnce(ctx context.Context) error {
 
 // goneByService is the Lost function of this lease's request.
 func (l *Lease) goneByService() {
-	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))()
+	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))
 }
 
-// expire ends a lease whose deadline has passed; see lose.
-func (l *Lease) expire() (then func()) {
+// expire ends a lease whose deadline has passed.
+func (l *Lease) expire() {
 	l.mu.Lock()
 	until := l.until
 	l.mu.Unlock()
@@ -268,12 +261,12 @@ func (l *Lease) expire() (then func()) {
 	case l.settings.noRenew:
 		cause = fmt.Errorf("it was not renewed before %v: %w", until.Format(time.RFC3339Nano), ErrLost)
 	}
-	return l.lose(cause)
+	l.lose(cause)
 }
 
-// lose ends the lease with a cause that matches ErrLost. then, which the caller
-// has to call, tells of it, and clears up.
-func (l *Lease) lose(cause error) (then func()) {
+// lose ends the lease with a cause that matches ErrLost, tells of it, and clears
+// up.
+func (l *Lease) lose(cause error) {
 	cause = l.fail("lease", cause)
 	l.mu.Lock()
 	granted := l.granted
@@ -281,10 +274,7 @@ func (l *Lease) lose(cause error) (then func()) {
 		l.err = cause // told before it was given out: it never will be
 	}
 	l.mu.Unlock()
-	if !granted || !l.end(cause) {
-		return func() {}
-	}
-	return func() {
+	if granted && l.end(cause) {
 		l.lost(cause)
 		l.clear()
 	}
@@ -322,7 +312,7 @@ func (l *Lease) clear() {
 	if ln == nil {
 		return
 	}
-	l.takeBackAt(later(expiry, l.keep), l.hold, false)
+	l.takeBackAt(later(expiry, l.keep()), l.hold, false)
 	l.client.lines.leave(ln)
 }
 

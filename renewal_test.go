@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -156,14 +155,16 @@ func TestALostLeaseWithoutADeadlineIsReleasedAtOnce(t *testing.T) {
 // stuck is a log handler that hangs for a while, once.
 type stuck struct {
 	slog.Handler
-	once  sync.Once
+	told  atomic.Bool
 	hangs time.Duration
 }
 
 func (*stuck) Enabled(context.Context, slog.Level) bool { return true }
 
 func (s *stuck) Handle(context.Context, slog.Record) error {
-	s.once.Do(func() { time.Sleep(s.hangs) })
+	if s.told.CompareAndSwap(false, true) {
+		time.Sleep(s.hangs)
+	}
 	return nil
 }
 
