@@ -39,7 +39,7 @@ type Client struct {
 	counters counters
 
 	life      context.Context // ends when Close begins
-	endLife   context.CancelCauseFunc
+	endLife   context.CancelFunc
 	closeOnce sync.Once
 	closeErr  error
 
@@ -64,7 +64,7 @@ func New(b Backend, opts *Options) *Client {
 			_ = l.Err() // looks at both clocks
 		}
 	}
-	c.life, c.endLife = context.WithCancelCause(context.Background())
+	c.life, c.endLife = context.WithCancel(context.Background())
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
@@ -218,7 +218,7 @@ func (c *Client) Close() error {
 func (c *Client) close() error {
 	before := c.counters.leftBehind.Load()
 	held := c.lines.close()
-	c.endLife(ErrClosed)
+	c.endLife()
 	for _, l := range held {
 		l.close()
 	}

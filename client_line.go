@@ -48,7 +48,7 @@ type waiter struct {
 
 // enter returns when the caller is at the head of the line for name. If it is
 // not to wait, or ctx ends first, the error says what was in the way. Close ends
-// ctx by cancel, if there is one.
+// ctx by cancel.
 func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, wait bool) (*line, error) {
 	ls.mu.Lock()
 	if ls.closed {
@@ -191,9 +191,7 @@ func (ls *lines) close() []*Lease {
 			ln.cancel(ErrClosed)
 		}
 		for w := ln.first; w != nil; w = w.next {
-			if w.cancel != nil {
-				w.cancel(ErrClosed)
-			}
+			w.cancel(ErrClosed)
 		}
 	}
 	return ls.leasesLocked()

@@ -49,10 +49,8 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx)
 	}
-	ctx, cancel := c.cancelable(ctx)
-	if cancel != nil {
-		defer cancel(nil)
-	}
+	ctx, cancel := context.WithCancelCause(ctx) // by Close
+	defer cancel(nil)
 	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, wait)
 	if err != nil {
 		return nil, err
@@ -67,18 +65,6 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 		return nil, err
 	}
 	return l, nil
-}
-
-// cancelable returns a context like ctx that Close ends, too, by cancel or, where
-// that is nil, by itself: a context that never ends costs no allocation.
-func (c *Client) cancelable(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	switch {
-	case ctx.Done() != nil:
-		return context.WithCancelCause(ctx)
-	case ctx == context.Background():
-		return c.life, nil
-	}
-	return withValues{c.life, ctx}, nil
 }
 
 // head is the caller at the head of a line: the only one of this client that
