@@ -1,9 +1,8 @@
-// Package httpguard carries fencing tokens over HTTP, from the holder of a
-// lock to the server that owns the resource, and has that server refuse stale
-// ones.
+// Package httpguard carries fencing tokens over HTTP, from the holder of a lock to
+// the server that owns the resource, and has that server refuse stale ones.
 //
-// A token travels in the header Fencing-Token, as its decimal digits. The
-// client is the one that holds the lock:
+// A token travels in the header Fencing-Token, as its decimal digits. The client
+// holds the lock:
 //
 //	client := &http.Client{Transport: &httpguard.Transport{}}
 //	err := fencing.Do(ctx, locks, "report/7", func(ctx context.Context) error {
@@ -21,41 +20,37 @@
 //		return nil
 //	})
 //
-// and the server the one that is written to:
+// and the server owns what is written:
 //
 //	resource := func(r *http.Request) string { return "report/" + r.PathValue("id") }
 //	mux.Handle("PUT /report/{id}", httpguard.Handler(save, resource, &httpguard.Options{Guard: &guard}))
 //
 // # What the server answers
 //
-// Of a request whose method is not safe (all but GET, HEAD, OPTIONS and TRACE):
+// To a request whose method is not safe (all but GET, HEAD, OPTIONS and TRACE), and
+// to a safe one of [RaiseFirst]:
 //
 //   - without a token: 428 Precondition Required;
 //   - with something that is no token, or with more than one: 400 Bad Request;
 //   - with a token lower than the mark of its resource: 412 Precondition Failed.
 //
-// Each with a body of type application/problem+json (RFC 9457) in which
-// resource, token and mark are strings. 412 and 428 have other uses too; those
-// of this package have [TypeStale] or [TypeMissing] as their type, and
-// [CheckResponse] makes the errors of package fencing of them and of no others.
-//
-// A safe request that [RaiseFirst] has marked is answered the same way, and
-// otherwise handled after the mark was raised; with 501 where there is nothing to
-// raise it with.
+// The body is of type application/problem+json (RFC 9457); resource, token and mark
+// in it are strings. 412 and 428 have other uses too; those of this package have
+// [TypeStale] or [TypeMissing] as their type, and [CheckResponse] makes the errors
+// of package fencing of them and of no others.
 //
 // # With a Guard, and without
 //
 // With Options.Guard, the check, the handler and the move of the mark are one
 // step: requests to one resource are handled one at a time. The Guard and its
-// marks are in the memory of one process. So that is for state which lives and
+// marks are in the memory of one process, so that is for state which lives and
 // ends with that process, and of which there is one process: two servers
 // behind a load balancer have two Guards, and a restarted one has forgotten.
 //
 // Where the state is in a database or in another store, leave the Guard out.
-// The Handler then only carries the token into the request's context, and
-// the guard of the store finds it there by [fencing.TokenFor] with the resource's
-// name, or by [fencing.FromContext]; its refusal goes back by [WriteError]. Its
-// Raise goes into Options.Raise.
+// The Handler then only carries the token into the request's context, where the
+// guard of the store finds it by [fencing.TokenFor] with the resource's name; its
+// refusal goes back by [WriteError], and its Raise goes into Options.Raise.
 //
 // # What it rests on
 //
@@ -64,7 +59,7 @@
 // out all others, until [fencing.Guard.Forget]. Put the Handler behind whatever
 // says who may write.
 //
-// A refusal is the end of what its holder may do. An answer that never came,
+// After a refusal its holder may do nothing more. An answer that never came,
 // or 500 and above, leaves unknown whether the write happened, as with any
 // request. The same holder may send it again with the same token, but tokens
 // do not order the requests of one holder among each other: the first may

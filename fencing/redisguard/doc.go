@@ -44,15 +44,13 @@
 //     exception: if the user may write the mark but must not use the command
 //     DEL, the mark has moved.
 //   - A script that fails, by an error that it raises (error, a failed
-//     redis.call) or by one that it returns (redis.error_reply), has been let
-//     in: the mark has moved and stays, and so does whatever it had written
-//     before. The other order would leave writes without a mark, and a lower
-//     token could then write over them.
+//     redis.call) or returns (redis.error_reply), has been let in: the mark has
+//     moved and stays, and so does what the script had written before. The other
+//     order would leave writes without a mark, for a lower token to write over.
 //
-// So in no case is a lower token's write let in after a higher one's. A script
-// that has to write all or nothing looks at everything that can make it fail
-// before its first write; and it is short, since one that has moved its mark
-// can not be stopped by SCRIPT KILL.
+// So no write of a lower token is let in after one of a higher token. A script that
+// has to write all or nothing looks at everything that can make it fail before its
+// first write; and it is short, since SCRIPT KILL cannot stop one that has written.
 //
 // # Lost answers
 //
@@ -80,9 +78,9 @@
 //     not in it, and until the next write a token passes that the lost mark
 //     would have refused. WAIT makes that rarer. While two servers both believe
 //     to be the primary, each has marks of its own.
-//   - Whoever writes the keys without the guard is not held up by it, and a key
-//     that expires or is evicted is gone without one.
-//   - Reading is not guarded.
+//   - A program that writes the keys without the guard is not held up by it, and a
+//     key that expires or is evicted is gone without one.
+//   - Reading is not guarded: call [Guard.Raise] before you read what you will write.
 //
 // # Rights
 //
