@@ -127,6 +127,7 @@ type attempt struct {
 	h      *hold
 	queued func()           // told that others are before it; may be nil
 	front  *mvccpb.KeyValue // the key before; nil if there is none
+	unread bool             // which key is before is not known yet
 }
 
 // run brings the key to the front of the queue.
@@ -150,25 +151,28 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 
 // enter takes the first place, or, if it is to wait, the last. That is one
 // transaction. Its usual condition, that there is no key of the queue, is one
-// comparison for etcd; that it reads the queue as well would cost a tenth more.
+// comparison for etcd, which costs the one thread that applies all writes time
+// for each key that is there: a queue that others were met in is not compared.
 func (a *attempt) enter(ctx context.Context, wait bool) error {
 	h := a.h
 	put := []clientv3.Op{clientv3.OpPut(h.key, h.value(), clientv3.WithLease(h.s.id))}
 	for _, mark := range h.shadows {
 		put = append(put, clientv3.OpPut(h.key+mark, h.shadowed(h.keeps(mark))))
 	}
-	none := clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)
 	notVoid := clientv3.Compare(clientv3.CreateRevision(void(h.queue, h.owner)), "=", 0)
-	orElse := clientv3.OpTxn(
-		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid},
-		put, []clientv3.Op{clientv3.OpGet(h.queue, first(h.queue)...)})
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid}
+	orElse := []clientv3.Op{clientv3.OpGet(h.queue, first(h.queue)...)}
 	if wait {
-		orElse = clientv3.OpTxn(
-			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid},
-			append([]clientv3.Op{clientv3.OpGet(h.queue, last(h.queue)...)}, put...), []clientv3.Op{clientv3.OpGet(h.key)})
+		cmps[0] = clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0)
+		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
+	}
+	crowded := wait && a.b.isCrowded(h.queue)
+	if !crowded {
+		orElse = []clientv3.Op{clientv3.OpTxn(cmps, put, orElse)}
+		cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)}
 	}
 	var c call
-	resp, err := a.b.kv.Txn(calling(ctx, &c)).If(none).Then(put...).Else(orElse).Commit()
+	resp, err := a.b.kv.Txn(calling(ctx, &c)).If(cmps...).Then(put...).Else(orElse...).Commit()
 	a.b.mu.Lock()
 	h.copies = c.underWay
 	if err != nil {
@@ -182,24 +186,21 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		h.place = asked
 	}
 	a.b.mu.Unlock()
-	if resp.Succeeded {
+	responses, succeeded := resp.Responses, resp.Succeeded
+	if !succeeded && !crowded {
+		inner := resp.Responses[0].GetResponseTxn()
+		responses, succeeded = inner.Responses, inner.Succeeded
+	}
+	if succeeded {
 		a.entered(resp.Header.Revision)
+		a.unread = wait && (crowded || !resp.Succeeded)
 		return nil
 	}
-	inner := resp.Responses[0].GetResponseTxn()
-	found := inner.Responses[0].GetResponseRange().GetKvs()
-	switch {
-	case inner.Succeeded:
-		a.entered(resp.Header.Revision)
-		if wait {
-			a.behind(front(found))
-		}
-		return nil
-	case len(found) > 0 && string(front(found).Key) == h.key && string(front(found).Value) == h.value():
-		a.entered(front(found).CreateRevision) // a repeated request: it keeps its place (R11)
-		if wait {
-			return a.read(ctx, 0)
-		}
+	found := responses[0].GetResponseRange().GetKvs()
+	switch kv := front(found); {
+	case kv != nil && string(kv.Key) == h.key && string(kv.Value) == h.value(): // a repeated request: it keeps its place (R11)
+		a.entered(kv.CreateRevision)
+		a.unread = wait
 		return nil
 	case wait || len(found) == 0:
 		return errTakenBack
@@ -217,10 +218,30 @@ func (a *attempt) entered(revision int64) {
 	a.h.place, a.h.token = queued, revision
 }
 
+// isCrowded reports whether others were met in a queue lately.
+func (b *Backend) isCrowded(queue string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.crowded[queue]
+}
+
+// maxCrowded bounds what is remembered of queues.
+const maxCrowded = 4096
+
 // behind notes the key before ours, and tells that there is one: it is etcd's
 // answer, and not one that is still awaited.
 func (a *attempt) behind(kv *mvccpb.KeyValue) {
-	a.front = kv
+	if b := a.b; a.unread {
+		b.mu.Lock()
+		if len(b.crowded) >= maxCrowded {
+			clear(b.crowded)
+		}
+		if delete(b.crowded, a.h.queue); kv != nil {
+			b.crowded[a.h.queue] = true
+		}
+		b.mu.Unlock()
+	}
+	a.front, a.unread = kv, false
 	if kv != nil && a.queued != nil {
 		a.queued()
 	}
@@ -241,42 +262,69 @@ func last(queue string) []clientv3.OpOption {
 // errDeleted: the key of a waiter is gone, with its session or by hand.
 var errDeleted = errors.New("its place in the queue is gone")
 
-// read looks at the queue, as it is at the given revision or later; at 0, as a
-// majority knows it now. It fails if the key is not there any more: an attempt
-// that did not look could believe in a lock that it does not have.
-func (a *attempt) read(ctx context.Context, revision int64) error {
-	token := a.h.token
-	ask := func(opts ...clientv3.OpOption) (*clientv3.TxnResponse, error) {
-		before := append(last(a.h.queue), clientv3.WithMaxCreateRev(token-1))
-		return a.b.kv.Txn(ctx).Then(
-			clientv3.OpGet(a.h.key, append(opts, clientv3.WithKeysOnly())...),
-			clientv3.OpGet(a.h.queue, append(before, opts...)...),
-		).Commit()
-	}
-	var resp *clientv3.TxnResponse
-	var err error
-	if revision > 0 {
-		// Any member will do that has come so far, and most have.
-		revision = max(revision, token)
-		resp, err = ask(clientv3.WithSerializable())
-	}
-	if revision == 0 || err == nil && resp.Header.Revision < revision {
-		resp, err = ask()
-	}
+// look asks whether the key before is still there, at the given revision or
+// later; at 0, as a majority knows it now. Only if it is not, the queue is read:
+// that costs etcd time for each key in it. It fails if our own key is not there
+// any more: an attempt that did not look could believe in a lock that it does not
+// have.
+func (a *attempt) look(ctx context.Context, revision int64) error {
+	keys := []clientv3.Op{clientv3.OpGet(a.h.key), clientv3.OpGet(string(a.front.Key))}
+	resp, err := a.ask(ctx, revision, keys...)
 	if err != nil {
 		return err
 	}
+	if before := resp.Responses[1].GetResponseRange().Kvs; len(before) > 0 && before[0].CreateRevision == a.front.CreateRevision {
+		a.front = before[0]
+		return nil
+	}
+	return a.read(ctx, revision)
+}
+
+// read finds the key before in the queue. Few do at a time: many readers of a
+// long queue would take all of a member's processors.
+func (a *attempt) read(ctx context.Context, revision int64) error {
+	select {
+	case a.b.readers <- struct{}{}:
+		defer func() { <-a.b.readers }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	before := append(last(a.h.queue), clientv3.WithMaxCreateRev(a.h.token-1))
+	resp, err := a.ask(ctx, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...))
+	if err == nil {
+		a.behind(front(resp.Responses[1].GetResponseRange().Kvs))
+	}
+	return err
+}
+
+// ask makes requests of which the first is for our own key.
+func (a *attempt) ask(ctx context.Context, revision int64, ops ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	if revision > 0 {
+		// Any member will do that has come so far, and most have.
+		revision = max(revision, a.h.token)
+		local := make([]clientv3.Op, len(ops))
+		for i, op := range ops {
+			clientv3.WithSerializable()(&op)
+			local[i] = op
+		}
+		resp, err = a.b.kv.Txn(ctx).Then(local...).Commit()
+	}
+	if revision == 0 || err == nil && resp.Header.Revision < revision {
+		resp, err = a.b.kv.Txn(ctx).Then(ops...).Commit()
+	}
+	if err != nil {
+		return nil, err
+	}
 	mine := resp.Responses[0].GetResponseRange().Kvs
-	if len(mine) == 0 || mine[0].CreateRevision != token {
+	if len(mine) == 0 || mine[0].CreateRevision != a.h.token {
 		a.b.mu.Lock()
 		defer a.b.mu.Unlock()
 		if !a.h.copies && len(a.h.shadows) == 0 {
 			a.h.place = nowhere
 		}
-		return errDeleted
+		return nil, errDeleted
 	}
-	a.behind(front(resp.Responses[1].GetResponseRange().Kvs))
-	return nil
+	return resp, nil
 }
 
 // adopt begins to count the time for which a shadow keeps the lock whose key is

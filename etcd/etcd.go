@@ -66,6 +66,7 @@ type Backend struct {
 	kv      clientv3.KV
 	leases  clientv3.Lease
 	watcher clientv3.Watcher
+	readers chan struct{} // of queues
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -75,6 +76,7 @@ type Backend struct {
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
+	crowded  map[string]bool    // queues in which others were met lately
 	closeErr error
 	done     chan struct{} // closed when Close is through
 }
@@ -97,7 +99,7 @@ var (
 // DialKeepAliveTimeout (10 s and 3 s), or a connection that the network has
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
-	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, done: make(chan struct{})}
+	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, crowded: map[string]bool{}, readers: make(chan struct{}, 16), done: make(chan struct{})}
 	if opts != nil {
 		b.opts = *opts
 	}

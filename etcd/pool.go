@@ -56,7 +56,7 @@ type member struct {
 
 const (
 	// atOnce bounds the requests under way. Etcd gains nothing by more.
-	atOnce = 512
+	atOnce = 256
 	// grace is what a connection that has failed gets to be made again.
 	grace = 250 * time.Millisecond
 	// electionPause is the first pause after all members have failed.
@@ -194,6 +194,9 @@ func (p *pool) pick(try int) (*member, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := p.current
+	if len(p.members) == 1 {
+		return m, p.timeout // nobody else can be asked
+	}
 	return m, min(max(p.timeout/10, 4*m.typical)<<min(try, 8), p.timeout)
 }
 

@@ -36,9 +36,14 @@ type locked struct {
 // in the queue may not have been told so yet, and does not watch yet.
 func (s scene) watched(t testing.TB, n int) {
 	t.Helper()
+	s.watchedWithin(t, 10*time.Second, n)
+}
+
+func (s scene) watchedWithin(t testing.TB, d time.Duration, n int) {
+	t.Helper()
 	const gauge = "etcd_debugging_mvcc_watcher_total "
 	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	eventually(t, 10*time.Second, "as many watches", func() bool {
+	eventually(t, d, "as many watches", func() bool {
 		found := 0
 		for _, member := range s.Nodes {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+member.Addr()+"/metrics", nil)

@@ -25,9 +25,11 @@ func (a *attempt) wait(ctx context.Context) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(a.h.s.ctx, stop)()
-	for failed := 0; a.front != nil; {
-		err := a.b.adopt(waiting, a.front)
-		if err == nil {
+	for failed := 0; a.unread || a.front != nil; {
+		var err error
+		if a.unread {
+			err = a.read(waiting, a.h.token)
+		} else if err = a.b.adopt(waiting, a.front); err == nil {
 			err = a.waitFor(waiting)
 		}
 		if err == nil {
@@ -76,7 +78,7 @@ func (a *attempt) waitFor(ctx context.Context) error {
 	a.h.s.looks.keep(look)
 	defer a.h.s.looks.forget(look)
 	for {
-		revision := int64(0)
+		check, revision := a.look, int64(0)
 		select {
 		case n, ok := <-news:
 			switch {
@@ -86,11 +88,14 @@ func (a *attempt) waitFor(ctx context.Context) error {
 				continue
 			}
 			revision = n.Header.Revision
+			if !n.Created {
+				check = a.read // it is gone
+			}
 		case <-look.gone:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := a.read(ctx, revision); err != nil || a.front == nil || string(a.front.Key) != before {
+		if err := check(ctx, revision); err != nil || a.front == nil || string(a.front.Key) != before {
 			return err
 		}
 		if _, ok := orphaned(a.front); ok {

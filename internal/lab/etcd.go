@@ -45,6 +45,7 @@ type etcdConfig struct {
 	certs       *Certs
 	clientCerts bool
 	peerProxies bool
+	oldest      bool
 }
 
 // WithEtcdFlag adds a flag to every member's command line: WithEtcdFlag("auth-token-ttl", "1"). It wins
@@ -64,18 +65,27 @@ func WithPeerProxies() EtcdOption {
 	return func(c *etcdConfig) { c.peerProxies = true }
 }
 
+// WithOldestEtcd starts the oldest etcd that is supported, and not the pinned one. It syncs what it writes.
+func WithOldestEtcd() EtcdOption {
+	return func(c *etcdConfig) { c.oldest = true }
+}
+
 // StartEtcd starts a cluster of that many members and returns once all of them answer and have a leader.
 // Elections take about a second, and the shortest lease lasts one. Nothing is synced to disk: data
 // survives the death of a process, not that of the machine. The members are killed when the test ends.
 // Without etcd the test is skipped; see [Need].
 func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 	t.Helper()
-	binary := Need(t, ToolEtcd)
 	for attempt := 1; ; attempt++ {
 		c := &EtcdCluster{dir: t.TempDir(), token: filepath.Base(t.TempDir()) + strconv.Itoa(os.Getpid())}
 		for _, opt := range opts {
 			opt(&c.conf)
 		}
+		tool := ToolEtcd
+		if c.conf.oldest {
+			tool = ToolOldEtcd
+		}
+		binary := Need(t, tool)
 		c.http = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 		if c.conf.certs != nil {
 			c.http.Transport.(*http.Transport).TLSClientConfig = c.conf.certs.ClientConfig()
@@ -134,7 +144,10 @@ func (n *Etcd) args() []string {
 		"--initial-cluster=" + strings.Join(all, ","),
 		"--initial-cluster-token=" + c.token,
 		"--heartbeat-interval=50", "--election-timeout=500",
-		"--unsafe-no-fsync", "--log-level=warn",
+		"--log-level=warn",
+	}
+	if !c.conf.oldest {
+		args = append(args, "--unsafe-no-fsync")
 	}
 	if certs := c.conf.certs; certs != nil {
 		args = append(args, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)

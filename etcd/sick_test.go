@@ -1,0 +1,285 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// One member of three is sick, and clients reach it all the same. Taking turns
+// among the members made half of all Locks fail after nine seconds (R23).
+func TestOneSickMemberCostsLittle(t *testing.T) {
+	t.Parallel()
+	for how, fault := range map[string]func(t *testing.T, s scene) (addrs []string, begin func() (end func())){
+		"cut off from its peers": func(t *testing.T, s scene) ([]string, func() func()) {
+			return s.Addrs(), func() func() { return s.Isolate(s.Follower(t)) }
+		},
+		"the leader is cut off": func(t *testing.T, s scene) ([]string, func() func()) {
+			return s.Addrs(), func() func() { return s.Isolate(s.Leader(t)) }
+		},
+		"paused": func(t *testing.T, s scene) ([]string, func() func()) {
+			return s.Addrs(), func() func() {
+				sick := s.Follower(t)
+				sick.Pause()
+				return sick.Resume
+			}
+		},
+		"slow": func(t *testing.T, s scene) ([]string, func() func()) {
+			sick := lab.StartProxy(t, s.Nodes[0].Addr())
+			return []string{sick.Addr(), s.Nodes[1].Addr(), s.Nodes[2].Addr()}, func() func() {
+				sick.SetDelay(2 * time.Second)
+				return func() { sick.SetDelay(0) }
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 3, lab.WithPeerProxies())
+			addrs, begin := fault(t, s)
+			const clients, each = 6, 10
+			var locks []*locker.Client
+			for range clients {
+				c := client(t, addrs, 20*time.Second)
+				l, err := c.Lock(t.Context(), "warm")
+				require.NoError(t, err)
+				require.NoError(t, l.Unlock(t.Context()))
+				locks = append(locks, c)
+			}
+			defer begin()()
+			if how == "the leader is cut off" {
+				// Nothing can be had during the election, which is not what is measured.
+				eventually(t, 20*time.Second, "another leader", func() bool {
+					l, err := locks[0].TryLock(t.Context(), "elected")
+					return err == nil && l.Unlock(t.Context()) == nil
+				})
+			}
+			var mu sync.Mutex
+			var took []time.Duration
+			var all sync.WaitGroup
+			for i, c := range locks {
+				all.Go(func() {
+					for n := range each {
+						began := time.Now()
+						l, err := c.Lock(t.Context(), fmt.Sprintf("%d-%d", i, n))
+						if !assert.NoError(t, err) {
+							return
+						}
+						mu.Lock()
+						took = append(took, time.Since(began))
+						mu.Unlock()
+						assert.NoError(t, l.Unlock(t.Context()))
+					}
+				})
+			}
+			all.Wait()
+			require.Len(t, took, clients*each)
+			slices.Sort(took)
+			t.Logf("median %v, the worst %v", took[len(took)/2], took[len(took)-1])
+			assert.Less(t, took[len(took)*98/100], time.Second)
+		})
+	}
+}
+
+// What a leader does that was stopped for longer than a TTL and goes on: it
+// revokes a lease that its successor has kept alive.
+func TestHolderWhoseLeaseIsRevokedIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	held, err := client(t, s.Addrs(), time.Minute).Lock(t.Context(), "n")
+	require.NoError(t, err)
+	leases, _ := s.queued(t, "n", 1)
+	_, err = s.admin.Revoke(t.Context(), *leases[0])
+	require.NoError(t, err)
+	select {
+	case <-held.Done():
+		require.ErrorIs(t, held.Err(), locker.ErrLost)
+	case <-time.After(3 * time.Second):
+		require.Fail(t, "not told: a keep-alive is due in 15 s")
+	}
+}
+
+// With StrictExpiry even a holder that cannot be told has the lock for itself
+// until its lease is over.
+func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
+	t.Parallel()
+	for _, oldest := range []bool{false, true} {
+		t.Run(fmt.Sprintf("oldest=%v", oldest), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1, version(oldest)...)
+			ctx := t.Context()
+			network := newCut(t)
+			b, err := etcd.New(dial(t, s.Addrs(), through(network.dial)), &etcd.Options{StrictExpiry: true})
+			require.NoError(t, err)
+			holder := locker.New(b, &locker.Options{TTL: 4 * time.Second})
+			t.Cleanup(func() { _ = holder.Close(); _ = b.Close() })
+			held, err := holder.Lock(ctx, "n")
+			require.NoError(t, err)
+			waits := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n") // it need not have the option itself
+			leases, _ := s.queued(t, "n", 3)                                // the holder's shadow is one
+			network.set(lab.Hold, lab.Hold)
+			_, err = s.admin.Revoke(ctx, *leases[0])
+			require.NoError(t, err)
+			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
+			require.ErrorIs(t, err, locker.ErrHeld)
+			got := s.get(t, waits, 15*time.Second)
+			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
+			require.NoError(t, got.lease.Unlock(ctx))
+			network.set(lab.Reset, lab.Reset)
+			network.set(lab.Pass, lab.Pass)
+			eventually(t, 10*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
+		})
+	}
+}
+
+// A holder that dies while nobody waits: TryLock alone gets the lock in the end.
+func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	_, err = b.Acquire(ctx, request("n", time.Second, false))
+	require.NoError(t, err)
+	require.NoError(t, b.Close()) // nobody has released it
+	require.Len(t, all(t, s.admin), 1, "the shadow")
+	next := client(t, s.Addrs(), time.Minute)
+	began := time.Now()
+	_, err = next.TryLock(ctx, "n")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	eventually(t, 10*time.Second, "a TTL after the first has asked", func() bool {
+		l, err := next.TryLock(ctx, "n")
+		return err == nil && l.Unlock(ctx) == nil
+	})
+	assert.Greater(t, time.Since(began), time.Second)
+	assert.Empty(t, locksIn(t, s.admin, "n"))
+}
+
+// A leader is stopped for longer than a TTL and goes on, while the lock passes
+// from one to the next.
+func TestLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3)
+	const ttl = 2 * time.Second
+	var inside atomic.Int32
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for range 3 {
+		b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+		require.NoError(t, err)
+		c := locker.New(b, &locker.Options{TTL: ttl})
+		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				l, err := c.Lock(ctx, "n")
+				if err != nil {
+					continue
+				}
+				assert.EqualValues(t, 1, inside.Add(1), "one holds it")
+				select {
+				case <-l.Done():
+				case <-time.After(3 * ttl): // long enough to be revoked
+				}
+				inside.Add(-1)
+				_ = l.Unlock(t.Context())
+			}
+		})
+	}
+	for range 2 {
+		leader := s.Leader(t)
+		leader.Pause()
+		s.Leader(t, leader)
+		time.Sleep(ttl + ttl/2)
+		leader.Resume()
+		time.Sleep(ttl / 2)
+	}
+	cancel()
+	workers.Wait()
+}
+
+// Each waiter used to poll, for ever; and where watches were late, as on etcd
+// 3.4, all of them watched again until the sessions starved.
+func TestManyWaitersCostNextToNothing(t *testing.T) {
+	t.Parallel()
+	for _, oldest := range []bool{false, true} {
+		t.Run(fmt.Sprintf("oldest=%v", oldest), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1, version(oldest)...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			const ttl = 10 * time.Second
+			held := backend(t, s.Addrs())
+			grant, err := held.Acquire(ctx, request("n", time.Minute, false))
+			require.NoError(t, err)
+			var asked atomic.Int64
+			b := backend(t, s.Addrs(), intercepted(func(_ context.Context, _ string, send func() error) error {
+				asked.Add(1)
+				return send()
+			}))
+			before := runtime.NumGoroutine()
+			var lost atomic.Int32
+			var waiters sync.WaitGroup
+			n := manyWaiters()
+			for range n {
+				req := request("n", ttl, true)
+				req.Lost = func() { lost.Add(1) }
+				waiters.Go(func() {
+					g, err := b.Acquire(ctx, req)
+					if ctx.Err() == nil && assert.NoError(t, err) {
+						_ = g.Hold.Release(t.Context())
+					}
+				})
+			}
+			s.watchedWithin(t, time.Minute, n)
+			eventually(t, 30*time.Second, "nobody asks any more", func() bool {
+				had := asked.Load()
+				time.Sleep(500 * time.Millisecond)
+				return asked.Load() <= had+5
+			})
+			goroutines := float64(runtime.NumGoroutine()-before) / float64(n)
+			had, began := asked.Load(), time.Now()
+			time.Sleep(ttl / 2)
+			rate := float64(asked.Load()-had) / time.Since(began).Seconds()
+			t.Logf("%.1f requests/s, %.2f goroutines each", rate, goroutines)
+			assert.Less(t, rate, 20.)
+			assert.Less(t, goroutines, 2.1)
+			require.NoError(t, grant.Hold.Release(ctx))
+			eventually(t, 20*time.Second, "they get it one after the other", func() bool {
+				resp, err := s.admin.Get(ctx, queue("n"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+				return err == nil && resp.Count < int64(n-100)
+			})
+			assert.Zero(t, lost.Load())
+			cancel()
+			waiters.Wait()
+		})
+	}
+}
+
+// manyWaiters is how many there are: the machine that runs the gate is small.
+func manyWaiters() int {
+	if n, err := strconv.Atoi(os.Getenv("LOCKER_ETCD_WAITERS")); err == nil {
+		return n
+	}
+	return 1000
+}
+
+func version(oldest bool) []lab.EtcdOption {
+	if oldest {
+		return []lab.EtcdOption{lab.WithOldestEtcd()}
+	}
+	return nil
+}
