@@ -65,7 +65,7 @@ func WithPeerProxies() EtcdOption {
 	return func(c *etcdConfig) { c.peerProxies = true }
 }
 
-// WithOldestEtcd starts the oldest etcd that is supported, and not the pinned one. It syncs what it writes.
+// WithOldestEtcd starts the oldest etcd that is supported, and not the pinned one.
 func WithOldestEtcd() EtcdOption {
 	return func(c *etcdConfig) { c.oldest = true }
 }
@@ -84,6 +84,11 @@ func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 		tool := ToolEtcd
 		if c.conf.oldest {
 			tool = ToolOldEtcd
+			// It cannot be told not to sync.
+			if dir, err := os.MkdirTemp("/dev/shm", "locker-etcd-"); err == nil {
+				t.Cleanup(func() { _ = os.RemoveAll(dir) })
+				c.dir = dir
+			}
 		}
 		binary := Need(t, tool)
 		c.http = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
