@@ -18,10 +18,19 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for _, members := range []int{1, 3} {
-		t.Run(fmt.Sprintf("%d members", members), func(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		members int
+		opts    etcd.Options
+		lab     []lab.EtcdOption
+	}{
+		{name: "1 member", members: 1},
+		{name: "3 members", members: 3},
+		{name: "oldest, strict", members: 1, opts: etcd.Options{StrictExpiry: true}, lab: version(true)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			clock := newClock(t)
-			h := harness(t, lab.StartEtcd(t, members))
+			h := harness(t, lab.StartEtcd(t, c.members, c.lab...), c.opts)
 			if h.JumpClock = clock; clock == nil {
 				h.Unproven = map[string]string{
 					"clock-jump": "the clock of a static Go program is the system's own: testdata/clock/build makes an etcd with another, and says how the check is run on it",
@@ -32,13 +41,14 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func harness(t *testing.T, s *lab.EtcdCluster) conformance.Harness {
+func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance.Harness {
+	options.Members = len(s.Nodes)
 	admin := dial(t, s.Addrs())
 	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) locker.Backend {
 		c, err := newClient(s.Addrs(), opts...)
 		ctFail(ct, err)
 		ct.Cleanup(func() { _ = c.Close() })
-		b, err := etcd.New(c, &etcd.Options{Members: len(s.Nodes)})
+		b, err := etcd.New(c, &options)
 		ctFail(ct, err)
 		return b
 	}
@@ -68,6 +78,8 @@ func harness(t *testing.T, s *lab.EtcdCluster) conformance.Harness {
 			ctFail(ct, err)
 			for _, kv := range resp.Kvs {
 				_, err = admin.Delete(ct.Context(), string(kv.Key))
+				ctFail(ct, err)
+				_, err = admin.Delete(ct.Context(), string(kv.Key)+"!") // with StrictExpiry
 				ctFail(ct, err)
 			}
 		},

@@ -150,7 +150,11 @@ func (o *Options) check() error {
 // Guarantees says what this cluster promises: see the package documentation.
 func (b *Backend) Guarantees() locker.Guarantees {
 	g := Guarantees(b.opts.Members)
-	g.SurvivesPause = b.opts.StrictExpiry
+	if b.opts.StrictExpiry {
+		g.SurvivesPause = true
+		g.DeadHolderSlack += strictSlack
+		g.RestsOn += "; StrictExpiry: the lock of a holder that died is kept for one more TTL, which DeadHolderSlack counts as 30 s"
+	}
 	return g
 }
 
@@ -195,6 +199,9 @@ func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 // minimum at its default election timeout, half of one until the leader looks,
 // and some for the revocation.
 const deadHolderSlack = 3 * time.Second
+
+// strictSlack is what StrictExpiry adds at a TTL of 30 s: as much as the TTL.
+const strictSlack = 30 * time.Second
 
 // Close revokes the sessions, and with them everything that is still held or
 // waited for, and returns within a few seconds even if etcd does not answer:

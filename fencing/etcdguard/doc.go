@@ -53,8 +53,7 @@
 //
 //	etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/1/
 //
-// to those only who use the guard. It does not rest on clocks, unless with
-// Keep.
+// to those only who use the guard. It does not rest on clocks.
 //
 // # What it does not protect
 //
@@ -68,12 +67,9 @@
 //     lock that was given back since is there again. Tokens of another service
 //     are not set back: they pass as before, and what the marks remembered of
 //     the time in between is lost.
-//   - With Options.Keep, a holder that was paused for longer than Keep: its
-//     token passes when the mark is gone. So it does when somebody revokes the
-//     lease of the marks.
 //
-// Without Keep each resource leaves a key of some 100 bytes for ever;
-// [Guard.Forget] removes it.
+// Each resource leaves a key of some 100 bytes; [Guard.Forget] removes it when
+// the resource is no more.
 //
 // # Nobody answers
 //
@@ -85,6 +81,7 @@
 //
 // # Oldest server
 //
-// It is tested with etcd 3.7. Transactions within transactions, which it uses,
-// are in etcd since 3.3.
+// It is tested with etcd 3.7, and package etcd with 3.4, too. Before 3.5 etcd did not
+// check what a transaction within a transaction may write: there the rights of the
+// client's user do not keep it from the keys of others.
 package etcdguard

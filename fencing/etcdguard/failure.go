@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/etcderr"
 )
 
 // unsentError is why a request was not sent, or one that can be repeated got no
@@ -30,11 +31,11 @@ func (e *refusal) Error() string { return e.err.Error() }
 
 // call makes one request. It fails at once where the driver would wait: when no
 // member can be connected to.
-func (s *store) call(ctx context.Context, request func(context.Context) error) error {
+func (g *Guard) call(ctx context.Context, request func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return &unsentError{err}
 	}
-	if err := s.connected(ctx); err != nil {
+	if err := g.connected(ctx); err != nil {
 		return &unsentError{err}
 	}
 	return request(ctx)
@@ -42,11 +43,11 @@ func (s *store) call(ctx context.Context, request func(context.Context) error) e
 
 // ask makes a request that may be carried out twice, and makes it again if a
 // connection broke or a leader changed under it.
-func (s *store) ask(ctx context.Context, request func(context.Context) error) error {
-	err := s.call(ctx, request)
+func (g *Guard) ask(ctx context.Context, request func(context.Context) error) error {
+	err := g.call(ctx, request)
 	var unsent *unsentError
-	if err != nil && ctx.Err() == nil && !errors.As(err, &unsent) && !refused(err) {
-		err = s.call(ctx, request)
+	if err != nil && ctx.Err() == nil && !errors.As(err, &unsent) && etcderr.Of(err) != etcderr.Refused {
+		err = g.call(ctx, request)
 	}
 	if err == nil || errors.As(err, &unsent) {
 		return err
@@ -59,8 +60,8 @@ const grace = 250 * time.Millisecond
 
 // connected returns nil if there is a connection to a member, and waits for one
 // that is being made. It cannot know of a kv that is not a Client.
-func (s *store) connected(ctx context.Context) error {
-	client, ok := s.kv.(interface{ ActiveConnection() *grpc.ClientConn })
+func (g *Guard) connected(ctx context.Context) error {
+	client, ok := g.kv.(interface{ ActiveConnection() *grpc.ClientConn })
 	if !ok {
 		return nil
 	}
@@ -87,23 +88,8 @@ func (s *store) connected(ctx context.Context) error {
 	return nil
 }
 
-// refused reports whether err is etcd's word that it has not carried out the
-// request, and that trying again does not help.
-func refused(err error) bool {
-	var e rpctypes.EtcdError
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code() {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.OutOfRange:
-		// The driver logs in again where that mends it.
-		return true
-	}
-	return false
-}
-
 // failure says what an error means for the caller.
-func (s *store) failure(ctx context.Context, resource string, err error) error {
+func (g *Guard) failure(ctx context.Context, resource string, err error) error {
 	var own *refusal
 	switch {
 	case err == nil:
@@ -111,41 +97,35 @@ func (s *store) failure(ctx context.Context, resource string, err error) error {
 	case errors.As(err, &own):
 		return own.err
 	}
-	where := fmt.Sprintf("etcdguard: %q at etcd %s", resource, s.addr())
-	var unsent *unsentError
+	where := fmt.Sprintf("etcdguard: %q at etcd %s", resource, g.addr())
 	var e rpctypes.EtcdError
+	outcome := etcderr.Of(err)
 	switch {
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fmt.Errorf("%s: %w: grant the user readwrite on the prefix %s and on what is written", where, err, s.keys.base)
-	case errors.Is(err, rpctypes.ErrUserEmpty):
-		return fmt.Errorf("%s: %w: it asks for a user and a password", where, err)
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return fmt.Errorf("%s: %w: %w: the guard needs two more than the caller's; write less at once or raise etcd's --max-txn-ops", where, locker.ErrInvalid, err)
-	case errors.As(err, &e) && e.Code() == codes.InvalidArgument && !errors.Is(err, rpctypes.ErrAuthFailed) && !errors.Is(err, rpctypes.ErrAuthOldRevision):
+	case outcome == etcderr.Refused && errors.As(err, &e) && e.Code() == codes.InvalidArgument &&
+		!errors.Is(err, rpctypes.ErrAuthFailed) && !errors.Is(err, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("%s: %w: %w", where, locker.ErrInvalid, err)
-	case refused(err):
-		return fmt.Errorf("%s: %w", where, err)
 	}
-	// Beside the caller's own, a deadline in it is the driver's: it is not
-	// wrapped.
-	what := fmt.Errorf("%v: %w", err, locker.ErrUnavailable) //nolint:errorlint // on purpose
+	what := etcderr.Explain(where, g.keys.base+" and on what is written", err)
 	switch {
+	case outcome == etcderr.Refused:
+		return what
 	case errors.Is(ctx.Err(), context.Canceled):
-		what = fmt.Errorf("given up before the answer: %w", ctx.Err())
+		what = fmt.Errorf("%s: given up before the answer: %w", where, ctx.Err())
 	case ctx.Err() != nil:
-		what = fmt.Errorf("no answer in time: %w: %w", ctx.Err(), locker.ErrUnavailable)
+		what = fmt.Errorf("%s: no answer in time: %w: %w", where, ctx.Err(), locker.ErrUnavailable)
 	}
-	// Of etcd's own refusals one is not what it seems: a member that has no space
-	// left may say so after it has written. Too many requests is said before.
-	if errors.As(err, &unsent) || errors.Is(err, rpctypes.ErrTooManyRequests) {
-		return fmt.Errorf("%s: %w", where, what)
+	var unsent *unsentError
+	if outcome == etcderr.NotYet || errors.As(err, &unsent) {
+		return what
 	}
-	return fmt.Errorf("%s: %w: %w", where, what, fencing.ErrUnknown)
+	return fmt.Errorf("%w: %w", what, fencing.ErrUnknown)
 }
 
 // addr is where etcd is, for messages.
-func (s *store) addr() string {
-	client, ok := s.kv.(interface{ Endpoints() []string })
+func (g *Guard) addr() string {
+	client, ok := g.kv.(interface{ Endpoints() []string })
 	if !ok {
 		return "(behind its caller's own client)"
 	}

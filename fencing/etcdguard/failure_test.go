@@ -14,7 +14,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/fencing/etcdguard"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -107,19 +106,15 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 		assert.NotContains(t, err.Error(), "\n")
 		assert.Less(t, time.Since(began), d+500*time.Millisecond)
 	}
-	for name, opts := range map[string]*etcdguard.Options{"for ever": nil, "kept": {Keep: time.Hour}} {
-		t.Run(name, func(t *testing.T) {
-			g := newGuard(t, client, opts)
-			for range 3 {
-				// Long before a deadline that is far.
-				for _, d := range []time.Duration{soon, 100 * time.Millisecond} {
-					began := time.Now()
-					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err })
-					check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err })
-					assert.Less(t, time.Since(began), 5*time.Second)
-				}
-			}
-		})
+	g := newGuard(t, client, nil)
+	for range 3 {
+		// Long before a deadline that is far.
+		for _, d := range []time.Duration{soon, 100 * time.Millisecond} {
+			began := time.Now()
+			check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err })
+			check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err })
+			assert.Less(t, time.Since(began), 5*time.Second)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -132,14 +127,12 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	s := newScene(t, 1)
 	client := dial(t, s.Addrs())
 	g := newGuard(t, client, nil)
-	kept := newGuard(t, client, &etcdguard.Options{Keep: time.Hour})
 	_, err := g.Mark(within(t, soon), "r")
 	require.NoError(t, err)
 	s.Nodes[0].Pause()
 	defer s.Nodes[0].Resume()
 	for what, call := range map[string]func(context.Context) error{
 		"commit": func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err },
-		"keep":   func(ctx context.Context) error { _, err := kept.Commit(ctx, "r", 1); return err },
 		"mark":   func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err },
 		"forget": func(ctx context.Context) error { return g.Forget(ctx, "r") },
 	} {

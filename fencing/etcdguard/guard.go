@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -19,13 +18,6 @@ type Options struct {
 	// share their marks if their prefixes are equal. "": fencing.
 	Prefix string
 
-	// Keep is how long the mark of a resource is remembered at least, from the
-	// last call that was accepted for it; after at most a little more than twice
-	// that time it is removed. 0: for ever. Once a mark is gone, a token of any
-	// age passes: choose a time longer than any holder can be paused. It is at
-	// least a second.
-	Keep time.Duration
-
 	_ struct{}
 }
 
@@ -33,40 +25,41 @@ type Options struct {
 const (
 	defaultPrefix = "fencing"
 	maxPrefixLen  = 256
-	minKeep       = time.Second
-	maxKeep       = 100 * 366 * 24 * time.Hour // etcd's own limit is a lease of 285 years
 )
 
 // Guard lets transactions of an etcd happen only if no higher token was
 // accepted for their resource. Make it with [New]. Its methods may be called
 // from many goroutines at once. It needs no end: it has no goroutines.
 type Guard struct {
-	store
-	keep *keeper
+	kv   clientv3.KV
+	keys keys
 }
 
 // New returns a Guard on kv, which stays its caller's: a *clientv3.Client, or a
-// part of one made by clientv3/namespace. With Keep it has to be able to grant
-// leases, too (clientv3.Lease), as a Client is. New does no I/O. The error
-// matches [locker.ErrInvalid].
+// part of one made by clientv3/namespace. New does no I/O. The error matches
+// [locker.ErrInvalid].
 //
 // Give a Client DialKeepAliveTime and DialKeepAliveTimeout (10 s and 3 s), or a
 // connection that the network has forgotten is noticed only by the kernel,
 // after minutes; until then each call lasts as long as its context.
 func New(kv clientv3.KV, opts *Options) (*Guard, error) {
-	s, err := newStore(kv, opts)
-	if err != nil {
-		return nil, err
+	var o Options
+	if opts != nil {
+		o = *opts
 	}
-	g := &Guard{store: s}
-	if s.opts.Keep > 0 {
-		granter, ok := kv.(clientv3.Lease)
-		if !ok {
-			return nil, invalid("Options.Keep needs a kv that can grant leases, as a *clientv3.Client can: this is a %T", kv)
-		}
-		g.keep = newKeeper(granter, s.opts.Keep)
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
 	}
-	return g, nil
+	client, isClient := kv.(*clientv3.Client)
+	switch {
+	case kv == nil || isClient && (client == nil || client.KV == nil):
+		return nil, invalid("the client is nil")
+	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
+		return nil, invalid("Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
+	case len(o.Prefix) > maxPrefixLen:
+		return nil, invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
+	}
+	return &Guard{kv: kv, keys: keys{base: o.Prefix + "/1/"}}, nil
 }
 
 // Mark returns the highest token that was accepted for resource; 0 if there is
@@ -101,37 +94,6 @@ func (g *Guard) Forget(ctx context.Context, resource string) error {
 		return err
 	})
 	return g.failure(ctx, resource, err)
-}
-
-// store is where a Guard keeps its marks.
-type store struct {
-	kv   clientv3.KV
-	opts Options
-	keys keys
-}
-
-func newStore(kv clientv3.KV, opts *Options) (store, error) {
-	s := store{kv: kv}
-	if opts != nil {
-		s.opts = *opts
-	}
-	o := &s.opts
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
-	s.keys = keys{base: o.Prefix + "/1/"}
-	client, isClient := kv.(*clientv3.Client)
-	switch {
-	case kv == nil || isClient && (client == nil || client.KV == nil):
-		return s, invalid("the client is nil")
-	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
-		return s, invalid("Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
-	case len(o.Prefix) > maxPrefixLen:
-		return s, invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
-	case o.Keep != 0 && (o.Keep < minKeep || o.Keep > maxKeep):
-		return s, invalid("Options.Keep is %v: give at least %v, or 0 for ever", o.Keep, minKeep)
-	}
-	return s, nil
 }
 
 func invalid(format string, args ...any) error {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -172,12 +171,6 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 		"slash": func() error { _, err := etcdguard.New(s.admin, &etcdguard.Options{Prefix: "/a"}); return err },
 		"long prefix": func() error {
 			_, err := etcdguard.New(s.admin, &etcdguard.Options{Prefix: strings.Repeat("a", 300)})
-			return err
-		},
-		"short Keep":    func() error { _, err := etcdguard.New(s.admin, &etcdguard.Options{Keep: time.Millisecond}); return err },
-		"negative Keep": func() error { _, err := etcdguard.New(s.admin, &etcdguard.Options{Keep: -time.Hour}); return err },
-		"Keep, no leases": func() error {
-			_, err := etcdguard.New(namespace.NewKV(s.admin.KV, "a/"), &etcdguard.Options{Keep: time.Hour})
 			return err
 		},
 	} {

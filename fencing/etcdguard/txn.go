@@ -2,11 +2,9 @@ package etcdguard
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker/fencing"
@@ -94,35 +92,21 @@ func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		var lease clientv3.LeaseID
-		var resp *clientv3.TxnResponse
-		err := g.call(t.ctx, func(ctx context.Context) (err error) {
-			if lease, err = g.keep.lease(ctx); err == nil {
-				resp, err = t.send(ctx, lease, elseWrites)
-			}
-			return err
-		})
-		if errors.Is(err, rpctypes.ErrLeaseNotFound) && g.keep.gone(t.ctx, lease) {
-			// Nothing was written. Somebody has revoked the lease of the marks, or this
-			// process slept for long.
-			continue
-		}
-		return resp, g.failure(t.ctx, t.resource, err)
-	}
+	var resp *clientv3.TxnResponse
+	err = g.call(t.ctx, func(ctx context.Context) (err error) {
+		resp, err = t.send(ctx, elseWrites)
+		return err
+	})
+	return resp, g.failure(t.ctx, t.resource, err)
 }
 
 // send makes the one transaction: the mark is looked at first, and what the
 // caller asked for is a transaction within. A mark that is not there compares
 // false, whatever it is compared with.
-func (t *txn) send(ctx context.Context, lease clientv3.LeaseID, elseWrites bool) (*clientv3.TxnResponse, error) {
+func (t *txn) send(ctx context.Context, elseWrites bool) (*clientv3.TxnResponse, error) {
 	g := t.guard
 	key := g.keys.mark(t.resource)
-	var opts []clientv3.OpOption
-	if lease != clientv3.NoLease {
-		opts = append(opts, clientv3.WithLease(lease))
-	}
-	move := []clientv3.Op{clientv3.OpPut(key, text(t.token), opts...)}
+	move := []clientv3.Op{clientv3.OpPut(key, text(t.token))}
 	then, orElse := append(move, t.then...), t.orElse
 	if elseWrites {
 		orElse = append(slices.Clone(move), orElse...)
