@@ -5,13 +5,15 @@
 // # What it promises
 //
 // While etcd keeps its data, no two clients hold a name at once, up to the end
-// of each lease ([locker.Lease.Until]). Waiters of all clients get the name in
-// the order in which they asked. Tokens are etcd's revisions: each is greater
-// than every one before it, for all names. A held lock survives the loss of a
-// minority of the members, a change of the leader, and a restart of all members
-// that is shorter than what remains of the session, or in which they come back
-// with their data before the holder's time is over. What is written to etcd itself can be
-// fenced in the same transaction: see [Held].
+// of each lease ([locker.Lease.Until]), but for a leader that stands still for
+// longer than a TTL: see below. Waiters of all clients get the name in the order
+// in which they asked. Tokens are etcd's revisions: of one name, each is greater
+// than every one before it. Of different names they rise in the order in which
+// the locks were asked for. A held lock survives the loss of a minority of the
+// members, a change of the leader, and a restart of all members that is shorter
+// than what remains of the session, or in which they come back with their data
+// before the holder's time is over. What is written to etcd itself can be fenced
+// in the same transaction: see [Held].
 //
 // # What it rests on
 //
@@ -33,6 +35,16 @@
 //     which is the one asked for in whole seconds, rounded up, and no less than
 //     etcd's own minimum (1.5 election timeouts: 2 s by default), and up to
 //     a second later; a change of the leader in between starts it again.
+//   - A leader that was stopped for longer than a TTL (a frozen virtual machine)
+//     and goes on takes all leases for expired, although its successor has kept
+//     them alive, and revokes them. The next holder gets in. The one before is
+//     told by a watch, most often within a millisecond, but for up to a TTL not if
+//     it is cut off at that moment. Options.StrictExpiry (strict_expiry=true)
+//     makes that impossible, at a price: the lock of a holder that died is then
+//     free one TTL after somebody first finds its lease gone, so up to twice the
+//     TTL, and each lock writes one key more. It is off by default because such a
+//     pause is rare, a fencing token covers it, too, and holders that die are not
+//     rare. Each holder decides for itself: clients with and without it mix.
 //   - A holder whose key somebody deletes by hand is told at its next renewal,
 //     a third of the TTL later at most, and not before the next holder gets in.
 //   - A holder that is paused past its lease can still act: check
@@ -40,7 +52,7 @@
 //
 // # How it works
 //
-// A lock is a key PREFIX/1/lock/NAME/SESSION.N, and of all keys below one NAME
+// A lock is a key PREFIX/1/lock/NAME/CLIENT.N, and of all keys below one NAME
 // the one with the lowest create revision holds the lock. The others each
 // watch the key before their own. In NAME, % and / are written %25 and
 // %2F; the 1 is the version of this layout. A prefix that contains /1/lock itself
@@ -49,31 +61,37 @@
 // A key's value begins with the owner, which is new for each attempt; so is the create
 // revision. What is granted is a create revision, and every removal compares
 // the owner, so that no attempt can be taken for another. The name of the key
-// alone is used again: by its session once nothing can be under way any more
-// that puts it, and by the next one once the lease of the one before is
-// gone for certain. Etcd keeps deleted keys in its index until it is compacted, and
-// reading a queue costs time for each, 0.1 µs of the one thread that applies
-// all writes. A thousand acquisitions with names of their own would make the
-// next one 100 µs slower.
+// alone is used again, once nothing can be under way any more that puts it. Etcd
+// keeps deleted keys in its index until it is compacted, and reading a queue costs
+// time for each, 0.1 µs of the one thread that applies all writes. A thousand
+// acquisitions with names of their own would make the next one 100 µs slower.
 //
 // All keys of one client and TTL hang on one etcd lease, the session. It is kept
 // alive four times per TTL, and the time from which it counts is read
 // before the request is sent. Etcd's answer alone is not believed: a leader that was
-// cut off or paused does not know yet that it was replaced, and renews leases
-// that its successor counts differently. A read that needs a majority is made after
-// it, and both have to come from the same term.
+// cut off or paused does not know yet that it was replaced, renews leases that its
+// successor counts differently, and does not know those that its successor has
+// granted. The session's own key is read from a majority after it, and both
+// answers have to come from the same term.
+//
+// All requests go to one member, on connections of the backend's own. One that
+// does not answer within a tenth of Options.Timeout is asked no more, and the request goes to
+// the next, for longer. Requests can be carried out twice, and at any time later.
+//
+// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or CLIENT.N$, put in the
+// same transaction and deleted with it, but not on the session's lease. When the
+// key goes without it, the shadow still holds the queue. Whoever finds it so puts it
+// on a lease of the holder's TTL that nobody renews. No leader ends that one early:
+// what a leader can have missed are renewals. A MinHold's shadow is on such a lease
+// from the grant on.
 //
 // What can go wrong in the middle, and what covers it:
 //
-//   - The reply to an acquire is lost, or its caller cancels: the
-//     key is deleted by a transaction that, if it finds no key, leaves a void key,
-//     PREFIX/1/lock/NAME/~OWNER, on the same lease instead. The acquire compares the void key absent: if it
-//     arrives later, it does nothing. If the lease is gone, an acquire
-//     under it fails.
-//   - That deletion, or a release, gets no answer: the session owes it, and tries again
-//     for as long as it lives, whatever the engine does. If
-//     it lives on for more than a TTL without being able to, no new locks are taken on it, and it is
-//     revoked when the last one is gone.
+//   - The reply to an acquire is lost, or its caller cancels: the engine has it
+//     taken back. The key is deleted by a transaction that leaves a void
+//     key, PREFIX/1/lock/NAME/~OWNER, on the same lease. The acquire compares the
+//     void key absent: if it arrives later, it does nothing. If the lease is gone,
+//     an acquire under it fails. A session with many void keys is retired.
 //   - The store is full: etcd then refuses what puts a key, perhaps after it has
 //     put it. That is an answer, so the request will not come later, and the key
 //     is deleted without a void one, which etcd lets through.
@@ -82,20 +100,19 @@
 //     the lease; the next session waits for it in the queues as for anybody's.
 //   - The backend is closed while locks are held: their holders are told, and
 //     then the sessions are revoked.
-//   - A waiter gives up or dies: its key is deleted, or goes with its session; who
-//     watches it reads the queue again and watches the one before.
-//   - The session expires while one waits: that is found out by its next keep-alive or by its
-//     local deadline, and the waiter queues again, at the end. Having got to the
+//   - A waiter gives up or dies: its key is deleted, or goes with its session;
+//     the next one reads the queue again and watches the one before.
+//   - The session expires while one waits: its watch tells, or its next keep-alive,
+//     and the waiter queues again, at the end. Having got to the
 //     front it reads its own key before it believes it.
 //   - A watch is cancelled (compaction, a member without a leader, a token that
-//     expired, a broken connection) or hangs (a paused member): a poll
-//     every few seconds reads the queue, and a new watch is made on a new stream.
+//     expired, a broken connection): a new one is made. It hangs with its member:
+//     the next keep-alive finds that out, and the driver goes on with it at
+//     another. All waiters of a session share a look every 20 s or more.
 //   - The key before was deleted between the reading of the queue and
-//     the creation of the watch: the queue is read again after etcd has confirmed the watch.
+//     the creation of the watch: it is read again after etcd has confirmed the watch.
 //   - The leader changes: etcd keeps leases at least as long as without; requests that
 //     fail have unknown outcomes and are taken back as above.
-//   - A member stops answering: keep-alives go out again before the one before
-//     has failed, and take turns among the members.
 //
 // # Access
 //
@@ -103,8 +120,7 @@
 //
 //	etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/1/
 //
-// The oldest server that this is tested with is etcd 3.7; nothing is used
-// that 3.4 does not have.
+// The oldest server that this is tested with is etcd 3.4 (3.4.23), the newest 3.7.
 //
 // # URLs
 //
@@ -116,6 +132,7 @@
 //
 //	timeout        the longest wait for one answer; default 3s
 //	members        Options.Members; asked of etcd if not given
+//	strict_expiry  Options.StrictExpiry: true or false, the default
 //	ca, cert, key  PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name    the name to expect in the server's certificate (TLS only)
 package etcd

@@ -147,7 +147,7 @@ type fault struct{ *cut }
 
 var modes = map[conformance.Mode]lab.Mode{
 	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold,
-	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset,
+	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset, conformance.HoldOpen: lab.HoldOpen,
 }
 
 func (f fault) Requests(m conformance.Mode) { f.set(modes[m], f.replies) }

@@ -99,8 +99,8 @@ func reach(ctx context.Context, u *locker.URL, config clientv3.Config) error {
 // rightScheme says what to write if the one side speaks TLS and the other not.
 func rightScheme(ctx context.Context, u *locker.URL, m *member, err error) string {
 	if u.Scheme == "etcds" {
-		if strings.Contains(err.Error(), "first record does not look like a TLS handshake") {
-			return ": it does not speak TLS: write etcd:// instead of etcds://"
+		if text := err.Error(); strings.Contains(text, "handshake failed: EOF") || strings.Contains(text, "first record does not look like a TLS handshake") {
+			return ": if it does not speak TLS, write etcd:// instead of etcds://"
 		}
 		return ""
 	}

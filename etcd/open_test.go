@@ -148,10 +148,16 @@ func TestOpenWithTLS(t *testing.T) {
 		"etcds://" + at + "?ca=" + q(strangers.CAFile),
 		"etcds://" + at + "?ca=" + q(certs.CAFile) + "&server_name=elsewhere",
 	} {
-		require.ErrorIs(t, refusal(t, rawURL), locker.ErrUnavailable)
+		err := refusal(t, rawURL)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		if strings.HasPrefix(rawURL, "etcd:") {
+			require.ErrorContains(t, err, "it speaks TLS: write etcds://")
+		}
 	}
 	s = lab.StartEtcd(t, 1)
-	require.ErrorIs(t, refusal(t, "etcds://"+s.Nodes[0].Addr()), locker.ErrUnavailable)
+	err := refusal(t, "etcds://"+s.Nodes[0].Addr())
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "write etcd://")
 }
 
 func TestOpenWithClientCertificate(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -303,11 +304,33 @@ func (s *session) revoke() {
 		switch {
 		case err == nil, etcderr.LeaseGone(err):
 			s.become(gone)
+			s.uncover()
 		case last, time.Since(began) > s.ttl:
 			return
 		}
 		last = closing
 		_ = clock.Sleep(s.b.ctx, s.retry())
+	}
+}
+
+// uncover deletes the shadows of the holds whose holders have been told that it
+// is over: nobody believes in them any more.
+func (s *session) uncover() {
+	var ops []clientv3.Op
+	s.b.mu.Lock()
+	for h := range s.holds {
+		for _, mark := range h.shadows {
+			if mark == strictMark {
+				ops = append(ops, clientv3.OpDelete(h.key+mark))
+			}
+		}
+	}
+	s.b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(calling(context.Background(), &call{urgent: true}), revokeTimeout)
+	defer cancel()
+	for chunk := range slices.Chunk(ops, looksAtOnce) {
+		// What fails is found by the next who asks for the name, and waited out.
+		_, _ = s.b.kv.Txn(ctx).Then(chunk...).Commit()
 	}
 }
 

@@ -1,0 +1,129 @@
+package etcd_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+)
+
+func TestListTellsNamesAsTheyWereGiven(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	b, other := backend(t, s.Addrs()), client(t, s.Addrs(), time.Minute)
+	names := []string{"a/b", "a%2Fb", "a", "b", "a/"}
+	for _, name := range names {
+		_, err := b.Acquire(ctx, request(name, time.Minute, false))
+		require.NoError(t, err)
+	}
+	answer := lockLater(ctx, other, "b")
+	s.queued(t, "b", 2)
+	listed := func(prefix string) map[string]int {
+		found := map[string]int{}
+		require.NoError(t, b.List(ctx, prefix, func(name string, st locker.State) error {
+			assert.True(t, st.Held)
+			assert.Equal(t, "test", st.Label)
+			assert.NotZero(t, st.Token)
+			found[name] = st.Waiters
+			return nil
+		}))
+		return found
+	}
+	assert.Equal(t, map[string]int{"a/b": 0, "a%2Fb": 0, "a": 0, "b": 1, "a/": 0}, listed(""))
+	assert.Equal(t, map[string]int{"a/b": 0, "a/": 0}, listed("a/"))
+	require.ErrorIs(t, b.List(ctx, "", func(string, locker.State) error { return locker.ErrClosed }), locker.ErrClosed)
+	nobody(t, answer)
+
+	st, err := b.Break(ctx, "b")
+	require.NoError(t, err)
+	assert.Equal(t, "test", st.Label)
+	got := s.get(t, answer, 5*time.Second)
+	require.NoError(t, got.lease.Unlock(ctx))
+	st, err = b.Break(ctx, "b")
+	require.NoError(t, err)
+	assert.False(t, st.Held)
+}
+
+// MinHold is kept by a lease of its own, whatever becomes of the client.
+func TestMinHoldOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	for _, strict := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plain", true: "strict"}[strict], func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1, version(strict)...)
+			ctx := t.Context()
+			b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
+			require.NoError(t, err)
+			c := locker.New(b, &locker.Options{TTL: time.Second})
+			before, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
+			require.NoError(t, err)
+			waits := make(chan locked, 1)
+			const keep = 4 * time.Second
+			go func() {
+				l, err := c.Lock(ctx, "n", locker.MinHold(keep))
+				waits <- locked{l, err, time.Now()}
+			}()
+			s.queued(t, "n", map[bool]int{false: 3, true: 4}[strict])
+			time.Sleep(1500 * time.Millisecond) // the time is counted from the grant
+			require.NoError(t, before.Unlock(ctx))
+			got := s.get(t, waits, 5*time.Second)
+			require.NoError(t, got.lease.Unlock(ctx))
+			_ = c.Close()
+			require.NoError(t, b.Close())
+
+			next := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n")
+			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
+			require.ErrorIs(t, err, locker.ErrHeld)
+			got2 := s.get(t, next, 10*time.Second)
+			assert.GreaterOrEqual(t, got2.at.Sub(got.at), keep-100*time.Millisecond)
+			assert.Less(t, got2.at.Sub(got.at), keep+4*time.Second)
+			require.NoError(t, got2.lease.Unlock(ctx))
+			assert.Empty(t, locksIn(t, s.admin, "n"))
+		})
+	}
+}
+
+func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3)
+	ctx := t.Context()
+	findings := func(addrs []string, o *etcd.Options) (text string, worst locker.Severity) {
+		b, err := etcd.New(dial(t, addrs), o)
+		require.NoError(t, err)
+		defer func() { _ = b.Close() }()
+		all, err := b.Check(ctx)
+		require.NoError(t, err)
+		for _, f := range all {
+			text += f.Severity.String() + " " + f.What + ": " + f.Found + "; " + f.Advice + "\n"
+			worst = max(worst, f.Severity)
+		}
+		return text, worst
+	}
+	text, worst := findings(s.Addrs(), &etcd.Options{Members: 3})
+	assert.Equal(t, locker.SeverityOK, worst, text)
+	text, worst = findings([]string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, &etcd.Options{Members: 5})
+	assert.Equal(t, locker.SeverityProblem, worst)
+	assert.Contains(t, text, "is the same member as")
+	assert.Contains(t, text, "5, and the cluster has 3")
+	assert.Contains(t, text, "give all of them")
+	s.Follower(t).Kill()
+	text, worst = findings(s.Addrs(), nil)
+	assert.Equal(t, locker.SeverityWarning, worst)
+	assert.Contains(t, text, "does not answer")
+}
+
+func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
+	_, err := openers.Open(t.Context(), "etcd://"+s.Nodes[0].Addr(), nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "etcdctl alarm disarm")
+	assert.Empty(t, all(t, s.admin), "it writes nothing")
+}
