@@ -24,7 +24,6 @@ func TestConformance(t *testing.T) {
 		opts    etcd.Options
 		lab     []lab.EtcdOption
 	}{
-		{name: "1 member", members: 1},
 		{name: "3 members", members: 3},
 		{name: "oldest, strict", members: 1, opts: etcd.Options{StrictExpiry: true}, lab: version(true)},
 	} {

@@ -153,7 +153,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	if b.opts.StrictExpiry {
 		g.SurvivesPause = true
 		g.DeadHolderSlack += strictSlack
-		g.RestsOn += "; StrictExpiry: the lock of a holder that died is kept for one more TTL, which DeadHolderSlack counts as 30 s"
+		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL, which DeadHolderSlack counts as 30 s"
 	}
 	return g
 }
@@ -175,6 +175,7 @@ func Guarantees(members int) locker.Guarantees {
 		SurvivesClockJump: true,
 		MinTTL:            MinTTL,
 		RestsOn: "Raft and members that keep what they have confirmed (fsync); clocks of leader and holder that run at the same speed; " +
+			"no leader stands still for longer than a TTL and goes on, or StrictExpiry; " +
 			"tokens: nobody restores a backup, unless with --bump-revision; TTLs are rounded up to whole seconds and to etcd's minimum of 1.5 election timeouts, and start again when the leader changes",
 	}
 	if members > 0 {

@@ -145,7 +145,7 @@ func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			var network laggard
-			b := backend(t, s.Addrs(), network.config)
+			b := backend(t, []string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, network.config) // a copy goes to another
 			first, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
 			require.NoError(t, err)
 			network.keep(0, "Txn")
