@@ -97,6 +97,7 @@ func (s *sideBySide) run(name string, test func(t *testing.T)) {
 
 // Each flaw has to be found by the row that is meant for it.
 func TestKnownBadLocksAreBroken(t *testing.T) {
+	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	all := sideBySide{t: t}
@@ -136,6 +137,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 }
 
 func TestGoodLocksAreHeld(t *testing.T) {
+	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	all := sideBySide{t: t}
@@ -151,6 +153,7 @@ func TestGoodLocksAreHeld(t *testing.T) {
 
 // What our own backends declare agrees with what the lab shows, where servers fail, too.
 func TestTheLab(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolJava, lab.ToolZooJar, "postgres"} {
 		lab.Need(t, tool)
 	}
@@ -186,7 +189,7 @@ func TestExecute(t *testing.T) {
 		{"rule", []string{"--require", "nosuch"}, ExitUsage, `there is no rule "nosuch"`},
 		{"fault", []string{"--fault", "nosuch"}, ExitUsage, "write NAME=COMMAND"},
 		{"own fault in the lab", []string{"--fault", "a=true"}, ExitUsage, "need services of your own"},
-		{"password", []string{"redis://me:secret@127.0.0.1:1"}, ExitUnavailable, "me:***@127.0.0.1:1"},
+		{"password", []string{"redis://me:secret@127.0.0.1:1"}, ExitUnavailable, "***@127.0.0.1:1"},
 		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion", "file://" + locks}, ExitHeld, ""},
 		{"second run", []string{"--out", filepath.Join(dir, "run"), "file://" + locks}, ExitUsage, "has a run in it"},
 		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"}, ExitNotTried, "unavailable"},
@@ -205,6 +208,7 @@ func TestExecute(t *testing.T) {
 
 // A holder that crashes makes no verdict.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	report := compareOne(t, Plan{Only: []string{"healthy"}, lab: []labService{{"file", "file", 0, func(b *bench) service {
 		time.AfterFunc(1500*time.Millisecond, func() {
 			if b.b != nil {
@@ -220,21 +224,34 @@ func TestCrash(t *testing.T) {
 // A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there to
 // keep it from voting.
 func TestRestartedWithoutItsData(t *testing.T) {
+	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
-	for guard, verdict := range map[string]history.Verdict{"2s": history.Held, "off": history.Broken} {
-		t.Run("restart guard "+guard, func(t *testing.T) {
-			t.Parallel()
+	all := sideBySide{t: t}
+	defer all.all.Wait()
+	for _, test := range []struct {
+		name, guard string
+		opts        []lab.RedisOption
+		verdict     history.Verdict
+	}{
+		{"guard", "2s", nil, history.Held},
+		{"guard, persistence", "2s", []lab.RedisOption{lab.WithAppendOnly()}, history.Held},
+		{"no guard", "off", nil, history.Broken},
+	} {
+		all.run(test.name, func(t *testing.T) {
 			report := compareOne(t, Plan{TTL: time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
-				{"redlock", "redlock", 5, func(b *bench) service { return redlockWith(b, "restart_guard="+guard) }},
+				{"redlock", "redlock", 5, func(b *bench) service {
+					return redlockWith(b, "restart_guard="+test.guard, test.opts...)
+				}},
 			}})
 			c := cell(t, report, check.Exclusion, restartedEmpty.ID)
-			assert.Equal(t, verdict, c.Verdict, "%+v", c)
+			assert.Equal(t, test.verdict, c.Verdict, "%+v", c)
 		})
 	}
 }
 
 // The user's own command makes a server forget.
 func TestFaultsOfTheUsersOwn(t *testing.T) {
+	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	cli := lab.Need(t, "redis-cli")
 	r := lab.StartRedis(t)
@@ -256,6 +273,7 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 
 // What was going on is mended and judged when the run is interrupted.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	ctx, cancel := context.WithCancel(t.Context())
