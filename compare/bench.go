@@ -79,22 +79,16 @@ func (b *bench) begin() {
 	b.ttl = max(b.ttl, b.g.MinTTL)
 	_ = client.Close()
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
-	b.serves()
+	for _, h := range []*holder{b.c, b.b, b.a} {
+		// Servers that have just started may give out no lock for a while, and a user may have every right but that.
+		if trouble := h.warm(); trouble != "" {
+			b.Fatalf("it gives out no lock: %s", trouble)
+		}
+	}
 	b.run.describe(b.index, func(h *history.Service) {
 		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, s.servers, history.Declare(b.g)
 		h.Untried = maps.Clone(s.untried)
 	})
-}
-
-// serves waits until a lock can be had: servers that have just started may not give any for a while, and a user
-// may have every right but that one.
-func (b *bench) serves() {
-	g := b.c.hold([]trial{{name: b.run.prefix + b.svc.key + "-first"}}, func(c *command) {
-		c.Within, c.Again, c.Keep = b.free()+openTimeout, true, time.Millisecond
-	})
-	if b.wait(b.free()+openTimeout+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
-		b.Fatalf("it gives out no lock: %s", g.trouble())
-	}
 }
 
 // missing says why a service is not tried at all.
@@ -319,13 +313,13 @@ func (b *bench) recover(failed error) {
 	}
 	for _, h := range []*holder{b.a, b.b, b.c} {
 		h.heal()
-		if !h.proc.Running() {
-			h.start()
-		} else if failed != nil {
-			// What its callers still do would be taken for the next round's.
-			h.kill()
-			h.start()
+		if h.proc.Running() && failed == nil {
+			continue
 		}
+		// What callers of a failed round still do would be taken for the next round's.
+		h.kill()
+		h.start()
+		h.warm()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -278,16 +279,20 @@ func TestInterrupted(t *testing.T) {
 	r := lab.StartRedis(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	healed := filepath.Join(t.TempDir(), "healed")
+	broken, healed := filepath.Join(t.TempDir(), "broken"), filepath.Join(t.TempDir(), "healed")
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(broken); err == nil {
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
 	report, err := Run(ctx, Plan{
 		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second, Dir: filepath.Join(t.TempDir(), "run"),
 		Only:   []string{"healthy", "own-down"},
-		Faults: []Fault{{Name: "down", Inject: "true", Heal: "touch " + healed, Lasts: "1m"}},
-		Live: onLine(func(line string) {
-			if strings.Contains(line, "healthy") {
-				time.AfterFunc(time.Second, cancel)
-			}
-		}),
+		Faults: []Fault{{Name: "down", Inject: "touch " + broken, Heal: "touch " + healed, Lasts: "1m"}},
+		Live:   testLive{t},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, "it was interrupted", report.Interrupted)
@@ -300,11 +305,4 @@ func TestInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		assert.Positive(t, left, "%s goes away by itself", key)
 	}
-}
-
-type onLine func(line string)
-
-func (f onLine) Write(b []byte) (int, error) {
-	f(string(b))
-	return len(b), nil
 }

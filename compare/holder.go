@@ -120,6 +120,19 @@ func (h *holder) start() {
 	}
 }
 
+// warm has the client do what it does only once: connections, scripts, a session. It belongs to no trial. It
+// returns what was in the way, "" for nothing.
+func (h *holder) warm() (trouble string) {
+	b := h.bench
+	g := h.hold([]trial{{name: b.run.prefix + b.svc.key + "-warm-" + h.process}}, func(c *command) {
+		c.Within, c.Again, c.Keep = b.free()+openTimeout, true, time.Millisecond
+	})
+	if b.wait(b.free()+openTimeout+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
+		return g.trouble()
+	}
+	return ""
+}
+
 // state is what the process has said of its client: that it is open, or why not.
 func (h *holder) state() (open bool, failed string) {
 	h.mu.Lock()

@@ -205,7 +205,7 @@ func (r *round) holderSlow() {
 	if r.g.Exclusion == locker.ExclusionQuorum || len(r.a.proxies) > 1 {
 		delay = r.ttl / 50 // what they expect of their network is better
 	}
-	r.warm(r.a)
+	r.connect(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetDelay(delay) })
@@ -240,8 +240,8 @@ func (r *round) halfCut() {
 	r.probe()
 }
 
-// warm has h's client do what it does only once: connections, scripts, sessions.
-func (r *round) warm(h *holder) {
+// connect has h's client open a connection for each of its callers, while nothing is in the way.
+func (r *round) connect(h *holder) {
 	g := h.hold(r.trials, func(c *command) {
 		c.Name += "/warm"
 		c.Within, c.Again, c.Keep = r.free()+3*time.Second, true, 20*time.Millisecond
@@ -250,7 +250,7 @@ func (r *round) warm(h *holder) {
 }
 
 func (r *round) repliesLost() {
-	r.warm(r.a)
+	r.connect(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
@@ -267,7 +267,7 @@ func (r *round) repliesLost() {
 }
 
 func (r *round) requestsLate() {
-	r.warm(r.a)
+	r.connect(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })

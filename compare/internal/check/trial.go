@@ -24,6 +24,7 @@ type trial struct {
 	servers  int   // that the fault takes away
 	served   int64 // the first grant to one that asked after the evidence
 	worked   int64 // the first grant after the end of the fault
+	again    bool  // a caller has asked twice for one name
 	stalls   []span
 	stops    map[string]span  // of processes; to is 0 while it lasts
 	dead     map[string]int64 // processes, since when
@@ -206,6 +207,7 @@ func (t *trial) asks(l *lock, by *caller, e *history.Event) {
 		l.ends(by.belief, e)
 	}
 	l.askers[by.id] = true
+	t.again = t.again || by.ask.At != 0
 	if !by.asking {
 		l.waiting = append(l.waiting, by)
 	}
