@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/golockers/locker/internal/clock"
 )
 
 // Client is the engine: it gives out leases from one [Backend], keeps them
@@ -252,10 +250,9 @@ func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Unlock()
 	for _, t := range pending {
 		c.schedule.remove(t)
-		if t.lease.settings.minHold != 0 && !clock.Passed(t.at, time.Now()) {
-			continue // the service keeps it, and lets it go by itself
+		if !t.kept() {
+			c.work.do(t.run)
 		}
-		c.work.do(t.run)
 	}
 	return c.work.busy.wait(deadline)
 }

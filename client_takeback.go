@@ -45,7 +45,9 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	if c.drained {
 		// Close has done its last round: one attempt is all that is left.
 		c.mu.Unlock()
-		t.tell(t.ask())
+		if !t.kept() {
+			t.tell(t.ask())
+		}
 		return
 	}
 	if c.pending == nil {
@@ -54,6 +56,11 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	c.pending[t] = struct{}{}
 	c.mu.Unlock()
 	c.schedule.set(t, at)
+}
+
+// kept reports whether MinHold keeps the lock: the service lets it go by itself.
+func (t *takeBack) kept() bool {
+	return t.lease.settings.minHold != 0 && !clock.Passed(t.at, time.Now())
 }
 
 // due is called by the schedule.

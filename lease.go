@@ -127,7 +127,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
 	answer := make(chan error, 1)
-	l.client.renewing.run(func() { answer <- l.renewOnce(ctx) })
+	l.client.renewing.run(func() { answer <- l.renewOnce(ctx, ctx) })
 	select {
 	case err := <-answer:
 		return l.fail("renew", err)

@@ -189,7 +189,7 @@ func (l *Lease) due() {
 func (l *Lease) renewInTime(until time.Time) {
 	// An attempt that hangs leaves time for another.
 	ctx, cancel := context.WithTimeout(l.client.life, attemptTime(until, l.settings.ttl))
-	err := l.renewOnce(ctx)
+	err := l.renewOnce(ctx, l.client.life)
 	cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,14 +219,15 @@ func retryDelay(until time.Time, ttl time.Duration) time.Duration {
 }
 
 // renewOnce asks the service once and takes over its answer. The error is nil,
-// or matches ErrLost if the lease is over, or is that of an unknown outcome.
-func (l *Lease) renewOnce(ctx context.Context) error {
+// or matches ErrLost if the lease is over, or is that of an unknown outcome. Where
+// ctx ends and the caller's context does not, the service was too slow.
+func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	began := time.Now()
 	v, err := l.hold.Renew(ctx)
 	if err == nil {
 		err = v.check()
 	}
-	err = fromBackend(ctx, err)
+	err = fromBackend(caller, err)
 	now := time.Now()
 	l.renewed(now.Sub(began), err)
 	if errors.Is(err, ErrLost) {

@@ -20,8 +20,8 @@
 //
 // A lock in a network service is a lease: it ends by itself when its holder
 // does not renew it, so that a dead holder does not keep everybody out. The
-// Client renews each lease every third of its TTL until it is unlocked. What a
-// holder has to know is when it is over:
+// Client renews each lease every third of its TTL until it is unlocked. A holder
+// has to know when its lease is over:
 //
 //   - [Lease.Until] is the time up to which the holder may act. It is counted
 //     from before the request that granted or renewed the lease was sent, and
@@ -33,11 +33,10 @@
 //     service that says that the lock is gone ends the lease at once, and it is
 //     never acquired again behind its holder's back.
 //
-// Whether a lock may be taken for lost too early or too late is never a
-// question of luck: too early, when the holder's own clock is stepped forward
-// (Until is kept in wall time too, since the monotonic clock stands still while
-// a machine sleeps); too late, only if what [Guarantees] names as its ground
-// does not hold.
+// A lease ends too early when the holder's own clock is stepped forward: Until
+// is kept in wall time too, since the monotonic clock stands still while a machine
+// sleeps. It ends too late only if what [Guarantees] names as its ground does not
+// hold.
 //
 // # What no lease can do
 //
@@ -46,20 +45,33 @@
 // holder. Only the resource that is written to can refuse that: give
 // [Lease.Token] along, a number that rises with every holder, and let the
 // resource refuse one that is lower than the highest it has seen.
-// See Kleppmann, "How to do distributed locking", 2016.
+// See Kleppmann, "How to do distributed locking", 2016. Package fencing has what
+// resources need for that.
 //
 // # Failures
 //
-// Lock and TryLock never return before it is known what they left behind, or
-// that it is being taken back: after a lost reply or a cancelled context the
-// Client asks the service in the background to undo what may have been done.
-// ErrHeld and ErrUnavailable are never taken for each other.
+// Every error matches one of the package's errors, or that of the caller's
+// context. ErrHeld and ErrUnavailable are never taken for each other. Lock sits
+// an outage out for [Options.Patience]; TryLock never waits.
+//
+// After a lost reply or a cancelled context, Lock and TryLock return without
+// waiting for the service, and the Client asks it in the background to undo what
+// may have been done.
+//
+// # Several locks at once, and locks that stay
+//
+// [LockAll] and [DoAll] hold several names at once, without deadlocks. [MinHold]
+// keeps a lock for longer than its holder: for what is to happen once per hour.
+// The examples show these, leader election, and a lease handed to another
+// goroutine; those of package memory how a program tests what it does when a
+// lock is lost or the service is away.
 //
 // # Writing a backend
 //
-// A [Backend] has three methods, and a [Hold] two; optional abilities are the
-// interfaces [Notifier] and [Inspector]. Package conformance has the tests that
-// it must pass and an example of a whole backend.
+// A [Backend] has three methods, and a [Hold] two; what some services can do in
+// addition are interfaces with one method each, from [Queuer] to [Checker].
+// Package conformance has the tests that a backend must pass, and an example of
+// a whole one.
 package locker
 
 import (

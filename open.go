@@ -69,7 +69,7 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	}
 	merged.TTL = u.Duration("ttl", merged.TTL)
 	merged.MaxHold = u.Duration("max_hold", merged.MaxHold)
-	if u.Param("patience", "") == "0s" {
+	if p := u.Param("patience", ""); p == "0s" || p == "0" {
 		merged.Patience = -1
 	} else {
 		merged.Patience = u.Duration("patience", merged.Patience)
