@@ -93,21 +93,36 @@ func names(all []*held) string {
 // If a guard refuses the token although the lease still lasts, something is
 // wrong with the lock service or its tokens, and Do's error says what it can
 // be: lost data, tokens that were set back, or a mark that two locks share.
-func Do(ctx context.Context, l locker.Locker, name string, fn func(ctx context.Context) error, opts ...locker.Option) error {
-	return locker.Do(ctx, l, name, func(ctx context.Context, lease *locker.Lease) error {
+func Do(
+	ctx context.Context, l locker.Locker, name string, fn func(ctx context.Context) error, opts ...locker.Option,
+) error {
+	return locker.Do(ctx, l, name, withTokenOf(name, fn), opts...)
+}
+
+// TryDo is [locker.TryDo] with the token in fn's context, as [Do] has it.
+func TryDo(
+	ctx context.Context, l locker.Locker, name string, fn func(ctx context.Context) error, opts ...locker.Option,
+) error {
+	return locker.TryDo(ctx, l, name, withTokenOf(name, fn), opts...)
+}
+
+func withTokenOf(name string, fn func(ctx context.Context) error) func(context.Context, *locker.Lease) error {
+	return func(ctx context.Context, lease *locker.Lease) error {
 		token, err := Of(lease)
 		if err != nil {
 			return err
 		}
 		err = fn(NewContext(ctx, name, token))
 		var stale *StaleError
-		if errors.As(err, &stale) && stale.Token == token && lease.Err() == nil {
-			err = fmt.Errorf("%w; the lease on %q still lasts all the same: the lock service lost data and gave the lock away, or its tokens were"+
-				" set back (a restored backup, another service), or tokens of another lock move this mark", err, name)
-			if !stale.rewound() {
-				err = fmt.Errorf("%w; where tokens were set back, token_base has to be above all that were given out, %d at least", err, stale.Mark)
-			}
+		if !errors.As(err, &stale) || stale.Token != token || lease.Err() != nil {
+			return err
+		}
+		err = fmt.Errorf("%w; the lease on %q still lasts all the same: the lock service lost data and gave the lock away,"+
+			" or its tokens were set back (a restored backup, another service), or tokens of another lock move this mark", err, name)
+		if !stale.rewound() {
+			err = fmt.Errorf("%w; where tokens were set back, token_base has to be above all that were given out,"+
+				" %d at least", err, stale.Mark)
 		}
 		return err
-	}, opts...)
+	}
 }

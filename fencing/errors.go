@@ -17,10 +17,10 @@ var (
 
 	// ErrUnknown is returned by guards that ask a server, when a write was sent
 	// and no answer came: either the mark has moved and everything was written,
-	// or nothing was, or it will be yet. What is late is guarded still: it is
-	// never written after a higher token. To repeat the call with the same token
-	// is safe for the mark; whether it is for what is written depends on that,
-	// and the guards' packages say more.
+	// or nothing was, or it will be yet. A late write is guarded still: it never
+	// happens after one of a higher token. Repeating the call with the same token is
+	// safe for the mark; whether it is for what is written depends on that, and
+	// the guards' packages say more.
 	ErrUnknown = errors.New("whether it was written is not known")
 )
 

@@ -82,12 +82,17 @@ func TestRequireGivesOutLeasesWithTokens(t *testing.T) {
 func TestDoPutsTheTokenIntoTheContext(t *testing.T) {
 	l := newClient(t, memory.New(), nil)
 	var seen fencing.Token
-	require.NoError(t, fencing.Do(t.Context(), l, "n", func(ctx context.Context) error {
-		var err error
-		seen, err = fencing.FromContext(ctx)
-		return err
-	}))
-	assert.NotZero(t, seen)
+	first := seen
+	for _, do := range []func(context.Context, locker.Locker, string, func(context.Context) error, ...locker.Option) error{fencing.Do, fencing.TryDo} {
+		require.NoError(t, do(t.Context(), l, "n", func(ctx context.Context) error {
+			var err error
+			seen, err = fencing.TokenFor(ctx, "n")
+			require.ErrorIs(t, fencing.TryDo(ctx, l, "n", nil), locker.ErrHeld)
+			return err
+		}))
+		assert.Greater(t, seen, first)
+		first = seen
+	}
 }
 
 // A holder of the lock on an order takes the lock on its invoice inside. What it

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 
 	"github.com/golockers/locker/examples/internal/story"
 	"github.com/golockers/locker/fencing"
@@ -18,9 +19,12 @@ import (
 // serve is the server. Behind the Handler, fencing.TokenFor has the token for the guard of a database, too.
 func serve() *httptest.Server {
 	var guard fencing.Guard
+	var mu sync.RWMutex // reads have no turn
 	state := ""
 	orders := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
+			mu.RLock()
+			defer mu.RUnlock()
 			_, _ = io.WriteString(w, state)
 			return
 		}
@@ -29,6 +33,8 @@ func serve() *httptest.Server {
 			http.Error(w, "the body broke off", http.StatusBadRequest)
 			return
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		state = string(text)
 	})
 	resource := func(r *http.Request) string { return "order/42" }

@@ -59,17 +59,18 @@ func (g *Guard) change(ctx context.Context, key string, token fencing.Token, nex
 		} else {
 			put.IfNoneMatch = aws.String("*")
 		}
-		switch _, err = g.Client.PutObject(ctx, put); status(err) {
-		case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound:
-			// Another was here since, or this write itself, whose answer was lost and
-			// which the client has sent again. Its token is no higher than the mark then.
-			continue
-		case 0:
-			if err != nil {
-				return fmt.Errorf("s3: %q: %w: %w", key, err, fencing.ErrUnknown)
-			}
+		_, err = g.Client.PutObject(ctx, put)
+		switch said := status(err); {
+		case err == nil:
+			return nil
+		case said == http.StatusPreconditionFailed, said == http.StatusConflict, said == http.StatusNotFound && old.etag != nil:
+			// Another write was here since, or a deletion, or this write itself, whose
+			// answer was lost and which the client has sent again: look once more.
+		case said == 0, said >= http.StatusInternalServerError:
+			return fmt.Errorf("s3: %q: %w: %w", key, err, fencing.ErrUnknown)
+		default:
+			return err
 		}
-		return err
 	}
 }
 
