@@ -1,0 +1,108 @@
+package redlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/redlock"
+)
+
+func TestListBreakAndCheck(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{})
+	for _, name := range []string{"a/1", "a/{2}", "b"} {
+		s.everywhere(t, acquire(t, b, name, time.Minute), name)
+	}
+	s.servers[1].MustDo(t, "SET", redisconn.LockKey("a/ghost"), "of one node", "PX", 60000)
+	names := map[string]bool{}
+	require.NoError(t, b.List(t.Context(), "a/", func(name string, st locker.State) error {
+		assert.True(t, st.Held)
+		assert.Equal(t, "test", st.Label)
+		names[name] = true
+		return nil
+	}))
+	assert.Equal(t, map[string]bool{"a/1": true, "a/{2}": true}, names)
+
+	st, err := b.Break(t.Context(), "b")
+	require.NoError(t, err)
+	assert.True(t, st.Held)
+	within(t, 5*time.Second, "it is free", func() bool { return s.holders(t, "b") == 0 })
+	st, err = b.Break(t.Context(), "b")
+	require.NoError(t, err)
+	assert.False(t, st.Held)
+
+	find := func(what string) locker.Severity {
+		all, err := b.Check(t.Context())
+		require.NoError(t, err)
+		worst := locker.SeverityOK
+		for _, f := range all {
+			if strings.HasPrefix(f.What, what) {
+				worst = max(worst, f.Severity)
+			}
+		}
+		return worst
+	}
+	assert.Equal(t, locker.SeverityOK, find(""))
+	s.servers[0].MustDo(t, "CONFIG", "SET", "maxmemory", "1gb")
+	s.servers[0].MustDo(t, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+	assert.Equal(t, locker.SeverityProblem, find("maxmemory-policy"))
+	s.servers[2].Kill()
+	assert.Equal(t, locker.SeverityWarning, find("node "+s.servers[2].Addr()))
+}
+
+func TestMinHoldAndRaisedTokens(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{Fencing: true, MaxTTL: time.Hour})
+	r := request("x", time.Minute)
+	r.MinHold = 30 * time.Minute
+	g, err := b.Acquire(t.Context(), r)
+	require.NoError(t, err)
+	s.everywhere(t, g, "x")
+	raise := g.Hold.(locker.TokenRaiser)
+	far := g.Token + 1e12
+	require.NoError(t, raise.RaiseToken(t.Context(), far))
+	require.NoError(t, raise.RaiseToken(t.Context(), 1))
+	_, err = g.Hold.Renew(t.Context())
+	require.NoError(t, err, "it is the holder still")
+	for _, server := range s.servers {
+		left, _ := server.MustDo(t, "PTTL", redisconn.LockKey("x")).(int64)
+		assert.Greater(t, left, (29 * time.Minute).Milliseconds())
+	}
+	release(t, g)
+	require.ErrorIs(t, raise.RaiseToken(t.Context(), far+9), locker.ErrLost)
+	next := acquire(t, b, "x", time.Minute)
+	assert.Greater(t, next.Token, far)
+	release(t, next)
+	r.MinHold = 2 * time.Hour
+	_, err = b.Acquire(t.Context(), r)
+	require.ErrorIs(t, err, locker.ErrInvalid, "the restart guard would not know")
+}
+
+// A wrong password is told when opening, also where nobody looks at the servers.
+func TestOpenTellsWrongPasswordsWithoutTheGuard(t *testing.T) {
+	s := start(t, 3, lab.WithPassword("sesame"))
+	url := strings.Replace(s.url(), "redlock://", "redlock://:sesami@", 1) + "?restart_guard=off"
+	_, err := openers.Open(t.Context(), url, nil)
+	require.ErrorContains(t, err, "WRONGPASS")
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+}
+
+// A dead node does not hold up Open where the others are a quorum.
+func TestOpenWithADeadNode(t *testing.T) {
+	s := durable(t, 3)
+	s.servers[1].Kill()
+	began := time.Now()
+	c, err := openers.Open(t.Context(), s.url(), nil)
+	require.NoError(t, err)
+	assert.Less(t, time.Since(began), 500*time.Millisecond)
+	_, err = c.Check(t.Context())
+	assert.NoError(t, err)
+	require.NoError(t, c.Close())
+}

@@ -1,0 +1,148 @@
+package single_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/single"
+)
+
+// backend returns a Backend that ends with the test, on clients that newClient makes.
+func backend(t *testing.T, rdb redis.UniversalClient, opts *single.Options) *single.Backend {
+	t.Helper()
+	b, err := single.New(rdb, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, b.Close()) })
+	return b
+}
+
+func grant(t *testing.T, b *single.Backend, name string, minHold time.Duration) locker.Grant {
+	t.Helper()
+	g, err := b.Acquire(t.Context(), locker.Request{Name: name, Owner: owner(), Label: "me", TTL: ttl, MinHold: minHold})
+	require.NoError(t, err)
+	return g
+}
+
+func TestListAndBreak(t *testing.T) {
+	server, cluster := lab.StartRedis(t), lab.StartCluster(t)
+	shards := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = shards.Close() })
+	for kind, rdb := range map[string]redis.UniversalClient{"one": newClient(t, &redis.Options{Addr: server.Addr()}), "Cluster": shards} {
+		t.Run(kind, func(t *testing.T) {
+			b := backend(t, rdb, nil)
+			names := []string{"a/1", "a/2", "a/{x}", "a/*", "a/[b]", "a/%", "b/1", "a"}
+			for _, name := range names {
+				grant(t, b, name, 0)
+			}
+			list := func(prefix string) map[string]locker.State {
+				all := map[string]locker.State{}
+				require.NoError(t, b.List(t.Context(), prefix, func(name string, st locker.State) error {
+					assert.NotContains(t, all, name)
+					all[name] = st
+					return nil
+				}))
+				return all
+			}
+			assert.Len(t, list(""), len(names))
+			assert.Len(t, list("a/*"), 1)
+			some := list("a/")
+			require.Len(t, some, 6)
+			assert.True(t, some["a/{x}"].Held)
+			assert.Equal(t, "me", some["a/{x}"].Label)
+			assert.ErrorIs(t, b.List(t.Context(), "", func(string, locker.State) error { return context.Canceled }), context.Canceled)
+
+			st, err := b.Break(t.Context(), "a/{x}")
+			require.NoError(t, err)
+			assert.True(t, st.Held)
+			assert.Equal(t, "me", st.Label)
+			grant(t, b, "a/{x}", 0)
+			st, err = b.Break(t.Context(), "free")
+			require.NoError(t, err)
+			assert.False(t, st.Held)
+		})
+	}
+	server.MustDo(t, "RPUSH", redisconn.LockKey("list"), "x")
+	_, err := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil).Break(t.Context(), "list")
+	assert.ErrorContains(t, err, "is no lock")
+}
+
+func TestCheck(t *testing.T) {
+	server := lab.StartRedis(t)
+	find := func(b *single.Backend, what string) locker.Finding {
+		all, err := b.Check(t.Context())
+		require.NoError(t, err)
+		for _, f := range all {
+			assert.Equal(t, f.Severity == locker.SeverityOK, f.Advice == "", f.What)
+			if strings.HasPrefix(f.What, what) {
+				return f
+			}
+		}
+		require.Fail(t, "nothing is said of "+what)
+		panic("not reached")
+	}
+	rdb := newClient(t, &redis.Options{Addr: server.Addr()})
+	b := backend(t, rdb, nil)
+	assert.Equal(t, locker.SeverityOK, find(b, "version").Severity)
+	assert.Equal(t, locker.SeverityOK, find(b, "maxmemory-policy").Severity)
+	assert.Equal(t, locker.SeverityWarning, find(b, "appendonly").Severity)
+	assert.Equal(t, locker.SeverityProblem, find(backend(t, rdb, &single.Options{Replicas: 1}), "replicas").Severity)
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1gb")
+	server.MustDo(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	assert.Equal(t, locker.SeverityProblem, find(b, "maxmemory-policy").Severity)
+}
+
+// A lock with MinHold outlives its TTL without its holder, and no renewal
+// shortens it.
+func TestMinHold(t *testing.T) {
+	server := lab.StartRedis(t)
+	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	g := grant(t, b, "n", time.Hour)
+	left := func() time.Duration { return pttl(t, server, redisconn.LockKey("n")) }
+	assert.Greater(t, left(), 50*time.Minute)
+	for range 3 {
+		before := left()
+		_, err := g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+		assert.Greater(t, left(), before-time.Second)
+	}
+	assert.LessOrEqual(t, g.Validity.TTL, ttl)
+}
+
+func TestRaiseToken(t *testing.T) {
+	server := lab.StartRedis(t)
+	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	g := grant(t, b, "n", 0)
+	raise := func(token uint64) error { return g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), token) }
+	far := g.Token + 1e12
+	require.NoError(t, raise(far))
+	require.NoError(t, raise(1), "a lower one changes nothing")
+	_, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(t.Context()))
+	assert.ErrorIs(t, raise(far+5), locker.ErrLost)
+	next := grant(t, b, "n", 0)
+	assert.Equal(t, far+1, next.Token)
+	assert.ErrorIs(t, raise(1<<60), locker.ErrInvalid)
+}
+
+// What a wrong URL leads to is told by the error.
+func TestOpenSaysWhatWouldBeRight(t *testing.T) {
+	sentinel, cluster := lab.StartSentinel(t, 1), lab.StartCluster(t)
+	for url, want := range map[string]string{
+		"redis+sentinel://" + strings.Join(sentinel.Addrs(), ",") + "?master_name=nobody": "watch no master of this name",
+		"redis://" + cluster.Addrs()[0]: "use the scheme redis+cluster",
+	} {
+		_, err := openers.Open(t.Context(), url, nil)
+		require.ErrorContains(t, err, want)
+		assert.NotErrorIs(t, err, locker.ErrUnavailable, "that does not get better")
+	}
+}
