@@ -53,6 +53,7 @@ type seat struct {
 	vote  step // the first phase
 	raise step // the second, with fencing
 	freed step // of a release: yes, the key was there; no, it was not
+	again bool // a release of before may have been carried out: to find nothing is no sign of a loss
 	key   trace
 	err   error
 	got   vote

@@ -134,6 +134,21 @@ func BenchmarkRedlockCallers256(b *testing.B) {
 	}
 }
 
+// BenchmarkRedlockCurve is how the pairs of a second change with the number of
+// callers: nobody is refused, and 16 times the callers of the peak get most of it
+// (R21).
+func BenchmarkRedlockCurve(b *testing.B) {
+	_, _, locks := benchSetup(b)
+	for goroutines := 64; goroutines <= 16384; goroutines *= 4 {
+		b.Run(fmt.Sprintf("callers=%d", goroutines), func(b *testing.B) {
+			callers(b, goroutines, 2*goroutines, viaLocker(locks))
+			b.ResetTimer()
+			callers(b, goroutines, b.N, viaLocker(locks))
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+		})
+	}
+}
+
 // callers shares n pairs out among goroutines with names of their own.
 func callers(b *testing.B, goroutines, n int, pair func(context.Context, string) error) {
 	var next atomic.Int64

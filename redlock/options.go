@@ -188,7 +188,7 @@ func (b *Backend) nodeTimeout(ttl time.Duration) time.Duration {
 // patience is how long renewals and releases wait for a quorum: nothing is
 // gained by giving up early on what has to be done anyway.
 func (b *Backend) patience(ttl time.Duration) time.Duration {
-	return max(4*b.nodeTimeout(ttl), 500*time.Millisecond)
+	return max(4*b.nodeTimeout(ttl), time.Second)
 }
 
 // drift is the allowance for clocks, as in the Redlock description: 1 % of the

@@ -154,7 +154,8 @@ func (a *attempt) free(i int) {
 			case s.freed == yes:
 			case err != nil:
 				s.freed, s.err = failed, err
-			case st == redisconn.Mine:
+				s.again = s.again || !certain(err)
+			case st == redisconn.Mine, s.again:
 				s.freed = yes
 			default:
 				s.freed = no

@@ -80,6 +80,30 @@ func TestTheErrorSaysWhoAbstains(t *testing.T) {
 	assert.Contains(t, err.Error(), "2 of 3 nodes answered, it takes 2, but 2 of them may not vote yet: wait ")
 }
 
+// A release whose reply is lost is sent again, and finds nothing: that is no loss.
+func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
+	s := durable(t, 3)
+	b := s.connect(t, redlock.Options{}, func(i int) string {
+		if i == 2 {
+			return s.servers[2].Addr() // which is gone, for certain
+		}
+		return s.proxies[i].Addr()
+	})
+	release(t, acquire(t, b, "warm", time.Minute))
+	s.servers[2].Kill()
+	release(t, acquire(t, b, "it is found out", time.Minute))
+	g := acquire(t, b, "x", time.Minute)
+	within(t, 5*time.Second, "two have it", func() bool { return s.holders(t, "x") == 2 })
+	s.proxies[0].SetReplies(lab.Hold)
+	s.proxies[1].CutReply("{x}")
+	time.AfterFunc(700*time.Millisecond, func() { s.proxies[0].SetReplies(lab.Pass) })
+	within(t, 10*time.Second, "it is released", func() bool {
+		err := g.Hold.Release(t.Context())
+		require.NotErrorIs(t, err, locker.ErrLost)
+		return err == nil
+	})
+}
+
 // Thousands of callers are more than can be served at once, and no outage (R21).
 func TestNobodyIsRefusedForLoad(t *testing.T) {
 	s := durable(t, 3)
