@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -146,15 +147,19 @@ func (a *attempt) free(i int) {
 	a.mu.Unlock()
 	n := a.b.nodes[i]
 	until := time.Now().Add(max(claim.ttl, time.Until(claim.atLeast)))
+	began := time.Now()
+	limit := a.b.patience(claim.ttl)
 	var send func(delay time.Duration)
 	send = func(delay time.Duration) {
-		n.release(&claim, void, a.b.patience(claim.ttl), func(st redisconn.State, err error) {
+		n.release(&claim, void, limit, func(st redisconn.State, err error) {
+			silent := errors.Is(err, redisconn.ErrSilent) && time.Since(began) < limit
 			a.mu.Lock()
-			switch s := &a.seats[i]; {
-			case s.freed == yes:
+			s := &a.seats[i]
+			s.again = s.again || err != nil && !certain(err)
+			switch {
+			case s.freed == yes, silent:
 			case err != nil:
 				s.freed, s.err = failed, err
-				s.again = s.again || !certain(err)
 			case st == redisconn.Mine, s.again:
 				s.freed = yes
 			default:
@@ -162,16 +167,19 @@ func (a *attempt) free(i int) {
 			}
 			a.tell()
 			a.mu.Unlock()
-			if err == nil || time.Now().Add(delay).After(until) || n.owed.Load() >= maxOwed || a.b.isClosed() {
-				return
+			switch {
+			case err == nil, a.b.isClosed():
+			case silent:
+				send(delay) // on another connection
+			case time.Now().Add(delay).Before(until) && n.owed.Load() < maxOwed:
+				n.owed.Add(1)
+				time.AfterFunc(clock.Jitter(delay), func() {
+					n.owed.Add(-1)
+					if !a.b.isClosed() {
+						send(min(2*delay, lastRelease))
+					}
+				})
 			}
-			n.owed.Add(1)
-			time.AfterFunc(clock.Jitter(delay), func() {
-				n.owed.Add(-1)
-				if !a.b.isClosed() {
-					send(min(2*delay, lastRelease))
-				}
-			})
 		})
 	}
 	send(firstRelease)
