@@ -102,6 +102,8 @@ var modes = map[conformance.Mode]lab.Mode{
 	conformance.Hold:  lab.Hold,
 	conformance.Drop:  lab.Drop,
 	conformance.Reset: lab.Reset,
+
+	conformance.HoldOpen: lab.HoldOpen,
 }
 
 func (c *cut) Requests(m conformance.Mode) {

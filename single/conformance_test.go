@@ -143,6 +143,8 @@ var modes = map[conformance.Mode]lab.Mode{
 	conformance.Hold:  lab.Hold,
 	conformance.Drop:  lab.Drop,
 	conformance.Reset: lab.Reset,
+
+	conformance.HoldOpen: lab.HoldOpen,
 }
 
 func (c *cut) dial(ctx context.Context, _, addr string) (net.Conn, error) {
