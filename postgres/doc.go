@@ -20,7 +20,7 @@
 //     none of the pool's. A release is told only if somebody waits. Behind a proxy that swallows this, such as
 //     pgbouncer in transaction mode, the backend says so to its Logger, and waiters ask again and again.
 //   - A request whose outcome is not known is taken back. One that arrives after that is a lock that ends with
-//     its TTL.
+//     its TTL, or its MinHold.
 //   - Rows that nobody has used for ten minutes are removed, by one client at a time. Tokens do not begin again.
 //
 // # What it does not promise

@@ -18,8 +18,9 @@ import (
 // Options are the settings of a [Backend]. The zero value, or nil, means the defaults. All clients whose
 // locks are to meet need the same Table in the same database.
 type Options struct {
-	// Table is the table of locks, with or without its schema. "": DefaultTable. Its tokens come from a
-	// sequence beside it, whose name is the table's and _tokens.
+	// Table is the table of locks, with or without its schema. "": DefaultTable. Name the schema where users
+	// differ in their search_path, or their locks do not meet. Tokens come from a sequence beside it, whose
+	// name is the table's and _tokens.
 	Table string
 
 	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns.
@@ -152,7 +153,7 @@ func Guarantees(opts *Options) locker.Guarantees {
 }
 
 // Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
-// then leaves ends with its TTL.
+// then leaves ends with its TTL, or its MinHold.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
 	first := max(req.TTL, req.MinHold)
