@@ -22,7 +22,7 @@ const (
 )
 
 // batcher sends what concurrent callers ask in as few statements as it can: one that comes alone is sent
-// at once, and those that come while others are under way share the next one.
+// at once, and those that come while two are under way share the next one.
 type batcher[A any] struct {
 	b    *Backend
 	send func(ctx context.Context, asks []ask) ([]A, error)
@@ -64,6 +64,11 @@ func (q *batcher[A]) do(ctx context.Context, a ask) (answer A, since time.Time, 
 	}
 	c := &call[A]{ask: a, done: make(chan struct{})}
 	q.mu.Lock()
+	if q.flying == 0 && q.b.begin() {
+		q.flying++
+		q.mu.Unlock()
+		return q.alone(ctx, a)
+	}
 	q.waiting = append(q.waiting, c)
 	q.launch()
 	q.mu.Unlock()
@@ -87,6 +92,35 @@ func (q *batcher[A]) do(ctx context.Context, a ask) (answer A, since time.Time, 
 		time.AfterFunc(lateFlight, c.flight.cancel)
 	}
 	return answer, since, true, context.Cause(ctx)
+}
+
+// alone sends what one caller asks in the caller's goroutine: each switch to another one costs it as much as
+// half of the round trip. pgx gives it up when ctx ends, and closes the connection.
+func (q *batcher[A]) alone(ctx context.Context, a ask) (answer A, since time.Time, sent bool, err error) {
+	defer q.b.busy.Done()
+	bounded, cancel := context.WithTimeout(ctx, q.b.opts.Timeout)
+	defer cancel()
+	defer context.AfterFunc(q.b.life, cancel)()
+	landed := sync.OnceFunc(q.landed)
+	defer landed()
+	defer time.AfterFunc(slowFlight, landed).Stop()
+	since = time.Now()
+	answers, err := q.send(bounded, []ask{a})
+	switch {
+	case err == nil:
+		answer = answers[0]
+	case ctx.Err() != nil && unknown(err):
+		err = context.Cause(ctx)
+	}
+	return answer, since, true, err
+}
+
+// landed makes room for the next statement.
+func (q *batcher[A]) landed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.flying--
+	q.launch()
 }
 
 // launch sends what waits, as far as it may. q.mu is held.
@@ -125,12 +159,7 @@ func (q *batcher[A]) share() (now, later []*call[A]) {
 
 func (q *batcher[A]) fly(ctx context.Context, f *flight, calls []*call[A]) {
 	defer f.cancel()
-	landed := sync.OnceFunc(func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.flying--
-		q.launch()
-	})
+	landed := sync.OnceFunc(q.landed)
 	slow := time.AfterFunc(slowFlight, landed)
 	asks := make([]ask, len(calls))
 	for i, c := range calls {

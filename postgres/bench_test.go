@@ -79,7 +79,8 @@ func (s *bench) locker(ctx context.Context, name string) error {
 // turns is how often the contenders of a topic take turns in one run.
 const turns = 3
 
-// BenchmarkUncontended is one caller that takes a free lock and releases it.
+// BenchmarkUncontended is one caller that takes a free lock and releases it: on a server that syncs its disk,
+// as they are configured, and on one that does not, where nothing but the statements is left.
 func BenchmarkUncontended(b *testing.B) {
 	for _, sync := range []string{"off", "on"} {
 		b.Run("fsync="+sync, func(b *testing.B) {
@@ -94,7 +95,9 @@ func BenchmarkUncontended(b *testing.B) {
 							b.Fatal(err)
 						}
 					}
-					b.ReportMetric(1.20, "target-time")
+					if sync == "on" {
+						b.ReportMetric(1.20, "target-time")
+					}
 				})
 			}
 			for range turns {

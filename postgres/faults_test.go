@@ -66,7 +66,9 @@ func TestBackendsKilled(t *testing.T) {
 	}
 	all.Wait()
 	require.NoError(t, kept.Err())
-	require.NoError(t, kept.Unlock(t.Context()))
+	if err = kept.Unlock(t.Context()); err != nil {
+		require.ErrorIs(t, err, locker.ErrUnavailable, "it is tried again in the background")
+	}
 }
 
 // A connection that is silent costs what is under way on it, and nobody else.
@@ -83,14 +85,14 @@ func TestASilentConnectionIsNotWaitedFor(t *testing.T) {
 	g, err := b.Acquire(ctx, request("a", owner(2)))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotNil(t, g.Hold, "its outcome is not known")
-	assert.Less(t, time.Since(began), 500*time.Millisecond)
+	assert.Less(t, time.Since(began), 2*time.Second, "which is less than the timeout")
 	p.Set(lab.Pass)
 	began = time.Now()
 	require.Eventually(t, func() bool {
 		_, err := b.Acquire(t.Context(), request("b", owner(3)))
 		return err == nil
 	}, 5*time.Second, time.Millisecond)
-	assert.Less(t, time.Since(began), time.Second)
+	assert.Less(t, time.Since(began), 3*time.Second)
 }
 
 // A full disk is no lock, and no loss of one.
@@ -131,8 +133,9 @@ func TestDiskFull(t *testing.T) {
 // Timeouts of the server's, for statements and for idle transactions, cost nothing but the transaction.
 func TestServerTimeouts(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("statement_timeout", "200ms"), lab.WithSetting("lock_timeout", "100ms"),
-		lab.WithSetting("idle_in_transaction_session_timeout", "200ms"))
+	s := lab.StartPostgres(t, lab.WithSetting("statement_timeout", "2s"), lab.WithSetting("lock_timeout", "200ms"),
+		lab.WithSetting("idle_in_transaction_session_timeout", "1s"))
+	_, patient := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "options=-c%20idle_in_transaction_session_timeout%3D0"), nil)
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	c := locker.New(b, nil)
 	defer func() { _ = c.Close() }()
@@ -146,11 +149,9 @@ func TestServerTimeouts(t *testing.T) {
 	require.Error(t, tx.Commit(t.Context()), "the server has ended it")
 
 	// Somebody has locked the row by hand.
-	other, err := pool.Begin(t.Context())
+	other, err := patient.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = other.Rollback(context.Background()) }()
-	_, err = other.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0")
-	require.NoError(t, err)
 	_, err = other.Exec(t.Context(), "SELECT 1 FROM locker_locks FOR UPDATE")
 	require.NoError(t, err)
 	err = l.Renew(t.Context())

@@ -78,6 +78,7 @@ type Backend struct {
 var (
 	_ locker.Backend   = (*Backend)(nil)
 	_ locker.Notifier  = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
 	_ locker.MinHolder = (*Backend)(nil)
 	_ locker.Lister    = (*Backend)(nil)
@@ -364,20 +365,30 @@ func (b *Backend) sweep() {
 	})
 }
 
-// background calls run in a goroutine that Close waits for. After Close nobody waits, and b.life is over.
-func (b *Backend) background(run func()) {
+// begin counts a statement, or what else Close has to wait for; false after Close.
+func (b *Backend) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		go run()
-		return
+	if !b.closed {
+		b.busy.Add(1)
 	}
-	b.busy.Add(1)
+	return !b.closed
+}
+
+// background calls run in a goroutine that Close waits for. After Close nobody waits, and b.life is over.
+func (b *Backend) background(run func()) {
+	counted := b.begin()
 	go func() {
-		defer b.busy.Done()
+		if counted {
+			defer b.busy.Done()
+		}
 		run()
 	}()
 }
+
+// Prompt implements [locker.Prompt]: a caller alone waits for pgx, which returns when its context ends, and
+// those who share a statement leave it to the others.
+func (b *Backend) Prompt() bool { return true }
 
 // MaxMinHold implements [locker.MinHolder]: a row stays for as long as it is told to.
 func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }

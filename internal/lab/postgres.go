@@ -191,7 +191,7 @@ func (s *Postgres) startAndWait() error {
 		return err
 	}
 	err := s.ready(func() error {
-		dir, err := s.query(time.Second, "SHOW data_directory")
+		dir, err := s.query(doTimeout, "SHOW data_directory")
 		if err == nil && dir != s.data() {
 			err = fmt.Errorf("lab: the server of %s answers on port %d", dir, s.port)
 		}
@@ -286,8 +286,8 @@ func (s *Postgres) children() (all []*os.Process) {
 // Promote makes a standby a primary, and returns when it takes writes.
 func (s *Postgres) Promote(t TB) {
 	t.Helper()
-	if ok := s.Query(t, "SELECT pg_promote()"); ok != "true" && ok != "t" {
-		t.Fatalf("lab: pg_promote returned %s", ok)
+	if ok, err := s.query(readyTimeout, "SELECT pg_promote()"); err != nil || ok != "true" {
+		t.Fatalf("lab: pg_promote returned %s, %v", ok, err)
 	}
 }
 
