@@ -76,8 +76,11 @@ func (b *bench) begin() {
 		b.Fatalf("%s", strings.TrimPrefix(err.Error(), "locker: open: "))
 	}
 	b.g = client.Guarantees()
+	defer client.Close()
+	if b.g.Scope == locker.ScopeProcess {
+		b.Fatalf("its locks are between goroutines of one process, and holders here are processes")
+	}
 	b.ttl = max(b.ttl, b.g.MinTTL)
-	_ = client.Close()
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	for _, h := range []*holder{b.c, b.b, b.a} {
 		// Servers that have just started may give out no lock for a while, and a user may have every right but that.

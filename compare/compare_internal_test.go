@@ -191,6 +191,7 @@ func TestExecute(t *testing.T) {
 		{"fault", []string{"--fault", "nosuch"}, ExitUsage, "write NAME=COMMAND"},
 		{"own fault in the lab", []string{"--fault", "a=true"}, ExitUsage, "need services of your own"},
 		{"password", []string{"redis://me:secret@127.0.0.1:1"}, ExitUnavailable, "***@127.0.0.1:1"},
+		{"memory", []string{"memory://"}, ExitUnavailable, "between goroutines of one process"},
 		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion", "file://" + locks}, ExitHeld, ""},
 		{"second run", []string{"--out", filepath.Join(dir, "run"), "file://" + locks}, ExitUsage, "has a run in it"},
 		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"}, ExitNotTried, "unavailable"},

@@ -9,7 +9,7 @@ import (
 )
 
 func newCompare() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "compare [flags] [SERVICE | URL ...]",
 		Short: "Try what lock services guarantee, with real servers and real faults",
 		// Its flags and its help are those of compare.Main, which makers of other backends call.
@@ -22,4 +22,8 @@ func newCompare() *cobra.Command {
 			return &exitError{status: status}
 		},
 	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		compare.Execute(openers, []string{"--help"}, cmd.OutOrStdout(), os.Stderr)
+	})
+	return cmd
 }

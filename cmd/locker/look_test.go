@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"encoding/json"
+	"net/url"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
@@ -41,6 +43,19 @@ func TestBackendsListsEveryGuarantee(t *testing.T) {
 	for line := range strings.Lines(table) {
 		assert.Equal(t, len(all)+2, strings.Count(line, "|"), line)
 	}
+}
+
+// The holders are this very command, started again.
+func TestCompare(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	r := do(t, nil, "compare", "--only", "healthy", "--out", out, "--require", "exclusion", (&url.URL{Scheme: "file", Path: t.TempDir()}).String())
+	require.Equal(t, 0, r.status, r.stderr)
+	assert.Contains(t, r.stdout, "two at once: healthy")
+	assert.FileExists(t, filepath.Join(out, "report.html"))
+
+	r = do(t, nil, "help", "compare")
+	assert.Contains(t, r.stdout, "--recheck DIR")
+	assert.Equal(t, 64, do(t, nil, "compare", "--nosuch").status)
 }
 
 func TestVersionHelpAndCompletion(t *testing.T) {
