@@ -214,7 +214,7 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) close() error {
-	before := c.counters.leftBehind.Load()
+	before := c.Stats().LeftBehind
 	held := c.lines.close()
 	c.endLife()
 	for _, l := range held {
@@ -231,7 +231,7 @@ func (c *Client) close() error {
 	}
 	c.mu.Unlock()
 	var err error
-	if !quiet || c.counters.leftBehind.Load() > before {
+	if !quiet || c.Stats().LeftBehind > before {
 		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)}
 	}
 	if c.owned {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,10 +25,10 @@ type lines struct {
 
 // line is the line for one name. Its fields are guarded by lines.mu.
 type line struct {
-	name        string
-	lease       *Lease // the head's, once it has one
-	waits       bool   // the head is counted in lines.waiting
-	first, last *waiter
+	name    string
+	lease   *Lease    // the head's, once it has one
+	waits   bool      // the head is counted in lines.waiting
+	waiters []*waiter // who came first in front
 
 	cancel context.CancelCauseFunc // of the head's call; nil once that has returned
 
@@ -40,10 +41,9 @@ type line struct {
 
 // waiter is a caller behind the head.
 type waiter struct {
-	next, prev *waiter
-	head       chan struct{} // closed when it becomes the head
-	isHead     bool
-	cancel     context.CancelCauseFunc
+	head   chan struct{} // closed when it becomes the head
+	isHead bool
+	cancel context.CancelCauseFunc
 }
 
 // enter returns when the caller is at the head of the line for name. If it is
@@ -73,13 +73,8 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		ls.mu.Unlock()
 		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
 	}
-	w := &waiter{head: make(chan struct{}), prev: ln.last, cancel: cancel}
-	if ln.last == nil {
-		ln.first = w
-	} else {
-		ln.last.next = w
-	}
-	ln.last = w
+	w := &waiter{head: make(chan struct{}), cancel: cancel}
+	ln.waiters = append(ln.waiters, w)
 	ls.waiting++
 	ls.mu.Unlock()
 
@@ -98,7 +93,8 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		ls.advance(ln)
 	} else {
 		ls.waiting--
-		ln.unlink(w)
+		i := slices.Index(ln.waiters, w)
+		ln.waiters = slices.Delete(ln.waiters, i, i+1)
 	}
 	return nil, err
 }
@@ -190,7 +186,7 @@ func (ls *lines) close() []*Lease {
 		if ln.cancel != nil {
 			ln.cancel(ErrClosed)
 		}
-		for w := ln.first; w != nil; w = w.next {
+		for _, w := range ln.waiters {
 			w.cancel(ErrClosed)
 		}
 	}
@@ -220,29 +216,16 @@ func (ls *lines) advance(ln *line) {
 	}
 	ls.release(ln)
 	ls.stopWaiting(ln)
-	w := ln.first
-	if w == nil {
+	if len(ln.waiters) == 0 {
 		delete(ls.byName, ln.name)
 		return
 	}
-	ln.unlink(w)
+	w := ln.waiters[0]
+	ln.waiters[0] = nil
+	ln.waiters = ln.waiters[1:]
 	w.isHead = true
 	ln.waits, ln.cancel = true, w.cancel
 	close(w.head)
-}
-
-func (ln *line) unlink(w *waiter) {
-	if w.prev == nil {
-		ln.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		ln.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.next, w.prev = nil, nil
 }
 
 // inTheWay is what is known to keep a caller behind the head from the lock now:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
@@ -164,41 +163,38 @@ func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 const lastWord = 100 * time.Millisecond
 
 // askAside is ask in a goroutine of its own, for a backend that is not known to
-// return in time. That goroutine is left behind if it is late.
+// return in time. That goroutine is left behind if it is late; what it brings then
+// is taken back.
 func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
-	reply := newHandover[answer]()
-	l.client.asking.add()
-	go func() {
-		defer l.client.asking.done()
-		var a answer
-		a.grant, a.err = l.ask(ctx, req)
-		if !reply.deliver(a) && a.err == nil {
-			l.takeBackAt(time.Now(), a.grant.Hold, false)
+	type answer struct {
+		grant Grant
+		err   error
+	}
+	reply, left := make(chan answer), make(chan struct{})
+	l.client.asking.run(func() {
+		g, err := l.ask(ctx, req)
+		select {
+		case reply <- answer{g, err}:
+		case <-left:
+			if err == nil {
+				l.takeBackAt(time.Now(), g.Hold, false)
+			}
 		}
-	}()
+	})
 	select {
-	case a := <-reply.value:
+	case a := <-reply:
 		return a.grant, a.err
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
-	case a := <-reply.value:
+	case a := <-reply:
 		return a.grant, a.err
 	case <-timer.C:
 	}
-	a, delivered := reply.leave()
-	if !delivered {
-		a.err = ctxError(ctx)
-	}
-	return a.grant, a.err
-}
-
-// answer is what Acquire returned.
-type answer struct {
-	grant Grant
-	err   error
+	close(left)
+	return Grant{}, ctxError(ctx)
 }
 
 // pause decides, after an attempt that failed, whether there is to be another
@@ -341,7 +337,7 @@ func (h *head) sleep(ctx context.Context, delay time.Duration) error {
 	defer timer.Stop()
 	for {
 		select {
-		case stop := <-h.notice.answer():
+		case stop := <-h.notice.reply:
 			if !h.notice.begun(stop) {
 				continue // the poll does it, and tries again
 			}
@@ -359,8 +355,8 @@ func (h *head) sleep(ctx context.Context, delay time.Duration) error {
 // The poll goes on while Notify has not answered, however long that takes:
 // progress never rests on it (R14).
 type notice struct {
-	wake   chan struct{}     // told by the backend
-	reply  *handover[func()] // of the Notify that is under way; nil: none is
+	wake   chan struct{} // told by the backend
+	reply  chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
 	cancel context.CancelFunc
 	stop   func() // ends what Notify began; nil: it has not
 }
@@ -371,12 +367,10 @@ func (n *notice) begin(ctx context.Context, c *Client, name string) {
 	if !ok || n.stop != nil || n.reply != nil {
 		return
 	}
-	wake, reply := make(chan struct{}, 1), newHandover[func()]()
+	wake, reply := make(chan struct{}, 1), make(chan func())
 	ctx, n.cancel = context.WithCancel(ctx)
 	n.wake, n.reply = wake, reply
-	c.asking.add()
-	go func() {
-		defer c.asking.done()
+	c.asking.run(func() {
 		stop, err := notifier.Notify(ctx, name, func() {
 			select {
 			case wake <- struct{}{}:
@@ -386,18 +380,14 @@ func (n *notice) begin(ctx context.Context, c *Client, name string) {
 		if err != nil {
 			stop = nil
 		}
-		if !reply.deliver(stop) && stop != nil {
-			stop()
+		select {
+		case reply <- stop:
+		case <-ctx.Done():
+			if stop != nil {
+				stop()
+			}
 		}
-	}()
-}
-
-// answer brings what Notify returned, once; nil if it failed.
-func (n *notice) answer() <-chan func() {
-	if n.reply == nil {
-		return nil
-	}
-	return n.reply.value
+	})
 }
 
 // begun takes the answer, and reports whether the backend tells from now on.
@@ -410,40 +400,10 @@ func (n *notice) begun(stop func()) bool {
 func (n *notice) end() {
 	if n.reply != nil {
 		n.cancel()
-		n.stop, _ = n.reply.leave()
 	}
 	if n.stop != nil {
 		n.stop()
 	}
-}
-
-// handover passes one value from a goroutine that asks a backend to the caller
-// it asks for, who may leave before the answer comes (R8). Whatever happens,
-// exactly one of the two has the value in the end.
-type handover[T any] struct {
-	taken atomic.Bool // by the first of the two who comes to a decision
-	value chan T
-}
-
-func newHandover[T any]() *handover[T] { return &handover[T]{value: make(chan T, 1)} }
-
-// deliver gives v to the caller; false: the caller has left, v is still the
-// goroutine's to deal with.
-func (h *handover[T]) deliver(v T) bool {
-	if !h.taken.CompareAndSwap(false, true) {
-		return false
-	}
-	h.value <- v
-	return true
-}
-
-// leave says that the caller does not wait any longer; if the value was
-// delivered before, it returns it.
-func (h *handover[T]) leave() (v T, delivered bool) {
-	if h.taken.CompareAndSwap(false, true) {
-		return v, false
-	}
-	return <-h.value, true
 }
 
 // newOwner returns 20 random bytes in hexadecimal digits.

@@ -111,9 +111,9 @@ func (t *takeBack) tell(err error) {
 		err = nil // nothing was there
 	}
 	if err == nil {
-		c.counters.takenBack.Add(1)
+		c.counters.add(func(s *Stats) { s.TakenBack++ })
 	} else {
-		c.counters.leftBehind.Add(1)
+		c.counters.add(func(s *Stats) { s.LeftBehind++ })
 		c.warn("lock may be left behind until its TTL or session ends", t.lease.name, err)
 	}
 	if c.trace.TakenBack != nil {

@@ -3,7 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -111,64 +111,50 @@ type Stats struct {
 	_ struct{}
 }
 
-// counters are the live numbers behind Stats.
+// counters are the live numbers behind Stats; those of the moment are not kept.
 type counters struct {
-	acquired, contended, unavailable, gaveUp, rejected atomic.Uint64
-
-	attempts, refused, failed            atomic.Uint64
-	renewed, renewFailed, lost, released atomic.Uint64
-	takenBack, leftBehind                atomic.Uint64
-	waitTime                             atomic.Int64
+	mu sync.Mutex
+	s  Stats
 }
 
-// Stats returns the client's numbers since it was made. They are read one by
-// one, not at one moment.
+func (n *counters) add(count func(*Stats)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	count(&n.s)
+}
+
+// Stats returns the client's numbers since it was made.
 func (c *Client) Stats() Stats {
+	var s Stats
+	c.counters.add(func(live *Stats) { s = *live })
+	s.Held, s.Waiting = c.lines.count()
 	c.mu.Lock()
-	pending := len(c.pending)
-	c.mu.Unlock()
-	held, waiting := c.lines.count()
-	n := &c.counters
-	return Stats{
-		Held:        held,
-		Waiting:     waiting,
-		Pending:     pending,
-		Acquired:    n.acquired.Load(),
-		Contended:   n.contended.Load(),
-		Unavailable: n.unavailable.Load(),
-		GaveUp:      n.gaveUp.Load(),
-		Rejected:    n.rejected.Load(),
-		WaitTime:    time.Duration(n.waitTime.Load()),
-		Attempts:    n.attempts.Load(),
-		Refused:     n.refused.Load(),
-		Failed:      n.failed.Load(),
-		Renewed:     n.renewed.Load(),
-		RenewFailed: n.renewFailed.Load(),
-		Lost:        n.lost.Load(),
-		Released:    n.released.Load(),
-		TakenBack:   n.takenBack.Load(),
-		LeftBehind:  n.leftBehind.Load(),
-	}
+	defer c.mu.Unlock()
+	s.Pending = len(c.pending)
+	return s
 }
 
 // lockDone tells of the end of a Lock or TryLock.
 func (c *Client) lockDone(ctx context.Context, op, name string, took time.Duration, l *Lease, err error) {
 	e := Event{Op: op, Name: name, Took: took, Err: err}
-	n := &c.counters
-	n.waitTime.Add(int64(took))
-	switch e.Outcome() {
-	case "ok":
-		n.acquired.Add(1)
+	if l != nil {
 		e.Token = l.token
-	case "held":
-		n.contended.Add(1)
-	case "unavailable":
-		n.unavailable.Add(1)
-	case "canceled":
-		n.gaveUp.Add(1)
-	default:
-		n.rejected.Add(1)
 	}
+	c.counters.add(func(s *Stats) {
+		s.WaitTime += took
+		switch e.Outcome() {
+		case "ok":
+			s.Acquired++
+		case "held":
+			s.Contended++
+		case "unavailable":
+			s.Unavailable++
+		case "canceled":
+			s.GaveUp++
+		default:
+			s.Rejected++
+		}
+	})
 	if c.trace.LockDone != nil {
 		c.trace.LockDone(ctx, e)
 	}
@@ -176,14 +162,16 @@ func (c *Client) lockDone(ctx context.Context, op, name string, took time.Durati
 
 // attempted tells of an answer of the service, or of none.
 func (c *Client) attempted(h *head, took time.Duration, err error) {
-	c.counters.attempts.Add(1)
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrHeld):
-		c.counters.refused.Add(1)
-	default:
-		c.counters.failed.Add(1)
-	}
+	c.counters.add(func(s *Stats) {
+		s.Attempts++
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrHeld):
+			s.Refused++
+		default:
+			s.Failed++
+		}
+	})
 	if c.trace.Attempt != nil {
 		c.trace.Attempt(h.values, Event{Op: h.op, Name: h.name, Took: took, Err: err})
 	}
@@ -193,9 +181,9 @@ func (c *Client) attempted(h *head, took time.Duration, err error) {
 func (l *Lease) renewed(took time.Duration, err error) {
 	c := l.client
 	if err == nil {
-		c.counters.renewed.Add(1)
+		c.counters.add(func(s *Stats) { s.Renewed++ })
 	} else {
-		c.counters.renewFailed.Add(1)
+		c.counters.add(func(s *Stats) { s.RenewFailed++ })
 		c.warn("renewal failed", l.name, err)
 	}
 	if c.trace.Renewed != nil {
@@ -206,7 +194,7 @@ func (l *Lease) renewed(took time.Duration, err error) {
 // lost tells that the lease has ended without its holder having asked.
 func (l *Lease) lost(cause error) {
 	c := l.client
-	c.counters.lost.Add(1)
+	c.counters.add(func(s *Stats) { s.Lost++ })
 	c.warn("lease lost", l.name, cause)
 	if c.trace.Lost != nil {
 		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start), Err: cause})
@@ -217,7 +205,7 @@ func (l *Lease) lost(cause error) {
 func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 	c := l.client
 	if err == nil {
-		c.counters.released.Add(1)
+		c.counters.add(func(s *Stats) { s.Released++ })
 	} else {
 		c.warn("release failed", l.name, err)
 	}
