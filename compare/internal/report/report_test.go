@@ -55,6 +55,14 @@ func TestTheTable(t *testing.T) {
 	assert.NotContains(t, text, "Declared, and")
 }
 
+// The same histories give the same report, each time.
+func TestVerdictsDoNotChange(t *testing.T) {
+	first := sample(t, true)
+	for range 5 {
+		require.Equal(t, first, sample(t, true))
+	}
+}
+
 // It fits the terminal, and what was declared and broken stands out there.
 func TestTheTableFits(t *testing.T) {
 	r := sample(t, true)
