@@ -51,7 +51,7 @@ func New(dir string) (*Backend, error) {
 	return &Backend{
 		dir:      abs,
 		dirMode:  mode.Perm() | mode&(fs.ModeSetgid|fs.ModeSticky),
-		fileMode: fileMode(mode),
+		fileMode: localfile.ModeIn(mode),
 		closed:   make(chan struct{}),
 		waits:    make(map[string]*wait),
 	}, nil

@@ -48,7 +48,7 @@ func (h *hold) Release(context.Context) error {
 
 // check returns an error that matches ErrLost if the lock is gone for certain.
 func (h *hold) check() error {
-	there, err := isAt(h.file, h.file.Name())
+	there, err := localfile.IsAt(h.file, h.file.Name())
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return fmt.Errorf("%w: its file was closed", locker.ErrLost)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	free := locker.State{Waiters: -1}
 	f, err := os.OpenFile(b.path(name), os.O_RDONLY|localfile.OpenFlags, 0)
-	if err != nil && isMissing(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return free, ctx.Err()
 	}
 	if err != nil {

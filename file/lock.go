@@ -32,7 +32,7 @@ func lock(f *os.File, path string, how localfile.How) error {
 	}
 	// Between open and lock, a cleaner may have deleted the file: others
 	// then lock a new one.
-	there, err := isAt(f, path)
+	there, err := localfile.IsAt(f, path)
 	if err == nil && !there {
 		err = errReplaced
 	}
@@ -40,22 +40,6 @@ func lock(f *os.File, path string, how localfile.How) error {
 		_ = localfile.Flock(f, localfile.Unlock)
 	}
 	return err
-}
-
-// isAt reports whether f is the file at path.
-func isAt(f *os.File, path string) (bool, error) {
-	own, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	there, err := os.Lstat(path)
-	if err != nil {
-		if isMissing(err) {
-			return false, nil
-		}
-		return false, err
-	}
-	return os.SameFile(own, there), nil
 }
 
 // openTries is how often open tries again when the file or its directory
@@ -90,8 +74,8 @@ func (b *Backend) open(path string) (*os.File, error) {
 // create makes an empty file at path. The error matches fs.ErrExist if there
 // is one, and fs.ErrNotExist if the directory is gone.
 func (b *Backend) create(path string) (*os.File, error) {
-	if b.fileMode == ownFile {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, ownFile)
+	if b.fileMode == localfile.OwnFile {
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, localfile.OwnFile)
 	}
 	// It appears with its permissions, whatever the umask: another user who
 	// saw it before it had them would be refused.
@@ -107,23 +91,6 @@ func (b *Backend) create(path string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
-}
-
-// ownFile are the permissions of files in a directory that is the user's own.
-const ownFile fs.FileMode = 0o600
-
-// fileMode returns the permissions of files in a directory with these: who may
-// make lock files there may lock. Who may only look may not, since whoever can
-// open a file can lock it.
-func fileMode(dir fs.FileMode) fs.FileMode {
-	mode := ownFile
-	if dir&0o020 != 0 {
-		mode |= 0o060
-	}
-	if dir&0o002 != 0 {
-		mode |= 0o006
-	}
-	return mode
 }
 
 func checkRegular(f *os.File) error {

@@ -13,6 +13,5 @@ const supported = false
 
 func alive(int) bool                       { return false }
 func passes(error) bool                    { return false }
-func isMissing(err error) bool             { return errors.Is(err, fs.ErrNotExist) }
 func checkWritable(string) error           { return errors.ErrUnsupported }
 func owner(fs.FileInfo) (uid int, ok bool) { return 0, false }

@@ -28,11 +28,6 @@ func passes(err error) bool {
 	return false
 }
 
-// isMissing reports whether err says that there is nothing at a path.
-func isMissing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
-}
-
 // checkWritable returns an error if this process cannot make files in dir.
 func checkWritable(dir string) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {

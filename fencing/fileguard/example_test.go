@@ -53,7 +53,7 @@ func Example() {
 	}
 	err = guard.WriteFile(ctx, paused, []byte("of the first"), 0o644)
 	fmt.Println("refused:", errors.Is(err, fencing.ErrStale))
-	text, _, err := guard.ReadFile(ctx)
+	text, err := os.ReadFile(filepath.Join(dir, "report.txt"))
 	fmt.Println(string(text), err)
 
 	// Output:

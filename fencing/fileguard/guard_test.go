@@ -4,12 +4,16 @@ package fileguard_test
 
 import (
 	"context"
-	"io"
-	"math"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,97 +21,183 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/fileguard"
+	"github.com/golockers/locker/internal/guardtest"
+	"github.com/golockers/locker/internal/lab"
 )
 
-func TestLowerTokenChangesNothing(t *testing.T) {
-	g, path := newGuard(t)
-	assertIs(t, g, "", 0)
-	mustWrite(t, g, 7, "seven")
-	assertIs(t, g, "seven", 7)
-	mustWrite(t, g, 7, "the same holder goes on")
-	mustWrite(t, g, 9, "nine")
-	assertIs(t, g, "nine", 9)
+const patience = 30 * time.Second
 
-	before := list(t, filepath.Dir(path))
-	other := guardOf(t, path) // as another process would have
-	for _, token := range []fencing.Token{8, 7, 1} {
-		assertStale(t, other.WriteFile(t.Context(), token, []byte("lower"), 0o600), path, token, 9)
-		assertStale(t, other.Remove(t.Context(), token), path, token, 9)
-		assertStale(t, other.Write(t.Context(), token, 0o600, func(io.Writer) error {
-			t.Error("fill was called for a token that is refused")
-			return nil
-		}), path, token, 9)
+// roles are what this test binary does as a child. Their first argument is the
+// guarded path.
+var roles = lab.Roles{"crash": crash, "user": user}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
 	}
-	assert.ErrorIs(t, other.WriteFile(t.Context(), 0, nil, 0o600), fencing.ErrMissing)
-	assert.ErrorIs(t, other.Remove(t.Context(), 0), fencing.ErrMissing)
-	assert.Equal(t, before, list(t, filepath.Dir(path)), "not a byte, an inode or a time")
-	assertIs(t, g, "nine", 9)
+	return v
 }
 
-func TestTokensAreComparedExactly(t *testing.T) {
-	g, path := newGuard(t)
-	for _, token := range []fencing.Token{1, 10, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1 << 63, math.MaxUint64 - 1, math.MaxUint64} {
-		mustWrite(t, g, token, token.String())
-		assertIs(t, g, token.String(), token)
-		if token > 1 {
-			assertStale(t, g.WriteFile(t.Context(), token-1, nil, 0o600), path, token-1, token)
+// act writes the token's own digits, removes the file, or raises its mark.
+func act(g *fileguard.Guard, what string, token fencing.Token) error {
+	switch what {
+	case "remove":
+		return g.Remove(context.Background(), token)
+	case "raise":
+		return g.Raise(context.Background(), token)
+	}
+	return g.WriteFile(context.Background(), token, []byte(token.String()), 0o644)
+}
+
+// crash acts with tokens that rise, until it is killed after a step, which it
+// does by itself if it is told which.
+func crash(p *lab.Parent) {
+	g := must(fileguard.New(p.Args[0]))
+	g.OnStep(func(step string) {
+		if step == p.Args[3] {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	})
+	for token := must(fencing.Parse(p.Args[2])); ; token++ {
+		if err := act(g, p.Args[1], token); err != nil && !errors.Is(err, fencing.ErrStale) {
+			p.Say("error %v", err)
 		}
 	}
 }
 
-func TestRemoveIsGuardedAndKeepsTheMark(t *testing.T) {
-	g, path := newGuard(t)
-	require.NoError(t, g.Remove(t.Context(), 3), "there is nothing to remove")
-	assertIs(t, g, "", 3)
-	mustWrite(t, g, 5, "five")
-	require.NoError(t, g.Remove(t.Context(), 7))
-	assertIs(t, g, "", 7)
-	assert.Equal(t, []string{".f.fence"}, names(t, filepath.Dir(path)))
-	require.NoError(t, g.Remove(t.Context(), 7), "once more")
-	assertStale(t, g.WriteFile(t.Context(), 6, []byte("six"), 0o600), path, 6, 7)
-	assertIs(t, g, "", 7)
-	mustWrite(t, g, 8, "eight")
-}
-
-func TestForgetLeavesTheFile(t *testing.T) {
-	g, path := newGuard(t)
-	require.NoError(t, g.Forget(t.Context()))
-	assert.Empty(t, names(t, filepath.Dir(path)))
-	mustWrite(t, g, 9, "nine")
-	require.NoError(t, g.Forget(t.Context()))
-	assertIs(t, g, "nine", 0)
-	assert.Equal(t, []string{"f"}, names(t, filepath.Dir(path)))
-	mustWrite(t, g, 1, "one")
-	assertIs(t, g, "one", 1)
-}
-
-func TestFailedFillChangesNothing(t *testing.T) {
-	g, path := newGuard(t)
-	mustWrite(t, g, 3, "three")
-	before := list(t, filepath.Dir(path))
-	half := func(w io.Writer) error {
-		_, err := w.Write(make([]byte, 1<<20))
-		require.NoError(t, err)
-		return errMine
+// user is another user of the host: not root, and in one group besides.
+func user(p *lab.Parent) {
+	id, group := must(strconv.Atoi(p.Args[3])), must(strconv.Atoi(p.Args[4]))
+	if err := errors.Join(syscall.Setgroups([]int{group}), syscall.Setgid(id), syscall.Setuid(id)); err != nil {
+		panic(err)
 	}
-	err := g.Write(t.Context(), 5, 0o600, half)
-	assert.ErrorIs(t, err, errMine)
-	assert.Equal(t, before, list(t, filepath.Dir(path)))
+	syscall.Umask(0o077)
+	p.Say("done %v", act(must(fileguard.New(p.Args[0])), p.Args[1], must(fencing.Parse(p.Args[2]))))
+}
 
-	assert.PanicsWithValue(t, "mine", func() {
-		_ = g.Write(t.Context(), 5, 0o600, func(io.Writer) error { panic("mine") })
-	})
-	assert.Equal(t, before, list(t, filepath.Dir(path)))
+// newGuard returns a guard of a file in a directory of its own.
+func newGuard(t testing.TB) (*fileguard.Guard, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "f")
+	return guardOf(t, path), path
+}
 
-	ctx, cancel := context.WithCancelCause(t.Context())
-	err = g.Write(ctx, 5, 0o600, func(w io.Writer) error {
-		cancel(errMine)
-		return nil
-	})
-	assert.ErrorIs(t, err, errMine, "the cause of the context")
-	assert.Equal(t, before, list(t, filepath.Dir(path)))
-	mustWrite(t, g, 4, "four")
-	assertIs(t, g, "four", 4)
+func guardOf(t testing.TB, path string) *fileguard.Guard {
+	t.Helper()
+	g, err := fileguard.New(path)
+	require.NoError(t, err)
+	return g
+}
+
+func mustWrite(t testing.TB, g *fileguard.Guard, token fencing.Token, text string) {
+	t.Helper()
+	require.NoError(t, g.WriteFile(t.Context(), token, []byte(text), 0o644))
+}
+
+func side(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".fence")
+}
+
+func contentOf(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, err)
+	}
+	return string(data)
+}
+
+func markOf(t testing.TB, path string) fencing.Token {
+	t.Helper()
+	mark, err := guardOf(t, path).Mark(t.Context())
+	require.NoError(t, err)
+	return mark
+}
+
+// list is all that there is to see in a directory.
+func list(t testing.TB, dir string) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(t, err)
+		st, ok := info.Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		all[e.Name()] = [...]any{contentOf(t, filepath.Join(dir, e.Name())), info.Mode(), st.Ino, st.Uid, st.Gid}
+	}
+	return all
+}
+
+func TestRefusedTokenChangesNothing(t *testing.T) {
+	g, path := newGuard(t)
+	mustWrite(t, g, 9, "nine")
+	before := list(t, filepath.Dir(path))
+	for _, what := range []string{"write", "remove", "raise"} {
+		guardtest.Stale(t, act(guardOf(t, path), what, 8), path, 8, 9)
+		assert.ErrorIs(t, act(g, what, 0), fencing.ErrMissing)
+	}
+	assert.Equal(t, before, list(t, filepath.Dir(path)), "not a byte, an inode or a time")
+
+	require.NoError(t, g.Remove(t.Context(), 10))
+	require.NoError(t, g.Remove(t.Context(), 10), "there is nothing to remove")
+	assert.NoFileExists(t, path)
+	guardtest.Stale(t, act(g, "write", 9), path, 9, 10)
+	mustWrite(t, g, 10, "ten")
+}
+
+// Each step makes last what it says, in the order that makes a crash harmless.
+func TestStepsOfAChange(t *testing.T) {
+	for what, want := range map[string][]string{
+		"write":  {"prepared", "raised", "synced", "applied", "synced"},
+		"remove": {"raised", "synced", "applied", "synced"},
+		"raise":  {"raised", "synced"},
+	} {
+		g, path := newGuard(t)
+		mustWrite(t, g, 1, "1")
+		var steps []string
+		g.OnStep(func(step string) { steps = append(steps, step) })
+		require.NoError(t, act(g, what, 2))
+		assert.Equal(t, want, steps, what)
+
+		f, err := os.Open(side(path))
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		g.OnStep(func(step string) { assert.Fail(t, "a step without a sync", step) })
+		require.ErrorIs(t, g.Sync(f, "synced"), os.ErrClosed)
+	}
+}
+
+// The mark is never lower than the token of the content, the content is whole,
+// and what was left over is in nobody's way.
+func TestKilledAtAnyStep(t *testing.T) {
+	for what, steps := range map[string][]string{"write": {"prepared", "raised", "synced", "applied", "never"}, "remove": {"raised", "applied"}} {
+		for _, step := range steps {
+			g, path := newGuard(t)
+			mustWrite(t, g, 5, "5")
+			child := lab.StartChild(t, "crash", path, what, "8", step)
+			if step == "never" { // at any moment, in the middle of many
+				require.Eventually(t, func() bool { return markOf(t, path) > 20 }, patience, time.Millisecond)
+				time.Sleep(rand.N(20 * time.Millisecond))
+				child.Kill()
+			}
+			require.NotZero(t, child.Wait(t, patience))
+			mark := markOf(t, path)
+			content := contentOf(t, path)
+			if content != "" {
+				token, err := fencing.Parse(content)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, token, mark, "%s killed at %s", what, step)
+			}
+			assert.Equal(t, step == "applied" || step == "never", mark >= 8 && content != "5", "%s killed at %s: %q under %d", what, step, content, mark)
+			guardtest.Stale(t, act(g, "write", mark-1), path, mark-1, mark)
+			mustWrite(t, g, mark, "on")
+			assert.Equal(t, "on", contentOf(t, path))
+			assert.Len(t, list(t, filepath.Dir(path)), 2, "nothing is left behind")
+		}
+	}
 }
 
 func TestContextBoundsTheWait(t *testing.T) {
@@ -115,27 +205,29 @@ func TestContextBoundsTheWait(t *testing.T) {
 	mustWrite(t, g, 1, "one")
 	inside, leave, left := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
-		left <- guardOf(t, path).Write(context.Background(), 2, 0o600, func(io.Writer) error {
-			close(inside)
-			<-leave
-			return nil
+		other := guardOf(t, path)
+		other.OnStep(func(step string) {
+			if step == "prepared" {
+				close(inside)
+				<-leave
+			}
 		})
+		left <- other.WriteFile(context.Background(), 2, []byte("two"), 0o600)
 	}()
 	<-inside
+	mine := errors.New("my own trouble")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error)
 	go func() { done <- g.WriteFile(ctx, 3, []byte("three"), 0o600) }()
-	assertIs(t, g, "one", 1) // readers do not wait
-	cancel(errMine)
-	assert.ErrorIs(t, <-done, errMine)
-	assert.ErrorIs(t, g.WriteFile(ctx, 3, nil, 0o600), errMine)
-	assert.ErrorIs(t, g.Forget(ctx), errMine)
+	assert.Equal(t, fencing.Token(1), markOf(t, path), "readers do not wait")
+	cancel(mine)
+	assert.ErrorIs(t, <-done, mine)
 	_, err := g.Mark(ctx)
-	assert.ErrorIs(t, err, errMine)
+	assert.ErrorIs(t, err, mine)
+
 	close(leave)
 	require.NoError(t, <-left)
 	mustWrite(t, g, 3, "three")
-	assertIs(t, g, "three", 3)
 }
 
 func TestNamesThatCannotBeGuardedAreInvalid(t *testing.T) {
@@ -149,18 +241,14 @@ func TestNamesThatCannotBeGuardedAreInvalid(t *testing.T) {
 		assert.ErrorIs(t, err, locker.ErrInvalid, "%q", name)
 	}
 	for _, name := range []string{"f.fence", ".f", ".fence-newer", "本", "a b\n", strings.Repeat("x", 244)} {
-		g := guardOf(t, filepath.Join(dir, name))
-		mustWrite(t, g, 1, "one")
-		assertIs(t, g, "one", 1)
+		mustWrite(t, guardOf(t, filepath.Join(dir, name)), 1, "one")
+		assert.Equal(t, "one", contentOf(t, filepath.Join(dir, name)))
 	}
 	_, err := fileguard.New(filepath.Join(dir, "missing", "f"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	_, err = fileguard.New(filepath.Join(dir, "f.fence", "f"))
 	assert.ErrorContains(t, err, "not a directory")
-
-	g := guardOf(t, filepath.Join(dir, "g"))
-	assert.ErrorIs(t, g.WriteFile(t.Context(), 1, nil, os.ModeSetuid|0o600), locker.ErrInvalid)
-	assert.ErrorIs(t, g.Write(t.Context(), 1, 0o600, nil), locker.ErrInvalid)
+	assert.ErrorIs(t, guardOf(t, filepath.Join(dir, "g")).WriteFile(t.Context(), 1, nil, os.ModeSetuid|0o600), locker.ErrInvalid)
 }
 
 func TestRelativePathStaysWhereItWas(t *testing.T) {
@@ -169,8 +257,121 @@ func TestRelativePathStaysWhereItWas(t *testing.T) {
 	g := guardOf(t, "f")
 	t.Chdir(t.TempDir())
 	mustWrite(t, g, 2, "two")
-	text, err := os.ReadFile(filepath.Join(dir, "f"))
+	assert.Equal(t, "two", contentOf(t, filepath.Join(dir, "f")))
+	guardtest.Stale(t, g.Remove(t.Context(), 1), "f", 1, 2)
+}
+
+func TestDamagedSidecarIsNeverPermission(t *testing.T) {
+	g, path := newGuard(t)
+	mustWrite(t, g, 5, "five")
+	good := contentOf(t, side(path))
+	assert.Regexp(t, `^fencing 1: the mark of the file beside it; do not edit, do not delete\nmark 5\nsum [0-9a-f]{8} +\n$`, good)
+	assert.Len(t, good, 512)
+	for what, content := range map[string]string{
+		"garbage":            "4711\n",
+		"zeros":              strings.Repeat("\x00", len(good)),
+		"cut":                good[:len(good)-1],
+		"another digit":      strings.Replace(good, "mark 5", "mark 4", 1),
+		"something after it": good + "x",
+		"another release":    strings.Replace(good, "fencing 1", "fencing 2", 1),
+	} {
+		require.NoError(t, os.WriteFile(side(path), []byte(content), 0o600))
+		before := list(t, filepath.Dir(path))
+		for range 2 { // the second time shows that the first left no lock
+			err := act(g, "write", 1<<63)
+			require.ErrorContains(t, err, side(path), what)
+			assert.NotErrorIs(t, err, fencing.ErrStale)
+			_, err = g.Mark(t.Context())
+			assert.ErrorContains(t, err, side(path))
+		}
+		assert.Equal(t, before, list(t, filepath.Dir(path)))
+	}
+}
+
+func TestWhatIsNoFileIsRefused(t *testing.T) {
+	for what, build := range map[string]func(path string) error{
+		"a symbolic link":          func(path string) error { return os.Symlink("target", path) },
+		"a link to nowhere":        func(path string) error { return os.Symlink("nowhere", path) },
+		"a directory":              func(path string) error { return os.Mkdir(path, 0o700) },
+		"a named pipe":             func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a link in the sidecar's":  func(path string) error { return os.Symlink("target", side(path)) },
+		"a directory in its place": func(path string) error { return os.Mkdir(side(path), 0o700) },
+		"a pipe in its place":      func(path string) error { return syscall.Mkfifo(side(path), 0o600) },
+	} {
+		g, path := newGuard(t)
+		target := filepath.Join(filepath.Dir(path), "target")
+		require.NoError(t, os.WriteFile(target, []byte("as it was"), 0o600))
+		require.NoError(t, build(path), what)
+		assert.ErrorContains(t, act(g, "write", 1), path, what)
+		assert.ErrorContains(t, act(g, "remove", 1), path, what)
+		assert.Equal(t, "as it was", contentOf(t, target))
+	}
+	g, path := newGuard(t)
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(filepath.Dir(path), link))
+	mustWrite(t, g, 5, "five")
+	linked := filepath.Join(link, "f")
+	guardtest.Stale(t, act(guardOf(t, linked), "write", 4), linked, 4, 5)
+}
+
+func TestPermissionsAreThoseOfTheFile(t *testing.T) {
+	umask := syscall.Umask(0o022)
+	defer syscall.Umask(umask)
+	g, path := newGuard(t)
+	for _, mode := range []fs.FileMode{0o644, 0o662, 0o400} {
+		if mode != 0o644 { // perm, before umask
+			require.NoError(t, os.Chmod(path, mode))
+		}
+		require.NoError(t, g.WriteFile(t.Context(), 1, nil, 0o666))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode())
+	}
+	info, err := os.Stat(side(path))
 	require.NoError(t, err)
-	assert.Equal(t, "two", string(text))
-	assertStale(t, g.Remove(t.Context(), 1), "f", 1, 2)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode())
+}
+
+const nobody, friends = 65534, 54321
+
+// as lets another user act, and returns its error as text.
+func as(t *testing.T, path, what, token string, group int) string {
+	t.Helper()
+	return lab.StartChild(t, "user", path, what, token, strconv.Itoa(nobody), strconv.Itoa(group)).Expect(t, "done", patience)
+}
+
+func TestUsersOfOneGroupGuardOneFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be several users")
+	}
+	// Not t.TempDir(), whose parents are closed to others.
+	dir, err := os.MkdirTemp("", "fileguard")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chown(dir, 0, friends))
+	require.NoError(t, os.Chmod(dir, os.ModeSetgid|0o770))
+	path := filepath.Join(dir, "f")
+	g := guardOf(t, path)
+	owner := func() [2]uint32 {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		st, ok := info.Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		return [2]uint32{st.Uid, st.Gid}
+	}
+	assert.Equal(t, "<nil>", as(t, path, "write", "1", friends), "the first to come")
+	mustWrite(t, g, 2, "2")
+	assert.Equal(t, [2]uint32{nobody, friends}, owner(), "root keeps owner and group")
+	assert.Equal(t, "<nil>", as(t, path, "remove", "3", friends))
+	mustWrite(t, g, 5, "5")
+	assert.Equal(t, "<nil>", as(t, path, "write", "6", friends))
+	assert.Equal(t, [2]uint32{nobody, friends}, owner(), "who wrote it has it")
+	assert.Contains(t, as(t, path, "write", "5", friends), "stale")
+	assert.Contains(t, as(t, path, "write", "7", nobody), "permission denied", "not of the group")
+
+	require.NoError(t, os.Chown(path, 0, 0))
+	require.NoError(t, os.Chmod(path, 0o660))
+	assert.Contains(t, as(t, path, "write", "7", friends), "cannot be given the group 0")
+	assert.Equal(t, "6", contentOf(t, path))
+	assert.Equal(t, fencing.Token(6), markOf(t, path))
 }

@@ -1,52 +1,134 @@
 package fileguard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/localfile"
 )
 
-var errReplaced = errors.New("it is deleted and made again all the time: find out what does that")
+const (
+	magic = "fencing 1: the mark of the file beside it; do not edit, do not delete\n"
+	// recordLen is no more than a disk writes at once, so that even a power
+	// cut does not tear it.
+	recordLen = 512
+)
 
-// maxTries is how often a sidecar that appears, disappears or cannot be opened
-// yet is looked for again.
-const maxTries = 50
+var errRecord = errors.New("not what a guard writes there")
 
-// lock opens the sidecar and locks it, for which it waits until ctx is done. If
-// it is missing, lock makes one, or, unless create is set, returns an error that
-// matches fs.ErrNotExist.
-func (g *Guard) lock(ctx context.Context, create bool) (*os.File, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+// encode returns the whole content of a sidecar, always of the same length.
+func encode(mark fencing.Token) []byte {
+	text := fmt.Sprintf("%smark %d\n", magic, mark)
+	text += fmt.Sprintf("sum %08x", crc32.ChecksumIEEE([]byte(text)))
+	return []byte(text + strings.Repeat(" ", recordLen-1-len(text)) + "\n")
+}
+
+// readMark returns what the sidecar f says. Nothing at all is one that was just
+// made: the mark is raised before the first write.
+func readMark(f *os.File) (mark fencing.Token, err error) {
+	content := make([]byte, recordLen+1)
+	n, err := f.ReadAt(content, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
 	}
-	var err error
-	for range maxTries {
+	if content = content[:n]; n == 0 {
+		return 0, nil
+	}
+	_, _ = fmt.Sscanf(string(content), magic+"mark %d\n", &mark)
+	// Whatever was not understood, or was damaged, does not come out the same.
+	if !bytes.Equal(encode(mark), content) {
+		return 0, fmt.Errorf("%s has something in it that is %w: find out what wrote it; the mark is lost,"+
+			" so delete it only when no holder of an old token can still be there", f.Name(), errRecord)
+	}
+	return mark, nil
+}
+
+// raise notes the mark in the sidecar f, so that it lasts.
+func (g *Guard) raise(f *os.File, mark fencing.Token) error {
+	if _, err := f.WriteAt(encode(mark), 0); err != nil {
+		return err
+	}
+	if err := g.sync(f, "raised"); err != nil {
+		return err
+	}
+	return g.syncDir() // the sidecar may be new
+}
+
+// glance reads the mark without a lock, so that a writer that is stopped holds up
+// no reader. What it finds damaged may be just being written.
+func (g *Guard) glance(ctx context.Context) (mark fencing.Token, err error) {
+	const tries = 20
+	for range tries {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
 		var f *os.File
-		f, err = g.open(create)
-		switch {
-		case err == nil:
-			if err = wait(ctx, f); err == nil {
-				if err = g.isThere(f); err == nil {
+		if f, err = g.open(os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
+			return 0, nil
+		} else if err != nil {
+			return 0, err
+		}
+		mark, err = readMark(f)
+		_ = f.Close()
+		if !errors.Is(err, errRecord) {
+			return mark, err
+		}
+		_ = clock.Sleep(ctx, time.Millisecond)
+	}
+	return 0, err
+}
+
+// How often, and how long, it is tried again to open a sidecar that appears,
+// disappears or is another user's who has not yet opened it to all; and to lock
+// one that another has.
+const (
+	maxTries = 50
+	minPause = 200 * time.Microsecond
+	maxPause = 10 * time.Millisecond
+)
+
+// lock opens the sidecar, which it makes if it is missing, and locks it, for
+// which it waits until ctx is done.
+func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
+	for try := 0; try < maxTries; {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if f, err = g.open(os.O_RDWR); errors.Is(err, fs.ErrNotExist) {
+			f, err = g.open(os.O_RDWR | os.O_CREATE | os.O_EXCL)
+		}
+		if err == nil {
+			if err = localfile.Flock(f, localfile.Exclusive|localfile.NoWait); err == nil {
+				// Somebody may have deleted it in between: others lock a new one then.
+				var there bool
+				if there, err = localfile.IsAt(f, g.side); err == nil && there {
 					return f, nil
 				}
 			}
 			localfile.LetGo(f)
-			if !errors.Is(err, errReplaced) {
-				return nil, err
+		}
+		switch {
+		case errors.Is(err, localfile.ErrBusy):
+			err = fmt.Errorf("another one is in the middle of a write (or is stopped there): %w", err)
+			if clock.Sleep(ctx, clock.Jitter(maxPause/2)) != nil {
+				return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 			}
-		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist) && create:
-			// Somebody made or deleted it at this moment.
-		case errors.Is(err, fs.ErrPermission) && create && g.sideMode != ownSide:
-			// Another user may have made it and not yet opened it to all.
-			if err := sleep(ctx, time.Millisecond); err != nil {
-				return nil, err
-			}
+		case err == nil:
+			err = fmt.Errorf("%s: it is deleted and made again all the time: find out what does that", g.side)
+			try++
+		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission) && g.sideMode != 0o600:
+			try++
+			_ = clock.Sleep(ctx, minPause)
 		default:
 			return nil, err
 		}
@@ -54,91 +136,22 @@ func (g *Guard) lock(ctx context.Context, create bool) (*os.File, error) {
 	return nil, err
 }
 
-// open opens the sidecar. Making one can fail with fs.ErrExist.
-func (g *Guard) open(create bool) (*os.File, error) {
-	f, err := os.OpenFile(g.side, os.O_RDWR|localfile.OpenFlags, 0)
-	if create && errors.Is(err, fs.ErrNotExist) {
-		f, err = os.OpenFile(g.side, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, ownSide)
-	}
+// open opens the sidecar.
+func (g *Guard) open(flags int) (*os.File, error) {
+	f, err := os.OpenFile(g.side, flags|localfile.OpenFlags, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	info, err := regular(f)
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file but %v: find out what made it, and delete it", g.side, info.Mode())
+	}
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
-	if g.sideMode&^info.Mode().Perm() != 0 {
+	if flags != os.O_RDONLY && g.sideMode&^info.Mode().Perm() != 0 {
 		_ = f.Chmod(g.sideMode) // if it is another user's, it is for that one to do
 	}
 	return f, nil
-}
-
-func regular(f *os.File) (fs.FileInfo, error) {
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file but %v: find out what made it, and delete it", f.Name(), info.Mode())
-	}
-	return info, err
-}
-
-// isThere returns errReplaced if f is not the sidecar any more: what is locked
-// is then of no meaning to others.
-func (g *Guard) isThere(f *os.File) error {
-	own, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	there, err := os.Lstat(g.side)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(own, there) {
-		return fmt.Errorf("%s: %w", g.side, errReplaced)
-	}
-	return err
-}
-
-// How long to wait between two looks at a lock that another has.
-const (
-	minPause = 200 * time.Microsecond
-	maxPause = 10 * time.Millisecond
-)
-
-// wait locks f, or returns the cause of ctx when that is done. It asks again
-// and again, since a thread that waits in the kernel cannot be called back.
-func wait(ctx context.Context, f *os.File) error {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := localfile.Flock(f, localfile.Exclusive|localfile.NoWait)
-		if !errors.Is(err, localfile.ErrBusy) {
-			return err
-		}
-		if err := sleep(ctx, pause/2+rand.N(pause)); err != nil {
-			return fmt.Errorf("another one is in the middle of a write (or is stopped there): %w", err)
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// ownSide are the permissions of a sidecar in a directory that is one user's own.
-const ownSide fs.FileMode = 0o600
-
-// sideModeIn returns the permissions of sidecars in a directory with these: who
-// may replace files there has to be able to lock them, and nobody else.
-func sideModeIn(dir fs.FileMode) fs.FileMode {
-	mode := ownSide
-	if dir&0o020 != 0 {
-		mode |= 0o060
-	}
-	if dir&0o002 != 0 {
-		mode |= 0o006
-	}
-	return mode
 }

@@ -13,5 +13,4 @@ import (
 const supported = false
 
 func cannotSync(error) bool               { return false }
-func inodeOf(fs.FileInfo) uint64          { return 0 }
 func inherit(*os.File, fs.FileInfo) error { return errors.ErrUnsupported }

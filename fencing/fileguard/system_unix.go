@@ -19,15 +19,6 @@ func cannotSync(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP)
 }
 
-// inodeOf returns what tells a file from every other of its directory, as long
-// as it is there.
-func inodeOf(info fs.FileInfo) uint64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
-}
-
 // inherit gives f the owner, group and permissions that old has.
 func inherit(f *os.File, old fs.FileInfo) error {
 	info, err := f.Stat()

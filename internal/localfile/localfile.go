@@ -10,6 +10,7 @@ package localfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 )
 
@@ -23,4 +24,35 @@ var ErrBusy = errors.New("locked by another")
 func LetGo(f *os.File) {
 	_ = Flock(f, Unlock)
 	_ = f.Close()
+}
+
+// IsAt reports whether f is the file at path: a cleaner may have deleted it, and
+// others lock a new one then.
+func IsAt(f *os.File, path string) (bool, error) {
+	own, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Lstat(path)
+	if isMissing(err) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(own, there), err
+}
+
+// OwnFile are the permissions of files in a directory that is the user's own.
+const OwnFile fs.FileMode = 0o600
+
+// ModeIn returns the permissions of files that are locked in a directory with
+// these: a user who may make files there may lock. One who may only look may not,
+// since whoever can open a file can lock it.
+func ModeIn(dir fs.FileMode) fs.FileMode {
+	mode := OwnFile
+	if dir&0o020 != 0 {
+		mode |= 0o060
+	}
+	if dir&0o002 != 0 {
+		mode |= 0o006
+	}
+	return mode
 }

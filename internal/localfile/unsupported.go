@@ -4,6 +4,7 @@ package localfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 )
 
@@ -26,3 +27,5 @@ func Flock(*os.File, How) error { return errors.ErrUnsupported }
 
 // RemoteKind returns [errors.ErrUnsupported].
 func RemoteKind(string) (kind string, err error) { return "", errors.ErrUnsupported }
+
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
