@@ -32,7 +32,7 @@ type Backend struct {
 
 var (
 	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
+	_ locker.MinHolder = (*Backend)(nil)
 )
 
 // New returns a Backend with its locks in dir. It makes the directory, and
@@ -67,10 +67,21 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
-		RestsOn: "the file locks of one kernel; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
+		RestsOn: b.sharedBy() + "; the file locks of one kernel; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
 			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
-			"a holder that is stuck holds for ever, unless MaxHold bounds it",
+			"a MinHold is kept by the host's clock; a holder that is stuck holds for ever, unless MaxHold bounds it",
 	}
+}
+
+// sharedBy says whose processes exclude each other in this directory.
+func (b *Backend) sharedBy() string {
+	switch {
+	case b.dirMode&0o002 != 0:
+		return "the processes of all users"
+	case b.dirMode&0o020 != 0:
+		return "the processes of the directory's group"
+	}
+	return "the processes of one user, who owns the directory"
 }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for the
@@ -87,7 +98,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, unavailable(err)
 	}
 	now := time.Now()
-	r, err := raise(f, req.Name, req.Label, now)
+	r, err := take(f, req, now)
 	if err != nil {
 		localfile.LetGo(f)
 		return locker.Grant{}, unavailable(err)
@@ -160,6 +171,10 @@ func onlyVisitors(f *os.File, name string) bool {
 	r, _, err := read(f, name)
 	return err != nil || !alive(r.pid)
 }
+
+// MaxMinHold implements [locker.MinHolder]. The lock file says how long the lock
+// is kept, by the clock of the host: one that is set forward ends it early.
+func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // Close ends every wait with ErrClosed, and refuses what comes after it. Who
 // holds a lock keeps it until it is released. A thread whose wait was given up

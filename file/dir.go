@@ -25,8 +25,9 @@ import (
 // go through and where others may have been before.
 //
 // The directory is the user's own with mode 0700; one that is not is refused.
-// Users do not see each other's locks there: for a lock among several, choose a
-// directory and give it to [New].
+// Processes of two users do NOT exclude each other there: see "Several users" in
+// the package comment. A directory for all users that nobody had to make would be
+// one in which each of them can hold every lock for ever, or delete its file.
 func DefaultDir() (string, error) {
 	if !supported {
 		return "", errUnsupported()

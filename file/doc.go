@@ -85,10 +85,27 @@
 // with the process ID as the holder sees it. A file with anything else in it is
 // left alone, with an error.
 //
+// # Several users
+//
 // Whoever can open a lock file can hold the lock for ever, so the directory is
-// made with mode 0700. For locks between several users, make it beforehand with
-// a mode that lets them write, and a group that they share; the files then let
-// them, too.
+// made with mode 0700, and [DefaultDir] is one user's own: processes of two users
+// exclude each other only in a directory that both were given. It has to be made
+// beforehand, with a group that they share (as root):
+//
+//	groupadd locks; usermod -a -G locks alice
+//	install -d -m 2770 -g locks /var/lib/locker
+//
+// and each of them is given file:///var/lib/locker. The files then let that group
+// lock, too. A directory that is open to all, as /tmp is, lets every user of the
+// host hold every lock, or delete its file.
+//
+// # Kept after its holder
+//
+// A lock that is taken with [locker.MinHold] is kept that long also if its
+// process ends: the lock file says until when, and whoever locks the file reads
+// that first. It goes by the clock of the host: one that is set forward ends it
+// early, one that is set back keeps it for no longer than MinHold again. `flock`
+// of a shell script does not know about it.
 //
 // # URL
 //

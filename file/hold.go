@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -18,8 +18,15 @@ type hold struct {
 	name   string
 	record record
 
-	released atomic.Bool
+	mu       sync.Mutex
+	released bool
 }
+
+var (
+	_ locker.Hold        = (*hold)(nil)
+	_ locker.Aser        = (*hold)(nil)
+	_ locker.TokenRaiser = (*hold)(nil)
+)
 
 // Renew looks whether the file is still the one at its path, where others
 // look for it: there is no deadline to move.
@@ -33,10 +40,13 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 
 // Release unlocks the file, also for children that have it.
 func (h *hold) Release(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	err := h.check()
-	if !h.released.CompareAndSwap(false, true) {
+	if h.released {
 		return fmt.Errorf("%w: released before", locker.ErrLost)
 	}
+	h.released = true
 	// The note is for TryLock and Inspect, which can do without it.
 	_ = clearHolder(h.file, h.name, h.record)
 	localfile.LetGo(h.file)
@@ -44,6 +54,21 @@ func (h *hold) Release(context.Context) error {
 		return err
 	}
 	return nil // whatever could not be looked at: it is unlocked now
+}
+
+// RaiseToken implements [locker.TokenRaiser].
+func (h *hold) RaiseToken(_ context.Context, token uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.check(); err != nil {
+		return err
+	}
+	r, content, err := read(h.file, h.name)
+	if err != nil || token <= max(r.token, r.raised) {
+		return err
+	}
+	r.raised = token
+	return unavailable(write(h.file, h.name, r, content))
 }
 
 // check returns an error that matches ErrLost if the lock is gone for certain.

@@ -11,15 +11,19 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/golockers/locker"
 )
 
 // record is what a lock file says about its lock. It is written by the holder
 // while it has the lock; the lock itself is the kernel's.
 type record struct {
-	token uint64 // the last one given out
-	pid   int    // the holder's process, as it sees itself; 0: released
-	since time.Time
-	label string
+	token  uint64 // the last one given out
+	pid    int    // the holder's process, as it sees itself; 0: released
+	since  time.Time
+	label  string
+	kept   time.Time // up to here the lock is not free, whoever holds it or not; zero: not asked for
+	raised uint64    // later tokens are greater than this, too; 0: not asked for
 }
 
 const (
@@ -38,6 +42,12 @@ func (r record) encode(name string) []byte {
 	if r.pid != 0 {
 		holder = fmt.Sprintf("held by process %d since %s as %s\n",
 			r.pid, r.since.UTC().Format(time.RFC3339Nano), strconv.Quote(r.label))
+	}
+	if !r.kept.IsZero() {
+		holder += fmt.Sprintf("kept until %s\n", r.kept.UTC().Format(time.RFC3339Nano))
+	}
+	if r.raised != 0 {
+		holder += fmt.Sprintf("raised to %d\n", r.raised)
 	}
 	text := fmt.Sprintf("%stoken %d\n%s", magic, r.token, holder)
 	header := fmt.Sprintf("%ssum %08x", text, crc32.ChecksumIEEE([]byte(text)))
@@ -58,9 +68,14 @@ func decode(content []byte, name string) (record, error) {
 	if len(bytes.Trim(content, "\x00")) == 0 {
 		return r, nil
 	}
-	var since string
+	var since, kept string
 	_, _ = fmt.Sscanf(string(content), magic+"token %d\nheld by process %d since %s as %q\n", &r.token, &r.pid, &since, &r.label)
+	for line := range strings.Lines(string(content)) {
+		_, _ = fmt.Sscanf(line, "kept until %s\n", &kept)
+		_, _ = fmt.Sscanf(line, "raised to %d\n", &r.raised)
+	}
 	r.since, _ = time.Parse(time.RFC3339Nano, since)
+	r.kept, _ = time.Parse(time.RFC3339Nano, kept)
 	// Whatever was not understood, or was damaged, does not come out the same.
 	if !bytes.Equal(r.encode(name), content) {
 		return record{}, errRecord
@@ -85,31 +100,50 @@ func read(f *os.File, name string) (record, []byte, error) {
 	return r, content[:n], err
 }
 
-// raise writes a new holder into f, which is locked, with a token that is
-// higher than all before. It leaves f as it was if it cannot.
-func raise(f *os.File, name, label string, now time.Time) (record, error) {
-	old, content, err := read(f, name)
+// left returns for how long the lock is kept although nobody has it locked. It
+// is never more than was asked for, however far the clock was set back.
+func (r record) left(now time.Time) time.Duration {
+	return min(r.kept.Sub(now), r.kept.Sub(r.since))
+}
+
+// take writes a new holder into f, which is locked, with a token that is higher
+// than all before. It leaves f as it was if it cannot, or if the lock is kept for
+// one who has gone.
+func take(f *os.File, req locker.Request, now time.Time) (record, error) {
+	old, content, err := read(f, req.Name)
 	if err != nil {
 		return record{}, err // never over what may hold a higher token, or is not ours
 	}
-	if old.token == math.MaxUint64 {
+	if left := old.left(now); left > 0 {
+		return record{}, &locker.HeldError{Remaining: left}
+	}
+	last := max(old.token, old.raised)
+	if last == math.MaxUint64 {
 		return record{}, fmt.Errorf("%s: its token cannot rise any more", f.Name())
 	}
 	r := record{
 		// The clock is for a file that was deleted or lost its last
 		// changes; as long as it is there, tokens rise without.
-		token: max(old.token+1, uint64(max(now.UnixMicro(), 0))),
+		token: max(last+1, uint64(max(now.UnixMicro(), 0))),
 		pid:   os.Getpid(),
 		since: now,
-		label: label,
+		label: req.Label,
 	}
+	if req.MinHold > 0 {
+		r.kept = now.Add(req.MinHold)
+	}
+	return r, write(f, req.Name, r, content)
+}
+
+// write replaces the content of f, or leaves it as it was.
+func write(f *os.File, name string, r record, content []byte) error {
 	if _, err := f.WriteAt(r.encode(name), 0); err != nil {
 		// A disk that became full in the middle must not make the file unreadable.
 		_, _ = f.WriteAt(content, 0)
 		_ = f.Truncate(int64(len(content)))
-		return record{}, err
+		return err
 	}
-	return r, nil
+	return nil
 }
 
 // clearHolder notes in f that r's holder has let go, if f still is about it.
@@ -118,6 +152,6 @@ func clearHolder(f *os.File, name string, r record) error {
 	if err != nil || now.token != r.token {
 		return err
 	}
-	_, err = f.WriteAt(record{token: r.token}.encode(name), 0)
+	_, err = f.WriteAt(record{token: r.token, raised: now.raised}.encode(name), 0)
 	return err
 }

@@ -194,7 +194,8 @@ func (p *place) unlessOver(err error) error {
 	return err
 }
 
-// remove deletes the node, whose path is known.
+// remove deletes the node, whose path is known. An outage is sat out while the
+// session may live: the second deletion then finds what the first one did (R11).
 func (p *place) remove(ctx context.Context) error {
 	p.mu.Lock()
 	p.life = queued // it is nobody's any more, and its end is not told
@@ -206,19 +207,23 @@ func (p *place) remove(ctx context.Context) error {
 	p.s.mu.Lock()
 	delete(p.s.held, p)
 	p.s.mu.Unlock()
-	err := p.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
-	switch {
-	case err == nil:
-		p.become(freed)
-	case gone(err):
-		p.become(lost)
-		return fmt.Errorf("zookeeper: its node was gone: %w", locker.ErrLost)
-	case p.s.isOver():
-		return p.ended()
-	case isRefusal(err):
-		return refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: give this client the right to delete under %s", path, p.dir), err)
+	for again := false; ; again = true {
+		err := p.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
+		switch {
+		case err == nil, gone(err) && again:
+			p.become(freed)
+			return nil
+		case gone(err):
+			p.become(lost)
+			return fmt.Errorf("zookeeper: its node was gone: %w", locker.ErrLost)
+		case p.s.isOver():
+			return p.ended()
+		case isRefusal(err):
+			return refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: give this client the right to delete under %s", path, p.dir), err)
+		case p.s.sitOut(ctx) != nil:
+			return err
+		}
 	}
-	return err
 }
 
 // removeUnused removes the lock's own node, which may have been made for this

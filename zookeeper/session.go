@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -32,6 +33,7 @@ type session struct {
 	node    string          // the node that the heartbeat writes to
 	servers []string        // in an order of this session's own
 	slots   chan struct{}   // bounds the requests under way
+	calls   atomic.Int32    // of the driver, under way
 
 	ctx    context.Context // ends when it is over; the cause says why
 	cancel context.CancelCauseFunc
@@ -273,7 +275,9 @@ func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v
 	case <-ctx.Done():
 		return v, unanswered(ctx)
 	}
+	s.calls.Add(1)
 	v, err = f(s.conn)
+	s.calls.Add(-1)
 	<-s.slots
 	return v, s.failure(err)
 }

@@ -1,0 +1,159 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/localfile"
+)
+
+var (
+	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Lister    = (*Backend)(nil)
+	_ locker.Breaker   = (*Backend)(nil)
+	_ locker.Checker   = (*Backend)(nil)
+)
+
+// Inspect says who holds name: the label is the holder's, the token that of
+// its lease. How many wait only the kernel knows.
+//
+// To look, it takes a shared lock on the file for some microseconds if that is
+// free. TryLock knows about that; `flock --nonblock` of a shell script does not.
+func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	st, _, err := b.look(ctx, name)
+	return st, err
+}
+
+// look returns what is known of a lock, and of its holder.
+func (b *Backend) look(ctx context.Context, name string) (locker.State, record, error) {
+	st := locker.State{Waiters: -1}
+	f, err := os.OpenFile(b.path(name), os.O_RDONLY|localfile.OpenFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, record{}, ctx.Err()
+	}
+	if err != nil {
+		return st, record{}, unavailable(err)
+	}
+	defer f.Close()
+	if err := checkRegular(f); err != nil {
+		return st, record{}, err
+	}
+	pause := visitorPause
+	for range visitorTries {
+		busy := localfile.Flock(f, localfile.Shared|localfile.NoWait)
+		if busy == nil {
+			_ = localfile.Flock(f, localfile.Unlock) // at once: it is in the way of others
+		} else if !errors.Is(busy, localfile.ErrBusy) {
+			return st, record{}, unavailable(busy)
+		}
+		var r record
+		r, _, err = read(f, name)
+		left := r.left(time.Now())
+		if busy == nil && (err != nil || left <= 0) {
+			return st, record{}, nil // it was free, whatever is in it
+		}
+		if err == nil && r.pid != 0 {
+			return locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0), Waiters: -1}, r, ctx.Err()
+		}
+		// Its holder is about to write, or it is nobody's: see again.
+		if err := clock.Sleep(ctx, pause); err != nil {
+			return st, record{}, err
+		}
+		pause *= 2
+	}
+	if err != nil {
+		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", err)
+	}
+	return locker.State{Held: true, Waiters: -1}, record{}, ctx.Err()
+}
+
+// List implements [locker.Lister]: names that are held. Who waits only the
+// kernel knows.
+func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+	entries, err := os.ReadDir(b.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable(err)
+	}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(b.dir, e.Name()))
+		if err != nil || len(content) > maxContent {
+			continue // gone meanwhile, or not ours
+		}
+		_, quoted, _ := strings.Cut(string(content), "\nname ")
+		name, err := strconv.Unquote(strings.TrimSuffix(quoted, "\n"))
+		if err != nil || fileName(name) != e.Name() || !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		st, err := b.Inspect(ctx, name)
+		if err == nil && st.Held {
+			err = found(name, st)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Break implements [locker.Breaker]. It ends what a MinHold has left of a lock
+// whose holder has gone. The lock of a process that lives is the kernel's, which
+// takes it from nobody: the error names the process, and matches
+// [errors.ErrUnsupported].
+func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
+	st, r, err := b.look(ctx, name)
+	if err != nil || !st.Held {
+		return locker.State{Waiters: -1}, err
+	}
+	f, err := b.openLocked(b.path(name), localfile.Exclusive|localfile.NoWait)
+	switch {
+	case errors.Is(err, localfile.ErrBusy):
+		return st, fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and takes it from no process that lives: end that process: %w", r.pid, r.label, errors.ErrUnsupported)
+	case err != nil:
+		return st, unavailable(err)
+	}
+	defer localfile.LetGo(f)
+	return st, unavailable(clearHolder(f, name, r))
+}
+
+// Check implements [locker.Checker].
+func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
+	var found []locker.Finding
+	add := func(severity locker.Severity, what, is, advice string) {
+		found = append(found, locker.Finding{Severity: severity, What: what, Found: is, Advice: advice})
+	}
+	info, err := os.Stat(b.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		add(locker.SeverityProblem, b.dir, "it was deleted", "what is held in it excludes nobody who comes: find out what deletes it, and keep it away")
+		return found, nil
+	case err != nil:
+		return nil, unavailable(err)
+	}
+	if err := checkLocal(b.dir); err != nil {
+		add(locker.SeverityProblem, "file system of "+b.dir, err.Error(), "choose a directory on a disk of this host")
+	} else {
+		add(locker.SeverityOK, "file system of "+b.dir, "of this host", "")
+	}
+	if err := checkWritable(b.dir); err != nil {
+		add(locker.SeverityProblem, "rights on "+b.dir, err.Error(), "give this user the right to make files there, or choose another directory")
+	}
+	const example = "for several users, make one beforehand: install -d -m 2770 -g GROUP /var/lib/locker, and give all of them file:///var/lib/locker"
+	switch mode := info.Mode(); {
+	case mode&0o002 != 0:
+		add(locker.SeverityWarning, "rights on "+b.dir, mode.String(), "every user can hold every lock for ever, or delete its file: give it a group instead; "+example)
+	case mode&0o020 != 0:
+		add(locker.SeverityOK, "rights on "+b.dir, mode.String(), "")
+	default:
+		add(locker.SeverityInfo, "rights on "+b.dir, mode.String(), "only the processes of one user exclude each other here; "+example)
+	}
+	return found, nil
+}

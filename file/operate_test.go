@@ -1,0 +1,118 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/file"
+)
+
+// dies ends a lease as the end of its process would.
+func dies(t *testing.T, lease *locker.Lease) {
+	t.Helper()
+	var f *os.File
+	require.True(t, lease.As(&f))
+	require.NoError(t, f.Close())
+}
+
+func TestMinHoldOutlastsItsHolder(t *testing.T) {
+	dir := t.TempDir()
+	c, other := newClient(t, dir, &locker.Options{Label: "me"}), newClient(t, dir, nil)
+	const long, short = time.Hour, 300 * time.Millisecond
+	began := time.Now()
+	first, err := c.Lock(t.Context(), "short", locker.MinHold(short))
+	require.NoError(t, err)
+	lease, err := c.Lock(t.Context(), "long", locker.MinHold(long))
+	require.NoError(t, err)
+	dies(t, first)
+	dies(t, lease)
+	for _, name := range []string{"short", "long"} {
+		_, err = other.TryLock(t.Context(), name)
+		require.ErrorIs(t, err, locker.ErrHeld)
+	}
+	next := mustLock(t, other, "short") // waits for it
+	assert.GreaterOrEqual(t, time.Since(began), short)
+	assert.Greater(t, token(t, next), token(t, first))
+	require.NoError(t, next.Unlock(t.Context()))
+
+	st, err := other.Inspect(t.Context(), "long")
+	require.NoError(t, err)
+	assert.True(t, st.Held)
+	assert.Equal(t, "me", st.Label)
+	assert.InDelta(t, float64(long), float64(st.Remaining), float64(time.Minute))
+	st, err = other.Break(t.Context(), "long")
+	require.NoError(t, err)
+	assert.Equal(t, "me", st.Label)
+	next = mustLock(t, other, "long")
+	assert.Greater(t, token(t, next), token(t, lease))
+	_, err = c.Break(t.Context(), "long")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "process")
+	require.NoError(t, next.Unlock(t.Context()))
+	st, err = c.Break(t.Context(), "long")
+	require.NoError(t, err)
+	assert.False(t, st.Held)
+}
+
+func TestListNamesWhatIsHeld(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir, nil)
+	long := "a/" + strings.Repeat("Ä", 200)
+	want := map[string]uint64{"a/1": 0, long: 0}
+	for name := range want {
+		want[name] = token(t, mustLock(t, c, name))
+	}
+	mustLock(t, c, "b")
+	require.NoError(t, mustLock(t, c, "a/free").Unlock(t.Context()))
+	require.NoError(t, os.WriteFile(dir+"/else.lock", []byte("somebody's"), 0o600))
+	got := map[string]uint64{}
+	require.NoError(t, c.List(t.Context(), "a/", func(name string, st locker.State) error {
+		got[name] = st.Token
+		return nil
+	}))
+	assert.Equal(t, want, got)
+}
+
+func TestTokensCanBeRaised(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir, nil)
+	lease := mustLock(t, c, "n")
+	high := token(t, lease) + 1e15
+	require.NoError(t, lease.RaiseToken(t.Context(), high))
+	require.NoError(t, lease.RaiseToken(t.Context(), 1), "lower: nothing")
+	st, err := c.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, token(t, lease), st.Token, "the holder's stays")
+	require.NoError(t, lease.Unlock(t.Context()))
+	next := mustLock(t, c, "n")
+	assert.Greater(t, token(t, next), high)
+	dies(t, next)
+	assert.Error(t, next.RaiseToken(t.Context(), high+10))
+	assert.Greater(t, token(t, mustLock(t, newClient(t, dir, nil), "n")), token(t, next))
+}
+
+func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {
+	for mode, want := range map[os.FileMode]locker.Severity{0o700: locker.SeverityInfo, 0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {
+		dir := publicDir(t, mode)
+		b, err := file.New(dir)
+		require.NoError(t, err)
+		found, err := b.Check(t.Context())
+		require.NoError(t, err)
+		last := found[len(found)-1]
+		assert.Equal(t, want, last.Severity, "%v", mode)
+		assert.Contains(t, b.Guarantees().RestsOn, map[os.FileMode]string{0o700: "one user", 0o770: "group", 0o777: "all users"}[mode])
+		require.NoError(t, os.Remove(dir))
+		found, err = b.Check(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, locker.SeverityProblem, found[0].Severity)
+	}
+}
