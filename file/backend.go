@@ -67,21 +67,21 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
-		RestsOn: b.sharedBy() + "; the file locks of one kernel; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
+		RestsOn: "the file locks of one kernel; " + b.sharedBy() + "; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
 			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
 			"a MinHold is kept by the host's clock; a holder that is stuck holds for ever, unless MaxHold bounds it",
 	}
 }
 
-// sharedBy says whose processes exclude each other in this directory.
+// sharedBy says whose processes exclude each other.
 func (b *Backend) sharedBy() string {
 	switch {
 	case b.dirMode&0o002 != 0:
-		return "the processes of all users"
+		return "a directory that all users of the host can use"
 	case b.dirMode&0o020 != 0:
-		return "the processes of the directory's group"
+		return "a directory that only the users of its group can use"
 	}
-	return "the processes of one user, who owns the directory"
+	return "a directory that only the one user who owns it can use"
 }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for the

@@ -99,6 +99,9 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 	}
 }
 
+// Prompt implements [locker.Prompt]: see ask.
+func (b *Backend) Prompt() bool { return true }
+
 // HasQueue implements [locker.Queuer].
 func (b *Backend) HasQueue() bool { return true }
 

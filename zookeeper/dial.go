@@ -40,26 +40,23 @@ const (
 	lastPause  = time.Second
 )
 
-// Next implements [zk.HostProvider]. It pauses when all servers have failed. With
-// startAgain the driver pauses by itself, for a second, after it has given back
-// what was asked and not sent: nobody is to wait for the end of an outage with
-// that. A session that is over gets no server any more: the driver then looks
+// Next implements [zk.HostProvider]. It pauses when all servers have failed. A
+// session that is over gets no server any more: with startAgain, the driver looks
 // whether it is closed, and gives up.
 func (h *hosts) Next() (server string, startAgain bool) {
 	s := (*session)(h)
 	s.mu.Lock()
 	streak := s.streak
 	s.mu.Unlock()
-	if streak == 0 || s.isOver() || s.calls.Load() > 0 {
-		return "ZooKeeper", streak > 0 || s.isOver()
-	}
-	timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, min(lastPause, s.backend.opts.SessionTimeout/10))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-	case <-s.hurry:
-		s.pause(firstPause)
+	if streak > 0 {
+		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, min(lastPause, s.backend.opts.SessionTimeout/10))))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.ctx.Done():
+		case <-s.hurry:
+			s.pause(firstPause)
+		}
 	}
 	return "ZooKeeper", s.isOver()
 }

@@ -144,10 +144,7 @@ func (s *session) write(f func(*zk.Conn) error) error {
 	defer late.Stop()
 	over := context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, l.abort) }) // Close does not wait for it
 	defer over()
-	s.calls.Add(1)
-	err := f(s.conn) // not through the slots: it waits for no others
-	s.calls.Add(-1)
-	if err != nil {
+	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
 		return s.failure(err)
 	}
 	s.mu.Lock()

@@ -166,6 +166,19 @@ func (p *place) TakeBack(ctx context.Context) error {
 	if p.s.isOver() {
 		return nil // its nodes go with it
 	}
+	p.mu.Lock()
+	p.void = true
+	sending := p.sending
+	p.mu.Unlock()
+	if sending != nil { // it ends with the answer, or with the connection
+		select {
+		case <-sending:
+		case <-p.s.ctx.Done():
+			return nil
+		case <-ctx.Done():
+			return unanswered(ctx)
+		}
+	}
 	if life, _ := p.state(); life == unknown {
 		q, err := p.s.queueOf(ctx, p.dir, p.id, true)
 		if err != nil {

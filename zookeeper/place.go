@@ -30,6 +30,8 @@ type place struct {
 	life    life
 	path    string // the node, once it is known
 	czxid   int64
+	sending chan struct{} // closed when the driver is through with the creation
+	void    bool          // no creation may be sent any more
 	guarded bool // the watch on the node is set
 }
 
@@ -124,8 +126,16 @@ var errQueue = errors.New("there are others in the queue")
 // fell to 0.55 of those of a bare creation and deletion, from 0.95.)
 func (p *place) enter(ctx context.Context, label string) error {
 	for {
+		if err := p.s.online(ctx); err != nil {
+			return err
+		}
+		p.become(unknown)
 		answer, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			p.become(unknown)
+			sent, err := p.send()
+			if err != nil {
+				return nil, err
+			}
+			defer close(sent)
 			return c.Multi(
 				&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(label), Acl: p.s.backend.acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
 				&zk.SetDataRequest{Path: p.dir, Version: -1})
@@ -160,6 +170,18 @@ func (p *place) enter(ctx context.Context, label string) error {
 			return err
 		}
 	}
+}
+
+// send begins a creation, which the caller may leave behind, unless it was taken
+// back before it began. It returns what is to be closed when it ends.
+func (p *place) send() (chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.void {
+		return nil, zk.ErrConnectionClosed // nobody waits for it
+	}
+	p.sending = make(chan struct{})
+	return p.sending, nil
 }
 
 // become moves the place on, unless its node is gone.

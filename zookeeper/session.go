@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -33,7 +32,6 @@ type session struct {
 	node    string          // the node that the heartbeat writes to
 	servers []string        // in an order of this session's own
 	slots   chan struct{}   // bounds the requests under way
-	calls   atomic.Int32    // of the driver, under way
 
 	ctx    context.Context // ends when it is over; the cause says why
 	cancel context.CancelCauseFunc
@@ -208,13 +206,16 @@ func (s *session) sitOut(ctx context.Context) error {
 	return s.reconnected(limited)
 }
 
-// spawn runs f on a goroutine that Close waits for, unless the session is over.
-func (s *session) spawn(f func()) {
+// spawn runs f on a goroutine that Close waits for. It returns false if the
+// session is over.
+func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isOver() {
-		s.goroutines.Go(f)
+	if s.isOver() {
+		return false
 	}
+	s.goroutines.Go(f)
+	return true
 }
 
 // wait returns nil when cond holds, which is called with s.mu held, and
@@ -263,9 +264,9 @@ func (s *session) reconnected(ctx context.Context) error {
 	return s.wait(ctx, true, func() bool { return s.link != nil })
 }
 
-// ask makes one request, over a connection that is there, and returns when it
-// is answered or the connection has ended. The driver knows no contexts: whoever
-// cannot wait leaves (R8 is the engine's).
+// ask makes one request, over a connection that is there. The driver knows no
+// contexts, and keeps what it could not send until there is a connection again: it
+// is called on a goroutine of its own, which a caller whose context ends leaves.
 func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v T, err error) {
 	if err = s.online(ctx); err != nil {
 		return v, err
@@ -275,11 +276,25 @@ func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v
 	case <-ctx.Done():
 		return v, unanswered(ctx)
 	}
-	s.calls.Add(1)
-	v, err = f(s.conn)
-	s.calls.Add(-1)
-	<-s.slots
-	return v, s.failure(err)
+	type reply struct {
+		v   T
+		err error
+	}
+	replies := make(chan reply, 1)
+	if !s.spawn(func() {
+		v, err := f(s.conn)
+		<-s.slots
+		replies <- reply{v, err}
+	}) {
+		<-s.slots
+		return v, s.over()
+	}
+	select {
+	case r := <-replies:
+		return r.v, s.failure(r.err)
+	case <-ctx.Done():
+		return v, unanswered(ctx)
+	}
 }
 
 // do is ask for requests of whose answer only the error matters.
