@@ -49,7 +49,7 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	streak := s.streak
 	s.mu.Unlock()
 	if streak > 0 {
-		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, min(lastPause, s.backend.opts.SessionTimeout/10))))
+		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, min(lastPause, s.backend.opts.SessionTimeout/20))))
 		defer timer.Stop()
 		select {
 		case <-timer.C:

@@ -49,7 +49,7 @@ func (s *session) introduce(authenticated *int) error {
 	}
 	err := s.write(s.createBeat)
 	if gone(err) {
-		if err = s.makeParents(s.ctx, s.backend.prefix); err == nil {
+		if err = s.do(s.ctx, func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }); err == nil {
 			err = s.write(s.createBeat)
 		}
 	}

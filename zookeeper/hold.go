@@ -152,7 +152,7 @@ func (p *place) Release(ctx context.Context) error {
 		return fmt.Errorf("zookeeper: it was released before: %w", locker.ErrLost)
 	case queued, held:
 	}
-	return p.remove(ctx)
+	return p.remove(ctx, true)
 }
 
 // TakeBack implements [locker.TakeBacker].
@@ -193,7 +193,7 @@ func (p *place) TakeBack(ctx context.Context) error {
 		p.mu.Unlock()
 	}
 	if life, _ := p.state(); life == queued || life == held {
-		if err := p.remove(ctx); !errors.Is(err, locker.ErrLost) {
+		if err := p.remove(ctx, false); !errors.Is(err, locker.ErrLost) {
 			return p.unlessOver(err)
 		}
 	}
@@ -207,9 +207,10 @@ func (p *place) unlessOver(err error) error {
 	return err
 }
 
-// remove deletes the node, whose path is known. An outage is sat out while the
-// session may live: the second deletion then finds what the first one did (R11).
-func (p *place) remove(ctx context.Context) error {
+// remove deletes the node, whose path is known. With patience, an outage is sat
+// out while the session may live: the second deletion then finds what the first
+// one did (R11).
+func (p *place) remove(ctx context.Context, patience bool) error {
 	p.mu.Lock()
 	p.life = queued // it is nobody's any more, and its end is not told
 	path := p.path
@@ -233,7 +234,7 @@ func (p *place) remove(ctx context.Context) error {
 			return p.ended()
 		case isRefusal(err):
 			return refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: give this client the right to delete under %s", path, p.dir), err)
-		case p.s.sitOut(ctx) != nil:
+		case !patience || p.s.sitOut(ctx) != nil:
 			return err
 		}
 	}

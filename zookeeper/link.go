@@ -84,6 +84,9 @@ func (l *link) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil && !l.greeted {
+		l.session.failed(l.server, l.notTakenUp(err))
+	}
 	if l.greeted && l.restore != nil && len(p) >= 12 {
 		switch binary.BigEndian.Uint32(p[8:]) {
 		case opSetAuth:
@@ -117,14 +120,15 @@ func (l *link) Read(p []byte) (int, error) {
 		l.mu.Unlock()
 		select {
 		case <-restore:
-		case <-time.After(restorePatience):
+		case <-time.After(restorePatience): // it had none after all
 		}
 		l.mu.Lock()
+		l.restore = nil
 	}
 	return n, err
 }
 
-const restorePatience = 100 * time.Millisecond
+const restorePatience = 50 * time.Millisecond
 
 // notTakenUp says why a server that was there did not take up the session.
 func (l *link) notTakenUp(err error) error {
@@ -138,8 +142,15 @@ func (l *link) notTakenUp(err error) error {
 	return fmt.Errorf("%w (%w): %s", errNotServing, err, whyNotServing)
 }
 
-// speaksTLS tries whether a server that hung up speaks TLS.
+// speaksTLS tries whether a server that hung up speaks TLS. It is asked once, before
+// any server has taken up the session.
 func (s *session) speaksTLS(server string) bool {
+	s.mu.Lock()
+	known := s.timeout != 0 || s.streak > 0
+	s.mu.Unlock()
+	if known {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
 	o := Options{Dial: s.backend.opts.Dial, TLS: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent but the greeting of TLS

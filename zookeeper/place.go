@@ -32,7 +32,7 @@ type place struct {
 	czxid   int64
 	sending chan struct{} // closed when the driver is through with the creation
 	void    bool          // no creation may be sent any more
-	guarded bool // the watch on the node is set
+	guarded bool          // the watch on the node is set
 }
 
 // life is what became of a place's node:
@@ -125,51 +125,49 @@ var errQueue = errors.New("there are others in the queue")
 // its own, and one at the node for the czxid, pairs per second of 256 callers
 // fell to 0.55 of those of a bare creation and deletion, from 0.95.)
 func (p *place) enter(ctx context.Context, label string) error {
-	for {
-		if err := p.s.online(ctx); err != nil {
-			return err
+	if err := p.s.online(ctx); err != nil {
+		return err
+	}
+	p.become(unknown)
+	answer, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+		sent, err := p.send()
+		if err != nil {
+			return nil, err
 		}
-		p.become(unknown)
-		answer, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			sent, err := p.send()
-			if err != nil {
+		defer close(sent)
+		acl := p.s.backend.acl
+		for {
+			answer, err := c.Multi(
+				&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(label), Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
+				&zk.SetDataRequest{Path: p.dir, Version: -1})
+			if !gone(err) {
+				return answer, err
+			}
+			// Never used, or a container that was empty and has been reaped. A caller
+			// may leave, and there will be a node in it all the same: the service
+			// removes only containers that have had one.
+			if err := makeParents(c, p.dir, acl); err != nil {
 				return nil, err
 			}
-			defer close(sent)
-			return c.Multi(
-				&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(label), Acl: p.s.backend.acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
-				&zk.SetDataRequest{Path: p.dir, Version: -1})
-		})
-		switch {
-		case err == nil && len(answer) == 2 && answer[1].Stat != nil:
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.life, p.path, p.czxid = queued, answer[0].String, answer[1].Stat.Mzxid
-			if answer[1].Stat.NumChildren > 1 {
-				return errQueue
-			}
-			return nil
-		case err == nil:
-			return fmt.Errorf("zookeeper: the answer to a creation is not one: %w", locker.ErrUnavailable)
-		case gone(err):
-			// Never used, or a container that was empty and has been reaped. From
-			// here on nobody leaves before there was a node in it: the service
-			// removes only containers that have had one.
-			p.become(absent)
-			ctx = context.WithoutCancel(ctx)
-			if err := p.s.makeParents(ctx, p.dir); err != nil {
-				if !isRefusal(err) {
-					p.become(unknown)
-				}
-				return err
-			}
-		case isRefusal(err):
-			p.become(absent)
-			return err
-		default:
-			return err
 		}
+	})
+	switch {
+	case err == nil && len(answer) == 2 && answer[1].Stat != nil:
+	case err == nil:
+		return fmt.Errorf("zookeeper: the answer to a creation is not one: %w", locker.ErrUnavailable)
+	case isRefusal(err):
+		p.become(absent)
+		return err
+	default:
+		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.life, p.path, p.czxid = queued, answer[0].String, answer[1].Stat.Mzxid
+	if answer[1].Stat.NumChildren > 1 {
+		return errQueue
+	}
+	return nil
 }
 
 // send begins a creation, which the caller may leave behind, unless it was taken
@@ -231,7 +229,7 @@ func (p *place) queue(ctx context.Context, req locker.Request) (time.Time, error
 			if before, err = p.others(ctx, before); err == nil && len(before) == 0 {
 				return since, nil
 			} else if err == nil {
-				_ = p.Release(ctx) // what is not known to be gone then is taken back
+				_ = p.remove(ctx, false) // what is not known to be gone then is taken back
 				return since, &locker.HeldError{}
 			}
 		case err == nil:

@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -97,31 +96,27 @@ func refusing(what string, err error) error { return &refusal{fmt.Errorf("%w: %s
 // makeParents creates dir and what is missing above it: as containers, which
 // the service removes when they are empty, or as lasting nodes where it has no
 // containers (before 3.5).
-func (s *session) makeParents(ctx context.Context, dir string) error {
-	err := s.makeContainer(ctx, dir)
+func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
+	err := makeContainer(c, dir, acl)
 	up := strings.LastIndexByte(dir, '/')
 	if !gone(err) || up <= 0 {
 		return err
 	}
 	// From below: the right to create may begin anywhere on the way.
-	if err := s.makeParents(ctx, dir[:up]); err != nil {
+	if err := makeParents(c, dir[:up], acl); err != nil {
 		return err
 	}
-	if err := s.makeContainer(ctx, dir); !gone(err) {
+	if err := makeContainer(c, dir, acl); !gone(err) {
 		return err
 	}
 	return nil // reaped again at once: whoever needs it will see
 }
 
-func (s *session) makeContainer(ctx context.Context, path string) error {
-	acl := s.backend.acl
-	err := s.do(ctx, func(c *zk.Conn) error {
-		_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
-		if znode.Code(err) == znode.Unimplemented {
-			_, err = c.Create(path, nil, 0, acl)
-		}
-		return err
-	})
+func makeContainer(c *zk.Conn, path string, acl []zk.ACL) error {
+	_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
+	if znode.Code(err) == znode.Unimplemented {
+		_, err = c.Create(path, nil, 0, acl)
+	}
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
 	}

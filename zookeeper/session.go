@@ -424,7 +424,12 @@ func (s *session) fire(path string, event zk.EventType) {
 func (s *session) watches() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.watched) > 0
+	for _, w := range s.watched {
+		if w.armed || w.reads > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func shuffled(all []string) []string {
