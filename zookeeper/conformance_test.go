@@ -152,7 +152,7 @@ func seesClock(t testing.TB, addr string, clock *lab.ZooKeeperClock) {
 type fault []*lab.Proxy
 
 var modes = map[conformance.Mode]lab.Mode{
-	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold,
+	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold, conformance.HoldOpen: lab.HoldOpen,
 	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset,
 }
 

@@ -23,7 +23,8 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(800*time.Millisecond))
 	leader := e.Leader(t)
 	follower := e.Others(leader)[0]
-	other := newClient(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session})
+	other := locker.New(newBackend(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session}), &locker.Options{TTL: session, Patience: soon})
+	t.Cleanup(func() { _ = other.Close() })
 	for round := range rounds {
 		name := fmt.Sprintf("cut-%d", round)
 		// The holder knows this one server: it cannot go elsewhere.
