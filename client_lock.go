@@ -58,7 +58,17 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	if c.tracing {
 		h.values = context.WithoutCancel(ctx)
 	}
-	l, err := h.contend(ctx)
+	defer h.notice.end()
+	left, away, state := c.lines.patience(ln, &h, nil)
+	if wait && left <= 0 {
+		err = h.outOfPatience(away, state) // with those before it in line
+	}
+	var l *Lease
+	for l == nil && err == nil {
+		if l, err = h.attempt(ctx); err != nil {
+			err = h.pause(ctx, err)
+		}
+	}
 	if err != nil {
 		c.lines.leave(ln)
 		return nil, err
@@ -81,22 +91,6 @@ type head struct {
 	tries  int       // attempts that have found that in the way, one after the other
 	logged time.Time // when Options.Logger was told last
 	notice notice    // by which the backend tells when to ask again
-}
-
-func (h *head) contend(ctx context.Context) (*Lease, error) {
-	defer h.notice.end()
-	if left, away, state := h.client.lines.patience(h.line, h, nil); h.wait && left <= 0 {
-		return nil, h.outOfPatience(away, state) // with those before it in line
-	}
-	for {
-		l, err := h.attempt(ctx)
-		if err == nil {
-			return l, nil
-		}
-		if err := h.pause(ctx, err); err != nil {
-			return nil, err
-		}
-	}
 }
 
 // attempt asks the service once, with an owner of its own (R10), and makes a
