@@ -253,8 +253,7 @@ func (h *head) outOfPatience(away time.Duration, err error) error {
 // out.
 const waitingLog = 30 * time.Second
 
-// waiting tells what the caller waits for and, if that is the end of an outage,
-// how much longer it does.
+// waiting tells what the caller waits for and, in an outage, for how much longer.
 func (h *head) waiting(err error, left time.Duration) {
 	now := time.Now()
 	if c := h.client; left > 0 && (h.logged.IsZero() || now.Sub(h.logged) >= waitingLog) {
@@ -292,10 +291,8 @@ func (h *head) gaveUp(ctx context.Context, last error) error {
 		return ErrClosed
 	case errors.Is(last, ErrHeld):
 		state = ErrHeld
-	case errors.Is(last, ErrUnavailable):
+	case errors.Is(last, ErrUnavailable), !errors.Is(last, ctx.Err()):
 		state = last
-	case !errors.Is(last, ctx.Err()):
-		return last
 	case state == nil && errors.Is(last, context.DeadlineExceeded):
 		state = fmt.Errorf("no answer yet (%w): %w", last, ErrUnavailable)
 	}
