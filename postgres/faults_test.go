@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/postgres"
 )
@@ -253,8 +254,50 @@ func TestFailoverSafe(t *testing.T) {
 	after, _ := next.Token()
 	assert.Greater(t, after, before)
 	require.NoError(t, l.Err())
-	require.Eventually(t, func() bool { return l.Unlock(t.Context()) == nil || errors.Is(l.Err(), locker.ErrUnlocked) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond, "leases go on")
+	_ = l.Unlock(t.Context())
 	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+}
+
+// The suite's own check: a lease goes on over a fail-over, and the name can be had again when there is a
+// synchronous standby again.
+func TestConformanceOfFailover(t *testing.T) {
+	primary := lab.StartPostgres(t)
+	standby := lab.StartPostgres(t, lab.StandbyOf(primary))
+	synchronous := func(s *lab.Postgres) {
+		s.Set(t, "synchronous_standby_names", "standby")
+		require.Eventually(t, func() bool { return s.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync" }, 20*time.Second, 10*time.Millisecond)
+	}
+	synchronous(primary)
+	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "target_session_attrs=read-write")
+	proven := false
+	for _, c := range conformance.Checks() {
+		if c.Name != "failover" {
+			continue
+		}
+		r := conformance.Prove(t.Context(), conformance.Harness{
+			TTL: time.Second,
+			New: func(ct conformance.T) locker.Backend {
+				b, pool, err := dial(context.Background(), both, &postgres.Options{FailoverSafe: true})
+				if err != nil {
+					ct.Errorf("dial: %v", err)
+					ct.FailNow()
+				}
+				ct.Cleanup(pool.Close)
+				return b
+			},
+			Failover: func(conformance.T) {
+				primary.Kill()
+				standby.Promote(t)
+				lab.StartPostgres(t, lab.StandbyOf(standby))
+				synchronous(standby)
+			},
+			KnownGoroutines: []string{"os.(*Process).pidfdWait"},
+		}, c)
+		require.Equal(t, conformance.Passed, r.Outcome, "%s %v", r.Reason, r.Failures)
+		proven = true
+	}
+	require.True(t, proven)
 }
 
 // A server that has become read-only is left for the one that has taken over.
@@ -284,6 +327,21 @@ func TestPgbouncer(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	c := newClient(t, s.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"), &locker.Options{Logger: logger})
 	direct := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	// With prepared statements, of which pgbouncer knows nothing here, it cannot work.
+	var errs []string
+	for range 8 {
+		c, err := postgres.Openers.Open(t.Context(), s.URL(addr, "sslmode=disable"), nil)
+		if err == nil {
+			defer func() { _ = c.Close() }()
+			_, err = c.TryLock(t.Context(), "mixed up")
+		}
+		if err != nil && !errors.Is(err, locker.ErrHeld) {
+			require.NotErrorIs(t, err, locker.ErrUnavailable)
+			errs = append(errs, err.Error())
+		}
+	}
+	assert.Contains(t, strings.Join(errs, "\n"), "default_query_exec_mode=exec")
+
 	l, err := direct.Lock(t.Context(), "a")
 	require.NoError(t, err)
 	got := make(chan error, 1)

@@ -27,8 +27,8 @@ type Options struct {
 	NoCreate bool
 
 	// FailoverSafe says that a fail-over only ever goes to a synchronous standby. The backend then declares
-	// that a held lock survives it, and refuses, with an error that matches ErrUnavailable, to lock and to
-	// renew while the server has no synchronous standby (synchronous_standby_names is empty).
+	// that a held lock survives it, and refuses new ones, with an error that matches ErrUnavailable, while the
+	// server has no synchronous standby (synchronous_standby_names is empty). Leases go on meanwhile.
 	FailoverSafe bool
 
 	// Timeout is how long a request waits for its answer, its wait for a connection of the pool included.
@@ -188,7 +188,7 @@ func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error)
 			statement = b.sql.acquireWaiting
 		}
 	}
-	err := b.query(ctx, true, statement, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
+	standbys, err := b.query(ctx, true, statement, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
 		var name []byte
 		var token, left int64
 		if err := rows.Scan(&name, &token, &left); err != nil {
@@ -197,6 +197,9 @@ func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error)
 		answers[index[string(name)]] = grant{uint64(token), max(time.Duration(left)*time.Microsecond, askAgain)}
 		return nil
 	})
+	if err == nil && b.opts.FailoverSafe && standbys == "" {
+		err = errNoStandby // what was granted is taken back
+	}
 	b.sweep()
 	return answers, err
 }
@@ -227,7 +230,7 @@ func (b *Backend) sendRenewals(ctx context.Context, asks []ask) ([]bool, error) 
 		ttls[i] = a.ttl.Microseconds()
 	}
 	held := make([]bool, len(asks))
-	err := b.query(ctx, true, b.sql.renew, []any{names, owners, ttls}, func(rows pgx.Rows) error {
+	_, err := b.query(ctx, true, b.sql.renew, []any{names, owners, ttls}, func(rows pgx.Rows) error {
 		var i int64
 		if err := rows.Scan(&i); err != nil {
 			return err
@@ -254,7 +257,7 @@ func (h *hold) Release(ctx context.Context) error {
 func (b *Backend) sendReleases(ctx context.Context, asks []ask) ([]bool, error) {
 	names, owners := namesOf(asks)
 	held := make([]bool, len(asks))
-	err := b.query(ctx, false, b.sql.release, []any{names, owners, b.keysOf(asks)}, func(rows pgx.Rows) error {
+	_, err := b.query(ctx, false, b.sql.release, []any{names, owners, b.keysOf(asks)}, func(rows pgx.Rows) error {
 		var i int64
 		var was bool
 		if err := rows.Scan(&i, &was, nil); err != nil {
@@ -293,24 +296,23 @@ func (b *Backend) key(name string) int64 {
 }
 
 // query sends a statement in one round trip, and makes the table if that is missing. durable: see
-// conditionsSQL.
-func (b *Backend) query(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) error {
-	err := b.queryOnce(ctx, durable, sql, args, row)
+// conditionsSQL. standbys are those that are to be synchronous.
+func (b *Backend) query(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) (standbys string, err error) {
+	standbys, err = b.queryOnce(ctx, durable, sql, args, row)
 	if missingTable(err) && !b.opts.NoCreate {
 		if err = b.create(ctx); err == nil {
-			err = b.queryOnce(ctx, durable, sql, args, row)
+			standbys, err = b.queryOnce(ctx, durable, sql, args, row)
 		}
 	}
-	return err
+	return standbys, err
 }
 
-func (b *Backend) queryOnce(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) error {
+func (b *Backend) queryOnce(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) (standbys string, err error) {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
-		return &poolError{err}
+		return "", &poolError{err}
 	}
 	defer conn.Release()
-	var standbys string
 	batch := &pgx.Batch{}
 	batch.Queue(conditionsSQL, durable).QueryRow(func(r pgx.Row) error { return r.Scan(nil, nil, nil, &standbys) })
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
@@ -326,12 +328,8 @@ func (b *Backend) queryOnce(ctx context.Context, durable bool, sql string, args 
 		if readOnly(err) {
 			_ = conn.Conn().Close(ctx) // the pool's next one may be to the server that has taken over
 		}
-		return err
 	}
-	if durable && b.opts.FailoverSafe && standbys == "" {
-		return errNoStandby
-	}
-	return nil
+	return standbys, err
 }
 
 // create makes the table and the sequence.

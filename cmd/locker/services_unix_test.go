@@ -25,7 +25,11 @@ var services = map[string]func(*testing.T) string{
 		}
 		return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off"
 	},
-	"etcd":      func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() },
+	"etcd": func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() },
+	"postgres": func(t *testing.T) string {
+		s := lab.StartPostgres(t)
+		return s.URL(s.Addr(), "sslmode=disable")
+	},
 	"zookeeper": func(t *testing.T) string { return "zookeeper://" + lab.StartZooKeeper(t).Addr() },
 }
 
