@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
@@ -157,7 +158,7 @@ func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err 
 		}
 		life, end := context.WithCancel(s.ctx)
 		stop := context.AfterFunc(ctx, end)
-		opened, err := etcdserverpb.NewLeaseClient(m).LeaseKeepAlive(life)
+		opened, err := etcdserverpb.NewLeaseClient(m.conn).LeaseKeepAlive(m.streaming(life), grpc.WaitForReady(false))
 		stop()
 		if err != nil {
 			end()

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/etcderr"
@@ -50,7 +49,7 @@ func (m *member) status(ctx context.Context) (*etcdserverpb.StatusResponse, erro
 	if err := m.connect(ctx); err != nil {
 		return nil, err
 	}
-	return etcdserverpb.NewMaintenanceClient(m).Status(ctx, &etcdserverpb.StatusRequest{})
+	return etcdserverpb.NewMaintenanceClient(m.conn).Status(ctx, &etcdserverpb.StatusRequest{})
 }
 
 func (b *Backend) checkMember(add addFinding, m *member, status *etcdserverpb.StatusResponse) {
@@ -84,7 +83,7 @@ const oldestMinor = 4
 
 // voters returns how many voting members the cluster has.
 func (b *Backend) voters(ctx context.Context) (n int, err error) {
-	resp, err := clientv3.NewClusterFromClusterClient(etcdserverpb.NewClusterClient(b.pool), b.client).MemberList(ctx)
+	resp, err := unary[etcdserverpb.MemberListResponse](ctx, b.pool, "Cluster/MemberList", &etcdserverpb.MemberListRequest{}, nil)
 	if err != nil {
 		return 0, err
 	}

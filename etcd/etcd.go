@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -125,9 +124,9 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	if b.pool, err = newPool(client, o.Timeout); err != nil {
 		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
 	}
-	b.kv = clientv3.NewKVFromKVClient(etcdserverpb.NewKVClient(b.pool), client)
-	b.leases = clientv3.NewLeaseFromLeaseClient(etcdserverpb.NewLeaseClient(b.pool), client, 0)
-	b.watcher = clientv3.NewWatchFromWatchClient(etcdserverpb.NewWatchClient(b.pool), client)
+	b.kv = clientv3.NewKVFromKVClient(kvClient{p: b.pool}, client)
+	b.leases = clientv3.NewLeaseFromLeaseClient(leaseClient{p: b.pool}, client, 0)
+	b.watcher = clientv3.NewWatchFromWatchClient(watchClient{b.pool}, client)
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }

@@ -114,11 +114,14 @@ type noAnswerError struct{ reason string }
 
 func (e *noAnswerError) Error() string { return e.reason }
 
-// Invoke implements [grpc.ClientConnInterface].
-func (p *pool) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+// invoke makes one request.
+func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts []grpc.CallOption) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
 		c = &call{}
+	}
+	if err := ctx.Err(); err != nil {
+		return err // nothing was sent, for certain
 	}
 	if !c.urgent {
 		select {
@@ -176,16 +179,6 @@ func (p *pool) Invoke(ctx context.Context, method string, args, reply any, opts 
 			}
 		}
 	}
-}
-
-// NewStream implements [grpc.ClientConnInterface].
-func (p *pool) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	m, _ := p.pick(0)
-	s, err := m.NewStream(ctx, desc, method, opts...)
-	if err != nil && ctx.Err() == nil {
-		p.avoid(m)
-	}
-	return s, err
 }
 
 // pick returns the member to ask, and how long to wait for it: longer with
@@ -248,40 +241,16 @@ func (p *pool) probe(m *member) {
 // probeKey is a key that nobody has.
 const probeKey = "locker/1/lock/"
 
-// Invoke implements [grpc.ClientConnInterface].
-func (m *member) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return m.conn.Invoke(ctx, method, args, reply, opts...)
-}
-
-// NewStream implements [grpc.ClientConnInterface]. The stream ends when the
+// streaming returns a context for what is opened at the member. It ends when the
 // member is found to hang.
-func (m *member) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (m *member) streaming(ctx context.Context) context.Context {
 	m.pool.mu.Lock()
 	streams := m.streams
 	m.pool.mu.Unlock()
 	ctx, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	stop := context.AfterFunc(streams, end)
 	context.AfterFunc(ctx, func() { stop() })
-	s, err := m.conn.NewStream(ctx, desc, method, append(slices.Clip(opts), grpc.WaitForReady(false))...)
-	if err != nil {
-		end()
-		return nil, err
-	}
-	return &stream{s, end}, nil
-}
-
-// stream ends its context when it is over.
-type stream struct {
-	grpc.ClientStream
-	end context.CancelFunc
-}
-
-func (s *stream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if err != nil {
-		s.end()
-	}
-	return err
+	return ctx
 }
 
 // connect returns nil if there is a connection to the member, and waits for one

@@ -121,7 +121,7 @@ func (t *txn) send(ctx context.Context, elseWrites bool) (*clientv3.TxnResponse,
 		return nil, err
 	case resp.Succeeded:
 		kvs := resp.Responses[0].GetResponseRange().GetKvs()
-		mark, err := parse(key, kvs[0].GetValue())
+		mark, err := parse(key, kvs[0].Value)
 		if err != nil {
 			return nil, &refusal{err}
 		}
