@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // job is the command that runs under a lease, and the watch over both.
@@ -188,8 +189,7 @@ func (j *job) lost() error {
 // left is how long it is until t by the monotonic or the wall clock, whichever
 // comes first: the former stands still while a machine sleeps (R4).
 func left(t time.Time) time.Duration {
-	now := time.Now()
-	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
+	return clock.Left(t, time.Now())
 }
 
 func earlier(a, b time.Time) time.Time {
