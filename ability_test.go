@@ -188,3 +188,21 @@ func TestMinHoldIsBounded(t *testing.T) {
 		assert.ErrorIs(t, err, locker.ErrInvalid)
 	}
 }
+
+// Nobody was told that it holds, so nobody has run the job: what an unknown outcome
+// may have left goes at once, MinHold or not.
+func TestMinHoldDoesNotKeepWhatNobodyHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &able{fake: newFake(), settled: func(int) error { return nil }}
+		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
+			g, err := f.acquire(req) // and the answer is lost
+			require.NoError(t, err)
+			return g, errDown, true
+		}
+		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
+		_, err := c.TryLock(t.Context(), "job", locker.MinHold(time.Hour))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		time.Sleep(time.Second)
+		assert.Empty(t, f.owner("job"))
+	})
+}
