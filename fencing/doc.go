@@ -27,7 +27,9 @@
 // All guards keep the same rules. The mark of a resource is the highest token
 // that it accepted. A token equal to the mark is accepted, since the same
 // holder goes on; a lower one is [ErrStale] and nothing is written; no token is
-// [ErrMissing]. The mark moves and the write happens together or not at all.
+// [ErrMissing]. The mark moves and the write happens together or not at all;
+// where a store cannot undo (a script of Redis that fails in the middle, a crash
+// between a file's mark and its content) the mark comes first, and moves alone.
 //
 // A resource is a name for what is written. The mark of one resource must only
 // meet tokens of one lock: numbers of different locks say nothing about each

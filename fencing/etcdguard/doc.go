@@ -6,7 +6,7 @@
 //	guard, err := etcdguard.New(client, nil)
 //	…
 //	err = fencing.Do(ctx, locks, "billing/config", func(ctx context.Context) error {
-//		token, err := fencing.FromContext(ctx)
+//		token, err := fencing.TokenFor(ctx, "billing/config")
 //		if err != nil {
 //			return err
 //		}

@@ -51,7 +51,7 @@ func rotate(addr string) error {
 	}
 
 	err = fencing.Do(ctx, fenced, "billing/key", func(ctx context.Context) error {
-		token, err := fencing.FromContext(ctx)
+		token, err := fencing.TokenFor(ctx, "billing/key")
 		if err != nil {
 			return err
 		}

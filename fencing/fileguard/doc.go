@@ -6,7 +6,7 @@
 //	guard, err := fileguard.New("/var/lib/myprogram/report.json")
 //	…
 //	err = fencing.Do(ctx, l, "report", func(ctx context.Context) error {
-//		token, err := fencing.FromContext(ctx)
+//		token, err := fencing.TokenFor(ctx, "report")
 //		if err != nil {
 //			return err
 //		}

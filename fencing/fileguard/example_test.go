@@ -36,7 +36,7 @@ func Example() {
 	var paused fencing.Token
 	for _, who := range []string{"first", "second"} {
 		err := fencing.Do(ctx, locks, "report", func(ctx context.Context) error {
-			token, err := fencing.FromContext(ctx)
+			token, err := fencing.TokenFor(ctx, "report")
 			if err != nil {
 				return err
 			}

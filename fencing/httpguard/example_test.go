@@ -84,7 +84,7 @@ func Example() {
 func ExampleWriteError() {
 	var store fencing.Guard // stands for a sqlguard, a redisguard, …
 	save := func(ctx context.Context, id string) error {
-		token, err := fencing.FromContext(ctx)
+		token, err := fencing.TokenFor(ctx, "report/"+id)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func Example() {
 	var paused fencing.Token
 	for _, who := range []string{"first", "second"} {
 		err := fencing.Do(ctx, locks, "orders/42", func(ctx context.Context) error {
-			token, err := fencing.FromContext(ctx)
+			token, err := fencing.TokenFor(ctx, "orders/42")
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func Example() {
 		return 0`)
 	keys := []string{"{orders/42}:state", "{orders/42}:parcels"}
 	err = fencing.Do(ctx, locks, "orders/42", func(ctx context.Context) error {
-		token, err := fencing.FromContext(ctx)
+		token, err := fencing.TokenFor(ctx, "orders/42")
 		if err != nil {
 			return err
 		}
