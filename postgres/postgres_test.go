@@ -274,6 +274,21 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 	}
 }
 
+// Every way in which pgx sends statements will do, and every name.
+func TestQueryModes(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		c := newClient(t, s.URL(s.Addr(), "sslmode=disable", "default_query_exec_mode="+mode), nil)
+		l, err := c.Lock(t.Context(), "a\x00ä'")
+		require.NoError(t, err, mode)
+		_, err = c.TryLock(t.Context(), "a\x00ä'")
+		require.ErrorIs(t, err, locker.ErrHeld, mode)
+		require.NoError(t, l.Renew(t.Context()), mode)
+		require.NoError(t, l.Unlock(t.Context()), mode)
+	}
+}
+
 // A commit that fails after all statements have succeeded is no grant.
 func TestACommitThatFailsIsNoGrant(t *testing.T) {
 	t.Parallel()
