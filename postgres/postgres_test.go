@@ -274,6 +274,33 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 	}
 }
 
+// A waiter who comes while the lock is being released would not be told of it, and must not be sent away for
+// as long as the holder's lease would have lasted.
+func TestAWaiterThatMeetsAReleaseAsksAgain(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	acquire(t, b, "a", owner(1))
+	refused := func() time.Duration {
+		req := request("a", owner(2))
+		req.Wait = true
+		_, err := b.Acquire(t.Context(), req)
+		var held *locker.HeldError
+		require.ErrorAs(t, err, &held)
+		return held.Remaining
+	}
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "UPDATE locker_locks SET owner = ''")
+	require.NoError(t, err)
+	assert.Less(t, refused(), time.Second, "a release is under way")
+	require.NoError(t, tx.Rollback(t.Context()))
+	assert.Greater(t, refused(), 30*time.Second)
+	assert.Equal(t, "true", s.Query(t, "SELECT waited FROM locker_locks"))
+	assert.Greater(t, refused(), 30*time.Second, "it is marked already")
+}
+
 // Every way in which pgx sends statements will do, and every name.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
