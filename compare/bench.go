@@ -48,6 +48,7 @@ type bench struct {
 	run     *run
 	index   int // among the services of run.json
 	open    func(b *bench) service
+	opens   time.Duration // how long the service may take to answer for the first time
 	svc     *service
 	ttl     time.Duration
 	g       locker.Guarantees
@@ -69,7 +70,7 @@ func (b *bench) begin() {
 		s.untried = map[string]string{}
 	}
 	// Straight first, so that an error speaks of the service and not of a proxy.
-	ctx, cancel := context.WithTimeout(b.ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(b.ctx, b.opens)
 	client, err := b.run.plan.Openers.Open(ctx, s.address.straight, nil)
 	cancel()
 	if err != nil {
@@ -244,9 +245,11 @@ type round struct {
 	*bench
 	fault  history.Fault
 	trials []trial
-	aside  string // why they must not be counted
-	faulty bool   // between faultBegin and faultEnd
-	on     string // the process that the fault is for
+	aside  string        // why they must not be counted
+	faulty bool          // between faultBegin and faultEnd
+	proven bool          // the fault was seen to take effect
+	look   func() string // for that, once more
+	on     string        // the process that the fault is for
 }
 
 // round runs script with a number of names of its own, each of which is a trial. What fails in it sets the
@@ -297,12 +300,16 @@ func (r *round) proof(detail string) {
 	if detail == "" {
 		return
 	}
+	r.proven = true
 	for _, t := range r.trials {
 		r.event(history.Evidence, t, func(e *history.Event) { e.Fault, e.Process, e.Detail = r.fault.ID, r.on, detail })
 	}
 }
 
 func (r *round) faultEnd(detail string) {
+	if !r.proven && r.look != nil {
+		r.proof(r.look())
+	}
 	r.faulty = false
 	for _, t := range r.trials {
 		r.event(history.FaultEnd, t, func(e *history.Event) { e.Fault, e.Process, e.Detail = r.fault.ID, r.on, detail })

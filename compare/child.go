@@ -26,6 +26,7 @@ type part struct {
 	Journal string // path of the file
 	TTL     time.Duration
 	Act     time.Duration // how often a holder acts
+	Opens   time.Duration // how long the service may take to answer for the first time
 }
 
 // command is what the parent tells a holder, as a line of JSON.
@@ -36,6 +37,7 @@ type command struct {
 	Name   string
 	Within time.Duration // hold: how long to wait for the lock
 	Again  bool          // hold: ask again where the service is away
+	Try    bool          // hold: do not wait, but ask again and again
 	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
 	Keep   time.Duration // hold, loop: how long to hold; 0 with hold: until "release"
 	For    time.Duration // loop, cost: for how long
@@ -142,7 +144,7 @@ func (h *holderProgram) run(openers locker.Openers) {
 	defer h.journal.Close()
 	stop := watchStalls(h.journal, h.Service, h.Process, nil)
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), h.Opens)
 	client, err := openers.Open(ctx, h.URL, &locker.Options{TTL: h.TTL, Label: "locker compare"})
 	cancel()
 	if err != nil {
@@ -237,7 +239,7 @@ func (h *holderProgram) hold(c command, cl *caller) {
 		defer cancel()
 	}
 	lease := h.lock(ctx, c)
-	for c.Again && lease == nil && pause(ctx, 50*time.Millisecond) {
+	for (c.Again || c.Try) && lease == nil && pause(ctx, 50*time.Millisecond) {
 		lease = h.lock(ctx, c)
 	}
 	if lease == nil {
@@ -304,8 +306,15 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 		if end, ok := ctx.Deadline(); ok {
 			e.Until = history.Until(end)
 		}
+		if c.Try {
+			e.Value = 1
+		}
 	})
-	lease, err := h.client.Lock(ctx, c.Name)
+	lock := h.client.Lock
+	if c.Try {
+		lock = h.client.TryLock
+	}
+	lease, err := lock(ctx, c.Name)
 	switch {
 	case err == nil:
 		token, _ := lease.Token()

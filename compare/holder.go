@@ -18,9 +18,6 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// openTimeout bounds how long a service may take to answer a holder for the first time.
-const openTimeout = 10 * time.Second
-
 // holder is a process that holds locks, as its parent sees it. It talks to the service through proxies of its
 // own, and to the parent through pipes that no fault touches.
 type holder struct {
@@ -75,7 +72,7 @@ func (h *holder) start() {
 		hosts[i] = p.Addr()
 	}
 	text, err := json.Marshal(part{
-		Process: h.process, Service: b.svc.name, URL: b.svc.address.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond),
+		Process: h.process, Service: b.svc.name, URL: b.svc.address.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond), Opens: b.opens,
 		Journal: filepath.Join(b.run.dir, h.process+".jsonl"),
 	})
 	if err != nil {
@@ -112,8 +109,8 @@ func (h *holder) start() {
 		<-ended
 		_ = stdout.Close()
 	})
-	if !b.wait(openTimeout+5*time.Second, func() bool { open, failed := h.state(); return open || failed != "" }) {
-		b.Fatalf("a client of %s did not open within %v: %s", b.svc.address.shown, openTimeout, h.lastWords())
+	if !b.wait(b.opens+5*time.Second, func() bool { open, failed := h.state(); return open || failed != "" }) {
+		b.Fatalf("a client of %s did not open within %v: %s", b.svc.address.shown, b.opens, h.lastWords())
 	}
 	if _, failed := h.state(); failed != "" {
 		b.Fatalf("%s", failed)
@@ -125,9 +122,9 @@ func (h *holder) start() {
 func (h *holder) warm() (trouble string) {
 	b := h.bench
 	g := h.hold([]trial{{name: b.run.prefix + b.svc.key + "-warm-" + h.process}}, func(c *command) {
-		c.Within, c.Again, c.Keep = b.free()+openTimeout, true, time.Millisecond
+		c.Within, c.Again, c.Keep = b.free()+b.opens, true, time.Millisecond
 	})
-	if b.wait(b.free()+openTimeout+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
+	if b.wait(b.free()+b.opens+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
 		return g.trouble()
 	}
 	return ""

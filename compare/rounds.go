@@ -180,10 +180,13 @@ func (h *holder) lost(before lab.Stats) string {
 	return ""
 }
 
-// seen waits for the evidence that a fault on the holder's network takes effect.
+// seen waits for the evidence that a fault on the holder's network takes effect. Where it does not come soon, it is
+// looked for again at the end of the fault.
 func (r *round) seen(h *holder, before lab.Stats) {
 	r.wait(r.ttl, func() bool { return h.lost(before) != "" })
-	r.proof(h.lost(before))
+	if r.proof(h.lost(before)); !r.proven {
+		r.look = func() string { return h.lost(before) }
+	}
 }
 
 func (r *round) holderCutOff() {
@@ -345,8 +348,8 @@ func (r *round) serverFault(f serverFault) {
 	if bears {
 		within = check.ServedWindow(r.ttl) + time.Second
 	}
-	// A server that has forgotten gives the lock to whoever asks first, before those who wait are told.
-	rival := r.c.hold(r.trials, func(c *command) { c.Within, c.Again = 4*r.free()+10*time.Second, true })
+	// A server that has forgotten gives the lock to whoever asks first, before those who wait look again.
+	rival := r.c.hold(r.trials, func(c *command) { c.Within, c.Try = 4*r.free()+10*time.Second, true })
 	// Is it served meanwhile?
 	fresh := r.c.hold(r.trials, func(c *command) {
 		c.Name += "/meanwhile"
@@ -429,7 +432,9 @@ func (r *round) measure(what string, holders []*holder, callers int, name string
 		}
 		rate += float64(c.Pairs) / c.Took.Seconds()
 	}
-	r.measured(what, rate)
+	if rate > 0 {
+		r.measured(what, rate)
+	}
 }
 
 func (r *round) measured(what string, value float64) {

@@ -235,7 +235,7 @@ func (p *Plan) faults() []history.Fault {
 // services lists what is to be tried. It starts nothing.
 func (r *run) services() ([]*bench, error) {
 	var benches []*bench
-	add := func(name string, ttl time.Duration, open func(b *bench) service) {
+	add := func(name string, ttl, opens time.Duration, open func(b *bench) service) {
 		taken := func(name string) bool {
 			return slices.ContainsFunc(r.head.Services, func(s history.Service) bool { return s.Name == name })
 		}
@@ -250,7 +250,7 @@ func (r *run) services() ([]*bench, error) {
 			}
 			return c
 		}, name)
-		b := &bench{run: r, index: len(benches), open: open, ttl: cmp.Or(r.plan.TTL, ttl), names: cmp.Or(r.plan.Names, 4)}
+		b := &bench{run: r, index: len(benches), open: open, opens: opens, ttl: cmp.Or(r.plan.TTL, ttl), names: cmp.Or(r.plan.Names, 4)}
 		b.svc = &service{name: name, key: key}
 		benches = append(benches, b)
 	}
@@ -286,7 +286,7 @@ func (r *run) services() ([]*bench, error) {
 			if err != nil {
 				return nil, fmt.Errorf("compare: %w", err)
 			}
-			add(scheme, 2*time.Second, func(*bench) service { return staged(a, r.plan.Faults) })
+			add(scheme, 2*time.Second, 10*time.Second, func(*bench) service { return staged(a, r.plan.Faults) })
 			continue
 		}
 		at := slices.IndexFunc(known, func(l labService) bool { return l.scheme == kind })
@@ -298,7 +298,7 @@ func (r *run) services() ([]*bench, error) {
 			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already is given by its URL",
 				locker.ErrInvalid, kind, strings.Join(kinds, ", "))
 		}
-		add(scheme, time.Second, func(b *bench) service {
+		add(scheme, time.Second, 40*time.Second, func(b *bench) service {
 			s := known[at].start(b)
 			if kind != scheme {
 				s.address = s.address.of(scheme)
