@@ -26,6 +26,7 @@ const (
 	waitRounds    = 100
 	firstPause    = time.Millisecond
 	lastPause     = 50 * time.Millisecond
+	busyStalls    = 10 // see outOfReach
 )
 
 // maxRounds bounds the rounds of votes of one Backend that are under way. Callers
@@ -38,27 +39,26 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if longest := max(req.TTL, req.MinHold); longest > b.opts.MaxTTL {
 		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart guard rests on", longest, b.opts.MaxTTL)
 	}
-	own, patient := ownHolder(req.Owner), false
+	own, stalls := ownHolder(req.Owner), 0
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
 			return locker.Grant{}, err
 		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
 		value := req.Owner + roundMark + strconv.Itoa(n) + labelMark + req.Label
-		a := b.newAttempt(claim{
-			name:    req.Name,
-			value:   value,
+		a := b.newAttempt(newClaim(claim{
 			ttl:     req.TTL,
 			fenced:  b.opts.Fencing,
 			life:    b.life,
 			waiting: req.Wait,
 			keys:    redisconn.KeysOf(req.Name, value),
-		}, own, patient)
+		}), own, stalls > 0)
 		if req.MinHold > 0 {
 			a.claim.atLeast = time.Now().Add(req.MinHold)
 		}
 		a.run(ctx)
 		v := a.verdict()
+		busy := len(b.rounds) > maxRounds/4
 		b.leave()
 		if err := b.twice(); err != nil {
 			a.freeAll()
@@ -83,11 +83,15 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		case tooLate:
 			return a.doubt(), a.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
-			if patient || !a.healthy || !a.stalled() {
+			// Healthy until now: a stall of the network, or of this process. Once more,
+			// with more time; and more often where there is much to do (R21).
+			most := 1
+			if busy {
+				most = busyStalls
+			}
+			if stalls++; stalls > most || !a.healthy && !busy || !a.stalled() {
 				return a.doubt(), a.unavailable("")
 			}
-			// Healthy until now: a stall of the network, or of this process. Once more, with more time.
-			patient = true
 			continue
 		case perhaps:
 			if n+1 >= perhapsRounds {

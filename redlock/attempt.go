@@ -162,7 +162,7 @@ func (a *attempt) choose() []int {
 	for _, i := range skipped {
 		n := a.b.nodes[i]
 		a.seats[i].vote, a.seats[i].err = failed, n.why()
-		n.unasked(a.claim.name, Skipped, a.seats[i].err)
+		n.unasked(a.claim.keys.Name, Skipped, a.seats[i].err)
 	}
 	return asked
 }
@@ -195,7 +195,7 @@ func (a *attempt) ask(i int) {
 		if errors.As(err, &g) {
 			outcome = Guarded
 		}
-		n.unasked(a.claim.name, outcome, err)
+		n.unasked(a.claim.keys.Name, outcome, err)
 		a.voted(i, vote{}, err)
 	})
 }
@@ -269,7 +269,7 @@ func (a *attempt) voted(i int, v vote, err error) {
 	case v.void:
 		s.vote, s.err = failed, errTakenBack
 	case v.foreign:
-		s.vote, s.err = failed, &foreignError{n.addr, redisconn.LockKey(a.claim.name)}
+		s.vote, s.err = failed, &foreignError{n.addr, redisconn.LockKey(a.claim.keys.Name)}
 	default:
 		s.vote, s.got = no, v
 	}

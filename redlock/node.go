@@ -56,7 +56,8 @@ type node struct {
 	restarts   uint64
 	looks      lookState
 	waiting    []func(*ballot, error) // for the look under way
-	fails      int                    // questions in a row without an answer
+	fails      int                    // moments in a row without an answer
+	failedAt   time.Time              // the last of them
 	probeAt    time.Time              // when to ask again, if it is sick
 	lastErr    error
 	votes      map[Outcome]uint64
@@ -77,14 +78,26 @@ func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 
 // claim is what all questions of one attempt have in common.
 type claim struct {
-	name    string
-	value   any // the owner value, a string, compared whole (R9)
+	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
 	atLeast time.Time // the lock is not made shorter than up to here (MinHold)
 	fenced  bool      // the nodes keep counters for tokens
 	life    any       // of a counter, in the scripts' words: "expire" or "keep"
 	waiting bool      // a release is to be published
-	keys    redisconn.Keys
+
+	void, counter, wait any // the keys beside the lock's own, made once for all nodes
+}
+
+// newClaim makes the keys of c. Those that are not needed are the lock's own.
+func newClaim(c claim) claim {
+	c.void, c.counter, c.wait = c.keys.Void(), c.keys.Lock, c.keys.Lock
+	if c.fenced {
+		c.counter = c.keys.Quorum()
+	}
+	if c.waiting {
+		c.wait = c.keys.Wait()
+	}
+	return c
 }
 
 // expiry is the TTL to set now.
@@ -103,6 +116,7 @@ const (
 	sickAfter  = 3
 	firstProbe = 100 * time.Millisecond
 	lastProbe  = time.Second
+	oneMoment  = 20 * time.Millisecond
 	behind     = 4 * maxRounds
 )
 
@@ -184,9 +198,11 @@ func (n *node) note(op, name string, o Outcome, began time.Time, err error) {
 func (n *node) failed(err error) {
 	n.lastErr = err
 	now := time.Now()
-	if n.fails < sickAfter || now.After(n.probeAt) {
-		n.fails++
+	if now.Sub(n.failedAt) < oneMoment {
+		return
 	}
+	n.failedAt = now
+	n.fails++
 	if n.fails == sickAfter {
 		n.probeAt = now.Add(firstProbe)
 	}
@@ -257,9 +273,9 @@ func (n *node) vote(b *ballot, cl *claim, limit time.Duration, answer func(vote,
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.waiting {
-		c = b.vote.Call(opVote, cl.name, 4, k.Lock, k.Void, k.Quorum, k.Wait, tokens, cl.value, cl.expiry())
+		c = b.vote.Call(opVote, k.Name, 4, k.Lock, cl.void, cl.counter, cl.wait, tokens, k.Value, cl.expiry())
 	} else {
-		c = b.vote.Call(opVote, cl.name, 3, k.Lock, k.Void, k.Quorum, tokens, cl.value, cl.expiry())
+		c = b.vote.Call(opVote, k.Name, 3, k.Lock, cl.void, cl.counter, tokens, k.Value, cl.expiry())
 	}
 	n.ask(c, limit, func(err error) (Outcome, error) {
 		var v vote
@@ -320,17 +336,17 @@ func (n *node) readVote(c *redisconn.Call) (vote, error) {
 // raise is the second phase of a token: Mine if the node's counter now stands at
 // token for this claim.
 func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
-	n.state(n.raiseScript.Call(opRaise, cl.name, 2, cl.keys.Lock, cl.keys.Quorum, cl.value, decimal(token), cl.life), limit, answer)
+	n.state(n.raiseScript.Call(opRaise, cl.keys.Name, 2, cl.keys.Lock, cl.counter, cl.keys.Value, decimal(token), cl.life), limit, answer)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
 func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
 	k := &cl.keys
 	if cl.fenced {
-		n.state(n.renewScript.Call(opRenew, cl.name, 2, k.Lock, k.Quorum, cl.value, cl.expiry(), decimal(token), cl.life), limit, answer)
+		n.state(n.renewScript.Call(opRenew, k.Name, 2, k.Lock, cl.counter, k.Value, cl.expiry(), decimal(token), cl.life), limit, answer)
 		return
 	}
-	n.state(n.renewScript.Call(opRenew, cl.name, 1, k.Lock, cl.value, cl.expiry()), limit, answer)
+	n.state(n.renewScript.Call(opRenew, k.Name, 1, k.Lock, k.Value, cl.expiry()), limit, answer)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
@@ -339,9 +355,9 @@ func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, a
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.fenced {
-		c = b.repair.Call(opRepair, cl.name, 3, k.Lock, k.Void, k.Quorum, cl.value, cl.expiry(), decimal(token), cl.life)
+		c = b.repair.Call(opRepair, k.Name, 3, k.Lock, cl.void, cl.counter, k.Value, cl.expiry(), decimal(token), cl.life)
 	} else {
-		c = b.repair.Call(opRepair, cl.name, 2, k.Lock, k.Void, cl.value, cl.expiry())
+		c = b.repair.Call(opRepair, k.Name, 2, k.Lock, cl.void, k.Value, cl.expiry())
 	}
 	n.state(c, limit, answer)
 }
@@ -349,7 +365,7 @@ func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, a
 // release removes the lock: Mine if it was there. void > 0 leaves a note for so
 // long, so that what is still under way with this value is refused.
 func (n *node) release(cl *claim, void, limit time.Duration, answer func(redisconn.State, error)) {
-	c := n.conn.ReleaseCall(n.releaseScript, cl.name, &cl.keys, cl.value, void)
+	c := n.conn.ReleaseCall(n.releaseScript, &cl.keys, void)
 	c.Op = opRelease
 	n.state(c, limit, answer)
 }

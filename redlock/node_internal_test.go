@@ -69,7 +69,7 @@ type fenced struct {
 }
 
 func claimOf(name, value string, token uint64) fenced {
-	return fenced{claim{name: name, value: value, ttl: time.Minute, fenced: true, life: "expire", keys: redisconn.KeysOf(name, value)}, token}
+	return fenced{newClaim(claim{keys: redisconn.KeysOf(name, value), ttl: time.Minute, fenced: true, life: "expire", waiting: true}), token}
 }
 
 func of(value string, token uint64) fenced { return claimOf("x", value, token) }
@@ -260,7 +260,7 @@ func TestVotesShareScriptCalls(t *testing.T) {
 	votes, errs := make([]vote, len(names)), make([]error, len(names))
 	calls := together(t, q.server, len(names), func(i int) {
 		c := claimOf(names[i], "me", 0)
-		c.waiting = i%2 == 0
+		c.waiting = i%2 == 0 // for the others the note is not asked for
 		votes[i], errs[i] = q.tryVote(q.b, c)
 	})
 	assert.Less(t, calls, n/2)

@@ -41,6 +41,11 @@ func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
 	return n, nil
 }
 
+func keys(name, value string) *redisconn.Keys {
+	k := redisconn.KeysOf(name, value)
+	return &k
+}
+
 type Request struct {
 	Name, Value    string
 	TTL            time.Duration
@@ -58,20 +63,20 @@ type Answer struct {
 }
 
 func (n *Node) Acquire(ctx context.Context, r Request) (Answer, error) {
-	a, err := n.acquire(ctx, request{name: r.Name, value: r.Value, ttl: r.TTL, waiting: r.Waiting, replicas: r.Replicas, replicaTime: r.ReplicaTimeout})
+	a, err := n.acquire(ctx, keys(r.Name, r.Value), request{ttl: r.TTL, waiting: r.Waiting, replicas: r.Replicas, replicaTime: r.ReplicaTimeout})
 	return Answer{Granted: a.granted, Again: a.again, Foreign: a.foreign, Void: a.void, Repeated: a.repeated, Token: a.token, Left: a.left, Replicas: a.replicas}, err
 }
 
 func (n *Node) Renew(ctx context.Context, name, value string, ttl time.Duration) (redisconn.State, error) {
-	return n.renew(ctx, name, value, ttl)
+	return n.renew(ctx, keys(name, value), ttl)
 }
 
 func (n *Node) Release(ctx context.Context, name, value string) (redisconn.State, error) {
-	return n.release(ctx, name, value)
+	return n.release(ctx, keys(name, value))
 }
 
 func (n *Node) TakeBack(ctx context.Context, name, value string, void time.Duration) (redisconn.State, error) {
-	return n.takeBack(ctx, name, value, void)
+	return n.takeBack(ctx, keys(name, value), void)
 }
 
 func (n *Node) Inspect(ctx context.Context, name string) (redisconn.Status, error) {

@@ -17,8 +17,7 @@ const labelMark = ":"
 // hold is a lock that was granted, or may have been.
 type hold struct {
 	b        *Backend
-	name     string
-	value    any // a string
+	keys     redisconn.Keys
 	ttl      time.Duration
 	atLeast  time.Time // a renewal does not shorten the lock to before (MinHold)
 	late     bool      // a copy of the acquire may still arrive, and has to find itself void
@@ -28,7 +27,7 @@ type hold struct {
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	state, err := h.b.server.renew(ctx, h.name, h.value, max(h.ttl, h.atLeast.Sub(since)))
+	state, err := h.b.server.renew(ctx, &h.keys, max(h.ttl, h.atLeast.Sub(since)))
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}
@@ -47,9 +46,9 @@ func (h *hold) Release(ctx context.Context) error {
 	var state redisconn.State
 	var err error
 	if h.late {
-		state, err = h.b.server.takeBack(ctx, h.name, h.value, max(h.ttl, voidTime))
+		state, err = h.b.server.takeBack(ctx, &h.keys, max(h.ttl, voidTime))
 	} else {
-		state, err = h.b.server.release(ctx, h.name, h.value)
+		state, err = h.b.server.release(ctx, &h.keys)
 	}
 	if err == nil && state != redisconn.Mine && !h.doubtful {
 		err = h.lost(state)
@@ -65,7 +64,7 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	if token > maxToken {
 		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
 	}
-	state, err := h.b.server.raise(ctx, h.name, h.value, token)
+	state, err := h.b.server.raise(ctx, &h.keys, token)
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}

@@ -41,30 +41,29 @@ func newServer(conn *redisconn.Conn, keepTokens bool) *server {
 	return s
 }
 
-// ask sends the call that build makes. A request whose connection went silent is
-// sent once more, and again within the timeout: each is idempotent (R11). repeated
-// says that it was sent more than once, so that a copy may still be under way.
-func (s *server) ask(ctx context.Context, build func() *redisconn.Call) (c *redisconn.Call, repeated bool, err error) {
-	began := time.Now()
-	c = build()
+// ask sends a call. If its connection went silent it is sent once more, and again
+// within the timeout: all are idempotent (R11). repeated says that it was sent
+// more than once, so that a copy may still be under way.
+func (s *server) ask(ctx context.Context, c *redisconn.Call) (answered *redisconn.Call, repeated bool, err error) {
 	err = s.Do(ctx, c)
-	for errors.Is(err, redisconn.ErrSilent) && ctx.Err() == nil && time.Since(began) < s.Timeout() {
-		repeated = true
-		c = build()
+	if !errors.Is(err, redisconn.ErrSilent) {
+		return c, false, err
+	}
+	for began := time.Now(); errors.Is(err, redisconn.ErrSilent) && ctx.Err() == nil && time.Since(began) < s.Timeout(); {
+		c = c.Again()
 		err = s.DoQueued(ctx, c)
 	}
 	var e *redisconn.Error
-	if repeated && errors.As(err, &e) {
+	if errors.As(err, &e) {
 		e.Unknown = true // it is of the last copy, and says nothing about those before (R7)
 	}
-	return c, repeated, err
+	return c, true, err
 }
 
-// request asks for a lock.
+// request asks for a lock. Its owner value is unique per attempt (R10), and
+// compared whole (R9).
 type request struct {
-	name  string
-	value any           // the owner: unique per attempt (R10), compared whole (R9)
-	ttl   time.Duration // at least 1 ms; rounded up to whole milliseconds
+	ttl time.Duration // at least 1 ms; rounded up to whole milliseconds
 
 	// waiting: the caller has subscribed and will wait if the lock is held: the
 	// release will then publish. A waiter asks again no later than answer.left + 1 s
@@ -94,18 +93,15 @@ type answer struct {
 //
 // After an error whose Unknown is set, or a refusal that was repeated, the lock
 // may be the caller's a little later: take it back with takeBack.
-func (s *server) acquire(ctx context.Context, r request) (answer, error) {
-	k := redisconn.KeysOf(r.name, r.value.(string))
-	c, repeated, err := s.ask(ctx, func() *redisconn.Call {
-		var c *redisconn.Call
-		if r.waiting {
-			c = s.acquireScript.Call("acquire", r.name, 4, k.Lock, k.Void, k.Fence, k.Wait, s.life, r.value, redisconn.Milliseconds(r.ttl))
-		} else {
-			c = s.acquireScript.Call("acquire", r.name, 3, k.Lock, k.Void, k.Fence, s.life, r.value, redisconn.Milliseconds(r.ttl))
-		}
-		c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
-		return c
-	})
+func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
+	var c *redisconn.Call
+	if r.waiting {
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.life, k.Value, redisconn.Milliseconds(r.ttl))
+	} else {
+		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.life, k.Value, redisconn.Milliseconds(r.ttl))
+	}
+	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
+	c, repeated, err := s.ask(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -164,11 +160,8 @@ func (s *server) answer(c *redisconn.Call) (answer, error) {
 
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
 // Otherwise it changes nothing.
-func (s *server) renew(ctx context.Context, name string, value any, ttl time.Duration) (redisconn.State, error) {
-	k := redisconn.KeysOf(name, "")
-	state, _, err := s.state(ctx, func() *redisconn.Call {
-		return s.renewScript.Call("renew", name, 2, k.Lock, k.Fence, s.life, value, redisconn.Milliseconds(ttl))
-	})
+func (s *server) renew(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
+	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 2, k.Lock, k.Fence(), s.life, k.Value, redisconn.Milliseconds(ttl)))
 	return state, err
 }
 
@@ -178,11 +171,8 @@ func (s *server) renew(ctx context.Context, name string, value any, ttl time.Dur
 // Where it had to be sent more than once it says Mine whatever the last copy
 // found: the lock is not the caller's any more, but if it was lost before, that is
 // not told. A holder that must know relies on the lease's validity.
-func (s *server) release(ctx context.Context, name string, value any) (redisconn.State, error) {
-	k := redisconn.KeysOf(name, "")
-	state, repeated, err := s.state(ctx, func() *redisconn.Call {
-		return s.ReleaseCall(s.releaseScript, name, &k, value, 0)
-	})
+func (s *server) release(ctx context.Context, k *redisconn.Keys) (redisconn.State, error) {
+	state, repeated, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, 0))
 	if repeated && err == nil {
 		state = redisconn.Mine
 	}
@@ -193,26 +183,20 @@ func (s *server) release(ctx context.Context, name string, value any) (redisconn
 // leaves a note for as long as void says, so that an acquire with this value that
 // is still under way is refused when it arrives. So once takeBack has returned
 // nil, the value holds nothing and (within void) never will.
-func (s *server) takeBack(ctx context.Context, name string, value any, void time.Duration) (redisconn.State, error) {
-	k := redisconn.KeysOf(name, value.(string))
-	state, _, err := s.state(ctx, func() *redisconn.Call {
-		return s.ReleaseCall(s.releaseScript, name, &k, value, max(void, time.Millisecond))
-	})
+func (s *server) takeBack(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State, error) {
+	state, _, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, max(void, time.Millisecond)))
 	return state, err
 }
 
 // raise makes later tokens of the name greater than token, if the lock has the value.
-func (s *server) raise(ctx context.Context, name string, value any, token uint64) (redisconn.State, error) {
-	k := redisconn.KeysOf(name, "")
-	state, _, err := s.state(ctx, func() *redisconn.Call {
-		return s.raiseScript.Call("raise the token", name, 2, k.Lock, k.Fence, value, strconv.FormatUint(token, 10), s.life)
-	})
+func (s *server) raise(ctx context.Context, k *redisconn.Keys, token uint64) (redisconn.State, error) {
+	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, k.Lock, k.Fence(), k.Value, strconv.FormatUint(token, 10), s.life))
 	return state, err
 }
 
 // state sends a call whose script answers with a State.
-func (s *server) state(ctx context.Context, build func() *redisconn.Call) (redisconn.State, bool, error) {
-	c, repeated, err := s.ask(ctx, build)
+func (s *server) state(ctx context.Context, c *redisconn.Call) (redisconn.State, bool, error) {
+	c, repeated, err := s.ask(ctx, c)
 	if err != nil {
 		return redisconn.Gone, repeated, err
 	}
@@ -224,7 +208,7 @@ func (s *server) state(ctx context.Context, build func() *redisconn.Call) (redis
 // inspect reads the state of a lock from the master, and changes nothing.
 func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, error) {
 	k := redisconn.KeysOf(name, "")
-	c, _, err := s.ask(ctx, func() *redisconn.Call { return redisconn.InspectCall(name, &k, k.Fence) })
+	c, _, err := s.ask(ctx, redisconn.InspectCall(&k, k.Fence()))
 	if err != nil {
 		return redisconn.Status{}, err
 	}

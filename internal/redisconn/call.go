@@ -51,6 +51,14 @@ func (c *Call) Reply() any { return c.cmd.Val() }
 // not.
 func (c *Call) Sent() time.Time { return c.sent }
 
+// Again makes the same call once more, for one that was not answered.
+func (c *Call) Again() *Call {
+	d := calls.Get().(*Call)
+	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
+	d.script, d.cmd = c.script, newCommand(append([]any{evalsha, c.script.sha}, c.cmd.Args()[2:]...))
+	return d
+}
+
 // calls are used again, for their channel's sake.
 var calls = sync.Pool{New: func() any { return &Call{done: make(chan struct{}, 1)} }}
 

@@ -40,14 +40,27 @@ func VoidKey(name, value string) string { return LockKey(name) + voidSuffix + va
 // belong to a database: locks of one name in two databases of a server wake each other, needlessly but harmlessly.
 func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 
-// Keys are the keys of one lock in the form in which commands take them.
-type Keys struct{ Lock, Void, Fence, Quorum, Wait any }
+// Keys are the keys of one lock and its owner value in the form in which commands
+// take them. They are made once for all requests of an attempt.
+type Keys struct {
+	Name  string
+	Lock  any // a string, as are the others
+	Value any
+
+	key string
+}
 
 // KeysOf returns the keys for an owner value.
 func KeysOf(name, value string) Keys {
 	key := LockKey(name)
-	return Keys{key, key + voidSuffix + value, key + fenceSuffix, key + quorumSuffix, key + waitSuffix}
+	return Keys{Name: name, Lock: key, Value: value, key: key}
 }
+
+// Void, Fence, Quorum and Wait are the keys beside the lock's own.
+func (k *Keys) Void() any   { return k.key + voidSuffix + k.Value.(string) }
+func (k *Keys) Fence() any  { return k.key + fenceSuffix }
+func (k *Keys) Quorum() any { return k.key + quorumSuffix }
+func (k *Keys) Wait() any   { return k.key + waitSuffix }
 
 // QuorumFenceKey returns the key of the fencing counter that a quorum raises,
 // apart from the one of a single server: locker:1:{name}:quorum.

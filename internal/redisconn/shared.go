@@ -52,11 +52,11 @@ func (n *Conn) ReleaseScript() *Script { return n.Script(releaseText, 2, 1) }
 // wait for it. void > 0 leaves a note for so long, so that an acquire with this
 // value that is still under way is refused when it arrives (R7). The reply is a
 // State.
-func (n *Conn) ReleaseCall(s *Script, name string, k *Keys, value any, void time.Duration) *Call {
+func (n *Conn) ReleaseCall(s *Script, k *Keys, void time.Duration) *Call {
 	if void > 0 {
-		return s.Call("take back", name, 3, k.Lock, k.Wait, k.Void, n.publish, value, Milliseconds(void))
+		return s.Call("take back", k.Name, 3, k.Lock, k.Wait(), k.Void(), n.publish, k.Value, Milliseconds(void))
 	}
-	return s.Call("release", name, 2, k.Lock, k.Wait, n.publish, value)
+	return s.Call("release", k.Name, 2, k.Lock, k.Wait(), n.publish, k.Value)
 }
 
 // Status is what a server knows of a lock.
@@ -71,8 +71,8 @@ type Status struct {
 
 // InspectCall reads the state of a lock, with the token of a counter, and changes
 // nothing.
-func InspectCall(name string, k *Keys, counter any) *Call {
-	return inspect.Call("inspect", name, 3, k.Lock, counter, k.Wait)
+func InspectCall(k *Keys, counter any) *Call {
+	return inspect.Call("inspect", k.Name, 3, k.Lock, counter, k.Wait())
 }
 
 // StatusOf reads the reply to InspectCall.
