@@ -56,11 +56,17 @@ func KeysOf(name, value string) Keys {
 	return Keys{Name: name, Lock: key, Value: value, key: key}
 }
 
-// Void, Fence, Quorum and Wait are the keys beside the lock's own.
-func (k *Keys) Void() any   { return k.key + voidSuffix + k.Value.(string) }
-func (k *Keys) Fence() any  { return k.key + fenceSuffix }
+// Void returns the key of the note that the value is void.
+func (k *Keys) Void() any { return k.key + voidSuffix + k.Value.(string) }
+
+// Fence returns the key of the fencing counter of a single server.
+func (k *Keys) Fence() any { return k.key + fenceSuffix }
+
+// Quorum returns the key of the fencing counter that a quorum raises.
 func (k *Keys) Quorum() any { return k.key + quorumSuffix }
-func (k *Keys) Wait() any   { return k.key + waitSuffix }
+
+// Wait returns the key of the note that somebody waits.
+func (k *Keys) Wait() any { return k.key + waitSuffix }
 
 // QuorumFenceKey returns the key of the fencing counter that a quorum raises,
 // apart from the one of a single server: locker:1:{name}:quorum.
