@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -108,7 +107,7 @@ func TestDiskFull(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", dir).Run(); err != nil {
 		t.Skip("cannot mount a file system here: ", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", dir).Run() })
 	s := lab.StartPostgres(t, lab.WithPostgresDir(dir), lab.WithSetting("min_wal_size", "32MB"), lab.WithSetting("max_wal_size", "32MB"))
 	c := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	l, err := c.TryLock(t.Context(), "first")
