@@ -149,10 +149,10 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 	return v, a.h.grant()
 }
 
-// enter takes the first place, or, if it is to wait, the last. That is one
-// transaction. Its usual condition, that there is no key of the queue, is one
-// comparison for etcd, which costs the one thread that applies all writes time
-// for each key that is there: a queue that others were met in is not compared.
+// enter takes the first place, or, if it is to wait, the last. The usual
+// condition, that there is no key of the queue, is one comparison for etcd, and
+// the shortest of transactions. It costs the one thread that applies all writes
+// time for each key that is there: a queue that others were met in is not compared.
 func (a *attempt) enter(ctx context.Context, wait bool) error {
 	h := a.h
 	put := []clientv3.Op{clientv3.OpPut(h.key, h.value(), clientv3.WithLease(h.s.id))}
@@ -160,55 +160,60 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		put = append(put, clientv3.OpPut(h.key+mark, h.shadowed(h.keeps(mark))))
 	}
 	notVoid := clientv3.Compare(clientv3.CreateRevision(void(h.queue, h.owner)), "=", 0)
-	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid}
-	orElse := []clientv3.Op{clientv3.OpGet(h.queue, first(h.queue)...)}
-	if wait {
-		cmps[0] = clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0)
-		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
-	}
-	crowded := wait && a.b.isCrowded(h.queue)
-	if !crowded {
-		orElse = []clientv3.Op{clientv3.OpTxn(cmps, put, orElse)}
-		cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)}
-	}
-	var c call
-	resp, err := a.b.kv.Txn(calling(ctx, &c)).If(cmps...).Then(put...).Else(orElse...).Commit()
-	a.b.mu.Lock()
-	h.copies = c.underWay
-	if err != nil {
-		if c.carriedOut || c.underWay {
-			h.place = asked
+	for crowded := wait && a.b.isCrowded(h.queue); ; crowded = true {
+		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)}
+		var orElse []clientv3.Op
+		switch {
+		case crowded && wait:
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid}
+			orElse = []clientv3.Op{clientv3.OpGet(h.key)}
+		case crowded: // or void keys alone are there
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid}
+			fallthrough
+		case !wait:
+			orElse = []clientv3.Op{clientv3.OpGet(h.queue, first(h.queue)...)}
 		}
-		a.b.mu.Unlock()
-		return err
+		resp, err := a.commit(ctx, cmps, put, orElse)
+		if err != nil {
+			return err
+		}
+		if resp.Succeeded {
+			a.entered(resp.Header.Revision)
+			a.unread = wait && crowded
+			return nil
+		}
+		var found *mvccpb.KeyValue
+		if len(orElse) > 0 {
+			found = front(resp.Responses[0].GetResponseRange().Kvs)
+		}
+		switch {
+		case found != nil && string(found.Key) == h.key && string(found.Value) == h.value():
+			a.entered(found.CreateRevision) // a repeated request: it keeps its place (R11)
+			a.unread = wait
+			return nil
+		case !crowded && found == nil:
+			continue
+		case wait, found == nil:
+			return errTakenBack
+		}
+		if err := a.b.adopt(ctx, found); err != nil {
+			return err
+		}
+		return locker.ErrHeld
 	}
-	if c.underWay {
-		h.place = asked
+}
+
+// commit sends a transaction that puts the key, and notes what is known of that.
+func (a *attempt) commit(ctx context.Context, cmps []clientv3.Cmp, then, orElse []clientv3.Op) (*clientv3.TxnResponse, error) {
+	var c call
+	resp, err := a.b.kv.Txn(calling(ctx, &c)).If(cmps...).Then(then...).Else(orElse...).Commit()
+	a.b.mu.Lock()
+	defer a.b.mu.Unlock()
+	a.h.copies = a.h.copies || c.underWay
+	if c.underWay || err != nil && c.carriedOut {
+		a.h.place = asked
 	}
-	a.b.mu.Unlock()
-	responses, succeeded := resp.Responses, resp.Succeeded
-	if !succeeded && !crowded {
-		inner := resp.Responses[0].GetResponseTxn()
-		responses, succeeded = inner.Responses, inner.Succeeded
-	}
-	if succeeded {
-		a.entered(resp.Header.Revision)
-		a.unread = wait && (crowded || !resp.Succeeded)
-		return nil
-	}
-	found := responses[0].GetResponseRange().GetKvs()
-	switch kv := front(found); {
-	case kv != nil && string(kv.Key) == h.key && string(kv.Value) == h.value(): // a repeated request: it keeps its place (R11)
-		a.entered(kv.CreateRevision)
-		a.unread = wait
-		return nil
-	case wait || len(found) == 0:
-		return errTakenBack
-	}
-	if err := a.b.adopt(ctx, front(found)); err != nil {
-		return err
-	}
-	return locker.ErrHeld
+	return resp, err
 }
 
 // entered notes that the key has been put.

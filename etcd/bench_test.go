@@ -128,12 +128,12 @@ func synced(b *testing.B) *lab.EtcdCluster {
 }
 
 func free(b *testing.B, of string, s *lab.EtcdCluster) {
-	const most = 64
+	const most = 256
 	raw, ours, theirs := rival(b, "raw", s.Addrs(), most), rival(b, "locker", s.Addrs(), most), rival(b, "concurrency", s.Addrs(), most)
 	own := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(n int) error { return c(b.Context(), n, "free-"+strconv.Itoa(n)) })
 	}
-	for _, n := range []int{1, 8, most} {
+	for _, n := range []int{1, 64, most} {
 		contest.Run(b, fmt.Sprintf("%sgoroutines=%d", of, n), 5*time.Millisecond,
 			contest.Competitor{Name: "raw", Goroutines: n, Op: own(raw)},
 			contest.Competitor{Name: "locker", Goroutines: n, Op: own(ours), Target: 1.10},

@@ -65,7 +65,7 @@ func (l *laggard) intercept(ctx context.Context, method string, req, reply any, 
 // waysIn are the ways to ask for a lock.
 var waysIn = map[string]struct {
 	wait bool
-	held int // how many hold the lock before
+	held int // how many hold the lock before: a waiter asks twice then
 }{
 	"try":                {false, 0},
 	"first in the queue": {true, 0},
@@ -92,7 +92,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 				require.NoError(t, err)
 			}
 
-			network.keep(0, queue("ghost"))
+			network.keep(c.held, queue("ghost"))
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				<-network.kept

@@ -126,10 +126,14 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts 
 	if !c.urgent {
 		select {
 		case p.slots <- struct{}{}:
-			defer func() { <-p.slots }()
-		case <-ctx.Done():
-			return ctx.Err()
+		default:
+			select {
+			case p.slots <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
+		defer func() { <-p.slots }()
 	}
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
 	ctx = clientv3.WithRequireLeader(ctx) // a member that is cut off says so at once
@@ -143,7 +147,7 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts 
 		err := m.connect(limited)
 		var unsent *noAnswerError
 		if err == nil {
-			err = m.conn.Invoke(limited, method, args, reply, opts...)
+			err = m.conn.Invoke(untimed{limited}, method, args, reply, opts...)
 		}
 		late := limited.Err() != nil
 		cancel()
@@ -180,6 +184,13 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts 
 		}
 	}
 }
+
+// untimed is a context that does not say when it ends. The driver would tell the
+// member, which would set timers of its own: some 5 % of a request's time.
+type untimed struct{ context.Context }
+
+// Deadline implements [context.Context].
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // pick returns the member to ask, and how long to wait for it: longer with
 // every try, so that a cluster that is slow as a whole is not asked in vain.

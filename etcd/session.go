@@ -105,8 +105,13 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	select {
 	case <-s.ready:
 		err = s.openErr
-	case <-ctx.Done():
-		err = ctx.Err()
+	default:
+		select {
+		case <-s.ready:
+			err = s.openErr
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
 	if err != nil {
 		b.mu.Lock()
