@@ -98,7 +98,7 @@ type Request struct {
 
 	// Queued is for services that keep a queue: with Wait, the backend calls it
 	// when it has learned that another has the lock, or is before it in the queue.
-	// The engine can then tell "held" from "no answer yet" to those who wait
+	// The engine can then tell "held" from "no answer yet" to callers that wait
 	// behind this attempt in the Client. It does not block, may be called more
 	// than once, and has no meaning after Acquire has returned. It is never nil
 	// when the engine calls with Wait.
@@ -258,8 +258,8 @@ type Lister interface {
 
 // Breaker is implemented by a [Backend] that can take a lock from its holder.
 type Breaker interface {
-	// Break removes whoever holds name, and returns whom: a State that is not
-	// Held if nobody did. The holder finds out as it would if its key were
+	// Break removes the holder of name, and returns who it was: a State that is not
+	// Held if there was none. The holder finds out as it would if its key were
 	// deleted. Those who wait stay in the queue.
 	Break(ctx context.Context, name string) (State, error)
 }

@@ -139,8 +139,8 @@ func (c *Client) List(ctx context.Context, prefix string, found func(name string
 	return nil
 }
 
-// Break takes the lock on name from whoever holds it, and returns whom: a State
-// that is not Held if nobody did. It is for an operator who knows that the
+// Break takes the lock on name from its holder, and returns who that was: a State
+// that is not Held if there was none. It is for an operator who knows that the
 // holder does not act any more. A holder that does learns of it by its next
 // renewal at the latest; until then two may act, and only a fencing token that
 // the resource checks keeps the first one out. The error matches

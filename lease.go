@@ -113,8 +113,8 @@ func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel con
 	}
 }
 
-// Renew renews the lease now, for holders with [NoRenew] and for those who
-// want a full TTL ahead of them. It waits for the service at most until ctx
+// Renew renews the lease now. Holders with [NoRenew] need it, and so does a holder
+// that wants a full TTL ahead of it. It waits for the service at most until ctx
 // or the lease is over. If the lease is over, the error is as that of Err;
 // otherwise the lease goes on as before, and Renew may be called again.
 func (l *Lease) Renew(ctx context.Context) error {
@@ -328,7 +328,7 @@ func (c withValues) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// leaveLine lets whoever comes next in line ask.
+// leaveLine lets the next caller in line ask.
 func (l *Lease) leaveLine() {
 	l.mu.Lock()
 	ln := l.line

@@ -114,8 +114,8 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 		}
 		span = v.Until().Sub(v.Since)
 		if l.settings.minHold != 0 {
-			// The grant's validity may count MinHold. Who breaks the lock is noticed
-			// as soon as without it.
+			// The grant's validity may count MinHold. A lock that was broken is
+			// noticed as soon as without it.
 			span = min(span, l.settings.ttl)
 		}
 		// Less than that is left where the answer took its time, or was about a
@@ -304,7 +304,7 @@ func (l *Lease) end(cause error) bool {
 
 // clear takes what is left of a lost lease back, once the service would have
 // let it go too: until then it does no harm, and gives a holder that has just
-// been told some grace. Whoever comes next in line may ask from now on.
+// been told some grace. The next caller in line may ask from now on.
 func (l *Lease) clear() {
 	l.mu.Lock()
 	ln, expiry := l.line, l.expiry

@@ -139,9 +139,9 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 	return lease.do(ctx, fn)
 }
 
-// TryDo is [Do] for those who do not wait: if the lock cannot be had at once, fn
-// is not called, and the error is that of TryLock. One that matches ErrHeld means
-// that somebody else is at it.
+// TryDo is [Do] without a wait: if the lock cannot be had at once, fn is not
+// called, and the error is that of TryLock. An error that matches ErrHeld means
+// that another holder is at it.
 func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) error {
 	lease, err := l.TryLock(ctx, name, opts...)
 	if err != nil {
@@ -178,11 +178,11 @@ type Leases []*Lease
 // holds none. It locks them in the order of their bytes, whatever their order
 // here, so that callers that want some of the same names do not wait for each
 // other in a circle; a name that is given twice is locked once. The leases come in
-// that order. opts are for each of them; MinHold is not possible, since a name that
-// was had could not be given back for another that was not.
+// that order. opts are for each of them. MinHold is not possible: a name that was
+// locked could not be given back when another one cannot be locked.
 //
-// Who holds a name and calls LockAll for others breaks that order, and may wait
-// for ever; so may one who mixes clients with different prefixes.
+// A caller that already holds a name and calls LockAll for others breaks that order
+// and may wait for ever. So may callers whose clients have different prefixes.
 func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (held Leases, err error) {
 	if (settings{}).with(opts).minHold != 0 {
 		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible for several names at once: lock one name for all of them")}
