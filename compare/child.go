@@ -99,7 +99,7 @@ type holderProgram struct {
 
 // caller is one goroutine of a holder that asks for a lock and holds it.
 type caller struct {
-	ctx    context.Context // ends when the parent says "cancel"
+	ctx    context.Context // ends when the parent says "release", and with the caller
 	cancel context.CancelFunc
 	leave  chan struct{} // closed when the parent says "release"
 	gate   chan struct{} // closed when the parent says "open"
@@ -161,8 +161,13 @@ func (h *holderProgram) run(openers locker.Openers) {
 			return
 		}
 		if c.Do == "close" {
-			h.close()
-			return
+			// What the callers wait for still comes on this way.
+			go func() {
+				h.close()
+				_ = h.journal.Close()
+				os.Exit(0)
+			}()
+			continue
 		}
 		h.obey(c)
 	}
