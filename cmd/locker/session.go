@@ -155,7 +155,7 @@ func (s *session) heldOutside(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if state, err := s.client.Inspect(ctx, s.name); err != nil || !state.Held || holder(state.Token, state.Label) != outer {
-		return nil //nolint:nilerr // whoever cannot ask finds out by waiting
+		return nil // a session that cannot ask finds out by waiting
 	}
 	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run around this one, and would wait for itself: nothing is reentrant", s.name)}
 }
