@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +113,39 @@ func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 	case <-time.After(4 * time.Second):
 		require.Fail(t, "the session was kept alive by a leader of the past")
 	}
+}
+
+// A leader that does not know yet that it was replaced has never heard of a lease
+// that its successor has granted: a majority knows better.
+func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	var told atomic.Int32
+	c := client(t, s.Addrs(), 2*time.Second, func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				stream, err := streamer(ctx, desc, cc, method, opts...)
+				return unknownLease{stream, &told}, err
+			}))
+	})
+	l, err := c.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	eventually(t, 10*time.Second, "the lease is said to be unknown, and then kept alive", func() bool { return told.Load() > 4 })
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// unknownLease makes the first two keep-alives be for a lease that is not known.
+type unknownLease struct {
+	grpc.ClientStream
+	told *atomic.Int32
+}
+
+func (s unknownLease) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if resp, ok := m.(*etcdserverpb.LeaseKeepAliveResponse); ok && err == nil && s.told.Add(1) <= 2 {
+		resp.TTL = 0
+	}
+	return err
 }
 
 // oldTerm makes keep-alives come from the term before.
