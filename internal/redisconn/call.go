@@ -24,6 +24,7 @@ type Call struct {
 	WaitErr        error
 
 	script   *Script
+	asked    []any // as cmd was made; never changed
 	cmd      command
 	answered func(*Call, error) // or nil: done is signalled
 	done     chan struct{}      // capacity 1
@@ -55,7 +56,8 @@ func (c *Call) Sent() time.Time { return c.sent }
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
 	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
-	d.script, d.cmd = c.script, newCommand(append([]any{evalsha, c.script.sha}, c.cmd.Args()[2:]...))
+	// The driver may still be at work on the cmd of c, but leaves the arguments alone.
+	d.script, d.asked, d.cmd = c.script, c.asked, newCommand(c.asked)
 	return d
 }
 
@@ -82,10 +84,7 @@ func (c *Call) sameWait(d *Call) bool {
 }
 
 // callQueue is a first-in first-out line from which anybody can step out.
-type callQueue struct {
-	head, tail *Call
-	n          int
-}
+type callQueue struct{ head, tail *Call }
 
 func (q *callQueue) push(c *Call) {
 	c.state, c.prev, c.next = queued, q.tail, nil
@@ -95,7 +94,6 @@ func (q *callQueue) push(c *Call) {
 		q.tail.next = c
 	}
 	q.tail = c
-	q.n++
 }
 
 func (q *callQueue) remove(c *Call) {
@@ -110,5 +108,4 @@ func (q *callQueue) remove(c *Call) {
 		c.next.prev = c.prev
 	}
 	c.prev, c.next = nil, nil
-	q.n--
 }

@@ -256,16 +256,3 @@ func (l *lane) wanted(batch []*Call) []*Call {
 	defer l.mu.Unlock()
 	return slices.DeleteFunc(batch, func(c *Call) bool { return c.state == over })
 }
-
-// length is how many calls wait or are under way.
-func (l *lane) length() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.queue.n
-	for _, f := range l.flights {
-		if !f.given {
-			n += len(f.calls)
-		}
-	}
-	return n
-}

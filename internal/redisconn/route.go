@@ -181,9 +181,6 @@ func (n *Conn) Start(c *Call, answered func(error)) {
 // never be sent, and its callback is not called. It returns false for any other.
 func (n *Conn) Withdraw(c *Call) bool { return n.routes.(oneRoute).the.plain.withdraw(c) }
 
-// Waiting is how many calls are queued or under way, where there is one server.
-func (n *Conn) Waiting() int { return n.routes.(oneRoute).the.plain.length() }
-
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.
 func (n *Conn) Remap(r *Route, err error) {

@@ -67,21 +67,24 @@ func (s *Script) Call(op, name string, keys int, args ...any) *Call {
 	all := make([]any, firstKey, firstKey+len(args))
 	all[0], all[1], all[2] = evalsha, s.sha, keys
 	c := calls.Get().(*Call)
-	c.Op, c.Name, c.script, c.cmd = op, name, s, newCommand(append(all, args...))
+	c.Op, c.Name, c.script, c.asked = op, name, s, append(all, args...)
+	c.cmd = newCommand(c.asked)
 	return c
 }
 
 // inFull builds the same command with the script's text, for a server that does
 // not know the SHA: EVAL also makes the server remember it.
 func (s *Script) inFull(c command) command {
-	c = s.again(c)
-	c.Args()[0], c.Args()[1] = eval, s.text
-	return c
+	all := append([]any(nil), c.Args()...)
+	all[0], all[1] = eval, s.text
+	return newCommand(all)
 }
 
 // again builds the same command once more, without the reply.
 func (s *Script) again(c command) command {
-	return newCommand(append([]any(nil), c.Args()...))
+	all := append([]any(nil), c.Args()...)
+	all[0], all[1] = evalsha, s.sha
+	return newCommand(all)
 }
 
 func newCommand(args []any) command {
