@@ -133,7 +133,7 @@
 // nothing. Beside what package single needs, an ACL user needs +info,
 // +script|load, and +config|get for the look at persistence. Keys are
 // locker:1:{name} and, next to it, :quorum (the counter, with who raised it),
-// :wait and :void:….
+// :wait and :void:…, and locker:1:runs, the note of the restart guard.
 //
 // [single]: https://pkg.go.dev/github.com/golockers/locker/single
 package redlock

@@ -184,7 +184,7 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 		pipe := n.conn.Client().Pipeline()
 		info := pipe.Info(ctx, "server")
 		aof := pipe.ConfigGet(ctx, "*append*")
-		note := pipe.Get(ctx, redisconn.RunsKey)
+		note := pipe.MGet(ctx, redisconn.RunsKey)
 		_, execErr := pipe.Exec(ctx)
 		if err := info.Err(); err != nil {
 			return run{}, err
@@ -199,7 +199,11 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 		r := run{id: s.RunID, uptime: s.Uptime, version: s.Version}
 		kept := aof.Val()
 		r.durable = aof.Err() == nil && kept["appendonly"] == "yes" && kept["appendfsync"] == "always" && kept["no-appendfsync-on-rewrite"] == "no"
-		before, last, _ := strings.Cut(note.Val(), " ")
+		var text string
+		if found := note.Val(); len(found) == 1 {
+			text, _ = found[0].(string)
+		}
+		before, last, _ := strings.Cut(text, " ")
 		if r.before = last; last == r.id {
 			r.before = before
 		}

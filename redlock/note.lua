@@ -5,7 +5,8 @@
 --
 -- KEYS  1 the note      ARGV  1 the run_id
 
-local note = redis.call('GET', KEYS[1]) or ''
+-- MGET and not GET, which would fail on a key of another type, and which users need no right to.
+local note = redis.call('MGET', KEYS[1])[1] or ''
 local last = string.match(note, '(%S*)$')
 if last ~= ARGV[1] then
 	return redis.call('SET', KEYS[1], last .. ' ' .. ARGV[1])

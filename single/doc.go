@@ -50,7 +50,8 @@
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
 //	    +ssubscribe +sunsubscribe +wait
 //
-// and, for the look at the eviction policy, +info and +config|get.
+// Beside that, the look at the eviction policy and [Backend.Check] need +info, and
+// [Backend.List] needs +scan.
 //
 // # URLs
 //
