@@ -130,15 +130,7 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 		b.sessions[s] = struct{}{}
 	}
 	b.mu.Unlock()
-	err := s.wait(ctx, false, func() bool {
-		select {
-		case <-s.ready:
-			return true
-		default:
-			return false
-		}
-	})
-	return s, err
+	return s, s.wait(ctx, false, func() bool { return isClosed(s.ready) })
 }
 
 // String names the servers, for messages.

@@ -107,7 +107,7 @@ func (s *session) failed(server string, err error) {
 	s.change()
 }
 
-// x509Error is implemented by what package tls says about certificates.
+// x509Error is what package tls says about certificates.
 type x509Error = *tls.CertificateVerificationError
 
 // errOtherProtocol is among the causes if one side speaks TLS and the other

@@ -340,6 +340,11 @@ const rareLook = 15 * time.Minute
 // that is watched, too, and the service tells what happened in its order.
 func (p *place) await(ctx context.Context, before []node) error {
 	ahead := before[len(before)-1]
+	p.s.mu.Lock()
+	relinked, interval := p.s.relinked, p.s.timeout/10
+	p.s.mu.Unlock()
+	// What a new connection tells of watches that were set before is in no order.
+	inOrder := func() bool { return !isClosed(relinked) }
 	var ownTold chan struct{}
 	if len(before) == 1 {
 		own, err := p.watchOwn(ctx)
@@ -350,9 +355,6 @@ func (p *place) await(ctx context.Context, before []node) error {
 		}
 		ownTold = own.told
 	}
-	p.s.mu.Lock()
-	relinked, interval := p.s.relinked, p.s.timeout/10
-	p.s.mu.Unlock()
 	w, err := p.s.watch(ctx, p.dir+"/"+ahead.name, nil)
 	switch {
 	case errors.Is(err, errLasting):
@@ -361,7 +363,7 @@ func (p *place) await(ctx context.Context, before []node) error {
 		}
 		p.passed[ahead.name] = true
 		return nil
-	case gone(err) && ownTold != nil:
+	case gone(err) && ownTold != nil && inOrder():
 		return p.first()
 	case gone(err):
 		return nil
@@ -370,16 +372,16 @@ func (p *place) await(ctx context.Context, before []node) error {
 	}
 	timer := time.NewTimer(clock.Jitter(rareLook))
 	defer timer.Stop()
-	for {
+	for linked := relinked; ; {
 		select {
 		case <-w.told:
-			if w.gone && ownTold != nil {
+			if w.gone && ownTold != nil && inOrder() {
 				return p.first()
 			}
 			return nil
-		case <-relinked:
+		case <-linked:
 			// The driver sets the watches again; whether it could, a look tells.
-			relinked = nil
+			linked = nil
 			timer.Reset(clock.UpTo(interval))
 			continue
 		case <-ownTold:
@@ -390,6 +392,15 @@ func (p *place) await(ctx context.Context, before []node) error {
 			return ctx.Err()
 		}
 		return nil
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -25,6 +25,7 @@ func TestOnOneServer(t *testing.T) {
 		{"WaitsThatAreGivenUpLeaveNoWatches", testWaitsThatAreGivenUpLeaveNoWatches},
 		{"WaiterTellsThatOthersAreBeforeIt", testWaiterTellsThatOthersAreBeforeIt},
 		{"AThousandWaitersOfOneClientAreOneNode", testAThousandWaitersOfOneClientAreOneNode},
+		{"WaiterWhoseNodeIsRemoved", testWaiterWhoseNodeIsRemoved},
 		{"AReleaseWakesOneWaiter", testAReleaseWakesOneWaiter},
 		{"PausedHolder", testPausedHolder},
 		{"DeletedNodeIsTold", testDeletedNodeIsTold},

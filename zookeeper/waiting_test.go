@@ -3,8 +3,10 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,4 +189,44 @@ func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
 		t.Error("not told")
 	}
 	require.ErrorIs(t, l.Err(), locker.ErrLost)
+}
+
+// A waiter whose node was removed holds nothing when the one before it leaves: it
+// stands at the end of the queue again.
+func testWaiterWhoseNodeIsRemoved(t *testing.T, z *lab.ZooKeeper) {
+	const name = "removed-waiter"
+	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), name)
+	require.NoError(t, err)
+	order := make(chan string, 2)
+	var holders atomic.Int32
+	var all sync.WaitGroup
+	for i, who := range []string{"removed", "other"} {
+		c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+		all.Go(func() {
+			l, err := c.Lock(within(t, soon), name)
+			for errors.Is(err, locker.ErrUnavailable) && t.Context().Err() == nil {
+				l, err = c.Lock(within(t, soon), name)
+			}
+			if !assert.NoError(t, err) {
+				return
+			}
+			assert.EqualValues(t, 1, holders.Add(1), "two hold at once")
+			order <- who
+			time.Sleep(50 * time.Millisecond)
+			holders.Add(-1)
+			assert.NoError(t, l.Unlock(within(t, soon)))
+		})
+		eventuallyLen(t, z.Addr(), name, i+2)
+	}
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	require.Eventually(t, func() bool { return watchesOf(t, z) >= 4 }, soon, time.Millisecond)
+	nodes := queueOf(t, z.Addr(), name)
+	slices.SortFunc(nodes, func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })
+	require.NoError(t, admin.Delete(nodes[1], -1))
+	require.NoError(t, held.Unlock(within(t, soon)))
+	all.Wait()
+	close(order)
+	assert.Equal(t, "other", <-order)
+	assert.Equal(t, "removed", <-order)
 }
