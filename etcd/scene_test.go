@@ -32,7 +32,7 @@ type locked struct {
 	at    time.Time
 }
 
-// watched waits until there are so many watches, on all members together: who is
+// watched waits until there are so many watches of waiters, on all members together: who is
 // in the queue may not have been told so yet, and does not watch yet.
 func (s scene) watched(t testing.TB, n int) {
 	t.Helper()
@@ -62,7 +62,8 @@ func (s scene) watchedWithin(t testing.TB, d time.Duration, n int) {
 			}
 			found += watches
 		}
-		return found >= n
+		sessions, err := s.admin.Leases(t.Context()) // each watches its own key, too
+		return err == nil && found >= n+len(sessions.Leases)
 	})
 }
 

@@ -33,7 +33,7 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	_, err = s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
 	network.set(lab.Pass, lab.Pass)
-	time.Sleep(1500 * time.Millisecond)
+	s.watched(t, 1)
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 2*time.Second)
 	require.NoError(t, got.lease.Unlock(ctx))
