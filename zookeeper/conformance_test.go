@@ -27,8 +27,9 @@ const (
 	longSession  = 20 * time.Second
 )
 
-// lasting are the checks in which a lock has to outlive something.
-var lasting = []string{"restart", "failover", "server-crashes", "clock-jump", "tokens-restart"}
+// lasting are the checks in which a lock has to outlive something, or nothing has to
+// end, so that a busy machine is in nobody's way.
+var lasting = []string{"restart", "failover", "server-crashes", "clock-jump", "tokens-restart", "names", "deletion", "idempotent", "owner-exact"}
 
 func sessionOf(check string) time.Duration {
 	if slices.Contains(lasting, check) {
