@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -35,8 +36,9 @@ func holderRole(p *lab.Parent) {
 
 	p.Hear()
 	lease, err := client.Lock(ctx, name)
-	for err == nil && lease.Err() != nil {
-		// On a machine that is too busy for such a short TTL it is over already.
+	for errors.Is(err, locker.ErrUnavailable) || err == nil && lease.Err() != nil {
+		// On a machine that is too busy for such a short TTL it is over already, or no
+		// quorum answers in time.
 		lease, err = client.Lock(ctx, name)
 	}
 	fail(err)

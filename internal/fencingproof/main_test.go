@@ -2,6 +2,7 @@ package fencingproof_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -37,12 +38,16 @@ func open(t *testing.T, url string, opts *locker.Options) *locker.Client {
 	return c
 }
 
-// lock waits for name.
+// lock waits for name, also while the service is away, or the machine too busy for it.
 func lock(t *testing.T, c *locker.Client, name string) *locker.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	lease, err := c.Lock(ctx, name)
-	require.NoError(t, err)
-	return lease
+	for {
+		lease, err := c.Lock(ctx, name)
+		if err == nil {
+			return lease
+		}
+		require.True(t, errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil, "%v", err)
+	}
 }

@@ -1,17 +1,13 @@
 package fencingproof_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/lab"
 )
@@ -57,7 +53,7 @@ func TestRedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 					server.Restart(t)
 				}
 
-				lease := lockAgain(t, second, name)
+				lease := lock(t, second, name)
 				token, err := fencing.Of(lease)
 				require.NoError(t, err)
 				assert.Greater(t, token, h.token, "tokens rise through the loss of all data")
@@ -78,21 +74,5 @@ func TestRedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 			}
 			t.Logf("%s: after %d restarts, no stale write landed behind the guard; %d times the lease of the holder that was refused still lasted", c.name, rounds, unaware)
 		})
-	}
-}
-
-// lockAgain is lock with a service that has just come back: the connections
-// to the one before are broken.
-func lockAgain(t *testing.T, c *locker.Client, name string) *locker.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		lease, err := c.Lock(ctx, name)
-		if err == nil {
-			return lease
-		}
-		require.True(t, errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil, "%v", err)
-		time.Sleep(10 * time.Millisecond)
 	}
 }
