@@ -47,7 +47,7 @@ var brokenBackends = []broken{
 	{forgetsWaiters, queued, "drain", "did not get its turn"},
 	{lastInFirstOut, queued, "fifo-across-clients", "got the name in the order [5 4 3 2 1 0]"},
 	{leavesGhost, queued, "cancel", "behind a cancelled one did not get the name"},
-	{hidesCancel, queued, "cancel", "does not match context.Canceled"},
+	{hidesCancel, queued, "context-at-backend", "with Wait returned the error interrupted"},
 	{placesStay, queued, "inspect", "has left, and Inspect says 1"},
 	{deadWaitersStay, queued, "dead-waiter", "behind a dead one"},
 	{hidesHeld, queued, "deadline", "does not match ErrHeld"},
@@ -108,6 +108,7 @@ var brokenBackends = []broken{
 
 	{sinceFromReply, poor, "since", "Acquire waited"},
 	{sinceFromRenewal, poor, "since", "Renew waited"},
+	{sinceFromBeat, shared, "since", "a session's renewal was kept back"},
 	{boastsTTL, poor, "cut-off", "before the holder's Until"},
 	{boastsTTL, poor, "ttl-kept", "before it was over"},
 	{noDeadline, poor, "cut-off", "has no deadline"},

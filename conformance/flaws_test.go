@@ -90,6 +90,7 @@ const (
 
 	// Time.
 	sinceFromReply   flaw = "a grant counts from the reply"
+	sinceFromBeat    flaw = "a session's renewal counts from the reply"
 	sinceFromRenewal flaw = "a renewal counts from the reply"
 	boastsTTL        flaw = "claims twice the TTL that the service keeps"
 	negativeDrift    flaw = "a drift that is added to the TTL"

@@ -24,6 +24,8 @@ type client struct {
 	gone   bool
 	off    time.Duration // how far the wall clock of its machine is ahead
 	tokens uint64        // for the flaw of counting them here
+	beat   time.Time     // from when the session counts, where holds share one
+	holds  map[*hold]bool
 	wakers map[string]map[*func()]struct{}
 }
 

@@ -16,9 +16,53 @@ type hold struct {
 	since  time.Time       // of the grant
 }
 
+// beats renews the session that the holds of c share.
+func (c *client) beats() {
+	const ttl = time.Second
+	ticker := time.NewTicker(ttl / 5)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-c.closed:
+			return
+		}
+		sent := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), ttl)
+		_, err := c.net.call(ctx, func() any {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for h := range c.holds {
+				_, _ = c.service.renew(h.place, h.name)
+			}
+			return nil
+		})
+		cancel()
+		if c.service.flaw == sinceFromBeat {
+			sent = time.Now()
+		}
+		if err == nil {
+			c.mu.Lock()
+			c.beat = sent
+			c.mu.Unlock()
+		}
+	}
+}
+
 // Renew gives the hold another TTL.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	c, s := h.client, h.client.service
+	if c.kind.shared {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		first := c.holds == nil
+		if first {
+			c.holds, c.beat = map[*hold]bool{}, h.since
+			go c.beats()
+		}
+		c.holds[h] = true
+		return c.validity(c.beat, h.place.ttl), nil
+	}
 	since := time.Now()
 	if s.flaw == renewalHangs {
 		ctx = s.stubborn(ctx)

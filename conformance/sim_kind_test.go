@@ -17,6 +17,7 @@ type kind struct {
 	notifies, tells bool // Notifier, Inspector
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
+	shared          bool // a session renews for all holds of a client
 	hasty           bool // its driver calls a request unanswered just before its context ends
 }
 
@@ -24,6 +25,7 @@ var (
 	poor   = kind{name: "poor"}
 	hasty  = kind{name: "hasty", hasty: true}
 	rich   = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true}
+	shared = kind{name: "shared", shared: true}
 	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true}
 )
 

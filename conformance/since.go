@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -93,7 +94,58 @@ func checkSince(s *trial) {
 	measure("Renew", func() { s.warm(b) }, func() (locker.Validity, error) {
 		return grant.Hold.Renew(s.within(s.patience()))
 	})
+	s.sinceOfBeats(b, fault, pause)
 	_ = grant.Hold.Release(s.within(s.patience()))
+}
+
+// sinceOfBeats keeps the replies to a session's own renewals back, where Renew
+// sends nothing and tells of those.
+func (s *trial) sinceOfBeats(b locker.Backend, fault Fault, pause time.Duration) {
+	s.Helper()
+	hold := s.acquire(b, s.request(s.name("beats"), s.ttl)).Hold
+	since := func() time.Time {
+		ctx, cancel := context.WithTimeout(s.Context(), s.patience())
+		defer cancel()
+		v, err := hold.Renew(ctx)
+		if err != nil {
+			s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
+		}
+		return v.Since
+	}
+	shared := false
+	for try := 0; try < 5 && !shared; try++ {
+		sent := fault.Sent()
+		since()
+		shared = fault.Sent() == sent
+	}
+	if !shared {
+		_ = hold.Release(s.within(s.patience()))
+		return
+	}
+	const tries = 4
+	var late time.Duration
+	counted := 0
+	for range tries {
+		before, sent := since(), fault.Sent()
+		fault.Replies(Hold)
+		s.eventually(s.ttl, func() bool { return fault.Sent() > sent })
+		time.Sleep(pause)
+		passed := time.Now()
+		fault.Replies(Pass)
+		var now time.Time
+		if !s.eventually(pause/2, func() bool { now = since(); return now != before }) {
+			continue // it was something else that was sent
+		}
+		if late = now.Sub(passed); late < 0 {
+			_ = hold.Release(s.within(s.patience()))
+			return
+		}
+		counted++
+	}
+	if counted > 1 {
+		s.broken(fmt.Sprintf("the reply to a session's renewal was kept back for %v, and its holds' Since is %v after that", pause, late), "the session counts from the reply (R1)")
+	}
+	s.Logf("no reply to a session's renewal was seen to be kept back in %d tries", tries)
 }
 
 // checkClientClock lets clients contend whose clocks are far apart.
