@@ -12,6 +12,14 @@ func newCompare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [flags] [SERVICE | URL ...]",
 		Short: "Try what lock services guarantee, with real servers and real faults",
+		Long:  "locker compare --help prints what compare.Main does for every backend.",
+		Example: examples(
+			"What does each lock service guarantee on this machine?",
+			"locker compare",
+			"",
+			"And those of staging?",
+			"locker compare redis://staging:6379 etcd://a,b,c",
+		),
 		// Its flags and its help are those of compare.Main, which makers of other backends call.
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -55,7 +55,7 @@ func TestExitStatus(t *testing.T) {
 		{"a wait below zero", []string{"run", "--wait=-1s", "a", "--", "true"}, 64, "--wait"},
 		{"try and wait", []string{"run", "--try", "--wait", "1s", "a", "--", "true"}, 64, "not both"},
 		{"no scheme", []string{"run", "-b", "localhost:6379", "a", "--", "true"}, 64, "scheme"},
-		{"unknown scheme", []string{"run", "-b", "http://localhost", "a", "--", "true"}, 64, "file, redis"},
+		{"unknown scheme", []string{"run", "-b", "http://localhost", "a", "--", "true"}, 64, "file, postgres"},
 		{"a lock that nobody else would see", []string{"run", "-b", "memory://", "a", "--", "true"}, 64, "no backend"},
 		{"unknown parameter", []string{"run", "-b", "file:///tmp?color=red", "a", "--", "true"}, 64, "unknown parameter"},
 		{"inspect without a name", []string{"inspect"}, 64, "NAME"},
