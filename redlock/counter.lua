@@ -1,21 +1,23 @@
 -- The fencing counter of a quorum: "token owner" under one key, the highest token that was raised here and who raised it. This piece is put
 -- before the scripts that need it.
 
--- Whether the counter may stand at token for owner: it is lower, or this owner has raised it to just that before (R11).
+-- Whether owner may have the token: the counter is lower, or this owner has raised it (R11), perhaps higher by now: a renewal
+-- that was sent before RaiseToken may arrive after it.
 local function admits(counter, token, owner)
 	if not counter then
 		return true
 	end
 	local n, by = string.match(counter, '^(%d+) (.*)$')
 	n = tonumber(n) or 0
-	return n < token or (n == token and by == owner)
+	return n < token or by == owner
 end
 
--- Raises the counter, or lets it live longer where it stands at the token
+-- Raises the counter, or lets it live longer where it stands at the token or higher
 -- already: a full memory refuses to write it again, but not that. It outlives its
 -- use by a day, and where the clock is behind the token, until that has caught up
 -- as well; or is kept for ever.
 local function raise(key, counter, token, owner, keep)
+	token = math.max(token, counter and tonumber(string.match(counter, '^%d+')) or 0)
 	local value = string.format('%.0f', token) .. ' ' .. owner
 	if keep == 'keep' then
 		if counter ~= value then

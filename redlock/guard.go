@@ -262,25 +262,30 @@ func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
 	b := n.newBallot(r, ballotText(r, voteText), ballotText(r, counterText+repairText))
 	b.vote.Strict, b.repair.Strict = true, true
 	noted, err := redisconn.Ask(ctx, n.conn, "prepare", func(ctx context.Context) (bool, error) {
-		// A pipeline is one connection, and a connection is one run of a server: if the
-		// INFO after it is of this run, what came before it was.
-		pipe := n.conn.Client().Pipeline()
+		// One connection leads to one run of a server. The run is asked for first: another
+		// run that got this ballot would vote for locks that it has forgotten, and another
+		// run with this note would pass for one that has kept its data.
+		conn := n.conn.Client().(*redis.Client).Conn() // New takes no other kind of client
+		defer func() { _ = conn.Close() }()
+		if err := n.answersAs(conn.Info(ctx, "server"), r); err != nil {
+			return false, err
+		}
+		pipe := conn.Pipeline()
 		load := pipe.ScriptLoad(ctx, b.vote.Text())
 		loadRepair := pipe.ScriptLoad(ctx, b.repair.Text())
 		note := pipe.Eval(ctx, noteText, []string{redisconn.RunsKey}, r.id)
 		info := pipe.Info(ctx, "server")
-		_, err := pipe.Exec(ctx)
-		for _, cmd := range []redis.Cmder{load, loadRepair, info} {
+		_, execErr := pipe.Exec(ctx)
+		for _, cmd := range []redis.Cmder{load, loadRepair} {
 			if cmd.Err() != nil {
 				return false, cmd.Err()
 			}
 		}
-		ran := redisconn.ParseInfo(n.addr, info.Val()).RunID
-		if ran == "" {
-			return false, err // there was no connection
-		}
-		if ran != r.id {
-			return false, errRestarted
+		if err := n.answersAs(info, r); err != nil {
+			if execErr != nil && info.Val() == "" {
+				return false, execErr // no connection: the commands themselves do not say so
+			}
+			return false, err
 		}
 		return note.Err() == nil, nil
 	})
@@ -296,6 +301,17 @@ func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
 		n.run.noted = noted
 	}
 	return b, nil
+}
+
+// answersAs is errRestarted if the INFO is not of run r.
+func (n *node) answersAs(info *redis.StringCmd, r run) error {
+	if info.Err() != nil {
+		return info.Err()
+	}
+	if redisconn.ParseInfo(n.addr, info.Val()).RunID != r.id {
+		return errRestarted
+	}
+	return nil
 }
 
 func (n *node) newBallot(r run, vote, repair string) *ballot {

@@ -175,6 +175,24 @@ func TestQuorumCounterIsRaisedByOneOwnerOnly(t *testing.T) {
 	assert.Equal(t, redisconn.Overtaken, q.renews(of("a", a.token)))
 }
 
+// A renewal that was sent before RaiseToken and arrives after it has lost nothing.
+func TestALateRenewalDoesNotLoseToItsOwnRaisedToken(t *testing.T) {
+	for _, life := range []string{"expire", "keep"} {
+		q := newMember(t)
+		a := of("a", 0)
+		a.life = life
+		a.token = q.votes(a).token
+		higher := a
+		higher.token += 1000
+		require.Equal(t, redisconn.Mine, q.raises(higher))
+		counter := q.server.MustDo(t, "GET", redisconn.QuorumFenceKey("x"))
+		assert.Equal(t, redisconn.Mine, q.renews(a), life)
+		assert.Equal(t, redisconn.Mine, q.raises(a), life)
+		assert.Equal(t, redisconn.Mine, q.repairs(a), life)
+		assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.QuorumFenceKey("x")), "a counter is never lowered")
+	}
+}
+
 func TestQuorumRepair(t *testing.T) {
 	q := newMember(t)
 	a := of("a", q.votes(of("a", 0)).token)
@@ -216,6 +234,9 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
 	_, err = q.prepare(t.Context(), first)
 	require.ErrorIs(t, err, errRestarted, "another run answers")
+	_, err = q.tryVote(before, of("a", 0))
+	require.ErrorIs(t, err, errRestarted, "a look that a restart overtook has left a ballot of the run before")
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey), "a look that a restart overtook has left a note of the run before")
 	assert.NotEqual(t, first.id, q.prepared().id)
 	assert.True(t, q.votes(of("a", 0)).granted)
 }
@@ -234,7 +255,8 @@ func TestQuorumBallotForServersThatKeepScripts(t *testing.T) {
 	other := newMember(t)
 	_, err = other.prepare(t.Context(), r)
 	require.ErrorIs(t, err, errRestarted)
-	// It has the script now all the same, as one that has kept it over a restart.
+	// As one that has kept the script over a restart.
+	other.server.MustDo(t, "SCRIPT", "LOAD", q.b.vote.Text())
 	_, err = other.tryVote(q.b, of("a", 0))
 	require.ErrorIs(t, err, errRestarted)
 	assert.Nil(t, other.server.MustDo(t, "GET", redisconn.LockKey("x")))
