@@ -122,7 +122,10 @@
 //   - A release is not answered: it is repeated in the background until the node
 //     is gone.
 //   - The container is removed between two requests: it is made again.
-//   - The sequence number rolls over: it is the signed difference that counts.
+//   - The sequence number would roll over, after 2³¹ locks of one name that was
+//     never free for long enough for its container to be reaped (a minute):
+//     servers since 3.6 stop counting there. The name is refused shortly before
+//     (ErrRefused) until an operator has removed its container.
 //
 // # Access
 //

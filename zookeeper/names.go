@@ -27,8 +27,12 @@ const lockMark = "-lock-"
 type node struct {
 	name string
 	id   string
-	seq  int32 // signed, and rolls over: it is the difference that counts
+	seq  int32
 }
+
+// lastSeq is the last sequence number that is used. Servers since 3.6 stop
+// counting at 2³¹-1 instead of rolling over, and then nodes have no order.
+const lastSeq = 1<<31 - 1<<20
 
 // parseNode returns the node of that name, unless it is none of ours.
 func parseNode(name string) (node, bool) {
@@ -39,6 +43,9 @@ func parseNode(name string) (node, bool) {
 	n, err := strconv.ParseInt(seq, 10, 32)
 	return node{name: name, id: id, seq: int32(n)}, err == nil
 }
+
+// spent reports whether nodes that come after this one may have no order.
+func (n node) spent() bool { return n.seq < 0 || n.seq > lastSeq }
 
 // queue is what the children of a lock's node say about one of them.
 type queue struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -164,6 +165,9 @@ func (p *place) enter(ctx context.Context, label string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.life, p.path, p.czxid = queued, answer[0].String, answer[1].Stat.Mzxid
+	if n, _ := parseNode(path.Base(p.path)); n.spent() {
+		return fmt.Errorf("zookeeper: %s has had two thousand million nodes, and the servers count no further: remove it at a time when nobody locks the name: %w", p.dir, locker.ErrRefused)
+	}
 	if answer[1].Stat.NumChildren > 1 {
 		return errQueue
 	}

@@ -59,6 +59,14 @@ func TestGuardCoversHalfATick(t *testing.T) {
 	assert.Equal(t, 20*time.Millisecond, guardTime(time.Second, time.Second, 20*time.Millisecond))
 }
 
+func TestNodesAreSpentBeforeTheirSequenceHasNoOrder(t *testing.T) {
+	for seq, spent := range map[string]bool{"0000000000": false, "2146435072": false, "2146435073": true, "2147483647": true, "-2147483648": true} {
+		n, ok := parseNode("a-lock-" + seq)
+		assert.True(t, ok, seq)
+		assert.Equal(t, spent, n.spent(), seq)
+	}
+}
+
 func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 	q := readQueue([]string{
 		"b-lock--2147483648", "c-lock--2147483647", "a-lock-2147483647", "x-lock-2147483646", "rubbish", "y-lock-", "z-lock-99999999999",
