@@ -265,7 +265,7 @@ func (a *attempt) voted(i int, v vote, err error) {
 			s.key = late
 		}
 	case v.granted:
-		s.vote, s.got, s.key = yes, v, there
+		s.vote, s.got, s.key = yes, v, max(s.key, there) // late: a repair is under way
 	case v.void:
 		s.vote, s.err = failed, errTakenBack
 	case v.foreign:

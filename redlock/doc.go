@@ -54,8 +54,9 @@
 // the proof: it is told to have each write on disk before it answers (appendonly
 // yes, appendfsync always and no-appendfsync-on-rewrite no, where the client may
 // read that with CONFIG GET), and it still has a note that was written before its
-// restart: with the first ballot of each run the key locker:1:runs gets that
-// run's name (note.lua). A server that comes back without its disk has no note,
+// restart: with the first ballot of each durable run the key locker:1:runs gets
+// that run's name, and with that of any other run the note of a run before is
+// removed (note.lua). A server that comes back without its disk has no note,
 // whatever its configuration says; nor has a new one, which therefore waits for
 // MaxTTL once. A client that has seen the run before also wants that run's note.
 //
@@ -74,7 +75,7 @@
 // how long. What the guard does not see: FLUSHALL, eviction, a clock that is
 // stepped before a client first sees a server (uptime follows the wall clock; a
 // client that has seen the run before knows better), persistence that was switched
-// off while the server ran, a disk that was put back to an earlier state (a
+// off or weakened (CONFIG SET) while a durable server ran, a disk that was put back to an earlier state (a
 // snapshot of a volume), and an address that was moved to another server which has
 // been up for longer: a client that has not seen the run before trusts what it
 // finds. A client that has seen it keeps the other server out for MaxTTL.

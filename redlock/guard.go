@@ -35,7 +35,7 @@ type run struct {
 	// before is the run before this one that gave votes and whose note is still
 	// there: its data was kept. "": there is none (R24).
 	before string
-	noted  bool // this client knows that this run's own note was written
+	noted  bool // this client knows that this durable run's own note was written
 }
 
 // ballot is what a run of a server was given to vote on: scripts with its run_id
@@ -256,11 +256,15 @@ var noteText string
 
 // prepare gives the server its ballot. From then on a vote is either that run's,
 // or fails with errRestarted. The error is errRestarted if it is another run that
-// answers now. It also leaves the run's note, by which the next run can prove that
-// it has kept the data.
+// answers now. It also leaves the note of a durable run, by which the next run can
+// prove that it has kept the data.
 func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
 	b := n.newBallot(r, ballotText(r, voteText), ballotText(r, counterText+repairText))
 	b.vote.Strict, b.repair.Strict = true, true
+	lasting := "volatile"
+	if r.durable {
+		lasting = "durable"
+	}
 	noted, err := redisconn.Ask(ctx, n.conn, "prepare", func(ctx context.Context) (bool, error) {
 		// One connection leads to one run of a server. The run is asked for first: another
 		// run that got this ballot would vote for locks that it has forgotten, and another
@@ -273,7 +277,7 @@ func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
 		pipe := conn.Pipeline()
 		load := pipe.ScriptLoad(ctx, b.vote.Text())
 		loadRepair := pipe.ScriptLoad(ctx, b.repair.Text())
-		note := pipe.Eval(ctx, noteText, []string{redisconn.RunsKey}, r.id)
+		note := pipe.Eval(ctx, noteText, []string{redisconn.RunsKey}, r.id, lasting)
 		info := pipe.Info(ctx, "server")
 		_, execErr := pipe.Exec(ctx)
 		for _, cmd := range []redis.Cmder{load, loadRepair} {
@@ -287,7 +291,10 @@ func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
 			}
 			return false, err
 		}
-		return note.Err() == nil, nil
+		if !r.durable {
+			return false, note.Err() // a note that could not be removed would speak for this run
+		}
+		return note.Err() == nil, nil // an error proves nothing later, and that is all
 	})
 	if errors.Is(err, errRestarted) {
 		err = errRestarted

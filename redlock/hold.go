@@ -177,7 +177,10 @@ func (a *attempt) repairOne(i int) {
 		a.mu.Unlock()
 		return
 	}
-	a.seats[i].key = late
+	s := &a.seats[i]
+	// A vote that may still arrive is not over when the repair is.
+	voting := s.key == late || s.vote == looked || s.vote == pending
+	s.key = late
 	c, token := a.claim, a.token
 	a.mu.Unlock()
 	n.repair(b, &c, token, a.b.patience(c.ttl), func(_ redisconn.State, err error) {
@@ -186,8 +189,8 @@ func (a *attempt) repairOne(i int) {
 			n.look(func(*ballot, error) {})
 		}
 		a.mu.Lock()
-		if err == nil || certain(err) {
-			a.seats[i].key = there
+		if !voting && (err == nil || certain(err)) {
+			s.key = there
 		}
 		back := a.stage.given()
 		a.mu.Unlock()

@@ -215,6 +215,20 @@ func TestQuorumRepair(t *testing.T) {
 	assert.Equal(t, redisconn.Theirs, q.releases(c, 0))
 }
 
+// A vote that was given up may arrive after a repair and the release: it finds its value void.
+func TestAVoteAfterRepairAndReleaseFindsItsValueVoid(t *testing.T) {
+	for _, s := range []seat{{vote: failed, key: late}, {vote: pending}} {
+		m := newMember(t)
+		a := m.node.b.newAttempt(of("o", 0).claim, "", false)
+		a.stage, a.until, a.seats[0], m.ballot = held, time.Now().Add(time.Minute), s, m.b
+		a.repairOne(0)
+		require.Eventually(t, func() bool { return m.flying.Load() == 0 }, 5*time.Second, time.Millisecond)
+		require.NotNil(t, m.server.MustDo(t, "GET", redisconn.LockKey("x")))
+		require.NoError(t, a.Release(t.Context()))
+		assert.True(t, m.votes(of("o", 0)).void)
+	}
+}
+
 // A server that was restarted does not vote on a ballot of before, and is never
 // sent the text; nor is it repaired.
 func TestQuorumBallotIsOfOneRun(t *testing.T) {
