@@ -101,7 +101,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, round int) (l
 	if left {
 		return locker.Grant{Hold: h}, err // for the engine to take back (R7)
 	}
-	h.settle(nowhere)
+	h.settle()
 	return locker.Grant{}, err
 }
 
@@ -350,9 +350,25 @@ func (b *Backend) adopt(ctx context.Context, kv *mvccpb.KeyValue) error {
 	key := string(kv.Key)
 	resp, err := b.kv.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(base(kv.Key)), "=", 0)).
-		Then(clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(lease.ID))).Commit()
-	if err == nil && !resp.Succeeded {
-		_, err = b.leases.Revoke(ctx, lease.ID) // another was faster
+		Then(clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(lease.ID))).
+		Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return notOfSession(err)
+	}
+	if !resp.Succeeded {
+		now := resp.Responses[0].GetResponseRange().Kvs
+		if len(now) == 0 || clientv3.LeaseID(now[0].Lease) != lease.ID { // not a repeated request (R11)
+			_, _ = b.leases.Revoke(ctx, lease.ID) // another was faster; it ends by itself, too
+		}
+	}
+	return nil
+}
+
+// notOfSession makes the error that a lease is gone one that may go away. It is
+// for requests with a lease of their own: the session is not what is gone.
+func notOfSession(err error) error {
+	if etcderr.LeaseGone(err) {
+		return &noAnswerError{"the lease of a shadow was over before it was used"}
 	}
 	return err
 }

@@ -71,15 +71,15 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		return locker.Validity{}, h.isLost("is")
 	}
 	there := make(chan bool, 1)
-	h.s.looks.ask(h.key, func(found bool) { there <- found })
+	h.s.looks.ask(h.key, func(created int64) { there <- created == h.token })
 	limited, cancel := context.WithTimeout(ctx, max(h.s.ttl/10, minLook))
 	defer cancel()
 	select {
 	case found := <-there:
 		if !found {
-			if h.settle(granted) {
-				h.lost()
-			}
+			// Its shadows may be left, or a copy of the request may come yet: it is not
+			// settled before it is taken back.
+			h.lost()
 			return locker.Validity{}, h.isLost("is")
 		}
 	case <-h.s.ctx.Done():
@@ -123,7 +123,7 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 		done := h.place == settled || over && len(h.shadows) == 0
 		h.b.mu.Unlock()
 		if done {
-			h.settle(nowhere)
+			h.settle()
 			return false, nil
 		}
 		// Without its lease, a transaction that is under way fails.
@@ -143,7 +143,7 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 			if makeVoid {
 				h.s.addVoid()
 			}
-			h.settle(nowhere)
+			h.settle()
 			return found, nil
 		}
 	}
@@ -157,9 +157,7 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 	for _, mark := range h.shadows {
 		// The key has gone with the lease, and its shadow has not.
 		then = append(then, clientv3.OpDelete(h.key+mark))
-		orElse = append(orElse, clientv3.OpTxn(
-			[]clientv3.Cmp{clientv3.Compare(clientv3.Value(h.key+mark), "=", h.shadowed(h.keeps(mark)))},
-			[]clientv3.Op{clientv3.OpDelete(h.key + mark)}, nil))
+		orElse = append(orElse, h.deleteShadow(mark))
 	}
 	if makeVoid {
 		op := clientv3.OpPut(void(h.queue, h.owner), "", clientv3.WithLease(h.s.id))
@@ -174,6 +172,12 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 	return err == nil && (resp.Succeeded || h.deleting), err
 }
 
+// deleteShadow deletes a shadow if it is this hold's.
+func (h *hold) deleteShadow(mark string) clientv3.Op {
+	mine := clientv3.Compare(clientv3.Value(h.key+mark), "=", h.shadowed(h.keeps(mark)))
+	return clientv3.OpTxn([]clientv3.Cmp{mine}, []clientv3.Op{clientv3.OpDelete(h.key + mark)}, nil)
+}
+
 // keeps is how long a shadow keeps the lock once its key is gone.
 func (h *hold) keeps(mark string) time.Duration {
 	if mark == minHoldMark {
@@ -182,14 +186,13 @@ func (h *hold) keeps(mark string) time.Duration {
 	return h.s.ttl
 }
 
-// settle notes that nothing of the hold is at etcd any more, nor can come, if it
-// has come as far as from. It returns false if it had not, or was settled.
-func (h *hold) settle(from place) bool {
+// settle notes that nothing of the hold is at etcd any more, nor can come.
+func (h *hold) settle() {
 	b := h.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if h.place < from || h.place == settled {
-		return false
+	if h.place == settled {
+		return
 	}
 	h.place = settled
 	delete(h.s.holds, h)
@@ -197,7 +200,6 @@ func (h *hold) settle(from place) bool {
 		delete(b.inUse, h.key)
 	}
 	h.s.leave()
-	return true
 }
 
 // grant grants the hold: from then on it is told of its end.
@@ -226,7 +228,7 @@ func (h *hold) keepFor(ctx context.Context) error {
 		Then(clientv3.OpPut(h.key+minHoldMark, h.shadowed(h.keeps(minHoldMark)), clientv3.WithLease(lease.ID))).Commit()
 	switch took := time.Since(began); {
 	case err != nil:
-		return err
+		return notOfSession(err)
 	case !resp.Succeeded:
 		return errDeleted
 	case took > spare:

@@ -111,9 +111,11 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 				ops = append(ops, clientv3.OpDelete(string(kv.Key)))
 			}
 		}
-		resp, err := b.kv.Txn(ctx).
+		var c call
+		resp, err := b.kv.Txn(calling(ctx, &c)).
 			If(clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)).Then(ops...).Commit()
-		if err != nil || resp.Succeeded {
+		// A copy whose answer was lost may have done it: the next holder is not meant.
+		if err != nil || resp.Succeeded || c.carriedOut {
 			return state(queue), b.failure(ctx, err)
 		}
 	}

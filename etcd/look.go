@@ -19,15 +19,16 @@ type looks struct {
 	kick chan struct{}
 
 	mu    sync.Mutex
-	asked map[string][]func(found bool) // by key: what is to be told once
-	kept  map[*watched]struct{}         // looked at from time to time
+	asked map[string][]func(created int64) // by key: who is to be told once
+	kept  map[*watched]struct{}            // looked at from time to time
 }
 
 // watched is what a waiter relies on: its own key, and the watch of the key
 // before.
 type watched struct {
-	keys [2]string
-	gone chan struct{} // takes one without blocking
+	keys    [2]string
+	created [2]int64
+	gone    chan struct{} // takes one without blocking
 }
 
 const (
@@ -39,11 +40,12 @@ const (
 )
 
 func newLooks(s *session) *looks {
-	return &looks{s: s, kick: make(chan struct{}, 1), asked: map[string][]func(bool){}, kept: map[*watched]struct{}{}}
+	return &looks{s: s, kick: make(chan struct{}, 1), asked: map[string][]func(int64){}, kept: map[*watched]struct{}{}}
 }
 
-// ask has fn told whether key is there, soon.
-func (ls *looks) ask(key string, fn func(found bool)) {
+// ask has fn told the revision at which key was put, soon; 0 if it is not there.
+// Names are used again: a key that was put later is another one.
+func (ls *looks) ask(key string, fn func(created int64)) {
 	ls.mu.Lock()
 	ls.asked[key] = append(ls.asked[key], fn)
 	ls.mu.Unlock()
@@ -81,7 +83,7 @@ func (ls *looks) run() {
 		}
 		ls.mu.Lock()
 		asked := ls.asked
-		ls.asked = map[string][]func(bool){}
+		ls.asked = map[string][]func(int64){}
 		ls.mu.Unlock()
 		ls.look(ctx, asked)
 		_ = clock.Sleep(ctx, lookPause)
@@ -93,8 +95,8 @@ func (ls *looks) round() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for w := range ls.kept {
-		for _, key := range w.keys {
-			ls.asked[key] = append(ls.asked[key], w.tell)
+		for i, key := range w.keys {
+			ls.asked[key] = append(ls.asked[key], func(created int64) { w.tell(created == w.created[i]) })
 		}
 	}
 }
@@ -111,7 +113,7 @@ func (w *watched) tell(found bool) {
 
 // look asks as many requests as it takes. One that fails is not made again:
 // whoever needs to know asks again.
-func (ls *looks) look(ctx context.Context, asked map[string][]func(bool)) {
+func (ls *looks) look(ctx context.Context, asked map[string][]func(int64)) {
 	var keys []string
 	var ops []clientv3.Op
 	flush := func() {
@@ -119,16 +121,21 @@ func (ls *looks) look(ctx context.Context, asked map[string][]func(bool)) {
 		defer cancel()
 		resp, err := ls.s.b.kv.Txn(limited).Then(ops...).Commit()
 		for i, key := range keys {
+			if err != nil {
+				break
+			}
+			created := int64(0)
+			for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
+				created = kv.CreateRevision
+			}
 			for _, fn := range asked[key] {
-				if err == nil {
-					fn(resp.Responses[i].GetResponseRange().Count > 0)
-				}
+				fn(created)
 			}
 		}
 		keys, ops = nil, nil
 	}
 	for key := range asked {
-		keys, ops = append(keys, key), append(ops, clientv3.OpGet(key, clientv3.WithCountOnly()))
+		keys, ops = append(keys, key), append(ops, clientv3.OpGet(key, clientv3.WithKeysOnly()))
 		if len(keys) == looksAtOnce {
 			flush()
 		}

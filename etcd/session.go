@@ -326,7 +326,7 @@ func (s *session) uncover() {
 	for h := range s.holds {
 		for _, mark := range h.shadows {
 			if mark == strictMark {
-				ops = append(ops, clientv3.OpDelete(h.key+mark))
+				ops = append(ops, h.deleteShadow(mark))
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func (a *attempt) waitFor(ctx context.Context) error {
 	defer stop()
 	before := string(a.front.Key)
 	news := a.b.watcher.Watch(watching, before, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	look := &watched{keys: [2]string{a.h.key, before}, gone: make(chan struct{}, 1)}
+	look := &watched{keys: [2]string{a.h.key, before}, created: [2]int64{a.h.token, a.front.CreateRevision}, gone: make(chan struct{}, 1)}
 	a.h.s.looks.keep(look)
 	defer a.h.s.looks.forget(look)
 	for {

@@ -1,0 +1,207 @@
+package etcd_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+)
+
+// onTxn has f make a client's transactions.
+func onTxn(f func(req *etcdserverpb.TxnRequest, send func() error) error) func(*clientv3.Config) {
+	return func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				send := func() error { return invoker(ctx, method, req, reply, cc, opts...) }
+				if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
+					return f(txn, send)
+				}
+				return send()
+			}))
+	}
+}
+
+// loseAnswer carries the first transaction out that is meant, and loses the answer.
+func loseAnswer(meant func(req *etcdserverpb.TxnRequest) bool) func(*clientv3.Config) {
+	var lost atomic.Bool
+	return onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		if !meant(req) || !lost.CompareAndSwap(false, true) {
+			return send()
+		}
+		if err := send(); err != nil {
+			return err
+		}
+		return status.Error(codes.Unavailable, "the answer is lost")
+	})
+}
+
+// shadowLease returns the lease that a transaction puts a shadow on; 0 if it does not.
+func shadowLease(req *etcdserverpb.TxnRequest) clientv3.LeaseID {
+	if len(req.Success) != 1 {
+		return 0
+	}
+	put := req.Success[0].GetRequestPut()
+	if put == nil || !strings.HasSuffix(string(put.Key), "!") && !strings.HasSuffix(string(put.Key), "$") {
+		return 0
+	}
+	return clientv3.LeaseID(put.Lease)
+}
+
+func strictBackend(t *testing.T, s scene) *etcd.Backend {
+	t.Helper()
+	b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// orphan leaves the shadow of a lock whose key is gone.
+func (s scene) orphan(t *testing.T, name string, ttl time.Duration) {
+	t.Helper()
+	_, err := strictBackend(t, s).Acquire(t.Context(), request(name, ttl, false))
+	require.NoError(t, err)
+	leases, _ := s.queued(t, name, 2)
+	_, err = s.admin.Revoke(t.Context(), *leases[0])
+	require.NoError(t, err)
+	s.queued(t, name, 1)
+}
+
+// The copy finds what the first one has done: it is no other's.
+func TestShadowStaysWhenItsAdoptionIsSentTwice(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	s.orphan(t, "n", time.Minute)
+	addr := s.Nodes[0].Addr()
+	next := backend(t, []string{addr, addr}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }))
+	for range 2 {
+		_, err := next.Acquire(t.Context(), request("n", time.Minute, false))
+		require.ErrorIs(t, err, locker.ErrHeld)
+	}
+	leases, _ := s.queued(t, "n", 1)
+	left, err := s.admin.TimeToLive(t.Context(), *leases[0])
+	require.NoError(t, err)
+	assert.Greater(t, left.TTL, int64(30))
+}
+
+// The lease of a shadow is gone before it is used: the session has lost nothing.
+func TestLeaseOfAShadowThatIsGoneEndsNoLock(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	s.orphan(t, "orphan", time.Minute)
+	revoking := onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		if id := shadowLease(req); id != 0 {
+			if _, err := s.admin.Revoke(ctx, id); err != nil {
+				return err
+			}
+		}
+		return send()
+	})
+	for what, kept := range map[string]time.Duration{"orphan": 0, "free": time.Minute} {
+		t.Run(what, func(t *testing.T) {
+			b := backend(t, s.Addrs(), revoking)
+			var lost atomic.Bool
+			req := request("held with "+what, time.Minute, false)
+			req.Lost = func() { lost.Store(true) }
+			held, err := b.Acquire(ctx, req)
+			require.NoError(t, err)
+			req = request(what, time.Minute, false)
+			req.MinHold = kept
+			other, err := b.Acquire(ctx, req)
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			if other.Hold != nil {
+				require.NoError(t, other.Hold.Release(ctx))
+			}
+			_, err = held.Hold.Renew(ctx)
+			require.NoError(t, err)
+			assert.False(t, lost.Load())
+			require.NoError(t, held.Hold.Release(ctx))
+		})
+	}
+}
+
+func TestBreakThatIsSentTwiceBreaksOne(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	first, err := backend(t, s.Addrs()).Acquire(t.Context(), request("n", time.Minute, false))
+	require.NoError(t, err)
+	answer := lockLater(t.Context(), client(t, s.Addrs(), time.Minute), "n")
+	s.queued(t, "n", 2)
+	addr := s.Nodes[0].Addr()
+	b := backend(t, []string{addr, addr}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
+		return len(req.Success) > 0 && req.Success[0].GetRequestDeleteRange() != nil
+	}))
+	broken, err := b.Break(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, first.Token, broken.Token)
+	next := s.get(t, answer, 5*time.Second)
+	s.queued(t, "n", 1)
+	require.NoError(t, next.lease.Unlock(t.Context()))
+}
+
+// Its shadow is left when somebody deletes the key by hand: the client does not
+// stand in its own way.
+func TestStrictLockThatIsDeletedCanBeTakenAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	c := locker.New(strictBackend(t, s), &locker.Options{TTL: 3 * time.Second})
+	t.Cleanup(func() { _ = c.Close() })
+	held, err := c.Lock(ctx, "n")
+	require.NoError(t, err)
+	_, names := s.queued(t, "n", 2)
+	_, err = s.admin.Delete(ctx, names[0])
+	require.NoError(t, err)
+	<-held.Done()
+	next, err := c.Lock(within(t, 15*time.Second), "n")
+	require.NoError(t, err)
+	require.NoError(t, next.Unlock(ctx))
+	eventually(t, 10*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
+}
+
+// What stands at the place of a shadow may be another's by now.
+func TestCloseLeavesTheShadowsOfOthers(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	b := strictBackend(t, s)
+	for _, name := range []string{"mine", "other"} {
+		_, err := b.Acquire(t.Context(), request(name, time.Minute, false))
+		require.NoError(t, err)
+	}
+	_, names := s.queued(t, "other", 2)
+	shadow := names[0]
+	if !strings.HasSuffix(shadow, "!") {
+		shadow = names[1]
+	}
+	_, err := s.admin.Put(t.Context(), shadow, "another/60:")
+	require.NoError(t, err)
+	require.NoError(t, b.Close())
+	assert.Equal(t, []string{shadow}, all(t, s.admin))
+}
+
+// A key of the same name that was put later is not the one that is held.
+func TestKeyThatIsPutAgainIsNotTheLock(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	g, err := backend(t, s.Addrs()).Acquire(t.Context(), request("n", time.Minute, false))
+	require.NoError(t, err)
+	_, names := s.queued(t, "n", 1)
+	_, err = s.admin.Delete(t.Context(), names[0])
+	require.NoError(t, err)
+	_, err = s.admin.Put(t.Context(), names[0], "again:")
+	require.NoError(t, err)
+	_, err = g.Hold.Renew(t.Context())
+	require.ErrorIs(t, err, locker.ErrLost)
+}
