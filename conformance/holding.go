@@ -64,7 +64,26 @@ func checkRenewal(s *trial) {
 	if !first.IsZero() && !l.Until().After(first) {
 		s.broken("Until has not moved on after several renewals", "Renew returns the Validity of the grant")
 	}
+	s.renewAtOnce(l)
 	s.unlock(l)
+}
+
+// renewAtOnce has several callers renew l by hand at the same time.
+func (s *trial) renewAtOnce(l *locker.Lease) {
+	s.Helper()
+	const callers = 8
+	ctx, answers := s.within(s.patience()), make(chan error, callers)
+	for range callers {
+		go func() { answers <- l.Renew(ctx) }()
+	}
+	for range callers {
+		if err := <-answers; err != nil {
+			s.broken(fmt.Sprintf("one of %d renewals at the same time failed: %v", callers, err), "renewals of one hold that share a request, or that overtake each other, are not all answered")
+		}
+	}
+	if err := l.Err(); err != nil {
+		s.broken(fmt.Sprintf("after %d renewals at the same time the lease says %v", callers, err), "renewals of one hold that share a request are not all answered")
+	}
 }
 
 func checkNoRenew(s *trial) {

@@ -122,8 +122,9 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	b.life, b.stop = context.WithCancel(context.Background())
 	b.ears.b = b
 	b.acquires = batcher[grant]{b: b, send: b.sendAcquires, apart: true}
-	b.renewals = batcher[bool]{b: b, send: b.sendRenewals}
-	b.ending = batcher[bool]{b: b, send: b.sendReleases}
+	// An UPDATE answers only one of several asks for the same row.
+	b.renewals = batcher[bool]{b: b, send: b.sendRenewals, apart: true}
+	b.ending = batcher[bool]{b: b, send: b.sendReleases, apart: true}
 	return b, nil
 }
 

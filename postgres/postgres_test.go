@@ -75,6 +75,22 @@ func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 	assert.Greater(t, l.grant.Token, other)
 }
 
+// Of several asks for one row in one statement, only one would be answered.
+func TestALeaseIsRenewedBySeveralAtOnce(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	l, err := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil).Lock(t.Context(), "a")
+	require.NoError(t, err)
+	for range 20 {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() { assert.NoError(t, l.Renew(t.Context())) })
+		}
+		all.Wait()
+	}
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
 // Rows go when nobody has used them for a while; tokens do not begin again.
 func TestRaiseTokenAndSweptRows(t *testing.T) {
 	t.Parallel()
