@@ -36,11 +36,11 @@ func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 	if g.Token > MaxToken {
 		return fmt.Errorf("%w: backend %s gave token %d, and the highest is %d", ErrRefused, l.client.guarantees.Backend, g.Token, uint64(MaxToken))
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if g.Token != 0 {
 		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	switch {
 	case errors.Is(l.err, ErrClosed):
 		return ErrClosed
@@ -317,9 +317,16 @@ func (l *Lease) clear() {
 	l.client.lines.leave(ln)
 }
 
-// close ends the lease because its client is closed, and releases it.
+// close ends the lease because its client is closed, and releases it. One that is
+// just being taken over is left to begin, which takes it back.
 func (l *Lease) close() {
-	if !l.end(ErrClosed) {
+	l.mu.Lock()
+	granted := l.granted
+	if !granted && l.err == nil {
+		l.err = ErrClosed
+	}
+	l.mu.Unlock()
+	if !granted || !l.end(ErrClosed) {
 		return
 	}
 	l.client.renewing.run(func() { _ = l.release(context.Background()) })
