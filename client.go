@@ -250,7 +250,9 @@ func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Unlock()
 	for _, t := range pending {
 		c.schedule.remove(t)
-		if !t.kept() {
+		if t.kept() {
+			t.later()
+		} else {
 			c.work.do(t.run)
 		}
 	}

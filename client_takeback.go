@@ -45,7 +45,9 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	if c.drained {
 		// Close has done its last round: one attempt is all that is left.
 		c.mu.Unlock()
-		if !t.kept() {
+		if t.kept() {
+			t.later()
+		} else {
 			t.tell(t.ask())
 		}
 		return
@@ -58,9 +60,24 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	c.schedule.set(t, at)
 }
 
-// kept reports whether MinHold keeps the lock: the service lets it go by itself.
+// kept reports whether MinHold keeps the lock still.
 func (t *takeBack) kept() bool {
 	return t.lease.settings.minHold != 0 && !clock.Passed(t.at, time.Now())
+}
+
+// later asks when MinHold is over, although the client is closed by then: what a
+// process or a session holds does not run out by itself. It gives up after some
+// two minutes, and a program that ends sooner takes what it holds with it.
+func (t *takeBack) later() {
+	delay := time.Second
+	var ask func()
+	ask = func() {
+		if t.ask() != nil && delay < time.Minute {
+			delay *= 2
+			time.AfterFunc(delay, ask)
+		}
+	}
+	time.AfterFunc(time.Until(t.at), ask)
 }
 
 // due is called by the schedule.
