@@ -52,7 +52,8 @@ type Backend interface {
 
 	// Close ends what the backend itself has opened (connections, sessions,
 	// goroutines) and nothing that its creator was given by its user. The
-	// engine has released its holds before. Acquire returns ErrClosed after.
+	// engine has released its holds before. Acquire returns ErrClosed after. The
+	// engine gives it 1.5 seconds or more, and then lets it go on in the background.
 	Close() error
 }
 

@@ -38,6 +38,8 @@ type Client struct {
 
 	life      context.Context // ends when Close begins
 	endLife   context.CancelFunc
+	rest      context.Context // of requests that no caller waits for; ends when Close does
+	endRest   context.CancelFunc
 	closeOnce sync.Once
 	closeErr  error
 
@@ -46,7 +48,6 @@ type Client struct {
 	drained     bool            // Close has run the pending take-backs
 	shared      context.Context // of releases without a deadline of their own
 	sharedUntil time.Time
-	endShared   context.CancelFunc
 }
 
 var _ Locker = (*Client)(nil)
@@ -63,6 +64,7 @@ func New(b Backend, opts *Options) *Client {
 		}
 	}
 	c.life, c.endLife = context.WithCancel(context.Background())
+	c.rest, c.endRest = context.WithCancel(context.Background())
 	if b != nil {
 		c.guarantees = b.Guarantees()
 	}
@@ -198,13 +200,17 @@ func (c *Client) rebase(st State) State {
 	return st
 }
 
-// closeTimeout bounds how long Close waits for the service, before the backend
-// that it owns is closed: within five seconds, together.
-const closeTimeout = 4 * time.Second
+// closeTimeout is what Close may take in all, and releaseTime is the part of it in
+// which locks are released. The rest is for the backend's own Close. Five seconds
+// are promised, and a busy machine needs some of them.
+const (
+	closeTimeout = 4 * time.Second
+	releaseTime  = 2500 * time.Millisecond
+)
 
 // Close ends every wait with ErrClosed, releases every lease that is still
 // held (its holder finds ErrClosed in Err), waits for take-backs under way,
-// and closes the backend if [Openers.Open] made it. It returns within a few
+// and closes the backend if [Openers.Open] made it. It returns within five
 // seconds even if the service does not answer; what could not be released
 // then ends with its TTL, and the error says so. After Close no goroutine of
 // the Client is left, but those that a hanging service keeps.
@@ -214,32 +220,43 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) close() error {
+	began := time.Now()
 	before := c.Stats().LeftBehind
 	held := c.lines.close()
 	c.endLife()
 	for _, l := range held {
 		l.close()
 	}
-	deadline := time.Now().Add(closeTimeout)
+	deadline := began.Add(releaseTime)
 	quiet := c.asking.wait(deadline) && c.renewing.wait(deadline) && c.work.busy.wait(deadline)
 	// Requests that were under way may have left something to take back.
 	quiet = c.drain(deadline) && quiet
 	c.schedule.stop()
-	c.mu.Lock()
-	if c.endShared != nil {
-		c.endShared()
-	}
-	c.mu.Unlock()
+	c.endRest()
 	var err error
 	if !quiet || c.Stats().LeftBehind > before {
 		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)}
 	}
 	if c.owned {
-		if closeErr := c.backend.Close(); closeErr != nil {
+		if closeErr := c.closeBackend(began.Add(closeTimeout)); closeErr != nil {
 			err = errors.Join(err, &Error{Op: "close", Err: fromBackend(context.Background(), closeErr)})
 		}
 	}
 	return err
+}
+
+// closeBackend does not wait for longer than the deadline.
+func (c *Client) closeBackend(deadline time.Time) error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.backend.Close() }()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w", c.guarantees.Backend, ErrUnavailable)
+	}
 }
 
 // drain runs every take-back that is pending once more.

@@ -43,12 +43,14 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	}
 	c.mu.Lock()
 	if c.drained {
-		// Close has done its last round: one attempt is all that is left.
+		// Close has done its last round: one brief attempt is all that is left.
 		c.mu.Unlock()
 		if t.kept() {
 			t.later()
 		} else {
-			t.tell(t.ask())
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			t.tell(t.ask(ctx))
 		}
 		return
 	}
@@ -72,7 +74,7 @@ func (t *takeBack) later() {
 	delay := time.Second
 	var ask func()
 	ask = func() {
-		if t.ask() != nil && delay < time.Minute {
+		if t.ask(context.Background()) != nil && delay < time.Minute {
 			delay *= 2
 			time.AfterFunc(delay, ask)
 		}
@@ -86,7 +88,7 @@ func (t *takeBack) due() { t.lease.client.work.do(t.run) }
 // run asks once, and arranges for another time if that was not the end of it.
 func (t *takeBack) run() {
 	c := t.lease.client
-	err := t.ask()
+	err := t.ask(c.rest)
 	if err != nil && (t.until.IsZero() || time.Now().Before(t.until)) && !c.isClosed() {
 		d := clock.Jitter(t.delay)
 		t.delay = min(2*t.delay, t.wait)
@@ -97,8 +99,8 @@ func (t *takeBack) run() {
 }
 
 // ask returns nil if nothing is left, as far as the hold can know.
-func (t *takeBack) ask() error {
-	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
+func (t *takeBack) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
 	if h, ok := t.hold.(TakeBacker); ok {
 		return h.TakeBack(ctx)

@@ -138,6 +138,44 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 	})
 }
 
+// Together they are bounded, and not each of them.
+func TestCloseOfAServiceThatHangsInAllThings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hangingService{end: make(chan struct{})}
+		c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) { return h, nil }}.Open(t.Context(), "x://", nil)
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b"} {
+			_, err := c.Lock(t.Context(), name)
+			require.NoError(t, err)
+		}
+		began := time.Now()
+		err = c.Close()
+		assert.Equal(t, closeTimeout, time.Since(began))
+		require.ErrorIs(t, err, ErrUnavailable)
+		assert.ErrorContains(t, err, "not every lock could be released")
+		assert.ErrorContains(t, err, "does not end its connections yet")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, c.renewing.count()+c.work.busy.count(), "a release goes on after Close")
+		close(h.end)
+	})
+}
+
+// hangingService answers nothing but Acquire.
+type hangingService struct {
+	shutting
+	end chan struct{}
+}
+
+func (h *hangingService) Acquire(ctx context.Context, req Request) (Grant, error) {
+	g, err := h.shutting.Acquire(ctx, req)
+	g.Hold = h
+	return g, err
+}
+
+func (h *hangingService) Release(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func (h *hangingService) Close() error                      { <-h.end; return nil }
+
 func TestCloseIsNotHeldUpByARenewalThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hangingRenewal{}

@@ -306,8 +306,9 @@ func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFu
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !now.Before(c.sharedUntil) {
-		c.shared, c.endShared = context.WithTimeout(context.Background(), unlockTimeout+time.Second)
-		c.sharedUntil = now.Add(time.Second)
+		shared, cancel := context.WithTimeout(c.rest, unlockTimeout+time.Second)
+		context.AfterFunc(shared, cancel) // nobody knows when the last release with it is through
+		c.shared, c.sharedUntil = shared, now.Add(time.Second)
 	}
 	if ctx == context.Background() {
 		return c.shared, func() {}

@@ -283,7 +283,7 @@ func (m *member) connect(ctx context.Context) error {
 		if state == connectivity.Idle {
 			m.conn.Connect()
 		}
-		if !m.conn.WaitForStateChange(ctx, state) || m.conn.GetState() == connectivity.TransientFailure {
+		if state == connectivity.Shutdown || !m.conn.WaitForStateChange(ctx, state) || m.conn.GetState() == connectivity.TransientFailure {
 			return &noAnswerError{"no member can be connected to" + m.why()}
 		}
 	}

@@ -340,4 +340,4 @@ func (s *session) uncover() {
 }
 
 // revokeTimeout bounds how long Close waits for etcd, which it does twice.
-const revokeTimeout = time.Second
+const revokeTimeout = 700 * time.Millisecond

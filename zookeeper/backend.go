@@ -148,7 +148,7 @@ func (b *Backend) ended(s *session) {
 
 // Close ends the session, and with it all that the backend still has in the
 // service. If the service cannot be reached, the session ends there with its
-// timeout. It returns within a few seconds.
+// timeout. It returns within a second.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true

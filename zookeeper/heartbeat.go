@@ -142,8 +142,6 @@ func (s *session) write(f func(*zk.Conn) error) error {
 		l.abort()
 	})
 	defer late.Stop()
-	over := context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, l.abort) }) // Close does not wait for it
-	defer over()
 	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
 		return s.failure(err)
 	}

@@ -86,6 +86,8 @@ func newSession(b *Backend) (*session, error) {
 		held:     make(map[*place]struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	// A server that says nothing is not waited for when the session is over.
+	context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, s.abort) })
 	var err error
 	s.conn, s.events, err = zk.Connect(b.servers, b.opts.SessionTimeout,
 		zk.WithDialer(s.dial),
@@ -152,26 +154,34 @@ func (s *session) end(cause error) {
 	}
 }
 
-// goodbye is how long the server gets to answer that the session is closed.
+// goodbye is how long a session that is over keeps its connection: for a heartbeat
+// under way, and for the server to answer that the session is closed.
 const goodbye = 500 * time.Millisecond
 
 // closeDriver says goodbye to the server, which then removes all nodes of the
 // session, and returns when the driver has ended.
 func (s *session) closeDriver() {
 	s.mu.Lock()
-	l, online := s.latest, s.link != nil
+	online := s.link != nil
+	s.mu.Unlock()
+	if !online {
+		s.abort() // ends a greeting under way
+	}
+	// What it says may reach nobody, if the connection ends just then, and it waits
+	// a second for an answer. The driver has ended when it tells no more events.
+	go s.conn.Close()
+	for range s.events {
+	}
+	s.abort()
+}
+
+// abort closes the session's last connection.
+func (s *session) abort() {
+	s.mu.Lock()
+	l := s.latest
 	s.mu.Unlock()
 	if l != nil {
-		if !online {
-			l.abort() // ends a greeting under way
-		}
-		defer time.AfterFunc(goodbye, l.abort).Stop()
-	}
-	s.conn.Close()
-	if l != nil {
 		l.abort()
-	}
-	for range s.events {
 	}
 }
 
