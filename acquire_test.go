@@ -324,6 +324,32 @@ func TestLockSitsAnOutageOutForItsPatience(t *testing.T) {
 	})
 }
 
+// The one before it in line may have more patience, or less.
+func TestACallerInLineHasItsOwnPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
+			return locker.Grant{}, errDown, true
+		}
+		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
+		began := time.Now()
+		took := make(chan time.Duration)
+		for _, patience := range []time.Duration{5 * ttl, time.Second, 3 * ttl} {
+			go func() {
+				_, err := c.Lock(t.Context(), "job", locker.Patience(patience))
+				assert.ErrorIs(t, err, locker.ErrUnavailable)
+				took <- time.Since(began)
+			}()
+			synctest.Wait()
+		}
+		assert.InDelta(t, time.Second, <-took, float64(2*time.Second), "the head asks every second")
+		assert.Equal(t, 2, c.Stats().Waiting)
+		assert.InDelta(t, 3*ttl, <-took, float64(2*time.Second))
+		assert.Equal(t, 5*ttl, <-took)
+		assert.Zero(t, c.Stats().Waiting)
+	})
+}
+
 func TestAnOutageWhileALockIsHeldIsSatOutToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -41,15 +41,24 @@ type line struct {
 
 // waiter is a caller behind the head.
 type waiter struct {
-	head   chan struct{} // closed when it becomes the head
+	limits
+	turn   chan struct{} // closed when it becomes the head, or is sent away
 	isHead bool
+	away   error // what it is sent away with
 	cancel context.CancelCauseFunc
 }
 
-// enter returns when the caller is at the head of the line for name. If it is
-// not to wait, or ctx ends first, the error says what was in the way. Close ends
-// ctx by cancel.
-func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, wait bool) (*line, error) {
+// limits are how long a call waits.
+type limits struct {
+	wait     bool
+	began    time.Time
+	patience time.Duration
+}
+
+// enter returns when the caller is at the head of the line for name. If it is not to
+// wait, or its patience or ctx ends first, the error says what was in the way. Close
+// ends ctx by cancel.
+func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, m limits) (*line, error) {
 	ls.mu.Lock()
 	if ls.closed {
 		ls.mu.Unlock()
@@ -60,27 +69,27 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
-		ln = &line{name: name, cancel: cancel, waits: wait}
+		ln = &line{name: name, cancel: cancel, waits: m.wait}
 		ls.byName[name] = ln
-		if wait {
+		if m.wait {
 			ls.waiting++
 		}
 		ls.mu.Unlock()
 		return ln, nil
 	}
-	if !wait {
+	if !m.wait {
 		err := ln.inTheWay()
 		ls.mu.Unlock()
 		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
 	}
-	w := &waiter{head: make(chan struct{}), cancel: cancel}
+	w := &waiter{limits: m, turn: make(chan struct{}), cancel: cancel}
 	ln.waiters = append(ln.waiters, w)
 	ls.waiting++
 	ls.mu.Unlock()
 
 	select {
-	case <-w.head:
-		return ln, nil
+	case <-w.turn:
+		return ln, w.away // nothing changes it any more
 	case <-ctx.Done():
 	}
 	ls.mu.Lock()
@@ -89,11 +98,11 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 	if !errors.Is(err, ErrClosed) {
 		err = &waitError{ctx: err, state: ln.inTheWay()}
 	}
-	if w.isHead {
+	switch i := slices.Index(ln.waiters, w); {
+	case w.isHead:
 		ls.advance(ln)
-	} else {
+	case w.away == nil:
 		ls.waiting--
-		i := slices.Index(ln.waiters, w)
 		ln.waiters = slices.Delete(ln.waiters, i, i+1)
 	}
 	return nil, err
@@ -113,11 +122,11 @@ func (ls *lines) toldHeld(ln *line) {
 	ln.state, ln.away = ErrHeld, time.Time{}
 }
 
-// patience returns how much longer h sits an outage out, how long that has
+// patience returns how much longer the head sits an outage out, how long that has
 // lasted, and its last cause. A cause that is not nil is noted first. Everybody
 // in line has patience from the beginning of the outage, or of the own call, on:
 // a hundred callers do not sit out a hundred times that.
-func (ls *lines) patience(ln *line, h *head, cause error) (left, away time.Duration, state error) {
+func (ls *lines) patience(ln *line, m limits, cause error) (left, away time.Duration, state error) {
 	now := time.Now()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -126,11 +135,24 @@ func (ls *lines) patience(ln *line, h *head, cause error) (left, away time.Durat
 		if ln.away.IsZero() {
 			ln.away = now
 		}
+		ln.waiters = slices.DeleteFunc(ln.waiters, func(w *waiter) bool {
+			if ln.patience(w.limits, now) > 0 {
+				return false
+			}
+			w.away = cause
+			close(w.turn)
+			ls.waiting--
+			return true
+		})
 	}
 	if ln.away.IsZero() {
 		return math.MaxInt64, 0, nil
 	}
-	return later(ln.away, h.began).Add(h.settings.patience).Sub(now), now.Sub(ln.away), ln.state
+	return ln.patience(m, now), now.Sub(ln.away), ln.state
+}
+
+func (ln *line) patience(m limits, now time.Time) time.Duration {
+	return later(ln.away, m.began).Add(m.patience).Sub(now)
 }
 
 // hold notes the head's lease; it returns false if the client was closed.
@@ -225,7 +247,7 @@ func (ls *lines) advance(ln *line) {
 	ln.waiters = ln.waiters[1:]
 	w.isHead = true
 	ln.waits, ln.cancel = true, w.cancel
-	close(w.head)
+	close(w.turn)
 }
 
 // inTheWay is what is known to keep a caller behind the head from the lock now:

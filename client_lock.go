@@ -50,16 +50,17 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	}
 	ctx, cancel := context.WithCancelCause(ctx) // by Close
 	defer cancel(nil)
-	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, wait)
+	m := limits{wait: wait, began: began, patience: s.patience}
+	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, m)
 	if err != nil {
 		return nil, err
 	}
-	h := head{client: c, line: ln, op: op, name: name, began: began, settings: s, wait: wait}
+	h := head{client: c, line: ln, op: op, name: name, limits: m, settings: s}
 	if c.tracing {
 		h.values = context.WithoutCancel(ctx)
 	}
 	defer h.notice.end()
-	left, away, state := c.lines.patience(ln, &h, nil)
+	left, away, state := c.lines.patience(ln, m, nil)
 	if wait && left <= 0 {
 		err = h.outOfPatience(away, state) // with those before it in line
 	}
@@ -82,9 +83,8 @@ type head struct {
 	client   *Client
 	line     *line
 	op, name string
-	began    time.Time // when the caller called
+	limits
 	settings settings
-	wait     bool
 	values   context.Context // for Trace
 
 	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
@@ -213,7 +213,7 @@ func (h *head) pause(ctx context.Context, err error) error {
 		errors.As(err, &held)
 		delay = h.pollDelay(held)
 	case errors.Is(err, ErrUnavailable):
-		left, away, _ := c.lines.patience(h.line, h, err)
+		left, away, _ := c.lines.patience(h.line, h.limits, err)
 		if !h.wait {
 			return err
 		}
