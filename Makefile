@@ -8,8 +8,10 @@ GORELEASER_VERSION := v2.16.0
 GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
 LARGEST := 32000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
+DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
+	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test servers lint release-check build-everywhere bench compare-peers clean
+.PHONY: all test test-newest newest servers lint release-check build-everywhere bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -24,6 +26,16 @@ test: servers
 	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 ../../scripts/say-failures go test -race -shuffle=on -timeout 10m ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 ../../../scripts/say-failures go test -timeout 5m ./...
+
+# go.mod asks for the oldest drivers that work: the backends' suites once more with the newest.
+test-newest: servers
+	LOCKER_REQUIRE_SERVERS=1 ./scripts/say-failures go test -modfile=scripts/newest.mod -p 2 -timeout 10m -run '^TestConformance' \
+		./single ./redlock ./etcd ./zookeeper ./postgres
+
+newest:
+	cp go.mod scripts/newest.mod && cp go.sum scripts/newest.sum
+	go get -modfile=scripts/newest.mod $(addsuffix @latest,$(DRIVERS))
+	go mod tidy -modfile=scripts/newest.mod
 
 servers:
 	./scripts/servers
