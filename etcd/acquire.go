@@ -13,6 +13,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
+	"github.com/golockers/locker/internal/raised"
 )
 
 // rounds is how often an attempt that does not wait is made again on another
@@ -89,7 +90,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, round int) (l
 	a := &attempt{b: b, h: h, queued: req.Queued}
 	v, err := a.run(ctx, req.Wait)
 	if err == nil {
-		return locker.Grant{Hold: h, Validity: v, Token: uint64(h.token)}, nil
+		return locker.Grant{Hold: h, Validity: v, Token: a.tokens.Of(h.created)}, nil
 	}
 	if etcderr.LeaseGone(err) {
 		s.become(gone)
@@ -128,6 +129,9 @@ type attempt struct {
 	queued func()           // told that others are before it; may be nil
 	front  *mvccpb.KeyValue // the key before; nil if there is none
 	unread bool             // which key is before is not known yet
+	// tokens are those at the moment at which the key was first found to be the
+	// first, or later: whoever held before cannot raise them any more.
+	tokens raised.Tokens
 }
 
 // run brings the key to the front of the queue.
@@ -149,10 +153,21 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 	return v, a.h.grant()
 }
 
-// enter takes the first place, or, if it is to wait, the last. The usual
-// condition, that there is no key of the queue, is one comparison for etcd, and
-// the shortest of transactions. It costs the one thread that applies all writes
-// time for each key that is there: a queue that others were met in is not compared.
+// way is what the transaction that puts a key asks for.
+type way int
+
+const (
+	// unused: that there is no key of the queue. It is one comparison for etcd, and
+	// the shortest of transactions.
+	unused way = iota
+	// free: that nobody holds or waits. There may be void keys, or raised tokens.
+	free
+	// crowded: nothing, if it is to wait. A comparison with a queue costs the one
+	// thread that applies all writes time for each key that is there.
+	crowded
+)
+
+// enter takes the first place, or, if it is to wait, the last.
 func (a *attempt) enter(ctx context.Context, wait bool) error {
 	h := a.h
 	put := []clientv3.Op{clientv3.OpPut(h.key, h.value(), clientv3.WithLease(h.s.id))}
@@ -160,27 +175,38 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		put = append(put, clientv3.OpPut(h.key+mark, h.shadowed(h.keeps(mark))))
 	}
 	notVoid := clientv3.Compare(clientv3.CreateRevision(void(h.queue, h.owner)), "=", 0)
-	for crowded := wait && a.b.isCrowded(h.queue); ; crowded = true {
-		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)}
+	way := a.b.wayInto(h.queue)
+	for {
+		var cmps []clientv3.Cmp
 		var orElse []clientv3.Op
-		switch {
-		case crowded && wait:
-			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid}
-			orElse = []clientv3.Op{clientv3.OpGet(h.key)}
-		case crowded: // or void keys alone are there
-			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid}
-			fallthrough
-		case !wait:
+		then := put
+		if !wait {
+			way = min(way, free)
 			orElse = []clientv3.Op{clientv3.OpGet(h.queue, first(h.queue)...)}
 		}
-		resp, err := a.commit(ctx, cmps, put, orElse)
+		switch way {
+		case unused:
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)}
+		case free:
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid}
+			then = append(put[:len(put):len(put)], clientv3.OpGet(tokensKey(h.queue)))
+		case crowded:
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid}
+			orElse = []clientv3.Op{clientv3.OpGet(h.key)}
+		}
+		resp, err := a.commit(ctx, cmps, then, orElse)
 		if err != nil {
 			return err
 		}
 		if resp.Succeeded {
 			a.entered(resp.Header.Revision)
-			a.unread = wait && crowded
-			return nil
+			if way == free {
+				if a.tokens, _, err = readTokens(resp.Responses[len(put)]); err == nil {
+					a.learn(false)
+				}
+			}
+			a.unread = way == crowded
+			return err
 		}
 		var found *mvccpb.KeyValue
 		if len(orElse) > 0 {
@@ -189,9 +215,13 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		switch {
 		case found != nil && string(found.Key) == h.key && string(found.Value) == h.value():
 			a.entered(found.CreateRevision) // a repeated request: it keeps its place (R11)
-			a.unread = wait
+			a.unread = true
 			return nil
-		case !crowded && found == nil:
+		case wait && way < crowded:
+			way = crowded
+			continue
+		case way == unused && found == nil:
+			way = free
 			continue
 		case wait, found == nil:
 			return errTakenBack
@@ -220,31 +250,42 @@ func (a *attempt) commit(ctx context.Context, cmps []clientv3.Cmp, then, orElse 
 func (a *attempt) entered(revision int64) {
 	a.b.mu.Lock()
 	defer a.b.mu.Unlock()
-	a.h.place, a.h.token = queued, revision
+	a.h.place, a.h.created = queued, revision
 }
 
-// isCrowded reports whether others were met in a queue lately.
-func (b *Backend) isCrowded(queue string) bool {
+// wayInto returns how a queue was found lately.
+func (b *Backend) wayInto(queue string) way {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.crowded[queue]
+	return b.ways[queue]
 }
 
-// maxCrowded bounds what is remembered of queues.
-const maxCrowded = 4096
+// maxWays bounds what is remembered of queues.
+const maxWays = 4096
+
+// learn remembers how the queue was found.
+func (a *attempt) learn(others bool) {
+	b := a.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ways) >= maxWays {
+		clear(b.ways)
+	}
+	switch {
+	case others:
+		b.ways[a.h.queue] = crowded
+	case a.tokens != raised.Tokens{}:
+		b.ways[a.h.queue] = free
+	default:
+		delete(b.ways, a.h.queue)
+	}
+}
 
 // behind notes the key before ours, and tells that there is one: it is etcd's
 // answer, and not one that is still awaited.
 func (a *attempt) behind(kv *mvccpb.KeyValue) {
-	if b := a.b; a.unread {
-		b.mu.Lock()
-		if len(b.crowded) >= maxCrowded {
-			clear(b.crowded)
-		}
-		if delete(b.crowded, a.h.queue); kv != nil {
-			b.crowded[a.h.queue] = true
-		}
-		b.mu.Unlock()
+	if a.unread {
+		a.learn(kv != nil)
 	}
 	a.front, a.unread = kv, false
 	if kv != nil && a.queued != nil {
@@ -294,19 +335,23 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	before := append(last(a.h.queue), clientv3.WithMaxCreateRev(a.h.token-1))
-	resp, err := a.ask(ctx, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...))
-	if err == nil {
-		a.behind(front(resp.Responses[1].GetResponseRange().Kvs))
+	before := append(last(a.h.queue), clientv3.WithMaxCreateRev(a.h.created-1))
+	resp, err := a.ask(ctx, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...), clientv3.OpGet(tokensKey(a.h.queue)))
+	if err != nil {
+		return err
 	}
-	return err
+	if a.tokens, _, err = readTokens(resp.Responses[2]); err != nil {
+		return err
+	}
+	a.behind(front(resp.Responses[1].GetResponseRange().Kvs))
+	return nil
 }
 
 // ask makes requests of which the first is for our own key.
 func (a *attempt) ask(ctx context.Context, revision int64, ops ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
 	if revision > 0 {
 		// Any member will do that has come so far, and most have.
-		revision = max(revision, a.h.token)
+		revision = max(revision, a.h.created)
 		local := make([]clientv3.Op, len(ops))
 		for i, op := range ops {
 			clientv3.WithSerializable()(&op)
@@ -321,7 +366,7 @@ func (a *attempt) ask(ctx context.Context, revision int64, ops ...clientv3.Op) (
 		return nil, err
 	}
 	mine := resp.Responses[0].GetResponseRange().Kvs
-	if len(mine) == 0 || mine[0].CreateRevision != a.h.token {
+	if len(mine) == 0 || mine[0].CreateRevision != a.h.created {
 		a.b.mu.Lock()
 		defer a.b.mu.Unlock()
 		if !a.h.copies && len(a.h.shadows) == 0 {

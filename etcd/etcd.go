@@ -75,21 +75,22 @@ type Backend struct {
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
-	crowded  map[string]bool    // queues in which others were met lately
+	ways     map[string]way     // into queues that are not unused
 	closeErr error
 	done     chan struct{} // closed when Close is through
 }
 
 var (
-	_ locker.Backend    = (*Backend)(nil)
-	_ locker.Queuer     = (*Backend)(nil)
-	_ locker.Prompt     = (*Backend)(nil)
-	_ locker.MinHolder  = (*Backend)(nil)
-	_ locker.Inspector  = (*Backend)(nil)
-	_ locker.Lister     = (*Backend)(nil)
-	_ locker.Breaker    = (*Backend)(nil)
-	_ locker.Checker    = (*Backend)(nil)
-	_ locker.TakeBacker = (*hold)(nil)
+	_ locker.Backend     = (*Backend)(nil)
+	_ locker.Queuer      = (*Backend)(nil)
+	_ locker.Prompt      = (*Backend)(nil)
+	_ locker.MinHolder   = (*Backend)(nil)
+	_ locker.Inspector   = (*Backend)(nil)
+	_ locker.Lister      = (*Backend)(nil)
+	_ locker.Breaker     = (*Backend)(nil)
+	_ locker.Checker     = (*Backend)(nil)
+	_ locker.TakeBacker  = (*hold)(nil)
+	_ locker.TokenRaiser = (*hold)(nil)
 )
 
 // New returns a Backend on client, which stays its caller's: Close does not
@@ -98,7 +99,7 @@ var (
 // DialKeepAliveTimeout (10 s and 3 s), or a connection that the network has
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
-	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, crowded: map[string]bool{}, readers: make(chan struct{}, 16), done: make(chan struct{})}
+	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, ways: map[string]way{}, readers: make(chan struct{}, 16), done: make(chan struct{})}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -245,6 +246,8 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: %w", locker.ErrClosed)
 	case ctx.Err() != nil:
 		return fmt.Errorf("etcd %s: %w", b.addr(), ctx.Err())
+	case errors.Is(err, locker.ErrRefused):
+		return err
 	}
 	return etcderr.Explain("etcd "+b.addr(), b.keys.base, err)
 }

@@ -29,7 +29,8 @@ type hold struct {
 
 	// Guarded by b.mu.
 	place place
-	token int64 // the key's create revision, from queued on
+	// created is the key's create revision, from queued on.
+	created int64
 	// copies: a transaction that puts the key may be under way yet. Then the key
 	// is removed together with the possibility of it (R7).
 	copies bool
@@ -71,7 +72,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		return locker.Validity{}, h.isLost("is")
 	}
 	there := make(chan bool, 1)
-	h.s.looks.ask(h.key, func(created int64) { there <- created == h.token })
+	h.s.looks.ask(h.key, func(created int64) { there <- created == h.created })
 	limited, cancel := context.WithTimeout(ctx, max(h.s.ttl/10, minLook))
 	defer cancel()
 	select {

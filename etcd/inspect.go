@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/etcderr"
+	"github.com/golockers/locker/internal/raised"
 )
 
 // listPage is how many keys List reads at a time.
@@ -17,11 +18,11 @@ const listPage = 1000
 
 // Inspect implements [locker.Inspector].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	queue, err := b.queue(ctx, name)
+	queue, tokens, err := b.queue(ctx, name)
 	if err != nil || len(queue) == 0 {
 		return locker.State{}, b.failure(ctx, err)
 	}
-	st := state(queue)
+	st := state(queue, tokens)
 	if lease := front(queue).Lease; lease != 0 {
 		resp, err := b.leases.TimeToLive(ctx, clientv3.LeaseID(lease))
 		if err != nil && !etcderr.LeaseGone(err) {
@@ -35,18 +36,21 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return st, nil
 }
 
-// queue returns the keys of those who hold or wait for name, in their order.
-func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, error) {
+// queue returns the keys of those who hold or wait for name, in their order, and
+// what is added to their revisions.
+func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, raised.Tokens, error) {
 	queue := b.keys.queue(name)
-	resp, err := b.kv.Get(ctx, queue, clientv3.WithRange(places(queue)), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	inOrder := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	resp, err := b.kv.Txn(ctx).Then(clientv3.OpGet(queue, clientv3.WithRange(places(queue)), inOrder), clientv3.OpGet(tokensKey(queue))).Commit()
 	if err != nil {
-		return nil, err
+		return nil, raised.Tokens{}, err
 	}
-	return resp.Kvs, nil
+	tokens, _, err := readTokens(resp.Responses[1])
+	return resp.Responses[0].GetResponseRange().Kvs, tokens, err
 }
 
 // state is what the keys of one queue say.
-func state(queue []*mvccpb.KeyValue) locker.State {
+func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
 	first := queue[0]
 	revisions := map[int64]bool{}
 	for _, kv := range queue {
@@ -55,7 +59,7 @@ func state(queue []*mvccpb.KeyValue) locker.State {
 			first = kv
 		}
 	}
-	return locker.State{Held: true, Label: label(first), Token: uint64(first.CreateRevision), Waiters: len(revisions) - 1}
+	return locker.State{Held: true, Label: label(first), Token: tokens.Of(first.CreateRevision), Waiters: len(revisions) - 1}
 }
 
 // List implements [locker.Lister].
@@ -64,13 +68,12 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 	end := clientv3.GetPrefixRangeEnd(from)
 	var name string
 	var queue []*mvccpb.KeyValue
+	var tokens raised.Tokens
 	tell := func() error {
 		if len(queue) == 0 {
 			return nil
 		}
-		st := state(queue)
-		queue = nil
-		return found(unescape.Replace(name), st)
+		return found(unescape.Replace(name), state(queue, tokens))
 	}
 	for {
 		page, err := b.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(listPage))
@@ -83,9 +86,11 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 				if err := tell(); err != nil {
 					return err
 				}
-				name = of
+				name, queue, tokens = of, nil, raised.Tokens{}
 			}
-			if !strings.HasPrefix(place, voidMark) {
+			if string(kv.Key) == tokensKey(b.keys.locks()+of+"/") {
+				tokens, _ = raised.Parse(string(kv.Value))
+			} else if !strings.HasPrefix(place, voidMark) {
 				queue = append(queue, kv)
 			}
 			from = string(kv.Key) + "\x00"
@@ -100,7 +105,7 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 // next holder is let in at once, whatever the one before believes.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	for {
-		queue, err := b.queue(ctx, name)
+		queue, tokens, err := b.queue(ctx, name)
 		if err != nil || len(queue) == 0 {
 			return locker.State{}, b.failure(ctx, err)
 		}
@@ -116,7 +121,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 			If(clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)).Then(ops...).Commit()
 		// A copy whose answer was lost may have done it: the next holder is not meant.
 		if err != nil || resp.Succeeded || c.carriedOut {
-			return state(queue), b.failure(ctx, err)
+			return state(queue, tokens), b.failure(ctx, err)
 		}
 	}
 }

@@ -48,6 +48,11 @@ func places(queue string) string { return queue + voidMark }
 // that the queue is empty and nothing is void.
 func void(queue, owner string) string { return queue + voidMark + escape.Replace(owner) }
 
+// tokensKey is the key that says what is added to the create revisions of a queue:
+// see [locker.TokenRaiser]. It is there if tokens have ever been raised. No void key
+// is like it, as the slash in an owner is escaped.
+func tokensKey(queue string) string { return queue + voidMark + "/tokens" }
+
 // voidMark sorts behind the hexadecimal digits that keys of clients begin with.
 const voidMark = "~"
 

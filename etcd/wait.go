@@ -28,7 +28,7 @@ func (a *attempt) wait(ctx context.Context) error {
 	for failed := 0; a.unread || a.front != nil; {
 		var err error
 		if a.unread {
-			err = a.read(waiting, a.h.token)
+			err = a.read(waiting, a.h.created)
 		} else if err = a.b.adopt(waiting, a.front); err == nil {
 			err = a.waitFor(waiting)
 		}
@@ -42,7 +42,7 @@ func (a *attempt) wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return a.leaving(ctx)
 		}
-		if errors.Is(err, errDeleted) || !errors.Is(err, errWatchOver) && etcderr.Of(err) == etcderr.Refused {
+		if errors.Is(err, errDeleted) || errors.Is(err, locker.ErrRefused) || !errors.Is(err, errWatchOver) && etcderr.Of(err) == etcderr.Refused {
 			return err
 		}
 		// Nobody answers, or the watch was cancelled.
@@ -74,7 +74,7 @@ func (a *attempt) waitFor(ctx context.Context) error {
 	defer stop()
 	before := string(a.front.Key)
 	news := a.b.watcher.Watch(watching, before, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	look := &watched{keys: [2]string{a.h.key, before}, created: [2]int64{a.h.token, a.front.CreateRevision}, gone: make(chan struct{}, 1)}
+	look := &watched{keys: [2]string{a.h.key, before}, created: [2]int64{a.h.created, a.front.CreateRevision}, gone: make(chan struct{}, 1)}
 	a.h.s.looks.keep(look)
 	defer a.h.s.looks.forget(look)
 	for {

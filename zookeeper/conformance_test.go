@@ -128,6 +128,7 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "%tokens" }) // stays by design
 	for i := range names {
 		names[i] = dir + "/" + names[i]
 	}

@@ -12,7 +12,7 @@
 // change of the leader, and through a restart of all servers that is shorter
 // than the lease. Waiters of all clients get the lock in the order in which
 // their nodes were created; a release wakes one of them. Each lease has a
-// fencing token, the czxid of its node. Tokens of one name rise in the order in
+// fencing token, the czxid of its node, plus what tokens were raised by. Tokens of one name rise in the order in
 // which the lock was asked for, which is that in which it is granted; of two
 // names, the later holder can have the lower token, since it may have waited for
 // long. A holder whose node is deleted by somebody else, or whose session ends,
@@ -63,6 +63,14 @@
 //	/locker/%beat-<random>                      one for each session: the heartbeat writes to it
 //	/locker/<name>                              the lock, a container: the service removes it when it is empty
 //	/locker/<name>/<owner>-lock-<sequence>      holder and waiters, in the order of the sequence; the data is the label
+//	/locker/<name>/%tokens                      what is added to the czxids, once tokens were raised
+//
+// [locker.Lease.RaiseToken] makes %tokens, a lasting node, and writes to the holder's
+// node in the same transaction, which fails if that is gone. Who waits behind it is told by
+// its watch, and reads %tokens when it is the first. A name that was never raised
+// pays nothing. One that was pays for two reads per lock, and keeps its container,
+// so that its sequence number is not begun anew: it lasts for 2³¹ locks in all.
+// Nothing removes %tokens: whoever does that by hand sets the tokens back.
 //
 // In names, what is not printable ASCII, and % and /, is written as % and two
 // hexadecimal digits per byte. [Node], asked of [locker.Lease.As], tells which

@@ -9,12 +9,14 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/raised"
 )
 
 var (
-	_ locker.Hold       = (*place)(nil)
-	_ locker.TakeBacker = (*place)(nil)
-	_ locker.Aser       = (*place)(nil)
+	_ locker.Hold        = (*place)(nil)
+	_ locker.TakeBacker  = (*place)(nil)
+	_ locker.Aser        = (*place)(nil)
+	_ locker.TokenRaiser = (*place)(nil)
 )
 
 // Node is what a lock is held by, for [locker.Lease.As]:
@@ -23,7 +25,7 @@ var (
 //	if lease.As(&node) { … }
 type Node struct {
 	Path    string // of the node
-	Czxid   int64  // of the transaction that created it: the fencing token
+	Czxid   int64  // of the transaction that created it: the fencing token, unless tokens of the name were raised
 	Session int64  // the session that it lives as long as
 }
 
@@ -139,6 +141,73 @@ func (p *place) Renew(ctx context.Context) (locker.Validity, error) {
 // ended is the error of a hold whose session is over.
 func (p *place) ended() error {
 	return fmt.Errorf("zookeeper: %w: %w", context.Cause(p.s.ctx), locker.ErrLost)
+}
+
+// RaiseToken implements [locker.TokenRaiser]. What is added to czxids is kept in a
+// lasting node beside those of the queue: so the service does not remove the lock's
+// container any more. The holder's node is written to in the same transaction, which
+// fails if that is gone, and tells the next in line to look.
+func (p *place) RaiseToken(ctx context.Context, token uint64) error {
+	for {
+		life, path := p.state()
+		if p.s.isOver() {
+			return p.ended()
+		}
+		if life != held {
+			return fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
+		}
+		now, version, err := p.s.tokensOf(ctx, p.dir)
+		if err != nil {
+			return err
+		}
+		then, err := now.Raise(p.czxid, token)
+		if err != nil {
+			return err
+		}
+		answer, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+			if then == now { // it has to be held all the same
+				_, _, err := c.Get(path)
+				return []zk.MultiResponse{{Error: err}}, err
+			}
+			var put any = &zk.SetDataRequest{Path: p.dir + "/" + tokensNode, Data: []byte(then.String()), Version: version}
+			if version < 0 {
+				put = &zk.CreateRequest{Path: p.dir + "/" + tokensNode, Data: []byte(then.String()), Acl: p.s.backend.acl}
+			}
+			return c.Multi(&zk.SetDataRequest{Path: path, Data: []byte(p.label), Version: -1}, put)
+		})
+		switch {
+		case err == nil:
+			return nil
+		case len(answer) > 0 && gone(answer[0].Error):
+			p.gone()
+		case gone(err), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion):
+			// They were raised meanwhile, perhaps by this request, sent before.
+		default:
+			return err
+		}
+	}
+}
+
+// tokensOf returns what is added to the czxids of a lock, and the version of the
+// node that says so; -1 if there is none.
+func (s *session) tokensOf(ctx context.Context, dir string) (tokens raised.Tokens, version int32, err error) {
+	node := dir + "/" + tokensNode
+	var stat *zk.Stat
+	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
+		text, stat, err = c.Get(node)
+		return text, err
+	})
+	if gone(err) {
+		return tokens, -1, nil
+	}
+	if err == nil {
+		if tokens, err = raised.Parse(string(text)); err != nil {
+			err = fmt.Errorf("zookeeper: %s: %w", node, err)
+		} else {
+			version = stat.Version
+		}
+	}
+	return tokens, version, err
 }
 
 // Release implements [locker.Hold].

@@ -20,6 +20,10 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// tokensNode is the node among those of a lock that says what is added to their
+// czxids: see [locker.TokenRaiser]. It is there if tokens have ever been raised.
+const tokensNode = "%tokens"
+
 // lockMark stands between a node's ID and its sequence number.
 const lockMark = "-lock-"
 
@@ -53,6 +57,7 @@ type queue struct {
 	nodes  []node // in their order
 	self   node
 	found  bool // self is there
+	raised bool // tokens have been raised
 }
 
 // readQueue finds id among the children. If there are several of that ID,
@@ -65,6 +70,7 @@ func readQueue(children []string, id string) queue {
 		}
 	}
 	q.length = len(q.nodes)
+	q.raised = slices.Contains(children, tokensNode)
 	slices.SortFunc(q.nodes, func(a, b node) int { return int(a.seq - b.seq) })
 	if i := slices.IndexFunc(q.nodes, func(n node) bool { return n.id == id }); i >= 0 {
 		q.self, q.found = q.nodes[i], true

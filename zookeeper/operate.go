@@ -16,6 +16,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/raised"
 	"github.com/golockers/locker/internal/znode"
 )
 
@@ -56,7 +57,13 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 		if err != nil {
 			return locker.State{}, "", err
 		}
-		return locker.State{Held: true, Label: string(label), Token: uint64(stat.Czxid), Waiters: q.length - 1 - i}, path, nil
+		var tokens raised.Tokens
+		if q.raised {
+			if tokens, _, err = s.tokensOf(ctx, dir); err != nil {
+				return locker.State{}, "", err
+			}
+		}
+		return locker.State{Held: true, Label: string(label), Token: tokens.Of(stat.Czxid), Waiters: q.length - 1 - i}, path, nil
 	}
 	return locker.State{}, "", nil
 }

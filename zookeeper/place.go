@@ -13,19 +13,23 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/raised"
 )
 
 // place is one attempt's place in the queue of a lock: a node of one session.
 // It is a [locker.Hold] when it was granted, and beside an error when there
 // may be something to take back.
 type place struct {
-	s    *session
-	dir  string // the lock's node
-	id   string // marks the attempt and no other
-	lost func()
+	s     *session
+	dir   string // the lock's node
+	id    string // marks the attempt and no other
+	label string
+	lost  func()
 
 	passed map[string]bool // nodes in the queue that are of no session, and are passed over
-	guard  *time.Timer     // sets the watch on a holder's node
+	// raised: somebody before has raised the tokens, or may have.
+	raised bool
+	guard  *time.Timer // sets the watch on a holder's node
 
 	mu      sync.Mutex
 	life    life
@@ -69,14 +73,14 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: ask for less, or raise their maxSessionTimeout: %w",
 			b, req.TTL, timeout, errors.ErrUnsupported)
 	}
-	p := &place{s: s, dir: b.dir(req.Name), id: req.Owner, lost: req.Lost}
+	p := &place{s: s, dir: b.dir(req.Name), id: req.Owner, label: req.Label, lost: req.Lost}
 	since := time.Now()
 	if !req.Wait {
 		if err := p.peek(ctx); err != nil {
 			return locker.Grant{}, err
 		}
 	}
-	err = p.enter(ctx, req.Label)
+	err = p.enter(ctx)
 	if errors.Is(err, errQueue) {
 		since, err = p.queue(ctx, req)
 	}
@@ -125,7 +129,7 @@ var errQueue = errors.New("there are others in the queue")
 // else wants costs this one request. (With a look at the queue as a request of
 // its own, and one at the node for the czxid, pairs per second of 256 callers
 // fell to 0.55 of those of a bare creation and deletion, from 0.95.)
-func (p *place) enter(ctx context.Context, label string) error {
+func (p *place) enter(ctx context.Context) error {
 	if err := p.s.online(ctx); err != nil {
 		return err
 	}
@@ -139,7 +143,7 @@ func (p *place) enter(ctx context.Context, label string) error {
 		acl := p.s.backend.acl
 		for {
 			answer, err := c.Multi(
-				&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(label), Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
+				&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(p.label), Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
 				&zk.SetDataRequest{Path: p.dir, Version: -1})
 			if !gone(err) {
 				return answer, err
@@ -166,7 +170,7 @@ func (p *place) enter(ctx context.Context, label string) error {
 	defer p.mu.Unlock()
 	p.life, p.path, p.czxid = queued, answer[0].String, answer[1].Stat.Mzxid
 	if n, _ := parseNode(path.Base(p.path)); n.spent() {
-		return fmt.Errorf("zookeeper: %s has had two thousand million nodes, and the servers count no further: remove it at a time when nobody locks the name: %w", p.dir, locker.ErrRefused)
+		return fmt.Errorf("zookeeper: %s has had two thousand million nodes, and the servers count no further: remove it at a time when nobody locks the name (and raise its tokens again if they were raised): %w", p.dir, locker.ErrRefused)
 	}
 	if answer[1].Stat.NumChildren > 1 {
 		return errQueue
@@ -277,6 +281,7 @@ func (p *place) before(ctx context.Context) ([]node, error) {
 		case err != nil:
 			return nil, err
 		case q.found:
+			p.raised = p.raised || q.raised
 			again, err := p.adopt(ctx, p.dir+"/"+q.self.name)
 			if err == nil && !again {
 				nodes := q.before()
@@ -368,12 +373,19 @@ func (p *place) await(ctx context.Context, before []node) error {
 		p.passed[ahead.name] = true
 		return nil
 	case gone(err) && ownTold != nil && inOrder():
+		p.raised = true // it may have
 		return p.first()
 	case gone(err):
 		return nil
 	case err != nil:
 		return err
 	}
+	// A holder that raises tokens writes to its node in the same step: what it did
+	// before it was watched is seen here, and later the watch tells. What was raised
+	// before it held was there when the queue was read.
+	p.s.mu.Lock()
+	p.raised = p.raised || w.written
+	p.s.mu.Unlock()
 	timer := time.NewTimer(clock.Jitter(rareLook))
 	defer timer.Stop()
 	for linked := relinked; ; {
@@ -418,12 +430,17 @@ func (p *place) first() error {
 
 // grant makes a hold of a place that is the first.
 func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
+	var tokens raised.Tokens
 	v, err := p.s.validity(ctx, since)
+	if err == nil && p.raised {
+		// Whoever held before cannot raise them any more.
+		tokens, _, err = p.s.tokensOf(ctx, p.dir)
+	}
 	if err == nil {
 		err = p.s.hold(p)
 	}
 	if err != nil {
 		return locker.Grant{Hold: p}, err
 	}
-	return locker.Grant{Hold: p, Validity: v, Token: uint64(p.czxid)}, nil
+	return locker.Grant{Hold: p, Validity: v, Token: tokens.Of(p.czxid)}, nil
 }

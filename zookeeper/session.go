@@ -366,6 +366,7 @@ type watch struct {
 	armed   bool // the service will tell
 	reads   int  // requests under way that arm it
 	lasting bool // the node is of no session
+	written bool // the node has been written to since it was made
 	gone    bool // what happened is that the node is gone
 	own     *place
 }
@@ -397,7 +398,7 @@ func (s *session) watch(ctx context.Context, path string, holder *place) (*watch
 	defer s.mu.Unlock()
 	w.reads--
 	if stat != nil && err == nil {
-		w.armed, w.lasting = true, stat.EphemeralOwner == 0
+		w.armed, w.lasting, w.written = true, stat.EphemeralOwner == 0, stat.Version > 0
 	}
 	if err == nil && w.lasting {
 		err = errLasting

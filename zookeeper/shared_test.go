@@ -52,6 +52,9 @@ func TestOnOneServer(t *testing.T) {
 		{"SilentServersBesideOneThatAnswers", testSilentServersBesideOneThatAnswers},
 		{"CloseOnAStalledNetwork", testCloseOnAStalledNetwork},
 		{"LastingNodeInTheQueueIsPassedOver", testLastingNodeInTheQueueIsPassedOver},
+		{"RaisedTokens", testRaisedTokens},
+		{"TokensAreRaisedUnderAWaiter", testTokensAreRaisedUnderAWaiter},
+		{"RaiseIsRepeated", testRaiseIsRepeated},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, z) })
 	}
@@ -70,6 +73,7 @@ func TestOnThreeServers(t *testing.T) {
 		{"CheckOfAnEnsemble", testCheckOfAnEnsemble},
 		{"AllServersKilledAndRestarted", testAllServersKilledAndRestarted},
 		{"TokenIsTheCzxid", testTokenIsTheCzxid},
+		{"RaisedTokensOfAnEnsemble", testRaisedTokensOfAnEnsemble},
 		{"LostQuorumIsToldWithinTheDeadline", testLostQuorumIsToldWithinTheDeadline},
 	} {
 		t.Run(one.name, func(t *testing.T) {

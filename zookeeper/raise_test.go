@@ -1,0 +1,141 @@
+package zookeeper_test
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/zookeeper"
+)
+
+const far = 1 << 50
+
+func tokenOf(t testing.TB, l *locker.Lease) uint64 {
+	token, ok := l.Token()
+	require.True(t, ok)
+	return token
+}
+
+func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) { raisedTokens(t, []string{z.Addr()}) }
+
+func testRaisedTokensOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
+	raisedTokens(t, e.Addrs())
+}
+
+// Whoever holds after the tokens were raised has a greater one, in whatever way it came to
+// hold: at once, having waited since before, by another client, after a Break.
+func raisedTokens(t *testing.T, addrs []string) {
+	ctx := within(t, time.Minute)
+	clients := []*locker.Client{newClient(t, addrs, zookeeper.Options{}), newClient(t, addrs, zookeeper.Options{})}
+	raiser, err := clients[0].Lock(ctx, "raised")
+	require.NoError(t, err)
+	waits := make(chan *locker.Lease, 1)
+	go func() {
+		l, err := clients[1].Lock(ctx, "raised")
+		assert.NoError(t, err)
+		waits <- l
+	}()
+	eventuallyLen(t, addrs[0], "raised", 2)
+	own := tokenOf(t, raiser)
+	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
+	require.NoError(t, raiser.RaiseToken(ctx, far<<10))
+	require.NoError(t, raiser.RaiseToken(ctx, far), "lower: nothing")
+	inspect := func(c *locker.Client) uint64 {
+		st, err := c.Inspect(ctx, "raised")
+		require.NoError(t, err)
+		assert.NotEmpty(t, st.Label)
+		return st.Token
+	}
+	assert.Equal(t, own, inspect(clients[1]), "the holder keeps its own")
+	require.NoError(t, raiser.Unlock(ctx))
+
+	last := uint64(far << 10)
+	for i, l := 0, <-waits; i < 6; i++ {
+		token := tokenOf(t, l)
+		require.Greater(t, token, last)
+		assert.Equal(t, token, inspect(clients[i%2]))
+		last = token
+		switch i {
+		case 1:
+			last += 1000
+			require.NoError(t, l.RaiseToken(ctx, last))
+		case 2:
+			require.ErrorIs(t, l.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
+		case 3:
+			_, err = clients[0].Break(ctx, "raised")
+			require.NoError(t, err)
+			require.Error(t, l.RaiseToken(ctx, last+1_000_000))
+		}
+		_ = l.Unlock(ctx)
+		if i == 5 {
+			break
+		}
+		if i%2 == 0 {
+			l, err = clients[(i/2)%2].TryLock(ctx, "raised")
+		} else {
+			l, err = clients[i%2].Lock(ctx, "raised")
+		}
+		require.NoError(t, err)
+	}
+	require.NoError(t, clients[0].List(ctx, "raised", func(name string, _ locker.State) error { t.Error(name); return nil }), "nobody holds it")
+}
+
+// The next in line learns of it whenever the tokens are raised: before it looks, between
+// its look and its watch, and after.
+func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
+	holder, next := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	ctx := within(t, time.Minute)
+	for i := range 200 {
+		acquire := func(b *zookeeper.Backend) locker.Grant {
+			g, err := b.Acquire(ctx, locker.Request{Name: fmt.Sprint("under", i), Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}})
+			assert.NoError(t, err)
+			return g
+		}
+		g := acquire(holder)
+		in := make(chan locker.Grant, 1)
+		go func() { in <- acquire(next) }()
+		time.Sleep(time.Duration(i%50) * 50 * time.Microsecond) // any moment will do
+		to := g.Token + 1<<32
+		require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, to))
+		require.NoError(t, g.Hold.Release(ctx))
+		require.ErrorIs(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, to), locker.ErrLost)
+		g = <-in
+		require.Greater(t, g.Token, to, "after %d rounds", i)
+		require.NoError(t, g.Hold.Release(ctx))
+	}
+}
+
+// Several raise at once, and one whose answer is lost again: the highest counts.
+func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{})
+	ctx := within(t, time.Minute)
+	req := locker.Request{Name: "repeated", TTL: time.Second, Lost: func() {}}
+	req.Owner = owner()
+	g, err := b.Acquire(ctx, req)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() { assert.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
+	}
+	all.Wait()
+	p.SetReplies(lab.Drop)
+	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(within(t, 100*time.Millisecond), 2*far))
+	p.SetReplies(lab.Reset)
+	p.SetReplies(lab.Pass)
+	require.Eventually(t, func() bool { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, 2*far) == nil }, soon, 10*time.Millisecond)
+	require.NoError(t, g.Hold.Release(ctx))
+	req.Owner = owner()
+	g2, err := b.Acquire(ctx, req)
+	require.NoError(t, err)
+	assert.Greater(t, g2.Token, uint64(2*far))
+	assert.Less(t, g2.Token, uint64(2*far+1000))
+	require.NoError(t, g2.Hold.Release(ctx))
+}
