@@ -29,7 +29,7 @@ func serve() *httptest.Server {
 			return
 		}
 		text, err := io.ReadAll(r.Body)
-		if err != nil { // a part is not the state; the 400 says that nothing was written, so the mark stays
+		if err != nil { // a part is not the state
 			http.Error(w, "the body broke off", http.StatusBadRequest)
 			return
 		}

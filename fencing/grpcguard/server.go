@@ -2,7 +2,6 @@ package grpcguard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -38,12 +37,10 @@ type Options struct {
 // together with its token, which is then in the context under the resource's name,
 // and refuses those that the package documentation lists.
 //
-// With a Guard, the handler is called in the resource's turn, and the code that it
-// returns says what it did. OK: it has written, the mark moves. InvalidArgument,
-// NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition,
-// OutOfRange, Unimplemented: it has written nothing, the mark stays. Any other, or
-// a panic: it is not known, the mark moves. What a handler has started and does not
-// wait for is not protected.
+// With a Guard, the handler is called in the resource's turn and only if the token is
+// not lower than the mark, which moves then, whatever the handler returns: what an
+// earlier holder still sends comes too late in any case. What a handler has started and
+// does not wait for is not protected.
 //
 // UnaryServer panics if Options.Resource is nil.
 func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
@@ -139,29 +136,15 @@ func (o *Options) guarded(
 	ctx context.Context, resource string, token fencing.Token, req any, handle grpc.UnaryHandler,
 ) (resp any, err error) {
 	var said error
-	called := false
 	err = o.Guard.Do(ctx, resource, token, func() error {
 		if err := ctx.Err(); err != nil { // both may have been free: the turn, and the client to go
 			return err
 		}
-		called = true
 		resp, said = handle(ctx, req)
-		if writtenNothing(said) {
-			return said
-		}
 		return nil
 	})
-	if called {
-		return resp, said
+	if err == nil {
+		err = said
 	}
-	return nil, err
-}
-
-func writtenNothing(err error) bool {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
-		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
-		return true
-	}
-	return errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrMissing)
+	return resp, err
 }

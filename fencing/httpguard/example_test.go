@@ -21,7 +21,7 @@ func Example() {
 	save := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 100))
 		if err != nil { // too long, or broken off: a part is not the report
-			http.Error(w, err.Error(), http.StatusBadRequest) // nothing is written, so the mark stays
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		report = string(text) // one at a time: the Guard sees to it

@@ -50,13 +50,9 @@ const bodyAhead = 1 << 20
 // returns "", the request is answered with 500: the server does not know what
 // it would write.
 //
-// With a Guard, next is called in the resource's turn and only if the token is
-// not lower than the mark, and what it answers says what it did:
-//
-//   - below 400: it has written, or may go on writing: the mark moves;
-//   - 400 to 499: it has written nothing: the mark stays;
-//   - 500 and above, or a panic, or a connection that it has hijacked: it is
-//     not known: the mark moves.
+// With a Guard, next is called in the resource's turn and only if the token is not
+// lower than the mark, which moves then, whatever next answers: what an earlier
+// holder still sends comes too late in any case.
 //
 // The turn ends when next returns. What it has started by then and does not
 // wait for is not protected: a goroutine, a hijacked connection, an
@@ -65,8 +61,7 @@ const bodyAhead = 1 << 20
 // context ends, as when its client goes away, is not handled; if
 // there is still somebody to answer, the answer is 503.
 //
-// The response writer that next gets can do what the server's can, by
-// [http.ResponseController]. Handler panics if next or resource is nil.
+// Handler panics if next or resource is nil.
 func Handler(next http.Handler, resource func(*http.Request) string, opts *Options) http.Handler {
 	if next == nil || resource == nil {
 		panic("httpguard: Handler needs a handler and a function that names the resource")
@@ -143,9 +138,6 @@ func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string
 	h.next.ServeHTTP(w, carrying(r, resource, token))
 }
 
-// errNotWritten tells the Guard that its mark has to stay.
-var errNotWritten = errors.New("the handler has written nothing")
-
 func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
 	// Marks only rise, so what is stale now need not send its body, or wait.
 	mark, _ := h.opts.Guard.Mark(resource)
@@ -163,21 +155,15 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	r = carrying(r, resource, token)
 	r.Body = body
 
-	called := false
 	err := h.opts.Guard.Do(r.Context(), resource, token, func() error {
 		// Both may have been free: the turn, and the client to go.
 		if err := r.Context().Err(); err != nil {
 			return err
 		}
-		called = true
-		seen := &response{ResponseWriter: w}
-		h.next.ServeHTTP(seen, r)
-		if seen.nothingWritten() {
-			return errNotWritten
-		}
+		h.next.ServeHTTP(w, r)
 		return nil
 	})
-	if called || err == nil || WriteError(w, err) {
+	if err == nil || WriteError(w, err) {
 		return
 	}
 	plain(http.StatusServiceUnavailable, resource, "The request was given up while it waited for its turn: nothing was written.").write(w)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,9 +19,6 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/httpguard"
 )
-
-// quiet is for servers whose handlers do what is worth a complaint.
-var quiet = log.New(io.Discard, "", 0)
 
 // slow is a handler that says when it begins, and ends when it is told to.
 type slow struct {

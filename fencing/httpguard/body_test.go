@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,7 +50,6 @@ func TestABodyThatBreaksOffBreaksOffInTheHandler(t *testing.T) {
 	h.ServeHTTP(w, r)
 	assert.Equal(t, 400, w.Code)
 	assert.Equal(t, "no\n", w.Body.String(), "nothing is added to what the handler answered")
-	assert.Equal(t, fencing.Token(0), markOf(&guard))
 }
 
 // breaksOnce is a body whose error is told once.
@@ -110,50 +108,4 @@ func TestAHandlerMayAnswerBeforeItHasReadItsBody(t *testing.T) {
 	assert.Equal(t, "ping\n", line)
 	require.NoError(t, theirs.Close())
 	require.NoError(t, resp.Body.Close())
-}
-
-func TestTheResponseControllerWorks(t *testing.T) {
-	var guard fencing.Guard
-	release := make(chan struct{})
-	s := serve(t, &httpguard.Options{Guard: &guard}, func(w http.ResponseWriter, _ *http.Request) {
-		c := http.NewResponseController(w)
-		assert.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-		assert.NoError(t, c.SetWriteDeadline(time.Now().Add(patience)))
-		_, _ = io.WriteString(w, "first\n")
-		assert.NoError(t, c.Flush())
-		<-release
-		n, err := io.Copy(w, strings.NewReader("second\n"))
-		assert.NoError(t, err)
-		assert.Equal(t, int64(7), n)
-	})
-	resp, err := clientOf(t, s).Do(request(t, "PUT", s.URL+"/thing", 1, ""))
-	require.NoError(t, err)
-	lines := bufio.NewReader(resp.Body)
-	line, err := lines.ReadString('\n')
-	require.NoError(t, err)
-	assert.Equal(t, "first\n", line, "flushed while the handler goes on")
-	assert.Equal(t, fencing.Token(0), markOf(&guard), "the step is not over yet")
-	close(release)
-	line, err = lines.ReadString('\n')
-	require.NoError(t, err)
-	assert.Equal(t, "second\n", line)
-	require.NoError(t, resp.Body.Close())
-}
-
-// bare is a response writer that can do nothing but what it has to.
-type bare struct{ http.ResponseWriter }
-
-func TestAResponseWriterWithoutAbilities(t *testing.T) {
-	var guard fencing.Guard
-	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		c := http.NewResponseController(w)
-		assert.ErrorIs(t, c.Flush(), http.ErrNotSupported)
-		_, _, err := c.Hijack()
-		assert.ErrorIs(t, err, http.ErrNotSupported)
-		w.WriteHeader(http.StatusConflict)
-	}), path, &httpguard.Options{Guard: &guard})
-	r := httptest.NewRequest(http.MethodPut, "/thing", nil)
-	r.Header.Set(httpguard.Header, "1")
-	h.ServeHTTP(bare{httptest.NewRecorder()}, r)
-	assert.Equal(t, fencing.Token(0), markOf(&guard), "what was not sent says nothing")
 }
