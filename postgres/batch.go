@@ -22,12 +22,11 @@ const (
 )
 
 // batcher sends what concurrent callers ask in as few statements as it can: one that comes alone is sent
-// at once, and those that come while two are under way share the next one.
+// at once, and those that come while two are under way share the next one. No two for one name go together,
+// of which an UPDATE would answer only one.
 type batcher[A any] struct {
 	b    *Backend
 	send func(ctx context.Context, asks []ask) ([]A, error)
-	// apart: no two asks for one name go together.
-	apart bool
 
 	mu      sync.Mutex
 	waiting []*call[A]
@@ -126,10 +125,7 @@ func (q *batcher[A]) landed() {
 // launch sends what waits, as far as it may. q.mu is held.
 func (q *batcher[A]) launch() {
 	for q.flying < maxFlights && len(q.waiting) > 0 {
-		calls, rest := q.waiting, []*call[A](nil)
-		if len(calls) > 1 {
-			calls, rest = q.share()
-		}
+		calls, rest := q.share()
 		q.waiting = rest
 		ctx, cancel := context.WithTimeout(q.b.life, q.b.opts.Timeout)
 		f := &flight{callers: len(calls), cancel: cancel}
@@ -146,7 +142,7 @@ func (q *batcher[A]) launch() {
 func (q *batcher[A]) share() (now, later []*call[A]) {
 	names := make(map[string]bool, len(q.waiting))
 	for _, c := range q.waiting {
-		if len(now) == maxBatch || q.apart && names[c.ask.name] {
+		if len(now) == maxBatch || names[c.ask.name] {
 			later = append(later, c)
 			continue
 		}

@@ -47,7 +47,7 @@
 //
 // # Access
 //
-// PostgreSQL 12 is the oldest that works. A user needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE
+// PostgreSQL 12 is the oldest that works (docs/postgres.md says why). A user needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE
 // on its sequence (and UPDATE for [locker.Lease.RaiseToken]), and to make them, CREATE in the schema. Give the
 // locks a pool of their own, of four connections, so that they are renewed while the program's transactions
 // have all of theirs; Open does. Behind pgbouncer in transaction mode, prepared statements need

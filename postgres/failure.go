@@ -70,7 +70,9 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	case errors.As(err, &e):
 		again = sqlstate.Unavailable(code) || sqlstate.Met(code)
 	case errors.Is(err, context.DeadlineExceeded):
-		advice = fmt.Sprintf(": no answer, or no free connection in the pool, for %v", b.opts.Timeout)
+		// Not a cause: it is not the caller's deadline that has passed.
+		return &failure{text: fmt.Sprintf("postgres %s: no answer, or no free connection in the pool, for %v: %s", b.addr, b.opts.Timeout, text),
+			causes: []error{locker.ErrUnavailable}}
 	}
 	f := &failure{text: fmt.Sprintf("postgres %s: %s%s", b.addr, text, advice), causes: []error{err}}
 	if again {

@@ -84,7 +84,10 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	defer cancel()
 	err := pgx.BeginFunc(bounded, b.pool, func(tx pgx.Tx) error {
 		// Two who raise it come one after the other.
-		if _, err := tx.Exec(bounded, "SELECT pg_advisory_xact_lock($1)", b.key("")); err != nil {
+		batch := &pgx.Batch{}
+		batch.Queue(conditionsSQL, true)
+		batch.Queue("SELECT pg_advisory_xact_lock($1)", b.key(""))
+		if err := tx.SendBatch(bounded, batch).Close(); err != nil {
 			return err
 		}
 		if err := h.keep(bounded, tx); err != nil {

@@ -33,6 +33,15 @@ type grant struct {
 	left  time.Duration
 }
 
+// askIn is when to ask for a lock again that ends in that time. For one that has ended, a transaction that
+// protects it goes on: the longer it has, the longer it may.
+func askIn(left time.Duration) time.Duration {
+	if left < 0 {
+		left = min(-left/2, slowlyAgain)
+	}
+	return max(left, askAgain)
+}
+
 func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error) {
 	names, owners := namesOf(asks)
 	labels, ttls, waits := make([][]byte, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
@@ -48,11 +57,11 @@ func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error)
 	standbys, err := b.query(ctx, true, statement, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
 		var name []byte
 		var token, left int64
-		if err := rows.Scan(&name, &token, &left); err != nil {
-			return err
+		err := rows.Scan(&name, &token, &left)
+		if g := &answers[index[string(name)]]; err == nil && g.token == 0 {
+			*g = grant{uint64(token), askIn(time.Duration(left) * time.Microsecond)}
 		}
-		answers[index[string(name)]] = grant{uint64(token), max(time.Duration(left)*time.Microsecond, askAgain)}
-		return nil
+		return err
 	})
 	if err == nil && b.opts.FailoverSafe && standbys == "" {
 		err = errNoStandby // what was granted is taken back

@@ -50,8 +50,9 @@ const MinTTL = 100 * time.Millisecond
 const (
 	defaultTimeout = 5 * time.Second
 	sweepEvery     = 10 * time.Minute
-	// askAgain is when to ask for a name that is just changing hands, or that a transaction protects.
-	askAgain = 5 * time.Millisecond
+	// askAgain and slowlyAgain are when to ask for a name that is not held and not to be had: at first,
+	// and when that lasts.
+	askAgain, slowlyAgain = 5 * time.Millisecond, 500 * time.Millisecond
 )
 
 // Backend is one PostgreSQL as a lock service. Make it with [New] or [Open].
@@ -121,10 +122,9 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
 	b.ears.b = b
-	b.acquires = batcher[grant]{b: b, send: b.sendAcquires, apart: true}
-	// An UPDATE answers only one of several asks for the same row.
-	b.renewals = batcher[bool]{b: b, send: b.sendRenewals, apart: true}
-	b.ending = batcher[bool]{b: b, send: b.sendReleases, apart: true}
+	b.acquires = batcher[grant]{b: b, send: b.sendAcquires}
+	b.renewals = batcher[bool]{b: b, send: b.sendRenewals}
+	b.ending = batcher[bool]{b: b, send: b.sendReleases}
 	return b, nil
 }
 

@@ -400,3 +400,69 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 		})
 	}
 }
+
+// A time-out of the backend's own is not the caller's, whose context lives.
+func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"), &postgres.Options{Timeout: 50 * time.Millisecond})
+	conn, err := pool.Acquire(t.Context()) // all that there are
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = b.Acquire(t.Context(), request("a", owner(1)))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "no free connection in the pool, for 50ms")
+}
+
+// What a crash must not undo is on disk also where the server is told not to wait for it.
+func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "off"), lab.WithSetting("wal_writer_delay", "10s"))
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	raiser := acquire(t, b, "a", owner(1)).Hold.(locker.TokenRaiser)
+	acquire(t, b, "b", owner(2))
+	for what, change := range map[string]func() error{
+		"RaiseToken": func() error { return raiser.RaiseToken(t.Context(), 1<<40) },
+		"Break":      func() error { _, err := b.Break(t.Context(), "b"); return err },
+	} {
+		before := s.Query(t, "SELECT pg_current_wal_insert_lsn()")
+		require.NoError(t, change(), what)
+		assert.Equal(t, "true", s.Query(t, "SELECT pg_current_wal_flush_lsn() > $1::pg_lsn", before), what)
+	}
+}
+
+// A transaction that outlasts its lease by far is not asked about a hundred times a second.
+func TestWaitersAskLessOftenWhileATransactionGoesOn(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable")
+	b, pool := newBackend(t, url, nil)
+	holder, waiter := locker.New(b, nil), newClient(t, url, nil)
+	defer func() { require.NoError(t, holder.Close()) }()
+	for name, end := range map[string]func(name string, l *locker.Lease) error{
+		"expired": func(name string, _ *locker.Lease) error {
+			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`, []byte(name))
+			return nil
+		},
+		"released": func(_ string, l *locker.Lease) error { return l.Unlock(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := holder.Lock(t.Context(), name, locker.TTL(time.Hour))
+			require.NoError(t, err)
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			require.NoError(t, postgres.Held(t.Context(), tx, l))
+			require.NoError(t, end(name, l))
+			got := make(chan error, 1)
+			before := waiter.Stats().Attempts
+			go func() { _, err := waiter.Lock(t.Context(), name); got <- err }()
+			time.Sleep(2 * time.Second) // what is measured is how little happens
+			asked := waiter.Stats().Attempts - before
+			assert.Less(t, asked, uint64(40), "a 200th of a second apart, there would be hundreds")
+			require.NoError(t, tx.Commit(t.Context()))
+			require.NoError(t, <-got)
+		})
+	}
+}

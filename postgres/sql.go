@@ -23,29 +23,29 @@ CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME`
 
 // conditionsSQL comes before each of the others, in its transaction and its round trip. Plans are made once
 // for a connection (a new one each time would cost five times what the statement does), and one that was
-// made while the table was small must not go on reading all of it. $1 is whether the commit has to be on disk (and, if there are any, on the synchronous
-// standbys): a grant has to be, while a release that is lost is a lock that ends with its TTL.
+// made while the table was small must not go on reading all of it. $1 is whether the commit has to be on
+// disk, and on the synchronous standbys if there are any: that of a release, which a crash may undo, has not.
 const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
 	set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
 		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
 	current_setting('synchronous_standby_names')`
 
-// acquireSQL grants what is free, and tells of what is held how long its holder's time is. What it is silent
-// about is just changing hands: ask again. It waits for nobody's lock but that of a holder who is just
-// renewing what has expired.
+// acquireSQL grants what is free, and says of what another holds how long its time is. Of a name that is neither
+// held nor to be had it says 0, or how long ago the lease ended (less than 0) if transactions that called Held
+// protect it: their advisory locks are shared. What it is silent about is just being released. It waits for
+// nobody's lock but that of a holder who is just renewing what has expired.
 //
 // The advisory lock of a name orders its tokens: nextval comes after it and the commit before its end.
-// Who has it is either acquiring, for the time of this statement, or is a transaction that called Held.
 const acquireSQL = `WITH ask AS MATERIALIZED (
 	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::boolean[], $6::bigint[])
 		AS a (name, owner, label, ttl, waits, key)
-), held AS MATERIALIZED (
-	SELECT a.waits, l.* FROM ask a JOIN TABLE_NAME l ON l.name = a.name
-	WHERE l.owner NOT IN ('', a.owner) AND l.expires > clock_timestamp()
+), seen AS MATERIALIZED (
+	SELECT a.waits, a.key, l.*, l.owner <> '' AND l.expires > clock_timestamp() AS held
+	FROM ask a JOIN TABLE_NAME l ON l.name = a.name WHERE l.owner <> a.owner
 ), got AS (
 	INSERT INTO TABLE_NAME AS l (name, owner, label, token, expires, waited)
 	SELECT name, owner, label, nextval('SEQUENCE_NAME'), clock_timestamp() + ttl * interval '1 microsecond', false FROM ask
-	WHERE CASE WHEN name NOT IN (SELECT name FROM held) THEN pg_try_advisory_xact_lock(key) ELSE false END
+	WHERE CASE WHEN name NOT IN (SELECT name FROM seen WHERE held) THEN pg_try_advisory_xact_lock(key) ELSE false END
 	ON CONFLICT (name) DO UPDATE
 	SET owner = excluded.owner, label = excluded.label, expires = excluded.expires, waited = l.waited AND l.owner = excluded.owner,
 		token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token ELSE excluded.token END
@@ -53,15 +53,17 @@ const acquireSQL = `WITH ask AS MATERIALIZED (
 	RETURNING l.name, l.token
 ) MARK
 SELECT name, token, 0::bigint FROM got
-UNION ALL SELECT name, 0, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint) FROM held WHERE TOLD`
+UNION ALL SELECT name, 0, CAST(EXTRACT(EPOCH FROM CASE WHEN held THEN expires
+	WHEN pg_try_advisory_xact_lock_shared(key) THEN LEAST(expires, clock_timestamp()) ELSE clock_timestamp()
+	END - clock_timestamp()) * 1000000 AS bigint) FROM seen WHERE NOT held OR TOLD`
 
 // A waiter marks the row, so that its release is told. It has to mark the row that its holder has now, and
 // asks again where that is just being released.
 const (
 	markSQL = `, marked AS (
 	UPDATE TABLE_NAME l SET waited = true FROM (
-		SELECT t.name FROM held h JOIN TABLE_NAME t ON t.name = h.name
-		WHERE h.waits AND NOT h.waited AND t.owner = h.owner AND t.expires > clock_timestamp()
+		SELECT t.name FROM seen h JOIN TABLE_NAME t ON t.name = h.name
+		WHERE h.held AND h.waits AND NOT h.waited AND t.owner = h.owner AND t.expires > clock_timestamp()
 		FOR NO KEY UPDATE OF t SKIP LOCKED
 	) m WHERE l.name = m.name
 	RETURNING l.name
@@ -78,10 +80,10 @@ RETURNING a.i`
 // releaseSQL says which of them were still held, and tells those who wait. NOTIFY makes commits wait for
 // each other in the whole server, so it is not said to nobody.
 const releaseSQL = `WITH freed AS (
-	UPDATE TABLE_NAME l SET owner = '', label = ''
+	UPDATE TABLE_NAME l SET owner = '', label = '', expires = LEAST(l.expires, clock_timestamp())
 	FROM unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, key, i)
 	WHERE l.name = a.name AND l.owner = a.owner
-	RETURNING a.i, a.key, l.waited, l.expires > clock_timestamp() AS held
+	RETURNING a.i, a.key, l.waited, l.expires >= statement_timestamp() AS held
 )
 SELECT i, held, CASE WHEN waited THEN pg_notify('CHANNEL_NAME', key::text) IS NULL END FROM freed`
 
@@ -97,7 +99,7 @@ const lookSQL = `SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - cl
 FROM TABLE_NAME WHERE owner <> '' AND expires > clock_timestamp() AND `
 
 const breakSQL = `WITH freed AS (
-	UPDATE TABLE_NAME l SET owner = '', label = ''
+	UPDATE TABLE_NAME l SET owner = '', label = '', expires = clock_timestamp()
 	FROM (SELECT * FROM TABLE_NAME WHERE name = $1 AND owner <> '' AND expires > clock_timestamp() FOR NO KEY UPDATE) o
 	WHERE l.name = o.name
 	RETURNING o.*

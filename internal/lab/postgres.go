@@ -170,6 +170,7 @@ func (s *Postgres) newCommand() (*exec.Cmd, error) {
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=", "fsync=off",
 		"shared_buffers=16MB", "max_connections=100", "deadlock_timeout=100ms", "dynamic_shared_memory_type=mmap",
+		"password_encryption=scram-sha-256", // the default since 14
 	}
 	if s.conf.certs != nil {
 		settings = append(settings, "ssl=on")
