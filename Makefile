@@ -6,7 +6,7 @@ BIN := $(CURDIR)/.cache/bin
 LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GORELEASER_VERSION := v2.16.0
 GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
-LARGEST := 32000000 # bytes of the released command for linux/amd64
+LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric

@@ -62,7 +62,7 @@ func TestVersionHelpAndCompletion(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"--version"}} {
 		r := do(t, nil, args...)
 		assert.Equal(t, 0, r.status)
-		assert.Regexp(t, `^locker \S+ \(`+runtime.Version()+` `+runtime.GOOS, r.stdout)
+		assert.Regexp(t, `^locker version \S+ \(`+runtime.Version()+` `+runtime.GOOS, r.stdout)
 	}
 	r := do(t, nil, "help", "run")
 	assert.Equal(t, 0, r.status)

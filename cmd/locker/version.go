@@ -14,7 +14,7 @@ func newVersion() *cobra.Command {
 		Short:             "Say which version this is",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Run:               func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), versionText()) },
+		Run:               func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "locker version", versionText()) },
 	}
 }
 
@@ -34,5 +34,5 @@ func versionText() string {
 			}
 		}
 	}
-	return fmt.Sprintf("locker %s (%s %s/%s%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
+	return fmt.Sprintf("%s (%s %s/%s%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
 }
