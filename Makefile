@@ -6,36 +6,41 @@ BIN := $(CURDIR)/.cache/bin
 LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GORELEASER_VERSION := v2.16.0
 GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
+GATE := $(BIN)/gate
 LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test test-newest newest servers lint release-check build-everywhere bench compare-peers clean
+.PHONY: all test $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
 
 all: lint build-everywhere test
 
-# Two packages at a time: they wait more than they work, and each has servers of
-# its own. More would make the times that they measure meaningless.
+# Three packages at a time, the longest first: they wait more than they work, and
+# each has servers of its own. More would make the times that they measure
+# meaningless. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...`
 # skips what needs one, and says so.
-test: servers
+test: servers $(GATE)
 	go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
 	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
-	LOCKER_REQUIRE_SERVERS=1 ./scripts/say-failures go test -p 2 -race -shuffle=on -timeout 15m ./...
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 3 -race -shuffle=on -timeout 15m ./etcd ./single ./redlock ./zookeeper ./conformance ./...
 	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 ../../scripts/say-failures go test -race -shuffle=on -timeout 10m ./...
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 ../../../scripts/say-failures go test -timeout 5m ./...
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...
+	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 $(GATE) -timeout 5m ./...
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest.
-test-newest: servers
-	LOCKER_REQUIRE_SERVERS=1 ./scripts/say-failures go test -modfile=scripts/newest.mod -p 2 -timeout 10m -run '^TestConformance' \
+test-newest: servers $(GATE)
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 2 -timeout 10m -run '^TestConformance' \
 		./single ./redlock ./etcd ./zookeeper ./postgres
 
 newest:
 	cp go.mod scripts/newest.mod && cp go.sum scripts/newest.sum
 	go get -modfile=scripts/newest.mod $(addsuffix @latest,$(DRIVERS))
 	go mod tidy -modfile=scripts/newest.mod
+
+$(GATE):
+	go build -o $@ ./internal/gate
 
 servers:
 	./scripts/servers

@@ -64,6 +64,22 @@ func Checks() []Check {
 	)
 }
 
+// named returns the checks with these names, in the order in which they are run.
+func named(names []string) (checks []Check, err error) {
+	all := Checks()
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(c Check) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("there is no check %q", name)
+		}
+	}
+	for _, c := range all {
+		if slices.Contains(names, c.Name) {
+			checks = append(checks, c)
+		}
+	}
+	return checks, nil
+}
+
 // validate reports what is wrong with the harness itself.
 func (h Harness) validate() error {
 	if h.New == nil {

@@ -47,6 +47,23 @@ func checkUnlockThroughOutage(s *trial) {
 	}
 }
 
+// takeBack clears up after an Acquire whose outcome is not known, as the engine
+// does: what was sent may arrive later than a Release that finds nothing.
+func (s *trial) takeBack(h locker.Hold) {
+	for s.Context().Err() == nil {
+		ctx, cancel := context.WithTimeout(s.Context(), s.soon)
+		err := h.Release(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(s.ttl / 20):
+		case <-s.Context().Done():
+		}
+	}
+}
+
 func checkOutage(s *trial) {
 	b, fault := s.cut()
 	c, other := s.clientOf(b), s.client()
@@ -62,7 +79,7 @@ func checkOutage(s *trial) {
 			var err error
 			returned := s.returns(s.ttl/2+s.soon, func() { grant, err = b.Acquire(s.within(s.ttl/2), s.request(name, s.long)) })
 			if returned && grant.Hold != nil {
-				s.spawn(func() { _ = grant.Hold.Release(s.within(s.patience())) })
+				s.spawn(func() { s.takeBack(grant.Hold) })
 			}
 			switch {
 			case !returned:

@@ -17,12 +17,29 @@ import (
 // so nothing else should be running at the same time: do not call t.Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	run(t, h, Checks())
+}
+
+// RunOnly is Run of the checks with these names. It is for a further deployment
+// of a service that has passed all of them: its other checks would prove once
+// more what does not change with the deployment.
+func RunOnly(t *testing.T, h Harness, names ...string) {
+	t.Helper()
+	checks, err := named(names)
+	if err != nil {
+		t.Fatal("conformance: ", err)
+	}
+	run(t, h, checks)
+}
+
+func run(t *testing.T, h Harness, checks []Check) {
+	t.Helper()
 	if err := h.validate(); err != nil {
 		t.Fatal("conformance: ", err)
 	}
 	var p prover
 	var open, failed []string
-	for _, c := range Checks() {
+	for _, c := range checks {
 		t.Run(c.Name, func(t *testing.T) {
 			r := p.prove(t.Context(), h, c)
 			for _, line := range r.Log {

@@ -158,8 +158,8 @@ func checkTokens(s *trial) {
 			s.broken(fmt.Sprintf("Acquire got token %d after token %d", t, last), tokenCause)
 		}
 	}
-	if grant.Validity.TTL == 0 {
-		_ = grant.Hold.Release(s.within(s.patience()))
+	if _, session := grant.Hold.(locker.TakeBacker); session || grant.Validity.TTL == 0 {
+		_ = grant.Hold.Release(s.within(s.patience())) // it does not expire
 	}
 	var l *locker.Lease
 	l, err = a.Lock(s.within(s.freedWithin(grant.Validity.TTL)), name, locker.TTL(s.long))

@@ -13,13 +13,23 @@ import (
 	"github.com/golockers/locker/redlock"
 )
 
+// granted are the checks on how a lock is granted and let go, and on what a request
+// leaves whose outcome is not known: fencing makes one more round trip of it, and
+// changes nothing else.
+var granted = []string{
+	"claims", "inspect", "url", "wake-up", "drain", "cancel", "nothing-piles-up", "context-at-backend", "trylock-held", "no-reentrancy",
+	"exclusion", "independent-names", "renewal", "unlock", "hold-contract", "ttl-bounds", "owner-exact", "idempotent", "deletion", "names",
+	"tokens", "dead-holder", "dead-asker", "prompt", "late-replies", "since", "cancel-in-the-middle", "reply-lost", "connection-reset",
+	"request-late", "take-back-overtakes", "request-very-late", "outage", "server-crashes",
+}
+
 func TestConformance(t *testing.T) {
-	for _, fencing := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fencing=%v", fencing), func(t *testing.T) {
-			s := durable(t, 5)
-			conformance.Run(t, s.harness(t, fencing))
-		})
-	}
+	t.Run("fencing=true", func(t *testing.T) {
+		conformance.Run(t, durable(t, 5).harness(t, true))
+	})
+	t.Run("fencing=false", func(t *testing.T) {
+		conformance.RunOnly(t, durable(t, 5).harness(t, false), granted...)
+	})
 }
 
 func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {

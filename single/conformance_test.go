@@ -33,6 +33,18 @@ type deployment struct {
 // dialer replaces the way to a server. nil: the driver's own.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
+// reached are the checks on what depends on how a server is reached: connections,
+// users, slots, wake-ups, what a driver does when the network fails. One server and
+// a plain connection pass all checks; scripts, TTLs and the engine are the same in
+// the other deployments.
+var reached = []string{
+	"claims", "inspect", "notify", "url", "wake-up", "drain", "cancel", "nothing-piles-up", "context-at-backend",
+	"trylock-held", "no-reentrancy", "exclusion", "independent-names", "renewal", "unlock", "do", "hold-contract",
+	"owner-exact", "idempotent", "deletion", "names", "prefixes", "tokens", "tokens-cut-off", "dead-asker", "cut-off", "prompt",
+	"since", "cancel-in-the-middle", "reply-lost", "connection-reset", "request-late", "take-back-overtakes",
+	"unlock-through-outage", "outage", "close", "close-cut-off",
+}
+
 func TestConformance(t *testing.T) {
 	t.Run("standalone", func(t *testing.T) {
 		s := lab.StartRedis(t)
@@ -53,7 +65,7 @@ func TestConformance(t *testing.T) {
 			},
 			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "unix://locker:p%40ss%2Fword@" + s.Socket(),
-		})
+		}, reached...)
 	})
 	t.Run("TLS", func(t *testing.T) {
 		certs := lab.NewCerts(t)
@@ -64,7 +76,7 @@ func TestConformance(t *testing.T) {
 			},
 			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "rediss://:sesame@" + s.Addr() + "?ca=" + url.QueryEscape(certs.CAFile),
-		})
+		}, reached...)
 	})
 	t.Run("Sentinel", func(t *testing.T) {
 		s := lab.StartSentinel(t, 1)
@@ -74,7 +86,7 @@ func TestConformance(t *testing.T) {
 			},
 			node: func(t testing.TB, _ string) *lab.Redis { return s.Servers[0] },
 			url:  "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name,
-		})
+		}, reached...)
 	})
 	t.Run("Cluster", func(t *testing.T) {
 		s := lab.StartCluster(t)
@@ -84,12 +96,12 @@ func TestConformance(t *testing.T) {
 			},
 			node: func(t testing.TB, key string) *lab.Redis { return s.NodeOf(t, key) },
 			url:  "redis+cluster://" + strings.Join(s.Addrs(), ","),
-		})
+		}, reached...)
 	})
 }
 
-// conform runs the suite.
-func conform(t *testing.T, d deployment) {
+// conform runs the suite, or some of its checks.
+func conform(t *testing.T, d deployment, only ...string) {
 	opener := locker.Openers{}
 	for _, scheme := range []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"} {
 		opener[scheme] = single.Open
@@ -104,7 +116,7 @@ func conform(t *testing.T, d deployment) {
 		ct.Cleanup(func() { _ = client.Close() })
 		return b
 	}
-	conformance.Run(t, conformance.Harness{
+	h := conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, nil) },
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
@@ -126,7 +138,12 @@ func conform(t *testing.T, d deployment) {
 		Names: []string{"a}", "{a", "a}:fence", "a:fence", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
 		URL:   d.url,
 		Open:  opener,
-	})
+	}
+	if len(only) > 0 {
+		conformance.RunOnly(t, h, only...)
+	} else {
+		conformance.Run(t, h)
+	}
 }
 
 // cut is a client's network: a proxy before each server that it connects to.

@@ -187,17 +187,17 @@ func TestLockEndsWithTheCommandNotWithWhatItLeaves(t *testing.T) {
 func TestMaxHoldEndsTheCommand(t *testing.T) {
 	backend := fileBackend(t)
 	began := time.Now()
-	p := start(t, []with{backend}, locked([]string{"--max-hold", "600ms"}, "a", "listen", "stubborn")...)
+	p := start(t, []with{backend}, locked([]string{"--max-hold", "2s"}, "a", "listen", "stubborn")...)
 	child := number(t, p.expect("pid"))
 	p.expect("got SIGTERM")
 	assert.Equal(t, 74, p.wait())
-	assert.GreaterOrEqual(t, time.Since(began), 400*time.Millisecond)
+	assert.GreaterOrEqual(t, time.Since(began), 1200*time.Millisecond)
 	assert.True(t, gone(child))
 	assert.Contains(t, p.said(), "--max-hold is reached: sent SIGTERM")
 	assert.Contains(t, p.said(), `"a": sent SIGKILL`)
 	assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
 
-	p = start(t, []with{backend}, locked([]string{"--max-hold", "600ms"}, "a", "listen")...)
+	p = start(t, []with{backend}, locked([]string{"--max-hold", "2s"}, "a", "listen")...)
 	p.expect("got SIGTERM")
 	assert.Equal(t, 74, p.wait(), "also if the command then ends with status 0")
 	assert.NotContains(t, p.said(), `"a": sent SIGKILL`)
@@ -205,7 +205,7 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 
 func TestLostFileLockEndsTheCommand(t *testing.T) {
 	dir := t.TempDir()
-	p := start(t, []with{withEnv("LOCKER_BACKEND=file://" + dir)}, locked([]string{"--ttl", "300ms"}, "a", "listen", "stubborn")...)
+	p := start(t, []with{withEnv("LOCKER_BACKEND=file://" + dir)}, locked([]string{"--ttl", "900ms"}, "a", "listen", "stubborn")...)
 	child := number(t, p.expect("pid"))
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.lock")))
 	p.expect("got SIGTERM")

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const program = `package p
+
+import (
+	"os"
+	"testing"
+)
+
+func TestWell(t *testing.T) { t.Log("all is well") }
+
+// It fails as often as there are letters in the file.
+func TestTimes(t *testing.T) {
+	t.Run("of it", func(t *testing.T) {
+		left, _ := os.ReadFile("left")
+		if len(left) > 0 {
+			_ = os.WriteFile("left", left[1:], 0o600)
+			t.Error("REASON")
+		}
+	})
+}
+`
+
+func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
+	stalls := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour), took: chunks * time.Millisecond, late: time.Second}}}
+	works := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour), took: chunks * time.Millisecond, late: time.Millisecond}}}
+	for _, c := range []struct {
+		name, left, reason string
+		meter              *meter
+		passes             bool
+		tries              int
+	}{
+		{"passes", "", "it is late", works, true, 1},
+		{"no stall", "x", "it is late", works, false, 1},
+		{"a stall", "x", "it is late", stalls, true, 2},
+		{"a stall each time", "xxxxxx", "it is late", stalls, false, 3},
+		{"a race is no stall", "x", "WARNING: DATA RACE", stalls, false, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range map[string]string{
+				"go.mod": "module p\n\ngo 1.26\n", "p_test.go": strings.ReplaceAll(program, "REASON", c.reason), "left": c.left,
+			} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			}
+			var out strings.Builder
+			g := gate{meter: c.meter, out: &out, dir: dir}
+			assert.Equal(t, c.passes, g.run([]string{"-timeout", "1m", "."}), out.String())
+			assert.Equal(t, c.tries, 1+strings.Count(out.String(), "alone:"), out.String())
+			assert.Equal(t, !c.passes, strings.Contains(out.String(), "FAILED: 1"), out.String())
+			assert.NotContains(t, out.String(), "all is well")
+			if c.left != "" {
+				assert.Contains(t, out.String(), c.reason)
+			}
+		})
+	}
+}
+
+func TestTheMeterSeesABusyMachine(t *testing.T) {
+	m := &meter{best: time.Millisecond}
+	at := time.Now()
+	for range 2 * window {
+		m.samples = append(m.samples, sample{at: at, took: 2 * chunks * time.Millisecond})
+	}
+	assert.False(t, m.since(at).long())
+	for range window {
+		m.samples = append(m.samples, sample{at: at, took: 7 * chunks * time.Millisecond})
+	}
+	assert.InDelta(t, 7, m.since(at).factor, 0.1)
+	assert.True(t, m.since(at).long())
+	assert.False(t, m.since(at.Add(time.Second)).long(), "that was before")
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// meter measures how slow the machine is, by a piece of work that it does again and
+// again. A clock that only waits would see little: who sleeps most is woken first.
+type meter struct {
+	mu      sync.Mutex
+	best    time.Duration // what a chunk takes on a machine that has nothing else to do
+	samples []sample
+}
+
+type sample struct {
+	at   time.Time
+	took time.Duration // all chunks
+	late time.Duration // the longest that a chunk took, or a sleep took too long
+}
+
+const (
+	every  = 200 * time.Millisecond
+	chunks = 10
+	rounds = 400_000 // of a chunk: a millisecond or less
+)
+
+// watch begins to measure. It takes some 5 % of a core.
+func watch() *meter {
+	m := &meter{}
+	go func() {
+		for {
+			m.measure()
+		}
+	}()
+	return m
+}
+
+func (m *meter) measure() {
+	slept := time.Now()
+	time.Sleep(every)
+	began := time.Now()
+	s := sample{at: began, late: began.Sub(slept) - every}
+	best := time.Hour
+	for range chunks {
+		from := time.Now()
+		work()
+		took := time.Since(from)
+		best, s.late = min(best, took), max(s.late, took)
+	}
+	s.took = time.Since(began)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.best == 0 || best < m.best {
+		m.best = best
+	}
+	m.samples = append(m.samples, s)
+}
+
+var sink uint64
+
+func work() {
+	x := sink | 1
+	for range rounds {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	sink = x
+}
+
+// stall is how slow the machine was.
+type stall struct {
+	longest time.Duration // that it did not run one goroutine
+	factor  float64       // by which work took longer, on average of the worst three seconds
+}
+
+const (
+	longStall  = 200 * time.Millisecond
+	slowFactor = 2.5
+	window     = 15 // samples
+)
+
+// long reports whether bounds that are fair on a machine that works can be missed.
+func (s stall) long() bool { return s.longest >= longStall || s.factor >= slowFactor }
+
+func (s stall) String() string {
+	return fmt.Sprintf("it stood still for up to %v, and was up to %.1f times slower than it can be", s.longest.Round(time.Millisecond), s.factor)
+}
+
+// since returns how slow the machine was from then to now.
+func (m *meter) since(from time.Time) (s stall) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var sum time.Duration
+	var in []time.Duration
+	for _, sample := range m.samples {
+		if sample.at.Before(from) {
+			continue
+		}
+		s.longest = max(s.longest, sample.late)
+		in, sum = append(in, sample.took), sum+sample.took
+		if len(in) > window {
+			sum -= in[len(in)-1-window]
+		}
+		n := min(len(in), window)
+		s.factor = max(s.factor, float64(sum)/float64(time.Duration(n*chunks)*m.best))
+	}
+	return s
+}
