@@ -30,7 +30,7 @@ func parseAddress(rawURL string) (address, error) {
 	if err != nil {
 		return address{}, err
 	}
-	a := address{before: rawURL, straight: rawURL, shown: u.String()}
+	a := address{straight: rawURL, shown: u.String()}
 	base, _, _ := strings.Cut(u.Scheme, "+")
 	switch {
 	case strings.Contains(u.Scheme, "+sentinel"):
@@ -85,9 +85,9 @@ func withServerName(scheme, after string, hosts []string) string {
 // of is the same servers for the backend of another scheme.
 func (a address) of(scheme string) address {
 	if a.hosts == nil {
-		_, rest, _ := strings.Cut(a.before, "://")
-		a.before = scheme + "://" + rest
-		a.straight, a.shown = a.before, a.before
+		_, rest, _ := strings.Cut(a.straight, "://")
+		a.straight = scheme + "://" + rest
+		a.shown = a.straight
 		return a
 	}
 	a.before, a.after = scheme+"://", ""
@@ -99,7 +99,7 @@ func (a address) of(scheme string) address {
 // through is the URL with other addresses for the hosts, one for each.
 func (a address) through(hosts []string) string {
 	if a.hosts == nil {
-		return a.before
+		return a.straight
 	}
 	return a.before + strings.Join(hosts, ",") + a.after
 }

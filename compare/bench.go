@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // service is one subject: where it is, and what can be done to it.
@@ -57,6 +59,7 @@ type bench struct {
 	lap     int
 	gone    string // why it was given up
 	names   int    // trials at once
+	given   bool   // by a URL
 }
 
 // begin opens the service, and starts the holders.
@@ -70,11 +73,13 @@ func (b *bench) begin() {
 		s.untried = map[string]string{}
 	}
 	// Straight first, so that an error speaks of the service and not of a proxy.
-	ctx, cancel := context.WithTimeout(b.ctx, b.opens)
-	client, err := b.run.plan.Openers.Open(ctx, s.address.straight, nil)
-	cancel()
+	again := b.opens // servers have just been started
+	if b.given {
+		again = 0
+	}
+	client, err := openAgain(b.ctx, b.run.plan.Openers, s.address.straight, nil, b.opens, again)
 	if err != nil {
-		b.Fatalf("%s", strings.TrimPrefix(err.Error(), "locker: open: "))
+		panic(stageEnd{err})
 	}
 	b.g = client.Guarantees()
 	defer client.Close()
@@ -82,6 +87,7 @@ func (b *bench) begin() {
 		b.Fatalf("its locks are between goroutines of one process, and holders here are processes")
 	}
 	b.ttl = max(b.ttl, b.g.MinTTL)
+	b.lookAtProxies()
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	for _, h := range []*holder{b.c, b.b, b.a} {
 		// Servers that have just started may give out no lock for a while, and a user may have every right but that.
@@ -95,14 +101,30 @@ func (b *bench) begin() {
 	})
 }
 
+// lookAtProxies has clients go straight to a service that is not to be had through proxies: the name in a certificate
+// is checked against the proxy's address, say.
+func (b *bench) lookAtProxies() {
+	var at []string
+	for _, host := range b.svc.address.hosts {
+		at = append(at, lab.StartProxy(b.stage, host).Addr())
+	}
+	client, err := openAgain(b.ctx, b.run.plan.Openers, b.svc.address.through(at), nil, b.opens, b.opens/2)
+	if err != nil {
+		b.svc.address.hosts, b.svc.address.why = nil, "its clients cannot be led through proxies: "+err.Error()
+		return
+	}
+	_ = client.Close()
+}
+
 // missing says why a service is not tried at all.
 func (b *bench) missing(err error) {
 	if b.ctx.Err() != nil {
 		err = errors.New("the run ended before it had started")
 	}
-	b.run.describe(b.index, func(h *history.Service) { h.Missing = err.Error() })
+	why := strings.TrimPrefix(err.Error(), "locker: open: ")
+	b.run.describe(b.index, func(h *history.Service) { h.Missing = why })
 	b.run.live.now(b.svc.name, "not tried")
-	b.run.live.say("%s: not tried: %v", b.svc.name, err)
+	b.run.live.say("%s: not tried: %s", b.svc.name, why)
 }
 
 // task is one thing to try.
@@ -155,13 +177,15 @@ func (b *bench) laps() {
 				tasks = slices.DeleteFunc(tasks, func(o task) bool { return o.id == t.id })
 			case err != nil:
 				if failures++; failures == 3 {
-					b.run.live.say("%s: given up: three tries in a row failed", b.svc.name)
-					b.run.live.now(b.svc.name, "given up")
 					b.gone = err.Error()
-					return
 				}
 			default:
 				failures = 0
+			}
+			if b.gone != "" {
+				b.run.live.say("%s: given up: %s", b.svc.name, b.gone)
+				b.run.live.now(b.svc.name, "given up")
+				return
 			}
 			if b.lap > 0 && time.Now().After(b.run.end) {
 				break
@@ -174,11 +198,24 @@ func (b *bench) laps() {
 	b.run.live.now(b.svc.name, "done")
 }
 
-// quit ends the holders, all at the same time: what one gives back must not be told as held by another.
+// quit ends the holders, all at the same time: what one gives back must not be told as held by another. Where nobody
+// could write down that it was given back, they stand still first, and then they are killed.
 func (b *bench) quit() {
 	var all sync.WaitGroup
-	for _, h := range []*holder{b.a, b.b, b.c} {
-		if h != nil && h.proc != nil {
+	holders := slices.DeleteFunc([]*holder{b.a, b.b, b.c}, func(h *holder) bool { return h == nil || h.proc == nil })
+	var full *fullError
+	if errors.As(context.Cause(b.ctx), &full) {
+		for _, h := range holders {
+			if h.proc.Running() {
+				h.proc.Pause()
+			}
+		}
+		for _, h := range holders {
+			h.proc.Kill()
+		}
+	}
+	for _, h := range holders {
+		if h.proc.Running() {
 			all.Go(func() {
 				h.heal()
 				h.end()
@@ -280,7 +317,7 @@ func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
 	if b.ctx.Err() == nil {
 		b.run.live.did(b.svc.name, f.Title, len(r.trials), err)
 	}
-	return errors.Join(err, b.do(func() { b.recover(err) }))
+	return cmp.Or(err, b.do(func() { b.recover(err) }))
 }
 
 // faultBegin, proof and faultEnd journal what the round does to its trials.
@@ -293,6 +330,9 @@ func (r *round) faultBegin(h *holder, takes int) {
 		r.event(history.FaultBegin, t, func(e *history.Event) {
 			e.Fault, e.Process, e.Value = r.fault.ID, r.on, int64(takes)
 		})
+	}
+	if r.ctx.Err() != nil {
+		panic(stageEnd{context.Cause(r.ctx)}) // nothing is broken of which nobody could know
 	}
 }
 
@@ -321,14 +361,20 @@ func (b *bench) recover(failed error) {
 	if b.ctx.Err() != nil {
 		return
 	}
+	var killed []*holder
 	for _, h := range []*holder{b.a, b.b, b.c} {
 		h.heal()
-		if h.proc.Running() && failed == nil {
-			continue
+		if !h.proc.Running() || failed != nil {
+			// What callers of a failed round still do would be taken for the next round's.
+			h.kill()
+			killed = append(killed, h)
 		}
-		// What callers of a failed round still do would be taken for the next round's.
-		h.kill()
-		h.start()
+	}
+	for _, h := range killed {
+		if err := b.do(h.start); err != nil && b.ctx.Err() == nil {
+			b.gone = cmp.Or(failed, err).Error() // the second is about a proxy
+			return
+		}
 		h.warm()
 	}
 }

@@ -118,8 +118,8 @@ func (h *holderProgram) say(m message) {
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// tell journals an event of a caller, and tells the parent what it waits for. A full disk is the parent's
-// to notice: here the event is only lost.
+// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be written, it does
+// not return, so that nothing happens that nobody knows of: an Unlock, for one. The parent ends such a process.
 func (h *holderProgram) tell(c command, kind history.Kind, set func(e *history.Event)) {
 	e := history.Event{Kind: kind, Service: h.Service, Trial: c.Trial, Process: h.Process, Caller: c.Caller, Name: c.Name}
 	if set != nil {
@@ -128,6 +128,7 @@ func (h *holderProgram) tell(c command, kind history.Kind, set func(e *history.E
 	at, err := h.journal.Write(e)
 	if err != nil {
 		h.say(message{Full: err.Error()})
+		select {}
 	}
 	if c.Do == "hold" || kind == history.Acted {
 		e.At = at
@@ -144,9 +145,8 @@ func (h *holderProgram) run(openers locker.Openers) {
 	defer h.journal.Close()
 	stop := watchStalls(h.journal, h.Service, h.Process, nil)
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), h.Opens)
-	client, err := openers.Open(ctx, h.URL, &locker.Options{TTL: h.TTL, Label: "locker compare"})
-	cancel()
+	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to come back.
+	client, err := openAgain(context.Background(), openers, h.URL, &locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens, h.Opens)
 	if err != nil {
 		h.say(message{Failed: err.Error()})
 		return
@@ -172,6 +172,18 @@ func (h *holderProgram) run(openers locker.Openers) {
 		h.obey(c)
 	}
 	os.Exit(3) // the parent is gone
+}
+
+// openAgain opens a service within limit. Where it is away it is asked again, for so long.
+func openAgain(ctx context.Context, openers locker.Openers, url string, opts *locker.Options, limit, again time.Duration) (*locker.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	client, err := openers.Open(ctx, url, opts)
+	for errors.Is(err, locker.ErrUnavailable) && time.Since(began) < again && pause(ctx, 50*time.Millisecond) {
+		client, err = openers.Open(ctx, url, opts)
+	}
+	return client, err
 }
 
 // close has all callers leave, so that nobody believes to hold what is released here, and closes the client. Where

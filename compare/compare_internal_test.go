@@ -28,6 +28,9 @@ func testOpeners() locker.Openers {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv("LOCKER_COMPARE_TEST") != "" {
+		Main(testOpeners())
+	}
 	PlayHolder(testOpeners())
 	m.Run()
 }
@@ -292,8 +295,9 @@ func TestInterrupted(t *testing.T) {
 	}()
 	report, err := Run(ctx, Plan{
 		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second, Dir: filepath.Join(t.TempDir(), "run"),
-		Only:   []string{"healthy", "own-down"},
-		Faults: []Fault{{Name: "down", Inject: "touch " + broken, Heal: "touch " + healed, Lasts: "1m"}},
+		Only: []string{"healthy", "own-down"},
+		// As one that Ctrl-C ends, too: it is tried again.
+		Faults: []Fault{{Name: "down", Inject: "touch " + broken, Heal: "rm " + broken + " && exit 1; touch " + healed, Lasts: "1m"}},
 		Live:   testLive{t},
 	})
 	require.NoError(t, err)

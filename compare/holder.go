@@ -61,12 +61,13 @@ func (b *bench) newHolder(slot string) *holder {
 // start starts the process, in a life of its own, and waits until its client is open.
 func (h *holder) start() {
 	b := h.bench
-	h.lives++
 	h.killed = false
-	h.process = fmt.Sprintf("%s-%s%d", b.svc.key, h.slot, h.lives)
 	h.mu.Lock()
+	h.lives++
+	life := h.lives
 	h.ready, h.failed, h.callers = false, "", map[int]*seen{}
 	h.mu.Unlock()
+	h.process = fmt.Sprintf("%s-%s%d", b.svc.key, h.slot, life)
 	hosts := make([]string, len(h.proxies))
 	for i, p := range h.proxies {
 		hosts[i] = p.Addr()
@@ -90,7 +91,6 @@ func (h *holder) start() {
 	var env []string
 	env = append(append(env, os.Environ()...), childEnv+"="+string(text))
 	h.stdin = stdin
-	life := h.lives
 	h.proc = lab.StartProcess(b.stage, h.process, func() (*exec.Cmd, error) {
 		cmd := exec.CommandContext(context.Background(), binary)
 		cmd.Env, cmd.Stdin, cmd.Stdout = env, theirIn, theirOut
@@ -101,7 +101,7 @@ func (h *holder) start() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		h.listen(life, stdout)
+		h.listen(life, stdin, stdout)
 	}()
 	b.Cleanup(func() {
 		h.end()
@@ -140,7 +140,6 @@ func (h *holder) state() (open bool, failed string) {
 // kill ends the process without a word.
 func (h *holder) kill() {
 	h.killed = true
-	h.proc.Resume()
 	h.proc.Kill()
 }
 
@@ -173,7 +172,7 @@ func (h *holder) end() {
 }
 
 // listen reads what one life of the process says.
-func (h *holder) listen(life int, stdout *os.File) {
+func (h *holder) listen(life int, stdin, stdout *os.File) {
 	lines := bufio.NewReaderSize(stdout, 1<<16)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -194,11 +193,11 @@ func (h *holder) listen(life int, stdout *os.File) {
 			l := *e
 			l.Kind = history.Landed
 			h.bench.run.write(l)
-			h.send(command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
+			send(stdin, command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
 			continue
 		}
 		if m.Full != "" {
-			h.bench.run.full(m.Full)
+			h.bench.run.stop(&fullError{m.Full})
 			continue
 		}
 		h.mu.Lock()
@@ -247,11 +246,13 @@ func (h *holder) take(m message) {
 	}
 }
 
-func (h *holder) send(c command) {
+func (h *holder) send(c command) { send(h.stdin, c) }
+
+func send(to *os.File, c command) {
 	line, err := json.Marshal(c)
 	if err == nil {
 		// A process that is gone does not hear it.
-		_, _ = h.stdin.Write(append(line, '\n'))
+		_, _ = to.Write(append(line, '\n'))
 	}
 }
 

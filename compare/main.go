@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -22,7 +23,7 @@ const (
 	ExitBroken      = 1   // something declared, or required, was broken
 	ExitNotTried    = 2   // nothing was broken, and not everything required could be tried
 	ExitUsage       = 64  // the command line, a URL or a file is wrong
-	ExitUnavailable = 69  // no service could be reached, one did not come back, or the histories cannot be written
+	ExitUnavailable = 69  // no service could be reached, one did not come back, or histories cannot be written or read
 	ExitInterrupted = 130 // Ctrl-C, and nothing was broken by then
 )
 
@@ -60,13 +61,15 @@ Flags:
 const helpEnd = `
 Exit status: 0, all that is declared (or required) held; 1, something declared
 was broken; 2, something required could not be tried; 64, the command line is
-wrong; 69, no service could be reached; 130, Ctrl-C.
+wrong; 69, no service could be reached, or a history cannot be read or written;
+130, Ctrl-C.
 `
 
 // Execute is [Main] without the end of the process: it returns the exit status.
 func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	fail := func(status int, err error) int {
-		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(strings.TrimPrefix(err.Error(), "compare: "), "\n", "; "))
+		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "compare: "), "locker: open: ")
+		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
 		return status
 	}
 	o, err := parse(args, out)
@@ -81,31 +84,38 @@ func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 		if report == nil {
 			return fail(ExitUsage, err)
 		}
-		if err != nil {
-			fail(0, err)
-		}
-		return o.finish(report, o.recheck, out, errs)
+		return o.finish(report, err, o.recheck, out, errs)
 	}
-	if o.plan.Dir == "" {
+	ours := o.plan.Dir == ""
+	if ours {
 		if o.plan.Dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
 			return fail(ExitUnavailable, err)
 		}
 	}
 	o.plan.Openers, o.plan.Live = openers, errs
 	o.plan.Command = "locker compare " + strings.Join(masked(args), " ")
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was broken is still to be healed
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), ends...)
 	defer cancel()
 	context.AfterFunc(ctx, cancel) // a second Ctrl-C ends it at once
 	report, err := Run(ctx, o.plan)
-	if err != nil && report == nil {
+	if report == nil {
 		_ = os.Remove(o.plan.Dir) // if there is nothing in it
+		var file *fs.PathError
+		if errors.As(err, &file) && !errors.Is(err, fs.ErrExist) {
+			return fail(ExitUnavailable, err)
+		}
 		return fail(ExitUsage, err)
 	}
-	if err != nil {
-		fail(0, err)
-	}
 	o.signalled = ctx.Err() != nil
-	return o.finish(report, o.plan.Dir, out, errs)
+	status := o.finish(report, err, o.plan.Dir, out, errs)
+	if ours && report.Trials == 0 {
+		_ = os.RemoveAll(o.plan.Dir)
+	}
+	return status
 }
 
 // options are what the command line says.
@@ -166,8 +176,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 			return nil, fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(rules, ", "))
 		}
 	}
-	if o.plan.For < 0 || o.plan.TTL < 0 || o.plan.TTL > time.Minute {
-		return nil, errors.New("--for is not negative, and --ttl is from 1ms to 1m")
+	if ttl := o.plan.TTL; o.plan.For < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
+		return nil, errors.New("--for is not negative, and --ttl is from 10ms to 1m")
 	}
 	if o.recheck != "" && len(o.plan.URLs) > 0 {
 		return nil, errors.New("--recheck asks no service: write no URL")
@@ -176,7 +186,13 @@ func parse(args []string, out io.Writer) (*options, error) {
 }
 
 func list(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+	var all []string
+	for word := range strings.SplitSeq(s, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			all = append(all, word)
+		}
+	}
+	return all
 }
 
 // masked is a command line without passwords.
@@ -191,12 +207,15 @@ func masked(args []string) []string {
 	return shown
 }
 
-// finish prints the report, and returns the exit status.
-func (o *options) finish(report *history.Report, dir string, out, errs io.Writer) int {
-	if err := show(report, dir, out); err != nil {
-		fmt.Fprintln(errs, "locker:", err)
-	}
+// finish prints the report, and returns the exit status. failed is what kept it from being read or written as a whole.
+func (o *options) finish(report *history.Report, failed error, dir string, out, errs io.Writer) int {
 	status, why := o.status(report)
+	if err := errors.Join(failed, show(report, dir, out)); err != nil {
+		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		if status != ExitBroken {
+			status = ExitUnavailable
+		}
+	}
 	if report.Interrupted != "" {
 		fmt.Fprintln(errs, "locker: the table has what was seen until the end:", report.Interrupted)
 		switch {

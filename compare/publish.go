@@ -28,6 +28,10 @@ func show(r *history.Report, dir string, out io.Writer) error {
 	if err := report.Table(out, r, width, width > 0); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", filepath.Join(dir, history.PageFile))
-	return err
+	page := filepath.Join(dir, history.PageFile)
+	_, err := os.Stat(page)
+	if err == nil && r.Trials > 0 {
+		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", page)
+	}
+	return nil
 }

@@ -81,16 +81,17 @@ type run struct {
 	head history.Run
 }
 
-// write appends to the parent's journal. When that fails the run ends: what cannot be written down is not
-// worth trying.
+// fullError ends a run that cannot be written down: it is not worth trying.
+type fullError struct{ why string }
+
+func (e *fullError) Error() string { return e.why }
+
+// write appends to the parent's journal. When that fails the run ends.
 func (r *run) write(e history.Event) {
 	if _, err := r.journal.Write(e); err != nil {
-		r.stop(err)
+		r.stop(&fullError{err.Error()})
 	}
 }
-
-// full ends the run because a holder cannot write its journal.
-func (r *run) full(why string) { r.stop(errors.New(why)) }
 
 // save writes run.json.
 func (r *run) save() error {
@@ -115,6 +116,9 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 		return nil, err
 	}
 	program, err := os.Executable()
+	if err == nil {
+		plan.Dir, err = filepath.Abs(plan.Dir) // servers are started in directories of their own
+	}
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
@@ -146,25 +150,26 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	stopTelling()
 	stopWatching()
 	r.live.close()
-	interrupted := ""
+	err = journal.Close()
 	if ctx.Err() != nil {
-		interrupted = context.Cause(ctx).Error()
-		if caller.Err() != nil {
-			interrupted = "it was interrupted"
+		if err = context.Cause(ctx); caller.Err() != nil {
+			err = errors.New("it was interrupted")
+		} else if errors.Is(err, locker.ErrInvalid) {
+			return nil, errors.Join(err, history.Remove(r.dir))
 		}
 	}
 	for _, b := range benches {
-		if b.gone != "" && interrupted == "" {
-			interrupted = b.svc.name + " did not come back: " + b.gone
+		if b.gone != "" && err == nil {
+			err = fmt.Errorf("%s did not come back: %s", b.svc.name, b.gone)
 		}
 	}
-	if err := journal.Close(); err != nil && interrupted == "" {
-		interrupted = err.Error()
+	if err != nil {
+		r.head.Interrupted = err.Error()
 	}
-	if err := r.save(); err != nil && interrupted == "" {
-		interrupted = err.Error()
+	if err := r.save(); err != nil && r.head.Interrupted == "" {
+		r.head.Interrupted = err.Error()
 	}
-	return conclude(&r.head, r.dir, interrupted)
+	return conclude(&r.head, r.dir)
 }
 
 // Recheck judges the histories in dir again, without any service, and writes the report anew.
@@ -173,16 +178,12 @@ func Recheck(dir string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conclude(head, dir, "")
+	return conclude(head, dir)
 }
 
 // conclude judges the histories in dir, and leaves report.json and report.html there.
-func conclude(head *history.Run, dir, interrupted string) (*Result, error) {
+func conclude(head *history.Run, dir string) (*Result, error) {
 	r, err := judge(head, dir)
-	if r == nil {
-		return nil, err
-	}
-	r.Interrupted = interrupted
 	return r, errors.Join(err, report.Save(r, dir))
 }
 
@@ -194,10 +195,15 @@ func (p *Plan) check() error {
 	if p.Dir == "" {
 		return errors.New("compare: Plan.Dir is empty: name a directory for the histories and the report")
 	}
+	named := map[string]bool{}
 	for _, f := range p.Faults {
 		if err := f.check(); err != nil {
 			return err
 		}
+		if named[f.Name] {
+			return fmt.Errorf("compare: two faults are named %s", f.Name)
+		}
+		named[f.Name] = true
 	}
 	if len(p.Faults) > 0 && len(p.URLs) == 0 {
 		return errors.New("compare: faults of your own need services of your own: give their URLs")
@@ -225,9 +231,7 @@ func (p *Plan) faults() []history.Fault {
 	}
 	all = append(all, labFaults...)
 	for _, f := range p.Faults {
-		if d := f.describe(); !slices.ContainsFunc(all, func(o history.Fault) bool { return o.ID == d.ID }) {
-			all = append(all, d)
-		}
+		all = append(all, f.describe())
 	}
 	return all
 }
@@ -287,6 +291,7 @@ func (r *run) services() ([]*bench, error) {
 				return nil, fmt.Errorf("compare: %w", err)
 			}
 			add(scheme, 2*time.Second, 10*time.Second, func(*bench) service { return staged(a, r.plan.Faults) })
+			benches[len(benches)-1].given = true
 			continue
 		}
 		at := slices.IndexFunc(known, func(l labService) bool { return l.scheme == kind })
@@ -305,6 +310,17 @@ func (r *run) services() ([]*bench, error) {
 			}
 			return s
 		})
+	}
+	for _, f := range r.plan.Faults {
+		for _, name := range f.Services {
+			if !slices.ContainsFunc(r.head.Services, func(s history.Service) bool { return s.Name == name }) {
+				var names []string
+				for _, s := range r.head.Services {
+					names = append(names, s.Name)
+				}
+				return nil, fmt.Errorf("compare: fault %s: there is no service %q: there is %s", f.Name, name, strings.Join(names, ", "))
+			}
+		}
 	}
 	return benches, nil
 }
@@ -326,6 +342,9 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 			err := b.do(b.begin)
 			started.Done()
 			if err != nil {
+				if b.given && errors.Is(err, locker.ErrInvalid) {
+					r.stop(err) // a URL is wrong: the others would be tried in vain
+				}
 				b.missing(err)
 				return
 			}
@@ -365,9 +384,8 @@ func (r *run) tellBroken() (stop func()) {
 			head := r.head
 			head.Services = slices.Clone(r.head.Services)
 			r.mu.Unlock()
-			if seen, err := judge(&head, r.dir); err == nil && r.journal.Flush() == nil {
-				r.live.broke(seen)
-			}
+			seen, _ := judge(&head, r.dir) // where it was not read to its end: journals grow
+			r.live.broke(seen)
 			wait = max(5*time.Second, 20*time.Since(began))
 		}
 	})

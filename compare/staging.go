@@ -37,13 +37,14 @@ type Fault struct {
 }
 
 func (f *Fault) check() error {
+	lasts, err := time.ParseDuration(cmp.Or(f.Lasts, "1s"))
 	switch {
 	case f.Name == "" || f.Inject == "":
 		return errors.New("compare: a fault needs a name and a command: NAME=COMMAND, or \"name\" and \"inject\" in the file")
-	case f.Lasts != "":
-		if _, err := time.ParseDuration(f.Lasts); err != nil {
-			return fmt.Errorf("compare: fault %s: lasts: write a duration such as 10s: %w", f.Name, err)
-		}
+	case err != nil || lasts <= 0:
+		return fmt.Errorf("compare: fault %s: lasts: %q is no duration such as 10s", f.Name, f.Lasts)
+	case f.Servers < 0:
+		return fmt.Errorf("compare: fault %s: servers: %d is no number of servers", f.Name, f.Servers)
 	}
 	does := []history.Class{"", history.Down, history.Restart, history.DataLost, history.Failover, history.Clock, history.Pause, history.Server}
 	if !slices.Contains(does, f.Does) {
@@ -65,7 +66,14 @@ func ReadFaults(path string) ([]Fault, error) {
 	var faults []Fault
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&faults); err != nil {
+	err = d.Decode(&faults)
+	if err == nil && d.More() {
+		err = errors.New("there is more after the first array: write one")
+	}
+	if err == nil && len(faults) == 0 {
+		err = errors.New("it has no fault")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("compare: %s: %w", path, err)
 	}
 	return faults, nil
@@ -112,7 +120,11 @@ func (f Fault) server() serverFault {
 		// Also when the run has been interrupted.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
 		defer cancel()
-		if _, err := shell(ctx, f.Heal); err != nil {
+		_, err := shell(ctx, f.Heal)
+		if err != nil && b.ctx.Err() != nil {
+			_, err = shell(ctx, f.Heal) // Ctrl-C is sent to the command, too
+		}
+		if err != nil {
 			b.run.live.say("fault %s COULD NOT BE HEALED by %q: %v", f.Name, f.Heal, err)
 			b.Fatalf("fault %s could not be healed: %v", f.Name, err)
 		}

@@ -30,10 +30,11 @@ type Certs struct {
 }
 
 // NewCerts makes an authority and its certificates, valid from a year ago to a year from now. Servers that shall trust each
-// other (a replica and its primary) and clients of several servers need the same Certs.
-func NewCerts(t TB) *Certs {
+// other (a replica and its primary) and clients of several servers need the same Certs. With a name, the servers'
+// certificate is for that name alone.
+func NewCerts(t TB, name ...string) *Certs {
 	t.Helper()
-	c, err := newCerts(t.TempDir())
+	c, err := newCerts(t.TempDir(), name)
 	if err != nil {
 		t.Fatalf("lab: make certificates: %v", err)
 	}
@@ -51,7 +52,7 @@ func (c *Certs) ClientConfig() *tls.Config {
 	}
 }
 
-func newCerts(dir string) (*Certs, error) {
+func newCerts(dir string, names []string) (*Certs, error) {
 	c := &Certs{
 		CAFile:         filepath.Join(dir, "ca.pem"),
 		CertFile:       filepath.Join(dir, "server.pem"),
@@ -69,8 +70,10 @@ func newCerts(dir string) (*Certs, error) {
 	}
 
 	server := template(2, "test server")
-	server.DNSNames = []string{"localhost"}
-	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if server.DNSNames = names; names == nil {
+		server.DNSNames = []string{"localhost"}
+		server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	}
 	// A server is also a client: of its primary, and of the other nodes of a cluster.
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	if _, err := issue(server, ca, caKey, c.CertFile, c.KeyFile); err != nil {

@@ -109,7 +109,7 @@ func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 			n.Kill()
 		}
 		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v; see its log below", err)
+			t.Fatalf("%v", err)
 		}
 	}
 }

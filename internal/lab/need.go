@@ -23,13 +23,15 @@ const (
 
 // Need returns the path of an installed tool, one of the Tool constants or any other executable's name.
 //
-// If the environment variable named by [ToolEnv] is set, it holds the path and nothing else is tried.
+// If the environment variable named by [ToolEnv] is set, it holds the path and nothing else is tried; "-" is for none.
 // Otherwise the tool is looked for where this repository builds it, in PATH, and then in the places where
 // packages put it: the pinned version is the one that is tested. If it is nowhere, Need skips the test, or fails it where LOCKER_REQUIRE_SERVERS=1 says that everything has to
 // be there. Either way the message tells how to install it.
 func Need(t TB, tool string) string {
 	t.Helper()
-	if path := os.Getenv(ToolEnv(tool)); path != "" {
+	if path := os.Getenv(ToolEnv(tool)); path == "-" {
+		missing(t, "lab: "+tool+" is not installed ("+advice(tool)+")")
+	} else if path != "" {
 		if _, err := os.Stat(path); err != nil {
 			// Never a skip: somebody asked for just this one.
 			t.Fatalf("lab: %s is set, but not to an existing file: %v", ToolEnv(tool), err)
@@ -121,7 +123,9 @@ func advice(tool string) string {
 	switch tool {
 	case ToolRedis:
 		return "Debian: apt install redis-server; macOS: brew install redis"
-	case ToolEtcd, ToolOldEtcd:
+	case ToolEtcd:
+		return "Debian: apt install etcd-server; in this repository: scripts/etcd"
+	case ToolOldEtcd:
 		return "get it with scripts/etcd"
 	case ToolZooJar:
 		return "Debian: apt install zookeeper"

@@ -139,7 +139,7 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 			break
 		}
 		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v; see its log below", err)
+			t.Fatalf("%v", err)
 		}
 	}
 	if s.conf.primary == nil {

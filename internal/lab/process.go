@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,7 +36,6 @@ type Process struct {
 type run struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed once the process has ended and was reaped
-	err  error         // how it ended; to be read after done
 }
 
 // newProcess prepares a process that writes its log into dir. The command's output goes there unless
@@ -95,7 +95,7 @@ func (p *Process) start() error {
 	}
 	r := &run{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		r.err = cmd.Wait()
+		_ = cmd.Wait() // ProcessState says how it ended
 		unguard()
 		close(r.done)
 	}()
@@ -129,7 +129,8 @@ func (p *Process) ready(check func() error) error {
 		}
 		select {
 		case <-r.done:
-			return fmt.Errorf("lab: %s ended instead of getting ready (%w)", p.name, errors.Join(r.err, errEnded))
+			log := strings.Split(strings.TrimSpace(p.Log()), "\n")
+			return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded, r.cmd.ProcessState, log[len(log)-1])
 		case <-time.After(pollEvery):
 		}
 		if time.Now().After(deadline) {
@@ -138,7 +139,7 @@ func (p *Process) ready(check func() error) error {
 	}
 }
 
-var errEnded = errors.New("process ended")
+var errEnded = errors.New("ended")
 
 // Pid returns the process ID of the latest start, running or not; 0 before the first.
 func (p *Process) Pid() int {

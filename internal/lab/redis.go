@@ -72,7 +72,7 @@ func launchRedis(t TB, name string, opts []RedisOption) *Redis {
 			return r
 		}
 		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v; see its log below", err)
+			t.Fatalf("%v", err)
 		}
 	}
 }

@@ -64,14 +64,14 @@ func StartZooKeeper(t TB, opts ...ZooKeeperOption) *ZooKeeper {
 		if err := z.startAndWait(); err == nil {
 			return z
 		} else if attempt == portAttempts || !z.portTaken() {
-			t.Fatalf("%v; see its log below", err)
+			t.Fatalf("%v", err)
 		}
 	}
 }
 
 func newZooKeeper(t TB, name string, opts []ZooKeeperOption) *ZooKeeper {
 	t.Helper()
-	z := &ZooKeeper{java: Need(t, ToolJava), jar: Need(t, ToolZooJar), dir: t.TempDir()}
+	z := &ZooKeeper{jar: Need(t, ToolZooJar), java: Need(t, ToolJava), dir: t.TempDir()}
 	z.conf.tick = 200 * time.Millisecond
 	for _, opt := range opts {
 		opt(&z.conf)

@@ -32,7 +32,7 @@ func StartZooKeeperEnsemble(t TB, n int, opts ...ZooKeeperOption) *ZooKeeperEnse
 			s.Kill()
 		}
 		if attempt == portAttempts || !taken {
-			t.Fatalf("%v; see the logs below", err)
+			t.Fatalf("%v", err)
 		}
 	}
 }

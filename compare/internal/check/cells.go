@@ -111,7 +111,7 @@ func (c *tally) keep(o history.Outcome) {
 }
 
 func (c *checker) report() *history.Report {
-	r := &history.Report{Version: 1, Run: *c.run, Events: c.events, Trials: c.count, Seconds: float64(c.last-c.first) / 1e9}
+	r := &history.Report{Version: 1, Run: *c.run, Interrupted: c.run.Interrupted, Events: c.events, Trials: c.count, Seconds: float64(c.last-c.first) / 1e9}
 	for _, kind := range rows {
 		if !kind.split {
 			c.addRow(r, &kind, kind.title, nil, true)

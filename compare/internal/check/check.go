@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -64,6 +65,9 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 		}
 		c.event(&e)
 	}
+	if failed == nil && c.silent != "" {
+		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under which lock", c.silent)
+	}
 	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
 		c.trials[id].finish(c.last, "the history ends before the trial does")
 	}
@@ -81,7 +85,8 @@ type checker struct {
 	measured    map[curve]*histogram
 	events      int64
 	first, last int64
-	count       int // trials that were ended
+	count       int    // trials that were ended
+	silent      string // a process that acted, and has no journal
 }
 
 func (c *checker) event(e *history.Event) {

@@ -308,6 +308,9 @@ func (t *trial) landed(l *lock, by *caller, e *history.Event) {
 		delete(by.acts, e.Seq)
 	case by.belief != nil:
 		n = by.belief.n
+	case by.ask.At == 0:
+		t.c.silent = by.id.process
+		return
 	default:
 		return
 	}

@@ -145,6 +145,9 @@ func (r *Reader) Next() (Event, error) {
 			return Event{}, fmt.Errorf("history: %s, line %d: %w", r.name, r.line, err)
 		}
 	}
+	if e.Kind == "" {
+		return Event{}, fmt.Errorf("history: %s, line %d is no event", r.name, r.line)
+	}
 	if e.At < r.last {
 		return Event{}, fmt.Errorf("history: %s, line %d: time runs backwards", r.name, r.line)
 	}

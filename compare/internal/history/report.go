@@ -15,7 +15,7 @@ type Report struct {
 	Events  int64   `json:"events"`
 	Trials  int     `json:"trials"`
 	Broken  int     `json:"declared_and_broken"` // cells
-	// Interrupted says why the run ended early, if it did.
+	// Interrupted is what Run.Interrupted says.
 	Interrupted string         `json:"interrupted,omitempty"`
 	Rows        []Row          `json:"rows"` // the worst first
 	Curves      []Distribution `json:"distributions"`

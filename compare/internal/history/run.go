@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ type Run struct {
 	Machine  Machine   `json:"machine"`
 	Services []Service `json:"services"`
 	Faults   []Fault   `json:"faults"`
+	// Interrupted says why the run ended early, if it did.
+	Interrupted string `json:"interrupted,omitempty"`
 }
 
 // Machine is where a run took place, and with what.
@@ -120,6 +123,15 @@ const (
 
 // Save writes run.json into dir.
 func (r *Run) Save(dir string) error { return save(filepath.Join(dir, runFile), r) }
+
+// Remove takes away what a run has written into dir, and leaves the rest.
+func Remove(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	for _, path := range append(paths, filepath.Join(dir, runFile)) {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
 
 // LoadRun reads run.json of dir.
 func LoadRun(dir string) (*Run, error) {

@@ -197,8 +197,10 @@ func fold(rows []history.Row) (out []history.Row) {
 
 // notes are what stands below the table.
 func (t *table) notes(r *history.Report, width int) {
-	t.wrap(width, "", "held n: tried n times and never broken, so at most in 3/n of all cases (95 % sure). BROKEN k/n: declared, and broken in k of n. "+
-		"broken k/n: the same, where the service does not promise it. -: not tried. ?: tried, and nothing can be said.")
+	if r.Trials > 0 {
+		t.wrap(width, "", "held n: tried n times and never broken, so at most in 3/n of all cases (95 % sure). BROKEN k/n: declared, and broken in k of n. "+
+			"broken k/n: the same, where the service does not promise it. -: not tried. ?: tried, and nothing can be said.")
+	}
 	said := false
 	for _, row := range r.Rows {
 		for i := range row.Cells {

@@ -1,0 +1,265 @@
+package compare
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker/compare/internal/check"
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// A password that is wrong is told as that, for each service that has one, and is never shown.
+func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, "postgres"} {
+		lab.Need(t, tool)
+	}
+	redis := lab.StartRedis(t, lab.WithPassword("right"))
+	etcd := lab.StartEtcd(t, 1)
+	admin, err := clientv3.New(clientv3.Config{Endpoints: etcd.Addrs()})
+	require.NoError(t, err)
+	defer admin.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err = admin.UserAdd(ctx, "root", "right")
+	require.NoError(t, err)
+	_, err = admin.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = admin.AuthEnable(ctx)
+	require.NoError(t, err)
+	zoo := lab.StartZooKeeper(t)
+	// Who has made the directory of the locks is the only one who may use it.
+	owner, err := testOpeners().Open(ctx, "zookeeper://"+zoo.Addr()+"/app/locks?auth=digest:u:right", nil)
+	require.NoError(t, err)
+	defer owner.Close()
+	pg := lab.StartPostgres(t)
+
+	for _, test := range []struct{ url, says string }{
+		{"redis://:s3cret@" + redis.Addr(), "WRONGPASS"},
+		{"redis://" + redis.Addr(), "NOAUTH"},
+		{"redlock://:s3cret@" + redis.Addr(), "WRONGPASS"},
+		{"etcd://root:s3cret@" + etcd.Nodes[0].Addr(), "authentication failed"},
+		{"etcd://" + etcd.Nodes[0].Addr(), "user name is empty"},
+		{"zookeeper://" + zoo.Addr() + "/app/locks?auth=digest:u:s3cret", "credentials"},
+		{strings.Replace(pg.URL(pg.Addr(), "sslmode=disable"), ":"+lab.PostgresPassword+"@", ":s3cret@", 1), "password authentication failed"},
+	} {
+		var out, errs strings.Builder
+		assert.Equal(t, ExitUnavailable, Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), test.url}, &out, &errs), test.url)
+		assert.Contains(t, errs.String(), test.says, test.url)
+		assert.NotContains(t, out.String()+errs.String(), "s3cret")
+	}
+}
+
+// Clients that check certificates go through proxies, too: for the name in the URL. Where the driver takes no other
+// name than that of whom it calls, they go past the proxies, and it is said what cannot be tried.
+func TestStagingWithTLS(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, "postgres"} {
+		lab.Need(t, tool)
+	}
+	certs := lab.NewCerts(t, "localhost")
+	named := func(addr string) string {
+		_, port, err := net.SplitHostPort(addr)
+		require.NoError(t, err)
+		return "localhost:" + port
+	}
+	ca := "ca=" + url.QueryEscape(certs.CAFile)
+	redis := func() string { return named(lab.StartRedis(t, lab.WithTLS(certs)).Addr()) }
+	pg := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
+	all := sideBySide{t: t}
+	defer all.all.Wait()
+	for _, u := range []string{
+		"rediss://" + redis() + "?" + ca,
+		"redlocks://" + redis() + "," + redis() + "," + redis() + "?restart_guard=off&" + ca,
+		"etcds://" + named(lab.StartEtcd(t, 1, lab.WithEtcdTLS(certs, false)).Nodes[0].Addr()) + "?" + ca,
+		"zookeepers://" + named(lab.StartZooKeeper(t, lab.WithZooKeeperTLS(certs)).TLSAddr()) + "?ttl=2s&" + ca,
+		pg.URL(named(pg.Addr()), "sslmode=verify-full", "sslrootcert="+url.QueryEscape(certs.CAFile)),
+	} {
+		scheme, _, _ := strings.Cut(u, "://")
+		all.run(scheme, func(t *testing.T) {
+			report := compareOne(t, Plan{URLs: []string{u}, Names: 2, Only: []string{"healthy", holderCutOff.ID}})
+			require.Empty(t, report.Run.Services[0].Missing)
+			assert.Empty(t, broken(report))
+			assert.Equal(t, history.Held, cell(t, report, check.Exclusion, "").Verdict)
+			c := cell(t, report, check.Exclusion, holderCutOff.ID)
+			if scheme == "postgres" {
+				assert.Equal(t, history.NotTried, c.Verdict)
+				assert.Contains(t, c.Reason, "cannot be led through proxies")
+				return
+			}
+			assert.Equal(t, history.Held, c.Verdict, "%+v", c)
+		})
+	}
+}
+
+// On a machine without any server, the file backend is compared, and the package that has the rest is named.
+func TestWithoutServers(t *testing.T) {
+	t.Setenv(lab.RequireEnv, "")
+	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, lab.ToolJava, "postgres"} {
+		t.Setenv(lab.ToolEnv(tool), "-")
+	}
+	var out, errs strings.Builder
+	status := Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), "--only", "healthy"}, &out, &errs)
+	assert.Equal(t, ExitHeld, status, "%s%s", &out, &errs)
+	assert.Regexp(t, `(?m)^two at once: healthy +held \d+$`, out.String())
+	text := strings.Join(strings.Fields(out.String()), " ")
+	for service, pkg := range map[string]string{"redis": "redis-server", "redlock": "redis-server", "etcd": "etcd-server", "zookeeper": "zookeeper", "postgres": "postgresql"} {
+		assert.Regexp(t, service+`: \S+ is not installed \(Debian: apt install `+pkg, text)
+	}
+}
+
+// program is locker compare as a process of its own.
+type program struct {
+	*exec.Cmd
+	out, errs strings.Builder
+	dir       string
+}
+
+func startProgram(t *testing.T, shell string, args ...string) *program {
+	t.Helper()
+	p := &program{dir: filepath.Join(t.TempDir(), "run")}
+	p.Cmd = exec.CommandContext(t.Context(), "sh", append([]string{"-c", shell + ` exec "$0" "$@"`, os.Args[0], "--out", p.dir}, args...)...)
+	p.Env = append(os.Environ(), "LOCKER_COMPARE_TEST=1")
+	p.Stdout, p.Stderr = &p.out, &p.errs
+	p.Cancel = func() error { return p.Process.Signal(syscall.SIGTERM) } // its children end with it
+	p.WaitDelay = time.Minute
+	require.NoError(t, p.Start())
+	return p
+}
+
+func (p *program) status(t *testing.T) int {
+	t.Helper()
+	_ = p.Wait()
+	return p.ProcessState.ExitCode()
+}
+
+// A disk that is full ends the run with a clear line, and what was seen is printed.
+func TestAFullDiskUnderTheHistories(t *testing.T) {
+	t.Parallel()
+	// A file may have a hundred blocks of half a kilobyte, or of one: to a program, that is as a disk that is full.
+	p := startProgram(t, "ulimit -f 100;", "--only", "healthy", "file://"+t.TempDir())
+	assert.Equal(t, ExitUnavailable, p.status(t), "%s%s", &p.out, &p.errs)
+	assert.Contains(t, p.errs.String(), "jsonl ends here: write")
+	assert.Regexp(t, `(?m)^two at once: healthy +\?$`, p.out.String(), "what is not whole is nobody's fault")
+}
+
+// What a terminal that is closed, Ctrl-C or the end of a job interrupts is healed and printed.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			broken, healed := filepath.Join(dir, "broken"), filepath.Join(dir, "healed")
+			faults := filepath.Join(dir, "faults.json")
+			require.NoError(t, os.WriteFile(faults, []byte(`[{"name":"down","inject":"touch `+broken+`","heal":"touch `+healed+`","lasts":"1m"}]`), 0o600))
+			p := startProgram(t, "", "--ttl", "500ms", "--only", "healthy,own-down", "--faults", faults, "file://"+dir)
+			require.Eventually(t, func() bool { _, err := os.Stat(broken); return err == nil }, time.Minute, 10*time.Millisecond)
+			require.NoError(t, p.Process.Signal(sig))
+			assert.Equal(t, ExitInterrupted, p.status(t), "%s%s", &p.out, &p.errs)
+			assert.FileExists(t, healed)
+			assert.Regexp(t, `(?m)^two at once: healthy +held \d+$`, p.out.String())
+			assert.Contains(t, p.errs.String(), "it was interrupted")
+			// The same verdicts again, and that they are not of the whole.
+			var out, errs strings.Builder
+			assert.Equal(t, ExitUnavailable, Execute(testOpeners(), []string{"--recheck", p.dir}, &out, &errs))
+			assert.Equal(t, p.out.String(), out.String())
+			assert.Contains(t, errs.String(), "it was interrupted")
+		})
+	}
+}
+
+// A service that goes away for good ends its column, and what was seen before is kept.
+func TestAServiceThatDies(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, lab.ToolRedis)
+	r := lab.StartRedis(t)
+	var out, errs strings.Builder
+	status := Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), "--ttl", "500ms", "--only",
+		"healthy,holder-stopped,holder-killed,overload", "redis://" + r.Addr()}, &out, writer(func(b []byte) (int, error) {
+		if strings.Contains(string(b), "healthy, contended: 4 trials") {
+			r.Kill()
+		}
+		return errs.Write(b)
+	}))
+	assert.Equal(t, ExitUnavailable, status, "%s%s", &out, &errs)
+	assert.Regexp(t, `(?m)^two at once: healthy +held \d+$`, out.String())
+	assert.Regexp(t, `(?m)^locker: .*redis did not come back: .+$`, errs.String())
+}
+
+type writer func(b []byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+// Histories that are not whole are judged as far as they go, and never said to be fine.
+func TestRecheckOfWhatIsNotWhole(t *testing.T) {
+	t.Parallel()
+	whole := filepath.Join(t.TempDir(), "run")
+	var out, errs strings.Builder
+	require.Equal(t, ExitHeld, Execute(testOpeners(), []string{"--out", whole, "--only", "healthy", "file://" + t.TempDir()}, &out, &errs), "%s", &errs)
+	journal, err := os.ReadFile(filepath.Join(whole, "parent.jsonl"))
+	require.NoError(t, err)
+	for _, test := range []struct {
+		name   string
+		spoil  func(dir string) error
+		status int
+		says   string
+	}{
+		{"nothing", func(string) error { return nil }, ExitHeld, ""},
+		{"the end of a line", func(dir string) error { return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(len(journal)-1)) }, ExitHeld, ""},
+		{"half a journal", func(dir string) error { return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(len(journal)/2)) }, ExitNotTried, "was not tried"},
+		{"a journal", func(dir string) error { return os.Remove(filepath.Join(dir, "file-b1.jsonl")) }, ExitUnavailable, "the journal of file-b1 is missing"},
+		{"the parent's", func(dir string) error { return os.Remove(filepath.Join(dir, "parent.jsonl")) }, ExitNotTried, "was not tried"},
+		{"foreign", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "x.jsonl"), []byte(`{"level":"info"}`+"\n"), 0o600)
+		}, ExitUnavailable, "no event"},
+		{"bytes", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "x.jsonl"), []byte("\x00\xff\n"), 0o600)
+		}, ExitUnavailable, "x.jsonl, line 1"},
+		{"run.json", func(dir string) error { return os.WriteFile(filepath.Join(dir, "run.json"), []byte("["), 0o600) }, ExitUsage, "run.json"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+			require.NoError(t, test.spoil(dir))
+			var out, errs strings.Builder
+			assert.Equal(t, test.status, Execute(testOpeners(), []string{"--recheck", dir, "--require", "exclusion"}, &out, &errs), "%s%s", &out, &errs)
+			assert.Contains(t, errs.String(), test.says)
+		})
+	}
+}
+
+// What is wrong in a file of faults is said before anything is broken.
+func TestFaultFilesWithMistakes(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"name":"a","inject":"b"}`:                             "cannot unmarshal object",
+		`[{"name":"a","inject":"b"}] [`:                         "more after the first array",
+		`[]`:                                                    "no fault",
+		`[{"name":"a","inject":"b","x":1}]`:                     `unknown field "x"`,
+		`[{"name":"a"}]`:                                        "a name and a command",
+		`[{"name":"a","inject":"b","lasts":"-1s"}]`:             `"-1s" is no duration`,
+		`[{"name":"a","inject":"b","does":"sleep"}]`:            `"sleep" is none of down`,
+		`[{"name":"a","inject":"b","servers":-1}]`:              "-1 is no number",
+		`[{"name":"a","inject":"b","services":["redis"]}]`:      `there is no service "redis": there is file`,
+		`[{"name":"a","inject":"b"},{"name":"a","inject":"c"}]`: "two faults are named a",
+	} {
+		file := filepath.Join(t.TempDir(), "faults.json")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		var out, errs strings.Builder
+		assert.Equal(t, ExitUsage, Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), "--faults", file, "file://" + t.TempDir()}, &out, &errs), text)
+		assert.Contains(t, errs.String(), says, text)
+	}
+}
