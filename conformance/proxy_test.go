@@ -165,5 +165,5 @@ func TestNetworkBackendOfTheExamplePassesEveryCheck(t *testing.T) {
 	locks := &table{rows: make(map[string]row)}
 	server := httptest.NewServer(serve(locks))
 	defer server.Close()
-	conformance.Run(t, remoteHarness(server.Listener.Addr().String(), locks, time.Second))
+	conformance.Run(t, remoteHarness(server.Listener.Addr().String(), locks, 600*time.Millisecond))
 }

@@ -18,6 +18,7 @@ func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	look := newBackend(t, dir)
 	conformance.Run(t, conformance.Harness{
+		TTL: 500 * time.Millisecond, // nothing is far away
 		New: func(ct conformance.T) locker.Backend {
 			b, err := file.New(dir)
 			if err != nil {

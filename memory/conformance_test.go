@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
@@ -38,6 +39,7 @@ func TestConformance(t *testing.T) {
 
 func run(t *testing.T, locks *memory.Backend) {
 	conformance.Run(t, conformance.Harness{
+		TTL:    500 * time.Millisecond, // nothing is far away
 		New:    func(conformance.T) locker.Backend { return &connection{Backend: locks} },
 		Delete: func(_ conformance.T, name string) { locks.Delete(name) },
 	})

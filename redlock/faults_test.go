@@ -169,6 +169,7 @@ func TestNodeFailsInTheMiddleOfAStep(t *testing.T) {
 				arm(1)
 				g := acquire(t, a, "x", time.Minute)
 				refused(t, b, "x", time.Minute)
+				s.everywhere(t, g, "x") // a node that was too slow would be one more that fails
 				arm(3)
 				_, err := g.Hold.Renew(t.Context())
 				require.NoError(t, err)

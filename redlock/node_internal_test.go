@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,8 +124,15 @@ func together(t *testing.T, server *lab.Redis, n int, ask func(i int)) (calls in
 	before := server.Commands(t)
 	server.Pause()
 	var all sync.WaitGroup
+	var begun atomic.Int64
 	for i := range n {
-		all.Go(func() { ask(i) })
+		all.Go(func() {
+			begun.Add(1)
+			ask(i)
+		})
+	}
+	for begun.Load() < int64(n) {
+		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond) // all are in the queue, or a few more script calls are made
 	server.Resume()
