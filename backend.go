@@ -321,4 +321,7 @@ type State struct {
 	Token uint64
 	// Waiters is how many wait in the service's queue; -1 if it does not know.
 	Waiters int
+	// Where says, for people, on which service it is held, if the Backend is a pair
+	// of them: "both", or the address of one. "" of every other Backend.
+	Where string
 }

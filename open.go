@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,6 +42,11 @@ type Openers map[string]Opener
 //	label       Options.Label
 //	token_base  Options.TokenBase
 //
+// Two URLs with white space between them are one Client on both services, the
+// first one first: for the time of a move from one to the other (package bridge,
+// whose Openers have to be in o). prefix and token_base belong to their own URL
+// then, and the others to both, wherever they stand.
+//
 // The scheme's package documents the others. A parameter that is not known or
 // that is given twice is an error. ctx bounds the opening, not the Client; a
 // service that has not answered at its deadline is ErrUnavailable. Errors never
@@ -58,11 +64,6 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	if err != nil {
 		return nil, err
 	}
-	opener := o[u.Scheme]
-	if opener == nil {
-		known := slices.Sorted(maps.Keys(o))
-		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid, u.Scheme, strings.Join(known, ", "))
-	}
 	var merged Options
 	if opts != nil {
 		merged = *opts
@@ -74,21 +75,18 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	} else {
 		merged.Patience = u.Duration("patience", merged.Patience)
 	}
-	merged.Prefix = u.Param("prefix", merged.Prefix)
 	merged.Label = u.Param("label", merged.Label)
-	merged.TokenBase = u.Uint("token_base", merged.TokenBase)
-	if err := u.err; err != nil {
+	if u.Parts == nil {
+		merged.Prefix = u.Param("prefix", merged.Prefix)
+		merged.TokenBase = u.Uint("token_base", merged.TokenBase)
+	} else if err := o.openParts(ctx, u, merged); err != nil {
 		return nil, err
+	} else {
+		merged.Prefix, merged.TokenBase = "", 0 // each part has its own
 	}
-	if err := merged.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", u, err)
-	}
-	b, err := opener(ctx, u, merged)
+	b, err := o.backend(ctx, u, merged)
 	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
-			err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
-		}
-		return nil, fromBackend(ctx, err)
+		return nil, errors.Join(err, u.closeParts())
 	}
 	c := New(b, &merged)
 	c.owned = true
@@ -96,6 +94,62 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 		return nil, errors.Join(err, b.Close())
 	}
 	return c, nil
+}
+
+// backend opens u with the settings that the Client will have.
+func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, error) {
+	opener := o[u.Scheme]
+	if opener == nil {
+		known := slices.Sorted(maps.Keys(o))
+		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == PairScheme })
+		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid, u.Scheme, strings.Join(known, ", "))
+	}
+	if u.err != nil {
+		return nil, u.err
+	}
+	if err := opts.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", u, err)
+	}
+	b, err := opener(ctx, u, opts)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
+	}
+	return b, fromBackend(ctx, err)
+}
+
+// openParts opens the two services of a pair, the first one first.
+func (o Openers) openParts(ctx context.Context, u *URL, opts Options) error {
+	if o[PairScheme] == nil {
+		return fmt.Errorf("%w: backend URL: it is two URLs, and package bridge is not among the Openers", ErrInvalid)
+	}
+	if u.err != nil {
+		return u.err
+	}
+	for i := range u.Parts {
+		p := &u.Parts[i]
+		own := opts
+		own.Prefix = p.Param("prefix", opts.Prefix)
+		own.TokenBase = p.Uint("token_base", opts.TokenBase)
+		b, err := o.backend(ctx, p.URL, own)
+		if err != nil {
+			return errors.Join(err, u.closeParts())
+		}
+		p.Backend, p.Prefix, p.TokenBase = b, own.Prefix, own.TokenBase
+		if err := p.Check(); err != nil {
+			return errors.Join(err, u.closeParts())
+		}
+	}
+	return nil
+}
+
+// closeParts closes what openParts has opened.
+func (u *URL) closeParts() (err error) {
+	for _, p := range u.Parts {
+		if p.Backend != nil {
+			err = errors.Join(err, p.Backend.Close())
+		}
+	}
+	return err
 }
 
 // checkTTL tells of a TTL that the backend cannot do before the first Lock does.
@@ -136,6 +190,9 @@ type URL struct {
 	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
 	Path   string        // decoded, with its leading slash; "" if there is none
 
+	// Parts are the two of a pair, whose Scheme is PairScheme; nil of every other URL.
+	Parts []Part
+
 	// doubtful: what looks like hosts may be the start of a password with a ? in it.
 	doubtful bool
 
@@ -145,9 +202,43 @@ type URL struct {
 	err    error // the first thing wrong with a parameter
 }
 
+// PairScheme is the scheme of two URLs in one string: package bridge serves it.
+// Nobody writes it.
+const PairScheme = "bridge"
+
+// Part is one of the two URLs of a pair. [Openers.Open] has opened it before it
+// calls the Opener of PairScheme, and closes it if that fails.
+type Part struct {
+	*URL
+	Backend   Backend
+	Prefix    string // is to be put before every name
+	TokenBase uint64 // is to be added to every token
+}
+
+// parsePair takes two URLs with white space between them apart.
+func parsePair(fields []string) (*URL, error) {
+	if len(fields) > 2 {
+		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one URL, or two while a fleet moves (white space in a URL is %%20)", ErrInvalid, len(fields))
+	}
+	u := &URL{Scheme: PairScheme}
+	for _, field := range fields {
+		part, err := ParseURL(field)
+		if err != nil {
+			return nil, err
+		}
+		u.Parts = append(u.Parts, Part{URL: part})
+	}
+	return u, nil
+}
+
 // ParseURL takes rawURL apart. Its error matches [ErrInvalid] and does not repeat
 // what it was given, which may have a password in it.
 func ParseURL(rawURL string) (*URL, error) {
+	if strings.Count(rawURL, "://") > 1 {
+		if fields := strings.Fields(rawURL); len(fields) > 1 {
+			return parsePair(fields)
+		}
+	}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@ ") {
 		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or memory://", ErrInvalid)
@@ -242,6 +333,9 @@ func checkHost(h string) error {
 // String returns the URL without user, password and parameters, for messages: in
 // a mistyped URL a part of the password can look like any of them.
 func (u *URL) String() string {
+	if u.Parts != nil {
+		return u.Parts[0].String() + " " + u.Parts[1].String()
+	}
 	var b strings.Builder
 	b.WriteString(u.Scheme + "://")
 	if u.User != nil {
@@ -256,8 +350,16 @@ func (u *URL) String() string {
 	return b.String()
 }
 
-// Param returns the parameter, or def if it is not given.
+// Param returns the parameter, or def if it is not given. Of a pair, it may be
+// given in either URL, or in both with the same value.
 func (u *URL) Param(name, def string) string {
+	if u.Parts != nil {
+		first, second := u.Parts[0].Param(name, ""), u.Parts[1].Param(name, "")
+		if first != "" && second != "" && first != second {
+			u.fail(name, "the two URLs differ in it: write it once")
+		}
+		return cmp.Or(first, second, def)
+	}
 	u.known = append(u.known, name)
 	v, ok := u.params[name]
 	if !ok {
@@ -314,6 +416,11 @@ func (u *URL) fail(name, hint string) {
 // those asked for so far, or is given twice. It matches [ErrInvalid]. Openers call
 // it when they have asked for every parameter they know.
 func (u *URL) Check() error {
+	for _, p := range u.Parts {
+		if err := p.Check(); err != nil {
+			return err
+		}
+	}
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)

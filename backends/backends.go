@@ -11,6 +11,7 @@ import (
 	"maps"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/memory"
@@ -30,6 +31,7 @@ var Openers = join(
 	postgres.Openers,
 	etcd.Openers,
 	zookeeper.Openers,
+	bridge.Openers, // two of them in one string
 )
 
 func join(all ...locker.Openers) locker.Openers {

@@ -29,7 +29,8 @@ func newCheck() *cobra.Command {
 		Long: strings.TrimSpace(`
 Lock, renew and unlock a name of its own in the lock service, and look for
 settings of its servers that break what locker backends declares: each with what
-to change. Nothing is changed in the service, and nothing is left in it.
+to change. Nothing is changed in the service, and nothing is left in it. Of two
+URLs it says whether both serve, and which names are held on one only.
 
 Exit status: 0 if all is well; 1 if something may fail under some fault (a
 warning); 2 if a promise does not hold or locks cannot be had (a problem); 64 if

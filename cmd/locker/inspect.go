@@ -33,7 +33,7 @@ URL is wrong; 69 if the lock service cannot be used or does not know.
 
 With --json each line is one object: "name", "held", and, null where the
 service does not know or the lock has none, "label", "remaining_ms", "token",
-"waiters".`),
+"waiters"; and of two services (two URLs), "where": "both", or the address of one.`),
 		Example: examples(
 			"Who holds it?",
 			"locker inspect backup",
@@ -98,11 +98,20 @@ func checkDir(backend *backendFlag) error {
 		return err
 	}
 	u, err := locker.ParseURL(address)
-	if err != nil || u.Scheme != "file" || u.User != nil || u.Hosts != nil || u.Path == "" {
+	if err != nil {
 		return nil //nolint:nilerr // open tells what is wrong with the URL
 	}
-	if _, err := os.Stat(u.Path); errors.Is(err, fs.ErrNotExist) {
-		return &exitError{status: statusUnavailable, err: fmt.Errorf("%s: the directory %s does not exist: nothing has been locked there yet, or the path is wrong", u, u.Path)}
+	urls := []*locker.URL{u}
+	for _, part := range u.Parts {
+		urls = append(urls, part.URL)
+	}
+	for _, u := range urls {
+		if u.Scheme != "file" || u.User != nil || u.Hosts != nil || u.Path == "" {
+			continue
+		}
+		if _, err := os.Stat(u.Path); errors.Is(err, fs.ErrNotExist) {
+			return &exitError{status: statusUnavailable, err: fmt.Errorf("%s: the directory %s does not exist: nothing has been locked there yet, or the path is wrong", u, u.Path)}
+		}
 	}
 	return nil
 }
@@ -119,6 +128,9 @@ func stateText(s named) string {
 	text := strconv.Quote(s.name) + ": held"
 	if s.Label != "" {
 		text += " by " + printable(s.Label)
+	}
+	if s.Where != "" {
+		text += " on " + printable(s.Where)
 	}
 	if s.Remaining > 0 {
 		text += fmt.Sprintf(", for %v unless renewed", round(s.Remaining))

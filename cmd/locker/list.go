@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,7 +31,9 @@ func newList() *cobra.Command {
 List the names that are held or waited for, and that begin with PREFIX: who
 holds each, for how long still unless it is renewed, with which fencing token,
 and how many wait for it, as far as the lock service knows. With a prefix in
-the backend's URL, only names under it are found, and shown without it.
+the backend's URL, only names under it are found, and shown without it. With two
+URLs it says on which of the two each name is held: so one sees during a move
+that the last program with one URL is gone.
 
 Names come and go while they are listed. The exit status is 0 also if there are
 none; 64 if the command line or the URL is wrong; 69 if the lock service cannot
@@ -94,7 +97,12 @@ func writeTable(w io.Writer, all []named) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NAME\tHOLDER\tFOR STILL\tTOKEN\tWAITING")
+	where := slices.ContainsFunc(all, func(n named) bool { return n.Where != "" })
+	heading := "NAME\tHOLDER\tFOR STILL\tTOKEN\tWAITING"
+	if where { // there are two services
+		heading += "\tHELD ON"
+	}
+	fmt.Fprintln(tw, heading)
 	for _, n := range all {
 		holder, remaining, token, waiting := "-", "-", "-", "-"
 		if n.Held {
@@ -112,7 +120,11 @@ func writeTable(w io.Writer, all []named) error {
 		if n.Waiters >= 0 {
 			waiting = strconv.Itoa(n.Waiters)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable(n.name), holder, remaining, token, waiting)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s", printable(n.name), holder, remaining, token, waiting)
+		if where {
+			fmt.Fprintf(tw, "\t%s", cmp.Or(printable(n.Where), "-"))
+		}
+		fmt.Fprintln(tw)
 	}
 	return tw.Flush()
 }
@@ -129,7 +141,8 @@ func writeJSON(w io.Writer, all []named) error {
 			Remaining *int64  `json:"remaining_ms"`
 			Token     *uint64 `json:"token"`
 			Waiters   *int    `json:"waiters"`
-		}{Name: n.name, Held: n.Held}
+			Where     string  `json:"where,omitempty"`
+		}{Name: n.name, Held: n.Held, Where: n.Where}
 		if n.Label != "" {
 			o.Label = &n.Label
 		}

@@ -1,0 +1,312 @@
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
+)
+
+// Acquire takes the lock on the first service and then on the second one.
+//
+// With req.Wait it waits for each in turn, and keeps the first one while it waits for
+// the second one. Whoever is in the way there does not wait for the first one, or
+// the fleet has no service that all of it shares. If it gave the first one back
+// at each refusal, it would never get in beside members that stand in the second
+// one's queue, and seldom beside those that are quicker to ask.
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL}}
+	a.req.Label = b.label(req.Label)
+	a.ctx, a.end = context.WithCancelCause(ctx)
+	defer a.end(nil)
+
+	g, err := a.run()
+	if cause := context.Cause(a.ctx); err != nil && ctx.Err() == nil && cause != nil {
+		err = cause // the second one was given up because of that
+	}
+	switch {
+	case err == nil && b.keep(a.h, req):
+		return g, nil
+	case err == nil:
+		err = locker.ErrClosed
+	}
+	if a.giveBack(ctx) {
+		return locker.Grant{}, err
+	}
+	return locker.Grant{Hold: a.h}, err
+}
+
+// attempt is one Acquire.
+type attempt struct {
+	b   *Backend
+	req locker.Request
+	ctx context.Context // ends also when it makes no sense to wait for the second one any more
+	end context.CancelCauseFunc
+	h   *hold
+
+	mu    sync.Mutex
+	first locker.Validity // what the first service has promised last
+	timer *time.Timer     // calls keepFirst; nil: the attempt is over
+	since time.Time       // when the second one was asked
+	limit time.Duration   // how long it is waited for
+	heard atomic.Bool     // it has answered: another has the lock there
+}
+
+func (a *attempt) run() (locker.Grant, error) {
+	if a.b.isClosed() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	first, err := a.ask(0)
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	a.keepWhileWaiting(first.Validity)
+	second, err := a.ask(1)
+	v := a.stopKeeping()
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	if time.Since(v.Since) > a.req.TTL/10 {
+		// The lease is to begin with what is left of a whole TTL, as others do.
+		if renewed, err := a.h.on[0].Renew(a.ctx); err == nil {
+			v = renewed
+		} else if errors.Is(err, locker.ErrLost) {
+			return locker.Grant{}, a.firstLost(err)
+		}
+	}
+	token, err := a.token(first.Token, second.Token)
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	return locker.Grant{Hold: a.h, Validity: earlier(v, second.Validity), Token: token}, nil
+}
+
+// ask asks one side, and with Wait until it grants the lock.
+func (a *attempt) ask(i int) (locker.Grant, error) {
+	s := &a.b.sides[i]
+	req := a.req
+	req.Name = s.prefix + req.Name
+	req.Queued = func() {
+		a.heard.Store(i == 1)
+		if a.req.Queued != nil {
+			a.req.Queued()
+		}
+	}
+	var notice notice
+	defer notice.end()
+	for n := 0; ; n++ {
+		var refused atomic.Bool
+		req.Lost = func() {
+			if refused.Load() {
+				return // of a poll that was not granted
+			}
+			a.end(fmt.Errorf("%s: gone while it was being taken: %w", s.name, locker.ErrUnavailable))
+			if a.req.Lost != nil {
+				a.req.Lost()
+			}
+		}
+		g, err := s.Acquire(a.ctx, req)
+		a.h.on[i] = part{Hold: g.Hold, granted: err == nil && g.Hold != nil}
+		switch {
+		case err == nil && g.Hold == nil:
+			return g, s.fail(errors.New("the backend granted nothing: its Grant has no Hold"))
+		case !a.req.Wait || g.Hold != nil || !errors.Is(err, locker.ErrHeld) || a.ctx.Err() != nil:
+			return g, s.fail(err)
+		}
+		// It has no queue of its own.
+		refused.Store(true)
+		req.Queued()
+		notice.begin(a.ctx, s, req.Name)
+		if err := notice.wait(a.ctx, n, err); err != nil {
+			return locker.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
+		}
+		req.Owner = newOwner() // R10
+	}
+}
+
+// token returns the lease's token: the higher one of the two, to which the other
+// side is raised.
+func (a *attempt) token(tokens ...uint64) (uint64, error) {
+	for i := range tokens {
+		if tokens[i] == 0 {
+			return 0, nil
+		}
+		tokens[i] = a.b.sides[i].fromBase(tokens[i])
+	}
+	highest := max(tokens[0], tokens[1])
+	for i := range tokens {
+		if tokens[i] == highest {
+			continue
+		}
+		if err := a.h.raise(a.ctx, i, highest); err != nil {
+			if errors.Is(err, locker.ErrLost) {
+				err = fmt.Errorf("granted and at once gone again (%v): %w", err, locker.ErrUnavailable) //nolint:errorlint // nobody was told that it holds
+			}
+			return 0, a.b.sides[i].fail(err)
+		}
+	}
+	return highest, nil
+}
+
+// keepWhileWaiting renews the first one every third of the TTL, from now on, and
+// gives it up if the second one is silent for a TTL.
+func (a *attempt) keepWhileWaiting(v locker.Validity) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.first, a.since, a.limit = v, time.Now(), clock.Jitter(patience*a.req.TTL)
+	first := a.h.on[0].Hold
+	a.timer = time.AfterFunc(a.req.TTL/3, func() { a.keepFirst(first) })
+}
+
+func (a *attempt) stopKeeping() locker.Validity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Stop()
+	a.timer = nil
+	return a.first
+}
+
+// patience is for how many TTLs, more or less, the first one is kept for a second one that others hold.
+// It ends what two programs would otherwise wait for for ever, of which one has
+// written "A B" and the other "B A".
+const patience = 10
+
+func (a *attempt) keepFirst(first locker.Hold) {
+	ctx, cancel := context.WithTimeout(a.ctx, a.req.TTL/3)
+	v, err := first.Renew(ctx)
+	cancel()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer == nil {
+		return
+	}
+	if err == nil {
+		a.first = v
+	}
+	waited, until := time.Since(a.since), a.first.Until()
+	switch {
+	case errors.Is(err, locker.ErrLost):
+		a.end(a.firstLost(err))
+	case !until.IsZero() && clock.Passed(until, time.Now()):
+		a.end(a.b.sides[0].fail(fmt.Errorf("it could not be renewed while %s was waited for: %w: %w", a.b.sides[1].name, err, locker.ErrUnavailable)))
+	case !a.heard.Load() && waited > a.req.TTL:
+		a.end(a.b.sides[1].fail(fmt.Errorf("no answer for %v: %w", waited.Round(time.Millisecond), locker.ErrUnavailable)))
+	case waited > a.limit:
+		a.end(a.b.sides[1].fail(fmt.Errorf("%w for %v, %s is given back for others", locker.ErrHeld, waited.Round(time.Second), a.b.sides[0].name)))
+	case err != nil:
+		a.timer.Reset(a.req.TTL / 10)
+	default:
+		a.timer.Reset(a.req.TTL / 3)
+	}
+}
+
+func (a *attempt) firstLost(err error) error {
+	return a.b.sides[0].fail(fmt.Errorf("gone while %s was waited for (%v): %w", a.b.sides[1].name, err, locker.ErrUnavailable)) //nolint:errorlint // nobody was told that it holds
+}
+
+// givingBack bounds how long Acquire waits until what it has is given back. The
+// engine goes on with it in the background then.
+const givingBack = time.Second
+
+// giveBack releases what was granted, so that the caller finds it free when it is
+// told of the failure. It reports whether nothing is left.
+func (a *attempt) giveBack(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, givingBack)
+	defer cancel()
+	nothing := true
+	for i := range a.h.on {
+		switch p := &a.h.on[i]; {
+		case p.Hold == nil:
+		case p.granted && ctx.Err() == nil && p.Release(ctx) == nil:
+			p.Hold = nil
+		default:
+			nothing = false
+		}
+	}
+	return nothing
+}
+
+// The pauses between two polls of a service without a queue.
+const (
+	firstPoll  = 5 * time.Millisecond
+	lastPoll   = 500 * time.Millisecond
+	backupPoll = 10 * time.Second // when the service tells
+)
+
+// notice is how a service without a queue tells that a name may be free.
+type notice struct {
+	wake  chan struct{} // nil: it was not asked to
+	tells atomic.Bool
+	stop  context.CancelFunc
+}
+
+// begin asks the service to tell, in the background: the polls go on until it does
+// (R14). What was released before that told nobody, so one poll comes then.
+func (n *notice) begin(ctx context.Context, s *side, name string) {
+	if n.wake != nil {
+		return
+	}
+	n.wake = make(chan struct{}, 1)
+	notifier, ok := s.Backend.(locker.Notifier)
+	if !ok {
+		return
+	}
+	ctx, n.stop = context.WithCancel(ctx)
+	wake := func() {
+		select {
+		case n.wake <- struct{}{}:
+		default:
+		}
+	}
+	go func() {
+		end, err := notifier.Notify(ctx, name, wake)
+		if err != nil {
+			return
+		}
+		n.tells.Store(true)
+		wake()
+		<-ctx.Done()
+		end()
+	}()
+}
+
+// wait returns when it is time to ask again, or the error of ctx.
+func (n *notice) wait(ctx context.Context, polls int, refusal error) error {
+	d := clock.Jitter(backupPoll)
+	if !n.tells.Load() {
+		d = clock.Jitter(clock.BackOff(polls, firstPoll, lastPoll))
+	}
+	var held *locker.HeldError
+	if errors.As(refusal, &held) && held.Remaining > 0 {
+		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(2*firstPoll))
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-n.wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (n *notice) end() {
+	if n.stop != nil {
+		n.stop()
+	}
+}
+
+// newOwner returns 20 random bytes in hexadecimal digits.
+func newOwner() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

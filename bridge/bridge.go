@@ -1,0 +1,238 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// Backend is two Backends as one. It is a [locker.Backend]; programs give it to
+// [locker.New], or open it by two URLs, and use the Client.
+type Backend struct {
+	sides [2]side // the first one first
+	mark  string  // what a label ends with that came with both
+
+	mu     sync.Mutex
+	closed bool
+	held   map[*hold]struct{} // what Close has to give back
+}
+
+var (
+	_ locker.Backend   = (*Backend)(nil)
+	_ locker.Queuer    = (*Backend)(nil)
+	_ locker.Prompt    = (*Backend)(nil)
+	_ locker.Inspector = (*Backend)(nil)
+	_ locker.Lister    = (*Backend)(nil)
+	_ locker.Breaker   = (*Backend)(nil)
+	_ locker.Checker   = (*Backend)(nil)
+	_ locker.MinHolder = (*Backend)(nil)
+)
+
+// side is one of the two services.
+type side struct {
+	locker.Backend
+	name   string // for people: its URL without secrets, or the name of the service
+	prefix string // is put before every name
+	base   uint64 // is added to every token
+}
+
+// New returns a Backend of both. Everyone who takes both takes first before second:
+// the order has to be the same in all programs. Close closes both. An error says
+// which of them cannot be a part of a pair: a pair is of two, and a TTL has to
+// be possible that both can do.
+func New(first, second locker.Backend) (*Backend, error) {
+	return newBackend(side{Backend: first}, side{Backend: second})
+}
+
+func newBackend(sides ...side) (*Backend, error) {
+	b := &Backend{sides: [2]side(sides), held: make(map[*hold]struct{})}
+	for i := range b.sides {
+		s := &b.sides[i]
+		if s.Backend == nil {
+			return nil, invalid("one of the two backends is nil")
+		}
+		if _, pair := s.Backend.(*Backend); pair {
+			return nil, invalid("one of the two backends is a pair itself: a fleet moves between two services, so give two")
+		}
+		s.name = cmp.Or(s.name, s.Guarantees().Backend)
+	}
+	if g := b.Guarantees(); g.MaxTTL != 0 && g.MaxTTL < g.MinTTL {
+		short, long := &b.sides[0], &b.sides[1]
+		if short.Guarantees().MinTTL > long.Guarantees().MinTTL {
+			short, long = long, short
+		}
+		return nil, invalid("%s can do no TTL above %v, and %s none below %v", short.name, g.MaxTTL, long.name, g.MinTTL)
+	}
+	b.mark = " [" + b.sides[0].name + " " + b.sides[1].name + "]"
+	if len(b.mark) > locker.MaxLabelLen/2 {
+		b.mark = " [" + b.sides[0].Guarantees().Backend + " " + b.sides[1].Guarantees().Backend + "]"
+	}
+	return b, nil
+}
+
+// Openers serve two URLs in one string.
+var Openers = locker.Openers{
+	locker.PairScheme: Open,
+}
+
+// Open is the [locker.Opener] of two URLs. A TTL that one of them cannot do is an
+// error that says which.
+func Open(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+	if len(u.Parts) != 2 {
+		return nil, u.Invalid("write the two URLs with white space between them, without %s://", locker.PairScheme)
+	}
+	var sides []side
+	for _, p := range u.Parts {
+		g := p.Backend.Guarantees()
+		if ttl := opts.TTL; ttl != 0 && (ttl < g.MinTTL || g.MaxTTL != 0 && ttl > g.MaxTTL) {
+			return nil, p.Invalid("a TTL of %v is outside of what backend %s can do, from %v to %v", ttl, g.Backend, g.MinTTL, cmp.Or(g.MaxTTL, unbounded))
+		}
+		sides = append(sides, side{Backend: p.Backend, name: p.String(), prefix: p.Prefix, base: p.TokenBase})
+	}
+	b, err := newBackend(sides...)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// unbounded is longer than every TTL.
+const unbounded = 366 * 24 * time.Hour
+
+// Guarantees are what both promise: of each field the weaker one.
+func (b *Backend) Guarantees() locker.Guarantees {
+	first, second := b.sides[0].Guarantees(), b.sides[1].Guarantees()
+	g := locker.Guarantees{
+		Backend:           first.Backend + "+" + second.Backend,
+		Scope:             min(first.Scope, second.Scope),
+		Exclusion:         min(first.Exclusion, second.Exclusion),
+		Fencing:           min(first.Fencing, second.Fencing),
+		DeadHolder:        min(first.DeadHolder, second.DeadHolder),
+		DeadHolderSlack:   max(first.DeadHolderSlack, second.DeadHolderSlack),
+		ServerCrashes:     min(first.ServerCrashes, second.ServerCrashes),
+		SurvivesRestart:   first.SurvivesRestart && second.SurvivesRestart,
+		SurvivesFailover:  first.SurvivesFailover && second.SurvivesFailover,
+		SurvivesClockJump: first.SurvivesClockJump && second.SurvivesClockJump,
+		SurvivesPause:     first.SurvivesPause && second.SurvivesPause,
+		MinTTL:            max(first.MinTTL, second.MinTTL),
+		MaxTTL:            min(cmp.Or(first.MaxTTL, unbounded), cmp.Or(second.MaxTTL, unbounded)),
+		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is the weaker one; " +
+			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,
+	}
+	if g.Fencing == locker.FencingNone {
+		for _, side := range []locker.Guarantees{first, second} {
+			if side.Fencing == locker.FencingNone && g.NoFencing == "" {
+				g.NoFencing = side.Backend + " gives none: " + cmp.Or(side.NoFencing, "it has none to give")
+			}
+		}
+	}
+	return g
+}
+
+// HasQueue implements [locker.Queuer]: whoever waits does so inside of Acquire.
+func (b *Backend) HasQueue() bool { return true }
+
+// Prompt says whether both keep that promise.
+func (b *Backend) Prompt() bool {
+	for _, s := range b.sides {
+		if p, ok := s.Backend.(locker.Prompt); !ok || !p.Prompt() {
+			return false
+		}
+	}
+	return true
+}
+
+// MaxMinHold implements [locker.MinHolder]: what both can do.
+func (b *Backend) MaxMinHold() time.Duration {
+	longest := time.Duration(unbounded)
+	for _, s := range b.sides {
+		m, ok := s.Backend.(locker.MinHolder)
+		if !ok {
+			return 0
+		}
+		longest = min(longest, m.MaxMinHold())
+	}
+	return longest
+}
+
+// closing bounds how long Close waits for locks that nobody has released.
+const closing = time.Second
+
+// Close gives back what is still held, and closes both.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	again := b.closed
+	b.closed = true
+	held := b.held
+	b.held = nil
+	b.mu.Unlock()
+	if again {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	var all sync.WaitGroup
+	for h := range held {
+		all.Go(func() { _ = h.Release(ctx) })
+	}
+	all.Wait()
+	return errors.Join(b.sides[0].Close(), b.sides[1].Close())
+}
+
+func (b *Backend) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// keep notes a hold for Close, unless it is to last longer; false: the Backend is
+// closed.
+func (b *Backend) keep(h *hold, req locker.Request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && req.MinHold == 0 {
+		b.held[h] = struct{}{}
+	}
+	return !b.closed
+}
+
+func (b *Backend) forget(h *hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.held, h)
+}
+
+// label is what the services store of a holder that came with both.
+func (b *Backend) label(l string) string {
+	for l != "" && len(l)+len(b.mark) > locker.MaxLabelLen {
+		_, rest, _ := strings.Cut(l, string([]rune(l)[0])) // the end says more: the process ID
+		l = rest
+	}
+	return l + b.mark
+}
+
+// fail says on which side err came up.
+func (s *side) fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", s.name, err)
+}
+
+// fromBase returns a token of this side as its clients see it.
+func (s *side) fromBase(token uint64) uint64 {
+	if token == 0 {
+		return 0
+	}
+	return token + s.base
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: bridge: %s", locker.ErrInvalid, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,456 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/memory"
+)
+
+// ttl is that of the tests on memory, whose time is not the machine's.
+const ttl = 10 * time.Second
+
+func pairOf(t *testing.T, first, second locker.Backend) *locker.Client {
+	t.Helper()
+	b, err := bridge.New(first, second)
+	require.NoError(t, err)
+	return clientOf(t, b, "pair")
+}
+
+func clientOf(t *testing.T, b locker.Backend, label string) *locker.Client {
+	t.Helper()
+	c := locker.New(b, &locker.Options{TTL: ttl, Label: label, Patience: -1})
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+func try(t *testing.T, c *locker.Client, name string) *locker.Lease {
+	t.Helper()
+	l, err := c.TryLock(t.Context(), name)
+	require.NoError(t, err)
+	return l
+}
+
+func unlock(t *testing.T, l *locker.Lease) {
+	t.Helper()
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// polled is a service without a queue and without messages.
+type polled struct {
+	b *memory.Backend
+}
+
+func (p polled) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	req.Wait = false
+	return p.b.Acquire(ctx, req)
+}
+func (p polled) Guarantees() locker.Guarantees { return p.b.Guarantees() }
+func (p polled) Close() error                  { return nil }
+
+// silent never answers, and says what it was asked.
+type silent struct {
+	shared
+	asked atomic.Int32
+}
+
+func (s *silent) Acquire(ctx context.Context, _ locker.Request) (locker.Grant, error) {
+	s.asked.Add(1)
+	<-ctx.Done()
+	return locker.Grant{}, ctx.Err()
+}
+
+// dull is a service with tokens that cannot be raised.
+type dull struct{ shared }
+
+func (d dull) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := d.shared.Acquire(ctx, req)
+	if g.Hold != nil {
+		g.Hold = struct{ locker.Hold }{g.Hold}
+	}
+	return g, err
+}
+
+func TestNothingStaysOnTheFirstWhereTheSecondDoesNotGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := shared{memory.New()}, shared{memory.New()}
+		pair, old, young := pairOf(t, a, b), clientOf(t, a, "old"), clientOf(t, b, "young")
+
+		held := try(t, young, "job")
+		_, err := pair.TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		unlock(t, try(t, old, "job"))
+		unlock(t, held)
+
+		down := errors.New("pulled out")
+		b.Fail(fmt.Errorf("%w: %w", down, locker.ErrUnavailable))
+		_, err = pair.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, down)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		unlock(t, try(t, old, "job"))
+		b.Fail(nil)
+		unlock(t, try(t, pair, "job"))
+	})
+}
+
+func TestASilentSecondIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, s := shared{memory.NewExpiring()}, &silent{shared: shared{memory.New()}}
+		pair, old := pairOf(t, a, s), clientOf(t, a, "old")
+		began := time.Now()
+		_, err := pair.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorContains(t, err, "memory: no answer for")
+		assert.Less(t, time.Since(began), 2*ttl)
+		unlock(t, try(t, old, "job"))
+		assert.EqualValues(t, 1, s.asked.Load())
+
+		// So is it when the caller has no more time.
+		ctx, cancel := context.WithTimeout(t.Context(), ttl/10)
+		defer cancel()
+		_, err = pair.Lock(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		unlock(t, try(t, old, "job"))
+	})
+}
+
+// However long the second one is waited for, nobody else gets the first one, and the
+// lease begins whole.
+func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
+	for kind, second := range map[string]func(*memory.Backend) locker.Backend{
+		"queue":  func(m *memory.Backend) locker.Backend { return shared{m} },
+		"polled": func(m *memory.Backend) locker.Backend { return polled{m} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := shared{memory.NewExpiring()}, memory.NewExpiring()
+				pair, old, young := pairOf(t, a, second(b)), clientOf(t, a, "old"), clientOf(t, shared{b}, "young")
+				held := try(t, young, "job")
+				got := make(chan *locker.Lease)
+				go func() {
+					l, err := pair.Lock(t.Context(), "job", locker.NoRenew())
+					assert.NoError(t, err)
+					got <- l
+				}()
+				for range 30 {
+					time.Sleep(ttl / 10)
+					_, err := old.TryLock(t.Context(), "job")
+					require.ErrorIs(t, err, locker.ErrHeld)
+				}
+				unlock(t, held)
+				l := <-got
+				assert.Greater(t, time.Until(l.Until()), ttl*8/10)
+				unlock(t, l)
+				unlock(t, try(t, old, "job"))
+			})
+		})
+	}
+}
+
+func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := shared{memory.NewExpiring()}, shared{memory.New()}
+		pair, young := pairOf(t, a, b), clientOf(t, b, "young")
+		held := try(t, young, "job")
+		failed := make(chan error)
+		go func() {
+			_, err := pair.Lock(t.Context(), "job")
+			failed <- err
+		}()
+		synctest.Wait()
+		assert.True(t, a.Delete("job"))
+		err := <-failed
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		unlock(t, held)
+		unlock(t, try(t, pair, "job"))
+	})
+}
+
+// Members with one URL and those with both get their turns beside each other.
+func TestNobodyStarvesBesideTheOthers(t *testing.T) {
+	for kind, hide := range map[string]func(*memory.Backend) locker.Backend{
+		"queues": func(m *memory.Backend) locker.Backend { return shared{m} },
+		"polled": func(m *memory.Backend) locker.Backend { return polled{m} },
+	} {
+		for _, alone := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s, alone on %d", kind, alone), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					services := []locker.Backend{hide(memory.NewExpiring()), hide(memory.NewExpiring())}
+					const members, d = 3, 2 * time.Minute
+					ctx, cancel := context.WithTimeout(t.Context(), d)
+					defer cancel()
+					var holders atomic.Int32
+					var turns [2 * members]int
+					var all sync.WaitGroup
+					for i := range turns {
+						c := clientOf(t, services[alone], "alone")
+						if i%2 == 0 {
+							c = pairOf(t, services[0], services[1])
+						}
+						all.Go(func() {
+							for ctx.Err() == nil {
+								l, err := c.Lock(ctx, "job")
+								if err != nil {
+									assert.ErrorIs(t, err, context.DeadlineExceeded)
+									return
+								}
+								assert.EqualValues(t, 1, holders.Add(1))
+								turns[i]++
+								time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond))
+								holders.Add(-1)
+								assert.NoError(t, l.Unlock(t.Context()))
+								time.Sleep(rand.N(100 * time.Millisecond)) // or a service without a queue sees nobody else
+							}
+						})
+					}
+					all.Wait()
+					t.Log(turns)
+					both, sum := 0, 0
+					for i, n := range turns {
+						sum += n
+						if i%2 == 0 {
+							both += n
+						}
+					}
+					assert.Greater(t, sum, 200, "the lock is in use")
+					assert.Greater(t, both, sum/20, "those with both")
+					assert.Greater(t, sum-both, sum/20, "those with one")
+				})
+			})
+		}
+	}
+}
+
+func TestTwoThatWroteThePairInTwoOrdersComeFreeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := shared{memory.NewExpiring()}, shared{memory.NewExpiring()}
+		ab, ba := pairOf(t, a, b), pairOf(t, b, a)
+		var all sync.WaitGroup
+		for range 20 {
+			for _, c := range []*locker.Client{ab, ba} {
+				all.Go(func() {
+					l, err := c.Lock(t.Context(), "job")
+					if assert.NoError(t, err) {
+						assert.NoError(t, l.Unlock(t.Context()))
+					}
+				})
+			}
+			all.Wait()
+		}
+	})
+}
+
+// Any two members share a service, in every mixture: tokens rise from holder to
+// holder, whichever way each has come.
+func TestTokensRiseThroughTheMove(t *testing.T) {
+	for _, bases := range [][2]string{{"", ""}, {"?token_base=1000000", ""}, {"", "?token_base=77"}} {
+		a, b := memory.New(), memory.New()
+		for range 5000 { // a is far ahead
+			unlock(t, try(t, clientOf(t, shared{a}, ""), "x"))
+		}
+		open := locker.Openers{
+			"old":             func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{a}, nil },
+			"young":           func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{b}, nil },
+			locker.PairScheme: bridge.Open,
+		}
+		urls := []string{"old://" + bases[0], "old://" + bases[0] + " young://" + bases[1], "young://" + bases[1]}
+		clients := make([]*locker.Client, len(urls))
+		for i, u := range urls {
+			var err error
+			clients[i], err = open.Open(t.Context(), u, nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, clients[i].Close()) })
+		}
+		var highest uint64
+		for step := range 40 {
+			// old and both, both and young, and back again
+			mixture := []*locker.Client{clients[1], clients[2*(step/10%2)]}
+			if step%10 == 0 {
+				mixture = mixture[:1]
+			}
+			for range 5 {
+				l := try(t, mixture[rand.N(len(mixture))], "job")
+				token, ok := l.Token()
+				require.True(t, ok)
+				require.Greater(t, token, highest)
+				highest = token
+				unlock(t, l)
+			}
+		}
+	}
+}
+
+func TestTokensThatCannotBeRaised(t *testing.T) {
+	a, b := shared{memory.New()}, dull{shared{memory.New()}}
+	unlock(t, try(t, clientOf(t, a, ""), "job"))
+	pair := pairOf(t, a, b)
+	_, err := pair.TryLock(t.Context(), "job")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "write token_base=2 or more into its URL")
+	unlock(t, try(t, clientOf(t, a, ""), "job"))
+	unlock(t, try(t, clientOf(t, b, ""), "job"))
+}
+
+func TestALossOnEitherIsALoss(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			services := []shared{{memory.NewExpiring()}, {memory.NewExpiring()}}
+			pair := pairOf(t, services[0], services[1])
+			l := try(t, pair, "job")
+			assert.True(t, services[lost].Delete("job"))
+			<-l.Done()
+			require.ErrorIs(t, l.Err(), locker.ErrLost)
+			require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
+			synctest.Wait()
+			time.Sleep(2 * time.Second)
+			for _, s := range services {
+				unlock(t, try(t, clientOf(t, s, ""), "job"))
+			}
+		})
+	}
+}
+
+func TestWhoHoldsWhere(t *testing.T) {
+	a, b := shared{memory.New()}, shared{memory.New()}
+	pair, old, young := pairOf(t, a, b), clientOf(t, a, "old-1"), clientOf(t, b, "young-1")
+	look := func(name string) string {
+		st, err := pair.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		return fmt.Sprintf("%v %q %q %d", st.Held, st.Label, st.Where, st.Waiters)
+	}
+	assert.Equal(t, `false "" "" 0`, look("none"))
+	leases := []*locker.Lease{try(t, pair, "of both"), try(t, old, "of old"), try(t, young, "of young"), try(t, old, "of two"), try(t, young, "of two")}
+	assert.Equal(t, `true "pair" "both" 0`, look("of both"))
+	assert.Equal(t, `true "old-1" "memory only" 0`, look("of old"))
+	assert.Equal(t, `true "young-1" "memory only; memory is held by old-1" 0`, look("of two"), "which is what a step in the middle prevents")
+	st, err := old.Inspect(t.Context(), "of both")
+	require.NoError(t, err)
+	assert.Equal(t, "pair [memory memory]", st.Label, "with one URL one sees that it came with both")
+
+	found := map[string]string{}
+	require.NoError(t, pair.List(t.Context(), "of ", func(name string, st locker.State) error {
+		found[name] = st.Where
+		return nil
+	}))
+	assert.Equal(t, map[string]string{"of both": "both", "of old": "memory only", "of young": "memory only", "of two": "memory only; memory is held by old-1"}, found)
+
+	findings, err := pair.Check(t.Context())
+	require.NoError(t, err)
+	require.Len(t, findings, 2)
+	assert.Equal(t, `2: "of old" by "old-1", "of two" by "old-1"`, findings[0].Found)
+	assert.Equal(t, `2: "of two" by "young-1", "of young" by "young-1"`, findings[1].Found)
+
+	for name, who := range map[string]string{"of both": "pair", "of old": "old-1", "of young": "young-1", "of two": "young-1", "none": ""} {
+		st, err := pair.Break(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, who, st.Label)
+	}
+	assert.Equal(t, `true "old-1" "memory only" 0`, look("of two"), "the other one is broken by another call")
+	assert.Equal(t, `false "" "" 0`, look("of both"))
+	for _, l := range leases {
+		_ = l.Unlock(t.Context())
+	}
+}
+
+func TestWhatCannotBeAPair(t *testing.T) {
+	m := memory.New()
+	one, err := bridge.New(m, memory.New())
+	require.NoError(t, err)
+	for want, pair := range map[string][2]locker.Backend{
+		"is a pair itself": {one, m},
+		"backends is nil":  {m, nil},
+		"none below 20s":   {limited{shared{m}, time.Second, 10 * time.Second}, limited{shared{m}, 20 * time.Second, time.Minute}},
+		"no TTL above 10s": {limited{shared{m}, 20 * time.Second, time.Minute}, limited{shared{m}, time.Second, 10 * time.Second}},
+	} {
+		_, err := bridge.New(pair[0], pair[1])
+		require.ErrorIs(t, err, locker.ErrInvalid, want)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+type limited struct {
+	shared
+	min, max time.Duration
+}
+
+func (l limited) Guarantees() locker.Guarantees {
+	g := l.shared.Guarantees()
+	g.MinTTL, g.MaxTTL = l.min, l.max
+	return g
+}
+
+func TestTwoURLs(t *testing.T) {
+	dir := "file://" + t.TempDir()
+	for url, want := range map[string]string{
+		"memory:// memory:// memory://": "it has 3 parts",
+		"memory:// nosuch://":           `no backend for scheme "nosuch"`,
+
+		"bridge://a":                                     "write the two URLs with white space between them",
+		"memory://?ttl=10s memory://?ttl=20s":            "parameter ttl: the two URLs differ in it",
+		"memory://?nosuch=1 " + dir:                      "memory://: it has an unknown parameter",
+		dir + " memory://?nosuch=1":                      "memory://: it has an unknown parameter",
+		dir + " memory://?prefix=a&prefix=b":             `parameter "prefix" is given 2 times`,
+		"memory:// redis://:sesame@127.0.0.1:1?ttl=20ms": "redis://***@127.0.0.1:1",
+		dir + " file://?ttl=0s":                          "it has to be more than zero",
+	} {
+		c, err := backends.Openers.Open(t.Context(), url, nil)
+		if !assert.Error(t, err, url) {
+			_ = c.Close()
+			continue
+		}
+		assert.ErrorContains(t, err, want, url)
+		assert.NotContains(t, err.Error(), "sesame")
+	}
+	_, err := memory.Openers.Open(t.Context(), "memory:// memory://", nil)
+	require.ErrorContains(t, err, "package bridge is not among the Openers")
+
+	// What is written once holds for both, and each has a prefix of its own.
+	c, err := backends.Openers.Open(t.Context(), " "+dir+"?prefix=a%2F&ttl=7s\n"+dir+"?prefix=b%2F&label=me ", nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	l := try(t, c, "job")
+	one, err := backends.Openers.Open(t.Context(), dir, nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, one.Close()) }()
+	for _, name := range []string{"a/job", "b/job"} {
+		st, err := one.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.True(t, st.Held)
+		assert.Contains(t, st.Label, "me [")
+	}
+	var names []string
+	require.NoError(t, c.List(t.Context(), "", func(name string, st locker.State) error {
+		names = append(names, name+" "+st.Label+" "+st.Where)
+		return nil
+	}))
+	assert.Equal(t, []string{"job me both"}, names)
+	unlock(t, l)
+
+	// A TTL that one of them cannot do.
+	short := locker.Openers{
+		"old": memory.Open,
+		"young": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+			return limited{shared{memory.New()}, time.Second, time.Minute}, nil
+		},
+		locker.PairScheme: bridge.Open,
+	}
+	_, err = short.Open(t.Context(), "old:// young://host", &locker.Options{TTL: time.Hour})
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorContains(t, err, "young://host: a TTL of 1h0m0s is outside")
+}

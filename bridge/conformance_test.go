@@ -1,0 +1,171 @@
+package bridge_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/memory"
+)
+
+func TestMain(m *testing.M) {
+	lab.RunRole(lab.Roles{"hold": holdRole})
+	goleak.VerifyTestMain(m)
+}
+
+// allEnv asks for what takes too long for every run: all pairs, a hundred moves.
+const allEnv = "LOCKER_BRIDGE_ALL"
+
+// The pairs that every run proves, with a fault on both sides or on one, and those
+// that only a long run does.
+func TestConformance(t *testing.T) {
+	for _, pair := range []struct {
+		first, second string
+		cut           string // where the network fails: if the first one serves, it may well say "held"
+		long          bool
+	}{
+		{"redis", "etcd", "both", false},
+		{"file", "redis", "none", false},
+		{"redis", "redlock", "first", true},
+		{"redis", "etcd", "first", true},
+		{"redlock", "zookeeper", "both", true},
+		{"etcd", "postgres", "both", true},
+		{"etcd", "postgres", "first", true},
+		{"postgres", "redis", "both", true},
+		{"zookeeper", "etcd", "both", true},
+	} {
+		t.Run(pair.first+" "+pair.second+", faults of "+pair.cut, func(t *testing.T) {
+			if pair.long && os.Getenv(allEnv) == "" {
+				t.Skip("it takes a minute: set " + allEnv + "=1")
+			}
+			conformance.Run(t, harness(t, services[pair.first](t), services[pair.second](t), pair.cut))
+		})
+	}
+}
+
+func harness(t *testing.T, first, second *service, broken string) conformance.Harness {
+	join := func(ct conformance.T, first, second locker.Backend) locker.Backend {
+		b, err := bridge.New(first, second)
+		if err != nil {
+			ct.Errorf("bridge.New: %v", err)
+			ct.FailNow()
+		}
+		return b
+	}
+	connect := func(ct conformance.T, firstURL, secondURL string) locker.Backend {
+		return join(ct, open(ct, firstURL, first.session(ct.Name())), open(ct, secondURL, second.session(ct.Name())))
+	}
+	through := func(ct conformance.T, s *service, side string) (string, conformance.Faults) {
+		if s.addrs == nil || broken != "both" && broken != side {
+			return s.ownURL(), nil
+		}
+		var faults conformance.Faults
+		var addrs []string
+		for _, a := range s.addrs {
+			p := conformance.StartProxy(ct, a)
+			faults, addrs = append(faults, p), append(addrs, p.Addr())
+		}
+		return s.url(addrs), faults
+	}
+	secondURL := second.ownURL() // with a parameter: the suite adds one more
+	if !strings.Contains(secondURL, "?") {
+		secondURL += "?patience=10s"
+	}
+	if session := max(first.session("url"), second.session("url")); session != 0 {
+		secondURL += "&ttl=" + session.String()
+	}
+	h := conformance.Harness{
+		TTL: time.Second,
+		New: func(ct conformance.T) locker.Backend { return connect(ct, first.ownURL(), second.ownURL()) },
+		Delete: func(ct conformance.T, name string) {
+			first.delete(ct, name)
+			second.delete(ct, name)
+		},
+		Left: func(ct conformance.T, name string) []string {
+			return slices.Concat(first.left(ct, name), second.left(ct, name))
+		},
+		Restart: func(conformance.T) {
+			first.restart()
+			second.restart()
+		},
+		URL:  first.ownURL() + " " + secondURL,
+		Open: backends.Openers,
+		Unproven: map[string]string{
+			"clock-jump": "the tests of each service step its clock; that of a pair has no clock of its own",
+		},
+		KnownGoroutines: []string{
+			"github.com/golockers/locker/internal/lab.(*Process).start.func1", // a server that was restarted
+			"os.(*Process).pidfdWait",
+			// Of etcd's admin client, which may connect again in the middle of a check.
+			"google.golang.org/grpc/internal/transport.(*http2Client).keepalive",
+			"google.golang.org/grpc/internal/transport.(*controlBuffer).get",
+			"google.golang.org/grpc/internal/transport.(*http2Client).reader",
+			"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run",
+		},
+	}
+	if first.addrs == nil {
+		h.Victim = func(_ conformance.T, name string, ttl time.Duration) func() {
+			child := lab.StartChild(t, "hold", first.ownURL()+" "+second.ownURL(), name, ttl.String())
+			child.Expect(t, "holding", soon)
+			return child.Kill
+		}
+		return h
+	}
+	h.Cut = func(ct conformance.T) (locker.Backend, conformance.Fault) {
+		a, faults := through(ct, first, "first")
+		b, more := through(ct, second, "second")
+		return connect(ct, a, b), append(faults, more...)
+	}
+	return h
+}
+
+// Two in one process: nothing fails here but what is the pair's own.
+func TestConformanceOfMemory(t *testing.T) {
+	old, young := memory.New(), memory.NewExpiring()
+	conformance.Run(t, conformance.Harness{
+		New: func(ct conformance.T) locker.Backend {
+			b, err := bridge.New(shared{old}, shared{young})
+			require.NoError(t, err)
+			return b
+		},
+		Delete: func(_ conformance.T, name string) {
+			old.Delete(name)
+			young.Delete(name)
+		},
+	})
+}
+
+// shared is a Backend that outlives those who close it.
+type shared struct{ *memory.Backend }
+
+func (shared) Close() error { return nil }
+
+const soon = 20 * time.Second
+
+// holdRole takes a lock and keeps it: URLs, name, TTL.
+func holdRole(p *lab.Parent) {
+	ttl, err := time.ParseDuration(p.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	c, err := backends.Openers.Open(context.Background(), p.Args[0], &locker.Options{TTL: ttl})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := c.Lock(context.Background(), p.Args[1]); err != nil {
+		panic(err)
+	}
+	p.Say("holding")
+	select {}
+}

@@ -1,0 +1,160 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// hold is a lock on both services, or what an attempt may have left there.
+type hold struct {
+	b   *Backend
+	ttl time.Duration
+	on  [2]part
+
+	mu    sync.Mutex
+	until time.Time // when the TTL has ended what can still arrive; set by the first TakeBack
+}
+
+// part is what a hold has on one side.
+type part struct {
+	locker.Hold      // nil: nothing
+	granted     bool // for certain
+	settled     bool // nothing is left; guarded by hold.mu
+}
+
+var (
+	_ locker.TakeBacker  = (*hold)(nil)
+	_ locker.TokenRaiser = (*hold)(nil)
+	_ locker.Aser        = (*hold)(nil)
+)
+
+// each calls f for both sides at the same time, and returns what went wrong: what is
+// not known before a loss, so that it is asked for again.
+func (h *hold) each(f func(i int) error) error {
+	second := make(chan error, 1)
+	go func() { second <- h.b.sides[1].fail(f(1)) }()
+	err := h.b.sides[0].fail(f(0))
+	other := <-second
+	if err == nil || other != nil && errors.Is(err, locker.ErrLost) {
+		return other
+	}
+	return err
+}
+
+// Renew renews both. The lease lasts as long as both last, and one that is lost is
+// the loss of both.
+func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	var v [2]locker.Validity
+	var lost [2]error
+	err := h.each(func(i int) (err error) {
+		v[i], err = h.on[i].Renew(ctx)
+		if errors.Is(err, locker.ErrLost) {
+			lost[i] = h.b.sides[i].fail(err)
+		}
+		return err
+	})
+	for i := range lost {
+		if lost[i] != nil {
+			return locker.Validity{}, lost[i]
+		}
+	}
+	return earlier(v[0], v[1]), err
+}
+
+// earlier returns the one that is over first. One without a TTL never is.
+func earlier(a, b locker.Validity) locker.Validity {
+	if a.TTL == 0 || b.TTL != 0 && b.Until().Before(a.Until()) {
+		return b
+	}
+	return a
+}
+
+// Release releases both at the same time.
+func (h *hold) Release(ctx context.Context) error {
+	err := h.each(func(i int) error {
+		if h.on[i].Hold == nil {
+			return nil // it was never asked
+		}
+		return h.on[i].Release(ctx)
+	})
+	if err == nil || errors.Is(err, locker.ErrLost) {
+		h.b.forget(h)
+	}
+	return err
+}
+
+// TakeBack removes what is left on either side (R7). A side that has no TakeBack is
+// released again until that has found something, or its TTL bounds what may
+// still come.
+func (h *hold) TakeBack(ctx context.Context) error {
+	h.mu.Lock()
+	if h.until.IsZero() {
+		h.until = time.Now().Add(h.ttl)
+	}
+	until := h.until
+	h.mu.Unlock()
+	err := h.each(func(i int) error {
+		p := &h.on[i]
+		h.mu.Lock()
+		settled := p.Hold == nil || p.settled
+		h.mu.Unlock()
+		if settled {
+			return nil
+		}
+		err := p.takeBack(ctx, until)
+		if err == nil {
+			h.mu.Lock()
+			p.settled = true
+			h.mu.Unlock()
+		}
+		return err
+	})
+	if err == nil {
+		h.b.forget(h)
+	}
+	return err
+}
+
+func (p *part) takeBack(ctx context.Context, until time.Time) error {
+	if t, ok := p.Hold.(locker.TakeBacker); ok {
+		return t.TakeBack(ctx)
+	}
+	err := p.Release(ctx)
+	if p.granted && errors.Is(err, locker.ErrLost) || !time.Now().Before(until) {
+		return nil
+	}
+	return err
+}
+
+// RaiseToken implements [locker.TokenRaiser], on both.
+func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
+	return h.each(func(i int) error { return h.raise(ctx, i, token) })
+}
+
+// raise makes one side give higher tokens than this one from now on.
+func (h *hold) raise(ctx context.Context, i int, token uint64) error {
+	base := h.b.sides[i].base
+	if token <= base {
+		return nil // it is added to every token
+	}
+	r, ok := h.on[i].Hold.(locker.TokenRaiser)
+	if !ok {
+		return fmt.Errorf("its tokens are behind, and cannot be raised: write token_base=%d or more into its URL, also when it is the only one: %w", token, errors.ErrUnsupported)
+	}
+	return r.RaiseToken(ctx, token-base)
+}
+
+// As gives what one of the two has: the first one is asked first.
+func (h *hold) As(target any) bool {
+	for _, p := range h.on {
+		if a, ok := p.Hold.(locker.Aser); ok && a.As(target) {
+			return true
+		}
+	}
+	return false
+}

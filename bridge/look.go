@@ -1,0 +1,193 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// Inspect says who holds name, and in Where, on which of the two.
+func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	var on [2]locker.State
+	for i := range b.sides {
+		var err error
+		if on[i], err = b.sides[i].inspect(ctx, name); err != nil {
+			return locker.State{}, err
+		}
+	}
+	return b.merge(on), nil
+}
+
+func (s *side) inspect(ctx context.Context, name string) (locker.State, error) {
+	in, ok := s.Backend.(locker.Inspector)
+	if !ok {
+		return locker.State{}, s.cannot("tell who holds a lock")
+	}
+	st, err := in.Inspect(ctx, s.prefix+name)
+	st.Token = s.fromBase(st.Token)
+	return st, s.fail(err)
+}
+
+func (s *side) cannot(what string) error {
+	return s.fail(fmt.Errorf("it cannot %s: %w", what, errors.ErrUnsupported))
+}
+
+// merge is what is known of a name. Where two hold it, that of the second service
+// is its holder, for whom the other one waits.
+func (b *Backend) merge(on [2]locker.State) locker.State {
+	label, pair := [2]string{}, [2]bool{}
+	for i := range on {
+		label[i], pair[i] = strings.CutSuffix(on[i].Label, b.mark)
+	}
+	i := 0
+	if on[1].Held {
+		i = 1
+	}
+	st := on[i]
+	st.Label = label[i]
+	st.Waiters = -1
+	if on[0].Waiters >= 0 && on[1].Waiters >= 0 {
+		st.Waiters = on[0].Waiters + on[1].Waiters
+	}
+	switch {
+	case !st.Held:
+	case on[0].Held && on[1].Held && on[0].Label == on[1].Label:
+		st.Where = "both"
+		st.Token = max(on[0].Token, on[1].Token)
+		if on[0].Remaining == 0 || on[1].Remaining != 0 {
+			st.Remaining = max(on[0].Remaining, on[1].Remaining)
+		}
+	case on[0].Held && on[1].Held:
+		st.Where = fmt.Sprintf("%s only; %s is held by %s", b.sides[1].name, b.sides[0].name, label[0])
+		if pair[0] {
+			st.Where += ", who waits"
+		}
+	case pair[i]:
+		st.Where = b.sides[i].name + ", by one who takes both"
+	default:
+		st.Where = b.sides[i].name + " only"
+	}
+	return st
+}
+
+// List implements [locker.Lister]: what is held or waited for on either.
+func (b *Backend) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
+	names, err := b.list(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	for name, on := range names {
+		if err := found(name, b.merge(on)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Backend) list(ctx context.Context, prefix string) (map[string][2]locker.State, error) {
+	names := make(map[string][2]locker.State)
+	for i := range b.sides {
+		s := &b.sides[i]
+		ls, ok := s.Backend.(locker.Lister)
+		if !ok {
+			return nil, s.cannot("list its locks")
+		}
+		err := ls.List(ctx, s.prefix+prefix, func(name string, st locker.State) error {
+			name, ok := strings.CutPrefix(name, s.prefix)
+			if ok {
+				st.Token = s.fromBase(st.Token)
+				on := names[name]
+				on[i] = st
+				names[name] = on
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, s.fail(err)
+		}
+	}
+	return names, nil
+}
+
+// Break implements [locker.Breaker]. Where two hold the name, it takes it from the
+// holder on the second service: the other one waits for it.
+func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
+	var on [2]locker.State
+	var breakers [2]locker.Breaker
+	for i := range b.sides {
+		s := &b.sides[i]
+		var err error
+		if on[i], err = s.inspect(ctx, name); err != nil {
+			return locker.State{}, err
+		}
+		var ok bool
+		if breakers[i], ok = s.Backend.(locker.Breaker); !ok {
+			return locker.State{}, s.cannot("break a lock")
+		}
+	}
+	for i := range b.sides {
+		if !on[i].Held || i == 0 && on[1].Held && on[0].Label != on[1].Label {
+			continue
+		}
+		s := &b.sides[i]
+		if _, err := breakers[i].Break(ctx, s.prefix+name); err != nil {
+			return locker.State{}, s.fail(err)
+		}
+	}
+	return b.merge(on), nil
+}
+
+// Check implements [locker.Checker]: what is found on both, and which names are held
+// on one of them only. In the first step of a move that is by members which do not
+// know the second service yet, and in the last one by those that do not need the
+// first one any more.
+func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+	var all []locker.Finding
+	for i := range b.sides {
+		s := &b.sides[i]
+		c, ok := s.Backend.(locker.Checker)
+		if !ok {
+			continue
+		}
+		found, err := c.Check(ctx)
+		if err != nil {
+			if errors.Is(err, errors.ErrUnsupported) {
+				continue
+			}
+			return nil, s.fail(err)
+		}
+		for _, f := range found {
+			f.What = s.name + ": " + f.What
+			all = append(all, f)
+		}
+	}
+	names, err := b.list(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for i := range b.sides {
+		var alone []string
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			on := names[name]
+			if _, pair := strings.CutSuffix(on[i].Label, b.mark); on[i].Held && !pair {
+				alone = append(alone, fmt.Sprintf("%q by %q", name, on[i].Label))
+			}
+		}
+		f := locker.Finding{What: "names held on " + b.sides[i].name + " only", Found: "none"}
+		if len(alone) > 0 {
+			f.Severity = locker.SeverityInfo
+			f.Found = fmt.Sprintf("%d: %s", len(alone), strings.Join(alone[:min(len(alone), shown)], ", "))
+			f.Advice = "these programs use this URL alone: a step after which they would share no service with the others has to wait for them"
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// shown is how many names a finding shows.
+const shown = 10
