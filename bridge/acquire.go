@@ -85,7 +85,7 @@ func (a *attempt) run() (locker.Grant, error) {
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	return locker.Grant{Hold: a.h, Validity: earlier(v, second.Validity), Token: token}, nil
+	return locker.Grant{Hold: a.h, Validity: countedFrom(v.Since, earlier(v, second.Validity)), Token: token}, nil
 }
 
 // ask asks one side, and with Wait until it grants the lock.

@@ -103,7 +103,7 @@ func Open(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend
 }
 
 // unbounded is longer than every TTL.
-const unbounded = 366 * 24 * time.Hour
+const unbounded time.Duration = 366 * 24 * time.Hour
 
 // Guarantees are what both promise: of each field the weaker one.
 func (b *Backend) Guarantees() locker.Guarantees {
@@ -150,7 +150,7 @@ func (b *Backend) Prompt() bool {
 
 // MaxMinHold implements [locker.MinHolder]: what both can do.
 func (b *Backend) MaxMinHold() time.Duration {
-	longest := time.Duration(unbounded)
+	longest := unbounded
 	for _, s := range b.sides {
 		m, ok := s.Backend.(locker.MinHolder)
 		if !ok {

@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 		long          bool
 	}{
 		{"redis", "etcd", "both", false},
-		{"file", "redis", "none", false},
+		{"file", "redis", "none", true},
 		{"redis", "redlock", "first", true},
 		{"redis", "etcd", "first", true},
 		{"redlock", "zookeeper", "both", true},

@@ -74,6 +74,16 @@ func earlier(a, b locker.Validity) locker.Validity {
 	return a
 }
 
+// countedFrom returns v with an earlier beginning, before the first of two requests was
+// sent, and the same end.
+func countedFrom(since time.Time, v locker.Validity) locker.Validity {
+	if v.TTL == 0 || !since.Before(v.Since) {
+		return v
+	}
+	end := v.Since.Add(v.TTL)
+	return locker.Validity{Since: since, TTL: end.Sub(since), Drift: end.Sub(v.Until())}
+}
+
 // Release releases both at the same time.
 func (h *hold) Release(ctx context.Context) error {
 	err := h.each(func(i int) error {

@@ -34,7 +34,6 @@ type service struct {
 	delete  func(t conformance.T, name string)
 	left    func(t conformance.T, name string) []string
 	restart func()
-	crash   func(n int) (restore func())
 	stop    func() (goOn func()) // all servers stand still
 }
 
@@ -187,6 +186,7 @@ func zookeeperService(t *testing.T) *service {
 		if err != nil && err != zk.ErrNoNode { //nolint:errorlint // the driver's own
 			return err
 		}
+		children = slices.DeleteFunc(children, func(n string) bool { return strings.HasPrefix(n, "%") }) // tokens of another service
 		slices.SortFunc(children, func(a, b string) int { return strings.Compare(a[max(0, len(a)-10):], b[max(0, len(b)-10):]) })
 		for i := range children {
 			children[i] = dir + "/" + children[i]
