@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"hold": holdRole})
+	lab.RunRole(lab.Roles{"hold": holdRole, "member": memberRole})
 	goleak.VerifyTestMain(m)
 }
 

@@ -1,0 +1,464 @@
+package bridge_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/internal/lab"
+)
+
+const (
+	fleetTTL = 2 * time.Second
+	// stuck is when a member that has not held anything is taken for one that never will.
+	stuck = time.Minute
+)
+
+var fleetNames = []string{"orders", "invoices", "stock"}
+
+// Fleets of processes move from one service to another and back, under contention,
+// with members that are killed, members that are stopped past their TTL, and a
+// service that stands still in the middle step. LOCKER_BRIDGE_ALL=1 makes it a
+// hundred moves for each pair; LOCKER_BRIDGE_MOVES=N any number.
+func TestFleets(t *testing.T) {
+	moves, size := 2, 4
+	if os.Getenv(allEnv) != "" {
+		moves, size = 100, 12
+	}
+	if n, err := strconv.Atoi(os.Getenv("LOCKER_BRIDGE_MOVES")); err == nil {
+		moves = n
+	}
+	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"}, {"file", "redis"}, {"etcd", "postgres"}} {
+		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
+			t.Parallel()
+			first, second := services[pair[0]](t), services[pair[1]](t)
+			f := newFleet(t, size, first, second)
+			ttl := max(fleetTTL, first.session("fleet"), second.session("fleet"))
+			a, b := fleetURL(first, ttl), fleetURL(second, ttl)
+			both := a + " " + b
+			f.roll(t, a)
+			began := time.Now()
+			for move := range moves {
+				to := b
+				if move%2 == 1 {
+					to = a
+				}
+				f.roll(t, both)
+				if move%5 == 0 {
+					f.standStill(t, move/5)
+				}
+				f.roll(t, to)
+			}
+			t.Logf("%d moves in %v: %v", moves, time.Since(began).Round(time.Second), f.guard.counted())
+			f.end(t)
+			f.nothingLeft(t, a, b)
+		})
+	}
+}
+
+// Without the step in the middle, two hold the same name, and the test sees it.
+func TestAFleetThatLeavesTheMiddleStepOut(t *testing.T) {
+	t.Parallel()
+	first, second := redisService(t), etcdService(t)
+	f := newFleet(t, 4, first, second)
+	f.guard.expectOverlaps = true
+	f.roll(t, fleetURL(first, fleetTTL))
+	for range 10 {
+		f.roll(t, fleetURL(second, fleetTTL))
+		f.roll(t, fleetURL(first, fleetTTL))
+		if f.guard.sum().overlaps > 0 {
+			break
+		}
+	}
+	f.end(t)
+	assert.Positive(t, f.guard.sum().overlaps)
+	t.Log(f.guard.counted())
+}
+
+func fleetURL(s *service, ttl time.Duration) string {
+	u := s.ownURL()
+	sep := "?"
+	if strings.Contains(u, "?") {
+		sep = "&"
+	}
+	return u + sep + "ttl=" + ttl.String()
+}
+
+// guard is the resource: it knows who is in, and the highest token of each name.
+type guard struct {
+	expectOverlaps bool
+
+	mu     sync.Mutex
+	inside map[string]entry
+	marks  map[string]uint64
+	tally
+	waitedFor []string // what members have said to be in the way
+	problems  []string
+}
+
+type tally struct{ turns, overlaps, refused, stale, kills, stops, stills int }
+
+// entry is a holder at the resource.
+type entry struct {
+	member string
+	until  time.Time // when its lease is over
+}
+
+func (g *guard) sum() tally {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tally
+}
+
+func (g *guard) counted() string {
+	c := g.sum()
+	return fmt.Sprintf("%d turns, %d overlaps, %d rightful holders refused, %d stale ones refused, %d kills, %d stops, %d times a service stood still",
+		c.turns, c.overlaps, c.refused, c.stale, c.kills, c.stops, c.stills)
+}
+
+func (g *guard) enter(member, name string, token uint64, until time.Time) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	rightful := now.Before(until)
+	if old, in := g.inside[name]; in && rightful && now.Before(old.until) {
+		g.overlaps++
+		if !g.expectOverlaps {
+			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d, and the lease of %s lasts for %v", name, member, token, old.member, old.until.Sub(now)))
+		}
+	}
+	if token <= g.marks[name] && !g.expectOverlaps {
+		if !rightful {
+			g.stale++
+			return "stale"
+		}
+		g.refused++
+		g.problems = append(g.problems, fmt.Sprintf("%s: %s has token %d and a lease for %v, and the mark is %d", name, member, token, until.Sub(now), g.marks[name]))
+		return "refused"
+	}
+	g.marks[name] = token
+	g.inside[name] = entry{member, until}
+	g.turns++
+	return "ok"
+}
+
+func (g *guard) leave(member, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside[name].member == member {
+		delete(g.inside, name)
+	}
+}
+
+// fleet is the members and what they share.
+type fleet struct {
+	guard   *guard
+	pair    [2]*service
+	addr    string
+	members []*member
+	born    int
+	served  sync.WaitGroup
+}
+
+// member is a process of the fleet.
+type member struct {
+	id     string
+	child  *lab.Child
+	resume time.Time // when it goes on, if it was stopped
+
+	mu    sync.Mutex
+	turns int
+}
+
+func newFleet(t *testing.T, size int, first, second *service) *fleet {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &fleet{
+		guard: &guard{inside: map[string]entry{}, marks: map[string]uint64{}},
+		pair:  [2]*service{first, second}, addr: listener.Addr().String(), members: make([]*member, size),
+	}
+	f.served.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			f.served.Go(func() { f.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		for _, m := range f.members {
+			if m != nil {
+				m.child.Kill()
+			}
+		}
+		_ = listener.Close()
+		f.served.Wait()
+	})
+	return f
+}
+
+// serve talks with one member.
+func (f *fleet) serve(conn net.Conn) {
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	var id string
+	for lines.Scan() {
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		args := strings.Fields(rest)
+		switch word {
+		case "member":
+			id = rest
+		case "enter":
+			token, _ := strconv.ParseUint(args[1], 10, 64)
+			until, _ := strconv.ParseInt(args[2], 10, 64)
+			end := time.Unix(0, until)
+			answer := f.guard.enter(id, args[0], token, end)
+			if answer == "ok" {
+				f.turn(id)
+			}
+			_, _ = fmt.Fprintln(conn, answer)
+		case "leave":
+			f.guard.leave(id, args[0])
+			_, _ = fmt.Fprintln(conn, "ok")
+		case "waiting":
+			f.guard.mu.Lock()
+			f.guard.waitedFor = append(f.guard.waitedFor, rest)
+			f.guard.mu.Unlock()
+		}
+	}
+}
+
+// turn notes that a member has held a lock.
+func (f *fleet) turn(id string) {
+	f.guard.mu.Lock()
+	defer f.guard.mu.Unlock()
+	for _, m := range f.members {
+		if m != nil && m.id == id {
+			m.mu.Lock()
+			m.turns++
+			m.mu.Unlock()
+		}
+	}
+}
+
+func (m *member) hasHeld() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.turns > 0
+}
+
+// roll starts every member anew with these URLs, one after the other at random
+// moments, and returns when each of them has held a lock since.
+func (f *fleet) roll(t *testing.T, urls string) {
+	t.Helper()
+	var stopped []*member
+	for _, i := range rand.Perm(len(f.members)) {
+		time.Sleep(rand.N(100 * time.Millisecond))
+		if old := f.members[i]; old != nil && !f.retire(t, old) {
+			stopped = append(stopped, old)
+		}
+		f.born++
+		m := &member{id: "m" + strconv.Itoa(f.born)}
+		f.guard.mu.Lock()
+		f.members[i] = m
+		f.guard.mu.Unlock()
+		m.child = lab.StartChild(t, "member", f.addr, m.id, urls)
+	}
+	for _, m := range stopped { // the next step may come when they are gone
+		f.gone(t, m)
+	}
+	for _, m := range f.members {
+		require.Eventually(t, m.hasHeld, stuck, 10*time.Millisecond, "%s with %s has not held anything: %s", m.id, urls, m.child.Log())
+	}
+	f.guard.mu.Lock()
+	problems := f.guard.problems
+	f.guard.mu.Unlock()
+	require.Empty(t, problems)
+}
+
+// retire ends a member: mostly in good order, sometimes not. It returns false if it
+// stands still before that for longer than what it holds lasts.
+func (f *fleet) retire(t *testing.T, m *member) bool {
+	switch rand.N(24) {
+	case 0, 1:
+		m.child.Kill()
+		f.count(func(c *tally) { c.kills++ })
+		return true
+	case 2:
+		m.child.Pause()
+		m.resume = time.Now().Add(fleetTTL + fleetTTL/2)
+		f.count(func(c *tally) { c.stops++ })
+		return false
+	}
+	f.gone(t, m)
+	return true
+}
+
+// gone returns when a member has ended in good order.
+func (f *fleet) gone(t *testing.T, m *member) {
+	m.child.Send(t, "quit")
+	if !m.resume.IsZero() {
+		time.Sleep(time.Until(m.resume))
+		m.child.Resume()
+	}
+	if code := m.child.Wait(t, stuck); code != 0 {
+		t.Errorf("%s ended with %d: %s", m.id, code, m.child.Log())
+	}
+}
+
+func (f *fleet) count(do func(*tally)) {
+	f.guard.mu.Lock()
+	defer f.guard.mu.Unlock()
+	do(&f.guard.tally)
+}
+
+// standStill stops one of the two services in the middle step: the fleet waits, says
+// for which, and goes on.
+func (f *fleet) standStill(t *testing.T, n int) {
+	t.Helper()
+	s := f.pair[n%2]
+	if s.stop == nil {
+		s = f.pair[1-n%2]
+	}
+	f.guard.mu.Lock()
+	f.guard.waitedFor = nil
+	f.guard.mu.Unlock()
+	goOn := s.stop()
+	f.count(func(c *tally) { c.stills++ })
+	where, _, _ := strings.Cut(s.ownURL()[strings.LastIndex(s.ownURL(), "@")+1:], "?")
+	where = where[strings.LastIndex(where, "://")+1:]
+	where = strings.TrimPrefix(where, "//")
+	said := func() bool {
+		f.guard.mu.Lock()
+		defer f.guard.mu.Unlock()
+		for _, text := range f.guard.waitedFor {
+			if strings.Contains(text, where) {
+				return true
+			}
+		}
+		return false
+	}
+	ok := assert.Eventually(t, said, stuck, 10*time.Millisecond, "nobody says that it waits for %s", where)
+	before := f.guard.sum().turns
+	time.Sleep(fleetTTL / 2)
+	during := f.guard.sum().turns - before
+	goOn()
+	if !ok {
+		f.guard.mu.Lock()
+		t.Log(f.guard.waitedFor)
+		f.guard.mu.Unlock()
+	}
+	assert.LessOrEqual(t, during, len(fleetNames), "turns while a service stood still, and not only of those that had been let in")
+	after := f.guard.sum().turns
+	require.Eventually(t, func() bool { return f.guard.sum().turns > after+10 }, stuck, 10*time.Millisecond, "the fleet does not go on")
+}
+
+// end retires all in good order.
+func (f *fleet) end(t *testing.T) {
+	for _, m := range f.members {
+		m.child.Send(t, "quit")
+	}
+	for _, m := range f.members {
+		assert.Zero(t, m.child.Wait(t, stuck), "%s", m.child.Log())
+	}
+}
+
+// nothingLeft takes every name on each service alone.
+func (f *fleet) nothingLeft(t *testing.T, urls ...string) {
+	for _, u := range urls {
+		c, err := backends.Openers.Open(t.Context(), u, nil)
+		require.NoError(t, err)
+		for _, name := range fleetNames {
+			ctx, cancel := context.WithTimeout(t.Context(), stuck)
+			l, err := c.Lock(ctx, name) // the dead's session may last for a while
+			cancel()
+			if assert.NoError(t, err, u) {
+				st, err := c.Inspect(t.Context(), name)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, st.Waiters, 0, "%s: somebody waits who has ended", u)
+				assert.NoError(t, l.Unlock(t.Context()))
+			}
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
+// memberRole is a program of the fleet: the guard's address, its own name, the URLs.
+func memberRole(p *lab.Parent) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	conn, err := net.Dial("tcp", p.Args[0])
+	must(err)
+	var mu sync.Mutex // lines of the trace come from elsewhere
+	answers := bufio.NewScanner(conn)
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = fmt.Fprintln(conn, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
+	}
+	ask := func(format string, args ...any) string {
+		say(format, args...)
+		if !answers.Scan() {
+			panic("the guard is gone")
+		}
+		return answers.Text()
+	}
+	say("member %s", p.Args[1])
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		p.Hear()
+		cancel()
+	}()
+	options := &locker.Options{Label: p.Args[1], Patience: 2 * stuck, Trace: &locker.Trace{
+		Waiting: func(_ context.Context, e locker.Event) { say("waiting %v", e.Err) },
+	}}
+	var c *locker.Client
+	for c == nil {
+		// As whoever runs a fleet starts a program again that did not come up.
+		c, err = backends.Openers.Open(ctx, p.Args[2], options)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			say("waiting %v", err)
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	for ctx.Err() == nil {
+		name := fleetNames[rand.N(len(fleetNames))]
+		l, err := c.Lock(ctx, name)
+		if err != nil {
+			say("waiting %v", err)
+			continue
+		}
+		token, _ := l.Token()
+		if ask("enter %s %d %d", name, token, l.Until().UnixNano()) == "ok" {
+			select {
+			case <-time.After(rand.N(20 * time.Millisecond)):
+			case <-l.Done():
+			}
+			ask("leave %s", name)
+		}
+		release, stop := context.WithTimeout(context.Background(), time.Second)
+		_ = l.Unlock(release)
+		stop()
+	}
+	_ = c.Close()
+}
