@@ -104,12 +104,17 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 // Break implements [locker.Breaker]. It deletes the holder's shadows, too: the
 // next holder is let in at once, whatever the one before believes.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	for {
+	var st locker.State
+	for meant := int64(0); ; {
 		queue, tokens, err := b.queue(ctx, name)
-		if err != nil || len(queue) == 0 {
+		if err != nil {
 			return locker.State{}, b.failure(ctx, err)
 		}
-		first := front(queue)
+		if len(queue) == 0 || meant != 0 && queue[0].CreateRevision != meant {
+			return st, nil // a request without an answer has done it: the next holder is not meant
+		}
+		first := front(queue[:min(same, len(queue))])
+		st = state(queue, tokens)
 		var ops []clientv3.Op
 		for _, kv := range queue {
 			if kv.CreateRevision == first.CreateRevision {
@@ -119,9 +124,11 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		var c call
 		resp, err := b.kv.Txn(calling(ctx, &c)).
 			If(clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)).Then(ops...).Commit()
-		// A copy whose answer was lost may have done it: the next holder is not meant.
-		if err != nil || resp.Succeeded || c.carriedOut {
-			return state(queue, tokens), b.failure(ctx, err)
+		if err != nil || resp.Succeeded {
+			return st, b.failure(ctx, err)
+		}
+		if c.carriedOut {
+			meant = first.CreateRevision
 		}
 	}
 }

@@ -213,3 +213,42 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	}
 	require.NoError(t, next.Hold.Release(t.Context()))
 }
+
+// The member that is asked first hangs, and another grants the lock: what the first one
+// does when it wakes after the release leaves no lock that nobody holds.
+func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
+	t.Parallel()
+	for what, c := range waysIn {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := lab.StartEtcd(t, 1)
+			addr := s.Nodes[0].Addr()
+			admin := dial(t, s.Addrs())
+			var network laggard
+			b := backend(t, []string{addr, addr}, network.config) // a copy goes to another
+			const ttl = time.Minute
+			other, err := b.Acquire(t.Context(), request("other", ttl, false))
+			require.NoError(t, err)
+			var before locker.Grant
+			if c.held > 0 {
+				before, err = backend(t, s.Addrs()).Acquire(t.Context(), request("ghost", ttl, false))
+				require.NoError(t, err)
+			}
+			network.keep(c.held, queue("ghost"))
+			granted := make(chan locker.Grant, 1)
+			go func() {
+				g, err := b.Acquire(t.Context(), request("ghost", ttl, c.wait))
+				assert.NoError(t, err)
+				granted <- g
+			}()
+			<-network.kept
+			if c.held > 0 {
+				require.NoError(t, before.Hold.Release(t.Context()))
+			}
+			require.NoError(t, (<-granted).Hold.Release(t.Context()))
+			require.NoError(t, network.late()) // now it arrives
+			assert.Empty(t, locksIn(t, admin, "ghost"))
+			require.NoError(t, other.Hold.Release(t.Context()))
+		})
+	}
+}

@@ -205,3 +205,29 @@ func TestKeyThatIsPutAgainIsNotTheLock(t *testing.T) {
 	_, err = g.Hold.Renew(t.Context())
 	require.ErrorIs(t, err, locker.ErrLost)
 }
+
+// The holder's lease ends between two copies of a Break, the first of which is lost: its
+// shadow is broken as well.
+func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	_, err := strictBackend(t, s).Acquire(ctx, request("n", time.Minute, false))
+	require.NoError(t, err)
+	leases, _ := s.queued(t, "n", 2)
+	holder := *leases[0] + *leases[1] // the shadow has none
+	var lost atomic.Bool
+	addr := s.Nodes[0].Addr()
+	b := backend(t, []string{addr, addr}, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		if len(req.Success) == 0 || req.Success[0].GetRequestDeleteRange() == nil || !lost.CompareAndSwap(false, true) {
+			return send()
+		}
+		_, err := s.admin.Revoke(ctx, holder)
+		assert.NoError(t, err)
+		return status.Error(codes.Unavailable, "the request is lost")
+	}))
+	broken, err := b.Break(ctx, "n")
+	require.NoError(t, err)
+	assert.True(t, broken.Held)
+	assert.Empty(t, all(t, s.admin))
+}
