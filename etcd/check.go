@@ -83,7 +83,7 @@ const oldestMinor = 4
 
 // voters returns how many voting members the cluster has.
 func (b *Backend) voters(ctx context.Context) (n int, err error) {
-	resp, err := unary[etcdserverpb.MemberListResponse](ctx, b.pool, "Cluster/MemberList", &etcdserverpb.MemberListRequest{}, nil)
+	resp, err := etcdserverpb.NewClusterClient(b.pool.conn).MemberList(ctx, &etcdserverpb.MemberListRequest{})
 	if err != nil {
 		return 0, err
 	}

@@ -139,7 +139,7 @@
 //
 //	timeout        the longest wait for one answer; default 3s
 //	members        Options.Members; asked of etcd if not given
-//	strict_expiry  Options.StrictExpiry: true or false, the default
+//	strict_expiry  Options.StrictExpiry: true or false, the default; MaxTTL is ttl then, or 30 s if that is more
 //	ca, cert, key  PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name    the name to expect in the server's certificate (TLS only)
 package etcd

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -41,6 +42,11 @@ type Options struct {
 	// after, or one TTL after somebody first asks for it, and each lock writes one
 	// more key. It need not be equal in all clients: it is each holder's own.
 	StrictExpiry bool
+
+	// MaxTTL is the longest TTL that may be asked for, and with StrictExpiry how
+	// much later the lock of a holder that died can be free. 0: 30 s with
+	// StrictExpiry, and no bound without.
+	MaxTTL time.Duration
 
 	_ struct{}
 }
@@ -119,15 +125,18 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
+	if o.MaxTTL == 0 && o.StrictExpiry {
+		o.MaxTTL = locker.DefaultTTL
+	}
 	b.keys = keys{base: o.Prefix + "/1/"}
 	b.id = rand.Text() // of A-Z and 2-7, all before the void mark
 	var err error
 	if b.pool, err = newPool(client, o.Timeout); err != nil {
 		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
 	}
-	b.kv = clientv3.NewKVFromKVClient(kvClient{p: b.pool}, client)
-	b.leases = clientv3.NewLeaseFromLeaseClient(leaseClient{p: b.pool}, client, 0)
-	b.watcher = clientv3.NewWatchFromWatchClient(watchClient{b.pool}, client)
+	b.kv = clientv3.NewKVFromKVClient(etcdserverpb.NewKVClient(b.pool.conn), client)
+	b.leases = clientv3.NewLeaseFromLeaseClient(etcdserverpb.NewLeaseClient(b.pool.conn), client, 0)
+	b.watcher = clientv3.NewWatchFromWatchClient(etcdserverpb.NewWatchClient(b.pool.conn), client)
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -137,6 +146,8 @@ func (o *Options) check() error {
 	switch {
 	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
 		return fmt.Errorf("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+	case o.MaxTTL != 0 && o.MaxTTL < MinTTL:
+		return fmt.Errorf("Options.MaxTTL is %v: give at least %v, or 0 for the default", o.MaxTTL, MinTTL)
 	case o.Members < 0:
 		return fmt.Errorf("Options.Members is %d: give the number of voting members, or 0 if it is not known", o.Members)
 	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
@@ -150,10 +161,11 @@ func (o *Options) check() error {
 // Guarantees says what this cluster promises: see the package documentation.
 func (b *Backend) Guarantees() locker.Guarantees {
 	g := Guarantees(b.opts.Members)
+	g.MaxTTL = b.opts.MaxTTL
 	if b.opts.StrictExpiry {
 		g.SurvivesPause = true
-		g.DeadHolderSlack += strictSlack
-		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL, which DeadHolderSlack counts as 30 s"
+		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
+		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL, which DeadHolderSlack counts as MaxTTL"
 	}
 	return g
 }
@@ -200,9 +212,6 @@ func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 // minimum at its default election timeout, half of one until the leader looks,
 // and some for the revocation.
 const deadHolderSlack = 3 * time.Second
-
-// strictSlack is what StrictExpiry adds at a TTL of 30 s: as much as the TTL.
-const strictSlack = 30 * time.Second
 
 // Close revokes the sessions, and with them everything that is still held or
 // waited for, and returns within a few seconds even if etcd does not answer:

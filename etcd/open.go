@@ -30,13 +30,16 @@ var Openers = locker.Openers{
 // see the package documentation. It connects and makes a request, so that a
 // wrong address, password or certificate, a cluster without a majority, and a
 // prefix that may not be used are told at once.
-func Open(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
 		Prefix:  strings.Trim(u.Path, "/"),
 		Timeout: u.Duration("timeout", 0),
 		Members: int(min(u.Uint("members", 0), 1000)),
 
 		StrictExpiry: u.Bool("strict_expiry", false),
+	}
+	if o.StrictExpiry {
+		o.MaxTTL = max(locker.DefaultTTL, opts.TTL)
 	}
 	config, err := clientConfig(u)
 	if err == nil {

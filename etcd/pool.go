@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
@@ -28,7 +29,12 @@ import (
 type pool struct {
 	client  *clientv3.Client
 	timeout time.Duration
-	slots   chan struct{} // requests under way; the others wait in line (R21)
+	// Requests under way take a slot; the others wait in line (R21). Releases have a
+	// line of their own: sixteen thousand who ask for locks are not before them.
+	slots, releases chan struct{}
+	// conn is what the driver's own clients are made on. It is never connected: what
+	// they ask goes to a member, by invoke and stream.
+	conn *grpc.ClientConn
 
 	probes sync.WaitGroup
 	life   context.Context
@@ -55,7 +61,7 @@ type member struct {
 }
 
 const (
-	// atOnce bounds the requests under way. Etcd gains nothing by more.
+	// atOnce bounds the requests under way in each line. Etcd gains nothing by more.
 	atOnce = 256
 	// grace is what a connection that has failed gets to be made again.
 	grace = 250 * time.Millisecond
@@ -64,7 +70,12 @@ const (
 )
 
 func newPool(client *clientv3.Client, timeout time.Duration) (*pool, error) {
-	p := &pool{client: client, timeout: timeout, slots: make(chan struct{}, atOnce)}
+	p := &pool{client: client, timeout: timeout, slots: make(chan struct{}, atOnce), releases: make(chan struct{}, atOnce)}
+	var err error
+	if p.conn, err = grpc.NewClient("passthrough:///members", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(p.invoke), grpc.WithStreamInterceptor(p.stream)); err != nil {
+		return nil, err
+	}
 	p.life, p.end = context.WithCancel(context.Background())
 	for _, addr := range client.Endpoints() {
 		conn, err := client.Dial(addr)
@@ -92,7 +103,7 @@ func (p *pool) close() (err error) {
 	for _, m := range p.members {
 		err = errors.Join(err, m.conn.Close())
 	}
-	return err
+	return errors.Join(err, p.conn.Close())
 }
 
 // call goes with the context of a request and tells what is known of it beside
@@ -101,6 +112,7 @@ type call struct {
 	carriedOut bool // it may have been, without an answer that says so
 	underWay   bool // it may yet be carried out, once more or at all
 	urgent     bool // it does not wait in line
+	release    bool // it waits in line with releases alone
 }
 
 type callKey struct{}
@@ -114,8 +126,8 @@ type noAnswerError struct{ reason string }
 
 func (e *noAnswerError) Error() string { return e.reason }
 
-// invoke makes one request.
-func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts []grpc.CallOption) error {
+// invoke makes one request: it is a [grpc.UnaryClientInterceptor].
+func (p *pool) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
 		c = &call{}
@@ -124,16 +136,16 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts 
 		return err // nothing was sent, for certain
 	}
 	if !c.urgent {
-		select {
-		case p.slots <- struct{}{}:
-		default:
-			select {
-			case p.slots <- struct{}{}:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		slots := p.slots
+		if c.release {
+			slots = p.releases
 		}
-		defer func() { <-p.slots }()
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-slots }()
 	}
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
 	ctx = clientv3.WithRequireLeader(ctx) // a member that is cut off says so at once
@@ -183,6 +195,16 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, opts 
 			}
 		}
 	}
+}
+
+// stream opens one: it is a [grpc.StreamClientInterceptor].
+func (p *pool) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	m, _ := p.pick(0)
+	stream, err := m.conn.NewStream(m.streaming(ctx), desc, method, append(slices.Clip(opts), grpc.WaitForReady(false))...)
+	if err != nil && ctx.Err() == nil {
+		p.avoid(m)
+	}
+	return stream, err
 }
 
 // untimed is a context that does not say when it ends. The driver would tell the

@@ -1,12 +1,15 @@
 package etcd_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
@@ -117,4 +120,63 @@ func TestMemberThatHangsCostsAReleaseLittle(t *testing.T) {
 		assert.Less(t, time.Since(began), 2*time.Second)
 	}
 	assert.Empty(t, all(t, s.admin))
+}
+
+// deaf never tells that something is gone.
+type deaf struct{ grpc.ClientStream }
+
+func (s deaf) RecvMsg(m any) error {
+	for {
+		err := s.ClientStream.RecvMsg(m)
+		if resp, ok := m.(*etcdserverpb.WatchResponse); !ok || err != nil || len(resp.Events) == 0 {
+			return err
+		}
+		m.(*etcdserverpb.WatchResponse).Reset()
+	}
+}
+
+// The watch does not tell that the key before is gone, and a key of the same name is there
+// again when the shared look comes: it is another one, and behind.
+func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	holder := backend(t, s.Addrs())
+	held, err := holder.Acquire(ctx, request("n", time.Minute, true))
+	require.NoError(t, err)
+	waiter := backend(t, s.Addrs(), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				stream, err := streamer(ctx, desc, cc, method, opts...)
+				return deaf{stream}, err
+			}))
+	})
+	waits := make(chan error, 1)
+	var mine, again locker.Grant
+	go func() {
+		var err error
+		mine, err = waiter.Acquire(ctx, request("n", time.Minute, true))
+		waits <- err
+	}()
+	_, names := s.queued(t, "n", 2)
+	s.watched(t, 1)
+	require.NoError(t, held.Hold.Release(ctx))
+	waitsAgain := make(chan error, 1)
+	go func() {
+		var err error
+		again, err = holder.Acquire(ctx, request("n", time.Minute, true))
+		waitsAgain <- err
+	}()
+	_, now := s.queued(t, "n", 2)
+	require.Equal(t, []string{names[1], names[0]}, now, "the name is used again")
+	waiter.LookAtWaiters()
+	select {
+	case err := <-waits:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "it waits for who is behind it")
+	}
+	require.NoError(t, mine.Hold.Release(ctx))
+	require.NoError(t, <-waitsAgain)
+	require.NoError(t, again.Hold.Release(ctx))
 }

@@ -32,7 +32,7 @@ func TestOnOneServer(t *testing.T) {
 		{"ParentMayGo", testParentMayGo},
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
 		{"DeadHolderWithAShortTTL", testDeadHolderWithAShortTTL},
-		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
+		{"ManyWaiters", testManyWaiters},
 		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},
 		{"Credentials", testCredentials},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
