@@ -9,6 +9,7 @@ GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
 GATE := $(BIN)/gate
 LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
+AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN)" -gt 2 && echo 3 || echo 2) # packages
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
@@ -16,15 +17,15 @@ DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etc
 
 all: lint build-everywhere test
 
-# Three packages at a time, the longest first: they wait more than they work, and
-# each has servers of its own. More would make the times that they measure
+# Two or three packages at a time, the longest first: they wait more than they work,
+# and each has servers of its own. More would make the times that they measure
 # meaningless. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...`
 # skips what needs one, and says so.
 test: servers $(GATE)
 	go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
 	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 3 -race -shuffle=on -timeout 15m ./etcd ./single ./redlock ./zookeeper ./conformance ./...
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -shuffle=on -timeout 15m ./etcd ./single ./redlock ./zookeeper ./conformance ./...
 	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 $(GATE) -timeout 5m ./...

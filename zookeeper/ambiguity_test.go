@@ -20,14 +20,13 @@ func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
 	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(within(t, soon)))
+	warm(t, c, "a")
 	const delay = 4 * time.Millisecond // one way; a Lock takes two round trips and more
 	p.SetDelay(delay)
 	for _, contended := range []bool{false, true} {
 		var held *locker.Lease
 		if contended {
+			var err error
 			held, err = other.Lock(within(t, soon), "a")
 			require.NoError(t, err)
 		}
@@ -44,7 +43,7 @@ func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 				continue
 			}
 			require.ErrorIs(t, err, context.Canceled)
-			assert.Less(t, took, after+500*time.Millisecond, "R8")
+			assert.Less(t, took, after+2*time.Second, "R8: half of a session")
 		}
 		if contended {
 			eventuallyLen(t, z.Addr(), "a", 1)
@@ -145,9 +144,7 @@ func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, 
 	require.NoError(t, err)
 	p := lab.StartProxy(t, z.Addr())
 	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
-	warm, err := c.Lock(within(t, soon), "warm-"+name)
-	require.NoError(t, err)
-	require.NoError(t, warm.Unlock(within(t, soon)))
+	warm(t, c, "warm-"+name)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	if errors.Is(wants, context.DeadlineExceeded) {

@@ -44,6 +44,15 @@ func newClient(t testing.TB, servers []string, opts zookeeper.Options) *locker.C
 	return c
 }
 
+// warm makes a client have a session. A busy machine may have to try for a while.
+func warm(t testing.TB, c *locker.Client, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		l, err := c.Lock(t.Context(), name)
+		return err == nil && l.Unlock(t.Context()) == nil
+	}, 3*soon, 10*time.Millisecond)
+}
+
 func owner() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:])

@@ -13,7 +13,7 @@ import (
 
 const (
 	// readyTimeout is long because machines that run tests are busy; a server is up in a fraction of it.
-	readyTimeout = 30 * time.Second
+	readyTimeout = 90 * time.Second
 	stopTimeout  = 10 * time.Second
 	pollEvery    = 5 * time.Millisecond
 )
