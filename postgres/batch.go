@@ -125,8 +125,7 @@ func (q *batcher[A]) landed() {
 // launch sends what waits, as far as it may. q.mu is held.
 func (q *batcher[A]) launch() {
 	for q.flying < maxFlights && len(q.waiting) > 0 {
-		calls, rest := q.share()
-		q.waiting = rest
+		calls := q.share()
 		ctx, cancel := context.WithTimeout(q.b.life, q.b.opts.Timeout)
 		f := &flight{callers: len(calls), cancel: cancel}
 		for _, c := range calls {
@@ -137,20 +136,25 @@ func (q *batcher[A]) launch() {
 	}
 }
 
-// share parts the callers into those that go now and those that have to wait. The former are in the order
-// of their names, so that two clients lock rows in the same order.
-func (q *batcher[A]) share() (now, later []*call[A]) {
-	names := make(map[string]bool, len(q.waiting))
-	for _, c := range q.waiting {
-		if len(now) == maxBatch || names[c.ask.name] {
-			later = append(later, c)
-			continue
+// share takes those who go now from the line. They are in the order of their names, so that two clients lock rows in the
+// same order. It looks no further than it has to: thousands may be waiting.
+func (q *batcher[A]) share() (now []*call[A]) {
+	names := make(map[string]bool, maxBatch)
+	var passed []*call[A]
+	n := 0
+	for ; n < len(q.waiting) && len(now) < maxBatch; n++ {
+		if c := q.waiting[n]; names[c.ask.name] {
+			passed = append(passed, c)
+		} else {
+			names[c.ask.name] = true
+			now = append(now, c)
 		}
-		names[c.ask.name] = true
-		now = append(now, c)
 	}
+	copy(q.waiting[n-len(passed):], passed)
+	clear(q.waiting[:n-len(passed)])
+	q.waiting = q.waiting[n-len(passed):]
 	slices.SortFunc(now, func(a, b *call[A]) int { return strings.Compare(a.ask.name, b.ask.name) })
-	return now, later
+	return now
 }
 
 func (q *batcher[A]) fly(ctx context.Context, f *flight, calls []*call[A]) {
