@@ -48,12 +48,21 @@ killed, it takes locks under a prefix of its own, and servers fail only where
 --fault gives a command for it.
 
 Examples:
-  %[1]s                                        everything there is, in two minutes
-  %[1]s --for 20m redis etcd                   these two, again and again
-  %[1]s redis://staging:6379 etcd://a,b,c      services that exist already
-  %[1]s --fault 'restart=kubectl rollout restart sts/redis --watch' redis://staging:6379
-  %[1]s --require exclusion,told,tokens redis://staging:6379    a gate in a pipeline
-  %[1]s --recheck DIR                          the verdicts again, from the histories
+  Everything there is, in two minutes:
+    %[1]s
+
+  These two, again and again:
+    %[1]s --for 20m redis etcd
+
+  Services that exist already, and a fault that you can bring about:
+    %[1]s --fault 'restart=kubectl rollout restart sts/redis --watch' \
+      redis://staging:6379 etcd://a,b,c
+
+  A gate in a pipeline:
+    %[1]s --require exclusion,told,tokens redis://staging:6379
+
+  The verdicts again, from the histories:
+    %[1]s --recheck DIR
 
 Flags:
 `
@@ -135,8 +144,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	fs.DurationVar(&o.plan.For, "for", 0, "try for this `time`, such as 20m (default: everything once)")
 	fs.DurationVar(&o.plan.TTL, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab, 2s with URLs)")
 	fs.StringVar(&o.plan.Dir, "out", "", "`directory` for the report and the histories (default: a new one in "+os.TempDir()+")")
-	fs.StringVar(&require, "require", "", "`rules` that have to be tried and to hold for every service, such as exclusion,told,tokens")
-	fs.StringVar(&only, "only", "", "try only these `faults`, by their names in report.json, or healthy, order, cost")
+	fs.StringVar(&require, "require", "", "`rules` that have to be tried and to hold for every service,\nsuch as exclusion,told,tokens")
+	fs.StringVar(&only, "only", "", "try only these `faults`, by their names in report.json,\nor healthy, order, cost")
 	fs.Func("fault", "`NAME=COMMAND` that does something to the servers; more than once for more", func(s string) error {
 		name, command, ok := strings.Cut(s, "=")
 		if !ok {
@@ -145,7 +154,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 		o.plan.Faults = append(o.plan.Faults, Fault{Name: name, Inject: command})
 		return nil
 	})
-	fs.StringVar(&faults, "faults", "", "`file` of faults with commands to inject, to prove and to heal them (docs/compare.md)")
+	fs.StringVar(&faults, "faults", "", "`file` of faults with commands to inject, to prove and to heal them\n(docs/compare.md)")
 	fs.StringVar(&o.recheck, "recheck", "", "judge the histories in this `directory` again")
 	for {
 		if err := fs.Parse(args); err != nil {

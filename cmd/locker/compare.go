@@ -11,7 +11,7 @@ import (
 func newCompare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [flags] [SERVICE | URL ...]",
-		Short: "Try what lock services guarantee, with real servers and real faults",
+		Short: "Try what lock services guarantee, under real faults",
 		Long:  "locker compare --help prints what compare.Main does for every backend.",
 		Example: examples(
 			"What does each lock service guarantee on this machine?",

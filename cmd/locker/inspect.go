@@ -39,7 +39,7 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 			"locker inspect backup",
 			"",
 			"For a script:",
-			"locker inspect --backend redis://redis.example:6379 --json backup | jq .held",
+			"locker inspect -b redis://redis.example:6379 --json backup | jq .held",
 		),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -67,6 +67,13 @@ func TestVersionHelpAndCompletion(t *testing.T) {
 	r := do(t, nil, "help", "run")
 	assert.Equal(t, 0, r.status)
 	assert.Contains(t, r.stdout, "locker run --try -q", "help teaches by example")
+	for _, command := range []string{"", "run", "inspect", "list", "wait", "break", "check", "compare", "backends", "version"} {
+		r := do(t, nil, "help", command)
+		assert.Equal(t, 0, r.status, command)
+		for _, line := range strings.Split(strings.ReplaceAll(r.stdout, "\t", "    "), "\n") {
+			assert.LessOrEqual(t, len(line), 80, "%s: %s", command, line)
+		}
+	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		r = do(t, nil, "completion", shell)
 		assert.Equal(t, 0, r.status, shell)

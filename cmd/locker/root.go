@@ -48,12 +48,11 @@ func newRoot() *cobra.Command {
 		Use:   "locker",
 		Short: "Run a command while holding a distributed lock",
 		Long: strings.TrimSpace(`
-Run a command while holding a lock that other processes, on this machine or on
-others, respect.
+Run a command while holding a lock: by default one between the processes of one
+user on one machine, with no server and nothing to set up.
 
-Without a server and without configuration the lock is between the processes of
-one user on one machine. --backend, or LOCKER_BACKEND, names a lock service
-that several machines share.`),
+--backend, or LOCKER_BACKEND, names a lock service that several machines share,
+or with file:///DIR a directory that several users of one machine share.`),
 		Example: examples(
 			"Never two backups at once; the second waits for the first:",
 			"locker run backup -- /usr/local/bin/backup.sh",

@@ -40,7 +40,8 @@ func newRun() *cobra.Command {
 			"locker run backup -- /usr/local/bin/backup.sh",
 			"",
 			"From cron, every hour, on several machines: one runs it, the others skip:",
-			"LOCKER_BACKEND=redis://redis.example:6379 locker run --try -q --min-hold 55m report -- report.sh",
+			"export LOCKER_BACKEND=redis://redis.example:6379",
+			"locker run --try -q --min-hold 55m report -- report.sh",
 			"",
 			"Wait a minute at most, and stop the command after an hour:",
 			"locker run --wait 1m --max-hold 1h deploy -- make deploy",
@@ -69,14 +70,14 @@ func newRun() *cobra.Command {
 	cmd.SetFlagErrorFunc(dashHint("locker run -- NAME -- COMMAND"))
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot renew it any more (default 30s)")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait for the lock, and for a service that is out of reach (default: for ever, and one TTL)")
-	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another holds the lock")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so long (default: never)")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock for so long from its grant, even if COMMAND, locker or the machine ends sooner")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if another holds the lock, and nothing of waiting for it")
-	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld, "exit status if another holds the lock, from 0 to 255")
-	flags.BoolVar(&f.outlive, "outlive", false, "let COMMAND go on, and keep the lock, if locker is killed (file backend only)")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot\nrenew it any more (default 30s)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait (default: for ever for a lock,\none TTL for a service that is out of reach)")
+	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another\nholds the lock")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so\nlong (default: never)")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock for so long from its grant, even\nif COMMAND, locker or the machine ends sooner")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if another holds the lock, and\nnothing of waiting for it")
+	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld, "exit status if another holds the lock,\nfrom 0 to 255")
+	flags.BoolVar(&f.outlive, "outlive", false, "let COMMAND go on, and keep the lock, if locker\nis killed (file backend only)")
 	return cmd
 }
 
