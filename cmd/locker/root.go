@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -26,7 +27,12 @@ func run(args []string) int {
 		return 0
 	}
 	var e *exitError
-	if !errors.As(err, &e) {
+	var unwritten *fs.PathError
+	switch {
+	case errors.As(err, &e):
+	case errors.As(err, &unwritten):
+		e = &exitError{status: statusOutput, err: err}
+	default:
 		// What cobra finds wrong, it finds wrong with the command line.
 		e = usage(err)
 	}

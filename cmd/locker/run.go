@@ -187,7 +187,7 @@ func (f *runFlags) conflict(err error) error {
 func checkCall(name string, opts ...locker.Option) error {
 	_, err := locker.New(memory.New(), nil).TryLock(context.Background(), name, opts...)
 	var e *locker.Error
-	if errors.As(err, &e) {
+	if errors.As(err, &e) && !errors.Is(err, errors.ErrUnsupported) { // which another backend may support
 		return failure(e.Err) // without the lock that was only tried
 	}
 	return nil

@@ -14,7 +14,10 @@ func newVersion() *cobra.Command {
 		Short:             "Say which version this is",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Run:               func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "locker version", versionText()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "locker version", versionText())
+			return err
+		},
 	}
 }
 
