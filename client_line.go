@@ -28,6 +28,7 @@ type line struct {
 	name    string
 	lease   *Lease    // the head's, once it has one
 	waits   bool      // the head is counted in lines.waiting
+	since   time.Time // when the head called
 	waiters []*waiter // who came first in front
 
 	cancel context.CancelCauseFunc // of the head's call; nil once that has returned
@@ -69,7 +70,7 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
-		ln = &line{name: name, cancel: cancel, waits: m.wait}
+		ln = &line{name: name, cancel: cancel, waits: m.wait, since: m.began}
 		ls.byName[name] = ln
 		if m.wait {
 			ls.waiting++
@@ -198,6 +199,26 @@ func (ls *lines) count() (held, waiting int) {
 	return ls.held, ls.waiting
 }
 
+// waits returns what is waited for.
+func (ls *lines) waits() (all []Wait) {
+	now := time.Now()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, ln := range ls.byName {
+		w := Wait{Name: ln.name, Callers: len(ln.waiters)}
+		if w.Callers > 0 {
+			w.Longest = now.Sub(ln.waiters[0].began)
+		}
+		if ln.waits { // it came before them
+			w.Callers, w.Longest = w.Callers+1, now.Sub(ln.since)
+		}
+		if w.Callers > 0 {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
 // close refuses all who come from now on, ends the calls under way, and returns
 // the leases held.
 func (ls *lines) close() []*Lease {
@@ -246,7 +267,7 @@ func (ls *lines) advance(ln *line) {
 	ln.waiters[0] = nil
 	ln.waiters = ln.waiters[1:]
 	w.isHead = true
-	ln.waits, ln.cancel = true, w.cancel
+	ln.waits, ln.since, ln.cancel = true, w.began, w.cancel
 	close(w.turn)
 }
 

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 )
@@ -132,6 +133,24 @@ func (c *Client) Stats() Stats {
 	defer c.mu.Unlock()
 	s.Pending = len(c.pending)
 	return s
+}
+
+// Wait is a name that callers of Lock wait for.
+type Wait struct {
+	Name    string        // as the callers gave it, without prefix
+	Callers int           // how many they are
+	Longest time.Duration // since the call of the first of them
+
+	_ struct{}
+}
+
+// Waits returns the names that callers of Lock wait for now, in no order.
+func (c *Client) Waits() []Wait {
+	all := c.lines.waits()
+	for i := range all {
+		all[i].Name = strings.TrimPrefix(all[i].Name, c.opts.Prefix)
+	}
+	return all
 }
 
 // lockDone tells of the end of a Lock or TryLock.

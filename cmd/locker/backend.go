@@ -54,9 +54,7 @@ func (f *backendFlag) Set(value string) error {
 // addBackendFlag adds --backend to cmd.
 func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
 	cmd.Flags().VarP(backend, "backend", "b",
-		"lock service (default: $"+backendEnv+", or else
-files of this user in ~/.local/state/locker);
-two in one word while a fleet moves")
+		"lock service (default: $"+backendEnv+", or else\nfiles of this user in ~/.local/state/locker);\ntwo in one word while a fleet moves")
 	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var urls []string
 		for _, scheme := range slices.Sorted(maps.Keys(openers)) {

@@ -3,6 +3,7 @@
 //
 //	trace, err := otel.NewTrace(nil)
 //	client := locker.New(backend, &locker.Options{Trace: trace})
+//	err = otel.Watch(nil, client)
 //
 // Every Lock and TryLock is a span "lock NAME" or "trylock NAME" of kind client
 // whose parent is the caller's span; each request to the service that it made is
@@ -16,6 +17,9 @@
 //	locker.hold.duration  histogram, s: every lease, from its grant to its release or loss
 //	locker.renewals       counter: attempts to renew
 //	locker.take_backs     counter: ends of clearing up after unknown outcomes, failed releases and losses
+//	locker.held           gauge of the clients of [Watch]: leases
+//	locker.waiting        gauge of these: callers of Lock that wait
+//	locker.wait.longest   gauge of these, s: how long a caller that still waits has waited
 //
 // The attributes are locker.operation ("lock", "trylock"), locker.outcome (that
 // of [locker.Event.Outcome]), error.type (the outcome, if it is not "ok"), and
@@ -37,8 +41,8 @@ import (
 
 const scope = "github.com/golockers/locker/observe/otel"
 
-// Options are the settings of [NewTrace]. nil, or the zero value, means the
-// defaults.
+// Options are the settings of [NewTrace] and [Watch]. nil, or the zero value,
+// means the defaults.
 type Options struct {
 	Tracers trace.TracerProvider // nil: the global one
 	Meters  metric.MeterProvider // nil: the global one
@@ -51,10 +55,7 @@ type Options struct {
 	_ struct{}
 }
 
-// NewTrace returns what tells OpenTelemetry, for [locker.Options]. Its error is
-// that of a MeterProvider that refuses one of the metrics.
-func NewTrace(opts *Options) (*locker.Trace, error) {
-	var o Options
+func withDefaults(opts *Options) (o Options) {
 	if opts != nil {
 		o = *opts
 	}
@@ -64,6 +65,13 @@ func NewTrace(opts *Options) (*locker.Trace, error) {
 	if o.Meters == nil {
 		o.Meters = otel.GetMeterProvider()
 	}
+	return o
+}
+
+// NewTrace returns what tells OpenTelemetry, for [locker.Options]. Its error is
+// that of a MeterProvider that refuses one of the metrics.
+func NewTrace(opts *Options) (*locker.Trace, error) {
+	o := withDefaults(opts)
 	t := &teller{name: o.Name, tracer: o.Tracers.Tracer(scope)}
 	if err := t.instruments(o.Meters.Meter(scope)); err != nil {
 		return nil, err
@@ -90,6 +98,41 @@ func NewTrace(opts *Options) (*locker.Trace, error) {
 		},
 		TakenBack: func(ctx context.Context, e locker.Event) { t.takeBacks.Add(ctx, 1, t.labels(e)) },
 	}, nil
+}
+
+// Watch has the gauges tell of these clients, all of the program's in one call. A
+// client that is closed counts as nothing. opts are those of [NewTrace].
+func Watch(opts *Options, clients ...*locker.Client) error {
+	o := withDefaults(opts)
+	m := o.Meters.Meter(scope)
+	var errs [4]error
+	var held, waiting metric.Int64ObservableGauge
+	var longest metric.Float64ObservableGauge
+	held, errs[0] = m.Int64ObservableGauge("locker.held", metric.WithUnit("{lease}"), metric.WithDescription("Leases held now."))
+	waiting, errs[1] = m.Int64ObservableGauge("locker.waiting", metric.WithUnit("{caller}"), metric.WithDescription("Callers of Lock that wait now."))
+	longest, errs[2] = m.Float64ObservableGauge("locker.wait.longest", metric.WithUnit("s"), metric.WithDescription("Longest wait that is under way now."))
+	_, errs[3] = m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		var holders, callers int
+		waits := map[attribute.Set]time.Duration{}
+		for _, c := range clients {
+			st := c.Stats()
+			holders, callers = holders+st.Held, callers+st.Waiting
+			for _, w := range c.Waits() {
+				labels := *attribute.EmptySet()
+				if o.Name != nil {
+					labels = attribute.NewSet(attribute.String("locker.name", o.Name(w.Name)))
+				}
+				waits[labels] = max(waits[labels], w.Longest)
+			}
+		}
+		to.ObserveInt64(held, int64(holders))
+		to.ObserveInt64(waiting, int64(callers))
+		for labels, d := range waits {
+			to.ObserveFloat64(longest, d.Seconds(), metric.WithAttributeSet(labels))
+		}
+		return nil
+	}, held, waiting, longest)
+	return errors.Join(errs[:]...)
 }
 
 // teller is what the functions of a Trace share.

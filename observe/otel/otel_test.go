@@ -3,6 +3,7 @@ package otel_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
@@ -19,14 +20,16 @@ import (
 func TestSpansAndMetrics(t *testing.T) {
 	spans, reader := tracetest.NewInMemoryExporter(), sdkmetric.NewManualReader()
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	told, err := otel.NewTrace(&otel.Options{
+	opts := &otel.Options{
 		Tracers: tracers,
 		Meters:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
 		Name:    func(string) string { return "all" },
-	})
+	}
+	told, err := otel.NewTrace(opts)
 	require.NoError(t, err)
 	c := locker.New(memory.New(), &locker.Options{Trace: told})
 	defer c.Close()
+	require.NoError(t, otel.Watch(opts, c))
 
 	ctx, caller := tracers.Tracer("test").Start(t.Context(), "caller")
 	lease, err := c.Lock(ctx, "a")
@@ -48,11 +51,21 @@ func TestSpansAndMetrics(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"attempt a", "lock a", "trylock a", "unlock a", "caller"}, names)
 
+	_, err = c.Lock(context.Background(), "b")
+	require.NoError(t, err)
+	go func() { _, _ = c.Lock(context.Background(), "b") }() // until the client is closed
+	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
 	var out metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(context.Background(), &out))
 	counts := map[string]uint64{}
 	for _, m := range out.ScopeMetrics[0].Metrics {
-		if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+		switch h := m.Data.(type) {
+		case metricdata.Gauge[int64]:
+			counts[m.Name] = uint64(h.DataPoints[0].Value)
+		case metricdata.Gauge[float64]:
+			name, _ := h.DataPoints[0].Attributes.Value("locker.name")
+			counts[m.Name+" "+name.AsString()] = uint64(len(h.DataPoints))
+		case metricdata.Histogram[float64]:
 			for _, p := range h.DataPoints {
 				outcome, _ := p.Attributes.Value("locker.outcome")
 				name, _ := p.Attributes.Value("locker.name")
@@ -61,6 +74,7 @@ func TestSpansAndMetrics(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]uint64{
-		"locker.lock.duration ok all": 1, "locker.lock.duration held all": 1, "locker.hold.duration ok all": 1,
+		"locker.lock.duration ok all": 2, "locker.lock.duration held all": 1, "locker.hold.duration ok all": 1,
+		"locker.held": 1, "locker.waiting": 1, "locker.wait.longest all": 1,
 	}, counts)
 }

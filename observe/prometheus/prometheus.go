@@ -14,6 +14,7 @@
 //	locker_renewals_total{outcome,name}            counter
 //	locker_take_backs_total{outcome,name}          counter: clearing up after unknown outcomes, failed releases and losses
 //	locker_held, locker_waiting, locker_pending    gauges of the watched clients: leases, callers that wait, take-backs under way
+//	locker_longest_wait_seconds{name}              gauge: how long a caller that still waits has waited; no series if nobody does
 //
 // op is "lock" or "trylock". outcome is that of [locker.Event.Outcome]: "ok",
 // "held", "unavailable", "canceled", "lost", "closed", "invalid" or "error".
@@ -26,6 +27,7 @@ package prometheus
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,7 +55,7 @@ type Metrics struct {
 
 	locks, holds                  *prometheus.HistogramVec
 	attempts, renewals, takeBacks *prometheus.CounterVec
-	held, waiting, pending        *prometheus.Desc
+	held, waiting, pending, wait  *prometheus.Desc
 
 	mu      sync.Mutex
 	watched []*locker.Client
@@ -79,7 +81,9 @@ func New(opts *Options) *Metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"outcome", "name"})
 	}
-	gauge := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	gauge := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
 	return &Metrics{
 		name:      o.Name,
 		locks:     histogram("locker_lock_duration_seconds", "Length of Lock and TryLock, by how they ended.", "op", "outcome", "name"),
@@ -90,6 +94,7 @@ func New(opts *Options) *Metrics {
 		held:      gauge("locker_held", "Leases held now."),
 		waiting:   gauge("locker_waiting", "Callers of Lock that wait now."),
 		pending:   gauge("locker_pending", "Take-backs under way now."),
+		wait:      gauge("locker_longest_wait_seconds", "Longest wait that is under way now.", "name"),
 	}
 }
 
@@ -115,7 +120,7 @@ func (m *Metrics) Trace() *locker.Trace {
 	}
 }
 
-// Watch adds c to the clients whose leases and waiters the gauges count. A
+// Watch adds c to the clients whose leases and waiters the gauges tell of. A
 // client that is closed counts as nothing.
 func (m *Metrics) Watch(c *locker.Client) {
 	m.mu.Lock()
@@ -131,6 +136,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.held
 	to <- m.waiting
 	to <- m.pending
+	to <- m.wait
 }
 
 // Collect is for [prometheus.Registry].
@@ -139,18 +145,26 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		c.Collect(to)
 	}
 	var held, waiting, pending int
+	longest := map[string]time.Duration{}
 	m.mu.Lock()
 	for _, c := range m.watched {
 		st := c.Stats()
 		held, waiting, pending = held+st.Held, waiting+st.Waiting, pending+st.Pending
+		for _, w := range c.Waits() {
+			name := m.name(w.Name)
+			longest[name] = max(longest[name], w.Longest)
+		}
 	}
 	m.mu.Unlock()
-	gauge := func(desc *prometheus.Desc, n int) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
+	gauge := func(desc *prometheus.Desc, n float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, n, labels...)
 	}
-	gauge(m.held, held)
-	gauge(m.waiting, waiting)
-	gauge(m.pending, pending)
+	gauge(m.held, float64(held))
+	gauge(m.waiting, float64(waiting))
+	gauge(m.pending, float64(pending))
+	for name, d := range longest {
+		gauge(m.wait, d.Seconds(), name)
+	}
 }
 
 func (m *Metrics) counted() []prometheus.Collector {

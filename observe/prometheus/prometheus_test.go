@@ -39,21 +39,28 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.TryLock(t.Context(), "invoice/1")
 		require.ErrorIs(t, err, locker.ErrHeld)
-		go func() { // gives up in line
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_, _ = c.Lock(ctx, "invoice/1")
-		}()
+		for i := range 2 {
+			go func() { // gives up in line
+				time.Sleep(time.Duration(i) * time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				_, _ = c.Lock(ctx, "invoice/1")
+			}()
+		}
+		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP locker_held Leases held now.
 # TYPE locker_held gauge
 locker_held 1
+# HELP locker_longest_wait_seconds Longest wait that is under way now.
+# TYPE locker_longest_wait_seconds gauge
+locker_longest_wait_seconds{name="invoice"} 3
 # HELP locker_waiting Callers of Lock that wait now.
 # TYPE locker_waiting gauge
-locker_waiting 1
-`), "locker_held", "locker_waiting"))
-		time.Sleep(6 * time.Second)
+locker_waiting 2
+`), "locker_held", "locker_waiting", "locker_longest_wait_seconds"))
+		time.Sleep(3*time.Second + time.Millisecond)
 		synctest.Wait()
 		require.NoError(t, lease.Unlock(t.Context()))
 		sick := locker.New(down{memory.New()}, opts)
@@ -67,15 +74,15 @@ locker_waiting 1
 locker_hold_duration_seconds_bucket{name="invoice",outcome="ok",le="1"} 0
 locker_hold_duration_seconds_bucket{name="invoice",outcome="ok",le="10"} 1
 locker_hold_duration_seconds_bucket{name="invoice",outcome="ok",le="+Inf"} 1
-locker_hold_duration_seconds_sum{name="invoice",outcome="ok"} 6
+locker_hold_duration_seconds_sum{name="invoice",outcome="ok"} 6.001
 locker_hold_duration_seconds_count{name="invoice",outcome="ok"} 1
 # HELP locker_lock_duration_seconds Length of Lock and TryLock, by how they ended.
 # TYPE locker_lock_duration_seconds histogram
 locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="1"} 0
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="10"} 1
-locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="+Inf"} 1
-locker_lock_duration_seconds_sum{name="invoice",op="lock",outcome="held"} 5
-locker_lock_duration_seconds_count{name="invoice",op="lock",outcome="held"} 1
+locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="10"} 2
+locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="held",le="+Inf"} 2
+locker_lock_duration_seconds_sum{name="invoice",op="lock",outcome="held"} 10
+locker_lock_duration_seconds_count{name="invoice",op="lock",outcome="held"} 2
 locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="ok",le="1"} 1
 locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="ok",le="10"} 1
 locker_lock_duration_seconds_bucket{name="invoice",op="lock",outcome="ok",le="+Inf"} 1

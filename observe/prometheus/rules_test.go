@@ -2,6 +2,7 @@ package prometheus_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
@@ -36,6 +38,10 @@ func exposed(t *testing.T) *bytes.Buffer {
 	require.NoError(t, lease.Renew(t.Context()))
 	require.NoError(t, lease.Unlock(t.Context()))
 	metrics.Trace().TakenBack(t.Context(), locker.Event{})
+	_, err = c.Lock(t.Context(), "a")
+	require.NoError(t, err)
+	go func() { _, _ = c.Lock(context.Background(), "a") }() // until the client is closed
+	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	var text bytes.Buffer
@@ -66,7 +72,7 @@ func TestDashboardAndRulesAskForWhatIsExposed(t *testing.T) {
 	for _, m := range shown {
 		known = append(known, m[1])
 	}
-	require.Len(t, known, 8)
+	require.Len(t, known, 9)
 	var dashboard struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
