@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 func compareOne(t *testing.T, plan Plan) *Result {
 	t.Helper()
 	plan.Openers = testOpeners()
-	plan.Dir = filepath.Join(t.TempDir(), "run")
+	if plan.Dir == "" {
+		plan.Dir = filepath.Join(t.TempDir(), "run")
+	}
 	plan.Live = testLive{t}
 	report, err := Run(t.Context(), plan)
 	require.NoError(t, err)
@@ -105,6 +107,8 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	all := sideBySide{t: t}
+	kept := witnesses{dir: os.Getenv("LOCKER_WITNESSES")}
+	defer kept.save(t)
 	defer all.all.Wait()
 	for _, test := range []struct {
 		flaw        flaw
@@ -128,15 +132,53 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{ignoresCommands, requestsLate.ID, check.Exclusion, requestsLate.ID},
 	} {
 		all.run(string(test.flaw), func(t *testing.T) {
-			report := compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}})
+			dir := filepath.Join(t.TempDir(), "run")
+			report := compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
 			c := cell(t, report, test.rule, test.fault)
 			assert.Equal(t, history.Broken, c.Verdict, "%+v", c)
 			assert.True(t, c.Bad(), "it is declared")
 			if c.Verdict == history.Broken {
 				require.NotNil(t, c.Witness)
 				t.Log(c.Worst, "|", c.Witness.Says)
+				kept.keep(t, report, dir, c.Witness)
 			}
 		})
+	}
+}
+
+// witnesses keeps the trials in which bad locks were found out, where LOCKER_WITNESSES names a directory: those in
+// internal/report/testdata are for the page's test in a browser.
+type witnesses struct {
+	dir string
+	mu  sync.Mutex
+	run *history.Run
+}
+
+func (w *witnesses) keep(t *testing.T, report *Result, dir string, seen *history.Witness) {
+	if w.dir == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.run == nil {
+		w.run = &history.Run{Began: report.Run.Began, Machine: report.Run.Machine, Faults: report.Run.Faults}
+	}
+	service := report.Run.Services[0]
+	service.Untried = nil
+	w.run.Services = append(w.run.Services, service)
+	var lines []byte
+	for e, err := range history.Read(dir) {
+		require.NoError(t, err)
+		if e.Trial == seen.Trial && (e.At <= seen.Events[len(seen.Events)-1].At || e.Kind == history.TrialEnd) {
+			lines = e.AppendLine(lines)
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, service.Name+".jsonl"), lines, 0o644))
+}
+
+func (w *witnesses) save(t *testing.T) {
+	if w.run != nil {
+		assert.NoError(t, w.run.Save(w.dir))
 	}
 }
 

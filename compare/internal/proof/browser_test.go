@@ -58,10 +58,15 @@ func open(t *testing.T) *browser {
 	run.Services[0].Declared.SurvivesClockJump = true
 	r, err := check.Check(run, history.Read("../report/testdata/run"))
 	require.NoError(t, err)
+	return openReport(t, r)
+}
+
+func openReport(t *testing.T, r *history.Report) *browser {
+	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, report.Save(r, dir))
 
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
@@ -199,6 +204,54 @@ func TestThePageInABrowser(t *testing.T) {
 	folded := ask[int](b, rows)
 	b.click(".fold")
 	assert.Greater(t, ask[int](b, rows), folded)
+}
+
+// Each known bad lock is BROKEN in the row that is meant for it, and a click there draws what happened: who held, when,
+// and where it breaks. The histories are those that TestKnownBadLocksAreBroken of package compare keeps.
+func TestTheWitnessOfEachBadLock(t *testing.T) {
+	run, err := history.LoadRun("../report/testdata/badlocks")
+	require.NoError(t, err)
+	r, err := check.Check(run, history.Read("../report/testdata/badlocks"))
+	require.NoError(t, err)
+	b := openReport(t, r)
+	b.size(1300, 900)
+	b.until(`document.querySelectorAll("#table td > button").length > 60`)
+	ask[bool](b, `document.querySelectorAll(".fold").forEach((f) => f.click()) || true`)
+	for flaw, row := range map[string]string{
+		"since-answer":     "exclusion/holder-slow-cut-off",
+		"no-owner-check":   "exclusion/unlock-late",
+		"own-signal":       "told/holder-cut-off",
+		"boasts":           "exclusion/holder-cut-off",
+		"renews-nothing":   "exclusion",
+		"renews-others":    "exclusion/holder-stopped",
+		"shared-session":   "exclusion",
+		"looks-then-locks": "exclusion",
+		"forgets-tokens":   "tokens",
+		"client-tokens":    "tokens",
+		"never-expires":    "dead",
+		"leaves-ghosts":    "left",
+		"claims-queue":     "order",
+		"loses-leases":     "false-loss",
+		"ignores-errors":   "exclusion/requests-late",
+	} {
+		cell := `button[data-cell="` + row + "@" + flaw + `"]`
+		b.until(`document.querySelector('` + cell + `')`)
+		assert.Equal(t, "BROKEN 1/1", ask[string](b, `document.querySelector('`+cell+`').textContent`), flaw)
+		ask[bool](b, `document.querySelector('`+cell+`').click() || true`)
+		b.until(`document.querySelector("dialog[open] .time svg .band")`)
+		says := ask[string](b, `document.querySelector("dialog .time").getAttribute("aria-label")`)
+		assert.Contains(t, says, flaw+"-", "the one who is to blame has a name")
+		// Who is named has a lane, there is a belief in it, and the break lies in the picture.
+		if row != "left" { // which nobody held
+			assert.Positive(t, ask[int](b, `document.querySelectorAll("dialog .time g rect").length`), flaw)
+		}
+		assert.Contains(t, ask[string](b, `document.querySelector("dialog .time svg").textContent`), flaw+"-", flaw)
+		assert.True(t, ask[bool](b, `(() => { const band = document.querySelector(".time .band").getBoundingClientRect(), pic = document.querySelector(".time svg").getBoundingClientRect();
+			return band.right > pic.left && band.left < pic.right && band.width > 0 && band.height > 0 })()`), flaw)
+		b.look("bad-" + flaw)
+		b.run(chromedp.KeyEvent("\x1b"))
+		b.until(`!document.querySelector("dialog[open]")`)
+	}
 }
 
 // The curves of all services are beside each other, and the page can be read in
