@@ -55,7 +55,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 }
 
 func (b *Backend) inspect(ctx context.Context, op, name string) (value string, seen []redisconn.Status, err error) {
-	k := redisconn.KeysOf(name, "")
+	k := redisconn.KeysOf(name, "", "", "")
 	statuses, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Status, error) {
 		c := redisconn.InspectCall(&k, k.Quorum())
 		if err := n.conn.Do(ctx, c); err != nil {
@@ -143,7 +143,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 	if err != nil || value == "" {
 		return b.picture("", nil), err
 	}
-	k := redisconn.KeysOf(name, value)
+	k := redisconn.KeysOf(name, value, "", "")
 	_, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.State, error) {
 		c := n.conn.ReleaseCall(n.releaseScript, &k, 0)
 		if err := n.conn.Do(ctx, c); err != nil {

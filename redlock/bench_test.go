@@ -117,7 +117,7 @@ func BenchmarkRedlockUncontended(b *testing.B) {
 }
 
 // BenchmarkRedlockCallers256 is 256 goroutines that do so with names of their
-// own. The comparison with redsync is in internal/redsyncbench.
+// own. The comparison with redsync is in compare/peers.
 func BenchmarkRedlockCallers256(b *testing.B) {
 	const goroutines = 256
 	_, clients, locks := benchSetup(b)

@@ -69,7 +69,7 @@ func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 		b: b, index: index, conn: conn, addr: conn.Addr(),
 		wakes:         rediswake.New(conn, rediswake.Options{}),
 		raiseScript:   redisconn.NewScript(counterText + raiseText),
-		renewScript:   redisconn.NewScript(counterText + renewText),
+		renewScript:   conn.Script(counterText+renewText, 2, 3),
 		releaseScript: conn.ReleaseScript(),
 		votes:         map[Outcome]uint64{},
 		others:        map[Outcome]uint64{},
@@ -95,7 +95,7 @@ func newClaim(c claim) claim {
 		c.counter = c.keys.Quorum()
 	}
 	if c.waiting {
-		c.wait = c.keys.Wait()
+		c.wait = c.keys.Wait
 	}
 	return c
 }
@@ -260,15 +260,18 @@ type vote struct {
 	void    bool          // refused: this very claim was taken back before
 }
 
+// noTokens is, for the scripts, that there are no counters.
+var noTokens any = "none"
+
 // holderLength is how much of a holder's value a refusal names (vote.lua).
 const holderLength = 16
 
 // vote asks for the node's vote, on a ballot that its server was given. The error
 // is errRestarted, certainly not carried out, if the server does not know it.
 func (n *node) vote(b *ballot, cl *claim, limit time.Duration, answer func(vote, error)) *redisconn.Call {
-	var tokens any = "none"
-	if cl.fenced {
-		tokens = "tokens"
+	tokens := cl.life
+	if !cl.fenced {
+		tokens = noTokens
 	}
 	k := &cl.keys
 	var c *redisconn.Call
@@ -341,12 +344,11 @@ func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(r
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
 func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
-	k := &cl.keys
-	if cl.fenced {
-		n.state(n.renewScript.Call(opRenew, k.Name, 2, k.Lock, cl.counter, k.Value, cl.expiry(), decimal(token), cl.life), limit, answer)
-		return
+	k, life := &cl.keys, cl.life
+	if !cl.fenced {
+		life = noTokens
 	}
-	n.state(n.renewScript.Call(opRenew, k.Name, 1, k.Lock, k.Value, cl.expiry()), limit, answer)
+	n.state(n.renewScript.Call(opRenew, k.Name, 2, k.Lock, cl.counter, life, k.Value, cl.expiry(), decimal(token)), limit, answer)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone

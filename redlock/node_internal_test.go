@@ -1,7 +1,10 @@
 package redlock
 
 import (
+	"context"
+	"crypto/sha1"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -70,7 +73,7 @@ type fenced struct {
 }
 
 func claimOf(name, value string, token uint64) fenced {
-	return fenced{newClaim(claim{keys: redisconn.KeysOf(name, value), ttl: time.Minute, fenced: true, life: "expire", waiting: true}), token}
+	return fenced{newClaim(claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, fenced: true, life: "expire", waiting: true}), token}
 }
 
 func of(value string, token uint64) fenced { return claimOf("x", value, token) }
@@ -334,4 +337,43 @@ func TestARestartedServerRefusesVotesThatComeTogether(t *testing.T) {
 		assert.Error(t, err)
 	})
 	assert.Equal(t, int64(0), q.server.MustDo(t, "DBSIZE"), "a vote of a server that has forgotten what it had granted")
+}
+
+// restarting is a hook that restarts the server once, just before scripts are loaded.
+type restarting struct {
+	restart func()
+	once    sync.Once
+}
+
+func (h *restarting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *restarting) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *restarting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "script" {
+			h.once.Do(h.restart)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A server that is restarted after it has said which run it is gets neither the
+// ballot nor the note of that run: it would vote for locks that it has forgotten,
+// and pass for a run that has kept its data.
+func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
+	q := newMember(t)
+	r, err := q.askWhoItIs(t.Context())
+	require.NoError(t, err)
+	r.durable = true
+	q.server.MustDo(t, "DEL", redisconn.RunsKey)
+	client := q.conn.Client().(*redis.Client)
+	client.AddHook(&restarting{restart: func() { q.server.Restart(t) }})
+	_, err = q.prepare(t.Context(), r)
+	require.Error(t, err)
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey), "the next run would pass for one that has kept its data")
+	b := q.newBallot(r, ballotText(r, voteText), "")
+	exists, err := client.ScriptExists(t.Context(), fmt.Sprintf("%x", sha1.Sum([]byte(b.vote.Text())))).Result()
+	require.NoError(t, err)
+	assert.Equal(t, []bool{false}, exists)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/redisconn"
 )
 
 // dialTimeout bounds connecting to a node, which no caller waits for.
@@ -168,5 +169,6 @@ func connOptions(u *locker.URL) (redis.Options, error) {
 		}
 		c.TLSConfig = config
 	}
+	c.Dialer = redisconn.Dialer(c.TLSConfig, dialTimeout)
 	return c, nil
 }

@@ -13,9 +13,7 @@
 --         {4, token}       that too, and the token was raised here for it
 --         {2, 0}           the value is void: the attempt was given up
 --         {3, ms}          the key is there but is no string, so nobody's lock
--- and for several an array of these, in which {-1, text} is the error that the lock alone would have been answered with.
 
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local n = (#ARGV - 1) / 2
 local tokens = ARGV[1] ~= 'none'
 -- MGET and not GET, which would fail on a key of another type.
@@ -78,15 +76,4 @@ local function vote(i)
 	return holder == owner and {1, token} or held(i, holder)
 end
 
-if n == 1 then
-	return vote(1)
-end
-local answers = {}
-for i = 1, n do
-	local ok, answer = pcall(vote, i)
-	if not ok then
-		answer = {err = type(answer) == 'table' and answer.err or tostring(answer)}
-	end
-	answers[i] = type(answer) == 'table' and answer.err and {-1, answer.err} or answer
-end
-return answers
+return several(n, vote)

@@ -11,8 +11,6 @@
 --         {1, token} granted before to this same value
 --         {2, 0}     the value is void
 --         {3, ms}    the key is there but is no string, so nobody's lock
--- and for several an array of these, in which {-1, text} is the error that the
--- lock alone would have been answered with.
 --
 -- Commands are those of Redis 6.2, where scripts replicate by their effects, so
 -- that TIME may come before a write. The SET of the lock is the last command that
@@ -21,7 +19,6 @@
 -- the common answer is a bare number: each argument costs the server about 0.2 µs
 -- of 4, and starting a script 2, which several locks share.
 
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local n = (#ARGV - 1) / 2
 -- MGET and not GET, which would fail on a key of another type.
 local found = n == 1 and call('MGET', KEYS[1], KEYS[2], KEYS[3]) or call('MGET', unpack(KEYS, 1, 3 * n))
@@ -94,15 +91,4 @@ local function take(i)
 	return holder == owner and {1, token} or held(i)
 end
 
-if n == 1 then
-	return take(1)
-end
-local answers = {}
-for i = 1, n do
-	local ok, answer = pcall(take, i)
-	if not ok then
-		answer = {err = type(answer) == 'table' and answer.err or tostring(answer)}
-	end
-	answers[i] = type(answer) == 'table' and answer.err and {-1, answer.err} or answer
-end
-return answers
+return several(n, take)

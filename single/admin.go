@@ -66,7 +66,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		case !s.Held:
 			return stateOf(s), nil
 		}
-		k := redisconn.KeysOf(name, s.Value)
+		k := redisconn.KeysOf(name, s.Value, "", "")
 		state, err := b.server.release(ctx, &k)
 		if err != nil {
 			return locker.State{}, failure(err)

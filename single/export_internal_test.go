@@ -42,7 +42,7 @@ func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
 }
 
 func keys(name, value string) *redisconn.Keys {
-	k := redisconn.KeysOf(name, value)
+	k := redisconn.KeysOf(name, value, "", "")
 	return &k
 }
 

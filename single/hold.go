@@ -93,9 +93,12 @@ func unknown(err error) bool {
 // cause and not by whether ctx has ended since: a context's error is the
 // context's, and what trying again cannot mend is not ErrUnavailable.
 func failure(err error) error {
+	if err == nil {
+		return nil
+	}
 	var e *redisconn.Error
 	switch {
-	case err == nil, errors.Is(err, locker.ErrLost), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, locker.ErrLost), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, redisconn.ErrClosed):
 		return fmt.Errorf("%w: %w", locker.ErrClosed, err)

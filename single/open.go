@@ -137,6 +137,7 @@ func connOptions(u *locker.URL) (conn, error) {
 	c.DialTimeout = 2 * time.Second
 	c.ReadTimeout, c.WriteTimeout = defaultTimeout, defaultTimeout
 	c.DialerRetries = 1
+	c.Dialer = redisconn.Dialer(c.TLSConfig, c.DialTimeout)
 	return c, nil
 }
 

@@ -3,13 +3,11 @@
 --
 -- KEYS  for n locks: n locks   n fencing counters
 -- ARGV  1 how long a counter lives: "expire" or "keep"   then for each lock the owner value and the TTL in ms
--- Answers for one lock 0 there is no such key   1 renewed   2 the key is another's,
--- and for several an array of these.
+-- Answers for one lock 0 there is no such key   1 renewed   2 the key is another's
 --
 -- Nothing is written that memory could be too full for.
 
 local DAY = 86400000 -- ms
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local n = (#ARGV - 1) / 2
 local found = call('MGET', unpack(KEYS))
 local now
@@ -35,11 +33,4 @@ local function renew(i)
 	return call('PEXPIRE', KEYS[i], ARGV[2 * i + 1])
 end
 
-if n == 1 then
-	return renew(1)
-end
-local answers = {}
-for i = 1, n do
-	answers[i] = renew(i)
-end
-return answers
+return several(n, renew)

@@ -96,7 +96,7 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.life, k.Value, redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.life, k.Value, redisconn.Milliseconds(r.ttl))
 	} else {
 		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.life, k.Value, redisconn.Milliseconds(r.ttl))
 	}
@@ -207,7 +207,7 @@ func (s *server) state(ctx context.Context, c *redisconn.Call) (redisconn.State,
 
 // inspect reads the state of a lock from the master, and changes nothing.
 func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, error) {
-	k := redisconn.KeysOf(name, "")
+	k := redisconn.KeysOf(name, "", "", "")
 	c, _, err := s.ask(ctx, redisconn.InspectCall(&k, k.Fence()))
 	if err != nil {
 		return redisconn.Status{}, err

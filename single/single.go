@@ -148,7 +148,7 @@ func Guarantees() locker.Guarantees {
 
 // Acquire implements [locker.Backend].
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	h := &hold{b: b, keys: redisconn.KeysOf(req.Name, req.Owner+labelMark+req.Label), ttl: req.TTL}
+	h := &hold{b: b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label), ttl: req.TTL}
 	since := time.Now()
 	answer, err := b.server.acquire(ctx, &h.keys, request{
 		ttl:         max(req.TTL, req.MinHold),

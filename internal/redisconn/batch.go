@@ -1,6 +1,12 @@
 package redisconn
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // What several callers ask of one server at the same time goes to it as one
 // script call. To start a script costs the server about 2 µs, and a command in
@@ -21,7 +27,7 @@ type parcel struct {
 // script's text come first: the server does not know it yet.
 func pack(batch []*Call) []parcel {
 	if len(batch) == 1 {
-		return []parcel{{batch[0].cmd, batch}}
+		return singly(batch)
 	}
 	var parcels []parcel
 	groups := make(map[kind][]*Call, 2)
@@ -29,15 +35,17 @@ func pack(batch []*Call) []parcel {
 		if k, ok := c.kind(); ok {
 			groups[k] = append(groups[k], c)
 		} else {
-			parcels = append(parcels, parcel{c.cmd, batch[i : i+1]})
+			parcels = append(parcels, parcel{c.command(), batch[i : i+1]})
 		}
 	}
 	for k, group := range groups {
 		for len(group) > 0 {
 			n := min(len(group), maxShare)
-			p := parcel{group[0].cmd, group[:n]}
+			p := parcel{calls: group[:n]}
 			if n > 1 {
 				p.cmd = k.script.together(p.calls)
+			} else {
+				p.cmd = group[0].command()
 			}
 			parcels, group = append(parcels, p), group[n:]
 		}
@@ -49,7 +57,7 @@ func pack(batch []*Call) []parcel {
 func singly(calls []*Call) []parcel {
 	parcels := make([]parcel, len(calls))
 	for i, c := range calls {
-		parcels[i] = parcel{c.cmd, calls[i : i+1]}
+		parcels[i] = parcel{c.command(), calls[i : i+1]}
 	}
 	return parcels
 }
@@ -63,21 +71,14 @@ type kind struct {
 
 // kind returns false if c has to go by itself.
 func (c *Call) kind() (kind, bool) {
-	if c.script.args == 0 || c.cmd.Args()[0] != evalsha {
+	if c.script.args == 0 || c.inFull {
 		return kind{}, false
 	}
-	keys, args := c.cmd.parts()
+	keys, args := c.parts()
 	if len(keys) > c.script.keys || len(args) != 1+c.script.args {
 		return kind{}, false
 	}
 	return kind{c.script, args[0]}, true
-}
-
-// parts returns the keys and the arguments of a script call.
-func (c command) parts() (keys, args []any) {
-	all := c.Args()[firstKey:]
-	n, _ := c.Args()[firstKey-1].(int)
-	return all[:n], all[n:]
 }
 
 // together makes one call of those of several callers: for n locks first n first
@@ -87,10 +88,10 @@ func (s *Script) together(calls []*Call) command {
 	n := len(calls)
 	all := make([]any, firstKey+s.keys*n, firstKey+s.keys*n+1+s.args*n)
 	all[0], all[1], all[2] = evalsha, s.sha, s.keys*n
-	_, args := calls[0].cmd.parts()
+	_, args := calls[0].parts()
 	all = append(all, args[0])
 	for i, c := range calls {
-		keys, args := c.cmd.parts()
+		keys, args := c.parts()
 		for j := range s.keys {
 			key := keys[0]
 			if j < len(keys) {
@@ -107,10 +108,11 @@ func (s *Script) together(calls []*Call) command {
 // server refused what several share: one of its keys may be the reason (an ACL
 // may allow the others), nothing was done, and they are to be sent one by one.
 func (p parcel) deliver() bool {
+	err := p.cmd.Err()
 	if len(p.calls) == 1 {
+		p.calls[0].reply, p.calls[0].cause = p.cmd.Val(), err
 		return true
 	}
-	err := p.cmd.Err()
 	answers, ok := p.cmd.Val().([]any)
 	switch {
 	case err != nil && classify(err).refused:
@@ -119,12 +121,13 @@ func (p parcel) deliver() bool {
 		err = fmt.Errorf("a reply that this script does not give to %d callers: %.100v", len(p.calls), p.cmd.Val())
 	}
 	for i, c := range p.calls {
-		if err != nil {
-			c.cmd.SetErr(err)
-		} else if text, failed := errorAmong(answers[i]); failed {
-			c.cmd.SetErr(scriptError(text))
+		if c.cause = err; err != nil {
+			continue
+		}
+		if text, failed := errorAmong(answers[i]); failed {
+			c.cause = scriptError(text)
 		} else {
-			c.cmd.SetVal(answers[i])
+			c.reply = answers[i]
 		}
 	}
 	return true
@@ -150,3 +153,92 @@ func (e scriptError) Error() string { return string(e) }
 
 // RedisError marks it as the server's.
 func (scriptError) RedisError() {}
+
+// send gives a batch to the driver, and returns when every cmd in it has its
+// reply or error.
+func (l *lane) send(batch []*Call) {
+	// What has to be sent once more did nothing, but is not for callers that have
+	// left: they were told that the outcome is unknown, and may be taking back.
+	if alone := l.wanted(transmit(l.ctx, l.driver, pack(batch))); len(alone) > 0 {
+		transmit(l.ctx, l.driver, singly(alone))
+	}
+	var unread []*Call
+	for _, c := range batch {
+		if !c.script.Strict && IsNoScript(c.cause) {
+			unread = append(unread, c)
+		}
+	}
+	if unread = l.wanted(unread); len(unread) > 0 {
+		introduce(unread)
+		transmit(l.ctx, l.driver, pack(unread))
+	}
+}
+
+// introduce gives calls the texts of their scripts, which the server has
+// forgotten (a restart, SCRIPT FLUSH): the first of each script where they all
+// go to one server, which knows it by the second.
+func introduce(unread []*Call) {
+	sent := make(map[*Script]bool, 2)
+	for _, c := range unread {
+		c.inFull = c.script.args == 0 || !sent[c.script]
+		sent[c.script] = true
+	}
+}
+
+// transmit has the driver send parcels and read the answers, and hands these
+// out. The errors are in the commands. It returns the calls of shared scripts
+// that were refused.
+func transmit(ctx context.Context, d driver, parcels []parcel) (alone []*Call) {
+	sendParcels(ctx, d, parcels)
+	for _, p := range parcels {
+		if !p.deliver() {
+			alone = append(alone, p.calls...)
+		}
+	}
+	return alone
+}
+
+// sendParcels sends parcels whose calls all wait for as many replicas.
+func sendParcels(ctx context.Context, d driver, parcels []parcel) {
+	like := parcels[0].calls[0]
+	// Alone, a Cluster's client would first ask for the list of all commands,
+	// which a user may not be allowed to; in a pipeline it takes our word for
+	// where the keys are.
+	_, cluster := d.(*redis.ClusterClient)
+	if len(parcels) == 1 && like.Replicas == 0 && !cluster {
+		_ = d.Process(ctx, parcels[0].cmd)
+		return
+	}
+	pipe := d.Pipeline()
+	for _, p := range parcels {
+		_ = pipe.Process(ctx, p.cmd)
+	}
+	var wait *redis.IntCmd
+	if like.Replicas > 0 {
+		// WAIT speaks for all that its own connection has written, and a pipeline is one connection.
+		wait = redis.NewIntCmd(ctx, "wait", like.Replicas, like.ReplicaTimeout.Milliseconds())
+		_ = pipe.Process(ctx, wait)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		// Where there was no connection to send them on, the driver does not tell the commands.
+		for _, p := range parcels {
+			if p.cmd.Err() == nil && p.cmd.Val() == nil {
+				p.cmd.SetErr(err)
+			}
+		}
+	}
+	if wait == nil {
+		return
+	}
+	for _, p := range parcels {
+		for _, c := range p.calls {
+			c.Acked, c.WaitErr = int(wait.Val()), wait.Err()
+		}
+	}
+}
+
+// Milliseconds rounds up: a lock that the server keeps a little longer than its
+// holder believes is safe, the opposite is not.
+func Milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

@@ -1,9 +1,73 @@
 package redisconn
 
 import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+// Script is a Lua script in the form in which commands need it. The fields are
+// interfaces, so that putting one among a command's arguments allocates nothing.
+type Script struct {
+	text any
+	sha  any
+	// Strict: a server that does not know the script must not be given its text;
+	// NOSCRIPT is the caller's to see.
+	Strict bool
+	// How many keys and arguments each lock has if one call can be for several:
+	// see together. 0: each call is for one lock.
+	keys, args int
+}
+
+// NewScript returns a script whose calls are for one lock each.
+func NewScript(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// Text returns the script's text.
+func (s *Script) Text() string { return s.text.(string) }
+
+var (
+	evalsha any = "evalsha"
+	eval    any = "eval"
+)
+
+// firstKey is where the keys begin in a command line: after the command, the
+// script and the number of keys.
+const firstKey = 3
+
+// Call makes a call of s: args are the keys, of which there are so many, and then
+// the script's arguments.
+func (s *Script) Call(op, name string, keys int, args ...any) *Call {
+	c := calls.Get().(*Call)
+	c.Op, c.Name, c.script = op, name, s
+	c.line = append(append(c.room[:0], evalsha, s.sha, keys), args...)
+	return c
+}
+
+// command is a script call that the driver sends once and never again by itself:
+// with a repetition, a refusal could come from the second sending while the first
+// one was granted. Repeating is for the callers, who know what an unknown outcome
+// means to them.
+type command struct {
+	*redis.Cmd
+}
+
+// NoRetry makes go-redis leave a failed command alone, in all of its clients and
+// in pipelines.
+func (command) NoRetry() bool { return true }
+
+func newCommand(line []any) command {
+	cmd := redis.NewCmd(context.Background(), line...)
+	cmd.SetFirstKeyPos(firstKey) // the Cluster's client need not look for it
+	return command{cmd}
+}
 
 // Call is one request: a script with its keys and arguments, for one lock. Make
 // it with [Script.Call].
@@ -24,15 +88,19 @@ type Call struct {
 	WaitErr        error
 
 	script   *Script
-	asked    []any // as cmd was made; never changed
-	cmd      command
+	line     []any              // EVALSHA, the script, the number of keys, keys, arguments; never changed
+	room     [10]any            // for line
+	inFull   bool               // send the script's text: the server does not know it
 	answered func(*Call, error) // or nil: done is signalled
 	done     chan struct{}      // capacity 1
+
+	reply any   // the server's reply
+	cause error // the server's error, or the driver's
 
 	// Guarded by the lane's mutex until the call is over; the caller's after.
 	state      callState
 	sent       time.Time
-	err        *Error // why there is no answer; nil: ask cmd
+	err        *Error // why there is no answer; nil: see reply and cause
 	prev, next *Call  // in the queue
 }
 
@@ -46,19 +114,34 @@ const (
 )
 
 // Reply is the server's reply.
-func (c *Call) Reply() any { return c.cmd.Val() }
+func (c *Call) Reply() any { return c.reply }
 
 // Sent is a time before the request was given to the driver (R1); zero: it was
 // not.
 func (c *Call) Sent() time.Time { return c.sent }
 
-// Again makes the same call once more, for one that was not answered.
+// Again makes the same call once more, for one that was not answered. The driver
+// may still be at work on c, but leaves its line alone.
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
 	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
-	// The driver may still be at work on the cmd of c, but leaves the arguments alone.
-	d.script, d.asked, d.cmd = c.script, c.asked, newCommand(c.asked)
+	d.script, d.line = c.script, c.line
 	return d
+}
+
+// command makes a command of c's own.
+func (c *Call) command() command {
+	line := slices.Clone(c.line) // c is used again, and somebody's hook may keep the command
+	if c.inFull {
+		line[0], line[1] = eval, c.script.text // which makes the server remember it
+	}
+	return newCommand(line)
+}
+
+// parts returns the keys and the arguments.
+func (c *Call) parts() (keys, args []any) {
+	n, _ := c.line[firstKey-1].(int)
+	return c.line[firstKey : firstKey+n], c.line[firstKey+n:]
 }
 
 // calls are used again, for their channel's sake.
@@ -84,9 +167,13 @@ func (c *Call) sameWait(d *Call) bool {
 }
 
 // callQueue is a first-in first-out line from which anybody can step out.
-type callQueue struct{ head, tail *Call }
+type callQueue struct {
+	head, tail *Call
+	n          int
+}
 
 func (q *callQueue) push(c *Call) {
+	q.n++
 	c.state, c.prev, c.next = queued, q.tail, nil
 	if q.tail == nil {
 		q.head = c
@@ -97,6 +184,7 @@ func (q *callQueue) push(c *Call) {
 }
 
 func (q *callQueue) remove(c *Call) {
+	q.n--
 	if c.prev == nil {
 		q.head = c.next
 	} else {

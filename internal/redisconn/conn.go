@@ -1,3 +1,10 @@
+// Package redisconn takes the requests of many callers to one Redis and back:
+// requests of one moment share round trips and scripts, errors are classified,
+// and a caller returns when its context ends, whatever the driver does.
+//
+// Nothing in it knows what a lock is, but for the keys of one (keys.go) and the
+// two scripts that package single and package redlock have in common
+// (shared.go).
 package redisconn
 
 import (
@@ -65,7 +72,7 @@ func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
 // Addr names the server in errors and logs; never with a password.
 func (n *Conn) Addr() string { return n.addr }
 
-// Client returns the client that the Conn is on.
+// Client returns what New was given.
 func (n *Conn) Client() redis.UniversalClient { return n.client }
 
 // Context ends when the Conn is closed.
@@ -79,14 +86,6 @@ func (n *Conn) Timeout() time.Duration { return n.timeout }
 func (n *Conn) IsCluster() bool {
 	_, ok := n.client.(*redis.ClusterClient)
 	return ok
-}
-
-// Script is NewSharedScript, or NewScript on a Cluster.
-func (n *Conn) Script(text string, keys, args int) *Script {
-	if n.IsCluster() {
-		return NewScript(text)
-	}
-	return NewSharedScript(text, keys, args)
 }
 
 // maxBackground bounds the questions outside of lanes that a server that hangs can hold.

@@ -34,7 +34,7 @@ const (
 type verdict int
 
 const (
-	answered  verdict = iota // cmd has a reply, or an error that is the caller's to see
+	answered  verdict = iota // there is a reply, or an error that is the caller's to see
 	tooSlow                  // no answer yet: the request may have been carried out, or may yet be
 	elsewhere                // certainly not carried out: ask again through the queue, whose driver knows better where
 )
@@ -54,20 +54,20 @@ func (l *lane) mayGoAlone(ctx context.Context, c *Call) bool {
 // whether that was all. The caller holds mu, goAlone lets go of it.
 func (l *lane) goAlone(ctx context.Context, c *Call) bool {
 	l.busy++
+	l.alone++
 	l.mu.Unlock()
 	v := l.direct(ctx, c)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy--
+	l.alone--
 	l.timed(time.Since(c.sent), v == answered)
 	if v == tooSlow {
 		l.quick = -slowPenalty
 		c.err = &Error{Err: ErrSilent, Unknown: true}
 	}
-	if l.queue.head != nil && l.busy < eagerFlights {
-		l.takeOff()
-	}
+	l.takeOffSoon(time.Now())
 	return v != elsewhere
 }
 
@@ -89,17 +89,18 @@ func (l *lane) timed(took time.Duration, answered bool) {
 func directly(client *redis.Client, shard bool) func(ctx context.Context, c *Call) verdict {
 	short := client.WithTimeout(shortTime)
 	return func(ctx context.Context, c *Call) verdict {
-		err := short.Process(ctx, c.cmd)
+		cmd := c.command()
+		err := short.Process(ctx, cmd)
+		c.reply, c.cause = cmd.Val(), err
 		switch {
 		case err == nil:
 			return answered
 		case timedOut(err):
 			return tooSlow
 		case !c.script.Strict && IsNoScript(err):
-			c.cmd = c.script.inFull(c.cmd)
+			c.inFull = true
 			return elsewhere
 		case shard && !classify(err).unknown:
-			c.cmd = c.script.again(c.cmd)
 			return elsewhere
 		}
 		return answered

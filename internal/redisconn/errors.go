@@ -1,9 +1,17 @@
 package redisconn
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ErrClosed is the cause of every error after Close.
@@ -61,3 +69,152 @@ func (n *Conn) failed(op, addr string, err error) *Error {
 	}
 	return e
 }
+
+// class is what a driver's error says about a request; see Error.
+type class struct{ unknown, refused bool }
+
+// Replies that come before a script has run or, since our scripts write last what decides, instead of its running.
+var (
+	// These will be the same until somebody changes the configuration.
+	refusals = []string{
+		"NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO", "DENIED", "LOCKER", "CROSSSLOT",
+		"ERR AUTH", "ERR Client sent AUTH", "ERR invalid password", "ERR unknown command", "ERR Unknown command", "ERR DB index", "ERR SELECT is not allowed",
+		"ERR This instance has cluster support disabled", "ERR WAIT cannot be used", "ERR unknown subcommand", "ERR Unknown subcommand",
+	}
+	// These pass: the server cannot just now, or this server cannot.
+	troubles = []string{
+		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY ", "OOM", "MISCONF",
+		"NOREPLICAS", "NOSCRIPT", "EXECABORT", "ERR max number of clients",
+	}
+	// The driver's own errors for not knowing where to send to.
+	nowhere = []string{"redis: all sentinels", "redis: no sentinels", "redis: cluster has no nodes"}
+	// Where a script's own command was refused, older servers put this before the reason.
+	inScript = "user_script"
+)
+
+// Outcome says what a driver's error means for the request that it answers.
+// unknown: it may have been executed, or may yet be. refused: trying again is no
+// use until somebody changes the configuration.
+func Outcome(err error) (unknown, refused bool) {
+	c := classify(err)
+	return c.unknown, c.refused
+}
+
+// Passing reports whether a reply of a server says that it cannot serve just now,
+// and may later. Text of a script's own is taken for what it is.
+func Passing(reply string) bool {
+	// Redis 6 puts the reason of a script's own command last: "ERR Error running script … @user_script: 43: -OOM command not allowed".
+	if _, inner, ok := strings.Cut(reply, "@user_script"); ok && strings.HasPrefix(reply, "ERR Error running script") {
+		if _, reason, ok := strings.Cut(inner, " -"); ok {
+			reply = reason
+		}
+	}
+	return slices.ContainsFunc(troubles, func(prefix string) bool { return strings.HasPrefix(reply, prefix) })
+}
+
+func classify(err error) class {
+	if text := err.Error(); slices.ContainsFunc(nowhere, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+		return class{refused: strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || noMaster(err)}
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		return classifyReply(reply.Error())
+	}
+	switch {
+	case isTLS(err):
+		return class{refused: true}
+	case errors.Is(err, redis.ErrClosed): // somebody closed the client
+		return class{refused: true}
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isDial(err):
+		return class{}
+	}
+	// Everything else (a time-out, a reset, a reply that cannot be read) can come after the request was sent.
+	return class{unknown: true}
+}
+
+func classifyReply(text string) class {
+	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+	contains := func(word string) bool { return strings.Contains(text, word) }
+	switch {
+	case slices.ContainsFunc(refusals, begins):
+		return class{refused: true}
+	case slices.ContainsFunc(troubles, begins):
+		return class{}
+	case contains(inScript):
+		return class{refused: contains("NOPERM") || contains("can't run this command") || contains("Unknown Redis command")}
+	}
+	// A reply that no Redis gives here: perhaps of a proxy between, which can say "failed" of what it has passed on.
+	return class{unknown: true}
+}
+
+// noMaster reports that the Sentinels answered, and know no master of the name.
+func noMaster(err error) bool {
+	return strings.HasPrefix(err.Error(), "redis: all sentinels") && errors.Is(err, redis.Nil)
+}
+
+// IsNoScript reports that the server does not know a script.
+func IsNoScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// isTLS reports that the two sides did not agree on a TLS connection, or not on each other's certificates.
+func isTLS(err error) bool {
+	var (
+		verify    *tls.CertificateVerificationError
+		record    tls.RecordHeaderError
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		remote    *net.OpError
+	)
+	if errors.As(err, &remote) && remote.Op == "remote error" {
+		// What the server did not like about the handshake. With TLS 1.3 it refuses the client's certificate only after
+		// the client has begun to write, but before it reads.
+		return slices.ContainsFunc(alerts, func(alert string) bool { return strings.HasSuffix(remote.Error(), "tls: "+alert) })
+	}
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+}
+
+// The alerts of a handshake, as crypto/tls writes them; it does not export their type.
+var alerts = []string{
+	"handshake failure", "bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
+	"unknown certificate authority", "access denied", "protocol version not supported", "insufficient security level",
+	"unrecognized name", "certificate required", "no application protocol",
+}
+
+// Dialer connects as the driver does by itself, and its errors do not say where
+// to: the driver prints them to standard error, where perhaps nobody expects what a
+// URL has in the host's place, such as half of a password that was not escaped. An
+// [Error] says the address.
+func Dialer(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: config})
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, &dialError{err}
+		}
+		return conn, nil
+	}
+}
+
+type dialError struct{ err error }
+
+func (e *dialError) Error() string {
+	var dial *net.OpError
+	var name *net.DNSError
+	var addr *net.AddrError
+	switch {
+	case errors.As(e.err, &name):
+		return "cannot connect: " + name.Err
+	case errors.As(e.err, &addr):
+		return "cannot connect: " + addr.Err
+	case errors.As(e.err, &dial) && dial.Op == "dial":
+		return "cannot connect: " + dial.Err.Error()
+	}
+	return e.err.Error()
+}
+
+func (e *dialError) Unwrap() error { return e.err }

@@ -40,33 +40,31 @@ func VoidKey(name, value string) string { return LockKey(name) + voidSuffix + va
 // belong to a database: locks of one name in two databases of a server wake each other, needlessly but harmlessly.
 func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 
-// Keys are the keys of one lock and its owner value in the form in which commands
-// take them. They are made once for all requests of an attempt.
+// Keys are the keys of one lock and its owner value, made once for all requests of
+// an attempt: one string, and what commands want of it in the form in which they
+// take it.
 type Keys struct {
-	Name  string
-	Lock  any // a string, as are the others
-	Value any
-
-	key string
+	Name              string
+	Lock, Wait, Value any    // strings, as is what the methods return
+	void, key         string // the note that the value is void; the lock
 }
 
-// KeysOf returns the keys for an owner value.
-func KeysOf(name, value string) Keys {
+// KeysOf returns the keys for an owner value, which is the parts after each other.
+func KeysOf(name string, owner, mark, label string) Keys {
 	key := LockKey(name)
-	return Keys{Name: name, Lock: key, Value: value, key: key}
+	all := key + waitSuffix + key + voidSuffix + owner + mark + label
+	void := all[len(key)+len(waitSuffix):]
+	return Keys{Name: name, Lock: all[:len(key)], Wait: all[:len(key)+len(waitSuffix)], Value: void[len(key)+len(voidSuffix):], void: void, key: all[:len(key)]}
 }
 
 // Void returns the key of the note that the value is void.
-func (k *Keys) Void() any { return k.key + voidSuffix + k.Value.(string) }
+func (k *Keys) Void() any { return k.void }
 
 // Fence returns the key of the fencing counter of a single server.
 func (k *Keys) Fence() any { return k.key + fenceSuffix }
 
 // Quorum returns the key of the fencing counter that a quorum raises.
 func (k *Keys) Quorum() any { return k.key + quorumSuffix }
-
-// Wait returns the key of the note that somebody waits.
-func (k *Keys) Wait() any { return k.key + waitSuffix }
 
 // QuorumFenceKey returns the key of the fencing counter that a quorum raises,
 // apart from the one of a single server: locker:1:{name}:quorum.

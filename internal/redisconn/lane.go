@@ -2,8 +2,10 @@ package redisconn
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,8 +13,7 @@ import (
 
 const (
 	// eagerFlights is how many batches are under way without any request having
-	// waited long: while the server works on one, the next is written. A third
-	// one brought nothing.
+	// waited long: while the server works on one, the next is written.
 	eagerFlights = 2
 	// maxFlights bounds the batches that answers are waited for. With those that
 	// were given up while the driver still has them, maxWorkers is the bound.
@@ -21,10 +22,13 @@ const (
 	// maxBatch bounds one batch, and with it how long its first caller waits for
 	// the replies of the others.
 	maxBatch = 512
-	// patience is how long a request waits for batches before it to come back.
-	// On a short link that has long happened. On a long one, or where a
-	// connection hangs, one more batch starts after it.
-	patience = 5 * time.Millisecond
+	// maxYields is how often a worker lets others run before it sends: of 256
+	// callers 20 and more share a batch then, and without it 4.
+	maxYields = 8
+	// patience is how long a request waits, for each batch before it, for one to
+	// come back. On a short link that has long happened. On a long one, or where
+	// a connection hangs, one more batch starts after it.
+	patience = 2 * time.Millisecond
 )
 
 // lane takes requests to one server and back. Requests that arrive while others
@@ -39,16 +43,21 @@ type lane struct {
 	// direct, if not nil, sends one call in the caller's own goroutine: see direct.go.
 	direct func(ctx context.Context, c *Call) verdict
 
-	mu      sync.Mutex
-	queue   callQueue
-	busy    int           // batches that are waited for or about to start
-	flights []*flight     // all batches that the driver has
-	quick   int           // how many came back quickly since the last that did not
-	usual   time.Duration // what batches take that are answered, lately
-	probes  int
-	probeAt time.Time // no probe before
-	closed  bool
-	alarm   alarm
+	arrived atomic.Int64 // how many calls were ever queued
+
+	mu       sync.Mutex
+	queue    callQueue
+	busy     int           // batches that are waited for or about to start, and the call that went alone
+	starting int           // those about to start
+	flights  []*flight     // all batches that the driver has
+	quick    int           // how many came back quickly since the last that did not
+	usual    time.Duration // what batches take that are answered, lately
+	alone    int           // calls that went alone: 0 or 1
+	probes   int
+	probeAt  time.Time // no probe before
+	closed   bool
+	alarm    alarm
+	ticking  func() // tick, made once
 
 	workers sync.WaitGroup
 	running int
@@ -148,11 +157,45 @@ func (l *lane) leave(c *Call) (sent bool) {
 func (l *lane) enqueue(c *Call) {
 	c.sent = time.Now() // for now: since when it waits
 	l.queue.push(c)
-	if l.busy < eagerFlights {
+	l.arrived.Add(1)
+	l.takeOffSoon(c.sent)
+}
+
+// takeOffSoon starts a batch for the queue, now or when it is crowded no more.
+// The caller holds mu.
+func (l *lane) takeOffSoon(now time.Time) {
+	switch c := l.queue.head; {
+	case c == nil || l.starting > 0:
+	case l.busy >= maxFlights:
+		l.alarm.set(l.ticking, now.Add(patience))
+	case l.crowded(now):
+		l.alarm.set(l.ticking, c.sent.Add(l.patience()))
+	default:
 		l.takeOff()
-	} else {
-		l.alarm.set(l.tick, c.sent.Add(patience))
 	}
+}
+
+// patience is how long the head of the queue waits for what is under way: longer
+// where there is more of that, since a batch for one call is what a server that has
+// much to do needs least. The caller holds mu.
+func (l *lane) patience() time.Duration {
+	return patience * time.Duration(max(1, l.busy))
+}
+
+// crowded reports that the queue is to wait for what is under way, since that is
+// more: it will be back soon, and what is sent with many others costs both sides
+// less. The caller holds mu.
+func (l *lane) crowded(now time.Time) bool {
+	if now.Sub(l.queue.head.sent) >= l.patience() {
+		return false
+	}
+	under := l.alone
+	for _, f := range l.flights {
+		if !f.given {
+			under += len(f.calls)
+		}
+	}
+	return l.busy >= eagerFlights || l.queue.n < under
 }
 
 // takeOff starts a worker. The caller holds mu.
@@ -161,6 +204,7 @@ func (l *lane) takeOff() {
 		return // the worker that ends next looks at the queue
 	}
 	l.busy++
+	l.starting++
 	l.running++
 	l.workers.Go(l.worker)
 }
@@ -168,9 +212,21 @@ func (l *lane) takeOff() {
 // worker sends batches for as long as there is something to send.
 func (l *lane) worker() {
 	f := &flight{}
-	for l.board(f) {
+	for l.gather(); l.board(f); l.gather() {
 		l.send(f.calls)
 		if !l.land(f) {
+			return
+		}
+	}
+}
+
+// gather lets the goroutines run that were just answered, or are about to ask, for
+// as long as more come: their requests share the batch.
+func (l *lane) gather() {
+	for range maxYields {
+		before := l.arrived.Load()
+		runtime.Gosched()
+		if l.arrived.Load() == before {
 			return
 		}
 	}
@@ -182,6 +238,14 @@ func (l *lane) board(f *flight) bool {
 	defer l.mu.Unlock()
 	now := time.Now()
 	*f = flight{calls: f.calls[:0], since: now, deadline: now.Add(l.timeout)}
+	l.starting--
+	l.busy-- // until it is known that there is something to send
+	if l.queue.head == nil || l.busy >= maxFlights || l.crowded(now) {
+		l.running--
+		l.takeOffSoon(now)
+		return false
+	}
+	l.busy++
 	for c := l.queue.head; c != nil && len(f.calls) < maxBatch; c = l.queue.head {
 		if len(f.calls) > 0 && !c.sameWait(f.calls[0]) {
 			break
@@ -193,17 +257,13 @@ func (l *lane) board(f *flight) bool {
 			f.deadline = now.Add(c.Limit)
 		}
 	}
-	if len(f.calls) == 0 {
-		l.busy--
-		l.running--
-		return false
-	}
 	if f.calls[0].Replicas > 0 {
 		f.wait = f.calls[0].ReplicaTimeout
 	}
 	l.flights = append(l.flights, f)
-	l.alarm.set(l.tick, f.deadline)
-	l.alarm.set(l.tick, now.Add(l.silence(f)))
+	l.alarm.set(l.ticking, f.deadline)
+	l.alarm.set(l.ticking, now.Add(l.silence(f)))
+	l.takeOffSoon(now) // for what does not go with these
 	return true
 }
 
@@ -212,7 +272,7 @@ func (l *lane) board(f *flight) bool {
 func (l *lane) land(f *flight) bool {
 	l.mu.Lock()
 	l.flights = slices.DeleteFunc(l.flights, func(g *flight) bool { return g == f })
-	answered := slices.ContainsFunc(f.calls, func(c *Call) bool { return c.cmd.Err() == nil })
+	answered := slices.ContainsFunc(f.calls, func(c *Call) bool { return c.cause == nil })
 	l.timed(time.Since(f.since), answered)
 	if answered {
 		l.heard(f.since)
@@ -224,11 +284,11 @@ func (l *lane) land(f *flight) bool {
 		c.state = over
 	}
 	goOn := !f.given
-	if !goOn {
+	if goOn {
+		l.starting++
+	} else {
 		l.running--
-		if l.queue.head != nil && l.busy < eagerFlights {
-			l.takeOff()
-		}
+		l.takeOffSoon(time.Now())
 	}
 	l.mu.Unlock()
 	for i, c := range f.calls {

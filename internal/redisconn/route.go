@@ -110,7 +110,9 @@ func (r *Route) close() {
 }
 
 func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
-	return &lane{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
+	l := &lane{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
+	l.ticking = l.tick
+	return l
 }
 
 // Route returns the way to the server of a name.
@@ -147,7 +149,7 @@ func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 		if err := l.do(ctx, c, alone); err != nil {
 			return c.complete(err, r.Addr)
 		}
-		cause := c.cmd.Err()
+		cause := c.cause
 		if cause == nil {
 			return nil
 		}
@@ -155,7 +157,7 @@ func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 		if c.Replicas == 0 || attempt == attempts || !Moved(cause) || clock.Sleep(ctx, remapTime) != nil {
 			return n.failed(c.Op, r.Addr, cause)
 		}
-		c.cmd = c.script.again(c.cmd)
+		c.inFull = false // another server may know it
 	}
 }
 
@@ -169,8 +171,8 @@ func (n *Conn) Start(c *Call, answered func(error)) {
 		case err != nil:
 		case c.err != nil:
 			err = c.complete(c.err, r.Addr)
-		case c.cmd.Err() != nil:
-			err = n.failed(c.Op, r.Addr, c.cmd.Err())
+		case c.cause != nil:
+			err = n.failed(c.Op, r.Addr, c.cause)
 		}
 		answered(err)
 	}

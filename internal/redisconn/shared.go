@@ -10,6 +10,9 @@ import (
 //go:embed release.lua
 var releaseText string
 
+//go:embed several.lua
+var severalText string
+
 //go:embed inspect.lua
 var inspectText string
 
@@ -46,7 +49,23 @@ func (n *Conn) StateOf(c *Call) (State, error) {
 }
 
 // ReleaseScript returns the script for ReleaseCall.
-func (n *Conn) ReleaseScript() *Script { return n.Script(releaseText, 2, 1) }
+func (n *Conn) ReleaseScript() *Script { return n.share(releaseText, 2, 1) }
+
+// Script returns a script that answers with several (several.lua), and can be
+// called for several locks, with up to so many keys and exactly so many arguments
+// for each, and one argument before those that is the same for all. A call with
+// other numbers goes by itself, as do all on a Cluster.
+func (n *Conn) Script(text string, keys, args int) *Script {
+	return n.share(severalText+text, keys, args)
+}
+
+func (n *Conn) share(text string, keys, args int) *Script {
+	s := NewScript(text)
+	if !n.IsCluster() {
+		s.keys, s.args = keys, args
+	}
+	return s
+}
 
 // ReleaseCall asks to remove the lock if it has the value, and to wake those who
 // wait for it. void > 0 leaves a note for so long, so that an acquire with this
@@ -54,9 +73,9 @@ func (n *Conn) ReleaseScript() *Script { return n.Script(releaseText, 2, 1) }
 // State.
 func (n *Conn) ReleaseCall(s *Script, k *Keys, void time.Duration) *Call {
 	if void > 0 {
-		return s.Call("take back", k.Name, 3, k.Lock, k.Wait(), k.Void(), n.publish, k.Value, Milliseconds(void))
+		return s.Call("take back", k.Name, 3, k.Lock, k.Wait, k.Void(), n.publish, k.Value, Milliseconds(void))
 	}
-	return s.Call("release", k.Name, 2, k.Lock, k.Wait(), n.publish, k.Value)
+	return s.Call("release", k.Name, 2, k.Lock, k.Wait, n.publish, k.Value)
 }
 
 // Status is what a server knows of a lock.
@@ -72,7 +91,7 @@ type Status struct {
 // InspectCall reads the state of a lock, with the token of a counter, and changes
 // nothing.
 func InspectCall(k *Keys, counter any) *Call {
-	return inspect.Call("inspect", k.Name, 3, k.Lock, counter, k.Wait())
+	return inspect.Call("inspect", k.Name, 3, k.Lock, counter, k.Wait)
 }
 
 // StatusOf reads the reply to InspectCall.

@@ -35,7 +35,7 @@ func (l *lane) heard(sent time.Time) {
 	for _, f := range l.flights {
 		if f.doomed.IsZero() && f.since.Before(sent) {
 			f.doomed = now.Add(max(grace, 2*l.usual))
-			l.alarm.set(l.tick, latest(f.doomed, f.since.Add(l.silence(f))))
+			l.alarm.set(l.ticking, latest(f.doomed, f.since.Add(l.silence(f))))
 		}
 	}
 }
@@ -104,15 +104,9 @@ func (l *lane) tick() {
 		default:
 			next = earliest(next, latest(f.doomed, now.Add(time.Millisecond)))
 		}
-		l.alarm.set(l.tick, next)
+		l.alarm.set(l.ticking, next)
 	}
-	if c := l.queue.head; c != nil {
-		if l.busy < maxFlights && now.Sub(c.sent) >= patience {
-			l.takeOff()
-		}
-		// The head may not be the one that boards now: look again after a while.
-		l.alarm.set(l.tick, now.Add(patience))
-	}
+	l.takeOffSoon(now)
 	l.mu.Unlock()
 	for _, c := range ended {
 		c.tell()

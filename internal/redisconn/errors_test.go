@@ -1,0 +1,28 @@
+package redisconn_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// The driver prints what a dialer says to standard error.
+func TestAFailedDialDoesNotSayWhereTo(t *testing.T) {
+	dial := redisconn.Dialer(nil, time.Second)
+	for _, host := range []string{"127.0.0.1:1", "[::1]:1", "p4ss.invalid:6379", "p4ss", "p4ss:w0rd:6379"} {
+		_, err := dial(t.Context(), "tcp", host)
+		if assert.Error(t, err) {
+			assert.NotContains(t, err.Error(), host)
+			assert.NotContains(t, err.Error(), "p4ss")
+			assert.NotContains(t, err.Error(), "w0rd")
+		}
+	}
+	_, err := dial(t.Context(), "tcp", "127.0.0.1:1")
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+	_, refused := redisconn.Outcome(err)
+	assert.False(t, refused)
+}
