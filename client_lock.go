@@ -304,6 +304,7 @@ const (
 	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
 	lastPoll   = 500 * time.Millisecond
 	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
+	lastBackup = time.Minute      // where a hundred thousand wait, so that all together ask some thousand times a second
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = time.Second
 	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
@@ -312,7 +313,8 @@ const (
 // pollDelay is how long to wait for a wake-up before asking all the same:
 // never longer than the holder's lease lasts (R14).
 func (h *head) pollDelay(held *HeldError) time.Duration {
-	d := clock.Jitter(backupPoll)
+	_, waiting := h.client.lines.count()
+	d := clock.Jitter(max(backupPoll, min(time.Duration(waiting)*time.Millisecond, lastBackup)))
 	if h.notice.stop == nil {
 		d = clock.Jitter(clock.BackOff(h.tries-1, firstPoll, lastPoll))
 	}

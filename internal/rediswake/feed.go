@@ -3,6 +3,9 @@ package rediswake
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,8 +20,18 @@ type feed struct {
 	route  *redisconn.Route
 	kicked chan struct{} // there may be something to do
 
-	topics map[*topic]struct{} // guarded by Wakes.mu
+	// Guarded by Wakes.mu.
+	topics map[*topic]struct{}
+	fresh  []*topic  // to be subscribed in this session; some may have left since
+	swept  time.Time // when those that nobody waits for were last looked for
+
+	heard atomic.Int64 // when something came last, as a time.Duration after began: no step of the wall clock matters
 }
+
+var began = time.Now()
+
+// lastHeard is when something came last.
+func (f *feed) lastHeard() time.Time { return began.Add(time.Duration(f.heard.Load())) }
 
 // The pause after a connection was lost: it doubles from the first to the second, with jitter.
 const minPause, maxPause = 50 * time.Millisecond, time.Second
@@ -81,36 +94,43 @@ func (f *feed) lost(err error) {
 func (f *feed) session() error {
 	ctx, cancel := context.WithCancel(f.w.n.Context())
 	sub := f.w.n.Client().Subscribe(ctx) // connects with the first channel
-	in := &inbox{feed: f, sub: sub, broken: make(chan error, 1)}
+	broken := make(chan error, 1)        // why reading ended
+	var reader sync.WaitGroup
+	reading := false
 	defer func() {
 		cancel()
 		_ = sub.Close()
-		in.wait()
+		reader.Wait()
 	}()
-	asked := map[*topic]struct{}{} // subscribed in this session, perhaps not yet confirmed
+	f.begin()
 	var pinged time.Time
 	for {
 		if f.w.n.Context().Err() != nil {
 			return nil
 		}
-		plan := f.plan(asked)
+		plan := f.plan()
 		if plan.over {
 			return nil
 		}
 		if err := f.carryOut(ctx, sub, plan); err != nil {
 			return err
 		}
-		in.start(ctx)
-
-		wait := time.Until(plan.next)
+		if !reading { // not before the first channel, which on a Cluster decides where the connection leads
+			reading = true
+			f.heard.Store(int64(time.Since(began)))
+			reader.Go(func() { broken <- f.read(ctx, sub) })
+		}
+		if plan.more {
+			continue
+		}
 		select {
 		case <-f.kicked:
-		case <-time.After(wait):
+		case <-time.After(min(f.w.opts.Linger, f.w.opts.Silence)):
 		case <-f.w.n.Context().Done():
-		case err := <-in.broken:
+		case err := <-broken:
 			return err
 		}
-		switch last := in.lastHeard(); {
+		switch last := f.lastHeard(); {
 		case last.Before(pinged): // no answer yet
 			if time.Since(pinged) >= f.w.opts.Silence {
 				return errSilent
@@ -126,42 +146,54 @@ func (f *feed) session() error {
 
 var errSilent = errors.New("the subscription connection gives no sign of life")
 
+// begin has all topics subscribed anew.
+func (f *feed) begin() {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.fresh = nil
+	for t := range f.topics {
+		t.asked = false
+		f.fresh = append(f.fresh, t)
+	}
+}
+
 // plan is what a session has to do next.
 type plan struct {
 	add  []string
 	drop []string
-	next time.Time // when to look again
-	over bool      // there are no topics: the feed is no more
+	more bool // that is not all
+	over bool // there are no topics: the feed is no more
 }
 
-// plan compares the topics with what was asked for, and ends those that nobody has waited for in a while.
-func (f *feed) plan(asked map[*topic]struct{}) plan {
+// maxAdd bounds how many channels are subscribed to before answers are read: a
+// client may wait for a hundred thousand names.
+const maxAdd = 1000
+
+// plan takes topics that are not subscribed to, and now and then ends those that
+// nobody has waited for in a while.
+func (f *feed) plan() (p plan) {
 	w := f.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
-	p := plan{next: now.Add(min(w.opts.Silence, w.opts.Linger))}
-	for t := range f.topics {
-		_, was := asked[t]
-		if t.expelled {
-			t.dead()
-			delete(asked, t)
-			was = false
-		}
-		switch {
-		case len(t.waiters) == 0 && now.Sub(t.idle) >= w.opts.Linger:
-			delete(f.topics, t)
-			delete(w.topics, t.channel)
-			if was {
-				delete(asked, t)
-				p.drop = append(p.drop, t.channel)
-			}
-		case was:
-		case f.gone(t):
-			// plan of the other feed does the rest
-		default:
-			asked[t] = struct{}{}
+	for len(f.fresh) > 0 && len(p.add) < maxAdd {
+		t := f.fresh[0]
+		f.fresh = f.fresh[1:]
+		if _, here := f.topics[t]; here && !t.asked && !f.gone(t) {
+			t.asked = true
 			p.add = append(p.add, t.channel)
+		}
+	}
+	p.more = len(f.fresh) > 0
+	if now := time.Now(); now.Sub(f.swept) >= w.opts.Linger {
+		f.swept = now
+		for t := range f.topics {
+			if len(t.waiters) == 0 && now.Sub(t.idle) >= w.opts.Linger {
+				delete(f.topics, t)
+				delete(w.topics, t.channel)
+				if t.asked {
+					p.drop = append(p.drop, t.channel)
+				}
+			}
 		}
 	}
 	if len(f.topics) == 0 {
@@ -209,4 +241,33 @@ func (f *feed) carryOut(ctx context.Context, sub *redis.PubSub, p plan) error {
 		}
 	}
 	return nil
+}
+
+// read ends with an error. The driver panics at pushes that no Redis sends, such
+// as an empty one: that is a broken connection like any other.
+func (f *feed) read(ctx context.Context, sub *redis.PubSub) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a message that is none: %v", p)
+		}
+	}()
+	w := f.w
+	for {
+		message, err := sub.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		f.heard.Store(int64(time.Since(began)))
+		switch m := message.(type) {
+		case *redis.Message:
+			w.wake(m.Channel)
+		case *redis.Subscription:
+			switch m.Kind {
+			case "subscribe", "ssubscribe":
+				w.confirmed(m.Channel)
+			case "sunsubscribe":
+				w.expelled(m.Channel)
+			}
+		}
+	}
 }

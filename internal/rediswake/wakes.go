@@ -1,3 +1,5 @@
+// Package rediswake tells callers when a lock may have become free: one
+// subscription connection for all names of a server (on a Cluster one per shard).
 package rediswake
 
 import (
@@ -51,7 +53,7 @@ type topic struct {
 	again bool     // it was confirmed before: messages may have been lost since
 	hope  *outcome // of the attempt that is under way; nil if live
 
-	expelled bool // the server has ended the subscription
+	asked bool // subscribed to in this session of the feed, perhaps not yet confirmed
 }
 
 // waiter is one call of Subscribe.
@@ -125,21 +127,37 @@ func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (cancel
 	}
 	stop := time.NewTimer(w.n.Timeout())
 	defer stop.Stop()
-	select {
-	case <-hope.known:
-		err = hope.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-stop.C:
-		err = redisconn.ErrTimeout
-	case <-w.n.Context().Done():
-		err = redisconn.ErrClosed
+	for known := false; !known; {
+		known = true
+		select {
+		case <-hope.known:
+			err = hope.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-stop.C:
+			// Where others are before this one and the connection works, it is only work (R21).
+			if left := w.n.Timeout() - w.unheard(t); left > 0 {
+				stop.Reset(left)
+				known = false
+			} else {
+				err = redisconn.ErrTimeout
+			}
+		case <-w.n.Context().Done():
+			err = redisconn.ErrClosed
+		}
 	}
 	if err != nil {
 		cancel()
 		return fail(err)
 	}
 	return cancel, nil
+}
+
+// unheard is for how long nothing has come from the connection of a topic.
+func (w *Wakes) unheard(t *topic) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(t.feed.lastHeard())
 }
 
 // join adds a waiter to the topic of a name, which is made if need be. hope is nil if the topic is live already; t is nil
@@ -185,8 +203,15 @@ func (w *Wakes) attach(t *topic, r *redisconn.Route) bool {
 	}
 	t.feed = f
 	f.topics[t] = struct{}{}
-	f.kick()
+	f.subscribe(t)
 	return true
+}
+
+// subscribe has the feed subscribe to a topic soon. The caller holds Wakes.mu.
+func (f *feed) subscribe(t *topic) {
+	t.asked = false
+	f.fresh = append(f.fresh, t)
+	f.kick()
 }
 
 // confirmed notes that the server has subscribed us to a channel.
@@ -215,14 +240,14 @@ func (w *Wakes) expelled(channel string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.topics[channel]; t != nil {
-		t.expelled = true
-		t.feed.kick()
+		t.dead()
+		t.feed.subscribe(t)
 	}
 }
 
 // dead notes that a topic is not live any more. The caller holds mu.
 func (t *topic) dead() {
-	t.live, t.expelled = false, false
+	t.live = false
 	if t.hope == nil {
 		t.hope = newOutcome()
 	}
