@@ -1,7 +1,7 @@
 // Command benchtable reads what benchmarks print, over several rounds, and
 // writes a table that compares each with the raw commands of the same client.
 // scripts/bench runs the rounds; `make bench` is the whole. Benchmarks are kept short:
-// a round of all packages is to take less than a minute.
+// a round of all packages is to take a few minutes.
 //
 // # What a benchmark has to look like
 //
@@ -13,8 +13,9 @@
 //	BenchmarkUncontended/nodes=5/locker
 //
 // A topic has a contender locker, and a contender raw if there are commands that
-// do the same by hand. There may be others: each gets a row, compared with raw.
-// Topics without locker are left out. scripts/bench looks for test files with a
+// do the same by hand; without raw, the first contender stands for it. There may be
+// others, such as another library (compare/peers): each gets a row, compared with
+// raw. Topics without locker are left out. scripts/bench looks for test files with a
 // benchmark and the word "locker" in quotes.
 //
 // The contenders of a topic use the same server and the same client and run one

@@ -41,10 +41,10 @@ func rowsOf(topics []*topic) []row {
 			continue
 		}
 		base := t.find(raw)
+		if first := t.contenders[0]; base == nil && first != locker {
+			base = first
+		}
 		for _, c := range t.contenders {
-			if c == base {
-				continue
-			}
 			name := path.Base(t.pkg) + " " + t.name
 			if c != locker {
 				name += " (" + c.name + ")"
@@ -53,7 +53,7 @@ func rowsOf(topics []*topic) []row {
 			if c == locker {
 				targets = c.rounds[0]
 			}
-			if base != nil {
+			if base != nil && c != base {
 				if r, ok := compare(c, base, locker.rounds[0], c == locker); ok {
 					r.topic = name
 					rows = append(rows, r)
@@ -77,7 +77,7 @@ func rowsOf(topics []*topic) []row {
 	return rows
 }
 
-// compare is the row of c's time per operation beside raw's, round by round. The
+// compare is the row of c's time per operation beside the base's, round by round. The
 // target, if it is c's own, decides which way round the ratio is.
 func compare(c, base *contender, targets metrics, own bool) (row, bool) {
 	minimum, speed := targets[targetSpeed]
@@ -97,13 +97,13 @@ func compare(c, base *contender, targets metrics, own bool) (row, bool) {
 	}
 	r := row{isRatio: true, value: fmt.Sprintf("%.2f", median(ratios)), spread: spread(ratios, "%.2f")}
 	if speed {
-		r.measured = fmt.Sprintf("%.0f/s, raw %.0f/s", 1e9/median(times), 1e9/median(baseTimes))
+		r.measured = fmt.Sprintf("%.0f/s, %s %.0f/s", 1e9/median(times), base.name, 1e9/median(baseTimes))
 		if own {
 			r.target, r.verdict = fmt.Sprintf(">= %.2f", minimum), verdict(median(ratios) >= minimum)
 		}
 		return r, true
 	}
-	r.measured = fmt.Sprintf("%v, raw %v", duration(median(times)), duration(median(baseTimes)))
+	r.measured = fmt.Sprintf("%v, %s %v", duration(median(times)), base.name, duration(median(baseTimes)))
 	if own && limited {
 		r.target, r.verdict = fmt.Sprintf("<= %.2f", maximum), verdict(median(ratios) <= maximum)
 	}

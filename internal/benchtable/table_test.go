@@ -63,10 +63,17 @@ func TestOtherContendersHaveRowsButNoTargets(t *testing.T) {
 	lines := table(t, `pkg: a/p
 BenchmarkA/raw 1 100 ns/op 3 target-speed
 BenchmarkA/locker 1 50 ns/op 3 target-speed
-BenchmarkA/other 1 20 ns/op 3 target-speed`)
+BenchmarkA/other 1 20 ns/op 3 target-speed
+BenchmarkB/peer 1 100 ns/op 7 µs/pair
+BenchmarkB/locker 1 50 ns/op 5 µs/pair 2 target-speed`)
 	assert.Equal(t, []string{
 		"2.00 >= 3.00 missed p A 20000000/s, raw 10000000/s",
 		"5.00 p A (other) 50000000/s, raw 10000000/s",
+		"2.00 >= 2.00 met p B 20000000/s, peer 10000000/s",
+		"",
+		"value rounds target benchmark unit",
+		"7 p B (peer) µs/pair",
+		"5 p B µs/pair",
 	}, lines[1:])
 }
 

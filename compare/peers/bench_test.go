@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// The names and units are those that internal/benchtable reads: each contender is
+// one library, or the raw commands of its driver, and `make bench` compares them.
+// A service has a file of its own: redis_bench_test.go.
+
+func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"contend": contendInChild}) }
+
+// pair takes a lock of that name and gives it back.
+type pair func(ctx context.Context, name string) error
+
+func viaLocker(c *locker.Client) pair {
+	return func(ctx context.Context, name string) error {
+		l, err := c.Lock(ctx, name)
+		if err != nil {
+			return err
+		}
+		return l.Unlock(ctx)
+	}
+}
+
+// contender is one library in a comparison.
+type contender struct {
+	name string
+	pair pair
+}
+
+// turns is how often contenders take turns in one run: what the machine gives
+// changes from second to second.
+const turns = 3
+
+// compete has the contenders take turns with so many goroutines, each with a name
+// of its own. servers returns the processor time that the servers have used;
+// targets are for the contender locker.
+func compete(b *testing.B, goroutines int, servers func() time.Duration, targets map[string]float64, contenders ...contender) {
+	for range turns {
+		for _, c := range contenders {
+			b.Run(c.name, func(b *testing.B) {
+				ctx, cancel := context.WithCancel(b.Context())
+				defer cancel()
+				callers(b, ctx, goroutines, max(200, 10*goroutines), c.pair) // connections, scripts
+				b.ResetTimer()
+				u := startUsage(servers)
+				callers(b, ctx, goroutines, b.N, c.pair)
+				u.report(b, b.N, "pair")
+				if c.name == "locker" {
+					for unit, limit := range targets {
+						b.ReportMetric(limit, unit)
+					}
+				}
+			})
+		}
+	}
+}
+
+// callers shares n pairs out among goroutines.
+func callers(b *testing.B, ctx context.Context, goroutines, n int, p pair) {
+	b.Helper()
+	var all sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(n))
+	for i := range goroutines {
+		all.Go(func() {
+			name := "job-" + strconv.Itoa(i)
+			for left.Add(-1) >= 0 {
+				if err := p(ctx, name); err != nil {
+					b.Error(fmt.Errorf("%s: %w", name, err))
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// usage is what this process and the servers have used so far: unlike time, that
+// is much the same on a machine that has other work.
+type usage struct {
+	servers        func() time.Duration
+	client, server time.Duration
+	allocs         uint64
+}
+
+func startUsage(servers func() time.Duration) usage {
+	u := usage{servers: servers, client: processTime()}
+	if servers != nil {
+		u.server = servers()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u.allocs = m.Mallocs
+	return u
+}
+
+// report reports what n of something have cost each.
+func (u usage) report(b *testing.B, n int, each string) {
+	now := startUsage(u.servers)
+	b.ReportMetric(float64((now.client-u.client).Nanoseconds())/1000/float64(n), "client-µs/"+each)
+	b.ReportMetric(float64(now.allocs-u.allocs)/float64(n), "allocs/"+each)
+	if u.servers != nil {
+		b.ReportMetric(float64((now.server-u.server).Nanoseconds())/1000/float64(n), "server-µs/"+each)
+	}
+}
+
+// processTime is the processor time that this process has used.
+func processTime() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // what was only reachable from pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

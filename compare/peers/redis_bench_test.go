@@ -1,0 +1,423 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/redlock"
+	"github.com/golockers/locker/single"
+)
+
+// redisTime is the processor time that servers have used.
+func redisTime(b *testing.B, servers ...*lab.Redis) func() time.Duration {
+	return func() (sum time.Duration) {
+		for _, s := range servers {
+			info := s.Info(b, "cpu")
+			for _, kind := range []string{"used_cpu_sys", "used_cpu_user"} {
+				seconds, err := strconv.ParseFloat(info[kind], 64)
+				if err != nil {
+					b.Fatal(err)
+				}
+				sum += time.Duration(seconds * float64(time.Second))
+			}
+		}
+		return sum
+	}
+}
+
+// newRedis returns a client of its own for each contender: connections that one
+// leaves are not another's.
+func newRedis(b testing.TB, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	b.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func autoPipeline(b *testing.B, addr string) *redis.AutoPipeliner {
+	auto, err := newRedis(b, addr).AutoPipeline()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = auto.Close() })
+	return auto
+}
+
+func rawRedis(b *testing.B, client redis.Cmdable) pair {
+	const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+	sha, err := client.ScriptLoad(b.Context(), deleteOwn).Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return func(ctx context.Context, name string) error {
+		var random [20]byte
+		_, _ = rand.Read(random[:])
+		key, owner := "raw:"+name, hex.EncodeToString(random[:])
+		if ok, err := client.SetNX(ctx, key, owner, locker.DefaultTTL).Result(); err != nil || !ok {
+			return fmt.Errorf("SET NX: %v, %w", ok, err)
+		}
+		return client.EvalSha(ctx, sha, []string{key}, owner).Err()
+	}
+}
+
+func viaRedislock(client redislock.RedisClient) pair {
+	locks := redislock.New(client)
+	return func(ctx context.Context, name string) error {
+		l, err := locks.Obtain(ctx, "redislock:"+name, locker.DefaultTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
+		if err != nil {
+			return err
+		}
+		return l.Release(ctx)
+	}
+}
+
+func viaRedsync(clients ...redis.UniversalClient) pair {
+	var pools []redsyncredis.Pool
+	for _, c := range clients {
+		pools = append(pools, goredis.NewPool(c))
+	}
+	rs := redsync.New(pools...)
+	return func(ctx context.Context, name string) error {
+		m := rs.NewMutex("redsync:"+name, redsync.WithExpiry(locker.DefaultTTL))
+		if err := m.LockContext(ctx); err != nil {
+			return err
+		}
+		_, err := m.UnlockContext(ctx)
+		return err
+	}
+}
+
+// newRueidislock beats as often as a locker.Client does.
+func newRueidislock(b testing.TB, addr string, ttl time.Duration) rueidislock.Locker {
+	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyValidity: ttl, ExtendInterval: ttl / 3, KeyMajority: 1, NoLoopTracking: true,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(locks.Close)
+	return locks
+}
+
+func viaRueidislock(locks rueidislock.Locker) pair {
+	return func(ctx context.Context, name string) error {
+		_, release, err := locks.WithContext(ctx, name)
+		if err != nil {
+			return err
+		}
+		release()
+		return nil
+	}
+}
+
+func newSingle(b testing.TB, addr string, ttl time.Duration) *locker.Client {
+	backend, err := single.New(newRedis(b, addr), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := locker.New(backend, &locker.Options{TTL: ttl})
+	b.Cleanup(func() {
+		_ = c.Close()
+		_ = backend.Close()
+	})
+	return c
+}
+
+func newRedlock(b testing.TB, ttl time.Duration, servers ...*lab.Redis) *locker.Client {
+	var clients []*redis.Client
+	for _, s := range servers {
+		clients = append(clients, newRedis(b, s.Addr()))
+	}
+	backend, err := redlock.New(clients, &redlock.Options{NoRestartGuard: true}) // the servers are new
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := locker.New(backend, &locker.Options{TTL: ttl})
+	b.Cleanup(func() {
+		_ = c.Close()
+		_ = backend.Close()
+	})
+	return c
+}
+
+// BenchmarkRedisAlone is one caller on one Redis.
+func BenchmarkRedisAlone(b *testing.B) {
+	s := lab.StartRedis(b)
+	compete(b, 1, redisTime(b, s), map[string]float64{"target-time": 1.2},
+		contender{"raw", rawRedis(b, newRedis(b, s.Addr()))},
+		contender{"locker", viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
+		contender{"redislock", viaRedislock(newRedis(b, s.Addr()))},
+		contender{"redsync", viaRedsync(newRedis(b, s.Addr()))},
+		contender{"rueidislock", viaRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
+	)
+}
+
+// BenchmarkRedisCallers256 is 256 goroutines with names of their own on one Redis.
+// Raw commands and peers are given go-redis's own pipelining, where they take it.
+func BenchmarkRedisCallers256(b *testing.B) {
+	s := lab.StartRedis(b)
+	compete(b, 256, redisTime(b, s), map[string]float64{"target-speed": 0.8, "target:allocs/pair": 22},
+		contender{"raw", rawRedis(b, autoPipeline(b, s.Addr()))},
+		contender{"locker", viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
+		contender{"redsync", viaRedsync(autoPipeline(b, s.Addr()))},
+		contender{"redislock", viaRedislock(autoPipeline(b, s.Addr()))},
+		contender{"rueidislock", viaRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
+	)
+}
+
+// BenchmarkRedlockCallers256 is 256 goroutines with names of their own on five
+// Redis.
+func BenchmarkRedlockCallers256(b *testing.B) {
+	servers := make([]*lab.Redis, 5)
+	var plain, piped []redis.UniversalClient
+	for i := range servers {
+		servers[i] = lab.StartRedis(b)
+		plain, piped = append(plain, newRedis(b, servers[i].Addr())), append(piped, autoPipeline(b, servers[i].Addr()))
+	}
+	compete(b, 256, redisTime(b, servers...), map[string]float64{"target-speed": 3.5},
+		contender{"redsync", viaRedsync(plain...)},
+		contender{"locker", viaLocker(newRedlock(b, locker.DefaultTTL, servers...))},
+		contender{"redsync-autopipeline", viaRedsync(piped...)},
+	)
+}
+
+// BenchmarkRedisHeld10000 is what 10,000 leases cost that are held and renewed
+// every three seconds.
+func BenchmarkRedisHeld10000(b *testing.B) {
+	const leases, ttl, cycle = 10_000, 9 * time.Second, 3 * time.Second
+	viaClient := func(c *locker.Client) func(ctx context.Context, name string) error {
+		return func(ctx context.Context, name string) error {
+			_, err := c.Lock(ctx, name)
+			return err
+		}
+	}
+	five := make([]*lab.Redis, 5)
+	for i := range five {
+		five[i] = lab.StartRedis(b)
+	}
+	for _, c := range []struct {
+		name, who string
+		servers   []*lab.Redis
+		open      func(b *testing.B, s *lab.Redis) func(ctx context.Context, name string) error
+		heap      float64
+	}{
+		{"single", "rueidislock", five[:1], func(b *testing.B, s *lab.Redis) func(context.Context, string) error {
+			locks := newRueidislock(b, s.Addr(), ttl)
+			return func(ctx context.Context, name string) error {
+				_, _, err := locks.WithContext(ctx, name)
+				return err
+			}
+		}, 0},
+		{"single", "locker", five[:1], func(b *testing.B, s *lab.Redis) func(context.Context, string) error {
+			return viaClient(newSingle(b, s.Addr(), ttl))
+		}, 7},
+		{"redlock", "locker", five, func(b *testing.B, _ *lab.Redis) func(context.Context, string) error {
+			return viaClient(newRedlock(b, ttl, five...))
+		}, 15},
+	} {
+		b.Run(c.name+"/"+c.who, func(b *testing.B) {
+			hold := c.open(b, c.servers[0])
+			if err := hold(b.Context(), "warm"); err != nil {
+				b.Fatal(err)
+			}
+			heap, began := heapInUse(), time.Now()
+			for i := range leases {
+				// Evenly over the cycle: leases taken in a burst share their renewals anyway.
+				if ahead := cycle*time.Duration(i)/leases - time.Since(began); ahead > 5*time.Millisecond {
+					time.Sleep(ahead)
+				}
+				if err := hold(b.Context(), "job-"+strconv.Itoa(i)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			heap = heapInUse() - heap
+			for b.Loop() {
+				u := startUsage(redisTime(b, c.servers...))
+				time.Sleep(2 * cycle) // what is measured is a rate
+				u.report(b, 2*leases, "renewal")
+				// A renewal's client time stands for its speed here.
+				b.ReportMetric(float64((processTime()-u.client).Nanoseconds())/(2*leases), "ns/op")
+			}
+			b.ReportMetric(float64(heap)/1e6, "heap-MB")
+			if c.heap > 0 {
+				b.ReportMetric(c.heap, "target:heap-MB")
+				b.ReportMetric(0.6, "target-time")
+			}
+		})
+	}
+}
+
+// BenchmarkRedisWaiting100000 is what 100,000 names that one Client waits for cost
+// while nothing happens, and how long one of them takes to be handed over then.
+func BenchmarkRedisWaiting100000(b *testing.B) {
+	const names = 100_000
+	s := lab.StartRedis(b)
+	holder, waiting := newSingle(b, s.Addr(), 10*time.Minute), newSingle(b, s.Addr(), 10*time.Minute)
+	held := make([]*locker.Lease, names)
+	got := make(chan time.Time, names)
+	ctx, cancel := context.WithCancel(b.Context())
+	var all sync.WaitGroup
+	for i := range 256 {
+		all.Go(func() {
+			for n := i; n < names; n += 256 {
+				var err error
+				if held[n], err = holder.Lock(ctx, "job-"+strconv.Itoa(n)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for n := range names {
+		all.Go(func() {
+			l, err := waiting.Lock(ctx, "job-"+strconv.Itoa(n))
+			if err != nil {
+				return
+			}
+			got <- time.Now()
+			_ = l.Unlock(ctx)
+		})
+	}
+	b.Run("locker", func(b *testing.B) {
+		began := time.Now()
+		for quiet := 0; quiet < 3; {
+			u := processTime()
+			time.Sleep(time.Second)
+			quiet++
+			if processTime()-u > 500*time.Millisecond {
+				quiet = 0
+			}
+			if time.Since(began) > 2*time.Minute {
+				b.Fatal("it does not settle")
+			}
+		}
+		settled := time.Since(began) - 3*time.Second
+		next := 0
+		for b.Loop() {
+			const window = 5 * time.Second
+			u := processTime()
+			time.Sleep(window)
+			b.ReportMetric(100*(processTime()-u).Seconds()/window.Seconds(), "%-of-a-core")
+			var took []time.Duration
+			for range 200 {
+				released := time.Now()
+				if err := held[next].Unlock(ctx); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, (<-got).Sub(released))
+				next++
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "hand-over-µs")
+		}
+		b.ReportMetric(settled.Seconds(), "settling-s")
+		b.ReportMetric(20, "target:%-of-a-core")
+		b.ReportMetric(1000, "target:hand-over-µs")
+		b.ReportMetric(0, "ns/op")
+	})
+	cancel()
+	all.Wait()
+}
+
+// BenchmarkRedisOneName is 4 processes with 16 callers each that want the same
+// name: what they get together, how evenly, and how long one waits.
+func BenchmarkRedisOneName(b *testing.B) {
+	s := lab.StartRedis(b)
+	for range turns {
+		for _, who := range []string{"redislock", "locker", "rueidislock"} {
+			b.Run(who, func(b *testing.B) {
+				const processes, window = 4, 2 * time.Second
+				var children []*lab.Child
+				for range processes {
+					children = append(children, lab.StartChild(b, "contend", who, s.Addr(), window.String()))
+				}
+				for _, c := range children {
+					c.Expect(b, "ready", 10*time.Second)
+				}
+				for b.Loop() {
+					var counts, waits []float64
+					for _, c := range children {
+						c.Send(b, "go")
+					}
+					for _, c := range children {
+						for _, field := range strings.Fields(c.Expect(b, "got", time.Minute)) {
+							n, wait, _ := strings.Cut(field, ":")
+							v, _ := strconv.ParseFloat(n, 64)
+							w, _ := strconv.ParseFloat(wait, 64)
+							counts, waits = append(counts, v), append(waits, w)
+						}
+					}
+					sum, squares := 0.0, 0.0
+					for _, v := range counts {
+						sum, squares = sum+v, squares+v*v
+					}
+					slices.Sort(waits)
+					b.ReportMetric(float64(window.Nanoseconds())/sum, "ns/op")
+					b.ReportMetric(sum*sum/squares/float64(len(counts)), "jain")
+					b.ReportMetric(waits[len(waits)-1]/1e6, "worst-p99-ms")
+				}
+				if who == "locker" {
+					b.ReportMetric(0.7, "target-speed")
+				}
+			})
+		}
+	}
+}
+
+// contendInChild is one process of BenchmarkRedisOneName.
+func contendInChild(p *lab.Parent) {
+	window, err := time.ParseDuration(p.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	var take pair
+	switch b := new(testing.B); p.Args[0] {
+	case "redislock":
+		take = viaRedislock(newRedis(b, p.Args[1]))
+	case "locker":
+		take = viaLocker(newSingle(b, p.Args[1], locker.DefaultTTL))
+	case "rueidislock":
+		take = viaRueidislock(newRueidislock(b, p.Args[1], locker.DefaultTTL))
+	}
+	p.Say("ready")
+	for {
+		p.Hear()
+		const goroutines = 16
+		said := make([]string, goroutines)
+		end := time.Now().Add(window)
+		var all sync.WaitGroup
+		for i := range goroutines {
+			all.Go(func() {
+				var waits []time.Duration
+				for began := time.Now(); began.Before(end); began = time.Now() {
+					if err := take(context.Background(), "one"); err != nil {
+						panic(err)
+					}
+					waits = append(waits, time.Since(began))
+				}
+				slices.Sort(waits)
+				said[i] = fmt.Sprintf("%d:%d", len(waits), waits[len(waits)*99/100])
+			})
+		}
+		all.Wait()
+		p.Say("got %s", strings.Join(said, " "))
+	}
+}
