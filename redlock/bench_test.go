@@ -19,7 +19,8 @@ import (
 	"github.com/golockers/locker/redlock"
 )
 
-// The names and units are those that internal/benchtable reads.
+// The names and units are those that internal/benchtable reads. The comparison with
+// redsync is in compare/peers.
 
 const benchNodes = 5
 
@@ -108,24 +109,6 @@ func BenchmarkRedlockUncontended(b *testing.B) {
 				n++
 			}
 			b.ReportMetric(1.25, "target-time")
-		})
-	}
-	for range 3 {
-		run("raw", rawPairs(b, clients))
-		run("locker", viaLocker(locks))
-	}
-}
-
-// BenchmarkRedlockCallers256 is 256 goroutines that do so with names of their
-// own. The comparison with redsync is in compare/peers.
-func BenchmarkRedlockCallers256(b *testing.B) {
-	const goroutines = 256
-	_, clients, locks := benchSetup(b)
-	run := func(name string, pair func(context.Context, string) error) {
-		b.Run(name, func(b *testing.B) {
-			callers(b, goroutines, 5*goroutines, pair)
-			b.ResetTimer()
-			callers(b, goroutines, b.N, pair)
 		})
 	}
 	for range 3 {

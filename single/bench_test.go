@@ -2,10 +2,7 @@ package single_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,10 +17,8 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-// The names and units are those that internal/benchtable reads.
-
-// deleteOwn is what whoever writes a lock by hand releases it with.
-const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+// The names and units are those that internal/benchtable reads. What a lock costs
+// beside the raw commands and other libraries is in compare/peers.
 
 // once takes a lock of that name and releases it.
 type once func(ctx context.Context, name string) error
@@ -55,25 +50,6 @@ func (s *bench) client(b *testing.B, ttl time.Duration) *locker.Client {
 	return c
 }
 
-// raw is what the commands cost by themselves: no token, nobody woken, nothing
-// renewed, nothing taken back.
-func raw(b *testing.B, client redis.Cmdable) once {
-	sha, err := client.ScriptLoad(b.Context(), deleteOwn).Result()
-	require.NoError(b, err)
-	return func(ctx context.Context, name string) error {
-		var random [20]byte
-		_, _ = rand.Read(random[:])
-		key, owner := "raw:"+name, hex.EncodeToString(random[:])
-		if ok, err := client.SetNX(ctx, key, owner, locker.DefaultTTL).Result(); err != nil || !ok {
-			return fmt.Errorf("SET NX: %v, %w", ok, err)
-		}
-		if n, err := client.EvalSha(ctx, sha, []string{key}, owner).Int(); err != nil || n != 1 {
-			return fmt.Errorf("EVALSHA: %v, %w", n, err)
-		}
-		return nil
-	}
-}
-
 func viaLocker(c *locker.Client) once {
 	return func(ctx context.Context, name string) error {
 		l, err := c.Lock(ctx, name)
@@ -88,53 +64,6 @@ func viaLocker(c *locker.Client) once {
 // round trip takes changes by a factor of four with where the kernel puts the
 // processes, and that changes every few seconds.
 const turns = 3
-
-// BenchmarkUncontended is one caller that takes a free lock and releases it.
-func BenchmarkUncontended(b *testing.B) {
-	s := newBench(b)
-	run := func(name string, pair once) {
-		b.Run(name, func(b *testing.B) {
-			ctx, cancel := context.WithCancel(b.Context())
-			defer cancel()
-			require.NoError(b, callers(ctx, 1, 200, pair)) // connections, scripts
-			for b.Loop() {
-				if err := pair(ctx, "job"); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(1.10, "target-time")
-		})
-	}
-	for range turns {
-		run("raw", raw(b, s.rdb))
-		run("locker", viaLocker(s.locks))
-	}
-}
-
-// BenchmarkCallers256 is 256 goroutines that do so with names of their own. The
-// third contender sends the raw commands through go-redis's own pipelining.
-func BenchmarkCallers256(b *testing.B) {
-	const goroutines = 256
-	s := newBench(b)
-	auto, err := s.rdb.AutoPipeline()
-	require.NoError(b, err)
-	defer func() { require.NoError(b, auto.Close()) }()
-	run := func(name string, pair once) {
-		b.Run(name, func(b *testing.B) {
-			ctx, cancel := context.WithCancel(b.Context())
-			defer cancel()
-			require.NoError(b, callers(ctx, goroutines, 10*goroutines, pair))
-			b.ResetTimer()
-			require.NoError(b, callers(ctx, goroutines, b.N, pair))
-			b.ReportMetric(3, "target-speed")
-		})
-	}
-	for range turns {
-		run("raw", raw(b, s.rdb))
-		run("locker", viaLocker(s.locks))
-		run("autopipeline", raw(b, auto))
-	}
-}
 
 // BenchmarkCurve is how the pairs of a second change with the number of callers:
 // nobody is refused, and 16 times the callers of the peak get most of it (R21).
@@ -170,71 +99,4 @@ func callers(ctx context.Context, goroutines, n int, pair once) error {
 	all.Wait()
 	close(failed)
 	return <-failed
-}
-
-// BenchmarkHeld10000 is 10,000 leases that are held and renewed.
-func BenchmarkHeld10000(b *testing.B) {
-	const (
-		leases = 10_000
-		ttl    = 9 * time.Second
-		cycle  = ttl / 3 // in which each is renewed about once
-	)
-	names := make([]string, leases)
-	for i := range names {
-		names[i] = "job-" + strconv.Itoa(i)
-	}
-	held := make([]*locker.Lease, leases)
-	s := newBench(b)
-	b.Run("locker", func(b *testing.B) {
-		ctx := b.Context()
-		c := s.client(b, ttl)
-		require.NoError(b, callers(ctx, 4, 100, viaLocker(c))) // connections, scripts
-		heap, goroutines := heapInUse(), runtime.NumGoroutine()
-		began := time.Now()
-		for i, name := range names {
-			// Evenly over the cycle: leases taken in a burst share their renewals anyway.
-			if ahead := cycle*time.Duration(i)/leases - time.Since(began); ahead > 5*time.Millisecond {
-				time.Sleep(ahead)
-			}
-			var err error
-			held[i], err = c.Lock(ctx, name)
-			require.NoError(b, err)
-		}
-		heap = heapInUse() - heap
-		for b.Loop() {
-			renewed, reads := c.Stats().Renewed, s.reads(b)
-			most := 0
-			for end := time.Now().Add(cycle); time.Now().Before(end); time.Sleep(time.Millisecond) {
-				most = max(most, runtime.NumGoroutine()-goroutines)
-			}
-			renewed, reads = c.Stats().Renewed-renewed, s.reads(b)-reads
-			b.ReportMetric(float64(most), "goroutines")
-			b.ReportMetric(float64(reads)/float64(renewed), "round-trips/renewal")
-			b.ReportMetric(float64(renewed)/cycle.Seconds(), "renewals/s")
-		}
-		b.ReportMetric(leases/10, "target:goroutines")
-		b.ReportMetric(float64(heap)/leases, "heap-B/lease")
-		b.ReportMetric(1024, "target:heap-B/lease")
-		b.ReportMetric(0.5, "target:round-trips/renewal")
-		b.ReportMetric(0, "ns/op")
-		require.Zero(b, c.Stats().Lost)
-		for _, l := range held {
-			require.NoError(b, l.Unlock(ctx))
-		}
-	})
-}
-
-// reads is how often the server has read from its clients.
-func (s *bench) reads(b *testing.B) uint64 {
-	n, err := strconv.ParseUint(s.server.Info(b, "stats")["total_reads_processed"], 10, 64)
-	require.NoError(b, err)
-	return n
-}
-
-func heapInUse() int64 {
-	runtime.GC()
-	runtime.GC() // what was only reachable from pools
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

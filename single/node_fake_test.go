@@ -2,6 +2,8 @@ package single_test
 
 import (
 	"bufio"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -9,9 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/single"
 )
 
 // fake is a server that gives the answers that it is told to, for those that a Redis cannot be brought to give.
@@ -114,4 +119,36 @@ func readLength(in *bufio.Reader, kind byte) (int, error) {
 		return 0, fmt.Errorf("%q does not begin with %c", line, kind)
 	}
 	return strconv.Atoi(strings.TrimSpace(line[1:]))
+}
+
+// newNode returns a Node that is closed with the test.
+func newNode(t testing.TB, client redis.UniversalClient, opts *single.NodeOptions) *single.Node {
+	t.Helper()
+	node, err := single.NewNode(client, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	return node
+}
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB, opts *redis.Options) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+const soon = 5 * time.Second
+
+// owner returns a value that nobody else has.
+func owner() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// awkward are names that a careless key layout confuses.
+var awkward = []string{
+	"", "a", "%", "%25", "%7D", "{", "}", "{}", "{}a", "a{b}c", "a}:fence", "}:void:x", "{{a}}",
+	"a:fence", "a:void:x", "locker:1:{a}", "\x00", "\xff\xfe", "a\r\nb", "*", "[a-z]?",
 }
