@@ -25,6 +25,9 @@ func holderRole(p *lab.Parent) {
 	ctx := context.Background()
 	url, name, value := p.Args[0], p.Args[1], p.Args[2]
 	client, err := openers.Open(ctx, url, nil)
+	for errors.Is(err, locker.ErrUnavailable) { // the machine may be too busy; nobody waits for "ready" for ever
+		client, err = openers.Open(ctx, url, nil)
+	}
 	fail(err)
 	var where []target
 	for _, description := range p.Args[3:] {
