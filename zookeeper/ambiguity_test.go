@@ -18,8 +18,8 @@ import (
 
 func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
-	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
-	other := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{})
+	other := newImpatient(t, []string{z.Addr()}, zookeeper.Options{})
 	warm(t, c, "a")
 	const delay = 4 * time.Millisecond // one way; a Lock takes two round trips and more
 	p.SetDelay(delay)
@@ -58,7 +58,7 @@ func testCancelledAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 
 func testLostReplyIsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
-	c := newClient(t, []string{p.Addr()}, zookeeper.Options{})
+	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{})
 	useWhenBack(t, c, "a")
 	for range 5 {
 		p.CutReply("-lock-")
@@ -76,7 +76,7 @@ func testLostReplyIsTakenBack(t *testing.T, z *lab.ZooKeeper) {
 
 func testLostReplyAndGivenUp(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
-	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
+	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	require.NoError(t, l.Unlock(within(t, soon)))
@@ -116,7 +116,7 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 // Each request of an acquire in turn is held back, or carried out without an
 // answer, and the caller gives up then.
 func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
-	other := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
+	other := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
 	faults := map[string]func(*lab.Link){
 		"held":     func(l *lab.Link) { l.SetRequests(lab.Hold) },
 		"lost":     func(l *lab.Link) { l.SetReplies(lab.Drop) },
@@ -143,7 +143,7 @@ func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, 
 	held, err := other.Lock(within(t, soon), name)
 	require.NoError(t, err)
 	p := lab.StartProxy(t, z.Addr())
-	c := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
+	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Second})
 	warm(t, c, "warm-"+name)
 
 	ctx, cancel := context.WithCancel(t.Context())

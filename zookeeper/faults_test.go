@@ -65,7 +65,7 @@ func TestLocalSessionsAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperConfig("localSessionsEnabled=true"))
 	began := time.Now()
-	_, err := newClient(t, e.Addrs(), zookeeper.Options{}).Lock(within(t, soon), "a")
+	_, err := newImpatient(t, e.Addrs(), zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.Error(t, err)
 	assert.NotErrorIs(t, err, locker.ErrUnavailable, "it does not pass")
 	assert.NotErrorIs(t, err, locker.ErrHeld)

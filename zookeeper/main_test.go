@@ -37,9 +37,21 @@ func newBackend(t testing.TB, servers []string, opts zookeeper.Options) *zookeep
 	return b
 }
 
+// newClient returns one that sits out what a busy machine does to its connection.
 func newClient(t testing.TB, servers []string, opts zookeeper.Options) *locker.Client {
 	t.Helper()
-	c := locker.New(newBackend(t, servers, opts), &locker.Options{Patience: -1})
+	return newClientOf(t, newBackend(t, servers, opts), soon)
+}
+
+// newImpatient returns one that tells what is wrong at once.
+func newImpatient(t testing.TB, servers []string, opts zookeeper.Options) *locker.Client {
+	t.Helper()
+	return newClientOf(t, newBackend(t, servers, opts), -1)
+}
+
+func newClientOf(t testing.TB, b *zookeeper.Backend, patience time.Duration) *locker.Client {
+	t.Helper()
+	c := locker.New(b, &locker.Options{Patience: patience})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

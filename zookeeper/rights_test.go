@@ -43,7 +43,7 @@ func TestACLThatGivesARightToNobodyIsRefused(t *testing.T) {
 func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 	for right, perm := range needed {
 		prefix := "/lacks-" + right
-		c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, ACL: allBut(perm)})
+		c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, ACL: allBut(perm)})
 		began := time.Now()
 		_, err := c.Lock(within(t, soon), "a")
 		require.ErrorIs(t, err, zk.ErrNoAuth, right)
@@ -51,7 +51,7 @@ func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 		assert.Contains(t, err.Error(), "to "+right+" ")
 		assert.Less(t, time.Since(began), 3*time.Second)
 
-		c = newClient(t, []string{z.Addr()}, zookeeper.Options{
+		c = newImpatient(t, []string{z.Addr()}, zookeeper.Options{
 			Prefix: prefix, ACL: allBut(perm),
 			Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:password"}},
 		})
@@ -65,13 +65,13 @@ func testRightThatTheClientLacks(t *testing.T, z *lab.ZooKeeper) {
 // its deadline, nobody gets in before, and who asks is told why.
 func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	const prefix, session = "/refused", 3 * time.Second
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
+	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	var first, second zookeeper.Node
 	require.True(t, l.As(&first))
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
-	other := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
+	other := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: session})
 	in := make(chan error, 1)
 	var next *locker.Lease
 	var at time.Time
@@ -99,7 +99,7 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 // If it is given back in time, nothing was lost.
 func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/allowed"
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
+	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)

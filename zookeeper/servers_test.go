@@ -29,7 +29,7 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		name := fmt.Sprintf("cut-%d", round)
 		// The holder knows this one server: it cannot go elsewhere.
 		b := newBackend(t, []string{follower.Addr()}, zookeeper.Options{SessionTimeout: session})
-		holder := locker.New(b, nil)
+		holder := locker.New(b, &locker.Options{Patience: soon})
 		l, err := holder.Lock(within(t, soon), name)
 		require.NoError(t, err)
 		in := make(chan time.Time, 1)
@@ -58,7 +58,7 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 // servers: nobody is told of a loss, and the waiters come in their order.
 func survives(t *testing.T, e *lab.ZooKeeperEnsemble, happen func()) {
 	t.Helper()
-	const session = 15 * time.Second // longer than an election on a busy machine
+	const session = 40 * time.Second // longer than an election on a busy machine
 	opts := zookeeper.Options{SessionTimeout: session}
 	l, err := newClient(t, e.Addrs(), opts).Lock(within(t, soon), "job")
 	require.NoError(t, err)

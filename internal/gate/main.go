@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	tries    = 3 // of a test that failed while the machine stalled
-	tooMany  = 8 // tests that failed: that is no stall
+	tries    = 3  // of a test that failed while the machine stalled
+	tooMany  = 12 // tests that failed: that is no stall
 	slowest  = 12
 	keptText = 40 // lines of a failed test at the end
 )
