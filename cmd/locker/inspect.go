@@ -33,7 +33,8 @@ URL is wrong; 69 if the lock service cannot be used or does not know.
 
 With --json each line is one object: "name", "held", and, null where the
 service does not know or the lock has none, "label", "remaining_ms", "token",
-"waiters"; and of two services (two URLs), "where": "both", or the address of one.`),
+"waiters"; and with two services (two URLs) "where": "both", or the address of
+one.`),
 		Example: examples(
 			"Who holds it?",
 			"locker inspect backup",
