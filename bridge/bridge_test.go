@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -296,6 +299,46 @@ func TestTokensRiseThroughTheMove(t *testing.T) {
 	}
 }
 
+// Nobody locks "idle" in the middle of the move.
+func TestCheckFindsTokensThatWouldFall(t *testing.T) {
+	a, b := memory.New(), memory.New()
+	old := clientOf(t, shared{a}, "")
+	var last uint64
+	for range 50 {
+		l := try(t, old, "idle")
+		last, _ = l.Token()
+		unlock(t, l)
+	}
+	open := func(parameters string) *locker.Client {
+		c, err := locker.Openers{
+			"old":             func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{a}, nil },
+			"young":           func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{b}, nil },
+			locker.PairScheme: bridge.Open,
+		}.Open(t.Context(), "old:// young://"+parameters, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, c.Close()) })
+		return c
+	}
+	finding := func(c *locker.Client) locker.Finding {
+		findings, err := c.Check(t.Context())
+		require.NoError(t, err)
+		return findings[len(findings)-2] // the way there; the other one is the way back
+	}
+	f := finding(open(""))
+	assert.Equal(t, locker.SeverityWarning, f.Severity, f)
+	base := regexp.MustCompile(`token_base=\d+`).FindString(f.Advice)
+	require.NotEmpty(t, base, f.Advice)
+	assert.Equal(t, locker.SeverityOK, finding(open("?"+base)).Severity)
+
+	_, digits, _ := strings.Cut(base, "=")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	require.NoError(t, err)
+	l := try(t, locker.New(shared{b}, &locker.Options{TokenBase: n}), "idle")
+	token, _ := l.Token()
+	assert.Greater(t, token, last)
+	unlock(t, l)
+}
+
 func TestTokensThatCannotBeRaised(t *testing.T) {
 	a, b := shared{memory.New()}, dull{shared{memory.New()}}
 	unlock(t, try(t, clientOf(t, a, ""), "job"))
@@ -352,7 +395,7 @@ func TestWhoHoldsWhere(t *testing.T) {
 
 	findings, err := pair.Check(t.Context())
 	require.NoError(t, err)
-	require.Len(t, findings, 2)
+	require.Len(t, findings, 4)
 	assert.Equal(t, `2: "of old" by "old-1", "of two" by "old-1"`, findings[0].Found)
 	assert.Equal(t, `2: "of two" by "young-1", "of young" by "young-1"`, findings[1].Found)
 

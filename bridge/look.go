@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Inspect says who holds name, and in Where, on which of the two.
@@ -142,8 +144,9 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 	return b.merge(on), nil
 }
 
-// Check implements [locker.Checker]: what is found on both, and which names are held
-// on one of them only. In the first step of a move that is by members which do not
+// Check implements [locker.Checker]: what is found on both, which names are held on
+// one of them only, and whether tokens go on rising for names that nobody locks in
+// the middle of the move; for that it locks two names of its own. In the first step of a move that is by members which do not
 // know the second service yet, and in the last one by those that do not need the
 // first one any more.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
@@ -186,7 +189,64 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		}
 		all = append(all, f)
 	}
+	for i := range b.sides {
+		f, err := b.freshTokens(ctx, &b.sides[i], &b.sides[1-i])
+		if err != nil {
+			return nil, err
+		}
+		if f.What != "" {
+			all = append(all, f)
+		}
+	}
 	return all, nil
+}
+
+// freshTokens looks whether a name that comes from one service to the other without
+// having been locked on both begins there with a higher token. Of a name that is
+// locked on both, the service that is behind is raised.
+func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Finding, err error) {
+	last, err := from.freshToken(ctx)
+	if err != nil || last == 0 {
+		return f, err
+	}
+	var next uint64
+	for range 20 { // a token may be made of a clock, and two servers have two
+		if next, err = to.freshToken(ctx); err != nil || next == 0 || next >= last {
+			break
+		}
+		if err = clock.Sleep(ctx, 50*time.Millisecond); err != nil {
+			break
+		}
+	}
+	if err != nil || next == 0 {
+		return f, err
+	}
+	f = locker.Finding{
+		What:  fmt.Sprintf("tokens of names that are not locked on both before they are locked on %s only", to.name),
+		Found: "they rise",
+	}
+	if next < last {
+		f.Severity = locker.SeverityInfo // it is the way back
+		if to == &b.sides[1] {
+			f.Severity = locker.SeverityWarning
+		}
+		f.Found = fmt.Sprintf("they fall: %s gives %d to a new name, and %s %d", from.name, last, to.name, next)
+		f.Advice = fmt.Sprintf("a resource that checks tokens would refuse the next holder of such a name: write token_base=%d into the URL of %s, "+
+			"now and for good, or lock each of these names once with both URLs", to.base+last+last/64+1<<20, to.name)
+	}
+	return f, nil
+}
+
+// freshToken returns the token that a name gets which was never used.
+func (s *side) freshToken(ctx context.Context) (uint64, error) {
+	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: -1})
+	defer func() { _ = c.Close() }() // it does not close the Backend
+	l, err := c.TryLock(ctx, "locker-check/"+newOwner())
+	if err != nil {
+		return 0, s.fail(err)
+	}
+	token, _ := l.Token()
+	return token, s.fail(l.Unlock(ctx))
 }
 
 // shown is how many names a finding shows.
