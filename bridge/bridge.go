@@ -135,8 +135,16 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	return g
 }
 
-// HasQueue implements [locker.Queuer]: whoever waits does so inside of Acquire.
-func (b *Backend) HasQueue() bool { return true }
+// HasQueue implements [locker.Queuer]. Whoever waits does so inside of Acquire; only
+// where both have a queue is nobody refused who asks while a release is under way.
+func (b *Backend) HasQueue() bool {
+	for _, s := range b.sides {
+		if q, ok := s.Backend.(locker.Queuer); !ok || !q.HasQueue() {
+			return false
+		}
+	}
+	return true
+}
 
 // Prompt says whether both keep that promise.
 func (b *Backend) Prompt() bool {
@@ -161,8 +169,9 @@ func (b *Backend) MaxMinHold() time.Duration {
 	return longest
 }
 
-// closing bounds how long Close waits for locks that nobody has released.
-const closing = time.Second
+// closing bounds how long Close waits for locks that nobody has released. The
+// engine gives it 1.5 seconds in all.
+const closing = 300 * time.Millisecond
 
 // Close gives back what is still held, and closes both.
 func (b *Backend) Close() error {
@@ -182,7 +191,12 @@ func (b *Backend) Close() error {
 		all.Go(func() { _ = h.Release(ctx) })
 	}
 	all.Wait()
-	return errors.Join(b.sides[0].Close(), b.sides[1].Close())
+	var errs [2]error
+	for i := range b.sides {
+		all.Go(func() { errs[i] = b.sides[i].fail(b.sides[i].Close()) })
+	}
+	all.Wait()
+	return errors.Join(errs[:]...)
 }
 
 func (b *Backend) isClosed() bool {

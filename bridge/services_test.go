@@ -63,7 +63,7 @@ func (s *service) session(check string) time.Duration {
 }
 
 // services start a service each.
-var services = map[string]func(t *testing.T) *service{
+var services = map[string]func(t testing.TB) *service{
 	"redis":     redisService,
 	"redlock":   redlockService,
 	"etcd":      etcdService,
@@ -72,7 +72,7 @@ var services = map[string]func(t *testing.T) *service{
 	"file":      fileService,
 }
 
-func redisService(t *testing.T) *service {
+func redisService(t testing.TB) *service {
 	r := lab.StartRedis(t)
 	return &service{
 		addrs:  []string{r.Addr()},
@@ -88,7 +88,7 @@ func redisService(t *testing.T) *service {
 	}
 }
 
-func redlockService(t *testing.T) *service {
+func redlockService(t testing.TB) *service {
 	var nodes []*lab.Redis
 	s := &service{url: func(addrs []string) string {
 		return "redlock://" + strings.Join(addrs, ",") + "?fencing=on&node_timeout=300ms"
@@ -125,7 +125,7 @@ func redlockService(t *testing.T) *service {
 	return s
 }
 
-func etcdService(t *testing.T) *service {
+func etcdService(t testing.TB) *service {
 	c := lab.StartEtcd(t, 1)
 	admin, err := clientv3.New(clientv3.Config{Endpoints: c.Addrs(), DialTimeout: 10 * time.Second})
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func etcdService(t *testing.T) *service {
 	}
 }
 
-func zookeeperService(t *testing.T) *service {
+func zookeeperService(t testing.TB) *service {
 	z := lab.StartZooKeeper(t)
 	nodes := func(name string, do func(c *zk.Conn, nodes []string) error) error {
 		c, events, err := zk.Connect([]string{z.Addr()}, 10*time.Second, zk.WithLogger(quiet{}))
@@ -236,7 +236,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-func postgresService(t *testing.T) *service {
+func postgresService(t testing.TB) *service {
 	s := lab.StartPostgres(t)
 	return &service{
 		addrs:   []string{s.Addr()},
@@ -255,7 +255,7 @@ func postgresService(t *testing.T) *service {
 	}
 }
 
-func fileService(t *testing.T) *service {
+func fileService(t testing.TB) *service {
 	dir := t.TempDir()
 	look, err := file.New(dir)
 	require.NoError(t, err)

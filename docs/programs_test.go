@@ -33,3 +33,18 @@ func TestTheProgramsOfFencing(t *testing.T) {
 func TestThePageOnFencingQuotesWhatIsThere(t *testing.T) {
 	assert.NotEmpty(t, pageprograms.Quotes(t, "fencing.md"))
 }
+
+func TestTheProgramOfMoving(t *testing.T) {
+	const output = `before holds, meanwhile is refused: true, the token rises: true
+meanwhile holds, before is refused: true, the token rises: true
+meanwhile holds, after is refused: true, the token rises: true
+after holds, meanwhile is refused: true, the token rises: true
+after holds, meanwhile is refused: true, the token rises: true
+meanwhile holds, after is refused: true, the token rises: true
+meanwhile holds, before is refused: true, the token rises: true
+before holds, meanwhile is refused: true, the token rises: true
+before and after hold it at the same time: true
+`
+	pageprograms.RunTwice(t, pageprograms.Build(t, examples, "moving"), output)
+	assert.NotEmpty(t, pageprograms.Quotes(t, "moving.md"))
+}

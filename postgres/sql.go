@@ -108,8 +108,9 @@ SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) 
 FROM freed, pg_notify('CHANNEL_NAME', $2::bigint::text)`
 
 // raiseSQL sets the sequence far above the token. Between reading it and setting it, others may draw from
-// it, and must not be overtaken: four thousand million of them do not come in that time.
-const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + 4294967296) FROM SEQUENCE_NAME WHERE last_value <= $1`
+// it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to 2⁵³, and a
+// lock that moves there may have been raised many times.
+const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + 16777216) FROM SEQUENCE_NAME WHERE last_value <= $1`
 
 // heldSQL finds the lock of an owner, after the advisory lock that keeps it from being granted to another.
 // FOR SHARE looks at the row as it is, also where the transaction's snapshot is older, and then fails with
