@@ -29,8 +29,11 @@
 //
 // The fencing token of a lease on both is the higher one of the two, and the service
 // that is behind is raised to it before the lease is given out (see
-// [locker.TokenRaiser]). So tokens rise through the whole move, whoever comes next
-// through one service alone. If only one of the two has tokens, the pair has none.
+// [locker.TokenRaiser]). So whoever comes next through one service alone draws a higher
+// one: tokens of a name rise through the whole move if a program with both has held it
+// after the last one with A and before the first one with B. Of names that nobody
+// holds in that time, docs/moving.md says where they rise all the same.
+// If only one of the two has tokens, the pair has none.
 //
 // # What it promises
 //

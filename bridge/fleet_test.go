@@ -101,9 +101,11 @@ func fleetURL(s *service, ttl time.Duration) string {
 type guard struct {
 	expectOverlaps bool
 
-	mu     sync.Mutex
-	inside map[string]entry
-	marks  map[string]uint64
+	mu      sync.Mutex
+	inside  map[string]entry
+	marks   map[string]uint64
+	turnsOf map[string]int
+	killed  map[string]bool // members that do not act any more, whatever they have said last
 	tally
 	waitedFor []string // what members have said to be in the way
 	problems  []string
@@ -134,7 +136,7 @@ func (g *guard) enter(member, name string, token uint64, until time.Time) string
 	defer g.mu.Unlock()
 	now := time.Now()
 	rightful := now.Before(until)
-	if old, in := g.inside[name]; in && rightful && now.Before(old.until) {
+	if old, in := g.inside[name]; in && !g.killed[old.member] && rightful && now.Before(old.until) {
 		g.overlaps++
 		if !g.expectOverlaps {
 			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d, and the lease of %s lasts for %v", name, member, token, old.member, old.until.Sub(now)))
@@ -152,6 +154,7 @@ func (g *guard) enter(member, name string, token uint64, until time.Time) string
 	g.marks[name] = token
 	g.inside[name] = entry{member, until}
 	g.turns++
+	g.turnsOf[name]++
 	return "ok"
 }
 
@@ -187,7 +190,7 @@ func newFleet(t *testing.T, size int, first, second *service) *fleet {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &fleet{
-		guard: &guard{inside: map[string]entry{}, marks: map[string]uint64{}},
+		guard: &guard{inside: map[string]entry{}, marks: map[string]uint64{}, turnsOf: map[string]int{}, killed: map[string]bool{}},
 		pair:  [2]*service{first, second}, addr: listener.Addr().String(), members: make([]*member, size),
 	}
 	f.served.Go(func() {
@@ -216,6 +219,11 @@ func (f *fleet) serve(conn net.Conn) {
 	defer conn.Close()
 	lines := bufio.NewScanner(conn)
 	var id string
+	defer func() {
+		for _, name := range fleetNames { // the dead do not act
+			f.guard.leave(id, name)
+		}
+	}()
 	for lines.Scan() {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		args := strings.Fields(rest)
@@ -284,6 +292,17 @@ func (f *fleet) roll(t *testing.T, urls string) {
 	for _, m := range f.members {
 		require.Eventually(t, m.hasHeld, stuck, 10*time.Millisecond, "%s with %s has not held anything: %s", m.id, urls, m.child.Log())
 	}
+	// The step is complete when what the last one has left is over, and those of this
+	// step have held every name: so its tokens are known to whoever comes next.
+	for _, name := range fleetNames {
+		turns := func() int {
+			f.guard.mu.Lock()
+			defer f.guard.mu.Unlock()
+			return f.guard.turnsOf[name]
+		}
+		before := turns()
+		require.Eventually(t, func() bool { return turns() > before }, stuck, 5*time.Millisecond, "%s: nobody gets %s", urls, name)
+	}
 	f.guard.mu.Lock()
 	problems := f.guard.problems
 	f.guard.mu.Unlock()
@@ -295,8 +314,11 @@ func (f *fleet) roll(t *testing.T, urls string) {
 func (f *fleet) retire(t *testing.T, m *member) bool {
 	switch rand.N(24) {
 	case 0, 1:
-		m.child.Kill()
 		f.count(func(c *tally) { c.kills++ })
+		f.guard.mu.Lock()
+		f.guard.killed[m.id] = true
+		f.guard.mu.Unlock()
+		m.child.Kill()
 		return true
 	case 2:
 		m.child.Pause()
@@ -449,7 +471,11 @@ func memberRole(p *lab.Parent) {
 			continue
 		}
 		token, _ := l.Token()
-		if ask("enter %s %d %d", name, token, l.Until().UnixNano()) == "ok" {
+		until := l.Until()
+		if until.IsZero() { // files have no deadline
+			until = time.Now().Add(time.Hour)
+		}
+		if ask("enter %s %d %d", name, token, until.UnixNano()) == "ok" {
 			select {
 			case <-time.After(rand.N(20 * time.Millisecond)):
 			case <-l.Done():
