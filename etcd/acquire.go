@@ -13,7 +13,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
-	"github.com/golockers/locker/internal/raised"
 )
 
 // rounds is how often an attempt that does not wait is made again on another
@@ -90,7 +89,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request, round int) (l
 	a := &attempt{b: b, h: h, queued: req.Queued}
 	v, err := a.run(ctx, req.Wait)
 	if err == nil {
-		return locker.Grant{Hold: h, Validity: v, Token: a.tokens.Of(h.created)}, nil
+		return locker.Grant{Hold: h, Validity: v, Token: h.tokens.Of(h.created)}, nil
 	}
 	if etcderr.LeaseGone(err) {
 		s.become(gone)
@@ -129,9 +128,6 @@ type attempt struct {
 	queued func()           // told that others are before it; may be nil
 	front  *mvccpb.KeyValue // the key before; nil if there is none
 	unread bool             // which key is before is not known yet
-	// tokens are those at the moment at which the key was first found to be the
-	// first, or later: whoever held before cannot raise them any more.
-	tokens raised.Tokens
 }
 
 // run brings the key to the front of the queue.
@@ -201,7 +197,7 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		if resp.Succeeded {
 			a.entered(resp.Header.Revision)
 			if way == free {
-				if a.tokens, _, err = readTokens(resp.Responses[len(put)]); err == nil {
+				if h.tokens, err = readTokens(resp.Responses[len(put)]); err == nil {
 					a.learn(false)
 				}
 			}
@@ -274,7 +270,7 @@ func (a *attempt) learn(others bool) {
 	switch {
 	case others:
 		b.ways[a.h.queue] = crowded
-	case a.tokens != raised.Tokens{}:
+	case a.h.tokens.at != 0:
 		b.ways[a.h.queue] = free
 	default:
 		delete(b.ways, a.h.queue)
@@ -340,7 +336,7 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	if err != nil {
 		return err
 	}
-	if a.tokens, _, err = readTokens(resp.Responses[2]); err != nil {
+	if a.h.tokens, err = readTokens(resp.Responses[2]); err != nil {
 		return err
 	}
 	a.behind(front(resp.Responses[1].GetResponseRange().Kvs))

@@ -33,46 +33,49 @@ func (h *hold) As(target any) bool {
 // key is there. Whoever comes next reads it when that is gone.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	key := tokensKey(h.queue)
-	held := clientv3.Compare(clientv3.CreateRevision(h.key), "=", h.created)
-	for {
-		resp, err := h.b.kv.Txn(ctx).If(held).Then(clientv3.OpGet(key)).Commit()
+	for now := h.tokens; ; { // they may have been raised since, perhaps by a copy of this request
+		then, err := now.Raise(h.created, token)
 		if err != nil {
-			return h.b.failure(ctx, err)
+			return err
 		}
-		if !resp.Succeeded {
+		var put []clientv3.Op
+		if then != now.Tokens {
+			put = append(put, clientv3.OpPut(key, then.String()))
+		}
+		resp, err := h.b.kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(h.key), "=", h.created), clientv3.Compare(clientv3.ModRevision(key), "=", now.at)).
+			Then(put...).Else(clientv3.OpGet(key), clientv3.OpGet(h.key)).Commit()
+		switch {
+		case err != nil:
+			return h.b.failure(ctx, err)
+		case resp.Succeeded:
+			return nil
+		}
+		if mine := resp.Responses[1].GetResponseRange().Kvs; len(mine) == 0 || mine[0].CreateRevision != h.created {
 			return h.isLost("is")
 		}
-		now, revision, err := readTokens(resp.Responses[0])
-		if err != nil {
+		if now, err = readTokens(resp.Responses[0]); err != nil {
 			return err
 		}
-		then, err := now.Raise(h.created, token)
-		if err != nil || then == now {
-			return err
-		}
-		resp, err = h.b.kv.Txn(ctx).If(held, clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
-			Then(clientv3.OpPut(key, then.String())).Commit()
-		if err != nil {
-			return h.b.failure(ctx, err)
-		}
-		if resp.Succeeded {
-			return nil
-		} // else it was raised meanwhile, perhaps by a copy of this request
 	}
 }
 
-// readTokens returns what a transaction has read of a tokensKey, and the revision
-// at which that was written; 0 if it never was.
-func readTokens(resp *etcdserverpb.ResponseOp) (raised.Tokens, int64, error) {
-	kvs := resp.GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		return raised.Tokens{}, 0, nil
+// tokens is what a tokensKey says, and the revision at which it was put; 0 if it
+// never was.
+type tokens struct {
+	raised.Tokens
+	at int64
+}
+
+// readTokens returns what a transaction has read of a tokensKey.
+func readTokens(resp *etcdserverpb.ResponseOp) (t tokens, err error) {
+	for _, kv := range resp.GetResponseRange().Kvs {
+		if t.Tokens, err = raised.Parse(string(kv.Value)); err != nil {
+			err = fmt.Errorf("etcd: %s: %w", kv.Key, err)
+		}
+		t.at = kv.ModRevision
 	}
-	tokens, err := raised.Parse(string(kvs[0].Value))
-	if err != nil {
-		err = fmt.Errorf("etcd: %s: %w", kvs[0].Key, err)
-	}
-	return tokens, kvs[0].ModRevision, err
+	return t, err
 }
 
 // Held returns a comparison that is true as long as lease holds its lock: with

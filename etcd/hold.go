@@ -26,6 +26,9 @@ type hold struct {
 	// shadows are the marks of the keys beside it.
 	shadows []string
 	minHold time.Duration
+	// tokens are those at the moment at which the key was first found to be the
+	// first, or later: whoever held before cannot raise them any more.
+	tokens tokens
 
 	// Guarded by b.mu.
 	place place

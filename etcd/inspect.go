@@ -45,8 +45,8 @@ func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, r
 	if err != nil {
 		return nil, raised.Tokens{}, err
 	}
-	tokens, _, err := readTokens(resp.Responses[1])
-	return resp.Responses[0].GetResponseRange().Kvs, tokens, err
+	tokens, err := readTokens(resp.Responses[1])
+	return resp.Responses[0].GetResponseRange().Kvs, tokens.Tokens, err
 }
 
 // state is what the keys of one queue say.

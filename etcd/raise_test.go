@@ -101,7 +101,7 @@ func TestRaiseOfWhoDoesNotHoldAnyMoreDoesNothing(t *testing.T) {
 	b, next := backend(t, s.Addrs(), network.config), backend(t, s.Addrs())
 	g, err := b.Acquire(ctx, request("n", time.Minute, false))
 	require.NoError(t, err)
-	network.keep(1, "Txn")
+	network.keep(0, "Txn")
 	limited := within(t, 300*time.Millisecond)
 	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(limited, far))
 	require.NoError(t, g.Hold.Release(ctx))
@@ -119,8 +119,7 @@ func TestRaiseIsRepeated(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := t.Context()
 	b := backend(t, []string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
-		put := req.Success[0].GetRequestPut()
-		return put != nil && string(put.Key) == queue("n")+"~/tokens"
+		return len(req.Success) == 1 && string(req.Success[0].GetRequestPut().GetKey()) == queue("n")+"~/tokens"
 	}))
 	g, err := b.Acquire(ctx, request("n", time.Minute, false))
 	require.NoError(t, err)

@@ -148,7 +148,8 @@ func (p *place) ended() error {
 // container any more. The holder's node is written to in the same transaction, which
 // fails if that is gone, and tells the next in line to look.
 func (p *place) RaiseToken(ctx context.Context, token uint64) error {
-	for {
+	node := p.dir + "/" + tokensNode
+	for now := p.tokens; ; {
 		life, path := p.state()
 		if p.s.isOver() {
 			return p.ended()
@@ -156,22 +157,18 @@ func (p *place) RaiseToken(ctx context.Context, token uint64) error {
 		if life != held {
 			return fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
 		}
-		now, version, err := p.s.tokensOf(ctx, p.dir)
-		if err != nil {
-			return err
-		}
 		then, err := now.Raise(p.czxid, token)
 		if err != nil {
 			return err
 		}
 		answer, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			if then == now { // it has to be held all the same
+			if then == now.Tokens { // it has to be held all the same
 				_, _, err := c.Get(path)
 				return []zk.MultiResponse{{Error: err}}, err
 			}
-			var put any = &zk.SetDataRequest{Path: p.dir + "/" + tokensNode, Data: []byte(then.String()), Version: version}
-			if version < 0 {
-				put = &zk.CreateRequest{Path: p.dir + "/" + tokensNode, Data: []byte(then.String()), Acl: p.s.backend.acl}
+			var put any = &zk.SetDataRequest{Path: node, Data: []byte(then.String()), Version: now.version}
+			if now.version < 0 {
+				put = &zk.CreateRequest{Path: node, Data: []byte(then.String()), Acl: p.s.backend.acl}
 			}
 			return c.Multi(&zk.SetDataRequest{Path: path, Data: []byte(p.label), Version: -1}, put)
 		})
@@ -181,33 +178,41 @@ func (p *place) RaiseToken(ctx context.Context, token uint64) error {
 		case len(answer) > 0 && gone(answer[0].Error):
 			p.gone()
 		case gone(err), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion):
-			// They were raised meanwhile, perhaps by this request, sent before.
+			// They were raised since, perhaps by this request, sent before.
+			if now, err = p.s.tokensOf(ctx, p.dir); err != nil {
+				return err
+			}
 		default:
 			return err
 		}
 	}
 }
 
-// tokensOf returns what is added to the czxids of a lock, and the version of the
-// node that says so; -1 if there is none.
-func (s *session) tokensOf(ctx context.Context, dir string) (tokens raised.Tokens, version int32, err error) {
+// tokens is what the node of that name says, and its version; -1 if there is none.
+type tokens struct {
+	raised.Tokens
+	version int32
+}
+
+// tokensOf returns what is added to the czxids of a lock.
+func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error) {
 	node := dir + "/" + tokensNode
 	var stat *zk.Stat
 	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
 		text, stat, err = c.Get(node)
 		return text, err
 	})
-	if gone(err) {
-		return tokens, -1, nil
+	switch {
+	case gone(err):
+		return tokens{version: -1}, nil
+	case err != nil:
+		return t, err
 	}
-	if err == nil {
-		if tokens, err = raised.Parse(string(text)); err != nil {
-			err = fmt.Errorf("zookeeper: %s: %w", node, err)
-		} else {
-			version = stat.Version
-		}
+	if t.Tokens, err = raised.Parse(string(text)); err != nil {
+		return t, fmt.Errorf("zookeeper: %s: %w", node, err)
 	}
-	return tokens, version, err
+	t.version = stat.Version
+	return t, nil
 }
 
 // Release implements [locker.Hold].

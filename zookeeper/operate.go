@@ -16,7 +16,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/raised"
 	"github.com/golockers/locker/internal/znode"
 )
 
@@ -57,9 +56,9 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 		if err != nil {
 			return locker.State{}, "", err
 		}
-		var tokens raised.Tokens
+		var tokens tokens
 		if q.raised {
-			if tokens, _, err = s.tokensOf(ctx, dir); err != nil {
+			if tokens, err = s.tokensOf(ctx, dir); err != nil {
 				return locker.State{}, "", err
 			}
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/raised"
 )
 
 // place is one attempt's place in the queue of a lock: a node of one session.
@@ -29,6 +28,7 @@ type place struct {
 	passed map[string]bool // nodes in the queue that are of no session, and are passed over
 	// raised: somebody before has raised the tokens, or may have.
 	raised bool
+	tokens tokens      // as they were when the lock was granted
 	guard  *time.Timer // sets the watch on a holder's node
 
 	mu      sync.Mutex
@@ -73,7 +73,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: ask for less, or raise their maxSessionTimeout: %w",
 			b, req.TTL, timeout, errors.ErrUnsupported)
 	}
-	p := &place{s: s, dir: b.dir(req.Name), id: req.Owner, label: req.Label, lost: req.Lost}
+	p := &place{s: s, dir: b.dir(req.Name), id: req.Owner, label: req.Label, lost: req.Lost, tokens: tokens{version: -1}}
 	since := time.Now()
 	if !req.Wait {
 		if err := p.peek(ctx); err != nil {
@@ -430,11 +430,10 @@ func (p *place) first() error {
 
 // grant makes a hold of a place that is the first.
 func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
-	var tokens raised.Tokens
 	v, err := p.s.validity(ctx, since)
 	if err == nil && p.raised {
 		// Whoever held before cannot raise them any more.
-		tokens, _, err = p.s.tokensOf(ctx, p.dir)
+		p.tokens, err = p.s.tokensOf(ctx, p.dir)
 	}
 	if err == nil {
 		err = p.s.hold(p)
@@ -442,5 +441,5 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 	if err != nil {
 		return locker.Grant{Hold: p}, err
 	}
-	return locker.Grant{Hold: p, Validity: v, Token: tokens.Of(p.czxid)}, nil
+	return locker.Grant{Hold: p, Validity: v, Token: p.tokens.Of(p.czxid)}, nil
 }
