@@ -32,7 +32,7 @@ func TestOnOneServer(t *testing.T) {
 		{"ParentMayGo", testParentMayGo},
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
 		{"DeadHolderWithAShortTTL", testDeadHolderWithAShortTTL},
-		{"ManyWaiters", testManyWaiters},
+		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
 		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},
 		{"Credentials", testCredentials},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},

@@ -3,11 +3,8 @@ package zookeeper_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
-	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
@@ -52,35 +48,12 @@ func testWaitsThatAreGivenUpLeaveNoWatches(t *testing.T, z *lab.ZooKeeper) {
 	require.Eventually(t, func() bool { return watchesOf(t, z) == 0 }, soon, 10*time.Millisecond)
 }
 
-// manyWaiters is how many there are: more than one packet of watches, and no more, since the
-// machine that runs the gate is small.
-func manyWaiters() int {
-	if n, err := strconv.Atoi(os.Getenv("LOCKER_ZOOKEEPER_WAITERS")); err == nil {
-		return n
-	}
-	return 1500
-}
-
-// received returns how many packets the server has got.
-func received(t testing.TB, z *lab.ZooKeeper) (n float64) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		text, err := z.FourLetters("srvr")
-		_, text, _ = strings.Cut(text, "\nReceived: ")
-		_, parseErr := fmt.Sscan(text, &n)
-		return err == nil && parseErr == nil
-	}, soon, 10*time.Millisecond)
-	return n
-}
-
-func testManyWaiters(t *testing.T, z *lab.ZooKeeper) {
-	names := manyWaiters()
-	bound := soon + time.Duration(names)*10*time.Millisecond
+func testManyWatchesSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
+	const names = 1500 // more than one packet of them
 	p := lab.StartProxy(t, z.Addr())
 	holder := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
 	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 30 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
-	before := runtime.NumGoroutine()
 	var all sync.WaitGroup
 	limit := make(chan struct{}, 50)
 	var leases sync.Map
@@ -109,26 +82,11 @@ func testManyWaiters(t *testing.T, z *lab.ZooKeeper) {
 			have = watchesOf(t, z)
 		}
 	}
-	has(3*names, time.Minute+bound) // the holder's, and two of a waiter
-	had, began := received(t, z), time.Now()
-	time.Sleep(map[bool]time.Duration{false: 2 * time.Second, true: 30 * time.Second}[names > 5000])
-	rate, goroutines := (received(t, z)-had)/time.Since(began).Seconds(), float64(runtime.NumGoroutine()-before)/float64(names)
-	t.Logf("%.1f requests/s, %.2f goroutines each", rate, goroutines)
-	assert.Less(t, rate, 20.)
-	assert.Less(t, goroutines, 2.1)
+	has(3*names, time.Minute) // the holder's, and two of a waiter
 	p.Set(lab.Reset)
-	has(names, bound)
+	has(names, soon)
 	p.Set(lab.Pass)
-	has(3*names, bound)
-	assert.Zero(t, holder.Stats().Lost)
-	for range names / 2 { // they get it
-		leases.Range(func(name, l any) bool {
-			leases.Delete(name)
-			assert.NoError(t, l.(*locker.Lease).Unlock(ctx))
-			return false
-		})
-	}
-	require.Eventually(t, func() bool { return waiter.Stats().Acquired >= uint64(names/2) }, bound, 10*time.Millisecond)
+	has(3*names, soon)
 	cancel()
 	all.Wait()
 }
