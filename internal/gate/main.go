@@ -131,6 +131,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 	r := results{took: make(map[string]time.Duration)}
 	type key struct{ pkg, test string }
 	texts, began := make(map[key]*strings.Builder), make(map[key]time.Time)
+	builds := make(map[string]string)
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -150,6 +151,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 		switch e.Action {
 		case "build-output":
 			fmt.Fprint(out, e.Output)
+			builds[e.ImportPath] += e.Output
 		case "output":
 			texts[k].WriteString(e.Output)
 			if strings.Contains(e.Output, "INCONCLUSIVE: the machine") { // package conformance says so
@@ -160,7 +162,7 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 				continue // its top level tells
 			}
 			if e.Action == "fail" {
-				o := outcome{pkg: e.Package, test: top, text: texts[k].String(), stall: m.since(began[k])}
+				o := outcome{pkg: e.Package, test: top, text: builds[e.FailedBuild] + texts[k].String(), stall: m.since(began[k])}
 				fmt.Fprint(out, o.text)
 				if top != "" || !slices.ContainsFunc(r.failed, func(f outcome) bool { return f.pkg == e.Package }) || final.MatchString(o.text) {
 					r.failed = append(r.failed, o)

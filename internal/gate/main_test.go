@@ -46,6 +46,7 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 		{"a stall", "x", "it is late", stalls, true, 2},
 		{"a stall each time", "xxxxxx", "it is late", stalls, false, 3},
 		{"a race is no stall", "x", "WARNING: DATA RACE", stalls, false, 1},
+		{"it does not build", "x", `" + nothing + "`, stalls, false, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -61,7 +62,11 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 			assert.Equal(t, !c.passes, strings.Contains(out.String(), "FAILED: 1"), out.String())
 			assert.NotContains(t, out.String(), "all is well")
 			if c.left != "" {
-				assert.Contains(t, out.String(), c.reason)
+				_, summary, _ := strings.Cut(out.String(), "FAILED: 1")
+				assert.Contains(t, out.String(), strings.Trim(c.reason, `" +`))
+				if !c.passes {
+					assert.Contains(t, summary, "p_test.go:", "where")
+				}
 			}
 		})
 	}
