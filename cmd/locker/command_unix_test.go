@@ -209,10 +209,11 @@ func TestLostFileLockEndsTheCommand(t *testing.T) {
 	p := start(t, []with{withEnv("LOCKER_BACKEND=file://" + dir)}, locked([]string{"--ttl", "900ms"}, "a", "listen", "stubborn")...)
 	child := number(t, p.expect("pid"))
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.lock")))
-	p.expect("got SIGTERM")
 	assert.Equal(t, 74, p.wait())
 	assert.True(t, gone(child))
 	assert.Contains(t, p.said(), "deleted")
+	assert.Contains(t, p.said(), "sent SIGTERM") // SIGKILL comes too soon after it for a busy machine's command to tell
+	assert.NotContains(t, p.said(), "trying again")
 }
 
 func signalName(sig syscall.Signal) string { return unix.SignalName(sig) }

@@ -66,7 +66,6 @@ func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
 func TestLongestHoldOfTheURLIsToldAsSuch(t *testing.T) {
 	backend := withEnv("LOCKER_BACKEND=file://" + t.TempDir() + "?max_hold=2s")
 	p := start(t, []with{backend}, locked(nil, "a", "listen")...)
-	p.expect("got SIGTERM")
 	assert.Equal(t, 74, p.wait())
 	assert.Contains(t, p.said(), "max_hold of the backend's URL is reached: sent SIGTERM")
 }

@@ -235,6 +235,7 @@ func (s *session) trace() *locker.Trace {
 		Waiting: func(_ context.Context, e locker.Event) { s.inTheWay.set(e) },
 		Renewed: func(_ context.Context, e locker.Event) {
 			switch failed := s.renewal.set(e.Err); {
+			case errors.Is(e.Err, locker.ErrLost): // the job tells
 			case e.Err != nil && !failed:
 				s.notes.say("cannot renew %q, trying again: %s", e.Name, plain(e.Err))
 			case e.Err == nil && failed:
