@@ -45,35 +45,37 @@ func TestFleets(t *testing.T) {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
 			t.Parallel()
 			first, second := services[pair[0]](t), services[pair[1]](t)
-			f := newFleet(t, size, first, second)
 			ttl := max(fleetTTL, first.session("fleet"), second.session("fleet"))
 			a, b := fleetURL(first, ttl), fleetURL(second, ttl)
-			both := a + " " + b
-			f.roll(t, a)
-			began := time.Now()
-			for move := range moves {
-				to := b
-				if move%2 == 1 {
-					to = a
-				}
-				f.roll(t, both)
-				if move%5 == 0 {
-					f.standStill(t, move/5)
-				}
-				f.roll(t, to)
+			g, began := newGuard(), time.Now()
+			for done := 0; done < moves; done += fleetMoves {
+				t.Run(fmt.Sprintf("from %d on", done), func(t *testing.T) { // which has its children cleared up
+					f := newFleet(t, g, size, first, second)
+					f.roll(t, a)
+					for move := range min(fleetMoves, moves-done) {
+						f.roll(t, a+" "+b)
+						if move%5 == 0 {
+							f.standStill(t, (done+move)/5)
+						}
+						f.roll(t, []string{b, a}[move%2])
+					}
+					f.end(t)
+					f.nothingLeft(t, a, b)
+					t.Logf("%d moves in %v: %v", min(done+fleetMoves, moves), time.Since(began).Round(time.Second), g.counted())
+				})
 			}
-			t.Logf("%d moves in %v: %v", moves, time.Since(began).Round(time.Second), f.guard.counted())
-			f.end(t)
-			f.nothingLeft(t, a, b)
 		})
 	}
 }
+
+// fleetMoves is how many moves one fleet makes: forward and back, and so on.
+const fleetMoves = 10
 
 // Without the step in the middle, two hold the same name, and the test sees it.
 func TestAFleetThatLeavesTheMiddleStepOut(t *testing.T) {
 	t.Parallel()
 	first, second := redisService(t), etcdService(t)
-	f := newFleet(t, 4, first, second)
+	f := newFleet(t, newGuard(), 4, first, second)
 	f.guard.expectOverlaps = true
 	f.roll(t, fleetURL(first, fleetTTL))
 	for range 10 {
@@ -106,6 +108,7 @@ type guard struct {
 	marks   map[string]uint64
 	turnsOf map[string]int
 	killed  map[string]bool // members that do not act any more, whatever they have said last
+	born    int             // members so far
 	tally
 	waitedFor []string // what members have said to be in the way
 	problems  []string
@@ -117,6 +120,10 @@ type tally struct{ turns, overlaps, refused, stale, kills, stops, stills int }
 type entry struct {
 	member string
 	until  time.Time // when its lease is over
+}
+
+func newGuard() *guard {
+	return &guard{inside: map[string]entry{}, marks: map[string]uint64{}, turnsOf: map[string]int{}, killed: map[string]bool{}}
 }
 
 func (g *guard) sum() tally {
@@ -172,7 +179,6 @@ type fleet struct {
 	pair    [2]*service
 	addr    string
 	members []*member
-	born    int
 	served  sync.WaitGroup
 }
 
@@ -186,11 +192,11 @@ type member struct {
 	turns int
 }
 
-func newFleet(t *testing.T, size int, first, second *service) *fleet {
+func newFleet(t *testing.T, g *guard, size int, first, second *service) *fleet {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &fleet{
-		guard: &guard{inside: map[string]entry{}, marks: map[string]uint64{}, turnsOf: map[string]int{}, killed: map[string]bool{}},
+		guard: g,
 		pair:  [2]*service{first, second}, addr: listener.Addr().String(), members: make([]*member, size),
 	}
 	f.served.Go(func() {
@@ -204,7 +210,7 @@ func newFleet(t *testing.T, size int, first, second *service) *fleet {
 	})
 	t.Cleanup(func() {
 		for _, m := range f.members {
-			if m != nil {
+			if m != nil && m.child != nil {
 				m.child.Kill()
 			}
 		}
@@ -279,8 +285,8 @@ func (f *fleet) roll(t *testing.T, urls string) {
 		if old := f.members[i]; old != nil && !f.retire(t, old) {
 			stopped = append(stopped, old)
 		}
-		f.born++
-		m := &member{id: "m" + strconv.Itoa(f.born)}
+		f.guard.born++
+		m := &member{id: "m" + strconv.Itoa(f.guard.born)}
 		f.guard.mu.Lock()
 		f.members[i] = m
 		f.guard.mu.Unlock()
