@@ -163,7 +163,7 @@ func TestSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			time.Sleep(time.Duration(i) * 10 * time.Millisecond) // together they would share a few flights
-			_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: 500 * time.Millisecond})
+			_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: 3 * time.Second})
 			assert.NoError(t, err)
 		})
 	}
@@ -172,7 +172,7 @@ func TestSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
 		sent := time.Now()
 		_, err := node.Renew(t.Context(), "n", "me", ttl)
 		require.NoError(t, err)
-		require.Less(t, time.Since(sent), 200*time.Millisecond)
+		require.Less(t, time.Since(sent), 2*time.Second)
 	}
 	all.Wait()
 }
@@ -192,9 +192,9 @@ func TestEachWaitsForReplicasAsLongAsItSaid(t *testing.T) {
 			all.Go(func() { wait(20 * time.Millisecond) }) // the others meet in the queue behind these
 		}
 		time.Sleep(5 * time.Millisecond)
-		all.Go(func() { assert.GreaterOrEqual(t, wait(800*time.Millisecond), 800*time.Millisecond) })
+		all.Go(func() { assert.GreaterOrEqual(t, wait(2*time.Second), 2*time.Second) })
 		for range 5 {
-			all.Go(func() { assert.Less(t, wait(time.Millisecond), 500*time.Millisecond) })
+			all.Go(func() { assert.Less(t, wait(time.Millisecond), 1500*time.Millisecond) })
 		}
 		all.Wait()
 	}

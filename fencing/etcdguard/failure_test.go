@@ -104,7 +104,7 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 		require.NotErrorIs(t, err, fencing.ErrUnknown, "nothing can have been written")
 		assert.Contains(t, err.Error(), addr)
 		assert.NotContains(t, err.Error(), "\n")
-		assert.Less(t, time.Since(began), d+500*time.Millisecond)
+		assert.Less(t, time.Since(began), d+1500*time.Millisecond)
 	}
 	g := newGuard(t, client, nil)
 	for range 3 {
@@ -140,7 +140,7 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 		err := call(within(t, 200*time.Millisecond))
 		require.ErrorIs(t, err, locker.ErrUnavailable, what)
 		require.ErrorIs(t, err, context.DeadlineExceeded, what)
-		assert.Less(t, time.Since(began), 700*time.Millisecond, what)
+		assert.Less(t, time.Since(began), 1700*time.Millisecond, what)
 		if what == "commit" {
 			require.ErrorIs(t, err, fencing.ErrUnknown)
 		} else {
