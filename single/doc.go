@@ -73,4 +73,8 @@
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name        the name to expect in the server's certificate (TLS only)
 //	sentinel_username, sentinel_password    credentials for the Sentinels themselves
+//
+// go-redis writes to standard error when it cannot connect. What it writes of a
+// client that Open made names no host, but those of Sentinels and of a Cluster's
+// nodes: redis.SetLogger, which is the program's to call, stops that.
 package single
