@@ -75,7 +75,7 @@ func (b *bench) begin() {
 	// Straight first, so that an error speaks of the service and not of a proxy.
 	again := b.opens // servers have just been started
 	if b.given {
-		again = 0
+		again = 3 * time.Second
 	}
 	client, err := openAgain(b.ctx, b.run.plan.Openers, s.address.straight, nil, b.opens, again)
 	if err != nil {

@@ -103,8 +103,10 @@ type caller struct {
 	cancel context.CancelFunc
 	leave  chan struct{} // closed when the parent says "release"
 	gate   chan struct{} // closed when the parent says "open"
-	landed chan uint64   // the act that has arrived at the recorder
 	once   [2]sync.Once
+
+	acting uint64        // the act that is under way to the recorder; 0: none. Under the program's mutex
+	landed chan struct{} // closed when it has arrived
 }
 
 func (h *holderProgram) say(m message) {
@@ -217,7 +219,7 @@ func (h *holderProgram) obey(c command) {
 	h.mu.Unlock()
 	switch {
 	case c.Do == "hold", c.Do == "loop":
-		cl = &caller{leave: make(chan struct{}), gate: make(chan struct{}), landed: make(chan uint64, 1)}
+		cl = &caller{leave: make(chan struct{}), gate: make(chan struct{})}
 		cl.ctx, cl.cancel = context.WithCancel(context.Background())
 		h.mu.Lock()
 		h.callers[c.Caller] = cl
@@ -239,7 +241,12 @@ func (h *holderProgram) obey(c command) {
 	case cl == nil:
 		// It is over.
 	case c.Do == "landed":
-		cl.landed <- c.Seq
+		h.mu.Lock()
+		if cl.acting == c.Seq {
+			cl.acting = 0
+			close(cl.landed)
+		}
+		h.mu.Unlock()
 	case c.Do == "open":
 		cl.once[0].Do(func() { close(cl.gate) })
 	case c.Do == "release":
@@ -345,11 +352,18 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 }
 
 // act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until it
-// has: what comes after it comes after its effect.
+// has, or the holder is told of its loss: what else comes after it comes after its effect.
 func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease, n uint64) {
+	landed := make(chan struct{})
+	h.mu.Lock()
+	cl.acting, cl.landed = n, landed
+	h.mu.Unlock()
 	token, _ := lease.Token()
 	h.tell(c, history.Acted, func(e *history.Event) { e.Token, e.Seq = token, n })
-	<-cl.landed
+	select {
+	case <-landed:
+	case <-lease.Done():
+	}
 }
 
 func (h *holderProgram) leave(c command, lease *locker.Lease) {

@@ -132,9 +132,16 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{ignoresCommands, requestsLate.ID, check.Exclusion, requestsLate.ID},
 	} {
 		all.run(string(test.flaw), func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "run")
-			report := compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
-			c := cell(t, report, test.rule, test.fault)
+			var dir string
+			var report *Result
+			var c *history.Cell
+			for range 10 { // on a machine that stalls, nothing may be said
+				dir = filepath.Join(t.TempDir(), "run")
+				report = compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
+				if c = cell(t, report, test.rule, test.fault); c.Verdict != history.Inconclusive {
+					break
+				}
+			}
 			assert.Equal(t, history.Broken, c.Verdict, "%+v", c)
 			assert.True(t, c.Bad(), "it is declared")
 			if c.Verdict == history.Broken {

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/url"
@@ -220,7 +221,9 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 	}{
 		{"nothing", func(string) error { return nil }, ExitHeld, ""},
 		{"the end of a line", func(dir string) error { return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(len(journal)-1)) }, ExitHeld, ""},
-		{"half a journal", func(dir string) error { return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(len(journal)/2)) }, ExitNotTried, "was not tried"},
+		{"a part of a journal", func(dir string) error {
+			return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(bytes.Index(journal, []byte("trial_end"))))
+		}, ExitNotTried, "was not tried"},
 		{"a journal", func(dir string) error { return os.Remove(filepath.Join(dir, "file-b1.jsonl")) }, ExitUnavailable, "the journal of file-b1 is missing"},
 		{"the parent's", func(dir string) error { return os.Remove(filepath.Join(dir, "parent.jsonl")) }, ExitNotTried, "was not tried"},
 		{"foreign", func(dir string) error {

@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -24,61 +25,65 @@ import (
 // four times as long; and a lock can be had soon after (R22).
 func TestSilentConnections(t *testing.T) {
 	server := lab.StartRedis(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	for name, client := range map[string]func() (*locker.Client, error){
-		"opened": func() (*locker.Client, error) {
-			return openers.Open(t.Context(), "redis://"+proxy.Addr()+"?ttl=2s", nil)
-		},
-		"given": func() (*locker.Client, error) {
-			b, err := single.New(newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
-			if err != nil {
-				return nil, err
-			}
-			t.Cleanup(func() { _ = b.Close() })
-			return locker.New(b, &locker.Options{TTL: 2 * time.Second}), nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			again(t, func() bool { // a machine that stalls loses leases, too
-				proxy.Set(lab.Pass)
-				c, err := client()
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = c.Close() })
-				var leases []*locker.Lease
-				for i := range 100 {
-					l, err := c.Lock(t.Context(), fmt.Sprint(name, i))
-					require.NoError(t, err)
-					leases = append(leases, l)
-				}
-				time.Sleep(300 * time.Millisecond) // renewals come at any moment of the silence
-				proxy.Set(lab.Drop)
-				const silence = 500 * time.Millisecond
-				granted := make(chan time.Time, 1)
-				go func() {
-					time.Sleep(silence / 2)
-					l, err := c.Lock(context.Background(), name)
-					assert.NoError(t, err)
-					granted <- time.Now()
-					if err == nil {
-						assert.NoError(t, l.Unlock(context.Background()))
-					}
-				}()
-				time.Sleep(silence)
-				proxy.PassNew()
-				back := time.Now()
-				wait := (<-granted).Sub(back)
-				t.Logf("granted %v after the network was back", wait)
-				time.Sleep(2 * time.Second)
-				lost := 0
-				for _, l := range leases {
-					if l.Err() != nil {
-						lost++
-					}
-				}
-				return lost == 0 && wait < 900*time.Millisecond // 300 ms where the machine is not busy
+	for _, silence := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second} {
+		for _, given := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, given=%v", silence, given), func(t *testing.T) {
+				t.Parallel()
+				again(t, func() bool { // a machine that stalls loses leases, too
+					lost, wait := silent(t, server, silence, given)
+					t.Logf("granted %v after the network was back, %d leases lost", wait, lost)
+					return lost == 0 && wait < 900*time.Millisecond // 300 ms where the machine is not busy
+				})
 			})
-		})
+		}
 	}
+}
+
+// silent returns how many leases a silence has cost, and when the first lock was granted after it.
+func silent(t *testing.T, server *lab.Redis, silence time.Duration, given bool) (lost int, wait time.Duration) {
+	proxy := lab.StartProxy(t, server.Addr())
+	opts := &locker.Options{TTL: max(4*silence, 2*time.Second)} // less is nothing on a busy machine
+	var c *locker.Client
+	if given {
+		b, err := single.New(newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
+		require.NoError(t, err)
+		defer func() { _ = b.Close() }()
+		c = locker.New(b, opts)
+	} else {
+		var err error
+		c, err = openers.Open(t.Context(), "redis://"+proxy.Addr(), opts)
+		require.NoError(t, err)
+	}
+	defer func() { _ = c.Close() }()
+	var leases []*locker.Lease
+	for range 100 {
+		l, err := c.Lock(t.Context(), rand.Text())
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	time.Sleep(opts.TTL / 6) // renewals come at any moment of the silence
+	proxy.Set(lab.Drop)
+	granted := make(chan time.Time, 1)
+	go func() {
+		time.Sleep(silence / 2)
+		l, err := c.Lock(context.Background(), rand.Text())
+		assert.NoError(t, err)
+		granted <- time.Now()
+		if err == nil {
+			assert.NoError(t, l.Unlock(context.Background()))
+		}
+	}()
+	time.Sleep(silence)
+	proxy.PassNew()
+	back := time.Now()
+	wait = (<-granted).Sub(back)
+	time.Sleep(opts.TTL)
+	for _, l := range leases {
+		if l.Err() != nil {
+			lost++
+		}
+	}
+	return lost, wait
 }
 
 // A server that stalls for a moment answers later: that is told as a success.

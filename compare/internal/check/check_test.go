@@ -419,6 +419,28 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			1103 unlock_begin c
 			1104 granted b tok=3 until=9100
 			1105 unlocked c`, held: "exclusion false-loss hangs tokens", aside: "order"},
+		{name: "a waiter that lost the service, and its place", history: `
+			0 ask a
+			1 granted a tok=1 until=9001
+			2 ask b
+			500 ask c
+			900 unlock_begin a
+			901 granted c tok=2 until=9101
+			902 unlocked a
+			903 gave_up b
+			904 unlock_begin c
+			905 unlocked c`, held: "exclusion false-loss hangs order tokens"},
+		{name: "a waiter that nobody let in", history: `
+			0 ask a
+			1 granted a tok=1 until=9001
+			2 ask b until=1500
+			500 ask c
+			900 unlock_begin a
+			901 granted c tok=2 until=9101
+			902 unlocked a
+			904 unlock_begin c
+			905 unlocked c
+			1501 gave_up b`, broken: "order", held: "exclusion false-loss hangs left tokens"},
 		{name: "waiters in turn", history: `
 			0 ask a
 			1 granted a tok=1 until=9001

@@ -219,10 +219,22 @@ func (t *trial) overtakes(l *lock, b *belief) {
 			}
 			continue
 		}
+		t.finding(Order).applies = true
+		if len(w.passed) < maxBreaks {
+			w.passed = append(w.passed, b)
+		}
+	}
+}
+
+// overtaken is for the time when a waiter has got in, or has waited to its end: before, it may yet say that it had
+// lost the service, and its place with it.
+func (t *trial) overtaken(w *caller) {
+	for _, b := range w.passed {
 		earlier := b.ask.At - w.ask.At
-		t.late(Order, l.name, span{w.ask.At, b.ask.At}, orderGrace,
+		t.late(Order, w.ask.Name, span{w.ask.At, b.ask.At}, orderGrace,
 			fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier", who(b.granted), who(w.ask), history.Duration(earlier)), w.ask, b.ask)
 	}
+	w.passed = nil
 }
 
 // times measures what a grant tells about waiting.
@@ -342,6 +354,7 @@ func (t *trial) finish(at int64, aside string) {
 		}
 	}
 	for _, by := range t.callList {
+		t.overtaken(by)
 		call, what := by.ask, "Lock"
 		if by.unlockIn {
 			call, what = by.unlock, "Unlock"

@@ -73,6 +73,7 @@ type caller struct {
 	belief   *belief
 	unlock   history.Event // the last one
 	unlockIn bool          // Unlock has not returned
+	passed   []*belief     // who got in before, and had begun to wait later
 	acts     map[uint64]int
 }
 
@@ -156,6 +157,9 @@ func (t *trial) event(e *history.Event) {
 		if e.Kind == history.GaveUp {
 			l.unclear = true
 			by.gaveUp = e.At
+			if by.ask.Until != 0 && e.At < by.ask.Until {
+				by.passed = nil
+			}
 		}
 	case history.Renewed:
 		t.renewed(l, by, e)
@@ -242,6 +246,7 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 	if by.asking {
 		t.answered(l, by, e)
 	}
+	t.overtaken(by)
 	b := &belief{by: by, n: l.grants, ask: asked, granted: *e, until: e.Until}
 	if e.Until == 0 {
 		b.until = math.MaxInt64
