@@ -118,7 +118,7 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 
 func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
-	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
+	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{Prefix: "/reconnects", Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
 	for range 4 {
 		l := lockWhenBack(t, c, "a")
 		p.Set(lab.Reset)
