@@ -406,10 +406,10 @@ func (b *Backend) adopt(ctx context.Context, kv *mvccpb.KeyValue) error {
 }
 
 // notOfSession makes the error that a lease is gone one that may go away. It is
-// for requests with a lease of their own: the session is not what is gone.
+// for requests with a lease that was just granted: no session is what is gone.
 func notOfSession(err error) error {
 	if etcderr.LeaseGone(err) {
-		return &noAnswerError{"the lease of a shadow was over before it was used"}
+		return &noAnswerError{"a lease that was granted was over before it was used"}
 	}
 	return err
 }

@@ -132,6 +132,30 @@ func TestLeaseOfAShadowThatIsGoneEndsNoLock(t *testing.T) {
 	}
 }
 
+// A server has so much to do that the lease of a session is over before its key is put:
+// that passes, and is not told as something that asking again does not mend.
+func TestLeaseOfASessionThatIsOverBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	var over atomic.Bool
+	b := backend(t, s.Addrs(), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if put, ok := req.(*etcdserverpb.PutRequest); ok && over.CompareAndSwap(false, true) {
+					if _, err := s.admin.Revoke(ctx, clientv3.LeaseID(put.Lease)); err != nil {
+						return err
+					}
+				}
+				return invoker(ctx, method, req, reply, cc, opts...)
+			}))
+	})
+	_, err := b.Acquire(t.Context(), request("n", time.Minute, true))
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	g, err := b.Acquire(t.Context(), request("n", time.Minute, true))
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
 func TestBreakThatIsSentTwiceBreaksOne(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)

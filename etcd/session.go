@@ -269,7 +269,7 @@ func (s *session) open() error {
 	}
 	put, err := b.kv.Put(s.ctx, s.key, "", clientv3.WithLease(s.id))
 	if err != nil {
-		return err
+		return notOfSession(err) // a server that has too much to do
 	}
 	s.revision = put.Header.Revision
 	return nil
