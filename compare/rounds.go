@@ -119,31 +119,23 @@ func (r *round) order() {
 	r.finish(append([]group{a}, all...)...)
 }
 
-func (r *round) holderStopped() {
-	lab.NeedPause(r.stage)
-	a := r.take(r.a, nil)
-	next := r.queue(r.b)
-	r.faultBegin(r.a, 0)
-	r.a.proc.Pause()
-	r.proof("its process stands still")
-	r.handOn(a, next)
-	r.a.proc.Resume()
-	r.faultEnd("")
-	r.sleep(r.ttl / 5)
-	r.finish(a, next)
-	r.probe()
-}
+func (r *round) holderStopped() { r.stopped(false, "its process stands still") }
 
 func (r *round) holderStoppedAct() {
+	r.stopped(true, "its process stands still between a check of its lease and its act")
+}
+
+// stopped has the holder stand still, with gate set between a check and an act.
+func (r *round) stopped(gate bool, proof string) {
 	lab.NeedPause(r.stage)
-	a := r.take(r.a, func(c *command) { c.Gate = true })
+	a := r.take(r.a, func(c *command) { c.Gate = gate })
 	next := r.queue(r.b)
-	if !r.wait(r.free(), func() bool { return a.all(func(s *seen) bool { return s.gate }) }) {
+	if gate && !r.wait(r.free(), func() bool { return a.all(func(s *seen) bool { return s.gate }) }) {
 		r.Fatalf("the holder did not get to an act")
 	}
 	r.faultBegin(r.a, 0)
 	r.a.proc.Pause()
-	r.proof("its process stands still between a check of its lease and its act")
+	r.proof(proof)
 	r.handOn(a, next)
 	a.tell("open")
 	r.a.proc.Resume()
@@ -189,12 +181,16 @@ func (r *round) seen(h *holder, before lab.Stats) {
 	}
 }
 
-func (r *round) holderCutOff() {
+func (r *round) holderCutOff() { r.cut(func(p *lab.Proxy) { p.Set(lab.Drop) }) }
+func (r *round) halfCut()      { r.cut(func(p *lab.Proxy) { p.SetReplies(lab.Drop) }) }
+
+// cut does something to the network of the holder, past the end of its lease.
+func (r *round) cut(how func(p *lab.Proxy)) {
 	a := r.take(r.a, nil)
 	next := r.queue(r.b)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
-	r.a.network(func(p *lab.Proxy) { p.Set(lab.Drop) })
+	r.a.network(how)
 	r.seen(r.a, before)
 	r.handOn(a, next)
 	r.a.heal()
@@ -221,20 +217,6 @@ func (r *round) holderSlow() {
 	}
 	r.a.network(func(p *lab.Proxy) { p.Set(lab.Drop) })
 	next := r.queue(r.b)
-	r.seen(r.a, before)
-	r.handOn(a, next)
-	r.a.heal()
-	r.faultEnd("")
-	r.finish(a, next)
-	r.probe()
-}
-
-func (r *round) halfCut() {
-	a := r.take(r.a, nil)
-	next := r.queue(r.b)
-	before := r.a.traffic()
-	r.faultBegin(r.a, 0)
-	r.a.network(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
 	r.seen(r.a, before)
 	r.handOn(a, next)
 	r.a.heal()
