@@ -242,7 +242,7 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 			var all sync.WaitGroup
 			for first := range goroutines {
 				all.Go(func() {
-					for i := first; i < leases; i += goroutines {
+					for i := first; i < leases && time.Since(began) < time.Minute; i += goroutines {
 						// Evenly over the cycle: leases taken in a burst share their renewals anyway.
 						time.Sleep(cycle*time.Duration(i)/leases - time.Since(began))
 						if err := hold(b.Context(), "job-"+strconv.Itoa(i)); err != nil {
@@ -253,6 +253,9 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 				})
 			}
 			all.Wait()
+			if time.Since(began) >= time.Minute {
+				b.Skip("the leases cannot be taken in a minute")
+			}
 			heap = heapInUse() - heap
 			for b.Loop() {
 				u := startUsage(redisTime(b, c.servers...))
