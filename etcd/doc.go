@@ -4,16 +4,16 @@
 //
 // # What it promises
 //
-// While etcd keeps its data, no two clients hold a name at once, up to the end
-// of each lease ([locker.Lease.Until]), but for a leader that stands still for
-// longer than a TTL: see below. Waiters of all clients get the name in the order
-// in which they asked. Tokens are etcd's revisions, plus what they were raised by:
-// of one name, each is greater than every one before it. Of different names they rise in the order in which
-// the locks were asked for. A held lock survives the loss of a minority of the
-// members, a change of the leader, and a restart of all members that is shorter
-// than what remains of the session, or in which they come back with their data
-// before the holder's time is over. What is written to etcd itself can be fenced
-// in the same transaction: see [Held].
+// While etcd keeps its data, no two clients hold a name at once, up to the end of
+// each lease ([locker.Lease.Until]), but for a leader that stands still for longer
+// than a TTL: see below. Waiters of all clients get the name in the order in which
+// they asked. Tokens are etcd's revisions, plus what they were raised by: of one
+// name, each is greater than every one before it. Of different names they rise in
+// the order in which the locks were asked for. A held lock survives the loss of a
+// minority of the members, a change of the leader, and a restart of all members that
+// is shorter than what remains of the session, or in which they come back with their
+// data before the holder's time is over. What is written to etcd itself can be
+// fenced in the same transaction: see [Held].
 //
 // # What it rests on
 //

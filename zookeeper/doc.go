@@ -8,15 +8,15 @@
 // # What it promises
 //
 // No two clients hold a name at once, up to the end of each lease
-// ([locker.Lease.Until]): while a minority of servers is down, through the
-// change of the leader, and through a restart of all servers that is shorter
-// than the lease. Waiters of all clients get the lock in the order in which
-// their nodes were created; a release wakes one of them. Each lease has a
-// fencing token, the czxid of its node, plus what tokens were raised by. Tokens of one name rise in the order in
-// which the lock was asked for, which is that in which it is granted; of two
-// names, the later holder can have the lower token, since it may have waited for
-// long. A holder whose node is deleted by somebody else, or whose session ends,
-// is told.
+// ([locker.Lease.Until]): while a minority of servers is down, through the change
+// of the leader, and through a restart of all servers that is shorter than the
+// lease. Waiters of all clients get the lock in the order in which their nodes
+// were created; a release wakes one of them. Each lease has a fencing token, the
+// czxid of its node, plus what tokens were raised by. Tokens of one name rise in
+// the order in which the lock was asked for, which is that in which it is granted;
+// of two names, the later holder can have the lower token, since it may have
+// waited for long. A holder whose node is deleted by somebody else, or whose
+// session ends, is told.
 //
 // # The TTL is the session's
 //
