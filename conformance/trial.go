@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -184,6 +185,13 @@ func (s *trial) tryLock(c *locker.Client, name string, opts ...locker.Option) (*
 func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
 	s.Helper()
 	l, err := s.tryLock(c, name, opts...)
+	if errors.Is(err, locker.ErrUnavailable) {
+		// A service on a busy machine may take longer than a short lease lasts.
+		s.eventually(s.soon, func() bool {
+			l, err = s.tryLock(c, name, opts...)
+			return err == nil
+		})
+	}
 	if err != nil {
 		s.broken(fmt.Sprintf("TryLock of a name that nobody had failed: %v", err), "the service cannot be reached, or keeps something of an earlier holder")
 	}
