@@ -81,10 +81,12 @@ func testCheck(t *testing.T, z *lab.ZooKeeper) {
 }
 
 func testCheckOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
-	found, err := newBackend(t, e.Addrs(), zookeeper.Options{}).Check(within(t, soon))
-	require.NoError(t, err)
-	assert.Empty(t, said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning))
-	found, err = newBackend(t, e.Addrs()[:2], zookeeper.Options{}).Check(within(t, soon))
+	b := newBackend(t, e.Addrs(), zookeeper.Options{})
+	require.Eventually(t, func() bool { // a leader that stood still in the test before may not know yet that it leads no more
+		found, err := b.Check(within(t, soon))
+		return err == nil && said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning) == ""
+	}, soon, 50*time.Millisecond)
+	found, err := newBackend(t, e.Addrs()[:2], zookeeper.Options{}).Check(within(t, soon))
 	require.NoError(t, err)
 	assert.Contains(t, said(found, locker.SeverityWarning), "even number")
 	assert.Contains(t, said(found, locker.SeverityWarning), "members of the ensemble: 3")
