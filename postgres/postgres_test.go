@@ -466,3 +466,10 @@ func TestWaitersAskLessOftenWhileATransactionGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// In a mistyped URL the user's name may be a part of the password.
+func TestAnErrorDoesNotNameTheUser(t *testing.T) {
+	_, err := postgres.Openers.Open(t.Context(), "postgres://sesame:pw@127.0.0.1:1/db", nil)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotContains(t, err.Error(), "sesame")
+}
