@@ -343,7 +343,7 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 func BenchmarkRedisOneName(b *testing.B) {
 	s := lab.StartRedis(b)
 	for range turns {
-		for _, who := range []string{"redislock", "locker", "rueidislock"} {
+		for _, who := range []string{"redislock", "locker"} {
 			b.Run(who, func(b *testing.B) {
 				const processes, window = 4, 2 * time.Second
 				var children []*lab.Child
@@ -395,8 +395,6 @@ func contendInChild(p *lab.Parent) {
 		take = viaRedislock(newRedis(b, p.Args[1]))
 	case "locker":
 		take = viaLocker(newSingle(b, p.Args[1], locker.DefaultTTL))
-	case "rueidislock":
-		take = viaRueidislock(newRueidislock(b, p.Args[1], locker.DefaultTTL))
 	}
 	p.Say("ready")
 	for {
