@@ -307,6 +307,9 @@ type Aser interface {
 	As(target any) bool
 }
 
+// MaxWaiting is how many places State.Waiting looks at.
+const MaxWaiting = 16
+
 // State is what a service knows of one name. It is a picture of the past by
 // the time it is read: good for people and for tests, never for deciding
 // whether to act.
@@ -321,6 +324,9 @@ type State struct {
 	Token uint64
 	// Waiters is how many wait in the service's queue; -1 if it does not know.
 	Waiters int
+	// Waiting are labels of those who wait, each once, in no order; nil if they are
+	// not known. Of many, a service tells the first MaxWaiting places.
+	Waiting []string
 	// Where says, for people, on which service it is held, if the Backend is a pair
 	// of them: "both", or the address of one. "" of every other Backend.
 	Where string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -378,6 +379,23 @@ func TestWhoHoldsWhere(t *testing.T) {
 		return fmt.Sprintf("%v %q %q %d", st.Held, st.Label, st.Where, st.Waiters)
 	}
 	assert.Equal(t, `false "" "" 0`, look("none"))
+	first := try(t, pair, "waited for")
+	ctx, stop := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	for _, c := range []*locker.Client{pairOf(t, a, b), old} { // a client waits behind itself without asking
+		waiters.Go(func() {
+			_, err := c.Lock(ctx, "waited for")
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	require.Eventually(t, func() bool {
+		st, err := pair.Inspect(t.Context(), "waited for")
+		return err == nil && slices.Equal(slices.Sorted(slices.Values(st.Waiting)), []string{"old-1 [memory]", "pair [memory memory]"})
+	}, 10*time.Second, time.Millisecond, "with which URLs they came")
+	stop()
+	waiters.Wait()
+	unlock(t, first)
+
 	leases := []*locker.Lease{try(t, pair, "of both"), try(t, old, "of old"), try(t, young, "of young"), try(t, old, "of two"), try(t, young, "of two")}
 	assert.Equal(t, `true "pair" "both" 0`, look("of both"))
 	assert.Equal(t, `true "old-1" "memory only" 0`, look("of old"))

@@ -39,7 +39,8 @@ func (s *side) cannot(what string) error {
 	return s.fail(fmt.Errorf("it cannot %s: %w", what, errors.ErrUnsupported))
 }
 
-// merge is what is known of a name. Where two hold it, that of the second service
+// merge is what is known of a name; the labels of those who wait say with which URLs
+// they came. Where two hold it, that of the second service
 // is its holder, for whom the other one waits.
 func (b *Backend) merge(on [2]locker.State) locker.State {
 	label, pair := [2]string{}, [2]bool{}
@@ -55,6 +56,17 @@ func (b *Backend) merge(on [2]locker.State) locker.State {
 	st.Waiters = -1
 	if on[0].Waiters >= 0 && on[1].Waiters >= 0 {
 		st.Waiters = on[0].Waiters + on[1].Waiters
+	}
+	st.Waiting = nil
+	for i := range on {
+		for _, l := range on[i].Waiting {
+			if !strings.HasSuffix(l, b.mark) {
+				l += " [" + b.sides[i].name + "]"
+			}
+			if !slices.Contains(st.Waiting, l) {
+				st.Waiting = append(st.Waiting, l)
+			}
+		}
 	}
 	switch {
 	case !st.Held:

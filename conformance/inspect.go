@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/golockers/locker"
 )
@@ -67,7 +68,7 @@ func checkInspect(s *trial) {
 	}
 	counts := look(watcher).Waiters >= 0
 	if counts {
-		waiter := s.client()
+		waiter := s.clientOf(s.backend(), func(o *locker.Options) { o.Label = "waits é" })
 		waiting, stop := context.WithCancel(s.Context())
 		defer stop()
 		s.spawn(func() {
@@ -77,6 +78,9 @@ func checkInspect(s *trial) {
 		})
 		if !s.eventually(s.soon, func() bool { return look(watcher).Waiters == 1 }) {
 			s.broken(fmt.Sprintf("one waits, and Inspect says %d", look(watcher).Waiters), "who waits is not counted: -1 says so")
+		}
+		if st := look(watcher); len(st.Waiting) > 0 && (len(st.Waiting) > 1 || !strings.HasPrefix(st.Waiting[0], "waits é")) {
+			s.broken(fmt.Sprintf("one with the label %q waits, and Inspect says %q", "waits é", st.Waiting), "the holder is among those who wait, or their labels are not stored as they are")
 		}
 		stop()
 		if !s.eventually(s.soon, func() bool { return look(watcher).Waiters == 0 }) {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,13 @@ func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
 			first = kv
 		}
 	}
-	return locker.State{Held: true, Label: label(first), Token: tokens.Of(first.CreateRevision), Waiters: len(revisions) - 1}
+	st := locker.State{Held: true, Label: label(first), Token: tokens.Of(first.CreateRevision), Waiters: len(revisions) - 1}
+	for _, kv := range queue {
+		if l := label(kv); kv.CreateRevision != first.CreateRevision && len(st.Waiting) < locker.MaxWaiting && !slices.Contains(st.Waiting, l) {
+			st.Waiting = append(st.Waiting, l)
+		}
+	}
+	return st
 }
 
 // List implements [locker.Lister].

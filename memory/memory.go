@@ -210,6 +210,17 @@ func (h *hold) state(waiters int) locker.State {
 	return st
 }
 
+// stateOf is what Inspect says of a queue. b.mu is held.
+func stateOf(queue []*hold) locker.State {
+	st := queue[0].state(len(queue) - 1)
+	for _, h := range queue[1:min(len(queue), 1+locker.MaxWaiting)] {
+		if !slices.Contains(st.Waiting, h.label) {
+			st.Waiting = append(st.Waiting, h.label)
+		}
+	}
+	return st
+}
+
 // Inspect says who holds name and how many wait for it.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	b.mu.Lock()
@@ -221,7 +232,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	case len(queue) == 0:
 		return locker.State{}, ctx.Err()
 	}
-	return queue[0].state(len(queue) - 1), ctx.Err()
+	return stateOf(queue), ctx.Err()
 }
 
 // List implements [locker.Lister].
@@ -234,7 +245,7 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(string, lo
 	states := make(map[string]locker.State)
 	for name, queue := range b.queues {
 		if strings.HasPrefix(name, prefix) {
-			states[name] = queue[0].state(len(queue) - 1)
+			states[name] = stateOf(queue)
 		}
 	}
 	b.mu.Unlock()

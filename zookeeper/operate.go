@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,11 +46,7 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 	}
 	for i, n := range q.nodes {
 		path := dir + "/" + n.name
-		var stat *zk.Stat
-		label, err := ask(ctx, s, func(c *zk.Conn) (label []byte, err error) {
-			label, stat, err = c.Get(path)
-			return label, err
-		})
+		label, stat, err := s.label(ctx, path)
 		if gone(err) || err == nil && stat.EphemeralOwner == 0 {
 			continue // released meanwhile, or nobody's
 		}
@@ -62,9 +59,30 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 				return locker.State{}, "", err
 			}
 		}
-		return locker.State{Held: true, Label: string(label), Token: tokens.Of(stat.Czxid), Waiters: q.length - 1 - i}, path, nil
+		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: q.length - 1 - i}
+		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+locker.MaxWaiting)] {
+			label, _, err := s.label(ctx, dir+"/"+w.name)
+			switch {
+			case gone(err):
+			case err != nil:
+				return locker.State{}, "", err
+			case !slices.Contains(st.Waiting, label):
+				st.Waiting = append(st.Waiting, label)
+			}
+		}
+		return st, path, nil
 	}
 	return locker.State{}, "", nil
+}
+
+// label reads the label in a node.
+func (s *session) label(ctx context.Context, path string) (string, *zk.Stat, error) {
+	var stat *zk.Stat
+	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
+		text, stat, err = c.Get(path)
+		return text, err
+	})
+	return string(text), stat, err
 }
 
 // List implements [locker.Lister]. It asks twice for each lock.

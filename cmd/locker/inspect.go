@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,8 @@ URL is wrong; 69 if the lock service cannot be used or does not know.
 
 With --json each line is one object: "name", "held", and, null where the
 service does not know or the lock has none, "label", "remaining_ms", "token",
-"waiters"; and with two services (two URLs) "where": "both", or the address of
-one.`),
+"waiters"; and where that is known, "waiting": labels of those who wait, at most
+16; and with two services (two URLs) "where": "both", or the address of one.`),
 		Example: examples(
 			"Who holds it?",
 			"locker inspect backup",
@@ -122,6 +123,9 @@ func stateText(s named) string {
 	waiting := ""
 	if s.Waiters > 0 {
 		waiting = fmt.Sprintf(", %d waiting", s.Waiters)
+	}
+	if len(s.Waiting) > 0 {
+		waiting = cmp.Or(waiting, ", waiting") + ": " + printable(strings.Join(s.Waiting, ", "))
 	}
 	if !s.Held {
 		return strconv.Quote(s.name) + ": free" + waiting

@@ -120,6 +120,9 @@ func writeTable(w io.Writer, all []named) error {
 		if n.Waiters >= 0 {
 			waiting = strconv.Itoa(n.Waiters)
 		}
+		if where && len(n.Waiting) > 0 { // with which URLs they came
+			waiting = strings.TrimPrefix(waiting+": ", "-: ") + printable(strings.Join(n.Waiting, ", "))
+		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s", printable(n.name), holder, remaining, token, waiting)
 		if where {
 			fmt.Fprintf(tw, "\t%s", cmp.Or(printable(n.Where), "-"))
@@ -135,14 +138,15 @@ func writeJSON(w io.Writer, all []named) error {
 	out := json.NewEncoder(w)
 	for _, n := range all {
 		o := struct {
-			Name      string  `json:"name"`
-			Held      bool    `json:"held"`
-			Label     *string `json:"label"`
-			Remaining *int64  `json:"remaining_ms"`
-			Token     *uint64 `json:"token"`
-			Waiters   *int    `json:"waiters"`
-			Where     string  `json:"where,omitempty"`
-		}{Name: n.name, Held: n.Held, Where: n.Where}
+			Name      string   `json:"name"`
+			Held      bool     `json:"held"`
+			Label     *string  `json:"label"`
+			Remaining *int64   `json:"remaining_ms"`
+			Token     *uint64  `json:"token"`
+			Waiters   *int     `json:"waiters"`
+			Waiting   []string `json:"waiting,omitempty"`
+			Where     string   `json:"where,omitempty"`
+		}{Name: n.name, Held: n.Held, Waiting: n.Waiting, Where: n.Where}
 		if n.Label != "" {
 			o.Label = &n.Label
 		}
