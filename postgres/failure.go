@@ -49,12 +49,11 @@ func theyMeet(err error) bool { return sqlstate.TheyMeet(sqlstate.Of(err)) }
 // failure says, in the engine's words, why there was no answer (R17).
 func (b *Backend) failure(ctx context.Context, err error) error {
 	var e *pgconn.PgError
-	said := err
+	text := err.Error()
 	if c := (*pgconn.ConnectError)(nil); errors.As(err, &c) {
-		said = c.Unwrap() // without the user's name, which in a mistyped URL may be a part of the password
+		text = "failed to connect: " + c.Unwrap().Error() // without the user's name, which in a mistyped URL may be a part of the password
 	}
-	// One line: what could not be reached may be several servers.
-	text := strings.Join(strings.Fields(said.Error()), " ")
+	text = strings.Join(strings.Fields(text), " ") // one line: what could not be reached may be several servers
 	advice, again := "", true
 	switch code := sqlstate.Of(err); {
 	case b.life.Err() != nil:
