@@ -244,7 +244,7 @@ func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Fin
 		}
 		f.Found = fmt.Sprintf("they fall: %s gives %d to a new name, and %s %d", from.name, last, to.name, next)
 		f.Advice = fmt.Sprintf("a resource that checks tokens would refuse the next holder of such a name: write token_base=%d into the URL of %s, "+
-			"now and for good, or lock each of these names once with both URLs", to.base+last+last/64+1<<20, to.name)
+			"now and for good, or lock each of these names once with both URLs", last+last/64+1<<20, to.name)
 	}
 	return f, nil
 }

@@ -61,9 +61,9 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 		}
 		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: q.length - 1 - i}
 		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+locker.MaxWaiting)] {
-			label, _, err := s.label(ctx, dir+"/"+w.name)
+			label, stat, err := s.label(ctx, dir+"/"+w.name)
 			switch {
-			case gone(err):
+			case gone(err) || err == nil && stat.EphemeralOwner == 0:
 			case err != nil:
 				return locker.State{}, "", err
 			case !slices.Contains(st.Waiting, label):
@@ -85,7 +85,8 @@ func (s *session) label(ctx context.Context, path string) (string, *zk.Stat, err
 	return string(text), stat, err
 }
 
-// List implements [locker.Lister]. It asks twice for each lock.
+// List implements [locker.Lister]. It asks twice for each lock, and once
+// for each of the first who wait.
 func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
 	s, err := b.session(ctx)
 	if err != nil {
