@@ -126,6 +126,8 @@ var brokenBackends = []broken{
 	{tokenUnclaimed, poor, "tokens", "a lease has the token"},
 	{tokenTwice, rich, "tokens", "after token"},
 	{tokenWithLock, rich, "tokens", "after token"},
+	{raisesNothing, rich, "raise-token", "the next holder has"},
+	{raisesAnyway, rich, "raise-token", "instead of ErrLost"},
 	{forgetsTokens, rich, "tokens-restart", "after a restart a holder got token"},
 	{forgetsTokens, rich, "tokens-failover", "after a fail-over a holder got token"},
 	{tokenOfExpired, rich, "tokens-cut-off", "after the holder was cut off a holder got token"},

@@ -111,6 +111,8 @@ const (
 	tokenTwice     flaw = "a token is given out twice"
 	tokenWithLock  flaw = "the counter ends with the lock"
 	forgetsTokens  flaw = "the counter is lost in a restart"
+	raisesNothing  flaw = "RaiseToken does nothing"
+	raisesAnyway   flaw = "RaiseToken does not ask whose lock it is"
 	tokenOfExpired flaw = "the counter ends when a lock expires"
 
 	// Names.

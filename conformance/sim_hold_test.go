@@ -49,6 +49,15 @@ func (c *client) beats() {
 	}
 }
 
+// RaiseToken makes every later holder's token greater.
+func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
+	found, err := h.send(ctx, false, func() (bool, error) { return h.client.service.raise(h.place, h.name, token) })
+	if err == nil && !found {
+		return locker.ErrLost
+	}
+	return err
+}
+
 // Renew gives the hold another TTL.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	c, s := h.client, h.client.service

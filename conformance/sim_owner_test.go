@@ -54,6 +54,18 @@ func (s *service) renew(p place, name string) (found bool, err error) {
 	return found || s.flaw == deletionUnnoticed, err
 }
 
+// raise makes the tokens that come after that owner's greater.
+func (s *service) raise(p place, name string, token uint64) (found bool, err error) {
+	name = s.key(name)
+	s.do(func() {
+		found = s.owned(name, p.owner, false) != nil || s.flaw == raisesAnyway
+		if found && s.flaw != raisesNothing {
+			s.tokens[name] = max(s.tokens[name], token)
+		}
+	})
+	return found, err
+}
+
 // void removes what that owner has, and refuses what it asks for later.
 func (s *service) void(name, owner string) (found bool, err error) {
 	if s.down {

@@ -18,6 +18,17 @@ func tokenChecks() []Check {
 			run:     checkTokens,
 		},
 		{
+			Name:    "raise-token",
+			Promise: "Once RaiseToken has returned, the next holder's token is greater, also that of one who waited already; without the lock it is refused.",
+			unasked: func(s subject) string {
+				if s.Fencing == locker.FencingNone {
+					return "Fencing is none"
+				}
+				return ""
+			},
+			run: checkRaiseToken,
+		},
+		{
 			Name:    "tokens-restart",
 			Promise: "Tokens go on rising when the service was restarted.",
 			unasked: func(s subject) string {
@@ -184,6 +195,59 @@ func checkTokens(s *trial) {
 	}
 	if s.g.Fencing != locker.FencingNone {
 		s.Logf("%d tokens, the last is %d", f.seen, f.last)
+	}
+}
+
+func checkRaiseToken(s *trial) {
+	name := s.name("raised")
+	a, b := s.client(), s.client()
+	l := s.try(a, name, locker.TTL(s.long))
+	for round := range 3 {
+		token, _ := l.Token()
+		far := token + 1<<36 // above a token made of a clock, for a while
+		next := make(chan *locker.Lease, 1)
+		if round > 0 {
+			s.spawn(func() {
+				waited, err := b.Lock(s.Context(), name, locker.TTL(s.long))
+				if err != nil {
+					s.report(fmt.Sprintf("Lock failed: %v", err), "")
+				}
+				next <- waited
+			})
+		}
+		for _, to := range []uint64{far, 1, far} {
+			err := l.RaiseToken(s.within(s.patience()), to)
+			if round == 0 && errors.Is(err, errors.ErrUnsupported) {
+				s.unlock(l)
+				return
+			}
+			if err != nil {
+				s.broken(fmt.Sprintf("RaiseToken(%d) of a holder with token %d failed: %v", to, token, err), "a lower one is nothing to do, and the same one twice is a request that was sent again")
+			}
+		}
+		s.unlock(l)
+		if round == 0 {
+			next <- s.try(b, name, locker.TTL(s.long))
+		}
+		if l = <-next; l == nil {
+			return
+		}
+		if token, _ = l.Token(); token <= far {
+			s.broken(fmt.Sprintf("tokens were raised to %d, and the next holder has %d", far, token), "what was raised is not read at the moment of the grant, or is kept with the lock")
+		}
+		a, b = b, a
+	}
+	s.unlock(l)
+
+	raw := s.backend()
+	grant := s.acquire(raw, s.request(name, s.long))
+	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release failed: %v", err), "")
+	}
+	if r, ok := grant.Hold.(locker.TokenRaiser); ok {
+		if err := r.RaiseToken(s.within(s.patience()), grant.Token+1<<37); !errors.Is(err, locker.ErrLost) {
+			s.broken(fmt.Sprintf("RaiseToken after Release returned %v instead of ErrLost", err), "the owner is not compared")
+		}
 	}
 }
 
