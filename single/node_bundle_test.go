@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
@@ -103,6 +104,36 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		}
 		assert.Equal(t, there, server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))), i)
 	}
+}
+
+// Regression: an acquire had a time for replicas that it does not wait for, and a
+// release had none, so the two never shared a batch: of callers who do both in turn
+// most went alone.
+func TestAcquiresAndReleasesShareABatch(t *testing.T) {
+	const n = 200
+	server := lab.StartRedis(t)
+	backend, err := single.New(newClient(t, &redis.Options{Addr: server.Addr()}), nil)
+	require.NoError(t, err)
+	client := locker.New(backend, nil)
+	t.Cleanup(func() { assert.NoError(t, errors.Join(client.Close(), backend.Close())) })
+	var held [n]*locker.Lease
+	for i := range held {
+		if i%2 == 0 {
+			held[i], err = client.Lock(t.Context(), strconv.Itoa(i))
+			require.NoError(t, err)
+		}
+	}
+	calls := together(t, server, n, func(i int) {
+		if held[i] != nil {
+			assert.NoError(t, held[i].Unlock(t.Context()))
+			return
+		}
+		lease, err := client.Lock(t.Context(), strconv.Itoa(i))
+		if assert.NoError(t, err) {
+			assert.NoError(t, lease.Unlock(t.Context()))
+		}
+	})
+	assert.Less(t, calls, n/4, "script calls for 300 requests")
 }
 
 func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {

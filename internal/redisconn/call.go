@@ -163,7 +163,7 @@ func (c *Call) complete(err *Error, addr string) *Error {
 // sameWait reports whether the two can share a pipeline: one WAIT ends it and
 // speaks for all its writes.
 func (c *Call) sameWait(d *Call) bool {
-	return c.Replicas == d.Replicas && c.ReplicaTimeout == d.ReplicaTimeout
+	return c.Replicas == d.Replicas && (c.Replicas == 0 || c.ReplicaTimeout == d.ReplicaTimeout)
 }
 
 // callQueue is a first-in first-out line from which anybody can step out.
