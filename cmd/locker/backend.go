@@ -28,24 +28,23 @@ var openers = func() locker.Openers {
 // backendEnv names the environment variable with the default of --backend.
 const backendEnv = "LOCKER_BACKEND"
 
-// openTimeout bounds how long a lock service may take to answer for the first
-// time, and to answer what is not a wait.
+// openTimeout bounds how long a lock service may take for its first answer, and for
+// every request that does not wait for a lock.
 const openTimeout = 10 * time.Second
 
-// backendFlag is the value of --backend: a URL that is not empty, or "" for
-// none given.
+// backendFlag is the value of --backend; "" if the flag was not given.
 type backendFlag string
 
 func (f *backendFlag) String() string { return string(*f) }
 func (f *backendFlag) Type() string   { return "URL" }
 
-// Set refuses an empty value. Somebody has written --backend "$VARIABLE" and
-// means a service for several hosts: the files of this one would keep none of
-// the others out.
+// Set refuses an empty value. It comes from --backend "$VARIABLE", which was to name
+// a service for several hosts: locking with files on this host would not exclude
+// the others.
 func (f *backendFlag) Set(value string) error {
 	value = strings.TrimSpace(value)
 	if value == "" {
-		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or no --backend at all")
+		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or leave --backend out")
 	}
 	*f = backendFlag(value)
 	return nil
@@ -54,7 +53,7 @@ func (f *backendFlag) Set(value string) error {
 // addBackendFlag adds --backend to cmd.
 func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
 	cmd.Flags().VarP(backend, "backend", "b",
-		"lock service (default: $"+backendEnv+", or else\nfiles of this user in ~/.local/state/locker);\ntwo in one word while a fleet moves")
+		"lock service (default: $"+backendEnv+", or else\nfiles in ~/.local/state/locker); two URLs in\none argument: lock on both services")
 	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var urls []string
 		for _, scheme := range slices.Sorted(maps.Keys(openers)) {
@@ -107,7 +106,7 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	return client, nil
 }
 
-// chooseBackend says what to do where there are no files to lock by default.
+// chooseBackend says what to do where the default, files of this user, is not to be had.
 func chooseBackend(err error) string {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return ": name a lock service, as in --backend redis://HOST"
@@ -115,7 +114,7 @@ func chooseBackend(err error) string {
 	return ", as in --backend file:///DIR"
 }
 
-// maxHold is what the URL says of the longest hold; 0 for nothing.
+// maxHold is the parameter max_hold of the URL; 0 if it has none.
 func (f *backendFlag) maxHold() time.Duration {
 	address, err := f.address()
 	if err != nil {

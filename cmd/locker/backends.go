@@ -27,8 +27,8 @@ type promise struct {
 	locker.Guarantees
 }
 
-// promises returns what every backend declares about itself, the nearest
-// first. Those of several servers are asked as a usual number of them.
+// promises returns what every backend declares, the backend with the shortest
+// reach first. A backend of several servers declares it for a usual number of them.
 func promises() []promise {
 	return []promise{
 		{"memory:// (programs only)", memory.New().Guarantees()},
@@ -41,7 +41,7 @@ func promises() []promise {
 	}
 }
 
-// basis is what the promises rest on, and why one is not made.
+// basis is what the promises rest on, and why there are no fencing tokens.
 func (p promise) basis() string {
 	text := cmp.Or(p.RestsOn, "nothing")
 	if p.NoFencing != "" {
@@ -54,17 +54,17 @@ func newBackends() *cobra.Command {
 	var asJSON, asMarkdown bool
 	cmd := &cobra.Command{
 		Use:   "backends",
-		Short: "List the lock services, and what each one promises",
+		Short: "Show what each lock service guarantees",
 		Long: strings.TrimSpace(`
-List the lock services, and what each one promises, as the code declares it.
-No server is asked. No promise reaches past the end of a lease: a holder that is
-paused can act later, and only a fencing token that the resource checks
-prevents that.`),
+Show what each lock service guarantees, as the code declares it. No server is
+asked. No guarantee reaches past the end of a lease: a holder that was paused
+can still act after it. Only a resource that checks fencing tokens prevents
+that.`),
 		Example: examples(
 			"Which lock survives a restart of its server?",
 			"locker backends",
 			"",
-			"The table for a document:",
+			"The same as a Markdown table:",
 			"locker backends --markdown",
 		),
 		Args:              cobra.NoArgs,

@@ -17,25 +17,25 @@ func newBreak() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "break [flags] NAME",
-		Short: "Take the lock NAME from its holder",
+		Short: "Take the lock NAME away from its holder",
 		Long: strings.TrimSpace(`
-Take the lock NAME from whoever holds it, and say who that was. It is for a
-holder that is known not to act any more and whose lock would last: one that
-hangs and still renews, or one with a long TTL or --min-hold.
+Take the lock NAME away from its holder, and say who that was. This is for a
+holder that is known not to act any more although its lock lasts: it hangs and
+still renews, or it had a long TTL or --min-hold.
 
-A holder that does act is not stopped. It learns that its lock is gone when it
-next renews, after a third of its TTL, and until then two may act. Where the
-resource checks fencing tokens, it refuses the old holder as soon as the next
-one has written; nothing else does.
+A holder that still acts is not stopped. It learns that its lock is gone at its
+next renewal, after a third of its TTL; until then, two may act. If the resource
+checks fencing tokens, it refuses the old holder as soon as the next holder has
+written. Nothing else refuses it.
 
-locker shows the holder and asks first; --yes does not ask. A lock of the file
-backend ends with its process and cannot be broken: end the process.
+locker shows the holder and asks first, unless --yes is given. A lock of the
+file backend ends with its process and cannot be broken: end the process.
 
-Exit status: 0 if it was broken or was free; 64 if the command line or the URL
-is wrong; 69 if the lock service cannot be used or cannot do it; 75 if the
-answer was not yes.`),
+Exit status: 0 if the lock was broken or was free; 64 if the command line or the
+URL is wrong; 69 if the lock service cannot be used or cannot break locks; 75 if
+the answer was not yes.`),
 		Example: examples(
-			"Whose is it, and away with it?",
+			"Show the holder, ask, and take the lock away:",
 			"locker break nightly-report",
 		),
 		Args: func(_ *cobra.Command, args []string) error {
@@ -58,9 +58,9 @@ answer was not yes.`),
 					return err
 				}
 				if !isTerminal(int(os.Stdin.Fd())) {
-					return usage(fmt.Errorf("%s: it is not broken without an answer: run it in a terminal, or with --yes", stateText(state)))
+					return usage(fmt.Errorf("%s: not broken, since nobody can be asked here: run it in a terminal, or give --yes", stateText(state)))
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s.\nIf it still acts, two will act at once. Break it? [y/N] ", stateText(state))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s.\nIf the holder still acts, two will act at once. Break the lock? [y/N] ", stateText(state))
 				answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 				if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 					return &exitError{status: statusHeld, err: fmt.Errorf("%q is not broken", name)}

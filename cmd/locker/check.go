@@ -25,18 +25,20 @@ func newCheck() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [flags] [URL]",
-		Short: "Say whether a lock service keeps what is declared of it",
+		Short: "Check whether a lock service keeps what is declared for it",
 		Long: strings.TrimSpace(`
-Lock, renew and unlock a name of its own in the lock service, and look for
-settings of its servers that break what locker backends declares: each with what
-to change. Nothing is changed in the service, and nothing is left in it. Of two
-URLs it says whether both serve, and which names are held on one only.
+Check whether a lock service keeps what "locker backends" declares for it: lock,
+renew and unlock a name of its own, and look for server settings that break a
+guarantee. Each finding says what to change. Nothing in the service is changed,
+and nothing is left behind. Given two URLs, it also says whether both services
+work, and which names are held on only one of them.
 
 Exit status: 0 if all is well; 1 if something may fail under some fault (a
-warning); 2 if a promise does not hold or locks cannot be had (a problem); 64 if
-the URL is wrong; 69 if the service cannot be reached or refuses the client.
+warning); 2 if a guarantee does not hold or no lock can be had (a problem); 64
+if the command line or the URL is wrong; 69 if the service is out of reach or
+refuses the client.
 
-With --json each line is one object: "severity" (ok, info, warning, problem),
+With --json, each line is one object: "severity" (ok, info, warning, problem),
 "what", "found", "advice".`),
 		Example: examples(
 			"Before the first deployment:",
@@ -45,7 +47,7 @@ With --json each line is one object: "severity" (ok, info, warning, problem),
 			"In a pipeline, with the URL in LOCKER_BACKEND:",
 			"locker check --json | jq 'select(.severity != \"ok\")'",
 		),
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne("URL"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, url := range args {
@@ -74,11 +76,11 @@ With --json each line is one object: "severity" (ok, info, warning, problem),
 		},
 	}
 	addBackendFlag(cmd, &backend)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as JSON objects, one in a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON, one object per line")
 	return cmd
 }
 
-// check opens the service, uses it, and has it looked at.
+// check opens the service, locks a name in it, and asks the client for its findings.
 func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) {
 	began := time.Now()
 	client, err := open(ctx, backend, nil)
@@ -97,7 +99,7 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	more, err := client.Check(ctx)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return findings, nil // there is nothing to look for
+		return findings, nil // this backend has nothing to look for
 	case err != nil:
 		return nil, failure(err)
 	}

@@ -11,16 +11,16 @@ import (
 func newCompare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare [flags] [SERVICE | URL ...]",
-		Short: "Try what lock services guarantee, under real faults",
+		Short: "Test what lock services guarantee, under real faults",
 		Long:  "locker compare --help prints what compare.Main does for every backend.",
 		Example: examples(
 			"What does each lock service guarantee on this machine?",
 			"locker compare",
 			"",
-			"And those of staging?",
+			"And those in staging?",
 			"locker compare redis://staging:6379 etcd://a,b,c",
 		),
-		// Its flags and its help are those of compare.Main, which makers of other backends call.
+		// compare.Main, which authors of other backends call, has its own flags and help.
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status := compare.Execute(openers, args, cmd.OutOrStdout(), os.Stderr)

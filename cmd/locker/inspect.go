@@ -20,22 +20,24 @@ func newInspect() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inspect [flags] NAME...",
-		Short: "Say whether NAME is held, by whom, and for how long still",
+		Short: "Show who holds the lock NAME, and for how long still",
 		Long: strings.TrimSpace(`
-Say whether each NAME is held, by whom, for how long still unless it is renewed,
-with which fencing token, and how many wait for it, as far as the lock service
-knows. It makes nothing: a directory of locks that does not exist is an error.
+Say for each NAME whether it is held, by whom, for how long still if it is not
+renewed, with which fencing token, and how many callers wait for it, as far as
+the lock service knows. Nothing is created: a lock directory that does not exist
+is an error.
 
-It is for people. The answer is old when it arrives: a script that wants to
-know whether it may do something runs it under the lock, with locker run --try.
+The answer is for people: it may be out of date when it arrives. A script that
+may act only while nobody else does runs under the lock, with locker run --try.
 
 Exit status: 0, held or free; 64 if the command line, a name or the backend's
 URL is wrong; 69 if the lock service cannot be used or does not know.
 
-With --json each line is one object: "name", "held", and, null where the
-service does not know or the lock has none, "label", "remaining_ms", "token",
-"waiters"; and where that is known, "waiting": labels of those who wait, at most
-16; and with two services (two URLs) "where": "both", or the address of one.`),
+With --json, each line is one object: "name", "held", "label", "remaining_ms",
+"token" and "waiters"; the last four are null if the service does not know them
+or the lock has none. Where the service knows the waiters, "waiting" has the
+labels of at most 16 of them. With two services (two URLs), "where" is "both" or
+the URL of one.`),
 		Example: examples(
 			"Who holds it?",
 			"locker inspect backup",
@@ -43,12 +45,7 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 			"For a script:",
 			"locker inspect -b redis://redis.example:6379 --json backup | jq .held",
 		),
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("write a NAME: locker inspect NAME")
-			}
-			return nil
-		},
+		Args:              atLeastOne("locker inspect NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := inspect(cmd.Context(), &backend, args...)
@@ -68,7 +65,7 @@ service does not know or the lock has none, "label", "remaining_ms", "token",
 	}
 	cmd.SetFlagErrorFunc(dashHint("locker inspect -- NAME"))
 	addBackendFlag(cmd, &backend)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as JSON objects, one in a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON, one object per line")
 	return cmd
 }
 
@@ -91,9 +88,9 @@ func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []
 	return all, err
 }
 
-// checkDir reports a directory of the file backend that does not exist: opening
-// would make it, and a typing error would be told as a lock that is free. The
-// default one is nobody's typing.
+// checkDir reports a directory of the file backend that does not exist: opening it
+// would create it, and a mistyped name would be reported as a lock that is free.
+// The default directory is not checked, since nobody typed its name.
 func checkDir(backend *backendFlag) error {
 	address, err := backend.address()
 	if err != nil {

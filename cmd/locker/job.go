@@ -21,7 +21,7 @@ type job struct {
 
 	proc      *process
 	limit     time.Time     // when the longest hold is over; zero: never
-	limitedBy string        // what says so
+	limitedBy string        // the setting that limits it
 	grace     time.Duration // from SIGTERM to the end of the lease
 	reason    error         // why the command is being ended; nil while it may go on
 	gone      bool          // the service has said that the lock is gone
@@ -30,18 +30,18 @@ type job struct {
 }
 
 const (
-	// maxGrace is the longest time that a command gets for ending in good
-	// order, taken from the end of the lease.
+	// maxGrace is the longest time that a command gets to end by itself, taken from
+	// the end of the lease.
 	maxGrace = 10 * time.Second
-	// shortGrace is what it gets when the lock is gone already.
+	// shortGrace is the time that it gets when the lock is already gone.
 	shortGrace = 100 * time.Millisecond
-	// lookEvery bounds how long a step of the wall clock (a machine that
-	// slept) or a terminal that has come to the foreground go unnoticed.
+	// lookEvery bounds how long it takes to notice a step of the wall clock (a machine
+	// that slept), or that locker has come to the foreground of its terminal.
 	lookEvery = time.Second
 )
 
-// start starts the command. The time that its lease has left now is the
-// measure of all that follows.
+// start starts the command. The grace period is a share of the time that the lease
+// has left now.
 func (j *job) start(path string, command []string) error {
 	until := j.lease.Until()
 	if !until.IsZero() {
@@ -57,8 +57,8 @@ func (j *job) start(path string, command []string) error {
 	return err
 }
 
-// killTime is when nothing of the command may be left, for a lease that ends
-// at until: enough before it for the kernel to do it.
+// killTime is when the command is killed, for a lease that ends at until: early
+// enough that the kernel has ended it by then.
 func (j *job) killTime(until time.Time) time.Time {
 	if until.IsZero() {
 		return until
@@ -66,7 +66,7 @@ func (j *job) killTime(until time.Time) time.Time {
 	return until.Add(-j.grace / 10)
 }
 
-// guardTime is when the guard sees to it, if locker has not.
+// guardTime is when the guard kills the command, if locker has not.
 func (j *job) guardTime(until time.Time) time.Time {
 	if until.IsZero() {
 		return until
@@ -74,8 +74,8 @@ func (j *job) guardTime(until time.Time) time.Time {
 	return until.Add(-j.grace / 20)
 }
 
-// watch returns the command's exit status when it has ended. It ends it when
-// the lease is over or is about to be.
+// watch returns the command's exit status when the command has ended. It ends the
+// command when the lease is over or is about to be.
 func (j *job) watch() int {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -87,7 +87,7 @@ func (j *job) watch() int {
 		case <-over:
 			over = nil
 		case sig := <-j.signals:
-			j.step() // first: a machine may just have woken up
+			j.step() // first: the machine may just have woken up, with the lease over
 			if j.reason == nil || !resumes(sig) {
 				j.proc.forward(sig, j.notes)
 			}
@@ -103,20 +103,20 @@ func (j *job) watch() int {
 func (j *job) end() int {
 	if !j.killed && j.proc.endedByGuard() {
 		if j.reason == nil {
-			j.reason = errors.New("locker did not run for too long")
+			j.reason = errors.New("locker was stopped for too long")
 			j.notes.say("%q: %v", j.lease.Name(), j.reason)
 		}
 		j.notes.say("%q: %s", j.lease.Name(), saidKill)
 	}
 	if j.reason != nil || j.proc.toldToEnd() {
-		// What it had started may not have ended with it.
+		// Processes that the command has started may still run.
 		j.proc.kill()
 	}
 	j.proc.finish()
 	return j.proc.status
 }
 
-// step does what is due, and returns how long nothing else will be.
+// step does what is due, and returns the time until the next step.
 func (j *job) step() time.Duration {
 	until := j.lease.Until()
 	err := j.lease.Err()
@@ -148,7 +148,7 @@ func (j *job) step() time.Duration {
 	return lookEvery
 }
 
-// giveUp ends the command in good order while the lease still lasts.
+// giveUp tells the command to end while the lease still lasts.
 func (j *job) giveUp(until time.Time) {
 	j.killAt = j.killTime(until)
 	j.reason = errors.New("it is not renewed any more")
@@ -162,11 +162,11 @@ func (j *job) giveUp(until time.Time) {
 		j.lease.Name(), round(left(until)), plain(j.reason), saidTerminate, round(left(j.killAt)))
 }
 
-// lose ends the command as fast as can be: the lease is over.
+// lose ends the command as fast as possible: the lease is over.
 func (j *job) lose(err error) {
 	j.gone = true
 	if j.reason != nil {
-		// It was told to end before, and has until the service lets others in.
+		// The command was told to end before. It has time until the service lets others in.
 		j.killAt = earlier(j.killAt, time.Now().Add(shortGrace))
 		return
 	}
@@ -175,7 +175,7 @@ func (j *job) lose(err error) {
 	j.notes.say("%s: %s in %v", plain(err), saidTerminate, shortGrace)
 }
 
-// lost says what became of the lock while the command ran; nil if it was held.
+// lost returns an error if the lock was lost while the command ran.
 func (j *job) lost() error {
 	if j.reason == nil {
 		if err := j.lease.Err(); err != nil {
@@ -186,8 +186,8 @@ func (j *job) lost() error {
 	return fmt.Errorf("lost %q: the command was ended", j.lease.Name())
 }
 
-// left is how long it is until t by the monotonic or the wall clock, whichever
-// comes first: the former stands still while a machine sleeps (R4).
+// left is the time until t by the monotonic or the wall clock, whichever says less:
+// the monotonic clock stands still while a machine sleeps (R4).
 func left(t time.Time) time.Duration {
 	return clock.Left(t, time.Now())
 }

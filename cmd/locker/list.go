@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// named is what a service knows of one name.
+// named is the state of one name.
 type named struct {
 	name string
 	locker.State
@@ -28,18 +28,18 @@ func newList() *cobra.Command {
 		Use:   "list [flags] [PREFIX]",
 		Short: "List the names that are held or waited for",
 		Long: strings.TrimSpace(`
-List the names that are held or waited for, and that begin with PREFIX: who
-holds each, for how long still unless it is renewed, with which fencing token,
-and how many wait for it, as far as the lock service knows. With a prefix in
-the backend's URL, only names under it are found, and shown without it. With two
-URLs it says on which of the two each name is held: so one sees during a move
-that the last program with one URL is gone.
+List the names that are held or waited for and begin with PREFIX: who holds
+each, for how long still if it is not renewed, with which fencing token, and how
+many callers wait for it, as far as the lock service knows. If the backend's URL
+has a prefix, only names under that prefix are found, and are shown without it.
+With two URLs, the list says on which service each name is held. During a move
+this shows when the last program with only one URL is gone.
 
-Names come and go while they are listed. The exit status is 0 also if there are
+Names may come and go while they are listed. Exit status: 0, also if there are
 none; 64 if the command line or the URL is wrong; 69 if the lock service cannot
 be used or cannot list its locks.
 
-With --json each line is one object, as locker inspect --json writes it.`),
+With --json, each line is one object, as locker inspect --json writes it.`),
 		Example: examples(
 			"What is locked?",
 			"locker list",
@@ -47,7 +47,7 @@ With --json each line is one object, as locker inspect --json writes it.`),
 			"The names of one application, for a script:",
 			"locker list --json billing/ | jq -r .name",
 		),
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne("PREFIX"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := strings.Join(args, "")
@@ -70,7 +70,7 @@ With --json each line is one object, as locker inspect --json writes it.`),
 	}
 	cmd.SetFlagErrorFunc(dashHint("locker list -- PREFIX"))
 	addBackendFlag(cmd, &backend)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "answer as JSON objects, one in a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON, one object per line")
 	return cmd
 }
 
@@ -120,7 +120,7 @@ func writeTable(w io.Writer, all []named) error {
 		if n.Waiters >= 0 {
 			waiting = strconv.Itoa(n.Waiters)
 		}
-		if where && len(n.Waiting) > 0 { // with which URLs they came
+		if where && len(n.Waiting) > 0 { // the labels say with which URLs they came
 			waiting = strings.TrimPrefix(waiting+": ", "-: ") + printable(strings.Join(n.Waiting, ", "))
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s", printable(n.name), holder, remaining, token, waiting)
@@ -132,8 +132,8 @@ func writeTable(w io.Writer, all []named) error {
 	return tw.Flush()
 }
 
-// writeJSON writes one object in a line for each name. Its fields are
-// documented in the help of locker inspect.
+// writeJSON writes one object per line for each name. The help of locker inspect
+// documents the fields.
 func writeJSON(w io.Writer, all []named) error {
 	out := json.NewEncoder(w)
 	for _, n := range all {

@@ -18,7 +18,7 @@ func run(args []string) int {
 		return status
 	}
 	compare.PlayHolder(openers)
-	// What the driver has to say is in the errors; stderr is for people.
+	// Drivers log what the errors say anyway; stderr is for people.
 	logging.Disable()
 	root := newRoot()
 	root.SetArgs(args)
@@ -33,7 +33,7 @@ func run(args []string) int {
 	case errors.As(err, &unwritten):
 		e = &exitError{status: statusOutput, err: err}
 	default:
-		// What cobra finds wrong, it finds wrong with the command line.
+		// The other errors are cobra's, about the command line.
 		e = usage(err)
 	}
 	switch {
@@ -54,23 +54,23 @@ func newRoot() *cobra.Command {
 		Use:   "locker",
 		Short: "Run a command while holding a distributed lock",
 		Long: strings.TrimSpace(`
-Run a command while holding a lock: by default one between the processes of one
-user on one machine, with no server and nothing to set up.
+Run a command while holding a lock. By default, the lock is between the
+processes of one user on one machine: it needs no server and no set-up.
 
---backend, or LOCKER_BACKEND, names a lock service that several machines share,
-or with file:///DIR a directory that several users of one machine share.`),
+For several machines, --backend or LOCKER_BACKEND names a lock service that they
+share. For several users of one machine, file:///DIR names a shared directory.`),
 		Example: examples(
-			"Never two backups at once; the second waits for the first:",
+			"Never run two backups at once; the second waits for the first:",
 			"locker run backup -- /usr/local/bin/backup.sh",
 			"",
-			"The same, for all machines that share a Redis:",
+			"The same, on all machines that share a Redis:",
 			"LOCKER_BACKEND=redis://redis.example:6379 locker run backup -- backup.sh",
 			"",
-			"Who has it?",
+			"Who holds the lock?",
 			"locker inspect backup",
 		),
-		// No template of ours: cobra's own come without text/template, by which the linker would have to keep
-		// every method of every type. That is a quarter of the binary.
+		// A template of our own would link text/template, for which the linker keeps every method of every
+		// type: a quarter of the binary. Cobra's own templates do without.
 		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -79,8 +79,27 @@ or with file:///DIR a directory that several users of one machine share.`),
 	return root
 }
 
-// examples indents lines as the help shows them: what a line says stands
-// above what to type.
+// atMostOne and atLeastOne check the number of arguments, and say what to write.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("write at most one %s: there are %d arguments", what, len(args))
+		}
+		return nil
+	}
+}
+
+func atLeastOne(how string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("write a NAME: %s", how)
+		}
+		return nil
+	}
+}
+
+// examples indents lines as the help shows them: a line that explains, and below
+// it the command to type.
 func examples(lines ...string) string {
 	var b strings.Builder
 	for i, line := range lines {

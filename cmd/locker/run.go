@@ -24,7 +24,7 @@ type runFlags struct {
 	minHold time.Duration
 	quiet   bool
 	outlive bool
-	held    int // the exit status that says that another holds the lock
+	held    int // the exit status if another holds the lock
 
 	waitGiven, ttlGiven, maxHoldGiven bool
 }
@@ -33,17 +33,17 @@ func newRun() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] NAME -- COMMAND [ARG...]",
-		Short: "Hold the lock NAME while COMMAND runs",
+		Short: "Run COMMAND while holding the lock NAME",
 		Long:  runLong,
 		Example: examples(
-			"Never two at once; whoever comes second waits:",
+			"Never run two at once; the second one waits:",
 			"locker run backup -- /usr/local/bin/backup.sh",
 			"",
-			"From cron, every hour, on several machines: one runs it, the others skip:",
+			"From cron, every hour, on several machines: one runs it, the others skip it:",
 			"export LOCKER_BACKEND=redis://redis.example:6379",
 			"locker run --try -q --min-hold 55m report -- report.sh",
 			"",
-			"Wait a minute at most, and stop the command after an hour:",
+			"Wait at most a minute, and end the command after an hour:",
 			"locker run --wait 1m --max-hold 1h deploy -- make deploy",
 		),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -70,14 +70,14 @@ func newRun() *cobra.Command {
 	cmd.SetFlagErrorFunc(dashHint("locker run -- NAME -- COMMAND"))
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long the lock outlives a locker that cannot\nrenew it any more (default 30s)")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait (default: for ever for a lock,\none TTL for a service that is out of reach)")
+	flags.DurationVar(&f.ttl, "ttl", 0, "the lock expires so long after its last renewal\n(default 30s)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait (default: for ever for the\nlock, one TTL for a service out of reach)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another\nholds the lock")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND when it has held the lock for so\nlong (default: never)")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock for so long from its grant, even\nif COMMAND, locker or the machine ends sooner")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if another holds the lock, and\nnothing of waiting for it")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND before the lock has been held for\nso long (default: never)")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock at least so long from its grant,\neven if COMMAND, locker or the machine ends")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing while waiting for it")
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld, "exit status if another holds the lock,\nfrom 0 to 255")
-	flags.BoolVar(&f.outlive, "outlive", false, "let COMMAND go on, and keep the lock, if locker\nis killed (file backend only)")
+	flags.BoolVar(&f.outlive, "outlive", false, "if locker is killed, let COMMAND go on and keep\nthe lock (file backend only)")
 	return cmd
 }
 
@@ -98,18 +98,18 @@ func split(args []string, dash int) (name string, command []string, err error) {
 	}
 }
 
-// dashHint says how a name is written that was taken for a flag.
+// dashHint says how to write a name that begins with a dash, if a flag is unknown.
 func dashHint(how string) func(*cobra.Command, error) error {
 	return func(_ *cobra.Command, err error) error {
 		if strings.HasPrefix(err.Error(), "unknown ") {
-			return fmt.Errorf("%w; if that is the NAME: %s", err, how)
+			return fmt.Errorf("%w; a NAME that begins with a dash: %s", err, how)
 		}
 		return err
 	}
 }
 
-// options are the settings of the lock that the flags ask for. They win over
-// what the URL says.
+// options are the settings of the lock from the flags. They override those of the
+// URL.
 func (f *runFlags) options() (opts []locker.Option) {
 	if f.ttlGiven {
 		opts = append(opts, locker.TTL(f.ttl))
@@ -128,7 +128,7 @@ func (f *runFlags) run(name string, command []string) error {
 	if err := checkCall(name, f.options()...); err != nil {
 		return err
 	}
-	// Nobody is to be kept out for a command that cannot run.
+	// A command that cannot run must keep nobody out.
 	path, err := lookUp(command[0])
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (f *runFlags) run(name string, command []string) error {
 	return &exitError{status: status, death: s.death}
 }
 
-// check reports flags that no backend could make right.
+// check reports flags that are wrong with every backend.
 func (f *runFlags) check() error {
 	switch {
 	case f.try && f.waitGiven:
@@ -169,8 +169,8 @@ func (f *runFlags) check() error {
 	return nil
 }
 
-// conflict gives an error that says that another holds the lock the status and
-// the silence that were asked for.
+// conflict applies --conflict-exit-code and --quiet to an error that says that
+// another holds the lock.
 func (f *runFlags) conflict(err error) error {
 	var e *exitError
 	if errors.As(err, &e) && e.status == statusHeld {
@@ -182,34 +182,35 @@ func (f *runFlags) conflict(err error) error {
 	return err
 }
 
-// checkCall reports a name or options that no backend takes: one in memory is
-// asked first, so that a mistake is told whatever the state of the service.
+// checkCall reports a name or options that no backend takes. It asks a backend in
+// memory, so that a mistake is reported whatever the state of the lock service.
 func checkCall(name string, opts ...locker.Option) error {
 	_, err := locker.New(memory.New(), nil).TryLock(context.Background(), name, opts...)
 	var e *locker.Error
-	if errors.As(err, &e) && !errors.Is(err, errors.ErrUnsupported) { // which another backend may support
-		return failure(e.Err) // without the lock that was only tried
+	if errors.As(err, &e) && !errors.Is(err, errors.ErrUnsupported) { // another backend may support it
+		return failure(e.Err) // without the name of the lock in memory
 	}
 	return nil
 }
 
 var runLong = strings.TrimSpace(`
-Hold the lock NAME while COMMAND runs, and give it back when COMMAND ends.
+Run COMMAND while holding the lock NAME, and release it when COMMAND ends.
 COMMAND has this terminal, stdin, stdout and stderr; locker writes to stderr
-only. In COMMAND's environment are LOCKER_NAME and, where the service has one,
-LOCKER_TOKEN: the fencing token, a number that is greater for each holder.
+only. The environment of COMMAND has LOCKER_NAME and, if the service gives out
+fencing tokens, LOCKER_TOKEN: a number that is greater for each holder than for
+the one before.
 
-If the lock is lost, COMMAND and what it has started are ended before another
-gets the lock. They are ended, too, if locker itself is killed.
+If the lock is lost, locker ends COMMAND, and what COMMAND has started, before
+anybody else gets the lock. They are ended as well if locker itself is killed.
 
-Exit status: that of COMMAND, 128+n if signal n ended it, and
+Exit status: the status of COMMAND; 128+n if signal n ended COMMAND; or
    64  the command line, the name or the backend's URL is wrong
-   69  the lock service cannot be used: out of reach, or it refuses
+   69  the lock service is out of reach, or refuses the client
    74  the lock was lost while COMMAND ran, or --max-hold was reached
-   75  another holds the lock (--try), or held it until --wait was over
+   75  another holds the lock (with --try), or held it until --wait was over
   126  COMMAND cannot be executed
-  127  COMMAND is not found
+  127  COMMAND was not found
 
-Signals, terminals, nested runs, containers and the limits of what is ended:
+Signals, terminals, nested runs, containers, and which processes are not ended:
 https://github.com/golockers/locker/blob/main/docs/run.md
 `) + platformNotes

@@ -24,7 +24,7 @@ type session struct {
 	lease    *locker.Lease
 	renewal  renewal
 	inTheWay inTheWay
-	death    death // the command's, if its status is the one to tell
+	death    death // how the command died, if its status is the one to report
 }
 
 // signalError is why a wait is over when a signal ended it.
@@ -33,7 +33,7 @@ type signalError struct{ sig os.Signal }
 func (e *signalError) Error() string { return "ended by signal: " + e.sig.String() }
 
 // acquire opens the backend and waits for the lock. Signals that end programs
-// end the wait, and nothing is left behind then.
+// end the wait, and then nothing is left behind.
 func (s *session) acquire(command []string) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -41,7 +41,7 @@ func (s *session) acquire(command []string) error {
 	err := s.lock(ctx, command)
 	stop()
 	if err == nil && ctx.Err() != nil {
-		// Granted at the very moment.
+		// Granted at the same moment.
 		err = context.Cause(ctx) // close unlocks
 	}
 	if err == nil {
@@ -90,16 +90,16 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// shortestOpening is what a lock service has for its first answer, however
-// short the wait for the lock is to be.
+// shortestOpening is the time that a lock service has for its first answer, however
+// short --wait is.
 const shortestOpening = time.Second
 
 func (s *session) lock(ctx context.Context, command []string) error {
 	f := s.flags
 	opening := ctx
 	if f.wait > 0 {
-		// Who has no time to wait has none for a service that does not answer. But
-		// a short wait for the lock is no reason to find a service out of reach.
+		// --wait also bounds how long the service may take to answer. But a very short
+		// --wait must not make a service that is well look out of reach.
 		var cancel context.CancelFunc
 		opening, cancel = context.WithTimeout(ctx, max(f.wait, shortestOpening))
 		defer cancel()
@@ -114,7 +114,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	}
 	s.client = client
 	if f.outlive && client.Guarantees().Exclusion != locker.ExclusionKernel {
-		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave it out, or name a file:///DIR"))
+		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave the flag out, or give --backend file:///DIR"))
 	}
 	if err := s.heldOutside(ctx); err != nil {
 		return err
@@ -137,16 +137,16 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return usage(err) // of a lock, only the TTL can be
+		return usage(err) // the service does not support this TTL or --min-hold
 	case err != nil:
 		return failure(err)
 	}
 	return nil
 }
 
-// heldOutside reports a name that is held for the very command that this locker
-// is part of: it would wait for itself. What inherited this environment and has
-// left that command since is told apart by the holder.
+// heldOutside reports a name that an outer locker run holds for the command that
+// this locker is part of: it would wait for itself. The holder must be the same as
+// then: a process that inherited the environment may have outlived that command.
 func (s *session) heldOutside(ctx context.Context) error {
 	outer, inside := outerLocks()[s.name]
 	if !inside {
@@ -155,13 +155,13 @@ func (s *session) heldOutside(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if state, err := s.client.Inspect(ctx, s.name); err != nil || !state.Held || holder(state.Token, state.Label) != outer {
-		return nil // a session that cannot ask finds out by waiting
+		return nil // where the service does not know, locker waits
 	}
-	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run around this one, and would wait for itself: nothing is reentrant", s.name)}
+	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run that started this one, which would wait for itself: nothing is reentrant", s.name)}
 }
 
-// hold runs the command and returns its exit status, or the one that says
-// what happened, and what to say about it.
+// hold runs the command and returns its exit status, or locker's own status if
+// something went wrong, and an error to report.
 func (s *session) hold(path string, command []string) (int, error) {
 	holdStill(s.signals)
 	if err := s.lease.Err(); err != nil {
@@ -180,7 +180,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 	}
 	status := j.watch()
 	if err := j.lost(); err != nil {
-		// Nothing is left that could be kept from anybody for long.
+		// The lock is lost: nobody is kept out for long.
 		s.close(lostTimeout)
 		return statusLost, err
 	}
@@ -197,7 +197,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 	return status, err
 }
 
-// How long the service is waited for at the end.
+// How long locker waits for the service at the end.
 const (
 	clearTimeout = 5 * time.Second
 	lostTimeout  = time.Second // the TTL has ended the lock, or is about to
@@ -209,8 +209,8 @@ func (s *session) unlock() error {
 	return s.lease.Unlock(ctx)
 }
 
-// close waits, but not for longer than that, until nothing is left in the
-// service. What is left then ends with its TTL.
+// close waits up to timeout until nothing is left in the service. What is left
+// after that ends with its TTL.
 func (s *session) close(timeout time.Duration) {
 	if s.client == nil {
 		return
@@ -229,13 +229,13 @@ func (s *session) close(timeout time.Duration) {
 	}
 }
 
-// trace tells on stderr what befalls the lock.
+// trace reports on stderr what happens to the lock.
 func (s *session) trace() *locker.Trace {
 	return &locker.Trace{
 		Waiting: func(_ context.Context, e locker.Event) { s.inTheWay.set(e) },
 		Renewed: func(_ context.Context, e locker.Event) {
 			switch failed := s.renewal.set(e.Err); {
-			case errors.Is(e.Err, locker.ErrLost): // the job tells
+			case errors.Is(e.Err, locker.ErrLost): // the job reports it
 			case e.Err != nil && !failed:
 				s.notes.say("cannot renew %q, trying again: %s", e.Name, plain(e.Err))
 			case e.Err == nil && failed:
@@ -250,11 +250,11 @@ func (s *session) trace() *locker.Trace {
 	}
 }
 
-// inTheWay is what a wait for the lock is for.
+// inTheWay is what the wait for the lock is waiting for.
 type inTheWay struct {
 	mu    sync.Mutex
 	err   error     // of the last attempt; nil: no answer yet
-	until time.Time // when an outage is not sat out any longer
+	until time.Time // when locker gives up on an outage
 }
 
 func (w *inTheWay) set(e locker.Event) {

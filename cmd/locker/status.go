@@ -24,15 +24,14 @@ const (
 	statusSignal      = 128 // plus the signal's number
 )
 
-// exitError is an exit status, and what to say about it; nothing if err is nil.
+// exitError is an exit status, and the error to report; nil: report nothing.
 type exitError struct {
 	status int
 	err    error
 	death  death
 }
 
-// death is the signal of which the command has died, or the wait. sig is nil
-// if there was none.
+// death is the signal that ended the command, or the wait; sig is nil if none did.
 type death struct {
 	sig     os.Signal
 	unheard bool // only the command's process group got it, from the terminal
@@ -55,7 +54,7 @@ func failure(err error) *exitError {
 	case errors.Is(err, locker.ErrInvalid):
 		return usage(err)
 	case errors.Is(err, locker.ErrUnavailable):
-		// Asked before "held": an outage is never told as another holder (R17).
+		// Before "held": an outage is never reported as another holder (R17).
 		return &exitError{status: statusUnavailable, err: err}
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, context.DeadlineExceeded):
 		return &exitError{status: statusHeld, err: err}

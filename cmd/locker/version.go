@@ -11,7 +11,7 @@ import (
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
-		Short:             "Say which version this is",
+		Short:             "Show the version",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The pauses between two looks at a name that is held.
+// The pauses between two looks at a name that is held: the first, and the longest.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
@@ -23,24 +23,24 @@ func newWait() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait [flags] NAME...",
-		Short: "Wait until each NAME has been free, without taking it",
+		Short: "Wait until each NAME has been free, without locking it",
 		Long: strings.TrimSpace(`
-Wait until each NAME has been free at some moment, without taking it and without
-standing in its queue. It looks at most every second, so that a lock which is
-free for a shorter time may go unnoticed, and another may have it when locker
-ends: what has to be alone runs under the lock, with locker run.
+Wait until each NAME has been free at some moment. This neither locks the name
+nor joins its queue. locker looks about once a second: it may miss a lock that
+is free for a shorter time, and another may hold the lock again when locker
+ends. Work that must not run twice at once runs under the lock, with locker run.
 
-Exit status: 0 if each has been free; 64 if the command line or the URL is
-wrong; 69 if the lock service cannot be used or cannot tell; 75 if --wait was
-over before.`),
+Exit status: 0 if each NAME has been free; 64 if the command line or the URL is
+wrong; 69 if the lock service cannot be used or does not know; 75 if one was
+still held when --wait was over.`),
 		Example: examples(
-			"Turn the machine off when the backup is through:",
+			"Turn the machine off when the backup has ended:",
 			"locker wait backup && systemctl poweroff",
 			"",
-			"For five minutes at most:",
+			"Wait for five minutes at most:",
 			"locker wait --wait 5m deploy migrate",
 		),
-		Args:              cobra.MinimumNArgs(1),
+		Args:              atLeastOne("locker wait NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait < 0 {
