@@ -31,9 +31,9 @@ test: servers $(GATE)
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 $(GATE) -timeout 5m ./...
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
-# each (and Redis Cluster, which is other code in the driver).
+# each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.
 test-newest: servers $(GATE)
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
+	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
 		-run '^TestConformance(ThreeServers)?$$/^(Cluster|fencing=true|3 members|[a-z-]+)$$' ./single ./redlock ./etcd ./zookeeper ./postgres
 
 newest:
@@ -47,6 +47,7 @@ $(GATE):
 servers:
 	./scripts/servers
 	./scripts/etcd
+	./scripts/zookeeper
 
 lint: $(LINT)
 	go mod tidy -diff

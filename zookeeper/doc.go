@@ -159,8 +159,9 @@
 //
 // # Servers
 //
-// It is tested with ZooKeeper 3.8. It needs 3.5: older servers have no containers,
-// so that names pile up there. A server's limit of connections per host
-// (maxClientCnxns) is 60 if it is not set: each process that locks needs one.
+// The oldest that is supported is ZooKeeper 3.8; it is tested with that and with
+// 3.9. Versions 3.5 to 3.7 have all that is used, and are not tested; before 3.5
+// there are no containers, and locks are refused. A server's limit of connections
+// per host (maxClientCnxns) is 60 if it is not set: each process that locks needs one.
 // Local sessions (localSessionsEnabled) need localSessionsUpgradingEnabled.
 package zookeeper

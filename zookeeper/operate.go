@@ -172,7 +172,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		case s.version == "":
 			add(locker.SeverityInfo, "server "+s.addr, "it does not tell its version and role", "add srvr and conf to its 4lw.commands.whitelist to have them checked")
 		case oldVersion.MatchString(s.version):
-			add(locker.SeverityWarning, "version of "+s.addr, s.version, "before 3.5 there are no container nodes, and names that were locked stay for ever: update it")
+			add(locker.SeverityProblem, "version of "+s.addr, s.version, "before 3.5 there are no container nodes, and locks are refused: update it")
 		default:
 			add(locker.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
 		}

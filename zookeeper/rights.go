@@ -8,7 +8,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/znode"
 )
 
 // checkACL refuses an ACL by which some right that everybody needs who shares
@@ -81,7 +80,7 @@ func (s *session) lacks(right string, err error) error {
 func (s *session) forbidden(err error) error {
 	prefix := s.backend.prefix
 	switch {
-	case !isRefusal(err) || znode.Code(errors.Unwrap(err)) != 0:
+	case !isRefusal(err):
 		return err
 	case errors.Is(err, zk.ErrNoAuth):
 		return refusing(fmt.Sprintf("it is not allowed to create nodes under %s: check the credentials, and the ACL of that node or of its nearest parent", prefix), err)
@@ -99,8 +98,7 @@ func (s *session) forbidden(err error) error {
 func refusing(what string, err error) error { return &refusal{fmt.Errorf("%w: %s", err, what)} }
 
 // makeParents creates dir and what is missing above it: as containers, which
-// the service removes when they are empty, or as lasting nodes where it has no
-// containers (before 3.5).
+// the service removes when they are empty.
 func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
 	err := makeContainer(c, dir, acl)
 	up := strings.LastIndexByte(dir, '/')
@@ -119,9 +117,6 @@ func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
 
 func makeContainer(c *zk.Conn, path string, acl []zk.ACL) error {
 	_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
-	if znode.Code(err) == znode.Unimplemented {
-		_, err = c.Create(path, nil, 0, acl)
-	}
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
 	}

@@ -90,5 +90,5 @@
 //
 // # Oldest server
 //
-// It is tested with ZooKeeper 3.8. Nothing is used that 3.4 does not have.
+// It is tested with ZooKeeper 3.8 and 3.9. Nothing is used that 3.4 does not have.
 package zkguard

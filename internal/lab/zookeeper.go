@@ -153,8 +153,9 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	// The jar's manifest names the rest; a logger that writes to standard error where there is one.
-	path := z.jar
+	// The jar's manifest names the rest, in Debian's packages by the places of installed ones: what is unpacked
+	// elsewhere comes before those. A logger that writes to standard error where there is one.
+	path := filepath.Join(filepath.Dir(z.jar), "zookeeper-jute.jar") + string(os.PathListSeparator) + z.jar
 	more := []string{"slf4j-simple.jar"}
 	if z.conf.certs != nil {
 		// What Netty itself needs is not among it.
