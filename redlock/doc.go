@@ -72,13 +72,21 @@
 // the URL has restart_guard=DURATION, which then has to be in the URL of every
 // client, with the longest ttl of any of them. A brand-new set of servers
 // gives out no locks for MaxTTL; the error says which nodes are kept out and for
-// how long. What the guard does not see: FLUSHALL, eviction, a clock that is
-// stepped before a client first sees a server (uptime follows the wall clock; a
-// client that has seen the run before knows better), persistence that was switched
-// off or weakened (CONFIG SET) while a durable server ran, a disk that was put back to an earlier state (a
-// snapshot of a volume), and an address that was moved to another server which has
-// been up for longer: a client that has not seen the run before trusts what it
-// finds. A client that has seen it keeps the other server out for MaxTTL.
+// how long.
+//
+// The guard does not notice
+//
+//   - FLUSHALL, and eviction;
+//   - a clock that is stepped before a client first sees a server, since the
+//     uptime follows the wall clock (a client that saw the run before notices it);
+//   - persistence that was switched off or weakened (CONFIG SET) while a durable
+//     server ran, and a disk that was set back to an earlier state (a snapshot of
+//     a volume);
+//   - an address that was moved to another server that was already up for MaxTTL:
+//     a new client lets it vote at once, as nothing there tells of the server
+//     before. A client that used that one keeps the other out for MaxTTL, if it
+//     has had a vote from the first since the second was started. docs/redlock.md
+//     says how to replace a server.
 //
 // # Fencing tokens
 //
