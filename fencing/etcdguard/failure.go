@@ -17,20 +17,15 @@ import (
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// unsentError is why a request was not sent, or one that can be repeated got no
-// answer.
+// unsentError says that a request was not sent, or that a request which can be
+// repeated got no answer.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return e.err.Error() }
 func (e *unsentError) Unwrap() error { return e.err }
 
-// refusal is the guard's own word, which is passed on as it is.
-type refusal struct{ err error }
-
-func (e *refusal) Error() string { return e.err.Error() }
-
-// call makes one request. It fails at once where the driver would wait: when no
-// member can be connected to.
+// call makes one request. If no member can be connected to, it fails at once, where
+// the driver would wait.
 func (g *Guard) call(ctx context.Context, request func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return &unsentError{err}
@@ -41,8 +36,8 @@ func (g *Guard) call(ctx context.Context, request func(context.Context) error) e
 	return request(ctx)
 }
 
-// ask makes a request that may be carried out twice, and makes it again if a
-// connection broke or a leader changed under it.
+// ask makes a request that may be carried out twice, and repeats it once if the
+// connection broke or the leader changed meanwhile.
 func (g *Guard) ask(ctx context.Context, request func(context.Context) error) error {
 	err := g.call(ctx, request)
 	var unsent *unsentError
@@ -55,11 +50,11 @@ func (g *Guard) ask(ctx context.Context, request func(context.Context) error) er
 	return &unsentError{err}
 }
 
-// grace is what a connection that has just failed gets to be made again.
+// grace is how long a connection that has just failed may take to be made again.
 const grace = 250 * time.Millisecond
 
-// connected returns nil if there is a connection to a member, and waits for one
-// that is being made. It cannot know of a kv that is not a Client.
+// connected waits until there is a connection to a member, as long as one is being
+// made. For a kv that is not a Client it cannot know, and returns nil.
 func (g *Guard) connected(ctx context.Context) error {
 	client, ok := g.kv.(interface{ ActiveConnection() *grpc.ClientConn })
 	if !ok {
@@ -75,7 +70,7 @@ func (g *Guard) connected(ctx context.Context) error {
 			conn.Connect()
 		case state == connectivity.TransientFailure && !failed:
 			failed = true
-			// The driver's pauses grow to two minutes: a request is a reason to try now.
+			// The driver's pauses grow to two minutes: a request should try now.
 			conn.ResetConnectBackoff()
 			limited, cancel := context.WithTimeout(ctx, grace)
 			defer cancel()
@@ -88,14 +83,10 @@ func (g *Guard) connected(ctx context.Context) error {
 	return nil
 }
 
-// failure says what an error means for the caller.
+// failure makes the error for the caller.
 func (g *Guard) failure(ctx context.Context, resource string, err error) error {
-	var own *refusal
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &own):
-		return own.err
 	}
 	where := fmt.Sprintf("etcdguard: %q at etcd %s", resource, g.addr())
 	var e rpctypes.EtcdError
@@ -123,7 +114,7 @@ func (g *Guard) failure(ctx context.Context, resource string, err error) error {
 	return fmt.Errorf("%w: %w", what, fencing.ErrUnknown)
 }
 
-// addr is where etcd is, for messages.
+// addr is the address of etcd, for messages.
 func (g *Guard) addr() string {
 	client, ok := g.kv.(interface{ Endpoints() []string })
 	if !ok {

@@ -11,11 +11,10 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Options are the settings of a [Guard]. The zero value, or
-// nil, means the defaults.
+// Options are the settings of a [Guard]. The zero value, or nil, means the defaults.
 type Options struct {
-	// Prefix is what all keys begin with, without slashes at its ends. Guards
-	// share their marks if their prefixes are equal. "": fencing.
+	// Prefix is the beginning of all keys of the guard, without slashes at its ends.
+	// Guards with the same prefix share their marks. "": fencing.
 	Prefix string
 
 	_ struct{}
@@ -29,19 +28,19 @@ const (
 
 // Guard lets transactions of an etcd happen only if no higher token was
 // accepted for their resource. Make it with [New]. Its methods may be called
-// from many goroutines at once. It needs no end: it has no goroutines.
+// from many goroutines at once. A Guard need not be closed: it has no goroutines.
 type Guard struct {
 	kv   clientv3.KV
 	keys keys
 }
 
-// New returns a Guard on kv, which stays its caller's: a *clientv3.Client, or a
-// part of one made by clientv3/namespace. New does no I/O. The error matches
+// New returns a Guard on kv, which the caller still owns: a *clientv3.Client, or a
+// KV that clientv3/namespace has made of one. New does no I/O. Its error matches
 // [locker.ErrInvalid].
 //
-// Give a Client DialKeepAliveTime and DialKeepAliveTimeout (10 s and 3 s), or a
-// connection that the network has forgotten is noticed only by the kernel,
-// after minutes; until then each call lasts as long as its context.
+// Set DialKeepAliveTime and DialKeepAliveTimeout of the Client (10 s and 3 s).
+// Otherwise only the kernel notices, after minutes, that the network has dropped a
+// connection; until then each call lasts as long as its context.
 func New(kv clientv3.KV, opts *Options) (*Guard, error) {
 	var o Options
 	if opts != nil {
@@ -65,8 +64,8 @@ func New(kv clientv3.KV, opts *Options) (*Guard, error) {
 // Mark returns the highest token that was accepted for resource; 0 if there is
 // none.
 func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
-	if err := checkName(resource); err != nil {
-		return 0, err
+	if err := fencing.CheckName(resource); err != nil {
+		return 0, fmt.Errorf("etcdguard: %w", err)
 	}
 	var resp *clientv3.GetResponse
 	key := g.keys.mark(resource)
@@ -83,11 +82,11 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 	return parse(key, resp.Kvs[0].Value)
 }
 
-// Forget removes the mark of a resource that is no more. A token of any age
-// passes afterwards.
+// Forget removes the mark of a resource that is no more. After that, a token of any
+// age passes.
 func (g *Guard) Forget(ctx context.Context, resource string) error {
-	if err := checkName(resource); err != nil {
-		return err
+	if err := fencing.CheckName(resource); err != nil {
+		return fmt.Errorf("etcdguard: %w", err)
 	}
 	err := g.ask(ctx, func(ctx context.Context) error {
 		_, err := g.kv.Delete(ctx, g.keys.mark(resource))

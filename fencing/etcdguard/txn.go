@@ -2,6 +2,7 @@ package etcdguard
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -10,48 +11,47 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Commit carries out ops in one transaction if token is not lower than the mark
-// of resource, and moves the mark in the same transaction. Without ops the mark
-// moves alone: a holder that does this first keeps out all before it. Ops that
-// only read are guarded, too. The response is that of ops alone. ctx bounds the
-// call.
+// Commit carries out ops in one transaction if token is not lower than the mark of
+// resource, and moves the mark in the same transaction. Without ops, only the mark
+// moves. Ops that only read are guarded, too. The response is that of ops. ctx bounds
+// the call.
 //
-// A token that is too low is a [*fencing.StaleError], and nothing is written.
-// No token is [fencing.ErrMissing]. An error that matches [fencing.ErrUnknown] leaves
-// open whether everything was written or nothing; after any other, nothing was.
-// If etcd could not be asked, the error matches [locker.ErrUnavailable].
+// If the token is too low, the error is a [*fencing.StaleError] and nothing is
+// written. Without a token it matches [fencing.ErrMissing]. With an error that matches
+// [fencing.ErrUnknown], either everything was written or nothing; after any other
+// error, nothing was. If etcd could not be asked, the error matches
+// [locker.ErrUnavailable].
 //
-// For etcd the guard counts as two operations more, of 128 in one transaction
-// if --max-txn-ops is not set; what etcd refuses so matches
+// The guard adds two operations to those that etcd counts, of which a transaction may
+// have 128 if --max-txn-ops is not set. If there are too many, the error matches
 // [locker.ErrInvalid].
 func (g *Guard) Commit(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return g.Txn(ctx, resource, token).Then(ops...).Commit()
 }
 
-// Raise moves the mark of resource up to token and writes nothing. When it has
-// returned, no write with a lower token can happen any more: a holder calls it
-// before it reads what its write depends on. The error is as that of Commit.
+// Raise moves the mark of resource up to token and writes nothing. After it has
+// returned, no write with a lower token can happen. A holder calls it before it
+// reads the state on which its write depends. Errors are those of Commit.
 func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
 	_, err := g.Commit(ctx, resource, token)
 	return err
 }
 
-// Txn is Commit with comparisons of the caller's own, in the words of the
-// driver: it returns what can be used in the place of client.Txn(ctx), with
-// Commit's errors.
+// Txn is Commit with the caller's own comparisons. It returns a transaction that can
+// be used in place of client.Txn(ctx); its errors are those of Commit.
 //
-// If the comparisons of If do not hold, the operations of Else are carried out
-// and Succeeded is false in the response. The mark then moves only if there are
-// writes among these, so that it moves together with a write or not at all. A
-// token that is too low is refused before anything is compared.
+// If the comparisons of If do not hold, the operations of Else are carried out and
+// Succeeded is false in the response. Then the mark moves only if there are writes
+// among these operations: it moves together with a write or not at all. A token that
+// is too low is refused before anything is compared.
 func (g *Guard) Txn(ctx context.Context, resource string, token fencing.Token) clientv3.Txn {
 	return &txn{guard: g, ctx: ctx, resource: resource, token: token}
 }
 
-// txn is a transaction that is being put together.
+// txn is a transaction that its caller still builds.
 type txn struct {
 	guard        *Guard
-	ctx          context.Context // as in the driver's
+	ctx          context.Context // the driver's transactions keep it, too
 	resource     string
 	token        fencing.Token
 	cmps         []clientv3.Cmp
@@ -79,8 +79,8 @@ func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
 // Commit implements [clientv3.Txn].
 func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 	g := t.guard
-	if err := checkName(t.resource); err != nil {
-		return nil, err
+	if err := fencing.CheckName(t.resource); err != nil {
+		return nil, fmt.Errorf("etcdguard: %w", err)
 	}
 	if err := t.token.Check(); err != nil {
 		return nil, fencing.Admit(t.resource, t.token, 0)
@@ -92,40 +92,32 @@ func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	var resp *clientv3.TxnResponse
-	err = g.call(t.ctx, func(ctx context.Context) (err error) {
-		resp, err = t.send(ctx, elseWrites)
-		return err
-	})
-	return resp, g.failure(t.ctx, t.resource, err)
-}
-
-// send makes the one transaction: the mark is looked at first, and what the
-// caller asked for is a transaction within. A mark that is not there compares
-// false, whatever it is compared with.
-func (t *txn) send(ctx context.Context, elseWrites bool) (*clientv3.TxnResponse, error) {
-	g := t.guard
+	// The mark is compared first, and the caller's transaction is nested in the branch
+	// that follows. A comparison with a key that does not exist is false.
 	key := g.keys.mark(t.resource)
 	move := []clientv3.Op{clientv3.OpPut(key, text(t.token))}
-	then, orElse := append(move, t.then...), t.orElse
+	then, orElse := slices.Concat(move, t.then), t.orElse
 	if elseWrites {
-		orElse = append(slices.Clone(move), orElse...)
+		orElse = slices.Concat(move, orElse)
 	}
-	resp, err := g.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(key), ">", text(t.token))).
-		Then(clientv3.OpGet(key)).
-		Else(clientv3.OpTxn(t.cmps, then, orElse)).
-		Commit()
+	var resp *clientv3.TxnResponse
+	err = g.call(t.ctx, func(ctx context.Context) (err error) {
+		resp, err = g.kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.Value(key), ">", text(t.token))).
+			Then(clientv3.OpGet(key)).
+			Else(clientv3.OpTxn(t.cmps, then, orElse)).
+			Commit()
+		return err
+	})
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, g.failure(t.ctx, t.resource, err)
 	case resp.Succeeded:
-		kvs := resp.Responses[0].GetResponseRange().GetKvs()
-		mark, err := parse(key, kvs[0].Value)
+		mark, err := parse(key, resp.Responses[0].GetResponseRange().GetKvs()[0].Value)
 		if err != nil {
-			return nil, &refusal{err}
+			return nil, err
 		}
-		return nil, &refusal{fencing.Admit(t.resource, t.token, mark)}
+		return nil, fencing.Admit(t.resource, t.token, mark)
 	}
 	inner := resp.Responses[0].GetResponseTxn()
 	own := 0

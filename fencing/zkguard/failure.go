@@ -11,11 +11,11 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// OpError is one of the caller's operations that could not be carried out.
-// Nothing was written, and the mark did not move.
+// OpError says which of the caller's operations failed. Nothing was written, and the
+// mark did not move.
 type OpError struct {
 	Resource string
-	Index    int // of Op among the operations that were given
+	Index    int // of Op among the caller's operations, from 0
 	Op       any
 	Err      error // the driver's: zk.ErrNoNode, zk.ErrBadVersion …
 }
@@ -29,43 +29,31 @@ func (e *OpError) Error() string {
 // Unwrap returns the driver's error.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// failure says what an error means for the caller.
-func (s *store) failure(ctx context.Context, resource string, err error) error {
-	var own *refusal
-	var unsent *unsentError
+// failure makes the error for the caller.
+func (g *Guard) failure(ctx context.Context, resource string, err error) error {
 	var lost *unansweredError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &own):
-		return own.err
-	case !errors.As(err, &unsent) && !errors.As(err, &lost):
-		// The service's own word about the guard's nodes.
+	case !errors.As(err, &lost): // ZooKeeper's answer about the guard's own nodes
 		if errors.Is(err, zk.ErrNoAuth) {
-			err = fmt.Errorf("%w: give the connection the right to read, write and create below %s, and set Options.ACL so that those who share the marks have it, too", err, s.opts.Prefix)
+			err = fmt.Errorf("%w: give the connection the right to read, write and create below %s, and set Options.ACL so that all who share the marks have these rights", err, g.opts.Prefix)
 		}
 		return fmt.Errorf("zkguard: %q: %w", resource, err)
-	}
-	where := fmt.Sprintf("zkguard: %q at %s", resource, s.server())
-	var what error
-	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		what = fmt.Errorf("given up before the answer: %w", ctx.Err())
+		err = fmt.Errorf("given up before the answer: %w", ctx.Err())
 	case ctx.Err() != nil:
-		what = fmt.Errorf("no answer in time: %w: %w", ctx.Err(), locker.ErrUnavailable)
+		err = fmt.Errorf("no answer in time: %w: %w", ctx.Err(), locker.ErrUnavailable)
 	default:
-		what = fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+		err = fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 	}
-	if errors.As(err, &unsent) {
-		return fmt.Errorf("%s: %w", where, what)
+	server := g.conn.Server()
+	if server == "" {
+		server = "ZooKeeper (not connected yet)"
 	}
-	return fmt.Errorf("%s: %w: %w", where, what, fencing.ErrUnknown)
-}
-
-// server is where the connection leads, for messages.
-func (s *store) server() string {
-	if server := s.conn.Server(); server != "" {
-		return server
+	err = fmt.Errorf("zkguard: %q at %s: %w", resource, server, err)
+	if lost.unknown {
+		return fmt.Errorf("%w: %w", err, fencing.ErrUnknown)
 	}
-	return "ZooKeeper (not connected yet)"
+	return err
 }

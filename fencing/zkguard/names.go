@@ -1,40 +1,31 @@
 package zkguard
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/znode"
 )
 
-func (s *store) markPath(resource string) string {
-	return s.opts.Prefix + layout + "/mark/" + znode.Encode(resource)
+func (g *Guard) markPath(resource string) string {
+	return g.opts.Prefix + layout + "/mark/" + znode.Encode(resource)
 }
 
-// checkName finds what is wrong with the name of a resource, or of a lock.
-func checkName(name string) error {
-	if err := fencing.CheckName(name); err != nil {
-		return fmt.Errorf("zkguard: %w", err)
-	}
-	return nil
-}
-
-// checkOps finds operations that the driver, or the guard, would choke on,
-// before anything is sent.
+// checkOps refuses operations that the driver cannot send, or that write to the
+// guard's own nodes, before anything is sent.
 func (g *Guard) checkOps(ops []any) error {
+	own := g.opts.Prefix + layout
 	for i, op := range ops {
+		if v := reflect.ValueOf(op); v.Kind() == reflect.Pointer && v.IsNil() {
+			return invalid("operation %d is nil", i+1)
+		}
 		path, kind := target(op)
-		own := g.opts.Prefix + layout
 		switch {
 		case kind == "":
 			return invalid("operation %d is a %T: give *zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest or *zk.CheckVersionRequest", i+1, op)
-		case reflect.ValueOf(op).IsNil():
-			return invalid("operation %d is nil", i+1)
 		case !strings.HasPrefix(path, "/"):
 			return invalid("operation %d is on %.80q: a path begins with a slash", i+1, path)
 		case kind != "check" && (path == own || strings.HasPrefix(path, own+"/")):
@@ -44,8 +35,8 @@ func (g *Guard) checkOps(ops []any) error {
 	return nil
 }
 
-// clone copies an operation, since its caller may use it again when it has
-// given up, and the driver may send it after that.
+// clone copies an operation: after a call was given up, the caller may change the
+// operation while the driver still sends it.
 func clone(op any) any {
 	switch op := op.(type) {
 	case *zk.CreateRequest:
@@ -66,30 +57,18 @@ func clone(op any) any {
 	return op
 }
 
-// target returns the path of an operation and what it does; "" for what is
-// none.
+// target returns the path of an operation that is not nil, and what it does; ""
+// for any other type.
 func target(op any) (path, kind string) {
 	switch op := op.(type) {
 	case *zk.CreateRequest:
-		if op != nil {
-			path = op.Path
-		}
-		return path, "create"
+		return op.Path, "create"
 	case *zk.SetDataRequest:
-		if op != nil {
-			path = op.Path
-		}
-		return path, "set"
+		return op.Path, "set"
 	case *zk.DeleteRequest:
-		if op != nil {
-			path = op.Path
-		}
-		return path, "delete"
+		return op.Path, "delete"
 	case *zk.CheckVersionRequest:
-		if op != nil {
-			path = op.Path
-		}
-		return path, "check"
+		return op.Path, "check"
 	}
 	return "", ""
 }
