@@ -23,6 +23,7 @@ type service struct {
 	address address
 	version string
 	servers int
+	watched []server // those that the lab has started
 	faults  []serverFault
 	untried map[string]string // by fault: why it cannot be done here
 }
@@ -72,6 +73,7 @@ func (b *bench) begin() {
 	if s.untried == nil {
 		s.untried = map[string]string{}
 	}
+	b.Cleanup(watchServers(b.run.journal, name, s.watched))
 	// Straight first, so that an error speaks of the service and not of a proxy.
 	again := b.opens // servers have just been started
 	if b.given {

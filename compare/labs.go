@@ -56,6 +56,7 @@ type server interface {
 	Kill()
 	Running() bool
 	Pid() int
+	Waits() map[int]time.Duration
 	Restart(t lab.TB)
 	Addr() string
 }
@@ -166,7 +167,7 @@ func startRedis(b *bench) service {
 	one := func(*bench) server { return primary }
 	return service{
 		address: b.labAddress("redis://" + primary.Addr()),
-		version: "Redis " + primary.Info(b.stage, "server")["redis_version"],
+		watched: all, version: "Redis " + primary.Info(b.stage, "server")["redis_version"],
 		faults: []serverFault{
 			paused(one),
 			reborn(restarted, all, nil, restartEach),
@@ -231,7 +232,7 @@ func redlockWith(b *bench, parameters string, opts ...lab.RedisOption) service {
 	first := func(n int) func(*bench) []server { return func(*bench) []server { return all[:n] } }
 	return service{
 		address: b.labAddress("redlock://" + strings.Join(addrs, ",") + "?" + parameters),
-		version: "Redis " + version,
+		watched: all, version: "Redis " + version,
 		faults: []serverFault{
 			paused(func(*bench) server { return all[0] }),
 			settled(down(minorityDown, 2, first(2), restartEach)),
@@ -299,7 +300,7 @@ func startEtcd(b *bench) service {
 	killLeader := down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, restartEach)
 	return service{
 		address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")),
-		version: "etcd 3",
+		watched: all, version: "etcd 3",
 		faults: []serverFault{
 			paused(leader), killLeader, alone,
 			down(minorityDown, 1, some(1), restartEach),
@@ -351,7 +352,7 @@ func startZooKeeper(b *bench) service {
 	}
 	return service{
 		address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")),
-		version: version,
+		watched: all, version: version,
 		faults: []serverFault{
 			paused(leader), down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, together), alone,
 			down(minorityDown, 1, some(1), together),
@@ -394,7 +395,7 @@ func startPostgres(b *bench) service {
 	}
 	return service{
 		address: b.labAddress(primary.URL(primary.Addr(), params)),
-		version: "PostgreSQL " + primary.Query(b.stage, "SHOW server_version"),
+		watched: all, version: "PostgreSQL " + primary.Query(b.stage, "SHOW server_version"),
 		faults: []serverFault{
 			paused(func(*bench) server { return primary }),
 			reborn(restarted, all, nil, restartEach),

@@ -264,6 +264,15 @@ func (s *Postgres) Resume() {
 	s.Process.Resume()
 }
 
+// Waits is [Process.Waits] of all processes that serve its clients, too.
+func (s *Postgres) Waits() map[int]time.Duration {
+	waits := s.Process.Waits()
+	for _, child := range s.children() {
+		addWaits(child.Pid, waits)
+	}
+	return waits
+}
+
 // children are the processes of the server but the first (Linux).
 func (s *Postgres) children() (all []*os.Process) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")

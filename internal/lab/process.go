@@ -156,6 +156,16 @@ func (p *Process) Running() bool {
 	return running
 }
 
+// Waits returns for each thread of the process, by its number, how long it could have run so far and had to wait for
+// a processor. It is empty where the process does not run, and on systems other than Linux.
+func (p *Process) Waits() map[int]time.Duration {
+	waits := map[int]time.Duration{}
+	if p.Running() {
+		addWaits(p.Pid(), waits)
+	}
+	return waits
+}
+
 // Pause stops the process where it stands (SIGSTOP), and returns once it does stand still. Its
 // connections stay, and the kernel goes on accepting for it. The test fails where the system cannot do
 // that (Windows): call [NeedPause] first.

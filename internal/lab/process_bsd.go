@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // endWithParent has nothing to do: only Linux lets the kernel watch over it. See guardOrphan.
@@ -20,6 +21,9 @@ func guardOrphan(pid int) (func(), error) {
 	}
 	return g.stop, nil
 }
+
+// addWaits has nothing to add: only Linux tells.
+func addWaits(int, map[int]time.Duration) {}
 
 // suspended reports whether a process stands still.
 func suspended(pid int) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"time"
 )
 
 const canSuspend = false
@@ -17,6 +18,8 @@ func guardOrphan(int) (func(), error) { return func() {}, nil }
 func suspend(*os.Process) error { return errors.ErrUnsupported }
 
 func suspended(int) bool { return false }
+
+func addWaits(int, map[int]time.Duration) {}
 
 func resume(*os.Process) error { return errors.ErrUnsupported }
 

@@ -109,6 +109,13 @@ func (c *checker) event(e *history.Event) {
 			}
 		}
 		return
+	case history.Starved:
+		for _, t := range c.trials {
+			if t.service.Name == e.Service {
+				t.waits = join(t.waits, e)
+			}
+		}
+		return
 	}
 	t := c.trials[e.Trial]
 	if t == nil {

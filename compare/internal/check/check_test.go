@@ -67,6 +67,8 @@ func script(t *testing.T, text string) []history.Event {
 				e.Seq = uint64(n)
 			case "n":
 				e.Name, err = value, nil
+			case "s":
+				e.Service, err = value, nil
 			case "f":
 				e.Fault, err = value, nil
 				begin.Fault = value
@@ -78,7 +80,7 @@ func script(t *testing.T, text string) []history.Event {
 		if e.Kind == history.Ask && e.Until == 0 {
 			e.Until = 9e9
 		}
-		if slices.Contains([]history.Kind{history.FaultBegin, history.FaultEnd, history.Evidence, history.Stall}, e.Kind) {
+		if slices.Contains([]history.Kind{history.FaultBegin, history.FaultEnd, history.Evidence, history.Stall, history.Starved}, e.Kind) {
 			e.Name = ""
 		}
 		out = append(out, e)
@@ -393,6 +395,38 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			400 renewed a until=1400
 			1100 stall a ms=700
 			1100 told_lost a`, held: "hangs", aside: "false-loss"},
+		{name: "lost as a server had no processor", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			400 renewed a until=1400
+			500 starved 17 ms=90
+			800 starved 18 ms=120
+			810 starved 17 ms=120
+			900 starved 17 ms=45
+			900 told_lost a`, held: "hangs", aside: "false-loss"},
+		{name: "lost, and a server had no processor for a moment", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			400 renewed a until=1400
+			800 starved 17 ms=120
+			810 starved 18 ms=120
+			900 told_lost a`, broken: "false-loss", held: "hangs"},
+		{name: "lost, and a server of another service had no processor", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			400 renewed a until=1400
+			900 starved 17 ms=900 s=other
+			900 told_lost a`, broken: "false-loss", held: "hangs"},
+		{name: "told late, and a server had no processor", history: `
+			0 fault_begin f=client
+			0 ask a
+			1 granted a tok=1 until=1001
+			2 evidence
+			2 ask b
+			1100 granted b tok=2 until=9001
+			1600 told_lost a
+			1620 starved 17 ms=1000
+			1700 fault_end`, broken: "told", held: "exclusion hangs tokens"},
 		{name: "a lease that was not to be renewed", history: `
 			0 ask a
 			1 granted a tok=1 until=1001

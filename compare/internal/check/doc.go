@@ -26,6 +26,8 @@
 //     with a deadline beyond TTL and slack: it shows what was left behind.
 //   - A Stall, of whichever process, is time that does not count where something
 //     was only too slow. It never excuses two holders at once.
+//   - Starved is the same for a server, where it is known: a lease that is lost
+//     then is not lost for no reason. It excuses nothing else.
 //
 // # Rules
 //

@@ -116,10 +116,14 @@ func (t *trial) breach(rule, name string, b breach, before []history.Event) {
 func (t *trial) settle(rule string, f *finding) {
 	for _, b := range f.breaks {
 		size := b.to - b.from
-		if rule == Order {
+		stalls := t.stalls
+		switch rule {
+		case Order:
 			b.limit += 2 * time.Duration(t.slowest)
+		case FalseLoss:
+			stalls = t.waits // who was not renewed by a server that did not run lost its lease for a reason
 		}
-		if b.limit != noLimit && size-t.stallTime(b.from, b.to) <= int64(b.limit) {
+		if b.limit != noLimit && size-within(stalls, b.from, b.to) <= int64(b.limit) {
 			continue
 		}
 		f.count++

@@ -17,15 +17,16 @@ type trial struct {
 	service  *history.Service
 	fault    *history.Fault // nil: none
 	ttl      int64
-	begun    int64 // of the fault, 0 before
-	shown    int64 // its evidence, 0 before
-	ended    int64 // of the fault, 0 before
-	slowest  int64 // call that had nobody to wait for
-	servers  int   // that the fault takes away
-	served   int64 // the first grant to one that asked after the evidence
-	worked   int64 // the first grant after the end of the fault
-	again    bool  // a caller has asked twice for one name
-	stalls   []span
+	begun    int64            // of the fault, 0 before
+	shown    int64            // its evidence, 0 before
+	ended    int64            // of the fault, 0 before
+	slowest  int64            // call that had nobody to wait for
+	servers  int              // that the fault takes away
+	served   int64            // the first grant to one that asked after the evidence
+	worked   int64            // the first grant after the end of the fault
+	again    bool             // a caller has asked twice for one name
+	stalls   []span           // of holders, and of the parent
+	waits    []span           // the same, and those of servers
 	stops    map[string]span  // of processes; to is 0 while it lasts
 	dead     map[string]int64 // processes, since when
 	locks    map[string]*lock
@@ -310,7 +311,7 @@ func (t *trial) toldLost(l *lock, by *caller, e *history.Event) {
 	untouched := t.fault == nil || t.fault.Class == history.Load || t.begun == 0
 	ranOut := b.renewed.Kind == "" && b.until <= e.At+int64(toldGrace) // it was not to be renewed
 	if untouched && !ranOut {
-		// A machine that stood still for a quarter of the TTL explains it.
+		// A machine that stood still for a quarter of the TTL, for a server alone too, explains it.
 		t.late(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
 			fmt.Sprintf("%s lost its lease though nothing was wrong: %s", who(*e), cmp.Or(e.Error, "no reason given")), b.ask, b.granted)
 	}
@@ -354,12 +355,17 @@ func (l *lock) ends(b *belief, e *history.Event) {
 
 func (t *trial) stall(e *history.Event) {
 	t.remember(e)
+	t.stalls, t.waits = join(t.stalls, e), join(t.waits, e)
+}
+
+// join adds the time that e tells of to those that were told before. They come in the order of their ends.
+func join(spans []span, e *history.Event) []span {
 	s := span{e.At - e.Value, e.At}
-	for n := len(t.stalls); n > 0 && s.from <= t.stalls[n-1].to; n-- { // they come in the order of their ends
-		s.from = min(s.from, t.stalls[n-1].from)
-		t.stalls = t.stalls[:n-1]
+	for n := len(spans); n > 0 && s.from <= spans[n-1].to; n-- {
+		s.from = min(s.from, spans[n-1].from)
+		spans = spans[:n-1]
 	}
-	t.stalls = append(t.stalls, s)
+	return append(spans, s)
 }
 
 // absent reports whether the process was stopped or dead for some of the time
@@ -372,9 +378,9 @@ func (t *trial) absent(process string, from, to int64) bool {
 	return ok && at <= to
 }
 
-// stallTime is how long the machine stalled between from and to.
-func (t *trial) stallTime(from, to int64) (sum int64) {
-	for _, s := range t.stalls {
+// within is how much of the time between from and to is in spans.
+func within(spans []span, from, to int64) (sum int64) {
+	for _, s := range spans {
 		sum += max(0, min(s.to, to)-max(s.from, from))
 	}
 	return sum

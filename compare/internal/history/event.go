@@ -72,6 +72,9 @@ const (
 	// before At. Process is the child whose heartbeat it was, "" for the
 	// parent's, which counts for all.
 	Stall Kind = "stall"
+	// Starved: a thread of one of the service's servers could have run and had no
+	// processor for Value nanoseconds before At. Process is the server's number.
+	Starved Kind = "starved"
 	// Measured: a number, such as requests per second: Detail is its name (a
 	// Measure* constant), Value the number in thousandths.
 	Measured Kind = "measured"
