@@ -22,7 +22,6 @@ type service struct {
 	key     string // the same, fit for a file name
 	address address
 	version string
-	servers int
 	watched []server // those that the lab has started
 	faults  []serverFault
 	untried map[string]string // by fault: why it cannot be done here
@@ -98,7 +97,7 @@ func (b *bench) begin() {
 		}
 	}
 	b.run.describe(b.index, func(h *history.Service) {
-		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, s.servers, history.Declare(b.g)
+		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, len(s.address.hosts), history.Declare(b.g)
 		h.Untried = maps.Clone(s.untried)
 	})
 }

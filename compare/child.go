@@ -58,11 +58,9 @@ type message struct {
 
 // cost is what "cost" has measured.
 type cost struct {
-	Pairs   int             // locks that were taken and given back
-	Took    time.Duration   // in that time
-	Samples []time.Duration // of some of them
-	Errors  int
-	Error   string // one of them
+	Pairs int           // locks that were taken and given back
+	Took  time.Duration // in that time
+	Error string        // the last
 }
 
 // PlayHolder turns this process into one of the holders that [Run] starts, if it was started as one; it does
@@ -99,11 +97,10 @@ type holderProgram struct {
 
 // caller is one goroutine of a holder that asks for a lock and holds it.
 type caller struct {
-	ctx    context.Context // ends when the parent says "release", and with the caller
-	cancel context.CancelFunc
-	leave  chan struct{} // closed when the parent says "release"
-	gate   chan struct{} // closed when the parent says "open"
-	once   [2]sync.Once
+	ctx     context.Context // ends when the parent says "release", and with the caller
+	release context.CancelFunc
+	gate    context.Context // ends when the parent says "open"
+	open    context.CancelFunc
 
 	acting uint64        // the act that is under way to the recorder; 0: none. Under the program's mutex
 	landed chan struct{} // closed when it has arrived
@@ -205,22 +202,15 @@ func (h *holderProgram) close() {
 	}
 }
 
-// release has a caller give its lock back, or not wait for it any more.
-func (cl *caller) release() {
-	cl.once[1].Do(func() {
-		cl.cancel()
-		close(cl.leave)
-	})
-}
-
 func (h *holderProgram) obey(c command) {
 	h.mu.Lock()
 	cl := h.callers[c.Caller]
 	h.mu.Unlock()
 	switch {
 	case c.Do == "hold", c.Do == "loop":
-		cl = &caller{leave: make(chan struct{}), gate: make(chan struct{})}
-		cl.ctx, cl.cancel = context.WithCancel(context.Background())
+		cl = &caller{}
+		cl.ctx, cl.release = context.WithCancel(context.Background())
+		cl.gate, cl.open = context.WithCancel(context.Background())
 		h.mu.Lock()
 		h.callers[c.Caller] = cl
 		h.mu.Unlock()
@@ -230,7 +220,8 @@ func (h *holderProgram) obey(c command) {
 			} else {
 				h.hold(c, cl)
 			}
-			cl.cancel()
+			cl.release()
+			cl.open()
 			h.mu.Lock()
 			delete(h.callers, c.Caller)
 			h.mu.Unlock()
@@ -248,7 +239,7 @@ func (h *holderProgram) obey(c command) {
 		}
 		h.mu.Unlock()
 	case c.Do == "open":
-		cl.once[0].Do(func() { close(cl.gate) })
+		cl.open()
 	case c.Do == "release":
 		cl.release()
 	}
@@ -282,8 +273,8 @@ func (h *holderProgram) hold(c command, cl *caller) {
 			if gate && n > 1 {
 				h.say(message{Gate: c.Caller})
 				select {
-				case <-cl.gate:
-				case <-cl.leave:
+				case <-cl.gate.Done():
+				case <-cl.ctx.Done():
 					h.leave(c, lease)
 					return
 				}
@@ -302,7 +293,7 @@ func (h *holderProgram) hold(c command, cl *caller) {
 			// What is left of it is cleared, as Do does.
 			_ = h.unlock(lease, time.Second)
 			return
-		case <-cl.leave:
+		case <-cl.ctx.Done():
 			h.leave(c, lease)
 			return
 		case <-over:
@@ -422,39 +413,25 @@ func (h *holderProgram) cost(c command) *cost {
 			name += fmt.Sprint(i)
 		}
 		all.Go(func() {
-			var samples []time.Duration
-			var pairs int
 			for ctx.Err() == nil {
-				began := time.Now()
 				lease, err := h.client.Lock(ctx, name)
 				if err == nil {
 					err = h.unlock(lease, max(h.TTL, time.Second))
 				}
-				if err != nil {
-					if ctx.Err() == nil {
-						mu.Lock()
-						sum.Errors++
-						sum.Error = err.Error()
-						mu.Unlock()
-						time.Sleep(10 * time.Millisecond)
-					}
-					continue
+				mu.Lock()
+				if err == nil {
+					sum.Pairs++
+				} else if ctx.Err() == nil {
+					sum.Error = err.Error()
 				}
-				pairs++
-				if len(samples) < 2000 {
-					samples = append(samples, time.Since(began))
+				mu.Unlock()
+				if err != nil {
+					pause(ctx, 10*time.Millisecond)
 				}
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum.Pairs += pairs
-			sum.Samples = append(sum.Samples, samples...)
 		})
 	}
 	all.Wait()
 	sum.Took = time.Since(start)
-	if len(sum.Samples) > 2000 {
-		sum.Samples = sum.Samples[:2000]
-	}
 	return sum
 }

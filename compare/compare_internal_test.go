@@ -263,7 +263,7 @@ func TestExecute(t *testing.T) {
 // A holder that crashes makes no verdict.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	report := compareOne(t, Plan{Only: []string{"healthy"}, lab: []labService{{"file", "file", 0, func(b *bench) service {
+	report := compareOne(t, Plan{Only: []string{"healthy"}, lab: []labService{{"file", func(b *bench) service {
 		time.AfterFunc(1500*time.Millisecond, func() {
 			if b.b != nil {
 				b.b.proc.Kill()
@@ -294,7 +294,7 @@ func TestRestartedWithoutItsData(t *testing.T) {
 		all.run(test.name, func(t *testing.T) {
 			// The TTL is longer than a restart takes on a busy machine.
 			report := compareOne(t, Plan{TTL: 3 * time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
-				{"redlock", "redlock", 5, func(b *bench) service {
+				{"redlock", func(b *bench) service {
 					return redlockWith(b, "restart_guard="+test.guard, test.opts...)
 				}},
 			}})

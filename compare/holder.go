@@ -41,11 +41,10 @@ type holder struct {
 
 // seen is how far a caller has come, as it has told.
 type seen struct {
-	granted, lost, leaving, left, gaveUp, gate, done bool
+	granted, gaveUp, gate, done bool
 
-	grantedAt, until int64
-	token            uint64
-	err              string
+	until int64
+	err   string
 }
 
 // newHolder makes the proxies of a holder, and starts it.
@@ -231,15 +230,9 @@ func (h *holder) take(m message) {
 		s := caller(m.Event.Caller)
 		switch e := m.Event; e.Kind {
 		case history.Granted:
-			s.granted, s.grantedAt, s.until, s.token = true, e.At, e.Until, e.Token
+			s.granted, s.until = true, e.Until
 		case history.Renewed:
 			s.until = e.Until
-		case history.ToldLost:
-			s.lost, s.err = true, e.Error
-		case history.UnlockBegin:
-			s.leaving = true
-		case history.Unlocked:
-			s.left, s.err = true, e.Error
 		case history.GaveUp, history.Refused:
 			s.gaveUp, s.err = true, e.Error
 		}

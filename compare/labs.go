@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,19 +14,18 @@ import (
 
 // labService is a service that the lab can start.
 type labService struct {
-	name, scheme string
-	servers      int
-	start        func(b *bench) service
+	scheme string
+	start  func(b *bench) service
 }
 
 // labServices are started where their programs are installed.
 var labServices = []labService{
-	{"file", "file", 0, startFile},
-	{"redis", "redis", 1, startRedis},
-	{"redlock", "redlock", 5, startRedlock},
-	{"etcd", "etcd", 3, startEtcd},
-	{"zookeeper", "zookeeper", 3, startZooKeeper},
-	{"postgres", "postgres", 1, startPostgres},
+	{"file", startFile},
+	{"redis", startRedis},
+	{"redlock", startRedlock},
+	{"etcd", startEtcd},
+	{"zookeeper", startZooKeeper},
+	{"postgres", startPostgres},
 }
 
 // address of a service that the lab has started itself.
@@ -262,109 +262,69 @@ func forgetful(f serverFault) serverFault {
 
 func startEtcd(b *bench) service {
 	c := lab.StartEtcd(b.stage, 3, lab.WithPeerProxies())
-	var all []server
+	s := service{address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")), version: "etcd 3", untried: map[string]string{
+		restartedEmpty.ID: "a member without its data cannot join its cluster again: an operator has to replace it",
+		clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
+	}}
 	for _, n := range c.Nodes {
-		all = append(all, n)
+		s.watched = append(s.watched, n)
 	}
-	leader := func(b *bench) server { return c.Leader(b.stage) }
-	// The leader goes last, so that a majority is there as long as can be.
-	some := func(n int) func(b *bench) []server {
-		return func(b *bench) []server {
-			l := c.Leader(b.stage)
-			killed := []server{}
-			for _, s := range all {
-				if s != server(l) && len(killed) < n {
-					killed = append(killed, s)
-				}
-			}
-			return killed
-		}
-	}
-	together := func(b *bench, killed []server) {
-		if len(killed) == len(all) {
-			c.Restart(b.stage)
-			return
-		}
-		restartEach(b, killed)
-	}
-	restartTwo := func(b *bench, killed []server) { together(b, all) }
+	var cut *lab.Etcd
 	var undo func()
-	alone := serverFault{fault: memberAlone, long: true,
-		inject: func(b *bench) string {
-			l := c.Leader(b.stage)
-			undo = c.Isolate(l)
-			return "cut off from its peers; they follow " + c.Leader(b.stage, l).Addr()
-		},
-		heal: func(*bench) { undo() },
-	}
-	killLeader := down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, restartEach)
-	return service{
-		address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")),
-		watched: all, version: "etcd 3",
-		faults: []serverFault{
-			paused(leader), killLeader, alone,
-			down(minorityDown, 1, some(1), restartEach),
-			down(majorityDown, 2, some(2), restartTwo),
-			reborn(restarted, all, nil, together),
-		},
-		untried: map[string]string{
-			restartedEmpty.ID: "a member without its data cannot join its cluster again: an operator has to replace it",
-			failedOver.ID:     "see the leader killed",
-			clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
-		},
-	}
+	return s.led(func(b *bench) server { return c.Leader(b.stage) }, c.Start, func(b *bench) server {
+		cut = c.Leader(b.stage)
+		undo = c.Isolate(cut)
+		return c.Leader(b.stage, cut)
+	}, func() { undo() })
 }
 
 func startZooKeeper(b *bench) service {
 	e := lab.StartZooKeeperEnsemble(b.stage, 3)
-	var all []server
-	for _, s := range e.Servers {
-		all = append(all, s)
+	s := service{address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")), version: "ZooKeeper", untried: map[string]string{
+		restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
+		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: stepping the other one is tried in its tests",
+	}}
+	for _, z := range e.Servers {
+		s.watched = append(s.watched, z)
 	}
-	leader := func(b *bench) server { return e.Leader(b.stage) }
+	if text, err := e.Servers[0].FourLetters("srvr"); err == nil {
+		if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
+			s.version += " " + strings.FieldsFunc(rest, func(r rune) bool { return r == '-' || r == ',' || r == ' ' })[0]
+		}
+	}
+	var cut *lab.ZooKeeper
+	return s.led(func(b *bench) server { return e.Leader(b.stage) }, e.Restart, func(b *bench) server {
+		cut = e.Leader(b.stage)
+		e.Isolate(cut, lab.Drop)
+		return e.Leader(b.stage, e.Others(cut)...)
+	}, func() { e.Isolate(cut, lab.Pass) })
+}
+
+// led adds what can be done to three servers of which one leads. revive starts those that do not run; isolate cuts the
+// leader off from the others, and returns whom these follow then.
+func (s service) led(leader func(b *bench) server, revive func(t lab.TB), isolate func(b *bench) server, undo func()) service {
+	restart := func(b *bench, _ []server) { revive(b.stage) }
+	// The leader goes last, so that a majority is there as long as can be.
 	some := func(n int) func(b *bench) []server {
 		return func(b *bench) []server {
 			l := leader(b)
-			killed := []server{}
-			for _, s := range all {
-				if s != l && len(killed) < n {
-					killed = append(killed, s)
-				}
-			}
-			return killed
+			return slices.DeleteFunc(slices.Clone(s.watched), func(o server) bool { return o == l })[:n]
 		}
 	}
-	together := func(b *bench, _ []server) { e.Restart(b.stage) }
-	var cut *lab.ZooKeeper
-	alone := serverFault{fault: memberAlone, long: true,
-		inject: func(b *bench) string {
-			cut = e.Leader(b.stage)
-			e.Isolate(cut, lab.Drop)
-			return "cut off from its peers; they follow " + e.Leader(b.stage, e.Others(cut)...).Addr()
+	s.faults = []serverFault{
+		paused(leader),
+		down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, restart),
+		{
+			fault: memberAlone, long: true,
+			inject: func(b *bench) string { return "cut off from its peers; they follow " + isolate(b).Addr() },
+			heal:   func(*bench) { undo() },
 		},
-		heal: func(*bench) { e.Isolate(cut, lab.Pass) },
+		down(minorityDown, 1, some(1), restart),
+		down(majorityDown, 2, some(2), restart),
+		reborn(restarted, s.watched, nil, restart),
 	}
-	version := "ZooKeeper"
-	if text, err := e.Servers[0].FourLetters("srvr"); err == nil {
-		if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
-			version += " " + strings.FieldsFunc(rest, func(r rune) bool { return r == '-' || r == ',' || r == ' ' })[0]
-		}
-	}
-	return service{
-		address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")),
-		watched: all, version: version,
-		faults: []serverFault{
-			paused(leader), down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, together), alone,
-			down(minorityDown, 1, some(1), together),
-			down(majorityDown, 2, some(2), together),
-			reborn(restarted, all, nil, together),
-		},
-		untried: map[string]string{
-			restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
-			failedOver.ID:     "see the leader killed",
-			clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: stepping the other one is tried in its tests",
-		},
-	}
+	s.untried[failedOver.ID] = "see the leader killed"
+	return s
 }
 
 func startPostgres(b *bench) service {

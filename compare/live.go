@@ -26,14 +26,13 @@ type live struct {
 	told     map[string]bool // what has been said to be broken
 	end      time.Time       // of the run; zero: after one lap
 	drawn    int             // lines on the screen
-	over     chan struct{}
-	ended    sync.WaitGroup
+	stop     func()          // drawing
 }
 
 func newLive(out io.Writer, benches []*bench) *live {
 	l := &live{
 		out: out, began: time.Now(), doing: map[string]string{}, trials: map[string]int{}, left: map[string]int{}, told: map[string]bool{},
-		over: make(chan struct{}),
+		stop: func() {},
 	}
 	if out == nil {
 		l.out = io.Discard
@@ -46,19 +45,10 @@ func newLive(out io.Writer, benches []*bench) *live {
 		l.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
 	if l.terminal {
-		l.ended.Go(func() {
-			tick := time.NewTicker(200 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-tick.C:
-					l.mu.Lock()
-					l.draw()
-					l.mu.Unlock()
-				case <-l.over:
-					return
-				}
-			}
+		l.stop = every(200*time.Millisecond, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.draw()
 		})
 	}
 	return l
@@ -162,8 +152,7 @@ func (l *live) say(format string, args ...any) {
 }
 
 func (l *live) close() {
-	close(l.over)
-	l.ended.Wait()
+	l.stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var s strings.Builder

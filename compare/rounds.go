@@ -409,7 +409,7 @@ func (r *round) measure(what string, holders []*holder, callers int, name string
 			r.Fatalf("callers that lock and unlock did not come to an end")
 		}
 		c := h.measured()[had[i]]
-		if c.Errors > 0 && c.Pairs == 0 {
+		if c.Error != "" && c.Pairs == 0 {
 			r.Fatalf("no lock was granted: %s", c.Error)
 		}
 		rate += float64(c.Pairs) / c.Took.Seconds()

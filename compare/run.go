@@ -336,7 +336,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 		started.Add(1)
 		each.Go(func() {
 			b.ctx = ctx
-			b.stage = newStage(b.svc.name, filepath.Join(r.dir, "servers", b.svc.key))
+			b.stage = &stage{dir: filepath.Join(r.dir, "servers", b.svc.key)}
 			defer b.end()
 			defer b.quit()
 			err := b.do(b.begin)
@@ -370,29 +370,20 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 // tellBroken judges what there is from time to time, and tells what is new. It spends no more than a twentieth of
 // the time on it.
 func (r *run) tellBroken() (stop func()) {
-	end := make(chan struct{})
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		for wait := 5 * time.Second; ; {
-			select {
-			case <-end:
-				return
-			case <-time.After(wait):
-			}
-			began := time.Now()
-			r.mu.Lock()
-			head := r.head
-			head.Services = slices.Clone(r.head.Services)
-			r.mu.Unlock()
-			seen, _ := judge(&head, r.dir) // where it was not read to its end: journals grow
-			r.live.broke(seen)
-			wait = max(5*time.Second, 20*time.Since(began))
+	var next time.Time
+	return every(5*time.Second, func() {
+		began := time.Now()
+		if began.Before(next) {
+			return
 		}
+		r.mu.Lock()
+		head := r.head
+		head.Services = slices.Clone(r.head.Services)
+		r.mu.Unlock()
+		seen, _ := judge(&head, r.dir) // where it was not read to its end: journals grow
+		r.live.broke(seen)
+		next = time.Now().Add(20 * time.Since(began))
 	})
-	return func() {
-		close(end)
-		ended.Wait()
-	}
 }
 
 func machine() history.Machine {

@@ -81,7 +81,7 @@ func ReadFaults(path string) ([]Fault, error) {
 
 // staged is a service that exists already.
 func staged(a address, faults []Fault) service {
-	s := service{address: a, untried: map[string]string{}, servers: len(a.hosts)}
+	s := service{address: a, untried: map[string]string{}}
 	for _, f := range labFaults {
 		s.untried[f.ID] = "servers that are not the lab's are left alone: give a command that does it (--fault)"
 	}

@@ -12,16 +12,13 @@ import (
 // fails on it ends the step under way with an error, see [stage.do], and its cleanups run once, at the
 // end, in reverse order.
 type stage struct {
-	name string
-	dir  string
+	dir string
 
 	mu       sync.Mutex
 	dirs     int
 	failures []string
 	cleanups []func()
 }
-
-func newStage(name, dir string) *stage { return &stage{name: name, dir: dir} }
 
 // stageEnd is the panic by which Fatalf and Skip do not return.
 type stageEnd struct{ err error }
@@ -71,8 +68,7 @@ func (s *stage) end() {
 	}
 }
 
-func (s *stage) Helper()      {}
-func (s *stage) Name() string { return s.name }
+func (s *stage) Helper() {}
 
 func (s *stage) TempDir() string {
 	s.mu.Lock()
@@ -93,15 +89,12 @@ func (s *stage) Cleanup(f func()) {
 
 // Logf drops what is not for the person at the terminal: it is in the servers' logs.
 func (s *stage) Logf(string, ...any) {}
-func (s *stage) Log(...any)          {}
 
 func (s *stage) Errorf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures = append(s.failures, strings.TrimPrefix(fmt.Sprintf(format, args...), "lab: "))
 }
-
-func (s *stage) Error(args ...any) { s.Errorf("%s", fmt.Sprint(args...)) }
 
 func (s *stage) Fatalf(format string, args ...any) {
 	s.Errorf(format, args...)

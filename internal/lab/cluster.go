@@ -61,13 +61,7 @@ func (c *Cluster) WaitUntilComplete(t TB) {
 }
 
 // Addrs returns the host:port of each node.
-func (c *Cluster) Addrs() []string {
-	var addrs []string
-	for _, n := range c.Nodes {
-		addrs = append(addrs, n.Addr())
-	}
-	return addrs
-}
+func (c *Cluster) Addrs() []string { return addrs(c.Nodes) }
 
 // NodeOf returns the node that a key lives on.
 func (c *Cluster) NodeOf(t TB, key string) *Redis {

@@ -3,13 +3,13 @@ package lab
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,8 +76,9 @@ func WithOldestEtcd() EtcdOption {
 // Without etcd the test is skipped; see [Need].
 func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 	t.Helper()
-	for attempt := 1; ; attempt++ {
-		c := &EtcdCluster{dir: t.TempDir(), token: filepath.Base(t.TempDir()) + strconv.Itoa(os.Getpid())}
+	var c *EtcdCluster
+	onFreePorts(t, func() error {
+		c = &EtcdCluster{dir: t.TempDir(), token: filepath.Base(t.TempDir()) + strconv.Itoa(os.Getpid())}
 		for _, opt := range opts {
 			opt(&c.conf)
 		}
@@ -91,27 +92,20 @@ func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 			}
 		}
 		binary := Need(t, tool)
-		c.http = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		transport := &http.Transport{DisableKeepAlives: true}
 		if c.conf.certs != nil {
-			c.http.Transport.(*http.Transport).TLSClientConfig = c.conf.certs.ClientConfig()
+			transport.TLSClientConfig = c.conf.certs.ClientConfig()
 		}
+		c.http = &http.Client{Timeout: 2 * time.Second, Transport: transport}
 		for i := range members {
 			c.Nodes = append(c.Nodes, c.newNode(t, binary, fmt.Sprintf("etcd-%d", i+1)))
 		}
 		if c.conf.peerProxies {
 			c.cut = watchPeers(c)
 		}
-		err := c.startAll()
-		if err == nil {
-			return c
-		}
-		for _, n := range c.Nodes {
-			n.Kill()
-		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v", err)
-		}
-	}
+		return c.serve()
+	})
+	return c
 }
 
 func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
@@ -131,6 +125,7 @@ func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
 		// Not the test's context: it ends before the clean-up, which may still need the server.
 		return exec.CommandContext(context.Background(), binary, n.args()...), nil
 	})
+	n.answers = n.isHealthy
 	return n
 }
 
@@ -170,33 +165,17 @@ func (n *Etcd) peerURL() string {
 	return "http://" + loopback(n.peerPort)
 }
 
-// startAll starts every member: none of them gets ready without a majority of them.
-func (c *EtcdCluster) startAll() error {
-	from := make([]int64, len(c.Nodes))
-	for i, n := range c.Nodes {
-		from[i] = n.logSize()
-		if err := n.start(); err != nil {
-			return err
-		}
+// serve starts every member that does not run: none of them gets ready without a majority of them.
+func (c *EtcdCluster) serve() error {
+	var all []*Process
+	for _, n := range c.Nodes {
+		all = append(all, n.Process)
 	}
-	for i, n := range c.Nodes {
-		if err := n.awaitReady(from[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return serve(all...)
 }
 
-func (n *Etcd) awaitReady(from int64) error {
-	err := n.ready(n.answers)
-	if errors.Is(err, errEnded) && strings.Contains(tail(n.log, from), "address already in use") {
-		return fmt.Errorf("lab: %s on ports %d and %d: %w", n.name, n.port, n.peerPort, errPortTaken)
-	}
-	return err
-}
-
-// answers returns nil once this member serves linearizable requests.
-func (n *Etcd) answers() error {
+// isHealthy returns nil once this member serves linearizable requests.
+func (n *Etcd) isHealthy() error {
 	var health struct{ Health, Reason string }
 	if err := n.get("/health", &health); err != nil {
 		return err
@@ -205,7 +184,7 @@ func (n *Etcd) answers() error {
 		return fmt.Errorf("lab: %s is not healthy: %s", n.name, health.Reason)
 	}
 	if !n.Running() {
-		return errEnded // somebody else has got its port
+		return fmt.Errorf("lab: somebody else has got the port of %s", n.name)
 	}
 	return nil
 }
@@ -245,64 +224,51 @@ func (n *Etcd) URL() string {
 	return "http://" + n.Addr()
 }
 
-// Restart starts the member again with its data and on its ports, and returns once it serves. One that
-// still runs is killed first (SIGKILL).
-func (n *Etcd) Restart(t TB) {
-	t.Helper()
-	n.Kill()
-	from := n.logSize()
-	if err := n.start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.awaitReady(from); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Restart kills all members (SIGKILL) and starts them again with their data, and returns once all serve.
 func (c *EtcdCluster) Restart(t TB) {
 	t.Helper()
 	for _, n := range c.Nodes {
 		n.Kill()
 	}
-	if err := c.startAll(); err != nil {
+	c.Start(t)
+}
+
+// Start starts all members that do not run, with their data, and returns once all serve.
+func (c *EtcdCluster) Start(t TB) {
+	t.Helper()
+	if err := c.serve(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // Addrs returns the host:port for clients of each member.
-func (c *EtcdCluster) Addrs() []string {
-	var addrs []string
-	for _, n := range c.Nodes {
-		addrs = append(addrs, n.Addr())
-	}
-	return addrs
-}
+func (c *EtcdCluster) Addrs() []string { return addrs(c.Nodes) }
 
 // Leader returns the member that a majority takes for the leader, and waits until there is one. Members
 // in except do not count and are not asked: those that the test has paused, or cut off.
 func (c *EtcdCluster) Leader(t TB, except ...*Etcd) *Etcd {
 	t.Helper()
-	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
+	var found *Etcd
+	if err := poll(func() error {
 		votes := map[string]int{}
 		ids := map[string]*Etcd{}
 		for _, n := range c.Nodes {
-			if !n.Running() || contains(except, n) {
-				continue
+			if n.Running() && !slices.Contains(except, n) {
+				id, leader := n.status()
+				ids[id] = n
+				votes[leader]++
 			}
-			id, leader := n.status()
-			ids[id] = n
-			votes[leader]++
 		}
 		for id, count := range votes {
-			if n := ids[id]; n != nil && count > len(c.Nodes)/2 {
-				return n
+			if found = ids[id]; found != nil && count > len(c.Nodes)/2 {
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("lab: etcd has no leader after %v: votes %v", readyTimeout, votes)
-		}
+		return fmt.Errorf("lab: etcd has no leader after %v: votes %v", readyTimeout, votes)
+	}, nil); err != nil {
+		t.Fatal(err)
 	}
+	return found
 }
 
 // Follower returns a running member that is not the leader.
@@ -334,13 +300,4 @@ func (n *Etcd) status() (id, leader string) {
 		return "", ""
 	}
 	return reply.Header.ID, reply.Leader
-}
-
-func contains(nodes []*Etcd, n *Etcd) bool {
-	for _, other := range nodes {
-		if other == n {
-			return true
-		}
-	}
-	return false
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,12 +28,9 @@ type Postgres struct {
 	*Process
 	conf   postgresConfig
 	binary string
-	preset []string // environment that fakes the clock
-	dir    string   // of everything; the data is in dir/data
+	clock  *clock // nil: the machine's
+	dir    string // of everything; the data is in dir/data
 	port   int
-
-	mu   sync.Mutex
-	jump time.Duration
 }
 
 // PostgresOption changes how a PostgreSQL is started.
@@ -122,7 +117,7 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 		}
 	}
 	if s.conf.clock {
-		s.preset = fakeClock(t, filepath.Join(s.dir, "clock"))
+		s.clock = newClock(t, s.dir)
 	}
 	s.Process = newProcess(t, "postgres", t.TempDir(), s.newCommand)
 	t.Cleanup(func() {
@@ -131,17 +126,13 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 			s.StopFast() // one that is killed leaves shared memory behind
 		}
 	})
-	for attempt := 1; ; attempt++ {
-		var err error
-		s.port, err = freePort(t)
-		fail(err)
-		if err = s.startAndWait(); err == nil {
-			break
+	s.answers = s.isUp
+	onFreePorts(t, func() (err error) {
+		if s.port, err = freePort(t); err != nil {
+			return err
 		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v", err)
-		}
-	}
+		return serve(s.Process)
+	})
 	if s.conf.primary == nil {
 		s.Exec(t, fmt.Sprintf("ALTER USER %s PASSWORD '%s'", PostgresUser, PostgresPassword))
 		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600))
@@ -180,70 +171,24 @@ func (s *Postgres) newCommand() (*exec.Cmd, error) {
 	}
 	cmd := exec.CommandContext(context.Background(), s.binary, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "HOME="+s.dir), s.preset...)
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "HOME="+s.dir, readAlways), s.clock.environment()...)
 	return cmd, asUnprivileged(cmd)
 }
 
-// startAndWait starts the server and returns once it answers. The error is errPortTaken if it could not
-// bind.
-func (s *Postgres) startAndWait() error {
-	from := s.logSize()
-	if err := s.start(); err != nil {
-		return err
-	}
-	err := s.ready(func() error {
-		dir, err := s.query(doTimeout, "SHOW data_directory")
-		if err == nil && dir != s.data() {
-			err = fmt.Errorf("lab: the server of %s answers on port %d", dir, s.port)
-		}
-		return err
-	})
-	if errors.Is(err, errEnded) && strings.Contains(tail(s.log, from), "could not bind") {
-		return fmt.Errorf("lab: postgres on port %d: %w", s.port, errPortTaken)
-	}
-	if err != nil {
-		s.Kill()
+// isUp returns nil once this very server answers.
+func (s *Postgres) isUp() error {
+	dir, err := s.query(doTimeout, "SHOW data_directory")
+	if err == nil && dir != s.data() {
+		err = fmt.Errorf("lab: the server of %s answers on port %d", dir, s.port)
 	}
 	return err
-}
-
-// Restart kills the server, if it runs, and starts it again with its data and on its port.
-func (s *Postgres) Restart(t TB) {
-	t.Helper()
-	s.Kill()
-	// Those who served clients notice by and by that the first process is gone; until then there is no
-	// second one.
-	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
-		from := s.logSize()
-		err := s.startAndWait()
-		if err == nil {
-			return
-		}
-		text := tail(s.log, from)
-		again := errors.Is(err, errPortTaken) || strings.Contains(text, "shared memory block") || strings.Contains(text, "lock file")
-		if !again || time.Now().After(deadline) {
-			t.Fatalf("%v", err)
-		}
-	}
 }
 
 // StopFast shuts the server down in good order: connections are closed, and what is under way is rolled
 // back (SIGINT).
 func (s *Postgres) StopFast() {
 	s.t.Helper()
-	r, running := s.current()
-	if !running {
-		return
-	}
-	if err := interrupt(r.cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		s.t.Errorf("lab: cannot stop %s: %v", s.name, err)
-	}
-	select {
-	case <-r.done:
-	case <-time.After(readyTimeout):
-		s.t.Errorf("lab: %s did not end within %v of SIGINT and is killed", s.name, readyTimeout)
-		s.Kill()
-	}
+	s.end("SIGINT", interrupt, readyTimeout)
 }
 
 // Pause stops the server where it stands, with all processes that serve its clients.
@@ -298,36 +243,6 @@ func (s *Postgres) Promote(t TB) {
 	t.Helper()
 	if ok, err := s.query(readyTimeout, "SELECT pg_promote()"); err != nil || ok != "true" {
 		t.Fatalf("lab: pg_promote returned %s, %v", ok, err)
-	}
-}
-
-// JumpClock moves the server's wall clock by d, forward or (negative) back. Jumps add up. The monotonic
-// clock is not moved. The server must have been started [WithPostgresClock].
-func (s *Postgres) JumpClock(t TB, d time.Duration) {
-	t.Helper()
-	if !s.conf.clock {
-		t.Fatal("lab: JumpClock needs a server started WithPostgresClock")
-	}
-	s.mu.Lock()
-	s.jump += d
-	offset := s.jump
-	err := writeClock(filepath.Join(s.dir, "clock"), offset)
-	s.mu.Unlock()
-	if err != nil {
-		t.Fatalf("lab: move the clock of %s: %v", s.name, err)
-	}
-	if err = s.ready(func() error {
-		text, err := s.query(doTimeout, "SELECT extract(epoch FROM clock_timestamp())::float8")
-		if err != nil {
-			return err
-		}
-		seconds, err := strconv.ParseFloat(text, 64)
-		if off := time.Duration(seconds*1e9) - time.Duration(time.Now().Add(offset).UnixNano()); err == nil && off.Abs() > time.Second {
-			err = fmt.Errorf("lab: its clock is off by %v", off)
-		}
-		return err
-	}); err != nil {
-		t.Fatalf("lab: move the clock of %s: %v", s.name, err)
 	}
 }
 

@@ -26,6 +26,7 @@ type Process struct {
 	t       TB
 	name    string
 	command func() (*exec.Cmd, error) // called once per start
+	answers func() error              // returns nil once it serves; nil for what is no server
 	log     *os.File
 
 	mu  sync.Mutex
@@ -118,28 +119,110 @@ func (p *Process) current() (*run, bool) {
 	}
 }
 
+// serve starts those servers that do not run, all at once, since one may need the others to get ready, and returns when
+// all answer. If it fails, none of them runs. The error is errPortTaken where one could not bind.
+func serve(servers ...*Process) error {
+	from := make([]int64, len(servers))
+	var err error
+	for i, p := range servers {
+		if from[i] = p.logSize(); err == nil && !p.Running() {
+			err = p.start()
+		}
+	}
+	for i, p := range servers {
+		if err != nil {
+			break
+		}
+		if err = p.ready(p.answers); errors.Is(err, errEnded) && inUse(tail(p.log, from[i])) {
+			err = fmt.Errorf("lab: %s: %w", p.name, errPortTaken)
+		}
+	}
+	if err != nil {
+		for _, p := range servers {
+			p.Kill()
+		}
+	}
+	return err
+}
+
+// inUse reports whether a server that has ended says that it found its port taken, or, of a database, that processes
+// of its earlier life are not gone yet.
+func inUse(log string) bool {
+	log = strings.ToLower(log)
+	return strings.Contains(log, "address already in use") || strings.Contains(log, "shared memory block") || strings.Contains(log, "lock file")
+}
+
+var errPortTaken = errors.New("its port was taken by somebody else")
+
+// onFreePorts calls start, which takes new ports each time, until nobody else was there first.
+func onFreePorts(t TB, start func() error) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		err := start()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			t.Fatalf("%v", err)
+		}
+	}
+}
+
+// Restart starts the server again on the same port, with the same configuration and data, and returns once it
+// answers; a member of several needs a majority of them for that. One that still runs is killed first (SIGKILL).
+func (p *Process) Restart(t TB) {
+	t.Helper()
+	p.Kill()
+	// Somebody else may have got the port while it was free, and may give it back.
+	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
+		err := serve(p)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
+			t.Fatalf("%v", err)
+		}
+	}
+}
+
 // ready polls check until it returns nil. It gives up when the process has ended or time is up.
 func (p *Process) ready(check func() error) error {
 	r, _ := p.current()
-	deadline := time.Now().Add(readyTimeout)
-	for {
+	err := poll(check, r.done)
+	switch {
+	case errors.Is(err, errEnded):
+		log := strings.Split(strings.TrimSpace(p.Log()), "\n")
+		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded, r.cmd.ProcessState, log[len(log)-1])
+	case err != nil:
+		return fmt.Errorf("lab: %s is not ready after %v: %w", p.name, readyTimeout, err)
+	}
+	return nil
+}
+
+// poll calls check until it returns nil, time is up, or ended is closed.
+func poll(check func() error, ended <-chan struct{}) error {
+	for deadline := time.Now().Add(readyTimeout); ; {
 		err := check()
-		if err == nil {
-			return nil
+		if err == nil || time.Now().After(deadline) {
+			return err
 		}
 		select {
-		case <-r.done:
-			log := strings.Split(strings.TrimSpace(p.Log()), "\n")
-			return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded, r.cmd.ProcessState, log[len(log)-1])
+		case <-ended:
+			return fmt.Errorf("%w: %w", errEnded, err)
 		case <-time.After(pollEvery):
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("lab: %s is not ready after %v: %w", p.name, readyTimeout, err)
 		}
 	}
 }
 
 var errEnded = errors.New("ended")
+
+// addrs lists the host:port of each of several servers.
+func addrs[S interface{ Addr() string }](servers []S) (all []string) {
+	for _, s := range servers {
+		all = append(all, s.Addr())
+	}
+	return all
+}
 
 // Pid returns the process ID of the latest start, running or not; 0 before the first.
 func (p *Process) Pid() int {
@@ -217,17 +300,23 @@ func (p *Process) Kill() {
 // comply within 10 s is killed, and the test fails. It does nothing to one that has ended.
 func (p *Process) Stop() {
 	p.t.Helper()
+	p.end("SIGTERM", terminate, stopTimeout)
+}
+
+// end asks the process to end, and kills it where it does not within some time.
+func (p *Process) end(signal string, send func(*os.Process) error, within time.Duration) {
+	p.t.Helper()
 	r, running := p.current()
 	if !running {
 		return
 	}
-	if err := terminate(r.cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := send(r.cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.t.Errorf("lab: cannot stop %s: %v", p.name, err)
 	}
 	select {
 	case <-r.done:
-	case <-time.After(stopTimeout):
-		p.t.Errorf("lab: %s did not end within %v of SIGTERM and is killed", p.name, stopTimeout)
+	case <-time.After(within):
+		p.t.Errorf("lab: %s did not end within %v of %s and is killed", p.name, within, signal)
 		p.Kill()
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 )
@@ -20,14 +19,13 @@ type Redis struct {
 	*Process
 	conf   redisConfig
 	binary string
-	preset []string // environment that fakes the clock
+	clock  *clock // nil: the machine's
 	dir    string
 	file   string // redis.conf
 	port   int
 
 	mu   sync.Mutex
-	jump time.Duration // how far the clock has been moved
-	cost Commands      // what Commands itself has cost since the start
+	cost Commands // what Commands itself has cost since the start
 }
 
 // StartRedis starts a Redis without persistence, without authentication and without TLS, changed by
@@ -51,30 +49,25 @@ func launchRedis(t TB, name string, opts []RedisOption) *Redis {
 	}
 	r.file = filepath.Join(r.dir, "redis.conf")
 	if r.conf.clock {
-		r.preset = r.prepareClock(t)
+		r.clock = newClock(t, r.dir)
 	}
 	if r.conf.socket {
 		r.conf.socketPath = shortSocketPath(t)
 	}
 	r.Process = newProcess(t, name, r.dir, r.newCommand)
 
-	for attempt := 1; ; attempt++ {
-		var err error
+	r.answers = r.isUp
+	onFreePorts(t, func() (err error) {
 		if r.port, err = freePort(t, r.portOffsets()...); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		// Written once per port and not by Restart: a Sentinel keeps its state in this very file.
 		if err := os.WriteFile(r.file, []byte(r.conf.file(r.dir, r.port)), 0o600); err != nil {
-			t.Fatalf("lab: configuration of %s: %v", name, err)
+			return fmt.Errorf("lab: configuration of %s: %w", name, err)
 		}
-		err = r.startAndWait()
-		if err == nil {
-			return r
-		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v", err)
-		}
-	}
+		return serve(r.Process)
+	})
+	return r
 }
 
 func (r *Redis) portOffsets() []int {
@@ -85,6 +78,9 @@ func (r *Redis) portOffsets() []int {
 }
 
 func (r *Redis) newCommand() (*exec.Cmd, error) {
+	r.mu.Lock()
+	r.cost = Commands{}
+	r.mu.Unlock()
 	args := []string{r.file}
 	if r.conf.sentinel {
 		args = append(args, "--sentinel")
@@ -92,35 +88,13 @@ func (r *Redis) newCommand() (*exec.Cmd, error) {
 	// Not the test's context: it ends before the clean-up, which may still need the server.
 	cmd := exec.CommandContext(context.Background(), r.binary, args...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), r.preset...)
+	cmd.Env = append(append(os.Environ(), readAlways), r.clock.environment()...)
 	return cmd, nil
 }
 
-var errPortTaken = errors.New("its port was taken by somebody else")
-
-// startAndWait starts the server and returns once it answers. The error is errPortTaken if it could
-// not bind.
-func (r *Redis) startAndWait() error {
-	r.mu.Lock()
-	r.cost = Commands{}
-	r.mu.Unlock()
-	from := r.logSize()
-	if err := r.start(); err != nil {
-		return err
-	}
-	err := r.ready(r.answers)
-	if errors.Is(err, errEnded) && strings.Contains(strings.ToLower(tail(r.log, from)), "address already in use") {
-		return fmt.Errorf("lab: %s on port %d: %w", r.name, r.port, errPortTaken)
-	}
-	if err != nil {
-		r.Kill()
-	}
-	return err
-}
-
-// answers returns nil once this very process serves on the port. Asking for its process ID matters:
+// isUp returns nil once this very process serves on the port. Asking for its process ID matters:
 // if the port was taken between the choice and the bind, somebody else's server answers there.
-func (r *Redis) answers() error {
+func (r *Redis) isUp() error {
 	c, err := r.dial(time.Second)
 	if err != nil {
 		return err
@@ -137,25 +111,6 @@ func (r *Redis) answers() error {
 	// INFO is answered even while data is loaded; PING is not.
 	_, err = c.do(time.Second, "PING")
 	return err
-}
-
-// Restart starts the server again on the same port, with the same configuration and data directory,
-// and returns once it answers. One that still runs is killed first (SIGKILL).
-func (r *Redis) Restart(t TB) {
-	t.Helper()
-	r.Kill()
-	// Somebody else may have got the port while it was free, and may give it back.
-	deadline := time.Now().Add(stopTimeout)
-	for {
-		err := r.startAndWait()
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
-			t.Fatalf("%v", err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }
 
 // Addr returns the host:port of the server. It speaks TLS there if it was started [WithTLS].

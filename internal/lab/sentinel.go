@@ -65,13 +65,7 @@ func StartSentinel(t TB, replicas int, opts ...RedisOption) *Sentinel {
 }
 
 // Addrs returns the host:port of each Sentinel.
-func (s *Sentinel) Addrs() []string {
-	var addrs []string
-	for _, sentinel := range s.Sentinels {
-		addrs = append(addrs, sentinel.Addr())
-	}
-	return addrs
-}
+func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 
 // Primary returns the server that all running Sentinels take for the primary, and that does serve as
 // one. It waits until they agree.
@@ -100,20 +94,16 @@ func (s *Sentinel) WaitForFailover(t TB, old *Redis) *Redis {
 // agreed waits until all running Sentinels name the same primary, which is not old.
 func (s *Sentinel) agreed(t TB, old *Redis) *Redis {
 	t.Helper()
-	deadline := time.Now().Add(readyTimeout)
-	for {
-		primary, err := s.primary()
-		if err == nil && primary == old {
+	var primary *Redis
+	if err := poll(func() (err error) {
+		if primary, err = s.primary(); err == nil && primary == old {
 			err = fmt.Errorf("lab: the primary still is %s", old.Addr())
 		}
-		if err == nil {
-			return primary
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("lab: the Sentinels do not agree within %v: %v", readyTimeout, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+		return err
+	}, nil); err != nil {
+		t.Fatalf("lab: the Sentinels do not agree within %v: %v", readyTimeout, err)
 	}
+	return primary
 }
 
 func (s *Sentinel) primary() (*Redis, error) {

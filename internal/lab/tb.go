@@ -4,15 +4,12 @@ package lab
 // a program that is no test, such as locker compare. Fatalf and Skip do not return.
 type TB interface {
 	Helper()
-	Name() string
 	TempDir() string
 	Cleanup(func())
 	Logf(format string, args ...any)
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 	Fatal(args ...any)
-	Error(args ...any)
-	Log(args ...any)
 	Skip(args ...any)
 	Failed() bool
 	FailNow()

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -35,7 +34,7 @@ type ZooKeeperOption func(*zooConfig)
 type zooConfig struct {
 	tick  time.Duration
 	certs *Certs
-	clock *zooClock
+	clock *clock
 	lines []string
 	peers []string // the lines about the ensemble
 	id    int
@@ -59,14 +58,12 @@ func WithZooKeeperConfig(line string) ZooKeeperOption {
 // skipped; see [Need].
 func StartZooKeeper(t TB, opts ...ZooKeeperOption) *ZooKeeper {
 	t.Helper()
-	for attempt := 1; ; attempt++ {
-		z := newZooKeeper(t, "zookeeper", opts)
-		if err := z.startAndWait(); err == nil {
-			return z
-		} else if attempt == portAttempts || !z.portTaken() {
-			t.Fatalf("%v", err)
-		}
-	}
+	var z *ZooKeeper
+	onFreePorts(t, func() error {
+		z = newZooKeeper(t, "zookeeper", opts)
+		return serve(z.Process)
+	})
+	return z
 }
 
 func newZooKeeper(t TB, name string, opts []ZooKeeperOption) *ZooKeeper {
@@ -87,6 +84,7 @@ func newZooKeeper(t TB, name string, opts []ZooKeeperOption) *ZooKeeper {
 		t.Fatalf("lab: prepare %s: %v", name, err)
 	}
 	z.Process = newProcess(t, name, z.dir, z.newCommand)
+	z.answers = z.serves
 	return z
 }
 
@@ -175,24 +173,10 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		"-Dzookeeper.cnxTimeout=500", "-Dzookeeper.fastleader.maxNotificationInterval=1000",
 		"-cp", path, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	cmd.Dir = z.dir
-	cmd.Env = append(os.Environ(), z.conf.clock.environment()...)
+	// Not at each look, as others do: threads that read the file at the same moment spoil it for each other, which has
+	// ended a Java program, and to read it takes longer than what it is for.
+	cmd.Env = append(append(os.Environ(), "FAKETIME_CACHE_DURATION=1"), z.conf.clock.environment()...)
 	return cmd, nil
-}
-
-// portTaken reports whether the server could not bind.
-func (z *ZooKeeper) portTaken() bool {
-	return strings.Contains(strings.ToLower(z.Log()), "address already in use")
-}
-
-func (z *ZooKeeper) startAndWait() error {
-	if err := z.start(); err != nil {
-		return err
-	}
-	err := z.ready(z.serves)
-	if err != nil {
-		z.Kill()
-	}
-	return err
 }
 
 // serves returns nil once the server answers, as a member of a quorum if it has peers.
@@ -224,15 +208,6 @@ func (z *ZooKeeper) Addr() string { return loopback(z.port) }
 
 // TLSAddr returns the host:port that clients connect to with TLS.
 func (z *ZooKeeper) TLSAddr() string { return loopback(z.tls) }
-
-// Restart starts a server that was killed, on its old port and with its old data, and returns once it
-// serves; a member of an ensemble needs a majority of it for that.
-func (z *ZooKeeper) Restart(t TB) {
-	t.Helper()
-	if err := z.startAndWait(); err != nil {
-		t.Fatalf("lab: restart: %v", err)
-	}
-}
 
 // Mode returns what the server says that it is: "standalone", "leader" or "follower"; "" while it
 // does not serve.
@@ -266,74 +241,4 @@ func (z *ZooKeeper) FourLetters(command string) (string, error) {
 	var answer bytes.Buffer
 	_, err = io.Copy(&answer, c)
 	return answer.String(), err
-}
-
-// zooClock is a clock that several servers share, read through libfaketime.
-type zooClock struct {
-	library, file string
-
-	mu     sync.Mutex
-	offset time.Duration
-}
-
-// WithZooKeeperClock starts the servers with a clock that [ZooKeeperClock.Jump] moves. Without
-// libfaketime the test is skipped.
-func WithZooKeeperClock(c *ZooKeeperClock) ZooKeeperOption {
-	return func(z *zooConfig) { z.clock = &c.clock }
-}
-
-// ZooKeeperClock is a wall clock for servers.
-type ZooKeeperClock struct{ clock zooClock }
-
-// NewZooKeeperClock returns a clock that is right.
-func NewZooKeeperClock(t TB) *ZooKeeperClock {
-	t.Helper()
-	c := &ZooKeeperClock{zooClock{library: Need(t, ToolFakeLib), file: filepath.Join(t.TempDir(), "clock")}}
-	c.Jump(t, 0)
-	return c
-}
-
-// Jump moves the wall clock by d. Servers see it within two seconds; their monotonic clock is not moved,
-// as on a real machine.
-func (c *ZooKeeperClock) Jump(t TB, d time.Duration) {
-	t.Helper()
-	if err := c.clock.jump(d); err != nil {
-		t.Fatalf("lab: move a clock: %v", err)
-	}
-}
-
-// Now returns what the clock says.
-func (c *ZooKeeperClock) Now() time.Time {
-	c.clock.mu.Lock()
-	defer c.clock.mu.Unlock()
-	return time.Now().Add(c.clock.offset)
-}
-
-func (c *zooClock) jump(d time.Duration) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.offset += d
-	text := strconv.FormatFloat(c.offset.Seconds(), 'f', 6, 64)
-	if c.offset >= 0 {
-		text = "+" + text
-	}
-	// The file is replaced, not rewritten: a server reads it at any moment.
-	if err := os.WriteFile(c.file+".next", []byte(text+"\n"), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(c.file+".next", c.file)
-}
-
-func (c *zooClock) environment() []string {
-	if c == nil {
-		return nil
-	}
-	return []string{
-		"LD_PRELOAD=" + c.library + ":libc.so.6",
-		"FAKETIME_TIMESTAMP_FILE=" + c.file,
-		// Not at each look, as Redis does: threads that read the file at the same moment spoil it for
-		// each other, which has ended a Java program, and to read it takes longer than what it is for.
-		"FAKETIME_CACHE_DURATION=1",
-		"FAKETIME_DONT_FAKE_MONOTONIC=1",
-	}
 }

@@ -2,9 +2,8 @@ package lab
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"time"
+	"slices"
 )
 
 // ZooKeeperEnsemble is a ZooKeeper service of several servers, with a proxy on each way from one server
@@ -20,21 +19,12 @@ type ZooKeeperEnsemble struct {
 // test ends.
 func StartZooKeeperEnsemble(t TB, n int, opts ...ZooKeeperOption) *ZooKeeperEnsemble {
 	t.Helper()
-	for attempt := 1; ; attempt++ {
-		e := newEnsemble(t, n, opts)
-		err := e.start()
-		if err == nil {
-			return e
-		}
-		taken := false
-		for _, s := range e.Servers {
-			taken = taken || s.portTaken()
-			s.Kill()
-		}
-		if attempt == portAttempts || !taken {
-			t.Fatalf("%v", err)
-		}
-	}
+	var e *ZooKeeperEnsemble
+	onFreePorts(t, func() error {
+		e = newEnsemble(t, n, opts)
+		return e.serve()
+	})
+	return e
 }
 
 func newEnsemble(t TB, n int, opts []ZooKeeperOption) *ZooKeeperEnsemble {
@@ -85,36 +75,22 @@ func announce(own, way int) func(first []byte) {
 	}
 }
 
-// start starts all servers at once: none serves before it has a majority.
-func (e *ZooKeeperEnsemble) start() error {
-	var errs []error
+// serve starts all servers at once that do not run: none serves before it has a majority.
+func (e *ZooKeeperEnsemble) serve() error {
+	var all []*Process
 	for _, s := range e.Servers {
-		if !s.Running() {
-			errs = append(errs, s.start())
-		}
+		all = append(all, s.Process)
 	}
-	for _, s := range e.Servers {
-		if errors.Join(errs...) != nil {
-			break
-		}
-		errs = append(errs, s.ready(s.serves))
-	}
-	return errors.Join(errs...)
+	return serve(all...)
 }
 
 // Addrs returns the host:port of each server.
-func (e *ZooKeeperEnsemble) Addrs() []string {
-	var addrs []string
-	for _, s := range e.Servers {
-		addrs = append(addrs, s.Addr())
-	}
-	return addrs
-}
+func (e *ZooKeeperEnsemble) Addrs() []string { return addrs(e.Servers) }
 
 // Restart starts all servers that do not run, and returns when all serve.
 func (e *ZooKeeperEnsemble) Restart(t TB) {
 	t.Helper()
-	if err := e.start(); err != nil {
+	if err := e.serve(); err != nil {
 		t.Fatalf("lab: restart the ensemble: %v", err)
 	}
 }
@@ -126,27 +102,23 @@ func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) *ZooKeeper {
 	if candidates == nil {
 		candidates = e.Servers
 	}
-	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(10 * time.Millisecond) {
-		for _, s := range candidates {
-			if mode, err := s.Mode(); err == nil && mode == "leader" {
-				return s
+	var leader *ZooKeeper
+	if err := poll(func() error {
+		for _, leader = range candidates {
+			if mode, err := leader.Mode(); err == nil && mode == "leader" {
+				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("lab: no server leads after %v", readyTimeout)
-		}
+		return fmt.Errorf("lab: no server leads after %v", readyTimeout)
+	}, nil); err != nil {
+		t.Fatal(err)
 	}
+	return leader
 }
 
 // Others returns the servers other than s.
 func (e *ZooKeeperEnsemble) Others(s *ZooKeeper) []*ZooKeeper {
-	var others []*ZooKeeper
-	for _, o := range e.Servers {
-		if o != s {
-			others = append(others, o)
-		}
-	}
-	return others
+	return slices.DeleteFunc(slices.Clone(e.Servers), func(o *ZooKeeper) bool { return o == s })
 }
 
 // Isolate sets what happens on all ways between s and the other servers, in both directions. Its

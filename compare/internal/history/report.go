@@ -119,21 +119,12 @@ func (r *Report) Save(dir string) error { return save(filepath.Join(dir, ReportF
 // Duration is a number of nanoseconds as people read it, three digits of it.
 func Duration(ns int64) string {
 	d := time.Duration(ns)
-	switch a := d.Abs(); {
-	case a >= 100*time.Second:
-		return d.Round(time.Second).String()
-	case a >= 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case a >= time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case a >= 100*time.Millisecond:
-		return d.Round(time.Millisecond).String()
-	case a >= 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
-	case a >= time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
-	case a >= 10*time.Microsecond:
-		return d.Round(time.Microsecond).String()
+	if d.Abs() < 10*time.Microsecond {
+		return d.String()
 	}
-	return d.String()
+	step := time.Microsecond
+	for step < time.Second && d.Abs()/step >= 1000 {
+		step *= 10
+	}
+	return d.Round(step).String()
 }

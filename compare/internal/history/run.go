@@ -27,7 +27,6 @@ type Run struct {
 type Machine struct {
 	System string `json:"system"` // such as "linux/amd64, 6.1.0"
 	CPUs   int    `json:"cpus"`
-	Memory int64  `json:"memory_bytes,omitempty"`
 	Go     string `json:"go"`
 	Locker string `json:"locker"` // the library's version
 }
