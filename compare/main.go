@@ -9,12 +9,16 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/compare/internal/report"
 )
 
 // Exit statuses of [Main].
@@ -181,8 +185,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 		o.plan.Faults = append(o.plan.Faults, more...)
 	}
 	for _, rule := range o.require {
-		if !isRule(rule) {
-			return nil, fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(rules, ", "))
+		if all := check.Rules(); !slices.Contains(all, rule) {
+			return nil, fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
 		}
 	}
 	if ttl := o.plan.TTL; o.plan.For < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
@@ -239,6 +243,23 @@ func (o *options) finish(report *history.Report, failed error, dir string, out, 
 		fmt.Fprintln(errs, "locker:", line)
 	}
 	return status
+}
+
+// show prints the table, and where the page is.
+func show(r *history.Report, dir string, out io.Writer) error {
+	width := 0
+	if f, ok := out.(*os.File); ok {
+		width = report.Width(f)
+	}
+	if err := report.Table(out, r, width, width > 0); err != nil {
+		return err
+	}
+	page := filepath.Join(dir, history.PageFile)
+	_, err := os.Stat(page)
+	if err == nil && r.Trials > 0 {
+		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", page)
+	}
+	return nil
 }
 
 // status is the exit status that a report has, with the reasons.

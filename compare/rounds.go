@@ -23,15 +23,10 @@ func (r *round) take(h *holder, set func(c *command)) group {
 			set(c)
 		}
 	})
-	r.granted(g, r.free()+3*time.Second)
-	return g
-}
-
-// granted waits until all of g hold their locks.
-func (r *round) granted(g group, within time.Duration) {
-	if !r.wait(within, func() bool { return g.all(granted) }) {
+	if within := r.free() + 3*time.Second; !r.wait(within, func() bool { return g.all(granted) }) {
 		r.Fatalf("a lock that was free was not granted within %v (%s)", within, g.trouble())
 	}
+	return g
 }
 
 // queue has h ask for the name of each trial: somebody else has them.
@@ -208,13 +203,7 @@ func (r *round) holderSlow() {
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(func(p *lab.Proxy) { p.SetDelay(delay) })
-	a := r.a.hold(r.trials, func(c *command) {
-		c.Within = r.free() + 3*time.Second
-		c.Again = true
-	})
-	if !r.wait(r.free()+3*time.Second, func() bool { return a.all(granted) }) {
-		r.Fatalf("no lock was granted on a network with a delay of %v each way (%s)", delay, a.trouble())
-	}
+	a := r.take(r.a, nil)
 	r.a.network(func(p *lab.Proxy) { p.Set(lab.Drop) })
 	next := r.queue(r.b)
 	r.seen(r.a, before)
@@ -234,13 +223,19 @@ func (r *round) connect(h *holder) {
 	r.wait(r.free()+3*time.Second, func() bool { return g.all(done) })
 }
 
-func (r *round) repliesLost() {
+// attempt has the holder ask while something is done to its network, which it gives up soon.
+func (r *round) attempt(how func(p *lab.Proxy)) group {
 	r.connect(r.a)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
-	r.a.network(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
+	r.a.network(how)
 	a := r.a.hold(r.trials, func(c *command) { c.Within = r.ttl / 2 })
 	r.seen(r.a, before)
+	return a
+}
+
+func (r *round) repliesLost() {
+	a := r.attempt(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
 	next := r.queue(r.b)
 	r.wait(r.ttl, func() bool { return a.all(answered) })
 	r.a.heal()
@@ -252,12 +247,7 @@ func (r *round) repliesLost() {
 }
 
 func (r *round) requestsLate() {
-	r.connect(r.a)
-	before := r.a.traffic()
-	r.faultBegin(r.a, 0)
-	r.a.network(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
-	a := r.a.hold(r.trials, func(c *command) { c.Within = r.ttl / 2 })
-	r.seen(r.a, before)
+	a := r.attempt(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
 	next := r.take(r.b, nil)
 	r.wait(r.ttl, func() bool { return a.all(answered) })
 	r.a.heal() // and they arrive

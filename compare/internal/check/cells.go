@@ -45,6 +45,14 @@ var rows = []ruleRow{
 	{rule: Hangs, title: "calls that hang"},
 }
 
+// Rules are the names of all rules that have a verdict, in the order of the table.
+func Rules() (all []string) {
+	for _, row := range rows {
+		all = append(all, row.rule)
+	}
+	return all
+}
+
 // collect adds the findings of a trial that has ended.
 func (c *checker) collect(t *trial, aside string) {
 	for _, row := range rows {
