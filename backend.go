@@ -6,58 +6,56 @@ import (
 	"time"
 )
 
-// Backend is a lock service as the engine sees it. It is for implementers:
-// programs that want a lock call [New] and use the [Client], which does what
-// is the same for every service (waiting in line inside the process, polling,
-// renewing, knowing when a lease is over, taking back what an unknown outcome
-// may have left).
+// Backend is a lock service as the engine sees it. It is for implementers: programs
+// that want a lock call [New] and use the [Client]. The Client does the work that is
+// the same for every service: waiting in line inside the process, polling, renewing,
+// ending leases in time, and taking back the leftovers of requests with an unknown
+// outcome.
 //
-// A Backend is free of policy: it does not retry, does not renew on its own
-// for a lease's sake, and never decides that a lease is over. All its methods
-// may be called from many goroutines at once. Package conformance holds the
-// suite that every Backend has to pass.
+// A Backend has no policy: it does not retry, does not renew leases on its own, and
+// never decides that a lease is over. Its methods may be called from many goroutines
+// at once. Package conformance has the suite that every Backend has to pass.
 type Backend interface {
-	// Acquire asks the service for req.Name, once, and returns when the answer
-	// is known or ctx is done, whichever is first.
+	// Acquire asks the service for req.Name once. It returns when the answer is known
+	// or ctx is done, whichever is first.
 	//
-	// When the lock is granted, it returns a Grant with a Hold.
+	// If the lock is granted, it returns a Grant with a Hold.
 	//
-	// When another holder has the lock, what happens depends on req.Wait. A
-	// service that keeps a queue of its own waits in it if Wait is set, until
-	// ctx is done, and then leaves it; its error matches ErrHeld beside
-	// ctx.Err() if it knew that the lock was held. A service without a queue
-	// returns a *HeldError (or ErrHeld) at once in both cases: the engine
-	// waits and calls again with a new Owner, helped by a [Notifier].
+	// If another holder has the lock, the result depends on req.Wait. If Wait is set
+	// and the service has a queue of its own, Acquire waits in that queue until ctx
+	// is done, and then leaves it; its error matches ErrHeld beside ctx.Err() if it
+	// knew that the lock was held. If the service has no queue, Acquire returns a
+	// *HeldError (or ErrHeld) at once in both cases: the engine waits, helped by a
+	// [Notifier], and calls again with a new Owner.
 	//
-	// When the service cannot be asked, the error matches ErrUnavailable; when
-	// it refuses the client (wrong credentials, no permission), the error says
+	// If the service cannot be asked, the error matches ErrUnavailable. If the
+	// service refuses the client (wrong credentials, no permission), the error says
 	// so and does not match ErrUnavailable, since trying again does not help.
 	//
-	// When the outcome is not known (the reply was lost, ctx ended with the
-	// request under way), Acquire returns the error together with a Grant
-	// whose Hold is set. The engine then takes back in the background what may
-	// have been granted (R7): by the Hold's TakeBack until that says that all
-	// is settled, or, where the Hold is no [TakeBacker], by its Release,
-	// repeatedly for one TTL. A request may still arrive after a Release that
-	// found nothing. Where what it leaves would outlive its TTL, because a
-	// session keeps it alive, the Hold has to be a TakeBacker.
+	// If the outcome is not known (the reply was lost, or ctx ended with the request
+	// in flight), Acquire returns the error together with a Grant whose Hold is set.
+	// In the background, the engine then takes back whatever was granted (R7). It
+	// calls TakeBack of the Hold until that says that all is settled. If the Hold is
+	// not a [TakeBacker], it calls Release repeatedly for one TTL, since a request
+	// may still arrive after a Release that found nothing. If a session would keep
+	// the lock alive for longer than the TTL, the Hold has to be a TakeBacker.
 	//
-	// A driver may repeat a request whose reply was lost: one that finds its
+	// A driver may repeat a request whose reply was lost: a request that finds its
 	// own Owner in place has been granted the lock (R11).
 	Acquire(ctx context.Context, req Request) (Grant, error)
 
-	// Guarantees says what the backend promises: always the same. It does no
+	// Guarantees returns the promises of the backend, always the same. It does no
 	// I/O.
 	Guarantees() Guarantees
 
-	// Close ends what the backend itself has opened (connections, sessions,
-	// goroutines) and nothing that its creator was given by its user. The
-	// engine has released its holds before. Acquire returns ErrClosed after. The
-	// engine gives it 1.5 seconds or more, and then lets it go on in the background.
+	// Close ends the connections, sessions and goroutines that the backend has
+	// started itself, and nothing that its user has given it. Before, the engine has
+	// released all holds. Afterwards, Acquire returns ErrClosed. The engine waits 1.5
+	// seconds or more for Close, and then lets it go on in the background.
 	Close() error
 }
 
-// Request is what the engine asks of [Backend.Acquire].
+// Request is the argument of [Backend.Acquire].
 type Request struct {
 	// Name is the lock's name with the client's prefix in front: valid UTF-8,
 	// 1 to MaxNameLen+MaxPrefixLen bytes, case-sensitive. The backend encodes
@@ -65,36 +63,35 @@ type Request struct {
 	Name string
 
 	// Owner marks this attempt and no other: 40 hexadecimal digits of fresh
-	// randomness (R10). A release compares the whole of what was stored.
+	// randomness (R10). A release compares the whole stored value.
 	Owner string
 
-	// Label describes the holder to people, for Inspect: printable UTF-8 of
-	// at most MaxLabelLen bytes. It has no part in deciding who holds.
+	// Label describes the holder to people, for Inspect: printable UTF-8 of at most
+	// MaxLabelLen bytes. It plays no part in deciding who holds the lock.
 	Label string
 
-	// TTL is how long the lock may outlive its last renewal. It lies within
-	// the bounds of the backend's Guarantees. A service that can only do more
-	// (whole seconds) grants more and says so in Validity.
+	// TTL is how long the lock may outlive its last renewal. It is within the bounds
+	// of the backend's Guarantees. A service that can only grant more (whole seconds)
+	// does so and says it in Validity.
 	TTL time.Duration
 
-	// MinHold, which is 0 for most requests, asks the service to keep the lock
-	// at least that long after the grant: also if it is never renewed and its
-	// client dies, and a renewal or [Validity] never makes it less. It is not
-	// more than MaxMinHold of a [MinHolder], and 0 for every other Backend. The
-	// engine does not call Release before that time is over, except to take
-	// back an attempt whose outcome was not known and that nobody holds: then
-	// Release and TakeBack remove it at once.
+	// MinHold, which is 0 for most requests, asks the service to keep the lock at
+	// least that long after the grant, even if the lock is never renewed and its
+	// client dies. Neither a renewal nor [Validity] makes this time shorter. MinHold
+	// is at most MaxMinHold of a [MinHolder], and 0 for every other Backend. The
+	// engine does not call Release before that time is over, with one exception: to
+	// take back an attempt with an unknown outcome, which nobody holds. Then Release
+	// and TakeBack remove the lock at once.
 	MinHold time.Duration
 
-	// Wait asks a service that has a queue to wait in it.
+	// Wait asks a service with a queue to wait in it.
 	Wait bool
 
-	// Lost is for services that tell, unasked, that a hold is gone (a watch,
-	// a session's end): the backend calls it then. It does not block and may
-	// be called at any time, from any goroutine, more than once; calls for an
-	// attempt that was not granted, or is over, have no effect. Where the
-	// service tells nothing, the backend leaves it alone. It is never nil
-	// when the engine calls.
+	// Lost is for services that report, unasked, that a hold is gone (by a watch, or
+	// the end of a session): the backend then calls Lost. Lost does not block and may
+	// be called at any time, from any goroutine, more than once; it has no effect for
+	// an attempt that was not granted or is over. If the service reports nothing, the
+	// backend does not call it. The engine never passes nil.
 	Lost func()
 
 	// Queued is for services that keep a queue: with Wait, the backend calls it
@@ -116,21 +113,21 @@ type Grant struct {
 	Token uint64
 }
 
-// Validity is how long a service has promised to keep a hold.
+// Validity is the time for which a service has promised to keep a hold.
 type Validity struct {
-	// Since is the local time, with its monotonic reading, read before the
-	// request that was granted was sent (R1).
+	// Since is the local time, with its monotonic reading, from before the granted
+	// request was sent (R1).
 	Since time.Time
-	// TTL is the time that the service granted. 0: the hold has no deadline,
-	// it lasts as long as the process does.
+	// TTL is the time that the service granted. 0: the hold has no deadline, and
+	// lasts as long as the process.
 	TTL time.Duration
-	// Drift is subtracted from the TTL for the difference in speed of the two
-	// clocks over that time, and is not negative. 0: the engine's default, 1 % of
-	// the TTL + 2 ms.
+	// Drift is subtracted from the TTL, since the two clocks may run at different
+	// speeds. It is not negative. 0: the engine's default, 1 % of the TTL + 2 ms.
 	Drift time.Duration
 }
 
-// check refuses what would make a lease last longer than the service keeps it.
+// check refuses values with which a lease would last longer than the service keeps
+// it.
 func (v Validity) check() error {
 	if v.TTL < 0 || v.Drift < 0 {
 		return fmt.Errorf("the backend granted a TTL of %v with a Drift of %v: neither may be negative", v.TTL, v.Drift)
@@ -138,9 +135,8 @@ func (v Validity) check() error {
 	return nil
 }
 
-// Until returns the time up to which the holder may act as the holder, with
-// Since's monotonic reading: Since + TTL - Drift. It is the zero time if the
-// hold has no deadline.
+// Until returns the time until which the holder may act, with the monotonic reading
+// of Since: Since + TTL - Drift. It is the zero time if the hold has no deadline.
 func (v Validity) Until() time.Time {
 	if v.TTL == 0 {
 		return time.Time{}
@@ -152,102 +148,101 @@ func (v Validity) Until() time.Time {
 	return v.Since.Add(v.TTL - d)
 }
 
-// Hold is one lock held by one attempt. Its methods may be called at the same
-// time, and after the hold is gone.
+// Hold is a lock that one attempt holds. Its methods may be called at the same time,
+// and after the hold is gone.
 type Hold interface {
-	// Renew makes the hold last for its TTL again and returns what was
-	// granted. An error that matches ErrLost: the service says that the hold
-	// is gone, for certain. Any other error: the outcome is not known, and
-	// the engine asks again while the validity lasts. Renew never acquires a
-	// lock again whose key is gone (R12). Without a deadline (Validity.TTL 0)
-	// it is still called every third of the requested TTL, to look.
+	// Renew makes the hold last for its TTL from now on, and returns the new
+	// validity. An error that matches ErrLost means that the hold is certainly gone.
+	// Any other error means that the outcome is not known; the engine tries again
+	// while the validity lasts. If the key of a lock is gone, Renew never acquires
+	// the lock again (R12). For a hold without a deadline (Validity.TTL 0), the
+	// engine still calls Renew every third of the requested TTL, to find out whether
+	// it lasts.
 	Renew(ctx context.Context) (Validity, error)
 
-	// Release gives the hold up: nil when it was there and now is not. An
-	// error that matches ErrLost: it was not there. Any other error: not
-	// known; the engine asks again in the background. It removes what this
-	// very attempt has put there and nothing else.
+	// Release removes the hold. nil: the hold was there and is now gone. An error
+	// that matches ErrLost: the hold was not there. Any other error: the outcome is
+	// not known, and the engine tries again in the background. Release removes only
+	// what this very attempt has stored.
 	Release(ctx context.Context) error
 }
 
-// The interfaces from here on are optional abilities of a [Backend] or a
-// [Hold]. The engine finds them by type assertion, so a Backend that wraps
-// another has to pass them on.
+// The following interfaces are optional abilities of a [Backend] or a [Hold]. The
+// engine finds them by type assertion, so a Backend that wraps another one has to
+// implement them too.
 
 // Queuer is implemented by a [Backend] whose service keeps a queue: with
-// [Request.Wait], Acquire waits in it. The engine then lets the next caller in
-// its own line ask while a release is still under way, since that caller comes
-// behind it in the service's queue and is not refused.
+// [Request.Wait], Acquire waits in it. The engine then lets the next caller in its
+// own line ask while a release is still in flight: the request of that caller comes
+// after the release in the service's queue, and is not refused.
 type Queuer interface {
 	// HasQueue returns true if Acquire with Wait waits in the service's queue.
 	HasQueue() bool
 }
 
-// Notifier is implemented by a [Backend] without a queue of its own that can
-// tell when a name may have become free. It makes waiting prompt; neither
-// correctness nor progress rests on it (R14).
+// Notifier is implemented by a [Backend] without a queue that can report when a name
+// may have become free. It makes waiting prompt; neither correctness nor progress
+// rests on it (R14).
 type Notifier interface {
-	// Notify arranges for wake to be called whenever name may be free, until
-	// stop is called. It returns when the service has confirmed it. The engine
-	// then asks once more, and if that Acquire (with Wait set) is refused, the
-	// release of the lock that was in its way is told; a backend may leave
-	// releases that nobody was refused for untold. wake does not block, may be
-	// called when nothing has happened, and is called when messages may have
-	// been missed. stop does not block on the service.
+	// Notify arranges for wake to be called whenever name may be free, until stop is
+	// called. It returns when the service has confirmed this. The engine then calls
+	// Acquire once more, with Wait set. If that Acquire is refused, the backend must
+	// report the release of the lock that was in the way; other releases need not be
+	// reported. wake does not block. The backend also calls wake when it may have
+	// missed a message, and may call it when nothing has happened. stop does not wait
+	// for the service.
 	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 
-// Prompt is implemented by a [Backend] that keeps what it promises about its
-// contexts by itself: Acquire, and Renew and Release of its holds, return
-// within 100 ms after their context ended, whatever the network does. The
-// engine then calls Acquire and Release in the goroutine of its own caller.
-// Other backends it calls from goroutines made for the purpose, and it leaves
-// those behind when they are late (R8). That costs two switches between threads
-// per request, some ten microseconds where a request waits for the network.
+// Prompt is implemented by a [Backend] that returns promptly by itself: Acquire, and
+// Renew and Release of its holds, return within 100 ms after their context ended,
+// whatever the network does. The engine then calls Acquire and Release in the
+// goroutine of its own caller. It calls other backends from goroutines of its own,
+// and does not wait for those that are late (R8). That costs two switches between
+// threads per request, some ten microseconds if the request waits for the network.
 type Prompt interface {
-	// Prompt returns true if the promise is kept.
+	// Prompt returns true if the Backend keeps this promise.
 	Prompt() bool
 }
 
-// TakeBacker is implemented by a [Hold] that knows when nothing of its attempt
-// is left and nothing can come any more (R7). The engine then asks it, instead
-// of Release, to clear up after an unknown outcome, a failed release or a lost
-// lease, and asks again until it says so, without a deadline: a session would
-// keep alive what is left. When the [Client] is closed the engine asks once
+// TakeBacker is implemented by a [Hold] that knows when nothing of its attempt is
+// left in the service and nothing can arrive any more (R7). After an unknown outcome,
+// a failed release or a lost lease, the engine calls TakeBack instead of Release,
+// again and again until it returns nil. There is no deadline, since a session would
+// keep the leftover alive. When the [Client] is closed, the engine calls it once
 // more, and then closes the Backend if it owns it, which ends the session.
 type TakeBacker interface {
-	// TakeBack removes what this attempt may have put into the service, whether
-	// or not it was granted, and makes what is still under way come to nothing.
-	// nil: settled, nothing of this attempt is there and nothing can come any
-	// more. An error: ask again.
+	// TakeBack removes whatever this attempt may have stored in the service, whether
+	// or not it was granted, and makes void any request of it that is still in
+	// flight. nil: settled, nothing of this attempt is there and nothing can arrive
+	// any more. An error: the engine calls again.
 	TakeBack(ctx context.Context) error
 }
 
 // MinHolder is implemented by a [Backend] whose service can keep a lock for
 // [Request.MinHold] without its client.
 type MinHolder interface {
-	// MaxMinHold returns the longest MinHold that can be asked for; 0: none.
+	// MaxMinHold returns the longest possible MinHold; 0: none.
 	MaxMinHold() time.Duration
 }
 
-// TokenRaiser is implemented by a [Hold] whose service can be told of tokens
-// that were given out elsewhere, as when a lock moves from one service to
-// another.
+// TokenRaiser is implemented by a [Hold] whose service can continue above tokens that
+// another service has given out, as when a lock moves from one service to another.
 type TokenRaiser interface {
-	// RaiseToken makes every later grant of this hold's name carry a token
-	// greater than token. It has an effect only while the hold is held, and
-	// returns an error that matches ErrLost if it is not. A token that is lower
-	// than those given out already changes nothing.
+	// RaiseToken gives every later grant of this hold's name a token greater than
+	// token. It works only while the hold is held; otherwise its error matches
+	// ErrLost. If the service has already given out a higher token, nothing changes.
 	RaiseToken(ctx context.Context, token uint64) error
 }
 
 // Inspector is implemented by a [Backend] that can say who holds a name.
 type Inspector interface {
-	// Inspect reports what the service knows of name at this moment.
+	// Inspect returns the state of name at this moment, as far as the service knows
+	// it.
 	Inspect(ctx context.Context, name string) (State, error)
 }
 
-// Lister is implemented by a [Backend] that can say which names are held.
+// Lister is implemented by a [Backend] that can list the names that are held.
 type Lister interface {
 	// List calls found, one call at a time, for every name that begins with
 	// prefix and is held or waited for. Names are as in Request.Name, without
@@ -257,23 +252,23 @@ type Lister interface {
 	List(ctx context.Context, prefix string, found func(name string, st State) error) error
 }
 
-// Breaker is implemented by a [Backend] that can take a lock from its holder.
+// Breaker is implemented by a [Backend] that can take a lock away from its holder.
 type Breaker interface {
-	// Break removes the holder of name, and returns who it was: a State that is not
-	// Held if there was none. The holder finds out as it would if its key were
-	// deleted. Those who wait stay in the queue.
+	// Break removes the holder of name, and returns the State before: not Held if
+	// there was no holder. The holder learns of it as if its key had been deleted.
+	// Waiters stay in the queue.
 	Break(ctx context.Context, name string) (State, error)
 }
 
 // Checker is implemented by a [Backend] that can look for settings of its
 // service that break what its [Guarantees] declare.
 type Checker interface {
-	// Check asks the service, changes nothing in it, and returns what it
-	// found, good and bad. An error means that the service could not be asked.
+	// Check asks the service, changes nothing in it, and returns its findings, good
+	// and bad. An error means that the service could not be asked.
 	Check(ctx context.Context) ([]Finding, error)
 }
 
-// Finding is one thing that a [Checker] looked at.
+// Finding is one setting or state that a [Checker] looked at.
 type Finding struct {
 	Severity Severity
 	What     string // what was looked at, with the server: "maxmemory-policy of 10.0.0.1:6379"
@@ -299,20 +294,20 @@ func (s Severity) String() string {
 	return word(int(s), "ok", "info", "warning", "problem")
 }
 
-// Aser is implemented by a [Hold] that has something only its service has, for
+// Aser is implemented by a [Hold] that has values which only its service has, for
 // [Lease.As].
 type Aser interface {
-	// As sets what target points to and returns true if the backend knows the
-	// type. Each backend documents the types that it knows.
+	// As sets the value that target points to and returns true, if the backend knows
+	// its type. Each backend documents the types that it knows.
 	As(target any) bool
 }
 
-// MaxWaiting is how many places State.Waiting looks at.
+// MaxWaiting is the greatest number of waiters in State.Waiting.
 const MaxWaiting = 16
 
-// State is what a service knows of one name. It is a picture of the past by
-// the time it is read: good for people and for tests, never for deciding
-// whether to act.
+// State is the state of one name, as far as the service knows it. It may be out of
+// date when it arrives: use it for people and for tests, never to decide whether to
+// act.
 type State struct {
 	Held bool
 	// Label is the holder's label, "" if it is not known.
@@ -324,10 +319,11 @@ type State struct {
 	Token uint64
 	// Waiters is how many wait in the service's queue; -1 if it does not know.
 	Waiters int
-	// Waiting are labels of those who wait, each once, in no order; nil if they are
-	// not known. Of many, a service tells the first MaxWaiting places.
+	// Waiting has the labels of the waiters, each once, in no order; nil if they are
+	// not known. It covers at most the first MaxWaiting places of the queue.
 	Waiting []string
-	// Where says, for people, on which service it is held, if the Backend is a pair
-	// of them: "both", or the address of one. "" of every other Backend.
+	// Where says, for people, on which service the lock is held, if the Backend is a
+	// pair of services: "both", or the address of one. It is "" for every other
+	// Backend.
 	Where string
 }

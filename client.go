@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Client is the engine: it gives out leases from one [Backend], keeps them
-// renewed, and tells their holders when they are over. It is a [Locker], and
-// may be used by many goroutines at once.
+// Client is the engine: it gives out leases on the locks of one [Backend], renews
+// them, and tells their holders when they are over. It is a [Locker], and may be used
+// from many goroutines at once.
 type Client struct {
 	backend Backend
 	made    time.Time
@@ -52,10 +52,9 @@ type Client struct {
 
 var _ Locker = (*Client)(nil)
 
-// New returns a Client of b, with the settings in opts; nil means the
-// defaults. The caller keeps b, and closes it, if that is needed, after the
-// Client. Settings that are out of range are reported by every call of Lock
-// and TryLock; so is a nil backend.
+// New returns a Client of b, with the settings in opts; nil means the defaults. The
+// caller still owns b, and closes it after the Client if needed. If a setting is out
+// of range, or b is nil, every Lock and TryLock returns an error that says so.
 func New(b Backend, opts *Options) *Client {
 	c := &Client{backend: b, made: time.Now()}
 	c.schedule.stepped = func() {
@@ -94,12 +93,12 @@ func New(b Backend, opts *Options) *Client {
 	return c
 }
 
-// Guarantees says what the backend promises.
+// Guarantees returns the promises of the backend.
 func (c *Client) Guarantees() Guarantees { return c.guarantees }
 
-// Inspect reports what the service knows of name now: for people and tests,
-// never for deciding whether to act. The error matches
-// [errors.ErrUnsupported] if the backend cannot tell.
+// Inspect returns the state of name, as far as the service knows it: for people and
+// tests, never to decide whether to act. The error matches [errors.ErrUnsupported] if
+// the backend has no [Inspector].
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	in, err := ability[Inspector](c, "tell who holds a lock", checkName(name))
 	var st State
@@ -113,11 +112,11 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	return c.rebase(st), nil
 }
 
-// List calls found for every name that begins with prefix and is held or waited
-// for by any client with the same Options.Prefix, in no order, one call at a
-// time. It is for people: names come and go while it runs. It stops at the first
-// error of found and returns it. The error matches [errors.ErrUnsupported] if
-// the backend cannot tell.
+// List calls found for every name that begins with prefix and is held or waited for
+// by a client with the same Options.Prefix, in no order, one call at a time. It is
+// for people: names come and go while it runs. It stops at the first error of found
+// and returns it. The error matches [errors.ErrUnsupported] if the backend has no
+// [Lister].
 func (c *Client) List(ctx context.Context, prefix string, found func(name string, st State) error) error {
 	var theirs error
 	ls, err := ability[Lister](c, "list its locks", nil)
@@ -141,12 +140,12 @@ func (c *Client) List(ctx context.Context, prefix string, found func(name string
 	return nil
 }
 
-// Break takes the lock on name from its holder, and returns who that was: a State
-// that is not Held if there was none. It is for an operator who knows that the
-// holder does not act any more. A holder that does learns of it by its next
-// renewal at the latest; until then two may act, and only a fencing token that
-// the resource checks keeps the first one out. The error matches
-// [errors.ErrUnsupported] if the backend cannot do it.
+// Break takes the lock on name away from its holder, and returns the State before:
+// not Held if there was no holder. It is for an operator who knows that the holder
+// does not act any more. A holder that still acts learns of it at its next renewal at
+// the latest. Until then two may act, and only a fencing token that the resource
+// checks keeps the first one out. The error matches [errors.ErrUnsupported] if the
+// backend has no [Breaker].
 func (c *Client) Break(ctx context.Context, name string) (State, error) {
 	b, err := ability[Breaker](c, "break a lock", checkName(name))
 	var st State
@@ -160,10 +159,10 @@ func (c *Client) Break(ctx context.Context, name string) (State, error) {
 	return c.rebase(st), nil
 }
 
-// Check looks for settings of the service that break what its [Guarantees]
-// declare, and returns what it found, good and bad. It changes nothing. An
-// error means that the service could not be asked; it matches
-// [errors.ErrUnsupported] if the backend has nothing to look for.
+// Check looks for settings of the service that break its [Guarantees], and returns
+// its findings, good and bad. It changes nothing. An error means that the service
+// could not be asked; it matches [errors.ErrUnsupported] if the backend has no
+// [Checker].
 func (c *Client) Check(ctx context.Context) ([]Finding, error) {
 	ch, err := ability[Checker](c, "check its service", nil)
 	var found []Finding
@@ -177,8 +176,8 @@ func (c *Client) Check(ctx context.Context) ([]Finding, error) {
 	return found, nil
 }
 
-// ability returns c's backend as an I, or what is wrong with the call, or that
-// the backend cannot do what.
+// ability returns the backend as an I, or an error: wrong settings, wrong arguments
+// of the call, or a backend without this ability.
 func ability[I any](c *Client, what string, wrong error) (I, error) {
 	i, ok := c.backend.(I)
 	switch {
@@ -192,7 +191,7 @@ func ability[I any](c *Client, what string, wrong error) (I, error) {
 	return i, nil
 }
 
-// rebase makes the token of st what its holder has.
+// rebase adds the TokenBase to the token of st, as in its holder's lease.
 func (c *Client) rebase(st State) State {
 	if st.Token != 0 {
 		st.Token += c.opts.TokenBase
@@ -200,20 +199,20 @@ func (c *Client) rebase(st State) State {
 	return st
 }
 
-// closeTimeout is what Close may take in all, and releaseTime is the part of it in
-// which locks are released. The rest is for the backend's own Close. Five seconds
-// are promised, and a busy machine needs some of them.
+// closeTimeout bounds the time of Close, and releaseTime the part of it for releasing
+// locks. The rest is for the backend's own Close. Close promises five seconds; a busy
+// machine needs the difference.
 const (
 	closeTimeout = 4 * time.Second
 	releaseTime  = 2500 * time.Millisecond
 )
 
-// Close ends every wait with ErrClosed, releases every lease that is still
-// held (its holder finds ErrClosed in Err), waits for take-backs under way,
-// and closes the backend if [Openers.Open] made it. It returns within five
-// seconds even if the service does not answer; what could not be released
-// then ends with its TTL, and the error says so. After Close no goroutine of
-// the Client is left, but those that a hanging service keeps.
+// Close ends every wait with ErrClosed, releases every lease that is still held
+// ([Lease.Err] is then ErrClosed), waits for take-backs in flight, and closes the
+// backend if [Openers.Open] made it. It returns within five seconds even if the
+// service does not answer. A lock that could not be released then ends with its TTL,
+// and the error says so. After Close, no goroutine of the Client is left, except
+// those that wait for a hanging service.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr
@@ -229,7 +228,7 @@ func (c *Client) close() error {
 	}
 	deadline := began.Add(releaseTime)
 	quiet := c.asking.wait(deadline) && c.renewing.wait(deadline) && c.work.busy.wait(deadline)
-	// Requests that were under way may have left something to take back.
+	// Requests that were in flight may have left something to take back.
 	quiet = c.drain(deadline) && quiet
 	c.schedule.stop()
 	c.endRest()
@@ -245,7 +244,7 @@ func (c *Client) close() error {
 	return err
 }
 
-// closeBackend does not wait for longer than the deadline.
+// closeBackend waits until the deadline at most.
 func (c *Client) closeBackend(deadline time.Time) error {
 	closed := make(chan error, 1)
 	go func() { closed <- c.backend.Close() }()
@@ -259,7 +258,7 @@ func (c *Client) closeBackend(deadline time.Time) error {
 	}
 }
 
-// drain runs every take-back that is pending once more.
+// drain runs every pending take-back once more.
 func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Lock()
 	c.drained = true

@@ -8,43 +8,43 @@ import (
 	"time"
 )
 
-// The errors that callers act on. Test for them with [errors.Is]: what the
-// package returns is an [*Error] that carries the operation, the lock's name
-// and the whole chain of causes, and it matches one of these, or the error of
-// the caller's context, or [errors.ErrUnsupported]: the backend was asked for
-// something that it does not claim in its [Guarantees].
+// The errors that callers act on. Test for them with [errors.Is]. Each error of this
+// package is an [*Error] with the operation, the lock's name and the whole chain of
+// causes. It matches one of these errors, or the error of the caller's context, or
+// [errors.ErrUnsupported] if the backend's [Guarantees] do not include what was asked
+// for.
 var (
-	// ErrHeld is returned by TryLock when another holder has the lock, or a
-	// caller of the same Client has asked before and has no answer yet; and by
-	// Lock when its context's deadline passed while another holder had it (the
-	// error then also matches [context.DeadlineExceeded]). It is never
-	// returned for a service that could not be asked.
+	// ErrHeld is returned by TryLock if another holder has the lock, or if an earlier
+	// caller of the same Client has no answer yet; and by Lock if its context's
+	// deadline passed while another holder had the lock (the error then also matches
+	// [context.DeadlineExceeded]). It is never returned if the service could not be
+	// asked.
 	ErrHeld = errors.New("the lock is held by another")
 
-	// ErrLost is the end of a lease that its holder did not ask for: its
-	// validity ran out before a renewal got through, the service said that the
-	// key is gone, or MaxHold was reached. Somebody else may hold the lock now.
+	// ErrLost says that a lease ended without its holder's Unlock: its validity ended
+	// before a renewal succeeded, the service said that the lock is gone, or MaxHold
+	// was reached. Somebody else may hold the lock now.
 	ErrLost = errors.New("the lease is lost")
 
-	// ErrUnlocked is what [Lease.Err] reports after the holder's own Unlock.
+	// ErrUnlocked is returned by [Lease.Err] after the holder's own Unlock.
 	ErrUnlocked = errors.New("the lease was unlocked")
 
-	// ErrClosed is returned by a [Client] after Close, and is what
-	// [Lease.Err] reports for a lease that Close released.
+	// ErrClosed is returned by a [Client] after Close, and by [Lease.Err] for a lease
+	// that Close released.
 	ErrClosed = errors.New("the client is closed")
 
-	// ErrUnavailable is returned when the lock service, or a quorum of it,
-	// could not be asked: it is unreachable, too slow, or shutting down. Whether
-	// the lock is held is then not known. Trying again later may help.
+	// ErrUnavailable is returned if the lock service, or a quorum of it, could not be
+	// asked: it is out of reach, too slow, or shutting down. It is then not known
+	// whether the lock is held. Trying again later may help.
 	ErrUnavailable = errors.New("the lock service is unavailable")
 
-	// ErrRefused is returned when the lock service, or a backend, said no or
-	// answered what makes no sense: wrong credentials, a missing right, a fault.
-	// Trying again does not help.
+	// ErrRefused is returned if the lock service or the backend refused the request
+	// or gave a senseless answer: wrong credentials, a missing right, a fault. Trying
+	// again does not help.
 	ErrRefused = errors.New("the lock service refused")
 
-	// ErrInvalid is returned for what cannot work as it was asked, whatever
-	// the state of the service: a name, TTL, option or URL out of bounds.
+	// ErrInvalid is returned if a call cannot work whatever the state of the service:
+	// for a name, TTL, option or URL that is not valid.
 	ErrInvalid = errors.New("invalid argument")
 )
 
@@ -66,9 +66,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// HeldError is how a [Backend] says "held" and for how long at most, so that
-// the engine knows when to ask again. It matches [ErrHeld], which a backend
-// that does not know the time returns instead.
+// HeldError is the error of a [Backend] for "held", with the longest time for which
+// this can last, so that the engine knows when to ask again. It matches [ErrHeld],
+// which a backend returns if it does not know the time.
 type HeldError struct {
 	// Remaining is the time after which the lock is free unless its holder
 	// renews it. Zero or less: not known.
@@ -81,8 +81,8 @@ func (e *HeldError) Error() string { return ErrHeld.Error() }
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// waitError is the end of a wait by its context: it matches the context's
-// error and, beside it, what was known of the lock at that moment.
+// waitError says that a context ended a wait. It matches the context's error and the
+// last known state of the lock.
 type waitError struct {
 	ctx   error // context.Canceled, context.DeadlineExceeded, or the cause given to the context
 	state error // ErrHeld, ErrUnavailable with its causes, or nil: not known
@@ -102,9 +102,9 @@ func (e *waitError) Unwrap() []error {
 	return []error{e.ctx, e.state}
 }
 
-// fromBackend makes err, which a backend returned for a request with ctx, match
-// one of the package's errors or that of ctx. A time-out that is not the caller's
-// is ErrUnavailable, what is not known is ErrRefused.
+// fromBackend makes err, which a backend returned for a request with ctx, match one
+// of the package's errors or the error of ctx. A time-out that is not the caller's is
+// ErrUnavailable; an unknown error is ErrRefused.
 func fromBackend(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -123,7 +123,7 @@ func fromBackend(ctx context.Context, err error) error {
 	return err
 }
 
-// refusedError is an error that matches [ErrRefused] and reads as it did before.
+// refusedError makes an error match [ErrRefused], and keeps its text.
 type refusedError struct{ error }
 
 func (e *refusedError) Is(target error) bool { return target == ErrRefused }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Guarantees says, in fields that a program can compare, what a backend
-// promises. The zero value of each field promises nothing, and a higher value
-// promises more. Package conformance reads the same fields and tests each
-// claim; [Require] refuses a backend that claims too little.
+// Guarantees are the promises of a backend, in fields that a program can compare. The
+// zero value of each field promises nothing, and a higher value promises more.
+// Package conformance reads the same fields and tests each claim; [Require] refuses a
+// backend that claims too little.
 //
-// No promise here reaches past a lease's end: a holder that is paused after
-// its last check can act when its lease is over. Only a fencing token that
-// the resource checks prevents that (R20).
+// No promise here reaches past the end of a lease: a holder that is paused after its
+// last check can still act when its lease is over. Only a fencing token that the
+// resource checks prevents that (R20).
 type Guarantees struct {
 	// Backend is the name of the service, as in messages: "single", "etcd".
 	Backend string
@@ -23,32 +23,32 @@ type Guarantees struct {
 	// Scope is how far apart two holders can be and still exclude each other.
 	Scope Scope
 
-	// Exclusion is what it rests on that two do not hold at once.
+	// Exclusion is the basis of the promise that two do not hold at once.
 	Exclusion Exclusion
 
-	// Fencing says whether leases carry a token, and when it can fail to rise.
+	// Fencing says whether leases have a token, and when tokens can fail to rise.
 	Fencing Fencing
 
-	// NoFencing says, for people, why leases carry no token and what would
-	// give them one, if Fencing is FencingNone and the backend knows.
+	// NoFencing says, for people, why leases have no token and how to get one, if
+	// Fencing is FencingNone and the backend knows.
 	NoFencing string
 
 	// Order is the order in which waiters of different clients get the lock.
 	// Inside one client it is always first come, first served.
 	Order Order
 
-	// DeadHolder says when the lock of a holder that died is free again.
+	// DeadHolder says when the lock of a dead holder is free again.
 	DeadHolder Recovery
 
-	// DeadHolderSlack is how much later than DeadHolder says it can be.
+	// DeadHolderSlack is how much later than DeadHolder says the lock can be free.
 	DeadHolderSlack time.Duration
 
-	// ServerCrashes is how many of the service's servers may be down with the
-	// lock still served.
+	// ServerCrashes is how many of the service's servers may be down while locks can
+	// still be had.
 	ServerCrashes int
 
-	// SurvivesRestart: a held lock is still held after all servers of the
-	// service were killed and started again, in the way that RestsOn names.
+	// SurvivesRestart: a held lock is still held after all servers of the service
+	// were killed and started again, under the conditions in RestsOn.
 	SurvivesRestart bool
 
 	// SurvivesFailover: a held lock is still held after another server has
@@ -65,11 +65,11 @@ type Guarantees struct {
 	// holder while the first one's lease lasts.
 	SurvivesPause bool
 
-	// MinTTL and MaxTTL bound the TTL that can be asked for. 0: the engine's
-	// bounds, 1 ms and 366 days.
+	// MinTTL and MaxTTL are the bounds of a TTL. 0: the engine's bounds, 10 ms and
+	// 366 days.
 	MinTTL, MaxTTL time.Duration
 
-	// RestsOn names, for people, what has to hold for the promises above.
+	// RestsOn names, for people, the conditions of the promises above.
 	RestsOn string
 }
 
@@ -89,7 +89,7 @@ func (s Scope) String() string {
 	return word(int(s), "none", "process", "host", "network")
 }
 
-// Exclusion is what mutual exclusion rests on, within the Scope.
+// Exclusion is the basis of mutual exclusion, within the Scope.
 type Exclusion int
 
 // Exclusions, from the weakest to the strongest.
@@ -107,7 +107,7 @@ func (e Exclusion) String() string {
 	return word(int(e), "none", "one server", "quorum", "consensus", "kernel", "memory")
 }
 
-// Fencing is when a backend's tokens can be relied on to rise.
+// Fencing says when a backend's tokens are sure to rise.
 type Fencing int
 
 // Fencings, from the weakest to the strongest.
@@ -134,7 +134,7 @@ const (
 // String returns the order in a word.
 func (o Order) String() string { return word(int(o), "none", "fifo") }
 
-// Recovery is when the lock of a dead holder is free.
+// Recovery says when the lock of a dead holder is free.
 type Recovery int
 
 // Recoveries, from the slowest to the fastest.
@@ -156,21 +156,21 @@ func word(i int, words ...string) string {
 	return words[i]
 }
 
-// Require returns nil if l promises at least what want asks for, field by
-// field, and otherwise an error that names every field that falls short; it
-// matches [errors.ErrUnsupported]. Fields of want that are zero ask for
-// nothing. Call it when a program starts, so that a changed URL cannot weaken
-// what the program was written for:
+// Require returns nil if l promises at least as much as want, field by field.
+// Otherwise its error names every field that promises too little, and matches
+// [errors.ErrUnsupported]. Fields of want that are zero require nothing. Call it when
+// a program starts, so that a changed URL cannot weaken the guarantees on which the
+// program relies:
 //
 //	err := locker.Require(l, locker.Guarantees{Scope: locker.ScopeNetwork, Fencing: locker.FencingWhileKept})
 //
-// An Exclusion says nothing without the Scope within which it holds (memory
-// excludes more surely than etcd, inside one process): to ask for one without
-// the other is an error that matches [ErrInvalid].
+// An Exclusion says nothing without the Scope within which it holds (memory excludes
+// more surely than etcd, but only inside one process). If want has an Exclusion
+// without a Scope, the error matches [ErrInvalid].
 //
-// Backend, NoFencing and RestsOn are not compared. MinTTL asks that TTLs as short as it
-// be possible, MaxTTL that TTLs as long as it be, DeadHolderSlack that it be
-// no larger.
+// Backend, NoFencing and RestsOn are not compared. MinTTL and MaxTTL of want are TTLs
+// that have to be possible; DeadHolderSlack of want is the largest slack that is
+// accepted.
 func Require(l Locker, want Guarantees) error {
 	if want.Exclusion != ExclusionNone && want.Scope == ScopeNone {
 		return &Error{Op: "require", Err: invalid("Exclusion %q says nothing without a Scope: ask for a Scope, too", want.Exclusion)}
@@ -203,8 +203,8 @@ func Require(l Locker, want Guarantees) error {
 		got.Backend, strings.Join(short, "; "), errors.ErrUnsupported)}
 }
 
-// The bounds of a TTL where the backend sets none. No lease is shorter than a
-// timer can keep, and none so long that it must be a mistake of units.
+// The bounds of a TTL if the backend has none. A shorter lease cannot be kept by a
+// timer; a longer one is most likely a mistake of units.
 const (
 	minTTL = 10 * time.Millisecond
 	maxTTL = 366 * 24 * time.Hour

@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// Opener makes a backend from a URL. It reads the parameters it knows from u,
-// calls u.Check, and only then connects; it returns an error at once if the
-// service cannot be reached or refuses the client. opts are the settings that
-// the Client will have. The Client closes the backend.
+// Opener makes a backend from a URL. It reads the parameters that it knows from u,
+// calls u.Check, and only then connects. It returns an error if the service is out of
+// reach or refuses the client. opts are the settings of the future Client. The Client
+// closes the backend.
 type Opener func(ctx context.Context, u *URL, opts Options) (Backend, error)
 
-// Openers says which backend serves which URL scheme. Every backend has a
-// variable of this type with its own schemes, and package backends has all of
-// them:
+// Openers maps URL schemes to backends. Every backend has a variable of this type
+// with its own schemes, and package backends has one with all schemes:
 //
 //	client, err := backends.Openers.Open(ctx, os.Getenv("LOCKER_BACKEND"), nil)
 type Openers map[string]Opener
@@ -33,7 +32,7 @@ type Openers map[string]Opener
 //
 //	scheme://[user:password@][host:port[,host:port…]][/path][?parameter=value&…]
 //
-// These parameters are the same for every scheme and win over opts:
+// These parameters are the same for every scheme, and override opts:
 //
 //	ttl         Options.TTL, as in 30s or 1m30s
 //	max_hold    Options.MaxHold
@@ -42,15 +41,15 @@ type Openers map[string]Opener
 //	label       Options.Label
 //	token_base  Options.TokenBase
 //
-// Two URLs with white space between them are one Client on both services, the
-// first one first: for the time of a move from one to the other (package bridge,
-// whose Openers have to be in o). prefix and token_base belong to their own URL
-// then, and the others to both, wherever they stand.
+// Two URLs with white space between them make one Client that locks on both services,
+// first on the first one, during a move from one to the other (by package bridge,
+// whose Openers have to be in o). Then prefix and token_base belong to their own URL;
+// the other parameters apply to both, in whichever URL they stand.
 //
-// The scheme's package documents the others. A parameter that is not known or
-// that is given twice is an error. ctx bounds the opening, not the Client; a
-// service that has not answered at its deadline is ErrUnavailable. Errors never
-// contain the password.
+// The scheme's package documents its other parameters. An unknown parameter, or one
+// that is given twice, is an error. ctx bounds only Open, and not the Client; if the
+// service has not answered at the deadline of ctx, the error matches ErrUnavailable.
+// Errors never contain the password.
 func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
 	c, err := o.open(ctx, rawURL, opts)
 	if err != nil {
@@ -96,7 +95,7 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	return c, nil
 }
 
-// backend opens u with the settings that the Client will have.
+// backend opens u with the settings of the future Client.
 func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, error) {
 	opener := o[u.Scheme]
 	if opener == nil {
@@ -152,17 +151,17 @@ func (u *URL) closeParts() (err error) {
 	return err
 }
 
-// checkTTL tells of a TTL that the backend cannot do before the first Lock does.
+// checkTTL reports a TTL outside the backend's bounds, before the first Lock would.
 func (c *Client) checkTTL() error {
 	_, err := c.settingsFor(nil)
 	return err
 }
 
-// durationHint is how durations are written, for errors.
+// durationHint says in errors how to write a duration.
 const durationHint = "write a duration such as 500ms, 30s or 1m30s"
 
-// Duration returns the parameter as a duration of more than zero, or def if
-// it is not given.
+// Duration returns the parameter as a duration of more than zero, or def if there is
+// none.
 func (u *URL) Duration(name string, def time.Duration) time.Duration {
 	s := u.Param(name, "")
 	if s == "" {
@@ -180,17 +179,18 @@ func (u *URL) Duration(name string, def time.Duration) time.Duration {
 	return d
 }
 
-// URL is a backend's address, taken apart for its [Opener]. It differs from
-// [net/url.URL] in that it can have several hosts, and in that its parameters
-// are strict: an Opener asks for each one that it knows, and [URL.Check] then
-// reports all that is wrong.
+// URL is a backend's address, parsed for its [Opener]. Unlike [net/url.URL] it can
+// have several hosts, and its parameters are strict: an Opener asks for each
+// parameter that it knows, and [URL.Check] then reports unknown parameters and wrong
+// values.
 type URL struct {
 	Scheme string
 	User   *url.Userinfo // nil if there is none
 	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
 	Path   string        // decoded, with its leading slash; "" if there is none
 
-	// Parts are the two of a pair, whose Scheme is PairScheme; nil of every other URL.
+	// Parts are the two URLs of a pair, whose Scheme is PairScheme; nil for every
+	// other URL.
 	Parts []Part
 
 	// doubtful: what looks like hosts may be the start of a password with a ? in it.
@@ -231,8 +231,8 @@ func parsePair(fields []string) (*URL, error) {
 	return u, nil
 }
 
-// ParseURL takes rawURL apart. Its error matches [ErrInvalid] and does not repeat
-// what it was given, which may have a password in it.
+// ParseURL parses rawURL. Its error matches [ErrInvalid] and does not repeat rawURL,
+// which may contain a password.
 func ParseURL(rawURL string) (*URL, error) {
 	if strings.Count(rawURL, "://") > 1 {
 		if fields := strings.Fields(rawURL); len(fields) > 1 {
@@ -266,8 +266,8 @@ func ParseURL(rawURL string) (*URL, error) {
 	if authority != "" {
 		u.Hosts = strings.Split(authority, ",")
 		for i, h := range u.Hosts {
-			// The host is not repeated: it may be the start of a password
-			// with something in it that had to be escaped.
+			// The error does not repeat the host: it may be the start of a password
+			// with a character that had to be escaped.
 			if err := checkHost(h); err != nil {
 				return nil, fmt.Errorf("%w: backend URL: host %d of the %s:// URL: %w", ErrInvalid, i+1, u.Scheme, err)
 			}
@@ -330,8 +330,8 @@ func checkHost(h string) error {
 	return nil
 }
 
-// String returns the URL without user, password and parameters, for messages: in
-// a mistyped URL a part of the password can look like any of them.
+// String returns the URL without user, password and parameters, for messages: in a
+// mistyped URL, a part of the password can look like any of them.
 func (u *URL) String() string {
 	if u.Parts != nil {
 		return u.Parts[0].String() + " " + u.Parts[1].String()
@@ -350,8 +350,8 @@ func (u *URL) String() string {
 	return b.String()
 }
 
-// Param returns the parameter, or def if it is not given. Of a pair, it may be
-// given in either URL, or in both with the same value.
+// Param returns the parameter, or def if there is none. In a pair, either URL may
+// have it, or both with the same value.
 func (u *URL) Param(name, def string) string {
 	if u.Parts != nil {
 		first, second := u.Parts[0].Param(name, ""), u.Parts[1].Param(name, "")
@@ -371,7 +371,7 @@ func (u *URL) Param(name, def string) string {
 	return v[0]
 }
 
-// List returns the values of a parameter that may be given more than once.
+// List returns the values of a parameter that may occur more than once.
 func (u *URL) List(name string) []string {
 	u.known, u.lists = append(u.known, name), append(u.lists, name)
 	return u.params[name]
@@ -412,9 +412,9 @@ func (u *URL) fail(name, hint string) {
 	}
 }
 
-// Check returns an error if a parameter has a wrong value, is not one of
-// those asked for so far, or is given twice. It matches [ErrInvalid]. Openers call
-// it when they have asked for every parameter they know.
+// Check returns an error if a parameter has a wrong value, occurs twice, or was not
+// asked for so far. The error matches [ErrInvalid]. Openers call Check when they have
+// asked for every parameter that they know.
 func (u *URL) Check() error {
 	for _, p := range u.Parts {
 		if err := p.Check(); err != nil {
@@ -424,7 +424,8 @@ func (u *URL) Check() error {
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			// The name is not repeated: it may be a part of a password, after a ?.
+			// The error does not repeat the name: it may be a part of a password,
+			// after a ?.
 			return u.Invalid("it has an unknown parameter: the known ones are %s", strings.Join(slices.Compact(u.known), ", "))
 		}
 		if len(values) > 1 && !slices.Contains(u.lists, name) {
@@ -434,8 +435,8 @@ func (u *URL) Check() error {
 	return u.err
 }
 
-// TLSConfig returns the configuration for a scheme that means TLS, from the
-// parameters that are the same for all of them:
+// TLSConfig returns the configuration for a scheme with TLS. These parameters are the
+// same for all such schemes:
 //
 //	ca           a PEM file with the authorities to trust; default: those of the system
 //	cert, key    PEM files with the client's certificate and its key
@@ -468,7 +469,7 @@ func (u *URL) TLSConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// Invalid returns an error that says what is wrong with the URL. It names the
+// Invalid returns an error that says what is wrong with the URL. The error names the
 // URL, without password and parameters, and matches [ErrInvalid].
 func (u *URL) Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: backend URL: %s: %s", ErrInvalid, u, fmt.Sprintf(format, args...))

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what names things.
+// The greatest lengths of names.
 const (
 	MaxNameLen   = 512 // bytes of UTF-8 in a lock's name
 	MaxPrefixLen = 128 // bytes of UTF-8 in Options.Prefix
@@ -26,52 +26,53 @@ const (
 // Options.TokenBase: 2⁶³-1.
 const MaxToken = math.MaxInt64
 
-// DefaultTTL is the TTL of a lease when nothing else is said, or the
-// backend's MaxTTL where that is shorter.
+// DefaultTTL is the TTL of a lease if no other is given and the backend's bounds
+// allow it.
 const DefaultTTL = 30 * time.Second
 
 // Options are the settings of a [Client]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// TTL is how long a lock outlives the last renewal of its lease: how soon
-	// others get in when a holder dies, and how long an outage a holder can
-	// sit out. Leases are renewed every third of it. 0: DefaultTTL.
+	// TTL is how long a lock outlives the last renewal of its lease. When a holder
+	// dies, others wait for so long; an outage of the service may last almost as long
+	// without ending a lease. Leases are renewed every third of the TTL. 0:
+	// DefaultTTL.
 	TTL time.Duration
 
-	// MaxHold bounds how long one lease lasts, renewals included and waiting
-	// not, so that a
-	// holder that is stuck but still renews cannot keep everybody out for
-	// ever (R19). The lease ends in ErrLost. 0: no bound.
+	// MaxHold bounds how long a lease lasts, with its renewals but without the wait
+	// for it, so that a holder that is stuck but still renews cannot keep everybody
+	// out for ever (R19). The lease then ends with ErrLost. 0: no bound.
 	MaxHold time.Duration
 
-	// Prefix is put before every name, so that programs that share a service
-	// do not meet by accident. Two clients contend exactly when prefix and
+	// Prefix is put before every name, so that programs that share a service do not
+	// use the same name by accident. Two clients compete for a lock if prefix and
 	// name, written one after the other, are equal.
 	Prefix string
 
-	// Label tells people who the holder is, in Inspect. "": program, host and
-	// process ID.
+	// Label describes the holder to people, in Inspect. "": program, host and process
+	// ID.
 	Label string
 
-	// TokenBase is added to every fencing token. A move to a service whose
-	// tokens are smaller sets it to more than every token given out so far,
-	// so that what has seen those does not refuse the new ones. At most MaxToken,
-	// so that no sum overflows.
+	// TokenBase is added to every fencing token. After a move to a service whose
+	// tokens are smaller, set it above every token that was given out so far, so that
+	// resources do not refuse the new tokens. It is at most MaxToken, so that no sum
+	// overflows.
 	TokenBase uint64
 
-	// Patience is how long Lock sits an outage out: a service that cannot be
-	// reached, is too slow or has just been started is asked again, less and less
-	// often, for that long, before Lock returns ErrUnavailable. It does not bound
+	// Patience is how long Lock waits for an outage to end: if a service is out of
+	// reach, too slow or has just been started, Lock asks it again, less and less
+	// often, for that long, and then returns ErrUnavailable. Patience does not bound
 	// the wait for a lock that is held. 0: as long as the TTL. Less than 0: Lock
 	// returns at once, as TryLock always does.
 	Patience time.Duration
 
-	// Trace has functions to be called at the events of a lock's life. nil: none.
+	// Trace has functions that the Client calls at the events of a lock's life. nil:
+	// none.
 	Trace *Trace
 
-	// Logger is told what nobody may be listening for: lost leases, renewals that
-	// fail, locks that could not be taken back, and outages that a Lock waits out.
-	// It must not block for long. nil: nothing is logged.
+	// Logger gets warnings about lost leases, failed renewals, locks that could not
+	// be taken back, and outages for whose end a Lock waits. It must not block for
+	// long. nil: nothing is logged.
 	Logger *slog.Logger
 
 	_ struct{}
@@ -80,7 +81,7 @@ type Options struct {
 // Option changes one setting for one call.
 type Option interface{ apply(*settings) }
 
-// settings are the options in force for one call.
+// settings are the options of one call.
 type settings struct {
 	ttl, maxHold, minHold, patience time.Duration
 	ttlGiven, holdGiven             bool
@@ -101,33 +102,33 @@ func MaxHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
 }
 
-// Patience sets Options.Patience for one call, where 0 means none: Lock returns
-// at once if the service is not available.
+// Patience sets Options.Patience for one call. Here 0 means none: Lock returns at
+// once if the service is not available.
 func Patience(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.patience = cmp.Or(max(d, 0), -1) })
 }
 
-// MinHold has the service keep the lock for at least that long after the grant,
-// also if it is unlocked or lost, or its client is closed or dies, sooner: so
-// that of many machines that all try once per hour, one does.
+// MinHold makes the service keep the lock for at least that long after the grant,
+// even if the lease is unlocked or lost, or its client is closed or dies, before. So,
+// of many machines that try once per hour, only one does the work.
 //
 //	err := locker.TryDo(ctx, l, "hourly report", report, locker.MinHold(55*time.Minute))
 //
-// The lease goes on as others do, and ends with Unlock; the lock stays. Where the
+// The lease is like any other and ends with Unlock, but the lock stays. If the
 // service cannot keep a lock without its client, the error matches
 // [errors.ErrUnsupported].
 func MinHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.minHold = d })
 }
 
-// NoRenew leaves renewing to the holder, who calls [Lease.Renew]: the lease
-// ends when its TTL has passed without.
+// NoRenew leaves renewing to the holder, who calls [Lease.Renew]: without that call,
+// the lease ends with its TTL.
 func NoRenew() Option {
 	return optionFunc(func(s *settings) { s.noRenew = true })
 }
 
-// settingsFor merges the client's options with those of one call and checks
-// the result against what the backend can do.
+// settingsFor merges the client's options with those of one call, and checks the
+// result against the bounds of the backend.
 func (c *Client) settingsFor(opts []Option) (settings, error) {
 	s := settings{ttl: c.opts.TTL, maxHold: c.opts.MaxHold, patience: c.opts.Patience}
 	if len(opts) > 0 {
@@ -175,7 +176,8 @@ func (c *Client) checkMinHold(s settings) error {
 	return nil
 }
 
-// with is apart so that settings move to the heap only where there are options.
+// with is a function of its own so that settings move to the heap only if there are
+// options.
 func (s settings) with(opts []Option) settings {
 	for _, o := range opts {
 		if o != nil {
@@ -185,11 +187,11 @@ func (s settings) with(opts []Option) settings {
 	return s
 }
 
-// minMaxHold keeps what is left of a hold, once drift is subtracted, positive
-// and longer than a timer's error.
+// minMaxHold is the shortest MaxHold: without the drift, it is still longer than a
+// timer's error.
 const minMaxHold = 10 * time.Millisecond
 
-// check reports what is wrong with options that no backend could make right.
+// check reports options that are wrong with every backend.
 func (o *Options) check() error {
 	if o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL {
 		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
@@ -217,7 +219,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// invalid is fmt.Errorf for errors that match ErrInvalid.
+// invalid is fmt.Errorf for an error that matches ErrInvalid.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
@@ -234,7 +236,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// defaultLabel is program@host[pid], cut to what a label may be.
+// defaultLabel is program@host[pid], cut to MaxLabelLen.
 var defaultLabel = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {

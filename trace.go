@@ -8,46 +8,45 @@ import (
 	"time"
 )
 
-// Trace is a set of functions that a [Client] calls at the events of its
-// locks' lives; any of them may be nil. They are called from the goroutine in
-// which the event happens, several at once, and must not block: the lock's
-// life waits for them.
+// Trace is a set of functions that a [Client] calls at the events of its locks'
+// lives; any of them may be nil. The Client calls them in the goroutine of the event,
+// several at once. They must not block, since the lock waits for them.
 //
-// ctx carries the values of the context that the caller gave to Lock or
-// TryLock, and to Unlock for Released, such as the span that it is in. Only in
-// LockDone is it that context itself; elsewhere it has no deadline and never
-// ends. So a span for an event begins Event.Took before the call, ends with it,
-// and has the caller's as its parent.
+// ctx has the values of the context that the caller gave to Lock or TryLock (for
+// Released, to Unlock), such as the caller's span. Only in LockDone it is that
+// context itself; elsewhere it has no deadline and never ends. So a span for an event
+// begins Event.Took before the call, ends with the call, and has the caller's span as
+// its parent.
 type Trace struct {
-	// LockDone is called at the end of every Lock and TryLock, whatever the
-	// outcome: also of a caller who never reached the service or gave up in
-	// line. Err is what the call returns, Took its length, Token the lease's.
+	// LockDone is called at the end of every Lock and TryLock, whatever the outcome,
+	// even if the caller never reached the service or gave up in line. Err is the
+	// error that the call returns, Took its duration, Token that of the lease.
 	LockDone func(ctx context.Context, e Event)
-	// Waiting is called when a Lock has learned what is in its way, and each
-	// time that an outage has kept it from asking again. Err matches ErrHeld or
-	// ErrUnavailable, Took is the time since the call, and Left how much longer
-	// Lock sits an outage out.
+	// Waiting is called when a Lock has learned what it waits for, and each time that
+	// an outage has kept it from asking again. Err matches ErrHeld or ErrUnavailable,
+	// Took is the time since the call, and Left is how much longer Lock waits for an
+	// outage to end.
 	Waiting func(ctx context.Context, e Event)
-	// Attempt is called when the service has answered one request for a lock,
-	// or has not: Err is nil for a grant and matches ErrHeld for a refusal.
+	// Attempt is called at the end of each request for a lock: Err is nil for a
+	// grant, and matches ErrHeld if another holds the lock.
 	Attempt func(ctx context.Context, e Event)
 	// Renewed is called after each attempt to renew, with Err if it failed.
 	Renewed func(ctx context.Context, e Event)
-	// Lost is called when a lease ends without its holder having asked, with
-	// the cause in Err and the lease's length in Held.
+	// Lost is called when a lease ends without its holder's Unlock, with the cause in
+	// Err and the length of the lease in Held.
 	Lost func(ctx context.Context, e Event)
-	// Released is called when a lease that was held has been released or, with
-	// Err set, could not be. Took is the time that the service took, Held that
-	// from the grant to the release.
+	// Released is called when a lease was released or, with Err set, could not be
+	// released. Took is the time that the service took, and Held the time from the
+	// grant to the release.
 	Released func(ctx context.Context, e Event)
-	// TakenBack is called when what an unknown outcome, a failed release or a
-	// lost lease may have left behind is gone (Err is nil), or has been given
-	// up on (Err says why, and the TTL bounds how long it stays).
+	// TakenBack is called when the leftover of an unknown outcome, a failed release
+	// or a lost lease is gone (Err is nil), or when the Client has given up on it
+	// (Err says why; the leftover stays until its TTL is over).
 	TakenBack func(ctx context.Context, e Event)
 }
 
-// Event is one event in the life of a lock. What a function of [Trace] does
-// not mention is zero.
+// Event is one event in the life of a lock. Fields that the documentation of a
+// function of [Trace] does not mention are zero.
 type Event struct {
 	Op    string        // "lock", "trylock", "renew", "unlock", "lease" (its end), "takeback"
 	Name  string        // as the caller gave it, without prefix
@@ -83,7 +82,7 @@ func (e Event) Outcome() string {
 	return "error"
 }
 
-// Stats are a [Client]'s numbers since it was made.
+// Stats are the numbers of a [Client] since it was made.
 type Stats struct {
 	Held    int // leases held now
 	Waiting int // callers of Lock that wait now, those talking to the service included
@@ -112,7 +111,7 @@ type Stats struct {
 	_ struct{}
 }
 
-// counters are the live numbers behind Stats; those of the moment are not kept.
+// counters are the running totals behind Stats.
 type counters struct {
 	mu sync.Mutex
 	s  Stats
@@ -153,7 +152,7 @@ func (c *Client) Waits() []Wait {
 	return all
 }
 
-// lockDone tells of the end of a Lock or TryLock.
+// lockDone counts and traces the end of a Lock or TryLock.
 func (c *Client) lockDone(ctx context.Context, op, name string, took time.Duration, l *Lease, err error) {
 	e := Event{Op: op, Name: name, Took: took, Err: err}
 	if l != nil {
@@ -179,7 +178,7 @@ func (c *Client) lockDone(ctx context.Context, op, name string, took time.Durati
 	}
 }
 
-// attempted tells of an answer of the service, or of none.
+// attempted counts and traces the end of a request for a lock.
 func (c *Client) attempted(h *head, took time.Duration, err error) {
 	c.counters.add(func(s *Stats) {
 		s.Attempts++
@@ -196,7 +195,7 @@ func (c *Client) attempted(h *head, took time.Duration, err error) {
 	}
 }
 
-// renewed tells of one attempt to renew.
+// renewed counts and traces one attempt to renew.
 func (l *Lease) renewed(took time.Duration, err error) {
 	c := l.client
 	if err == nil {
@@ -210,7 +209,7 @@ func (l *Lease) renewed(took time.Duration, err error) {
 	}
 }
 
-// lost tells that the lease has ended without its holder having asked.
+// lost counts and traces the end of a lease without its holder's Unlock.
 func (l *Lease) lost(cause error) {
 	c := l.client
 	c.counters.add(func(s *Stats) { s.Lost++ })
@@ -220,7 +219,7 @@ func (l *Lease) lost(cause error) {
 	}
 }
 
-// released tells of the release of a lease that was held.
+// released counts and traces the release of a lease.
 func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 	c := l.client
 	if err == nil {

@@ -1,44 +1,47 @@
-// Package bridge is a lock on two services at once, for the time in which a fleet
-// of programs moves from one service to the other.
+// Package bridge locks on two services at once, while a fleet of programs moves from
+// one service to the other.
 //
-// While a half of a fleet has the old URL and a half the new one, two programs can
-// hold the same name on two services. With a step in the middle they cannot:
+// While one half of a fleet uses the old URL and the other half the new one, two
+// programs can hold the same name on two services. A step in the middle prevents
+// this:
 //
 //	LOCKER_BACKEND="redis://old:6379"                    A
 //	LOCKER_BACKEND="redis://old:6379 etcd://new:2379"    A B
 //	LOCKER_BACKEND="etcd://new:2379"                     B
 //
-// A fleet rolls from A to A B, as in any deployment, and when the last process has
-// come over, from A B to B. At every moment any two of its members share a service.
-// The way back is the same. docs/moving.md is the whole story, with what a step
-// costs and how to see that it is complete.
+// A fleet changes from A to A B, as in any deployment, and, when the last process has
+// changed, from A B to B. At every moment any two processes share a service. The way
+// back has the same steps. docs/moving.md has the details: what a step costs, and how
+// to see that it is complete.
 //
 // # What a lease on both is
 //
-// It is granted when both services have granted it, lasts as long as both say (the
-// earlier end), is lost when one of them has lost it, and is released on both. A
-// waiter stands in the first service's line. At its head it takes the lock there,
-// keeps it, and waits for the second service as a member of the fleet does that
-// knows only that one: so each gets its turn beside the other. It gives the first
-// one back at once if the second one fails or does not answer for a TTL.
+// The lease is granted when both services have granted it. It ends at the earlier of
+// the two ends, is lost when one of them has lost it, and is released on both. A
+// waiter waits for the first service. When it is at the front there, it takes that
+// lock, keeps it, and waits for the second service like a program with only that URL,
+// so that both kinds of programs get their turns. It releases the first lock at once
+// if the second service fails or does not answer for a TTL.
 //
-// Write the pair in the same order everywhere. Of two programs with "A B" and "B A",
-// each may hold what the other one waits for; they give it back after some ten TTLs.
+// Write the two URLs in the same order everywhere. A program with "A B" and one with
+// "B A" may each hold the lock that the other waits for; they release it after some
+// ten TTLs.
 //
 // # Tokens
 //
-// The fencing token of a lease on both is the higher one of the two, and the service
-// that is behind is raised to it before the lease is given out (see
-// [locker.TokenRaiser]). So whoever comes next through one service alone draws a higher
-// one: tokens of a name rise through the whole move if a program with both has held it
-// after the last one with A and before the first one with B. Of names that nobody
-// holds in that time, docs/moving.md says where they rise all the same.
-// If only one of the two has tokens, the pair has none.
+// The fencing token of a lease on both services is the higher of the two tokens.
+// Before the lease is given out, the service that is behind is raised to that token
+// (see [locker.TokenRaiser]). So the next holder through one service alone gets a
+// higher token. The tokens of a name rise through the whole move if a program with
+// both URLs has held the name after the last program with A alone and before the
+// first one with B alone. For names that nobody holds in that time, docs/moving.md
+// says on which services tokens rise nevertheless. If only one of the two services
+// has tokens, the pair has none.
 //
 // # What it promises
 //
-// [Backend.Guarantees] are what both together promise to a fleet in the middle of a
-// move: field by field the weaker one, and no order among waiters, since members with
-// one URL do not stand in the other one's line. Both services have to serve: the pair
-// is available when both are.
+// [Backend.Guarantees] are the promises to a fleet in the middle of a move: field by
+// field the weaker of the two, and no order among waiters, since programs with only
+// one URL do not wait for the other service. The pair is available only when both
+// services are.
 package bridge

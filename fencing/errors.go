@@ -6,28 +6,28 @@ import (
 )
 
 var (
-	// ErrStale is why a guard refuses a token: the resource has seen a higher
-	// one. The holder that gave it has lost its lock, whatever it believes,
-	// and has to stop; trying again cannot help. The error is a [*StaleError].
+	// ErrStale says that a guard refused a token, since the resource has seen a
+	// higher one. The holder has lost its lock, whatever it believes, and has to
+	// stop; trying again cannot help. The error is a [*StaleError].
 	ErrStale = errors.New("stale fencing token")
 
-	// ErrMissing is returned where a fencing token has to be and none is. A
-	// missing token is never taken for a low one, or for permission.
+	// ErrMissing says that a fencing token is needed and there is none. A missing
+	// token never counts as a low one, nor as permission.
 	ErrMissing = errors.New("no fencing token")
 
-	// ErrUnknown is returned by guards that ask a server, when a write was sent
-	// and no answer came: either the mark has moved and everything was written,
-	// or nothing was, or it will be yet. A late write is guarded still: it never
-	// happens after one of a higher token. Repeating the call with the same token is
-	// safe for the mark; whether it is for what is written depends on that, and
-	// the guards' packages say more.
+	// ErrUnknown says that a write was sent to a server and no answer came. Either
+	// everything was written and the mark has moved, or nothing was written, or it
+	// will be written later. Even then it is guarded: it never happens after a write
+	// with a higher token. It is safe for the mark to repeat the call with the same
+	// token; whether it is safe for the data depends on the write, and the guards'
+	// packages say more.
 	ErrUnknown = errors.New("whether it was written is not known")
 )
 
-// StaleError is a refusal, with both numbers. It matches [ErrStale].
+// StaleError is a refusal, with both tokens. It matches [ErrStale].
 type StaleError struct {
-	Resource string // the name of the mark, as the guard was given it
-	Token    Token  // what was given
+	Resource string // the name of the resource, as the caller gave it
+	Token    Token  // the token that was refused
 	Mark     Token  // the highest that the resource has seen
 }
 
@@ -44,17 +44,17 @@ func (e *StaleError) Error() string {
 // Is makes a StaleError match [ErrStale].
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// rewound guesses, for people only, from how far the numbers are apart: those
-// of one service and one lock are seldom a thousand times each other.
+// rewound guesses, for the text of errors only, whether tokens were set back: tokens
+// of one lock in one service seldom differ by a factor of a thousand.
 func (e *StaleError) rewound() bool { return e.Token < e.Mark/1000 }
 
-// Admit decides what every guard decides: it returns nil if token may pass a
-// mark, a [*StaleError] if it is lower, and an error that matches
-// [ErrMissing] if it is no token. A token equal to the mark passes: the same
-// holder goes on. mark 0: the resource has seen none.
+// Admit is the comparison that every guard makes. It returns nil if token may pass
+// mark, a [*StaleError] if token is lower, and an error that matches [ErrMissing] if
+// there is no token. A token equal to the mark passes: the same holder goes on. mark
+// is 0 if the resource has seen no token.
 //
-// It is for whoever writes a guard, who has to see to it that nothing comes
-// between this comparison, the move of the mark and the write.
+// Admit is for authors of guards. A guard has to make sure that nothing comes between
+// this comparison, the move of the mark and the write.
 func Admit(resource string, token, mark Token) error {
 	if err := token.Check(); err != nil {
 		return fmt.Errorf("fencing: %q: %w", resource, err)

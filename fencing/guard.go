@@ -6,25 +6,23 @@ import (
 	"time"
 )
 
-// Guard protects state that this process owns: it lets a write happen only if
-// no higher token has been seen for its resource. The zero value is ready.
-// Its methods may be called from many goroutines at once. It must not be
-// copied.
+// Guard protects state that this process owns: it allows a write only if it has seen
+// no higher token for the resource. The zero value is ready to use. Its methods may
+// be called from many goroutines at once. A Guard must not be copied.
 //
-// Its marks are in memory, so they are as durable as the state that they
-// protect must be: state that outlives the process needs a guard in the store
-// that keeps it.
+// The marks are in memory, and end with the process. So the state must end with the
+// process too; state that outlives the process needs a guard in its own store.
 type Guard struct {
-	// Keep is how long the mark of a resource is remembered after it was last
-	// used, so that marks do not grow for ever; 0: for ever. Once a mark is
-	// forgotten, a token of any age passes: choose a time longer than any
-	// holder can be paused. Set it before the first use.
+	// Keep is how long a mark is remembered after its last use, so that the number
+	// of marks does not grow for ever; 0: for ever. When a mark is forgotten, a token
+	// of any age passes: choose a time longer than any holder can be paused. Set
+	// Keep before the first use of the Guard.
 	Keep time.Duration
 
 	mu    sync.Mutex
 	marks map[string]mark
 	turns map[string]*turn
-	sweep int // how many marks there may be before old ones are looked for
+	sweep int // the number of marks above which old ones are removed
 }
 
 type mark struct {
@@ -32,22 +30,22 @@ type mark struct {
 	used  time.Time
 }
 
-// turn is a write under way, and those who wait for theirs.
+// turn is the queue of the writes to one resource.
 type turn struct {
 	free  chan struct{} // holds one element when nobody writes
-	users int
+	users int           // the writer and the callers that wait
 }
 
-// Do calls write if token is not lower than the highest that Do has accepted
-// for resource, and remembers it. Writes to one resource happen one at a time;
-// Do waits for its turn until ctx is done. resource is a name for what is
-// written; that of the lock that protects it is a good one, since tokens of
+// Do calls write if token is not lower than the highest token that it has accepted
+// for resource, and remembers token. Writes to one resource happen one at a time; Do
+// waits for its turn until ctx is done. resource is a name for the state that is
+// written. The name of the lock that protects it is a good choice, since tokens of
 // different locks must not meet in one mark.
 //
-// A token that is too low is a [*StaleError], and write is not called. If
-// write returns an error, it says that it wrote nothing: the mark stays where
-// it was, and Do returns that error. If write panics, what it did is not
-// known, and the mark moves.
+// If the token is too low, the error is a [*StaleError], and write is not called. If
+// write returns an error, it must have written nothing: the mark stays where it was,
+// and Do returns that error. If write panics, Do cannot know what was written, and
+// the mark moves.
 func (g *Guard) Do(ctx context.Context, resource string, token Token, write func() error) (err error) {
 	if err = token.Check(); err != nil {
 		return Admit(resource, token, 0)
@@ -64,15 +62,15 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 	return err
 }
 
-// Raise moves the mark of resource up to token and writes nothing. When it has
-// returned, no write with a lower token can happen any more. A holder calls it
-// before it reads what its write depends on.
+// Raise moves the mark of resource up to token and writes nothing. After it has
+// returned, no write with a lower token can happen. A holder calls it before it
+// reads the state on which its write depends.
 func (g *Guard) Raise(ctx context.Context, resource string, token Token) error {
 	return g.Do(ctx, resource, token, nil)
 }
 
-// Mark returns the highest token that was accepted for resource. It is false
-// if there was none.
+// Mark returns the highest token that was accepted for resource, or false if there
+// was none.
 func (g *Guard) Mark(resource string) (Token, bool) {
 	m := g.mark(resource)
 	return m, m != 0
@@ -141,15 +139,15 @@ func (g *Guard) leave(resource string, token Token, moved bool) {
 	g.dismiss(resource, t)
 }
 
-// dismiss counts one user of a turn less. g.mu is held.
+// dismiss removes one user of a turn. The caller holds g.mu.
 func (g *Guard) dismiss(resource string, t *turn) {
 	if t.users--; t.users == 0 {
 		delete(g.turns, resource)
 	}
 }
 
-// forgetOld removes old marks whenever their number has doubled, so that what
-// it costs is spread over the writes. g.mu is held.
+// forgetOld removes old marks whenever the number of marks has doubled, so that the
+// cost is spread over the writes. The caller holds g.mu.
 func (g *Guard) forgetOld(now time.Time) {
 	const few = 64
 	if g.Keep <= 0 || len(g.marks) <= max(g.sweep, few) {

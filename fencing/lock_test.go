@@ -154,7 +154,7 @@ func TestDoTellsTokensThatWereSetBackFromALostLock(t *testing.T) {
 	service := memory.New()
 	err := fencing.Do(t.Context(), newClient(t, service, nil), "n", write)
 	require.ErrorIs(t, err, fencing.ErrStale)
-	require.ErrorContains(t, err, "the lease on \"n\" still lasts all the same")
+	require.ErrorContains(t, err, "the lease on \"n\" still lasts, however")
 	require.ErrorContains(t, err, "token_base is above all that were given out, 1000000 at least")
 
 	moved := newClient(t, service, &locker.Options{TokenBase: 1_000_000})

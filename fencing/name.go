@@ -7,13 +7,12 @@ import (
 	"github.com/golockers/locker"
 )
 
-// MaxNameLen is how long the name of a resource may be, in bytes of UTF-8: as
-// long as that of a lock with its Client's prefix.
+// MaxNameLen is the greatest length of a resource's name, in bytes of UTF-8: that of
+// a lock's name with its Client's prefix.
 const MaxNameLen = locker.MaxNameLen + locker.MaxPrefixLen
 
-// CheckName returns an error that matches [locker.ErrInvalid] if name is not 1
-// to [MaxNameLen] bytes of valid UTF-8. It is for whoever writes a guard or a
-// [Counter].
+// CheckName returns an error that matches [locker.ErrInvalid] if name is not 1 to
+// [MaxNameLen] bytes of valid UTF-8. It is for authors of guards.
 func CheckName(name string) error {
 	switch {
 	case name == "":

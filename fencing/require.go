@@ -9,13 +9,13 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Require returns a Locker that gives out l's leases and sees to it that every
-// one of them has a token. If the backend says that it has none, the error
-// tells why and what to do, and matches [errors.ErrUnsupported]: call Require
-// when the program starts.
+// Require returns a Locker whose leases are those of l, and all have a token. If the
+// backend declares that it has no tokens, Require returns an error that says why and
+// what to do, and matches [errors.ErrUnsupported]: call Require when the program
+// starts.
 //
-// A lease that comes without a token all the same is given back, and the call
-// that asked for it gets an error that matches [ErrMissing].
+// If a lease has no token nevertheless, it is released, and Lock or TryLock returns an
+// error that matches [ErrMissing].
 func Require(l locker.Locker) (locker.Locker, error) {
 	g := l.Guarantees()
 	if g.Fencing == locker.FencingNone {
@@ -42,7 +42,7 @@ func (r required) TryLock(ctx context.Context, name string, opts ...locker.Optio
 	return withToken(ctx, lease, err)
 }
 
-// unlockTimeout bounds how long giving back a lease without a token may take.
+// unlockTimeout bounds the release of a lease without a token.
 const unlockTimeout = 5 * time.Second
 
 func withToken(ctx context.Context, lease *locker.Lease, err error) (*locker.Lease, error) {

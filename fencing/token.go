@@ -7,18 +7,18 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Token is a fencing token: the number of one hold of one lock, greater than
-// that of every earlier hold of the same lock. Numbers of different locks say
-// nothing about each other. 0 is no token: whatever takes a Token refuses it
-// with [ErrMissing].
+// Token is a fencing token: the number of one hold of one lock, greater than the
+// token of every earlier hold of the same lock. Tokens of different locks say nothing
+// about each other. 0 is no token: all functions that take a Token refuse it with
+// [ErrMissing].
 //
-// Its text is the number in decimal digits, which is what goes into a message,
-// a queue or an environment variable (locker run sets LOCKER_TOKEN). JSON has
-// it as a string, since many readers of JSON round numbers above 2⁵³.
+// The text of a Token is the number in decimal digits, for a message, a queue or an
+// environment variable (locker run sets LOCKER_TOKEN). In JSON it is a string, since
+// many readers of JSON round numbers above 2⁵³.
 type Token uint64
 
-// Of returns the token of a lease, or an error that matches [ErrMissing] if
-// the backend has none; [Require] finds that out when the program starts.
+// Of returns the token of a lease, or an error that matches [ErrMissing] if the
+// backend gave none; [Require] notices this when the program starts.
 func Of(lease *locker.Lease) (Token, error) {
 	n, ok := lease.Token()
 	if !ok {
@@ -41,8 +41,8 @@ func Parse(text string) (Token, error) {
 	return Token(n), nil
 }
 
-// Check returns an error that matches [ErrMissing] if t is no token. It is
-// for whoever writes a guard.
+// Check returns an error that matches [ErrMissing] if t is no token. It is for
+// authors of guards.
 func (t Token) Check() error {
 	if t == 0 {
 		return ErrMissing
@@ -61,7 +61,7 @@ func (t Token) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(t), 10), nil
 }
 
-// UnmarshalText sets t to what [Parse] makes of text.
+// UnmarshalText parses text with [Parse].
 func (t *Token) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err != nil {

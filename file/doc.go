@@ -1,115 +1,112 @@
-// Package file is the lock service of one host: the kernel's file locks, and
-// no server. It runs on Linux and macOS; elsewhere [New] returns an error that
-// matches [errors.ErrUnsupported].
+// Package file keeps locks on one host, by the kernel's file locks and without a
+// server. It runs on Linux and macOS; elsewhere [New] returns an error that matches
+// [errors.ErrUnsupported].
 //
 //	locks, err := file.New("/var/lib/myprogram/locks")
 //	…
 //	client := locker.New(locks, nil)
 //
-// Each lock is one file in that directory, locked with flock(2). Processes
-// that use the same directory exclude each other, whatever they are written
-// in: `flock FILE command` of a shell script takes part, too.
+// Each lock is a file in that directory, locked with flock(2). Processes that use the
+// same directory exclude each other, whatever language they are written in: `flock
+// FILE command` in a shell script takes part, too.
 //
 // # What it promises
 //
-// At most one lease on a name at a time among the processes of one kernel,
-// containers that share the directory included. No clock has a part in it, so
-// leases have no deadline: [locker.Lease.Until] is the zero time, and a lease is
-// not lost while its process lives and its file stays.
+// There is at most one lease on a name at a time among the processes of one kernel,
+// including containers that share the directory. No clock is involved, so leases have
+// no deadline: [locker.Lease.Until] is the zero time, and a lease is not lost while
+// its process lives and its file stays.
 //
-// A lock is free the moment its holder's process ends, however it ends. Waiting
-// is done by the kernel, without polling, and a wait that is cancelled returns
-// at once.
+// A lock is free at the moment when its holder's process ends, however it ends. The
+// kernel does the waiting, without polling. A wait that is cancelled returns at once.
 //
-// Every lease has a fencing token, kept in the file and raised while the lock
-// is held: one more than the last one, or the microseconds since 1970 if that
-// is more. So tokens rise whatever the clock does for as long as the file is
-// there; and when it was deleted, or lost its last changes because the machine
-// crashed (nothing here waits for a disk), they still rise unless the clock was
-// set back to before the last one.
+// Every lease has a fencing token, which is kept in the file and raised while the
+// lock is held: one more than the last token, or the microseconds since 1970 if that
+// is more. So tokens rise, whatever the clock does, for as long as the file exists.
+// If the file was deleted, or lost its last changes in a crash of the machine
+// (nothing here waits for a disk), tokens still rise unless the clock was set back to
+// before the last token.
 //
 // # What it does not promise
 //
-// Nothing keeps out another host. Network, cluster and user-space file systems
-// (NFS, SMB, CephFS, everything that is FUSE, the shared folders of virtual
-// machines) are refused: there, locks end without notice, or mean something else.
+// Another host is not kept out. Network, cluster and user-space file systems (NFS,
+// SMB, CephFS, everything that is FUSE, the shared folders of virtual machines) are
+// refused: there, locks end without notice, or mean something else.
 //
-// Lock files are never deleted by this package, and nothing else may delete
-// them while they are in use: who comes next would make a new file and lock
-// that. A holder finds out when its lease is renewed, within a third of its
-// TTL, and its lease is lost; the new holder's token is higher. So the
-// directory is no place for a cleaner of temporary files. A file that nobody
-// uses may go: its name's next token comes from the clock.
+// This package never deletes lock files, and nobody else may delete them while they
+// are in use: the next caller would create a new file and lock that. The holder
+// notices at its next renewal, within a third of its TTL, and its lease is lost; the
+// new holder's token is higher. So keep cleaners of temporary files away from the
+// directory. A file that nobody uses may be deleted: the next token of its name comes
+// from the clock.
 //
-// Waiters of different processes are served in no particular order. In
-// practice each gets its turn; but one who unlocks and locks again at once may
-// be faster than those who wait. Inside one Client it is always first come,
-// first served.
+// Waiters of different processes get the lock in no particular order. In practice
+// each gets its turn, but a process that unlocks and locks again at once may be
+// faster than a waiter. Inside one Client, the order is always first come, first
+// served.
 //
-// A process that is stopped (SIGSTOP, a debugger) or stuck keeps what it holds;
-// [locker.Options.MaxHold] ends a hold that only its goroutine is stuck in.
+// A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
+// the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
 //
 // # Threads
 //
-// Waiting pins one thread for each name that this Backend waits for. A wait
-// that was given up cannot be called back from the kernel: its thread stays
-// until the lock is granted, then lets go at once, unless the next waiter for
-// that name has adopted it by then. It may so outlive Close. No more than 256
-// names are waited for in that way; those beyond are polled by the Client.
+// Waiting takes one thread for each name for which this Backend waits. The kernel
+// cannot cancel such a wait: after the caller has given up, the thread stays until it
+// gets the lock, and then releases it at once, unless the next waiter for that name
+// has adopted the thread by then. So a thread may outlive Close. The Backend waits
+// like this for at most 256 names; the Client polls for further names.
 //
-// Each lock that is held, and each name that is waited for, takes a file
-// descriptor.
+// Each held lock, and each name with a waiter, takes a file descriptor.
 //
 // # Children
 //
-// The lock belongs to the open file, and [locker.Lease.As] gives that to those
-// who pass a **os.File. Its descriptor is closed on exec; a child that is given
-// it all the same ([os/exec.Cmd.ExtraFiles]) has the lock together with its
-// parent: if the parent dies, the lock stays until the child ends, too.
-// Unlock, however, frees the lock for both, and so does Close of the Client. A
-// parent that wants to leave the lock to its child ends without either. Do not
-// close the file or unlock it by hand: the lease would not know before it is
-// renewed, or not at all.
+// The lock belongs to the open file, which [locker.Lease.As] returns in a **os.File.
+// Its descriptor is closed on exec. A child that nevertheless gets it
+// ([os/exec.Cmd.ExtraFiles]) holds the lock together with its parent: if the parent
+// dies, the lock stays until the child ends. But Unlock, or Close of the Client,
+// frees the lock for both: a parent that wants to leave the lock to its child ends
+// without them. Do not close the file or unlock it by hand: the lease would not
+// notice before its next renewal, or not at all.
 //
 // # Files
 //
-// The file's name is the lock's name: small letters, digits and -_.,:@=+ stand
-// for themselves, a capital letter is a ^ and the small letter, and any other
-// byte a % and two hexadecimal digits; .lock follows. "Orders/42" is
-// ^orders%2f42.lock. There are no capitals, and nothing but ASCII, so that no
-// two names meet on a file system that ignores case or normalizes Unicode. A
-// name that would be longer than 143 bytes, what the strictest of the usual
-// file systems takes, ends in ~ and its SHA-256 instead.
+// The name of the file is the name of the lock, followed by .lock: small letters,
+// digits and -_.,:@=+ stand for themselves, a capital letter is a ^ and the small
+// letter, and any other byte is a % and two hexadecimal digits. "Orders/42" is
+// ^orders%2f42.lock. File names have no capitals and only ASCII, so that no two names
+// share a file on a file system that ignores case or normalizes Unicode. A name
+// longer than 143 bytes, the limit of the strictest common file system, ends in ~ and
+// its SHA-256 instead.
 //
-// A file's content is for people: the name, the token, and who holds it,
-// with the process ID as the holder sees it. A file with anything else in it is
-// left alone, with an error.
+// The content of a file is for people: the name, the token, and the holder, with the
+// process ID as the holder sees it. If a file has other content, it is left alone,
+// and Lock returns an error.
 //
 // # Several users
 //
-// Whoever can open a lock file can hold the lock for ever, so the directory is
-// made with mode 0700, and [DefaultDir] is one user's own: processes of two users
-// exclude each other only in a directory that both were given. It has to be made
-// beforehand, with a group that they share (as root):
+// A user who can open a lock file can hold the lock for ever. So the directory is
+// created with mode 0700, and [DefaultDir] belongs to one user. For several users,
+// create a directory beforehand, with a group that they share (as root):
 //
 //	groupadd locks; usermod -a -G locks alice
 //	install -d -m 2770 -g locks /var/lib/locker
 //
-// and each of them is given file:///var/lib/locker. The files then let that group
-// lock, too. A directory that is open to all, as /tmp is, lets every user of the
-// host hold every lock, or delete its file.
+// and give file:///var/lib/locker to each of them. Then that group can lock the
+// files. In a directory that is open to all, such as /tmp, every user of the host can
+// hold every lock, or delete its file.
 //
 // # Kept after its holder
 //
-// A lock that is taken with [locker.MinHold] is kept that long also if its
-// process ends: the lock file says until when, and whoever locks the file reads
-// that first. It goes by the clock of the host: one that is set forward ends it
-// early, one that is set back keeps it for no longer than MinHold again. `flock`
-// of a shell script does not know about it.
+// A lock with [locker.MinHold] is kept for that time even if its process ends: the
+// lock file has the time, and every holder reads it first. The time is by the clock
+// of the host: if the clock is set forward, the lock ends early; if it is set back,
+// the lock lasts at most another MinHold. `flock` in a shell script does not read
+// this time.
 //
 // # URL
 //
 //	file:///absolute/directory
 //
-// has no host and no parameters of its own. The directory is made if it is missing.
+// has no host and no parameters of its own. The directory is created if it is
+// missing.
 package file

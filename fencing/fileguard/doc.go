@@ -1,11 +1,11 @@
-// Package fileguard lets a file of one host be replaced only by the latest
-// holder of a lock: it compares the fencing token with the mark of the file, and
-// moves a whole new content into place. It runs on Linux, macOS and FreeBSD;
-// elsewhere [New] returns an error that matches [errors.ErrUnsupported].
+// Package fileguard lets only the latest holder of a lock replace a file of one host:
+// it compares the fencing token with the mark of the file, and moves the whole new
+// content into place. It runs on Linux, macOS and FreeBSD; elsewhere [New] returns an
+// error that matches [errors.ErrUnsupported].
 //
 //	guard, err := fileguard.New("/var/lib/myprogram/report.json")
 //	…
-//	err = fencing.Do(ctx, l, "report", func(ctx context.Context) error {
+//	err = fencing.Do(ctx, locks, "report", func(ctx context.Context) error {
 //		token, err := fencing.TokenFor(ctx, "report")
 //		if err != nil {
 //			return err
@@ -13,64 +13,62 @@
 //		return guard.WriteFile(ctx, token, report, 0o644)
 //	})
 //
-// A program that reads the file needs no guard: what is at its path is always
-// whole.
+// A program that reads the file needs no guard: the file at the path is always whole.
 //
 // # How it works
 //
-// The mark is in a small file beside the guarded one, its sidecar, which is
-// locked with flock(2) during a write. A write
+// The mark is in a small file beside the guarded one, its sidecar, which is locked
+// with flock(2) during a write. A write
 //
-//  1. puts the new content into a file beside the old, and makes that last (fsync);
-//  2. raises the mark in the sidecar, and makes that last;
-//  3. renames the new file to the guarded path, and makes that last.
+//  1. writes the new content to a file beside the old one, and syncs it to disk;
+//  2. raises the mark in the sidecar, and syncs it to disk;
+//  3. renames the new file to the guarded path, and syncs the directory to disk.
 //
-// So the mark is never lower than the token of the content, whenever the process
-// is killed or the power is cut. It can be higher: a writer that was killed
-// between the last two steps has raised it as [Guard.Raise] does, and keeps out
-// all before it. The kernel frees its lock, and the next write goes on.
+// So the mark is never lower than the token of the content, whenever the process is
+// killed or the power fails. It can be higher: a writer that was killed between the
+// last two steps has raised the mark as [Guard.Raise] does, and so keeps out all
+// earlier holders. The kernel frees its lock, and the next write goes on.
 //
-// That holds on disks that have what they say they have, with a file system that
-// keeps what fsync was for, renames in one step, and writes 512 bytes at the
-// beginning of a file as one: ext4, XFS, Btrfs, ZFS and APFS do.
+// This needs a disk that keeps synced data, and a file system that honours fsync,
+// renames in one step, and writes 512 bytes at the beginning of a file as one: ext4,
+// XFS, Btrfs, ZFS and APFS do.
 //
 // # Waiting
 //
-// Writes to one file happen one at a time, in no particular order; their
-// contexts bound how long they wait. One that is stopped in the middle (SIGSTOP,
-// a hanging disk) holds up all others for as long.
+// Writes to one file happen one at a time, in no particular order; a write waits until
+// its context ends. A write that is stopped in the middle (SIGSTOP, a hanging disk)
+// blocks all others for as long.
 //
 // # Files
 //
-// For report.json there are, in the same directory, .report.json.fence, the
-// sidecar, which stays, and .report.json.fence-new during a write. Files with
-// such names cannot be guarded themselves. Without its sidecar a file takes a
-// token of any age: delete that only if no holder of an old token can still be
-// there. A sidecar with something else in it is an error, until somebody has
-// looked.
+// Beside report.json, in the same directory, there are .report.json.fence, the
+// sidecar, which stays, and, during a write, .report.json.fence-new. Files with such
+// names cannot be guarded. Without its sidecar a file accepts a token of any age:
+// delete the sidecar only if no holder of an old token can still be running. A sidecar
+// with other content is an error until somebody has looked at it.
 //
-// A new content is a new file. It has the permissions and the group of the one
-// that it replaces, or the write fails; it has the owner, too, if the process may
-// give files away, as root may. Access control lists, extended attributes and
-// SELinux labels are not carried over, and set-id bits are dropped. Hard links to
-// the file keep the old content.
+// A write makes a new file. The new file has the permissions and the group of the file
+// that it replaces, or the write fails. It has the same owner if the process may give
+// files away, as root may. Access control lists, extended attributes and SELinux
+// labels are not kept, and set-id bits are dropped. Hard links to the file keep the
+// old content.
 //
-// A path that is a symbolic link is refused, since the link would be replaced and
-// not the file. Symbolic links among the directories above are followed. The
-// directory has to exist. One file has one mark, whatever path of its directory
-// was given.
+// A path that is a symbolic link is refused, since the rename would replace the link
+// and not the file. Symbolic links among the directories above are followed. The
+// directory has to exist. A file has one mark, by whatever path its directory is named.
 //
-// Whoever may write in the directory may write with the guard: sidecars let in
-// those that the directory's permissions let in. For several users with one
-// group, give the directory that group and the set-group-ID bit (chmod g+ws).
+// Every user who may write in the directory may use the guard: sidecars have the
+// permissions of the directory. For several users with one group, give the directory
+// that group and the set-group-ID bit (chmod g+ws).
 //
-// # What it does not protect against
+// # What it does not protect
 //
 //   - A program that writes the file without the guard (an editor, cp, a shell's >).
-//   - Another host. There flock means nothing, so network, cluster and user-space
-//     file systems are refused. A block device that two hosts mount is not found out.
-//   - A mark that is lost: a cleaner of dot files, a directory that was copied or
-//     restored from a backup without sidecars.
-//   - Guards of several files know nothing of each other: a holder that is killed
-//     between two writes leaves one new and one old.
+//   - Writes from another host. flock does not reach other hosts, so network, cluster
+//     and user-space file systems are refused. A block device that two hosts mount is
+//     not noticed.
+//   - A mark that is lost: to a program that removes dot files, or in a directory that
+//     was copied or restored from a backup without sidecars.
+//   - Several files together: a holder that is killed between two writes leaves one
+//     new file and one old.
 package fileguard

@@ -15,19 +15,19 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-// Guard lets one file be replaced only by holders of tokens that are not lower
-// than any that was accepted for it before, from whatever process of this host.
-// Make it with [New]. It may be used from many goroutines at once, and there
-// may be many for one file. It needs no end: it keeps nothing open.
+// Guard lets a file be replaced only with a token that is not lower than any token
+// that was accepted for the file before, in any process of this host. Make it with
+// [New]. It may be used from many goroutines at once, and there may be many Guards for
+// one file. A Guard need not be closed: it keeps nothing open.
 type Guard struct {
-	path     string // as it was given: the resource
+	path     string // as the caller gave it: the name of the resource
 	abs      string
 	dir      string
-	side     string // has the mark, and is what is locked
-	temp     string // has the content before it is in place; there is never more than one
+	side     string // the sidecar: it has the mark, and is locked
+	temp     string // the new content before the rename; there is never more than one
 	sideMode fs.FileMode
 
-	step func(name string) // for tests: what was just done
+	step func(name string) // for tests: the step that was just done
 }
 
 const (
@@ -36,13 +36,13 @@ const (
 	maxName    = 255 - len(".") - len(tempSuffix)
 )
 
-// New returns a guard of the file at path, which need not exist; its directory
-// has to. A relative path is taken from where the process is now. The path is the
-// name of the resource in errors.
+// New returns a Guard for the file at path. The file need not exist, but its directory
+// has to. A relative path starts at the current directory of the process. In errors,
+// the path is the name of the resource.
 //
-// The error matches [locker.ErrInvalid] if no guarded file can have that name,
-// and [errors.ErrUnsupported] if this system has no flock(2), or the directory
-// is on a file system that is not one of this host alone.
+// The error matches [locker.ErrInvalid] if a guarded file cannot have that name, and
+// [errors.ErrUnsupported] if this system has no flock(2), or if the file system of the
+// directory is not local to this host.
 func New(path string) (*Guard, error) {
 	if !supported {
 		return nil, fmt.Errorf("fileguard: no file locks to build on under %s: %w", runtime.GOOS, errors.ErrUnsupported)
@@ -54,9 +54,9 @@ func New(path string) (*Guard, error) {
 	case os.IsPathSeparator(path[len(path)-1]) || base == "." || base == "..":
 		return nil, invalid("%q names a directory: give the path of a file", path)
 	case strings.HasPrefix(base, ".") && (strings.HasSuffix(base, sideSuffix) || strings.HasSuffix(base, tempSuffix)):
-		return nil, invalid("%q is a name of the guards' own: choose one that does not begin with a dot and end in %s or %s", path, sideSuffix, tempSuffix)
+		return nil, invalid("%q is reserved for the guard's own files: choose a name that does not begin with a dot and end in %s or %s", path, sideSuffix, tempSuffix)
 	case len(base) > maxName:
-		return nil, invalid("the file name of %.40q… has %d bytes: the limit is %d, since the names of the guard's own are longer", path, len(base), maxName)
+		return nil, invalid("the file name of %.40q… has %d bytes: the limit is %d, since the names of the guard's own files are longer", path, len(base), maxName)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -87,20 +87,20 @@ func New(path string) (*Guard, error) {
 	}, nil
 }
 
-// WriteFile replaces the content of the file by data if token is not lower than
-// the mark, and raises the mark to it. A program that reads the file sees the old
-// content or the new, whole.
+// WriteFile replaces the content of the file with data if token is not lower than the
+// mark, and raises the mark to token. A program that reads the file sees the whole old
+// content or the whole new content.
 //
-// A token that is too low is a [*fencing.StaleError], and no token matches
-// [fencing.ErrMissing]. What the system refuses (a full disk, a directory that
-// must not be written to) is in the error, and nothing is written, unless the
-// error says that it is done: what failed then is to make it last.
+// If the token is too low, the error is a [*fencing.StaleError]; without a token it
+// matches [fencing.ErrMissing]. An error of the system (a full disk, a directory
+// without the right to write) is wrapped. After any error nothing was written, unless
+// the error says that the write is done: then only syncing it to disk has failed.
 //
-// A file that exists keeps its permissions and its group; see "Files" in the
-// package comment. perm is for a new one, before umask.
+// An existing file keeps its permissions and its group; see "Files" in the package
+// comment. perm is for a new file, before umask.
 //
-// Writes to one file happen one at a time. WriteFile waits for its turn until ctx
-// is done.
+// Writes to one file happen one at a time. WriteFile waits for its turn until ctx is
+// done.
 func (g *Guard) WriteFile(ctx context.Context, token fencing.Token, data []byte, perm fs.FileMode) error {
 	if perm&^fs.ModePerm != 0 {
 		return invalid("permissions %v of %q: give permission bits only", perm, g.path)
@@ -113,9 +113,9 @@ func (g *Guard) WriteFile(ctx context.Context, token fencing.Token, data []byte,
 	})
 }
 
-// Remove deletes the file if token is not lower than the mark, and raises the
-// mark to it, which stays when the file is gone. That there is no file is no
-// error. The error is as that of [Guard.WriteFile].
+// Remove deletes the file if token is not lower than the mark, and raises the mark to
+// token. The mark stays when the file is gone. It is not an error if there is no file.
+// Errors are those of [Guard.WriteFile].
 func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 	return g.change(ctx, "remove", token, func(old fs.FileInfo) (func() error, error) {
 		if old == nil {
@@ -125,15 +125,15 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 	})
 }
 
-// Raise moves the mark up to token and writes nothing. When it has returned, no
-// write with a lower token can happen any more: a holder calls it before it reads
-// what its write depends on. The error is as that of [Guard.WriteFile].
+// Raise moves the mark up to token and writes nothing. After it has returned, no write
+// with a lower token can happen. A holder calls it before it reads the state on which
+// its write depends. Errors are those of [Guard.WriteFile].
 func (g *Guard) Raise(ctx context.Context, token fencing.Token) error {
 	return g.change(ctx, "raise the mark of", token, func(fs.FileInfo) (func() error, error) { return nil, nil })
 }
 
-// Mark returns the highest token that was accepted for the file; 0 if there is
-// none. By the time it is read it may be out of date. Mark waits for nobody.
+// Mark returns the highest token that was accepted for the file; 0 if there is none.
+// The answer may be out of date when it arrives. Mark does not wait for writers.
 func (g *Guard) Mark(ctx context.Context) (fencing.Token, error) {
 	mark, err := g.glance(ctx)
 	if err != nil {
@@ -142,8 +142,8 @@ func (g *Guard) Mark(ctx context.Context) (fencing.Token, error) {
 	return mark, nil
 }
 
-// change raises the mark to token between what prepare does and what it returns,
-// if that is not nil.
+// change calls prepare, raises the mark to token, and then calls the function that
+// prepare has returned, unless it is nil.
 func (g *Guard) change(ctx context.Context, op string, token fencing.Token, prepare func(old fs.FileInfo) (func() error, error)) error {
 	if err := fencing.Admit(g.path, token, 0); err != nil {
 		return err
@@ -175,20 +175,20 @@ func (g *Guard) change(ctx context.Context, op string, token fencing.Token, prep
 		err = apply()
 	}
 	if err != nil {
-		_ = os.Remove(g.temp) // the next write does if this fails
+		_ = os.Remove(g.temp) // if this fails, the next write removes it
 		return g.failed(op, err)
 	}
 	if apply != nil {
 		g.at("applied")
 		if err := g.syncDir(); err != nil {
-			return g.failed(op, fmt.Errorf("it is done, but may not last over a power cut: %w", err))
+			return g.failed(op, fmt.Errorf("it is done, but may not survive a power failure: %w", err))
 		}
 	}
 	return nil
 }
 
-// look returns what is at the guarded path, nil if there is nothing, or why it
-// cannot be guarded.
+// look returns the file at the guarded path, nil if there is none, or an error that
+// says why it cannot be guarded.
 func (g *Guard) look() (fs.FileInfo, error) {
 	info, err := os.Lstat(g.abs)
 	switch {
@@ -198,20 +198,20 @@ func (g *Guard) look() (fs.FileInfo, error) {
 		return nil, err
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, _ := os.Readlink(g.abs)
-		return nil, fmt.Errorf("it is a symbolic link to %q: guard the file that it leads to, under that name", target)
+		return nil, fmt.Errorf("it is a symbolic link to %q: make the guard for that path", target)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("it is no file but %v", info.Mode())
+		return nil, fmt.Errorf("it is not a regular file (%v)", info.Mode())
 	}
 	return info, nil
 }
 
-// prepare writes the new file beside the place that it is for, so that it lasts.
+// prepare writes the new file beside the guarded one, and syncs it to disk.
 func (g *Guard) prepare(data []byte, perm fs.FileMode, old fs.FileInfo) error {
 	if err := os.Remove(g.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove what an earlier write left behind: %w", err)
+		return fmt.Errorf("cannot remove the leftover of an earlier write: %w", err)
 	}
 	if old != nil {
-		perm = 0o600 // until it has the group that the permissions are for
+		perm = 0o600 // until the file has its group, for which the permissions are meant
 	}
 	f, err := os.OpenFile(g.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, perm)
 	if err != nil {
@@ -227,9 +227,8 @@ func (g *Guard) prepare(data []byte, perm fs.FileMode, old fs.FileInfo) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync makes what is in f last over a power cut, and is the step that says so:
-// the step is told here and nowhere else, so that a test notices a sync that is
-// missing or out of its order.
+// sync syncs f to disk, and then reports the step. Steps are reported only here, so
+// that a test notices a sync that is missing or out of order.
 func (g *Guard) sync(f *os.File, step string) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -238,7 +237,7 @@ func (g *Guard) sync(f *os.File, step string) error {
 	return nil
 }
 
-// syncDir makes what was renamed, made and removed in the directory last.
+// syncDir syncs the directory, with the files that were created, renamed and removed.
 func (g *Guard) syncDir() error {
 	d, err := os.Open(g.dir)
 	if err != nil {
@@ -248,7 +247,7 @@ func (g *Guard) syncDir() error {
 	if err := g.sync(d, "synced"); !cannotSync(err) {
 		return err
 	}
-	return nil // this file system has no such thing, and does it by itself or not at all
+	return nil // this file system cannot sync a directory
 }
 
 func (g *Guard) at(step string) {

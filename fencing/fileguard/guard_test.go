@@ -371,7 +371,7 @@ func TestUsersOfOneGroupGuardOneFile(t *testing.T) {
 
 	require.NoError(t, os.Chown(path, 0, 0))
 	require.NoError(t, os.Chmod(path, 0o660))
-	assert.Contains(t, as(t, path, "write", "7", friends), "cannot be given the group 0")
+	assert.Contains(t, as(t, path, "write", "7", friends), "cannot get the group 0")
 	assert.Equal(t, "6", contentOf(t, path))
 	assert.Equal(t, fencing.Token(6), markOf(t, path))
 }

@@ -19,22 +19,22 @@ import (
 
 const (
 	magic = "fencing 1: the mark of the file beside it; do not edit, do not delete\n"
-	// recordLen is no more than a disk writes at once, so that even a power
-	// cut does not tear it.
+	// recordLen is not more than a disk writes at once, so that a power failure does
+	// not tear the record.
 	recordLen = 512
 )
 
-var errRecord = errors.New("not what a guard writes there")
+var errRecord = errors.New("not the record of a guard")
 
-// encode returns the whole content of a sidecar, always of the same length.
+// encode returns the content of a sidecar, which always has the same length.
 func encode(mark fencing.Token) []byte {
 	text := fmt.Sprintf("%smark %d\n", magic, mark)
 	text += fmt.Sprintf("sum %08x", crc32.ChecksumIEEE([]byte(text)))
 	return []byte(text + strings.Repeat(" ", recordLen-1-len(text)) + "\n")
 }
 
-// readMark returns what the sidecar f says. Nothing at all is one that was just
-// made: the mark is raised before the first write.
+// readMark returns the mark in the sidecar f. An empty sidecar was just made: its first
+// mark is written before the first content.
 func readMark(f *os.File) (mark fencing.Token, err error) {
 	content := make([]byte, recordLen+1)
 	n, err := f.ReadAt(content, 0)
@@ -45,15 +45,15 @@ func readMark(f *os.File) (mark fencing.Token, err error) {
 		return 0, nil
 	}
 	_, _ = fmt.Sscanf(string(content), magic+"mark %d\n", &mark)
-	// Whatever was not understood, or was damaged, does not come out the same.
+	// Damaged or foreign content differs from the encoded mark.
 	if !bytes.Equal(encode(mark), content) {
-		return 0, fmt.Errorf("%s has something in it that is %w: find out what wrote it; the mark is lost,"+
-			" so delete it only when no holder of an old token can still be there", f.Name(), errRecord)
+		return 0, fmt.Errorf("%s: the content is %w: find out what wrote it; the mark is lost,"+
+			" so delete the file only when no holder of an old token can still be running", f.Name(), errRecord)
 	}
 	return mark, nil
 }
 
-// raise notes the mark in the sidecar f, so that it lasts.
+// raise writes the mark to the sidecar f, and syncs it to disk.
 func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 	if _, err := f.WriteAt(encode(mark), 0); err != nil {
 		return err
@@ -64,8 +64,8 @@ func (g *Guard) raise(f *os.File, mark fencing.Token) error {
 	return g.syncDir() // the sidecar may be new
 }
 
-// glance reads the mark without a lock, so that a writer that is stopped holds up
-// no reader. What it finds damaged may be just being written.
+// glance reads the mark without a lock, so that a stopped writer blocks no reader. It
+// tries again if the record looks damaged, which may be a write under way.
 func (g *Guard) glance(ctx context.Context) (mark fencing.Token, err error) {
 	const tries = 20
 	for range tries {
@@ -88,17 +88,17 @@ func (g *Guard) glance(ctx context.Context) (mark fencing.Token, err error) {
 	return 0, err
 }
 
-// How often, and how long, it is tried again to open a sidecar that appears,
-// disappears or is another user's who has not yet opened it to all; and to lock
-// one that another has.
+// How often, and after which pauses, lock tries again to open a sidecar that appears,
+// disappears, or belongs to another user who has not yet set its permissions; and to
+// lock a sidecar that another has locked.
 const (
 	maxTries = 50
 	minPause = 200 * time.Microsecond
 	maxPause = 10 * time.Millisecond
 )
 
-// lock opens the sidecar, which it makes if it is missing, and locks it, for
-// which it waits until ctx is done.
+// lock opens the sidecar and locks it. It creates the sidecar if it is missing, and
+// waits for the lock until ctx is done.
 func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 	for try := 0; try < maxTries; {
 		if ctx.Err() != nil {
@@ -109,7 +109,7 @@ func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 		}
 		if err == nil {
 			if err = localfile.Flock(f, localfile.Exclusive|localfile.NoWait); err == nil {
-				// Somebody may have deleted it in between: others lock a new one then.
+				// If somebody has deleted it in between, others lock a new one.
 				var there bool
 				if there, err = localfile.IsAt(f, g.side); err == nil && there {
 					return f, nil
@@ -119,12 +119,12 @@ func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 		}
 		switch {
 		case errors.Is(err, localfile.ErrBusy):
-			err = fmt.Errorf("another one is in the middle of a write (or is stopped there): %w", err)
+			err = fmt.Errorf("another writer is in the middle of a write (or is stopped there): %w", err)
 			if clock.Sleep(ctx, clock.Jitter(maxPause/2)) != nil {
 				return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 			}
 		case err == nil:
-			err = fmt.Errorf("%s: it is deleted and made again all the time: find out what does that", g.side)
+			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that", g.side)
 			try++
 		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission) && g.sideMode != 0o600:
 			try++
@@ -144,14 +144,14 @@ func (g *Guard) open(flags int) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file but %v: find out what made it, and delete it", g.side, info.Mode())
+		err = fmt.Errorf("%s is not a regular file (%v): find out what made it, and delete it", g.side, info.Mode())
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
 	if flags != os.O_RDONLY && g.sideMode&^info.Mode().Perm() != 0 {
-		_ = f.Chmod(g.sideMode) // if it is another user's, it is for that one to do
+		_ = f.Chmod(g.sideMode) // this fails for the file of another user, who does it
 	}
 	return f, nil
 }

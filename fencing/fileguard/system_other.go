@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Nothing below is reached: New returns an error here.
+// New returns an error on this system, so nothing below is called.
 
 const supported = false
 

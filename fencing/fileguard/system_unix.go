@@ -14,12 +14,12 @@ import (
 
 const supported = true
 
-// cannotSync reports whether err is a file system's that cannot sync directories.
+// cannotSync reports whether err says that the file system cannot sync directories.
 func cannotSync(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP)
 }
 
-// inherit gives f the owner, group and permissions that old has.
+// inherit gives f the owner, group and permissions of old.
 func inherit(f *os.File, old fs.FileInfo) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -29,9 +29,9 @@ func inherit(f *os.File, old fs.FileInfo) error {
 	was, ok2 := old.Sys().(*syscall.Stat_t)
 	if ok1 && ok2 {
 		if now.Gid != was.Gid {
-			// Not left out: the permissions of the group would go to another.
+			// An error here is not ignored: another group would get the permissions.
 			if err := f.Chown(-1, int(was.Gid)); err != nil {
-				return fmt.Errorf("the new content cannot be given the group %d, which the file has: join that group, or change the file's: %w", was.Gid, err)
+				return fmt.Errorf("the new content cannot get the group %d, which the file has: join that group, or change the group of the file: %w", was.Gid, err)
 			}
 		}
 		if now.Uid != was.Uid {

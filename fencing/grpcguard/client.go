@@ -21,8 +21,8 @@ const (
 // ClientOptions are the settings of a client's interceptors. The zero value, or
 // nil, means the defaults.
 type ClientOptions struct {
-	// Lock says the token of which lock a call is sent with, where contexts may have
-	// those of several. nil, or "": of the only one.
+	// Lock names the lock whose token a call carries, if contexts may have tokens of
+	// several locks. nil, or "": the only one.
 	Lock func(ctx context.Context, method string) string
 
 	_ struct{}
@@ -30,18 +30,18 @@ type ClientOptions struct {
 
 type raiseFirst struct{}
 
-// RaiseFirst returns a context for one unary call that raises the mark of its
-// resource before it is handled: what it answers was read after that, and no
-// earlier holder can write any more. A holder that reads, computes and writes
-// reads so. The call needs a token.
+// RaiseFirst returns a context for one unary call that makes the server raise the mark
+// of the call's resource before it handles the call. The answer was then read after the
+// mark was raised, and no earlier holder can write any more. A holder that reads,
+// computes and writes reads with such a call. The call needs a token.
 func RaiseFirst(ctx context.Context) context.Context {
 	return context.WithValue(ctx, raiseFirst{}, true)
 }
 
-// UnaryClient returns an interceptor that sends the token of a call's context
-// along, if there is one: which calls need one is for the server to say. With
-// tokens of several locks and no ClientOptions.Lock nothing is sent, and the error
-// names them. A refusal of the server is a [*fencing.StaleError], or matches
+// UnaryClient returns an interceptor that sends the token of a call's context along, if
+// there is one; the server decides which calls need one. If the context has tokens of
+// several locks and there is no ClientOptions.Lock, nothing is sent, and the error names
+// the locks. A refusal of the server is a [*fencing.StaleError], or matches
 // [fencing.ErrMissing].
 func UnaryClient(opts *ClientOptions) grpc.UnaryClientInterceptor {
 	return func(
@@ -86,7 +86,7 @@ func StreamClient(opts *ClientOptions) grpc.StreamClientInterceptor {
 
 type clientStream struct{ grpc.ClientStream }
 
-// RecvMsg has the stream's end, and so its refusal.
+// RecvMsg gets the end of the stream, which may be a refusal.
 func (s clientStream) RecvMsg(m any) error { return fromStatus(s.ClientStream.RecvMsg(m)) }
 
 // outgoing returns ctx with its token as metadata.

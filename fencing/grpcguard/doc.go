@@ -1,7 +1,7 @@
 // Package grpcguard carries fencing tokens over gRPC, from the holder of a lock to
-// the server that owns the resource, and has that server refuse stale ones.
+// the server that owns the resource, and makes that server refuse stale tokens.
 //
-// A token travels as the metadata fencing-token, in decimal digits. The client
+// A token travels in the metadata fencing-token, as its decimal digits. The client
 // holds the lock, and sends the token of its context along:
 //
 //	conn, err := grpc.NewClient(target,
@@ -23,33 +23,30 @@
 //		grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)),
 //		grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
 //
-// # What the server answers
+// # The answers of the server
 //
-// A call that writes is refused with FailedPrecondition if it has no token, or one
-// that is lower than the mark, and with InvalidArgument if what it has is no
-// token. The status has a google.rpc.ErrorInfo of [Domain] with the reason
-// [ReasonStale] or [ReasonMissing], and as metadata resource, token and mark, so
-// that clients in every language can tell them. The interceptors of this package
-// make of it the errors of package fencing, which status.FromError still
-// understands.
+// The server refuses a call that writes: with FailedPrecondition if it has no token,
+// or a token lower than the mark; with InvalidArgument if the token is malformed. The
+// status has a google.rpc.ErrorInfo of [Domain] with the reason [ReasonStale] or
+// [ReasonMissing], and the metadata resource, token and mark, so that clients in every
+// language can recognise a refusal. The client interceptors of this package convert it
+// to the errors of package fencing; status.FromError still understands these.
 //
 // # With a Guard, and without
 //
-// With Options.Guard, the check, the handler and the move of the mark are one
-// step: calls to one resource are handled one at a time. That is for state in the
-// memory of the one process that owns it. Where the state is in a database, leave
-// the Guard out: the handler finds the token by [fencing.TokenFor], with the name
-// of the resource, for the guard of the store. A handler's error that is a refusal
-// goes back as one.
+// With Options.Guard, the check, the handler and the move of the mark are one step:
+// calls to one resource are handled one at a time. This is for state in the memory of
+// the one process that owns it. If the state is in a database, leave the Guard out: the
+// handler gets the token by [fencing.TokenFor], with the name of the resource, for the
+// guard of the store. If the handler returns a refusal, the client gets it as such.
 //
-// Streams have no turn, since they may last: their handlers find the token and ask
-// a guard for each write.
+// Streams have no turn, since they may last: their handlers get the token and ask a
+// guard for each write.
 //
 // # What it rests on
 //
-// On every write coming this way, and on clients that may be believed: one that
-// sends a token which is too high keeps out all others. An answer that never came,
-// or one that leaves open what was done, leaves unknown whether the write
-// happened, as with any call. Tokens do not order the calls of one holder among
-// each other.
+// Every write has to come this way. Clients have to be trusted: a client that sends a
+// token that is too high keeps out all others. If no answer came, or an error that
+// leaves the outcome open, it is not known whether the write happened, as with any
+// call. Tokens do not order the calls of one holder.
 package grpcguard

@@ -15,32 +15,31 @@ import (
 
 // Options are the settings of a server's interceptors.
 type Options struct {
-	// Resource names what a call writes to, or raises the mark of; see
+	// Resource names the state that a call writes, or whose mark it raises; see
 	// [fencing.Guard.Do]. "": the call writes nothing, and passes with and without a
-	// token. req is nil for streams. It is required.
+	// token. req is nil for streams. Resource is required.
 	Resource func(ctx context.Context, method string, req any) string
 
-	// Guard checks the tokens of unary calls, and sees to it that nothing comes
-	// between that and the write. It is for state in the memory of this process.
-	// nil: tokens are only carried into the handler's context, for a guard further
-	// down.
+	// Guard checks the tokens of unary calls, and lets nothing come between the check
+	// and the write. It is for state in the memory of this process. nil: tokens are
+	// only put into the handler's context, for the guard of a store.
 	Guard *fencing.Guard
 
-	// Raise is called for calls of [RaiseFirst] where Guard is nil: it is the Raise
-	// of the store's guard. nil: they are answered with Unimplemented.
+	// Raise is called for calls of [RaiseFirst] if Guard is nil: it is the method Raise
+	// of the store's guard. nil: such calls are answered with Unimplemented.
 	Raise func(ctx context.Context, resource string, token fencing.Token) error
 
 	_ struct{}
 }
 
-// UnaryServer returns an interceptor that lets a call through to its handler
-// together with its token, which is then in the context under the resource's name,
-// and refuses those that the package documentation lists.
+// UnaryServer returns an interceptor that passes a call to its handler with its token
+// in the context, under the resource's name. It refuses the calls that the package
+// documentation lists.
 //
-// With a Guard, the handler is called in the resource's turn and only if the token is
-// not lower than the mark, which moves then, whatever the handler returns: what an
-// earlier holder still sends comes too late in any case. What a handler has started and
-// does not wait for is not protected.
+// With a Guard, the handler is called in the resource's turn, and only if the token is
+// not lower than the mark. The mark then moves, whatever the handler returns: calls of
+// earlier holders come too late in any case. Work that a handler has started and does
+// not wait for is not protected.
 //
 // UnaryServer panics if Options.Resource is nil.
 func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
@@ -66,9 +65,9 @@ func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
 	}
 }
 
-// StreamServer returns an interceptor that carries the token of a stream into its
-// context. A stream that writes, as Options.Resource says, is refused without one;
-// nothing is compared.
+// StreamServer returns an interceptor that puts the token of a stream into its context.
+// A stream that writes, as Options.Resource says, is refused without a token. The token
+// is not compared with a mark.
 func StreamServer(opts *Options) grpc.StreamServerInterceptor {
 	o := checked(opts)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
@@ -83,7 +82,7 @@ func StreamServer(opts *Options) grpc.StreamServerInterceptor {
 
 type serverStream struct {
 	grpc.ServerStream
-	ctx context.Context // as in the interface
+	ctx context.Context // Context returns it
 }
 
 func (s serverStream) Context() context.Context { return s.ctx }
@@ -95,7 +94,7 @@ func checked(opts *Options) Options {
 	return *opts
 }
 
-// incoming returns the token of a call, and a context that has it.
+// incoming returns the token of a call, and a context with it.
 func incoming(ctx context.Context, resource string, needed bool) (context.Context, fencing.Token, error) {
 	values := metadata.ValueFromIncomingContext(ctx, Key)
 	if len(values) == 0 && resource == "" && !needed {
@@ -109,7 +108,7 @@ func incoming(ctx context.Context, resource string, needed bool) (context.Contex
 	case 1:
 		token, err = fencing.Parse(values[0])
 	default:
-		err = fmt.Errorf("the metadata %s is there %d times: want it once: %w", Key, len(values), locker.ErrInvalid)
+		err = fmt.Errorf("the call has the metadata %s %d times: want it once: %w", Key, len(values), locker.ErrInvalid)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -137,7 +136,7 @@ func (o *Options) guarded(
 ) (resp any, err error) {
 	var said error
 	err = o.Guard.Do(ctx, resource, token, func() error {
-		if err := ctx.Err(); err != nil { // both may have been free: the turn, and the client to go
+		if err := ctx.Err(); err != nil { // the turn may have come although the client had already gone
 			return err
 		}
 		resp, said = handle(ctx, req)

@@ -14,14 +14,14 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// What the google.rpc.ErrorInfo of a refusal says.
+// The fields of the google.rpc.ErrorInfo of a refusal.
 const (
 	Domain        = "github.com/golockers/locker/fencing"
 	ReasonStale   = "STALE_FENCING_TOKEN"
 	ReasonMissing = "NO_FENCING_TOKEN"
 )
 
-// toStatus makes a status of an error, if it is a refusal or the end of ctx.
+// toStatus converts an error to a status if it is a refusal or the end of ctx.
 func toStatus(err error) error {
 	info := &errdetails.ErrorInfo{Domain: Domain}
 	var stale *fencing.StaleError
@@ -33,7 +33,7 @@ func toStatus(err error) error {
 		info.Metadata = map[string]string{
 			"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(), "mark": stale.Mark.String(),
 		}
-		err = stale // and nothing of what is wrapped around it
+		err = stale // without the errors around it
 	case errors.Is(err, fencing.ErrStale):
 		info.Reason = ReasonStale
 	case errors.Is(err, fencing.ErrMissing):
@@ -52,7 +52,7 @@ func toStatus(err error) error {
 	return s.Err()
 }
 
-// fromStatus makes an error of package fencing of a status that is a refusal.
+// fromStatus converts a status that is a refusal to an error of package fencing.
 func fromStatus(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || s.Code() != codes.FailedPrecondition {

@@ -12,23 +12,23 @@ import (
 // Options are the settings of a [Handler]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// Guard checks the tokens, and sees to it that nothing comes between that
-	// and the write. It is for state in the memory of this process; several
-	// Handlers that write the same resources share one. nil: tokens are only
-	// carried into the request's context, for a guard further down.
+	// Guard checks the tokens, and lets nothing come between the check and the
+	// write. It is for state in the memory of this process; Handlers that write the
+	// same resources share one Guard. nil: tokens are only put into the request's
+	// context, for the guard of a store.
 	Guard *fencing.Guard
 
-	// BodyAhead is how many bytes of a body are read before the request's turn
-	// comes, into memory: without, a client that is paused or slow in the
-	// middle of its body would have everybody else wait for it in its turn. What
-	// is beyond is read by the handler, in the turn: set the server's ReadTimeout
-	// where bodies are longer. 0: 1 MiB. Less than 0: nothing, for handlers
-	// that answer before they have read their body (full duplex, streams of
-	// gRPC). It has no effect without a Guard.
+	// BodyAhead is how many bytes of a body are read into memory before the
+	// request's turn. Otherwise a client that is paused or slow in the middle of its
+	// body would make all others wait during its turn. The handler reads the rest
+	// during the turn: if bodies are longer, set the server's ReadTimeout. 0: 1 MiB.
+	// Less than 0: nothing is read ahead, for handlers that answer before they have
+	// read their body (full duplex, streams of gRPC). It has no effect without a
+	// Guard.
 	BodyAhead int64
 
-	// Raise is called for requests that ask for it (see [RaiseFirst]) where Guard
-	// is nil: it is the Raise of the store's guard. nil: they are answered with 501.
+	// Raise is called for requests of [RaiseFirst] if Guard is nil: it is the method
+	// Raise of the store's guard. nil: such requests are answered with 501.
 	Raise func(ctx context.Context, resource string, token fencing.Token) error
 
 	_ struct{}
@@ -36,30 +36,27 @@ type Options struct {
 
 const bodyAhead = 1 << 20
 
-// Handler returns a handler that lets requests through to next together with
-// their fencing token, which is then in the request's context
-// ([fencing.FromContext]), and refuses those that the package documentation
-// lists. Requests of safe methods pass with and without a token, are not
-// compared with a mark and wait for nobody; but one of [RaiseFirst] needs a token,
-// and raises the mark before next is called.
+// Handler returns a handler that passes requests to next with their fencing token in
+// the request's context ([fencing.FromContext]). It refuses the requests that the
+// package documentation lists. Requests with a safe method pass with and without a
+// token; their token is not compared with a mark, and they wait for nobody. A request
+// of [RaiseFirst] needs a token, and raises the mark before next is called.
 //
-// resource names what the request writes to; see [fencing.Guard.Do]. It is
-// required: the path would be a poor default, since one thing often has
-// several paths, each of which would get a mark of its own. Where names are
-// made of client input, bound them, and see [fencing.Guard] for Keep. If it
-// returns "", the request is answered with 500: the server does not know what
-// it would write.
+// resource names the state that the request writes; see [fencing.Guard.Do]. It is
+// required. The path would be a poor default: one thing often has several paths, and
+// each would get a mark of its own. If names depend on client input, bound their
+// length, and see [fencing.Guard] for Keep. If resource returns "", the answer is 500:
+// the server does not know what it would write.
 //
-// With a Guard, next is called in the resource's turn and only if the token is not
-// lower than the mark, which moves then, whatever next answers: what an earlier
-// holder still sends comes too late in any case.
+// With a Guard, next is called in the resource's turn, and only if the token is not
+// lower than the mark. The mark then moves, whatever next answers: requests of earlier
+// holders come too late in any case.
 //
-// The turn ends when next returns. What it has started by then and does not
-// wait for is not protected: a goroutine, a hijacked connection, an
-// [http.TimeoutHandler] around it that has given up (put that around this
-// Handler instead). A request that is still waiting for its turn when its
-// context ends, as when its client goes away, is not handled; if
-// there is still somebody to answer, the answer is 503.
+// The turn ends when next returns. Work that next has started and does not wait for is
+// not protected: a goroutine, a hijacked connection, an [http.TimeoutHandler] inside
+// that has given up (put it around this Handler instead). If the context of a request
+// ends while the request waits for its turn, for example because its client has gone,
+// the request is not handled. If somebody still reads the answer, it is 503.
 //
 // Handler panics if next or resource is nil.
 func Handler(next http.Handler, resource func(*http.Request) string, opts *Options) http.Handler {
@@ -118,7 +115,7 @@ func carrying(r *http.Request, resource string, token fencing.Token) *http.Reque
 	return r.WithContext(fencing.NewContext(r.Context(), resource, token))
 }
 
-// raised moves the mark and hands the request on, to be read after that.
+// raised moves the mark, and then passes the request on.
 func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
 	raise := h.opts.Raise
 	if h.opts.Guard != nil {
@@ -139,7 +136,7 @@ func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string
 }
 
 func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
-	// Marks only rise, so what is stale now need not send its body, or wait.
+	// Marks only rise, so a token that is stale now need not wait for a turn.
 	mark, _ := h.opts.Guard.Mark(resource)
 	if err := fencing.Admit(resource, token, mark); err != nil {
 		refusal(resource, err).write(w)
@@ -148,7 +145,7 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	body := r.Body
 	if h.opts.BodyAhead > 0 && body != nil && body != http.NoBody {
 		text, err := io.ReadAll(io.LimitReader(body, h.opts.BodyAhead))
-		// An error is for the handler to find where it is.
+		// The handler gets the error when it reads up to it.
 		body = unread(text, err, body)
 	}
 	// The copy is made after the body was read, so its trailers are in it.
@@ -156,7 +153,7 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	r.Body = body
 
 	err := h.opts.Guard.Do(r.Context(), resource, token, func() error {
-		// Both may have been free: the turn, and the client to go.
+		// The turn may have come although the client had already gone.
 		if err := r.Context().Err(); err != nil {
 			return err
 		}

@@ -13,12 +13,11 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// The types of the problems (RFC 9457) by which a refusal is known for one of
-// this package. As URLs they lead to this documentation.
+// The types of the problems (RFC 9457) that mark a refusal of this package. As URLs
+// they lead to this documentation.
 const (
-	// TypeStale is the type of a 412: the token is lower than the mark. The
-	// body also has resource, token and mark; of a resource with a name longer
-	// than 1 KiB the beginning.
+	// TypeStale is the type of a 412: the token is lower than the mark. The body also
+	// has resource, token and mark. A resource's name is cut after 1 KiB.
 	TypeStale = "https://pkg.go.dev/github.com/golockers/locker/fencing/httpguard#TypeStale"
 
 	// TypeMissing is the type of a 428: the request has no token.
@@ -27,11 +26,11 @@ const (
 
 const (
 	problemJSON = "application/problem+json"
-	// maxProblem is how much of a body CheckResponse reads.
+	// maxProblem is how many bytes of a body CheckResponse reads.
 	maxProblem = 64 << 10
-	// maxResource is how much of a name is written, so that a refusal is never longer
-	// than what is read of it: the name is quoted in the detail once more, and JSON
-	// makes up to six bytes of one.
+	// maxResource is how many bytes of a name are written, so that a refusal is never
+	// longer than maxProblem: the detail has the name once more, and JSON may turn one
+	// byte into six.
 	maxResource = 1 << 10
 )
 
@@ -46,17 +45,15 @@ type problem struct {
 	Mark     fencing.Token `json:"mark,omitzero"`
 }
 
-// WriteError answers a request with the refusal that err is: 412 if err matches
-// [fencing.ErrStale], 428 if it matches [fencing.ErrMissing]. Otherwise it
-// writes nothing and returns false. It is for handlers that have the token
-// checked by the guard of a store:
+// WriteError answers a request with a refusal: 412 if err matches [fencing.ErrStale],
+// 428 if it matches [fencing.ErrMissing]. Otherwise it writes nothing and returns
+// false. It is for handlers that check the token with the guard of a store:
 //
 //	if err := save(r.Context(), …); httpguard.WriteError(w, err) {
 //		return
 //	}
 //
-// The body has what the [*fencing.StaleError] in err says, and nothing of what
-// is wrapped around it.
+// The body has the [*fencing.StaleError] in err, and nothing of the errors around it.
 func WriteError(w http.ResponseWriter, err error) bool {
 	p := refusal("", err)
 	if p == nil {
@@ -66,13 +63,13 @@ func WriteError(w http.ResponseWriter, err error) bool {
 	return true
 }
 
-// refusal returns what to answer to a token that was refused with err, nil if
-// err is something else.
+// refusal returns the answer to a token that was refused with err, or nil if err is
+// another error.
 func refusal(resource string, err error) *problem {
 	var stale *fencing.StaleError
 	switch {
 	case errors.As(err, &stale):
-		// Shortened before it is quoted: the numbers come after the name.
+		// The name is cut before the text is made, in which the numbers follow it.
 		told := &fencing.StaleError{Resource: shortened(stale.Resource), Token: stale.Token, Mark: stale.Mark}
 		return &problem{
 			Type: TypeStale, Title: "Stale fencing token", Status: http.StatusPreconditionFailed, Detail: told.Error(),
@@ -92,7 +89,7 @@ func refusal(resource string, err error) *problem {
 	return nil
 }
 
-// plain is a problem without a type: then the title is that of the status.
+// plain is a problem without a type; its title is that of the status.
 func plain(status int, resource, detail string) *problem {
 	return &problem{Title: http.StatusText(status), Status: status, Detail: detail, Resource: resource}
 }
@@ -109,7 +106,7 @@ func shortened(name string) string {
 func (p *problem) write(w http.ResponseWriter) {
 	p.Resource = shortened(p.Resource)
 	h := w.Header()
-	// What a handler has prepared was meant for another body.
+	// Headers that a handler has set for another body.
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
 		h.Del(name)
 	}
@@ -117,21 +114,20 @@ func (p *problem) write(w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
-	// The client may be gone; there is nobody else to tell.
+	// If this fails, the client has gone.
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// CheckResponse returns the refusal of a guard on the server that resp is: a
-// [*fencing.StaleError], or an error that matches [fencing.ErrMissing]. For
-// every other response it returns nil, whatever its status: look at that
-// afterwards.
+// CheckResponse returns an error if resp is the refusal of a guard on the server: a
+// [*fencing.StaleError], or an error that matches [fencing.ErrMissing]. For every other
+// response it returns nil, whatever its status: check the status afterwards.
 //
-// If resp answers a request of [RaiseFirst] with a success, and does not say that
-// the mark was raised, the error matches [errors.ErrUnsupported].
+// If resp answers a request of [RaiseFirst] with a success but does not say that the
+// mark was raised, the error matches [errors.ErrUnsupported].
 //
-// It reads no body but those of a 412 or 428 that may be such a refusal, of
-// those 64 KiB at most, and resp.Body can be read from its beginning after it. The
-// caller closes it, as always.
+// CheckResponse reads the body only of a 412 or 428 that may be a refusal, and at most
+// 64 KiB of it. Afterwards resp.Body can still be read from its beginning. The caller
+// closes it, as always.
 func CheckResponse(resp *http.Response) error {
 	p, ok := readProblem(resp)
 	if !ok {
@@ -155,12 +151,12 @@ func CheckResponse(resp *http.Response) error {
 	return nil
 }
 
-// answered is a problem as it comes in. Its numbers are read one by one: a
-// refusal with odd ones is a refusal still.
+// answered is a problem that a client reads. Its numbers are parsed later: a refusal
+// with malformed numbers is still a refusal.
 type answered struct{ Type, Resource, Token, Mark string }
 
-// readProblem returns the problem that resp may have, and puts back what it
-// read of the body.
+// readProblem returns the problem in the body of resp, if there is one, and leaves
+// resp.Body as it was.
 func readProblem(resp *http.Response) (p answered, ok bool) {
 	if resp.StatusCode != http.StatusPreconditionFailed && resp.StatusCode != http.StatusPreconditionRequired || resp.Body == nil {
 		return p, false
@@ -173,8 +169,8 @@ func readProblem(resp *http.Response) (p answered, ok bool) {
 	return p, err == nil && json.Unmarshal(text, &p) == nil
 }
 
-// unread returns a body from which text is read again, then err, or if that
-// is nil the rest of body.
+// unread returns a body that yields text again and then err, or, if err is nil, the
+// rest of body.
 func unread(text []byte, err error, body io.ReadCloser) io.ReadCloser {
 	rest := io.Reader(body)
 	if err != nil {

@@ -19,42 +19,41 @@ const (
 	raisedHeader = "Fencing-Raised"
 )
 
-// RaiseFirst makes req, whose method is safe, one that raises the mark of its
-// resource before it is handled: what it answers was read after that, and no
-// earlier holder can write any more. A holder that reads, computes and writes
-// reads so. It is sent by a [Transport] only with a token. Ask [CheckResponse]
-// about the answer, which also finds a server that has not raised the mark.
+// RaiseFirst makes the server raise the mark of req's resource before it handles req,
+// whose method must be safe. The answer was then read after the mark was raised, and no
+// earlier holder can write any more. A holder that reads, computes and writes reads
+// with such a request. A [Transport] sends it only with a token. [CheckResponse] also
+// reports a server that has not raised the mark.
 func RaiseFirst(req *http.Request) {
 	req.Header.Set(raiseHeader, "1")
-	req.Header.Set("Cache-Control", "no-cache") // whose answer would be older
+	req.Header.Set("Cache-Control", "no-cache") // a cached answer would be older than the mark
 }
 
-// Transport is an [http.RoundTripper] that sends the fencing token of each
-// request's context along (see [fencing.Do] and [fencing.NewContext]). A
-// request of an unsafe method without one is not sent: its error matches
-// [fencing.ErrMissing]. The zero value is ready. It is as safe for use from
-// many goroutines as its Base is.
+// Transport is an [http.RoundTripper] that sends the fencing token of each request's
+// context along (see [fencing.Do] and [fencing.NewContext]). It does not send a request
+// with an unsafe method and without a token: the error matches [fencing.ErrMissing]. The
+// zero value is ready to use. A Transport may be used from many goroutines if its Base
+// may.
 //
-// A token that the caller has put into the header by hand, as a proxy that
-// passes requests on does, is checked and left as it is. One that is not that
-// of the context is an error.
+// If the caller has put a token into the header by hand, as a proxy does, Transport
+// checks it and leaves it. It is an error if the context has another token.
 //
-// Where the server redirects to, the token is sent too. It is no secret.
+// After a redirect the token is sent to the new address too. It is no secret.
 type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Optional lets requests without a token pass: for a client that also
-	// talks to servers without a guard. A server with one refuses them (428).
+	// Optional also sends requests without a token, for a client that talks to servers
+	// without a guard, too. A server with a guard refuses them (428).
 	Optional bool
 
-	// Lock says the token of which lock a request is sent with, where contexts may
-	// have those of several. nil, or "": of the only one.
+	// Lock names the lock whose token a request carries, if contexts may have tokens
+	// of several locks. nil, or "": the only one.
 	Lock func(req *http.Request) string
 }
 
-// RoundTrip implements [http.RoundTripper]. What a guard on the server refused
-// is a response like any other: see [CheckResponse].
+// RoundTrip implements [http.RoundTripper]. The refusal of a guard on the server is a
+// response, not an error: see [CheckResponse].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.Base
 	if base == nil {
@@ -62,14 +61,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	token, err := t.token(req)
 	if err != nil {
-		// A RoundTripper closes the body, whatever happens.
+		// A RoundTripper always closes the body.
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
 		return nil, err
 	}
 	if token != 0 {
-		// A copy: the request is its caller's.
+		// A copy: a RoundTripper must not change the caller's request.
 		req = req.Clone(req.Context())
 		if req.Header == nil {
 			req.Header = http.Header{}
@@ -79,7 +78,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return base.RoundTrip(req)
 }
 
-// CloseIdleConnections is Base's, if it has that: [http.Client] asks for it.
+// CloseIdleConnections calls that method of Base, if there is one; [http.Client] calls
+// it.
 func (t *Transport) CloseIdleConnections() {
 	base := t.Base
 	if base == nil {
@@ -124,9 +124,8 @@ func (t *Transport) fromContext(req *http.Request) (fencing.Token, error) {
 	return token, err
 }
 
-// fromHeader returns the one token of a header. The error matches
-// fencing.ErrMissing if there is none, and locker.ErrInvalid if it is no token
-// or there is more than one: which of them was meant is not for a guess.
+// fromHeader returns the token of a header. The error matches fencing.ErrMissing if
+// there is none, and locker.ErrInvalid if it is malformed or there is more than one.
 func fromHeader(h http.Header) (fencing.Token, error) {
 	values := h.Values(Header)
 	switch len(values) {
@@ -135,11 +134,11 @@ func fromHeader(h http.Header) (fencing.Token, error) {
 	case 1:
 		return fencing.Parse(values[0])
 	}
-	return 0, fmt.Errorf("the header %s is there %d times: want it once: %w", Header, len(values), locker.ErrInvalid)
+	return 0, fmt.Errorf("the request has the header %s %d times: want it once: %w", Header, len(values), locker.ErrInvalid)
 }
 
-// safe reports whether a method is one that asks for no change (RFC 9110,
-// 9.2.1). Methods are case-sensitive: a "get" is none of these.
+// safe reports whether a method is safe (RFC 9110, 9.2.1). Methods are case-sensitive:
+// "get" is not safe.
 func safe(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:

@@ -1,5 +1,6 @@
-// Package pgxguard refuses stale fencing tokens in PostgreSQL, in transactions of pgx. It is package sqlguard
-// for programs that use pgx itself and not [database/sql]: the same table, the same promises, described there.
+// Package pgxguard refuses stale fencing tokens in PostgreSQL, in transactions of pgx. It is
+// package sqlguard for programs that use pgx itself and not [database/sql]: package sqlguard
+// describes the table and the promises, which are the same.
 //
 //	guard, err := pgxguard.New(nil)
 //	…
@@ -10,8 +11,9 @@
 //		return err
 //	})
 //
-// Where the lock is in the same database, in package postgres, its Held does without marks and tokens. To
-// sweep old marks, give [sqlguard.Guard.Sweep] what pgx's stdlib.OpenDBFromPool returns.
+// If the lock is in the same database, by package postgres, its function Held needs neither marks
+// nor tokens. To remove old marks, call [sqlguard.Guard.Sweep] with the database that pgx's
+// stdlib.OpenDBFromPool returns.
 package pgxguard
 
 import (
@@ -33,11 +35,11 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// Guard keeps the marks of resources in a table of the database that the resources are in. It holds no
+// Guard keeps the marks of resources in a table of the database that has the resources. It has no
 // connection and no state, and its methods may be called from many goroutines at once.
 type Guard struct{ sql sqlguard.Statements }
 
-// DB is a *pgxpool.Pool or a *pgx.Conn; a pgx.Tx too, where no transaction is begun.
+// DB is a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 	Executor
@@ -49,7 +51,8 @@ type Executor interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// New returns a Guard; it does no I/O. A table that cannot be is an error that matches [locker.ErrInvalid].
+// New returns a Guard. It does no I/O. If the name of the table is not valid, the error matches
+// [locker.ErrInvalid].
 func New(opts *sqlguard.Options) (*Guard, error) {
 	g, err := sqlguard.New(sqlguard.Postgres, opts)
 	if err != nil {
@@ -58,12 +61,13 @@ func New(opts *sqlguard.Options) (*Guard, error) {
 	return &Guard{g.Statements()}, nil
 }
 
-// Schema returns the statement that creates the table of marks if it is not there; see [sqlguard.Guard.Schema].
+// Schema returns the statement that creates the table of marks; see [sqlguard.Guard.Schema].
 func (g *Guard) Schema() string { return g.sql.Create }
 
-// Create creates the table of marks if it is not there. Many may call it at the same time.
+// Create creates the table of marks if it does not exist. Several processes may call it at the
+// same time.
 func (g *Guard) Create(ctx context.Context, db Executor) (err error) {
-	for range 3 { // those who create it at the same time fail, and find it next time
+	for range 3 { // if another creates it at the same time, this fails, and finds it next time
 		if _, err = db.Exec(ctx, g.sql.Create); !sqlstate.TheyMeet(sqlstate.Of(err)) {
 			break
 		}
@@ -71,12 +75,12 @@ func (g *Guard) Create(ctx context.Context, db Executor) (err error) {
 	return wrap(ctx, "create the table", "", err)
 }
 
-// Check raises the mark of resource to token inside tx, or refuses, as [sqlguard.Guard.Check] does. Call it
-// before anything else in the transaction. Whenever it returns an error, whatever it is, it has rolled tx back.
+// Check raises the mark of resource to token inside tx, or refuses, as [sqlguard.Guard.Check]
+// does. Call it before anything else in the transaction. Whatever its error, it has rolled tx back.
 func (g *Guard) Check(ctx context.Context, tx pgx.Tx, resource string, token fencing.Token) error {
 	err := g.check(ctx, tx, resource, token)
 	if err != nil {
-		// Its own error changes nothing: tx cannot be committed after this.
+		// If Rollback fails, tx cannot be committed either.
 		_ = tx.Rollback(context.WithoutCancel(ctx))
 	}
 	return err
@@ -96,15 +100,16 @@ func (g *Guard) check(ctx context.Context, tx pgx.Tx, resource string, token fen
 		return wrap(ctx, op, resource, err)
 	}
 	if mark <= 0 {
-		return fmt.Errorf("pgxguard: %s %q: its mark in the table is %d, which is no token: somebody else has written it", op, resource, mark)
+		return fmt.Errorf("pgxguard: %s %q: its mark in the table is %d, which is not a token: no guard has written it", op, resource, mark)
 	}
 	return fencing.Admit(resource, token, fencing.Token(mark))
 }
 
-// Do begins a transaction, checks token for resource, calls fn in it, and commits, as [sqlguard.Guard.Do] does.
-// If the connection is lost during the commit, or ctx ends, it is not known whether the write took place, and
-// the error matches [fencing.ErrUnknown]; the token is still good. What met others (SQLSTATE 40001, 40P01) is
-// the caller's to repeat, all of Do with the same token.
+// Do begins a transaction, checks token for resource, calls fn in the transaction, and commits, as
+// [sqlguard.Guard.Do] does. If the connection is lost during the commit, or ctx ends, it is not
+// known whether the write took place. The error then matches [fencing.ErrUnknown], and the token is
+// still good. After a conflict (SQLSTATE 40001, 40P01), the caller repeats all of Do with the same
+// token.
 func (g *Guard) Do(ctx context.Context, db DB, opts pgx.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx pgx.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
@@ -131,14 +136,14 @@ func (g *Guard) Do(ctx context.Context, db DB, opts pgx.TxOptions, resource stri
 	return err
 }
 
-// undecided reports whether an error of a commit leaves open what came of it.
+// undecided reports whether an error of a commit leaves open whether it happened.
 func undecided(err error) bool {
 	state := sqlstate.Of(err)
 	return state == "" && !pgconn.SafeToRetry(err) || state == "40003" || sqlstate.Unavailable(state)
 }
 
 // Raise moves the mark of resource up to token, in a transaction of its own, and writes nothing: see
-// [sqlguard.Guard.Raise]. Others who were in the way are met again for up to 10 s.
+// [sqlguard.Guard.Raise]. After a conflict it tries again, for up to 10 s.
 func (g *Guard) Raise(ctx context.Context, db DB, resource string, token fencing.Token) error {
 	for begin := time.Now(); ; {
 		err := g.Do(ctx, db, pgx.TxOptions{}, resource, token, nil)
@@ -148,8 +153,8 @@ func (g *Guard) Raise(ctx context.Context, db DB, resource string, token fencing
 	}
 }
 
-// Forget removes the mark of a resource that is no more, inside the transaction that deletes the resource: see
-// [sqlguard.Guard.Forget].
+// Forget removes the mark of a resource that is no more, inside the transaction that deletes the
+// resource: see [sqlguard.Guard.Forget].
 func (g *Guard) Forget(ctx context.Context, tx pgx.Tx, resource string) error {
 	if err := fencing.CheckName(resource); err != nil {
 		return fmt.Errorf("pgxguard: forget the mark of %q: %w", resource, err)
@@ -158,8 +163,8 @@ func (g *Guard) Forget(ctx context.Context, tx pgx.Tx, resource string) error {
 	return wrap(ctx, "forget the mark of", resource, err)
 }
 
-// Mark returns the highest token that was accepted for resource, for people and for tests; it is false if there
-// is none. Check is what decides.
+// Mark returns the highest token that was accepted for resource, or false if there is none. It is
+// for people and for tests: only Check decides.
 func (g *Guard) Mark(ctx context.Context, db Executor, resource string) (fencing.Token, bool, error) {
 	if err := fencing.CheckName(resource); err != nil {
 		return 0, false, fmt.Errorf("pgxguard: read the mark of %q: %w", resource, err)
@@ -172,7 +177,7 @@ func (g *Guard) Mark(ctx context.Context, db Executor, resource string) (fencing
 	return fencing.Token(mark), err == nil, wrap(ctx, "read the mark of", resource, err)
 }
 
-// failure is an error of the database: what was done, to what, and why not, on one line.
+// failure is an error of the database: the operation, the resource and the cause, on one line.
 type failure struct {
 	text   string
 	causes []error
@@ -181,8 +186,8 @@ type failure struct {
 func (f *failure) Error() string   { return f.text }
 func (f *failure) Unwrap() []error { return f.causes }
 
-// wrap says what failed, and sees to it that the end of ctx and a database that cannot be reached can be
-// asked for.
+// wrap says what failed, and makes the error match the error of ctx if ctx is over, and
+// [locker.ErrUnavailable] if the database cannot be reached.
 func wrap(ctx context.Context, op, resource string, err error) error {
 	if err == nil {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/golockers/locker/internal/redisconn"
 )
 
-// Refusal makes of an error that [Prelude] has answered what the methods of a
-// Guard return: a [*fencing.StaleError], or an error that matches
-// [fencing.ErrMissing]. It returns every other error, and nil, as it is.
+// Refusal converts an error of [Prelude] to the error that the methods of a Guard
+// return: a [*fencing.StaleError], or an error that matches [fencing.ErrMissing]. It
+// returns every other error, and nil, unchanged.
 func Refusal(resource string, token fencing.Token, err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -34,15 +34,15 @@ func Refusal(resource string, token fencing.Token, err error) error {
 	return err
 }
 
-// failed says what an error means for the caller. unknown: it is the last word on
-// a write that may have been carried out, or may yet be.
+// failed makes the error for the caller. unknown: the write may have been carried
+// out, or may yet be.
 func failed(ctx context.Context, op, resource string, err error, unknown bool) error {
 	where := fmt.Sprintf("redisguard: %s %q", op, resource)
 	var stale *fencing.StaleError
 	switch {
 	case errors.As(err, &stale) && unknown:
 		// Not ErrStale, which says that nothing was written.
-		return fmt.Errorf("%s: its answer was lost; asked again, Redis refused the token %d, since the mark is %d by now: a later holder was here: %w",
+		return fmt.Errorf("%s: the answer was lost; the repeated request with token %d was refused, since a later holder has moved the mark to %d: %w",
 			where, stale.Token, stale.Mark, fencing.ErrUnknown)
 	case stale != nil, errors.Is(err, fencing.ErrMissing):
 		return err
@@ -50,7 +50,7 @@ func failed(ctx context.Context, op, resource string, err error, unknown bool) e
 	var reply redis.Error
 	isReply := errors.As(err, &reply)
 	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); isReply && found {
-		// A server that does not know a command repeats the arguments, and those of AUTH are passwords.
+		// A server that does not know a command repeats its arguments; those of AUTH are passwords.
 		err = errors.New(text)
 	} else if isUnencodable(err) {
 		err = fmt.Errorf("%w: %w", locker.ErrInvalid, err)
@@ -63,7 +63,7 @@ func failed(ctx context.Context, op, resource string, err error, unknown bool) e
 		case ctx.Err() != nil:
 			err = fmt.Errorf("no answer in time: %w: %w", context.Cause(ctx), locker.ErrUnavailable)
 		default:
-			// A deadline in it is the driver's own and not the caller's: it is not wrapped.
+			// A deadline in err is the driver's and not the caller's, so err is not wrapped.
 			err = fmt.Errorf("%w: %v", locker.ErrUnavailable, err) //nolint:errorlint // on purpose
 		}
 	}

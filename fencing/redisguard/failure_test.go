@@ -230,7 +230,7 @@ func TestAWriteThatLandedIsNeverToldAsStale(t *testing.T) {
 			require.ErrorIs(t, err, fencing.ErrUnknown)
 			require.NotErrorIs(t, err, fencing.ErrStale)
 			if name != "Run" {
-				assert.ErrorContains(t, err, "the mark is 3 by now")
+				assert.ErrorContains(t, err, "has moved the mark to 3")
 			}
 			assert.NotContains(t, err.Error(), "\n")
 			guardtest.Stale(t, write(t.Context(), 2), "r", 2, 3)

@@ -12,9 +12,9 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Client is what a Guard needs of a go-redis client: a *redis.Client (of one
-// server, or behind Sentinels), a *redis.ClusterClient, and every
-// redis.UniversalClient is one.
+// Client is the part of a go-redis client that a Guard needs. A *redis.Client (of one
+// server, or behind Sentinels), a *redis.ClusterClient and every redis.UniversalClient
+// have it.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
@@ -22,19 +22,18 @@ type Client interface {
 // Options are the settings of a [Guard]. The zero value, or nil, means the
 // defaults.
 type Options struct {
-	// Prefix is what the keys of all marks begin with. Guards share their
-	// marks if their prefixes are equal. It has none of {}=%. "": fencing.
+	// Prefix is the beginning of the keys of all marks. Guards with the same prefix
+	// share their marks. It must not contain any of {}=%. "": fencing.
 	Prefix string
 
-	// Keep is how long the mark of a resource is remembered after the last
-	// write that was accepted for it. Once it is gone, a token of any age
-	// passes: choose a time longer than any holder can be paused. It is at
-	// least a second. 0: DefaultKeep. ForEver: until it is forgotten.
+	// Keep is how long a mark is remembered after the last accepted write. When it
+	// is gone, a token of any age passes: choose a time longer than any holder can
+	// be paused, and at least a second. 0: DefaultKeep. ForEver: until Forget.
 	Keep time.Duration
 
-	// Unclustered gives up that each key has to share the hash slot of its
-	// mark, for keys whose names cannot be changed. It is for one server, or
-	// one behind Sentinels: New refuses it for the client of a Cluster.
+	// Unclustered allows keys outside the hash slot of the mark, if their names
+	// cannot be changed. It is for one server, or one behind Sentinels: New refuses
+	// it for the client of a Cluster.
 	Unclustered bool
 
 	_ struct{}
@@ -51,18 +50,18 @@ const (
 	maxKeep = 100 * 366 * 24 * time.Hour
 )
 
-// Guard lets writes to a Redis happen only if no higher token was accepted for
-// their resource. Make it with [New]. Its methods may be called from many
-// goroutines at once. It needs no end: it has no goroutines and no connections
-// of its own.
+// Guard lets writes to a Redis happen only if no higher token was accepted for their
+// resource. Make it with [New]. Its methods may be called from many goroutines at
+// once. A Guard need not be closed: it has no goroutines and no connections of its
+// own.
 type Guard struct {
 	client      Client
-	base        string // what the keys of marks begin with
-	keep        string // ms, "0" for ever: as the prelude wants it
+	base        string // the beginning of the keys of marks
+	keep        string // Options.Keep for the prelude: in ms, "0" for ever
 	unclustered bool
 }
 
-// New returns a Guard on client, which stays its caller's. It does no I/O. The
+// New returns a Guard on client, which the caller still owns. New does no I/O. Its
 // error matches [locker.ErrInvalid].
 func New(client Client, opts *Options) (*Guard, error) {
 	var o Options
@@ -102,9 +101,8 @@ func New(client Client, opts *Options) (*Guard, error) {
 	return g, nil
 }
 
-// Mark returns the highest token that was accepted for resource; 0 if there is
-// none. By the time it is read it may be out of date: it is for people and for
-// tests.
+// Mark returns the highest token that was accepted for resource; 0 if there is none.
+// The answer may be out of date when it arrives: it is for people and for tests.
 func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
 	const op = "read the mark of"
 	key, err := g.MarkKey(resource)
@@ -126,8 +124,8 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 	return token, nil
 }
 
-// Forget removes the mark of a resource that is no more. A token of any age
-// passes afterwards.
+// Forget removes the mark of a resource that is no more. After that, a token of any
+// age passes.
 func (g *Guard) Forget(ctx context.Context, resource string) error {
 	key, err := g.MarkKey(resource)
 	if err != nil {

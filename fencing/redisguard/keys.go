@@ -11,21 +11,21 @@ import (
 const (
 	defaultPrefix = "fencing"
 	maxPrefixLen  = 256
-	// layout follows the prefix. Its number changes with the meaning of the
-	// keys, so that two releases never misread each other's.
+	// layout follows the prefix. Its number changes when the meaning of the keys
+	// changes, so that no release misreads the keys of another.
 	layout = ":1:"
 )
 
-// MarkKey returns the key of a resource's mark, for those who put [Prelude]
-// before scripts of their own, and for people who look. With the default
-// prefix, the mark of
+// MarkKey returns the key of a resource's mark, for programs that put [Prelude] before
+// their own scripts, and for people who look at it. With the default prefix, the mark
+// of
 //
 //	orders/42        is  fencing:1:{orders/42}
 //	{user:7}:cart    is  fencing:1:={user:7}:cart
 //	odd}name         is  fencing:1:%{odd%7Dname}
 //
-// so that the mark shares its hash slot with the key of the resource's name,
-// where that is possible, and two resources never share a mark (R18).
+// so that the mark shares the hash slot of a key with the resource's name, where that
+// is possible, and two resources never share a mark (R18).
 func (g *Guard) MarkKey(resource string) (string, error) {
 	if err := fencing.CheckName(resource); err != nil {
 		return "", fmt.Errorf("redisguard: %w", err)
@@ -42,9 +42,9 @@ func (g *Guard) MarkKey(resource string) (string, error) {
 
 var escape = strings.NewReplacer("%", "%25", "}", "%7D")
 
-// checkKeys refuses keys that a Cluster could not write in one step with the
-// mark: they have to have its hash slot. Two different tags may meet in a slot
-// by chance; they are refused all the same.
+// checkKeys refuses keys that a Cluster could not write in one step with the mark:
+// their hash tag has to be that of the mark. Another tag is refused even if its slot
+// happens to be the same.
 func (g *Guard) checkKeys(resource, mark string, keys []string) error {
 	want := hashTag(mark)
 	for _, key := range keys {
@@ -61,9 +61,9 @@ func (g *Guard) checkKeys(resource, mark string, keys []string) error {
 	return nil
 }
 
-// hashTag returns the part of a key that a Cluster hashes: what stands between
-// the first { and the first } after it, unless that is nothing, and else the
-// whole key. (Redis Cluster specification, "Hash tags".)
+// hashTag returns the part of a key that a Cluster hashes: the text between the first
+// { and the first } after it, or the whole key if there is no such text. (Redis
+// Cluster specification, "Hash tags".)
 func hashTag(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

@@ -1,10 +1,10 @@
--- The guard: stops the script unless its fencing token is at least the mark, and raises the mark.
--- KEYS: the last is the key of the mark. ARGV: the last is the token, the one before it says how long
--- to keep the mark, in ms, or 0 for ever. All three are taken off: what follows counts its own from 1.
+-- The guard: it stops the script if the fencing token is lower than the mark, and raises the mark.
+-- The last of KEYS is the key of the mark. The last of ARGV is the token; the one before it is how
+-- long to keep the mark, in ms, or 0 for ever. All three are removed: the caller's own begin at 1.
 do
 	local mark, token, keep = table.remove(KEYS), table.remove(ARGV), table.remove(ARGV)
-	-- Whether a is lower than b. Lua's numbers are exact up to 2^53 only, and its < on strings asks the
-	-- server's locale: so the lengths are compared, and then ten digits at a time.
+	-- Whether a is lower than b. Lua's numbers are exact only up to 2^53, and its < on strings depends
+	-- on the server's locale. So the lengths are compared, and then ten digits at a time.
 	local function lower(a, b)
 		if #a ~= #b then
 			return #a < #b
@@ -31,8 +31,8 @@ do
 		return redis.error_reply('FENCESTALE ' .. seen .. ' is the mark ' .. mark ..
 			', and the token ' .. token .. ' is lower')
 	end
-	-- Before what it guards: if this fails, nothing is written at all, and if that fails in the middle,
-	-- no lower token comes after it.
+	-- The mark comes before the caller's writes. If this fails, nothing is written at all. If the
+	-- caller's text fails in the middle, no lower token is accepted after it.
 	if keep == '0' then
 		redis.call('SET', mark, token)
 	else

@@ -17,22 +17,22 @@ import (
 	"github.com/golockers/locker/internal/redisconn"
 )
 
-// How often a request is sent, if it may be carried out twice or was certainly not
-// carried out, and how long before the next time.
+// How often a request is sent that may be carried out twice or was certainly not
+// carried out, and the pause before the next time.
 const (
 	maxSends = 3
 	pause    = 20 * time.Millisecond
 )
 
-// ask sends a script to the server, once if it is not repeatable. unknown: one of
-// the requests may have been carried out without its answer being known.
+// ask sends a script to the server, only once if it is not repeatable. unknown: one of
+// the requests may have been carried out, and its answer was lost.
 func (g *Guard) ask(
 	ctx context.Context, script *Script, keys []string, args []any, repeatable bool,
 ) (cmd *redis.Cmd, unknown bool) {
 	for n := 1; ; n++ {
 		cmd = script.send(ctx, g.client, keys, args)
 		err := cmd.Err()
-		if err == nil || err == redis.Nil { //nolint:errorlint // an answer as others are, which callers compare
+		if err == nil || err == redis.Nil { //nolint:errorlint // an answer, which callers compare like this
 			return cmd, false
 		}
 		lost, worthwhile := outcome(err)
@@ -45,8 +45,8 @@ func (g *Guard) ask(
 	}
 }
 
-// outcome says what an error means for the request: lost, that it may have been
-// carried out all the same; worthwhile, that the next one may succeed.
+// outcome says what an error means for the request. lost: it may have been carried
+// out. worthwhile: the next request may succeed.
 func outcome(err error) (lost, worthwhile bool) {
 	var reply redis.Error
 	if errors.As(err, &reply) {
@@ -59,8 +59,8 @@ func outcome(err error) (lost, worthwhile bool) {
 	return lost, !refused
 }
 
-// inScript reports whether err is a server's word that it cannot go on in the
-// middle of a script.
+// inScript reports whether err says that the server could not go on in the middle of a
+// script.
 func inScript(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply) && strings.Contains(reply.Error(), "user_script") &&
@@ -69,22 +69,22 @@ func inScript(err error) bool {
 
 func isUnencodable(err error) bool { return strings.Contains(err.Error(), "redis: can't marshal") }
 
-// send sends the script by its name, and its text if the server does not know it.
+// send sends the hash of the script, and then its text if the server does not know it.
 func (s *Script) send(ctx context.Context, client Client, keys []string, args []any) *redis.Cmd {
 	cmd := newCommand(ctx, "evalsha", s.sha, keys, args)
 	_ = client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		// It did nothing. The server was restarted, or SCRIPT FLUSH.
+		// Nothing was done. The server was restarted, or its scripts were flushed.
 		cmd = newCommand(ctx, "eval", s.text, keys, args)
 		_ = client.Process(ctx, cmd)
 	}
 	return cmd.Cmd
 }
 
-// command is a command that the driver sends once. By itself go-redis sends a
-// command again when its answer was lost (MaxRetries), and returns the last
-// answer: a script that counts would count twice, and a write that landed would be
-// told as stale if a later holder came between the two.
+// command is a command that the driver sends once. By default, go-redis sends a
+// command again if its answer was lost (MaxRetries), and returns the last answer: a
+// script that counts would count twice, and a write that happened would be reported as
+// stale if a later holder came between the two requests.
 type command struct {
 	*redis.Cmd
 	script *once
@@ -104,8 +104,8 @@ func newCommand(ctx context.Context, name, script string, keys []string, args []
 // NoRetry tells releases of go-redis that ask for it not to send c again.
 func (c *command) NoRetry() bool { return true }
 
-// SetErr is told each server's answer. The client of a Cluster may send c to
-// another one where the first has not carried it out.
+// SetErr gets each server's answer. The client of a Cluster may send c to another
+// server if the first one has not carried it out.
 func (c *command) SetErr(err error) {
 	if err != nil {
 		if lost, worthwhile := outcome(err); worthwhile && !lost {
@@ -115,8 +115,8 @@ func (c *command) SetErr(err error) {
 	c.Cmd.SetErr(err)
 }
 
-// once is an argument that can be written to a connection once: what the driver
-// writes again fails before anything is sent.
+// once is an argument that can be written to a connection once: when the driver writes
+// it again, encoding fails before anything is sent.
 type once struct {
 	text string
 	sent bool
@@ -124,7 +124,7 @@ type once struct {
 
 var errSentBefore = errors.New("no answer to the request, which is not sent again")
 
-// MarshalBinary is called by the driver for each time that it writes the command.
+// MarshalBinary is called by the driver each time that it writes the command.
 func (o *once) MarshalBinary() ([]byte, error) {
 	if o.sent {
 		return nil, errSentBefore
@@ -133,18 +133,18 @@ func (o *once) MarshalBinary() ([]byte, error) {
 	return []byte(o.text), nil
 }
 
-// String is for hooks of the driver that print commands.
+// String is for the driver's hooks that print commands.
 func (o *once) String() string { return o.text }
 
-// encoded returns args as the driver takes them. What encodes itself does it
-// here, so that an error of it is none of the network.
+// encoded returns args as the driver takes them. It calls MarshalBinary here, so that
+// its errors are not taken for errors of the network.
 func encoded(args []any) ([]any, error) {
 	out := make([]any, 0, len(args)+2)
 	for _, arg := range args {
 		switch v := arg.(type) {
 		case fencing.Token:
 			arg = uint64(v)
-		case time.Time, *time.Time, net.IP: // which the driver writes in its own way
+		case time.Time, *time.Time, net.IP: // the driver has its own form for these
 		case encoding.BinaryMarshaler:
 			text, err := v.MarshalBinary()
 			if err != nil {

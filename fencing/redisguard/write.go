@@ -7,29 +7,27 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Set sets key to value if token is not lower than the mark of resource, and
-// raises the mark to it; both happen, or neither. value is what go-redis
-// encodes: text, bytes, numbers, an encoding.BinaryMarshaler. ttl is how long
-// the key lives, rounded up to whole milliseconds; 0: until it is deleted,
-// whatever TTL it had before.
+// Set sets key to value if token is not lower than the mark of resource, and raises
+// the mark to token; both happen, or neither. value may have any type that go-redis
+// encodes: text, bytes, numbers, an encoding.BinaryMarshaler. ttl is how long the key
+// lives, rounded up to whole milliseconds; 0: until it is deleted, whatever TTL it had
+// before.
 //
-// key has to share the hash slot of the mark, as on a Cluster keys that are
-// written in one step have to: it has the same {tag} as resource, if that has
-// one, or it is resource itself, or it has {resource} in it. Otherwise the
-// error matches [locker.ErrInvalid] and says what to write; see
-// [Options.Unclustered].
+// key has to share the hash slot of the mark, since a Cluster writes only keys of one
+// slot in one step: key has the same {tag} as resource, if that has one, or it is
+// resource itself, or it contains {resource}. Otherwise the error matches
+// [locker.ErrInvalid] and says how to name the key; see [Options.Unclustered].
 //
-// A token that is too low is a [*fencing.StaleError], and no token matches
-// [fencing.ErrMissing]; nothing is written. A Redis that cannot be reached, or
-// cannot serve just now, matches [locker.ErrUnavailable]. Where an answer is lost,
-// Set asks again, a few times at most. If it still does not know whether the write
-// happened, or may yet happen, the error matches [fencing.ErrUnknown], and not
-// ErrStale, even if a later holder has been there since: see "Lost answers" in the
-// package comment. Wrong credentials and missing rights match neither.
+// If the token is too low, the error is a [*fencing.StaleError]; without a token it
+// matches [fencing.ErrMissing]. Nothing is written then. If the Redis cannot be
+// reached, or cannot serve for the moment, the error matches [locker.ErrUnavailable].
+// If an answer is lost, Set repeats the request a few times. If it still does not know
+// whether the write happened, or will happen, the error matches [fencing.ErrUnknown],
+// and not ErrStale, even if a later holder has written since: see "Lost answers" in
+// the package comment. Wrong credentials and missing rights match neither.
 //
-// Set blocks as long as the client does. go-redis heeds the deadline of ctx in
-// the middle of a request only if its ContextTimeoutEnabled is set, and its
-// ReadTimeout otherwise.
+// Set blocks as long as the client does. go-redis obeys the deadline of ctx during a
+// request only if its ContextTimeoutEnabled is set, and otherwise its ReadTimeout.
 func (g *Guard) Set(
 	ctx context.Context, resource string, token fencing.Token, key string, value any, ttl time.Duration,
 ) error {
@@ -48,19 +46,19 @@ func (g *Guard) Set(
 	return g.run(ctx, "set a key of", resource, token, setKey, true, []string{key}, args...).Err()
 }
 
-// Del deletes keys if token is not lower than the mark of resource, and raises
-// the mark to it. It returns how many were there; where the driver had to send
-// the request twice, those that the first one deleted are not among them. The
-// keys and the error are as those of [Guard.Set].
+// Del deletes keys if token is not lower than the mark of resource, and raises the
+// mark to token. It returns the number of keys that existed. If it had to repeat the
+// request, it does not count keys that the first request had deleted. The rules for
+// keys, and the errors, are those of [Guard.Set].
 func (g *Guard) Del(
 	ctx context.Context, resource string, token fencing.Token, keys ...string,
 ) (int64, error) {
 	return g.run(ctx, "delete keys of", resource, token, delKeys, true, keys).Int64()
 }
 
-// Raise moves the mark of resource up to token and writes nothing. When it has
-// returned, no write with a lower token can happen any more: a holder calls it
-// before it reads what its write depends on. The error is as that of [Guard.Set].
+// Raise moves the mark of resource up to token and writes nothing. After it has
+// returned, no write with a lower token can happen. A holder calls it before it
+// reads the state on which its write depends. Errors are those of [Guard.Set].
 func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
 	return g.run(ctx, "raise the mark of", resource, token, raiseMark, true, nil).Err()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// Tx is a transaction of [database/sql], or of what is built on it: a *[sql.Tx],
+// Tx is a transaction of [database/sql], or of a library on top of it: a *[sql.Tx],
 // sqlx's *Tx, ent's *Tx (with its feature sql/execquery), the ConnPool of a GORM
 // transaction.
 type Tx interface {
@@ -24,29 +24,27 @@ type Tx interface {
 	Rollback() error
 }
 
-// Check raises the mark of resource to token inside tx, or refuses. Until tx
-// ends, everybody else who checks the same resource waits. The mark moves when
-// tx commits, together with what else tx writes, and stays where it was when
-// tx is rolled back.
+// Check raises the mark of resource to token inside tx, or refuses. Until tx ends,
+// every other Check of the same resource waits. The mark moves when tx commits,
+// together with the other writes of tx, and stays where it was when tx is rolled back.
 //
-// A token that is lower than the mark is a [*fencing.StaleError]: give up, the
-// lock is another's now. A token of 0 matches [fencing.ErrMissing]. A resource
-// that is no name, or a token above 2⁶³-1, which the column cannot hold, matches
-// [locker.ErrInvalid].
+// If token is lower than the mark, the error is a [*fencing.StaleError]: give up,
+// another holds the lock now. If token is 0, it matches [fencing.ErrMissing]. If
+// resource is not a valid name, or token is above 2⁶³-1, which the column cannot hold,
+// it matches [locker.ErrInvalid]. If the database cannot be reached, it matches
+// [locker.ErrUnavailable]. If the transaction conflicts with others (a serialisation
+// failure, a deadlock, a busy SQLite database), [errors.As] finds the driver's error:
+// repeat the whole transaction with the same token.
 //
-// Whenever Check returns an error, whatever it is, it has rolled tx back, so
-// that nothing of it can be committed by mistake: Commit then returns
-// [sql.ErrTxDone]. That the transaction met others (a serialisation failure, a
-// deadlock, a busy SQLite database) is the driver's error, which [errors.As]
-// finds: do the whole transaction again, with the same token. A database that
-// cannot be reached matches [locker.ErrUnavailable].
+// Whatever the error, Check has rolled tx back, so that nothing of it can be committed
+// by mistake: Commit then returns [sql.ErrTxDone].
 //
-// Call Check before anything else in the transaction, and not inside a
-// savepoint that may be rolled back by itself: see the package comment.
+// Call Check before anything else in the transaction, and not inside a savepoint that
+// may be rolled back by itself: see the package comment.
 func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
 	err := g.check(ctx, tx, resource, token)
 	if err != nil {
-		// Its own error changes nothing: tx cannot be committed after this.
+		// If Rollback fails, tx cannot be committed either.
 		_ = tx.Rollback()
 	}
 	return err
@@ -69,13 +67,12 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 		return g.dialect.wrap(ctx, op, resource, err)
 	}
 	if mark <= 0 {
-		return failed(op, resource, fmt.Errorf("its mark in the table is %d, which is no token: somebody else has written it", mark))
+		return failed(op, resource, fmt.Errorf("its mark in the table is %d, which is not a token: no guard has written it", mark))
 	}
 	return fencing.Admit(resource, token, fencing.Token(mark))
 }
 
-// raise returns the mark after it was moved up to token, if it was lower. Its
-// row is locked then.
+// raise moves the mark up to token if the mark is lower, locks its row, and returns it.
 func (g *Guard) raise(ctx context.Context, tx Tx, resource string, token int64) (mark int64, err error) {
 	key := []byte(resource)
 	if g.sql.Lock == "" {
@@ -102,24 +99,22 @@ func one(rows *sql.Rows, err error) (n int64, _ error) {
 	return n, rows.Close()
 }
 
-// Do begins a transaction, checks token for resource, calls fn in it, and
-// commits. If Check refuses, fn is not called; if fn returns an error or
-// panics, the transaction is rolled back. Either way the mark stays where it
-// was, and nothing is written. fn may be nil: then the mark moves alone.
+// Do begins a transaction, checks token for resource, calls fn in the transaction, and
+// commits. If Check refuses, Do does not call fn. If fn returns an error or panics, the
+// transaction is rolled back. In both cases the mark stays where it was, and nothing is
+// written. fn may be nil: then only the mark moves.
 //
-// fn must return the error of any statement that fails, and neither commit nor
-// roll back. What a driver says in it is told as Check tells it: a connection
-// that was lost matches [locker.ErrUnavailable]; other errors are returned as
-// they are. Do does not try again: a serialisation failure or a deadlock, from
-// fn or from the commit, is the caller's to repeat, all of Do with the same
-// token.
+// fn must return the error of any statement that fails, and neither commit nor roll
+// back. If fn returns an error of the database, Do classifies it as Check does: a lost
+// connection matches [locker.ErrUnavailable]. Do returns other errors unchanged. It
+// does not repeat the transaction: after a serialisation failure or a deadlock, from fn
+// or from the commit, the caller repeats all of Do with the same token.
 //
-// If the connection is lost during the commit, or ctx ends, or the database
-// itself does not know (SQLSTATE 40003), it is not known whether the write took
-// place, and the error matches [fencing.ErrUnknown]; the token is still good. A
-// commit of go-sql-driver/mysql does not heed ctx: where the server is silent, Do
-// returns when the connection breaks, or after the readTimeout of the data
-// source name.
+// If the connection is lost during the commit, or ctx ends, or the database itself does
+// not know (SQLSTATE 40003), it is not known whether the write took place. The error
+// then matches [fencing.ErrUnknown], and the token is still good. A commit of
+// go-sql-driver/mysql does not obey ctx: if the server is silent, Do returns when the
+// connection breaks, or after the readTimeout of the data source name.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
@@ -132,7 +127,7 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 	}
 	if fn != nil {
 		if err = fn(ctx, tx); err != nil {
-			lost := g.dialect.unreachable(tx.Rollback()) // fn may have lost another connection than ours
+			lost := g.dialect.unreachable(tx.Rollback()) // the error of fn may be about another connection
 			return g.told(ctx, "write to", resource, err, lost, sqlstate.Of(err) == undecided)
 		}
 	}
@@ -146,9 +141,9 @@ func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resourc
 // undecided is the SQLSTATE statement_completion_unknown.
 const undecided = "40003"
 
-// told is wrap for what was said in the middle of a transaction. lost: if err is of
-// the network, it is of the connection to the database. unknown: the write may
-// have taken place. An error that is not the database's stays as it is.
+// told is wrap for an error in the middle of a transaction. lost: if err is of the
+// network, it is about the connection to the database. unknown: the write may have
+// taken place. An error that is not the database's is returned unchanged.
 func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, unknown bool) error {
 	var ours *failure
 	switch {
@@ -162,18 +157,17 @@ func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, 
 	return err
 }
 
-// Raise moves the mark of resource up to token, in a transaction of its own, and
-// writes nothing. When it has returned, no write with a lower token can be
-// committed any more. It is for holders that read before the transaction in which
-// they write: raise, then read. A transaction that checks first and reads after
-// that needs no Raise.
+// Raise moves the mark of resource up to token, in a transaction of its own, and writes
+// nothing. After it has returned, no write with a lower token can be committed. It is
+// for holders that read before the transaction in which they write: raise, then read. A
+// transaction that checks first and reads after that needs no Raise.
 //
-// Others who were in the way (a deadlock, a busy SQLite database) are met again for
-// up to 10 s. Errors are as those of [Guard.Do].
+// After a conflict (a deadlock, a busy SQLite database), Raise tries again, for up to
+// 10 s. Errors are those of [Guard.Do].
 func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fencing.Token) error {
 	const patience, pause = 10 * time.Second, 20 * time.Millisecond
 	var opts *sql.TxOptions
-	if g.dialect != SQLite { // where the default may be a level at which others are in the way more often
+	if g.dialect != SQLite { // the default may be a level with more conflicts
 		opts = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 	for began := time.Now(); ; {
@@ -181,6 +175,6 @@ func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fe
 		if !g.dialect.conflict(err) || time.Since(began) > patience {
 			return err
 		}
-		_ = clock.Sleep(ctx, clock.UpTo(pause)) // the next attempt says that ctx is over
+		_ = clock.Sleep(ctx, clock.UpTo(pause)) // if ctx is over, the next attempt says so
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Dialect is the kind of a database.
 type Dialect int
 
-// The databases that this package speaks to. The zero value is none of them.
+// The databases that this package supports. The zero value is none of them.
 const (
 	_        Dialect = iota
 	Postgres         // PostgreSQL 9.5 or later
@@ -33,23 +33,22 @@ func (d Dialect) String() string {
 	}
 }
 
-// Statements are what a [Guard] asks its database, with the name of the table in
-// place, for other drivers, other languages and people. A resource is given as
-// bytes, a token as a signed 64-bit integer. Clocks are the database's.
+// Statements are the SQL statements of a [Guard], with the name of the table in place.
+// They are for other drivers, other languages and people. A resource is passed as
+// bytes, a token as a signed 64-bit integer. Times are from the database's clock.
 //
-// A write is one transaction: Raise, and where Lock is not empty then Lock; if the
-// mark that comes back is higher than the token, roll back and give up; otherwise
-// read and write the resource, and commit. Nothing else decides: a mark that was
-// read with Mark may be old.
+// A write is one transaction: Raise, and then Lock unless that is empty. If the
+// returned mark is higher than the token, roll back and give up. Otherwise read and
+// write the resource, and commit. Do not decide by a mark that was read with Mark: it
+// may be old.
 type Statements struct {
 	Create string // creates the table of marks if it is not there
 
-	// Raise moves the mark of a resource up to a token, never down, and leaves its
-	// row locked until the transaction ends. Parameters: resource, token; for MySQL
-	// resource, token, token. It returns a row with the mark as it is then, or, for
-	// MySQL, none.
+	// Raise moves the mark of a resource up to a token, never down, and locks its row
+	// until the transaction ends. Parameters: resource, token; for MySQL resource,
+	// token, token. It returns a row with the new mark, or, for MySQL, no row.
 	Raise string
-	Lock  string // MySQL only. Parameter: resource. Returns the mark and leaves its row locked.
+	Lock  string // MySQL only. Parameter: resource. Returns the mark and locks its row.
 
 	Mark   string // parameter: resource. Returns the mark, or no row.
 	Forget string // parameter: resource. Removes its mark.
@@ -57,12 +56,12 @@ type Statements struct {
 
 type statements struct {
 	Statements
-	oldMarks string // seconds: a few resources whose marks were not used for so long
-	dropMark string // resource, seconds: removes its mark if it is still that old
+	oldMarks string // parameter: seconds. Returns some resources whose marks were not used for so long.
+	dropMark string // parameters: resource, seconds. Removes the mark if it is still that old.
 }
 
-// statements returns those of a dialect for a table, or an error if the one or
-// the other is no such thing.
+// statements returns the statements of a dialect for a table, or an error if the
+// dialect or the name of the table is not valid.
 func (d Dialect) statements(table string) (statements, error) {
 	if !identifier.MatchString(table) {
 		return statements{}, fmt.Errorf("sqlguard: Options.Table is %.140q: want table or schema.table, each of 1 to 63 ASCII letters, digits and"+
@@ -78,7 +77,7 @@ func (d Dialect) statements(table string) (statements, error) {
 	case MySQL:
 		s, quote = mysql, "`"
 	default:
-		return statements{}, fmt.Errorf("sqlguard: %v is no dialect: want Postgres, SQLite or MySQL: %w", d, locker.ErrInvalid)
+		return statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w", d, locker.ErrInvalid)
 	}
 	table = quote + strings.ReplaceAll(table, ".", quote+"."+quote) + quote
 	for _, text := range []*string{&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.oldMarks, &s.dropMark} {
@@ -87,6 +86,6 @@ func (d Dialect) statements(table string) (statements, error) {
 	return s, nil
 }
 
-// identifier is a table with or without its schema. It is quoted all the same,
-// so that a reserved word is a name too.
+// identifier is the name of a table, with or without its schema. Statements quote it,
+// so that it may be a reserved word.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)

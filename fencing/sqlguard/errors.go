@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// failure is an error of this package: what was done, to what, and why not.
+// failure is an error of this package: the operation, the resource, and the causes.
 type failure struct {
 	op, name string
 	what     string // put before the cause; may be empty
@@ -26,7 +26,7 @@ func failed(op, name string, err error) error {
 	return &failure{op: op, name: name, causes: []error{err}}
 }
 
-// Error is one line, also where a driver's is more.
+// Error is one line, also if the driver's error has several.
 func (f *failure) Error() string {
 	s := "sqlguard: " + f.op
 	if f.name != "" {
@@ -37,8 +37,8 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() []error { return f.causes }
 
-// wrap says what failed, and sees to it that what the driver's error means can
-// be asked for: the end of ctx, and a database that cannot be reached.
+// wrap says what failed, and makes the error match the error of ctx if ctx is over, and
+// [locker.ErrUnavailable] if the database cannot be reached.
 func (d Dialect) wrap(ctx context.Context, op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -56,8 +56,8 @@ func (d Dialect) wrap(ctx context.Context, op, name string, err error) error {
 	return f
 }
 
-// unreachable reports whether err says that the database could not be asked.
-// What the database has answered is not that, with a few exceptions.
+// unreachable reports whether err says that the database cannot be reached. An answer
+// of the database does not say that, with a few exceptions.
 func (d Dialect) unreachable(err error) bool {
 	switch d {
 	case Postgres:
@@ -80,9 +80,9 @@ func (d Dialect) unreachable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || lostByDriver(err)
 }
 
-// lostByDriver knows the drivers' own errors for a connection that was lost
-// during a request: go-sql-driver/mysql's ErrInvalidConn, pgx's ErrConnClosed.
-// They are values of packages that are not imported here.
+// lostByDriver knows the drivers' own errors for a connection that was lost during a
+// request: ErrInvalidConn of go-sql-driver/mysql, and that of pgx. They are values of
+// packages that are not imported here.
 func lostByDriver(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if text := err.Error(); text == "invalid connection" || text == "conn closed" {
@@ -92,8 +92,8 @@ func lostByDriver(err error) bool {
 	return false
 }
 
-// conflict reports whether err says that others were in the way, and that the
-// same transaction may succeed when it is done again.
+// conflict reports whether err says that the transaction conflicts with others, and may
+// succeed when it is repeated.
 func (d Dialect) conflict(err error) bool {
 	switch d {
 	case Postgres:
@@ -126,9 +126,9 @@ func sqliteCode(err error) int64 {
 	return number(err, "Code") & 0xff
 }
 
-// number returns a field of a driver's error that is a number, 0 if there is
-// none. go-sql-driver/mysql has its error numbers in a field and no method, and
-// its types cannot be named here: nothing but the standard library is imported.
+// number returns a numeric field of a driver's error, 0 if there is none.
+// go-sql-driver/mysql has its error numbers in a field without a method, and its types
+// cannot be named here: this package imports no driver.
 func number(err error, field string) int64 {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))

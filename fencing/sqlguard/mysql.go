@@ -1,13 +1,13 @@
 package sqlguard
 
-// InnoDB shows a transaction at REPEATABLE READ an old picture when it merely
-// reads. So nothing here decides by a mere read: INSERT … ON DUPLICATE KEY
-// UPDATE waits for the row's lock and works on what was committed last, and so
-// does SELECT … FOR UPDATE. The insert comes first: FOR UPDATE of a row that is
-// not there would let two in, and then make them a deadlock.
+// At REPEATABLE READ, a plain SELECT of InnoDB shows an old snapshot. So no plain SELECT
+// decides here: INSERT … ON DUPLICATE KEY UPDATE waits for the row's lock and works on
+// the row that was committed last, and so does SELECT … FOR UPDATE. The insert comes
+// first: two transactions can both pass FOR UPDATE of a row that does not exist, and
+// then deadlock.
 //
-// Resources are VARBINARY: most collations take A for a, or ignore a space at
-// the end.
+// Resources are VARBINARY: most collations treat A like a, or ignore a space at the
+// end.
 var mysql = statements{Statements: Statements{
 	Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	resource VARBINARY(640) NOT NULL PRIMARY KEY,

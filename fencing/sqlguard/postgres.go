@@ -1,11 +1,10 @@
 package sqlguard
 
-// ON CONFLICT DO UPDATE waits for a transaction that has the row, and then, at
-// READ COMMITTED, sees what that has committed; at the higher levels it fails
-// with SQLSTATE 40001, since the snapshot is older. It never decides by what
-// the snapshot shows.
+// ON CONFLICT DO UPDATE waits for another transaction that has locked the row. Then, at
+// READ COMMITTED, it sees the row that was committed; at the higher levels it fails
+// with SQLSTATE 40001, since the snapshot is older. It never decides by the snapshot.
 //
-// Resources are bytes: text has no NUL, and depends on the database's encoding.
+// Resources are bytes: text cannot have NUL, and depends on the database's encoding.
 var postgres = statements{Statements: Statements{
 	// Each Check is an update: fillfactor leaves room for it on the same page.
 	Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (

@@ -1,11 +1,11 @@
 package sqlguard
 
-// An INSERT takes the one write lock of the database before it reads, so that
-// nothing comes between. A transaction that has read before and is not the
-// latest any more gets SQLITE_BUSY instead (SQLITE_BUSY_SNAPSHOT with WAL).
+// An INSERT takes the database's only write lock before it reads, so that nothing comes
+// between. If the transaction has read before, and another has written since, it gets
+// SQLITE_BUSY instead (SQLITE_BUSY_SNAPSHOT with WAL).
 //
-// A sum that is too large for an integer would become a rounded REAL: the
-// typeof constraints make it an error.
+// A number that is too large for an integer would become a rounded REAL: the typeof
+// constraint makes this an error.
 var sqlite = statements{Statements: Statements{
 	Create: `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	resource BLOB NOT NULL PRIMARY KEY,

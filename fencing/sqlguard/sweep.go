@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Forget removes the mark of a resource that is no more, inside the transaction
-// that deletes the resource. Call Check first in it, as for every write. After
-// the commit a token of any age passes: names that come back want their marks.
+// Forget removes the mark of a resource that is no more, inside the transaction that
+// deletes the resource. Call Check first in that transaction, as for every write. After
+// the commit a token of any age passes: keep the mark if the name may be used again.
 func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
 	const op = "forget the mark of"
 	if err := fencing.CheckName(resource); err != nil {
@@ -22,22 +22,21 @@ func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
 	return g.dialect.wrap(ctx, op, resource, err)
 }
 
-// minAge keeps a unit that was forgotten from removing every mark.
+// minAge keeps a forgotten unit of time from removing every mark.
 const minAge = time.Minute
 
-// Sweep removes the marks that were not checked for longer than age, so that
-// they do not grow for ever, and returns how many it has removed, also beside an
-// error. It may run at any time, in many places at once.
+// Sweep removes the marks that were not checked for longer than age, so that the table
+// does not grow for ever. It returns the number of removed marks, also beside an error.
+// It may run at any time, in several processes at once.
 //
-// What is lost with a mark is the protection against holders older than it: one
-// that was paused for longer than age, and whose resource nobody has written to
-// since, or only it, can write again. So age has to be longer than any holder
-// can be paused and any message with a token can be under way; days, rather
-// than minutes. Less than a minute matches [locker.ErrInvalid]. Ages are
-// measured by the database's clock: one that is stepped forward makes marks
-// older than they are.
+// A removed mark no longer protects against older holders: a holder that was paused for
+// longer than age can write again if nobody else has checked the resource since. So age
+// has to be longer than any pause of a holder, and longer than any message with a token
+// can be under way: days rather than minutes. If age is less than a minute, the error
+// matches [locker.ErrInvalid]. Ages are measured by the database's clock; a clock that
+// is stepped forward makes marks look older than they are.
 //
-// Marks are looked for without locking and removed one by one, each only if it
+// Sweep looks for marks without locking, and removes them one by one, each only if it
 // is still old, so that nobody waits for a Sweep.
 func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (removed int64, err error) {
 	const op = "sweep old marks"
@@ -59,14 +58,14 @@ func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (remov
 			removed += n
 		}
 		if removed == before {
-			return removed, nil // others are at it, or the rows are nothing of ours
+			return removed, nil // another Sweep removes them, or the rows are not from a guard
 		}
 	}
 }
 
-// execAlone executes a statement in a transaction of its own, also where the
-// connection does not commit by itself (MySQL's autocommit=0), and returns how
-// many rows it changed.
+// execAlone executes a statement in a transaction of its own, also if the connection
+// does not commit by itself (MySQL's autocommit=0). It returns the number of changed
+// rows.
 func execAlone(ctx context.Context, db *sql.DB, statement string, args ...any) (int64, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -77,21 +76,21 @@ func execAlone(ctx context.Context, db *sql.DB, statement string, args ...any) (
 	if err != nil {
 		return 0, err
 	}
-	n, _ := result.RowsAffected() // no driver here fails to know it
+	n, _ := result.RowsAffected() // the drivers for these databases all know it
 	return n, tx.Commit()
 }
 
-// old returns a few resources whose marks were not used for so long.
+// old returns some resources whose marks were not used for so long.
 func (g *Guard) old(ctx context.Context, db *sql.DB, seconds int64) (resources [][]byte, err error) {
 	query := db.QueryContext
 	if g.dialect == MySQL {
-		// A connection that does not commit by itself (autocommit=0) would go on
-		// showing what there was when it was asked first.
+		// Without a transaction, a connection with autocommit=0 would show the state of
+		// its first query again and again.
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = tx.Rollback() }() // it has read, and nothing else
+		defer func() { _ = tx.Rollback() }() // it has only read
 		query = tx.QueryContext
 	}
 	rows, err := query(ctx, g.sql.oldMarks, seconds)

@@ -1,17 +1,17 @@
-// Package otel tells OpenTelemetry what befalls the locks of a program, as spans
-// and as metrics:
+// Package otel reports to OpenTelemetry what happens to the locks of a program, as
+// spans and as metrics:
 //
 //	trace, err := otel.NewTrace(nil)
 //	client := locker.New(backend, &locker.Options{Trace: trace})
 //	err = otel.Watch(nil, client)
 //
-// Every Lock and TryLock is a span "lock NAME" or "trylock NAME" of kind client
-// whose parent is the caller's span; each request to the service that it made is
-// one of its caller's, too: "attempt NAME". A renewal that failed, and the loss
-// of a lease, are spans of the caller that locked. Spans that failed have the
-// status Error, with the error as its description.
+// Every Lock and TryLock is a span "lock NAME" or "trylock NAME" of kind client,
+// whose parent is the caller's span. Each request that it sends to the service is a
+// span "attempt NAME" with the same parent. So are a renewal that failed and the loss
+// of a lease. A span with an error has the status Error, with the error as its
+// description.
 //
-// These are the metrics. Units are as OpenTelemetry has them.
+// These are the metrics, with the units of OpenTelemetry.
 //
 //	locker.lock.duration  histogram, s: every Lock and TryLock, from its call to its return
 //	locker.hold.duration  histogram, s: every lease, from its grant to its release or loss
@@ -21,9 +21,10 @@
 //	locker.waiting        gauge of these: callers of Lock that wait
 //	locker.wait.longest   gauge of these, s: how long a caller that still waits has waited
 //
-// The attributes are locker.operation ("lock", "trylock"), locker.outcome (that
-// of [locker.Event.Outcome]), error.type (the outcome, if it is not "ok"), and
-// locker.name: of spans the lock's name, of metrics what [Options].Name says.
+// The attributes are locker.operation ("lock", "trylock"), locker.outcome (see
+// [locker.Event.Outcome]), error.type (the outcome, if it is not "ok"), and
+// locker.name: in spans the name of the lock, in metrics the result of
+// [Options].Name.
 package otel
 
 import (
@@ -47,9 +48,9 @@ type Options struct {
 	Tracers trace.TracerProvider // nil: the global one
 	Meters  metric.MeterProvider // nil: the global one
 
-	// Name returns the attribute locker.name of the metrics for a lock's name,
-	// such as what stands before the first slash. It should have few values.
-	// nil: metrics have no such attribute.
+	// Name returns the attribute locker.name of the metrics for a lock's name, such
+	// as the part before the first slash. It should have few different values. nil:
+	// metrics have no such attribute.
 	Name func(lock string) string
 
 	_ struct{}

@@ -1,5 +1,4 @@
-// Package prometheus counts what befalls the locks of a program, for
-// Prometheus:
+// Package prometheus counts what happens to the locks of a program, for Prometheus:
 //
 //	metrics := prometheus.New(nil)
 //	registry.MustRegister(metrics)
@@ -16,12 +15,12 @@
 //	locker_held, locker_waiting, locker_pending    gauges of the watched clients: leases, callers that wait, take-backs under way
 //	locker_longest_wait_seconds{name}              gauge: how long a caller that still waits has waited; no series if nobody does
 //
-// op is "lock" or "trylock". outcome is that of [locker.Event.Outcome]: "ok",
-// "held", "unavailable", "canceled", "lost", "closed", "invalid" or "error".
-// name is "" unless [Options].Name says otherwise.
+// op is "lock" or "trylock". outcome is the result of [locker.Event.Outcome]: "ok",
+// "held", "unavailable", "canceled", "lost", "closed", "invalid" or "error". name is
+// the result of [Options].Name, and "" without it.
 //
-// docs/observe in the repository has a dashboard for Grafana and rules for
-// alerts that are made for these metrics.
+// docs/observe in the repository has a dashboard for Grafana and alert rules for
+// these metrics.
 package prometheus
 
 import (
@@ -35,9 +34,9 @@ import (
 
 // Options are the settings of [New]. nil, or the zero value, means the defaults.
 type Options struct {
-	// Name returns the value of the label name for a lock's name, such as what
-	// stands before the first slash. It should have few values: each is a
-	// time series in every metric. nil: always "".
+	// Name returns the label "name" for a lock's name, such as the part before the
+	// first slash. It should have few different values: each is a time series in
+	// every metric. nil: always "".
 	Name func(lock string) string
 
 	// Buckets are the upper bounds of the histograms, in seconds. nil: from
@@ -47,9 +46,8 @@ type Options struct {
 	_ struct{}
 }
 
-// Metrics counts what its [locker.Trace] is told. It is a
-// [prometheus.Collector], and may be used by many clients and goroutines at
-// once.
+// Metrics counts the events of its [locker.Trace]. It is a [prometheus.Collector],
+// and may be used by many clients and goroutines at once.
 type Metrics struct {
 	name func(string) string
 
