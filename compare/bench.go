@@ -69,9 +69,6 @@ func (b *bench) begin() {
 	s := b.open(b)
 	s.name, s.key = name, key
 	b.svc = &s
-	if s.untried == nil {
-		s.untried = map[string]string{}
-	}
 	b.Cleanup(watchServers(b.run.journal, name, s.watched))
 	// Straight first, so that an error speaks of the service and not of a proxy.
 	again := b.opens // servers have just been started
@@ -228,15 +225,8 @@ func (b *bench) quit() {
 
 // leave says why something is not tried here.
 func (b *bench) leave(id, why string) {
-	b.run.describe(b.index, func(h *history.Service) {
-		untried := maps.Clone(h.Untried)
-		if untried == nil {
-			untried = map[string]string{}
-		}
-		untried[id] = why
-		h.Untried = untried
-	})
 	b.svc.untried[id] = why
+	b.run.describe(b.index, func(h *history.Service) { h.Untried = maps.Clone(b.svc.untried) })
 }
 
 // trial is one name in one round.
@@ -321,29 +311,30 @@ func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
 	return cmp.Or(err, b.do(func() { b.recover(err) }))
 }
 
-// faultBegin, proof and faultEnd journal what the round does to its trials.
+// tell journals what the round does to its trials.
+func (r *round) tell(kind history.Kind, detail string, takes int) {
+	for _, t := range r.trials {
+		r.event(kind, t, func(e *history.Event) {
+			e.Fault, e.Process, e.Detail, e.Value = r.fault.ID, r.on, detail, int64(takes)
+		})
+	}
+}
+
 func (r *round) faultBegin(h *holder, takes int) {
 	r.faulty, r.on = true, ""
 	if h != nil {
 		r.on = h.process
 	}
-	for _, t := range r.trials {
-		r.event(history.FaultBegin, t, func(e *history.Event) {
-			e.Fault, e.Process, e.Value = r.fault.ID, r.on, int64(takes)
-		})
-	}
+	r.tell(history.FaultBegin, "", takes)
 	if r.ctx.Err() != nil {
 		panic(stageEnd{context.Cause(r.ctx)}) // nothing is broken of which nobody could know
 	}
 }
 
 func (r *round) proof(detail string) {
-	if detail == "" {
-		return
-	}
-	r.proven = true
-	for _, t := range r.trials {
-		r.event(history.Evidence, t, func(e *history.Event) { e.Fault, e.Process, e.Detail = r.fault.ID, r.on, detail })
+	if detail != "" {
+		r.proven = true
+		r.tell(history.Evidence, detail, 0)
 	}
 }
 
@@ -352,9 +343,7 @@ func (r *round) faultEnd(detail string) {
 		r.proof(r.look())
 	}
 	r.faulty = false
-	for _, t := range r.trials {
-		r.event(history.FaultEnd, t, func(e *history.Event) { e.Fault, e.Process, e.Detail = r.fault.ID, r.on, detail })
-	}
+	r.tell(history.FaultEnd, detail, 0)
 }
 
 // recover makes the bench whole again after a round, whatever it has left: proxies pass, processes run.

@@ -102,8 +102,8 @@ type caller struct {
 	gate    context.Context // ends when the parent says "open"
 	open    context.CancelFunc
 
-	acting uint64        // the act that is under way to the recorder; 0: none. Under the program's mutex
-	landed chan struct{} // closed when it has arrived
+	acts   uint64        // under the program's mutex
+	landed chan struct{} // closed when the last of them has arrived; nil then
 }
 
 func (h *holderProgram) say(m message) {
@@ -218,7 +218,7 @@ func (h *holderProgram) obey(c command) {
 			if c.Do == "loop" {
 				h.loop(c, cl)
 			} else {
-				h.hold(c, cl)
+				h.hold(cl.ctx, c, cl)
 			}
 			cl.release()
 			cl.open()
@@ -233,9 +233,9 @@ func (h *holderProgram) obey(c command) {
 		// It is over.
 	case c.Do == "landed":
 		h.mu.Lock()
-		if cl.acting == c.Seq {
-			cl.acting = 0
+		if cl.acts == c.Seq && cl.landed != nil {
 			close(cl.landed)
+			cl.landed = nil
 		}
 		h.mu.Unlock()
 	case c.Do == "open":
@@ -245,9 +245,9 @@ func (h *holderProgram) obey(c command) {
 	}
 }
 
-// hold takes a lock and acts under it until it is told to leave, or that the lease is over.
-func (h *holderProgram) hold(c command, cl *caller) {
-	ctx := cl.ctx
+// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports whether it got
+// the lock.
+func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 	if c.Within > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.Within)
@@ -258,7 +258,7 @@ func (h *holderProgram) hold(c command, cl *caller) {
 		lease = h.lock(ctx, c)
 	}
 	if lease == nil {
-		return
+		return false
 	}
 	var over <-chan time.Time
 	if c.Keep > 0 {
@@ -268,19 +268,19 @@ func (h *holderProgram) hold(c command, cl *caller) {
 	act := time.NewTicker(h.Act)
 	defer act.Stop()
 	gate := c.Gate
-	for n := uint64(1); ; n++ {
+	for first := true; ; first = false {
 		if lease.Err() == nil {
-			if gate && n > 1 {
+			if gate && !first {
 				h.say(message{Gate: c.Caller})
 				select {
 				case <-cl.gate.Done():
 				case <-cl.ctx.Done():
 					h.leave(c, lease)
-					return
+					return true
 				}
 				gate = false
 			}
-			h.act(c, cl, lease, n)
+			h.act(c, cl, lease)
 		}
 		if u := lease.Until(); !u.Equal(granted) {
 			granted = u
@@ -288,18 +288,17 @@ func (h *holderProgram) hold(c command, cl *caller) {
 		}
 		select {
 		case <-act.C:
+			continue
 		case <-lease.Done():
 			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = lease.Err().Error() })
 			// What is left of it is cleared, as Do does.
 			_ = h.unlock(lease, time.Second)
-			return
 		case <-cl.ctx.Done():
 			h.leave(c, lease)
-			return
 		case <-over:
 			h.leave(c, lease)
-			return
 		}
+		return true
 	}
 }
 
@@ -344,10 +343,12 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 
 // act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until it
 // has, or the holder is told of its loss: what else comes after it comes after its effect.
-func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease, n uint64) {
+func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
 	landed := make(chan struct{})
 	h.mu.Lock()
-	cl.acting, cl.landed = n, landed
+	cl.acts++
+	n := cl.acts
+	cl.landed = landed
 	h.mu.Unlock()
 	token, _ := lease.Token()
 	h.tell(c, history.Acted, func(e *history.Event) { e.Token, e.Seq = token, n })
@@ -378,23 +379,10 @@ func (h *holderProgram) unlock(lease *locker.Lease, within time.Duration) error 
 func (h *holderProgram) loop(c command, cl *caller) {
 	ctx, cancel := context.WithTimeout(cl.ctx, c.For)
 	defer cancel()
-	for n := uint64(1); ctx.Err() == nil; n++ {
-		lease := h.lock(ctx, c)
-		if lease == nil {
-			// Not at once again: what refuses at once would be asked without end.
-			pause(ctx, 20*time.Millisecond)
-			continue
+	for ctx.Err() == nil {
+		if !h.hold(ctx, c, cl) {
+			pause(ctx, 20*time.Millisecond) // what refuses at once would be asked without end
 		}
-		if lease.Err() == nil {
-			h.act(c, cl, lease, n)
-		}
-		time.Sleep(c.Keep)
-		if lease.Err() != nil {
-			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = lease.Err().Error() })
-			_ = h.unlock(lease, time.Second)
-			continue
-		}
-		h.leave(c, lease)
 	}
 }
 

@@ -37,19 +37,17 @@ func StartPgbouncer(t TB, s *Postgres) (addr string) {
 		cmd.Dir = dir
 		return cmd, asUnprivileged(cmd)
 	})
-	if err = p.start(); err == nil {
-		err = p.ready(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			u := url.URL{Scheme: "postgres", User: url.User(PostgresUser), Host: loopback(port), Path: "/postgres", RawQuery: "sslmode=disable"}
-			conn, err := pgx.Connect(ctx, u.String())
-			if err == nil {
-				err = conn.Close(ctx)
-			}
-			return err
-		})
+	p.answers = func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		u := url.URL{Scheme: "postgres", User: url.User(PostgresUser), Host: loopback(port), Path: "/postgres", RawQuery: "sslmode=disable"}
+		conn, err := pgx.Connect(ctx, u.String())
+		if err == nil {
+			err = conn.Close(ctx)
+		}
+		return err
 	}
-	if err != nil {
+	if err := serve(p); err != nil {
 		t.Fatalf("%v", err)
 	}
 	return loopback(port)

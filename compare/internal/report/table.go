@@ -201,39 +201,33 @@ func (t *table) notes(r *history.Report, width int) {
 		t.wrap(width, "", "held n: tried n times and never broken, so at most in 3/n of all cases (95 % sure). BROKEN k/n: declared, and broken in k of n. "+
 			"broken k/n: the same, where the service does not promise it. -: not tried. ?: tried, and nothing can be said.")
 	}
-	said := false
+	var bad, unsure, missing []string
 	for _, row := range r.Rows {
 		for i := range row.Cells {
-			if c := &row.Cells[i]; c.Bad() {
-				if !said {
-					t.line("\n%s", t.strong("Declared, and BROKEN:"))
-					said = true
-				}
-				t.wrap(width, "  ", fmt.Sprintf("%s, %s: %d of %d. The worst: %s (trial %s). Declared: %s.", c.Service, row.Title, c.Broken, c.Trials, c.Worst, c.Witness.Trial, c.What))
+			switch c := &row.Cells[i]; {
+			case c.Bad():
+				bad = append(bad, fmt.Sprintf("%s, %s: %d of %d. The worst: %s (trial %s). Declared: %s.", c.Service, row.Title, c.Broken, c.Trials, c.Worst, c.Witness.Trial, c.What))
+			case c.Verdict == history.Inconclusive:
+				unsure = append(unsure, fmt.Sprintf("%s, %s: %s", c.Service, row.Title, c.Reason))
 			}
 		}
 	}
-	said = false
-	for _, row := range r.Rows {
-		for _, c := range row.Cells {
-			if c.Verdict == history.Inconclusive {
-				if !said {
-					t.line("\nNothing can be said of:")
-					said = true
-				}
-				t.wrap(width, "  ", fmt.Sprintf("%s, %s: %s", c.Service, row.Title, c.Reason))
-			}
-		}
-	}
-	said = false
 	for _, s := range r.Run.Services {
 		if s.Missing != "" {
-			if !said {
-				t.line("\nNot tried at all:")
-				said = true
-			}
-			t.wrap(width, "  ", s.Name+": "+s.Missing)
+			missing = append(missing, s.Name+": "+s.Missing)
 		}
+	}
+	t.section(t.strong("Declared, and BROKEN:"), bad, width)
+	t.section("Nothing can be said of:", unsure, width)
+	t.section("Not tried at all:", missing, width)
+}
+
+func (t *table) section(title string, notes []string, width int) {
+	if len(notes) > 0 {
+		t.line("\n%s", title)
+	}
+	for _, note := range notes {
+		t.wrap(width, "  ", note)
 	}
 }
 

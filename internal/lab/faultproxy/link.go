@@ -24,8 +24,6 @@ type Link struct {
 	serverGone  bool     // reset, before or after it was connected to
 	serverEnded bool     // it has hung up
 	clientEnded bool
-	ownRequests bool // a mode was set for this link alone
-	ownReplies  bool
 	late        bool // made while the mode of the proxy was HoldOpen; guarded by the proxy's mutex
 	cutOnReply  bool
 }
@@ -59,20 +57,17 @@ func (l *Link) start() {
 
 // SetRequests changes what happens to requests on this connection alone, whatever the proxy is set to
 // from now on.
-func (l *Link) SetRequests(m Mode) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ownRequests = true
-	l.setRequests(m)
-}
+func (l *Link) SetRequests(m Mode) { l.setOwn(l.requests, m) }
 
 // SetReplies changes what happens to replies on this connection alone, whatever the proxy is set to
 // from now on.
-func (l *Link) SetReplies(m Mode) {
+func (l *Link) SetReplies(m Mode) { l.setOwn(l.replies, m) }
+
+func (l *Link) setOwn(p *pipe, m Mode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ownReplies = true
-	l.setReplies(m)
+	p.own = true
+	l.set(p, m)
 }
 
 // Reset resets both ends of this connection.
@@ -104,32 +99,23 @@ func (l *Link) mode(m Mode) Mode {
 func (l *Link) follow(requests, replies Mode, delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.requests.setDelay(delay)
-	l.replies.setDelay(delay)
-	if !l.ownRequests {
-		l.setRequests(l.mode(requests))
-	}
-	if !l.ownReplies {
-		l.setReplies(l.mode(replies))
+	for i, p := range []*pipe{l.requests, l.replies} {
+		p.setDelay(delay)
+		if !p.own {
+			l.set(p, l.mode([]Mode{requests, replies}[i]))
+		}
 	}
 }
 
-// setRequests and setReplies are called with the mutex held.
-func (l *Link) setRequests(m Mode) {
-	if m == Reset {
+// set is called with the mutex held.
+func (l *Link) set(p *pipe, m Mode) {
+	switch {
+	case m == Reset && p == l.requests:
 		l.resetServer()
-	}
-	if gap := l.requests.setMode(m); gap {
-		l.resetBoth()
-	}
-	l.settle()
-}
-
-func (l *Link) setReplies(m Mode) {
-	if m == Reset {
+	case m == Reset:
 		l.resetClient()
 	}
-	if gap := l.replies.setMode(m); gap {
+	if gap := p.setMode(m); gap {
 		l.resetBoth()
 	}
 	l.settle()

@@ -11,6 +11,7 @@ import (
 // the one that delivers, so that a sender is never held up, whatever happens to the receiver.
 type pipe struct {
 	changed chan struct{} // holds one element if something changed since the delivery looked last
+	own     bool          // a mode was set for this connection alone; guarded by the link's mutex
 
 	mu       sync.Mutex
 	queue    []chunk

@@ -158,7 +158,7 @@ func (p *Proxy) PassNew() {
 	p.requests, p.replies = Pass, Pass
 	for l := range p.links {
 		l.mu.Lock()
-		l.ownRequests, l.ownReplies = true, true
+		l.requests.own, l.replies.own = true, true
 		l.mu.Unlock()
 	}
 }
