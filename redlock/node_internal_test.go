@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,31 +116,6 @@ func (m *member) repairs(c fenced) redisconn.State {
 func (m *member) releases(c fenced, void time.Duration) redisconn.State {
 	m.t.Helper()
 	return m.says(func(f func(redisconn.State, error)) { m.release(&c.claim, void, tries, f) })
-}
-
-// together has n questions asked while the server is paused, so that they share
-// script calls, and returns how many of those there were.
-func together(t *testing.T, server *lab.Redis, n int, ask func(i int)) (calls int) {
-	t.Helper()
-	lab.NeedPause(t)
-	before := server.Commands(t)
-	server.Pause()
-	var all sync.WaitGroup
-	var begun atomic.Int64
-	for i := range n {
-		all.Go(func() {
-			begun.Add(1)
-			ask(i)
-		})
-	}
-	for begun.Load() < int64(n) {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(50 * time.Millisecond) // all are in the queue, or a few more script calls are made
-	server.Resume()
-	all.Wait()
-	used := server.Commands(t).Since(before).ByName
-	return int(used["evalsha"] + used["eval"])
 }
 
 // The restart guard goes by the last vote: a server that was restarted has not
@@ -305,7 +279,7 @@ func TestVotesShareScriptCalls(t *testing.T) {
 		names = append(names, strconv.Itoa(i))
 	}
 	votes, errs := make([]vote, len(names)), make([]error, len(names))
-	calls := together(t, q.server, len(names), func(i int) {
+	calls := q.server.AllAtOnce(t, len(names), func(i int) {
 		c := claimOf(names[i], "me", 0)
 		c.waiting = i%2 == 0 // for the others the note is not asked for
 		votes[i], errs[i] = q.tryVote(q.b, c)
@@ -332,7 +306,7 @@ func TestVotesShareScriptCalls(t *testing.T) {
 func TestARestartedServerRefusesVotesThatComeTogether(t *testing.T) {
 	q := newMember(t)
 	q.server.Restart(t)
-	together(t, q.server, 64, func(i int) {
+	q.server.AllAtOnce(t, 64, func(i int) {
 		_, err := q.tryVote(q.b, claimOf(strconv.Itoa(i), "me", 0))
 		assert.Error(t, err)
 	})

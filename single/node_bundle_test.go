@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,30 +18,6 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-// together has n callers ask at the same time, so that most of them share script calls, and reports in how many calls they were answered.
-func together(t *testing.T, server *lab.Redis, n int, ask func(i int)) (calls int) {
-	t.Helper()
-	lab.NeedPause(t)
-	before := server.Commands(t)
-	server.Pause()
-	var all sync.WaitGroup
-	var begun atomic.Int64
-	for i := range n {
-		all.Go(func() {
-			begun.Add(1)
-			ask(i)
-		})
-	}
-	for begun.Load() < int64(n) {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(50 * time.Millisecond) // all are in the queue, or a few more script calls are made
-	server.Resume()
-	all.Wait()
-	used := server.Commands(t).Since(before).ByName
-	return int(used["evalsha"] + used["eval"])
-}
-
 func TestCallersShareScriptCalls(t *testing.T) {
 	const n = 200
 	server, node := setUp(t)
@@ -51,7 +26,7 @@ func TestCallersShareScriptCalls(t *testing.T) {
 	request := func(i int) single.Request {
 		return single.Request{Name: strconv.Itoa(i), Value: fmt.Sprint("owner ", i), TTL: ttl, Waiting: i%2 == 0}
 	}
-	calls := together(t, server, n, func(i int) {
+	calls := server.AllAtOnce(t, n, func(i int) {
 		var err error
 		answers[i], err = node.Acquire(t.Context(), request(i))
 		assert.NoError(t, err)
@@ -67,13 +42,13 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key+":wait"), "nobody was refused")
 	}
 	// The same once more: all are the callers' own. By others: all are held.
-	together(t, server, n, func(i int) {
+	server.AllAtOnce(t, n, func(i int) {
 		a, err := node.Acquire(t.Context(), request(i))
 		assert.NoError(t, err)
 		assert.True(t, a.Granted && a.Again, "R11")
 		assert.Equal(t, answers[i].Token, a.Token)
 	})
-	together(t, server, n, func(i int) {
+	server.AllAtOnce(t, n, func(i int) {
 		r := request(i)
 		r.Value = "another"
 		a, err := node.Acquire(t.Context(), r)
@@ -84,7 +59,7 @@ func TestCallersShareScriptCalls(t *testing.T) {
 	for i := range n {
 		assert.Equal(t, int64(1-i%2), server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))+":wait"), "noted only for who waits")
 	}
-	calls = together(t, server, n, func(i int) {
+	calls = server.AllAtOnce(t, n, func(i int) {
 		name, value, want := strconv.Itoa(i), fmt.Sprint("owner ", i), redisconn.Mine
 		switch i % 4 {
 		case 1:
@@ -123,7 +98,7 @@ func TestAcquiresAndReleasesShareABatch(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	calls := together(t, server, n, func(i int) {
+	calls := server.AllAtOnce(t, n, func(i int) {
 		if held[i] != nil {
 			assert.NoError(t, held[i].Unlock(t.Context()))
 			return
@@ -151,7 +126,7 @@ func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 	}
 	var mu sync.Mutex
 	answers, errs := map[string]single.Answer{}, map[string]error{}
-	together(t, server, len(names), func(i int) {
+	server.AllAtOnce(t, len(names), func(i int) {
 		a, err := node.Acquire(t.Context(), single.Request{Name: names[i], Value: "me", TTL: ttl})
 		mu.Lock()
 		defer mu.Unlock()
@@ -176,7 +151,7 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 	for round := range 20 {
 		var mu sync.Mutex
 		granted := map[uint64]string{}
-		together(t, server, 16, func(i int) {
+		server.AllAtOnce(t, 16, func(i int) {
 			value := strconv.Itoa(i / 2) // each asks twice, as a driver might
 			a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(round), Value: value, TTL: ttl, Waiting: true})
 			assert.NoError(t, err)
@@ -205,7 +180,7 @@ func TestAKeyThatTheACLForbidsIsItsCallersAlone(t *testing.T) {
 	load(t, node)
 	// As narrow as a rule can be: all names but those with an x.
 	server.MustDo(t, "ACL", "SETUSER", "locker", "resetkeys", "~locker:1:*[0-9]}*")
-	together(t, server, 64, func(i int) {
+	server.AllAtOnce(t, 64, func(i int) {
 		name := "n" + strconv.Itoa(i)
 		if i%8 == 7 {
 			name += "x"
@@ -228,7 +203,7 @@ func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
 	load(t, node)
 	server.MustDo(t, "SCRIPT", "FLUSH")
 	before := server.Commands(t)
-	together(t, server, 128, func(i int) {
+	server.AllAtOnce(t, 128, func(i int) {
 		a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
 		assert.NoError(t, err)
 		assert.True(t, a.Granted)

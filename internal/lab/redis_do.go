@@ -5,6 +5,8 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -143,4 +145,29 @@ func parseCommands(info map[string]string) Commands {
 		c.ByName[name], _ = strconv.ParseInt(calls, 10, 64)
 	}
 	return c
+}
+
+// AllAtOnce has n callers ask while the server is paused, so that their questions come together, and returns in how
+// many script calls they were answered.
+func (r *Redis) AllAtOnce(t TB, n int, ask func(i int)) (calls int) {
+	t.Helper()
+	NeedPause(t)
+	before := r.Commands(t)
+	r.Pause()
+	var all sync.WaitGroup
+	var begun atomic.Int64
+	for i := range n {
+		all.Go(func() {
+			begun.Add(1)
+			ask(i)
+		})
+	}
+	for begun.Load() < int64(n) {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond) // all are in a queue, or a few more script calls are made
+	r.Resume()
+	all.Wait()
+	used := r.Commands(t).Since(before).ByName
+	return int(used["evalsha"] + used["eval"])
 }
