@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// lines are the lines of callers of one client, one for each name in use.
-// Only the head of a line talks to the service, so that a thousand callers
-// cost it what one costs (R13). The place at the head is kept by the caller,
-// then by its lease, until the lease is over. What is handed on is the right
-// to ask, never the lock.
+// lines are the lines of callers of one client, one for each name in use. Only the
+// head of a line talks to the service, so that a thousand callers cost the service no
+// more than one (R13). The caller keeps the place at the head, and then its lease
+// does until it is over. The line passes on the right to ask, never the lock.
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
@@ -23,7 +22,7 @@ type lines struct {
 	closed  bool
 }
 
-// line is the line for one name. Its fields are guarded by lines.mu.
+// line is the line for one name. lines.mu guards its fields.
 type line struct {
 	name    string
 	lease   *Lease    // the head's, once it has one
@@ -33,10 +32,11 @@ type line struct {
 
 	cancel context.CancelCauseFunc // of the head's call; nil once that has returned
 
-	// state is what the service has said last: ErrHeld, why it could not be
-	// asked, or nil: nothing is known.
+	// state is the last answer of the service: ErrHeld, the reason why it could not
+	// be asked, or nil if nothing is known.
 	state error
-	// away is since when the service has not been there; zero: it answered last.
+	// away is the time since which the service has not answered; zero: it answered
+	// last.
 	away time.Time
 }
 
@@ -56,9 +56,9 @@ type limits struct {
 	patience time.Duration
 }
 
-// enter returns when the caller is at the head of the line for name. If it is not to
-// wait, or its patience or ctx ends first, the error says what was in the way. Close
-// ends ctx by cancel.
+// enter returns when the caller is at the head of the line for name. If the caller
+// must not wait, or its patience or ctx ends first, the error says what was in the
+// way. Close ends ctx by cancel.
 func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, m limits) (*line, error) {
 	ls.mu.Lock()
 	if ls.closed {
@@ -109,24 +109,25 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 	return nil, err
 }
 
-// leave gives up the place at the head of ln to the next in line.
+// leave passes the place at the head of ln to the next caller in line.
 func (ls *lines) leave(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.advance(ln)
 }
 
-// toldHeld notes that the service has said "held" to the head.
+// toldHeld notes that the service has answered the head with "held".
 func (ls *lines) toldHeld(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln.state, ln.away = ErrHeld, time.Time{}
 }
 
-// patience returns how much longer the head sits an outage out, how long that has
-// lasted, and its last cause. A cause that is not nil is noted first. Everybody
-// in line has patience from the beginning of the outage, or of the own call, on:
-// a hundred callers do not sit out a hundred times that.
+// patience returns how much longer the head waits for an outage to end, how long the
+// outage has lasted, and its last cause. It first notes a cause that is not nil. The
+// patience of every caller in line counts from the beginning of the outage, or from
+// the beginning of its own call if that is later: a hundred callers do not wait a
+// hundred times as long.
 func (ls *lines) patience(ln *line, m limits, cause error) (left, away time.Duration, state error) {
 	now := time.Now()
 	ls.mu.Lock()
@@ -156,7 +157,7 @@ func (ln *line) patience(m limits, now time.Time) time.Duration {
 	return later(ln.away, m.began).Add(m.patience).Sub(now)
 }
 
-// hold notes the head's lease; it returns false if the client was closed.
+// hold notes the head's lease; it returns false if the client is closed.
 func (ls *lines) hold(ln *line, l *Lease) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -169,7 +170,7 @@ func (ls *lines) hold(ln *line, l *Lease) bool {
 	return true
 }
 
-// stopWaiting notes that the head's call is about to return. ls.mu is held.
+// stopWaiting notes that the head's call is about to return. The caller holds ls.mu.
 func (ls *lines) stopWaiting(ln *line) {
 	if ln.waits {
 		ln.waits = false
@@ -178,7 +179,7 @@ func (ls *lines) stopWaiting(ln *line) {
 	ln.cancel = nil
 }
 
-// drop undoes hold for a lease that could not be given out after all.
+// drop undoes hold for a lease that could not be given out.
 func (ls *lines) drop(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -192,14 +193,14 @@ func (ls *lines) release(ln *line) {
 	}
 }
 
-// count returns how many leases are held, and how many callers wait.
+// count returns the number of leases that are held, and of callers that wait.
 func (ls *lines) count() (held, waiting int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.held, ls.waiting
 }
 
-// waits returns what is waited for.
+// waits returns the names that callers wait for.
 func (ls *lines) waits() (all []Wait) {
 	now := time.Now()
 	ls.mu.Lock()
@@ -219,8 +220,8 @@ func (ls *lines) waits() (all []Wait) {
 	return all
 }
 
-// close refuses all who come from now on, ends the calls under way, and returns
-// the leases held.
+// close refuses all calls from now on, ends the calls in flight, and returns the
+// leases that are held.
 func (ls *lines) close() []*Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -236,7 +237,7 @@ func (ls *lines) close() []*Lease {
 	return ls.leasesLocked()
 }
 
-// leases returns the leases held.
+// leases returns the leases that are held.
 func (ls *lines) leases() []*Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -252,7 +253,7 @@ func (ls *lines) leasesLocked() (held []*Lease) {
 	return held
 }
 
-// advance lets the next in line be the head. ls.mu is held.
+// advance makes the next caller in line the head. The caller holds ls.mu.
 func (ls *lines) advance(ln *line) {
 	if ln.lease != nil {
 		ln.state, ln.away = nil, time.Time{}
@@ -271,8 +272,8 @@ func (ls *lines) advance(ln *line) {
 	close(w.turn)
 }
 
-// inTheWay is what is known to keep a caller behind the head from the lock now:
-// an outage is never reported as "held" (R17).
+// inTheWay is the reason why a caller behind the head does not have the lock: an
+// outage is never reported as "held" (R17).
 func (ln *line) inTheWay() error {
 	if ln.lease != nil {
 		return ErrHeld

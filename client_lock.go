@@ -17,7 +17,7 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease,
 	return c.lock(ctx, "lock", name, true, opts)
 }
 
-// TryLock takes name if nobody has it. See [Locker].
+// TryLock locks name if nobody holds it. See [Locker].
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, "trylock", name, false, opts)
 }
@@ -32,8 +32,8 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	return l, err
 }
 
-// contend stands in the line for name, and at its head makes attempts until one
-// succeeds or no further one makes sense.
+// contend waits in the line for name, and at its head makes attempts until one
+// succeeds or further ones make no sense.
 func (c *Client) contend(ctx context.Context, op, name string, began time.Time, wait bool, opts []Option) (*Lease, error) {
 	if c.optErr != nil {
 		return nil, c.optErr
@@ -77,8 +77,8 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	return l, nil
 }
 
-// head is the caller at the head of a line: the only one of this client that
-// asks the service for the name (R13).
+// head is the caller at the head of a line: the only caller of this client that asks
+// the service for the name (R13).
 type head struct {
 	client   *Client
 	line     *line
@@ -114,8 +114,8 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		}
 	}
 	began := time.Now()
-	// Close waits for what is counted here: until then a lock that was granted is
-	// either held, or on its way back.
+	// Close waits until this count is zero: a granted lock is then either held, or
+	// being taken back.
 	c.asking.add()
 	var grant Grant
 	var err error
@@ -140,7 +140,7 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 
 func ignore() {}
 
-// ask calls Acquire, and has taken back what it may have left.
+// ask calls Acquire. If the outcome is not known, it arranges for a take-back.
 func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 	g, err := l.client.backend.Acquire(ctx, req)
 	switch {
@@ -152,13 +152,13 @@ func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 	return g, fromBackend(ctx, err)
 }
 
-// lastWord is how long a backend may take to say, after its context ended,
-// what it knows of the lock. The caller waits no longer than that (R8).
+// lastWord is how long a backend may take to return after its context ended. The
+// caller waits no longer than that (R8).
 const lastWord = 100 * time.Millisecond
 
-// askAside is ask in a goroutine of its own, for a backend that is not known to
-// return in time. That goroutine is left behind if it is late; what it brings then
-// is taken back.
+// askAside is ask in a goroutine of its own, for a backend that may not return in
+// time. The caller does not wait for a goroutine that is late; a lock that is granted
+// late is taken back.
 func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 	type answer struct {
 		grant Grant
@@ -191,8 +191,8 @@ func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 	return Grant{}, ctxError(ctx)
 }
 
-// pause decides, after an attempt that failed, whether there is to be another
-// one, and waits until it is time for it. Its error ends the call.
+// pause decides after a failed attempt whether to make another one, and waits until
+// it is time for that. Its error ends the call.
 func (h *head) pause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return h.gaveUp(ctx, err)
@@ -229,8 +229,7 @@ func (h *head) pause(ctx context.Context, err error) error {
 	return h.sleep(ctx, delay)
 }
 
-// count returns how many attempts, one after the other, have found this kind of
-// thing in the way.
+// count returns how many attempts in a row have failed for this kind of reason.
 func (h *head) count(state error) int {
 	if errors.Is(h.state, ErrHeld) != errors.Is(state, ErrHeld) {
 		h.tries = 0
@@ -240,8 +239,8 @@ func (h *head) count(state error) int {
 	return h.tries
 }
 
-// outOfPatience is the error of a Lock that sits an outage out no longer. away
-// is how long the service has not been there.
+// outOfPatience is the error of a Lock that gives up on an outage. away is how long
+// the outage has lasted.
 func (h *head) outOfPatience(away time.Duration, err error) error {
 	if h.tries < 2 {
 		return err
@@ -249,11 +248,11 @@ func (h *head) outOfPatience(away time.Duration, err error) error {
 	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", away.Round(time.Millisecond), h.tries, err)
 }
 
-// waitingLog is how often Options.Logger is told of one Lock that sits an outage
-// out.
+// waitingLog is the time between two log records about one Lock that waits for an
+// outage to end.
 const waitingLog = 30 * time.Second
 
-// waiting tells what the caller waits for and, in an outage, for how much longer.
+// waiting reports what the caller waits for and, in an outage, for how much longer.
 func (h *head) waiting(err error, left time.Duration) {
 	now := time.Now()
 	if c := h.client; left > 0 && (h.logged.IsZero() || now.Sub(h.logged) >= waitingLog) {
@@ -283,7 +282,7 @@ func (h *head) queued() func() {
 	}
 }
 
-// gaveUp is the error of a wait that its context ended.
+// gaveUp is the error of a wait that was ended by its context.
 func (h *head) gaveUp(ctx context.Context, last error) error {
 	state := h.state
 	switch {
@@ -310,8 +309,8 @@ const (
 	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
 )
 
-// pollDelay is how long to wait for a wake-up before asking all the same:
-// never longer than the holder's lease lasts (R14).
+// pollDelay is how long to wait for a wake-up before asking without one: never longer
+// than the holder's lease lasts (R14).
 func (h *head) pollDelay(held *HeldError) time.Duration {
 	_, waiting := h.client.lines.count()
 	d := clock.Jitter(max(backupPoll, min(time.Duration(waiting)*time.Millisecond, lastBackup)))
@@ -334,7 +333,7 @@ func (h *head) sleep(ctx context.Context, delay time.Duration) error {
 			if !h.notice.begun(stop) {
 				continue // the poll does it, and tries again
 			}
-			// What was released before that told nobody (R14).
+			// A release before that sent no wake-up (R14).
 		case <-h.notice.wake:
 		case <-timer.C:
 		case <-ctx.Done():
@@ -344,9 +343,9 @@ func (h *head) sleep(ctx context.Context, delay time.Duration) error {
 	}
 }
 
-// notice is how the head of a line is told by a [Notifier] when to ask again.
-// The poll goes on while Notify has not answered, however long that takes:
-// progress never rests on it (R14).
+// notice passes the wake-ups of a [Notifier] to the head of a line. Polling goes on
+// while Notify has not returned, however long that takes: progress never rests on it
+// (R14).
 type notice struct {
 	wake   chan struct{} // told by the backend
 	reply  chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
@@ -354,7 +353,7 @@ type notice struct {
 	stop   func() // ends what Notify began; nil: it has not
 }
 
-// begin calls Notify in the background, unless that was done.
+// begin calls Notify in the background, once.
 func (n *notice) begin(ctx context.Context, c *Client, name string) {
 	notifier, ok := c.backend.(Notifier)
 	if !ok || n.stop != nil || n.reply != nil {
@@ -383,7 +382,8 @@ func (n *notice) begin(ctx context.Context, c *Client, name string) {
 	})
 }
 
-// begun takes the answer, and reports whether the backend tells from now on.
+// begun takes the result of Notify, and reports whether the backend sends wake-ups
+// from now on.
 func (n *notice) begun(stop func()) bool {
 	n.cancel()
 	n.reply, n.stop = nil, stop
@@ -408,7 +408,7 @@ func newOwner() string {
 	return string(digits[:])
 }
 
-// ctxError is why ctx is over, with its cause if it was given one.
+// ctxError is the error of ctx, with its cause if it has one.
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, ErrClosed) {

@@ -8,10 +8,10 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// schedule calls what is due, at its time and in a goroutine of its own: one heap
-// and one timer for all of a client's leases and take-backs. So no request in
-// flight can delay the end of a lease (R2), nor can a Logger or Trace function that
-// is told of another's, and ten thousand leases have no goroutine.
+// schedule makes calls at their times, each in a goroutine of its own, with one heap
+// and one timer for all leases and take-backs of a client. So neither a request in
+// flight nor a Logger or Trace function that handles the end of another lease can
+// delay the end of a lease (R2), and ten thousand leases need no goroutine.
 type schedule struct {
 	mu     sync.Mutex
 	events eventHeap
@@ -23,13 +23,13 @@ type schedule struct {
 	stopped bool
 }
 
-// scheduled is something that has a time at which it wants to be called.
+// scheduled is a lease or a take-back that the schedule calls at its time.
 type scheduled interface {
 	due()
 	entry() *event
 }
 
-// event is the part of a scheduled that belongs to the schedule.
+// event is the schedule's own part of a scheduled.
 type event struct {
 	at    time.Time
 	index int // in the heap, plus 1; 0: not in it
@@ -37,17 +37,17 @@ type event struct {
 
 func (e *event) entry() *event { return e }
 
-// wallCheck is how often the wall clock is compared with the monotonic one
-// while leases are held. The monotonic clock, and every timer with it, stops
-// while a machine sleeps: this bounds how late the end of a lease is told
-// after it woke (R4).
+// wallCheck is the time between two comparisons of the wall clock with the monotonic
+// clock while leases are held. The monotonic clock, and every timer with it, stops
+// while a machine sleeps: wallCheck bounds how late a holder learns of the end of its
+// lease after the machine woke (R4).
 const wallCheck = time.Second
 
-// wallStep is the change of the wall clock against the monotonic one that
-// makes every lease look at its deadline again.
+// wallStep is the step of the wall clock against the monotonic clock after which
+// every lease looks at its deadline again.
 const wallStep = time.Millisecond
 
-// set makes s be called at the given time instead of whatever was set before.
+// set schedules the next call of s, and replaces an earlier time.
 func (q *schedule) set(s scheduled, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,7 +64,7 @@ func (q *schedule) set(s scheduled, at time.Time) {
 	q.arm(time.Now())
 }
 
-// remove takes s out of the schedule. A call that has already begun goes on.
+// remove removes s from the schedule. A call that has already begun goes on.
 func (q *schedule) remove(s scheduled) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,8 +84,8 @@ func (q *schedule) stop() {
 	}
 }
 
-// arm makes sure that the timer fires soon enough. It leaves a timer that
-// would fire too early alone: that costs less than resetting it each time.
+// arm makes sure that the timer fires soon enough. It does not move a timer that
+// fires too early: that costs less than resetting it each time.
 func (q *schedule) arm(now time.Time) {
 	if len(q.events) == 0 {
 		return
@@ -154,10 +154,10 @@ func (h *eventHeap) Pop() any {
 	return s
 }
 
-// onGrid returns the last time not after at that is a multiple of grid away from
-// when the client was made. Without a grid, 10,000 leases of 30 s are renewed at
-// 1,060 moments in a second, and with one of 1/300 of their life at 10: those of a
-// moment share requests.
+// onGrid returns the latest time that is not after at and is a multiple of grid after
+// the client was made. Without a grid, 10,000 leases of 30 s are renewed at 1,060
+// different moments in a second; with a grid of 1/300 of their life, at 10. Renewals
+// at the same moment share requests.
 func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 	if grid <= 0 {
 		return at
@@ -165,10 +165,10 @@ func (c *Client) onGrid(at time.Time, grid time.Duration) time.Time {
 	return at.Add(-(at.Sub(c.made) % grid))
 }
 
-// maxWorkers bounds how many take-backs are under way at once. There can be
-// any number of them while a service hangs, unlike renewals and releases, of which
-// there are as many as leases: these get a goroutine each, so that a server that
-// hangs does not keep the leases of another one from being renewed (R21).
+// maxWorkers bounds the take-backs in flight. While a service hangs, there can be any
+// number of take-backs. There are only as many renewals and releases as leases; each
+// of them gets a goroutine, so that a server that hangs does not keep the leases of
+// another one from being renewed (R21).
 const maxWorkers = 512
 
 // workers runs take-backs in goroutines that exist only while there is work.
@@ -179,7 +179,7 @@ type workers struct {
 	busy    inFlight
 }
 
-// do runs job soon, in the order of the calls, and does not wait for it.
+// do runs job later, in the order of the calls, and does not wait for it.
 func (w *workers) do(job func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +223,7 @@ func (f *inFlight) add() {
 	f.n++
 }
 
-// run runs job in a goroutine that is counted.
+// run runs job in a goroutine, and counts it.
 func (f *inFlight) run(job func()) {
 	f.add()
 	go func() {
@@ -242,7 +242,7 @@ func (f *inFlight) done() {
 	}
 }
 
-// wait reports whether nothing was in flight at some moment before the deadline.
+// wait waits until nothing is in flight; it returns false at the deadline.
 func (f *inFlight) wait(deadline time.Time) bool {
 	f.mu.Lock()
 	if f.n == 0 {

@@ -8,15 +8,15 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// takeBack removes, in the background, what may be left of a hold in the
-// service: after a request whose outcome is not known, a release that failed,
-// or a lease that was lost (R7). It has a context of its own.
+// takeBack removes, in the background, the leftover of a hold in the service: after a
+// request with an unknown outcome, a failed release, or a lost lease (R7). It has a
+// context of its own.
 type takeBack struct {
 	event
 	lease *Lease
 	hold  Hold // lease.hold is set only once it was granted
-	// ghost: the request that made the hold may still be under way. Finding
-	// nothing is then no proof that nothing will be there.
+	// ghost: the request that made the hold may still be in flight. If nothing is
+	// found, it may still arrive.
 	ghost bool
 	at    time.Time // when it begins
 	until time.Time // when to give up: the TTL bounds what is left then; zero: never
@@ -26,7 +26,7 @@ type takeBack struct {
 
 const firstTakeBackDelay = 20 * time.Millisecond
 
-// takeBackAt arranges for hold to be taken back, at the earliest at the given time.
+// takeBackAt arranges for hold to be taken back, not before the given time.
 func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	c := l.client
 	if at.IsZero() {
@@ -43,7 +43,7 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	}
 	c.mu.Lock()
 	if c.drained {
-		// Close has done its last round: one brief attempt is all that is left.
+		// Close has run its last take-backs: only one brief attempt remains.
 		c.mu.Unlock()
 		if t.kept() {
 			t.later()
@@ -62,14 +62,14 @@ func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
 	c.schedule.set(t, at)
 }
 
-// kept reports whether MinHold keeps the lock still.
+// kept reports whether MinHold still keeps the lock.
 func (t *takeBack) kept() bool {
 	return t.lease.settings.minHold != 0 && !clock.Passed(t.at, time.Now())
 }
 
-// later asks when MinHold is over, although the client is closed by then: what a
-// process or a session holds does not run out by itself. It gives up after some
-// two minutes, and a program that ends sooner takes what it holds with it.
+// later takes the hold back when MinHold is over, although the client is closed by
+// then: a lock of a process or a session does not expire by itself. It gives up after
+// some two minutes. If the program ends sooner, its locks end with it.
 func (t *takeBack) later() {
 	delay := time.Second
 	var ask func()
@@ -85,7 +85,7 @@ func (t *takeBack) later() {
 // due is called by the schedule.
 func (t *takeBack) due() { t.lease.client.work.do(t.run) }
 
-// run asks once, and arranges for another time if that was not the end of it.
+// run makes one attempt, and arranges for another if something may be left.
 func (t *takeBack) run() {
 	c := t.lease.client
 	err := t.ask(c.rest)
@@ -98,7 +98,8 @@ func (t *takeBack) run() {
 	t.finish(err)
 }
 
-// ask returns nil if nothing is left, as far as the hold can know.
+// ask makes one attempt; it returns nil if nothing is left, as far as the hold can
+// know.
 func (t *takeBack) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
@@ -123,7 +124,7 @@ func (t *takeBack) finish(err error) {
 	}
 }
 
-// tell counts and reports the end of a take-back.
+// tell counts and traces the end of a take-back.
 func (t *takeBack) tell(err error) {
 	c := t.lease.client
 	if errors.Is(err, ErrLost) {

@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Lease is a lock held for a time. It is renewed in the background until it
-// is unlocked or lost, unless it was made with [NoRenew]. Its methods may be
-// called from any goroutine.
+// Lease is a lock that is held for a limited time. The Client renews it in the
+// background until it is unlocked or lost, unless it was made with [NoRenew]. Its
+// methods may be called from any goroutine.
 type Lease struct {
 	event    // its place in the client's schedule
 	client   *Client
@@ -39,28 +39,27 @@ type Lease struct {
 	unlockErr error
 }
 
-// Name returns the lock's name as it was asked for, without prefix.
+// Name returns the lock's name as the caller gave it, without prefix.
 func (l *Lease) Name() string { return l.name }
 
-// Token returns the fencing token: a number greater than that of every earlier
-// holder of this name, under the conditions in [Guarantees]. It is false if
-// the backend has no tokens.
+// Token returns the fencing token: a number that is greater than the token of every
+// earlier holder of this name, under the conditions in [Guarantees]. It returns false
+// if the backend has no tokens.
 func (l *Lease) Token() (token uint64, ok bool) { return l.token, l.token != 0 }
 
-// Until returns the time up to which the holder may act as the holder, as known
-// now: renewals move it on. It is the zero time if the hold has no deadline.
-// The promise is that nobody else holds the lock before it, under the
-// conditions in [Guarantees]; it counts from before the request that granted
-// or renewed the lease was sent, less the clock drift (R1).
+// Until returns the time until which the holder may act. Renewals move it forward. It
+// is the zero time if the hold has no deadline. Nobody else holds the lock before
+// Until, under the conditions in [Guarantees]. It counts from before the request that
+// granted or renewed the lease was sent, less the clock drift (R1).
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until
 }
 
-// Done returns a channel that is closed when the lease is over, whatever the
-// cause, at the latest at Until (R2). After a machine has slept, it may be
-// closed up to a second after it woke; Err tells the truth at once.
+// Done returns a channel that is closed when the lease is over, whatever the cause,
+// at Until at the latest (R2). After a machine has slept, the channel may be closed
+// up to a second after the machine woke; Err is right at once.
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,9 +72,9 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.done
 }
 
-// Err returns nil while the lease is held, and then why it is over: an error
-// that matches ErrLost, ErrUnlocked or ErrClosed. It looks at both clocks, and
-// costs no request.
+// Err returns nil while the lease is held, and afterwards the reason why it is over:
+// an error that matches ErrLost, ErrUnlocked or ErrClosed. It looks at both clocks
+// and sends no request.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	err, late := l.err, l.err == nil && l.overdue(time.Now())
@@ -87,10 +86,10 @@ func (l *Lease) Err() error {
 	return err
 }
 
-// Context returns a context that ends when parent does, when the lease is
-// over, or when cancel is called, whichever is first. If the lease ended it,
-// [context.Cause] is what Err returns (R6). Call cancel when the context is
-// not needed any more; it does not unlock.
+// Context returns a context that ends when parent ends, when the lease is over, or
+// when cancel is called, whichever is first. If the lease ended it, [context.Cause]
+// returns the same error as Err (R6). Call cancel when the context is not needed any
+// more; cancel does not unlock.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	ctx, end := context.WithCancelCause(parent)
 	l.mu.Lock()
@@ -113,10 +112,10 @@ func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel con
 	}
 }
 
-// Renew renews the lease now. Holders with [NoRenew] need it, and so does a holder
-// that wants a full TTL ahead of it. It waits for the service at most until ctx
-// or the lease is over. If the lease is over, the error is as that of Err;
-// otherwise the lease goes on as before, and Renew may be called again.
+// Renew renews the lease now. It is for holders with [NoRenew], and for a holder that
+// wants to have a full TTL left. It waits for the service at most until ctx or the
+// lease is over. If the lease is over, the error is the same as that of Err. After
+// any other error the lease goes on as before, and Renew may be called again.
 func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return l.fail("renew", err)
@@ -139,16 +138,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.fail("renew", ctxError(ctx))
 }
 
-// Unlock gives the lock back and returns when the service has confirmed it,
-// or when ctx is done; the release goes on in the background then, and also
-// when ctx was done before. It may be called more than once: every call asks
-// for the answer to the first one's request.
+// Unlock releases the lock. It returns when the service has confirmed the release, or
+// when ctx is done; then the release goes on in the background, also if ctx was done
+// before the call. Unlock may be called more than once: every call returns the
+// outcome of the first one's request.
 //
-// The error matches ErrLost if the lease was over before, or if the service
-// did not have it any more: somebody else may have held the lock meanwhile.
-// It matches ErrUnavailable if the service could not be asked: the release is
-// tried again in the background, and the TTL ends the lock at the latest. It
-// never removes somebody else's lock (R9).
+// The error matches ErrLost if the lease was over before, or if the lock was gone
+// from the service: somebody else may have held the lock meanwhile. It matches
+// ErrUnavailable if the service could not be asked: the release is tried again in the
+// background, and the lock ends with its TTL at the latest. Unlock never removes
+// somebody else's lock (R9).
 func (l *Lease) Unlock(ctx context.Context) error {
 	now := time.Now()
 	l.mu.Lock()
@@ -163,13 +162,15 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if first {
-		// Before the end: Close either ends the lease itself, or waits for this.
+		// Counted before the end: Close either ends the lease itself, or waits for
+		// this release.
 		l.client.asking.add()
 		switch {
 		case !l.end(ErrUnlocked):
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
-				// The holder says that it has stopped: what is left can go now.
+				// The holder has stopped, so a leftover of the lock may be removed
+				// now.
 				l.takeBackAt(later(now, l.keep()), l.hold, false)
 			}
 			l.finishUnlock(err)
@@ -196,7 +197,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 }
 
-// unlockState is how far the first Unlock of a lease has come.
+// unlockState is the progress of the first Unlock of a lease.
 type unlockState uint8
 
 const (
@@ -205,8 +206,8 @@ const (
 	unlockDone // unlockErr is set, and does not change any more
 )
 
-// unlockAnswered returns nil if unlockErr is set, and otherwise a channel that
-// is closed when it is.
+// unlockAnswered returns nil if unlockErr is set, and otherwise a channel that is
+// closed when unlockErr is set.
 func (l *Lease) unlockAnswered() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,19 +220,19 @@ func (l *Lease) unlockAnswered() <-chan struct{} {
 	return l.unlocked
 }
 
-// As asks the hold for something that only its service has, such as the key of
-// an etcd lock or the file of a file lock. target is a non-nil pointer to a
-// type that the backend documents; As sets it and returns true if the backend
-// knows that type. Its hold is an [Aser] then.
+// As asks the hold for a value that only its service has, such as the key of an etcd
+// lock or the file of a file lock. target is a non-nil pointer to a type that the
+// backend documents. If the backend knows that type, As sets the value and returns
+// true; the backend's hold is then an [Aser].
 func (l *Lease) As(target any) bool {
 	a, ok := l.hold.(Aser)
 	return ok && a.As(target)
 }
 
-// RaiseToken makes every later holder of this name get a token greater than
-// token, as when locks move here from a service that has given out token. The
-// error matches [errors.ErrUnsupported] if the service cannot do it, and
-// ErrLost if the lease is over.
+// RaiseToken gives every later holder of this name a token greater than token, for
+// example when locks move here from a service that has given out token. The error
+// matches [errors.ErrUnsupported] if the service cannot do this, and ErrLost if the
+// lease is over.
 func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
@@ -257,8 +258,8 @@ func (l *Lease) fail(op string, err error) error {
 	return &Error{Op: op, Name: l.name, Err: err}
 }
 
-// release asks the service to let go, once, and hands what remains to do to
-// a take-back. Under MinHold there is nothing to ask for before it is over.
+// release asks the service once to release the lock, and leaves the rest to a
+// take-back. Before a MinHold is over, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
 	if keep := l.keep(); !clock.Passed(keep, time.Now()) {
 		l.takeBackAt(keep, l.hold, false)
@@ -269,8 +270,8 @@ func (l *Lease) release(ctx context.Context) error {
 	brief, cancel := l.client.briefly(ctx)
 	defer cancel()
 	if l.client.queue {
-		// The next in line may ask while the release is under way: it comes behind
-		// it in the service's queue, and is not refused.
+		// The next caller in line may ask while the release is in flight: its request
+		// comes after the release in the service's queue, and is not refused.
 		l.leaveLine()
 	}
 	began := time.Now()
@@ -292,9 +293,10 @@ func (l *Lease) release(ctx context.Context) error {
 	return err
 }
 
-// briefly returns a context for a release: it ends with ctx, and after
+// briefly returns a context for a release, which ends with ctx, and after
 // unlockTimeout or little more. Releases whose callers set no deadline share one
-// for a second: a timer for each would be four allocations of a pair's twenty.
+// context for a second: a timer for each would be four of the twenty allocations of a
+// lock and unlock.
 func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFunc) {
 	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= unlockTimeout {
@@ -316,7 +318,7 @@ func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFu
 	return withValues{c.shared, ctx}, func() {}
 }
 
-// withValues is a context with the values of another one.
+// withValues is a context with the values of another context.
 type withValues struct {
 	context.Context
 	values context.Context
@@ -329,7 +331,7 @@ func (c withValues) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// leaveLine lets the next caller in line ask.
+// leaveLine lets the next caller in line ask the service.
 func (l *Lease) leaveLine() {
 	l.mu.Lock()
 	ln := l.line

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// begin makes l a lease of what was granted to the head of ln, or says why it
-// cannot be used; what was granted is taken back then.
+// begin makes l a lease of the grant to the head of ln. If the grant cannot be used,
+// it is taken back, and the error says why.
 func (l *Lease) begin(ln *line, g Grant) error {
 	c := l.client
 	now := time.Now()
@@ -28,7 +28,7 @@ func (l *Lease) begin(ln *line, g Grant) error {
 	return err
 }
 
-// take checks what was granted and starts the lease.
+// take checks the grant and starts the lease.
 func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 	if err := g.Validity.check(); err != nil {
 		return &refusedError{err}
@@ -56,7 +56,7 @@ func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 	return nil
 }
 
-// limit is when MaxHold ends the lease; zero: never.
+// limit is the time when MaxHold ends the lease; zero: never.
 func (l *Lease) limit() time.Time {
 	if l.settings.maxHold == 0 {
 		return time.Time{}
@@ -64,7 +64,7 @@ func (l *Lease) limit() time.Time {
 	return l.start.Add(l.settings.maxHold - drift(l.settings.maxHold))
 }
 
-// keep is when MinHold is over; zero if it was not asked for.
+// keep is the time when MinHold is over; zero if there is none.
 func (l *Lease) keep() time.Time {
 	if l.settings.minHold == 0 {
 		return time.Time{}
@@ -72,16 +72,16 @@ func (l *Lease) keep() time.Time {
 	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
 }
 
-// overdue reports whether the deadline has passed. l.mu is held.
+// overdue reports whether the deadline has passed. The caller holds l.mu.
 func (l *Lease) overdue(now time.Time) bool {
 	return !l.until.IsZero() && clock.Passed(l.until, now)
 }
 
-// drift is the default allowance for the difference in speed of two clocks
-// over d: 1 % + 2 ms, as in the Redlock description.
+// drift is the default allowance for two clocks that run at different speeds over d:
+// 1 % + 2 ms, as in the Redlock description.
 func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
-// extend takes over what the service has granted. l.mu is held.
+// extend takes over the validity that the service has granted. The caller holds l.mu.
 func (l *Lease) extend(v Validity, now time.Time) {
 	limit := l.limit()
 	until, expiry := limit, time.Time{}
@@ -91,7 +91,8 @@ func (l *Lease) extend(v Validity, now time.Time) {
 			until = limit
 		}
 	}
-	// Of two renewals whose answers overtook each other, both promises hold.
+	// If the answers of two renewals overtook each other, both promises hold, so the
+	// later end counts.
 	if l.until.Before(until) {
 		l.until, l.expiry = until, expiry
 	}
@@ -99,10 +100,10 @@ func (l *Lease) extend(v Validity, now time.Time) {
 	l.plan()
 }
 
-// planRenewal sets when to renew: a third of the validity from now, or half of
-// what is left of it, if that is less; and under MaxHold never later than makes
-// the lease last just up to the limit, nor again once it does (R19). l.mu is
-// held.
+// planRenewal sets the time of the next renewal: a third of the validity from now, or
+// half of the remaining validity if that is less. Under MaxHold, a last renewal makes
+// the lease last just up to the limit, and no renewal follows it (R19). The caller
+// holds l.mu.
 func (l *Lease) planRenewal(v Validity, now time.Time) {
 	l.renewAt = time.Time{}
 	limit, span := l.limit(), l.settings.ttl
@@ -114,23 +115,23 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 		}
 		span = v.Until().Sub(v.Since)
 		if l.settings.minHold != 0 {
-			// The grant's validity may count MinHold. A lock that was broken is
-			// noticed as soon as without it.
+			// The grant's validity may include MinHold. The renewal comes as soon as
+			// without it, so that a lock that was broken is noticed as soon.
 			span = min(span, l.settings.ttl)
 		}
-		// Less than that is left where the answer took its time, or was about a
-		// session that was renewed some time ago.
+		// Less is left if the answer was slow, or is about a session that was renewed
+		// some time ago.
 		wait = min(span/3, max(left/2, minRenewal))
 	}
 	if l.settings.noRenew {
 		return
 	}
-	// Jitter keeps leases that were taken together from being renewed in one
-	// crowd; the grid makes those that are near each other share requests.
+	// Jitter keeps leases that were granted together from being renewed all at once;
+	// the grid lets renewals that are close to each other share requests.
 	l.renewAt = l.client.onGrid(now.Add(wait-clock.UpTo(wait/10)), span/300)
 	if v.TTL != 0 && !limit.IsZero() {
-		// Not at once again and again, where a session that is shared moves on at
-		// a pace of its own, and every answer is the same until it does.
+		// A shared session is renewed at its own pace, and every answer is the same
+		// until then: so do not ask again at once.
 		last := later(limit.Add(-span), now.Add(span/30))
 		if last.Before(l.renewAt) {
 			l.renewAt = last
@@ -138,7 +139,7 @@ func (l *Lease) planRenewal(v Validity, now time.Time) {
 	}
 }
 
-// minRenewal is the shortest time from one renewal to the next.
+// minRenewal is the shortest time between two renewals.
 const minRenewal = 5 * time.Millisecond
 
 func later(a, b time.Time) time.Time {
@@ -148,8 +149,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// plan tells the schedule what comes next: the end or, before it, a renewal.
-// l.mu is held, so that an older plan never replaces a newer one.
+// plan sets the next event in the schedule: the end of the lease or, before it, a
+// renewal. The caller holds l.mu, so that an older plan never replaces a newer one.
 func (l *Lease) plan() {
 	at := l.until
 	if !l.renewing && !l.renewAt.IsZero() && (at.IsZero() || l.renewAt.Before(at)) {
@@ -160,8 +161,8 @@ func (l *Lease) plan() {
 	}
 }
 
-// due is called by the schedule, in a goroutine of its own. A renewal is made in
-// it, and the schedule knows the end of the lease meanwhile.
+// due is called by the schedule, in a goroutine of its own. A renewal runs in that
+// goroutine; meanwhile the schedule has the end of the lease.
 func (l *Lease) due() {
 	now := time.Now()
 	l.mu.Lock()
@@ -184,10 +185,10 @@ func (l *Lease) due() {
 	}
 }
 
-// renewInTime makes one attempt and plans the next: a failure is not a loss,
-// only the deadline is (R3).
+// renewInTime makes one attempt to renew and plans the next: a failure does not end
+// the lease, only the deadline does (R3).
 func (l *Lease) renewInTime(until time.Time) {
-	// An attempt that hangs leaves time for another.
+	// An attempt that hangs must leave time for another.
 	ctx, cancel := context.WithTimeout(l.client.life, attemptTime(until, l.settings.ttl))
 	err := l.renewOnce(ctx, l.client.life)
 	cancel()
@@ -200,8 +201,8 @@ func (l *Lease) renewInTime(until time.Time) {
 	l.plan()
 }
 
-// attemptTime is how long one renewal may take: half of what remains, so that
-// one that hangs leaves time for others, and not so little that none succeeds.
+// attemptTime bounds one renewal: half of the remaining time, so that a renewal that
+// hangs leaves time for others, but not so little that none can succeed.
 func attemptTime(until time.Time, ttl time.Duration) time.Duration {
 	if until.IsZero() {
 		return ttl
@@ -218,9 +219,9 @@ func retryDelay(until time.Time, ttl time.Duration) time.Duration {
 	return min(max(time.Until(until)/8, minRenewal), ttl/10)
 }
 
-// renewOnce asks the service once and takes over its answer. The error is nil,
-// or matches ErrLost if the lease is over, or is that of an unknown outcome. Where
-// ctx ends and the caller's context does not, the service was too slow.
+// renewOnce asks the service once and takes over its answer. The error is nil, or
+// matches ErrLost if the lease is over, or is that of an unknown outcome. If ctx has
+// ended but the caller's context has not, the service was too slow.
 func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	began := time.Now()
 	v, err := l.hold.Renew(ctx)
@@ -245,7 +246,7 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 	return l.Err()
 }
 
-// goneByService is the Lost function of this lease's request.
+// goneByService is the function Lost of this lease's request.
 func (l *Lease) goneByService() {
 	l.lose(fmt.Errorf("the service told that it is gone: %w", ErrLost))
 }
@@ -265,8 +266,7 @@ func (l *Lease) expire() {
 	l.lose(cause)
 }
 
-// lose ends the lease with a cause that matches ErrLost, tells of it, and clears
-// up.
+// lose ends the lease with a cause that matches ErrLost, reports it, and clears up.
 func (l *Lease) lose(cause error) {
 	cause = l.fail("lease", cause)
 	l.mu.Lock()
@@ -281,7 +281,7 @@ func (l *Lease) lose(cause error) {
 	}
 }
 
-// end makes the lease over, once; it returns false if it was before.
+// end ends the lease; it returns false if the lease was already over.
 func (l *Lease) end(cause error) bool {
 	l.mu.Lock()
 	if l.err != nil {
@@ -302,9 +302,9 @@ func (l *Lease) end(cause error) bool {
 	return true
 }
 
-// clear takes what is left of a lost lease back, once the service would have
-// let it go too: until then it does no harm, and gives a holder that has just
-// been told some grace. The next caller in line may ask from now on.
+// clear takes back the leftover of a lost lease at the time when the service would
+// have ended it too. Until then the leftover does no harm, and gives a holder that
+// has just been told some time to stop. The next caller in line may ask from now on.
 func (l *Lease) clear() {
 	l.mu.Lock()
 	ln, expiry := l.line, l.expiry
@@ -317,8 +317,8 @@ func (l *Lease) clear() {
 	l.client.lines.leave(ln)
 }
 
-// close ends the lease because its client is closed, and releases it. One that is
-// just being taken over is left to begin, which takes it back.
+// close ends the lease because its client is closed, and releases it. If begin has
+// not finished yet, it leaves the lease to begin, which takes it back.
 func (l *Lease) close() {
 	l.mu.Lock()
 	granted := l.granted

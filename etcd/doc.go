@@ -1,69 +1,72 @@
-// Package etcd keeps locks in etcd v3: a queue of keys for each name, in the
-// order in which etcd created them, under leases that one session for each TTL
-// keeps alive.
+// Package etcd keeps locks in etcd v3. Each name has a queue of keys, in the order in
+// which etcd created them. The keys are on leases; one session for each TTL keeps its
+// lease alive.
 //
 // # What it promises
 //
 // While etcd keeps its data, no two clients hold a name at once, up to the end of
-// each lease ([locker.Lease.Until]), but for a leader that stands still for longer
-// than a TTL: see below. Waiters of all clients get the name in the order in which
-// they asked. Tokens are etcd's revisions, plus what they were raised by: of one
-// name, each is greater than every one before it. Of different names they rise in
-// the order in which the locks were asked for. A held lock survives the loss of a
-// minority of the members, a change of the leader, and a restart of all members that
-// is shorter than what remains of the session, or in which they come back with their
-// data before the holder's time is over. What is written to etcd itself can be
-// fenced in the same transaction: see [Held].
+// each lease ([locker.Lease.Until]). The exception is a leader that stands still for
+// longer than a TTL: see below. The waiters of all clients get the name in the order
+// in which they asked. Tokens are etcd's revisions, plus the amount by which they
+// were raised. Of one name, each token is greater than every earlier one. Of
+// different names, tokens rise in the order in which the locks were asked for. A held
+// lock survives the loss of a minority of the members, a change of the leader, and a
+// restart of all members that is shorter than the remaining time of the session, or
+// after which they are back with their data before the holder's time is over. Writes
+// to the same etcd can be fenced in their own transaction: see [Held].
 //
 // # What it rests on
 //
-//   - That the clocks of the leader and of the holder run at the same speed,
-//     within 1 % + 2 ms. They need not show the same time, and a step of a
-//     member's wall clock moves no lease: members count by their monotonic
-//     clocks, and what they write down is how much of a lease remains, never a
-//     time of day. (On an etcd that testdata/clock/build makes, whose wall clock
-//     can be stepped, the conformance suite proves it.)
-//   - That the members do what Raft asks of them: one that forgets what it has
-//     confirmed (a disk that lies about fsync, --unsafe-no-fsync and a power cut,
-//     a member that is re-created with an old name and no data) voids it.
-//   - For tokens, that nobody sets the data back: a restored backup rewinds the
-//     revisions, unless it is restored with --bump-revision.
+//   - The clocks of the leader and of the holder run at the same speed, within 1 % +
+//     2 ms. They need not show the same time. A step of a member's wall clock does
+//     not move the end of a lease: members count by their monotonic clocks, and store
+//     the remaining time of a lease, never a time of day. (The conformance suite
+//     proves this, on an etcd from testdata/clock/build, whose wall clock can be
+//     stepped.)
+//   - The members keep the data that they have confirmed, as Raft requires. A member
+//     that forgets it breaks the promise: with a disk that lies about fsync, with
+//     --unsafe-no-fsync and a power failure, or as a member that is re-created with
+//     its old name and no data.
+//   - For tokens, nobody sets the data back: a restored backup sets the revisions
+//     back, unless it is restored with --bump-revision.
 //
 // # What it does not promise
 //
-//   - The lock of a holder that died is free after the TTL that etcd granted,
-//     which is the one asked for in whole seconds, rounded up, and no less than
-//     etcd's own minimum (1.5 election timeouts: 2 s by default), and up to
-//     a second later; a change of the leader in between starts it again.
-//   - A leader that was stopped for longer than a TTL (a frozen virtual machine)
-//     and goes on takes all leases for expired, although its successor has kept
-//     them alive, and revokes them. The next holder gets in. The one before is
-//     told by a watch, most often within a millisecond, but for up to a TTL not if
-//     it is cut off at that moment. Options.StrictExpiry (strict_expiry=true)
-//     makes that impossible, at a price: the lock of a holder that died is then
-//     free one TTL after somebody first finds its lease gone, so up to twice the
-//     TTL, and each lock writes one key more. It is off by default because such a
-//     pause is rare, a fencing token covers it, too, and holders that die are not
-//     rare. Each holder decides for itself: clients with and without it mix.
-//   - A holder whose key somebody deletes by hand is told at its next renewal,
-//     a third of the TTL later at most, and not before the next holder gets in.
+//   - The lock of a dead holder is free when the TTL that etcd granted is over, or up
+//     to a second later. The granted TTL is the requested one, rounded up to whole
+//     seconds, and at least etcd's own minimum (1.5 election timeouts: 2 s by
+//     default). A change of the leader starts the TTL again.
+//   - A leader that was stopped for longer than a TTL (a frozen virtual machine) and
+//     goes on believes that all leases have expired, although its successor has kept
+//     them alive, and revokes them. Then the next holder gets the lock. A watch tells
+//     the earlier holder, most often within a millisecond; but if that holder is cut
+//     off at this moment, it does not learn of it for up to a TTL.
+//     Options.StrictExpiry (strict_expiry=true) makes this impossible, at a price:
+//     the lock of a dead holder is then free one TTL after somebody first finds its
+//     lease gone, which can be two TTLs in all, and each lock writes one more key. It
+//     is off by default because such a pause is rare, because fencing tokens also
+//     cover it, and because dead holders are not rare. Each holder decides for
+//     itself: clients with and without it can be mixed.
+//   - If somebody deletes a holder's key by hand, the holder learns of it at its next
+//     renewal, within a third of the TTL, and not before the next holder gets the
+//     lock.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
 //
 // # How it works
 //
-// A lock is a key PREFIX/1/lock/NAME/CLIENT.N, and of all keys below one NAME
-// the one with the lowest create revision holds the lock. The others each
-// watch the key before their own. In NAME, % and / are written %25 and
-// %2F; the 1 is the version of this layout. A prefix that contains /1/lock itself
-// is refused: its keys would stand in a queue of a shorter one.
+// A lock is a key PREFIX/1/lock/NAME/CLIENT.N. Of all keys below one NAME, the key
+// with the lowest create revision holds the lock; each other client watches the key
+// before its own. In NAME, % and / are written %25 and %2F; the 1 is the version of
+// this layout. A prefix that contains /1/lock is refused: its keys would be in the
+// queue of a shorter prefix.
 //
-// A key's value begins with the owner, which is new for each attempt; so is the create
-// revision. What is granted is a create revision, and every removal compares
-// the owner, so that no attempt can be taken for another. The name of the key
-// alone is used again, once nothing can be under way any more that puts it. Etcd
-// keeps deleted keys in its index until it is compacted, and reading a queue costs
-// time for each, 0.1 µs of the one thread that applies all writes. A thousand
+// A key's value begins with the owner, which is new for each attempt; so is the
+// create revision. A grant is for a create revision, and every removal compares the
+// owner, so that no attempt is taken for another. Only the name of the key is used
+// again, when no request that puts it can be in flight any more. This is for speed:
+// etcd keeps deleted keys in its index until it is compacted, and reading a queue
+// costs 0.1 µs for each, in the one thread that applies all writes. A thousand
 // acquisitions with names of their own would make the next one 100 µs slower.
 //
 // [locker.Lease.RaiseToken] puts a key PREFIX/1/lock/NAME/~/tokens, on no lease, that

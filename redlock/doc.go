@@ -9,56 +9,56 @@
 // With N servers the quorum is ⌊N/2⌋+1. An odd N is advised; 1 works, and is
 // then a single Redis with the guard.
 //
-//  1. The time is noted, and all nodes are asked at the same time, for the same
-//     key and the same random owner, each under a timeout of its own that holds
-//     whatever the driver does (attempt.go, run; the limit is kept
-//     by internal/redisconn, and counts from when the request was sent).
+//  1. The client notes the time and asks all nodes at once, for the same key and the
+//     same random owner. Each request has a timeout of its own, which holds whatever
+//     the driver does (attempt.go, run; internal/redisconn keeps the limit, and
+//     counts it from when the request was sent).
 //
-//  2. It is done as soon as a quorum has granted. The lease is valid for
+//  2. The lock is granted as soon as a quorum has granted it. The lease is valid for
 //
 //     TTL − (now − start) − drift, drift = TTL × Options.Drift + 2 ms
 //
-//     and only if that is more than nothing (tally.go, verdict). The engine
-//     counts the lease from the start, which is the same.
+//     if that is more than zero (tally.go, verdict). The engine counts the lease
+//     from the start, which is the same.
 //
-//  3. Otherwise it is released at once on every node that may have it, and after
-//     a random pause another round begins with another owner, if votes were
-//     split; if another holder has a quorum, the caller is told so
-//     (acquire.go, release.go).
+//  3. Otherwise the key is released at once on every node that may have it. If votes
+//     were split, another round with another owner begins after a random pause. If
+//     another holder has a quorum, the caller is told so (acquire.go, release.go).
 //
-//  4. An answer that comes after the decision still counts to the nodes that
-//     have the lock, or is taken back (attempt.go, voted).
+//  4. If a vote comes after the decision, its node counts as one that has the lock,
+//     or the vote is taken back (attempt.go, voted).
 //
-//  5. A renewal goes to all nodes and holds if a quorum had the lock. Nodes that
-//     do not have it are given it again afterwards, and do not count (hold.go).
-//     A release goes to all nodes that may have the lock, returns at quorum, and
-//     is delivered to the others for as long as the TTL (release.go).
+//  5. A renewal goes to all nodes, and succeeds if a quorum had the lock. Nodes
+//     without the lock get it again afterwards, and do not count (hold.go). A release
+//     goes to all nodes that may have the lock. It returns when a quorum has
+//     answered; for as long as the TTL, it is sent again to the others (release.go).
 //
-//  6. "Another has it" and "too few nodes answered" are different errors:
-//     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with
-//     every node's cause.
+//  6. "Another holds it" and "too few nodes answered" are different errors:
+//     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with the
+//     cause for every node.
 //
-//  7. A node that does not answer costs nothing: nothing waits for it, it has no
-//     goroutine per request, and after three failures in a row it is asked
-//     rarely, unless there is no quorum without it (node.go).
+//  7. A node that does not answer costs nothing: nobody waits for it, a request to it
+//     needs no goroutine, and after three failures in a row it is asked rarely,
+//     unless there is no quorum without it (node.go).
 //
 // # The restart guard
 //
-// A server that was restarted without its data votes again for a lock that is
-// still held: A holds 1, 2 and 3 of five, 3 restarts, and B gets 3, 4 and 5. So
-// a node does not vote until it has been up for Options.MaxTTL, by when every
-// lock that it may have forgotten is over (guard.go). It takes up to a second
-// more, since servers count whole seconds.
+// A server that was restarted without its data votes again for a lock that is still
+// held: A holds 1, 2 and 3 of five, 3 restarts, and B gets 3, 4 and 5. So a node does
+// not vote until it has been up for Options.MaxTTL. By then, every lock that it may
+// have forgotten is over (guard.go). This takes up to a second more, since servers
+// count whole seconds.
 //
-// A server votes sooner if it has proven that it forgets nothing. Two things make
-// the proof: it is told to have each write on disk before it answers (appendonly
-// yes, appendfsync always and no-appendfsync-on-rewrite no, where the client may
-// read that with CONFIG GET), and it still has a note that was written before its
-// restart: with the first ballot of each durable run the key locker:1:runs gets
-// that run's name, and with that of any other run the note of a run before is
-// removed (note.lua). A server that comes back without its disk has no note,
-// whatever its configuration says; nor has a new one, which therefore waits for
-// MaxTTL once. A client that has seen the run before also wants that run's note.
+// A server votes sooner if it has proven that it forgets nothing. The proof has two
+// parts. First, the server is configured to write to disk before it answers
+// (appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, if the client
+// may read that with CONFIG GET). Second, it still has a note from before its
+// restart: the first ballot of each durable run writes the name of that run to the
+// key locker:1:runs, and the first ballot of any other run removes the note of the
+// run before (note.lua). A server that comes back without its disk has no note,
+// whatever its configuration says. Neither has a new server, which therefore waits
+// for MaxTTL once. A client that has seen the run before accepts only the note of
+// that run.
 //
 // A restart is noticed without asking: the text of the script by which a server
 // votes names its run_id, and a server that was restarted does not know that

@@ -1,45 +1,46 @@
-// Package single keeps locks in one Redis, or one Valkey: SET NX PX in effect,
-// with a release that checks its owner, a fencing token in the same round trip,
-// and waiters that are told of a release.
+// Package single keeps locks in one Redis, or one Valkey. It works like SET NX PX,
+// with a release that checks the owner, a fencing token in the same round trip, and
+// wake-ups for waiters at a release.
 //
-// "One Redis" is one server at a time that decides: a standalone server, the
-// master that Sentinel names, or the master of the shard of a Redis Cluster on
-// which the lock's key lives. For a lock that outlives the loss of a server,
-// see package redlock, or etcd and zookeeper.
+// "One Redis" means that one server at a time decides: a standalone server, the
+// master that Sentinel names, or, in a Redis Cluster, the master of the shard with
+// the lock's key. For a lock that survives the loss of a server, see package redlock,
+// or etcd and zookeeper.
 //
 // # What it promises
 //
-// While that server keeps running, keeps its data and keeps its clock, no two
-// clients hold a name at once, up to the end of each lease ([locker.Lease.Until]);
-// a dead holder's lock is free after its TTL; and every token is greater than
-// those before it.
+// While that server keeps running, keeps its data, and its clock makes no step: no
+// two clients hold a name at once, up to the end of each lease
+// ([locker.Lease.Until]); the lock of a dead holder is free after its TTL; and every
+// token is greater than all earlier tokens.
 //
 // # What it does not promise
 //
-//   - A restart without persistence forgets held locks, and so does FLUSHALL.
-//     Tokens still rise afterwards, since they are never lower than the server's
-//     clock in microseconds; but if that clock is set back too, they may not.
-//   - A fail-over (Sentinel, Cluster) can lose a lock: replication is
-//     asynchronous, the new master may not have the key. Options.Replicas
-//     narrows the window and does not close it.
-//   - A step of the server's wall clock moves expiry: forward, it frees locks
-//     early, and two may hold; back, it keeps dead holders' locks longer.
-//   - A server that runs out of memory with any maxmemory-policy but noeviction
-//     may throw lock keys away. The backend looks once, where it is allowed to,
-//     and warns.
+//   - A restart without persistence forgets held locks, and so does FLUSHALL. Tokens
+//     still rise afterwards, since they are never lower than the server's clock in
+//     microseconds, unless that clock is set back too.
+//   - A fail-over (Sentinel, Cluster) can lose a lock: replication is asynchronous,
+//     so the new master may not have the key. Options.Replicas makes this rarer, but
+//     not impossible.
+//   - A step of the server's wall clock moves expiry. A step forward frees locks
+//     early, and two may hold. A step back keeps the locks of dead holders for
+//     longer.
+//   - A server that runs out of memory may evict the keys of locks, with any
+//     maxmemory-policy except noeviction. The backend reads this setting once, if it
+//     has the right to, and warns.
 //   - Waiters of different clients get the lock in no particular order.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
 //
 // # Keys
 //
-// All keys of a lock share a hash tag and so a shard: locker:1:{name} is the
-// lock, with the owner and the holder's label as its value; locker:1:{name}:fence
-// the token counter, which expires a day after its last use (see
-// Options.KeepTokens); :wait notes that somebody waits, until two seconds after
-// the holder's TTL; :void:… that a request was given up and is refused should it
-// still arrive, for the TTL or a minute, whichever is longer. The 1 is the
-// version of this layout. In names, %, { and } are written %25, %7B, %7D.
+// All keys of a lock share a hash tag, and so a shard. locker:1:{name} is the lock,
+// with the owner and the holder's label as its value. locker:1:{name}:fence is the
+// token counter, which expires a day after its last use (see Options.KeepTokens).
+// :wait says that somebody waits, until two seconds after the holder's TTL. :void:…
+// makes a request void that was given up, should it still arrive; it lasts for the
+// TTL or a minute, whichever is longer. The 1 is the version of this layout. In
+// names, %, { and } are written %25, %7B, %7D.
 //
 // # Access
 //
@@ -50,7 +51,7 @@
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
 //	    +ssubscribe +sunsubscribe +wait
 //
-// Beside that, the look at the eviction policy and [Backend.Check] need +info, and
+// In addition, reading the eviction policy and [Backend.Check] need +info, and
 // [Backend.List] needs +scan.
 //
 // # URLs
@@ -62,8 +63,8 @@
 //	redis+cluster://[…@]host:port,host:port                some nodes of a Cluster
 //	rediss+sentinel://…, rediss+cluster://…                over TLS
 //
-// More addresses can also be given as addr=host:port, more than once, as
-// go-redis has it. Parameters beside the common ones of [locker.Openers.Open]:
+// Further addresses may also be given as addr=host:port, more than once, as in
+// go-redis. Parameters beside the common ones of [locker.Openers.Open]:
 //
 //	db                 the database, as the path
 //	timeout            the longest wait for one answer; default 3s
@@ -74,7 +75,7 @@
 //	server_name        the name to expect in the server's certificate (TLS only)
 //	sentinel_username, sentinel_password    credentials for the Sentinels themselves
 //
-// go-redis writes to standard error when it cannot connect. What it writes of a
-// client that Open made names no host, but those of Sentinels and of a Cluster's
-// nodes: redis.SetLogger, which is the program's to call, stops that.
+// go-redis writes to standard error when it cannot connect. For a client that Open
+// made, it names no host except those of Sentinels and of a Cluster's nodes. The
+// program can stop this with redis.SetLogger.
 package single

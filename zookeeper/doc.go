@@ -1,6 +1,6 @@
-// Package zookeeper keeps locks in a ZooKeeper service, of one server or an
-// ensemble: ephemeral sequential nodes, one queue per lock, as its own recipe
-// has it, and around that what the recipe leaves to its user.
+// Package zookeeper keeps locks in a ZooKeeper service of one server or an ensemble.
+// It follows ZooKeeper's own recipe, with ephemeral sequential nodes and one queue
+// per lock, and also does the work that the recipe leaves to its user.
 //
 //	b, err := zookeeper.New([]string{"zk1:2181", "zk2:2181", "zk3:2181"}, nil)
 //	client := locker.New(b, nil)
@@ -20,37 +20,35 @@
 //
 // # The TTL is the session's
 //
-// A [Backend] has one session, and all its locks live as long as it does: the
-// TTL of every lock is Options.SessionTimeout, 30 s if nothing else is said. A
-// longer TTL is refused with errors.ErrUnsupported. A shorter one is granted as
-// the session's: the lock of a holder that dies is free after the session's
-// timeout, whatever TTL it was asked for, and a little more for the servers
-// ([Guarantees]: DeadHolderSlack has both). Who needs several TTLs makes several
-// Backends. The servers have bounds of their own, two and twenty ticks if
-// nothing else is said; if they shorten the timeout, TTLs that are longer than
-// what they granted are refused.
+// A [Backend] has one session, and all its locks last as long as that session: the
+// TTL of every lock is Options.SessionTimeout, 30 s by default. A longer TTL is
+// refused with errors.ErrUnsupported. A shorter TTL has no effect: the lock of a dead
+// holder is free after the session's timeout and a little more time of the servers
+// (DeadHolderSlack in [Guarantees] includes both). For several TTLs, make several
+// Backends. The servers have bounds of their own, by default two and twenty ticks. If
+// they shorten the timeout, TTLs above the granted timeout are refused.
 //
-// The session is kept by a write every tenth of the timeout, for all locks
-// together: renewing a lease costs no request. How long its holder may rely on
-// a lease is less than the timeout, by the age of the last write that is proven
-// to count. While the servers answer, [locker.Lease.Until] of a new lease is
-// half of the timeout ahead or a little more, and renewals keep it at a third or
-// more; when they are late, nothing is granted or renewed for less than about a
-// quarter. Options.TickTime, if it is given, makes it more, since the proof then
-// needs less time: seven tenths, and a half, for a tick that is short.
+// A write every tenth of the timeout keeps the session, for all locks together: the
+// renewal of a lease costs no request. A lease is valid for less than the timeout:
+// the age of the last write that is proven to count is subtracted. While the servers
+// answer, [locker.Lease.Until] of a new lease is half of the timeout ahead or a
+// little more, and renewals keep it at a third or more; when they are late, nothing
+// is granted or renewed for less than about a quarter. Options.TickTime, if it is
+// given, makes it more, since the proof then needs less time: seven tenths, and a
+// half, for a tick that is short.
 //
 // # What it does not promise
 //
-//   - Servers that lose what they have written (a disk that lies, forceSync=no
-//     and a power failure) or that are set back to a backup can give a lock to
-//     a second holder, and tokens again.
-//   - A session timeout below three of the servers' ticks leaves no room for a
-//     leader that is late; at two, ZooKeeper's shortest, a follower that is cut
-//     off at the wrong moment can cost exclusion.
+//   - Servers that lose written data (a disk that lies, forceSync=no and a power
+//     failure) or that are set back to a backup can grant a lock to a second holder,
+//     and can give out tokens again.
+//   - A session timeout below three ticks of the servers leaves no time for a leader
+//     that is late. At two ticks, ZooKeeper's minimum, a follower that is cut off at
+//     the wrong moment can break exclusion.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
-//   - TryLock looks first, and takes a place in the queue only if nobody is
-//     there. Two that look at the same moment may both be refused.
+//   - TryLock looks first, and joins the queue only if it is empty. Two callers that
+//     look at the same moment may both be refused.
 //   - A process that dies, or loses its session, between making a lock's
 //     container and its own node in it leaves the container: the service keeps
 //     one that never had a node. It is in nobody's way, and goes after its next use.

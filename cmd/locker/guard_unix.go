@@ -104,9 +104,9 @@ func (g *guard) order(kind byte, value uint64) {
 	_, _ = g.orders.Write(binary.BigEndian.AppendUint64([]byte{kind}, value))
 }
 
-// hasStruck reports whether the guard has ended the group because its time
+// hasKilled reports whether the guard has ended the group because its time
 // was over.
-func (g *guard) hasStruck() bool { return !g.told.IsZero() && left(g.told) <= 0 }
+func (g *guard) hasKilled() bool { return !g.told.IsZero() && left(g.told) <= 0 }
 
 // dismiss ends the guard.
 func (g *guard) dismiss() {

@@ -217,7 +217,7 @@ func (p *process) mayRunUntil(t time.Time) {
 
 // endedByGuard reports whether it was the guard that has ended the command.
 func (p *process) endedByGuard() bool {
-	return p.guard != nil && p.status == statusSignal+int(syscall.SIGKILL) && p.guard.hasStruck()
+	return p.guard != nil && p.status == statusSignal+int(syscall.SIGKILL) && p.guard.hasKilled()
 }
 
 // death is how the command has died, if by a signal. It is called after finish.
