@@ -16,11 +16,11 @@ import (
 
 // Acquire takes the lock on the first service and then on the second one.
 //
-// With req.Wait it waits for each in turn, and keeps the first one while it waits for
-// the second one. Whoever is in the way there does not wait for the first one, or
-// the fleet has no service that all of it shares. If it gave the first one back
-// at each refusal, it would never get in beside members that stand in the second
-// one's queue, and seldom beside those that are quicker to ask.
+// With req.Wait it waits for one after the other, and keeps the first lock while it
+// waits for the second. The holder of the second lock does not wait for the first
+// one, unless the fleet has no service that all of it shares. If Acquire released the
+// first lock at each refusal, it would never get the second one beside programs in
+// that service's queue, and seldom beside programs that ask faster.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL}}
 	a.req.Label = b.label(req.Label)
@@ -74,7 +74,7 @@ func (a *attempt) run() (locker.Grant, error) {
 		return locker.Grant{}, err
 	}
 	if time.Since(v.Since) > a.req.TTL/10 {
-		// The lease is to begin with what is left of a whole TTL, as others do.
+		// Renewed, so that the lease begins with a whole TTL, as others do.
 		if renewed, err := a.h.on[0].Renew(a.ctx); err == nil {
 			v = renewed
 		} else if errors.Is(err, locker.ErrLost) {
@@ -88,7 +88,7 @@ func (a *attempt) run() (locker.Grant, error) {
 	return locker.Grant{Hold: a.h, Validity: countedFrom(v.Since, earlier(v, second.Validity)), Token: token}, nil
 }
 
-// ask asks one side, and with Wait until it grants the lock.
+// ask asks one service; with Wait, until that grants the lock.
 func (a *attempt) ask(i int) (locker.Grant, error) {
 	s := &a.b.sides[i]
 	req := a.req
@@ -120,7 +120,7 @@ func (a *attempt) ask(i int) (locker.Grant, error) {
 		case !a.req.Wait || g.Hold != nil || !errors.Is(err, locker.ErrHeld) || a.ctx.Err() != nil:
 			return g, s.fail(err)
 		}
-		// It has no queue of its own.
+		// The service has no queue.
 		refused.Store(true)
 		req.Queued()
 		notice.begin(a.ctx, s, req.Name)
@@ -131,8 +131,8 @@ func (a *attempt) ask(i int) (locker.Grant, error) {
 	}
 }
 
-// token returns the lease's token: the higher one of the two, to which the other
-// side is raised.
+// token returns the lease's token: the higher of the two, to which it raises the
+// other service.
 func (a *attempt) token(tokens ...uint64) (uint64, error) {
 	for i := range tokens {
 		if tokens[i] == 0 {
@@ -155,8 +155,8 @@ func (a *attempt) token(tokens ...uint64) (uint64, error) {
 	return highest, nil
 }
 
-// keepWhileWaiting renews the first one every third of the TTL, from now on, and
-// gives it up if the second one is silent for a TTL.
+// keepWhileWaiting renews the first lock every third of the TTL, and gives up if the
+// second service does not answer for a TTL.
 func (a *attempt) keepWhileWaiting(v locker.Validity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,9 +173,9 @@ func (a *attempt) stopKeeping() locker.Validity {
 	return a.first
 }
 
-// patience is for how many TTLs, more or less, the first one is kept for a second one that others hold.
-// It ends what two programs would otherwise wait for for ever, of which one has
-// written "A B" and the other "B A".
+// patience is for how many TTLs, more or less, the first lock is kept while others
+// hold the second one. Otherwise two programs, one with "A B" and one with "B A",
+// would wait for each other for ever.
 const patience = 10
 
 func (a *attempt) keepFirst(first locker.Hold) {
@@ -211,12 +211,12 @@ func (a *attempt) firstLost(err error) error {
 	return a.b.sides[0].fail(fmt.Errorf("gone while %s was waited for (%v): %w", a.b.sides[1].name, err, locker.ErrUnavailable)) //nolint:errorlint // nobody was told that it holds
 }
 
-// givingBack bounds how long Acquire waits until what it has is given back. The
-// engine goes on with it in the background then.
+// givingBack bounds how long Acquire waits for the release of the locks that it has.
+// After that, the engine goes on in the background.
 const givingBack = time.Second
 
-// giveBack releases what was granted, so that the caller finds it free when it is
-// told of the failure. It reports whether nothing is left.
+// giveBack releases the granted locks, so that they are free when Acquire returns its
+// error. It reports whether nothing is left.
 func (a *attempt) giveBack(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, givingBack)
 	defer cancel()
@@ -240,15 +240,15 @@ const (
 	backupPoll = 10 * time.Second // when the service tells
 )
 
-// notice is how a service without a queue tells that a name may be free.
+// notice gets wake-ups from a service without a queue.
 type notice struct {
 	wake  chan struct{} // nil: it was not asked to
 	tells atomic.Bool
 	stop  context.CancelFunc
 }
 
-// begin asks the service to tell, in the background: the polls go on until it does
-// (R14). What was released before that told nobody, so one poll comes then.
+// begin asks the service for wake-ups, in the background: polling goes on until it
+// confirms (R14). A release before that sent no wake-up, so one poll follows.
 func (n *notice) begin(ctx context.Context, s *side, name string) {
 	if n.wake != nil {
 		return
@@ -277,7 +277,7 @@ func (n *notice) begin(ctx context.Context, s *side, name string) {
 	}()
 }
 
-// wait returns when it is time to ask again, or the error of ctx.
+// wait returns nil when it is time to ask again, or the error of ctx.
 func (n *notice) wait(ctx context.Context, polls int, refusal error) error {
 	d := clock.Jitter(backupPoll)
 	if !n.tells.Load() {

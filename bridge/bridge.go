@@ -12,8 +12,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Backend is two Backends as one. It is a [locker.Backend]; programs give it to
-// [locker.New], or open it by two URLs, and use the Client.
+// Backend locks on two Backends at once. It is a [locker.Backend]; programs give it
+// to [locker.New], or open it by two URLs, and use the Client.
 type Backend struct {
 	sides [2]side // the first one first
 	mark  string  // what a label ends with that came with both
@@ -42,10 +42,9 @@ type side struct {
 	base   uint64 // is added to every token
 }
 
-// New returns a Backend of both. Everyone who takes both takes first before second:
-// the order has to be the same in all programs. Close closes both. An error says
-// which of them cannot be a part of a pair: a pair is of two, and a TTL has to
-// be possible that both can do.
+// New returns a Backend of both. It locks first before second; the order has to be
+// the same in all programs. Close closes both. An error says which of the two cannot
+// be used: neither may be a pair itself, and there has to be a TTL that both accept.
 func New(first, second locker.Backend) (*Backend, error) {
 	return newBackend(side{Backend: first}, side{Backend: second})
 }
@@ -81,8 +80,8 @@ var Openers = locker.Openers{
 	locker.PairScheme: Open,
 }
 
-// Open is the [locker.Opener] of two URLs. A TTL that one of them cannot do is an
-// error that says which.
+// Open is the [locker.Opener] of two URLs. If one of them does not accept the TTL,
+// the error says which.
 func Open(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	if len(u.Parts) != 2 {
 		return nil, u.Invalid("write the two URLs with white space between them, without %s://", locker.PairScheme)
@@ -105,7 +104,7 @@ func Open(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend
 // unbounded is longer than every TTL.
 const unbounded time.Duration = 366 * 24 * time.Hour
 
-// Guarantees are what both promise: of each field the weaker one.
+// Guarantees are the promises of both: in each field the weaker one.
 func (b *Backend) Guarantees() locker.Guarantees {
 	first, second := b.sides[0].Guarantees(), b.sides[1].Guarantees()
 	g := locker.Guarantees{
@@ -135,8 +134,8 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	return g
 }
 
-// HasQueue implements [locker.Queuer]. Whoever waits does so inside of Acquire; only
-// where both have a queue is nobody refused who asks while a release is under way.
+// HasQueue implements [locker.Queuer]. Callers wait inside Acquire. Only if both
+// services have a queue, a caller that asks during a release is not refused.
 func (b *Backend) HasQueue() bool {
 	for _, s := range b.sides {
 		if q, ok := s.Backend.(locker.Queuer); !ok || !q.HasQueue() {
@@ -146,7 +145,7 @@ func (b *Backend) HasQueue() bool {
 	return true
 }
 
-// Prompt says whether both keep that promise.
+// Prompt returns true if both keep that promise.
 func (b *Backend) Prompt() bool {
 	for _, s := range b.sides {
 		if p, ok := s.Backend.(locker.Prompt); !ok || !p.Prompt() {
@@ -156,7 +155,7 @@ func (b *Backend) Prompt() bool {
 	return true
 }
 
-// MaxMinHold implements [locker.MinHolder]: what both can do.
+// MaxMinHold implements [locker.MinHolder]: the shorter of the two.
 func (b *Backend) MaxMinHold() time.Duration {
 	longest := unbounded
 	for _, s := range b.sides {
@@ -169,11 +168,11 @@ func (b *Backend) MaxMinHold() time.Duration {
 	return longest
 }
 
-// closing bounds how long Close waits for locks that nobody has released. The
-// engine gives it 1.5 seconds in all.
+// closing bounds how long Close waits for locks that were not released. The engine
+// waits 1.5 seconds for Close.
 const closing = 300 * time.Millisecond
 
-// Close gives back what is still held, and closes both.
+// Close releases the locks that are still held, and closes both.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	again := b.closed
@@ -205,8 +204,8 @@ func (b *Backend) isClosed() bool {
 	return b.closed
 }
 
-// keep notes a hold for Close, unless it is to last longer; false: the Backend is
-// closed.
+// keep remembers a hold for Close, unless a MinHold keeps it longer; it returns false
+// if the Backend is closed.
 func (b *Backend) keep(h *hold, req locker.Request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,7 +221,7 @@ func (b *Backend) forget(h *hold) {
 	delete(b.held, h)
 }
 
-// label is what the services store of a holder that came with both.
+// label is the label that the services store for a holder with both URLs.
 func (b *Backend) label(l string) string {
 	for l != "" && len(l)+len(b.mark) > locker.MaxLabelLen {
 		_, rest, _ := strings.Cut(l, string([]rune(l)[0])) // the end says more: the process ID
@@ -231,7 +230,7 @@ func (b *Backend) label(l string) string {
 	return l + b.mark
 }
 
-// fail says on which side err came up.
+// fail adds to err on which service it happened.
 func (s *side) fail(err error) error {
 	if err == nil {
 		return nil
@@ -239,7 +238,7 @@ func (s *side) fail(err error) error {
 	return fmt.Errorf("%s: %w", s.name, err)
 }
 
-// fromBase returns a token of this side as its clients see it.
+// fromBase returns a token of this service with its TokenBase.
 func (s *side) fromBase(token uint64) uint64 {
 	if token == 0 {
 		return 0

@@ -20,7 +20,7 @@ type hold struct {
 	until time.Time // when the TTL has ended what can still arrive; set by the first TakeBack
 }
 
-// part is what a hold has on one side.
+// part is the hold on one service.
 type part struct {
 	locker.Hold      // nil: nothing
 	granted     bool // for certain
@@ -33,8 +33,8 @@ var (
 	_ locker.Aser        = (*hold)(nil)
 )
 
-// each calls f for both sides at the same time, and returns what went wrong: what is
-// not known before a loss, so that it is asked for again.
+// each calls f for both services at the same time, and returns their errors. An
+// unknown outcome goes before a loss, so that the engine tries again.
 func (h *hold) each(f func(i int) error) error {
 	second := make(chan error, 1)
 	go func() { second <- h.b.sides[1].fail(f(1)) }()
@@ -46,8 +46,7 @@ func (h *hold) each(f func(i int) error) error {
 	return err
 }
 
-// Renew renews both. The lease lasts as long as both last, and one that is lost is
-// the loss of both.
+// Renew renews both. The lease lasts as long as both last; if one is lost, both are.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	var v [2]locker.Validity
 	var lost [2]error
@@ -66,7 +65,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	return earlier(v[0], v[1]), err
 }
 
-// earlier returns the one that is over first. One without a TTL never is.
+// earlier returns the validity that ends first. One without a TTL never ends.
 func earlier(a, b locker.Validity) locker.Validity {
 	if a.TTL == 0 || b.TTL != 0 && b.Until().Before(a.Until()) {
 		return b
@@ -98,9 +97,9 @@ func (h *hold) Release(ctx context.Context) error {
 	return err
 }
 
-// TakeBack removes what is left on either side (R7). A side that has no TakeBack is
-// released again until that has found something, or its TTL bounds what may
-// still come.
+// TakeBack removes the leftover on both services (R7). If the hold on a service has
+// no TakeBack, it is released again until the release has found something, or until
+// its TTL bounds whatever may still arrive.
 func (h *hold) TakeBack(ctx context.Context) error {
 	h.mu.Lock()
 	if h.until.IsZero() {
@@ -146,7 +145,7 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	return h.each(func(i int) error { return h.raise(ctx, i, token) })
 }
 
-// raise makes one side give higher tokens than this one from now on.
+// raise makes one service give out higher tokens than this one from now on.
 func (h *hold) raise(ctx context.Context, i int, token uint64) error {
 	base := h.b.sides[i].base
 	if token <= base {
@@ -159,7 +158,7 @@ func (h *hold) raise(ctx context.Context, i int, token uint64) error {
 	return r.RaiseToken(ctx, token-base)
 }
 
-// As gives what one of the two has: the first one is asked first.
+// As asks both holds, the first one first.
 func (h *hold) As(target any) bool {
 	for _, p := range h.on {
 		if a, ok := p.Hold.(locker.Aser); ok && a.As(target) {

@@ -13,7 +13,8 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Inspect says who holds name, and in Where, on which of the two.
+// Inspect implements [locker.Inspector]; Where says on which of the two services the
+// name is held.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	var on [2]locker.State
 	for i := range b.sides {
@@ -39,9 +40,9 @@ func (s *side) cannot(what string) error {
 	return s.fail(fmt.Errorf("it cannot %s: %w", what, errors.ErrUnsupported))
 }
 
-// merge is what is known of a name; the labels of those who wait say with which URLs
-// they came. Where two hold it, that of the second service
-// is its holder, for whom the other one waits.
+// merge is the state of a name on both services; the labels of the waiters say which
+// URLs they use. If two hold it, the holder is the one on the second service, for
+// which the other one waits.
 func (b *Backend) merge(on [2]locker.State) locker.State {
 	label, pair := [2]string{}, [2]bool{}
 	for i := range on {
@@ -89,7 +90,8 @@ func (b *Backend) merge(on [2]locker.State) locker.State {
 	return st
 }
 
-// List implements [locker.Lister]: what is held or waited for on either.
+// List implements [locker.Lister]: names that are held or waited for on either
+// service.
 func (b *Backend) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
 	names, err := b.list(ctx, prefix)
 	if err != nil {
@@ -128,8 +130,8 @@ func (b *Backend) list(ctx context.Context, prefix string) (map[string][2]locker
 	return names, nil
 }
 
-// Break implements [locker.Breaker]. Where two hold the name, it takes it from the
-// holder on the second service: the other one waits for it.
+// Break implements [locker.Breaker]. If two hold the name, it takes the name from the
+// holder on the second service, for which the other one waits.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	var on [2]locker.State
 	var breakers [2]locker.Breaker
@@ -156,11 +158,11 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 	return b.merge(on), nil
 }
 
-// Check implements [locker.Checker]: what is found on both, which names are held on
-// one of them only, and whether tokens go on rising for names that nobody locks in
-// the middle of the move; for that it locks two names of its own. In the first step of a move that is by members which do not
-// know the second service yet, and in the last one by those that do not need the
-// first one any more.
+// Check implements [locker.Checker]. It returns the findings of both services, the
+// names that are held on only one of them, and whether tokens keep rising for names
+// that nobody locks in the middle of the move; for that it locks two names of its
+// own. Names are held on one service only by programs that do not know the second
+// service yet, or do not need the first one any more.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	var all []locker.Finding
 	for i := range b.sides {
@@ -213,9 +215,9 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	return all, nil
 }
 
-// freshTokens looks whether a name that comes from one service to the other without
-// having been locked on both begins there with a higher token. Of a name that is
-// locked on both, the service that is behind is raised.
+// freshTokens checks whether a name that moves from one service to the other without
+// being locked on both begins there with a higher token. If a name is locked on both,
+// the service that is behind is raised.
 func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Finding, err error) {
 	last, err := from.freshToken(ctx)
 	if err != nil || last == 0 {
@@ -249,7 +251,7 @@ func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Fin
 	return f, nil
 }
 
-// freshToken returns the token that a name gets which was never used.
+// freshToken returns the token of a name that was never used.
 func (s *side) freshToken(ctx context.Context) (uint64, error) {
 	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: -1})
 	defer func() { _ = c.Close() }() // it does not close the Backend
@@ -261,5 +263,5 @@ func (s *side) freshToken(ctx context.Context) (uint64, error) {
 	return token, s.fail(l.Unlock(ctx))
 }
 
-// shown is how many names a finding shows.
+// shown is the greatest number of names in a finding.
 const shown = 10

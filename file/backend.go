@@ -35,13 +35,13 @@ var (
 	_ locker.MinHolder = (*Backend)(nil)
 )
 
-// New returns a Backend with its locks in dir. It makes the directory, and
-// those above it, with mode 0700 if they are missing. The error says what to
-// change if dir is not a directory, if files cannot be made in it, or if it is
-// on a file system that is not one of this host alone. Where there are no file
-// locks to build on, it matches [errors.ErrUnsupported].
+// New returns a Backend with its locks in dir. It creates dir, and the directories
+// above it, with mode 0700 if they are missing. If dir is not a directory, if files
+// cannot be created in it, or if its file system is not local to this host, the error
+// says what to change. If this system has no usable file locks, the error matches
+// [errors.ErrUnsupported].
 //
-// A relative dir is taken from where the process is now.
+// A relative dir starts at the current directory of the process.
 func New(dir string) (*Backend, error) {
 	info, abs, err := prepareDir(dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func New(dir string) (*Backend, error) {
 	}, nil
 }
 
-// Guarantees says what the package comment says, for programs.
+// Guarantees returns the promises of the package comment.
 func (b *Backend) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
 		Backend:           "file",
@@ -73,7 +73,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	}
 }
 
-// sharedBy says whose processes exclude each other.
+// sharedBy says which users' processes exclude each other.
 func (b *Backend) sharedBy() string {
 	switch {
 	case b.dirMode&0o002 != 0:
@@ -127,16 +127,15 @@ func (b *Backend) acquire(ctx context.Context, req locker.Request) (*os.File, er
 	return b.wait(ctx, path)
 }
 
-// Visitors are in the way for some microseconds, or until the system runs them
-// again: an abandoned wait that is granted and lets go, Inspect's look. TryLock
-// looks again, for some 25 ms in all, before it calls a lock held that may have
-// none but them.
+// A visitor has the lock for some microseconds, or until the system runs it again: an
+// abandoned wait that is granted and releases, or a look by Inspect. If only visitors
+// may have a lock, TryLock looks again, for some 25 ms in all, before it says "held".
 const (
 	visitorTries = 10
 	visitorPause = 50 * time.Microsecond
 )
 
-// tryLock locks the file unless another holder has it.
+// tryLock locks the file unless another holder has locked it.
 func (b *Backend) tryLock(ctx context.Context, path, name string) (*os.File, error) {
 	pause := visitorPause
 	for try := 1; ; try++ {
@@ -165,20 +164,20 @@ func (b *Backend) tryLock(ctx context.Context, path, name string) (*os.File, err
 	}
 }
 
-// onlyVisitors reports whether there may be no holder behind a lock that was
-// refused: none is in the file, or one that is dead.
+// onlyVisitors reports whether a refused lock may have no holder: the file names
+// none, or a dead one.
 func onlyVisitors(f *os.File, name string) bool {
 	r, _, err := read(f, name)
 	return err != nil || !alive(r.pid)
 }
 
-// MaxMinHold implements [locker.MinHolder]. The lock file says how long the lock
-// is kept, by the clock of the host: one that is set forward ends it early.
+// MaxMinHold implements [locker.MinHolder]. The lock file says how long the lock is
+// kept, by the clock of the host: if the clock is set forward, the lock ends early.
 func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
-// Close ends every wait with ErrClosed, and refuses what comes after it. Who
-// holds a lock keeps it until it is released. A thread whose wait was given up
-// stays until the kernel grants it the lock. Close always returns nil.
+// Close ends every wait with ErrClosed, and refuses later calls. Held locks stay
+// until they are released. A thread whose wait was given up stays until the kernel
+// grants it the lock. Close always returns nil.
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() { close(b.closed) })
 	return nil
@@ -195,7 +194,7 @@ func (b *Backend) isClosed() bool {
 
 func (b *Backend) path(name string) string { return filepath.Join(b.dir, fileName(name)) }
 
-// unavailable adds ErrUnavailable to an error that may pass by itself.
+// unavailable makes an error match ErrUnavailable if its cause may pass by itself.
 func unavailable(err error) error {
 	if !passes(err) && !errors.Is(err, errReplaced) || errors.Is(err, locker.ErrUnavailable) {
 		return err

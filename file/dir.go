@@ -13,21 +13,21 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-// DefaultDir returns a directory for the locks of programs that are not told
-// of another, and makes it if it is missing: .local/state/locker in the home
-// directory of the user that runs the process.
+// DefaultDir returns the default directory for locks, and creates it if it is
+// missing: .local/state/locker in the home directory of the user that runs the
+// process.
 //
-// All processes of one user get the same, and nothing deletes what is in it:
-// an error is better than two processes that lock in two places. So it comes
-// from the user database and not from $HOME or $XDG_STATE_HOME, which differ
-// between a shell, a cron job and a service; and it is not in $XDG_RUNTIME_DIR,
-// which is deleted at logout, not in the cache, and not in /tmp, which cleaners
-// go through and where others may have been before.
+// All processes of one user get the same directory, and nothing deletes files in it:
+// an error is better than two processes that lock in two places. So the home
+// directory comes from the user database and not from $HOME or $XDG_STATE_HOME, which
+// differ between a shell, a cron job and a service. The directory is not in
+// $XDG_RUNTIME_DIR, which is deleted at logout, nor in the cache or in /tmp, where
+// cleaners delete files and other users may have created it before.
 //
-// The directory is the user's own with mode 0700; one that is not is refused.
-// Processes of two users do NOT exclude each other there: see "Several users" in
-// the package comment. A directory for all users that nobody had to make would be
-// one in which each of them can hold every lock for ever, or delete its file.
+// The directory has to belong to the user, with mode 0700; otherwise it is refused.
+// Processes of two users do NOT exclude each other there: see "Several users" in the
+// package comment. In a default directory for all users, each of them could hold
+// every lock for ever, or delete its file.
 func DefaultDir() (string, error) {
 	if !supported {
 		return "", errUnsupported()
@@ -46,8 +46,8 @@ func DefaultDir() (string, error) {
 	return dir, nil
 }
 
-// makePrivate makes dir if it is missing, and returns an error if it is not
-// this user's alone.
+// makePrivate creates dir if it is missing, and returns an error if others than this
+// user have rights on it.
 func makePrivate(dir string) error {
 	if err := makeDir(dir, 0o700); err != nil {
 		return err
@@ -65,8 +65,8 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// prepareDir makes dir if it is missing, and returns what it is and its
-// absolute path, or why no locks can be kept in it.
+// prepareDir creates dir if it is missing. It returns its file info and its absolute
+// path, or an error that says why no locks can be kept in it.
 func prepareDir(dir string) (fs.FileInfo, string, error) {
 	if !supported {
 		return nil, "", errUnsupported()
@@ -91,8 +91,8 @@ func prepareDir(dir string) (fs.FileInfo, string, error) {
 	return info, abs, checkWritable(abs)
 }
 
-// checkLocal returns an error if dir is on a file system where flock does not
-// do what it does on a disk of this host.
+// checkLocal returns an error if dir is on a file system where flock does not work as
+// on a local disk.
 func checkLocal(dir string) error {
 	kind, err := localfile.RemoteKind(dir)
 	if err == nil && kind != "" {
@@ -101,8 +101,8 @@ func checkLocal(dir string) error {
 	return err
 }
 
-// makeDir makes dir with this mode, and those above it with 0700, if they are
-// missing.
+// makeDir creates dir with this mode, and the directories above it with 0700, if they
+// are missing.
 func makeDir(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)

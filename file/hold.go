@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-// hold is one lock held: an open file with a lock on it.
+// hold is a lock that is held: an open file with a lock on it.
 type hold struct {
 	file   *os.File
 	name   string
@@ -28,8 +28,8 @@ var (
 	_ locker.TokenRaiser = (*hold)(nil)
 )
 
-// Renew looks whether the file is still the one at its path, where others
-// look for it: there is no deadline to move.
+// Renew checks that the file is still the one at its path, where others lock it.
+// There is no deadline to move.
 func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	now := time.Now()
 	if err := h.check(); err != nil {
@@ -38,7 +38,7 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	return locker.Validity{Since: now}, nil
 }
 
-// Release unlocks the file, also for children that have it.
+// Release unlocks the file, also for children that have inherited it.
 func (h *hold) Release(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,7 +47,7 @@ func (h *hold) Release(context.Context) error {
 		return fmt.Errorf("%w: released before", locker.ErrLost)
 	}
 	h.released = true
-	// The note is for TryLock and Inspect, which can do without it.
+	// The record helps TryLock and Inspect, which also work without it.
 	_ = clearHolder(h.file, h.name, h.record)
 	localfile.LetGo(h.file)
 	if errors.Is(err, locker.ErrLost) {
@@ -71,7 +71,7 @@ func (h *hold) RaiseToken(_ context.Context, token uint64) error {
 	return unavailable(write(h.file, h.name, r, content))
 }
 
-// check returns an error that matches ErrLost if the lock is gone for certain.
+// check returns an error that matches ErrLost if the lock is certainly gone.
 func (h *hold) check() error {
 	there, err := localfile.IsAt(h.file, h.file.Name())
 	switch {
@@ -85,8 +85,8 @@ func (h *hold) check() error {
 	return nil
 }
 
-// As gives the open, locked file to a **os.File. See "Children" in the package
-// comment for what may be done with it.
+// As sets a **os.File to the open, locked file. "Children" in the package comment
+// says how it may be used.
 func (h *hold) As(target any) bool {
 	f, ok := target.(**os.File)
 	if ok {

@@ -24,14 +24,14 @@ func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {
 	return f, nil
 }
 
-// lock locks f, the file at path. If it fails, f is not locked; if it fails
-// with errReplaced, the lock would have been on a file that is not there any more.
+// lock locks f, the file at path. After an error f is not locked. errReplaced means
+// that f is no longer the file at path.
 func lock(f *os.File, path string, how localfile.How) error {
 	if err := localfile.Flock(f, how); err != nil {
 		return err
 	}
-	// Between open and lock, a cleaner may have deleted the file: others
-	// then lock a new one.
+	// Between open and lock, a cleaner may have deleted the file; others then lock a
+	// new one.
 	there, err := localfile.IsAt(f, path)
 	if err == nil && !there {
 		err = errReplaced
@@ -46,7 +46,7 @@ func lock(f *os.File, path string, how localfile.How) error {
 // appears or disappears in the middle.
 const openTries = 100
 
-// open opens the file at path, which it makes if it is missing.
+// open opens the file at path, and creates it if it is missing.
 func (b *Backend) open(path string) (*os.File, error) {
 	for range openTries {
 		f, err := os.OpenFile(path, os.O_RDWR|localfile.OpenFlags, 0)
@@ -71,14 +71,14 @@ func (b *Backend) open(path string) (*os.File, error) {
 	return nil, fmt.Errorf("%s: %w", path, errReplaced)
 }
 
-// create makes an empty file at path. The error matches fs.ErrExist if there
-// is one, and fs.ErrNotExist if the directory is gone.
+// create creates an empty file at path. The error matches fs.ErrExist if the file
+// exists, and fs.ErrNotExist if the directory is gone.
 func (b *Backend) create(path string) (*os.File, error) {
 	if b.fileMode == localfile.OwnFile {
 		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|localfile.OpenFlags, localfile.OwnFile)
 	}
-	// It appears with its permissions, whatever the umask: another user who
-	// saw it before it had them would be refused.
+	// The file appears with its final permissions, whatever the umask: otherwise
+	// another user who opens it too early would be refused.
 	f, err := os.CreateTemp(b.dir, ".new-*")
 	if err != nil {
 		return nil, err

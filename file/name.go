@@ -8,15 +8,15 @@ import (
 
 const (
 	suffix = ".lock"
-	// maxFileName is the limit of eCryptfs, which encrypted home directories
-	// are made of. Others end at 255.
+	// maxFileName is the limit of eCryptfs, which is used for encrypted home
+	// directories. Other file systems have a limit of 255.
 	maxFileName = 143
 )
 
-// fileName returns the name of the file for the lock called name. It is
-// injective, also where case is ignored and Unicode normalized: it consists of
-// small letters, digits and some punctuation, and what it escapes begins with a
-// character that nothing else begins with. Only a shortened one contains a ~.
+// fileName returns the name of the file for the lock called name. It is injective,
+// even on a file system that ignores case and normalizes Unicode: file names consist
+// of small letters, digits and some punctuation, and every escape begins with a
+// character that is used for nothing else. Only a shortened name contains a ~.
 func fileName(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

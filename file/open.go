@@ -12,8 +12,7 @@ var Openers = locker.Openers{
 	"file": Open,
 }
 
-// Open is the [locker.Opener] of file:// URLs: see [New] for what it does with
-// the directory.
+// Open is the [locker.Opener] of file:// URLs; see [New] about the directory.
 func Open(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	switch {
 	case u.User != nil || u.Hosts != nil:

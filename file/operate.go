@@ -23,17 +23,17 @@ var (
 	_ locker.Checker   = (*Backend)(nil)
 )
 
-// Inspect says who holds name: the label is the holder's, the token that of
-// its lease. How many wait only the kernel knows.
+// Inspect implements [locker.Inspector], with the label and the token of the holder.
+// Only the kernel knows how many wait.
 //
-// To look, it takes a shared lock on the file for some microseconds if that is
-// free. TryLock knows about that; `flock --nonblock` of a shell script does not.
+// If the file is not locked, Inspect takes a shared lock on it for some microseconds.
+// TryLock allows for that; `flock --nonblock` in a shell script does not.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	st, _, err := b.look(ctx, name)
 	return st, err
 }
 
-// look returns what is known of a lock, and of its holder.
+// look returns the state of a lock, and the record of its holder.
 func (b *Backend) look(ctx context.Context, name string) (locker.State, record, error) {
 	st := locker.State{Waiters: -1}
 	f, err := os.OpenFile(b.path(name), os.O_RDONLY|localfile.OpenFlags, 0)
@@ -64,7 +64,7 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 		if err == nil && r.pid != 0 {
 			return locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0), Waiters: -1}, r, ctx.Err()
 		}
-		// Its holder is about to write, or it is nobody's: see again.
+		// The holder is about to write its record, or there is no holder: look again.
 		if err := clock.Sleep(ctx, pause); err != nil {
 			return st, record{}, err
 		}
@@ -76,8 +76,8 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 	return locker.State{Held: true, Waiters: -1}, record{}, ctx.Err()
 }
 
-// List implements [locker.Lister]: names that are held. Who waits only the
-// kernel knows.
+// List implements [locker.Lister] for names that are held. Only the kernel knows who
+// waits.
 func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
 	entries, err := os.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -104,10 +104,9 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 	return nil
 }
 
-// Break implements [locker.Breaker]. It ends what a MinHold has left of a lock
-// whose holder has gone. The lock of a process that lives is the kernel's, which
-// takes it from nobody: the error names the process, and matches
-// [errors.ErrUnsupported].
+// Break implements [locker.Breaker]. It ends a lock that only a MinHold still keeps.
+// It cannot break the lock of a living process, since the kernel keeps it: the error
+// names the process, and matches [errors.ErrUnsupported].
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	st, r, err := b.look(ctx, name)
 	if err != nil || !st.Held {

@@ -15,8 +15,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// record is what a lock file says about its lock. It is written by the holder
-// while it has the lock; the lock itself is the kernel's.
+// record is the content of a lock file. The holder writes it while it has the lock;
+// the kernel keeps the lock itself.
 type record struct {
 	token  uint64 // the last one given out
 	pid    int    // the holder's process, as it sees itself; 0: released
@@ -28,15 +28,15 @@ type record struct {
 
 const (
 	magic = "locker 1: do not edit, do not delete while in use\n"
-	// headerLen bytes hold all that ever changes: no more than a disk writes
-	// at once, so that even the crash of a machine does not tear it.
+	// The first headerLen bytes have all that ever changes: not more than a disk
+	// writes at once, so that even the crash of a machine does not tear it.
 	headerLen = 512
-	// maxContent bytes are more than any record has.
+	// maxContent is more than the length of any record.
 	maxContent = 4096
 )
 
-// encode returns the whole content of the file for the lock called name. Its
-// length depends on the name alone.
+// encode returns the whole content of the file for the lock called name. Its length
+// depends only on the name.
 func (r record) encode(name string) []byte {
 	holder := "free\n"
 	if r.pid != 0 {
@@ -61,8 +61,8 @@ func (r record) encode(name string) []byte {
 
 var errRecord = errors.New("not what this release writes into the lock file of this name")
 
-// decode reads what encode wrote. Nothing at all is the zero record: the file
-// is new, or lost its content when the machine crashed.
+// decode reads the output of encode. An empty file is the zero record: the file is
+// new, or lost its content in a crash of the machine.
 func decode(content []byte, name string) (record, error) {
 	var r record
 	if len(bytes.Trim(content, "\x00")) == 0 {
@@ -76,14 +76,14 @@ func decode(content []byte, name string) (record, error) {
 	}
 	r.since, _ = time.Parse(time.RFC3339Nano, since)
 	r.kept, _ = time.Parse(time.RFC3339Nano, kept)
-	// Whatever was not understood, or was damaged, does not come out the same.
+	// Damaged or foreign content differs from the encoded record.
 	if !bytes.Equal(r.encode(name), content) {
 		return record{}, errRecord
 	}
 	return r, nil
 }
 
-// read returns what f says, and the text that it read.
+// read returns the record in f, and its text.
 func read(f *os.File, name string) (record, []byte, error) {
 	content := make([]byte, maxContent)
 	n, err := f.ReadAt(content, 0)
@@ -100,15 +100,14 @@ func read(f *os.File, name string) (record, []byte, error) {
 	return r, content[:n], err
 }
 
-// left returns for how long the lock is kept although nobody has it locked. It
-// is never more than was asked for, however far the clock was set back.
+// left returns how long a MinHold still keeps the lock. It is never more than the
+// requested MinHold, however far the clock was set back.
 func (r record) left(now time.Time) time.Duration {
 	return min(r.kept.Sub(now), r.kept.Sub(r.since))
 }
 
-// take writes a new holder into f, which is locked, with a token that is higher
-// than all before. It leaves f as it was if it cannot, or if the lock is kept for
-// one who has gone.
+// take writes a new holder into the locked file f, with a token above all earlier
+// tokens. After an error, or if a MinHold still keeps the lock, f is as before.
 func take(f *os.File, req locker.Request, now time.Time) (record, error) {
 	old, content, err := read(f, req.Name)
 	if err != nil {
@@ -122,8 +121,8 @@ func take(f *os.File, req locker.Request, now time.Time) (record, error) {
 		return record{}, fmt.Errorf("%s: its token cannot rise any more", f.Name())
 	}
 	r := record{
-		// The clock is for a file that was deleted or lost its last
-		// changes; as long as it is there, tokens rise without.
+		// The clock matters if the file was deleted or lost its last changes;
+		// otherwise tokens rise without it.
 		token: max(last+1, uint64(max(now.UnixMicro(), 0))),
 		pid:   os.Getpid(),
 		since: now,
@@ -135,10 +134,10 @@ func take(f *os.File, req locker.Request, now time.Time) (record, error) {
 	return r, write(f, req.Name, r, content)
 }
 
-// write replaces the content of f, or leaves it as it was.
+// write replaces the content of f; after an error f is as before.
 func write(f *os.File, name string, r record, content []byte) error {
 	if _, err := f.WriteAt(r.encode(name), 0); err != nil {
-		// A disk that became full in the middle must not make the file unreadable.
+		// A disk that becomes full in the middle must not make the file unreadable.
 		_, _ = f.WriteAt(content, 0)
 		_ = f.Truncate(int64(len(content)))
 		return err
@@ -146,7 +145,7 @@ func write(f *os.File, name string, r record, content []byte) error {
 	return nil
 }
 
-// clearHolder notes in f that r's holder has let go, if f still is about it.
+// clearHolder removes the holder of r from f, if f still names it.
 func clearHolder(f *os.File, name string, r record) error {
 	now, _, err := read(f, name)
 	if err != nil || now.token != r.token {

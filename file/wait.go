@@ -11,18 +11,18 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-// maxThreads bounds how many threads a Backend pins: a program dies when it
-// has too many. It stays far below the runtime's limit of 10,000.
+// maxThreads bounds the blocked threads of a Backend, far below the runtime's limit
+// of 10,000, at which a program crashes.
 const maxThreads = 256
 
-// wait is one goroutine that is blocked in flock, and those in this process
-// for whom it is. They come and go; it stays until the lock is granted, and
-// lets go at once if nobody waits any more.
+// wait is a goroutine that is blocked in flock, with the callers of this process for
+// which it waits. Callers come and go. The goroutine stays until the lock is granted,
+// and releases it at once if nobody waits any more.
 type wait struct {
 	waiters []chan<- locked // the longest waiting first; guarded by Backend.mu
 }
 
-// locked is what flock brought.
+// locked is the result of flock.
 type locked struct {
 	file *os.File
 	err  error
@@ -62,7 +62,7 @@ func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
 	}
 	b.mu.Unlock()
 	if i < 0 {
-		// It was granted at this very moment.
+		// The lock was granted at this very moment.
 		if l := <-mine; l.err == nil {
 			localfile.LetGo(l.file)
 		}
@@ -70,12 +70,12 @@ func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
 	return nil, err
 }
 
-// maxReplaced is how often in a row block finds the file replaced before it
-// says so: more than any cleaner is to blame for.
+// maxReplaced is how often in a row block may find the file replaced before it
+// returns an error: more often than any cleaner deletes files.
 const maxReplaced = 1000
 
-// block is the only goroutine of its backend that blocks for the file at path.
-// One flock serves one waiter: the lock is never handed on (R13).
+// block is the only goroutine of its backend that blocks for the file at path. Each
+// flock serves one waiter: the lock itself is never passed on (R13).
 func (b *Backend) block(path string, w *wait) {
 	replaced := 0
 	for {
@@ -108,8 +108,8 @@ func (b *Backend) block(path string, w *wait) {
 	}
 }
 
-// hasWaiters reports whether others in this process wait for the file at path:
-// who comes now stands behind them.
+// hasWaiters reports whether others in this process wait for the file at path; a new
+// caller has to wait behind them.
 func (b *Backend) hasWaiters(path string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -45,20 +45,19 @@ func New() *Backend {
 	}
 }
 
-// NewExpiring returns a Backend whose locks end with their TTL when they are not
-// renewed, as those of a service in the network do: for tests of what a program
-// does then.
+// NewExpiring returns a Backend whose locks end with their TTL if they are not
+// renewed, like those of a network service. It is for tests of programs.
 func NewExpiring() *Backend {
 	b := New()
 	b.expiring = true
 	return b
 }
 
-// Fail makes every call of the Backend return err from now on, those that wait
-// included, until it is called with nil: an outage if err matches
-// [locker.ErrUnavailable], a refusal if not. Locks are neither renewed nor
-// released meanwhile. It is for tests of what a program does then; to take a lock
-// from its holder there is [Backend.Break].
+// Fail makes every call of the Backend return err from now on, including calls that
+// wait, until Fail is called with nil. It is an outage if err matches
+// [locker.ErrUnavailable], and otherwise a refusal. Meanwhile locks are neither
+// renewed nor released. It is for tests of programs; to take a lock away from its
+// holder, use [Backend.Break].
 func (b *Backend) Fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +70,7 @@ func (b *Backend) Fail(err error) {
 	b.fault = err
 }
 
-// Guarantees says what the package comment says, for programs.
+// Guarantees returns the promises of the package comment.
 func (b *Backend) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
 		Backend:           "memory",
@@ -122,13 +121,13 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case <-b.closed:
 		err = locker.ErrClosed
 	}
-	// If the lock was granted at this very moment, it goes to the next.
+	// If the lock was granted at this very moment, it goes to the next waiter.
 	b.leave(h)
 	return locker.Grant{}, err
 }
 
-// enter puts h at the end of the queue for its name, and grants it the lock if
-// it is the first there. failed is closed when the Backend begins to fail.
+// enter puts h at the end of the queue for its name, and grants it the lock if it is
+// the first entry. failed is closed when the Backend begins to fail.
 func (b *Backend) enter(h *hold, wait bool) (first bool, failed <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,22 +150,23 @@ func (b *Backend) enter(h *hold, wait bool) (first bool, failed <-chan struct{},
 	return len(queue) == 0, b.failed, nil
 }
 
-// isFailing returns what the Backend was told to return, or that it was.
+// isFailing returns the error that Fail has set, or ErrUnavailable if Fail has cleared
+// it meanwhile.
 func (b *Backend) isFailing() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return cmp.Or(b.fault, locker.ErrUnavailable)
 }
 
-// leave takes h out of its queue, and reports whether it was in it. The lock
-// goes to who is first then.
+// leave removes h from its queue, and reports whether it was there. The lock goes to
+// the new first entry.
 func (b *Backend) leave(h *hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.drop(h)
 }
 
-// drop is leave with b.mu held.
+// drop is leave; the caller holds b.mu.
 func (b *Backend) drop(h *hold) bool {
 	queue := b.queues[h.name]
 	i := slices.Index(queue, h)
@@ -188,11 +188,11 @@ func (b *Backend) drop(h *hold) bool {
 	return true
 }
 
-// grant gives the lock to h, the first of its queue. b.mu is held.
+// grant gives the lock to h, the first entry of its queue. The caller holds b.mu.
 func (b *Backend) grant(h *hold) {
 	b.token++
 	h.token = b.token
-	// The time in the queue is no part of the hold.
+	// The time in the queue does not count for the hold.
 	h.since = time.Now()
 	if h.ttl > 0 {
 		h.end = h.since.Add(max(h.ttl, h.minHold))
@@ -201,7 +201,7 @@ func (b *Backend) grant(h *hold) {
 	close(h.granted)
 }
 
-// state is what Inspect says of h. b.mu is held, or h cannot change any more.
+// state is the State of h. The caller holds b.mu, or h cannot change any more.
 func (h *hold) state(waiters int) locker.State {
 	st := locker.State{Held: true, Label: h.label, Token: h.token, Waiters: waiters}
 	if h.ttl > 0 {
@@ -210,7 +210,7 @@ func (h *hold) state(waiters int) locker.State {
 	return st
 }
 
-// stateOf is what Inspect says of a queue. b.mu is held.
+// stateOf is the State of a queue. The caller holds b.mu.
 func stateOf(queue []*hold) locker.State {
 	st := queue[0].state(len(queue) - 1)
 	for _, h := range queue[1:min(len(queue), 1+locker.MaxWaiting)] {
@@ -221,7 +221,7 @@ func stateOf(queue []*hold) locker.State {
 	return st
 }
 
-// Inspect says who holds name and how many wait for it.
+// Inspect implements [locker.Inspector].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,8 +260,8 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(string, lo
 	return nil
 }
 
-// Break implements [locker.Breaker]: the lease of whoever holds name is lost, and
-// the next in the queue gets the lock. It works also while the Backend fails.
+// Break implements [locker.Breaker]: the holder's lease is lost, and the next waiter
+// gets the lock. It also works while the Backend fails.
 func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
 	b.mu.Lock()
 	queue := b.queues[name]
@@ -273,37 +273,36 @@ func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
 	st := h.state(len(queue) - 1)
 	b.drop(h)
 	b.mu.Unlock()
-	// Without b.mu: whoever is told may call back.
+	// Without b.mu: Lost may call back.
 	if h.lost != nil {
 		h.lost()
 	}
 	return st, nil
 }
 
-// Delete is Break for tests: it returns false if nobody held name, which is the
-// whole name, with the Client's prefix.
+// Delete is Break for tests: it returns false if nobody held name. name is the whole
+// name, with the Client's prefix.
 func (b *Backend) Delete(name string) bool {
 	st, _ := b.Break(context.Background(), name)
 	return st.Held
 }
 
-// MaxMinHold implements [locker.MinHolder]. A lock with a MinHold has a TTL,
-// also where others have none, since it may have to end without its Client.
+// MaxMinHold implements [locker.MinHolder]. A lock with a MinHold always has a TTL,
+// since it may have to end without its Client.
 func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
-// Prompt says that no call outlasts its context: nothing here is waited for
-// but the queue.
+// Prompt returns true: a call waits only for the queue, and ends with its context.
 func (b *Backend) Prompt() bool { return true }
 
-// Close ends every wait with ErrClosed, and refuses what comes after it. Who
-// holds a lock keeps it until it is released; so a Backend that several
-// Clients share is closed after the last of them. It always returns nil.
+// Close ends every wait with ErrClosed, and refuses later calls. Held locks stay
+// until they are released, so close a Backend of several Clients after the last of
+// them. Close always returns nil.
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() { close(b.closed) })
 	return nil
 }
 
-// hold is one attempt's place in a queue: the lock, or the wait for it.
+// hold is a queue entry of one attempt: it has the lock, or waits for it.
 type hold struct {
 	backend *Backend
 	name    string
@@ -318,7 +317,7 @@ type hold struct {
 	timer        *time.Timer
 }
 
-// Renew moves the end of a lock that has one, and looks whether it is there.
+// Renew checks that the lock is still held, and moves its deadline if it has one.
 func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	now := time.Now()
 	err := h.held(func() {
@@ -333,7 +332,7 @@ func (h *hold) Renew(context.Context) (locker.Validity, error) {
 	return locker.Validity{Since: now, TTL: h.ttl}, nil
 }
 
-// Release gives the lock to the next in the queue.
+// Release gives the lock to the next waiter.
 func (h *hold) Release(context.Context) error {
 	b := h.backend
 	b.mu.Lock()

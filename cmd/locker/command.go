@@ -28,7 +28,7 @@ func lookUp(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot):
-		// Whoever has the current directory in PATH means it.
+		// A user with the current directory in PATH wants this.
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return "", &exitError{status: statusNotFound, err: fmt.Errorf("%s: command not found: nothing was locked", name)}
@@ -37,7 +37,7 @@ func lookUp(name string) (string, error) {
 	}
 }
 
-// reason is err without the name of the command, which stands before it already.
+// reason is err without the name of the command, which the message already has.
 func reason(err error) error {
 	var e *exec.Error
 	if errors.As(err, &e) {
@@ -46,11 +46,11 @@ func reason(err error) error {
 	return err
 }
 
-// environment is what the command gets: that of locker, with the lock in it.
+// environment is the command's environment: that of locker, with the lock added.
 func environment(lease *locker.Lease, command string) []string {
 	var env []string
 	for _, v := range os.Environ() {
-		// Those of an outer locker are about another lock.
+		// The variables of an outer locker are about another lock.
 		if name, _, _ := strings.Cut(v, "="); name != nameEnv && name != tokenEnv && name != outerEnv {
 			env = append(env, v)
 		}
@@ -68,8 +68,8 @@ func environment(lease *locker.Lease, command string) []string {
 	return env
 }
 
-// holder tells one holder of a name from all others: by the token, or by the
-// label where the service has none.
+// holder identifies a holder of a name: by its token, or by its label if the service
+// has no tokens.
 func holder(token uint64, label string) string {
 	if token != 0 {
 		return strconv.FormatUint(token, 10)
@@ -77,8 +77,8 @@ func holder(token uint64, label string) string {
 	return label
 }
 
-// outerLocks are the holders of the locks that were held, by the locks' names,
-// when the command that this locker is part of was started.
+// outerLocks are the locks that outer lockers held when they started the command that
+// this locker is part of: their names, and their holders.
 func outerLocks() map[string]string {
 	held, err := url.ParseQuery(os.Getenv(outerEnv))
 	if err != nil {
@@ -91,7 +91,7 @@ func outerLocks() map[string]string {
 	return holders
 }
 
-// nested reports whether locker is part of a command that an outer one runs.
+// nested reports whether locker is part of a command of an outer locker.
 func nested() bool {
 	_, inside := os.LookupEnv(nameEnv)
 	return inside

@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstOwn is the lowest number of a descriptor that the command gets from
-// locker. Those of one digit are what scripts use (exec 3>file), and that would
-// close the lock.
+// firstOwn is the lowest descriptor that the command inherits from locker. Scripts
+// use the descriptors with one digit (exec 3>file), which would close the lock.
 const firstOwn = 10
 
-// inherit returns a descriptor of f that the next process to be started
-// inherits. The lock is on the open file, not on the descriptor: whoever has
-// one keeps it.
+// inherit returns a descriptor of f that the next process inherits. The lock is on
+// the open file, not on the descriptor: it lasts while any process has a descriptor
+// of the file.
 func inherit(f *os.File) (int, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// A guard is a second process of locker. It joins the command's process group,
-// and ends all of it when locker is killed, or is stopped for so long that the
-// lock may be somebody else's: then nothing else would. As a member, it also
-// keeps the group's number from being used for another group.
+// A guard is a second process of locker in the command's process group. It kills the
+// whole group if locker is killed, or is stopped for so long that another may have
+// the lock: nothing else would end the command then. As a member it also keeps the
+// group's number from being used for another group.
 type guard struct {
 	pid    int
 	orders *os.File // its end is the end of locker
 	told   time.Time
 }
 
-// guardArg makes locker a guard. It is no command for people.
+// guardArg makes locker a guard. It is not a command for people.
 const guardArg = "__guard"
 
-// What a guard is told: a kind, and a number.
+// An order to a guard is a kind and a number.
 const (
 	orderGroup = 'g' // the group to join and to end
 	orderTime  = 't' // when to end it unless another time is told before, in ns since 1970
@@ -34,8 +34,8 @@ const (
 
 const orderLen = 9
 
-// startGuard starts a guard, and waits until it listens. until is when it is
-// to end the group if it hears nothing more; zero means never.
+// startGuard starts a guard, and waits until it listens. until is when it kills the
+// group if it gets no other order; zero means never.
 func startGuard(until time.Time) (*guard, error) {
 	theirs, orders, err := os.Pipe()
 	if err != nil {
@@ -75,8 +75,8 @@ func forkGuard(orders, listens *os.File) (pid int, err error) {
 		return 0, err
 	}
 	defer null.Close()
-	// It gets nothing of locker's environment, nor its stderr, for whose end
-	// somebody may wait.
+	// The guard gets neither locker's environment nor its stderr: somebody may wait
+	// for the end of stderr.
 	pid, _, err = syscall.StartProcess(exe, []string{"locker", guardArg}, &syscall.ProcAttr{
 		Env:   []string{},
 		Files: []uintptr{orders.Fd(), listens.Fd(), null.Fd()},
@@ -88,8 +88,8 @@ func forkGuard(orders, listens *os.File) (pid int, err error) {
 // join makes the guard a member of the group.
 func (g *guard) join(group int) { g.order(orderGroup, uint64(group)) }
 
-// mayRunUntil tells the guard when to end the group. The wall clock is what
-// two processes have in common.
+// mayRunUntil tells the guard when to kill the group, by the wall clock, which two
+// processes share.
 func (g *guard) mayRunUntil(t time.Time) {
 	if t.IsZero() || t.Equal(g.told) {
 		return
@@ -99,13 +99,12 @@ func (g *guard) mayRunUntil(t time.Time) {
 }
 
 func (g *guard) order(kind byte, value uint64) {
-	// A guard that does not read must not hold up locker.
+	// A guard that does not read must not block locker.
 	_ = g.orders.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 	_, _ = g.orders.Write(binary.BigEndian.AppendUint64([]byte{kind}, value))
 }
 
-// hasKilled reports whether the guard has ended the group because its time
-// was over.
+// hasKilled reports whether the guard has killed the group because its time was over.
 func (g *guard) hasKilled() bool { return !g.told.IsZero() && left(g.told) <= 0 }
 
 // dismiss ends the guard.
@@ -119,12 +118,12 @@ func (g *guard) dismiss() {
 	}
 }
 
-// beGuard is all that a guard does; done is false in any other process.
+// beGuard is the whole program of a guard; done is false in any other process.
 func beGuard(args []string) (status int, done bool) {
 	if len(args) != 1 || args[0] != guardArg {
 		return 0, false
 	}
-	// What the group gets is not for the guard.
+	// Signals to the group are not for the guard.
 	signal.Ignore()
 	if _, err := os.Stdout.Write([]byte{1}); err != nil {
 		return statusUnavailable, true
@@ -143,7 +142,7 @@ type order struct {
 	value int64
 }
 
-// hear passes on what locker says, and closes orders when locker is no more.
+// hear passes on locker's orders, and closes orders when locker has ended.
 func hear(orders chan<- order) {
 	defer close(orders)
 	b := make([]byte, orderLen)
@@ -155,7 +154,7 @@ func hear(orders chan<- order) {
 	}
 }
 
-// obey returns when the group must end; false if there is none to end.
+// obey returns when the group must be killed; false if the guard has joined none.
 func obey(orders <-chan order) (joined bool) {
 	var until time.Time
 	timer := time.NewTimer(0)
@@ -175,7 +174,7 @@ func obey(orders <-chan order) (joined bool) {
 			case o.kind == orderTime:
 				until = time.Now().Add(time.Until(time.Unix(0, o.value))) // with a monotonic reading
 			case o.kind == orderGroup:
-				// It fails if the whole group has ended already.
+				// This fails if the whole group has already ended.
 				joined = syscall.Setpgid(0, int(o.value)) == nil
 			}
 		case <-timer.C:

@@ -15,7 +15,7 @@ type notes struct {
 	queue chan note
 }
 
-// note is a line to write, or somebody to tell that all before it is written.
+// note is a line to write, or a channel to close when all earlier lines are written.
 type note struct {
 	line    string
 	written chan struct{}
@@ -35,7 +35,7 @@ func newNotes() *notes {
 	return n
 }
 
-// say writes a line soon. It does not wait; what stderr cannot take is dropped.
+// say queues a line. It does not wait; lines that stderr cannot take are dropped.
 func (n *notes) say(format string, args ...any) {
 	select {
 	case n.queue <- note{line: line(fmt.Sprintf(format, args...))}:
@@ -43,7 +43,7 @@ func (n *notes) say(format string, args ...any) {
 	}
 }
 
-// flush returns when what was said is written, or a second later.
+// flush returns when all queued lines are written, or after a second.
 func (n *notes) flush() {
 	timeout := time.After(time.Second)
 	written := make(chan struct{})
@@ -58,8 +58,8 @@ func (n *notes) flush() {
 	}
 }
 
-// warnings are the notes as a [slog.Handler]: for what a backend has to tell.
-// The engine's own records are left out, since its [locker.Trace] tells the same.
+// warnings is a [slog.Handler] that writes the warnings of a backend to the notes. It
+// leaves the engine's records out, since [locker.Trace] reports the same events.
 type warnings struct{ *notes }
 
 func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }

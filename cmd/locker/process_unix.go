@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// launch is what is needed to start a command.
+// launch has the arguments of start.
 type launch struct {
 	path  string
 	args  []string
@@ -20,8 +20,8 @@ type launch struct {
 	lock  *os.File  // the lock itself, for the command to inherit; nil if it is not a file
 	until time.Time // when the command has to be gone if nobody says otherwise; zero: no deadline
 
-	// nested: an outer locker has to be able to end the command with its own,
-	// and reaches only this process, which it kills.
+	// nested: an outer locker has to be able to end the command together with its own
+	// command. It can kill only this process.
 	nested bool
 	// outlive: the command goes on, with the lock, if locker is killed.
 	outlive bool
@@ -76,8 +76,8 @@ func start(l launch) (*process, error) {
 	return p, nil
 }
 
-// live starts the command and waits for its end. Both happen in one thread,
-// whose end is what the kernel takes for the parent's death (endWithParent).
+// live starts the command and waits for its end. Both happen in one thread, since the
+// kernel takes the end of that thread for the parent's death (endWithParent).
 func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error) {
 	runtime.LockOSThread()
 	pid, err := fork(l, attr)
@@ -87,8 +87,8 @@ func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error
 	}
 	p.pid = pid
 	if p.guard != nil {
-		// At once: what the command starts before is not guarded if locker is
-		// killed here. The command itself is, where endWithParent does it.
+		// At once: until then, if locker is killed, only the command itself is ended,
+		// by endWithParent, and not the processes that it has started.
 		p.guard.join(pid)
 	}
 	started <- nil
@@ -143,8 +143,8 @@ const (
 	saidKill      = "sent SIGKILL"
 )
 
-// terminate asks the group to end. A command that is stopped is woken up for
-// that if it still has the lock.
+// terminate asks the group to end. With wake, a stopped command is continued for
+// that.
 func (p *process) terminate(wake bool) {
 	p.signal(syscall.SIGTERM)
 	if wake {
@@ -156,8 +156,8 @@ func (p *process) terminate(wake bool) {
 func (p *process) kill() { p.signal(syscall.SIGKILL) }
 
 func (p *process) signal(sig syscall.Signal) {
-	// An error means that there is nobody left, or nobody whom this user may
-	// send a signal; the help says so.
+	// An error means that no process is left, or none to which this user may send a
+	// signal; docs/run.md says so.
 	_ = syscall.Kill(-p.pid, sig)
 }
 
@@ -173,8 +173,8 @@ func (p *process) forward(sig os.Signal, n *notes) {
 	}
 }
 
-// toldToEnd reports whether the command was told to end by what may have been
-// an outer locker, whose SIGKILL would not reach what the command has left.
+// toldToEnd reports whether an outer locker may have told the command to end. The
+// SIGKILL of the outer locker would not reach processes that the command has left.
 func (p *process) toldToEnd() bool { return p.nested && slices.Contains(p.passed, syscall.SIGTERM) }
 
 const notStopped = "the command is not stopped: it would keep the lock"
@@ -186,7 +186,8 @@ func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
 	}
 	switch sig {
 	case syscall.SIGTSTP:
-		// The shell does not know: nobody would wake it up (Ctrl-Z).
+		// The shell does not know that the command was stopped (Ctrl-Z), so nobody
+		// would continue it.
 		p.signal(syscall.SIGCONT)
 		n.say(notStopped)
 	case syscall.SIGTTIN, syscall.SIGTTOU:
@@ -199,8 +200,8 @@ func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
 	}
 }
 
-// look gives the terminal to a command that was stopped for want of it, as
-// soon as locker has it. It is not called for one that may not go on.
+// look gives the terminal to a command that was stopped because it needs the
+// terminal, as soon as locker has it. It is not called if the command may not go on.
 func (p *process) look() {
 	if p.atTerminal && p.terminal.giveTo(p.pid) {
 		p.atTerminal, p.told = false, false
@@ -215,17 +216,19 @@ func (p *process) mayRunUntil(t time.Time) {
 	}
 }
 
-// endedByGuard reports whether it was the guard that has ended the command.
+// endedByGuard reports whether the guard has killed the command.
 func (p *process) endedByGuard() bool {
 	return p.guard != nil && p.status == statusSignal+int(syscall.SIGKILL) && p.guard.hasKilled()
 }
 
-// death is how the command has died, if by a signal. It is called after finish.
+// death returns the signal that ended the command, if one did. It is called after
+// finish.
 func (p *process) death() death {
 	if p.died == 0 {
 		return death{}
 	}
-	// A signal that came through locker was sent to it, and to whom else it was for.
+	// A signal that locker passed on was also sent to all others for whom it was
+	// meant.
 	return death{p.died, p.had && !slices.Contains(p.passed, p.died)}
 }
 

@@ -15,11 +15,10 @@ var passedOn = []syscall.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT,
 }
 
-// notify sends to c the signals that locker does not leave to the kernel.
-// Those that its caller ignores (nohup, a job of a script in the background)
-// stay ignored, for the command too.
+// notify sends the signals that locker handles to c. Signals that its caller ignores
+// (nohup, a background job of a script) stay ignored, for the command too.
 func notify(c chan<- os.Signal) {
-	// stderr may be a pipe that nobody reads any more: no reason to die.
+	// stderr may be a pipe that nobody reads any more: locker must not die of that.
 	signal.Notify(c, syscall.SIGPIPE)
 	for _, sig := range passedOn {
 		if !signal.Ignored(sig) {
@@ -28,7 +27,7 @@ func notify(c chan<- os.Signal) {
 	}
 }
 
-// holdStill makes locker not be stopped (Ctrl-Z) while it has to renew a lock.
+// holdStill keeps locker from being stopped (Ctrl-Z) while it has to renew a lock.
 func holdStill(c chan<- os.Signal) {
 	if !signal.Ignored(syscall.SIGTSTP) {
 		signal.Notify(c, syscall.SIGTSTP)
@@ -44,17 +43,17 @@ func endsWait(sig os.Signal) bool {
 	return false
 }
 
-// resumes reports whether a signal lets a stopped process go on.
+// resumes reports whether a signal continues a stopped process.
 func resumes(sig os.Signal) bool { return sig == syscall.SIGCONT }
 
-// pass does with the signal what would have become of it without locker. It
-// returns if locker is not to die of it: an exit status of 128+n says the same.
+// pass gives the signal the effect that it would have had without locker. It returns
+// if locker need not die of the signal: an exit status of 128+n says the same.
 //
-// From the keyboard, SIGINT and SIGQUIT are for the script around the command,
-// too. It is in locker's process group, and has not got them if only the
-// command's was in the foreground. And a shell that has got SIGINT ends for it
-// only if what it ran has died of it: an exit status means to it that somebody
-// has dealt with it. Without a terminal there is no keyboard.
+// SIGINT and SIGQUIT from the keyboard are also for the script around the command.
+// The script is in locker's process group, and did not get them if only the command's
+// group was in the foreground. And a shell that got SIGINT ends only if its child has
+// died of SIGINT: an exit status tells it that the child has handled the signal.
+// Without a terminal there is no keyboard.
 func (d death) pass() {
 	tty := openTerminal()
 	if tty == nil {
@@ -76,8 +75,8 @@ func (d death) pass() {
 		}
 	case syscall.SIGQUIT:
 		if d.unheard {
-			// Shells do not ask what became of locker, and the runtime would
-			// write down its goroutines.
+			// Shells do not look at how locker ended, and the runtime would print its
+			// goroutines.
 			signal.Ignore(syscall.SIGQUIT)
 			_ = syscall.Kill(0, syscall.SIGQUIT)
 		}

@@ -30,9 +30,10 @@ func (t *terminal) close() {
 	}
 }
 
-// handOver makes the command start in the foreground if locker is there, and
-// its stdin is the terminal. In a pipeline it does not: the terminal may be
-// for a neighbour (a pager), and the command gets it when it asks (giveTo).
+// handOver makes the command start in the foreground if locker is in the foreground
+// and its stdin is the terminal. In a pipeline it does not: another program of the
+// pipeline may need the terminal (a pager), and the command gets it when it asks
+// (giveTo).
 func (t *terminal) handOver(attr *syscall.SysProcAttr) {
 	if t == nil || !isTerminal(syscall.Stdin) || isPipe(syscall.Stdout) || t.group() != syscall.Getpgrp() {
 		return
@@ -42,8 +43,8 @@ func (t *terminal) handOver(attr *syscall.SysProcAttr) {
 	t.handed = true
 }
 
-// giveTo puts group into the foreground if locker is there, and reports
-// whether it is there now.
+// giveTo puts group into the foreground if locker is in the foreground, and reports
+// whether group is there now.
 func (t *terminal) giveTo(group int) bool {
 	if t == nil {
 		return false
@@ -58,7 +59,8 @@ func (t *terminal) giveTo(group int) bool {
 	return false
 }
 
-// takeBack undoes handOver and giveTo, and reports whether there was a need.
+// takeBack undoes handOver and giveTo, and reports whether there was anything to
+// undo.
 func (t *terminal) takeBack() bool {
 	if t == nil || !t.handed {
 		return false

@@ -69,8 +69,8 @@ func withDefaults(opts *Options) (o Options) {
 	return o
 }
 
-// NewTrace returns what tells OpenTelemetry, for [locker.Options]. Its error is
-// that of a MeterProvider that refuses one of the metrics.
+// NewTrace returns a Trace for [locker.Options] that reports to OpenTelemetry. It
+// returns an error if the MeterProvider refuses one of the metrics.
 func NewTrace(opts *Options) (*locker.Trace, error) {
 	o := withDefaults(opts)
 	t := &teller{name: o.Name, tracer: o.Tracers.Tracer(scope)}
@@ -101,8 +101,8 @@ func NewTrace(opts *Options) (*locker.Trace, error) {
 	}, nil
 }
 
-// Watch has the gauges tell of these clients, all of the program's in one call. A
-// client that is closed counts as nothing. opts are those of [NewTrace].
+// Watch makes the gauges cover these clients; give all clients of the program in one
+// call. A closed client counts as zero. opts are those of [NewTrace].
 func Watch(opts *Options, clients ...*locker.Client) error {
 	o := withDefaults(opts)
 	m := o.Meters.Meter(scope)
@@ -136,7 +136,7 @@ func Watch(opts *Options, clients ...*locker.Client) error {
 	return errors.Join(errs[:]...)
 }
 
-// teller is what the functions of a Trace share.
+// teller is the state that the functions of a Trace share.
 type teller struct {
 	name                func(string) string
 	tracer              trace.Tracer
@@ -146,7 +146,7 @@ type teller struct {
 
 func (t *teller) instruments(m metric.Meter) error {
 	var errs [4]error
-	// The SDK's own bounds are for milliseconds.
+	// The default bounds of the SDK are for milliseconds.
 	bounds := metric.WithExplicitBucketBoundaries(.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 	t.locks, errs[0] = m.Float64Histogram("locker.lock.duration", metric.WithUnit("s"), bounds,
 		metric.WithDescription("Length of Lock and TryLock, by how they ended."))
@@ -159,7 +159,7 @@ func (t *teller) instruments(m metric.Meter) error {
 	return errors.Join(errs[:]...)
 }
 
-// span tells of something that has just ended, after it took so long.
+// span reports an event that has just ended and took this long.
 func (t *teller) span(ctx context.Context, what string, took time.Duration, e locker.Event) {
 	now := time.Now()
 	_, span := t.tracer.Start(ctx, what+" "+e.Name, trace.WithTimestamp(now.Add(-took)),

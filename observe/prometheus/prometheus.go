@@ -96,7 +96,7 @@ func New(opts *Options) *Metrics {
 	}
 }
 
-// Trace returns what counts, for [locker.Options].
+// Trace returns a Trace for [locker.Options] that counts.
 func (m *Metrics) Trace() *locker.Trace {
 	count := func(counter *prometheus.CounterVec) func(context.Context, locker.Event) {
 		return func(_ context.Context, e locker.Event) {
@@ -118,8 +118,7 @@ func (m *Metrics) Trace() *locker.Trace {
 	}
 }
 
-// Watch adds c to the clients whose leases and waiters the gauges tell of. A
-// client that is closed counts as nothing.
+// Watch adds c to the clients that the gauges cover. A closed client counts as zero.
 func (m *Metrics) Watch(c *locker.Client) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
