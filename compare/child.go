@@ -290,14 +290,16 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 		case <-act.C:
 			continue
 		case <-lease.Done():
-			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = lease.Err().Error() })
+		case <-cl.ctx.Done():
+		case <-over:
+		}
+		if err := lease.Err(); err != nil {
+			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = err.Error() })
 			// What is left of it is cleared, as Do does.
 			_ = h.unlock(lease, time.Second)
-		case <-cl.ctx.Done():
-			h.leave(c, lease)
-		case <-over:
-			h.leave(c, lease)
+			return true
 		}
+		h.leave(c, lease)
 		return true
 	}
 }
