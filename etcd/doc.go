@@ -69,25 +69,26 @@
 // costs 0.1 µs for each, in the one thread that applies all writes. A thousand
 // acquisitions with names of their own would make the next one 100 µs slower.
 //
-// [locker.Lease.RaiseToken] puts a key PREFIX/1/lock/NAME/~/tokens, on no lease, that
-// says what is added to the create revisions of later holders. It is put while the
-// holder's key is there, and read by the transaction in which the next one finds
-// itself first. A name that was never raised has no such key and pays nothing: its
-// first comparison says that there is none. One that was raised has one more key
-// read in the same request (1.1 times the time of a lock and unlock, measured). The
-// key is never deleted: whoever does that by hand sets the tokens back.
+// [locker.Lease.RaiseToken] puts a key PREFIX/1/lock/NAME/~/tokens, on no lease,
+// which has the number that is added to the create revisions of later holders. It is
+// put while the holder's key exists, and the transaction in which the next holder
+// finds itself first reads it. A name that was never raised has no such key and pays
+// nothing: its first comparison says that there is none. For a raised name, one more
+// key is read in the same request (1.1 times the time of a lock and unlock,
+// measured). The key is never deleted: to delete it by hand sets the tokens back.
 //
-// All keys of one client and TTL hang on one etcd lease, the session. It is kept
-// alive four times per TTL, and the time from which it counts is read
-// before the request is sent. Etcd's answer alone is not believed: a leader that was
-// cut off or paused does not know yet that it was replaced, renews leases that its
-// successor counts differently, and does not know those that its successor has
-// granted. The session's own key is read from a majority after it, and both
-// answers have to come from the same term.
+// All keys of one client and TTL are on one etcd lease, the session. It is kept alive
+// four times per TTL, and its time counts from before each request was sent. Etcd's
+// answer alone is not enough: a leader that was cut off or paused does not know yet
+// that it was replaced. It renews leases that its successor counts differently, and
+// does not know leases that its successor has granted. So the client then reads the
+// session's own key from a majority, and both answers have to come from the same
+// term.
 //
-// All requests go to one member, on connections of the backend's own. One that
-// does not answer within a tenth of Options.Timeout is asked no more, and the request goes to
-// the next, for longer. Requests can be carried out twice, and at any time later.
+// All requests go to one member, on the backend's own connections. If that member
+// does not answer within a tenth of Options.Timeout, the backend stops asking it and
+// sends the request to the next member, which gets more time. So a request can be
+// carried out twice, and at any later time.
 //
 // With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or CLIENT.N$, put in the
 // same transaction and deleted with it, but not on the session's lease. When the
@@ -98,19 +99,20 @@
 //
 // What can go wrong in the middle, and what covers it:
 //
-//   - The reply to an acquire is lost, or its caller cancels: the engine has it
-//     taken back. The key is deleted by a transaction that leaves a void
-//     key, PREFIX/1/lock/NAME/~OWNER, on the same lease. The acquire compares the
-//     void key absent: if it arrives later, it does nothing. If the lease is gone,
+//   - The reply to an acquire is lost, or its caller cancels: the engine takes the
+//     request back. A transaction deletes the key and leaves a void key,
+//     PREFIX/1/lock/NAME/~OWNER, on the same lease. The acquire requires that the
+//     void key is absent: if it arrives later, it does nothing. If the lease is gone,
 //     an acquire under it fails. A session with many void keys is retired.
 //   - The store is full: etcd then refuses what puts a key, perhaps after it has
 //     put it. That is an answer, so the request will not come later, and the key
 //     is deleted without a void one, which etcd lets through.
-//   - The session is not heard of for a TTL: the time of its holders is over, and
-//     it is revoked, which is tried for another TTL. What is left then goes with
-//     the lease; the next session waits for it in the queues as for anybody's.
-//   - The backend is closed while locks are held: their holders are told, and
-//     then the sessions are revoked.
+//   - There is no answer about the session for a TTL: the time of its holders is
+//     over, and the backend tries to revoke it, for another TTL. Keys that are left
+//     then go with the lease; the next session waits for them in the queues as for
+//     any others.
+//   - The backend is closed while locks are held: it tells their holders, and then
+//     revokes the sessions.
 //   - A waiter gives up or dies: its key is deleted, or goes with its session;
 //     the next one reads the queue again and watches the one before.
 //   - The session expires while one waits: its watch tells, or its next keep-alive,

@@ -40,7 +40,8 @@
 //     longer.
 //   - A backup that is restored has old locks and an old sequence.
 //   - Waiters of different clients get the lock in no particular order.
-//   - A holder that is paused past its lease can still act: check with [Held], or the token (package fencing).
+//   - A holder that is paused past its lease can still act: check with [Held], or
+//     check the token (package fencing).
 //
 // # How it works
 //
@@ -50,10 +51,10 @@
 // and the lock's name. A program's own advisory locks conflict with it only by a
 // chance of one in 2⁶⁴.
 //
-// The table's columns are name (bytes; convert_from(name, 'UTF8') shows it), owner (”
-// once it is released), label, token, expires and waited, which says whether somebody
-// is to be told. They will not change in a way that makes two releases of this
-// package misread each other.
+// The table's columns are name (bytes, which convert_from(name, 'UTF8') shows), owner
+// (” once it is released), label, token, expires and waited, which says whether
+// somebody is to be told. They will not change in a way that makes two releases of
+// this package misread each other.
 //
 // # Access
 //
@@ -77,7 +78,7 @@
 //	failover_safe    Options.FailoverSafe: on or off
 //	timeout          Options.Timeout
 //
-// and those of libpq and pgx: host, port, sslmode, sslrootcert, sslcert, sslkey, target_session_attrs (read-write if
-// there are several hosts), connect_timeout, application_name, options, default_query_exec_mode, pool_max_conns
-// and so on.
+// and those of libpq and pgx: host, port, sslmode, sslrootcert, sslcert, sslkey,
+// target_session_attrs (read-write if there are several hosts), connect_timeout,
+// application_name, options, default_query_exec_mode, pool_max_conns and so on.
 package postgres

@@ -32,10 +32,10 @@
 // renewal of a lease costs no request. A lease is valid for less than the timeout:
 // the age of the last write that is proven to count is subtracted. While the servers
 // answer, [locker.Lease.Until] of a new lease is half of the timeout ahead or a
-// little more, and renewals keep it at a third or more; when they are late, nothing
-// is granted or renewed for less than about a quarter. Options.TickTime, if it is
-// given, makes it more, since the proof then needs less time: seven tenths, and a
-// half, for a tick that is short.
+// little more, and renewals keep it at a third or more. If the servers are late, the
+// backend grants and renews nothing that is valid for less than about a quarter. With
+// Options.TickTime the validity is longer, since the proof then needs less time:
+// seven tenths, and a half, for a short tick.
 //
 // # What it does not promise
 //
@@ -49,9 +49,10 @@
 //     [locker.Lease.Token] at the resource (package fencing).
 //   - TryLock looks first, and joins the queue only if it is empty. Two callers that
 //     look at the same moment may both be refused.
-//   - A process that dies, or loses its session, between making a lock's
-//     container and its own node in it leaves the container: the service keeps
-//     one that never had a node. It is in nobody's way, and goes after its next use.
+//   - A process that dies, or loses its session, after it has made a lock's container
+//     and before it has made its own node leaves the container behind, since the
+//     service keeps a container that never had a node. This does no harm; the
+//     container goes after its next use.
 //   - A lock lasts no longer than its session, so a MinHold is refused with
 //     errors.ErrUnsupported.
 //
@@ -64,70 +65,73 @@
 //	/locker/<name>/%tokens                      what is added to the czxids, once tokens were raised
 //
 // [locker.Lease.RaiseToken] makes %tokens, a lasting node, and writes to the holder's
-// node in the same transaction, which fails if that is gone. Who waits behind it is told by
-// its watch, and reads %tokens when it is the first. A name that was never raised
-// pays nothing. One that was pays for two reads per lock (twice the time of a lock and
-// unlock that nobody else wants, measured), and keeps its container, so that its
-// sequence number is not begun anew: it lasts for 2³¹ locks in all.
-// Nothing removes %tokens: whoever does that by hand sets the tokens back.
+// node in the same transaction, which fails if the holder's node is gone. The watch
+// of the next waiter reports this write, and the waiter reads %tokens when it is the
+// first. A name that was never raised pays nothing. A raised name costs two more
+// reads per lock (twice the time of a lock and unlock without contention, measured),
+// and keeps its container, so that its sequence number does not begin again: it lasts
+// for 2³¹ locks in all. Nothing removes %tokens: to delete it by hand sets the tokens
+// back.
 //
-// In names, what is not printable ASCII, and % and /, is written as % and two
-// hexadecimal digits per byte. [Node], asked of [locker.Lease.As], tells which
-// node a lease is held by.
+// In names, % and / and everything that is not printable ASCII are written as % and
+// two hexadecimal digits per byte. With [Node], [locker.Lease.As] returns the node of
+// a lease.
 //
 // # What can come between
 //
 // Each row is an interleaving and what makes it harmless; the tests of the
 // package make them happen on real servers.
 //
-//   - The creation's answer is lost, or the caller gives up while it is under
-//     way: the node carries an ID of the attempt's own. It is looked for by it on
-//     the next connection, after a sync, and deleted, until the answer is definite.
-//   - The creation arrives late: a connection that the session has left is
-//     dropped by the server, and what a server passes on for a session that has
-//     moved is refused by the leader. A session that has ended is refused
-//     everywhere. So nothing can come after the session's next connection, and
-//     the look that counts is made on that.
-//   - The driver opens a new session behind the scenes and carries on: it
-//     cannot. A session that has expired is given no server any more.
-//   - A node of an older session, or of anybody else, bears the attempt's ID: it
-//     is deleted, never used.
-//   - The session comes to a server that lags behind: a node that is missing is
-//     missing only after a sync. A node that is gone cannot come back, so that
-//     a stale look never shows a place too good.
-//   - A waiter is cancelled at any step: its node is deleted in the background;
-//     its watch was set by reading the node ahead, so it is there only as long
-//     as that node, and is used again by the next wait.
-//   - A caller gives up after the container was made: the node is still made, and
-//     deleted, so that the service removes the container. If the connection broke
-//     in between, the container is removed. The service does not do that if there
-//     is a node in it by then, and whoever finds it gone makes it again.
+//   - The answer to a create is lost, or the caller gives up while the create is in
+//     flight: the node has an ID of its attempt. On the next connection, after a
+//     sync, the backend looks for this ID and deletes the node, until the answer is
+//     definite.
+//   - The create arrives late: a server drops a connection that the session has left,
+//     and the leader refuses requests that a server passes on for a session that has
+//     moved. A session that has ended is refused everywhere. So nothing can arrive
+//     after the session's next connection, on which the look that counts is made.
+//   - The driver would silently open a new session and go on: it cannot, since it
+//     gets no server after its session has expired.
+//   - A node of an older session, or of anybody else, has the attempt's ID: it is
+//     deleted, never used.
+//   - The session connects to a server that is behind: only after a sync does a
+//     missing node count as missing. A node that is gone cannot come back, so a stale
+//     look never shows a place in the queue that is too good.
+//   - A waiter is cancelled at any step: its node is deleted in the background. Its
+//     watch is on the node ahead, lasts only as long as that node, and is used again
+//     by the next wait.
+//   - A caller gives up after the container was made: its node is still made, and
+//     deleted, so that the service removes the container. If the connection broke in
+//     between, the backend removes the container. The service refuses that if the
+//     container has a node by then, and a caller that finds the container gone makes
+//     it again.
 //   - The node ahead is that of a waiter who gave up: the queue is read again
 //     after each wake-up, unless that node was the only one ahead. On a new
 //     connection it is read again, too, and a few times an hour without any reason.
-//   - The node ahead is of no session, put there by somebody: it is passed over.
-//   - A waiter's node is removed by somebody: it is told before the end of the
-//     node ahead is, and takes no lock without its node.
-//   - The session expires while waiting: that attempt ends in ErrUnavailable. An
-//     outage that is shorter costs no place in the queue.
-//   - The holder's node is deleted, or its session closed: the holder is told by
-//     the watch on its node, or by the end of the session.
-//   - The holder, its server or the network stops: the lease ends by its
-//     deadline, which nothing but an answered heartbeat moves.
-//   - A follower is cut off right after it has acknowledged a heartbeat, of which
-//     the leader then knows nothing: the deadline counts from a heartbeat whose
-//     touch of the session is proven to have come to the leader.
+//   - The node ahead belongs to no session, since somebody made it by hand: it is
+//     ignored.
+//   - Somebody removes a waiter's node: the waiter learns of that before it learns of
+//     the end of the node ahead, and takes no lock without its node.
+//   - The session expires during a wait: the attempt ends with ErrUnavailable. In a
+//     shorter outage, a waiter keeps its place in the queue.
+//   - The holder's node is deleted, or its session closed: the watch on its node, or
+//     the end of the session, tells the holder.
+//   - The holder, its server or the network stops: the lease ends at its deadline,
+//     which only an answered heartbeat moves.
+//   - A follower is cut off right after it has acknowledged a heartbeat, of which the
+//     leader then does not know: the deadline counts from a heartbeat that is proven
+//     to have reached the leader.
 //   - The leader changes: sessions count anew from the change, so no deadline is
 //     too late; a disconnection alone is no loss.
 //   - A server accepts and does not answer: a greeting or heartbeat without an
 //     answer for a quarter of the timeout (at most 5 s; 1 s for the first
 //     greeting, where there are other servers) makes the session try another
 //     server. All are dialled at nearly the same time, those that failed last.
-//   - The heartbeats are refused, since somebody has changed the ACL of the
-//     session's node: leases end by their deadline, and after the last one the
-//     session, which the driver would keep alive.
-//   - A release is not answered: it is repeated in the background until the node
-//     is gone.
+//   - The heartbeats are refused, since somebody has changed the ACL of the session's
+//     node: leases end at their deadlines, and after the last one the backend ends
+//     the session, which the driver would keep alive.
+//   - A release gets no answer: it is repeated in the background until the node is
+//     gone.
 //   - The container is removed between two requests: it is made again.
 //   - The sequence number would roll over, after 2³¹ locks of one name that was
 //     never free for long enough for its container to be reaped (a minute):
@@ -136,11 +140,12 @@
 //
 // # Access
 //
-// With credentials (Options.Auth, digest mostly), nodes are open to those with
-// the same credentials only; without, to everybody. Options.ACL says otherwise,
-// and has to give the rights to read, write, create and delete to all who share
-// the locks. On Options.Prefix, where others have made that node, the right to
-// create is enough; without that to delete, containers that were never used stay.
+// With credentials (Options.Auth, mostly digest), only clients with the same
+// credentials have rights on the nodes; without credentials, everybody has.
+// Options.ACL changes that; it has to give the rights to read, write, create and
+// delete to all who share the locks. If others have made the node Options.Prefix, the
+// right to create is enough there; without the right to delete, containers that were
+// never used stay.
 //
 // # URLs
 //
