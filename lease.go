@@ -303,7 +303,8 @@ func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFu
 		return ctx, func() {}
 	}
 	if ctx.Done() != nil {
-		return context.WithTimeout(ctx, unlockTimeout)
+		limited := clock.Within(ctx, unlockTimeout)
+		return limited, limited.Cancel
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,6 +18,7 @@ const voidTime = time.Minute
 // have it, and returns when a quorum has confirmed that. The others go on in
 // the background.
 func (a *attempt) Release(ctx context.Context) error {
+	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
 	changed := make(chan struct{}, 1)
 	a.mu.Lock()
 	switch a.stage {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
@@ -51,7 +52,7 @@ const promptly = time.Second
 
 func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 	for _, state := range []string{"cold", "warm"} {
-		for _, end := range []string{"cancelled", "deadline"} {
+		for _, end := range []string{"cancelled", "deadline", "limit"} {
 			t.Run(state+" "+end, func(t *testing.T) {
 				lab.NeedPause(t)
 				server, node := setUp(t)
@@ -60,15 +61,24 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 				}
 				server.Pause()
 				ctx, cancel := context.WithCancel(t.Context())
-				if end == "deadline" {
+				switch end {
+				case "cancelled":
+					time.AfterFunc(100*time.Millisecond, cancel)
+				case "deadline":
 					ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+				case "limit":
+					limited := clock.Within(t.Context(), 100*time.Millisecond)
+					ctx, cancel = limited, limited.Cancel
 				}
 				defer cancel()
-				time.AfterFunc(100*time.Millisecond, cancel)
 				begin := time.Now()
 				e := try(t, ctx, node)
 				assert.Less(t, time.Since(begin), promptly)
-				require.ErrorIs(t, e, ctx.Err())
+				if end == "limit" {
+					require.ErrorIs(t, e, redisconn.ErrTimeout)
+				} else {
+					require.ErrorIs(t, e, ctx.Err())
+				}
 				begin = time.Now()
 				soonOver, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()

@@ -50,3 +50,53 @@ func TestBackOffDoublesUpToItsBound(t *testing.T) {
 	}
 	assert.Zero(t, clock.UpTo(-1))
 }
+
+func TestALimitedContextIsOne(t *testing.T) {
+	type key struct{}
+	for _, c := range []struct {
+		how  string
+		end  func(parent context.CancelFunc, l *clock.Limited)
+		want error
+	}{
+		{"its time", func(context.CancelFunc, *clock.Limited) { time.Sleep(time.Second) }, context.DeadlineExceeded},
+		{"its parent", func(parent context.CancelFunc, _ *clock.Limited) { parent() }, context.Canceled},
+		{"Cancel", func(_ context.CancelFunc, l *clock.Limited) { l.Cancel() }, context.Canceled},
+	} {
+		for _, early := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				parent, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
+				defer cancel()
+				l := clock.Within(parent, time.Second)
+				defer l.Cancel()
+				end, ok := l.Deadline()
+				assert.True(t, ok)
+				assert.Equal(t, time.Second, time.Until(end))
+				if early {
+					child, stop := context.WithCancel(l)
+					defer stop()
+					assert.NoError(t, l.Err())
+					assert.NoError(t, child.Err())
+					assert.Equal(t, "v", child.Value(key{}))
+					defer func() { assert.ErrorIs(t, child.Err(), c.want, c.how) }()
+				}
+				c.end(cancel, l)
+				synctest.Wait()
+				assert.ErrorIs(t, l.Err(), c.want, c.how)
+				<-l.Done()
+			})
+		}
+	}
+	l := clock.Within(t.Context(), time.Minute)
+	defer l.Cancel()
+	parent, limit := clock.Parts(l)
+	assert.Equal(t, t.Context(), parent)
+	assert.InDelta(t, time.Minute, limit, float64(10*time.Second))
+	parent, limit = clock.Parts(parent)
+	assert.Equal(t, t.Context(), parent)
+	assert.Zero(t, limit)
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	want, _ := soon.Deadline()
+	got, _ := clock.Within(soon, time.Hour).Deadline()
+	assert.Equal(t, want, got)
+}

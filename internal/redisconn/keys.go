@@ -16,15 +16,17 @@ var (
 //
 // The braces make all keys of a lock one hash tag, so that they live on one shard of a Redis Cluster. In the name, the bytes '{', '}' and '%' are
 // written %7B, %7D and %25, and the empty name is written %: no two names share a key, and no name can end the tag early.
-func LockKey(name string) string {
-	if name == "" {
+func LockKey(name string) string { return string(appendLockKey(nil, name)) }
+
+func appendLockKey(b []byte, name string) []byte {
+	switch {
+	case name == "":
 		// Redis takes {} for no tag at all and would hash each key of the lock to another shard.
-		return layout + "%}"
-	}
-	if strings.ContainsAny(name, "%{}") {
+		name = "%"
+	case strings.ContainsAny(name, "%{}"):
 		name = escape.Replace(name)
 	}
-	return layout + name + "}"
+	return append(append(append(b, layout...), name...), '}')
 }
 
 // FenceKey returns the key of the fencing counter: locker:1:{name}:fence.
@@ -46,25 +48,33 @@ func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 type Keys struct {
 	Name              string
 	Lock, Wait, Value any    // strings, as is what the methods return
-	void, key         string // the note that the value is void; the lock
+	all               string // the lock's, the one of the waiting, that of the counter, and then the note that the value is void
+	key, void         int    // the length of the first, and where the last begins
 }
 
 // KeysOf returns the keys for an owner value, which is the parts after each other.
 func KeysOf(name string, owner, mark, label string) Keys {
-	key := LockKey(name)
-	all := key + waitSuffix + key + voidSuffix + owner + mark + label
-	void := all[len(key)+len(waitSuffix):]
-	return Keys{Name: name, Lock: all[:len(key)], Wait: all[:len(key)+len(waitSuffix)], Value: void[len(key)+len(voidSuffix):], void: void, key: all[:len(key)]}
+	var room [512]byte
+	b := appendLockKey(room[:0], name)
+	key := len(b)
+	b = append(b, waitSuffix...)
+	b = append(append(b, b[:key]...), fenceSuffix...)
+	void := len(b)
+	b = append(append(b, b[:key]...), voidSuffix...)
+	value := len(b)
+	b = append(append(append(b, owner...), mark...), label...)
+	all := string(b)
+	return Keys{Name: name, Lock: all[:key], Wait: all[:key+len(waitSuffix)], Value: all[value:], all: all, key: key, void: void}
 }
 
 // Void returns the key of the note that the value is void.
-func (k *Keys) Void() any { return k.void }
+func (k *Keys) Void() any { return k.all[k.void:] }
 
 // Fence returns the key of the fencing counter of a single server.
-func (k *Keys) Fence() any { return k.key + fenceSuffix }
+func (k *Keys) Fence() any { return k.all[k.key+len(waitSuffix) : k.void] }
 
 // Quorum returns the key of the fencing counter that a quorum raises.
-func (k *Keys) Quorum() any { return k.key + quorumSuffix }
+func (k *Keys) Quorum() any { return k.all[:k.key] + quorumSuffix }
 
 // QuorumFenceKey returns the key of the fencing counter that a quorum raises,
 // apart from the one of a single server: locker:1:{name}:quorum.

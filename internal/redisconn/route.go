@@ -137,6 +137,10 @@ func (n *Conn) DoQueued(ctx context.Context, c *Call) error { return n.do(ctx, c
 
 func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 	const attempts = 10 // a lane to a shard cannot follow a slot that has moved by itself
+	ctx, limit := clock.Parts(ctx)
+	if limit > 0 && (c.Limit == 0 || limit < c.Limit) {
+		c.Limit = limit // a lane has one timer for all
+	}
 	for attempt := 1; ; attempt++ {
 		r, err := n.routes.route(ctx, c.Name)
 		if err != nil {
