@@ -34,7 +34,7 @@ type attempt struct {
 //
 //	voting -> (raising ->) held -> releasing -> released
 //	     \___________\________\-> abandoned
-type stage int
+type stage uint8
 
 const (
 	voting    stage = iota
@@ -50,18 +50,18 @@ func (s stage) given() bool { return s >= releasing }
 
 // seat is what an attempt knows of one node.
 type seat struct {
-	vote  step // the first phase
-	raise step // the second, with fencing
-	freed step // of a release: yes, the key was there; no, it was not
-	again bool // a release of before may have been carried out: to find nothing is no sign of a loss
-	key   trace
+	vote  step  // the first phase
+	raise step  // the second, with fencing
+	freed step  // of a release: yes, the key was there; no, it was not
+	again bool  // a release of before may have been carried out: to find nothing is no sign of a loss
+	key   trace // of all these there are as many as held leases times nodes: they are small
 	err   error
 	got   vote
 	call  *redisconn.Call // the vote, for withdrawing it
 }
 
 // step is how one question to one node stands.
-type step int
+type step uint8
 
 const (
 	idle    step = iota
@@ -73,7 +73,7 @@ const (
 )
 
 // trace is what an attempt may have left on a node.
-type trace int
+type trace uint8
 
 const (
 	none  trace = iota // nothing, for certain

@@ -81,8 +81,8 @@ type claim struct {
 	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
 	atLeast time.Time // the lock is not made shorter than up to here (MinHold)
-	fenced  bool      // the nodes keep counters for tokens
 	life    any       // of a counter, in the scripts' words: "expire" or "keep"
+	fenced  bool      // the nodes keep counters for tokens
 	waiting bool      // a release is to be published
 
 	void, counter, wait any // the keys beside the lock's own, made once for all nodes
@@ -251,13 +251,13 @@ func failedAs(err error) Outcome {
 
 // vote is a node's answer to a claim.
 type vote struct {
-	granted bool
 	token   uint64        // granted and fenced: the lowest that could follow on this node
-	raised  bool          // granted before to this claim (R11), and the counter raised to token for it
 	holder  string        // refused: the beginning of the holder's value, up to holderLength bytes
 	left    time.Duration // refused: the rest of the holder's TTL; negative: it never expires
-	foreign bool          // refused: the key is there but is no lock
-	void    bool          // refused: this very claim was taken back before
+	granted bool
+	raised  bool // granted before to this claim (R11), and the counter raised to token for it
+	foreign bool // refused: the key is there but is no lock
+	void    bool // refused: this very claim was taken back before
 }
 
 // noTokens is, for the scripts, that there are no counters.

@@ -48,8 +48,7 @@ func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 type Keys struct {
 	Name              string
 	Lock, Wait, Value any    // strings, as is what the methods return
-	all               string // the lock's, the one of the waiting, that of the counter, and then the note that the value is void
-	key, void         int    // the length of the first, and where the last begins
+	key, void         string // the lock's, and the note that the value is void
 }
 
 // KeysOf returns the keys for an owner value, which is the parts after each other.
@@ -57,24 +56,22 @@ func KeysOf(name string, owner, mark, label string) Keys {
 	var room [512]byte
 	b := appendLockKey(room[:0], name)
 	key := len(b)
-	b = append(b, waitSuffix...)
-	b = append(append(b, b[:key]...), fenceSuffix...)
-	void := len(b)
-	b = append(append(b, b[:key]...), voidSuffix...)
-	value := len(b)
-	b = append(append(append(b, owner...), mark...), label...)
-	all := string(b)
-	return Keys{Name: name, Lock: all[:key], Wait: all[:key+len(waitSuffix)], Value: all[value:], all: all, key: key, void: void}
+	b = append(append(b, waitSuffix...), b...)
+	value := len(b) + len(voidSuffix)
+	b = append(append(append(append(b, voidSuffix...), owner...), mark...), label...)
+	all := string(b) // one, for 10,000 leases have 10,000 of them
+	wait := all[:key+len(waitSuffix)]
+	return Keys{Name: name, Lock: all[:key], Wait: wait, Value: all[value:], key: all[:key], void: all[len(wait):]}
 }
 
 // Void returns the key of the note that the value is void.
-func (k *Keys) Void() any { return k.all[k.void:] }
+func (k *Keys) Void() any { return k.void }
 
 // Fence returns the key of the fencing counter of a single server.
-func (k *Keys) Fence() any { return k.all[k.key+len(waitSuffix) : k.void] }
+func (k *Keys) Fence() any { return k.key + fenceSuffix }
 
 // Quorum returns the key of the fencing counter that a quorum raises.
-func (k *Keys) Quorum() any { return k.all[:k.key] + quorumSuffix }
+func (k *Keys) Quorum() any { return k.key + quorumSuffix }
 
 // QuorumFenceKey returns the key of the fencing counter that a quorum raises,
 // apart from the one of a single server: locker:1:{name}:quorum.
