@@ -60,21 +60,26 @@ func (a *attempt) askAll(ask func(n *node, answer func(redisconn.State, error)))
 	return r
 }
 
-// wait returns when a quorum has said that it has the lock, when no quorum can
-// have it, or when all have answered. The error is the context's, or ErrClosed.
-func (r *answers) wait(ctx context.Context) (mine, lost int, err error) {
+// wait returns nil when a quorum has said that it has the lock. Its error matches
+// ErrLost once no quorum can have it, and says why where it is not known.
+func (r *answers) wait(ctx context.Context, op string) error {
+	quorum := r.a.b.quorum
 	for {
-		var open int
-		mine, lost, open = r.count()
-		if mine >= r.a.b.quorum || lost > len(r.nodes)-r.a.b.quorum || open == 0 {
-			return mine, lost, nil
+		mine, lost, open := r.count()
+		switch {
+		case mine >= quorum:
+			return nil
+		case lost > len(r.nodes)-quorum:
+			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(r.nodes), locker.ErrLost)
+		case open == 0:
+			return r.error(op, nil)
 		}
 		select {
 		case <-r.changed:
 		case <-ctx.Done():
-			return mine, lost, ctx.Err()
+			return r.error(op, ctx.Err())
 		case <-r.a.b.closing:
-			return mine, lost, locker.ErrClosed
+			return locker.ErrClosed
 		}
 	}
 }
@@ -122,25 +127,17 @@ func (a *attempt) Renew(ctx context.Context) (locker.Validity, error) {
 	r := a.askAll(func(n *node, answer func(redisconn.State, error)) {
 		n.renew(&c, token, a.b.patience(c.ttl), answer)
 	})
-	mine, lost, err := r.wait(ctx)
-	switch {
-	case errors.Is(err, locker.ErrClosed):
+	if err := r.wait(ctx, "renew"); err != nil {
 		return locker.Validity{}, err
-	case err != nil:
-		return locker.Validity{}, r.error("renew", err)
-	case mine >= a.b.quorum:
-		a.mu.Lock()
-		if until := since.Add(c.ttl - a.b.drift(c.ttl)); until.After(a.until) {
-			a.until = until
-		}
-		r.over = true
-		a.mu.Unlock()
-		a.repair(r)
-		return a.validity(since), nil
-	case lost > len(a.seats)-a.b.quorum:
-		return locker.Validity{}, fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(a.seats), locker.ErrLost)
 	}
-	return locker.Validity{}, r.error("renew", nil)
+	a.mu.Lock()
+	if until := since.Add(c.ttl - a.b.drift(c.ttl)); until.After(a.until) {
+		a.until = until
+	}
+	r.over = true
+	a.mu.Unlock()
+	a.repair(r)
+	return a.validity(since), nil
 }
 
 // repair gives the lock again to nodes that do not have it, while a quorum of

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -77,17 +76,7 @@ func (a *attempt) RaiseToken(ctx context.Context, token uint64) error {
 	if lower {
 		return nil
 	}
-	r := a.askAll(func(n *node, answer func(redisconn.State, error)) {
+	return a.askAll(func(n *node, answer func(redisconn.State, error)) {
 		n.raise(&claim, token, a.b.patience(claim.ttl), answer)
-	})
-	mine, lost, err := r.wait(ctx)
-	switch {
-	case err != nil:
-		return r.error("raise the token", err)
-	case mine >= a.b.quorum:
-		return nil
-	case lost > len(a.seats)-a.b.quorum:
-		return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(a.seats), locker.ErrLost)
-	}
-	return r.error("raise the token", nil)
+	}).wait(ctx, "raise the token")
 }

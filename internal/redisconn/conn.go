@@ -96,19 +96,9 @@ const maxBackground = 4
 // question changes nothing on the server that matters if it is still on its way
 // then.
 func Ask[T any](ctx context.Context, n *Conn, op string, question func(ctx context.Context) (T, error)) (T, error) {
-	answer, err := ask(n, ctx, func() (T, error) { return question(n.ctx) })
-	if err != nil {
-		err.Op = op
-		return answer, err
-	}
-	return answer, nil
-}
-
-func ask[T any](n *Conn, ctx context.Context, question func() (T, error)) (T, *Error) {
-	var none T
 	stop := time.NewTimer(n.timeout)
 	defer stop.Stop()
-	fail := func(err error) (T, *Error) { return none, &Error{Addr: n.addr, Err: err} }
+	fail := func(err error) (none T, _ error) { return none, &Error{Op: op, Addr: n.addr, Err: err} }
 
 	select {
 	case n.background <- struct{}{}:
@@ -125,7 +115,7 @@ func ask[T any](n *Conn, ctx context.Context, question func() (T, error)) (T, *E
 	}
 	done := make(chan result, 1)
 	if !n.Go(func() {
-		answer, err := question()
+		answer, err := question(n.ctx)
 		<-n.background
 		done <- result{answer, err}
 	}) {
@@ -138,9 +128,9 @@ func ask[T any](n *Conn, ctx context.Context, question func() (T, error)) (T, *E
 		if r.err == nil {
 			return r.answer, nil
 		}
-		err := Failed("", n.addr, r.err)
+		err := Failed(op, n.addr, r.err)
 		err.Unknown = false
-		return none, err
+		return r.answer, err
 	case <-stop.C:
 		return fail(ErrTimeout)
 	case <-ctx.Done():

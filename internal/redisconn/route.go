@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,9 +68,9 @@ type shardRoutes struct {
 func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 	key := LockKey(name)
 	if !s.mapped.Load() {
-		_, err := ask(s.n, ctx, func() (*redis.Client, error) { return s.cluster.MasterForKey(s.n.ctx, key) })
-		if err != nil {
-			return nil, err
+		_, err := Ask(ctx, s.n, "", func(ctx context.Context) (*redis.Client, error) { return s.cluster.MasterForKey(ctx, key) })
+		if e := new(Error); errors.As(err, &e) {
+			return nil, e
 		}
 		s.mapped.Store(true)
 	}
