@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,6 +198,61 @@ func BenchmarkRedlockCallers256(b *testing.B) {
 		contender{"locker", viaLocker(newRedlock(b, locker.DefaultTTL, servers...))},
 		contender{"redsync-autopipeline", viaRedsync(piped...)},
 	)
+}
+
+// fresh takes a new name each time: nodes that the last release has not come to yet
+// are no contenders.
+func fresh(p pair) pair {
+	var n atomic.Int64
+	return func(ctx context.Context, name string) error { return p(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10)) }
+}
+
+// BenchmarkRedlockAlone is one caller on five Redis, beside the raw commands on all
+// of them at the same time.
+func BenchmarkRedlockAlone(b *testing.B) {
+	servers := make([]*lab.Redis, 5)
+	raw := make([]pair, len(servers))
+	for i := range servers {
+		servers[i] = lab.StartRedis(b)
+		raw[i] = rawRedis(b, newRedis(b, servers[i].Addr()))
+	}
+	compete(b, 1, redisTime(b, servers...), map[string]float64{"target-time": 1.25},
+		contender{"raw", fresh(func(ctx context.Context, name string) error {
+			errs := make(chan error, len(raw))
+			for _, take := range raw {
+				go func() { errs <- take(ctx, name) }()
+			}
+			var failed error
+			for range raw {
+				failed = errors.Join(failed, <-errs)
+			}
+			return failed
+		})},
+		contender{"locker", fresh(viaLocker(newRedlock(b, locker.DefaultTTL, servers...)))},
+	)
+}
+
+// BenchmarkRedisCurve is how the pairs of a second change with the number of
+// callers: nobody is refused, and 16 times the callers of the peak get most of it
+// (R21).
+func BenchmarkRedisCurve(b *testing.B) {
+	servers := make([]*lab.Redis, 5)
+	for i := range servers {
+		servers[i] = lab.StartRedis(b)
+	}
+	for _, c := range []contender{
+		{"single", viaLocker(newSingle(b, servers[0].Addr(), locker.DefaultTTL))},
+		{"redlock", fresh(viaLocker(newRedlock(b, locker.DefaultTTL, servers...)))},
+	} {
+		for goroutines := 64; goroutines <= 16384; goroutines *= 4 {
+			b.Run(fmt.Sprintf("%s/callers=%d", c.name, goroutines), func(b *testing.B) {
+				callers(b, b.Context(), goroutines, 2*goroutines, c.pair)
+				b.ResetTimer()
+				callers(b, b.Context(), goroutines, b.N, c.pair)
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+			})
+		}
+	}
 }
 
 // BenchmarkRedisHeld10000 is what 10,000 leases cost that are held and renewed
