@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Limited is a context that ends with another one, or at a time of its own. What
-// that takes of the context package is only made when somebody asks for Done: for a
-// request that a fast service answers, a timer and its context are a seventh of the
+// Limited is a context that ends with another one, or at a time of its own. The
+// timer and the context behind it are made when somebody first asks for Done, Err
+// or Value: where a fast service answers each request, they are a seventh of the
 // client's work.
 //
-// Whoever can keep the time in a way of its own asks for Parts, and for nothing
-// else.
+// Whoever can keep the time in another way asks for the [Parts], and uses those.
 type Limited struct {
 	parent context.Context
 	end    time.Time
