@@ -19,7 +19,7 @@ import (
 // one library, or the raw commands of its driver, and `make bench` compares them.
 // A service has a file of its own: redis_bench_test.go.
 
-func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"contend": contendInChild}) }
+func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"contend": contendInChild, "hold": holdInChild}) }
 
 // pair takes a lock of that name and gives it back.
 type pair func(ctx context.Context, name string) error

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -444,9 +445,110 @@ func BenchmarkRedisOneName(b *testing.B) {
 				}
 				if who == "locker" {
 					b.ReportMetric(0.7, "target-speed")
+					b.ReportMetric(10, "target:worst-p99-ms")
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkRedisOneNameHeld is the same with 1 ms of work under the lock: how long it
+// is nobody's between one holder and the next, as a median (ns/op).
+func BenchmarkRedisOneNameHeld(b *testing.B) {
+	for range turns {
+		for _, who := range []string{"rueidislock", "locker"} {
+			b.Run(who, func(b *testing.B) {
+				s := lab.StartRedis(b) // of its own: a child that is killed leaves its last lock
+				const processes, window = 4, 2 * time.Second
+				var children []*lab.Child
+				for range processes {
+					children = append(children, lab.StartChild(b, "hold", who, s.Addr(), window.String()))
+				}
+				for _, c := range children {
+					c.Expect(b, "ready", 10*time.Second)
+				}
+				for b.Loop() {
+					type hold struct{ from, to int64 }
+					var holds []hold
+					for _, c := range children {
+						c.Send(b, "go")
+					}
+					for _, c := range children {
+						for _, field := range strings.Fields(c.Expect(b, "held", time.Minute)) {
+							from, to, _ := strings.Cut(field, ":")
+							var h hold
+							h.from, _ = strconv.ParseInt(from, 10, 64)
+							h.to, _ = strconv.ParseInt(to, 10, 64)
+							holds = append(holds, h)
+						}
+					}
+					slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(a.from, b.from) })
+					var gaps []int64
+					for i := range len(holds) - 1 {
+						gaps = append(gaps, holds[i+1].from-holds[i].to)
+					}
+					slices.Sort(gaps)
+					b.ReportMetric(float64(gaps[len(gaps)/2]), "ns/op")
+					b.ReportMetric(float64(gaps[len(gaps)*99/100])/1e6, "p99-ms")
+					b.ReportMetric(float64(len(holds))/window.Seconds(), "holds/s")
+				}
+				if who == "locker" {
+					b.ReportMetric(1, "target-time")
+				}
+			})
+		}
+	}
+}
+
+// holdInChild is one process of BenchmarkRedisOneNameHeld. The wall clock is that of
+// the others.
+func holdInChild(p *lab.Parent) {
+	window, err := time.ParseDuration(p.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	var lock func(ctx context.Context) (unlock func(), err error)
+	switch b := new(testing.B); p.Args[0] {
+	case "rueidislock":
+		locks := newRueidislock(b, p.Args[1], locker.DefaultTTL)
+		lock = func(ctx context.Context) (func(), error) {
+			_, release, err := locks.WithContext(ctx, "held")
+			return release, err
+		}
+	case "locker":
+		c := newSingle(b, p.Args[1], locker.DefaultTTL)
+		lock = func(ctx context.Context) (func(), error) {
+			l, err := c.Lock(ctx, "held")
+			return func() { _ = l.Unlock(context.Background()) }, err
+		}
+	}
+	p.Say("ready")
+	for {
+		p.Hear()
+		const goroutines = 16
+		said := make([]string, goroutines)
+		// Where a wake-up was lost, a caller of rueidislock waits on.
+		ctx, cancel := context.WithTimeout(context.Background(), window)
+		var all sync.WaitGroup
+		for i := range goroutines {
+			all.Go(func() {
+				var holds []string
+				for ctx.Err() == nil {
+					unlock, err := lock(ctx)
+					if err != nil {
+						break // the time is over
+					}
+					from := time.Now().UnixNano()
+					time.Sleep(time.Millisecond)
+					holds = append(holds, fmt.Sprintf("%d:%d", from, time.Now().UnixNano()))
+					unlock()
+				}
+				said[i] = strings.Join(holds, " ")
+			})
+		}
+		all.Wait()
+		cancel()
+		p.Say("held %s", strings.Join(said, " "))
 	}
 }
 
