@@ -194,6 +194,22 @@ type Notifier interface {
 	Notify(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 
+// Passer is implemented by a [Hold] that can be given up, and the lock be acquired
+// by the next caller in line of the same [Client], in one request. It makes a line
+// quick whose callers hold the lock briefly; the lease is not handed on.
+type Passer interface {
+	// Pass is the hold's Release and then Acquire with next, in one step that nobody
+	// comes between. It does not wait. With yield, if other clients wait, it is one of
+	// theirs who is next.
+	//
+	// When the hold was there and was given up, the error is nil; the Grant has a
+	// Hold if next has the lock. An error that matches ErrLost: the hold was not
+	// there, and next has nothing. Any other error: neither is known, and the engine
+	// releases the one again and takes the other back, as after Acquire: the Grant
+	// has its Hold, or none if nothing can be left of next.
+	Pass(ctx context.Context, next Request, yield bool) (Grant, error)
+}
+
 // Prompt is implemented by a [Backend] that returns promptly by itself: Acquire, and
 // Renew and Release of its holds, return within 100 ms after their context ended,
 // whatever the network does. The engine then calls Acquire and Release in the

@@ -32,6 +32,8 @@ type line struct {
 
 	cancel context.CancelCauseFunc // of the head's call; nil once that has returned
 
+	visit visit // of the lock to this line
+
 	// state is the last answer of the service: ErrHeld, the reason why it could not
 	// be asked, or nil if nothing is known.
 	state error
@@ -40,9 +42,19 @@ type line struct {
 	away time.Time
 }
 
+type visit struct {
+	began time.Time // zero: the lock is not here
+	turns int       // of those who were in line then, how many have not had it
+}
+
+func (v visit) over() bool {
+	lasts := time.Since(v.began)
+	return lasts >= longVisit || v.turns <= 0 && lasts >= shortVisit
+}
+
 // waiter is a caller behind the head.
 type waiter struct {
-	limits
+	head                 // of the line, once it is
 	turn   chan struct{} // closed when it becomes the head, or is sent away
 	isHead bool
 	away   error // what it is sent away with
@@ -56,10 +68,20 @@ type limits struct {
 	patience time.Duration
 }
 
+// A visit is how long the callers of one line pass the lock on among themselves
+// while other clients wait: until everybody who stood in the line when it began has
+// had the lock once, which is even and makes nobody wait for two rounds; for
+// shortVisit at least, since between clients the lock goes by a message and a
+// request of its own, three times as slow; and for longVisit at most.
+const (
+	shortVisit = 500 * time.Microsecond
+	longVisit  = 5 * time.Millisecond
+)
+
 // enter returns when the caller is at the head of the line for name. If the caller
 // must not wait, or its patience or ctx ends first, the error says what was in the
 // way. Close ends ctx by cancel.
-func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, m limits) (*line, error) {
+func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, h *head) (*line, error) {
 	ls.mu.Lock()
 	if ls.closed {
 		ls.mu.Unlock()
@@ -70,26 +92,27 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
-		ln = &line{name: name, cancel: cancel, waits: m.wait, since: m.began}
+		ln = &line{name: name, cancel: cancel, waits: h.wait, since: h.began}
 		ls.byName[name] = ln
-		if m.wait {
+		if h.wait {
 			ls.waiting++
 		}
 		ls.mu.Unlock()
 		return ln, nil
 	}
-	if !m.wait {
+	if !h.wait {
 		err := ln.inTheWay()
 		ls.mu.Unlock()
 		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
 	}
-	w := &waiter{limits: m, turn: make(chan struct{}), cancel: cancel}
+	w := &waiter{head: *h, turn: make(chan struct{}), cancel: cancel}
 	ln.waiters = append(ln.waiters, w)
 	ls.waiting++
 	ls.mu.Unlock()
 
 	select {
 	case <-w.turn:
+		h.passed = w.passed
 		return ln, w.away // nothing changes it any more
 	case <-ctx.Done():
 	}
@@ -100,6 +123,9 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		err = &waitError{ctx: err, state: ln.inTheWay()}
 	}
 	switch i := slices.Index(ln.waiters, w); {
+	case w.isHead && w.passed != nil:
+		h.passed = w.passed // it has the lock
+		return ln, nil
 	case w.isHead:
 		ls.advance(ln)
 	case w.away == nil:
@@ -114,6 +140,33 @@ func (ls *lines) leave(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.advance(ln)
+}
+
+// next returns who is next in line for the lock that the head has, nil if nobody is,
+// and whether the line has had it for long enough.
+func (ls *lines) next(ln *line) (w *waiter, long bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed || len(ln.waiters) == 0 {
+		return nil, false
+	}
+	return ln.waiters[0], ln.visit.over()
+}
+
+// pass lets w be the head with what was granted to it. It returns false if w has left,
+// and then lets whoever is next be the head.
+func (ls *lines) pass(ln *line, w *waiter, p *attempt) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	here := len(ln.waiters) > 0 && ln.waiters[0] == w
+	visit := ln.visit
+	if here {
+		w.passed = p
+	}
+	ls.advance(ln)
+	visit.turns--
+	ln.visit = visit
+	return here
 }
 
 // toldHeld notes that the service has answered the head with "held".
@@ -166,6 +219,9 @@ func (ls *lines) hold(ln *line, l *Lease) bool {
 	}
 	ln.lease = l
 	ls.held++
+	if ln.visit.began.IsZero() {
+		ln.visit = visit{l.start, len(ln.waiters)}
+	}
 	ls.stopWaiting(ln)
 	return true
 }
@@ -260,6 +316,7 @@ func (ls *lines) advance(ln *line) {
 	}
 	ls.release(ln)
 	ls.stopWaiting(ln)
+	ln.visit = visit{}
 	if len(ln.waiters) == 0 {
 		delete(ls.byName, ln.name)
 		return

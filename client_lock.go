@@ -51,17 +51,18 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	ctx, cancel := context.WithCancelCause(ctx) // by Close
 	defer cancel(nil)
 	m := limits{wait: wait, began: began, patience: s.patience}
-	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, m)
-	if err != nil {
-		return nil, err
-	}
-	h := head{client: c, line: ln, op: op, name: name, limits: m, settings: s}
+	h := head{client: c, op: op, name: name, limits: m, settings: s}
 	if c.tracing {
 		h.values = context.WithoutCancel(ctx)
 	}
+	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, &h)
+	if err != nil {
+		return nil, err
+	}
+	h.line = ln
 	defer h.notice.end()
 	left, away, state := c.lines.patience(ln, m, nil)
-	if wait && left <= 0 {
+	if wait && left <= 0 && h.passed == nil {
 		err = h.outOfPatience(away, state) // with those before it in line
 	}
 	var l *Lease
@@ -91,27 +92,27 @@ type head struct {
 	tries  int       // attempts that have found that in the way, one after the other
 	logged time.Time // when Options.Logger was told last
 	notice notice    // by which the backend tells when to ask again
+
+	passed *attempt // which who was at the head before has made; nil once it is used
+}
+
+// attempt is one request for the lock, and its answer.
+type attempt struct {
+	lease *Lease
+	grant Grant
+	took  time.Duration
 }
 
 // attempt asks the service once, with an owner of its own (R10), and makes a
 // lease of the answer.
 func (h *head) attempt(ctx context.Context) (*Lease, error) {
 	c := h.client
-	l := &Lease{client: c, name: h.name, settings: h.settings, values: h.values}
-	req := Request{
-		Name:    h.line.name,
-		Owner:   newOwner(),
-		Label:   c.opts.Label,
-		TTL:     h.settings.ttl,
-		MinHold: h.settings.minHold,
-		Wait:    h.wait,
-		Lost:    l.goneByService,
+	if h.passed != nil {
+		return h.take()
 	}
-	if h.wait {
-		req.Queued = ignore
-		if _, none := c.backend.(Notifier); !none { // a Notifier has no queue
-			req.Queued = h.queued()
-		}
+	l, req := h.request(h.line.name)
+	if _, none := c.backend.(Notifier); h.wait && !none { // a Notifier has no queue
+		req.Queued = h.queued()
 	}
 	began := time.Now()
 	// Close waits until this count is zero: a granted lock is then either held, or
@@ -136,6 +137,38 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// request is a new attempt, and the lease that it may become.
+func (h *head) request(name string) (*Lease, Request) {
+	l := &Lease{client: h.client, name: h.name, settings: h.settings, values: h.values}
+	req := Request{
+		Name:    name,
+		Owner:   newOwner(),
+		Label:   h.client.opts.Label,
+		TTL:     h.settings.ttl,
+		MinHold: h.settings.minHold,
+		Wait:    h.wait,
+		Lost:    l.goneByService,
+	}
+	if h.wait {
+		req.Queued = ignore
+	}
+	return l, req
+}
+
+// take makes a lease of what was granted to the head when the one before it was
+// released.
+func (h *head) take() (*Lease, error) {
+	defer h.client.asking.done()
+	p := h.passed
+	h.passed = nil
+	err := p.lease.begin(h.line, p.grant)
+	h.client.attempted(h, p.took, err)
+	if err != nil {
+		return nil, err
+	}
+	return p.lease, nil
 }
 
 func ignore() {}

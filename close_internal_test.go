@@ -112,7 +112,7 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 	for _, prompt := range []bool{true, false} {
 		s := &shutting{prompt: prompt}
 		c := s.open(t)
-		ln, err := c.lines.enter(t.Context(), func(error) {}, "job", limits{})
+		ln, err := c.lines.enter(t.Context(), func(error) {}, "job", &head{})
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		h := head{client: c, line: ln, name: "job", settings: settings{ttl: DefaultTTL}}

@@ -274,9 +274,7 @@ func (l *Lease) release(ctx context.Context) error {
 		// comes after the release in the service's queue, and is not refused.
 		l.leaveLine()
 	}
-	began := time.Now()
-	err := fromBackend(ctx, l.hold.Release(brief))
-	l.released(ctx, time.Since(began), err)
+	err := l.pass(ctx, brief)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrLost):
@@ -290,6 +288,49 @@ func (l *Lease) release(ctx context.Context) error {
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}
 	l.leaveLine()
+	return err
+}
+
+// pass asks the service to let go and, if it can, to give the lock to the next
+// caller in line at once.
+func (l *Lease) pass(ctx, brief context.Context) error {
+	c, began := l.client, time.Now()
+	l.mu.Lock()
+	ln := l.line
+	l.mu.Unlock()
+	passer, can := l.hold.(Passer)
+	var next *waiter
+	var long bool
+	if can && ln != nil {
+		next, long = c.lines.next(ln)
+	}
+	if next == nil {
+		err := fromBackend(ctx, l.hold.Release(brief))
+		l.released(ctx, time.Since(began), err)
+		return err
+	}
+	to, req := next.request(ln.name)
+	grant, err := passer.Pass(brief, req, long)
+	err = fromBackend(ctx, err)
+	took := time.Since(began)
+	l.released(ctx, took, err)
+	switch {
+	case grant.Hold == nil:
+	case err != nil:
+		c.attempted(&next.head, took, err)
+		to.takeBackAt(time.Now(), grant.Hold, true)
+	default:
+		l.mu.Lock()
+		l.line = nil
+		l.mu.Unlock()
+		c.asking.add() // Close waits until it is a lease, or taken back
+		if !c.lines.pass(ln, next, &attempt{to, grant, took}) {
+			c.attempted(&next.head, took, context.Canceled)
+			to.settings.minHold = 0
+			to.takeBackAt(time.Now(), grant.Hold, false)
+			c.asking.done()
+		}
+	}
 	return err
 }
 

@@ -132,6 +132,13 @@ var brokenBackends = []broken{
 	{forgetsTokens, rich, "tokens-failover", "after a fail-over a holder got token"},
 	{tokenOfExpired, rich, "tokens-cut-off", "after the holder was cut off a holder got token"},
 
+	{passesAnyway, rich, "pass", "Pass of a hold that was"},
+	{passesSame, rich, "pass", "by Pass"},
+	{passesSame, rich, "pass-exclusion", "after one that was not less"},
+	{passesForEver, rich, "pass", "passed the lock on all the same"},
+	{passesSilently, rich, "pass", "wake was not called"},
+	{passLeaves, rich, "pass-reply-lost", "did not get the lock"},
+
 	{foldsCase, poor, "names", "is held although nobody locked it"},
 	{cleansPath, poor, "names", "is held although nobody locked it"},
 	{cutsNames, poor, "names", "is held although nobody locked it"},

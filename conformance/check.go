@@ -59,6 +59,7 @@ func Checks() []Check {
 		sinceChecks(),
 		ambiguousChecks(),
 		outageChecks(),
+		passChecks(),
 		closeChecks(),
 		serverChecks(),
 	)

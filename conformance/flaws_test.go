@@ -115,6 +115,13 @@ const (
 	raisesAnyway   flaw = "RaiseToken does not ask whose lock it is"
 	tokenOfExpired flaw = "the counter ends when a lock expires"
 
+	// Passing on.
+	passesAnyway   flaw = "Pass does not ask whose the lock is"
+	passesSame     flaw = "Pass gives the hold to the next caller"
+	passesForEver  flaw = "Pass does not yield"
+	passesSilently flaw = "Pass yields and tells nobody"
+	passLeaves     flaw = "Pass does not say what it may have left"
+
 	// Names.
 	foldsCase     flaw = "names without case"
 	cleansPath    flaw = "names cleaned like paths"

@@ -138,7 +138,7 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 func (c *client) place(req locker.Request) place {
-	return place{owner: req.Owner, label: req.Label, ttl: req.TTL, client: c, lost: req.Lost}
+	return place{owner: req.Owner, label: req.Label, waits: req.Wait, ttl: req.TTL, client: c, lost: req.Lost}
 }
 
 // ask sends one request.

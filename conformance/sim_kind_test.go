@@ -97,6 +97,8 @@ func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 	grant, err := b.c.Acquire(ctx, req)
 	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
 		grant.Hold = sessionHold{h}
+	} else if ok && b.c.kind.notifies {
+		grant.Hold = passingHold{h}
 	}
 	return grant, err
 }
@@ -108,6 +110,34 @@ type sessionHold struct{ *hold }
 func (h sessionHold) TakeBack(ctx context.Context) error {
 	_, err := h.send(ctx, true, func() (bool, error) { return h.client.service.void(h.name, h.place.owner) })
 	return err
+}
+
+// passingHold is a hold that can be passed on.
+type passingHold struct{ *hold }
+
+// Pass releases the hold and acquires the lock for next, in one step.
+func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
+	c, s := h.client, h.client.service
+	n := &hold{client: c, name: next.Name, place: c.place(next), ctx: ctx, since: time.Now()}
+	if s.flaw == passesSame {
+		n.place.owner = h.place.owner
+	}
+	var v verdict
+	found, err := h.send(ctx, true, func() (found bool, err error) {
+		found, v, err = s.pass(h.name, h.place.owner, n.place, yield)
+		return found, err
+	})
+	switch {
+	case err != nil && s.flaw == passLeaves:
+		return locker.Grant{}, err
+	case err != nil:
+		return locker.Grant{Hold: passingHold{n}}, err
+	case !found:
+		return locker.Grant{}, locker.ErrLost
+	case !v.granted:
+		return locker.Grant{}, nil
+	}
+	return locker.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.place.ttl), Token: v.token}, nil
 }
 
 type inspector client

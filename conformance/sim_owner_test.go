@@ -75,6 +75,37 @@ func (s *service) void(name, owner string) (found bool, err error) {
 	return s.release(name, owner)
 }
 
+// pass grants the lock of owner to next; or, if it is to yield and another client
+// waits, removes it.
+func (s *service) pass(name, owner string, next place, yield bool) (found bool, v verdict, err error) {
+	name = s.key(name)
+	s.do(func() {
+		if s.down || s.voided[next.owner] {
+			err = errBroken
+			return
+		}
+		rec := s.owned(name, owner, true)
+		if found = rec != nil || s.flaw == passesAnyway; !found {
+			return
+		}
+		waits := yield && s.flaw != passesForEver && s.waited[name]
+		delete(s.waited, name)
+		switch {
+		case waits && s.flaw == passesSilently:
+			rec.timer.Stop()
+			delete(s.locks, name)
+		case waits:
+			s.remove(name)
+		case s.flaw == passesSame && rec != nil:
+			v = verdict{granted: true, token: rec.token}
+		default:
+			rec = s.grant(name, next)
+			v = verdict{granted: true, token: rec.token}
+		}
+	})
+	return found, v, err
+}
+
 // release removes what that owner has in the service.
 func (s *service) release(name, owner string) (found bool, err error) {
 	name = s.key(name)

@@ -20,6 +20,7 @@ type service struct {
 	tokens  map[string]uint64
 	clients map[*client]struct{}
 	voided  map[string]bool // owners
+	waited  map[string]bool // names that somebody was refused who waits
 	after   []func()        // to be done when mu is free
 }
 
@@ -39,6 +40,7 @@ type record struct {
 type place struct {
 	owner   string
 	label   string
+	waits   bool
 	ttl     time.Duration
 	client  *client
 	lost    func()
@@ -50,7 +52,7 @@ func newService(f flaw) *service {
 		flaw: f, end: make(chan struct{}),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
-		voided: make(map[string]bool),
+		voided: make(map[string]bool), waited: make(map[string]bool),
 	}
 }
 
@@ -129,6 +131,7 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 			v = verdict{granted: true, token: rec.token}
 		default:
 			v.remaining = time.Until(rec.expires)
+			s.waited[name] = s.waited[name] || p.waits
 			if wait {
 				s.line(name, p)
 			}

@@ -2,7 +2,8 @@
 --
 -- KEYS  for n locks: n locks   n notes that this value is void   n fencing counters
 --       n notes that somebody waits (where the caller does not wait, the lock's own key, or for one lock nothing)
--- ARGV  1 how long a counter lives: "expire" (a day longer than its use) or "keep" (for ever)
+-- ARGV  1 how long a counter lives: "expire" (a day longer than its use) or "keep" (for ever),
+--         a space, and who asks: the mark of a client among those who wait
 --       then for each lock the owner value and the TTL in ms
 --
 -- Answers for one lock
@@ -24,13 +25,32 @@ local n = (#ARGV - 1) / 2
 local found = n == 1 and call('MGET', KEYS[1], KEYS[2], KEYS[3]) or call('MGET', unpack(KEYS, 1, 3 * n))
 local now, nowText
 
+local function asker()
+	return string.match(ARGV[1], ' (.*)')
+end
+
+local function isTurn(holder)
+	return holder and string.sub(holder, 1, 5) == 'turn:'
+end
+
+-- waits is the note in which the i-th is to say that it waits; nil: it does not.
+local function waits(i)
+	local note = KEYS[3 * n + i]
+	return note ~= KEYS[i] and note or nil
+end
+
 local function held(i)
 	local left = call('PTTL', KEYS[i])
-	local note = KEYS[3 * n + i]
-	if note and note ~= KEYS[i] then
-		-- Outlives the holder's TTL a little, since whoever waits asks again only
-		-- after it. pcall: with full memory, held is held all the same.
-		redis.pcall('SET', note, '1', 'PX', left < 0 and 62000 or left + 2000)
+	local note = waits(i)
+	if note then
+		-- It says who waits, the first in front. It outlives the holder's TTL a little,
+		-- since whoever waits asks again only after it. pcall: with full memory, held
+		-- is held all the same.
+		local list, me = call('MGET', note)[1] or '', asker()
+		if not string.find(list, me, 1, true) then
+			list = list .. me
+		end
+		redis.pcall('SET', note, list, 'PX', math.max(left < 0 and 62000 or left + 2000, call('PTTL', note)))
 	end
 	return {0, left}
 end
@@ -40,8 +60,23 @@ local function take(i)
 	if found[n + i] and holder ~= owner then
 		return {2, 0}
 	end
-	if holder and holder ~= owner then
-		return held(i)
+	local mode = 'NX' -- since MGET shows nothing where the key is of another type
+	if isTurn(holder) then
+		-- It is nobody's, and pass.lua keeps it for the next client: that one takes it,
+		-- and so does who does not wait. One of the others in this script may just have.
+		holder = call('MGET', KEYS[i])[1]
+		if isTurn(holder) then
+			if waits(i) and holder ~= 'turn:' .. asker() then
+				return held(i)
+			end
+			mode = 'XX'
+		end
+		holder = false
+	elseif holder and holder ~= owner then
+		if holder ~= old then
+			return held(i)
+		end
+		holder, mode = false, 'XX'
 	end
 
 	local token = tonumber(found[2 * n + i] or 0) or 0
@@ -68,7 +103,7 @@ local function take(i)
 			-- A day, and until the clock, which was set back behind the counter, has caught up as well.
 			text, life = string.format('%.0f', token), 86400000 + math.ceil((token - now) / 1000)
 		end
-		if ARGV[1] == 'keep' then
+		if string.sub(ARGV[1], 1, 4) == 'keep' then
 			call('SET', KEYS[2 * n + i], text)
 		else
 			call('SET', KEYS[2 * n + i], text, 'PX', life)
@@ -79,8 +114,7 @@ local function take(i)
 		call('PEXPIRE', KEYS[i], ttl)
 		return {1, token}
 	end
-	-- NX, since MGET shows nothing where the key is of another type.
-	if call('SET', KEYS[i], owner, 'NX', 'PX', ttl) then
+	if call('SET', KEYS[i], owner, mode, 'PX', ttl) then
 		return token
 	end
 	holder = call('MGET', KEYS[i])[1]

@@ -57,6 +57,8 @@ type Request struct {
 type Answer struct {
 	Granted, Again, Foreign, Void, Repeated bool
 
+	Lost, Turn bool // of Pass
+
 	Token    uint64
 	Left     time.Duration
 	Replicas int
@@ -64,7 +66,22 @@ type Answer struct {
 
 func (n *Node) Acquire(ctx context.Context, r Request) (Answer, error) {
 	a, err := n.acquire(ctx, keys(r.Name, r.Value), request{ttl: r.TTL, waiting: r.Waiting, replicas: r.Replicas, replicaTime: r.ReplicaTimeout})
-	return Answer{Granted: a.granted, Again: a.again, Foreign: a.foreign, Void: a.void, Repeated: a.repeated, Token: a.token, Left: a.left, Replicas: a.replicas}, err
+	return exported(a), err
+}
+
+func exported(a answer) Answer {
+	return Answer{
+		Granted: a.granted, Again: a.again, Foreign: a.foreign, Void: a.void, Repeated: a.repeated, Token: a.token, Left: a.left, Replicas: a.replicas,
+		Lost: a.lost, Turn: a.turn,
+	}
+}
+
+// Me is how n is called among those who wait.
+func (n *Node) Me() string { return n.me }
+
+func (n *Node) Pass(ctx context.Context, name, old, next string, ttl time.Duration, yield bool) (Answer, error) {
+	a, err := n.pass(ctx, keys(name, old), keys(name, next), ttl, yield)
+	return exported(a), err
 }
 
 func (n *Node) Renew(ctx context.Context, name, value string, ttl time.Duration) (redisconn.State, error) {

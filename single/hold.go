@@ -74,6 +74,43 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 // maxToken is up to where a Lua number counts exactly, less one for the next.
 const maxToken = 1<<53 - 2
 
+// passing is a hold that can be passed on. One is not where replicas are waited for,
+// whose answer would have to speak of two callers; nor on a Cluster, where messages
+// go another way; nor where a copy of the acquire may still be under way, which only
+// Release makes void.
+type passing struct{ *hold }
+
+func (b *Backend) passing(h *hold) locker.Hold {
+	if h.late || b.opts.Replicas > 0 || b.server.IsCluster() {
+		return h
+	}
+	return passing{h}
+}
+
+// Pass implements [locker.Passer]. A copy of the request that arrives late does
+// nothing: it passes on only what the old owner has, which by then has nothing and
+// never will. Where that is not certain yet, next is made void first (R7).
+func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
+	next := &hold{b: h.b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label), ttl: req.TTL}
+	since := time.Now()
+	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, max(req.TTL, req.MinHold), yield)
+	switch {
+	case err != nil && unknown(err):
+		next.late, next.doubtful = true, true
+		return locker.Grant{Hold: next}, failure(err)
+	case err == nil && answer.granted:
+		if req.MinHold > 0 {
+			next.atLeast = time.Now().Add(req.MinHold)
+		}
+		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
+	case err == nil && (answer.turn || answer.lost && answer.repeated):
+		return locker.Grant{}, nil
+	case err == nil && answer.lost:
+		return locker.Grant{}, failure(h.lost(answer.state))
+	}
+	return locker.Grant{}, h.Release(ctx) // it cannot be granted to next, whatever the reason
+}
+
 // lost says what was found in the lock's place.
 func (h *hold) lost(state redisconn.State) error {
 	what := "its key is gone"

@@ -151,6 +151,10 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 	for round := range 20 {
 		var mu sync.Mutex
 		granted := map[uint64]string{}
+		if round%2 == 1 { // it is this client's turn
+			server.MustDo(t, "SET", redisconn.LockKey(strconv.Itoa(round)), "turn:"+node.Me())
+			server.MustDo(t, "SET", redisconn.FenceKey(strconv.Itoa(round)), "7")
+		}
 		server.AllAtOnce(t, 16, func(i int) {
 			value := strconv.Itoa(i / 2) // each asks twice, as a driver might
 			a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(round), Value: value, TTL: ttl, Waiting: true})

@@ -2,9 +2,12 @@ package single
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golockers/locker/internal/redisconn"
@@ -12,6 +15,9 @@ import (
 
 //go:embed acquire.lua
 var acquireText string
+
+//go:embed pass.lua
+var passText string
 
 //go:embed renew.lua
 var renewText string
@@ -22,14 +28,18 @@ var raiseText string
 // server asks one Redis for locks: each method is one script.
 type server struct {
 	*redisconn.Conn
-	acquireScript, renewScript, releaseScript, raiseScript *redisconn.Script
-	life                                                   any // how long a token counter lives, in the scripts' words
+	acquireScript, passScript, renewScript, releaseScript, raiseScript *redisconn.Script
+
+	life any    // how long a token counter lives, in the scripts' words
+	asks any    // the same, and who asks
+	me   string // who asks, among those who wait for a lock
 }
 
 func newServer(conn *redisconn.Conn, keepTokens bool) *server {
 	s := &server{
 		Conn:          conn,
-		acquireScript: conn.Script(acquireText, 4, 2),
+		acquireScript: conn.Script("local old\n"+acquireText, 4, 2),
+		passScript:    conn.Script(passText+acquireText, 0, 0),
 		renewScript:   conn.Script(renewText, 2, 2),
 		releaseScript: conn.ReleaseScript(),
 		raiseScript:   redisconn.NewScript(raiseText),
@@ -38,6 +48,10 @@ func newServer(conn *redisconn.Conn, keepTokens bool) *server {
 	if keepTokens {
 		s.life = "keep"
 	}
+	var random [4]byte
+	_, _ = rand.Read(random[:])
+	s.me = hex.EncodeToString(random[:]) + ";"
+	s.asks = s.life.(string) + " " + s.me
 	return s
 }
 
@@ -86,6 +100,11 @@ type answer struct {
 	void     bool          // not granted, since takeBack had already made this value void
 	replicas int           // that acknowledged
 	repeated bool          // sent more than once: whatever the answer, a copy may still be under way
+
+	// Of pass.
+	lost  bool // the old holder does not have the lock, and nothing was changed
+	state redisconn.State
+	turn  bool // released, and it is another client's turn
 }
 
 // acquire asks once for the lock and never waits for a holder. Asking again with
@@ -96,9 +115,9 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.life, k.Value, redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.asks, k.Value, redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.life, k.Value, redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.asks, k.Value, redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
 	c, repeated, err := s.ask(ctx, c)
@@ -129,6 +148,8 @@ const (
 	codeAgain
 	codeVoid
 	codeForeign
+	codeNotOld // of pass.lua, as is the next
+	codeTurn
 )
 
 func (s *server) answer(c *redisconn.Call) (answer, error) {
@@ -153,9 +174,30 @@ func (s *server) answer(c *redisconn.Call) (answer, error) {
 			return answer{void: true}, nil
 		case codeForeign:
 			return answer{foreign: true, left: redisconn.LeftOf(number)}, nil
+		case codeNotOld:
+			return answer{lost: true, state: redisconn.State(number)}, nil
+		case codeTurn:
+			return answer{turn: true}, nil
 		}
 	}
 	return answer{}, s.Strange(c.Op, c.Reply())
+}
+
+// pass releases the lock of old and acquires it for k, in one step. If yield is set
+// and another client waits, it is that one's turn, and k is not granted it.
+func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Duration, yield bool) (answer, error) {
+	turn := "0"
+	if yield {
+		turn = "1"
+	}
+	c, repeated, err := s.ask(ctx, s.passScript.Call("pass", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.asks, k.Value, redisconn.Milliseconds(ttl), old.Value, turn))
+	if err != nil {
+		return answer{}, err
+	}
+	defer c.Recycle()
+	a, err := s.answer(c)
+	a.repeated = repeated
+	return a, err
 }
 
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
@@ -205,6 +247,10 @@ func (s *server) state(ctx context.Context, c *redisconn.Call) (redisconn.State,
 	return state, repeated, err
 }
 
+// turnMark begins the value of a lock that nobody holds, and that pass.lua keeps for
+// a client's next attempt.
+const turnMark = "turn:"
+
 // inspect reads the state of a lock from the master, and changes nothing.
 func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, error) {
 	k := redisconn.KeysOf(name, "", "", "")
@@ -213,5 +259,9 @@ func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, er
 		return redisconn.Status{}, err
 	}
 	defer c.Recycle()
-	return s.StatusOf(c)
+	st, err := s.StatusOf(c)
+	if strings.HasPrefix(st.Value, turnMark) {
+		st.Held, st.Waited = false, true
+	}
+	return st, err
 }

@@ -116,7 +116,8 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	b.server, b.wakes = newServer(conn, o.KeepTokens), rediswake.New(conn, rediswake.Options{})
+	b.server = newServer(conn, o.KeepTokens)
+	b.wakes = rediswake.New(conn, rediswake.Options{Me: b.server.me})
 	b.closing, b.stopLook = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -173,7 +174,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	switch {
 	case answer.granted && answer.replicas >= b.opts.Replicas:
-		return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
+		return locker.Grant{Hold: b.passing(h), Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
 	case answer.granted:
 		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock after %v; it was undone: %w",
 			b.server.Addr(), answer.replicas, b.opts.Replicas, b.opts.ReplicaTimeout, locker.ErrUnavailable)

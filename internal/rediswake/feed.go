@@ -260,7 +260,7 @@ func (f *feed) read(ctx context.Context, sub *redis.PubSub) (err error) {
 		f.heard.Store(int64(time.Since(began)))
 		switch m := message.(type) {
 		case *redis.Message:
-			w.wake(m.Channel)
+			w.told(m.Channel, m.Payload)
 		case *redis.Subscription:
 			switch m.Kind {
 			case "subscribe", "ssubscribe":

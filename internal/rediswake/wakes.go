@@ -25,6 +25,11 @@ type Options struct {
 	// asked for a sign of life, and again how long it may take to give one. Zero
 	// means 5 s: waiters are to cost the server next to nothing.
 	Silence time.Duration
+
+	// Me is what a message says that is for this client first. Others are woken by it
+	// only if nothing more is heard of the name for a moment. A message that says
+	// nothing is for everybody.
+	Me string
 }
 
 // Wakes are the subscriptions of a Conn: one topic per name, one connection for
@@ -52,6 +57,8 @@ type topic struct {
 	live  bool     // the server has confirmed the subscription
 	again bool     // it was confirmed before: messages may have been lost since
 	hope  *outcome // of the attempt that is under way; nil if live
+
+	later *time.Timer // wakes, since a message was for another client; nil: there was none
 
 	asked bool // subscribed to in this session of the feed, perhaps not yet confirmed
 }
@@ -250,6 +257,30 @@ func (t *topic) dead() {
 	t.live = false
 	if t.hope == nil {
 		t.hope = newOutcome()
+	}
+}
+
+// turnTime is how long a lock that was released is another client's: see pass.lua of
+// package single.
+const turnTime = 10 * time.Millisecond
+
+// told takes a message for a channel.
+func (w *Wakes) told(channel, whom string) {
+	w.mu.Lock()
+	mine := whom == "" || whom == w.opts.Me
+	if t := w.topics[channel]; t != nil {
+		switch {
+		case t.later != nil && mine:
+			t.later.Stop()
+		case t.later != nil:
+			t.later.Reset(turnTime)
+		case !mine:
+			t.later = time.AfterFunc(turnTime, func() { w.wake(channel) })
+		}
+	}
+	w.mu.Unlock()
+	if mine {
+		w.wake(channel)
 	}
 }
 
