@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -233,4 +234,13 @@ func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 	assert.Equal(t, int64(0), s.MustDo(t, "EXISTS", redisconn.LockKey("n")))
 	s.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
 	require.NoError(t, <-next)
+}
+
+// Each refusal reads the note, so it is bounded.
+func TestTheLineOfClientsIsBounded(t *testing.T) {
+	server, node := setUp(t)
+	acquire(t, node, single.Request{Name: "n", Value: "a", TTL: ttl})
+	server.MustDo(t, "SET", redisconn.WaitKey("n"), strings.Repeat("abcdef01;", 200))
+	require.False(t, acquire(t, node, single.Request{Name: "n", Value: "b", TTL: ttl, Waiting: true}).Granted)
+	assert.Equal(t, int64(1800), server.MustDo(t, "STRLEN", redisconn.WaitKey("n")))
 }
