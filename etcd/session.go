@@ -212,6 +212,9 @@ func (s *session) validity() (locker.Validity, error) {
 // fresh waits until a good part of the TTL is left, so that what is granted is
 // not over before it is renewed.
 func (s *session) fresh(ctx context.Context) (locker.Validity, error) {
+	if v, err := s.validity(); err == nil {
+		return v, nil
+	}
 	limited, cancel := context.WithTimeout(ctx, s.b.opts.Timeout)
 	defer cancel()
 	for {

@@ -21,6 +21,9 @@ const (
 // wait returns when the key is the first of the queue. Its error matches
 // errGone, errDeleted or errSilent if the place is lost.
 func (a *attempt) wait(ctx context.Context) error {
+	if !a.unread && a.front == nil {
+		return nil
+	}
 	// The place in the queue is kept as long as the session is.
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
