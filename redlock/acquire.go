@@ -164,8 +164,8 @@ func (b *Backend) pause(ctx context.Context, n int, took time.Duration) error {
 func (a *attempt) doubt() locker.Grant {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range a.seats {
-		if s := &a.seats[i]; s.key == late || s.vote == pending {
+	for i := range a.states {
+		if s := &a.states[i]; s.key == late || s.vote == pending {
 			return locker.Grant{Hold: a}
 		}
 	}

@@ -24,7 +24,7 @@ type attempt struct {
 	claim    claim           // only atLeast ever changes
 	token    uint64          // fenced: of the lock, from the second phase on
 	watching []chan struct{} // for releases
-	seats    []seat
+	states   []nodeState
 	stage    stage
 	timer    *time.Timer // ends the wait for nodes that are being looked at
 	until    time.Time   // of the lease; renewals move it on
@@ -48,8 +48,8 @@ const (
 // given reports that nothing of the attempt may stay.
 func (s stage) given() bool { return s >= releasing }
 
-// seat is what an attempt knows of one node.
-type seat struct {
+// nodeState is what an attempt knows of one node.
+type nodeState struct {
 	vote  step  // the first phase
 	raise step  // the second, with fencing
 	freed step  // of a release: yes, the key was there; no, it was not
@@ -84,7 +84,7 @@ const (
 func (b *Backend) newAttempt(c claim, own string, patient bool) *attempt {
 	return &attempt{
 		b: b, claim: c, own: own, patient: patient,
-		seats:   make([]seat, len(b.nodes)),
+		states:  make([]nodeState, len(b.nodes)),
 		changed: make(chan struct{}, 1),
 	}
 }
@@ -143,7 +143,7 @@ func (a *attempt) run(ctx context.Context) {
 // unless there is no quorum without them.
 func (a *attempt) choose() []int {
 	now := time.Now()
-	asked := make([]int, 0, len(a.seats))
+	asked := make([]int, 0, len(a.states))
 	var skipped []int
 	for i, n := range a.b.nodes {
 		if n.worthAsking(now) {
@@ -157,12 +157,12 @@ func (a *attempt) choose() []int {
 		asked, skipped = append(asked, skipped...), nil
 	}
 	for _, i := range asked {
-		a.seats[i].vote = looked
+		a.states[i].vote = looked
 	}
 	for _, i := range skipped {
 		n := a.b.nodes[i]
-		a.seats[i].vote, a.seats[i].err = failed, n.why()
-		n.unasked(a.claim.keys.Name, Skipped, a.seats[i].err)
+		a.states[i].vote, a.states[i].err = failed, n.why()
+		n.unasked(a.claim.keys.Name, Skipped, a.states[i].err)
 	}
 	return asked
 }
@@ -204,8 +204,8 @@ func (a *attempt) ask(i int) {
 func (a *attempt) notSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range a.seats {
-		if s := &a.seats[i]; s.vote == looked {
+	for i := range a.states {
+		if s := &a.states[i]; s.vote == looked {
 			s.vote, s.err = failed, errNoAnswer
 		}
 	}
@@ -216,7 +216,7 @@ func (a *attempt) notSeen() {
 func (a *attempt) cast(i int, b *ballot) {
 	n := a.b.nodes[i]
 	a.mu.Lock()
-	s := &a.seats[i]
+	s := &a.states[i]
 	if a.stage.given() || s.vote != looked {
 		a.mu.Unlock()
 		return
@@ -232,9 +232,9 @@ func (a *attempt) cast(i int, b *ballot) {
 		// It has forgotten its scripts, and perhaps more than that: look who it is before it votes.
 		n.forget(b)
 		a.mu.Lock()
-		again := a.seats[i].vote == pending && !a.stage.given()
+		again := a.states[i].vote == pending && !a.stage.given()
 		if again {
-			a.seats[i].vote = looked
+			a.states[i].vote = looked
 		}
 		a.mu.Unlock()
 		if again {
@@ -254,7 +254,7 @@ func (a *attempt) voted(i int, v vote, err error) {
 	n := a.b.nodes[i]
 	n.compare(v.left)
 	a.mu.Lock()
-	s := &a.seats[i]
+	s := &a.states[i]
 	s.call = nil
 	switch {
 	case err != nil:
@@ -310,8 +310,8 @@ func (a *attempt) advance() bool {
 		return true
 	}
 	ok, open := 0, 0
-	for i := range a.seats {
-		switch s := &a.seats[i]; {
+	for i := range a.states {
+		switch s := &a.states[i]; {
 		case s.raise == yes:
 			ok++
 		case s.raise == pending, s.raise == idle && (s.vote == pending || s.vote == looked):
@@ -330,8 +330,8 @@ func (a *attempt) withdraw() {
 	if a.timer != nil {
 		a.timer.Stop()
 	}
-	for i := range a.seats {
-		s := &a.seats[i]
+	for i := range a.states {
+		s := &a.states[i]
 		if s.vote == looked || s.vote == pending && a.b.nodes[i].withdraw(s.call) {
 			s.vote, s.err = failed, errNoAnswer
 		}

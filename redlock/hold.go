@@ -40,14 +40,14 @@ type nodeAnswer struct {
 
 // askAll asks all nodes the same question.
 func (a *attempt) askAll(ask func(n *node, answer func(redisconn.State, error))) *answers {
-	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.seats)), open: len(a.seats), changed: make(chan struct{}, 1)}
+	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.states)), open: len(a.states), changed: make(chan struct{}, 1)}
 	for i, n := range a.b.nodes {
 		ask(n, func(st redisconn.State, err error) {
 			a.mu.Lock()
 			r.nodes[i] = nodeAnswer{true, st, err}
 			r.open--
-			if err == nil && st == redisconn.Mine && a.seats[i].key == none {
-				a.seats[i].key = there
+			if err == nil && st == redisconn.Mine && a.states[i].key == none {
+				a.states[i].key = there
 			}
 			over := r.over
 			a.mu.Unlock()
@@ -174,7 +174,7 @@ func (a *attempt) repairOne(i int) {
 		a.mu.Unlock()
 		return
 	}
-	s := &a.seats[i]
+	s := &a.states[i]
 	// A vote that may still arrive is not over when the repair is.
 	voting := s.key == late || s.vote == looked || s.vote == pending
 	s.key = late

@@ -43,9 +43,9 @@ type node struct {
 
 	raiseScript, renewScript, releaseScript *redisconn.Script
 
-	flying atomic.Int64                   // questions queued or under way
-	owed   atomic.Int64                   // releases that are sent again later
-	twin   atomic.Pointer[duplicateError] // as the last look found: the node leads to another's server
+	inFlight        atomic.Int64                   // questions queued or under way
+	pendingReleases atomic.Int64                   // releases that are sent again later
+	twin            atomic.Pointer[duplicateError] // as the last look found: the node leads to another's server
 
 	mu         sync.Mutex
 	run        run // of the server that was seen last
@@ -125,7 +125,7 @@ func (n *node) sick() bool { return n.fails >= sickAfter }
 // worthAsking reports whether to ask the node without need. It says yes to one
 // caller per interval for a sick one.
 func (n *node) worthAsking(now time.Time) bool {
-	if n.flying.Load() >= behind {
+	if n.inFlight.Load() >= behind {
 		return false
 	}
 	n.mu.Lock()
@@ -157,9 +157,9 @@ var errBusy = errors.New("not asked, since it is behind with its answers")
 func (n *node) ask(c *redisconn.Call, limit time.Duration, answer func(error) (Outcome, error)) {
 	c.Limit = limit
 	op, name, began := c.Op, c.Name, time.Now()
-	n.flying.Add(1)
+	n.inFlight.Add(1)
 	n.conn.Start(c, func(err error) {
-		n.flying.Add(-1)
+		n.inFlight.Add(-1)
 		outcome, err := answer(err)
 		n.note(op, name, outcome, began, err)
 	})
@@ -170,7 +170,7 @@ func (n *node) ask(c *redisconn.Call, limit time.Duration, answer func(error) (O
 func (n *node) withdraw(c *redisconn.Call) bool {
 	ok := c != nil && n.conn.Withdraw(c)
 	if ok {
-		n.flying.Add(-1)
+		n.inFlight.Add(-1)
 	}
 	return ok
 }

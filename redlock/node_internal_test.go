@@ -202,12 +202,12 @@ func TestQuorumRepair(t *testing.T) {
 
 // A vote that was given up may arrive after a repair and the release: it finds its value void.
 func TestAVoteAfterRepairAndReleaseFindsItsValueVoid(t *testing.T) {
-	for _, s := range []seat{{vote: failed, key: late}, {vote: pending}} {
+	for _, s := range []nodeState{{vote: failed, key: late}, {vote: pending}} {
 		m := newMember(t)
 		a := m.node.b.newAttempt(of("o", 0).claim, "", false)
-		a.stage, a.until, a.seats[0], m.ballot = held, time.Now().Add(time.Minute), s, m.b
+		a.stage, a.until, a.states[0], m.ballot = held, time.Now().Add(time.Minute), s, m.b
 		a.repairOne(0)
-		require.Eventually(t, func() bool { return m.flying.Load() == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return m.inFlight.Load() == 0 }, 5*time.Second, time.Millisecond)
 		require.NotNil(t, m.server.MustDo(t, "GET", redisconn.LockKey("x")))
 		require.NoError(t, a.Release(t.Context()))
 		assert.True(t, m.votes(of("o", 0)).void)

@@ -277,7 +277,7 @@ func (b *Backend) Close() error {
 // settle waits a moment for the releases that are under way.
 func (b *Backend) settle() {
 	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); time.Sleep(settlePause) {
-		if !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.flying.Load() > 0 }) {
+		if !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.inFlight.Load() > 0 }) {
 			return
 		}
 	}

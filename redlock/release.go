@@ -56,7 +56,7 @@ func (a *attempt) Release(ctx context.Context) error {
 // released reports whether it is known what came of a release.
 func (a *attempt) released() (done bool, err error) {
 	was, wasNot, open, unanswered := a.freed()
-	n, quorum := len(a.seats), a.b.quorum
+	n, quorum := len(a.states), a.b.quorum
 	a.mu.Lock()
 	won := a.stage != abandoned
 	a.mu.Unlock()
@@ -79,8 +79,8 @@ func (a *attempt) released() (done bool, err error) {
 func (a *attempt) freed() (was, wasNot, open, unanswered int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range a.seats {
-		switch s := &a.seats[i]; {
+	for i := range a.states {
+		switch s := &a.states[i]; {
 		case s.freed == yes:
 			was++
 		case s.freed == no, s.key == none && s.vote != pending:
@@ -97,9 +97,9 @@ func (a *attempt) freed() (was, wasNot, open, unanswered int) {
 func (a *attempt) unreleased(ctxErr error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	causes := make([]error, len(a.seats))
-	for i := range a.seats {
-		if s := &a.seats[i]; s.freed != yes && s.freed != no && s.key != none {
+	causes := make([]error, len(a.states))
+	for i := range a.states {
+		if s := &a.states[i]; s.freed != yes && s.freed != no && s.key != none {
 			causes[i] = errNoAnswer
 			if s.freed == failed && s.err != nil {
 				causes[i] = s.err
@@ -120,8 +120,8 @@ func (a *attempt) freeAll() {
 	var nodes []int
 	a.mu.Lock()
 	a.withdraw()
-	for i := range a.seats {
-		if s := &a.seats[i]; s.key != none && s.freed != yes && s.freed != no && s.freed != pending {
+	for i := range a.states {
+		if s := &a.states[i]; s.key != none && s.freed != yes && s.freed != no && s.freed != pending {
 			nodes = append(nodes, i)
 		}
 	}
@@ -136,7 +136,7 @@ func (a *attempt) freeAll() {
 // would cost the next holders their spare nodes.
 func (a *attempt) free(i int) {
 	a.mu.Lock()
-	s := &a.seats[i]
+	s := &a.states[i]
 	if s.freed != yes {
 		s.freed = pending
 	}
@@ -155,7 +155,7 @@ func (a *attempt) free(i int) {
 		n.release(&claim, void, limit, func(st redisconn.State, err error) {
 			silent := errors.Is(err, redisconn.ErrSilent) && time.Since(began) < limit
 			a.mu.Lock()
-			s := &a.seats[i]
+			s := &a.states[i]
 			s.again = s.again || err != nil && !certain(err)
 			switch {
 			case s.freed == yes, silent:
@@ -172,10 +172,10 @@ func (a *attempt) free(i int) {
 			case err == nil, a.b.isClosed():
 			case silent:
 				send(delay) // on another connection
-			case time.Now().Add(delay).Before(until) && n.owed.Load() < maxOwed:
-				n.owed.Add(1)
+			case time.Now().Add(delay).Before(until) && n.pendingReleases.Load() < maxPending:
+				n.pendingReleases.Add(1)
 				time.AfterFunc(clock.Jitter(delay), func() {
-					n.owed.Add(-1)
+					n.pendingReleases.Add(-1)
 					if !a.b.isClosed() {
 						send(min(2*delay, lastRelease))
 					}
@@ -191,5 +191,5 @@ func (a *attempt) free(i int) {
 const (
 	firstRelease = 200 * time.Millisecond
 	lastRelease  = 2 * time.Second
-	maxOwed      = 10000
+	maxPending   = 10000
 )

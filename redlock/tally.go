@@ -33,8 +33,8 @@ func (a *attempt) tally() tally {
 		n    int
 	}
 	known := 0
-	for i := range a.seats {
-		switch s := &a.seats[i]; s.vote {
+	for i := range a.states {
+		switch s := &a.states[i]; s.vote {
 		case yes:
 			t.yes++
 		case pending, looked:
@@ -101,7 +101,7 @@ func (a *attempt) verdict() verdict {
 		return tooLate
 	case t.top >= a.b.quorum:
 		return heldByOne
-	case t.yes+t.no < a.b.quorum, was == raising && a.broken() > len(a.seats)-a.b.quorum:
+	case t.yes+t.no < a.b.quorum, was == raising && a.broken() > len(a.states)-a.b.quorum:
 		return outOfReach
 	case t.no > 0 && t.top+t.failed+t.pending >= a.b.quorum:
 		return perhaps
@@ -112,8 +112,8 @@ func (a *attempt) verdict() verdict {
 // broken counts the nodes that did not answer one of the phases. a.mu is held.
 func (a *attempt) broken() int {
 	n := 0
-	for i := range a.seats {
-		if s := &a.seats[i]; s.vote == failed || s.raise == failed {
+	for i := range a.states {
+		if s := &a.states[i]; s.vote == failed || s.raise == failed {
 			n++
 		}
 	}
@@ -127,8 +127,8 @@ func (a *attempt) heldError() error {
 	defer a.mu.Unlock()
 	free := 0
 	var left []time.Duration
-	for i := range a.seats {
-		switch s := &a.seats[i]; {
+	for i := range a.states {
+		switch s := &a.states[i]; {
 		case s.vote == yes, s.vote == no && a.ours(s.got):
 			free++
 		case s.vote == no && s.got.left >= 0:
@@ -149,21 +149,21 @@ func (a *attempt) stalled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	down := 0
-	for i := range a.seats {
-		if s := &a.seats[i]; s.vote == failed && failedAs(s.err) != TimedOut {
+	for i := range a.states {
+		if s := &a.states[i]; s.vote == failed && failedAs(s.err) != TimedOut {
 			down++
 		}
 	}
-	return down <= len(a.seats)-a.b.quorum
+	return down <= len(a.states)-a.b.quorum
 }
 
 // unavailable is the error of a round that too few nodes answered.
 func (a *attempt) unavailable(why string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	causes := make([]error, len(a.seats))
-	for i := range a.seats {
-		switch s := &a.seats[i]; {
+	causes := make([]error, len(a.states))
+	for i := range a.states {
+		switch s := &a.states[i]; {
 		case s.vote == pending, s.vote == looked:
 			causes[i] = errNoAnswer
 		case s.vote == failed, s.raise == failed:

@@ -15,8 +15,8 @@ func (a *attempt) toRaising() {
 	a.stage = raising
 	var nodes []int
 	var before uint64
-	for i := range a.seats {
-		s := &a.seats[i]
+	for i := range a.states {
+		s := &a.states[i]
 		if s.vote == yes {
 			a.token = max(a.token, s.got.token)
 			if s.got.raised {
@@ -42,7 +42,7 @@ func (a *attempt) raise(i int) {
 	a.mu.Unlock()
 	a.b.nodes[i].raise(&claim, token, a.limit, func(st redisconn.State, err error) {
 		a.mu.Lock()
-		s := &a.seats[i]
+		s := &a.states[i]
 		switch {
 		case err != nil:
 			s.raise, s.err = failed, err

@@ -61,13 +61,13 @@ type NodeStats struct {
 	Votes  map[Outcome]uint64 // what came of votes: Votes[redlock.Granted]
 	Others map[Outcome]uint64 // and of everything else
 
-	Restarts     uint64        // seen: the server came back with another run_id
-	Sick         bool          // has not answered the last few times, and is asked rarely
-	GuardedFor   time.Duration // how much longer it is kept out; 0: it is not
-	InFlight     int           // questions under way
-	Owed         int           // releases that are sent to it again, since they were not answered
-	LastErr      error         // of the last question without an answer; nil after an answer
-	LastAnswered time.Time
+	Restarts        uint64        // seen: the server came back with another run_id
+	Sick            bool          // has not answered the last few times, and is asked rarely
+	GuardedFor      time.Duration // how much longer it is kept out; 0: it is not
+	InFlight        int           // questions under way
+	PendingReleases int           // releases that are sent to it again, since they were not answered
+	LastErr         error         // of the last question without an answer; nil after an answer
+	LastAnswered    time.Time
 }
 
 // Stats returns the numbers of every node, in the order in which New was given them.
@@ -83,16 +83,16 @@ func (n *node) stats() NodeStats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return NodeStats{
-		Addr:         n.addr,
-		RunID:        n.run.id,
-		Votes:        maps.Clone(n.votes),
-		Others:       maps.Clone(n.others),
-		Restarts:     n.restarts,
-		Sick:         n.sick(),
-		GuardedFor:   max(0, time.Until(n.guardUntil)),
-		InFlight:     int(n.flying.Load()),
-		Owed:         int(n.owed.Load()),
-		LastErr:      n.lastErr,
-		LastAnswered: n.answered,
+		Addr:            n.addr,
+		RunID:           n.run.id,
+		Votes:           maps.Clone(n.votes),
+		Others:          maps.Clone(n.others),
+		Restarts:        n.restarts,
+		Sick:            n.sick(),
+		GuardedFor:      max(0, time.Until(n.guardUntil)),
+		InFlight:        int(n.inFlight.Load()),
+		PendingReleases: int(n.pendingReleases.Load()),
+		LastErr:         n.lastErr,
+		LastAnswered:    n.answered,
 	}
 }

@@ -212,7 +212,7 @@ func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
 		assert.NoError(t, err)
 		assert.True(t, a.Granted)
 	})
-	assert.LessOrEqual(t, server.Commands(t).Since(before).ByName["eval"], int64(8), "one for each flight at most")
+	assert.LessOrEqual(t, server.Commands(t).Since(before).ByName["eval"], int64(8), "one for each batch at most")
 }
 
 func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {

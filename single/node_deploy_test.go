@@ -162,7 +162,7 @@ func TestSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
-			time.Sleep(time.Duration(i) * 10 * time.Millisecond) // together they would share a few flights
+			time.Sleep(time.Duration(i) * 10 * time.Millisecond) // together they would share a few batches
 			_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: 3 * time.Second})
 			assert.NoError(t, err)
 		})

@@ -97,20 +97,20 @@ type Call struct {
 	reply any   // the server's reply
 	cause error // the server's error, or the driver's
 
-	// Guarded by the lane's mutex until the call is over; the caller's after.
+	// Guarded by the batcher's mutex until the call is over; the caller's after.
 	state      callState
 	sent       time.Time
 	err        *Error // why there is no answer; nil: see reply and cause
 	prev, next *Call  // in the queue
 }
 
-// callState is the life of a call: queued -> flying -> over, or queued -> over.
+// callState is the life of a call: queued -> underWay -> over, or queued -> over.
 type callState uint8
 
 const (
-	queued callState = iota // nothing has been sent: it can still be withdrawn
-	flying                  // given to the driver: the outcome may be unknown
-	over                    // answered, or given up
+	queued   callState = iota // nothing has been sent: it can still be withdrawn
+	underWay                  // given to the driver: the outcome may be unknown
+	over                      // answered, or given up
 )
 
 // Reply is the server's reply.
@@ -154,7 +154,7 @@ func (c *Call) Recycle() {
 	calls.Put(c)
 }
 
-// complete fills in what a lane does not know.
+// complete fills in what a batcher does not know.
 func (c *Call) complete(err *Error, addr string) *Error {
 	err.Op, err.Addr = c.Op, addr
 	return err

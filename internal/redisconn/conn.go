@@ -34,11 +34,11 @@ type Conn struct {
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
-	background chan struct{} // slots for questions outside of lanes
+	background chan struct{} // slots for questions outside of batchers
 
 	mu         sync.Mutex
 	closed     bool
-	goroutines sync.WaitGroup // started with Go; the lanes have their own
+	goroutines sync.WaitGroup // started with Go; the batchers have their own
 }
 
 // New returns a Conn on a client of the caller's, which Close leaves open. It
@@ -88,7 +88,7 @@ func (n *Conn) IsCluster() bool {
 	return ok
 }
 
-// maxBackground bounds the questions outside of lanes that a server that hangs can hold.
+// maxBackground bounds the questions outside of batchers that a server that hangs can hold.
 const maxBackground = 4
 
 // Ask calls question in a goroutine of its own, so that the caller returns when

@@ -41,7 +41,7 @@ const (
 
 // mayGoAlone reports whether c can be sent by its caller itself. The caller
 // holds mu.
-func (l *lane) mayGoAlone(ctx context.Context, c *Call) bool {
+func (l *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
 	if l.direct == nil || l.timeout <= shortTime || l.busy > 0 || l.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
 		return false
 	}
@@ -52,7 +52,7 @@ func (l *lane) mayGoAlone(ctx context.Context, c *Call) bool {
 
 // goAlone has the calling goroutine itself take c to the server, and reports
 // whether that was all. The caller holds mu, goAlone lets go of it.
-func (l *lane) goAlone(ctx context.Context, c *Call) bool {
+func (l *batcher) goAlone(ctx context.Context, c *Call) bool {
 	l.busy++
 	l.alone++
 	l.mu.Unlock()
@@ -67,12 +67,12 @@ func (l *lane) goAlone(ctx context.Context, c *Call) bool {
 		l.quick = -slowPenalty
 		c.err = &Error{Err: ErrSilent, Unknown: true}
 	}
-	l.takeOffSoon(time.Now())
+	l.startSoon(time.Now())
 	return v != elsewhere
 }
 
 // timed keeps account of how fast answers come. The caller holds mu.
-func (l *lane) timed(took time.Duration, answered bool) {
+func (l *batcher) timed(took time.Duration, answered bool) {
 	if answered {
 		l.usual += (min(took, maxUsual) - l.usual) / 8
 	}
@@ -83,7 +83,7 @@ func (l *lane) timed(took time.Duration, answered bool) {
 	}
 }
 
-// directly returns the direct function of a lane to the server of client. On a
+// directly returns the direct function of a batcher to the server of client. On a
 // Cluster that is the server of one shard, which cannot follow redirections; the
 // queue's driver can.
 func directly(client *redis.Client, shard bool) func(ctx context.Context, c *Call) verdict {

@@ -17,8 +17,8 @@ import (
 type Route struct {
 	Shard *redis.Client // on a Cluster, the master of the name's slot; nil elsewhere
 	Addr  string
-	plain *lane // most requests
-	acked *lane // those that wait for replicas, which must not hold up the others' renewals
+	plain *batcher // most requests
+	acked *batcher // those that wait for replicas, which must not hold up the others' renewals
 }
 
 // router finds the route of a name.
@@ -110,8 +110,8 @@ func (r *Route) close() {
 	r.acked.close()
 }
 
-func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
-	l := &lane{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
+func (n *Conn) newLane(d driver, server redis.UniversalClient) *batcher {
+	l := &batcher{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
 	l.ticking = l.tick
 	return l
 }
@@ -137,10 +137,10 @@ func (n *Conn) Do(ctx context.Context, c *Call) error { return n.do(ctx, c, true
 func (n *Conn) DoQueued(ctx context.Context, c *Call) error { return n.do(ctx, c, false) }
 
 func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
-	const attempts = 10 // a lane to a shard cannot follow a slot that has moved by itself
+	const attempts = 10 // a batcher to a shard cannot follow a slot that has moved by itself
 	ctx, limit := clock.Parts(ctx)
 	if limit > 0 && (c.Limit == 0 || limit < c.Limit) {
-		c.Limit = limit // a lane has one timer for all
+		c.Limit = limit // a batcher has one timer for all
 	}
 	for attempt := 1; ; attempt++ {
 		r, err := n.routes.route(ctx, c.Name)

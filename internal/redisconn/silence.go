@@ -26,16 +26,16 @@ const (
 
 // silence is how long f may go without an answer before its connection is
 // doubted. The caller holds mu.
-func (l *lane) silence(f *flight) time.Duration { return max(silentAfter, 2*l.usual) + f.wait }
+func (l *batcher) silence(f *batch) time.Duration { return max(silentAfter, 2*l.usual) + f.wait }
 
 // heard notes that what was sent at a time was answered: who was sent before and
 // is not answered soon never will be. The caller holds mu.
-func (l *lane) heard(sent time.Time) {
+func (l *batcher) heard(sent time.Time) {
 	now := time.Now()
-	for _, f := range l.flights {
-		if f.doomed.IsZero() && f.since.Before(sent) {
-			f.doomed = now.Add(max(grace, 2*l.usual))
-			l.alarm.set(l.ticking, latest(f.doomed, f.since.Add(l.silence(f))))
+	for _, f := range l.batches {
+		if f.silentFrom.IsZero() && f.since.Before(sent) {
+			f.silentFrom = now.Add(max(grace, 2*l.usual))
+			l.alarm.set(l.ticking, latest(f.silentFrom, f.since.Add(l.silence(f))))
 		}
 	}
 }
@@ -49,7 +49,7 @@ func latest(a, b time.Time) time.Time {
 
 // tick ends what has taken too long, looks for silent connections, and starts a
 // batch for requests that have waited too long for others.
-func (l *lane) tick() {
+func (l *batcher) tick() {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *lane) tick() {
 	// Where this very process was late, answers may be there and unread.
 	late := l.alarm.rang(now)
 	var ended []*Call
-	for _, f := range l.flights {
+	for _, f := range l.batches {
 		if f.given {
 			continue
 		}
@@ -68,7 +68,7 @@ func (l *lane) tick() {
 		live := 0
 		next := now.Add(l.timeout)
 		for _, c := range f.calls {
-			if c == nil || c.state != flying {
+			if c == nil || c.state != underWay {
 				continue
 			}
 			limit := l.timeout
@@ -80,7 +80,7 @@ func (l *lane) tick() {
 			switch {
 			case !now.Before(end):
 				c.state, c.err = over, &Error{Err: ErrTimeout, Unknown: true}
-			case silent && !f.doomed.IsZero() && !now.Before(f.doomed.Add(late)):
+			case silent && !f.silentFrom.IsZero() && !now.Before(f.silentFrom.Add(late)):
 				c.state, c.err = over, &Error{Err: ErrSilent, Unknown: true}
 			default:
 				live++
@@ -98,15 +98,15 @@ func (l *lane) tick() {
 			continue
 		case !silent:
 			next = earliest(next, silentAt)
-		case f.doomed.IsZero():
+		case f.silentFrom.IsZero():
 			l.probe(now)
 			next = earliest(next, l.probeAt)
 		default:
-			next = earliest(next, latest(f.doomed, now.Add(time.Millisecond)))
+			next = earliest(next, latest(f.silentFrom, now.Add(time.Millisecond)))
 		}
 		l.alarm.set(l.ticking, next)
 	}
-	l.takeOffSoon(now)
+	l.startSoon(now)
 	l.mu.Unlock()
 	for _, c := range ended {
 		c.tell()
@@ -122,7 +122,7 @@ func earliest(a, b time.Time) time.Time {
 
 // probe asks the server for a sign of life, on whatever connection the driver
 // takes. The caller holds mu.
-func (l *lane) probe(now time.Time) {
+func (l *batcher) probe(now time.Time) {
 	if now.Before(l.probeAt) {
 		return
 	}
@@ -143,7 +143,7 @@ func (l *lane) probe(now time.Time) {
 	})
 }
 
-// pinging returns the ping function of a lane to the server of client.
+// pinging returns the ping function of a batcher to the server of client.
 func pinging(client redis.UniversalClient) func(context.Context) error {
 	if c, ok := client.(*redis.Client); ok {
 		client = c.WithTimeout(probeTime)
@@ -152,7 +152,7 @@ func pinging(client redis.UniversalClient) func(context.Context) error {
 }
 
 // close ends all calls. It does not wait for the workers.
-func (l *lane) close() {
+func (l *batcher) close() {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -166,9 +166,9 @@ func (l *lane) close() {
 		c.state, c.err = over, &Error{Err: ErrClosed}
 		ended = append(ended, c)
 	}
-	for _, f := range l.flights {
+	for _, f := range l.batches {
 		for _, c := range f.calls {
-			if c != nil && c.state == flying {
+			if c != nil && c.state == underWay {
 				c.state, c.err = over, &Error{Err: ErrClosed, Unknown: true}
 				ended = append(ended, c)
 			}
@@ -181,7 +181,7 @@ func (l *lane) close() {
 }
 
 // alarm is a timer that is set to the earliest of many times, and rarely reset:
-// one per lane instead of one per request. It is guarded by the lane's mutex.
+// one per batcher instead of one per request. It is guarded by the batcher's mutex.
 type alarm struct {
 	timer *time.Timer
 	at    time.Time // zero: not set

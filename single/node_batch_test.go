@@ -139,7 +139,7 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 		}
 		all.Wait()
 	}
-	// Eight flights, and what the driver itself starts for each to connect.
+	// Eight batches, and what the driver itself starts for each to connect.
 	assert.Less(t, runtime.NumGoroutine()-before, 8+3*8, "2000 callers have left")
 }
 

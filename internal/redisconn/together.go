@@ -17,49 +17,49 @@ import (
 // nothing else meanwhile: some 4 µs for each.
 const maxShare = 64
 
-// parcel is one command on its way, and the calls that it is for.
-type parcel struct {
+// scriptCall is one command on its way, and the calls that it is for.
+type scriptCall struct {
 	cmd   command
 	calls []*Call
 }
 
-// pack puts the calls of a batch into as few parcels as may be. Those with a
+// pack puts the calls of a batch into as few script calls as may be. Those with a
 // script's text come first: the server does not know it yet.
-func pack(batch []*Call) []parcel {
-	if len(batch) == 1 {
-		return singly(batch)
+func pack(calls []*Call) []scriptCall {
+	if len(calls) == 1 {
+		return singly(calls)
 	}
-	var parcels []parcel
+	var scriptCalls []scriptCall
 	groups := make(map[kind][]*Call, 2)
-	for i, c := range batch {
+	for i, c := range calls {
 		if k, ok := c.kind(); ok {
 			groups[k] = append(groups[k], c)
 		} else {
-			parcels = append(parcels, parcel{c.command(), batch[i : i+1]})
+			scriptCalls = append(scriptCalls, scriptCall{c.command(), calls[i : i+1]})
 		}
 	}
 	for k, group := range groups {
 		for len(group) > 0 {
 			n := min(len(group), maxShare)
-			p := parcel{calls: group[:n]}
+			p := scriptCall{calls: group[:n]}
 			if n > 1 {
 				p.cmd = k.script.together(p.calls)
 			} else {
 				p.cmd = group[0].command()
 			}
-			parcels, group = append(parcels, p), group[n:]
+			scriptCalls, group = append(scriptCalls, p), group[n:]
 		}
 	}
-	return parcels
+	return scriptCalls
 }
 
-// singly puts each call into a parcel of its own.
-func singly(calls []*Call) []parcel {
-	parcels := make([]parcel, len(calls))
+// singly puts each call into a script call of its own.
+func singly(calls []*Call) []scriptCall {
+	scriptCalls := make([]scriptCall, len(calls))
 	for i, c := range calls {
-		parcels[i] = parcel{c.command(), calls[i : i+1]}
+		scriptCalls[i] = scriptCall{c.command(), calls[i : i+1]}
 	}
-	return parcels
+	return scriptCalls
 }
 
 // kind is what calls that share a script call have in common: the script and its
@@ -104,10 +104,10 @@ func (s *Script) together(calls []*Call) command {
 	return newCommand(all)
 }
 
-// deliver gives the calls of a parcel their answers. It returns false if the
+// deliver gives the calls of a script call their answers. It returns false if the
 // server refused what several share: one of its keys may be the reason (an ACL
 // may allow the others), nothing was done, and they are to be sent one by one.
-func (p parcel) deliver() bool {
+func (p scriptCall) deliver() bool {
 	err := p.cmd.Err()
 	if len(p.calls) == 1 {
 		p.calls[0].reply, p.calls[0].cause = p.cmd.Val(), err
@@ -156,14 +156,14 @@ func (scriptError) RedisError() {}
 
 // send gives a batch to the driver, and returns when every cmd in it has its
 // reply or error.
-func (l *lane) send(batch []*Call) {
+func (l *batcher) send(calls []*Call) {
 	// What has to be sent once more did nothing, but is not for callers that have
 	// left: they were told that the outcome is unknown, and may be taking back.
-	if alone := l.wanted(transmit(l.ctx, l.driver, pack(batch))); len(alone) > 0 {
+	if alone := l.wanted(transmit(l.ctx, l.driver, pack(calls))); len(alone) > 0 {
 		transmit(l.ctx, l.driver, singly(alone))
 	}
 	var unread []*Call
-	for _, c := range batch {
+	for _, c := range calls {
 		if !c.script.Strict && IsNoScript(c.cause) {
 			unread = append(unread, c)
 		}
@@ -185,12 +185,12 @@ func introduce(unread []*Call) {
 	}
 }
 
-// transmit has the driver send parcels and read the answers, and hands these
+// transmit has the driver send script calls and read the answers, and hands these
 // out. The errors are in the commands. It returns the calls of shared scripts
 // that were refused.
-func transmit(ctx context.Context, d driver, parcels []parcel) (alone []*Call) {
-	sendParcels(ctx, d, parcels)
-	for _, p := range parcels {
+func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (alone []*Call) {
+	sendScriptCalls(ctx, d, scriptCalls)
+	for _, p := range scriptCalls {
 		if !p.deliver() {
 			alone = append(alone, p.calls...)
 		}
@@ -198,19 +198,19 @@ func transmit(ctx context.Context, d driver, parcels []parcel) (alone []*Call) {
 	return alone
 }
 
-// sendParcels sends parcels whose calls all wait for as many replicas.
-func sendParcels(ctx context.Context, d driver, parcels []parcel) {
-	like := parcels[0].calls[0]
+// sendScriptCalls sends script calls whose calls all wait for as many replicas.
+func sendScriptCalls(ctx context.Context, d driver, scriptCalls []scriptCall) {
+	like := scriptCalls[0].calls[0]
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
 	_, cluster := d.(*redis.ClusterClient)
-	if len(parcels) == 1 && like.Replicas == 0 && !cluster {
-		_ = d.Process(ctx, parcels[0].cmd)
+	if len(scriptCalls) == 1 && like.Replicas == 0 && !cluster {
+		_ = d.Process(ctx, scriptCalls[0].cmd)
 		return
 	}
 	pipe := d.Pipeline()
-	for _, p := range parcels {
+	for _, p := range scriptCalls {
 		_ = pipe.Process(ctx, p.cmd)
 	}
 	var wait *redis.IntCmd
@@ -221,7 +221,7 @@ func sendParcels(ctx context.Context, d driver, parcels []parcel) {
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		// Where there was no connection to send them on, the driver does not tell the commands.
-		for _, p := range parcels {
+		for _, p := range scriptCalls {
 			if p.cmd.Err() == nil && p.cmd.Val() == nil {
 				p.cmd.SetErr(err)
 			}
@@ -230,7 +230,7 @@ func sendParcels(ctx context.Context, d driver, parcels []parcel) {
 	if wait == nil {
 		return
 	}
-	for _, p := range parcels {
+	for _, p := range scriptCalls {
 		for _, c := range p.calls {
 			c.Acked, c.WaitErr = int(wait.Val()), wait.Err()
 		}

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// eagerFlights is how many batches are under way without any request having
+	// eagerBatches is how many batches are under way without any request having
 	// waited long: while the server works on one, the next is written.
-	eagerFlights = 2
-	// maxFlights bounds the batches that answers are waited for. With those that
+	eagerBatches = 2
+	// maxBatches bounds the batches that answers are waited for. With those that
 	// were given up while the driver still has them, maxWorkers is the bound.
-	maxFlights = 8
-	maxWorkers = 3 * maxFlights
-	// maxBatch bounds one batch, and with it how long its first caller waits for
+	maxBatches = 8
+	maxWorkers = 3 * maxBatches
+	// maxCalls bounds one batch, and with it how long its first caller waits for
 	// the replies of the others.
-	maxBatch = 512
+	maxCalls = 512
 	// maxYields is how often a worker lets others run before it sends: of 256
 	// callers 20 and more share a batch then, and without it 4.
 	maxYields = 8
@@ -31,11 +31,11 @@ const (
 	patience = 2 * time.Millisecond
 )
 
-// lane takes requests to one server and back. Requests that arrive while others
+// batcher takes requests to one server and back. Requests that arrive while others
 // are under way share the next batch: one pipeline, one round trip. It is not
 // go-redis's AutoPipeline, which does not look at a command's context once that
 // is queued (R8).
-type lane struct {
+type batcher struct {
 	ctx     context.Context // ends with the Conn
 	timeout time.Duration   // the longest wait for an answer
 	driver  driver
@@ -49,7 +49,7 @@ type lane struct {
 	queue    callQueue
 	busy     int           // batches that are waited for or about to start, and the call that went alone
 	starting int           // those about to start
-	flights  []*flight     // all batches that the driver has
+	batches  []*batch      // all batches that the driver has
 	quick    int           // how many came back quickly since the last that did not
 	usual    time.Duration // what batches take that are answered, lately
 	alone    int           // calls that went alone: 0 or 1
@@ -63,14 +63,14 @@ type lane struct {
 	running int
 }
 
-// flight is one batch under way.
-type flight struct {
-	calls    []*Call
-	since    time.Time
-	wait     time.Duration // what WAIT may add
-	doomed   time.Time     // see heard; zero: nothing is known against its connection
-	given    bool          // given up: nothing waits for it
-	deadline time.Time     // when the first of its calls is out of time
+// batch is one batch under way.
+type batch struct {
+	calls      []*Call
+	since      time.Time
+	wait       time.Duration // what WAIT may add
+	silentFrom time.Time     // see heard; zero: nothing is known against its connection
+	given      bool          // given up: nothing waits for it
+	deadline   time.Time     // when the first of its calls is out of time
 }
 
 // driver is the part of a go-redis client that batches need.
@@ -81,7 +81,7 @@ type driver interface {
 
 // do has c sent, and returns when it is answered, when ctx ends or when its
 // limit has passed, whichever is first, whatever the driver does (R8).
-func (l *lane) do(ctx context.Context, c *Call, alone bool) *Error {
+func (l *batcher) do(ctx context.Context, c *Call, alone bool) *Error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Err: err}
 	}
@@ -119,7 +119,7 @@ func (l *lane) do(ctx context.Context, c *Call, alone bool) *Error {
 
 // start takes c into the queue and does not wait. c.answered is called once,
 // unless withdraw is first.
-func (l *lane) start(c *Call) {
+func (l *batcher) start(c *Call) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *lane) start(c *Call) {
 }
 
 // withdraw gives up a call that was started and not sent: it never will be.
-func (l *lane) withdraw(c *Call) bool {
+func (l *batcher) withdraw(c *Call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.state != queued {
@@ -143,8 +143,8 @@ func (l *lane) withdraw(c *Call) bool {
 
 // leave makes c over without an answer, and reports whether it was sent. The
 // caller holds mu.
-func (l *lane) leave(c *Call) (sent bool) {
-	sent = c.state == flying
+func (l *batcher) leave(c *Call) (sent bool) {
+	sent = c.state == underWay
 	if !sent {
 		l.queue.remove(c)
 	}
@@ -154,52 +154,52 @@ func (l *lane) leave(c *Call) (sent bool) {
 
 // enqueue queues c, and starts a batch if there is room for one. The caller
 // holds mu.
-func (l *lane) enqueue(c *Call) {
+func (l *batcher) enqueue(c *Call) {
 	c.sent = time.Now() // for now: since when it waits
 	l.queue.push(c)
 	l.arrived.Add(1)
-	l.takeOffSoon(c.sent)
+	l.startSoon(c.sent)
 }
 
-// takeOffSoon starts a batch for the queue, now or when it is crowded no more.
+// startSoon starts a batch for the queue, now or when it is crowded no more.
 // The caller holds mu.
-func (l *lane) takeOffSoon(now time.Time) {
+func (l *batcher) startSoon(now time.Time) {
 	switch c := l.queue.head; {
 	case c == nil || l.starting > 0:
-	case l.busy >= maxFlights:
+	case l.busy >= maxBatches:
 		l.alarm.set(l.ticking, now.Add(patience))
 	case l.crowded(now):
 		l.alarm.set(l.ticking, c.sent.Add(l.patience()))
 	default:
-		l.takeOff()
+		l.startWorker()
 	}
 }
 
 // patience is how long the head of the queue waits for what is under way: longer
 // where there is more of that, since a batch for one call is what a server that has
 // much to do needs least. The caller holds mu.
-func (l *lane) patience() time.Duration {
+func (l *batcher) patience() time.Duration {
 	return patience * time.Duration(max(1, l.busy))
 }
 
 // crowded reports that the queue is to wait for what is under way, since that is
 // more: it will be back soon, and what is sent with many others costs both sides
 // less. The caller holds mu.
-func (l *lane) crowded(now time.Time) bool {
+func (l *batcher) crowded(now time.Time) bool {
 	if now.Sub(l.queue.head.sent) >= l.patience() {
 		return false
 	}
 	under := l.alone
-	for _, f := range l.flights {
+	for _, f := range l.batches {
 		if !f.given {
 			under += len(f.calls)
 		}
 	}
-	return l.busy >= eagerFlights || l.queue.n < under
+	return l.busy >= eagerBatches || l.queue.n < under
 }
 
-// takeOff starts a worker. The caller holds mu.
-func (l *lane) takeOff() {
+// startWorker starts a worker. The caller holds mu.
+func (l *batcher) startWorker() {
 	if l.closed || l.running >= maxWorkers {
 		return // the worker that ends next looks at the queue
 	}
@@ -210,11 +210,11 @@ func (l *lane) takeOff() {
 }
 
 // worker sends batches for as long as there is something to send.
-func (l *lane) worker() {
-	f := &flight{}
-	for l.gather(); l.board(f); l.gather() {
+func (l *batcher) worker() {
+	f := &batch{}
+	for l.gather(); l.fill(f); l.gather() {
 		l.send(f.calls)
-		if !l.land(f) {
+		if !l.handOut(f) {
 			return
 		}
 	}
@@ -222,7 +222,7 @@ func (l *lane) worker() {
 
 // gather lets the goroutines run that were just answered, or are about to ask, for
 // as long as more come: their requests share the batch.
-func (l *lane) gather() {
+func (l *batcher) gather() {
 	for range maxYields {
 		before := l.arrived.Load()
 		runtime.Gosched()
@@ -232,26 +232,26 @@ func (l *lane) gather() {
 	}
 }
 
-// board fills f from the queue, or ends the worker.
-func (l *lane) board(f *flight) bool {
+// fill fills f from the queue, or ends the worker.
+func (l *batcher) fill(f *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	*f = flight{calls: f.calls[:0], since: now, deadline: now.Add(l.timeout)}
+	*f = batch{calls: f.calls[:0], since: now, deadline: now.Add(l.timeout)}
 	l.starting--
 	l.busy-- // until it is known that there is something to send
-	if l.queue.head == nil || l.busy >= maxFlights || l.crowded(now) {
+	if l.queue.head == nil || l.busy >= maxBatches || l.crowded(now) {
 		l.running--
-		l.takeOffSoon(now)
+		l.startSoon(now)
 		return false
 	}
 	l.busy++
-	for c := l.queue.head; c != nil && len(f.calls) < maxBatch; c = l.queue.head {
+	for c := l.queue.head; c != nil && len(f.calls) < maxCalls; c = l.queue.head {
 		if len(f.calls) > 0 && !c.sameWait(f.calls[0]) {
 			break
 		}
 		l.queue.remove(c)
-		c.state, c.sent = flying, now
+		c.state, c.sent = underWay, now
 		f.calls = append(f.calls, c)
 		if c.Limit > 0 && c.Limit < f.deadline.Sub(now) {
 			f.deadline = now.Add(c.Limit)
@@ -260,18 +260,18 @@ func (l *lane) board(f *flight) bool {
 	if f.calls[0].Replicas > 0 {
 		f.wait = f.calls[0].ReplicaTimeout
 	}
-	l.flights = append(l.flights, f)
+	l.batches = append(l.batches, f)
 	l.alarm.set(l.ticking, f.deadline)
 	l.alarm.set(l.ticking, now.Add(l.silence(f)))
-	l.takeOffSoon(now) // for what does not go with these
+	l.startSoon(now) // for what does not go with these
 	return true
 }
 
-// land hands the answers of f out. It returns false if the worker is to end,
+// handOut hands the answers of f out. It returns false if the worker is to end,
 // since f was given up and its place was given to another.
-func (l *lane) land(f *flight) bool {
+func (l *batcher) handOut(f *batch) bool {
 	l.mu.Lock()
-	l.flights = slices.DeleteFunc(l.flights, func(g *flight) bool { return g == f })
+	l.batches = slices.DeleteFunc(l.batches, func(g *batch) bool { return g == f })
 	answered := slices.ContainsFunc(f.calls, func(c *Call) bool { return c.cause == nil })
 	l.timed(time.Since(f.since), answered)
 	if answered {
@@ -288,7 +288,7 @@ func (l *lane) land(f *flight) bool {
 		l.starting++
 	} else {
 		l.running--
-		l.takeOffSoon(time.Now())
+		l.startSoon(time.Now())
 	}
 	l.mu.Unlock()
 	for i, c := range f.calls {
@@ -311,8 +311,8 @@ func (c *Call) tell() {
 }
 
 // wanted returns those calls of a batch whose callers still wait.
-func (l *lane) wanted(batch []*Call) []*Call {
+func (l *batcher) wanted(calls []*Call) []*Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.DeleteFunc(batch, func(c *Call) bool { return c.state == over })
+	return slices.DeleteFunc(calls, func(c *Call) bool { return c.state == over })
 }
