@@ -130,20 +130,6 @@ func BenchmarkCallers256(b *testing.B) {
 	}
 }
 
-// BenchmarkCurve is how the pairs of a second change with the number of callers: nobody is refused, and 16 times the
-// callers of the peak get most of it (R21).
-func BenchmarkCurve(b *testing.B) {
-	s := newBench(b)
-	for goroutines := 64; goroutines <= 16384; goroutines *= 4 {
-		b.Run(fmt.Sprintf("callers=%d", goroutines), func(b *testing.B) {
-			require.NoError(b, callers(b.Context(), goroutines, 2*goroutines, s.locker))
-			b.ResetTimer()
-			require.NoError(b, callers(b.Context(), goroutines, b.N, s.locker))
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-		})
-	}
-}
-
 // callers shares n pairs out among goroutines with names of their own.
 func callers(ctx context.Context, goroutines, n int, pair once) error {
 	var all sync.WaitGroup

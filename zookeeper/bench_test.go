@@ -133,22 +133,6 @@ func BenchmarkFree(b *testing.B) {
 	}
 }
 
-// BenchmarkCurve is how the pairs of a second change with the number of callers:
-// nobody is refused, and 16 times the callers of the peak get most of it (R21).
-func BenchmarkCurve(b *testing.B) {
-	ours := rival(b, "locker", lab.StartZooKeeper(b).Addr())
-	for callers := 64; callers <= 16384; callers *= 4 {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			pair := func(n int) error { return ours(b.Context(), "free-"+strconv.Itoa(n)) }
-			require.NoError(b, contest.Spread(callers, callers, pair)) // a queue, or a container, for each
-			b.ResetTimer()
-			pairs := max(b.N, 2*callers)
-			require.NoError(b, contest.Spread(pairs, callers, pair))
-			b.ReportMetric(float64(pairs)/b.Elapsed().Seconds(), "pairs/s")
-		})
-	}
-}
-
 // BenchmarkContended is one name that all goroutines of a process want. Raw is
 // one caller alone, who makes one write more: what handing a lock on may cost.
 func BenchmarkContended(b *testing.B) {

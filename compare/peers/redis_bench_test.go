@@ -233,29 +233,6 @@ func BenchmarkRedlockAlone(b *testing.B) {
 	)
 }
 
-// BenchmarkRedisCurve is how the pairs of a second change with the number of
-// callers: nobody is refused, and 16 times the callers of the peak get most of it
-// (R21).
-func BenchmarkRedisCurve(b *testing.B) {
-	servers := make([]*lab.Redis, 5)
-	for i := range servers {
-		servers[i] = lab.StartRedis(b)
-	}
-	for _, c := range []contender{
-		{"single", viaLocker(newSingle(b, servers[0].Addr(), locker.DefaultTTL))},
-		{"redlock", fresh(viaLocker(newRedlock(b, locker.DefaultTTL, servers...)))},
-	} {
-		for goroutines := 64; goroutines <= 16384; goroutines *= 4 {
-			b.Run(fmt.Sprintf("%s/callers=%d", c.name, goroutines), func(b *testing.B) {
-				callers(b, b.Context(), goroutines, 2*goroutines, c.pair)
-				b.ResetTimer()
-				callers(b, b.Context(), goroutines, b.N, c.pair)
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-			})
-		}
-	}
-}
-
 // BenchmarkRedisHeld10000 is what 10,000 leases cost that are held and renewed
 // every three seconds. Its time is the client's for one renewal.
 func BenchmarkRedisHeld10000(b *testing.B) {
