@@ -3,7 +3,7 @@
 -- KEYS  for n locks: n locks   n notes that this value is void   n fencing counters
 --       n notes that somebody waits (where the caller does not wait, the lock's own key, or for one lock nothing)
 -- ARGV  1 how long a counter lives: "expire" (a day longer than its use) or "keep" (for ever),
---         a space, and who asks: the mark of a client among those who wait
+--         a space, and who asks: the mark of a client among those who wait, as NAME=MS; where MS is for how long it is its turn
 --       then for each lock the owner value and the TTL in ms
 --
 -- Answers for one lock
@@ -25,8 +25,8 @@ local n = (#ARGV - 1) / 2
 local found = n == 1 and call('MGET', KEYS[1], KEYS[2], KEYS[3]) or call('MGET', unpack(KEYS, 1, 3 * n))
 local now, nowText
 
-local function asker()
-	return string.match(ARGV[1], ' (.*)')
+local function asker() -- its mark, and its name
+	return string.match(ARGV[1], ' ((%x+)=%d+;)')
 end
 
 local function isTurn(holder)
@@ -46,10 +46,10 @@ local function held(i)
 		-- It says who waits, the first in front. It outlives the holder's TTL a little,
 		-- since whoever waits asks again only after it. pcall: with full memory, held
 		-- is held all the same.
-		local list, me = call('MGET', note)[1] or '', asker()
-		-- A hundred clients are in line; who comes behind them polls, since each refusal reads the line.
-		if #list < 1000 and not string.find(list, me, 1, true) then
-			list = list .. me
+		local list, mark, name = call('MGET', note)[1] or '', asker()
+		-- Some 150 clients are in line; who comes behind them polls, since each refusal reads the line.
+		if #list < 2000 and not string.find(list, name, 1, true) then
+			list = list .. mark
 		end
 		redis.pcall('SET', note, list, 'PX', math.max(left < 0 and 62000 or left + 2000, call('PTTL', note)))
 	end
@@ -67,7 +67,7 @@ local function take(i)
 		-- and so does who does not wait. One of the others in this script may just have.
 		holder = call('MGET', KEYS[i])[1]
 		if isTurn(holder) then
-			if waits(i) and holder ~= 'turn:' .. asker() then
+			if waits(i) and holder ~= 'turn:' .. select(2, asker()) then
 				return held(i)
 			end
 			mode = 'XX'

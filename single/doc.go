@@ -35,8 +35,8 @@
 // # Keys
 //
 // All keys of a lock share a hash tag, and so a shard. locker:1:{name} is the lock,
-// with the owner and the holder's label as its value; or "turn:", for the 10 ms for
-// which it is kept for a client that waits. locker:1:{name}:fence is the
+// with the owner and the holder's label as its value; or "turn:", for the 10 to
+// 200 ms for which it is kept for a client that waits. locker:1:{name}:fence is the
 // token counter, which expires a day after its last use (see Options.KeepTokens).
 // :wait says which clients wait, until two seconds after the holder's TTL. :void:…
 // makes a request void that was given up, should it still arrive; it lasts for the

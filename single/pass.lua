@@ -16,12 +16,12 @@ if found[1] ~= old and found[1] ~= ARGV[2] then
 	return {4, call('EXISTS', KEYS[1]) * 2}
 end
 if turn and found[1] == old and found[2] then
-	local first = string.match(found[2], '^%x+;')
+	local first, name, ms = string.match(found[2], '^((%x+)=(%d+);)')
 	local rest = first and string.sub(found[2], #first + 1) or ''
 	-- The lock is kept for who has waited longest, and everybody is told for whom. If
-	-- that client does not come for it, it is anybody's after these 10 ms.
+	-- that client does not come for it, it is anybody's after those ms.
 	if first then
-		call('SET', KEYS[1], 'turn:' .. first, 'PX', 10)
+		call('SET', KEYS[1], 'turn:' .. name, 'PX', ms)
 	else
 		call('DEL', KEYS[1]) -- a client of an earlier release of this library does not say who it is
 	end
@@ -30,6 +30,6 @@ if turn and found[1] == old and found[2] then
 	else
 		call('DEL', KEYS[4])
 	end
-	redis.pcall('PUBLISH', KEYS[1] .. ':wake', first or '')
+	redis.pcall('PUBLISH', KEYS[1] .. ':wake', name or '')
 	return {5, 0}
 end

@@ -6,8 +6,10 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/internal/redisconn"
@@ -31,8 +33,10 @@ type server struct {
 	acquireScript, passScript, renewScript, releaseScript, raiseScript *redisconn.Script
 
 	life any    // how long a token counter lives, in the scripts' words
-	asks any    // the same, and who asks
 	me   string // who asks, among those who wait for a lock
+
+	asks  [maxTurn / minTurn]any // life, and who asks, for each length of its turn
+	takes atomic.Int64           // how long an acquire takes, about, as a time.Duration
 }
 
 func newServer(conn *redisconn.Conn, keepTokens bool) *server {
@@ -50,9 +54,33 @@ func newServer(conn *redisconn.Conn, keepTokens bool) *server {
 	}
 	var random [4]byte
 	_, _ = rand.Read(random[:])
-	s.me = hex.EncodeToString(random[:]) + ";"
-	s.asks = s.life.(string) + " " + s.me
+	s.me = hex.EncodeToString(random[:])
+	for i := range s.asks {
+		s.asks[i] = fmt.Sprintf("%s %s=%d;", s.life, s.me, (time.Duration(i+1) * minTurn).Milliseconds())
+	}
 	return s
+}
+
+// A turn is how long a lock that was released is kept for the client that waited
+// longest: twice as long as a request of that client takes, since the message has to
+// reach it and its request has to come back, but not much longer if it is gone.
+const (
+	minTurn = 10 * time.Millisecond
+	maxTurn = 200 * time.Millisecond
+)
+
+// asking is life, and who asks.
+func (s *server) asking() any {
+	return s.asks[min(int(2*time.Duration(s.takes.Load())/minTurn), len(s.asks)-1)]
+}
+
+// took notes how long an acquire took: it counts for an eighth.
+func (s *server) took(d time.Duration) {
+	about := time.Duration(s.takes.Load())
+	if about > 0 {
+		d = about + (d-about)/8
+	}
+	s.takes.Store(int64(d)) // of two at once, one is as good as both
 }
 
 // ask sends a call. If its connection went silent it is sent once more, and again
@@ -115,15 +143,17 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.asks, k.Value, redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.asking(), k.Value, redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.asks, k.Value, redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.asking(), k.Value, redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
+	began := time.Now()
 	c, repeated, err := s.ask(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
+	s.took(time.Since(began))
 	defer c.Recycle()
 	a, err := s.answer(c)
 	if err != nil {
@@ -190,7 +220,7 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 	if yield {
 		turn = "1"
 	}
-	c, repeated, err := s.ask(ctx, s.passScript.Call("pass", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.asks, k.Value, redisconn.Milliseconds(ttl), old.Value, turn))
+	c, repeated, err := s.ask(ctx, s.passScript.Call("pass", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait, s.asking(), k.Value, redisconn.Milliseconds(ttl), old.Value, turn))
 	if err != nil {
 		return answer{}, err
 	}

@@ -260,8 +260,8 @@ func (t *topic) dead() {
 	}
 }
 
-// turnTime is how long a lock that was released is another client's: see pass.lua of
-// package single.
+// turnTime is how long a lock that was released is another client's, at least: see
+// pass.lua of package single. Whoever asks too early learns for how much longer.
 const turnTime = 10 * time.Millisecond
 
 // told takes a message for a channel.
