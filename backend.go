@@ -206,7 +206,8 @@ type Passer interface {
 	// Hold if next has the lock. An error that matches ErrLost: the hold was not
 	// there, and next has nothing. Any other error: neither is known, and the engine
 	// releases the one again and takes the other back, as after Acquire: the Grant
-	// has its Hold, or none if nothing can be left of next.
+	// has its Hold, or none if nothing can be left of next. It returns in time as
+	// [Prompt] says.
 	Pass(ctx context.Context, next Request, yield bool) (Grant, error)
 }
 

@@ -13,7 +13,8 @@ import (
 // lines are the lines of callers of one client, one for each name in use. Only the
 // head of a line talks to the service, so that a thousand callers cost the service no
 // more than one (R13). The caller keeps the place at the head, and then its lease
-// does until it is over. The line passes on the right to ask, never the lock.
+// does until it is over. What the line passes on is the right to ask: each caller
+// acquires for itself, if only in the request that releases the lock (see [Passer]).
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
@@ -42,6 +43,7 @@ type line struct {
 	away time.Time
 }
 
+// visit is a time for which the callers of a line pass the lock on among themselves.
 type visit struct {
 	began time.Time // zero: the lock is not here
 	turns int       // of those who were in line then, how many have not had it

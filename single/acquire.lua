@@ -20,6 +20,9 @@
 -- the common answer is a bare number: each argument costs the server about 0.2 µs
 -- of 4, and starting a script 2, which several locks share.
 
+-- old, which stands before this text, is nil, or for pass.lua the owner value that
+-- has the lock and gives it up.
+
 local n = (#ARGV - 1) / 2
 -- MGET and not GET, which would fail on a key of another type.
 local found = n == 1 and call('MGET', KEYS[1], KEYS[2], KEYS[3]) or call('MGET', unpack(KEYS, 1, 3 * n))

@@ -28,7 +28,8 @@
 //   - A server that runs out of memory may evict the keys of locks, with any
 //     maxmemory-policy except noeviction. The backend reads this setting once, if it
 //     has the right to, and warns.
-//   - Waiters of different clients get the lock in no particular order.
+//   - Waiters of different clients get the lock in no guaranteed order. Busy clients
+//     take turns, except with Replicas and on a Cluster.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
 //

@@ -103,7 +103,7 @@ func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (lock
 			next.atLeast = time.Now().Add(req.MinHold)
 		}
 		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
-	case err == nil && (answer.turn || answer.lost && answer.repeated):
+	case err == nil && (answer.turn || answer.lost && answer.repeated): // a copy before may have released it: see Release
 		return locker.Grant{}, nil
 	case err == nil && answer.lost:
 		return locker.Grant{}, failure(h.lost(answer.state))
