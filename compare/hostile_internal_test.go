@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -160,6 +161,9 @@ func TestAFullDiskUnderTheHistories(t *testing.T) {
 // What a terminal that is closed, Ctrl-C or the end of a job interrupts is healed and printed.
 func TestSignals(t *testing.T) {
 	t.Parallel()
+	hangup := make(chan os.Signal, 1) // what this process ignores (under nohup), its children would, too
+	signal.Notify(hangup, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangup) })
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
