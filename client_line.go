@@ -56,7 +56,7 @@ func (v visit) over() bool {
 
 // waiter is a caller behind the head.
 type waiter struct {
-	head                 // of the line, once it is
+	head                 // a copy of the caller's, to ask for it; only passed comes back
 	turn   chan struct{} // closed when it becomes the head, or is sent away
 	isHead bool
 	away   error // what it is sent away with
@@ -144,9 +144,9 @@ func (ls *lines) leave(ln *line) {
 	ls.advance(ln)
 }
 
-// next returns who is next in line for the lock that the head has, nil if nobody is,
-// and whether the line has had it for long enough.
-func (ls *lines) next(ln *line) (w *waiter, long bool) {
+// next returns the next caller in line for the lock that the head has, nil if there
+// is none, and whether the line has had the lock for long enough to yield it.
+func (ls *lines) next(ln *line) (w *waiter, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.closed || len(ln.waiters) == 0 {

@@ -300,9 +300,9 @@ func (l *Lease) pass(ctx, brief context.Context) error {
 	l.mu.Unlock()
 	passer, can := l.hold.(Passer)
 	var next *waiter
-	var long bool
+	var yield bool
 	if can && ln != nil {
-		next, long = c.lines.next(ln)
+		next, yield = c.lines.next(ln)
 	}
 	if next == nil {
 		err := fromBackend(ctx, l.hold.Release(brief))
@@ -310,7 +310,7 @@ func (l *Lease) pass(ctx, brief context.Context) error {
 		return err
 	}
 	to, req := next.request(ln.name)
-	grant, err := passer.Pass(brief, req, long)
+	grant, err := passer.Pass(brief, req, yield)
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
 	l.released(ctx, took, err)

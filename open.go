@@ -241,7 +241,7 @@ func ParseURL(rawURL string) (*URL, error) {
 	}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@ ") {
-		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or memory://", ErrInvalid)
+		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or file:///var/lock/myapp", ErrInvalid)
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	if strings.Contains(rest, "#") {
