@@ -72,8 +72,11 @@ func (l *Link) setOwn(p *pipe, m Mode) {
 
 // Reset resets both ends of this connection.
 func (l *Link) Reset() {
-	l.SetRequests(Reset)
-	l.SetReplies(Reset)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests.own, l.replies.own = true, true
+	l.set(l.replies, Reset)
+	l.set(l.requests, Reset)
 }
 
 // CutOnReply resets the client's end as soon as the server sends something on this connection, which
@@ -95,14 +98,15 @@ func (l *Link) mode(m Mode) Mode {
 	return Hold
 }
 
-// follow takes over the modes of the proxy.
+// follow takes over the modes of the proxy: that of the replies first, so that a client that is to be
+// reset is not told before that there is no server to reply.
 func (l *Link) follow(requests, replies Mode, delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, p := range []*pipe{l.requests, l.replies} {
+	for i, p := range []*pipe{l.replies, l.requests} {
 		p.setDelay(delay)
 		if !p.own {
-			l.set(p, l.mode([]Mode{requests, replies}[i]))
+			l.set(p, l.mode([]Mode{replies, requests}[i]))
 		}
 	}
 }
@@ -137,9 +141,10 @@ func (l *Link) resetClient() {
 	abort(l.client)
 }
 
+// resetBoth begins with the client: see follow.
 func (l *Link) resetBoth() {
-	l.resetServer()
 	l.resetClient()
+	l.resetServer()
 }
 
 // settle gives up a direction whose end was swallowed once its receiver has hung up as well: nobody is
