@@ -37,7 +37,7 @@ type Client struct {
 	counters counters
 
 	life      context.Context // ends when Close begins
-	endLife   context.CancelFunc
+	endLife   context.CancelCauseFunc
 	rest      context.Context // of requests that no caller waits for; ends when Close does
 	endRest   context.CancelFunc
 	closeOnce sync.Once
@@ -62,7 +62,7 @@ func New(b Backend, opts *Options) *Client {
 			_ = l.Err() // looks at both clocks
 		}
 	}
-	c.life, c.endLife = context.WithCancel(context.Background())
+	c.life, c.endLife = context.WithCancelCause(context.Background())
 	c.rest, c.endRest = context.WithCancel(context.Background())
 	if b != nil {
 		c.guarantees = b.Guarantees()
@@ -222,7 +222,7 @@ func (c *Client) close() error {
 	began := time.Now()
 	before := c.Stats().LeftBehind
 	held := c.lines.close()
-	c.endLife()
+	c.endLife(ErrClosed)
 	for _, l := range held {
 		l.close()
 	}
@@ -276,6 +276,15 @@ func (c *Client) drain(deadline time.Time) bool {
 }
 
 func (c *Client) isClosed() bool { return c.life.Err() != nil }
+
+// untilClose returns a context of a call that waits: it ends with ctx, when it is
+// cancelled, and when Close begins, which is then its cause.
+func (c *Client) untilClose(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	if ctx.Done() == nil {
+		return carrying(c.life, ctx), func(error) {}
+	}
+	return context.WithCancelCause(ctx)
+}
 
 func (c *Client) warn(msg, name string, err error) {
 	c.opts.Logger.Warn("locker: "+msg, "name", name, "backend", c.guarantees.Backend, "error", err)

@@ -184,9 +184,12 @@ func (ls *lines) toldHeld(ln *line) {
 // the beginning of its own call if that is later: a hundred callers do not wait a
 // hundred times as long.
 func (ls *lines) patience(ln *line, m limits, cause error) (left, away time.Duration, state error) {
-	now := time.Now()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if cause == nil && ln.away.IsZero() {
+		return math.MaxInt64, 0, nil
+	}
+	now := time.Now()
 	if cause != nil {
 		ln.state = cause
 		if ln.away.IsZero() {
@@ -201,9 +204,6 @@ func (ls *lines) patience(ln *line, m limits, cause error) (left, away time.Dura
 			ls.waiting--
 			return true
 		})
-	}
-	if ln.away.IsZero() {
-		return math.MaxInt64, 0, nil
 	}
 	return ln.patience(m, now), now.Sub(ln.away), ln.state
 }

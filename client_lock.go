@@ -48,7 +48,7 @@ func (c *Client) contend(ctx context.Context, op, name string, began time.Time, 
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx)
 	}
-	ctx, cancel := context.WithCancelCause(ctx) // by Close
+	ctx, cancel := c.untilClose(ctx)
 	defer cancel(nil)
 	m := limits{wait: wait, began: began, patience: s.patience}
 	h := head{client: c, op: op, name: name, limits: m, settings: s}

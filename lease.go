@@ -261,20 +261,21 @@ func (l *Lease) fail(op string, err error) error {
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back. Before a MinHold is over, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
-	if keep := l.keep(); !clock.Passed(keep, time.Now()) {
+	now := time.Now()
+	if keep := l.keep(); !clock.Passed(keep, now) {
 		l.takeBackAt(keep, l.hold, false)
 		l.leaveLine()
 		l.released(ctx, 0, nil)
 		return nil
 	}
-	brief, cancel := l.client.briefly(ctx)
+	brief, cancel := l.client.briefly(ctx, now)
 	defer cancel()
 	if l.client.queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
 		l.leaveLine()
 	}
-	err := l.pass(ctx, brief)
+	err := l.pass(ctx, brief, now)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrLost):
@@ -293,8 +294,8 @@ func (l *Lease) release(ctx context.Context) error {
 
 // pass asks the service to let go and, if it can, to give the lock to the next
 // caller in line at once.
-func (l *Lease) pass(ctx, brief context.Context) error {
-	c, began := l.client, time.Now()
+func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
+	c := l.client
 	l.mu.Lock()
 	ln := l.line
 	l.mu.Unlock()
@@ -338,8 +339,7 @@ func (l *Lease) pass(ctx, brief context.Context) error {
 // unlockTimeout or little more. Releases whose callers set no deadline share one
 // context for a second: a timer for each would be four of the twenty allocations of a
 // lock and unlock.
-func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFunc) {
-	now := time.Now()
+func (c *Client) briefly(ctx context.Context, now time.Time) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= unlockTimeout {
 		return ctx, func() {}
 	}
@@ -354,13 +354,17 @@ func (c *Client) briefly(ctx context.Context) (context.Context, context.CancelFu
 		context.AfterFunc(shared, cancel) // nobody knows when the last release with it is through
 		c.shared, c.sharedUntil = shared, now.Add(time.Second)
 	}
-	if ctx == context.Background() {
-		return c.shared, func() {}
-	}
-	return withValues{c.shared, ctx}, func() {}
+	return carrying(c.shared, ctx), func() {}
 }
 
-// withValues is a context with the values of another context.
+// carrying returns ctx with the values of another context, too.
+func carrying(ctx, values context.Context) context.Context {
+	if values == context.Background() {
+		return ctx
+	}
+	return withValues{ctx, values}
+}
+
 type withValues struct {
 	context.Context
 	values context.Context
