@@ -411,16 +411,20 @@ func TestClose(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := mine.Context(t.Context())
 		defer cancel()
-		errs := make(chan error, 3)
-		for _, name := range []string{"mine", "theirs", "theirs"} {
-			go func() {
-				_, err := c.Lock(t.Context(), name)
-				errs <- err
-			}()
+		callers := []context.Context{t.Context(), context.Background(), context.WithoutCancel(t.Context())}
+		names := []string{"mine", "theirs", "theirs"}
+		errs := make(chan error, len(callers)*len(names))
+		for _, ctx := range callers {
+			for _, name := range names {
+				go func() {
+					_, err := c.Lock(ctx, name)
+					errs <- err
+				}()
+			}
 		}
 		synctest.Wait()
 		require.NoError(t, c.Close())
-		for range 3 {
+		for range cap(errs) {
 			require.ErrorIs(t, <-errs, locker.ErrClosed)
 		}
 		assert.ErrorIs(t, mine.Err(), locker.ErrClosed)

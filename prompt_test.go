@@ -67,3 +67,28 @@ func TestPromptBackendIsCalledByItsCaller(t *testing.T) {
 		assert.Empty(t, f.owner("job"))
 	})
 }
+
+// What a caller put into its context reaches the backend, whether or not the context
+// can end.
+func TestBackendSeesTheCallersValues(t *testing.T) {
+	type key struct{}
+	f := newFake()
+	var seen []any
+	f.before = func(_ int, ctx context.Context, _ locker.Request) (locker.Grant, error, bool) {
+		seen = append(seen, ctx.Value(key{}))
+		return locker.Grant{}, nil, false
+	}
+	f.release = func(_ int, ctx context.Context) error {
+		seen = append(seen, ctx.Value(key{}))
+		return nil
+	}
+	c := closing(t, locker.New(punctual{f}, nil))
+	for _, parent := range []context.Context{t.Context(), context.Background()} {
+		ctx := context.WithValue(parent, key{}, "span")
+		l, err := c.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(ctx))
+		assert.Equal(t, []any{"span", "span"}, seen)
+		seen = nil
+	}
+}
