@@ -84,7 +84,7 @@ func checkCancelInTheMiddle(s *trial) {
 	// And at the very moment at which the lock is handed on.
 	handed := s.name("middle-handed")
 	for range rounds / 2 {
-		held := s.try(other, handed, locker.TTL(s.long))
+		held := s.freeWithin(s.soon, other, handed, ghost)
 		ctx, cancel := context.WithCancel(s.Context())
 		all := s.group()
 		all.Go(func() {
@@ -98,7 +98,6 @@ func checkCancelInTheMiddle(s *trial) {
 		s.unlock(held)
 		all.Wait()
 		cancel()
-		s.unlock(s.freeWithin(s.soon, other, handed, ghost))
 	}
 	for _, name := range append(names, handed, s.name("middle-held")) {
 		s.unlock(s.freeWithin(s.soon, other, name, ghost))

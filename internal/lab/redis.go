@@ -54,6 +54,11 @@ func launchRedis(t TB, name string, opts []RedisOption) *Redis {
 	if r.conf.socket {
 		r.conf.socketPath = shortSocketPath(t)
 	}
+	t.Cleanup(func() { // after the process is killed: a child that rewrites its log may live for a moment longer
+		for deadline := time.Now().Add(stopTimeout); os.RemoveAll(r.dir) != nil && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	})
 	r.Process = newProcess(t, name, r.dir, r.newCommand)
 
 	r.answers = r.isUp
