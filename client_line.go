@@ -45,19 +45,19 @@ type line struct {
 
 // visit is a time for which the callers of a line pass the lock on among themselves.
 type visit struct {
-	began time.Time // zero: the lock is not here
-	turns int       // of those who were in line then, how many have not had it
+	began  time.Time // zero: the lock is not here
+	behind int       // of those who were in line then, how many have not had it
 }
 
 func (v visit) over() bool {
 	lasts := time.Since(v.began)
-	return lasts >= longVisit || v.turns <= 0 && lasts >= shortVisit
+	return lasts >= longVisit || v.behind <= 0 && lasts >= shortVisit
 }
 
 // waiter is a caller behind the head.
 type waiter struct {
 	head                 // a copy of the caller's, to ask for it; only passed comes back
-	turn   chan struct{} // closed when it becomes the head, or is sent away
+	ready  chan struct{} // closed when it becomes the head, or is sent away
 	isHead bool
 	away   error // what it is sent away with
 	cancel context.CancelCauseFunc
@@ -107,13 +107,13 @@ func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name
 		ls.mu.Unlock()
 		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
 	}
-	w := &waiter{head: *h, turn: make(chan struct{}), cancel: cancel}
+	w := &waiter{head: *h, ready: make(chan struct{}), cancel: cancel}
 	ln.waiters = append(ln.waiters, w)
 	ls.waiting++
 	ls.mu.Unlock()
 
 	select {
-	case <-w.turn:
+	case <-w.ready:
 		h.passed = w.passed
 		return ln, w.away // nothing changes it any more
 	case <-ctx.Done():
@@ -166,7 +166,7 @@ func (ls *lines) pass(ln *line, w *waiter, p *attempt) bool {
 		w.passed = p
 	}
 	ls.advance(ln)
-	visit.turns--
+	visit.behind--
 	ln.visit = visit
 	return here
 }
@@ -200,7 +200,7 @@ func (ls *lines) patience(ln *line, m limits, cause error) (left, away time.Dura
 				return false
 			}
 			w.away = cause
-			close(w.turn)
+			close(w.ready)
 			ls.waiting--
 			return true
 		})
@@ -328,7 +328,7 @@ func (ls *lines) advance(ln *line) {
 	ln.waiters = ln.waiters[1:]
 	w.isHead = true
 	ln.waits, ln.since, ln.cancel = true, w.began, w.cancel
-	close(w.turn)
+	close(w.ready)
 }
 
 // inTheWay is the reason why a caller behind the head does not have the lock: an
