@@ -45,13 +45,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{}, err
 		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
-		a := b.newAttempt(newClaim(claim{
+		a := b.newAttempt(claim{
 			ttl:     req.TTL,
 			fenced:  b.opts.Fencing,
-			life:    b.life,
 			waiting: req.Wait,
 			keys:    redisconn.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
-		}), own, stalls > 0)
+		}, own, stalls > 0)
 		if req.MinHold > 0 {
 			a.claim.atLeast = time.Now().Add(req.MinHold)
 		}

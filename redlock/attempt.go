@@ -123,10 +123,10 @@ func (a *attempt) run(ctx context.Context) {
 	if a.patient {
 		a.limit += min(3*a.limit, longStall)
 	}
-	asked := a.choose()
+	asked, paper := a.choose(), a.claim.paper(a.b.life)
 	a.since = time.Now()
 	for _, i := range asked {
-		a.ask(i)
+		a.ask(i, paper)
 	}
 	for !a.advance() {
 		select {
@@ -167,13 +167,35 @@ func (a *attempt) choose() []int {
 	return asked
 }
 
-// ask asks a node for its vote, after a look at its server where that is needed.
-func (a *attempt) ask(i int) {
-	n := a.b.nodes[i]
-	if b := n.currentBallot(); b != nil {
-		a.cast(i, b)
+// ask asks a node for its vote on paper, if that is still of use, and first looks at
+// its server where that is needed.
+func (a *attempt) ask(i int, paper []any) {
+	n, s := a.b.nodes[i], &a.states[i]
+	b := n.currentBallot()
+	if b == nil {
+		a.look(i, paper)
 		return
 	}
+	a.mu.Lock()
+	if a.stage.given() || s.vote != looked {
+		a.mu.Unlock()
+		return
+	}
+	s.vote = pending
+	c := b.vote.Call(opVote, a.claim.keys.Name, len(paper)-votePaper, paper...)
+	c.Limit = a.limit
+	s.call = c
+	n.inFlight.Add(1)
+	started := n.conn.Start(c, func(c *redisconn.Call) { a.voted(i, b, c) })
+	a.mu.Unlock()
+	if !started {
+		a.voted(i, b, c)
+	}
+}
+
+// look has a node looked at, and then asked for its vote.
+func (a *attempt) look(i int, paper []any) {
+	n := a.b.nodes[i]
 	// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are
 	// quicker ends the wait.
 	wait := a.limit
@@ -182,12 +204,16 @@ func (a *attempt) ask(i int) {
 	}
 	a.mu.Lock()
 	if a.timer == nil {
-		a.timer = time.AfterFunc(wait, a.notSeen)
+		a.timer = time.AfterFunc(wait, func() {
+			for i := range a.states {
+				a.notSeen(i, errNoAnswer)
+			}
+		})
 	}
 	a.mu.Unlock()
-	n.look(func(b *ballot, err error) {
+	n.look(func(_ *ballot, err error) {
 		if err == nil {
-			a.cast(i, b)
+			a.ask(i, paper)
 			return
 		}
 		outcome := Failed
@@ -196,69 +222,41 @@ func (a *attempt) ask(i int) {
 			outcome = Guarded
 		}
 		n.unasked(a.claim.keys.Name, outcome, err)
-		a.voted(i, vote{}, err)
+		a.notSeen(i, err)
 	})
 }
 
-// notSeen gives up the nodes whose servers could not be looked at in time.
-func (a *attempt) notSeen() {
+// notSeen gives up a node whose server could not be looked at, or not in time.
+func (a *attempt) notSeen(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range a.states {
-		if s := &a.states[i]; s.vote == looked {
-			s.vote, s.err = failed, errNoAnswer
-		}
+	if s := &a.states[i]; s.vote == looked {
+		s.vote, s.err = failed, err
+		a.tell()
 	}
-	a.tell()
-}
-
-// cast sends a node its ballot, if its vote is still of use.
-func (a *attempt) cast(i int, b *ballot) {
-	n := a.b.nodes[i]
-	a.mu.Lock()
-	s := &a.states[i]
-	if a.stage.given() || s.vote != looked {
-		a.mu.Unlock()
-		return
-	}
-	s.vote = pending
-	claim := a.claim
-	a.mu.Unlock()
-	c := n.vote(b, &claim, a.limit, func(v vote, err error) {
-		if !errors.Is(err, errRestarted) {
-			a.voted(i, v, err)
-			return
-		}
-		// It has forgotten its scripts, and perhaps more than that: look who it is before it votes.
-		n.forget(b)
-		a.mu.Lock()
-		again := a.states[i].vote == pending && !a.stage.given()
-		if again {
-			a.states[i].vote = looked
-		}
-		a.mu.Unlock()
-		if again {
-			a.ask(i)
-		} else {
-			a.voted(i, v, err)
-		}
-	})
-	a.mu.Lock()
-	s.call = c
-	a.mu.Unlock()
 }
 
 // voted takes a node's vote, also one that comes after the decision: then it
 // still counts to the nodes that have the key, or is taken back (step 4).
-func (a *attempt) voted(i int, v vote, err error) {
-	n := a.b.nodes[i]
-	n.compare(v.left)
+func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
+	n, s := a.b.nodes[i], &a.states[i]
+	v, err := n.readVote(c)
+	restarted := errors.Is(err, errRestarted)
+	if restarted {
+		n.forget(b)
+	}
 	a.mu.Lock()
-	s := &a.states[i]
-	s.call = nil
+	s.call = nil // from here on nobody withdraws it
+	c.Recycle()
 	switch {
+	case restarted && s.vote == pending && !a.stage.given():
+		// It has forgotten its scripts, and perhaps more than that: look who it is before it votes.
+		s.vote = looked
+		a.mu.Unlock()
+		a.ask(i, a.claim.paper(a.b.life))
+		return
 	case err != nil:
-		if s.vote == pending || s.vote == looked {
+		if s.vote == pending {
 			s.vote, s.err = failed, err
 		}
 		if !certain(err) {

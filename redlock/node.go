@@ -32,8 +32,8 @@ var repairText string
 
 // node is one server of the quorum, with what is known of it. Its questions do
 // not wait: a hung node must not pile up goroutines. Each answer comes to a
-// callback, which must not block, and comes for certain: with an error when the
-// limit of the question has passed.
+// callback, which must not block and is never called with an attempt's mutex held.
+// It comes for certain: with an error when the limit of the question has passed.
 type node struct {
 	b     *Backend
 	index int
@@ -81,23 +81,29 @@ type claim struct {
 	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
 	atLeast time.Time // the lock is not made shorter than up to here (MinHold)
-	life    any       // of a counter, in the scripts' words: "expire" or "keep"
 	fenced  bool      // the nodes keep counters for tokens
 	waiting bool      // a release is to be published
-
-	void, counter, wait any // the keys beside the lock's own, made once for all nodes
 }
 
-// newClaim makes the keys of c. Those that are not needed are the lock's own.
-func newClaim(c claim) claim {
-	c.void, c.counter, c.wait = c.keys.Void(), c.keys.Lock, c.keys.Lock
+// votePaper is how many arguments of vote.lua stand behind its keys.
+const votePaper = 3
+
+// paper returns the keys and arguments of vote.lua, the same for all nodes. life is
+// that of a counter, in the scripts' words. Keys that are not needed are the lock's
+// own, or left out.
+func (c *claim) paper(life any) []any {
+	k := &c.keys
+	lock := k.Lock()
+	paper := append(make([]any, 0, 4+votePaper), lock, k.Void(), lock)
 	if c.fenced {
-		c.counter = c.keys.Quorum()
+		paper[2] = k.Quorum()
+	} else {
+		life = noTokens
 	}
 	if c.waiting {
-		c.wait = c.keys.Wait
+		paper = append(paper, k.Wait())
 	}
-	return c
+	return append(paper, life, k.Value(), c.expiry())
 }
 
 // expiry is the TTL to set now.
@@ -152,19 +158,6 @@ func (n *node) why() error {
 
 var errBusy = errors.New("not asked, since it is behind with its answers")
 
-// ask sends a question. answer is called once, never with an attempt's mutex
-// held, and returns what came of it.
-func (n *node) ask(c *redisconn.Call, limit time.Duration, answer func(error) (Outcome, error)) {
-	c.Limit = limit
-	op, name, began := c.Op, c.Name, time.Now()
-	n.inFlight.Add(1)
-	n.conn.Start(c, func(err error) {
-		n.inFlight.Add(-1)
-		outcome, err := answer(err)
-		n.note(op, name, outcome, began, err)
-	})
-}
-
 // withdraw gives up a question that is still in the queue: it never will be
 // sent, nor answered.
 func (n *node) withdraw(c *redisconn.Call) bool {
@@ -173,6 +166,21 @@ func (n *node) withdraw(c *redisconn.Call) bool {
 		n.inFlight.Add(-1)
 	}
 	return ok
+}
+
+// over keeps account of a question that is over, with what came of it. err is
+// why it has no answer, or none that makes sense: errRestarted, certainly not carried
+// out, if the server does not know the script.
+func (n *node) over(c *redisconn.Call, o Outcome, err error) error {
+	if redisconn.IsNoScript(errors.Unwrap(err)) {
+		err = errRestarted
+	}
+	if err != nil {
+		o = failedAs(err)
+	}
+	n.inFlight.Add(-1)
+	n.note(c.Op, c.Name, o, c.Sent(), err)
+	return err
 }
 
 // note keeps account of an answer, or of none, and tells Trace.
@@ -266,40 +274,6 @@ var noTokens any = "none"
 // holderLength is how much of a holder's value a refusal names (vote.lua).
 const holderLength = 16
 
-// vote asks for the node's vote, on a ballot that its server was given. The error
-// is errRestarted, certainly not carried out, if the server does not know it.
-func (n *node) vote(b *ballot, cl *claim, limit time.Duration, answer func(vote, error)) *redisconn.Call {
-	tokens := cl.life
-	if !cl.fenced {
-		tokens = noTokens
-	}
-	k := &cl.keys
-	var c *redisconn.Call
-	if cl.waiting {
-		c = b.vote.Call(opVote, k.Name, 4, k.Lock, cl.void, cl.counter, cl.wait, tokens, k.Value, cl.expiry())
-	} else {
-		c = b.vote.Call(opVote, k.Name, 3, k.Lock, cl.void, cl.counter, tokens, k.Value, cl.expiry())
-	}
-	n.ask(c, limit, func(err error) (Outcome, error) {
-		var v vote
-		switch {
-		case err == nil:
-			v, err = n.readVote(c)
-		case redisconn.IsNoScript(errors.Unwrap(err)):
-			err = errRestarted
-		}
-		answer(v, err)
-		switch {
-		case err != nil:
-			return failedAs(err), err
-		case v.granted:
-			return Granted, nil
-		}
-		return Refused, nil
-	})
-	return c
-}
-
 // The first number of an answer of vote.lua that is not simply a grant.
 const (
 	codeHeld int64 = iota
@@ -309,11 +283,25 @@ const (
 	codeRaised
 )
 
+// readVote reads a node's vote. The error is errRestarted if the server does not
+// know the ballot.
 func (n *node) readVote(c *redisconn.Call) (vote, error) {
-	if t, ok := c.Reply().(int64); ok {
-		return vote{granted: true, token: uint64(t)}, nil
+	v, outcome := vote{}, Refused
+	reply, err := n.conn.Result(c)
+	if token, ok := reply.(int64); ok {
+		v = vote{granted: true, token: uint64(token)}
+	} else if err == nil {
+		v, err = n.readCode(c.Op, reply)
 	}
-	v, _ := c.Reply().([]any)
+	if v.granted {
+		outcome = Granted
+	}
+	return v, n.over(c, outcome, err)
+}
+
+// readCode reads an answer of vote.lua that is not simply a grant.
+func (n *node) readCode(op string, reply any) (vote, error) {
+	v, _ := reply.([]any)
 	if len(v) >= 2 {
 		code, ok1 := v[0].(int64)
 		number, ok2 := v[1].(int64)
@@ -321,6 +309,7 @@ func (n *node) readVote(c *redisconn.Call) (vote, error) {
 		switch {
 		case !ok1 || !ok2:
 		case code == codeHeld && len(v) == 3:
+			n.compare(left)
 			holder, _ := v[2].(string)
 			return vote{left: left, holder: holder}, nil
 		case code == codeAgain:
@@ -333,22 +322,25 @@ func (n *node) readVote(c *redisconn.Call) (vote, error) {
 			return vote{foreign: true, left: left}, nil
 		}
 	}
-	return vote{}, n.conn.Strange(c.Op, c.Reply())
+	return vote{}, n.conn.Strange(op, reply)
 }
 
 // raise is the second phase of a token: Mine if the node's counter now stands at
 // token for this claim.
 func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
-	n.state(n.raiseScript.Call(opRaise, cl.keys.Name, 2, cl.keys.Lock, cl.counter, cl.keys.Value, decimal(token), cl.life), limit, answer)
+	k := &cl.keys
+	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock(), k.Quorum(), k.Value(), decimal(token), n.b.life), limit, answer)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
 func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
-	k, life := &cl.keys, cl.life
-	if !cl.fenced {
-		life = noTokens
+	k := &cl.keys
+	lock := k.Lock()
+	counter, life := lock, noTokens
+	if cl.fenced {
+		counter, life = k.Quorum(), n.b.life
 	}
-	n.state(n.renewScript.Call(opRenew, k.Name, 2, k.Lock, cl.counter, life, k.Value, cl.expiry(), decimal(token)), limit, answer)
+	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(), cl.expiry(), decimal(token)), limit, answer)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
@@ -357,9 +349,9 @@ func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, a
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.fenced {
-		c = b.repair.Call(opRepair, k.Name, 3, k.Lock, cl.void, cl.counter, k.Value, cl.expiry(), decimal(token), cl.life)
+		c = b.repair.Call(opRepair, k.Name, 3, k.Lock(), k.Void(), k.Quorum(), k.Value(), cl.expiry(), decimal(token), n.b.life)
 	} else {
-		c = b.repair.Call(opRepair, k.Name, 2, k.Lock, cl.void, k.Value, cl.expiry())
+		c = b.repair.Call(opRepair, k.Name, 2, k.Lock(), k.Void(), k.Value(), cl.expiry())
 	}
 	n.state(c, limit, answer)
 }
@@ -374,25 +366,18 @@ func (n *node) release(cl *claim, void, limit time.Duration, answer func(redisco
 
 func decimal(token uint64) string { return strconv.FormatUint(token, 10) }
 
-// state asks a question whose script answers with a State.
+// state asks a question whose script answers with a State. answer is called once.
 func (n *node) state(c *redisconn.Call, limit time.Duration, answer func(redisconn.State, error)) {
-	n.ask(c, limit, func(err error) (Outcome, error) {
-		st := redisconn.Gone
-		switch {
-		case err == nil:
-			st, err = n.conn.StateOf(c)
-		case redisconn.IsNoScript(errors.Unwrap(err)):
-			err = errRestarted
-		}
+	outcomes := [...]Outcome{redisconn.Gone: Gone, redisconn.Mine: Granted, redisconn.Theirs: Refused, redisconn.Overtaken: Refused}
+	answered := func(c *redisconn.Call) {
+		st, err := n.conn.StateOf(c)
+		err = n.over(c, outcomes[st], err)
+		c.Recycle()
 		answer(st, err)
-		switch {
-		case err != nil:
-			return failedAs(err), err
-		case st == redisconn.Mine:
-			return Granted, nil
-		case st == redisconn.Gone:
-			return Gone, nil
-		}
-		return Refused, nil
-	})
+	}
+	c.Limit = limit
+	n.inFlight.Add(1)
+	if !n.conn.Start(c, answered) {
+		answered(c) // closed
+	}
 }

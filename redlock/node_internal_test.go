@@ -72,7 +72,7 @@ type fenced struct {
 }
 
 func claimOf(name, value string, token uint64) fenced {
-	return fenced{newClaim(claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, fenced: true, life: "expire", waiting: true}), token}
+	return fenced{claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, fenced: true, waiting: true}, token}
 }
 
 func of(value string, token uint64) fenced { return claimOf("x", value, token) }
@@ -81,7 +81,13 @@ func of(value string, token uint64) fenced { return claimOf("x", value, token) }
 const tries = 5 * time.Second
 
 func (m *member) tryVote(b *ballot, c fenced) (vote, error) {
-	return answer(func(f func(vote, error)) { m.vote(b, &c.claim, tries, f) })
+	return answer(func(f func(vote, error)) {
+		paper := c.paper(m.node.b.life)
+		call := b.vote.Call(opVote, c.keys.Name, len(paper)-votePaper, paper...)
+		call.Limit = tries
+		m.inFlight.Add(1)
+		require.True(m.t, m.conn.Start(call, func(call *redisconn.Call) { f(m.readVote(call)) }))
+	})
 }
 
 func (m *member) votes(c fenced) vote {
@@ -164,17 +170,17 @@ func TestQuorumCounterIsRaisedByOneOwnerOnly(t *testing.T) {
 func TestALateRenewalDoesNotLoseToItsOwnRaisedToken(t *testing.T) {
 	for _, life := range []string{"expire", "keep"} {
 		q := newMember(t)
+		q.node.b.life = life
 		a := of("a", 0)
-		a.life = life
 		a.token = q.votes(a).token
 		higher := a
 		higher.token += 1000
 		require.Equal(t, redisconn.Mine, q.raises(higher))
-		counter := q.server.MustDo(t, "GET", redisconn.QuorumFenceKey("x"))
+		counter := q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum")
 		assert.Equal(t, redisconn.Mine, q.renews(a), life)
 		assert.Equal(t, redisconn.Mine, q.raises(a), life)
 		assert.Equal(t, redisconn.Mine, q.repairs(a), life)
-		assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.QuorumFenceKey("x")), "a counter is never lowered")
+		assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum"), "a counter is never lowered")
 	}
 }
 
@@ -271,7 +277,7 @@ func TestVotesShareScriptCalls(t *testing.T) {
 	raised.token = q.votes(raised).token
 	require.Equal(t, redisconn.Mine, q.raises(raised))
 	q.releases(claimOf("void", "me", 0), time.Minute)
-	q.server.MustDo(t, "SET", redisconn.QuorumFenceKey("full"), "9007199254740991 x")
+	q.server.MustDo(t, "SET", redisconn.LockKey("full")+":quorum", "9007199254740991 x")
 	q.server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
 
 	names := []string{"held", "raised", "void", "full", "foreign"}
@@ -287,7 +293,7 @@ func TestVotesShareScriptCalls(t *testing.T) {
 	assert.Less(t, calls, n/2)
 	assert.Positive(t, votes[0].left)
 	assert.Equal(t, "another", votes[0].holder)
-	assert.Equal(t, int64(1), q.server.MustDo(t, "EXISTS", redisconn.WaitKey("held")))
+	assert.Equal(t, int64(1), q.server.MustDo(t, "EXISTS", redisconn.LockKey("held")+":wait"))
 	assert.True(t, votes[1].granted && votes[1].raised)
 	assert.Equal(t, raised.token, votes[1].token)
 	assert.True(t, votes[2].void)

@@ -149,13 +149,13 @@ func TestFullMemory(t *testing.T) {
 	s.everywhere(t, given, "given")
 	s.full(t, true)
 	for _, r := range s.servers { // as after a minute and more
-		assert.Equal(t, int64(1), r.MustDo(t, "PEXPIRE", redisconn.QuorumFenceKey("x"), 1000000))
+		assert.Equal(t, int64(1), r.MustDo(t, "PEXPIRE", redisconn.LockKey("x")+":quorum", 1000000))
 	}
 	_, err := g.Hold.Renew(t.Context())
 	require.NoError(t, err, "a renewal writes nothing anew")
 	for _, r := range s.servers {
 		within(t, 5*time.Second, "and the counter lives on, also where the renewal arrives last", func() bool {
-			left, _ := r.MustDo(t, "PTTL", redisconn.QuorumFenceKey("x")).(int64)
+			left, _ := r.MustDo(t, "PTTL", redisconn.LockKey("x")+":quorum").(int64)
 			return left > 2000000
 		})
 	}

@@ -19,7 +19,7 @@ type NodeEvent struct {
 	Op      string // "vote", "raise", "renew", "repair" or "release"
 	Name    string // the lock's, with prefix
 	Outcome Outcome
-	Took    time.Duration // from the question to the answer, or to when it was given up
+	Took    time.Duration // from when it was sent to the answer, or to when it was given up
 	Err     error         // the cause, for outcomes without an answer
 }
 

@@ -45,14 +45,14 @@ func TestAcquireTakesAFreeLock(t *testing.T) {
 		assert.Equal(t, single.Answer{Granted: true, Token: a.Token}, a, "%q", name)
 		assert.Equal(t, "me:label", server.MustDo(t, "GET", []byte(redisconn.LockKey(name))))
 		assert.InDelta(t, ttl, pttl(t, server, redisconn.LockKey(name)), float64(soon))
-		assert.Equal(t, strconv.FormatUint(a.Token, 10), server.MustDo(t, "GET", []byte(redisconn.FenceKey(name))))
+		assert.Equal(t, strconv.FormatUint(a.Token, 10), server.MustDo(t, "GET", []byte(redisconn.LockKey(name)+":fence")))
 	}
 }
 
 func TestAcquireLeavesAHeldLockAlone(t *testing.T) {
 	server, node := setUp(t)
 	acquire(t, node, single.Request{Name: "n", Value: "ab", TTL: ttl})
-	before := server.MustDo(t, "GET", redisconn.FenceKey("n"))
+	before := server.MustDo(t, "GET", redisconn.LockKey("n")+":fence")
 	// The values are prefixes of each other: the whole value counts.
 	for _, value := range []string{"abc", "a", "", "AB", "ab\x00"} {
 		a := acquire(t, node, single.Request{Name: "n", Value: value, TTL: time.Hour})
@@ -63,8 +63,8 @@ func TestAcquireLeavesAHeldLockAlone(t *testing.T) {
 	}
 	assert.Equal(t, "ab", server.MustDo(t, "GET", redisconn.LockKey("n")))
 	assert.LessOrEqual(t, pttl(t, server, redisconn.LockKey("n")), ttl, "the refused asked for an hour")
-	assert.Equal(t, before, server.MustDo(t, "GET", redisconn.FenceKey("n")), "a refusal raised the counter")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.WaitKey("n")), "nobody said that it waits")
+	assert.Equal(t, before, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "a refusal raised the counter")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"), "nobody said that it waits")
 }
 
 func TestAcquireAgainIsTheSameGrant(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAcquireAgainIsTheSameGrant(t *testing.T) {
 	assert.Equal(t, single.Answer{Granted: true, Again: true, Token: first.Token}, second, "R11: the same token, not another one")
 	assert.Greater(t, pttl(t, server, redisconn.LockKey("n")), 10*time.Second, "the TTL starts anew")
 
-	server.MustDo(t, "DEL", redisconn.FenceKey("n"))
+	server.MustDo(t, "DEL", redisconn.LockKey("n")+":fence")
 	third := acquire(t, node, r)
 	assert.True(t, third.Again)
 	assert.Greater(t, third.Token, first.Token, "with its counter lost, the token can only be another, and greater")
@@ -104,7 +104,7 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 	assert.False(t, a.Granted)
 	assert.False(t, a.Foreign)
 	assert.Negative(t, a.Left, "it has no expiry")
-	assert.Greater(t, pttl(t, server, redisconn.WaitKey("n")), 30*time.Second)
+	assert.Greater(t, pttl(t, server, redisconn.LockKey("n")+":wait"), 30*time.Second)
 
 	server.MustDo(t, "DEL", key)
 	server.MustDo(t, "RPUSH", key, "no", "string")
@@ -132,10 +132,10 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
 	server, node := setUp(t)
 	acquire(t, node, single.Request{Name: "n", Value: "holder", TTL: ttl, Waiting: true})
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.WaitKey("n")), "who gets the lock does not wait")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"), "who gets the lock does not wait")
 	a := acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl, Waiting: true})
 	require.False(t, a.Granted)
-	note := pttl(t, server, redisconn.WaitKey("n"))
+	note := pttl(t, server, redisconn.LockKey("n")+":wait")
 	assert.Greater(t, note, a.Left+time.Second)
 	assert.Less(t, note, a.Left+time.Minute)
 }

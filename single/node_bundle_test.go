@@ -153,7 +153,7 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 		granted := map[uint64]string{}
 		if round%2 == 1 { // it is this client's turn
 			server.MustDo(t, "SET", redisconn.LockKey(strconv.Itoa(round)), "turn:"+node.Me())
-			server.MustDo(t, "SET", redisconn.FenceKey(strconv.Itoa(round)), "7")
+			server.MustDo(t, "SET", redisconn.LockKey(strconv.Itoa(round))+":fence", "7")
 		}
 		server.AllAtOnce(t, 16, func(i int) {
 			value := strconv.Itoa(i / 2) // each asks twice, as a driver might

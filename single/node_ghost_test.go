@@ -66,12 +66,12 @@ func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
 			require.True(t, asError(t, err).Unknown)
 			require.Eventually(t, func() bool { return server.MustDo(t, "GET", redisconn.LockKey("n")) == r.Value }, soon, time.Millisecond,
 				"the server has granted it")
-			counter := server.MustDo(t, "GET", redisconn.FenceKey("n"))
+			counter := server.MustDo(t, "GET", redisconn.LockKey("n")+":fence")
 
 			a := acquire(t, node, r)
 			assert.True(t, a.Granted)
 			assert.True(t, a.Again)
-			assert.Equal(t, counter, server.MustDo(t, "GET", redisconn.FenceKey("n")), "no second token")
+			assert.Equal(t, counter, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "no second token")
 		})
 	}
 }

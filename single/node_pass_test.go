@@ -129,7 +129,7 @@ func TestClientsTakeTurns(t *testing.T) {
 		require.False(t, ask(1, "b").Granted)
 		require.False(t, ask(2, "c").Granted)
 	}
-	before := pttl(t, server, redisconn.WaitKey("n"))
+	before := pttl(t, server, redisconn.LockKey("n")+":wait")
 	require.True(t, pass(t, nodes[0], "a", "a2", false).Granted, "not its turn to yield")
 	again(t, func() bool { // within the time that a turn lasts
 		if !pass(t, nodes[0], "a2", "a3", true).Turn {
@@ -143,7 +143,7 @@ func TestClientsTakeTurns(t *testing.T) {
 				_, err := nodes[0].TakeBack(t.Context(), "n", v, time.Second)
 				require.NoError(t, err)
 			}
-			server.MustDo(t, "DEL", redisconn.WaitKey("n"))
+			server.MustDo(t, "DEL", redisconn.LockKey("n")+":wait")
 			ask(0, "a2")
 			ask(1, "b")
 			ask(2, "c")
@@ -155,11 +155,11 @@ func TestClientsTakeTurns(t *testing.T) {
 		assert.True(t, st.Waited)
 		return true
 	})
-	assert.InDelta(t, before, pttl(t, server, redisconn.WaitKey("n")), float64(soon), "who waits for long is noted for as long")
+	assert.InDelta(t, before, pttl(t, server, redisconn.LockKey("n")+":wait"), float64(soon), "who waits for long is noted for as long")
 	require.True(t, pass(t, nodes[1], "b2", "b3", true).Turn)
 	require.Eventually(t, func() bool { return ask(0, "a5").Granted }, soon, time.Millisecond, "the turn of who does not come is over")
 	assert.True(t, pass(t, nodes[0], "a5", "a6", true).Turn, "its own: it asked before the others")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.WaitKey("n")))
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"))
 	assert.True(t, acquire(t, nodes[2], single.Request{Name: "n", Value: "c3", TTL: ttl}).Granted, "who does not wait does not wait for a turn")
 }
 
@@ -241,9 +241,9 @@ func TestAPassThatIsRefusedIsARelease(t *testing.T) {
 func TestTheLineOfClientsIsBounded(t *testing.T) {
 	server, node := setUp(t)
 	acquire(t, node, single.Request{Name: "n", Value: "a", TTL: ttl})
-	server.MustDo(t, "SET", redisconn.WaitKey("n"), strings.Repeat("abcdef01=10;", 200))
+	server.MustDo(t, "SET", redisconn.LockKey("n")+":wait", strings.Repeat("abcdef01=10;", 200))
 	require.False(t, acquire(t, node, single.Request{Name: "n", Value: "b", TTL: ttl, Waiting: true}).Granted)
-	assert.Equal(t, int64(2400), server.MustDo(t, "STRLEN", redisconn.WaitKey("n")))
+	assert.Equal(t, int64(2400), server.MustDo(t, "STRLEN", redisconn.LockKey("n")+":wait"))
 }
 
 // A client for which each request takes longer than a turn of a near one lasts: the near client is busy all the time, and does not keep it out.

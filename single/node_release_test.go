@@ -75,7 +75,7 @@ func TestTakeBackMakesTheValueVoid(t *testing.T) {
 	a := acquire(t, node, r)
 	assert.Equal(t, single.Answer{Void: true}, a, "a request that was under way has arrived after it was taken back")
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
-	assert.InDelta(t, time.Minute, pttl(t, server, redisconn.VoidKey("n", "me")), float64(soon))
+	assert.InDelta(t, time.Minute, pttl(t, server, redisconn.LockKey("n")+":void:me"), float64(soon))
 
 	other := r
 	other.Value = "m"

@@ -44,36 +44,36 @@ func TestTokensRiseWhateverIsLost(t *testing.T) {
 	}
 	server.MustDo(t, "FLUSHALL")
 	rises("FLUSHALL")
-	server.MustDo(t, "DEL", redisconn.FenceKey("n"))
+	server.MustDo(t, "DEL", redisconn.LockKey("n")+":fence")
 	rises("the expiry of the counter")
 	server.Restart(t)
 	rises("a restart without data")
-	server.MustDo(t, "SET", redisconn.FenceKey("n"), "not a number")
+	server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", "not a number")
 	rises("a counter written over by hand")
-	server.MustDo(t, "DEL", redisconn.FenceKey("n"))
-	server.MustDo(t, "RPUSH", redisconn.FenceKey("n"), "x")
+	server.MustDo(t, "DEL", redisconn.LockKey("n")+":fence")
+	server.MustDo(t, "RPUSH", redisconn.LockKey("n")+":fence", "x")
 	rises("a counter of another type")
 }
 
 func TestTokensRiseWhenTheClockIsBehindTheCounter(t *testing.T) {
 	server, node := setUp(t)
 	ahead := time.Now().Add(time.Hour).UnixMicro()
-	server.MustDo(t, "SET", redisconn.FenceKey("n"), ahead)
+	server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", ahead)
 	assert.Equal(t, uint64(ahead+1), takeToken(t, node, "n"))
 	assert.Equal(t, uint64(ahead+2), takeToken(t, node, "n"))
-	assert.Equal(t, strconv.FormatInt(ahead+2, 10), server.MustDo(t, "GET", redisconn.FenceKey("n")), "kept as digits, not as 1.7e+15")
-	assert.InDelta(t, 25*time.Hour, pttl(t, server, redisconn.FenceKey("n")), float64(time.Minute),
+	assert.Equal(t, strconv.FormatInt(ahead+2, 10), server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "kept as digits, not as 1.7e+15")
+	assert.InDelta(t, 25*time.Hour, pttl(t, server, redisconn.LockKey("n")+":fence"), float64(time.Minute),
 		"a day after the clock has caught up")
 }
 
 func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 	server, node := setUp(t)
 	for _, counter := range []string{"9007199254740991", "9007199254740992", "1e300", "inf", "nan"} {
-		server.MustDo(t, "SET", redisconn.FenceKey("n"), counter)
+		server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", counter)
 		_, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})
 		var e *redisconn.Error
 		require.ErrorAs(t, err, &e, counter)
-		assert.Contains(t, err.Error(), redisconn.FenceKey("n"), "what to delete")
+		assert.Contains(t, err.Error(), redisconn.LockKey("n")+":fence", "what to delete")
 		assert.True(t, e.Refused)
 		assert.False(t, e.Unknown)
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "refused, and yet taken")
@@ -82,7 +82,7 @@ func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 
 func TestCountersExpireADayAfterTheirLastUse(t *testing.T) {
 	server, node := setUp(t)
-	fence := redisconn.FenceKey("n")
+	fence := redisconn.LockKey("n") + ":fence"
 	acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl})
 	assert.InDelta(t, 24*time.Hour, pttl(t, server, fence), float64(time.Minute))
 
@@ -105,10 +105,10 @@ func TestKeptCountersDoNotExpire(t *testing.T) {
 	server := lab.StartRedis(t)
 	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), &single.NodeOptions{KeepTokens: true})
 	acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl})
-	assert.Negative(t, pttl(t, server, redisconn.FenceKey("n")))
+	assert.Negative(t, pttl(t, server, redisconn.LockKey("n")+":fence"))
 	_, err := node.Renew(t.Context(), "n", "me", ttl)
 	require.NoError(t, err)
-	assert.Negative(t, pttl(t, server, redisconn.FenceKey("n")), "a renewal gave it an expiry")
+	assert.Negative(t, pttl(t, server, redisconn.LockKey("n")+":fence"), "a renewal gave it an expiry")
 }
 
 func TestTokensAreUniqueUnderContention(t *testing.T) {

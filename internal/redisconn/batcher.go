@@ -81,238 +81,231 @@ type driver interface {
 
 // do has c sent, and returns when it is answered, when ctx ends or when its
 // limit has passed, whichever is first, whatever the driver does (R8).
-func (l *batcher) do(ctx context.Context, c *Call, alone bool) *Error {
+func (b *batcher) do(ctx context.Context, c *Call, alone bool) *Error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Err: err}
 	}
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return &Error{Err: ErrClosed}
+	if alone && b.goAlone(ctx, c) || !b.enqueue(c) {
+		return c.err
 	}
-	if alone && l.mayGoAlone(ctx, c) {
-		if l.goAlone(ctx, c) {
-			return c.err
-		}
-		l.mu.Lock()
-		if l.closed {
-			l.mu.Unlock()
-			return &Error{Err: ErrClosed}
-		}
-	}
-	l.enqueue(c)
-	l.mu.Unlock()
-
 	select {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if c.state == over { // the answer came at the same moment
 		<-c.done
 		return c.err
 	}
-	return &Error{Err: ctx.Err(), Unknown: l.leave(c)}
-}
-
-// start takes c into the queue and does not wait. c.answered is called once,
-// unless withdraw is first.
-func (l *batcher) start(c *Call) {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		c.answered(c, c.complete(&Error{Err: ErrClosed}, ""))
-		return
-	}
-	l.enqueue(c)
-	l.mu.Unlock()
+	return &Error{Err: ctx.Err(), Unknown: b.leave(c)}
 }
 
 // withdraw gives up a call that was started and not sent: it never will be.
-func (l *batcher) withdraw(c *Call) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (b *batcher) withdraw(c *Call) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if c.state != queued {
 		return false
 	}
-	l.leave(c)
+	b.leave(c)
 	return true
 }
 
 // leave makes c over without an answer, and reports whether it was sent. The
 // caller holds mu.
-func (l *batcher) leave(c *Call) (sent bool) {
+func (b *batcher) leave(c *Call) (sent bool) {
 	sent = c.state == underWay
 	if !sent {
-		l.queue.remove(c)
+		b.queue.remove(c)
 	}
 	c.state = over
 	return sent
 }
 
-// enqueue queues c, and starts a batch if there is room for one. The caller
-// holds mu.
-func (l *batcher) enqueue(c *Call) {
+// enqueue queues c, and starts a batch if there is room for one. It returns false
+// if the batcher is closed.
+func (b *batcher) enqueue(c *Call) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		c.err = &Error{Err: ErrClosed}
+		return false
+	}
 	c.sent = time.Now() // for now: since when it waits
-	l.queue.push(c)
-	l.arrived.Add(1)
-	l.startSoon(c.sent)
+	b.queue.push(c)
+	b.arrived.Add(1)
+	b.startSoon(c.sent)
+	return true
 }
 
 // startSoon starts a batch for the queue, now or when it is crowded no more.
 // The caller holds mu.
-func (l *batcher) startSoon(now time.Time) {
-	switch c := l.queue.head; {
-	case c == nil || l.starting > 0:
-	case l.busy >= maxBatches:
-		l.alarm.set(l.ticking, now.Add(patience))
-	case l.crowded(now):
-		l.alarm.set(l.ticking, c.sent.Add(l.patience()))
+func (b *batcher) startSoon(now time.Time) {
+	switch c := b.queue.head; {
+	case c == nil || b.starting > 0:
+	case b.busy >= maxBatches:
+		b.alarm.set(b.ticking, now.Add(patience))
+	case b.crowded(now):
+		b.alarm.set(b.ticking, c.sent.Add(b.patience()))
 	default:
-		l.startWorker()
+		b.startWorker()
 	}
 }
 
 // patience is how long the head of the queue waits for what is under way: longer
 // where there is more of that, since a batch for one call is what a server that has
 // much to do needs least. The caller holds mu.
-func (l *batcher) patience() time.Duration {
-	return patience * time.Duration(max(1, l.busy))
+func (b *batcher) patience() time.Duration {
+	return patience * time.Duration(max(1, b.busy))
 }
 
 // crowded reports that the queue is to wait for what is under way, since that is
 // more: it will be back soon, and what is sent with many others costs both sides
 // less. The caller holds mu.
-func (l *batcher) crowded(now time.Time) bool {
-	if now.Sub(l.queue.head.sent) >= l.patience() {
+func (b *batcher) crowded(now time.Time) bool {
+	if now.Sub(b.queue.head.sent) >= b.patience() {
 		return false
 	}
-	under := l.alone
-	for _, f := range l.batches {
-		if !f.given {
-			under += len(f.calls)
+	under := b.alone
+	for _, batch := range b.batches {
+		if !batch.given {
+			under += len(batch.calls)
 		}
 	}
-	return l.busy >= eagerBatches || l.queue.n < under
+	return b.busy >= eagerBatches || b.queue.n < under
 }
 
 // startWorker starts a worker. The caller holds mu.
-func (l *batcher) startWorker() {
-	if l.closed || l.running >= maxWorkers {
+func (b *batcher) startWorker() {
+	if b.closed || b.running >= maxWorkers {
 		return // the worker that ends next looks at the queue
 	}
-	l.busy++
-	l.starting++
-	l.running++
-	l.workers.Go(l.worker)
+	b.busy++
+	b.starting++
+	b.running++
+	b.workers.Go(b.worker)
 }
 
 // worker sends batches for as long as there is something to send.
-func (l *batcher) worker() {
-	f := &batch{}
-	for l.gather(); l.fill(f); l.gather() {
-		l.send(f.calls)
-		if !l.handOut(f) {
+func (b *batcher) worker() {
+	var room []*Call
+	for {
+		b.gather()
+		batch := b.fill(room)
+		if batch == nil {
 			return
 		}
+		// Calls that did nothing are sent up to twice more: see deliver.
+		for calls, times := batch.calls, 0; len(calls) > 0 && times < 3; times++ {
+			calls = b.wanted(transmit(b.ctx, b.driver, pack(calls)))
+		}
+		ended := b.landed(batch)
+		tell(batch.calls)
+		if ended {
+			return
+		}
+		room = batch.calls
 	}
 }
 
 // gather lets the goroutines run that were just answered, or are about to ask, for
 // as long as more come: their requests share the batch.
-func (l *batcher) gather() {
+func (b *batcher) gather() {
 	for range maxYields {
-		before := l.arrived.Load()
+		before := b.arrived.Load()
 		runtime.Gosched()
-		if l.arrived.Load() == before {
+		if b.arrived.Load() == before {
 			return
 		}
 	}
 }
 
-// fill fills f from the queue, or ends the worker.
-func (l *batcher) fill(f *batch) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// fill makes a batch of what is in the queue. It returns nil if the worker is to
+// end, since there is nothing to send yet.
+func (b *batcher) fill(room []*Call) *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
-	*f = batch{calls: f.calls[:0], since: now, deadline: now.Add(l.timeout)}
-	l.starting--
-	l.busy-- // until it is known that there is something to send
-	if l.queue.head == nil || l.busy >= maxBatches || l.crowded(now) {
-		l.running--
-		l.startSoon(now)
-		return false
+	b.starting--
+	b.busy-- // until it is known that there is something to send
+	if b.queue.head == nil || b.busy >= maxBatches || b.crowded(now) {
+		b.running--
+		b.startSoon(now)
+		return nil
 	}
-	l.busy++
-	for c := l.queue.head; c != nil && len(f.calls) < maxCalls; c = l.queue.head {
-		if len(f.calls) > 0 && !c.sameWait(f.calls[0]) {
+	b.busy++
+	batch := &batch{calls: room[:0], since: now, deadline: now.Add(b.timeout)}
+	for c := b.queue.head; c != nil && len(batch.calls) < maxCalls; c = b.queue.head {
+		if len(batch.calls) > 0 && !c.sameWait(batch.calls[0]) {
 			break
 		}
-		l.queue.remove(c)
+		b.queue.remove(c)
 		c.state, c.sent = underWay, now
-		f.calls = append(f.calls, c)
-		if c.Limit > 0 && c.Limit < f.deadline.Sub(now) {
-			f.deadline = now.Add(c.Limit)
+		batch.calls = append(batch.calls, c)
+		if c.Limit > 0 && c.Limit < batch.deadline.Sub(now) {
+			batch.deadline = now.Add(c.Limit)
 		}
 	}
-	if f.calls[0].Replicas > 0 {
-		f.wait = f.calls[0].ReplicaTimeout
+	if batch.calls[0].Replicas > 0 {
+		batch.wait = batch.calls[0].ReplicaTimeout
 	}
-	l.batches = append(l.batches, f)
-	l.alarm.set(l.ticking, f.deadline)
-	l.alarm.set(l.ticking, now.Add(l.silence(f)))
-	l.startSoon(now) // for what does not go with these
-	return true
+	b.batches = append(b.batches, batch)
+	b.alarm.set(b.ticking, batch.deadline)
+	b.alarm.set(b.ticking, now.Add(b.silence(batch)))
+	b.startSoon(now) // for what does not go with these
+	return batch
 }
 
-// handOut hands the answers of f out. It returns false if the worker is to end,
-// since f was given up and its place was given to another.
-func (l *batcher) handOut(f *batch) bool {
-	l.mu.Lock()
-	l.batches = slices.DeleteFunc(l.batches, func(g *batch) bool { return g == f })
-	answered := slices.ContainsFunc(f.calls, func(c *Call) bool { return c.cause == nil })
-	l.timed(time.Since(f.since), answered)
+// landed takes a batch off the list: its calls are over, and those that were given
+// up meanwhile are nil from here on. ended: so was the batch, its place was given to
+// another, and the worker has to end.
+func (b *batcher) landed(batch *batch) (ended bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.batches, batch)
+	b.batches = slices.Delete(b.batches, i, i+1)
+	answered := slices.ContainsFunc(batch.calls, func(c *Call) bool { return c.cause == nil })
+	b.timed(time.Since(batch.since), answered)
 	if answered {
-		l.heard(f.since)
+		b.heard(batch.since)
 	}
-	for i, c := range f.calls {
+	for i, c := range batch.calls {
 		if c.state == over {
-			f.calls[i] = nil // given up meanwhile
+			batch.calls[i] = nil
 		}
 		c.state = over
 	}
-	goOn := !f.given
-	if goOn {
-		l.starting++
+	if batch.given {
+		b.running--
+		b.startSoon(time.Now())
 	} else {
-		l.running--
-		l.startSoon(time.Now())
+		b.starting++
 	}
-	l.mu.Unlock()
-	for i, c := range f.calls {
-		if c == nil {
-			continue
-		}
-		f.calls[i] = nil // from here on it is the caller's, who may use it again
-		c.tell()
-	}
-	return goOn
+	return batch.given
 }
 
-// tell hands c, which is over, to who waits for it.
-func (c *Call) tell() {
-	if c.answered == nil {
-		c.done <- struct{}{}
-		return
+// tell hands calls that are over to who waits for them.
+func tell(calls []*Call) {
+	for i, c := range calls {
+		calls[i] = nil // from here on it is the caller's, who may use it again
+		switch {
+		case c == nil:
+		case c.answered != nil:
+			c.answered(c)
+		default:
+			c.done <- struct{}{}
+		}
 	}
-	c.answered(c, nil)
 }
 
 // wanted returns those calls of a batch whose callers still wait.
-func (l *batcher) wanted(calls []*Call) []*Call {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (b *batcher) wanted(calls []*Call) []*Call {
+	if len(calls) == 0 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return slices.DeleteFunc(calls, func(c *Call) bool { return c.state == over })
 }

@@ -1,10 +1,8 @@
 package redisconn
 
 import (
-	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"slices"
 	"sync"
 	"time"
 
@@ -63,12 +61,6 @@ type command struct {
 // in pipelines.
 func (command) NoRetry() bool { return true }
 
-func newCommand(line []any) command {
-	cmd := redis.NewCmd(context.Background(), line...)
-	cmd.SetFirstKeyPos(firstKey) // the Cluster's client need not look for it
-	return command{cmd}
-}
-
 // Call is one request: a script with its keys and arguments, for one lock. Make
 // it with [Script.Call].
 type Call struct {
@@ -88,11 +80,12 @@ type Call struct {
 	WaitErr        error
 
 	script   *Script
-	line     []any              // EVALSHA, the script, the number of keys, keys, arguments; never changed
-	room     [10]any            // for line
-	inFull   bool               // send the script's text: the server does not know it
-	answered func(*Call, error) // or nil: done is signalled
-	done     chan struct{}      // capacity 1
+	line     []any         // EVALSHA, the script, the number of keys, keys, arguments; never changed
+	room     [10]any       // for line
+	inFull   bool          // send the script's text: the server does not know it
+	apart    bool          // it is not to share a script call: see deliver
+	answered func(*Call)   // or nil: done is signalled
+	done     chan struct{} // capacity 1
 
 	reply any   // the server's reply
 	cause error // the server's error, or the driver's
@@ -116,6 +109,17 @@ const (
 // Reply is the server's reply.
 func (c *Call) Reply() any { return c.reply }
 
+// Result returns the reply to a call that was started, or why there is none.
+func (n *Conn) Result(c *Call) (any, error) {
+	switch {
+	case c.err != nil:
+		return nil, c.complete(c.err, n.addr)
+	case c.cause != nil:
+		return nil, n.failed(c.Op, n.addr, c.cause)
+	}
+	return c.reply, nil
+}
+
 // Sent is a time before the request was given to the driver (R1); zero: it was
 // not.
 func (c *Call) Sent() time.Time { return c.sent }
@@ -129,15 +133,6 @@ func (c *Call) Again() *Call {
 	return d
 }
 
-// command makes a command of c's own.
-func (c *Call) command() command {
-	line := slices.Clone(c.line) // c is used again, and somebody's hook may keep the command
-	if c.inFull {
-		line[0], line[1] = eval, c.script.text // which makes the server remember it
-	}
-	return newCommand(line)
-}
-
 // parts returns the keys and the arguments.
 func (c *Call) parts() (keys, args []any) {
 	n, _ := c.line[firstKey-1].(int)
@@ -147,11 +142,14 @@ func (c *Call) parts() (keys, args []any) {
 // calls are used again, for their channel's sake.
 var calls = sync.Pool{New: func() any { return &Call{done: make(chan struct{}, 1)} }}
 
-// Recycle is for calls that were answered, and only for the goroutine that
-// waited: the driver may still write to a call that was given up.
+// Recycle is for calls whose Do returned nil, and for calls that were started and are
+// over; only for who waited for them, and once. One that was given up is left alone,
+// since the driver may still write to it.
 func (c *Call) Recycle() {
-	*c = Call{done: c.done}
-	calls.Put(c)
+	if c.err == nil {
+		*c = Call{done: c.done}
+		calls.Put(c)
+	}
 }
 
 // complete fills in what a batcher does not know.

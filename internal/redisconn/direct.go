@@ -39,10 +39,36 @@ const (
 	elsewhere                // certainly not carried out: ask again through the queue, whose driver knows better where
 )
 
+// goAlone has the calling goroutine itself take c to the server, if that may be,
+// and reports whether that was all.
+func (b *batcher) goAlone(ctx context.Context, c *Call) bool {
+	b.mu.Lock()
+	if !b.mayGoAlone(ctx, c) {
+		b.mu.Unlock()
+		return false
+	}
+	b.busy++
+	b.alone++
+	b.mu.Unlock()
+	v := b.direct(ctx, c)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy--
+	b.alone--
+	b.timed(time.Since(c.sent), v == answered)
+	if v == tooSlow {
+		b.quick = -slowPenalty
+		c.err = &Error{Err: ErrSilent, Unknown: true}
+	}
+	b.startSoon(time.Now())
+	return v != elsewhere
+}
+
 // mayGoAlone reports whether c can be sent by its caller itself. The caller
 // holds mu.
-func (l *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
-	if l.direct == nil || l.timeout <= shortTime || l.busy > 0 || l.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
+func (b *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
+	if b.direct == nil || b.closed || b.timeout <= shortTime || b.busy > 0 || b.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
 		return false
 	}
 	c.sent = time.Now()
@@ -50,36 +76,15 @@ func (l *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
 	return !ok || deadline.Sub(c.sent) > shortTime
 }
 
-// goAlone has the calling goroutine itself take c to the server, and reports
-// whether that was all. The caller holds mu, goAlone lets go of it.
-func (l *batcher) goAlone(ctx context.Context, c *Call) bool {
-	l.busy++
-	l.alone++
-	l.mu.Unlock()
-	v := l.direct(ctx, c)
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy--
-	l.alone--
-	l.timed(time.Since(c.sent), v == answered)
-	if v == tooSlow {
-		l.quick = -slowPenalty
-		c.err = &Error{Err: ErrSilent, Unknown: true}
-	}
-	l.startSoon(time.Now())
-	return v != elsewhere
-}
-
 // timed keeps account of how fast answers come. The caller holds mu.
-func (l *batcher) timed(took time.Duration, answered bool) {
+func (b *batcher) timed(took time.Duration, answered bool) {
 	if answered {
-		l.usual += (min(took, maxUsual) - l.usual) / 8
+		b.usual += (min(took, maxUsual) - b.usual) / 8
 	}
 	if took < quickTime {
-		l.quick++
+		b.quick++
 	} else {
-		l.quick = min(l.quick, 0)
+		b.quick = min(b.quick, 0)
 	}
 }
 
@@ -89,7 +94,7 @@ func (l *batcher) timed(took time.Duration, answered bool) {
 func directly(client *redis.Client, shard bool) func(ctx context.Context, c *Call) verdict {
 	short := client.WithTimeout(shortTime)
 	return func(ctx context.Context, c *Call) verdict {
-		cmd := c.command()
+		cmd := together(c)
 		err := short.Process(ctx, cmd)
 		c.reply, c.cause = cmd.Val(), err
 		switch {

@@ -29,26 +29,17 @@ func appendLockKey(b []byte, name string) []byte {
 	return append(append(append(b, layout...), name...), '}')
 }
 
-// FenceKey returns the key of the fencing counter: locker:1:{name}:fence.
-func FenceKey(name string) string { return LockKey(name) + fenceSuffix }
-
-// WaitKey returns the key that says that somebody waits: locker:1:{name}:wait.
-func WaitKey(name string) string { return LockKey(name) + waitSuffix }
-
-// VoidKey returns the key that says that value must not be granted any more: locker:1:{name}:void:value.
-func VoidKey(name, value string) string { return LockKey(name) + voidSuffix + value }
-
 // WakeChannel returns the channel on which a release is published: locker:1:{name}:wake. Channels do not
 // belong to a database: locks of one name in two databases of a server wake each other, needlessly but harmlessly.
 func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 
-// Keys are the keys of one lock and its owner value, made once for all requests of
-// an attempt: one string, and what commands want of it in the form in which they
-// take it.
+// Keys are the keys of one lock and its owner value, in one string, for 10,000 leases
+// have 10,000 of them. The methods return strings in the form in which commands take
+// them.
 type Keys struct {
-	Name              string
-	Lock, Wait, Value any    // strings, as is what the methods return
-	key, void         string // the lock's, and the note that the value is void
+	Name       string
+	all        string // locker:1:{name}:wait, and behind it locker:1:{name}:void:value
+	key, value int    // where the lock's key ends, and where the value begins
 }
 
 // KeysOf returns the keys for an owner value, which is the parts after each other.
@@ -59,23 +50,28 @@ func KeysOf(name string, owner, mark, label string) Keys {
 	b = append(append(b, waitSuffix...), b...)
 	value := len(b) + len(voidSuffix)
 	b = append(append(append(append(b, voidSuffix...), owner...), mark...), label...)
-	all := string(b) // one, for 10,000 leases have 10,000 of them
-	wait := all[:key+len(waitSuffix)]
-	return Keys{Name: name, Lock: all[:key], Wait: wait, Value: all[value:], key: all[:key], void: all[len(wait):]}
+	return Keys{name, string(b), key, value}
 }
 
-// Void returns the key of the note that the value is void.
-func (k *Keys) Void() any { return k.void }
+// Lock returns the key of the lock.
+func (k *Keys) Lock() any { return k.all[:k.key] }
 
-// Fence returns the key of the fencing counter of a single server.
-func (k *Keys) Fence() any { return k.key + fenceSuffix }
+// Value returns the owner value.
+func (k *Keys) Value() any { return k.all[k.value:] }
 
-// Quorum returns the key of the fencing counter that a quorum raises.
-func (k *Keys) Quorum() any { return k.key + quorumSuffix }
+// Wait returns the key of the note that somebody waits: locker:1:{name}:wait.
+func (k *Keys) Wait() any { return k.all[:k.key+len(waitSuffix)] }
 
-// QuorumFenceKey returns the key of the fencing counter that a quorum raises,
-// apart from the one of a single server: locker:1:{name}:quorum.
-func QuorumFenceKey(name string) string { return LockKey(name) + quorumSuffix }
+// Void returns the key of the note that the value must not be granted any more:
+// locker:1:{name}:void:value.
+func (k *Keys) Void() any { return k.all[k.key+len(waitSuffix):] }
+
+// Fence returns the key of the fencing counter of a single server: locker:1:{name}:fence.
+func (k *Keys) Fence() any { return k.all[:k.key] + fenceSuffix }
+
+// Quorum returns the key of the fencing counter that a quorum raises, apart from
+// the one of a single server: locker:1:{name}:quorum.
+func (k *Keys) Quorum() any { return k.all[:k.key] + quorumSuffix }
 
 // RunsKey is where redlock notes which runs of a server have given votes.
 const RunsKey = "locker:1:runs"

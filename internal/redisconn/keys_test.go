@@ -20,18 +20,29 @@ var awkward = []string{
 }
 
 // keysOf are all the keys and channels of a name.
-func keysOf(name string) []string {
-	return []string{
-		redisconn.LockKey(name), redisconn.FenceKey(name), redisconn.WaitKey(name), redisconn.WakeChannel(name),
-		redisconn.VoidKey(name, "owner"), redisconn.VoidKey(name, "}:fence"),
+func keysOf(name string) (keys []string) {
+	for _, owner := range []string{"owner", "}:fence"} {
+		k := redisconn.KeysOf(name, owner, "", "")
+		keys = append(keys, k.Void().(string))
+		if owner == "owner" {
+			for _, key := range []any{k.Lock(), k.Fence(), k.Quorum(), k.Wait()} {
+				keys = append(keys, key.(string))
+			}
+		}
 	}
+	return append(keys, redisconn.WakeChannel(name))
 }
 
 func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
-	assert.Equal(t, "locker:1:{orders/42}", redisconn.LockKey("orders/42"))
-	assert.Equal(t, "locker:1:{orders/42}:fence", redisconn.FenceKey("orders/42"))
-	assert.Equal(t, "locker:1:{orders/42}:wait", redisconn.WaitKey("orders/42"))
-	assert.Equal(t, "locker:1:{orders/42}:void:me", redisconn.VoidKey("orders/42", "me"))
+	k := redisconn.KeysOf("orders/42", "me", ":", "label")
+	assert.Equal(t, "orders/42", k.Name)
+	assert.Equal(t, "locker:1:{orders/42}", k.Lock())
+	assert.Equal(t, "locker:1:{orders/42}:fence", k.Fence())
+	assert.Equal(t, "locker:1:{orders/42}:quorum", k.Quorum())
+	assert.Equal(t, "locker:1:{orders/42}:wait", k.Wait())
+	assert.Equal(t, "locker:1:{orders/42}:void:me:label", k.Void())
+	assert.Equal(t, "me:label", k.Value())
+	assert.Equal(t, k.Lock(), redisconn.LockKey("orders/42"))
 	assert.Equal(t, "locker:1:{orders/42}:wake", redisconn.WakeChannel("orders/42"))
 	assert.Equal(t, "locker:1:{a%7Bb%7Dc%25}", redisconn.LockKey("a{b}c%"))
 	assert.Equal(t, "locker:1:{%}", redisconn.LockKey(""))

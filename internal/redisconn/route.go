@@ -44,12 +44,12 @@ func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
 			timeout = min(timeout, theirs)
 		}
 		client = c.WithTimeout(timeout)
-		r.plain = n.newLane(client.(*redis.Client), c)
+		r.plain = n.newBatcher(client.(*redis.Client), c)
 		r.plain.direct = directly(c, false)
 	} else {
-		r.plain = n.newLane(client, client)
+		r.plain = n.newBatcher(client, client)
 	}
-	r.acked = n.newLane(client, client)
+	r.acked = n.newBatcher(client, client)
 	return oneRoute{r}
 }
 
@@ -85,7 +85,7 @@ func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 		// The Cluster's client sends the batches, since it follows a key that has
 		// moved. WAIT has no key by which it could find the shard, so those go to
 		// the shard itself.
-		r = &Route{Shard: shard, Addr: shard.Options().Addr, plain: s.n.newLane(s.cluster, shard), acked: s.n.newLane(shard, shard)}
+		r = &Route{Shard: shard, Addr: shard.Options().Addr, plain: s.n.newBatcher(s.cluster, shard), acked: s.n.newBatcher(shard, shard)}
 		r.plain.direct = directly(shard, true)
 		s.routes[shard] = r
 		if s.n.ctx.Err() != nil { // closed meanwhile: nobody would close it any more
@@ -110,10 +110,10 @@ func (r *Route) close() {
 	r.acked.close()
 }
 
-func (n *Conn) newLane(d driver, server redis.UniversalClient) *batcher {
-	l := &batcher{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
-	l.ticking = l.tick
-	return l
+func (n *Conn) newBatcher(d driver, server redis.UniversalClient) *batcher {
+	b := &batcher{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
+	b.ticking = b.tick
+	return b
 }
 
 // Route returns the way to the server of a name.
@@ -147,11 +147,11 @@ func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 		if err != nil {
 			return c.complete(err, n.addr)
 		}
-		l := r.plain
+		b := r.plain
 		if c.Replicas > 0 {
-			l = r.acked
+			b = r.acked
 		}
-		if err := l.do(ctx, c, alone); err != nil {
+		if err := b.do(ctx, c, alone); err != nil {
 			return c.complete(err, r.Addr)
 		}
 		cause := c.cause
@@ -162,26 +162,17 @@ func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 		if c.Replicas == 0 || attempt == attempts || !Moved(cause) || clock.Sleep(ctx, remapTime) != nil {
 			return n.failed(c.Op, r.Addr, cause)
 		}
-		c.inFull = false // another server may know it
+		c.inFull, c.apart = false, false // another server may know it, and have it together with others
 	}
 }
 
-// Start sends c and does not wait. answered is called once, with nil when c has a
-// reply, from one of the goroutines of the Conn or before Start returns; it must
-// not block. It is not for Clusters, and c is not recycled.
-func (n *Conn) Start(c *Call, answered func(error)) {
-	r := n.routes.(oneRoute).the
-	c.answered = func(c *Call, err error) {
-		switch {
-		case err != nil:
-		case c.err != nil:
-			err = c.complete(c.err, r.Addr)
-		case c.cause != nil:
-			err = n.failed(c.Op, r.Addr, c.cause)
-		}
-		answered(err)
-	}
-	r.plain.start(c)
+// Start sends c and does not wait. answered is called once, when c is over (see
+// [Conn.Result]), from one of the goroutines of the Conn; it must not block. Start
+// returns false if the Conn is closed: then c is over, and answered is not called.
+// It is not for Clusters.
+func (n *Conn) Start(c *Call, answered func(c *Call)) bool {
+	c.answered = answered
+	return n.routes.(oneRoute).the.plain.enqueue(c)
 }
 
 // Withdraw gives up a call that was started and is still in the queue: it will

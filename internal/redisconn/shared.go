@@ -39,11 +39,15 @@ func (s State) String() string {
 	return [...]string{"gone", "mine", "theirs", "overtaken"}[s]
 }
 
-// StateOf reads the reply of a script that answers with a State.
+// StateOf reads the result of a script that answers with a State.
 func (n *Conn) StateOf(c *Call) (State, error) {
-	v, ok := c.Reply().(int64)
+	reply, err := n.Result(c)
+	if err != nil {
+		return Gone, err
+	}
+	v, ok := reply.(int64)
 	if !ok || v < int64(Gone) || v > int64(Overtaken) {
-		return Gone, n.Strange(c.Op, c.Reply())
+		return Gone, n.Strange(c.Op, reply)
 	}
 	return State(v), nil
 }
@@ -73,9 +77,9 @@ func (n *Conn) share(text string, keys, args int) *Script {
 // State.
 func (n *Conn) ReleaseCall(s *Script, k *Keys, void time.Duration) *Call {
 	if void > 0 {
-		return s.Call("take back", k.Name, 3, k.Lock, k.Wait, k.Void(), n.publish, k.Value, Milliseconds(void))
+		return s.Call("take back", k.Name, 3, k.Lock(), k.Wait(), k.Void(), n.publish, k.Value(), Milliseconds(void))
 	}
-	return s.Call("release", k.Name, 2, k.Lock, k.Wait, n.publish, k.Value)
+	return s.Call("release", k.Name, 2, k.Lock(), k.Wait(), n.publish, k.Value())
 }
 
 // Status is what a server knows of a lock.
@@ -91,7 +95,7 @@ type Status struct {
 // InspectCall reads the state of a lock, with the token of a counter, and changes
 // nothing.
 func InspectCall(k *Keys, counter any) *Call {
-	return inspect.Call("inspect", k.Name, 3, k.Lock, counter, k.Wait)
+	return inspect.Call("inspect", k.Name, 3, k.Lock(), counter, k.Wait())
 }
 
 // StatusOf reads the reply to InspectCall.

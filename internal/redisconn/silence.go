@@ -24,18 +24,20 @@ const (
 	maxProbes   = 4
 )
 
-// silence is how long f may go without an answer before its connection is
+// silence is how long a batch may go without an answer before its connection is
 // doubted. The caller holds mu.
-func (l *batcher) silence(f *batch) time.Duration { return max(silentAfter, 2*l.usual) + f.wait }
+func (b *batcher) silence(batch *batch) time.Duration {
+	return max(silentAfter, 2*b.usual) + batch.wait
+}
 
 // heard notes that what was sent at a time was answered: who was sent before and
 // is not answered soon never will be. The caller holds mu.
-func (l *batcher) heard(sent time.Time) {
+func (b *batcher) heard(sent time.Time) {
 	now := time.Now()
-	for _, f := range l.batches {
-		if f.silentFrom.IsZero() && f.since.Before(sent) {
-			f.silentFrom = now.Add(max(grace, 2*l.usual))
-			l.alarm.set(l.ticking, latest(f.silentFrom, f.since.Add(l.silence(f))))
+	for _, batch := range b.batches {
+		if batch.silentFrom.IsZero() && batch.since.Before(sent) {
+			batch.silentFrom = now.Add(max(grace, 2*b.usual))
+			b.alarm.set(b.ticking, latest(batch.silentFrom, batch.since.Add(b.silence(batch))))
 		}
 	}
 }
@@ -49,38 +51,38 @@ func latest(a, b time.Time) time.Time {
 
 // tick ends what has taken too long, looks for silent connections, and starts a
 // batch for requests that have waited too long for others.
-func (l *batcher) tick() {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
+func (b *batcher) tick() {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
 		return
 	}
 	now := time.Now()
 	// Where this very process was late, answers may be there and unread.
-	late := l.alarm.rang(now)
+	late := b.alarm.rang(now)
 	var ended []*Call
-	for _, f := range l.batches {
-		if f.given {
+	for _, batch := range b.batches {
+		if batch.given {
 			continue
 		}
-		silentAt := f.since.Add(l.silence(f) + late)
+		silentAt := batch.since.Add(b.silence(batch) + late)
 		silent := !now.Before(silentAt)
 		live := 0
-		next := now.Add(l.timeout)
-		for _, c := range f.calls {
+		next := now.Add(b.timeout)
+		for _, c := range batch.calls {
 			if c == nil || c.state != underWay {
 				continue
 			}
-			limit := l.timeout
+			limit := b.timeout
 			if c.Limit > 0 {
 				// Where there is much to do all answers take long, and none is missing (R21).
-				limit = min(limit, max(c.Limit, 4*l.usual))
+				limit = min(limit, max(c.Limit, 4*b.usual))
 			}
-			end := f.since.Add(limit + late)
+			end := batch.since.Add(limit + late)
 			switch {
 			case !now.Before(end):
 				c.state, c.err = over, &Error{Err: ErrTimeout, Unknown: true}
-			case silent && !f.silentFrom.IsZero() && !now.Before(f.silentFrom.Add(late)):
+			case silent && !batch.silentFrom.IsZero() && !now.Before(batch.silentFrom.Add(late)):
 				c.state, c.err = over, &Error{Err: ErrSilent, Unknown: true}
 			default:
 				live++
@@ -93,24 +95,22 @@ func (l *batcher) tick() {
 		}
 		switch {
 		case live == 0 && (silent || len(ended) > 0):
-			f.given = true
-			l.busy--
+			batch.given = true
+			b.busy--
 			continue
 		case !silent:
 			next = earliest(next, silentAt)
-		case f.silentFrom.IsZero():
-			l.probe(now)
-			next = earliest(next, l.probeAt)
+		case batch.silentFrom.IsZero():
+			b.probe(now)
+			next = earliest(next, b.probeAt)
 		default:
-			next = earliest(next, latest(f.silentFrom, now.Add(time.Millisecond)))
+			next = earliest(next, latest(batch.silentFrom, now.Add(time.Millisecond)))
 		}
-		l.alarm.set(l.ticking, next)
+		b.alarm.set(b.ticking, next)
 	}
-	l.startSoon(now)
-	l.mu.Unlock()
-	for _, c := range ended {
-		c.tell()
-	}
+	b.startSoon(now)
+	b.mu.Unlock()
+	tell(ended)
 }
 
 func earliest(a, b time.Time) time.Time {
@@ -122,23 +122,23 @@ func earliest(a, b time.Time) time.Time {
 
 // probe asks the server for a sign of life, on whatever connection the driver
 // takes. The caller holds mu.
-func (l *batcher) probe(now time.Time) {
-	if now.Before(l.probeAt) {
+func (b *batcher) probe(now time.Time) {
+	if now.Before(b.probeAt) {
 		return
 	}
-	l.probeAt = now.Add(probeEvery)
-	if l.probes >= maxProbes || l.ping == nil {
+	b.probeAt = now.Add(probeEvery)
+	if b.probes >= maxProbes || b.ping == nil {
 		return
 	}
-	l.probes++
-	l.workers.Go(func() {
-		err := l.ping(l.ctx)
+	b.probes++
+	b.workers.Go(func() {
+		err := b.ping(b.ctx)
 		var reply redis.Error
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.probes--
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.probes--
 		if err == nil || errors.As(err, &reply) {
-			l.heard(now)
+			b.heard(now)
 		}
 	})
 }
@@ -152,32 +152,30 @@ func pinging(client redis.UniversalClient) func(context.Context) error {
 }
 
 // close ends all calls. It does not wait for the workers.
-func (l *batcher) close() {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
+func (b *batcher) close() {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
 		return
 	}
-	l.closed = true
-	l.alarm.stop()
+	b.closed = true
+	b.alarm.stop()
 	var ended []*Call
-	for c := l.queue.head; c != nil; c = l.queue.head {
-		l.queue.remove(c)
+	for c := b.queue.head; c != nil; c = b.queue.head {
+		b.queue.remove(c)
 		c.state, c.err = over, &Error{Err: ErrClosed}
 		ended = append(ended, c)
 	}
-	for _, f := range l.batches {
-		for _, c := range f.calls {
+	for _, batch := range b.batches {
+		for _, c := range batch.calls {
 			if c != nil && c.state == underWay {
 				c.state, c.err = over, &Error{Err: ErrClosed, Unknown: true}
 				ended = append(ended, c)
 			}
 		}
 	}
-	l.mu.Unlock()
-	for _, c := range ended {
-		c.tell()
-	}
+	b.mu.Unlock()
+	tell(ended)
 }
 
 // alarm is a timer that is set to the earliest of many times, and rarely reset:

@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,39 +26,23 @@ type scriptCall struct {
 
 // pack puts the calls of a batch into as few script calls as may be. Those with a
 // script's text come first: the server does not know it yet.
-func pack(calls []*Call) []scriptCall {
-	if len(calls) == 1 {
-		return singly(calls)
-	}
-	var scriptCalls []scriptCall
-	groups := make(map[kind][]*Call, 2)
+func pack(calls []*Call) (scriptCalls []scriptCall) {
+	var groups map[kind][]*Call
 	for i, c := range calls {
-		if k, ok := c.kind(); ok {
-			groups[k] = append(groups[k], c)
-		} else {
-			scriptCalls = append(scriptCalls, scriptCall{c.command(), calls[i : i+1]})
+		k, ok := c.kind()
+		if !ok || len(calls) == 1 {
+			scriptCalls = append(scriptCalls, scriptCall{together(c), calls[i : i+1]})
+			continue
 		}
-	}
-	for k, group := range groups {
-		for len(group) > 0 {
-			n := min(len(group), maxShare)
-			p := scriptCall{calls: group[:n]}
-			if n > 1 {
-				p.cmd = k.script.together(p.calls)
-			} else {
-				p.cmd = group[0].command()
-			}
-			scriptCalls, group = append(scriptCalls, p), group[n:]
+		if groups == nil {
+			groups = make(map[kind][]*Call, 2)
 		}
+		groups[k] = append(groups[k], c)
 	}
-	return scriptCalls
-}
-
-// singly puts each call into a script call of its own.
-func singly(calls []*Call) []scriptCall {
-	scriptCalls := make([]scriptCall, len(calls))
-	for i, c := range calls {
-		scriptCalls[i] = scriptCall{c.command(), calls[i : i+1]}
+	for _, group := range groups {
+		for part := range slices.Chunk(group, maxShare) {
+			scriptCalls = append(scriptCalls, scriptCall{together(part...), part})
+		}
 	}
 	return scriptCalls
 }
@@ -71,7 +56,7 @@ type kind struct {
 
 // kind returns false if c has to go by itself.
 func (c *Call) kind() (kind, bool) {
-	if c.script.args == 0 || c.inFull {
+	if c.script.args == 0 || c.inFull || c.apart {
 		return kind{}, false
 	}
 	keys, args := c.parts()
@@ -81,56 +66,71 @@ func (c *Call) kind() (kind, bool) {
 	return kind{c.script, args[0]}, true
 }
 
-// together makes one call of those of several callers: for n locks first n first
-// keys, n second ones and so on (a call that has fewer has its first key there),
-// then the shared argument, and then the arguments of each.
-func (s *Script) together(calls []*Call) command {
-	n := len(calls)
-	all := make([]any, firstKey+s.keys*n, firstKey+s.keys*n+1+s.args*n)
-	all[0], all[1], all[2] = evalsha, s.sha, s.keys*n
-	_, args := calls[0].parts()
-	all = append(all, args[0])
-	for i, c := range calls {
-		keys, args := c.parts()
-		for j := range s.keys {
-			key := keys[0]
-			if j < len(keys) {
-				key = keys[j]
-			}
-			all[firstKey+j*n+i] = key
+// together makes one command of the calls of several callers, all of one kind: for n
+// locks first n first keys, n second ones and so on (a call that has fewer has its
+// first key there), then the shared argument, and then the arguments of each. The
+// command of a single call is as the call is.
+func together(calls ...*Call) command {
+	s, n := calls[0].script, len(calls)
+	var line []any
+	if n == 1 {
+		line = slices.Clone(calls[0].line) // the call is used again, and somebody's hook may keep the command
+		if calls[0].inFull {
+			line[0], line[1] = eval, s.text // which makes the server remember it
 		}
-		all = append(all, args[1:]...)
+	} else {
+		line = make([]any, firstKey+s.keys*n, firstKey+s.keys*n+1+s.args*n)
+		line[0], line[1], line[2] = evalsha, s.sha, s.keys*n
+		for i, c := range calls {
+			keys, args := c.parts()
+			for j := range s.keys {
+				key := keys[0]
+				if j < len(keys) {
+					key = keys[j]
+				}
+				line[firstKey+j*n+i] = key
+			}
+			if i == 0 {
+				line = append(line, args[0])
+			}
+			line = append(line, args[1:]...)
+		}
 	}
-	return newCommand(all)
+	cmd := redis.NewCmd(context.Background(), line...)
+	cmd.SetFirstKeyPos(firstKey) // the Cluster's client need not look for it
+	return command{cmd}
 }
 
-// deliver gives the calls of a script call their answers. It returns false if the
-// server refused what several share: one of its keys may be the reason (an ACL
-// may allow the others), nothing was done, and they are to be sent one by one.
-func (p scriptCall) deliver() bool {
+// deliver gives the calls of a script call their answers. It returns those that are
+// to be sent once more, since they did nothing. Where the server refused what several
+// share, one of its keys may be the reason (an ACL may allow the others): then they
+// go one by one. And where it does not know the script (a restart, SCRIPT FLUSH) it
+// is to be given the text.
+func (p scriptCall) deliver() (again []*Call) {
 	err := p.cmd.Err()
-	if len(p.calls) == 1 {
-		p.calls[0].reply, p.calls[0].cause = p.cmd.Val(), err
-		return true
-	}
 	answers, ok := p.cmd.Val().([]any)
-	switch {
-	case err != nil && classify(err).refused:
-		return false
-	case err == nil && (!ok || len(answers) != len(p.calls)):
+	several := len(p.calls) > 1
+	apart := several && err != nil && classify(err).refused
+	if several && err == nil && (!ok || len(answers) != len(p.calls)) {
 		err = fmt.Errorf("a reply that this script does not give to %d callers: %.100v", len(p.calls), p.cmd.Val())
 	}
 	for i, c := range p.calls {
-		if c.cause = err; err != nil {
-			continue
-		}
-		if text, failed := errorAmong(answers[i]); failed {
-			c.cause = scriptError(text)
-		} else {
+		c.apart, c.cause = c.apart || apart, err
+		switch {
+		case err != nil:
+		case !several:
+			c.reply = p.cmd.Val()
+		default:
 			c.reply = answers[i]
+			if text, failed := errorAmong(answers[i]); failed {
+				c.reply, c.cause = nil, scriptError(text)
+			}
+		}
+		if apart || !c.script.Strict && IsNoScript(c.cause) {
+			again = append(again, c)
 		}
 	}
-	return true
+	return again
 }
 
 // codeError is the first number of an answer among others that is an error.
@@ -154,61 +154,34 @@ func (e scriptError) Error() string { return string(e) }
 // RedisError marks it as the server's.
 func (scriptError) RedisError() {}
 
-// send gives a batch to the driver, and returns when every cmd in it has its
-// reply or error.
-func (l *batcher) send(calls []*Call) {
-	// What has to be sent once more did nothing, but is not for callers that have
-	// left: they were told that the outcome is unknown, and may be taking back.
-	if alone := l.wanted(transmit(l.ctx, l.driver, pack(calls))); len(alone) > 0 {
-		transmit(l.ctx, l.driver, singly(alone))
-	}
-	var unread []*Call
-	for _, c := range calls {
-		if !c.script.Strict && IsNoScript(c.cause) {
-			unread = append(unread, c)
-		}
-	}
-	if unread = l.wanted(unread); len(unread) > 0 {
-		introduce(unread)
-		transmit(l.ctx, l.driver, pack(unread))
-	}
-}
-
-// introduce gives calls the texts of their scripts, which the server has
-// forgotten (a restart, SCRIPT FLUSH): the first of each script where they all
-// go to one server, which knows it by the second.
-func introduce(unread []*Call) {
-	sent := make(map[*Script]bool, 2)
-	for _, c := range unread {
-		c.inFull = c.script.args == 0 || !sent[c.script]
-		sent[c.script] = true
-	}
-}
-
-// transmit has the driver send script calls and read the answers, and hands these
-// out. The errors are in the commands. It returns the calls of shared scripts
-// that were refused.
-func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (alone []*Call) {
-	sendScriptCalls(ctx, d, scriptCalls)
-	for _, p := range scriptCalls {
-		if !p.deliver() {
-			alone = append(alone, p.calls...)
-		}
-	}
-	return alone
-}
-
-// sendScriptCalls sends script calls whose calls all wait for as many replicas.
-func sendScriptCalls(ctx context.Context, d driver, scriptCalls []scriptCall) {
+// transmit has the driver send script calls, whose calls all wait for as many
+// replicas, and returns when each has its reply or error. It hands these out, and
+// returns the calls that are to be sent once more.
+func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again []*Call) {
 	like := scriptCalls[0].calls[0]
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
-	_, cluster := d.(*redis.ClusterClient)
-	if len(scriptCalls) == 1 && like.Replicas == 0 && !cluster {
+	if _, cluster := d.(*redis.ClusterClient); len(scriptCalls) == 1 && like.Replicas == 0 && !cluster {
 		_ = d.Process(ctx, scriptCalls[0].cmd)
-		return
+	} else {
+		pipeline(ctx, d, scriptCalls, like)
 	}
+	introduced := make(map[*Script]bool)
+	for _, p := range scriptCalls {
+		for _, c := range p.deliver() {
+			// The first of each script has the text, where they all go to one server: that knows it by the second.
+			c.inFull = IsNoScript(c.cause) && (c.script.args == 0 || !introduced[c.script])
+			introduced[c.script] = introduced[c.script] || c.inFull
+			again = append(again, c)
+		}
+	}
+	return again
+}
+
+// pipeline sends script calls in one pipeline, with WAIT if they are as like is and
+// wait for replicas.
+func pipeline(ctx context.Context, d driver, scriptCalls []scriptCall, like *Call) {
 	pipe := d.Pipeline()
 	for _, p := range scriptCalls {
 		_ = pipe.Process(ctx, p.cmd)
