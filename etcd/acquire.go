@@ -3,82 +3,46 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// rounds is how often an attempt that does not wait is made again on another
-// session if its own has just expired.
-const rounds = 3
+// sessions is how many an attempt is made on, one after the other, if they expire.
+const sessions = 3
 
 // Acquire implements [locker.Backend]. With req.Wait it waits in the queue.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, b.failure(ctx, err)
 	}
-	for round := 0; ; round++ {
-		grant, err := b.attempt(ctx, req, round)
-		if err == nil {
+	for n := 1; ; n++ {
+		grant, err := b.attempt(ctx, req)
+		switch {
+		case err == nil:
 			return grant, nil
+		case errors.Is(err, errGone) && grant.Hold == nil && n < sessions:
+			continue // nothing of it is there, and nothing can come: its lease is gone
 		}
-		again := errors.Is(err, errGone) || errors.Is(err, errDeleted)
-		if again && grant.Hold != nil { // its shadow is left
-			again = grant.Hold.Release(ctx) == nil || errors.Is(err, locker.ErrLost)
-		}
-		if !again || !req.Wait && round+1 >= rounds {
-			return grant, b.explain(ctx, err)
-		}
-		// A lease that lives for no time would make this a busy loop.
-		if err := clock.Sleep(ctx, min(time.Duration(round)*10*time.Millisecond, time.Second)); err != nil {
-			return locker.Grant{}, b.explain(ctx, err)
-		}
+		return grant, b.failure(ctx, err)
 	}
 }
 
 // errTakenBack: the void key of this attempt is there.
 var errTakenBack = errors.New("the attempt was taken back before it arrived")
 
-// explain makes errors the engine's.
-func (b *Backend) explain(ctx context.Context, err error) error {
-	var left *leftError
-	switch {
-	case errors.Is(err, locker.ErrHeld):
-		return err
-	case errors.As(err, &left) && b.ctx.Err() == nil:
-		return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", b.addr(), left.ctx, left.state)
-	}
-	return b.failure(ctx, err)
-}
-
-// leftError is the end of a wait in the queue by its context.
-type leftError struct {
-	ctx   error
-	state error // ErrHeld, or ErrUnavailable if etcd had not been heard of
-}
-
-func (e *leftError) Error() string { return e.ctx.Error() }
-
 // attempt asks for the lock on one session. What it may leave is in the Grant
 // beside its error.
-func (b *Backend) attempt(ctx context.Context, req locker.Request, round int) (locker.Grant, error) {
+func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	s, err := b.join(ctx, wholeSeconds(req.TTL))
 	if err != nil {
 		return locker.Grant{}, err
 	}
 	h := &hold{b: b, s: s, queue: b.keys.queue(req.Name), owner: req.Owner, label: req.Label, lost: req.Lost, minHold: req.MinHold}
-	if round > 0 {
-		// An owner of its own for each round, so that nothing that is late of
-		// one touches the next (R10).
-		h.owner += "." + strconv.Itoa(round)
-	}
 	if b.opts.StrictExpiry {
 		h.shadows = append(h.shadows, strictMark)
 	}
@@ -170,7 +134,9 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 	for _, mark := range h.shadows {
 		put = append(put, clientv3.OpPut(h.key+mark, h.shadowed(h.keeps(mark))))
 	}
-	notVoid := clientv3.Compare(clientv3.CreateRevision(void(h.queue, h.owner)), "=", 0)
+	notVoid := func() clientv3.Cmp {
+		return clientv3.Compare(clientv3.CreateRevision(void(h.queue, h.owner)), "=", 0)
+	}
 	way := a.b.wayInto(h.queue)
 	for {
 		var cmps []clientv3.Cmp
@@ -184,10 +150,10 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		case unused:
 			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithPrefix(), "=", 0)}
 		case free:
-			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid}
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.queue).WithRange(places(h.queue)), "=", 0), notVoid()}
 			then = append(put[:len(put):len(put)], clientv3.OpGet(tokensKey(h.queue)))
 		case crowded:
-			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid}
+			cmps = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(h.key), "=", 0), notVoid()}
 			orElse = []clientv3.Op{clientv3.OpGet(h.key)}
 		}
 		resp, err := a.commit(ctx, cmps, then, orElse)
@@ -231,8 +197,8 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 
 // commit sends a transaction that puts the key, and notes what is known of that.
 func (a *attempt) commit(ctx context.Context, cmps []clientv3.Cmp, then, orElse []clientv3.Op) (*clientv3.TxnResponse, error) {
-	var c call
-	resp, err := a.b.kv.Txn(calling(ctx, &c)).If(cmps...).Then(then...).Else(orElse...).Commit()
+	c := &call{Context: ctx}
+	resp, err := a.b.kv.Txn(c).If(cmps...).Then(then...).Else(orElse...).Commit()
 	a.b.mu.Lock()
 	defer a.b.mu.Unlock()
 	a.h.copies = a.h.copies || c.underWay

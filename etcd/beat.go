@@ -88,7 +88,7 @@ var errTerm = errors.New("the leader changed while the session was kept alive")
 func (s *session) beat() error {
 	left := time.Until(s.since.Add(s.ttl))
 	limit := min(min(s.ttl/8, time.Second)<<min(s.misses, 8), left)
-	ctx, cancel := context.WithTimeout(calling(s.ctx, &call{urgent: true}), left)
+	ctx, cancel := context.WithTimeout(s.ctx, left)
 	defer cancel()
 	limited, stop := context.WithTimeout(ctx, limit)
 	since, term, err := s.renew(limited)
@@ -96,7 +96,7 @@ func (s *session) beat() error {
 	stop()
 	if err == nil || etcderr.LeaseGone(err) {
 		var read *clientv3.GetResponse
-		read, readErr := s.b.kv.Get(ctx, s.key, clientv3.WithCountOnly())
+		read, readErr := s.b.kv.Get(&call{Context: ctx, urgent: true}, s.key, clientv3.WithCountOnly())
 		switch {
 		case readErr != nil:
 			err = readErr

@@ -5,7 +5,6 @@ func (b *Backend) LookAtWaiters() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.sessions {
-		s.looks.round()
-		s.looks.ask(s.key, func(int64) {})
+		s.looks.nextRound()
 	}
 }

@@ -167,8 +167,8 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 		op := clientv3.OpPut(void(h.queue, h.owner), "", clientv3.WithLease(h.s.id))
 		then, orElse = append(then, op), append(orElse, op)
 	}
-	c := call{release: true}
-	resp, err := h.b.kv.Txn(calling(ctx, &c)).
+	c := &call{Context: ctx, release: true}
+	resp, err := h.b.kv.Txn(c).
 		If(clientv3.Compare(clientv3.Value(h.key), "=", h.value())).Then(then...).Else(orElse...).Commit()
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()

@@ -128,8 +128,8 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 				ops = append(ops, clientv3.OpDelete(string(kv.Key)))
 			}
 		}
-		var c call
-		resp, err := b.kv.Txn(calling(ctx, &c)).
+		c := &call{Context: ctx}
+		resp, err := b.kv.Txn(c).
 			If(clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)).Then(ops...).Commit()
 		if err != nil || resp.Succeeded {
 			return st, b.failure(ctx, err)

@@ -20,15 +20,7 @@ type looks struct {
 
 	mu    sync.Mutex
 	asked map[string][]func(created int64) // by key: who is to be told once
-	kept  map[*watched]struct{}            // looked at from time to time
-}
-
-// watched is what a waiter relies on: its own key, and the watch of the key
-// before.
-type watched struct {
-	keys    [2]string
-	created [2]int64
-	gone    chan struct{} // takes one without blocking
+	rare  chan struct{}                    // closed when it is time for waiters to ask
 }
 
 const (
@@ -40,7 +32,7 @@ const (
 )
 
 func newLooks(s *session) *looks {
-	return &looks{s: s, kick: make(chan struct{}, 1), asked: map[string][]func(int64){}, kept: map[*watched]struct{}{}}
+	return &looks{s: s, kick: make(chan struct{}, 1), asked: map[string][]func(int64){}, rare: make(chan struct{})}
 }
 
 // ask has fn told the revision at which key was put, soon; 0 if it is not there.
@@ -55,17 +47,19 @@ func (ls *looks) ask(key string, fn func(created int64)) {
 	}
 }
 
-// keep looks at w from time to time, until forget.
-func (ls *looks) keep(w *watched) {
+// round returns a channel that is closed when those who wait ask again, all at one
+// time, so that they share requests.
+func (ls *looks) round() <-chan struct{} {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.kept[w] = struct{}{}
+	return ls.rare
 }
 
-func (ls *looks) forget(w *watched) {
+func (ls *looks) nextRound() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	delete(ls.kept, w)
+	close(ls.rare)
+	ls.rare = make(chan struct{})
 }
 
 // run looks until the session is over.
@@ -77,9 +71,10 @@ func (ls *looks) run() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ls.kick:
 		case <-rounds.C:
-			ls.round()
+			ls.nextRound()
+			continue
+		case <-ls.kick:
 		}
 		ls.mu.Lock()
 		asked := ls.asked
@@ -90,36 +85,15 @@ func (ls *looks) run() {
 	}
 }
 
-// round asks for what the waiters rely on.
-func (ls *looks) round() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for w := range ls.kept {
-		for i, key := range w.keys {
-			ls.asked[key] = append(ls.asked[key], func(created int64) { w.tell(created == w.created[i]) })
-		}
-	}
-}
-
-func (w *watched) tell(found bool) {
-	if found {
-		return
-	}
-	select {
-	case w.gone <- struct{}{}:
-	default:
-	}
-}
-
 // look asks as many requests as it takes. One that fails is not made again:
 // whoever needs to know asks again.
 func (ls *looks) look(ctx context.Context, asked map[string][]func(int64)) {
 	var keys []string
 	var ops []clientv3.Op
 	flush := func() {
-		limited, cancel := context.WithTimeout(calling(ctx, &call{urgent: true}), ls.s.b.opts.Timeout)
+		limited, cancel := context.WithTimeout(ctx, ls.s.b.opts.Timeout)
 		defer cancel()
-		resp, err := ls.s.b.kv.Txn(limited).Then(ops...).Commit()
+		resp, err := ls.s.b.kv.Txn(&call{Context: limited, urgent: true}).Then(ops...).Commit()
 		for i, key := range keys {
 			if err != nil {
 				break

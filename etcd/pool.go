@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
@@ -106,9 +108,10 @@ func (p *pool) close() (err error) {
 	return errors.Join(err, p.conn.Close())
 }
 
-// call goes with the context of a request and tells what is known of it beside
-// its answer, or instead of one.
+// call is the context of a request, and tells what is known of it beside its answer,
+// or instead of one.
 type call struct {
+	context.Context
 	carriedOut bool // it may have been, without an answer that says so
 	underWay   bool // it may yet be carried out, once more or at all
 	urgent     bool // it does not wait in line
@@ -117,9 +120,16 @@ type call struct {
 
 type callKey struct{}
 
-func calling(ctx context.Context, c *call) context.Context {
-	return context.WithValue(ctx, callKey{}, c)
+// Value implements [context.Context].
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
 }
+
+// needsLeader has a member that is cut off say so at once.
+var needsLeader = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 
 // noAnswerError is a request that no member has answered.
 type noAnswerError struct{ reason string }
@@ -130,10 +140,7 @@ func (e *noAnswerError) Error() string { return e.reason }
 func (p *pool) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		c = &call{}
-	}
-	if err := ctx.Err(); err != nil {
-		return err // nothing was sent, for certain
+		c = &call{Context: ctx}
 	}
 	if !c.urgent {
 		slots := p.slots
@@ -142,26 +149,41 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, _ *gr
 		}
 		select {
 		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
+		default:
+			select {
+			case slots <- struct{}{}:
+			case <-c.Done():
+				return c.Err()
+			}
 		}
 		defer func() { <-slots }()
 	}
+	ctx, limit := clock.Parts(c.Context) // it has a timer of its own
+	if err := ctx.Err(); err != nil {
+		return err // nothing was sent, for certain
+	}
+	if limit == 0 || limit > p.timeout {
+		limit = p.timeout
+	}
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
-	ctx = clientv3.WithRequireLeader(ctx) // a member that is cut off says so at once
+	outgoing := metadata.NewOutgoingContext(untimed{ctx}, needsLeader)
+	if _, others := metadata.FromOutgoingContext(ctx); others {
+		outgoing = clientv3.WithRequireLeader(untimed{ctx})
+	}
 	began := time.Now()
 	sent := false
 	for try := 0; ; try++ {
-		m, limit := p.pick(try)
-		left := p.timeout - time.Since(began)
-		limited, cancel := context.WithTimeout(ctx, min(limit, left))
-		sentAt := time.Now()
+		sentAt, left := time.Now(), limit-time.Since(began)
+		m, wait := p.pick(try)
+		limited, cancel := context.WithCancel(outgoing)
+		timer := time.AfterFunc(min(wait, left), cancel)
 		err := m.connect(limited)
 		var unsent *noAnswerError
 		if err == nil {
-			err = m.conn.Invoke(untimed{limited}, method, args, reply, opts...)
+			err = m.conn.Invoke(limited, method, args, reply, opts...)
 		}
 		late := limited.Err() != nil
+		timer.Stop()
 		cancel()
 		if err == nil {
 			p.answered(m, time.Since(sentAt))
@@ -177,12 +199,12 @@ func (p *pool) invoke(ctx context.Context, method string, args, reply any, _ *gr
 		if outcome == etcderr.Refused || outcome == etcderr.Answered {
 			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if c.Err() != nil {
+			return c.Err() // no fault of the member's
 		}
 		p.avoid(m)
 		round := (try + 1) / len(p.members)
-		switch left = p.timeout - time.Since(began); {
+		switch left = limit - time.Since(began); {
 		case left <= 0, !sent && round > 0:
 			if late && unsent == nil {
 				return &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}

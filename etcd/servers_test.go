@@ -5,14 +5,19 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -217,4 +222,78 @@ func TestOutageIsToldInTimeAndHeals(t *testing.T) {
 		l, err := c.TryLock(within(t, time.Second), "n")
 		return err == nil && l.Unlock(within(t, time.Second)) == nil
 	})
+}
+
+// A request carries what the caller's context does, but not when that ends: the member
+// would set timers for it.
+func TestRequestCarriesWhatTheCallerSends(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	type key struct{}
+	sent := make(chan context.Context, 10)
+	b := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+		if strings.HasSuffix(method, "/Txn") {
+			sent <- ctx
+		}
+		return send()
+	}))
+	ctx := context.WithValue(within(t, time.Minute), key{}, "value")
+	for _, theirs := range [][]string{nil, {"their", "header"}} {
+		ctx := ctx
+		if theirs != nil {
+			ctx = metadata.AppendToOutgoingContext(ctx, theirs...)
+		}
+		g, err := b.Acquire(ctx, request("n", time.Minute, false))
+		require.NoError(t, err)
+		release := clock.Within(ctx, time.Minute) // as the engine does
+		require.NoError(t, g.Hold.Release(release))
+		release.Cancel()
+		for range 2 {
+			got := <-sent
+			md, _ := metadata.FromOutgoingContext(got)
+			assert.Equal(t, []string{"true"}, md.Get("hasleader"), "a member that is cut off refuses it")
+			if theirs != nil {
+				assert.Equal(t, theirs[1:], md.Get(theirs[0]))
+			}
+			assert.Equal(t, "value", got.Value(key{}))
+			_, ends := got.Deadline()
+			assert.False(t, ends)
+		}
+	}
+}
+
+// The time that a request spent in line may have left it none: that is no fault of the
+// member's (R21).
+func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	var hangs atomic.Bool
+	asked := make(chan *grpc.ClientConn, 100)
+	addr := s.Nodes[0].Addr()
+	b := backend(t, []string{addr, addr}, func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasSuffix(method, "/Txn") {
+					asked <- cc
+					if hangs.Load() {
+						<-ctx.Done()
+						return status.FromContextError(ctx.Err()).Err()
+					}
+				}
+				return invoker(ctx, method, req, reply, cc, opts...)
+			}))
+	})
+	g, err := b.Acquire(t.Context(), request("n", time.Minute, false))
+	require.NoError(t, err)
+	hangs.Store(true)
+	soon := clock.Within(t.Context(), 20*time.Millisecond)
+	defer soon.Cancel()
+	require.ErrorIs(t, g.Hold.Release(soon), context.DeadlineExceeded)
+	hangs.Store(false)
+	var before *grpc.ClientConn
+	for len(asked) > 0 {
+		before = <-asked
+	}
+	require.NoError(t, g.Hold.Release(t.Context()))
+	assert.True(t, before == <-asked, "another member is asked")
 }

@@ -105,13 +105,8 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	select {
 	case <-s.ready:
 		err = s.openErr
-	default:
-		select {
-		case <-s.ready:
-			err = s.openErr
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	if err != nil {
 		b.mu.Lock()
@@ -306,8 +301,8 @@ func (s *session) revoke() {
 	for began, last := time.Now(), false; s.over() != errGone; { //nolint:errorlint // one of our own
 		closing := s.b.ctx.Err() != nil
 		// Its own context: Close has ended that of the backend.
-		ctx, cancel := context.WithTimeout(calling(context.Background(), &call{urgent: true}), revokeTimeout)
-		_, err := s.b.leases.Revoke(ctx, s.id)
+		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
+		_, err := s.b.leases.Revoke(&call{Context: ctx, urgent: true}, s.id)
 		cancel()
 		switch {
 		case err == nil, etcderr.LeaseGone(err):
@@ -334,11 +329,11 @@ func (s *session) uncover() {
 		}
 	}
 	s.b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(calling(context.Background(), &call{urgent: true}), revokeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
 	for chunk := range slices.Chunk(ops, looksAtOnce) {
 		// What fails is found by the next who asks for the name, and waited out.
-		_, _ = s.b.kv.Txn(ctx).Then(chunk...).Commit()
+		_, _ = s.b.kv.Txn(&call{Context: ctx, urgent: true}).Then(chunk...).Commit()
 	}
 }
 

@@ -46,7 +46,8 @@ func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
+	holder, waiter := client(t, s.Addrs(), time.Minute), locker.New(backend(t, s.Addrs()), &locker.Options{TTL: time.Minute})
+	t.Cleanup(func() { _ = waiter.Close() })
 	for range 5 {
 		held, err := holder.Lock(ctx, "n")
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -61,7 +62,7 @@ func (a *attempt) leaving(ctx context.Context) error {
 	if _, behind := a.h.s.validity(); behind != nil {
 		state = locker.ErrUnavailable // an outage is not "held" (R17)
 	}
-	return &leftError{ctx: ctx.Err(), state: state}
+	return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", a.b.addr(), ctx.Err(), state)
 }
 
 var errWatchOver = errors.New("the watch ended")
@@ -75,11 +76,11 @@ var errWatchOver = errors.New("the watch ended")
 func (a *attempt) waitFor(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	before := string(a.front.Key)
+	missed, tell := context.WithCancel(ctx)
+	defer tell()
+	looks, before := a.h.s.looks, string(a.front.Key)
+	rare := looks.round()
 	news := a.b.watcher.Watch(watching, before, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	look := &watched{keys: [2]string{a.h.key, before}, created: [2]int64{a.h.created, a.front.CreateRevision}, gone: make(chan struct{}, 1)}
-	a.h.s.looks.keep(look)
-	defer a.h.s.looks.forget(look)
 	for {
 		check, revision := a.look, int64(0)
 		select {
@@ -94,9 +95,18 @@ func (a *attempt) waitFor(ctx context.Context) error {
 			if !n.Created {
 				check = a.read // it is gone
 			}
-		case <-look.gone:
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-rare:
+			rare = looks.round()
+			for key, created := range map[string]int64{a.h.key: a.h.created, before: a.front.CreateRevision} {
+				looks.ask(key, func(now int64) {
+					if now != created {
+						tell()
+					}
+				})
+			}
+			continue
+		case <-missed.Done():
+			return a.look(ctx, 0)
 		}
 		if err := check(ctx, revision); err != nil || a.front == nil || string(a.front.Key) != before {
 			return err
