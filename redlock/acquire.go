@@ -39,7 +39,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if longest := max(req.TTL, req.MinHold); longest > b.opts.MaxTTL {
 		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart guard rests on", longest, b.opts.MaxTTL)
 	}
-	own, stalls := ownHolder(req.Owner), 0
+	stalls := 0
 	for n := 0; ; n++ {
 		if err := b.enter(ctx); err != nil {
 			return locker.Grant{}, err
@@ -50,7 +50,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			fenced:  b.opts.Fencing,
 			waiting: req.Wait,
 			keys:    redisconn.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
-		}, own, stalls > 0)
+		}, stalls > 0)
 		if req.MinHold > 0 {
 			a.claim.atLeast = time.Now().Add(req.MinHold)
 		}

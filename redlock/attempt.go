@@ -13,12 +13,11 @@ import (
 // those of the Redlock description; see the package documentation.
 type attempt struct {
 	b       *Backend
-	own     string        // what a refusal names the holder by, if it is a round of the same Acquire
 	since   time.Time     // before the first request was sent (R1)
 	limit   time.Duration // for each node's vote
 	patient bool          // a second try, after a stall: with more time for each node
 	healthy bool          // a quorum had answered when last asked
-	changed chan struct{} // for run
+	changed chan struct{} // for run; nil once that has won
 
 	mu       sync.Mutex
 	claim    claim           // only atLeast ever changes
@@ -56,7 +55,7 @@ type nodeState struct {
 	again bool  // a release of before may have been carried out: to find nothing is no sign of a loss
 	key   trace // of all these there are as many as held leases times nodes: they are small
 	err   error
-	got   vote
+	got   *vote           // of a round that is not won: a refusal, or with fencing a grant
 	call  *redisconn.Call // the vote, for withdrawing it
 }
 
@@ -81,9 +80,9 @@ const (
 	late               // and a request may still be under way: a release has to make it void
 )
 
-func (b *Backend) newAttempt(c claim, own string, patient bool) *attempt {
+func (b *Backend) newAttempt(c claim, patient bool) *attempt {
 	return &attempt{
-		b: b, claim: c, own: own, patient: patient,
+		b: b, claim: c, patient: patient,
 		states:  make([]nodeState, len(b.nodes)),
 		changed: make(chan struct{}, 1),
 	}
@@ -162,7 +161,7 @@ func (a *attempt) choose() []int {
 	for _, i := range skipped {
 		n := a.b.nodes[i]
 		a.states[i].vote, a.states[i].err = failed, n.why()
-		n.unasked(a.claim.keys.Name, Skipped, a.states[i].err)
+		n.note(opVote, a.claim.keys.Name, Skipped, now, a.states[i].err)
 	}
 	return asked
 }
@@ -221,7 +220,7 @@ func (a *attempt) look(i int, paper []any) {
 		if errors.As(err, &g) {
 			outcome = Guarded
 		}
-		n.unasked(a.claim.keys.Name, outcome, err)
+		n.note(opVote, a.claim.keys.Name, outcome, time.Now(), err)
 		a.notSeen(i, err)
 	})
 }
@@ -252,8 +251,9 @@ func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
 	case restarted && s.vote == pending && !a.stage.given():
 		// It has forgotten its scripts, and perhaps more than that: look who it is before it votes.
 		s.vote = looked
+		paper := a.claim.paper(a.b.life)
 		a.mu.Unlock()
-		a.ask(i, a.claim.paper(a.b.life))
+		a.ask(i, paper)
 		return
 	case err != nil:
 		if s.vote == pending {
@@ -263,13 +263,16 @@ func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
 			s.key = late
 		}
 	case v.granted:
-		s.vote, s.got, s.key = yes, v, max(s.key, there) // late: a repair is under way
+		s.vote, s.key = yes, max(s.key, there) // late: a repair is under way
+		if a.claim.fenced {
+			s.got = &v
+		}
 	case v.void:
 		s.vote, s.err = failed, errTakenBack
 	case v.foreign:
 		s.vote, s.err = failed, &foreignError{n.addr, redisconn.LockKey(a.claim.keys.Name)}
 	default:
-		s.vote, s.got = no, v
+		s.vote, s.got = no, &v
 	}
 	back := a.stage.given() && s.key != none
 	raise := (a.stage == raising || a.stage == held) && a.claim.fenced && s.vote == yes && s.raise == idle
@@ -295,7 +298,7 @@ func (a *attempt) advance() bool {
 		switch {
 		case t.yes >= a.b.quorum && a.claim.fenced:
 			a.toRaising()
-			return a.advance()
+			return false
 		case t.yes >= a.b.quorum:
 			a.stage = held
 		}
@@ -322,15 +325,19 @@ func (a *attempt) advance() bool {
 	return ok >= a.b.quorum || ok+open < a.b.quorum
 }
 
-// withdraw takes back votes that were not sent yet, of a round that is over. a.mu
-// is held.
+// withdraw takes back votes that were not sent yet, of a round that is over: they
+// never will be, nor be answered. a.mu is held.
 func (a *attempt) withdraw() {
 	if a.timer != nil {
 		a.timer.Stop()
 	}
-	for i := range a.states {
+	for i, n := range a.b.nodes {
 		s := &a.states[i]
-		if s.vote == looked || s.vote == pending && a.b.nodes[i].withdraw(s.call) {
+		unsent := s.vote == pending && s.call != nil && n.conn.Withdraw(s.call)
+		if unsent {
+			n.inFlight.Add(-1)
+		}
+		if unsent || s.vote == looked {
 			s.vote, s.err = failed, errNoAnswer
 		}
 	}

@@ -66,16 +66,6 @@ func (e *duplicateError) Error() string {
 	return fmt.Sprintf("nodes %s and %s are the same server, one vote would count twice: give each server once", e.a, e.b)
 }
 
-// lookState is whether a node was looked at: unseen -> looking <-> seen.
-type lookState int
-
-const (
-	unseen lookState = iota
-	looking
-	lookingAgain
-	seen
-)
-
 // currentBallot is nil if the node has to be looked at before it votes.
 func (n *node) currentBallot() *ballot {
 	n.mu.Lock()
@@ -88,7 +78,7 @@ func (n *node) currentBallot() *ballot {
 func (n *node) cold() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.looks == unseen || n.looks == looking
+	return !n.seen
 }
 
 // forget drops the ballot of a server that does not know it any more.
@@ -104,7 +94,8 @@ func (n *node) forget(b *ballot) {
 // ask at the same time. done is called with its ballot, or with an error.
 func (n *node) look(done func(*ballot, error)) {
 	n.mu.Lock()
-	if n.ballot == nil && n.looks == seen && time.Now().Before(n.guardUntil) {
+	looking := len(n.waiting) > 0
+	if !looking && n.ballot == nil && time.Now().Before(n.guardUntil) {
 		// Nothing is gained by asking it again before. Should it have been
 		// restarted meanwhile, the look after that will see it.
 		err := n.guarded()
@@ -113,41 +104,26 @@ func (n *node) look(done func(*ballot, error)) {
 		return
 	}
 	n.waiting = append(n.waiting, done)
-	switch n.looks {
-	case looking, lookingAgain:
-		n.mu.Unlock()
-		return
-	case unseen:
-		n.looks = looking
-	case seen:
-		n.looks = lookingAgain
-	}
 	n.mu.Unlock()
-	if !n.b.start(n.lookNow) {
+	if !looking && !n.b.start(func() { n.looked(n.identify()) }) {
 		n.looked(nil, redisconn.ErrClosed)
 	}
 }
 
-func (n *node) lookNow() {
-	b, err := n.identify()
+// looked takes what came of a look.
+func (n *node) looked(b *ballot, err error) {
 	var guarded *guardedError
 	var twice *duplicateError
 	n.mu.Lock()
+	waiting := n.waiting
+	n.waiting, n.seen = nil, true
+	if err == nil {
+		n.ballot = b
+	}
 	if err == nil || errors.As(err, &guarded) || errors.As(err, &twice) {
 		n.fails, n.lastErr = 0, nil
 	} else {
 		n.failed(err)
-	}
-	n.mu.Unlock()
-	n.looked(b, err)
-}
-
-func (n *node) looked(b *ballot, err error) {
-	n.mu.Lock()
-	waiting := n.waiting
-	n.waiting, n.looks = nil, seen
-	if err == nil {
-		n.ballot = b
 	}
 	n.mu.Unlock()
 	for _, done := range waiting {

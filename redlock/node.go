@@ -54,7 +54,7 @@ type node struct {
 	voted      time.Time // when that run was last known to run
 	answered   time.Time // when the node last answered anything
 	restarts   uint64
-	looks      lookState
+	seen       bool                   // it was looked at
 	waiting    []func(*ballot, error) // for the look under way
 	fails      int                    // moments in a row without an answer
 	failedAt   time.Time              // the last of them
@@ -93,7 +93,7 @@ const votePaper = 3
 // own, or left out.
 func (c *claim) paper(life any) []any {
 	k := &c.keys
-	lock := k.Lock()
+	lock := k.Lock
 	paper := append(make([]any, 0, 4+votePaper), lock, k.Void(), lock)
 	if c.fenced {
 		paper[2] = k.Quorum()
@@ -158,16 +158,6 @@ func (n *node) why() error {
 
 var errBusy = errors.New("not asked, since it is behind with its answers")
 
-// withdraw gives up a question that is still in the queue: it never will be
-// sent, nor answered.
-func (n *node) withdraw(c *redisconn.Call) bool {
-	ok := c != nil && n.conn.Withdraw(c)
-	if ok {
-		n.inFlight.Add(-1)
-	}
-	return ok
-}
-
 // over keeps account of a question that is over, with what came of it. err is
 // why it has no answer, or none that makes sense: errRestarted, certainly not carried
 // out, if the server does not know the script.
@@ -187,7 +177,11 @@ func (n *node) over(c *redisconn.Call, o Outcome, err error) error {
 func (n *node) note(op, name string, o Outcome, began time.Time, err error) {
 	took := time.Since(began)
 	n.mu.Lock()
-	n.count(op, o)
+	counts := n.others
+	if op == opVote {
+		counts = n.votes
+	}
+	counts[o]++
 	switch {
 	case o <= Gone:
 		n.fails, n.lastErr, n.answered = 0, nil, time.Now()
@@ -198,7 +192,9 @@ func (n *node) note(op, name string, o Outcome, began time.Time, err error) {
 		n.failed(err)
 	}
 	n.mu.Unlock()
-	n.trace(NodeEvent{Node: n.addr, Op: op, Name: name, Outcome: o, Took: took, Err: err})
+	if t := n.b.opts.Trace; t != nil && t.Node != nil {
+		t.Node(NodeEvent{Node: n.addr, Op: op, Name: name, Outcome: o, Took: took, Err: err})
+	}
 }
 
 // failed notes a question without an answer. n.mu is held. Of the many questions
@@ -213,28 +209,6 @@ func (n *node) failed(err error) {
 	n.fails++
 	if n.fails == sickAfter {
 		n.probeAt = now.Add(firstProbe)
-	}
-}
-
-func (n *node) count(op string, o Outcome) {
-	if op == opVote {
-		n.votes[o]++
-	} else {
-		n.others[o]++
-	}
-}
-
-// unasked tells of a vote that the node was not asked for.
-func (n *node) unasked(name string, o Outcome, err error) {
-	n.mu.Lock()
-	n.count(opVote, o)
-	n.mu.Unlock()
-	n.trace(NodeEvent{Node: n.addr, Op: opVote, Name: name, Outcome: o, Err: err})
-}
-
-func (n *node) trace(e NodeEvent) {
-	if t := n.b.opts.Trace; t != nil && t.Node != nil {
-		t.Node(e)
 	}
 }
 
@@ -329,13 +303,13 @@ func (n *node) readCode(op string, reply any) (vote, error) {
 // token for this claim.
 func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
 	k := &cl.keys
-	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock(), k.Quorum(), k.Value(), decimal(token), n.b.life), limit, answer)
+	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token), n.b.life), limit, answer)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
 func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
 	k := &cl.keys
-	lock := k.Lock()
+	lock := k.Lock
 	counter, life := lock, noTokens
 	if cl.fenced {
 		counter, life = k.Quorum(), n.b.life
@@ -349,9 +323,9 @@ func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, a
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.fenced {
-		c = b.repair.Call(opRepair, k.Name, 3, k.Lock(), k.Void(), k.Quorum(), k.Value(), cl.expiry(), decimal(token), n.b.life)
+		c = b.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), cl.expiry(), decimal(token), n.b.life)
 	} else {
-		c = b.repair.Call(opRepair, k.Name, 2, k.Lock(), k.Void(), k.Value(), cl.expiry())
+		c = b.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), cl.expiry())
 	}
 	n.state(c, limit, answer)
 }

@@ -210,7 +210,7 @@ func TestQuorumRepair(t *testing.T) {
 func TestAVoteAfterRepairAndReleaseFindsItsValueVoid(t *testing.T) {
 	for _, s := range []nodeState{{vote: failed, key: late}, {vote: pending}} {
 		m := newMember(t)
-		a := m.node.b.newAttempt(of("o", 0).claim, "", false)
+		a := m.node.b.newAttempt(of("o", 0).claim, false)
 		a.stage, a.until, a.states[0], m.ballot = held, time.Now().Add(time.Minute), s, m.b
 		a.repairOne(0)
 		require.Eventually(t, func() bool { return m.inFlight.Load() == 0 }, 5*time.Second, time.Millisecond)

@@ -34,19 +34,15 @@ func (a *attempt) Release(ctx context.Context) error {
 	a.mu.Unlock()
 	a.freeAll()
 	for {
-		done, err := a.released()
-		if done {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			if a.stage == releasing && err == nil {
-				a.stage = released
-			}
+		if done, err := a.released(); done {
 			return err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return a.unreleased(ctx.Err())
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return fmt.Errorf("%w: %w", ctx.Err(), a.unreleased())
 		case <-a.b.closing:
 			return locker.ErrClosed
 		}
@@ -55,30 +51,11 @@ func (a *attempt) Release(ctx context.Context) error {
 
 // released reports whether it is known what came of a release.
 func (a *attempt) released() (done bool, err error) {
-	was, wasNot, open, unanswered := a.freed()
-	n, quorum := len(a.states), a.b.quorum
-	a.mu.Lock()
-	won := a.stage != abandoned
-	a.mu.Unlock()
-	switch {
-	case won && was >= quorum:
-		return true, nil
-	case won && wasNot > n-quorum:
-		return true, fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
-	case open > 0:
-		return false, nil
-	case won && was+wasNot >= quorum, !won && unanswered == 0:
-		// Others can have it. Of a round that was not won, nothing is left.
-		return true, nil
-	}
-	return true, a.unreleased(nil)
-}
-
-// freed counts the nodes from which the key was removed, those that did not
-// have it, those that have not answered yet and those that did not in time.
-func (a *attempt) freed() (was, wasNot, open, unanswered int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// From how many nodes the key was removed, how many did not have it, have not
+	// answered yet, and did not in time.
+	was, wasNot, open, unanswered := 0, 0, 0, 0
 	for i := range a.states {
 		switch s := &a.states[i]; {
 		case s.freed == yes:
@@ -91,12 +68,26 @@ func (a *attempt) freed() (was, wasNot, open, unanswered int) {
 			open++
 		}
 	}
-	return was, wasNot, open, unanswered
+	n, quorum, won := len(a.states), a.b.quorum, a.stage != abandoned
+	switch {
+	case won && wasNot > n-quorum:
+		return true, fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
+	case won && was >= quorum:
+	case open > 0:
+		return false, nil
+	case won && was+wasNot >= quorum, !won && unanswered == 0:
+		// Others can have it. Of a round that was not won, nothing is left.
+	default:
+		return true, a.unreleased()
+	}
+	if a.stage == releasing {
+		a.stage = released
+	}
+	return true, nil
 }
 
-func (a *attempt) unreleased(ctxErr error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// unreleased is the error of a release that too few nodes answered. a.mu is held.
+func (a *attempt) unreleased() error {
 	causes := make([]error, len(a.states))
 	for i := range a.states {
 		if s := &a.states[i]; s.freed != yes && s.freed != no && s.key != none {
@@ -106,11 +97,7 @@ func (a *attempt) unreleased(ctxErr error) error {
 			}
 		}
 	}
-	err := a.b.quorumError("release", "", causes)
-	if ctxErr != nil {
-		return fmt.Errorf("%w: %w", ctxErr, err)
-	}
-	return err
+	return a.b.quorumError("release", "", causes)
 }
 
 // freeAll takes an attempt back from every node that may have it, and does not

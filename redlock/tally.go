@@ -16,13 +16,11 @@ type tally struct {
 
 // ours reports that a refusal names a round before of this same Acquire: its
 // vote was late, and is being taken back. That is nobody who holds the lock (R17).
-func (a *attempt) ours(refusal vote) bool { return strings.HasPrefix(refusal.holder, a.own) }
-
-// ownHolder is how refusals name all rounds of an owner. What comes after the
-// owner in a lock's value differs by round, and a refusal has only so much of it.
-func ownHolder(owner string) string {
-	named := owner + roundMark
-	return named[:min(len(named), holderLength)]
+// What comes after the owner in a lock's value differs by round, and a refusal has
+// only so much of it.
+func (a *attempt) ours(holder string) bool {
+	value, _ := a.claim.keys.Value().(string)
+	return strings.HasPrefix(holder, value[:min(strings.Index(value, roundMark)+len(roundMark), holderLength)])
 }
 
 // tally counts the votes. a.mu is held.
@@ -43,7 +41,7 @@ func (a *attempt) tally() tally {
 			t.failed++
 		case no:
 			t.no++
-			if a.ours(s.got) {
+			if a.ours(s.got.holder) {
 				break
 			}
 			j := 0
@@ -90,6 +88,10 @@ func (a *attempt) verdict() verdict {
 	if a.stage == held {
 		a.until = a.since.Add(a.claim.ttl - a.b.drift(a.claim.ttl))
 		if time.Now().Before(a.until) {
+			a.changed = nil // 10,000 locks that are held need none of this any more
+			for i := range a.states {
+				a.states[i].got = nil
+			}
 			return won
 		}
 	}
@@ -129,7 +131,7 @@ func (a *attempt) heldError() error {
 	var left []time.Duration
 	for i := range a.states {
 		switch s := &a.states[i]; {
-		case s.vote == yes, s.vote == no && a.ours(s.got):
+		case s.vote == yes, s.vote == no && a.ours(s.got.holder):
 			free++
 		case s.vote == no && s.got.left >= 0:
 			left = append(left, s.got.left)

@@ -51,10 +51,11 @@ local function held(i)
 		-- is held all the same.
 		local list, mark, name = call('MGET', note)[1] or '', asker()
 		-- Some 150 clients are in line; who comes behind them polls, since each refusal reads the line.
-		if #list < 2000 and not string.find(list, name, 1, true) then
-			list = list .. mark
+		local new = #list < 2000 and not string.find(list, name, 1, true)
+		local life, has = left < 0 and 62000 or left + 2000, call('PTTL', note)
+		if new or has < life then
+			redis.pcall('SET', note, new and list .. mark or list, 'PX', math.max(life, has))
 		end
-		redis.pcall('SET', note, list, 'PX', math.max(left < 0 and 62000 or left + 2000, call('PTTL', note)))
 	end
 	return {0, left}
 end

@@ -273,3 +273,23 @@ func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 		require.NoError(t, l.Unlock(context.Background()))
 	}
 }
+
+// A refusal is a read, where the note says already that its client waits, and for long enough: a poll is not
+// written to disk or sent to replicas.
+func TestWhoIsNotedAsWaitingIsNotNotedAgain(t *testing.T) {
+	server, node := setUp(t)
+	note := redisconn.LockKey("n") + ":wait"
+	ask := func(value string) { acquire(t, node, single.Request{Name: "n", Value: value, TTL: ttl, Waiting: true}) }
+	written := func() string { return server.Info(t, "persistence")["rdb_changes_since_last_save"] }
+	ask("a")
+	ask("b")
+	before, noted := written(), server.MustDo(t, "GET", note)
+	ask("c")
+	assert.Equal(t, before, written())
+	assert.Equal(t, noted, server.MustDo(t, "GET", note))
+
+	server.MustDo(t, "PEXPIRE", redisconn.LockKey("n"), 4*ttl.Milliseconds()) // renewed
+	ask("d")
+	assert.Equal(t, noted, server.MustDo(t, "GET", note))
+	assert.Greater(t, pttl(t, server, note), 3*ttl, "it is to outlive the lock")
+}

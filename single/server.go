@@ -143,9 +143,9 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock(), k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock(), k.Void(), k.Fence(), s.asking(), k.Value(), redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.asking(), k.Value(), redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
 	began := time.Now()
@@ -220,7 +220,7 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 	if yield {
 		turn = "1"
 	}
-	c, repeated, err := s.ask(ctx, s.passScript.Call("pass", k.Name, 4, k.Lock(), k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
+	c, repeated, err := s.ask(ctx, s.passScript.Call("pass", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
 	if err != nil {
 		return answer{}, err
 	}
@@ -233,7 +233,7 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
 // Otherwise it changes nothing.
 func (s *server) renew(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 2, k.Lock(), k.Fence(), s.life, k.Value(), redisconn.Milliseconds(ttl)))
+	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 2, k.Lock, k.Fence(), s.life, k.Value(), redisconn.Milliseconds(ttl)))
 	return state, err
 }
 
@@ -262,7 +262,7 @@ func (s *server) takeBack(ctx context.Context, k *redisconn.Keys, void time.Dura
 
 // raise makes later tokens of the name greater than token, if the lock has the value.
 func (s *server) raise(ctx context.Context, k *redisconn.Keys, token uint64) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, k.Lock(), k.Fence(), k.Value(), strconv.FormatUint(token, 10), s.life))
+	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, k.Lock, k.Fence(), k.Value(), strconv.FormatUint(token, 10), s.life))
 	return state, err
 }
 

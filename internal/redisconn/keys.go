@@ -34,10 +34,11 @@ func appendLockKey(b []byte, name string) []byte {
 func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 
 // Keys are the keys of one lock and its owner value, in one string, for 10,000 leases
-// have 10,000 of them. The methods return strings in the form in which commands take
-// them.
+// have 10,000 of them. Lock and what the methods return are strings in the form in
+// which commands take them.
 type Keys struct {
 	Name       string
+	Lock       any
 	all        string // locker:1:{name}:wait, and behind it locker:1:{name}:void:value
 	key, value int    // where the lock's key ends, and where the value begins
 }
@@ -50,11 +51,9 @@ func KeysOf(name string, owner, mark, label string) Keys {
 	b = append(append(b, waitSuffix...), b...)
 	value := len(b) + len(voidSuffix)
 	b = append(append(append(append(b, voidSuffix...), owner...), mark...), label...)
-	return Keys{name, string(b), key, value}
+	all := string(b)
+	return Keys{name, all[:key], all, key, value}
 }
-
-// Lock returns the key of the lock.
-func (k *Keys) Lock() any { return k.all[:k.key] }
 
 // Value returns the owner value.
 func (k *Keys) Value() any { return k.all[k.value:] }

@@ -25,7 +25,7 @@ func keysOf(name string) (keys []string) {
 		k := redisconn.KeysOf(name, owner, "", "")
 		keys = append(keys, k.Void().(string))
 		if owner == "owner" {
-			for _, key := range []any{k.Lock(), k.Fence(), k.Quorum(), k.Wait()} {
+			for _, key := range []any{k.Lock, k.Fence(), k.Quorum(), k.Wait()} {
 				keys = append(keys, key.(string))
 			}
 		}
@@ -36,13 +36,13 @@ func keysOf(name string) (keys []string) {
 func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
 	k := redisconn.KeysOf("orders/42", "me", ":", "label")
 	assert.Equal(t, "orders/42", k.Name)
-	assert.Equal(t, "locker:1:{orders/42}", k.Lock())
+	assert.Equal(t, "locker:1:{orders/42}", k.Lock)
 	assert.Equal(t, "locker:1:{orders/42}:fence", k.Fence())
 	assert.Equal(t, "locker:1:{orders/42}:quorum", k.Quorum())
 	assert.Equal(t, "locker:1:{orders/42}:wait", k.Wait())
 	assert.Equal(t, "locker:1:{orders/42}:void:me:label", k.Void())
 	assert.Equal(t, "me:label", k.Value())
-	assert.Equal(t, k.Lock(), redisconn.LockKey("orders/42"))
+	assert.Equal(t, k.Lock, redisconn.LockKey("orders/42"))
 	assert.Equal(t, "locker:1:{orders/42}:wake", redisconn.WakeChannel("orders/42"))
 	assert.Equal(t, "locker:1:{a%7Bb%7Dc%25}", redisconn.LockKey("a{b}c%"))
 	assert.Equal(t, "locker:1:{%}", redisconn.LockKey(""))

@@ -77,9 +77,9 @@ func (n *Conn) share(text string, keys, args int) *Script {
 // State.
 func (n *Conn) ReleaseCall(s *Script, k *Keys, void time.Duration) *Call {
 	if void > 0 {
-		return s.Call("take back", k.Name, 3, k.Lock(), k.Wait(), k.Void(), n.publish, k.Value(), Milliseconds(void))
+		return s.Call("take back", k.Name, 3, k.Lock, k.Wait(), k.Void(), n.publish, k.Value(), Milliseconds(void))
 	}
-	return s.Call("release", k.Name, 2, k.Lock(), k.Wait(), n.publish, k.Value())
+	return s.Call("release", k.Name, 2, k.Lock, k.Wait(), n.publish, k.Value())
 }
 
 // Status is what a server knows of a lock.
@@ -95,7 +95,7 @@ type Status struct {
 // InspectCall reads the state of a lock, with the token of a counter, and changes
 // nothing.
 func InspectCall(k *Keys, counter any) *Call {
-	return inspect.Call("inspect", k.Name, 3, k.Lock(), counter, k.Wait())
+	return inspect.Call("inspect", k.Name, 3, k.Lock, counter, k.Wait())
 }
 
 // StatusOf reads the reply to InspectCall.
