@@ -34,7 +34,8 @@ const (
 // outage (R21), and a lease counts from its own round.
 const maxRounds = 512
 
-// Acquire implements [locker.Backend].
+// Acquire implements [locker.Backend]: rounds of votes, until one is won or another
+// makes no sense. The steps are those of the package documentation.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if longest := max(req.TTL, req.MinHold); longest > b.opts.MaxTTL {
 		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart guard rests on", longest, b.opts.MaxTTL)
@@ -54,8 +55,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		if req.MinHold > 0 {
 			a.claim.atLeast = time.Now().Add(req.MinHold)
 		}
-		a.run(ctx)
-		v := a.verdict()
+		a.run(ctx)       // steps 1 and 2: all nodes are asked, a quorum decides
+		v := a.verdict() // less the time that took, and the drift
 		busy := len(b.rounds) > maxRounds/4
 		b.leave()
 		if err := b.twice(); err != nil {
@@ -68,7 +69,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			}
 			return locker.Grant{Hold: a, Validity: a.validity(a.since), Token: a.token}, nil
 		}
-		a.freeAll()
+		a.freeAll() // step 3
 		if b.isClosed() {
 			return a.doubt(), locker.ErrClosed
 		}

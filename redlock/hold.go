@@ -27,7 +27,6 @@ func (a *attempt) minHold(d time.Duration) {
 type answers struct {
 	a       *attempt
 	nodes   []nodeAnswer
-	open    int
 	over    bool          // a quorum has renewed: what comes later still counts for the repair
 	changed chan struct{} // capacity 1
 }
@@ -40,12 +39,11 @@ type nodeAnswer struct {
 
 // askAll asks all nodes the same question.
 func (a *attempt) askAll(ask func(n *node, answer func(redisconn.State, error))) *answers {
-	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.states)), open: len(a.states), changed: make(chan struct{}, 1)}
+	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.states)), changed: make(chan struct{}, 1)}
 	for i, n := range a.b.nodes {
 		ask(n, func(st redisconn.State, err error) {
 			a.mu.Lock()
 			r.nodes[i] = nodeAnswer{true, st, err}
-			r.open--
 			if err == nil && st == redisconn.Mine && a.states[i].key == none {
 				a.states[i].key = there
 			}
@@ -89,14 +87,16 @@ func (r *answers) count() (mine, lost, open int) {
 	defer r.a.mu.Unlock()
 	for _, n := range r.nodes {
 		switch {
-		case !n.got, n.err != nil:
+		case !n.got:
+			open++
+		case n.err != nil:
 		case n.state == redisconn.Mine:
 			mine++
 		default:
 			lost++
 		}
 	}
-	return mine, lost, r.open
+	return mine, lost, open
 }
 
 func (r *answers) error(op string, ctxErr error) error {

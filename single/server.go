@@ -93,7 +93,7 @@ func (s *server) ask(ctx context.Context, c *redisconn.Call) (answered *rediscon
 	}
 	for began := time.Now(); errors.Is(err, redisconn.ErrSilent) && ctx.Err() == nil && time.Since(began) < s.Timeout(); {
 		c = c.Again()
-		err = s.DoQueued(ctx, c)
+		err = s.Do(ctx, c)
 	}
 	var e *redisconn.Error
 	if errors.As(err, &e) {

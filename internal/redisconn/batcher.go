@@ -81,11 +81,20 @@ type driver interface {
 
 // do has c sent, and returns when it is answered, when ctx ends or when its
 // limit has passed, whichever is first, whatever the driver does (R8).
-func (b *batcher) do(ctx context.Context, c *Call, alone bool) *Error {
+func (b *batcher) do(ctx context.Context, c *Call) *Error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Err: err}
 	}
-	if alone && b.goAlone(ctx, c) || !b.enqueue(c) {
+	b.mu.Lock()
+	if b.mayGoAlone(ctx, c) {
+		if b.goAlone(ctx, c) {
+			return c.err
+		}
+		b.mu.Lock()
+	}
+	queued := b.enqueue(c)
+	b.mu.Unlock()
+	if !queued {
 		return c.err
 	}
 	select {
@@ -125,10 +134,8 @@ func (b *batcher) leave(c *Call) (sent bool) {
 }
 
 // enqueue queues c, and starts a batch if there is room for one. It returns false
-// if the batcher is closed.
+// if the batcher is closed. The caller holds mu.
 func (b *batcher) enqueue(c *Call) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.closed {
 		c.err = &Error{Err: ErrClosed}
 		return false

@@ -84,6 +84,7 @@ type Call struct {
 	room     [10]any       // for line
 	inFull   bool          // send the script's text: the server does not know it
 	apart    bool          // it is not to share a script call: see deliver
+	again    bool          // it was sent before and not answered: it goes through the queue
 	answered func(*Call)   // or nil: done is signalled
 	done     chan struct{} // capacity 1
 
@@ -129,7 +130,7 @@ func (c *Call) Sent() time.Time { return c.sent }
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
 	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
-	d.script, d.line = c.script, c.line
+	d.script, d.line, d.again = c.script, c.line, true
 	return d
 }
 

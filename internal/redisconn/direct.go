@@ -39,14 +39,20 @@ const (
 	elsewhere                // certainly not carried out: ask again through the queue, whose driver knows better where
 )
 
-// goAlone has the calling goroutine itself take c to the server, if that may be,
-// and reports whether that was all.
-func (b *batcher) goAlone(ctx context.Context, c *Call) bool {
-	b.mu.Lock()
-	if !b.mayGoAlone(ctx, c) {
-		b.mu.Unlock()
+// mayGoAlone reports whether c can be sent by its caller itself. The caller
+// holds mu.
+func (b *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
+	if b.direct == nil || c.again || b.closed || b.timeout <= shortTime || b.busy > 0 || b.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
 		return false
 	}
+	c.sent = time.Now()
+	deadline, ok := ctx.Deadline()
+	return !ok || deadline.Sub(c.sent) > shortTime
+}
+
+// goAlone has the calling goroutine itself take c to the server, and reports
+// whether that was all. The caller holds mu, goAlone lets go of it.
+func (b *batcher) goAlone(ctx context.Context, c *Call) bool {
 	b.busy++
 	b.alone++
 	b.mu.Unlock()
@@ -63,17 +69,6 @@ func (b *batcher) goAlone(ctx context.Context, c *Call) bool {
 	}
 	b.startSoon(time.Now())
 	return v != elsewhere
-}
-
-// mayGoAlone reports whether c can be sent by its caller itself. The caller
-// holds mu.
-func (b *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
-	if b.direct == nil || b.closed || b.timeout <= shortTime || b.busy > 0 || b.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
-		return false
-	}
-	c.sent = time.Now()
-	deadline, ok := ctx.Deadline()
-	return !ok || deadline.Sub(c.sent) > shortTime
 }
 
 // timed keeps account of how fast answers come. The caller holds mu.

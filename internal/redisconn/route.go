@@ -131,12 +131,7 @@ const remapTime = 50 * time.Millisecond
 
 // Do sends c and returns once it has a reply: nil. The caller recycles c then,
 // and must not after an error.
-func (n *Conn) Do(ctx context.Context, c *Call) error { return n.do(ctx, c, true) }
-
-// DoQueued is Do for a request that was sent directly before and not answered.
-func (n *Conn) DoQueued(ctx context.Context, c *Call) error { return n.do(ctx, c, false) }
-
-func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
+func (n *Conn) Do(ctx context.Context, c *Call) error {
 	const attempts = 10 // a batcher to a shard cannot follow a slot that has moved by itself
 	ctx, limit := clock.Parts(ctx)
 	if limit > 0 && (c.Limit == 0 || limit < c.Limit) {
@@ -151,7 +146,7 @@ func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 		if c.Replicas > 0 {
 			b = r.acked
 		}
-		if err := b.do(ctx, c, alone); err != nil {
+		if err := b.do(ctx, c); err != nil {
 			return c.complete(err, r.Addr)
 		}
 		cause := c.cause
@@ -172,7 +167,10 @@ func (n *Conn) do(ctx context.Context, c *Call, alone bool) error {
 // It is not for Clusters.
 func (n *Conn) Start(c *Call, answered func(c *Call)) bool {
 	c.answered = answered
-	return n.routes.(oneRoute).the.plain.enqueue(c)
+	b := n.routes.(oneRoute).the.plain
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.enqueue(c)
 }
 
 // Withdraw gives up a call that was started and is still in the queue: it will
