@@ -99,9 +99,6 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 	}
 }
 
-// Prompt implements [locker.Prompt]: see ask.
-func (b *Backend) Prompt() bool { return true }
-
 // HasQueue implements [locker.Queuer].
 func (b *Backend) HasQueue() bool { return true }
 
@@ -155,7 +152,7 @@ func (b *Backend) Close() error {
 	s := b.current
 	b.mu.Unlock()
 	if s != nil {
-		s.end(locker.ErrClosed)
+		s.cancel(locker.ErrClosed)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
