@@ -185,11 +185,15 @@ func (b *Backend) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	var all sync.WaitGroup
+	var releases, all sync.WaitGroup
 	for h := range held {
-		all.Go(func() { _ = h.Release(ctx) })
+		releases.Go(func() { _ = h.Release(ctx) })
 	}
-	all.Wait()
+	go func() {
+		releases.Wait()
+		cancel()
+	}()
+	<-ctx.Done() // a release that is late ends with its service
 	var errs [2]error
 	for i := range b.sides {
 		all.Go(func() { errs[i] = b.sides[i].fail(b.sides[i].Close()) })

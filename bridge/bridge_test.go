@@ -135,6 +135,47 @@ func TestASilentSecondIsGivenUp(t *testing.T) {
 
 // However long the second one is waited for, nobody else gets the first one, and the
 // lease begins whole.
+// late is a service whose releases wait for the network, whatever their contexts say.
+type late struct {
+	*memory.Backend
+	closed chan struct{}
+}
+
+type lateHold struct {
+	locker.Hold
+	closed chan struct{}
+}
+
+func (l late) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := l.Backend.Acquire(ctx, req)
+	g.Hold = lateHold{g.Hold, l.closed}
+	return g, err
+}
+
+func (l late) Prompt() bool { return false }
+
+func (l late) Close() error {
+	close(l.closed)
+	return l.Backend.Close()
+}
+
+func (h lateHold) Release(context.Context) error {
+	<-h.closed
+	return locker.ErrUnavailable
+}
+
+func TestCloseDoesNotWaitForALateRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := bridge.New(late{memory.New(), make(chan struct{})}, memory.New())
+		require.NoError(t, err)
+		_, err = b.Acquire(t.Context(), locker.Request{Name: "a", Owner: "owner", TTL: ttl, Lost: func() {}})
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, b.Close())
+		assert.Less(t, time.Since(began), time.Second)
+	})
+}
+
 func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
 	for kind, second := range map[string]func(*memory.Backend) locker.Backend{
 		"queue":  func(m *memory.Backend) locker.Backend { return shared{m} },

@@ -119,6 +119,131 @@ func testCloseOnAStalledNetwork(t *testing.T, z *lab.ZooKeeper) {
 	assert.LessOrEqual(t, time.Since(began), 5*time.Second)
 }
 
+// What an operator asks returns with its context, whatever the network does.
+func testOperatorsAreNotKeptWaiting(t *testing.T, z *lab.ZooKeeper) {
+	p := lab.StartProxy(t, z.Addr())
+	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 40 * time.Second}) // it is given up after 5 s
+	g, err := b.Acquire(within(t, soon), locker.Request{Name: "operated", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	require.NoError(t, err)
+	p.Set(lab.Drop)
+	for what, call := range map[string]func(context.Context) error{
+		"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "operated"); return err },
+		"List": func(ctx context.Context) error {
+			return b.List(ctx, "", func(string, locker.State) error { return nil })
+		},
+		"Break":      func(ctx context.Context) error { _, err := b.Break(ctx, "operated"); return err },
+		"RaiseToken": func(ctx context.Context) error { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+far) },
+	} {
+		ctx := within(t, 50*time.Millisecond)
+		began := time.Now()
+		require.ErrorIs(t, call(ctx), context.DeadlineExceeded, what)
+		assert.Less(t, time.Since(began), 2*time.Second, what)
+	}
+	began := time.Now()
+	_, _ = b.Check(within(t, 50*time.Millisecond)) // what it could not ask is a finding
+	assert.Less(t, time.Since(began), 2*time.Second)
+}
+
+// Requests without a context that ends return all the same: if the server does not
+// answer, and if the connection broke before they were sent and there is no other.
+func testRequestsThatAreNotAnsweredAreGivenUp(t *testing.T, z *lab.ZooKeeper) {
+	g := &gate{open: make(chan struct{})}
+	g.reachable.Store(true)
+	close(g.open)
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{Dial: g.dial})
+	acquire := func(name string) error {
+		g, err := b.Acquire(context.Background(), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Lost: func() {}})
+		if err == nil {
+			return g.Hold.Release(within(t, soon))
+		}
+		if g.Hold != nil {
+			go func() { _ = g.Hold.(locker.TakeBacker).TakeBack(t.Context()) }()
+		}
+		return err
+	}
+	require.Eventually(t, func() bool { return acquire("unsent") == nil }, soon, 10*time.Millisecond)
+	open := make(chan struct{})
+	g.set(open) // the driver sends one request, and keeps the others
+	const requests = 40
+	errs := make(chan error, requests)
+	for i := range requests {
+		go func() { errs <- acquire(fmt.Sprint("unsent-", i)) }()
+	}
+	<-g.blocked
+	g.reachable.Store(false)
+	g.last().Close()
+	close(open)
+	for range requests {
+		select {
+		case err := <-errs:
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+		case <-time.After(2 * soon):
+			require.Fail(t, "a request waits for ever")
+		}
+	}
+	g.reachable.Store(true)
+	require.Eventually(t, func() bool { return acquire("unsent") == nil }, soon, 10*time.Millisecond)
+}
+
+// gate is a network whose writes can be made to wait, and that can be unreachable.
+type gate struct {
+	reachable atomic.Bool
+	blocked   chan struct{} // closed when a write waits
+
+	mu   sync.Mutex
+	open chan struct{} // closed: writes pass
+	conn net.Conn
+}
+
+func (g *gate) set(open chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open, g.blocked = open, make(chan struct{})
+}
+
+func (g *gate) last() net.Conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.conn
+}
+
+func (g *gate) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if !g.reachable.Load() {
+		return nil, errors.New("unreachable")
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.conn = gated{conn, g}
+	return g.conn, nil
+}
+
+type gated struct {
+	net.Conn
+	gate *gate
+}
+
+func (c gated) Write(p []byte) (int, error) {
+	c.gate.mu.Lock()
+	open := c.gate.open
+	select {
+	case <-open:
+	default:
+		select {
+		case <-c.gate.blocked:
+		default:
+			close(c.gate.blocked)
+		}
+	}
+	c.gate.mu.Unlock()
+	<-open
+	return c.Conn.Write(p)
+}
+
 // A node in a lock's directory that is of no session is nobody's lock.
 func testLastingNodeInTheQueueIsPassedOver(t *testing.T, z *lab.ZooKeeper) {
 	c, other := newClient(t, []string{z.Addr()}, zookeeper.Options{}), newClient(t, []string{z.Addr()}, zookeeper.Options{})

@@ -51,6 +51,8 @@ func TestOnOneServer(t *testing.T) {
 		{"Check", testCheck},
 		{"SilentServersBesideOneThatAnswers", testSilentServersBesideOneThatAnswers},
 		{"CloseOnAStalledNetwork", testCloseOnAStalledNetwork},
+		{"OperatorsAreNotKeptWaiting", testOperatorsAreNotKeptWaiting},
+		{"RequestsThatAreNotAnsweredAreGivenUp", testRequestsThatAreNotAnsweredAreGivenUp},
 		{"LastingNodeInTheQueueIsPassedOver", testLastingNodeInTheQueueIsPassedOver},
 		{"RaisedTokens", testRaisedTokens},
 		{"TokensAreRaisedUnderAWaiter", testTokensAreRaisedUnderAWaiter},
