@@ -162,8 +162,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// patience is how long a server gets to answer a greeting or a heartbeat
-// before another one is tried.
+// patience is how long a server gets to answer a greeting or a request before
+// another one is tried.
 func (b *Backend) patience() time.Duration {
 	return min(max(b.opts.SessionTimeout/4, 100*time.Millisecond), 5*time.Second)
 }

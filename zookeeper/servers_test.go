@@ -121,8 +121,8 @@ func testAllServersKilledAndRestarted(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	})
 }
 
-// The token is told by the header of an answer. It has to be the czxid on
-// every server, also while others write.
+// The token is what the creation's transaction tells of its second write. It has
+// to be the czxid on every server, also while others write.
 func testTokenIsTheCzxid(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	var all sync.WaitGroup
 	for i := range 6 {
