@@ -133,8 +133,6 @@ func TestASilentSecondIsGivenUp(t *testing.T) {
 	})
 }
 
-// However long the second one is waited for, nobody else gets the first one, and the
-// lease begins whole.
 // late is a service whose releases wait for the network, whatever their contexts say.
 type late struct {
 	*memory.Backend
@@ -176,6 +174,8 @@ func TestCloseDoesNotWaitForALateRelease(t *testing.T) {
 	})
 }
 
+// However long the second one is waited for, nobody else gets the first one, and the
+// lease begins whole.
 func TestTheFirstIsKeptWhileTheSecondIsWaitedFor(t *testing.T) {
 	for kind, second := range map[string]func(*memory.Backend) locker.Backend{
 		"queue":  func(m *memory.Backend) locker.Backend { return shared{m} },
