@@ -17,7 +17,7 @@ import (
 // at once. Package conformance has the suite that every Backend has to pass.
 type Backend interface {
 	// Acquire asks the service for req.Name once. It returns when the answer is known
-	// or ctx is done, whichever is first.
+	// or ctx is done, whichever is first. ctx may last for longer than the call.
 	//
 	// If the lock is granted, it returns a Grant with a Hold.
 	//

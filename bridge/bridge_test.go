@@ -227,6 +227,40 @@ func TestTheFirstThatIsLostEndsTheWait(t *testing.T) {
 	})
 }
 
+// distant is a service without tokens that ends its renewals with their contexts, and
+// answers an Acquire after a time, whatever the context says.
+type distant struct {
+	*memory.Backend
+	away time.Duration
+}
+
+type distantHold struct{ locker.Hold }
+
+func (d distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	time.Sleep(d.away)
+	g, err := d.Backend.Acquire(context.WithoutCancel(ctx), req)
+	return locker.Grant{Hold: distantHold{g.Hold}, Validity: g.Validity}, err
+}
+
+func (h distantHold) Renew(ctx context.Context) (locker.Validity, error) {
+	if err := ctx.Err(); err != nil {
+		return locker.Validity{}, err
+	}
+	return h.Hold.Renew(ctx)
+}
+
+func TestTheFirstThatIsLostIsNotForgottenWhenTheSecondAnswersLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := memory.NewExpiring()
+		pair, err := bridge.New(distant{a, 0}, distant{memory.New(), 2 * ttl})
+		require.NoError(t, err)
+		time.AfterFunc(ttl/10, func() { assert.True(t, a.Delete("job")) })
+		_, err = pair.Acquire(t.Context(), locker.Request{Name: "job", Owner: "owner", TTL: ttl, Lost: func() {}})
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NoError(t, pair.Close())
+	})
+}
+
 // Members with one URL and those with both get their turns beside each other.
 func TestNobodyStarvesBesideTheOthers(t *testing.T) {
 	for kind, hide := range map[string]func(*memory.Backend) locker.Backend{

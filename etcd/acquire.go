@@ -26,7 +26,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		case err == nil:
 			return grant, nil
 		case errors.Is(err, errGone) && grant.Hold == nil && n < sessions:
-			continue // nothing of it is there, and nothing can come: its lease is gone
+			continue // nothing can come of it, and what may be left is not taken over
 		}
 		return grant, b.failure(ctx, err)
 	}
@@ -175,7 +175,7 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 			found = front(resp.Responses[0].GetResponseRange().Kvs)
 		}
 		switch {
-		case found != nil && string(found.Key) == h.key && string(found.Value) == h.value():
+		case found != nil && string(found.Key) == h.key && string(found.Value) == h.value() && found.Lease == int64(h.s.id):
 			a.entered(found.CreateRevision) // a repeated request: it keeps its place (R11)
 			a.unread = true
 			return nil

@@ -68,6 +68,40 @@ func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
 	}
 }
 
+// A session is given up when its own key is deleted, while its lease and the keys of its
+// waiters live on: what is granted on the next session must not be one of those, which
+// nobody keeps alive.
+func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), 6*time.Second)
+	held, err := holder.Lock(ctx, "n")
+	require.NoError(t, err)
+	answer := lockLater(ctx, waiter, "n")
+	leases, _ := s.queued(t, "n", 2)
+	given := *leases[1]
+	sessions, err := s.admin.Get(ctx, "locker/1/session/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	for _, kv := range sessions.Kvs {
+		if kv.Lease == int64(given) {
+			_, err = s.admin.Delete(ctx, string(kv.Key))
+			require.NoError(t, err)
+		}
+	}
+	eventually(t, 10*time.Second, "another session", func() bool {
+		now, err := s.admin.Get(ctx, "locker/1/session/", clientv3.WithPrefix(), clientv3.WithMinCreateRev(sessions.Header.Revision+1))
+		return err == nil && len(now.Kvs) == 1
+	})
+	require.NoError(t, held.Unlock(ctx))
+	select {
+	case got := <-answer:
+		require.ErrorIs(t, got.err, locker.ErrUnavailable, "its old place is in the way, and ends with the old lease")
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "no answer")
+	}
+}
+
 func TestHolderWhoseSessionExpiresIsTold(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)

@@ -220,7 +220,7 @@ func (a *attempt) look(i int, paper []any) {
 		if errors.As(err, &g) {
 			outcome = Guarded
 		}
-		n.note(opVote, a.claim.keys.Name, outcome, time.Now(), err)
+		n.count(opVote, a.claim.keys.Name, outcome, 0, err) // how the node is, the look has noted
 		a.notSeen(i, err)
 	})
 }

@@ -177,11 +177,6 @@ func (n *node) over(c *redisconn.Call, o Outcome, err error) error {
 func (n *node) note(op, name string, o Outcome, began time.Time, err error) {
 	took := time.Since(began)
 	n.mu.Lock()
-	counts := n.others
-	if op == opVote {
-		counts = n.votes
-	}
-	counts[o]++
 	switch {
 	case o <= Gone:
 		n.fails, n.lastErr, n.answered = 0, nil, time.Now()
@@ -191,6 +186,18 @@ func (n *node) note(op, name string, o Outcome, began time.Time, err error) {
 	case o == TimedOut || o == Failed:
 		n.failed(err)
 	}
+	n.mu.Unlock()
+	n.count(op, name, o, took, err)
+}
+
+// count counts and traces the outcome of a request.
+func (n *node) count(op, name string, o Outcome, took time.Duration, err error) {
+	n.mu.Lock()
+	counts := n.others
+	if op == opVote {
+		counts = n.votes
+	}
+	counts[o]++
 	n.mu.Unlock()
 	if t := n.b.opts.Trace; t != nil && t.Node != nil {
 		t.Node(NodeEvent{Node: n.addr, Op: op, Name: name, Outcome: o, Took: took, Err: err})

@@ -99,6 +99,9 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 	}
 }
 
+// Prompt implements [locker.Prompt]: see ask.
+func (b *Backend) Prompt() bool { return true }
+
 // HasQueue implements [locker.Queuer].
 func (b *Backend) HasQueue() bool { return true }
 
@@ -152,7 +155,7 @@ func (b *Backend) Close() error {
 	s := b.current
 	b.mu.Unlock()
 	if s != nil {
-		s.cancel(locker.ErrClosed)
+		s.end(locker.ErrClosed)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,8 +165,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// patience is how long a server gets to answer a greeting or a request before
-// another one is tried.
+// patience is how long a server gets to answer a greeting or a heartbeat
+// before another one is tried.
 func (b *Backend) patience() time.Duration {
 	return min(max(b.opts.SessionTimeout/4, 100*time.Millisecond), 5*time.Second)
 }

@@ -40,10 +40,9 @@ const (
 	lastPause  = time.Second
 )
 
-// Next implements [zk.HostProvider]. It pauses when all servers have failed. With
-// startAgain, the driver gives up the requests that it could not send, pauses for a
-// second, and looks whether it is closed: so in a long outage, if there are any, and
-// for a session that is over, which gets no server any more.
+// Next implements [zk.HostProvider]. It pauses when all servers have failed. A
+// session that is over gets no server any more: with startAgain, the driver looks
+// whether it is closed, and gives up.
 func (h *hosts) Next() (server string, startAgain bool) {
 	s := (*session)(h)
 	s.mu.Lock()
@@ -59,11 +58,7 @@ func (h *hosts) Next() (server string, startAgain bool) {
 			s.pause(firstPause)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	startAgain = s.stuck || s.isOver()
-	s.stuck = false
-	return "ZooKeeper", startAgain
+	return "ZooKeeper", s.isOver()
 }
 
 func (s *session) pause(d time.Duration) { _ = clock.Sleep(s.ctx, d) }

@@ -123,13 +123,10 @@
 //     to have reached the leader.
 //   - The leader changes: sessions count anew from the change, so no deadline is
 //     too late; a disconnection alone is no loss.
-//   - A server accepts and does not answer: a greeting or request without an answer
-//     for a quarter of the timeout (at most 5 s; 1 s for the first greeting, where
-//     there are other servers) makes the session try another server. All are dialled
-//     at nearly the same time, those that failed last come last.
-//   - The connection breaks before a request was sent, which the driver would keep
-//     for the next one: after the same time without any connection, it is given up.
-//     Until then the engine does not wait for it, and takes back what is granted late.
+//   - A server accepts and does not answer: a greeting or heartbeat without an
+//     answer for a quarter of the timeout (at most 5 s; 1 s for the first
+//     greeting, where there are other servers) makes the session try another
+//     server. All are dialled at nearly the same time, those that failed last.
 //   - The heartbeats are refused, since somebody has changed the ACL of the session's
 //     node: leases end at their deadlines, and after the last one the backend ends
 //     the session, which the driver would keep alive.

@@ -49,7 +49,7 @@ func (s *session) introduce(authenticated *int) error {
 	}
 	err := s.write(s.createBeat)
 	if gone(err) {
-		if err = s.makeParents(s.backend.prefix); err == nil {
+		if err = s.do(s.ctx, func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }); err == nil {
 			err = s.write(s.createBeat)
 		}
 	}
@@ -136,7 +136,12 @@ func (s *session) write(f func(*zk.Conn) error) error {
 		return s.failure(zk.ErrConnectionClosed)
 	}
 	sent := time.Now()
-	defer s.expect().Stop()
+	patience := s.backend.patience()
+	late := time.AfterFunc(patience, func() {
+		s.failed(l.server, fmt.Errorf("no answer to a write after %v", patience))
+		l.abort()
+	})
+	defer late.Stop()
 	if err := f(s.conn); err != nil { // not through the slots: it waits for no others
 		return s.failure(err)
 	}

@@ -45,18 +45,22 @@ func (p *place) As(target any) bool {
 // that is held for a moment only is not worth the request.
 const guardAfter = 10 * time.Millisecond
 
-// hold makes the place a holder's, who is told of the end of the session. R5: the
-// engine has known of it by its deadline; this is for sessions that are closed early.
-func (p *place) hold() error {
+// hold makes the place a holder's.
+func (s *session) hold(p *place) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.life != queued {
-		return errPlaceLost
+	switch {
+	case s.isOver() || s.held == nil:
+		return s.over()
+	case p.life != queued:
+		return fmt.Errorf("zookeeper: %w: %w", errPlaceLost, locker.ErrUnavailable)
 	}
 	p.life = held
-	p.untold = context.AfterFunc(p.s.ctx, p.gone)
+	s.held[p] = struct{}{}
 	if !p.guarded {
-		p.guard = time.AfterFunc(guardAfter, p.watchAgain)
+		p.guard = time.AfterFunc(guardAfter, func() { s.spawn(p.watchAgain) })
 	}
 	return nil
 }
@@ -92,7 +96,7 @@ func (p *place) happened(gone bool) {
 	p.mu.Lock()
 	p.guarded = false
 	p.mu.Unlock()
-	go p.watchAgain() // ends with the session at the latest
+	p.s.spawn(p.watchAgain)
 }
 
 // gone notes that the node is not there any more, and tells the holder, unless
@@ -125,7 +129,7 @@ func (p *place) Renew(ctx context.Context) (locker.Validity, error) {
 		return locker.Validity{}, p.ended()
 	}
 	if life != held {
-		return locker.Validity{}, errNodeGone
+		return locker.Validity{}, fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
 	}
 	v, err := p.s.validity(ctx, time.Now())
 	if err != nil && p.s.isOver() {
@@ -133,9 +137,6 @@ func (p *place) Renew(ctx context.Context) (locker.Validity, error) {
 	}
 	return v, err
 }
-
-// errNodeGone says that the node of a hold is not there any more.
-var errNodeGone = fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
 
 // ended is the error of a hold whose session is over.
 func (p *place) ended() error {
@@ -147,11 +148,6 @@ func (p *place) ended() error {
 // container any more. The holder's node is written to in the same transaction, which
 // fails if that is gone, and tells the next in line to look.
 func (p *place) RaiseToken(ctx context.Context, token uint64) error {
-	_, err := aside(ctx, func() (struct{}, error) { return struct{}{}, p.raise(ctx, token) })
-	return err
-}
-
-func (p *place) raise(ctx context.Context, token uint64) error {
 	node := p.dir + "/" + tokensNode
 	for now := p.tokens; ; {
 		life, path := p.state()
@@ -159,7 +155,7 @@ func (p *place) raise(ctx context.Context, token uint64) error {
 			return p.ended()
 		}
 		if life != held {
-			return errNodeGone
+			return fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
 		}
 		then, err := now.Raise(p.czxid, token)
 		if err != nil {
@@ -198,26 +194,21 @@ type tokens struct {
 	version int32
 }
 
-// get reads a node.
-func (s *session) get(ctx context.Context, path string) (text string, stat *zk.Stat, err error) {
-	data, err := ask(ctx, s, func(c *zk.Conn) (data []byte, err error) {
-		data, stat, err = c.Get(path)
-		return data, err
-	})
-	return string(data), stat, err
-}
-
 // tokensOf returns what is added to the czxids of a lock.
 func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error) {
 	node := dir + "/" + tokensNode
-	text, stat, err := s.get(ctx, node)
+	var stat *zk.Stat
+	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
+		text, stat, err = c.Get(node)
+		return text, err
+	})
 	switch {
 	case gone(err):
 		return tokens{version: -1}, nil
 	case err != nil:
 		return t, err
 	}
-	if t.Tokens, err = raised.Parse(text); err != nil {
+	if t.Tokens, err = raised.Parse(string(text)); err != nil {
 		return t, fmt.Errorf("zookeeper: %s: %w", node, err)
 	}
 	t.version = stat.Version
@@ -227,13 +218,15 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 // Release implements [locker.Hold].
 func (p *place) Release(ctx context.Context) error {
 	switch life, _ := p.state(); life {
-	case queued, held:
-		return p.remove(ctx, true)
-	case lost, freed:
-		return errNodeGone
 	case absent, unknown:
+		return p.TakeBack(ctx)
+	case lost:
+		return fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
+	case freed:
+		return fmt.Errorf("zookeeper: it was released before: %w", locker.ErrLost)
+	case queued, held:
 	}
-	return p.TakeBack(ctx)
+	return p.remove(ctx, true)
 }
 
 // TakeBack implements [locker.TakeBacker].
@@ -246,6 +239,19 @@ func (p *place) Release(ctx context.Context) error {
 func (p *place) TakeBack(ctx context.Context) error {
 	if p.s.isOver() {
 		return nil // its nodes go with it
+	}
+	p.mu.Lock()
+	p.void = true
+	sending := p.sending
+	p.mu.Unlock()
+	if sending != nil { // it ends with the answer, or with the connection
+		select {
+		case <-sending:
+		case <-p.s.ctx.Done():
+			return nil
+		case <-ctx.Done():
+			return unanswered(ctx)
+		}
 	}
 	if life, _ := p.state(); life == unknown {
 		q, err := p.s.queueOf(ctx, p.dir, p.id, true)
@@ -282,13 +288,13 @@ func (p *place) remove(ctx context.Context, patience bool) error {
 	p.mu.Lock()
 	p.life = queued // it is nobody's any more, and its end is not told
 	path := p.path
-	if p.untold != nil {
-		p.untold()
-	}
 	if p.guard != nil {
 		p.guard.Stop()
 	}
 	p.mu.Unlock()
+	p.s.mu.Lock()
+	delete(p.s.held, p)
+	p.s.mu.Unlock()
 	for again := false; ; again = true {
 		err := p.s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
 		switch {
@@ -297,7 +303,7 @@ func (p *place) remove(ctx context.Context, patience bool) error {
 			return nil
 		case gone(err):
 			p.become(lost)
-			return errNodeGone
+			return fmt.Errorf("zookeeper: its node was gone: %w", locker.ErrLost)
 		case p.s.isOver():
 			return p.ended()
 		case isRefusal(err):

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -23,10 +24,9 @@ type link struct {
 	began   time.Time     // read before the greeting was sent (R1)
 	in      *bufio.Reader // the driver reads each packet in two parts
 
-	greeting *time.Timer // gives up a server that accepts and says nothing; nil: it has answered
-	head     []byte      // the answer to the greeting, as far as it came
-
 	mu      sync.Mutex
+	greeted bool
+	head    []byte        // the answer to the greeting, as far as it came
 	restore chan struct{} // closed when the driver has sent its watches again; nil: it has none, or has
 	asked   bool          // a request was sent on this link
 }
@@ -43,7 +43,8 @@ const greetingEnd = 4 + 4 + 4 + 8
 
 func newLink(s *session, conn net.Conn, server string, patience time.Duration) *link {
 	l := &link{Conn: conn, in: bufio.NewReader(conn), session: s, server: server, began: time.Now()}
-	l.greeting = time.AfterFunc(patience, l.abort)
+	// A server that accepts and says nothing must not be waited for.
+	_ = conn.SetDeadline(l.began.Add(patience))
 	if s.watches() {
 		l.restore = make(chan struct{})
 	}
@@ -56,25 +57,37 @@ func newLink(s *session, conn net.Conn, server string, patience time.Duration) *
 	return l
 }
 
-// SetReadDeadline does nothing: a server that does not answer is given up by abort,
-// long before the driver would do so.
-func (*link) SetReadDeadline(time.Time) error { return nil }
+// SetReadDeadline does nothing during the greeting, which has its own.
+func (l *link) SetReadDeadline(t time.Time) error {
+	if !l.isGreeted() {
+		return nil
+	}
+	return l.Conn.SetReadDeadline(t)
+}
 
-// SetWriteDeadline is like SetReadDeadline.
-func (*link) SetWriteDeadline(time.Time) error { return nil }
+// SetWriteDeadline does nothing during the greeting, which has its own.
+func (l *link) SetWriteDeadline(t time.Time) error {
+	if !l.isGreeted() {
+		return nil
+	}
+	return l.Conn.SetWriteDeadline(t)
+}
+
+func (l *link) isGreeted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.greeted
+}
 
 // Write passes on one packet: the driver writes each by itself.
 func (l *link) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
-	if l.greeting != nil {
-		if err != nil {
-			l.session.failed(l.server, l.notTakenUp(err))
-		}
-		return n, err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.restore != nil && len(p) >= 12 {
+	if err != nil && !l.greeted {
+		l.session.failed(l.server, l.notTakenUp(err))
+	}
+	if l.greeted && l.restore != nil && len(p) >= 12 {
 		switch binary.BigEndian.Uint32(p[8:]) {
 		case opSetAuth:
 		case opSetWatches:
@@ -90,17 +103,17 @@ func (l *link) Write(p []byte) (int, error) {
 // Read looks at the answer to the greeting as it passes.
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.in.Read(p)
-	if l.greeting != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.greeted {
 		l.head = append(l.head, p[:n]...)
 		if err != nil {
 			l.session.failed(l.server, l.notTakenUp(err))
-		} else {
-			l.greet()
+			return n, err
 		}
-		return n, err
+		l.greet()
+		return n, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if restore := l.restore; restore != nil && l.asked {
 		// The driver reads a number without a lock when it sends its watches
 		// again, and writes it when the first answer comes: the answer waits.
@@ -121,7 +134,7 @@ const restorePatience = 50 * time.Millisecond
 func (l *link) notTakenUp(err error) error {
 	s := l.session
 	switch {
-	case len(l.head) > 0 || !l.greeting.Stop():
+	case len(l.head) > 0 || isTimeout(err):
 		return fmt.Errorf("%w within %v: %w", errNotServing, time.Since(l.began).Round(time.Millisecond), err)
 	case s.backend.opts.TLS == nil && s.speaksTLS(l.server):
 		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)", errOtherProtocol)
@@ -149,6 +162,11 @@ func (s *session) speaksTLS(server string) bool {
 	return err == nil || errors.As(err, &alert)
 }
 
+func isTimeout(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
+}
+
 // abort closes the connection without a word, which TLS would wait to say.
 func (l *link) abort() {
 	conn := l.Conn
@@ -158,13 +176,13 @@ func (l *link) abort() {
 	_ = conn.Close()
 }
 
-// greet looks whether the answer to the greeting is complete.
+// greet looks whether the answer to the greeting is complete. l.mu is held.
 func (l *link) greet() {
 	if len(l.head) < greetingEnd || len(l.head) < 4+int(binary.BigEndian.Uint32(l.head)) {
 		return
 	}
-	l.greeting.Stop()
-	l.greeting = nil
+	l.greeted = true
+	_ = l.SetDeadline(time.Time{})
 	timeout := time.Duration(int32(binary.BigEndian.Uint32(l.head[8:]))) * time.Millisecond
 	id := int64(binary.BigEndian.Uint64(l.head[12:]))
 	l.head = nil
@@ -175,9 +193,13 @@ func (l *link) greet() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id, s.timeout, s.link = id, timeout, l
-	s.taken, s.streak, s.outage, s.stuck = time.Now(), 0, nil, false
+	s.taken, s.streak, s.outage = time.Now(), 0, nil
 	s.proof.begin(l, guardTime(timeout, s.backend.opts.SessionTimeout, s.backend.opts.TickTime))
 	close(s.relinked)
 	s.relinked = make(chan struct{})
 	s.change()
+}
+
+func shuffle(all []string) {
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 }

@@ -34,30 +34,8 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	if err != nil {
 		return locker.State{}, err
 	}
-	return aside(ctx, func() (locker.State, error) {
-		st, _, err := s.inspect(ctx, b.dir(name), true)
-		return st, err
-	})
-}
-
-// aside calls f and returns its answer, or when ctx ends (R8): the driver's calls know
-// no contexts, and the engine leaves behind only what it calls for a lock.
-func aside[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
-	type answer struct {
-		v   T
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		v, err := f()
-		answers <- answer{v, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.v, a.err
-	case <-ctx.Done():
-		return v, unanswered(ctx)
-	}
+	st, _, err := s.inspect(ctx, b.dir(name), true)
+	return st, err
 }
 
 // inspect returns what is known of a lock, and the node of its holder.
@@ -68,7 +46,7 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 	}
 	for i, n := range q.nodes {
 		path := dir + "/" + n.name
-		label, stat, err := s.get(ctx, path)
+		label, stat, err := s.label(ctx, path)
 		if gone(err) || err == nil && stat.EphemeralOwner == 0 {
 			continue // released meanwhile, or nobody's
 		}
@@ -83,7 +61,7 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 		}
 		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: q.length - 1 - i}
 		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+locker.MaxWaiting)] {
-			label, stat, err := s.get(ctx, dir+"/"+w.name)
+			label, stat, err := s.label(ctx, dir+"/"+w.name)
 			switch {
 			case gone(err) || err == nil && stat.EphemeralOwner == 0:
 			case err != nil:
@@ -97,6 +75,16 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 	return locker.State{}, "", nil
 }
 
+// label reads the label in a node.
+func (s *session) label(ctx context.Context, path string) (string, *zk.Stat, error) {
+	var stat *zk.Stat
+	text, err := ask(ctx, s, func(c *zk.Conn) (text []byte, err error) {
+		text, stat, err = c.Get(path)
+		return text, err
+	})
+	return string(text), stat, err
+}
+
 // List implements [locker.Lister]. It asks twice for each lock, and once
 // for each of the first who wait.
 func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
@@ -104,16 +92,19 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 	if err != nil {
 		return err
 	}
-	names, err := aside(ctx, func() ([]string, error) { return s.children(ctx, b.prefix, true) })
+	names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+		if _, err := c.Sync(b.prefix); err != nil {
+			return nil, err
+		}
+		names, _, err := c.Children(b.prefix)
+		return names, err
+	})
 	for _, node := range names {
 		name, ok := znode.Decode(node)
 		if !ok || !strings.HasPrefix(name, prefix) {
 			continue
 		}
-		st, err := aside(ctx, func() (locker.State, error) {
-			st, _, err := s.inspect(ctx, b.prefix+"/"+node, false)
-			return st, err
-		})
+		st, _, err := s.inspect(ctx, b.prefix+"/"+node, false)
 		if err == nil && st.Held {
 			err = found(name, st)
 		}
@@ -131,17 +122,15 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 	if err != nil {
 		return locker.State{}, err
 	}
-	return aside(ctx, func() (locker.State, error) {
-		st, path, err := s.inspect(ctx, b.dir(name), true)
-		if err != nil || !st.Held {
-			return locker.State{}, err
-		}
-		err = s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
-		if gone(err) {
-			return locker.State{}, nil // its holder was faster
-		}
-		return st, err
-	})
+	st, path, err := s.inspect(ctx, b.dir(name), true)
+	if err != nil || !st.Held {
+		return locker.State{}, err
+	}
+	err = s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
+	if gone(err) {
+		return locker.State{}, nil // its holder was faster
+	}
+	return st, err
 }
 
 // server is what one server says of itself.
@@ -223,11 +212,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	default:
 		add(locker.SeverityOK, "session timeout", timeout.String(), "")
 	}
-	config, err := aside(ctx, func() (string, error) {
-		config, _, err := s.get(ctx, "/zookeeper/config")
-		return config, err
-	})
-	if voters := strings.Count(config, ":participant"); err == nil && voters > len(b.servers) {
+	config, err := ask(ctx, s, func(c *zk.Conn) ([]byte, error) { config, _, err := c.Get("/zookeeper/config"); return config, err })
+	if voters := strings.Count(string(config), ":participant"); err == nil && voters > len(b.servers) {
 		add(locker.SeverityWarning, "members of the ensemble", strconv.Itoa(voters), fmt.Sprintf("%d are named here, and a client knows no other: name all of them", len(b.servers)))
 	}
 	return found, nil

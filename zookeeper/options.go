@@ -42,8 +42,8 @@ type Options struct {
 	// ACL is that of all nodes that are created. nil: only those with the
 	// same credentials have any right on them if Auth is given, everybody has
 	// all rights if it is not. Clients that share locks need to read, write,
-	// create and delete each other's: the first request, and Open, fail if this
-	// client lacks one of these rights.
+	// create and delete each other's: New refuses an ACL by which one of these
+	// is for nobody, and the first request fails if this client lacks one.
 	ACL []zk.ACL
 
 	// TLS, if it is not nil, is how connections are secured. A ServerName that
@@ -104,6 +104,11 @@ func (o *Options) check() error {
 	for i, a := range o.Auth {
 		if a.Scheme == "" || a.Credentials == "" || a.Scheme == "digest" && !strings.Contains(a.Credentials, ":") {
 			return fmt.Errorf("%w: zookeeper: credential %d is not complete: for digest, give user:password", locker.ErrInvalid, i+1)
+		}
+	}
+	if o.ACL != nil {
+		if err := checkACL(o.ACL); err != nil {
+			return err
 		}
 	}
 	if err := znode.CheckPrefix(o.Prefix, "/app/locks", 0); err != nil {

@@ -26,16 +26,18 @@ type place struct {
 	lost  func()
 
 	passed map[string]bool // nodes in the queue that are of no session, and are passed over
-	raised bool            // somebody before has raised the tokens, or may have
-	tokens tokens          // as they were when the lock was granted
+	// raised: somebody before has raised the tokens, or may have.
+	raised bool
+	tokens tokens      // as they were when the lock was granted
+	guard  *time.Timer // sets the watch on a holder's node
 
 	mu      sync.Mutex
 	life    life
 	path    string // the node, once it is known
 	czxid   int64
-	guarded bool        // the watch on the node is set
-	guard   *time.Timer // sets it for a holder
-	untold  func() bool // the end of the session is not told to the holder any more
+	sending chan struct{} // closed when the driver is through with the creation
+	void    bool          // no creation may be sent any more
+	guarded bool          // the watch on the node is set
 }
 
 // life is what became of a place's node:
@@ -60,6 +62,9 @@ const (
 // Acquire implements [locker.Backend]. It waits in the lock's queue if
 // req.Wait is set.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return locker.Grant{}, err
+	}
 	s, err := b.session(ctx)
 	if err != nil {
 		return locker.Grant{}, err
@@ -75,16 +80,18 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{}, err
 		}
 	}
-	alone, err := p.enter(ctx)
-	if err == nil && !alone {
+	err = p.enter(ctx)
+	if errors.Is(err, errQueue) {
 		since, err = p.queue(ctx, req)
 	}
-	var grant locker.Grant
 	if err == nil {
-		grant, err = p.grant(ctx, since)
+		return p.grant(ctx, since)
 	}
-	if life, _ := p.state(); err == nil || s.isOver() || life != unknown && life != queued {
-		return grant, err
+	p.mu.Lock()
+	left := p.life == unknown || p.life == queued
+	p.mu.Unlock()
+	if !left || s.isOver() {
+		return locker.Grant{}, err
 	}
 	return locker.Grant{Hold: p}, err
 }
@@ -113,44 +120,74 @@ func (p *place) peek(ctx context.Context) error {
 	return &locker.HeldError{}
 }
 
-// enter creates the node, and returns whether it is alone in the queue. In the same
-// transaction it writes to the lock's node: the answer tells how many nodes there are
-// in the queue, and the number of the transaction, which is the czxid of the new one.
-// So a lock that nobody else wants costs this one request. (With a look at the queue
-// as a request of its own, and one at the node for the czxid, pairs per second of 256
-// callers fell to 0.55 of those of a bare creation and deletion, from 0.95.)
-func (p *place) enter(ctx context.Context) (alone bool, err error) {
-	create := func(c *zk.Conn) ([]zk.MultiResponse, error) {
-		p.become(unknown)
-		return c.Multi(
-			&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(p.label), Acl: p.s.backend.acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
-			&zk.SetDataRequest{Path: p.dir, Version: -1})
+// errQueue says that others may be in the queue.
+var errQueue = errors.New("there are others in the queue")
+
+// enter creates the node. With it, in one transaction, it writes to the lock's
+// node: the answer tells how many nodes there are in the queue, and the number
+// of the transaction, which is the czxid of the new one. So a lock that nobody
+// else wants costs this one request. (With a look at the queue as a request of
+// its own, and one at the node for the czxid, pairs per second of 256 callers
+// fell to 0.55 of those of a bare creation and deletion, from 0.95.)
+func (p *place) enter(ctx context.Context) error {
+	if err := p.s.online(ctx); err != nil {
+		return err
 	}
-	answer, err := ask(ctx, p.s, create)
-	for gone(err) {
-		// Never used, or a container that was empty and has been reaped. The caller
-		// may leave now, and there will be a node in it all the same: the service
-		// removes only containers that have had one.
-		if err = p.s.makeParents(p.dir); err == nil {
-			answer, err = ask(p.s.ctx, p.s, create)
+	p.become(unknown)
+	answer, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+		sent, err := p.send()
+		if err != nil {
+			return nil, err
 		}
-	}
+		defer close(sent)
+		acl := p.s.backend.acl
+		for {
+			answer, err := c.Multi(
+				&zk.CreateRequest{Path: p.dir + "/" + p.id + lockMark, Data: []byte(p.label), Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence},
+				&zk.SetDataRequest{Path: p.dir, Version: -1})
+			if !gone(err) {
+				return answer, err
+			}
+			// Never used, or a container that was empty and has been reaped. A caller
+			// may leave, and there will be a node in it all the same: the service
+			// removes only containers that have had one.
+			if err := makeParents(c, p.dir, acl); err != nil {
+				return nil, err
+			}
+		}
+	})
 	switch {
+	case err == nil && len(answer) == 2 && answer[1].Stat != nil:
+	case err == nil:
+		return fmt.Errorf("zookeeper: the answer to a creation is not one: %w", locker.ErrUnavailable)
 	case isRefusal(err):
 		p.become(absent)
-		return false, err
-	case err != nil:
-		return false, err
-	case len(answer) != 2 || answer[1].Stat == nil:
-		return false, fmt.Errorf("zookeeper: the answer to a creation is not one: %w", locker.ErrUnavailable)
+		return err
+	default:
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.life, p.path, p.czxid = queued, answer[0].String, answer[1].Stat.Mzxid
 	if n, _ := parseNode(path.Base(p.path)); n.spent() {
-		return false, fmt.Errorf("zookeeper: %s has had two thousand million nodes, and the servers count no further: remove it at a time when nobody locks the name (and raise its tokens again if they were raised): %w", p.dir, locker.ErrRefused)
+		return fmt.Errorf("zookeeper: %s has had two thousand million nodes, and the servers count no further: remove it at a time when nobody locks the name (and raise its tokens again if they were raised): %w", p.dir, locker.ErrRefused)
 	}
-	return answer[1].Stat.NumChildren == 1, nil
+	if answer[1].Stat.NumChildren > 1 {
+		return errQueue
+	}
+	return nil
+}
+
+// send begins a creation, which the caller may leave behind, unless it was taken
+// back before it began. It returns what is to be closed when it ends.
+func (p *place) send() (chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.void {
+		return nil, zk.ErrConnectionClosed // nobody waits for it
+	}
+	p.sending = make(chan struct{})
+	return p.sending, nil
 }
 
 // become moves the place on, unless its node is gone.
@@ -170,20 +207,10 @@ func (p *place) state() (life, string) {
 }
 
 // queueOf returns the queue of a lock; it is empty if the lock's node does not
-// exist.
+// exist. A server that this session has just come to may lag behind: with sync,
+// it first catches up with all that was done before.
 func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (queue, error) {
-	children, err := s.children(ctx, dir, sync)
-	if err != nil && !gone(err) {
-		return queue{}, err
-	}
-	return readQueue(children, id), nil
-}
-
-// children returns the names of the nodes below one. A server that this session has
-// just come to may lag behind: with sync, it first catches up with all that was done
-// before.
-func (s *session) children(ctx context.Context, dir string, sync bool) ([]string, error) {
-	return ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+	children, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
 		if sync {
 			if _, err := c.Sync(dir); err != nil {
 				return nil, err
@@ -192,6 +219,10 @@ func (s *session) children(ctx context.Context, dir string, sync bool) ([]string
 		children, _, err := c.Children(dir)
 		return children, err
 	})
+	if err != nil && !gone(err) {
+		return queue{}, err
+	}
+	return readQueue(children, id), nil
 }
 
 // queue waits until the place is the first. It returns when that was known.
@@ -199,23 +230,23 @@ func (p *place) queue(ctx context.Context, req locker.Request) (time.Time, error
 	for held := false; ; {
 		since := time.Now()
 		before, err := p.before(ctx)
-		if err == nil && !req.Wait {
-			before, err = p.others(ctx, before)
-		}
 		switch {
 		case err == nil && len(before) == 0:
 			return since, nil
 		case err == nil && !req.Wait:
-			_ = p.remove(ctx, false) // what is not known to be gone then is taken back
-			return since, &locker.HeldError{}
+			if before, err = p.others(ctx, before); err == nil && len(before) == 0 {
+				return since, nil
+			} else if err == nil {
+				_ = p.remove(ctx, false) // what is not known to be gone then is taken back
+				return since, &locker.HeldError{}
+			}
 		case err == nil:
 			held = true
 			if req.Queued != nil {
 				req.Queued()
 			}
-			var first bool
-			if first, err = p.await(ctx, before); first {
-				return time.Now(), err
+			if err = p.await(ctx, before); errors.Is(err, errFirst) {
+				return time.Now(), nil
 			}
 		}
 		switch {
@@ -235,7 +266,12 @@ func (p *place) queue(ctx context.Context, req locker.Request) (time.Time, error
 }
 
 // errPlaceLost says that somebody has removed the place of a waiter.
-var errPlaceLost = fmt.Errorf("zookeeper: the node of this waiter was removed: %w", locker.ErrUnavailable)
+var errPlaceLost = errors.New("the node of this waiter was removed")
+
+func (p *place) removed() error {
+	p.become(lost)
+	return fmt.Errorf("zookeeper: %w: %w", errPlaceLost, locker.ErrUnavailable)
+}
 
 // before looks which nodes are before this one in the queue.
 func (p *place) before(ctx context.Context) ([]node, error) {
@@ -255,8 +291,7 @@ func (p *place) before(ctx context.Context) ([]node, error) {
 				return nil, err
 			}
 		case sync:
-			p.become(lost)
-			return nil, errPlaceLost
+			return nil, p.removed()
 		}
 	}
 }
@@ -301,15 +336,18 @@ func (p *place) others(ctx context.Context, nodes []node) ([]node, error) {
 	return nil, nil
 }
 
+// errFirst says that there is nobody before the place any more.
+var errFirst = errors.New("it is the first")
+
 // Without an event, the queue is looked at again very rarely: the service tells
 // what happens to a node that is watched, and a connection that breaks is noticed.
 const rareLook = 15 * time.Minute
 
-// await returns when it is time to look at the queue again, or when the place is the
-// first. It watches the node just before the place. Where that is the only one, its
-// end makes the place the first, without another look, if its own node is there: that
-// is watched, too, and the service tells what happened in its order.
-func (p *place) await(ctx context.Context, before []node) (first bool, err error) {
+// await returns when it is time to look at the queue again, or with errFirst. It
+// watches the node just before the place. Where that is the only one, its end
+// makes the place the first, without another look, if its own node is there:
+// that is watched, too, and the service tells what happened in its order.
+func (p *place) await(ctx context.Context, before []node) error {
 	ahead := before[len(before)-1]
 	p.s.mu.Lock()
 	relinked, interval := p.s.relinked, p.s.timeout/10
@@ -320,9 +358,9 @@ func (p *place) await(ctx context.Context, before []node) (first bool, err error
 	if len(before) == 1 {
 		own, err := p.watchOwn(ctx)
 		if gone(err) {
-			return false, errPlaceLost
+			return p.removed()
 		} else if err != nil {
-			return false, err
+			return err
 		}
 		ownTold = own.told
 	}
@@ -333,13 +371,14 @@ func (p *place) await(ctx context.Context, before []node) (first bool, err error
 			p.passed = make(map[string]bool)
 		}
 		p.passed[ahead.name] = true
-		return false, nil
+		return nil
+	case gone(err) && ownTold != nil && inOrder():
+		p.raised = true // it may have
+		return p.first()
 	case gone(err):
-		first = ownTold != nil && inOrder()
-		p.raised = p.raised || first // it may have
-		return first, nil
+		return nil
 	case err != nil:
-		return false, err
+		return err
 	}
 	// A holder that raises tokens writes to its node in the same step: what it did
 	// before it was watched is seen here, and later the watch tells. What was raised
@@ -352,7 +391,10 @@ func (p *place) await(ctx context.Context, before []node) (first bool, err error
 	for linked := relinked; ; {
 		select {
 		case <-w.told:
-			return w.gone && ownTold != nil && inOrder(), nil
+			if w.gone && ownTold != nil && inOrder() {
+				return p.first()
+			}
+			return nil
 		case <-linked:
 			// The driver sets the watches again; whether it could, a look tells.
 			linked = nil
@@ -361,11 +403,11 @@ func (p *place) await(ctx context.Context, before []node) (first bool, err error
 		case <-ownTold:
 		case <-timer.C:
 		case <-p.s.ctx.Done():
-			return false, p.s.over()
+			return p.s.over()
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
-		return false, nil
+		return nil
 	}
 }
 
@@ -378,6 +420,14 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// first returns errFirst if the place is still there.
+func (p *place) first() error {
+	if life, _ := p.state(); life != queued {
+		return p.removed()
+	}
+	return errFirst
+}
+
 // grant makes a hold of a place that is the first.
 func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
 	v, err := p.s.validity(ctx, since)
@@ -386,10 +436,10 @@ func (p *place) grant(ctx context.Context, since time.Time) (locker.Grant, error
 		p.tokens, err = p.s.tokensOf(ctx, p.dir)
 	}
 	if err == nil {
-		err = p.hold()
+		err = p.s.hold(p)
 	}
 	if err != nil {
-		return locker.Grant{}, err
+		return locker.Grant{Hold: p}, err
 	}
 	return locker.Grant{Hold: p, Validity: v, Token: p.tokens.Of(p.czxid)}, nil
 }

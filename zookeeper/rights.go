@@ -10,24 +10,56 @@ import (
 	"github.com/golockers/locker"
 )
 
+// checkACL refuses an ACL by which some right that everybody needs who shares
+// the locks is given to nobody. One client may go by several of the names in it,
+// and which they are the service knows: what one of them lacks, another may
+// give. So it is what all of them give together that counts here; whether it
+// is this client's, tryRights finds out.
+func checkACL(acl []zk.ACL) error {
+	var given int32
+	for _, a := range acl {
+		given |= a.Perms
+	}
+	var lacking []string
+	for _, r := range []struct {
+		perm int32
+		name string
+	}{{zk.PermRead, "read"}, {zk.PermWrite, "write"}, {zk.PermCreate, "create"}, {zk.PermDelete, "delete"}} {
+		if given&r.perm == 0 {
+			lacking = append(lacking, r.name)
+		}
+	}
+	if len(lacking) > 0 {
+		return fmt.Errorf("%w: zookeeper: the ACL gives nobody the right to %s nodes: who shares locks has to read, write, create and delete them",
+			locker.ErrInvalid, strings.Join(lacking, " or to "))
+	}
+	return nil
+}
+
 // tryRights finds out whether this client has the rights that it needs on nodes
 // with the ACL that it gives them: else it would get locks that it could not
 // keep, or not give back. It asks of the session's own node, which has that ACL
-// too. Only the write is carried out: the service looks at the rights first, and
-// below an ephemeral node nothing can be created, and nothing is there to be
-// deleted.
+// too. Only the write is carried out, as one more heartbeat: the service looks
+// at the rights first, and below an ephemeral node nothing can be created, and
+// nothing is there to be deleted.
 func (s *session) tryRights() error {
 	below := s.node + "/x"
 	for _, try := range []struct {
 		right string
 		f     func(*zk.Conn) error
 	}{
-		{"write", s.beat},
+		{"write", nil},
 		{"read", func(c *zk.Conn) error { _, _, err := c.Get(s.node); return err }},
 		{"create", func(c *zk.Conn) error { _, err := c.Create(below, nil, zk.FlagEphemeral, s.backend.acl); return err }},
 		{"delete", func(c *zk.Conn) error { return c.Delete(below, -1) }},
 	} {
-		switch err := s.do(s.ctx, try.f); {
+		var err error
+		if try.f == nil {
+			err = s.write(s.beat)
+		} else { // proves nothing of the session: see [proof]
+			err = s.do(s.ctx, try.f)
+		}
+		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			return s.lacks(try.right, err)
 		case errors.Is(err, locker.ErrUnavailable):
@@ -67,27 +99,24 @@ func refusing(what string, err error) error { return &refusal{fmt.Errorf("%w: %s
 
 // makeParents creates dir and what is missing above it: as containers, which
 // the service removes when they are empty.
-func (s *session) makeParents(dir string) error {
-	err := s.makeContainer(dir)
+func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
+	err := makeContainer(c, dir, acl)
 	up := strings.LastIndexByte(dir, '/')
 	if !gone(err) || up <= 0 {
 		return err
 	}
 	// From below: the right to create may begin anywhere on the way.
-	if err := s.makeParents(dir[:up]); err != nil {
+	if err := makeParents(c, dir[:up], acl); err != nil {
 		return err
 	}
-	if err := s.makeContainer(dir); !gone(err) {
+	if err := makeContainer(c, dir, acl); !gone(err) {
 		return err
 	}
 	return nil // reaped again at once: whoever needs it will see
 }
 
-func (s *session) makeContainer(path string) error {
-	err := s.do(s.ctx, func(c *zk.Conn) error {
-		_, err := c.CreateContainer(path, nil, zk.FlagContainer, s.backend.acl)
-		return err
-	})
+func makeContainer(c *zk.Conn, path string, acl []zk.ACL) error {
+	_, err := c.CreateContainer(path, nil, zk.FlagContainer, acl)
 	if errors.Is(err, zk.ErrNodeExists) {
 		return nil
 	}

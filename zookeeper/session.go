@@ -2,10 +2,8 @@ package zookeeper
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +19,8 @@ import (
 // session is one ZooKeeper session: all that the backend does at a time goes
 // through one. Its life:
 //
-//	newSession ──> starting ──prepared──> ready ──cancel──> over
-//	                   └─────────────cancel─────────────────┘
+//	newSession ──> starting ──prepared──> ready ──end──> over
+//	                   └─────────────end──────────────────┘
 //
 // The driver, which would go on with a new session under the same connection,
 // is given no server any more once it is over (see Next), so that nothing asked
@@ -55,10 +53,10 @@ type session struct {
 	rounds   int           // how often all servers have failed
 	streak   int           // how often since one has not
 	outage   error         // why, until one has not
-	stuck    bool          // a request has waited for a connection for too long
 	proof    proof
 	refused  error // why the last heartbeat was refused; nil: it was not
 	watched  map[string]*watch
+	held     map[*place]struct{} // to be told of the end
 }
 
 // maxRequests bounds the requests of one session that are under way at once:
@@ -76,8 +74,8 @@ const (
 func newSession(b *Backend) (*session, error) {
 	s := &session{
 		backend:  b,
-		node:     b.prefix + "/" + beatMark + rand.Text(),
-		servers:  slices.Clone(b.servers),
+		node:     b.prefix + "/" + beatMark + newID(),
+		servers:  shuffled(b.servers),
 		slots:    make(chan struct{}, maxRequests),
 		ready:    make(chan struct{}),
 		hurry:    make(chan struct{}, 1),
@@ -85,8 +83,8 @@ func newSession(b *Backend) (*session, error) {
 		relinked: make(chan struct{}),
 		failures: make(map[string]failure),
 		watched:  make(map[string]*watch),
+		held:     make(map[*place]struct{}),
 	}
-	mathrand.Shuffle(len(s.servers), func(i, j int) { s.servers[i], s.servers[j] = s.servers[j], s.servers[i] })
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	// A server that says nothing is not waited for when the session is over.
 	context.AfterFunc(s.ctx, func() { time.AfterFunc(goodbye, s.abort) })
@@ -113,7 +111,7 @@ func (s *session) run() {
 	if err == nil {
 		err = s.keep()
 	}
-	s.cancel(err) // if it is not over yet
+	s.end(err) // if it is not over yet
 	s.closeDriver()
 	s.goroutines.Wait()
 	s.backend.ended(s)
@@ -123,7 +121,7 @@ func (s *session) run() {
 func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
-		s.cancel(errExpired)
+		s.end(errExpired)
 	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -142,6 +140,18 @@ var errExpired = errors.New("the session has expired")
 func (s *session) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// end makes the session over, once. It does not block.
+func (s *session) end(cause error) {
+	s.cancel(cause)
+	s.mu.Lock()
+	held := s.held
+	s.held = nil
+	s.mu.Unlock()
+	for p := range held {
+		p.gone() // R5: the engine has known by its deadline; this is for those who close early
+	}
 }
 
 // goodbye is how long a session that is over keeps its connection: for a heartbeat
@@ -206,6 +216,18 @@ func (s *session) sitOut(ctx context.Context) error {
 	return s.reconnected(limited)
 }
 
+// spawn runs f on a goroutine that Close waits for. It returns false if the
+// session is over.
+func (s *session) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isOver() {
+		return false
+	}
+	s.goroutines.Go(f)
+	return true
+}
+
 // wait returns nil when cond holds, which is called with s.mu held, and
 // otherwise why not: the session is over, or ctx is. Without patience, it also
 // returns when all servers have failed once since it was called; in an outage,
@@ -219,8 +241,6 @@ func (s *session) wait(ctx context.Context, patience bool, cond func() bool) err
 		switch {
 		case s.isOver():
 			return s.over()
-		case ctx.Err() != nil:
-			return unanswered(ctx)
 		case ok:
 			return nil
 		case patience:
@@ -255,8 +275,8 @@ func (s *session) reconnected(ctx context.Context) error {
 }
 
 // ask makes one request, over a connection that is there. The driver knows no
-// contexts: what was begun goes on when ctx ends, until it is answered or expect gives
-// it up.
+// contexts, and keeps what it could not send until there is a connection again: it
+// is called on a goroutine of its own, which a caller whose context ends leaves.
 func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v T, err error) {
 	if err = s.online(ctx); err != nil {
 		return v, err
@@ -266,31 +286,25 @@ func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v
 	case <-ctx.Done():
 		return v, unanswered(ctx)
 	}
-	defer func() { <-s.slots }()
-	defer s.expect().Stop()
-	v, err = f(s.conn)
-	return v, s.failure(err)
-}
-
-// expect bounds one request. If the timer is not stopped in time, the server does not
-// answer: the connection is given up, and the driver tries another one. Or there has
-// been no connection to send it on, where the driver would keep it for the next one:
-// then the driver gives it up (see Next).
-func (s *session) expect() *time.Timer {
-	s.mu.Lock()
-	l := s.link
-	s.mu.Unlock()
-	patience := s.backend.patience()
-	return time.AfterFunc(patience, func() {
-		s.mu.Lock()
-		lost, same := s.link == nil, s.link == l
-		s.stuck = s.stuck || lost
-		s.mu.Unlock()
-		if same && !lost {
-			s.failed(l.server, fmt.Errorf("no answer after %v", patience))
-			l.abort()
-		}
-	})
+	type reply struct {
+		v   T
+		err error
+	}
+	replies := make(chan reply, 1)
+	if !s.spawn(func() {
+		v, err := f(s.conn)
+		<-s.slots
+		replies <- reply{v, err}
+	}) {
+		<-s.slots
+		return v, s.over()
+	}
+	select {
+	case r := <-replies:
+		return r.v, s.failure(r.err)
+	case <-ctx.Done():
+		return v, unanswered(ctx)
+	}
 }
 
 // do is ask for requests of whose answer only the error matters.
@@ -430,4 +444,10 @@ func (s *session) watches() bool {
 		}
 	}
 	return false
+}
+
+func shuffled(all []string) []string {
+	all = slices.Clone(all)
+	shuffle(all)
+	return all
 }

@@ -52,7 +52,6 @@ func TestOnOneServer(t *testing.T) {
 		{"SilentServersBesideOneThatAnswers", testSilentServersBesideOneThatAnswers},
 		{"CloseOnAStalledNetwork", testCloseOnAStalledNetwork},
 		{"OperatorsAreNotKeptWaiting", testOperatorsAreNotKeptWaiting},
-		{"RequestsThatAreNotAnsweredAreGivenUp", testRequestsThatAreNotAnsweredAreGivenUp},
 		{"LastingNodeInTheQueueIsPassedOver", testLastingNodeInTheQueueIsPassedOver},
 		{"RaisedTokens", testRaisedTokens},
 		{"TokensAreRaisedUnderAWaiter", testTokensAreRaisedUnderAWaiter},

@@ -103,11 +103,12 @@ func (b *batcher) do(ctx context.Context, c *Call) *Error {
 	case <-ctx.Done():
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if c.state == over { // the answer came at the same moment
+		b.mu.Unlock() // who hands it out may need the mutex for others first
 		<-c.done
 		return c.err
 	}
+	defer b.mu.Unlock()
 	return &Error{Err: ctx.Err(), Unknown: b.leave(c)}
 }
 
@@ -137,7 +138,7 @@ func (b *batcher) leave(c *Call) (sent bool) {
 // if the batcher is closed. The caller holds mu.
 func (b *batcher) enqueue(c *Call) bool {
 	if b.closed {
-		c.err = &Error{Err: ErrClosed}
+		c.state, c.sent, c.err = over, time.Now(), &Error{Err: ErrClosed}
 		return false
 	}
 	c.sent = time.Now() // for now: since when it waits
