@@ -51,7 +51,7 @@ func compete(b *testing.B, goroutines int, servers func() time.Duration, targets
 	for range turns {
 		for _, c := range contenders {
 			b.Run(c.name, func(b *testing.B) {
-				ctx, cancel := context.WithCancel(b.Context())
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute) // a contender that hangs fails
 				defer cancel()
 				callers(b, ctx, goroutines, max(200, 10*goroutines), c.pair) // connections, scripts
 				b.ResetTimer()

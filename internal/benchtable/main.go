@@ -16,7 +16,7 @@
 // do the same by hand; without raw, the first contender stands for it. There may be
 // others, such as another library (compare/peers): each gets a row, compared with
 // raw. Topics without locker are left out. scripts/bench looks for test files with a
-// benchmark and the word "locker" in quotes.
+// benchmark and with "locker" or ".../locker" as a name.
 //
 // The contenders of a topic use the same server and the same client and run one
 // right after the other, so that a machine that becomes slower does so for all of
