@@ -17,7 +17,8 @@ import (
 // at once. Package conformance has the suite that every Backend has to pass.
 type Backend interface {
 	// Acquire asks the service for req.Name once. It returns when the answer is known
-	// or ctx is done, whichever is first. ctx may last for longer than the call.
+	// or ctx is done, whichever is first. ctx may last for longer than the call: what
+	// Acquire makes of it, such as another context, Acquire has to end.
 	//
 	// If the lock is granted, it returns a Grant with a Hold.
 	//

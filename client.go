@@ -277,8 +277,9 @@ func (c *Client) drain(deadline time.Time) bool {
 
 func (c *Client) isClosed() bool { return c.life.Err() != nil }
 
-// untilClose returns a context of a call that waits: it ends with ctx, when it is
-// cancelled, and when Close begins, which is then its cause.
+// untilClose returns the context of a call that waits: it ends with ctx, and with the
+// cause ErrClosed when the client is closed: Close calls the function returned, which
+// does nothing where the context is the client's own.
 func (c *Client) untilClose(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	if ctx.Done() == nil {
 		return carrying(c.life, ctx), func(error) {}

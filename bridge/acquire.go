@@ -71,7 +71,7 @@ func (a *attempt) run() (locker.Grant, error) {
 	second, err := a.ask(1)
 	v := a.stopKeeping()
 	if err == nil && a.ctx.Err() != nil {
-		err = context.Cause(a.ctx) // the first one was lost meanwhile, and the second answered late
+		err = context.Cause(a.ctx) // the first one was lost, or the caller has left, and the second answered late
 	}
 	if err != nil {
 		return locker.Grant{}, err
