@@ -357,3 +357,31 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []bool{false}, exists)
 }
+
+// Many wait for one look; that it failed says once, not for each of them, how the
+// node is.
+func TestLookThatFailsCountsOnce(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	n := b.nodes[0]
+	n.waiting = []func(*ballot, error){func(*ballot, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.failedAt = time.Time{} // to tell all of them takes a while
+	}}
+	a := b.newAttempt(claim{}, false)
+	a.states[0].vote, a.limit = looked, time.Minute
+	a.look(0, nil)
+	n.looked(nil, redisconn.ErrSilent)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Stop()
+	assert.Equal(t, failed, a.states[0].vote)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	assert.Equal(t, 1, n.fails)
+	assert.EqualValues(t, 1, n.votes[Failed])
+}
