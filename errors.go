@@ -104,24 +104,39 @@ func (e *waitError) Unwrap() []error {
 
 // fromBackend makes err, which a backend returned for a request with ctx, match one
 // of the package's errors or the error of ctx. A time-out that is not the caller's is
-// ErrUnavailable; an unknown error is ErrRefused.
+// ErrUnavailable, and matches no error of a context; an unknown error is ErrRefused.
 func fromBackend(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	for _, known := range []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused, ErrInvalid, errors.ErrUnsupported} {
-		if errors.Is(err, known) {
+		switch {
+		case !errors.Is(err, known):
+		case timeout && ctx.Err() == nil:
+			return foreignTimeout{err}
+		default:
 			return err
 		}
 	}
 	switch {
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
+	case !timeout:
 		return &refusedError{err}
 	case ctx.Err() == nil:
-		return fmt.Errorf("no answer in time (%v): %w", err, ErrUnavailable) //nolint:errorlint // it must not look like the caller's
+		return foreignTimeout{fmt.Errorf("no answer in time (%w): %w", err, ErrUnavailable)}
 	}
 	return err
 }
+
+// foreignTimeout is an error with a time-out of the backend's own among its causes. A
+// caller that asks whether its context has ended is not told yes.
+type foreignTimeout struct{ error }
+
+func (e foreignTimeout) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.error, target)
+}
+
+func (e foreignTimeout) As(target any) bool { return errors.As(e.error, target) }
 
 // refusedError makes an error match [ErrRefused], and keeps its text.
 type refusedError struct{ error }

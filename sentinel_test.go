@@ -32,6 +32,10 @@ func assertSentinel(t *testing.T, err error, what string, own bool) {
 		return
 	}
 	assert.ErrorAs(t, err, new(*locker.Error), what)
+	if !own {
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, what)
+		assert.NotErrorIs(t, err, context.Canceled, what)
+	}
 	for _, s := range sentinels {
 		if errors.Is(err, s) {
 			return
@@ -114,6 +118,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 		{name: "EOF", err: io.EOF},
 		{name: "closed", err: fmt.Errorf("read: %w", net.ErrClosed)},
 		{name: "time-out of its own", err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
+		{name: "a server's time-out", err: fmt.Errorf("two of three: %w: %w", locker.ErrUnavailable, context.DeadlineExceeded)},
 		{name: "cancelled by itself", err: context.Canceled},
 		{name: "unavailable", err: errDown},
 		{name: "lost", err: locker.ErrLost},
