@@ -258,19 +258,14 @@ func (c *Client) closeBackend(deadline time.Time) error {
 	}
 }
 
-// drain runs every pending take-back once more.
+// drain ends the wait of every pending take-back.
 func (c *Client) drain(deadline time.Time) bool {
 	c.mu.Lock()
 	c.drained = true
 	pending := slices.Collect(maps.Keys(c.pending))
 	c.mu.Unlock()
 	for _, t := range pending {
-		c.schedule.remove(t)
-		if t.kept() {
-			t.later()
-		} else {
-			c.work.do(t.run)
-		}
+		t.close()
 	}
 	return c.work.busy.wait(deadline)
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
-	"slices"
 	"sync"
 	"time"
 )
@@ -18,20 +16,21 @@ import (
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
-	held    int // lines whose head has a lease
-	waiting int // callers who wait, the heads without a lease included
+	held    int // lines whose head is a lease
+	waiting int // calls of Lock in all lines
 	closed  bool
 }
 
 // line is the line for one name. lines.mu guards its fields.
 type line struct {
-	name    string
-	lease   *Lease    // the head's, once it has one
-	waits   bool      // the head is counted in lines.waiting
-	since   time.Time // when the head called
-	waiters []*waiter // who came first in front
+	name string
 
-	cancel context.CancelCauseFunc // of the head's call; nil once that has returned
+	// The head is a call that asks the service, and then its lease: one of the two.
+	asking *call
+	lease  *Lease
+
+	first, last *call // behind the head, in the order in which they came
+	behind      int   // how many they are
 
 	visit visit // of the lock to this line
 
@@ -54,22 +53,6 @@ func (v visit) over() bool {
 	return lasts >= longVisit || v.behind <= 0 && lasts >= shortVisit
 }
 
-// waiter is a caller behind the head.
-type waiter struct {
-	head                 // a copy of the caller's, to ask for it; only passed comes back
-	ready  chan struct{} // closed when it becomes the head, or is sent away
-	isHead bool
-	away   error // what it is sent away with
-	cancel context.CancelCauseFunc
-}
-
-// limits are how long a call waits.
-type limits struct {
-	wait     bool
-	began    time.Time
-	patience time.Duration
-}
-
 // A visit is how long the callers of one line pass the lock on among themselves
 // while other clients wait: until everybody who stood in the line when it began has
 // had the lock once, which is even and makes nobody wait for two rounds; for
@@ -80,91 +63,189 @@ const (
 	longVisit  = 5 * time.Millisecond
 )
 
-// enter returns when the caller is at the head of the line for name. If the caller
-// must not wait, or its patience or ctx ends first, the error says what was in the
-// way. Close ends ctx by cancel.
-func (ls *lines) enter(ctx context.Context, cancel context.CancelCauseFunc, name string, h *head) (*line, error) {
+// place is where a call stands:
+//
+//	behind ──> atHead ──> gone (its lease is the head, or it has left)
+//	   └──────────────────> gone (its context or its patience has ended)
+type place uint8
+
+const (
+	behind place = iota // somebody is before it in line
+	atHead              // it asks the service
+	gone                // it is in no line
+)
+
+// enter returns nil when cl is at the head of the line for name. If the caller must
+// not wait, or its patience or ctx ends first, the error says what was in the way.
+func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	ls.mu.Lock()
 	if ls.closed {
 		ls.mu.Unlock()
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	ln := ls.byName[name]
+	if ln != nil && !cl.wait {
+		err := ln.inTheWay()
+		ls.mu.Unlock()
+		return cmp.Or(err, ErrHeld) // where nothing is known, the call before it is in the way
+	}
+	if cl.wait {
+		ls.waiting++
+	}
 	if ln == nil {
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
-		ln = &line{name: name, cancel: cancel, waits: h.wait, since: h.began}
+		ln = &line{name: name, asking: cl}
 		ls.byName[name] = ln
-		if h.wait {
-			ls.waiting++
-		}
+		cl.line, cl.place = ln, atHead
 		ls.mu.Unlock()
-		return ln, nil
+		return nil
 	}
-	if !h.wait {
-		err := ln.inTheWay()
-		ls.mu.Unlock()
-		return nil, cmp.Or(err, ErrHeld) // where nothing is known, who asks before is in the way
-	}
-	w := &waiter{head: *h, ready: make(chan struct{}), cancel: cancel}
-	ln.waiters = append(ln.waiters, w)
-	ls.waiting++
+	ln.push(cl)
 	ls.mu.Unlock()
 
 	select {
-	case <-w.ready:
-		h.passed = w.passed
-		return ln, w.away // nothing changes it any more
+	case <-cl.ready:
+		return cl.away // nothing changes it any more
 	case <-ctx.Done():
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if cl.won != nil {
+		return nil // it has the lock
+	}
 	err := ctxError(ctx)
 	if !errors.Is(err, ErrClosed) {
 		err = &waitError{ctx: err, state: ln.inTheWay()}
 	}
-	switch i := slices.Index(ln.waiters, w); {
-	case w.isHead && w.passed != nil:
-		h.passed = w.passed // it has the lock
-		return ln, nil
-	case w.isHead:
+	switch cl.place {
+	case atHead:
 		ls.advance(ln)
-	case w.away == nil:
-		ls.waiting--
-		ln.waiters = slices.Delete(ln.waiters, i, i+1)
+	case behind:
+		ln.unlink(cl)
+		ls.settle(cl)
 	}
-	return nil, err
+	return err
 }
 
-// leave passes the place at the head of ln to the next caller in line.
+// push puts cl at the end of the line.
+func (ln *line) push(cl *call) {
+	cl.line, cl.ready = ln, make(chan struct{})
+	cl.before = ln.last
+	if ln.last == nil {
+		ln.first = cl
+	} else {
+		ln.last.after = cl
+	}
+	ln.last = cl
+	ln.behind++
+}
+
+// unlink takes cl out from behind the head. The caller holds ls.mu.
+func (ln *line) unlink(cl *call) {
+	if cl.before == nil {
+		ln.first = cl.after
+	} else {
+		cl.before.after = cl.after
+	}
+	if cl.after == nil {
+		ln.last = cl.before
+	} else {
+		cl.after.before = cl.before
+	}
+	cl.before, cl.after = nil, nil
+	ln.behind--
+}
+
+// settle notes that cl does not wait any more. The caller holds ls.mu.
+func (ls *lines) settle(cl *call) {
+	cl.place = gone
+	if cl.wait {
+		ls.waiting--
+	}
+}
+
+// leave passes the place at the head of ln to the next call in line.
 func (ls *lines) leave(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.advance(ln)
 }
 
-// next returns the next caller in line for the lock that the head has, nil if there
-// is none, and whether the line has had the lock for long enough to yield it.
-func (ls *lines) next(ln *line) (w *waiter, yield bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.closed || len(ln.waiters) == 0 {
-		return nil, false
+// advance makes the next call in line the head. The caller holds ls.mu.
+func (ls *lines) advance(ln *line) {
+	if ln.lease != nil {
+		ln.lease, ln.state, ln.away = nil, nil, time.Time{}
+		ls.held--
+	} else {
+		ls.settle(ln.asking)
 	}
-	return ln.waiters[0], ln.visit.over()
+	cl := ln.first
+	ln.asking, ln.visit = cl, visit{}
+	if cl == nil {
+		delete(ls.byName, ln.name)
+		return
+	}
+	ln.unlink(cl)
+	cl.place = atHead
+	close(cl.ready)
 }
 
-// pass lets w be the head with what was granted to it. It returns false if w has left,
-// and then lets whoever is next be the head.
-func (ls *lines) pass(ln *line, w *waiter, p *attempt) bool {
+// hold makes l, the lease of cl, the head; it returns false if the client is closed.
+func (ls *lines) hold(cl *call, l *Lease) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	here := len(ln.waiters) > 0 && ln.waiters[0] == w
-	visit := ln.visit
-	if here {
-		w.passed = p
+	if ls.closed {
+		return false
 	}
+	ln := cl.line
+	ls.settle(cl)
+	ln.asking, ln.lease = nil, l
+	ls.held++
+	if ln.visit.began.IsZero() {
+		ln.visit = visit{l.start, ln.behind}
+	}
+	return true
+}
+
+// drop undoes hold for a lease that could not be given out: the call goes on. If Close
+// has come between, drop ends the call in its place.
+func (ls *lines) drop(cl *call) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	cl.line.asking, cl.line.lease = cl, nil
+	cl.place = atHead
+	ls.held--
+	if cl.wait {
+		ls.waiting++
+	}
+	if ls.closed {
+		cl.cancel(ErrClosed)
+	}
+}
+
+// next returns the next call in line for the lock that the head has, nil if there is
+// none, and whether the line has had the lock for long enough to yield it.
+func (ls *lines) next(ln *line) (cl *call, yield bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed || ln.first == nil {
+		return nil, false
+	}
+	return ln.first, ln.visit.over()
+}
+
+// pass makes cl the head, with what was granted to it. It returns false if cl has
+// left, and then makes the call that is next the head.
+func (ls *lines) pass(ln *line, cl *call, won *attempt) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	here := ln.first == cl
+	if here {
+		cl.won = won
+	}
+	visit := ln.visit
 	ls.advance(ln)
 	visit.behind--
 	ln.visit = visit
@@ -178,100 +259,63 @@ func (ls *lines) toldHeld(ln *line) {
 	ln.state, ln.away = ErrHeld, time.Time{}
 }
 
-// patience returns how much longer the head waits for an outage to end, how long the
-// outage has lasted, and its last cause. It first notes a cause that is not nil. The
-// patience of every caller in line counts from the beginning of the outage, or from
-// the beginning of its own call if that is later: a hundred callers do not wait a
-// hundred times as long.
-func (ls *lines) patience(ln *line, m limits, cause error) (left, away time.Duration, state error) {
+// outage notes why the service could not be asked by cl, the head, and returns for how
+// long that has lasted, and how much longer cl waits for it to end. A call behind it
+// that would not wait any longer is sent away: the patience of each counts from the
+// beginning of the outage, or of the call if that is later, so that a hundred calls do
+// not wait a hundred times as long.
+func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if cause == nil && ln.away.IsZero() {
-		return math.MaxInt64, 0, nil
+	ln, now := cl.line, time.Now()
+	ln.state = cause
+	if ln.away.IsZero() {
+		ln.away = now
 	}
-	now := time.Now()
-	if cause != nil {
-		ln.state = cause
-		if ln.away.IsZero() {
-			ln.away = now
+	patience := func(cl *call) time.Duration {
+		return later(ln.away, cl.began).Add(cl.settings.patience).Sub(now)
+	}
+	for cl := ln.first; cl != nil; {
+		after := cl.after
+		if patience(cl) <= 0 {
+			ln.unlink(cl)
+			ls.settle(cl)
+			cl.away = cause
+			close(cl.ready)
 		}
-		ln.waiters = slices.DeleteFunc(ln.waiters, func(w *waiter) bool {
-			if ln.patience(w.limits, now) > 0 {
-				return false
-			}
-			w.away = cause
-			close(w.ready)
-			ls.waiting--
-			return true
-		})
+		cl = after
 	}
-	return ln.patience(m, now), now.Sub(ln.away), ln.state
+	return now.Sub(ln.away), patience(cl)
 }
 
-func (ln *line) patience(m limits, now time.Time) time.Duration {
-	return later(ln.away, m.began).Add(m.patience).Sub(now)
-}
-
-// hold notes the head's lease; it returns false if the client is closed.
-func (ls *lines) hold(ln *line, l *Lease) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.closed {
-		return false
-	}
-	ln.lease = l
-	ls.held++
-	if ln.visit.began.IsZero() {
-		ln.visit = visit{l.start, len(ln.waiters)}
-	}
-	ls.stopWaiting(ln)
-	return true
-}
-
-// stopWaiting notes that the head's call is about to return. The caller holds ls.mu.
-func (ls *lines) stopWaiting(ln *line) {
-	if ln.waits {
-		ln.waits = false
-		ls.waiting--
-	}
-	ln.cancel = nil
-}
-
-// drop undoes hold for a lease that could not be given out.
-func (ls *lines) drop(ln *line) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.release(ln)
-}
-
-func (ls *lines) release(ln *line) {
+// inTheWay is the reason why a call behind the head does not have the lock: an outage
+// is never reported as "held" (R17).
+func (ln *line) inTheWay() error {
 	if ln.lease != nil {
-		ln.lease = nil
-		ls.held--
+		return ErrHeld
 	}
+	return ln.state
 }
 
-// count returns the number of leases that are held, and of callers that wait.
+// count returns the number of leases that are held, and of calls that wait.
 func (ls *lines) count() (held, waiting int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.held, ls.waiting
 }
 
-// waits returns the names that callers wait for.
+// waits returns the names that calls wait for.
 func (ls *lines) waits() (all []Wait) {
 	now := time.Now()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, ln := range ls.byName {
-		w := Wait{Name: ln.name, Callers: len(ln.waiters)}
-		if w.Callers > 0 {
-			w.Longest = now.Sub(ln.waiters[0].began)
+		w, longest := Wait{Name: ln.name, Callers: ln.behind}, ln.first
+		if ln.asking != nil && ln.asking.wait {
+			w.Callers, longest = w.Callers+1, ln.asking
 		}
-		if ln.waits { // it came before them
-			w.Callers, w.Longest = w.Callers+1, now.Sub(ln.since)
-		}
-		if w.Callers > 0 {
+		if longest != nil {
+			w.Longest = now.Sub(longest.began)
 			all = append(all, w)
 		}
 	}
@@ -285,11 +329,11 @@ func (ls *lines) close() []*Lease {
 	defer ls.mu.Unlock()
 	ls.closed = true
 	for _, ln := range ls.byName {
-		if ln.cancel != nil {
-			ln.cancel(ErrClosed)
+		if ln.asking != nil {
+			ln.asking.cancel(ErrClosed)
 		}
-		for _, w := range ln.waiters {
-			w.cancel(ErrClosed)
+		for cl := ln.first; cl != nil; cl = cl.after {
+			cl.cancel(ErrClosed)
 		}
 	}
 	return ls.leasesLocked()
@@ -309,33 +353,4 @@ func (ls *lines) leasesLocked() (held []*Lease) {
 		}
 	}
 	return held
-}
-
-// advance makes the next caller in line the head. The caller holds ls.mu.
-func (ls *lines) advance(ln *line) {
-	if ln.lease != nil {
-		ln.state, ln.away = nil, time.Time{}
-	}
-	ls.release(ln)
-	ls.stopWaiting(ln)
-	ln.visit = visit{}
-	if len(ln.waiters) == 0 {
-		delete(ls.byName, ln.name)
-		return
-	}
-	w := ln.waiters[0]
-	ln.waiters[0] = nil
-	ln.waiters = ln.waiters[1:]
-	w.isHead = true
-	ln.waits, ln.since, ln.cancel = true, w.began, w.cancel
-	close(w.ready)
-}
-
-// inTheWay is the reason why a caller behind the head does not have the lock: an
-// outage is never reported as "held" (R17).
-func (ln *line) inTheWay() error {
-	if ln.lease != nil {
-		return ErrHeld
-	}
-	return ln.state
 }

@@ -24,7 +24,7 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 
 func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
 	began := time.Now()
-	l, err := c.contend(ctx, op, name, began, wait, opts)
+	l, err := c.contend(ctx, &call{client: c, op: op, name: name, wait: wait, began: began}, opts)
 	if err != nil {
 		err = &Error{Op: op, Name: name, Err: err}
 	}
@@ -32,68 +32,68 @@ func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Op
 	return l, err
 }
 
-// contend waits in the line for name, and at its head makes attempts until one
-// succeeds or further ones make no sense.
-func (c *Client) contend(ctx context.Context, op, name string, began time.Time, wait bool, opts []Option) (*Lease, error) {
+// contend waits in the line for the name of cl, and at its head makes attempts until
+// one succeeds or further ones make no sense.
+func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, error) {
 	if c.optErr != nil {
 		return nil, c.optErr
 	}
-	if err := checkName(name); err != nil {
-		return nil, err
+	err := checkName(cl.name)
+	if err == nil {
+		cl.settings, err = c.settingsFor(opts)
 	}
-	s, err := c.settingsFor(opts)
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, ctxError(ctx)
 	}
-	ctx, cancel := c.untilClose(ctx)
-	defer cancel(nil)
-	m := limits{wait: wait, began: began, patience: s.patience}
-	h := head{client: c, op: op, name: name, limits: m, settings: s}
+	ctx, cl.cancel = c.untilClose(ctx)
+	defer cl.cancel(nil)
 	if c.tracing {
-		h.values = context.WithoutCancel(ctx)
+		cl.values = context.WithoutCancel(ctx)
 	}
-	ln, err := c.lines.enter(ctx, cancel, c.opts.Prefix+name, &h)
-	if err != nil {
+	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
 		return nil, err
 	}
-	h.line = ln
-	defer h.notice.end()
-	left, away, state := c.lines.patience(ln, m, nil)
-	if wait && left <= 0 && h.passed == nil {
-		err = h.outOfPatience(away, state) // with those before it in line
-	}
-	var l *Lease
-	for l == nil && err == nil {
-		if l, err = h.attempt(ctx); err != nil {
-			err = h.pause(ctx, err)
+	defer cl.notice.end()
+	for {
+		l, err := cl.attempt(ctx)
+		if err == nil {
+			return l, nil
+		}
+		if err = cl.pause(ctx, err); err != nil {
+			c.lines.leave(cl.line)
+			return nil, err
 		}
 	}
-	if err != nil {
-		c.lines.leave(ln)
-		return nil, err
-	}
-	return l, nil
 }
 
-// head is the caller at the head of a line: the only caller of this client that asks
-// the service for the name (R13).
-type head struct {
+// call is one Lock or TryLock, from its beginning until it returns. At the head of
+// its line it is the only one of its client that asks the service for the name (R13).
+type call struct {
 	client   *Client
-	line     *line
 	op, name string
-	limits
+	wait     bool
+	began    time.Time
 	settings settings
-	values   context.Context // for Trace
+	values   context.Context         // for Trace
+	cancel   context.CancelCauseFunc // ends its context; Close calls it
 
+	// Where it stands; lines.mu guards these fields. Once ready is closed, they are
+	// the call's own.
+	line          *line
+	place         place
+	before, after *call
+	ready         chan struct{} // closed when it is at the head, or sent away
+	away          error         // why it was sent away
+	won           *attempt      // made for it by the head before it; nil once it is used
+
+	// What it knows at the head.
 	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
 	tries  int       // attempts that have found that in the way, one after the other
 	logged time.Time // when Options.Logger was told last
 	notice notice    // by which the backend tells when to ask again
-
-	passed *attempt // which who was at the head before has made; nil once it is used
 }
 
 // attempt is one request for the lock, and its answer.
@@ -105,14 +105,14 @@ type attempt struct {
 
 // attempt asks the service once, with an owner of its own (R10), and makes a
 // lease of the answer.
-func (h *head) attempt(ctx context.Context) (*Lease, error) {
-	c := h.client
-	if h.passed != nil {
-		return h.take()
+func (cl *call) attempt(ctx context.Context) (*Lease, error) {
+	c := cl.client
+	if cl.won != nil {
+		return cl.take()
 	}
-	l, req := h.request(h.line.name)
-	if _, none := c.backend.(Notifier); h.wait && !none { // a Notifier has no queue
-		req.Queued = h.queued()
+	l, req := cl.request()
+	if _, none := c.backend.(Notifier); cl.wait && !none { // a Notifier has no queue
+		req.Queued = cl.queued()
 	}
 	began := time.Now()
 	// Close waits until this count is zero: a granted lock is then either held, or
@@ -129,10 +129,10 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 		grant, err = l.askAside(ctx, req)
 	}
 	if err == nil {
-		err = l.begin(h.line, grant)
+		err = l.begin(cl, grant)
 	}
 	c.asking.done()
-	c.attempted(h, time.Since(began), err)
+	c.attempted(cl, time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -140,35 +140,35 @@ func (h *head) attempt(ctx context.Context) (*Lease, error) {
 }
 
 // request is a new attempt, and the lease that it may become.
-func (h *head) request(name string) (*Lease, Request) {
-	l := &Lease{client: h.client, name: h.name, settings: h.settings, values: h.values}
+func (cl *call) request() (*Lease, Request) {
+	l := &Lease{client: cl.client, name: cl.name, settings: cl.settings, values: cl.values}
 	req := Request{
-		Name:    name,
+		Name:    cl.line.name,
 		Owner:   newOwner(),
-		Label:   h.client.opts.Label,
-		TTL:     h.settings.ttl,
-		MinHold: h.settings.minHold,
-		Wait:    h.wait,
+		Label:   cl.client.opts.Label,
+		TTL:     cl.settings.ttl,
+		MinHold: cl.settings.minHold,
+		Wait:    cl.wait,
 		Lost:    l.goneByService,
 	}
-	if h.wait {
+	if cl.wait {
 		req.Queued = ignore
 	}
 	return l, req
 }
 
-// take makes a lease of what was granted to the head when the one before it was
+// take makes a lease of what was granted to the call when the lease before it was
 // released.
-func (h *head) take() (*Lease, error) {
-	defer h.client.asking.done()
-	p := h.passed
-	h.passed = nil
-	err := p.lease.begin(h.line, p.grant)
-	h.client.attempted(h, p.took, err)
+func (cl *call) take() (*Lease, error) {
+	defer cl.client.asking.done()
+	won := cl.won
+	cl.won = nil
+	err := won.lease.begin(cl, won.grant)
+	cl.client.attempted(cl, won.took, err)
 	if err != nil {
 		return nil, err
 	}
-	return p.lease, nil
+	return won.lease, nil
 }
 
 func ignore() {}
@@ -176,11 +176,12 @@ func ignore() {}
 // ask calls Acquire. If the outcome is not known, it arranges for a take-back.
 func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 	g, err := l.client.backend.Acquire(ctx, req)
+	l.hold = g.Hold
 	switch {
 	case err == nil && g.Hold == nil:
 		err = errors.New("the backend granted nothing: its Grant has no Hold")
 	case err != nil && g.Hold != nil:
-		l.takeBackAt(time.Now(), g.Hold, true)
+		l.takeBack(unknown)
 	}
 	return g, fromBackend(ctx, err)
 }
@@ -204,7 +205,7 @@ func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 		case reply <- answer{g, err}:
 		case <-left:
 			if err == nil {
-				l.takeBackAt(time.Now(), g.Hold, false)
+				l.takeBack(unused)
 			}
 		}
 	})
@@ -226,59 +227,58 @@ func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 
 // pause decides after a failed attempt whether to make another one, and waits until
 // it is time for that. Its error ends the call.
-func (h *head) pause(ctx context.Context, err error) error {
+func (cl *call) pause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return h.gaveUp(ctx, err)
+		return cl.gaveUp(ctx, err)
 	}
-	c := h.client
+	c := cl.client
 	var delay time.Duration
 	switch {
 	case errors.Is(err, ErrHeld):
-		c.lines.toldHeld(h.line)
-		if !h.wait {
+		c.lines.toldHeld(cl.line)
+		if !cl.wait {
 			return err
 		}
-		if h.count(ErrHeld) == 1 {
-			h.waiting(ErrHeld, 0)
+		if cl.count(ErrHeld) == 1 {
+			cl.waiting(ErrHeld, 0)
 		}
-		h.notice.begin(ctx, c, h.line.name)
+		cl.notice.begin(ctx, c, cl.line.name)
 		var held *HeldError
 		errors.As(err, &held)
-		delay = h.pollDelay(held)
+		delay = cl.pollDelay(held)
 	case errors.Is(err, ErrUnavailable):
-		left, away, _ := c.lines.patience(h.line, h.limits, err)
-		if !h.wait {
+		lasted, left := c.lines.outage(cl, err)
+		if !cl.wait {
 			return err
 		}
-		h.count(err)
+		cl.count(err)
 		if left <= 0 {
-			return h.outOfPatience(away, err)
+			return cl.outOfPatience(lasted, err)
 		}
-		h.waiting(err, left)
-		delay = min(clock.Jitter(clock.BackOff(h.tries-1, firstRetry, lastRetry)), left)
+		cl.waiting(err, left)
+		delay = min(clock.Jitter(clock.BackOff(cl.tries-1, firstRetry, lastRetry)), left)
 	default:
 		return err
 	}
-	return h.sleep(ctx, delay)
+	return cl.sleep(ctx, delay)
 }
 
 // count returns how many attempts in a row have failed for this kind of reason.
-func (h *head) count(state error) int {
-	if errors.Is(h.state, ErrHeld) != errors.Is(state, ErrHeld) {
-		h.tries = 0
+func (cl *call) count(state error) int {
+	if errors.Is(cl.state, ErrHeld) != errors.Is(state, ErrHeld) {
+		cl.tries = 0
 	}
-	h.state = state
-	h.tries++
-	return h.tries
+	cl.state = state
+	cl.tries++
+	return cl.tries
 }
 
-// outOfPatience is the error of a Lock that gives up on an outage. away is how long
-// the outage has lasted.
-func (h *head) outOfPatience(away time.Duration, err error) error {
-	if h.tries < 2 {
+// outOfPatience is the error of a Lock that gives up on an outage.
+func (cl *call) outOfPatience(lasted time.Duration, err error) error {
+	if cl.tries < 2 {
 		return err
 	}
-	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", away.Round(time.Millisecond), h.tries, err)
+	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), cl.tries, err)
 }
 
 // waitingLog is the time between two log records about one Lock that waits for an
@@ -286,25 +286,25 @@ func (h *head) outOfPatience(away time.Duration, err error) error {
 const waitingLog = 30 * time.Second
 
 // waiting reports what the caller waits for and, in an outage, for how much longer.
-func (h *head) waiting(err error, left time.Duration) {
+func (cl *call) waiting(err error, left time.Duration) {
 	now := time.Now()
-	if c := h.client; left > 0 && (h.logged.IsZero() || now.Sub(h.logged) >= waitingLog) {
-		h.logged = now
-		c.opts.Logger.Warn("locker: waiting for the lock service", "name", h.name, "backend", c.guarantees.Backend, "for", left, "error", err)
+	if c := cl.client; left > 0 && (cl.logged.IsZero() || now.Sub(cl.logged) >= waitingLog) {
+		cl.logged = now
+		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend", c.guarantees.Backend, "for", left, "error", err)
 	}
-	if told := h.client.trace.Waiting; told != nil {
-		told(h.values, Event{Op: h.op, Name: h.name, Took: now.Sub(h.began), Left: left, Err: err})
+	if told := cl.client.trace.Waiting; told != nil {
+		told(cl.values, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 	}
 }
 
-// queued is [Request.Queued] of an attempt of this head.
-func (h *head) queued() func() {
-	c, ln := h.client, h.line
+// queued is [Request.Queued] of an attempt of this call.
+func (cl *call) queued() func() {
+	c, ln := cl.client, cl.line
 	told := c.trace.Waiting
 	if told == nil {
 		return func() { c.lines.toldHeld(ln) }
 	}
-	began, values, e := h.began, h.values, Event{Op: h.op, Name: h.name, Err: ErrHeld}
+	began, values, e := cl.began, cl.values, Event{Op: cl.op, Name: cl.name, Err: ErrHeld}
 	var once sync.Once
 	return func() {
 		c.lines.toldHeld(ln)
@@ -316,8 +316,8 @@ func (h *head) queued() func() {
 }
 
 // gaveUp is the error of a wait that was ended by its context.
-func (h *head) gaveUp(ctx context.Context, last error) error {
-	state := h.state
+func (cl *call) gaveUp(ctx context.Context, last error) error {
+	state := cl.state
 	switch {
 	case errors.Is(context.Cause(ctx), ErrClosed):
 		return ErrClosed
@@ -344,11 +344,11 @@ const (
 
 // pollDelay is how long to wait for a wake-up before asking without one: never longer
 // than the holder's lease lasts (R14).
-func (h *head) pollDelay(held *HeldError) time.Duration {
-	_, waiting := h.client.lines.count()
+func (cl *call) pollDelay(held *HeldError) time.Duration {
+	_, waiting := cl.client.lines.count()
 	d := clock.Jitter(max(backupPoll, min(time.Duration(waiting)*time.Millisecond, lastBackup)))
-	if h.notice.stop == nil {
-		d = clock.Jitter(clock.BackOff(h.tries-1, firstPoll, lastPoll))
+	if cl.notice.stop == nil {
+		d = clock.Jitter(clock.BackOff(cl.tries-1, firstPoll, lastPoll))
 	}
 	if held != nil && held.Remaining > 0 && held.Remaining < d {
 		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
@@ -357,20 +357,20 @@ func (h *head) pollDelay(held *HeldError) time.Duration {
 }
 
 // sleep waits for a wake-up or for the delay.
-func (h *head) sleep(ctx context.Context, delay time.Duration) error {
+func (cl *call) sleep(ctx context.Context, delay time.Duration) error {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	for {
 		select {
-		case stop := <-h.notice.reply:
-			if !h.notice.begun(stop) {
+		case stop := <-cl.notice.reply:
+			if !cl.notice.begun(stop) {
 				continue // the poll does it, and tries again
 			}
 			// A release before that sent no wake-up (R14).
-		case <-h.notice.wake:
+		case <-cl.notice.wake:
 		case <-timer.C:
 		case <-ctx.Done():
-			return h.gaveUp(ctx, ctx.Err())
+			return cl.gaveUp(ctx, ctx.Err())
 		}
 		return nil
 	}

@@ -8,66 +8,95 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// takeBack removes, in the background, the leftover of a hold in the service: after a
-// request with an unknown outcome, a failed release, or a lost lease (R7). It has a
-// context of its own.
+// ending is why a lock is let go. It decides when that may happen, here and nowhere
+// else:
+//
+//	ending      the lock may go                      because
+//	stopped     now; under MinHold, when that ends   its holder has unlocked it, or its client is closed
+//	unreleased  the same, a moment later             a release has just failed
+//	lost        when the service would have ended    until then it does no harm, and gives a holder
+//	            it too; under MinHold, not before    that has just been told some time to stop
+//	unused      now, MinHold or not                  nobody was told that it is held
+//	unknown     the same                             the same; and its request may arrive later
+type ending uint8
+
+const (
+	stopped ending = iota
+	unreleased
+	lost
+	unused
+	unknown
+)
+
+// freeAt returns when the lock of l may go.
+func (l *Lease) freeAt(why ending, now time.Time) time.Time {
+	at := now
+	switch why {
+	case unused, unknown:
+		return now
+	case unreleased:
+		at = now.Add(firstTakeBackDelay)
+	case lost:
+		at = later(now, l.expiry)
+	}
+	return later(at, l.keep())
+}
+
+// keep is the time when MinHold is over; zero if there is none. It counts by the
+// monotonic clock alone: nobody else may run before, whatever the wall clock is set to.
+func (l *Lease) keep() time.Time {
+	if l.settings.minHold == 0 {
+		return time.Time{}
+	}
+	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
+}
+
+// life is how long the service keeps what nobody renews or releases.
+func (s settings) life() time.Duration { return max(s.ttl, s.minHold) }
+
+// takeBack removes, in the background and with a context of its own, what an attempt
+// or a lease has left in the service (R7).
 type takeBack struct {
 	event
 	lease *Lease
-	hold  Hold // lease.hold is set only once it was granted
-	// ghost: the request that made the hold may still be in flight. If nothing is
-	// found, it may still arrive.
-	ghost bool
+	why   ending
 	at    time.Time // when it begins
-	until time.Time // when to give up: the TTL bounds what is left then; zero: never
 	delay time.Duration
-	wait  time.Duration // the longest delay
 }
 
 const firstTakeBackDelay = 20 * time.Millisecond
 
-// takeBackAt arranges for hold to be taken back, not before the given time.
-func (l *Lease) takeBackAt(at time.Time, hold Hold, ghost bool) {
+// takeBack arranges for the lock of l to be taken back, when it may go.
+func (l *Lease) takeBack(why ending) {
 	c := l.client
-	if at.IsZero() {
-		at = time.Now()
-	}
-	ttl := l.settings.ttl
-	t := &takeBack{
-		lease: l, hold: hold, ghost: ghost, at: at,
-		delay: firstTakeBackDelay,
-		wait:  min(max(ttl/10, firstTakeBackDelay), time.Second),
-	}
-	if _, ok := hold.(TakeBacker); !ok {
-		t.until = at.Add(ttl)
-	}
+	t := &takeBack{lease: l, why: why, at: l.freeAt(why, time.Now()), delay: firstTakeBackDelay}
 	c.mu.Lock()
-	if c.drained {
-		// Close has run its last take-backs: only one brief attempt remains.
-		c.mu.Unlock()
-		if t.kept() {
-			t.later()
-		} else {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			t.tell(t.ask(ctx))
+	drained := c.drained
+	if !drained {
+		if c.pending == nil {
+			c.pending = make(map[*takeBack]struct{})
 		}
-		return
+		c.pending[t] = struct{}{}
 	}
-	if c.pending == nil {
-		c.pending = make(map[*takeBack]struct{})
-	}
-	c.pending[t] = struct{}{}
 	c.mu.Unlock()
-	c.schedule.set(t, at)
+	switch {
+	case !drained:
+		c.schedule.set(t, t.at)
+	case t.kept():
+		t.later()
+	default: // Close has run its last take-backs: only one brief attempt remains
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		t.tell(t.ask(ctx))
+	}
 }
 
 // kept reports whether MinHold still keeps the lock.
 func (t *takeBack) kept() bool {
-	return t.lease.settings.minHold != 0 && !clock.Passed(t.at, time.Now())
+	return t.why != unused && t.why != unknown && time.Now().Before(t.lease.keep())
 }
 
-// later takes the hold back when MinHold is over, although the client is closed by
+// later takes the lock back when MinHold is over, although the client is closed by
 // then: a lock of a process or a session does not expire by itself. It gives up after
 // some two minutes. If the program ends sooner, its locks end with it.
 func (t *takeBack) later() {
@@ -79,7 +108,19 @@ func (t *takeBack) later() {
 			time.AfterFunc(delay, ask)
 		}
 	}
-	time.AfterFunc(time.Until(t.at), ask)
+	time.AfterFunc(time.Until(t.lease.keep()), ask)
+}
+
+// close ends the wait of a take-back whose client is closed: it asks now, or, where
+// MinHold still keeps the lock, once that is over.
+func (t *takeBack) close() {
+	c := t.lease.client
+	c.schedule.remove(t)
+	if !t.kept() {
+		c.work.do(t.run)
+	} else if t.forget() {
+		t.later()
+	}
 }
 
 // due is called by the schedule.
@@ -89,13 +130,29 @@ func (t *takeBack) due() { t.lease.client.work.do(t.run) }
 func (t *takeBack) run() {
 	c := t.lease.client
 	err := t.ask(c.rest)
-	if err != nil && (t.until.IsZero() || time.Now().Before(t.until)) && !c.isClosed() {
-		d := clock.Jitter(t.delay)
-		t.delay = min(2*t.delay, t.wait)
-		c.schedule.set(t, time.Now().Add(d))
+	if err != nil && !t.over(err) && !c.isClosed() {
+		c.schedule.set(t, time.Now().Add(clock.Jitter(t.delay)))
+		longest := max(t.lease.settings.ttl/10, firstTakeBackDelay)
+		t.delay = min(2*t.delay, longest, time.Second)
 		return
 	}
-	t.finish(err)
+	if t.forget() {
+		t.tell(err)
+	}
+}
+
+// over reports whether a take-back that has failed with err is given up: when the
+// service has ended what could not be removed; or, where nothing was found, when a
+// request that is still under way can be taken for lost.
+func (t *takeBack) over(err error) bool {
+	if _, ok := t.lease.hold.(TakeBacker); ok {
+		return false
+	}
+	lasts := t.lease.settings.life()
+	if errors.Is(err, ErrLost) {
+		lasts = t.lease.settings.ttl
+	}
+	return time.Since(t.at) >= lasts
 }
 
 // ask makes one attempt; it returns nil if nothing is left, as far as the hold can
@@ -103,25 +160,24 @@ func (t *takeBack) run() {
 func (t *takeBack) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
-	if h, ok := t.hold.(TakeBacker); ok {
+	if h, ok := t.lease.hold.(TakeBacker); ok {
 		return h.TakeBack(ctx)
 	}
-	err := t.hold.Release(ctx)
-	if errors.Is(err, ErrLost) && !t.ghost {
+	err := t.lease.hold.Release(ctx)
+	if errors.Is(err, ErrLost) && t.why != unknown {
 		return nil
 	}
 	return err
 }
 
-func (t *takeBack) finish(err error) {
+// forget takes t off the list; it returns false if it was not there any more.
+func (t *takeBack) forget() bool {
 	c := t.lease.client
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	_, pending := c.pending[t]
 	delete(c.pending, t)
-	c.mu.Unlock()
-	if pending {
-		t.tell(err)
-	}
+	return pending
 }
 
 // tell counts and traces the end of a take-back.

@@ -50,3 +50,18 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	}
 	assert.ErrorIs(t, told.Err(), ErrLost)
 }
+
+func (granting) MaxMinHold() time.Duration { return time.Hour }
+
+// MinHold is a time for which nobody else runs: a clock that is set must not make it
+// shorter.
+func TestMinHoldDoesNotEndWithAStepOfTheWallClock(t *testing.T) {
+	c := New(granting{}, nil)
+	l, err := c.Lock(t.Context(), "job", MinHold(time.Minute))
+	require.NoError(t, err)
+	l.start = clocktest.WallBack(t, l.start, 2*time.Hour)
+	require.NoError(t, l.Unlock(t.Context()))
+	assert.Equal(t, 1, c.Stats().Pending)
+	require.NoError(t, c.Close())
+	assert.Zero(t, c.Stats().TakenBack, "MinHold lasts")
+}

@@ -112,11 +112,10 @@ func TestWhoComesToAskAfterCloseDoesNotAsk(t *testing.T) {
 	for _, prompt := range []bool{true, false} {
 		s := &shutting{prompt: prompt}
 		c := s.open(t)
-		ln, err := c.lines.enter(t.Context(), func(error) {}, "job", &head{})
-		require.NoError(t, err)
+		cl := &call{client: c, name: "job", settings: settings{ttl: DefaultTTL}, cancel: func(error) {}}
+		require.NoError(t, c.lines.enter(t.Context(), "job", cl))
 		require.NoError(t, c.Close())
-		h := head{client: c, line: ln, name: "job", settings: settings{ttl: DefaultTTL}}
-		_, err = h.attempt(t.Context())
+		_, err := cl.attempt(t.Context())
 		require.ErrorIs(t, err, ErrClosed)
 		s.assertClear(t)
 	}
@@ -131,7 +130,7 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) { told = append(told, e.Err) }}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		(&Lease{client: c, name: "job", settings: settings{ttl: DefaultTTL}}).takeBackAt(time.Now(), s, true)
+		(&Lease{client: c, name: "job", hold: s, settings: settings{ttl: DefaultTTL}}).takeBack(unknown)
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], ErrUnavailable)
 		assert.Equal(t, uint64(1), c.Stats().LeftBehind)

@@ -169,9 +169,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		case !l.end(ErrUnlocked):
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
-				// The holder has stopped, so a leftover of the lock may be removed
-				// now.
-				l.takeBackAt(later(now, l.keep()), l.hold, false)
+				l.takeBack(stopped) // sooner than as a lost one
 			}
 			l.finishUnlock(err)
 			l.client.asking.done()
@@ -259,12 +257,12 @@ func (l *Lease) fail(op string, err error) error {
 }
 
 // release asks the service once to release the lock, and leaves the rest to a
-// take-back. Before a MinHold is over, it sends nothing.
+// take-back. While MinHold keeps the lock, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
+	defer l.leaveLine()
 	now := time.Now()
-	if keep := l.keep(); !clock.Passed(keep, now) {
-		l.takeBackAt(keep, l.hold, false)
-		l.leaveLine()
+	if l.freeAt(stopped, now).After(now) {
+		l.takeBack(stopped)
 		l.released(ctx, 0, nil)
 		return nil
 	}
@@ -281,26 +279,25 @@ func (l *Lease) release(ctx context.Context) error {
 	case errors.Is(err, ErrLost):
 		err = fmt.Errorf("it was gone before the release: %w", err)
 	default:
-		l.takeBackAt(time.Now().Add(firstTakeBackDelay), l.hold, false)
+		l.takeBack(unreleased)
 		free := ""
 		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
-			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl)
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.life())
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}
-	l.leaveLine()
 	return err
 }
 
-// pass asks the service to let go and, if it can, to give the lock to the next
-// caller in line at once.
+// pass asks the service to let go and, if it can, to give the lock to the next call
+// in line at once.
 func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	c := l.client
 	l.mu.Lock()
 	ln := l.line
 	l.mu.Unlock()
 	passer, can := l.hold.(Passer)
-	var next *waiter
+	var next *call
 	var yield bool
 	if can && ln != nil {
 		next, yield = c.lines.next(ln)
@@ -310,29 +307,30 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 		l.released(ctx, time.Since(began), err)
 		return err
 	}
-	to, req := next.request(ln.name)
+	to, req := next.request()
 	grant, err := passer.Pass(brief, req, yield)
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
 	l.released(ctx, took, err)
-	switch {
-	case grant.Hold == nil:
-	case err != nil:
-		c.attempted(&next.head, took, err)
-		to.takeBackAt(time.Now(), grant.Hold, true)
-	default:
-		l.mu.Lock()
-		l.line = nil
-		l.mu.Unlock()
-		c.asking.add() // Close waits until it is a lease, or taken back
-		if !c.lines.pass(ln, next, &attempt{to, grant, took}) {
-			c.attempted(&next.head, took, context.Canceled)
-			to.settings.minHold = 0
-			to.takeBackAt(time.Now(), grant.Hold, false)
-			c.asking.done()
-		}
+	if grant.Hold == nil {
+		return err
 	}
-	return err
+	to.hold = grant.Hold
+	if err != nil {
+		c.attempted(next, took, err)
+		to.takeBack(unknown)
+		return err
+	}
+	l.mu.Lock()
+	l.line = nil
+	l.mu.Unlock()
+	c.asking.add() // Close waits until it is a lease, or taken back
+	if !c.lines.pass(ln, next, &attempt{to, grant, took}) {
+		c.attempted(next, took, context.Canceled)
+		to.takeBack(unused)
+		c.asking.done()
+	}
+	return nil
 }
 
 // briefly returns a context for a release, which ends with ctx, and after

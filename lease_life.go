@@ -9,22 +9,21 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// begin makes l a lease of the grant to the head of ln. If the grant cannot be used,
-// it is taken back, and the error says why.
-func (l *Lease) begin(ln *line, g Grant) error {
+// begin makes l, which was granted to cl, the head of its line. If the grant cannot be
+// used, it is taken back, and the error says why.
+func (l *Lease) begin(cl *call, g Grant) error {
 	c := l.client
 	now := time.Now()
-	l.hold, l.token, l.start = g.Hold, g.Token, now
+	l.token, l.start = g.Token, now
 	err := ErrClosed
-	if c.lines.hold(ln, l) {
-		if err = l.take(ln, g, now); err == nil {
+	if c.lines.hold(cl, l) {
+		if err = l.take(cl.line, g, now); err == nil {
 			return nil
 		}
-		c.lines.drop(ln)
+		c.lines.drop(cl)
 	}
 	c.schedule.remove(l)
-	l.settings.minHold = 0 // nobody was told that it holds
-	l.takeBackAt(now, g.Hold, false)
+	l.takeBack(unused)
 	return err
 }
 
@@ -62,14 +61,6 @@ func (l *Lease) limit() time.Time {
 		return time.Time{}
 	}
 	return l.start.Add(l.settings.maxHold - drift(l.settings.maxHold))
-}
-
-// keep is the time when MinHold is over; zero if there is none.
-func (l *Lease) keep() time.Time {
-	if l.settings.minHold == 0 {
-		return time.Time{}
-	}
-	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
 }
 
 // overdue reports whether the deadline has passed. The caller holds l.mu.
@@ -277,7 +268,8 @@ func (l *Lease) lose(cause error) {
 	l.mu.Unlock()
 	if granted && l.end(cause) {
 		l.lost(cause)
-		l.clear()
+		l.takeBack(lost)
+		l.leaveLine()
 	}
 }
 
@@ -300,21 +292,6 @@ func (l *Lease) end(cause error) bool {
 		(*end)(cause)
 	}
 	return true
-}
-
-// clear takes back the leftover of a lost lease at the time when the service would
-// have ended it too. Until then the leftover does no harm, and gives a holder that
-// has just been told some time to stop. The next caller in line may ask from now on.
-func (l *Lease) clear() {
-	l.mu.Lock()
-	ln, expiry := l.line, l.expiry
-	l.line = nil
-	l.mu.Unlock()
-	if ln == nil {
-		return
-	}
-	l.takeBackAt(later(expiry, l.keep()), l.hold, false)
-	l.client.lines.leave(ln)
 }
 
 // close ends the lease because its client is closed, and releases it. If begin has

@@ -179,7 +179,7 @@ func (c *Client) lockDone(ctx context.Context, op, name string, took time.Durati
 }
 
 // attempted counts and traces the end of a request for a lock.
-func (c *Client) attempted(h *head, took time.Duration, err error) {
+func (c *Client) attempted(cl *call, took time.Duration, err error) {
 	c.counters.add(func(s *Stats) {
 		s.Attempts++
 		switch {
@@ -191,7 +191,7 @@ func (c *Client) attempted(h *head, took time.Duration, err error) {
 		}
 	})
 	if c.trace.Attempt != nil {
-		c.trace.Attempt(h.values, Event{Op: h.op, Name: h.name, Took: took, Err: err})
+		c.trace.Attempt(cl.values, Event{Op: cl.op, Name: cl.name, Took: took, Err: err})
 	}
 }
 
