@@ -33,7 +33,9 @@ type raiseFirst struct{}
 // RaiseFirst returns a context for one unary call that makes the server raise the mark
 // of the call's resource before it handles the call. The answer was then read after the
 // mark was raised, and no earlier holder can write any more. A holder that reads,
-// computes and writes reads with such a call. The call needs a token.
+// computes and writes reads with such a call. The call needs a token. If the server has
+// a Guard, the call waits for its resource's turn, whether it writes or not. A stream with
+// such a context is an error that matches [errors.ErrUnsupported].
 func RaiseFirst(ctx context.Context) context.Context {
 	return context.WithValue(ctx, raiseFirst{}, true)
 }
@@ -72,6 +74,9 @@ func StreamClient(opts *ClientOptions) grpc.StreamClientInterceptor {
 		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 		stream grpc.Streamer, callOpts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
+		if ctx.Value(raiseFirst{}) != nil {
+			return nil, fmt.Errorf("grpcguard: %s is a stream: call RaiseFirst for a unary call before it: %w", method, errors.ErrUnsupported)
+		}
 		ctx, err := opts.outgoing(ctx, method)
 		if err != nil {
 			return nil, err

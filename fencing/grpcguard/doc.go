@@ -41,7 +41,7 @@
 // guard of the store. If the handler returns a refusal, the client gets it as such.
 //
 // Streams have no turn, since they may last: their handlers get the token and ask a
-// guard for each write.
+// guard for each write. A stream cannot raise the mark first ([RaiseFirst]).
 //
 // # What it rests on
 //

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -221,6 +222,46 @@ func TestStreams(t *testing.T) {
 	require.ErrorIs(t, stream(5), io.EOF)
 	guardtest.Stale(t, stream(4), "r", 4, 5)
 	require.ErrorIs(t, stream(0), fencing.ErrMissing)
+}
+
+// The server of a client in another language, and our own client: neither ignores it.
+func TestAStreamThatShallRaiseTheMarkIsRefused(t *testing.T) {
+	var guard fencing.Guard
+	v := &values{put: func(context.Context, string, string) error {
+		assert.Fail(t, "the stream was handled")
+		return nil
+	}}
+	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard}), nil)
+	ctx := fencing.NewContext(metadata.AppendToOutgoingContext(t.Context(), "for", "r"), "r", 5)
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	_, err := conn.NewStream(grpcguard.RaiseFirst(ctx), desc, watch)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	s, err := conn.NewStream(metadata.AppendToOutgoingContext(ctx, "fencing-raise", "1"), desc, watch)
+	require.NoError(t, err)
+	assert.Equal(t, codes.Unimplemented, status.Code(s.RecvMsg(new(wrapperspb.StringValue))))
+}
+
+// A method is not known to be safe, as it is over HTTP. A call that raises the mark first
+// and writes is in its turn, so that no newer holder writes before it has finished.
+func TestACallThatRaisesFirstHasTheTurn(t *testing.T) {
+	var guard fencing.Guard
+	var newer error
+	v := &values{put: func(ctx context.Context, r, _ string) error {
+		mark, _ := guard.Mark(r)
+		assert.Equal(t, fencing.Token(1), mark, "raised before the handler is called")
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		newer = guard.Do(ctx, r, 2, nil)
+		return nil
+	}}
+	conn := dial(t, serve(t, v, &grpcguard.Options{Resource: resource, Guard: &guard}), nil)
+	raise := grpcguard.RaiseFirst(fencing.NewContext(t.Context(), "r", 1))
+	_, err := call(raise, conn, put, "r", "first")
+	require.NoError(t, err)
+	require.ErrorIs(t, newer, context.DeadlineExceeded, "a newer holder wrote meanwhile")
+	require.NoError(t, guard.Do(t.Context(), "r", 2, nil))
+	_, err = call(raise, conn, put, "r", "late")
+	guardtest.Stale(t, err, "r", 1, 2)
 }
 
 func TestClientsAreNotGuessedFor(t *testing.T) {

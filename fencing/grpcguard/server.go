@@ -46,16 +46,13 @@ func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
 	o := checked(opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 		resource := o.Resource(ctx, info.FullMethod, req)
-		raise := len(metadata.ValueFromIncomingContext(ctx, raiseKey)) > 0
+		raise := asksToRaise(ctx)
 		ctx, token, err := incoming(ctx, resource, raise)
-		if err != nil {
-			return nil, toStatus(err)
+		if err == nil && raise {
+			err = o.raise(ctx, resource, token)
 		}
 		switch {
-		case raise:
-			if err = o.raise(ctx, resource, token); err == nil {
-				resp, err = handle(ctx, req)
-			}
+		case err != nil:
 		case resource == "" || o.Guard == nil:
 			resp, err = handle(ctx, req)
 		default:
@@ -65,14 +62,22 @@ func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
 	}
 }
 
+// asksToRaise reports whether the client's context is one of [RaiseFirst].
+func asksToRaise(ctx context.Context) bool {
+	return len(metadata.ValueFromIncomingContext(ctx, raiseKey)) > 0
+}
+
 // StreamServer returns an interceptor that puts the token of a stream into its context.
 // A stream that writes, as Options.Resource says, is refused without a token. The token
-// is not compared with a mark.
+// is not compared with a mark. A stream of [RaiseFirst] is answered with Unimplemented.
 func StreamServer(opts *Options) grpc.StreamServerInterceptor {
 	o := checked(opts)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		resource := o.Resource(stream.Context(), info.FullMethod, nil)
 		ctx, _, err := incoming(stream.Context(), resource, false)
+		if err == nil && asksToRaise(ctx) {
+			err = status.Error(codes.Unimplemented, "the mark is raised only by a unary call")
+		}
 		if err == nil {
 			err = handle(srv, serverStream{stream, ctx})
 		}
