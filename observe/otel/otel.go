@@ -30,6 +30,7 @@ package otel
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/golockers/locker"
@@ -49,8 +50,8 @@ type Options struct {
 	Meters  metric.MeterProvider // nil: the global one
 
 	// Name returns the attribute locker.name of the metrics for a lock's name, such
-	// as the part before the first slash. It should have few different values. nil:
-	// metrics have no such attribute.
+	// as the part before the first slash. It should have few different values. What is
+	// not valid UTF-8 in it is replaced. nil: metrics have no such attribute.
 	Name func(lock string) string
 
 	_ struct{}
@@ -121,7 +122,7 @@ func Watch(opts *Options, clients ...*locker.Client) error {
 			for _, w := range c.Waits() {
 				labels := *attribute.EmptySet()
 				if o.Name != nil {
-					labels = attribute.NewSet(attribute.String("locker.name", o.Name(w.Name)))
+					labels = attribute.NewSet(attribute.String("locker.name", valid(o.Name(w.Name))))
 				}
 				waits[labels] = max(waits[labels], w.Longest)
 			}
@@ -161,15 +162,15 @@ func (t *teller) instruments(m metric.Meter) error {
 
 // span reports an event that has just ended and took this long.
 func (t *teller) span(ctx context.Context, what string, took time.Duration, e locker.Event) {
-	now := time.Now()
-	_, span := t.tracer.Start(ctx, what+" "+e.Name, trace.WithTimestamp(now.Add(-took)),
+	now, name := time.Now(), valid(e.Name)
+	_, span := t.tracer.Start(ctx, what+" "+name, trace.WithTimestamp(now.Add(-took)),
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(outcome(e)...),
-		trace.WithAttributes(attribute.String("locker.name", e.Name)))
+		trace.WithAttributes(attribute.String("locker.name", name)))
 	if e.Token != 0 {
 		span.SetAttributes(attribute.Int64("locker.token", int64(e.Token))) //nolint:gosec // attributes have no unsigned integers
 	}
 	if e.Err != nil {
-		span.SetStatus(codes.Error, e.Err.Error())
+		span.SetStatus(codes.Error, valid(e.Err.Error()))
 	}
 	span.End(trace.WithTimestamp(now))
 }
@@ -177,7 +178,7 @@ func (t *teller) span(ctx context.Context, what string, took time.Duration, e lo
 func (t *teller) labels(e locker.Event, more ...attribute.KeyValue) metric.MeasurementOption {
 	more = append(more, outcome(e)...)
 	if t.name != nil {
-		more = append(more, attribute.String("locker.name", t.name(e.Name)))
+		more = append(more, attribute.String("locker.name", valid(t.name(e.Name))))
 	}
 	return metric.WithAttributes(more...)
 }
@@ -190,3 +191,7 @@ func outcome(e locker.Event) []attribute.KeyValue {
 	}
 	return all
 }
+
+// valid returns s in valid UTF-8. With any other text in one span or attribute, exporters
+// refuse the whole batch.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -25,6 +25,7 @@ package prometheus
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ import (
 type Options struct {
 	// Name returns the label "name" for a lock's name, such as the part before the
 	// first slash. It should have few different values: each is a time series in
-	// every metric. nil: always "".
+	// every metric. What is not valid UTF-8 in it is replaced. nil: always "".
 	Name func(lock string) string
 
 	// Buckets are the upper bounds of the histograms, in seconds. nil: from
@@ -83,7 +84,7 @@ func New(opts *Options) *Metrics {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &Metrics{
-		name:      o.Name,
+		name:      func(lock string) string { return strings.ToValidUTF8(o.Name(lock), "\uFFFD") }, // other labels panic
 		locks:     histogram("locker_lock_duration_seconds", "Length of Lock and TryLock, by how they ended.", "op", "outcome", "name"),
 		holds:     histogram("locker_hold_duration_seconds", "Length of leases, by how they ended.", "outcome", "name"),
 		attempts:  counter("locker_attempts_total", "Requests for a lock that were sent to the service."),

@@ -101,3 +101,32 @@ locker_lock_duration_seconds_count{name="invoice",op="trylock",outcome="unavaila
 `), "locker_lock_duration_seconds", "locker_hold_duration_seconds"))
 	})
 }
+
+// Name may cut a letter in two, and a caller may ask for a name that is none.
+func TestANameThatIsNotUTF8(t *testing.T) {
+	metrics := prometheus.New(&prometheus.Options{Name: func(lock string) string { return lock[:1] }})
+	registry := client.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics))
+	c := locker.New(memory.New(), &locker.Options{Trace: metrics.Trace()})
+	defer c.Close()
+	metrics.Watch(c)
+	_, err := c.Lock(t.Context(), "é")
+	require.NoError(t, err)
+	go func() { _, _ = c.Lock(context.Background(), "é") }() // until the client is closed
+	require.Eventually(t, func() bool { return len(c.Waits()) == 1 }, 10*time.Second, time.Millisecond)
+	_, err = c.TryLock(t.Context(), "\xff")
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "name" {
+					names[l.GetValue()] = true
+				}
+			}
+		}
+	}
+	assert.Equal(t, map[string]bool{"\uFFFD": true}, names)
+}
