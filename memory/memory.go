@@ -113,17 +113,18 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	select {
 	case <-h.granted:
-		return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
 	case <-ctx.Done():
-		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+		if b.giveUp(h) {
+			return locker.Grant{}, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+		}
 	case <-failed:
-		err = b.isFailing()
+		b.leave(h)
+		return locker.Grant{}, b.isFailing()
 	case <-b.closed:
-		err = locker.ErrClosed
+		b.leave(h)
+		return locker.Grant{}, locker.ErrClosed
 	}
-	// If the lock was granted at this very moment, it goes to the next waiter.
-	b.leave(h)
-	return locker.Grant{}, err
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
 }
 
 // enter puts h at the end of the queue for its name, and grants it the lock if it is
@@ -158,15 +159,29 @@ func (b *Backend) isFailing() error {
 	return cmp.Or(b.fault, locker.ErrUnavailable)
 }
 
-// leave removes h from its queue, and reports whether it was there. The lock goes to
-// the new first entry.
-func (b *Backend) leave(h *hold) bool {
+// giveUp removes a waiter from its queue; it returns false if the lock was granted to it
+// before: "held" would then be wrong.
+func (b *Backend) giveUp(h *hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.drop(h)
+	select {
+	case <-h.granted:
+		return false
+	default:
+		return b.drop(h)
+	}
 }
 
-// drop is leave; the caller holds b.mu.
+// leave removes h from its queue. If the lock was granted at this very moment, it goes
+// to the next waiter.
+func (b *Backend) leave(h *hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(h)
+}
+
+// drop removes h from its queue, and reports whether it was there. The lock goes to the
+// new first entry. The caller holds b.mu.
 func (b *Backend) drop(h *hold) bool {
 	queue := b.queues[h.name]
 	i := slices.Index(queue, h)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,83 @@ func TestWaitersOfAllClientsAreServedInTurn(t *testing.T) {
 		require.Len(t, order, waiters)
 		assert.IsIncreasing(t, order)
 	})
+}
+
+// ending is a context that ends after the first look at it.
+type ending struct {
+	context.Context
+	looked atomic.Bool
+}
+
+func (e *ending) Err() error {
+	if e.looked.Swap(true) {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (e *ending) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// A lock that is granted at the moment at which the caller gives up is granted: "held"
+// would be wrong, since nobody else has it. Go chooses at random among channels that are
+// ready, so this takes many tries.
+func TestALockThatIsGrantedAsItsContextEndsIsNotHeld(t *testing.T) {
+	const tries = 200
+	ask := func(locks *memory.Backend, ctx context.Context) (locker.Grant, error) {
+		return locks.Acquire(ctx, locker.Request{Name: "n", Owner: "owner", TTL: time.Minute, Wait: true})
+	}
+	t.Run("free", func(t *testing.T) {
+		locks := memory.New()
+		for range tries {
+			g, err := ask(locks, &ending{Context: t.Context()})
+			require.NoError(t, err)
+			require.NoError(t, g.Hold.Release(t.Context()))
+		}
+	})
+	for _, order := range []string{"granted first", "given up first", "at once"} {
+		t.Run(order, func(t *testing.T) {
+			for range tries {
+				synctest.Test(t, func(t *testing.T) {
+					locks := memory.New()
+					first, err := ask(locks, t.Context())
+					require.NoError(t, err)
+					ctx, cancel := context.WithCancel(t.Context())
+					release := func() { assert.NoError(t, first.Hold.Release(t.Context())) }
+					var waiter sync.WaitGroup
+					var second locker.Grant
+					waiter.Go(func() { second, err = ask(locks, ctx) })
+					synctest.Wait()
+					switch order {
+					case "granted first":
+						release()
+						cancel()
+					case "given up first":
+						cancel()
+						release()
+					default:
+						waiter.Go(cancel)
+						waiter.Go(release)
+					}
+					waiter.Wait()
+					if order == "granted first" {
+						require.NoError(t, err)
+					}
+					if err == nil {
+						require.True(t, inspect(t, locks, "n").Held)
+						require.NoError(t, second.Hold.Release(t.Context()))
+					} else { // it left while the first one held
+						require.ErrorIs(t, err, locker.ErrHeld)
+						require.ErrorIs(t, err, context.Canceled)
+					}
+					require.False(t, inspect(t, locks, "n").Held)
+				})
+			}
+		})
+	}
 }
 
 func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
