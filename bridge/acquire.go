@@ -14,13 +14,18 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// Acquire takes the lock on the first service and then on the second one.
+// Acquire takes the lock on the first service and then on the second one, each with an
+// owner of its own: two URLs of one service then keep each other out, as two programs do.
 //
 // With req.Wait it waits for one after the other, and keeps the first lock while it
 // waits for the second. The holder of the second lock does not wait for the first
 // one, unless the fleet has no service that all of it shares. If Acquire released the
 // first lock at each refusal, it would never get the second one beside programs in
 // that service's queue, and seldom beside programs that ask faster.
+//
+// With req.MinHold it does not wait for the second one, and returns ErrHeld, so that the
+// engine asks again: a program that died during the wait would leave the first lock there
+// for all of that time, although nobody held the lock.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL}}
 	a.req.Label = b.label(req.Label)
@@ -63,12 +68,20 @@ func (a *attempt) run() (locker.Grant, error) {
 	if a.b.isClosed() {
 		return locker.Grant{}, locker.ErrClosed
 	}
-	first, err := a.ask(0)
+	minHold := a.req.MinHold
+	if minHold > 0 {
+		// Both services count from before the grant of the pair. At most a TTL lies between.
+		a.req.MinHold += a.req.TTL
+		if longest := a.b.MaxMinHold(); a.req.MinHold > longest {
+			return locker.Grant{}, invalid("a MinHold of %v and the TTL of %v together are more than the %v that both services can do", minHold, a.req.TTL, longest)
+		}
+	}
+	first, err := a.ask(0, a.req.Wait)
 	if err != nil {
 		return locker.Grant{}, err
 	}
 	a.keepWhileWaiting(first.Validity)
-	second, err := a.ask(1)
+	second, err := a.second()
 	v := a.stopKeeping()
 	if err == nil && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // the first one was lost, or the caller has left, and the second answered late
@@ -88,14 +101,44 @@ func (a *attempt) run() (locker.Grant, error) {
 	if err != nil {
 		return locker.Grant{}, err
 	}
+	if took := time.Since(first.Validity.Since); minHold > 0 && took > a.req.TTL {
+		return locker.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took, locker.ErrUnavailable)
+	}
 	return locker.Grant{Hold: a.h, Validity: countedFrom(v.Since, earlier(v, second.Validity)), Token: token}, nil
 }
 
-// ask asks one service; with Wait, until that grants the lock.
-func (a *attempt) ask(i int) (locker.Grant, error) {
+// second asks the second service. A refusal may come from the first lock, if both are one
+// service: so the first refusal is followed by a check. A grant shows that they are two.
+func (a *attempt) second() (locker.Grant, error) {
+	wait := a.req.Wait && a.req.MinHold == 0
+	if a.b.apart.Load() {
+		return a.ask(1, wait)
+	}
+	g, err := a.ask(1, false)
+	if g.Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil {
+		a.heard.Store(true)
+		if err := a.b.checkApart(a.ctx); err != nil {
+			return g, err
+		}
+		a.b.apart.Store(true)
+		if wait {
+			return a.ask(1, true)
+		}
+	}
+	if err == nil {
+		a.b.apart.Store(true)
+	}
+	return g, err
+}
+
+// ask asks one service; with wait, until that grants the lock.
+func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 	s := &a.b.sides[i]
 	req := a.req
-	req.Name = s.prefix + req.Name
+	req.Name, req.Wait = s.prefix+req.Name, wait
+	if i == 1 {
+		req.Owner = newOwner()
+	}
 	req.Queued = func() {
 		a.heard.Store(i == 1)
 		if a.req.Queued != nil {
@@ -120,11 +163,14 @@ func (a *attempt) ask(i int) (locker.Grant, error) {
 		switch {
 		case err == nil && g.Hold == nil:
 			return g, s.fail(errors.New("the backend granted nothing: its Grant has no Hold"))
-		case !a.req.Wait || g.Hold != nil || !errors.Is(err, locker.ErrHeld) || a.ctx.Err() != nil:
+		case err == nil || g.Hold != nil || !errors.Is(err, locker.ErrHeld) || a.ctx.Err() != nil:
+			return g, s.fail(err)
+		}
+		refused.Store(true)
+		if !wait {
 			return g, s.fail(err)
 		}
 		// The service has no queue.
-		refused.Store(true)
 		req.Queued()
 		notice.begin(a.ctx, s, req.Name)
 		if err := notice.wait(a.ctx, n, err); err != nil {

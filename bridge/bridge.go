@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -15,8 +16,9 @@ import (
 // Backend locks on two Backends at once. It is a [locker.Backend]; programs give it
 // to [locker.New], or open it by two URLs, and use the Client.
 type Backend struct {
-	sides [2]side // the first one first
-	mark  string  // what a label ends with that came with both
+	sides [2]side     // the first one first
+	mark  string      // what a label ends with that came with both
+	apart atomic.Bool // it was seen that they are two services
 
 	mu     sync.Mutex
 	closed bool
@@ -45,6 +47,8 @@ type side struct {
 // New returns a Backend of both. It locks first before second; the order has to be
 // the same in all programs. Close closes both. An error says which of the two cannot
 // be used: neither may be a pair itself, and there has to be a TTL that both accept.
+// If both turn out to be one service, whose locks the two would take from each other,
+// every Acquire returns an error that matches ErrInvalid.
 func New(first, second locker.Backend) (*Backend, error) {
 	return newBackend(side{Backend: first}, side{Backend: second})
 }
@@ -155,7 +159,8 @@ func (b *Backend) Prompt() bool {
 	return true
 }
 
-// MaxMinHold implements [locker.MinHolder]: the shorter of the two.
+// MaxMinHold implements [locker.MinHolder]: the shorter of the two. It has to have room
+// for MinHold and the TTL.
 func (b *Backend) MaxMinHold() time.Duration {
 	longest := unbounded
 	for _, s := range b.sides {

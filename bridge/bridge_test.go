@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -529,6 +530,41 @@ func (l limited) Guarantees() locker.Guarantees {
 	g := l.shared.Guarantees()
 	g.MinTTL, g.MaxTTL = l.min, l.max
 	return g
+}
+
+// Each lock would wait for itself. The first lock says so, however it is asked for, and
+// leaves nothing behind.
+func TestTwoURLsOfOneService(t *testing.T) {
+	m, q := shared{memory.New()}, polled{memory.New()}
+	for kind, same := range map[string]locker.Backend{"queue": m, "polled": q} {
+		pair := pairOf(t, same, same)
+		for _, lock := range []func() (*locker.Lease, error){
+			func() (*locker.Lease, error) { return pair.TryLock(t.Context(), "job") },
+			func() (*locker.Lease, error) { return pair.Lock(t.Context(), "job") },
+		} {
+			_, err := lock()
+			require.ErrorIs(t, err, locker.ErrInvalid, kind)
+			require.ErrorContains(t, err, "memory and memory lead to the same locks: give two services, or two prefixes")
+			unlock(t, try(t, clientOf(t, same, ""), "job"))
+		}
+	}
+	_, err := pairOf(t, m, m).Check(t.Context())
+	require.ErrorIs(t, err, locker.ErrInvalid)
+
+	for kind, start := range services {
+		t.Run(kind, func(t *testing.T) {
+			if kind != "file" && kind != "redis" && os.Getenv(allEnv) == "" {
+				t.Skip("it starts a server: set " + allEnv + "=1")
+			}
+			s := start(t)
+			c, err := backends.Openers.Open(t.Context(), s.ownURL()+" "+s.ownURL(), nil)
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, c.Close()) }()
+			_, err = c.TryLock(t.Context(), "job")
+			require.ErrorIs(t, err, locker.ErrInvalid)
+			require.ErrorContains(t, err, "lead to the same locks")
+		})
+	}
 }
 
 func TestTwoURLs(t *testing.T) {

@@ -21,11 +21,12 @@
 // waiter waits for the first service. When it is at the front there, it takes that
 // lock, keeps it, and waits for the second service like a program with only that URL,
 // so that both kinds of programs get their turns. It releases the first lock at once
-// if the second service fails or does not answer for a TTL.
+// if the second service fails or does not answer for a TTL. With [locker.MinHold], it does
+// not keep the first lock while it waits, and that time counts from the grant of both.
 //
 // Write the two URLs in the same order everywhere. A program with "A B" and one with
 // "B A" may each hold the lock that the other waits for; they release it after some
-// ten TTLs.
+// ten TTLs. If both URLs lead to the same locks, the first lock is an error that says so.
 //
 // # Tokens
 //

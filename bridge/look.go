@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,6 +165,9 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 // own. Names are held on one service only by programs that do not know the second
 // service yet, or do not need the first one any more.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+	if err := b.checkApart(ctx); err != nil {
+		return nil, err
+	}
 	var all []locker.Finding
 	for i := range b.sides {
 		s := &b.sides[i]
@@ -252,15 +256,40 @@ func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Fin
 }
 
 // freshToken returns the token of a name that was never used.
-func (s *side) freshToken(ctx context.Context) (uint64, error) {
+func (s *side) freshToken(ctx context.Context) (token uint64, err error) {
+	err = s.locked(ctx, freshName(), func(l *locker.Lease) error {
+		token, _ = l.Token()
+		return nil
+	})
+	return token, err
+}
+
+// checkApart returns an error that matches ErrInvalid if both are one service: a name
+// that nobody uses is then held on the second one as soon as it is on the first.
+func (b *Backend) checkApart(ctx context.Context) error {
+	name := freshName()
+	return b.sides[0].locked(ctx, name, func(*locker.Lease) error {
+		err := b.sides[1].locked(ctx, name, func(*locker.Lease) error { return nil })
+		if errors.Is(err, locker.ErrHeld) {
+			return invalid("%s and %s lead to the same locks: give two services, or two prefixes", b.sides[0].name, b.sides[1].name)
+		}
+		return err
+	})
+}
+
+// freshName returns the name of a lock that nobody else uses.
+func freshName() string { return "locker-check/" + newOwner() }
+
+// locked calls do while it holds name on this service alone.
+func (s *side) locked(ctx context.Context, name string, do func(*locker.Lease) error) error {
 	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: -1})
 	defer func() { _ = c.Close() }() // it does not close the Backend
-	l, err := c.TryLock(ctx, "locker-check/"+newOwner())
+	l, err := c.TryLock(ctx, name)
 	if err != nil {
-		return 0, s.fail(err)
+		return s.fail(err)
 	}
-	token, _ := l.Token()
-	return token, s.fail(l.Unlock(ctx))
+	err = do(l)
+	return cmp.Or(err, s.fail(l.Unlock(ctx)))
 }
 
 // shown is the greatest number of names in a finding.
