@@ -76,14 +76,15 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	f := &able{fake: newFake()}
 	c := closing(t, locker.New(f, &locker.Options{Prefix: "app/", TokenBase: 100}))
 	var names []string
-	require.NoError(t, c.List(t.Context(), "job/", func(name string, st locker.State) error {
-		assert.Equal(t, uint64(107), st.Token)
-		names = append(names, name)
-		return nil
-	}))
+	for e, err := range c.List(t.Context(), "job/") {
+		require.NoError(t, err)
+		assert.Equal(t, uint64(107), e.Token)
+		names = append(names, e.Name)
+	}
 	assert.Equal(t, []string{"job/1", "job/2"}, names)
-	enough := errors.New("enough")
-	assert.ErrorIs(t, c.List(t.Context(), "", func(string, locker.State) error { return enough }), enough)
+	for range c.List(t.Context(), "job/") {
+		break
+	}
 
 	st, err := c.Break(t.Context(), "job")
 	require.NoError(t, err)
@@ -103,6 +104,13 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 	assert.ErrorIs(t, l.RaiseToken(t.Context(), 200), locker.ErrUnlocked)
 }
 
+// listError is the error with which List ends.
+func listError(ctx context.Context, c *locker.Client) (err error) {
+	for _, err = range c.List(ctx, "") {
+	}
+	return err
+}
+
 func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 	c, l := lease(t, newFake())
 	_, inspect := c.Inspect(t.Context(), "job")
@@ -111,7 +119,7 @@ func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 	_, minHold := c.Lock(t.Context(), "other", locker.MinHold(time.Minute))
 	for _, err := range []error{
 		inspect, broken, check, minHold, l.RaiseToken(t.Context(), 1),
-		c.List(t.Context(), "", func(string, locker.State) error { return nil }),
+		listError(t.Context(), c),
 	} {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 		assert.ErrorAs(t, err, new(*locker.Error))

@@ -218,9 +218,6 @@ type Passer interface {
 // goroutine of its own caller. It calls other backends from goroutines of its own,
 // and does not wait for those that are late (R8). That costs two switches between
 // threads per request, some ten microseconds if the request waits for the network.
-//
-// What operators ask for (Inspect, List, Break, Check and RaiseToken) is called in the
-// goroutine of the caller of any backend, and has to return when ctx is done.
 type Prompt interface {
 	// Prompt returns true if the Backend keeps this promise.
 	Prompt() bool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -103,8 +104,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	in, err := ability[Inspector](c, "tell who holds a lock", checkName(name))
 	var st State
 	if err == nil {
-		st, err = in.Inspect(ctx, c.opts.Prefix+name)
-		err = fromBackend(ctx, err)
+		st, err = operate(ctx, func() (State, error) { return in.Inspect(ctx, c.opts.Prefix+name) })
 	}
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Name: name, Err: err}
@@ -112,32 +112,60 @@ func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	return c.rebase(st), nil
 }
 
-// List calls found for every name that begins with prefix and is held or waited for
-// by a client with the same Options.Prefix, in no order, one call at a time. It is
-// for people: names come and go while it runs. It stops at the first error of found
-// and returns it. The error matches [errors.ErrUnsupported] if the backend has no
-// [Lister].
-func (c *Client) List(ctx context.Context, prefix string, found func(name string, st State) error) error {
-	var theirs error
-	ls, err := ability[Lister](c, "list its locks", nil)
-	if err == nil {
-		err = ls.List(ctx, c.opts.Prefix+prefix, func(name string, st State) error {
-			name, ok := strings.CutPrefix(name, c.opts.Prefix)
-			if !ok || !strings.HasPrefix(name, prefix) {
-				return nil
+// List returns every name that begins with prefix and is held or waited for by a
+// client with the same Options.Prefix, in no order, with its State. It is for people:
+// names come and go while it runs. An error is the last that it yields. It matches
+// [errors.ErrUnsupported] if the backend has no [Lister].
+//
+//	for entry, err := range client.List(ctx, "invoice/") { … }
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		ls, err := ability[Lister](c, "list its locks", nil)
+		if err != nil {
+			yield(Listed{}, &Error{Op: "list", Name: prefix, Err: err})
+			return
+		}
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		found, end := make(chan Listed), make(chan error, 1)
+		go func() {
+			end <- ls.List(inner, c.opts.Prefix+prefix, func(name string, st State) error {
+				name, ok := strings.CutPrefix(name, c.opts.Prefix)
+				if !ok || !strings.HasPrefix(name, prefix) {
+					return nil
+				}
+				select {
+				case found <- Listed{Name: name, State: c.rebase(st)}:
+					return nil
+				case <-inner.Done():
+					return inner.Err()
+				}
+			})
+		}()
+		for {
+			select {
+			case entry := <-found:
+				if !yield(entry, nil) {
+					return
+				}
+				continue
+			case err = <-end:
+				err = fromBackend(ctx, err)
+			case <-ctx.Done(): // whatever the backend does (R8)
+				err = ctxError(ctx)
 			}
-			theirs = found(name, c.rebase(st))
-			return theirs
-		})
-		err = fromBackend(ctx, err)
+			if err != nil {
+				yield(Listed{}, &Error{Op: "list", Name: prefix, Err: err})
+			}
+			return
+		}
 	}
-	switch {
-	case theirs != nil:
-		return theirs
-	case err != nil:
-		return &Error{Op: "list", Name: prefix, Err: err}
-	}
-	return nil
+}
+
+// Listed is a name that [Client.List] has found, without Options.Prefix, and its State.
+type Listed struct {
+	Name string
+	State
 }
 
 // Break takes the lock on name away from its holder, and returns the State before:
@@ -150,8 +178,7 @@ func (c *Client) Break(ctx context.Context, name string) (State, error) {
 	b, err := ability[Breaker](c, "break a lock", checkName(name))
 	var st State
 	if err == nil {
-		st, err = b.Break(ctx, c.opts.Prefix+name)
-		err = fromBackend(ctx, err)
+		st, err = operate(ctx, func() (State, error) { return b.Break(ctx, c.opts.Prefix+name) })
 	}
 	if err != nil {
 		return State{}, &Error{Op: "break", Name: name, Err: err}
@@ -167,8 +194,7 @@ func (c *Client) Check(ctx context.Context) ([]Finding, error) {
 	ch, err := ability[Checker](c, "check its service", nil)
 	var found []Finding
 	if err == nil {
-		found, err = ch.Check(ctx)
-		err = fromBackend(ctx, err)
+		found, err = operate(ctx, func() ([]Finding, error) { return ch.Check(ctx) })
 	}
 	if err != nil {
 		return nil, &Error{Op: "check", Err: err}
@@ -189,6 +215,13 @@ func ability[I any](c *Client, what string, wrong error) (I, error) {
 		return i, fmt.Errorf("backend %s cannot %s: %w", c.guarantees.Backend, what, errors.ErrUnsupported)
 	}
 	return i, nil
+}
+
+// operate calls f, which asks the backend for something that no lock waits for, and
+// returns in time (R8).
+func operate[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	v, err := inTime(ctx, func(job func()) { go job() }, f, func(T, error) {})
+	return v, fromBackend(ctx, err)
 }
 
 // rebase adds the TokenBase to the token of st, as in its holder's lease.

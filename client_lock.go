@@ -190,39 +190,48 @@ func (l *Lease) ask(ctx context.Context, req Request) (Grant, error) {
 // caller waits no longer than that (R8).
 const lastWord = 100 * time.Millisecond
 
-// askAside is ask in a goroutine of its own, for a backend that may not return in
-// time. The caller does not wait for a goroutine that is late; a lock that is granted
+// askAside is ask for a backend that may not return in time. A lock that is granted
 // late is taken back.
 func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
+	return inTime(ctx, l.client.asking.run, func() (Grant, error) { return l.ask(ctx, req) }, func(_ Grant, err error) {
+		if err == nil {
+			l.takeBack(unused)
+		}
+	})
+}
+
+// inTime lets run call f in a goroutine of its own, and returns what f returns, or the
+// error of ctx if f has not returned shortly after ctx ended (R8). Then late gets what
+// f returns.
+func inTime[T any](ctx context.Context, run func(func()), f func() (T, error), late func(T, error)) (T, error) {
 	type answer struct {
-		grant Grant
-		err   error
+		v   T
+		err error
 	}
 	reply, left := make(chan answer), make(chan struct{})
-	l.client.asking.run(func() {
-		g, err := l.ask(ctx, req)
+	run(func() {
+		v, err := f()
 		select {
-		case reply <- answer{g, err}:
+		case reply <- answer{v, err}:
 		case <-left:
-			if err == nil {
-				l.takeBack(unused)
-			}
+			late(v, err)
 		}
 	})
 	select {
 	case a := <-reply:
-		return a.grant, a.err
+		return a.v, a.err
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
 	case a := <-reply:
-		return a.grant, a.err
+		return a.v, a.err
 	case <-timer.C:
 	}
 	close(left)
-	return Grant{}, ctxError(ctx)
+	var none T
+	return none, ctxError(ctx)
 }
 
 // pause decides after a failed attempt whether to make another one, and waits until

@@ -243,7 +243,8 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if token <= base {
 		return nil // TokenBase is added to every token
 	}
-	return l.fail("raise token", fromBackend(ctx, r.RaiseToken(ctx, token-base)))
+	_, err := operate(ctx, func() (struct{}, error) { return struct{}{}, r.RaiseToken(ctx, token-base) })
+	return l.fail("raise token", err)
 }
 
 func (l *Lease) fail(op string, err error) error {

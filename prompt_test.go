@@ -92,3 +92,73 @@ func TestBackendSeesTheCallersValues(t *testing.T) {
 		seen = nil
 	}
 }
+
+// deaf is a service whose operators wait for something that no context ends.
+type deaf struct {
+	*able
+	end chan struct{}
+}
+
+func (s *deaf) Inspect(context.Context, string) (locker.State, error) {
+	<-s.end
+	return locker.State{}, nil
+}
+
+func (s *deaf) Break(context.Context, string) (locker.State, error) {
+	<-s.end
+	return locker.State{}, nil
+}
+
+func (s *deaf) Check(context.Context) ([]locker.Finding, error) { <-s.end; return nil, nil }
+
+func (s *deaf) List(_ context.Context, _ string, found func(string, locker.State) error) error {
+	err := found("first", locker.State{Held: true})
+	<-s.end
+	return errors.Join(err, found("too late", locker.State{Held: true}))
+}
+
+func (s *deaf) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := s.able.Acquire(ctx, req)
+	g.Hold = deafHold{g.Hold, s}
+	return g, err
+}
+
+type deafHold struct {
+	locker.Hold
+	s *deaf
+}
+
+func (h deafHold) RaiseToken(context.Context, uint64) error { <-h.s.end; return nil }
+
+// A driver that knows no contexts kept operators waiting for as long as it liked.
+func TestOperatorsReturnWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &deaf{&able{fake: newFake()}, make(chan struct{})}
+		c, l := lease(t, s)
+		var listed []string
+		for what, call := range map[string]func(ctx context.Context) error{
+			"inspect": func(ctx context.Context) error { _, err := c.Inspect(ctx, "job"); return err },
+			"break":   func(ctx context.Context) error { _, err := c.Break(ctx, "job"); return err },
+			"check":   func(ctx context.Context) error { _, err := c.Check(ctx); return err },
+			"raise":   func(ctx context.Context) error { return l.RaiseToken(ctx, 7) },
+			"list": func(ctx context.Context) (err error) {
+				var e locker.Listed
+				for e, err = range c.List(ctx, "") {
+					listed = append(listed, e.Name)
+				}
+				return err
+			},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			began := time.Now()
+			require.ErrorIs(t, call(ctx), context.DeadlineExceeded, what)
+			assert.LessOrEqual(t, time.Since(began), 1100*time.Millisecond, what)
+			cancel()
+		}
+		close(s.end)
+		synctest.Wait()
+		assert.Equal(t, []string{"first", ""}, listed, "List has ended")
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+	})
+}

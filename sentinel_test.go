@@ -158,7 +158,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 				told(err, "break")
 				_, err = c.Check(t.Context())
 				told(err, "check")
-				told(c.List(t.Context(), "", func(string, locker.State) error { return nil }), "list")
+				told(listError(t.Context(), c), "list")
 				if l != nil {
 					told(l.RaiseToken(t.Context(), 1), "raise token")
 					told(l.Renew(t.Context()), "renew")

@@ -481,10 +481,10 @@ func TestWhoHoldsWhere(t *testing.T) {
 	assert.Equal(t, "pair [memory memory]", st.Label, "with one URL one sees that it came with both")
 
 	found := map[string]string{}
-	require.NoError(t, pair.List(t.Context(), "of ", func(name string, st locker.State) error {
-		found[name] = st.Where
-		return nil
-	}))
+	for e, err := range pair.List(t.Context(), "of ") {
+		require.NoError(t, err)
+		found[e.Name] = e.Where
+	}
 	assert.Equal(t, map[string]string{"of both": "both", "of old": "memory only", "of young": "memory only", "of two": "memory only; memory is held by old-1"}, found)
 
 	findings, err := pair.Check(t.Context())
@@ -607,10 +607,10 @@ func TestTwoURLs(t *testing.T) {
 		assert.Contains(t, st.Label, "me [")
 	}
 	var names []string
-	require.NoError(t, c.List(t.Context(), "", func(name string, st locker.State) error {
-		names = append(names, name+" "+st.Label+" "+st.Where)
-		return nil
-	}))
+	for e, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, e.Name+" "+e.Label+" "+e.Where)
+	}
 	assert.Equal(t, []string{"job me both"}, names)
 	unlock(t, l)
 

@@ -46,7 +46,10 @@ func TestRaisedTokens(t *testing.T) {
 				st, err := c.Inspect(ctx, "n")
 				require.NoError(t, err)
 				listed := map[string]locker.State{}
-				require.NoError(t, c.List(ctx, "", func(name string, st locker.State) error { listed[name] = st; return nil }))
+				for e, err := range c.List(ctx, "") {
+					require.NoError(t, err)
+					listed[e.Name] = e.State
+				}
 				require.Len(t, listed, 1)
 				assert.Equal(t, st.Token, listed["n"].Token)
 				return st

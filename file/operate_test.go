@@ -75,10 +75,10 @@ func TestListNamesWhatIsHeld(t *testing.T) {
 	require.NoError(t, mustLock(t, c, "a/free").Unlock(t.Context()))
 	require.NoError(t, os.WriteFile(dir+"/else.lock", []byte("somebody's"), 0o600))
 	got := map[string]uint64{}
-	require.NoError(t, c.List(t.Context(), "a/", func(name string, st locker.State) error {
-		got[name] = st.Token
-		return nil
-	}))
+	for e, err := range c.List(t.Context(), "a/") {
+		require.NoError(t, err)
+		got[e.Name] = e.Token
+	}
 	assert.Equal(t, want, got)
 }
 

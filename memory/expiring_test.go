@@ -110,10 +110,10 @@ func TestListAndBreak(t *testing.T) {
 	mustLock(t, c, "a/2")
 	mustLock(t, c, "b")
 	found := map[string]bool{}
-	require.NoError(t, c.List(t.Context(), "a/", func(name string, st locker.State) error {
-		found[name] = st.Held
-		return nil
-	}))
+	for e, err := range c.List(t.Context(), "a/") {
+		require.NoError(t, err)
+		found[e.Name] = e.Held
+	}
 	assert.Equal(t, map[string]bool{"a/1": true, "a/2": true}, found)
 
 	st, err := c.Break(t.Context(), "a/1")

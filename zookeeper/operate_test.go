@@ -25,13 +25,15 @@ func testListAndBreak(t *testing.T, z *lab.ZooKeeper) {
 		leases = append(leases, l)
 	}
 	names := map[string]locker.State{}
-	note := func(name string, st locker.State) error { names[name] = st; return nil }
-	require.NoError(t, c.List(within(t, soon), "a/", note))
+	for e, err := range c.List(within(t, soon), "a/") {
+		require.NoError(t, err)
+		names[e.Name] = e.State
+	}
 	token, _ := leases[1].Token()
 	assert.Equal(t, locker.State{Held: true, Label: "me", Token: token}, names["a/2 %ä"])
 	assert.Len(t, names, 2)
 	stop := errors.New("enough")
-	assert.ErrorIs(t, c.List(within(t, soon), "", func(string, locker.State) error { return stop }), stop)
+	assert.ErrorIs(t, b.List(within(t, soon), "", func(string, locker.State) error { return stop }), stop)
 
 	st, err := c.Break(within(t, soon), "b")
 	require.NoError(t, err)

@@ -53,10 +53,13 @@ With --json, each line is one object, as locker inspect --json writes it.`),
 			prefix := strings.Join(args, "")
 			var all []named
 			err := ask(cmd.Context(), &backend, func(ctx context.Context, client *locker.Client) error {
-				return client.List(ctx, prefix, func(name string, st locker.State) error {
-					all = append(all, named{name, st})
-					return nil
-				})
+				for e, err := range client.List(ctx, prefix) {
+					if err != nil {
+						return err
+					}
+					all = append(all, named{e.Name, e.State})
+				}
+				return nil
 			})
 			if err != nil {
 				return err
