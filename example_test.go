@@ -72,7 +72,7 @@ func ExampleOpeners_Open() {
 
 	_, err = open.Open(context.Background(), "memory://?timeout=10s", nil)
 	fmt.Println(err)
-	// Output: locker: open: invalid argument: backend URL: memory://: it has an unknown parameter: the known ones are label, max_hold, patience, prefix, token_base, ttl
+	// Output: locker: open: invalid argument: backend URL: memory://: unknown parameter "timeout": the known ones are label, max_hold, patience, prefix, token_base, ttl
 }
 
 func ExampleRequire() {

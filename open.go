@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Opener makes a backend from a URL. It reads the parameters that it knows from u,
@@ -47,7 +49,8 @@ type Openers map[string]Opener
 // the other parameters apply to both, in whichever URL they stand.
 //
 // The scheme's package documents its other parameters. An unknown parameter, or one
-// that is given twice, is an error. ctx bounds only Open, and not the Client; if the
+// that is given twice, is an error. So is white space or an invisible character in or
+// behind a URL, such as the line end of a file with a secret. ctx bounds only Open, and not the Client; if the
 // service has not answered at the deadline of ctx, the error matches ErrUnavailable.
 // Errors never contain the password.
 func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
@@ -215,10 +218,34 @@ type Part struct {
 	TokenBase uint64 // is to be added to every token
 }
 
+// checkCharacters refuses what nobody sees, such as the line end of a secret's file:
+// taken for a part of a prefix or a directory, it would make another lock (R27). A pair
+// has white space between its URLs.
+func checkCharacters(rawURL string, pair bool) error {
+	n := 0
+	for i, r := range rawURL {
+		n++
+		inside := 0 < i && i+utf8.RuneLen(r) < len(rawURL)
+		kind := "an invisible character"
+		switch {
+		case r != ' ' && unicode.IsPrint(r), pair && inside && unicode.IsSpace(r):
+			continue
+		case r == ' ':
+			kind = "a space"
+		case r == '\n' || r == '\r':
+			kind = "a line end"
+		case unicode.IsControl(r):
+			kind = "a control character"
+		}
+		return fmt.Errorf("%w: backend URL: character %d is %s (%U): remove it (a space that is meant is %%20)", ErrInvalid, n, kind, r)
+	}
+	return nil
+}
+
 // parsePair takes two URLs with white space between them apart.
 func parsePair(fields []string) (*URL, error) {
 	if len(fields) > 2 {
-		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one URL, or two while a fleet moves (white space in a URL is %%20)", ErrInvalid, len(fields))
+		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one URL, or two while a fleet moves", ErrInvalid, len(fields))
 	}
 	u := &URL{Scheme: PairScheme}
 	for _, field := range fields {
@@ -234,13 +261,16 @@ func parsePair(fields []string) (*URL, error) {
 // ParseURL parses rawURL. Its error matches [ErrInvalid] and does not repeat rawURL,
 // which may contain a password.
 func ParseURL(rawURL string) (*URL, error) {
-	if strings.Count(rawURL, "://") > 1 {
-		if fields := strings.Fields(rawURL); len(fields) > 1 {
-			return parsePair(fields)
-		}
+	fields := strings.Fields(rawURL)
+	pair := len(fields) > 1 && strings.Count(rawURL, "://") > 1
+	if err := checkCharacters(rawURL, pair); err != nil {
+		return nil, err
+	}
+	if pair {
+		return parsePair(fields)
 	}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
-	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@ ") {
+	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@") {
 		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or file:///var/lock/myapp", ErrInvalid)
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
@@ -282,6 +312,9 @@ func ParseURL(rawURL string) (*URL, error) {
 		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
 	}
 	u.params = params
+	if strings.ContainsFunc(u.Path+strings.Join(slices.Concat(slices.Collect(maps.Values(params))...), ""), unicode.IsControl) {
+		return nil, u.Invalid("its path or a parameter has a control character or line end in it: remove what begins with %%0 or %%1")
+	}
 	return u, nil
 }
 
@@ -291,7 +324,7 @@ func parseUser(s string) (*url.Userinfo, error) {
 	if err == nil {
 		password, err = url.PathUnescape(password)
 	}
-	if err != nil || strings.ContainsAny(s, "/@, ") {
+	if err != nil || strings.ContainsAny(s, "/@,") {
 		return nil, fmt.Errorf("escape what is special in it, as in p%%40ss for p@ss")
 	}
 	if !has {
@@ -321,7 +354,7 @@ func checkHost(h string) error {
 	if host == "" {
 		return fmt.Errorf("it is empty")
 	}
-	if strings.ContainsAny(host, " \t%\\\"<>") {
+	if strings.ContainsAny(host, "%\\\"<>") {
 		return fmt.Errorf("it has a character that no host name has")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
@@ -406,6 +439,17 @@ func (u *URL) Bool(name string, def bool) bool {
 	}
 }
 
+// mayBeSecret reports whether an unknown parameter may be a part of a password: of one
+// with a ? in it, or of one that is a parameter and has an & in it.
+func (u *URL) mayBeSecret(name string) bool {
+	for other := range u.params {
+		if other = strings.ToLower(other); strings.Contains(other, "pass") || strings.Contains(other, "auth") {
+			return true
+		}
+	}
+	return u.doubtful || len(name) > 20 || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz_") != ""
+}
+
 func (u *URL) fail(name, hint string) {
 	if u.err == nil {
 		u.err = u.Invalid("parameter %s: %s", name, hint)
@@ -424,9 +468,11 @@ func (u *URL) Check() error {
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			// The error does not repeat the name: it may be a part of a password,
-			// after a ?.
-			return u.Invalid("it has an unknown parameter: the known ones are %s", strings.Join(slices.Compact(u.known), ", "))
+			known := strings.Join(slices.Compact(u.known), ", ")
+			if values[0] == "" || u.mayBeSecret(name) {
+				return u.Invalid("it has an unknown parameter: the known ones are %s", known)
+			}
+			return u.Invalid("unknown parameter %q: the known ones are %s", name, known)
 		}
 		if len(values) > 1 && !slices.Contains(u.lists, name) {
 			return u.Invalid("parameter %q is given %d times: give it once", name, len(values))

@@ -57,7 +57,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"":                                   "it has no scheme",
 		"localhost:6379":                     "it has no scheme",
 		"nosuch://host":                      `no backend for scheme "nosuch": use one of broken, fake`,
-		"fake://h?tll=3s":                    `unknown parameter: the known ones are guard, label, max_hold, nodes, patience, peer, prefix, token_base, ttl`,
+		"fake://h?tll=3s":                    `unknown parameter "tll": the known ones are guard, label, max_hold, nodes, patience, peer, prefix, token_base, ttl`,
 		"fake://h?ttl=3s&ttl=4s":             `parameter "ttl" is given 2 times`,
 		"fake://h?ttl=":                      "it has no value",
 		"fake://h?ttl=3":                     "write a duration such as 500ms, 30s or 1m30s",
@@ -80,7 +80,10 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"fake://::1":                         "IPv6 address in brackets",
 		"fake://[::1":                        "write an IPv6 address as [::1]",
 		"fake://a,,b":                        "host 2 of the fake:// URL: it is empty",
-		"fake://a b":                         "no host name has",
+		"fake://a b":                         "character 9 is a space",
+		"fake://h?Tll=3s":                    `unknown parameter "Tll": the known ones are guard, label`,
+		"fake://h?4hush=1":                   "it has an unknown parameter: the known ones are guard, label",
+		"fake://h?hush":                      "it has an unknown parameter: the known ones are guard, label",
 		"broken://user:xyzzy@host:1/x?nodes": "connection refused",
 	} {
 		t.Run(url, func(t *testing.T) {
@@ -92,6 +95,36 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 			assert.NotContains(t, err.Error(), "\n")
 		})
 	}
+}
+
+// The line end of a secret's file is not a part of a prefix or a directory: two programs,
+// of which one has it, would both hold.
+func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
+	for what, want := range map[string]string{
+		"\n": "a line end (U+000A)", "\r": "a line end (U+000D)", "\r\n": "a line end (U+000", "\x00": "a control character (U+0000)",
+		" ": "a space (U+0020)", "\t": "a control character (U+0009)", "\u00a0": "an invisible character (U+00A0)",
+		"\u200b": "an invisible character (U+200B)", "\ufeff": "an invisible character (U+FEFF)",
+	} {
+		for _, url := range []string{
+			"fake://user:zzy@h" + what, "fake://user:zzy@h/1" + what, "fake://user:zzy@h/1?prefix=p" + what, "fake://user:zzy@h/1?prefix=p" + what + "q",
+			what + "fake://user:zzy@h", "fake://user:z" + what + "zy@h", "fake://h/x" + what + "y",
+			"fake://a fake://user:zzy@b" + what, what + "fake://a fake://b",
+		} {
+			f := newFake()
+			_, err := openers(f).Open(t.Context(), url, nil)
+			require.ErrorIs(t, err, locker.ErrInvalid, "%q", url)
+			assert.ErrorContains(t, err, want, "%q", url)
+			assert.NotContains(t, err.Error(), "zy", "%q", url)
+		}
+	}
+	for _, url := range []string{"fake://h/a%0A", "fake://h/a%00b", "fake://h?prefix=p%0D", "fake://h?peer=a%00", "fake://h?peer=a&peer=b%0A"} {
+		_, err := openers(newFake()).Open(t.Context(), url, nil)
+		require.ErrorIs(t, err, locker.ErrInvalid, url)
+		assert.ErrorContains(t, err, "a control character or line end", url)
+	}
+	c, err := openers(newFake()).Open(t.Context(), "fake://us%20er:pass%0Aword@h/a%20b?prefix=p+q%20", nil)
+	require.NoError(t, err, "white space that is escaped is meant")
+	assert.NoError(t, c.Close())
 }
 
 func TestAServiceThatDoesNotAnswerInTimeIsUnavailable(t *testing.T) {
@@ -112,6 +145,9 @@ func TestPasswordsAreNeverRepeated(t *testing.T) {
 		"fake://user:xyzzy@host:x",
 		"fake://user:xyzzy@host?nodes=x",
 		"fake://user:xyzzy@host?unknown=1",
+		"fake://host?sentinel_password=xy&zzy=1",
+		"fake://host?auth=digest:user:xy&zzy=1",
+		"fake://user:1?zzy=1@host",
 		"fake://user:xyzzy@host?ttl=1s&ttl=2s",
 		"fake://user:xyzzy@host/%zz",
 		"fake://user:xyzzy%zz@host",

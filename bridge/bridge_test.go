@@ -575,8 +575,8 @@ func TestTwoURLs(t *testing.T) {
 
 		"bridge://a":                                     "write the two URLs with white space between them",
 		"memory://?ttl=10s memory://?ttl=20s":            "parameter ttl: the two URLs differ in it",
-		"memory://?nosuch=1 " + dir:                      "memory://: it has an unknown parameter",
-		dir + " memory://?nosuch=1":                      "memory://: it has an unknown parameter",
+		"memory://?nosuch=1 " + dir:                      `memory://: unknown parameter "nosuch"`,
+		dir + " memory://?nosuch=1":                      `memory://: unknown parameter "nosuch"`,
 		dir + " memory://?prefix=a&prefix=b":             `parameter "prefix" is given 2 times`,
 		"memory:// redis://:sesame@127.0.0.1:1?ttl=20ms": "redis://***@127.0.0.1:1",
 		dir + " file://?ttl=0s":                          "it has to be more than zero",
@@ -593,7 +593,7 @@ func TestTwoURLs(t *testing.T) {
 	require.ErrorContains(t, err, "package bridge is not among the Openers")
 
 	// What is written once holds for both, and each has a prefix of its own.
-	c, err := backends.Openers.Open(t.Context(), " "+dir+"?prefix=a%2F&ttl=7s\n"+dir+"?prefix=b%2F&label=me ", nil)
+	c, err := backends.Openers.Open(t.Context(), dir+"?prefix=a%2F&ttl=7s \n"+dir+"?prefix=b%2F&label=me", nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, c.Close()) }()
 	l := try(t, c, "job")

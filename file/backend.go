@@ -19,8 +19,8 @@ import (
 // [locker.Backend]; programs give it to [locker.New] and use the Client. It
 // may be shared by many Clients.
 type Backend struct {
-	dir      string      // absolute
-	dirMode  fs.FileMode // what to make it with if it goes away
+	dir      string // absolute
+	dirMode  fs.FileMode
 	fileMode fs.FileMode
 
 	closed    chan struct{} // closed by Close
@@ -35,23 +35,22 @@ var (
 	_ locker.MinHolder = (*Backend)(nil)
 )
 
-// New returns a Backend with its locks in dir. It creates dir, and the directories
-// above it, with mode 0700 if they are missing. If dir is not a directory, if files
-// cannot be created in it, or if its file system is not local to this host, the error
-// says what to change. If this system has no usable file locks, the error matches
-// [errors.ErrUnsupported].
+// New returns a Backend with its locks in dir. It does not create dir: a directory
+// with a mistyped name would exclude nobody. If dir does not exist (then the error
+// matches [fs.ErrNotExist]), if files cannot be created in it, or if its file system is
+// not local to this host, the error says what to change. If this system has no usable
+// file locks, the error matches [errors.ErrUnsupported].
 //
 // A relative dir starts at the current directory of the process.
 func New(dir string) (*Backend, error) {
-	info, abs, err := prepareDir(dir)
+	info, abs, err := checkDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	mode := info.Mode()
 	return &Backend{
 		dir:      abs,
-		dirMode:  mode.Perm() | mode&(fs.ModeSetgid|fs.ModeSticky),
-		fileMode: localfile.ModeIn(mode),
+		dirMode:  info.Mode(),
+		fileMode: localfile.ModeIn(info.Mode()),
 		closed:   make(chan struct{}),
 		waits:    make(map[string]*wait),
 	}, nil

@@ -4,6 +4,7 @@ package file_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,9 @@ func waitUntilLost(t *testing.T, lease *locker.Lease) {
 func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 	for what, gone := range map[string]func(path string) error{
 		"file":      os.Remove,
-		"directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"directory": func(path string) error {
+			return errors.Join(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o700))
+		},
 		"moved":     func(path string) error { return os.Rename(path, path+".old") },
 		"replaced": func(path string) error {
 			if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
@@ -42,7 +45,7 @@ func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "locks")
+			dir := t.TempDir()
 			a, b := newClient(t, dir, &locker.Options{TTL: 300 * time.Millisecond}), newClient(t, dir, nil)
 			first := mustLock(t, a, "n")
 			require.NoError(t, first.Renew(t.Context()))

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/golockers/locker/internal/localfile"
@@ -19,10 +20,12 @@ import (
 //
 // All processes of one user get the same directory, and nothing deletes files in it:
 // an error is better than two processes that lock in two places. So the home
-// directory comes from the user database and not from $HOME or $XDG_STATE_HOME, which
-// differ between a shell, a cron job and a service. The directory is not in
-// $XDG_RUNTIME_DIR, which is deleted at logout, nor in the cache or in /tmp, where
-// cleaners delete files and other users may have created it before.
+// directory comes from /etc/passwd (on macOS from its user database) and not from $HOME
+// or $XDG_STATE_HOME, which differ between a shell, a cron job and a service. A user
+// without an entry there, as in many containers or in an LDAP directory, has no default
+// directory, however the program was built. The directory is not in $XDG_RUNTIME_DIR,
+// which is deleted at logout, nor in the cache or in /tmp, where cleaners delete files
+// and other users may have created it before.
 //
 // The directory has to belong to the user, with mode 0700; otherwise it is refused.
 // Processes of two users do NOT exclude each other there: see "Several users" in the
@@ -32,25 +35,45 @@ func DefaultDir() (string, error) {
 	if !supported {
 		return "", errUnsupported()
 	}
-	u, err := user.Current()
+	home, err := homeOf(strconv.Itoa(os.Getuid()))
 	if err != nil {
-		return "", fmt.Errorf("no default lock directory: the user's home is not known (%w): choose a directory", err)
+		return "", fmt.Errorf("no default lock directory: %w: choose a directory", err)
 	}
-	if !filepath.IsAbs(u.HomeDir) {
-		return "", fmt.Errorf("no default lock directory: user %s has no home: choose a directory", u.Username)
-	}
-	dir := filepath.Join(u.HomeDir, ".local", "state", "locker")
+	dir := filepath.Join(home, ".local", "state", "locker")
 	if err := makePrivate(dir); err != nil {
 		return "", fmt.Errorf("no default lock directory: %w; or choose another directory", err)
 	}
 	return dir, nil
 }
 
+// homeOf returns the home directory of a user. On Linux it does not ask package
+// os/user, which reads $HOME for a user without an entry if the program was built
+// without cgo (R27).
+func homeOf(uid string) (string, error) {
+	if runtime.GOOS == "darwin" {
+		u, err := user.LookupId(uid)
+		if err != nil {
+			return "", err
+		}
+		return u.HomeDir, nil
+	}
+	entries, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return "", err
+	}
+	for entry := range strings.Lines(string(entries)) {
+		if field := strings.Split(entry, ":"); len(field) == 7 && field[2] == uid && filepath.IsAbs(field[5]) {
+			return field[5], nil
+		}
+	}
+	return "", fmt.Errorf("user ID %s has no entry in /etc/passwd with a home directory", uid)
+}
+
 // makePrivate creates dir if it is missing, and returns an error if others than this
 // user have rights on it.
 func makePrivate(dir string) error {
-	if err := makeDir(dir, 0o700); err != nil {
-		return err
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -65,9 +88,10 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// prepareDir creates dir if it is missing. It returns its file info and its absolute
-// path, or an error that says why no locks can be kept in it.
-func prepareDir(dir string) (fs.FileInfo, string, error) {
+// checkDir returns the file info of dir and its absolute path, or an error that says
+// why no locks can be kept in it. It does not create dir: a mistyped directory would
+// exclude nobody (R27).
+func checkDir(dir string) (fs.FileInfo, string, error) {
 	if !supported {
 		return nil, "", errUnsupported()
 	}
@@ -78,17 +102,23 @@ func prepareDir(dir string) (fs.FileInfo, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := makeDir(abs, 0o700); err != nil {
-		return nil, "", err
-	}
 	info, err := os.Stat(abs)
-	if err != nil {
-		return nil, "", err
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, "", noDir(abs)
+	case err != nil:
+		return nil, "", fmt.Errorf("cannot use lock directory %s: %w", abs, err)
+	case !info.IsDir():
+		return nil, "", fmt.Errorf("lock directory %s is not a directory", abs)
 	}
 	if err := checkLocal(abs); err != nil {
 		return nil, "", err
 	}
 	return info, abs, checkWritable(abs)
+}
+
+func noDir(dir string) error {
+	return fmt.Errorf("lock directory %s does not exist: write its name as everybody else does, or make it: %w", dir, fs.ErrNotExist)
 }
 
 // checkLocal returns an error if dir is on a file system where flock does not work as
@@ -97,25 +127,6 @@ func checkLocal(dir string) error {
 	kind, err := localfile.RemoteKind(dir)
 	if err == nil && kind != "" {
 		err = fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept by this host alone: choose one on a local disk", dir, kind)
-	}
-	return err
-}
-
-// makeDir creates dir with this mode, and the directories above it with 0700, if they
-// are missing.
-func makeDir(dir string, mode fs.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
-	}
-	switch err := os.Mkdir(dir, mode); {
-	case err == nil:
-		return os.Chmod(dir, mode) // whatever the umask
-	case !errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("cannot make lock directory %s: %w", dir, err)
-	}
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("lock directory %s is not a directory", dir)
 	}
 	return err
 }

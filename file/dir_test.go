@@ -35,15 +35,29 @@ func modeOf(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-func TestNewMakesAPrivateDirectory(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	newBackend(t, dir)
-	assert.Equal(t, os.FileMode(0o700), modeOf(t, dir))
-	assert.Equal(t, os.FileMode(0o700), modeOf(t, filepath.Dir(dir)))
+// A directory with a mistyped name would exclude nobody.
+func TestDirectoryThatDoesNotExistIsAnErrorAndIsNotMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "no", "such")
+	_, err := file.New(dir)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, dir+" does not exist")
+	_, err = file.Openers.Open(t.Context(), "file://"+dir, nil)
+	assert.ErrorContains(t, err, dir+" does not exist")
+	assert.NoDirExists(t, filepath.Dir(dir))
+
+	dir = t.TempDir()
+	c := newClient(t, dir, nil)
+	require.NoError(t, os.RemoveAll(dir))
+	_, err = c.TryLock(t.Context(), "n")
+	assert.ErrorContains(t, err, dir+" does not exist")
+	_, err = c.Lock(t.Context(), "n")
+	assert.ErrorContains(t, err, dir+" does not exist")
+	assert.NoDirExists(t, dir)
 }
 
 func TestRelativeDirectoryStaysWhereItWas(t *testing.T) {
 	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "locks"), 0o700))
 	t.Chdir(dir)
 	c := newClient(t, "locks", nil)
 	t.Chdir(t.TempDir())
@@ -67,7 +81,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		"":             "no directory can be called that",
 		"a\x00b":       "no directory can be called that",
 		plain:          "is not a directory",
-		plain + "/sub": "cannot make lock directory",
+		plain + "/sub": "cannot use lock directory",
 	} {
 		_, err := file.New(dir)
 		assert.ErrorContains(t, err, want)
@@ -126,12 +140,6 @@ func TestFilesGetThePermissionsOfThoseWhoMayWrite(t *testing.T) {
 		dir := publicDir(t, dirMode)
 		path, _ := used(t, dir, "n")
 		assert.Equal(t, want, modeOf(t, path), "directory %v", dirMode)
-		// And so after a cleaner was there.
-		c := newClient(t, dir, nil)
-		require.NoError(t, os.RemoveAll(dir))
-		mustLock(t, c, "n")
-		assert.Equal(t, dirMode, modeOf(t, dir))
-		assert.Equal(t, want, modeOf(t, path), "directory %v", dirMode)
 	}
 }
 
@@ -164,6 +172,7 @@ func TestDefaultDirIsTheUsersOwn(t *testing.T) {
 func TestOpen(t *testing.T) {
 	open := locker.Openers{"file": file.Open}
 	dir := filepath.Join(t.TempDir(), "a b#c")
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	c, err := open.Open(t.Context(), "file://"+filepath.Dir(dir)+"/a%20b%23c?ttl=5s", nil)
 	require.NoError(t, err)
 	mustLock(t, c, "n")

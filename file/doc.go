@@ -84,8 +84,8 @@
 //
 // # Several users
 //
-// A user who can open a lock file can hold the lock for ever. So the directory is
-// created with mode 0700, and [DefaultDir] belongs to one user. For several users,
+// A user who can open a lock file can hold the lock for ever. So [DefaultDir] has mode
+// 0700 and belongs to one user. For several users,
 // create a directory beforehand, with a group that they share (as root):
 //
 //	groupadd locks; usermod -a -G locks alice
@@ -107,6 +107,5 @@
 //
 //	file:///absolute/directory
 //
-// has no host and no parameters of its own. The directory is created if it is
-// missing.
+// has no host and no parameters of its own. The directory has to exist.
 package file

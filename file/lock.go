@@ -42,8 +42,8 @@ func lock(f *os.File, path string, how localfile.How) error {
 	return err
 }
 
-// openTries is how often open tries again when the file or its directory
-// appears or disappears in the middle.
+// openTries is how often open tries again when the file appears or disappears in the
+// middle.
 const openTries = 100
 
 // open opens the file at path, and creates it if it is missing.
@@ -58,8 +58,8 @@ func (b *Backend) open(path string) (*os.File, error) {
 			return f, checkRegular(f)
 		case errors.Is(err, fs.ErrExist):
 		case errors.Is(err, fs.ErrNotExist):
-			if err := makeDir(b.dir, b.dirMode); err != nil {
-				return nil, err
+			if _, err := os.Stat(b.dir); errors.Is(err, fs.ErrNotExist) {
+				return nil, noDir(b.dir)
 			}
 		default:
 			if info, statErr := os.Lstat(path); statErr == nil && !info.Mode().IsRegular() {

@@ -42,8 +42,7 @@ func (f *backendFlag) Type() string   { return "URL" }
 // a service for several hosts: locking with files on this host would not exclude
 // the others.
 func (f *backendFlag) Set(value string) error {
-	value = strings.TrimSpace(value)
-	if value == "" {
+	if strings.TrimSpace(value) == "" {
 		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or leave --backend out")
 	}
 	*f = backendFlag(value)
@@ -73,8 +72,7 @@ func (f *backendFlag) address() (string, error) {
 		return string(*f), nil
 	}
 	address, set := os.LookupEnv(backendEnv)
-	address = strings.TrimSpace(address)
-	if set && address == "" {
+	if set && strings.TrimSpace(address) == "" {
 		return "", usage(errors.New(backendEnv + " is set and empty: write the URL of a lock service into it, or unset " + backendEnv + " to lock with files on this host"))
 	}
 	return address, nil

@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"unicode"
@@ -24,8 +21,7 @@ func newInspect() *cobra.Command {
 		Long: strings.TrimSpace(`
 Say for each NAME whether it is held, by whom, for how long still if it is not
 renewed, with which fencing token, and how many callers wait for it, as far as
-the lock service knows. Nothing is created: a lock directory that does not exist
-is an error.
+the lock service knows.
 
 The answer is for people: it may be out of date when it arrives. A script that
 may act only while nobody else does runs under the lock, with locker run --try.
@@ -86,33 +82,6 @@ func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []
 		return nil
 	})
 	return all, err
-}
-
-// checkDir reports a directory of the file backend that does not exist: opening it
-// would create it, and a mistyped name would be reported as a lock that is free.
-// The default directory is not checked, since nobody typed its name.
-func checkDir(backend *backendFlag) error {
-	address, err := backend.address()
-	if err != nil {
-		return err
-	}
-	u, err := locker.ParseURL(address)
-	if err != nil {
-		return nil //nolint:nilerr // open tells what is wrong with the URL
-	}
-	urls := []*locker.URL{u}
-	for _, part := range u.Parts {
-		urls = append(urls, part.URL)
-	}
-	for _, u := range urls {
-		if u.Scheme != "file" || u.User != nil || u.Hosts != nil || u.Path == "" {
-			continue
-		}
-		if _, err := os.Stat(u.Path); errors.Is(err, fs.ErrNotExist) {
-			return &exitError{status: statusUnavailable, err: fmt.Errorf("%s: the directory %s does not exist: nothing has been locked there yet, or the path is wrong", u, u.Path)}
-		}
-	}
-	return nil
 }
 
 // stateText is one line for people.

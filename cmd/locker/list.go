@@ -79,9 +79,6 @@ With --json, each line is one object, as locker inspect --json writes it.`),
 
 // ask opens the lock service and calls f, all within openTimeout.
 func ask(ctx context.Context, backend *backendFlag, f func(context.Context, *locker.Client) error) error {
-	if err := checkDir(backend); err != nil {
-		return err
-	}
 	client, err := open(ctx, backend, nil)
 	if err != nil {
 		return err

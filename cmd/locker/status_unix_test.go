@@ -21,6 +21,7 @@ func TestExitStatus(t *testing.T) {
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600))
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("no program\n"), 0o700))
+	dir := t.TempDir()
 	run := func(role string, args ...string) []string { return locked(nil, "a", role, args...) }
 	for _, c := range []struct {
 		what   string
@@ -58,6 +59,9 @@ func TestExitStatus(t *testing.T) {
 		{"unknown scheme", []string{"run", "-b", "http://localhost", "a", "--", "true"}, 64, "file, postgres"},
 		{"a lock that nobody else would see", []string{"run", "-b", "memory://", "a", "--", "true"}, 64, "no backend"},
 		{"unknown parameter", []string{"run", "-b", "file:///tmp?color=red", "a", "--", "true"}, 64, "unknown parameter"},
+		{"a line end behind the URL", []string{"run", "-b", "file://" + dir + "\r\n", "a", "--", "true"}, 64, "a line end"},
+		{"a directory that does not exist", []string{"run", "-b", "file://" + dir + "/typo", "a", "--", "true"}, 69, "does not exist"},
+		{"wait in a directory that does not exist", []string{"wait", "-b", "file://" + dir + "/typo", "a"}, 69, "does not exist"},
 		{"inspect without a name", []string{"inspect"}, 64, "NAME"},
 		{"inspect with an empty name", []string{"inspect", ""}, 64, "the name is empty"},
 		{"inspect with a bad URL", []string{"inspect", "-b", "redis:", "a"}, 64, "scheme"},

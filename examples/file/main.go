@@ -36,5 +36,7 @@ func main() {
 	path := filepath.Join(dir, "order-42")
 	guard, err := fileguard.New(path)
 	story.Must(err)
-	story.Tell(context.Background(), "file://"+filepath.Join(dir, "locks"), order{path, guard})
+	locks := filepath.Join(dir, "locks")
+	story.Must(os.Mkdir(locks, 0o700))
+	story.Tell(context.Background(), "file://"+locks, order{path, guard})
 }

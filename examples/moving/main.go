@@ -18,6 +18,8 @@ func main() {
 	dir, err := os.MkdirTemp("", "moving")
 	story.Must(err)
 	defer func() { _ = os.RemoveAll(dir) }()
+	story.Must(os.Mkdir(filepath.Join(dir, "from"), 0o700))
+	story.Must(os.Mkdir(filepath.Join(dir, "to"), 0o700))
 	from, to := "file://"+filepath.Join(dir, "from"), "file://"+filepath.Join(dir, "to")
 
 	ctx := context.Background()

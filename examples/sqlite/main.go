@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"os"
 
 	_ "modernc.org/sqlite"
 
@@ -46,5 +47,6 @@ func main() {
 	guard, err := sqlguard.New(sqlguard.SQLite, nil)
 	story.Must(err)
 	story.Must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	story.Must(os.MkdirAll("/var/lock/orders", 0o700)) // usually part of the installation
 	story.Tell(ctx, "file:///var/lock/orders", order{db, guard})
 }
