@@ -32,11 +32,11 @@ func waitUntilLost(t *testing.T, lease *locker.Lease) {
 
 func TestHolderWhoseFileWasDeletedIsToldAndTheTokenStillRises(t *testing.T) {
 	for what, gone := range map[string]func(path string) error{
-		"file":      os.Remove,
+		"file": os.Remove,
 		"directory": func(path string) error {
 			return errors.Join(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o700))
 		},
-		"moved":     func(path string) error { return os.Rename(path, path+".old") },
+		"moved": func(path string) error { return os.Rename(path, path+".old") },
 		"replaced": func(path string) error {
 			if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
 				return err

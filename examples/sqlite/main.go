@@ -46,7 +46,7 @@ func main() {
 	story.Must(err)
 	guard, err := sqlguard.New(sqlguard.SQLite, nil)
 	story.Must(err)
-	story.Must(guard.Create(ctx, db)) // or guard.Schema() in a migration
+	story.Must(guard.Create(ctx, db))                  // or guard.Schema() in a migration
 	story.Must(os.MkdirAll("/var/lock/orders", 0o700)) // usually part of the installation
 	story.Tell(ctx, "file:///var/lock/orders", order{db, guard})
 }
