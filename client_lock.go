@@ -145,7 +145,7 @@ func (cl *call) request() (*Lease, Request) {
 	req := Request{
 		Name:    cl.line.name,
 		Owner:   newOwner(),
-		Label:   cl.client.opts.Label,
+		Label:   cl.settings.label,
 		TTL:     cl.settings.ttl,
 		MinHold: cl.settings.minHold,
 		Wait:    cl.wait,

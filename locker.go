@@ -58,10 +58,10 @@
 //
 // # Several locks at once, and locks that stay
 //
-// [LockAll] and [DoAll] hold several names at once, without deadlocks. [MinHold]
-// keeps a lock for longer than its holder runs: for a job that runs once per hour.
-// The examples show both, leader election, and a lease that is passed to another
-// goroutine. The examples of package memory show how a program tests its behaviour
+// [LockAll] and [DoAll] hold several names at once, without deadlocks; [LockAny] holds
+// one of several. [MinHold] keeps a lock for longer than its holder runs: for a job
+// that runs once per hour. The examples show them, and a lease that is passed to
+// another goroutine. Packages slots and election are built on locks. The examples of package memory show how a program tests its behaviour
 // when a lock is lost or the service is out of reach.
 //
 // # Writing a backend
@@ -75,7 +75,6 @@ package locker
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -166,77 +165,4 @@ func lateUnlock(ctx context.Context, l interface{ Unlock(context.Context) error 
 		return errors.Join(err, unlockErr)
 	}
 	return err
-}
-
-// Leases are leases on several names, held at the same time. See [LockAll].
-type Leases []*Lease
-
-// LockAll waits until it holds all the names at once, or returns an error and holds
-// none. It locks the names in the order of their bytes, whatever their order in
-// names, so that callers with some of the same names do not wait for each other in a
-// circle. It locks a name once, even if names has it twice. The leases are in the
-// order of locking. opts apply to each lease. MinHold is not possible: it would keep
-// a name locked although another name cannot be locked.
-//
-// A caller that already holds a name and calls LockAll for other names breaks that
-// order and may wait for ever. So may callers whose clients have different prefixes.
-func LockAll(ctx context.Context, l Locker, names []string, opts ...Option) (held Leases, err error) {
-	if (settings{}).with(opts).minHold != 0 {
-		return nil, &Error{Op: "lock", Err: invalid("MinHold is not possible for several names at once: lock one name for all of them")}
-	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		// What is held may be lost during a wait: that ends it.
-		waitCtx, cancel := held.Context(ctx)
-		var lease *Lease
-		lease, err = l.Lock(waitCtx, name, opts...)
-		cancel()
-		if err != nil {
-			break
-		}
-		held = append(held, lease)
-	}
-	for i := 0; err == nil && i < len(held); i++ {
-		err = held[i].Err()
-	}
-	if err != nil {
-		return nil, lateUnlock(ctx, held, err)
-	}
-	return held, nil
-}
-
-// DoAll is [Do] for several names at once; see [LockAll]. The context of fn ends when
-// one of the leases is over.
-func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context, leases Leases) error, opts ...Option) (err error) {
-	leases, err := LockAll(ctx, l, names, opts...)
-	if err != nil {
-		return err
-	}
-	fnCtx, cancel := leases.Context(ctx)
-	defer func() {
-		cancel()
-		err = lateUnlock(ctx, leases, err)
-	}()
-	return fn(fnCtx, leases)
-}
-
-// Context is [Lease.Context] for all the leases: the context ends when one of them is
-// over.
-func (ls Leases) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(parent)
-	for _, l := range ls {
-		inner, end := l.Context(ctx)
-		outer := cancel
-		ctx, cancel = inner, func() { end(); outer() }
-	}
-	return ctx, cancel
-}
-
-// Unlock unlocks all the leases, the last one first, even if one fails. Its error
-// matches the errors of all that failed; see [Lease.Unlock].
-func (ls Leases) Unlock(ctx context.Context) error {
-	var errs []error
-	for _, l := range slices.Backward(ls) {
-		errs = append(errs, l.Unlock(ctx))
-	}
-	return errors.Join(errs...)
 }

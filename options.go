@@ -19,7 +19,7 @@ import (
 const (
 	MaxNameLen   = 512 // bytes of UTF-8 in a lock's name
 	MaxPrefixLen = 128 // bytes of UTF-8 in Options.Prefix
-	MaxLabelLen  = 128 // bytes of UTF-8 in Options.Label
+	MaxLabelLen  = 128 // bytes of UTF-8 in a label
 )
 
 // MaxToken is the highest fencing token that a backend may give, and the highest
@@ -86,6 +86,7 @@ type settings struct {
 	ttl, maxHold, minHold, patience time.Duration
 	ttlGiven, holdGiven             bool
 	noRenew                         bool
+	label                           string
 }
 
 type optionFunc func(*settings)
@@ -127,6 +128,11 @@ func NoRenew() Option {
 	return optionFunc(func(s *settings) { s.noRenew = true })
 }
 
+// Label sets Options.Label for one call. "": that of the client.
+func Label(label string) Option {
+	return optionFunc(func(s *settings) { s.label = label })
+}
+
 // settingsFor merges the client's options with those of one call, and checks the
 // result against the bounds of the backend.
 func (c *Client) settingsFor(opts []Option) (settings, error) {
@@ -150,6 +156,11 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	}
 	if s.patience == 0 {
 		s.patience = s.ttl
+	}
+	if s.label == "" {
+		s.label = c.opts.Label // which is checked
+	} else if err := checkLabel("Label", s.label); err != nil {
+		return s, err
 	}
 	return s, c.checkMinHold(s)
 }
@@ -208,12 +219,16 @@ func (o *Options) check() error {
 	if !utf8.ValidString(o.Prefix) {
 		return invalid("Options.Prefix %q is not valid UTF-8", o.Prefix)
 	}
-	if len(o.Label) > MaxLabelLen {
-		return invalid("Options.Label has %d bytes: the limit is %d", len(o.Label), MaxLabelLen)
+	return checkLabel("Options.Label", o.Label)
+}
+
+func checkLabel(what, label string) error {
+	if len(label) > MaxLabelLen {
+		return invalid("%s has %d bytes: the limit is %d", what, len(label), MaxLabelLen)
 	}
-	for _, r := range o.Label {
+	for _, r := range label {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return invalid("Options.Label %q has something in it that cannot be printed", o.Label)
+			return invalid("%s %q has something in it that cannot be printed", what, label)
 		}
 	}
 	return nil
