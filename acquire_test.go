@@ -297,7 +297,7 @@ func TestLockSitsAnOutageOutForItsPatience(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		assert.Equal(t, time.Second, took)
 
-		took, err = after(ttl, locker.Patience(0))
+		took, err = after(ttl, locker.Patience(locker.NoPatience))
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		assert.Zero(t, took)
 

@@ -29,9 +29,9 @@ type Guarantees struct {
 	// Fencing says whether leases have a token, and when tokens can fail to rise.
 	Fencing Fencing
 
-	// NoFencing says, for people, why leases have no token and how to get one, if
-	// Fencing is FencingNone and the backend knows.
-	NoFencing string
+	// FencingHint says, for people, why leases have no token and how to get one, if
+	// Fencing is FencingNone and the backend knows. It promises nothing.
+	FencingHint string
 
 	// Order is the order in which waiters of different clients get the lock.
 	// Inside one client it is always first come, first served.
@@ -168,7 +168,7 @@ func word(i int, words ...string) string {
 // more surely than etcd, but only inside one process). If want has an Exclusion
 // without a Scope, the error matches [ErrInvalid].
 //
-// Backend, NoFencing and RestsOn are not compared. MinTTL and MaxTTL of want are TTLs
+// Backend, FencingHint and RestsOn are not compared. MinTTL and MaxTTL of want are TTLs
 // that have to be possible; DeadHolderSlack of want is the largest slack that is
 // accepted.
 func Require(l Locker, want Guarantees) error {

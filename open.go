@@ -38,7 +38,7 @@ type Openers map[string]Opener
 //
 //	ttl         Options.TTL, as in 30s or 1m30s
 //	max_hold    Options.MaxHold
-//	patience    Options.Patience; 0s means none
+//	patience    Options.Patience, or none
 //	prefix      Options.Prefix
 //	label       Options.Label
 //	token_base  Options.TokenBase
@@ -72,9 +72,12 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	}
 	merged.TTL = u.Duration("ttl", merged.TTL)
 	merged.MaxHold = u.Duration("max_hold", merged.MaxHold)
-	if p := u.Param("patience", ""); p == "0s" || p == "0" {
-		merged.Patience = -1
-	} else {
+	switch u.Param("patience", "") {
+	case "none":
+		merged.Patience = NoPatience
+	case "0", "0s":
+		u.fail("patience", "it has to be more than zero, or none")
+	default:
 		merged.Patience = u.Duration("patience", merged.Patience)
 	}
 	merged.Label = u.Param("label", merged.Label)

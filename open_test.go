@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -52,6 +53,24 @@ func TestOpenReadsTheCommonParameters(t *testing.T) {
 	assert.Equal(t, 1, f.closed, "what Open made, Close ends")
 }
 
+func TestPatienceByURL(t *testing.T) {
+	for params, want := range map[string]time.Duration{"patience=none&ttl=9s": 0, "patience=2s&ttl=9s": 2 * time.Second, "ttl=9s": 9 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
+				return locker.Grant{}, errDown, true
+			}
+			c, err := openers(f).Open(t.Context(), "fake://?"+params, nil)
+			require.NoError(t, err)
+			began := time.Now()
+			_, err = c.Lock(t.Context(), "job")
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.Equal(t, want, time.Since(began), params)
+			require.NoError(t, c.Close())
+		})
+	}
+}
+
 func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 	for url, want := range map[string]string{
 		"":                                   "it has no scheme",
@@ -68,6 +87,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"fake://h?ttl=2628000h":              "write a duration",            // 300 years
 		"fake://h?ttl=x":                     "write a duration",
 		"fake://h?ttl=2h":                    "from 100ms to 1h0m0s",
+		"fake://h?patience=0s":               "more than zero, or none",
 		"fake://h?token_base=-1":             "whole number of zero or more",
 		"fake://h?nodes=x":                   "whole number of zero or more",
 		"fake://h?guard=maybe":               "write on or off",

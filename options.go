@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +28,9 @@ const MaxToken = math.MaxInt64
 // DefaultTTL is the TTL of a lease if no other is given and the backend's bounds
 // allow it.
 const DefaultTTL = 30 * time.Second
+
+// NoPatience is the Patience of a Lock that does not wait for an outage to end.
+const NoPatience time.Duration = -1
 
 // Options are the settings of a [Client]. The zero value, or nil, means the
 // defaults.
@@ -62,8 +64,8 @@ type Options struct {
 	// Patience is how long Lock waits for an outage to end: if a service is out of
 	// reach, too slow or has just been started, Lock asks it again, less and less
 	// often, for that long, and then returns ErrUnavailable. Patience does not bound
-	// the wait for a lock that is held. 0: as long as the TTL. Less than 0: Lock
-	// returns at once, as TryLock always does.
+	// the wait for a lock that is held. 0: as long as the TTL. NoPatience: Lock returns
+	// at once, as TryLock always does.
 	Patience time.Duration
 
 	// Trace has functions that the Client calls at the events of a lock's life. nil:
@@ -103,10 +105,9 @@ func MaxHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
 }
 
-// Patience sets Options.Patience for one call. Here 0 means none: Lock returns at
-// once if the service is not available.
+// Patience sets Options.Patience for one call, with the same values.
 func Patience(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.patience = cmp.Or(max(d, 0), -1) })
+	return optionFunc(func(s *settings) { s.patience = d })
 }
 
 // MinHold makes the service keep the lock for at least that long after the grant,

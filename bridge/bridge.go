@@ -130,8 +130,8 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	}
 	if g.Fencing == locker.FencingNone {
 		for _, side := range []locker.Guarantees{first, second} {
-			if side.Fencing == locker.FencingNone && g.NoFencing == "" {
-				g.NoFencing = side.Backend + " gives none: " + cmp.Or(side.NoFencing, "it has none to give")
+			if side.Fencing == locker.FencingNone && g.FencingHint == "" {
+				g.FencingHint = side.Backend + " gives none: " + cmp.Or(side.FencingHint, "it has none to give")
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func pairOf(t *testing.T, first, second locker.Backend) *locker.Client {
 
 func clientOf(t *testing.T, b locker.Backend, label string) *locker.Client {
 	t.Helper()
-	c := locker.New(b, &locker.Options{TTL: ttl, Label: label, Patience: -1})
+	c := locker.New(b, &locker.Options{TTL: ttl, Label: label, Patience: locker.NoPatience})
 	t.Cleanup(func() { assert.NoError(t, c.Close()) })
 	return c
 }

@@ -282,7 +282,7 @@ func freshName() string { return "locker-check/" + newOwner() }
 
 // locked calls do while it holds name on this service alone.
 func (s *side) locked(ctx context.Context, name string, do func(*locker.Lease) error) error {
-	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: -1})
+	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: locker.NoPatience})
 	defer func() { _ = c.Close() }() // it does not close the Backend
 	l, err := c.TryLock(ctx, name)
 	if err != nil {

@@ -28,7 +28,7 @@ func (b tokenless) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 
 func (b tokenless) Guarantees() locker.Guarantees {
 	g := b.Backend.Guarantees()
-	g.Backend, g.Fencing, g.NoFencing = "tokenless", b.claims, b.why
+	g.Backend, g.Fencing, g.FencingHint = "tokenless", b.claims, b.why
 	return g
 }
 
@@ -39,17 +39,17 @@ func newClient(t *testing.T, b locker.Backend, opts *locker.Options) *locker.Cli
 }
 
 func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
-	_, err := fencing.Require(newClient(t, tokenless{Backend: memory.New()}, nil))
+	_, err := fencing.WithTokens(newClient(t, tokenless{Backend: memory.New()}, nil))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.ErrorContains(t, err, "backend tokenless")
 	assert.ErrorContains(t, err, "choose a backend", "what to do where the backend does not know")
 
-	_, err = fencing.Require(newClient(t, tokenless{Backend: memory.New(), why: "say please=yes"}, nil))
+	_, err = fencing.WithTokens(newClient(t, tokenless{Backend: memory.New(), why: "say please=yes"}, nil))
 	assert.ErrorContains(t, err, "say please=yes", "the backend knows best")
 }
 
 func TestRequireGivesBackALeaseWithoutToken(t *testing.T) {
-	l, err := fencing.Require(newClient(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil))
+	l, err := fencing.WithTokens(newClient(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil))
 	require.NoError(t, err)
 	for range 2 {
 		lease, err := l.TryLock(t.Context(), "n")
@@ -62,7 +62,7 @@ func TestRequireGivesBackALeaseWithoutToken(t *testing.T) {
 }
 
 func TestRequireGivesOutLeasesWithTokens(t *testing.T) {
-	l, err := fencing.Require(newClient(t, memory.New(), nil))
+	l, err := fencing.WithTokens(newClient(t, memory.New(), nil))
 	require.NoError(t, err)
 	assert.Equal(t, "memory", l.Guarantees().Backend)
 	last := fencing.Token(0)

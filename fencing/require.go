@@ -9,17 +9,17 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Require returns a Locker whose leases are those of l, and all have a token. If the
-// backend declares that it has no tokens, Require returns an error that says why and
-// what to do, and matches [errors.ErrUnsupported]: call Require when the program
+// WithTokens returns a Locker whose leases are those of l, and all have a token. If the
+// backend declares that it has no tokens, WithTokens returns an error that says why and
+// what to do, and matches [errors.ErrUnsupported]: call WithTokens when the program
 // starts.
 //
 // If a lease has no token nevertheless, it is released, and Lock or TryLock returns an
 // error that matches [ErrMissing].
-func Require(l locker.Locker) (locker.Locker, error) {
+func WithTokens(l locker.Locker) (locker.Locker, error) {
 	g := l.Guarantees()
 	if g.Fencing == locker.FencingNone {
-		why := g.NoFencing
+		why := g.FencingHint
 		if why == "" {
 			why = "choose a backend that has them"
 		}

@@ -238,7 +238,7 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 		g.Fencing = locker.FencingWhileKept
 		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
 	} else {
-		g.NoFencing = "tokens cost one more round trip and are off: set Options.Fencing, or fencing=on in the URL, in every client"
+		g.FencingHint = "tokens cost one more round trip and are off: set Options.Fencing, or fencing=on in the URL, in every client"
 	}
 	return g
 }

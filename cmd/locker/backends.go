@@ -44,8 +44,8 @@ func promises() []promise {
 // basis is what the promises rest on, and why there are no fencing tokens.
 func (p promise) basis() string {
 	text := cmp.Or(p.RestsOn, "nothing")
-	if p.NoFencing != "" {
-		text += "; no fencing tokens: " + p.NoFencing
+	if p.FencingHint != "" {
+		text += "; no fencing tokens: " + p.FencingHint
 	}
 	return text
 }
@@ -181,7 +181,7 @@ func writePromisesMarkdown(w io.Writer, all []promise) error {
 func writePromisesJSON(w io.Writer, all []promise) error {
 	var out []map[string]any
 	for _, p := range all {
-		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn, "no_fencing": p.NoFencing}
+		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn, "fencing_hint": p.FencingHint}
 		for _, g := range guarantees {
 			v := g.value(p)
 			if d, ok := v.(time.Duration); ok {

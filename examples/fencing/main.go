@@ -38,7 +38,7 @@ func main() {
 	client, err := backends.Openers.Open(ctx, *lockURL, nil)
 	must(err)
 	defer client.Close()
-	locks, err := fencing.Require(client) // an error if the backend has no tokens
+	locks, err := fencing.WithTokens(client) // an error if the backend has no tokens
 	must(err)
 	db, err := sql.Open("pgx", *dbURL)
 	must(err)

@@ -41,7 +41,7 @@ func rotate(addr string) error {
 	defer func() { _ = backend.Close() }()
 	locks := locker.New(backend, nil)
 	defer func() { _ = locks.Close() }()
-	fenced, err := fencing.Require(locks)
+	fenced, err := fencing.WithTokens(locks)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func Tell(ctx context.Context, url string, r Guarded) {
 	client, err := backends.Openers.Open(ctx, url, nil)
 	Must(err)
 	defer func() { _ = client.Close() }()
-	locks, err := fencing.Require(client)
+	locks, err := fencing.WithTokens(client)
 	Must(err)
 	hold := func(fn func(token fencing.Token) error) {
 		Must(fencing.Do(ctx, locks, Lock, func(ctx context.Context) error {
