@@ -1,0 +1,185 @@
+// Package slots lets at most n work at once, and tells each which one of the n it is.
+//
+//	err := slots.Do(ctx, l, "gpu", 4, func(ctx context.Context, slot *slots.Slot) error {
+//		return render(ctx, slot.Number) // 0 to 3; ctx ends if the slot is lost
+//	})
+//
+// # What a slot is
+//
+// Each slot is a lock of its own on any [locker.Locker], with what its service
+// guarantees and a fencing token of its own. Nothing is counted, so that it is right
+// where counts are not: on three Redis servers with a semaphore of two on each, three
+// clients can get two servers each. Tokens of one slot rise. Tokens of different slots
+// do not order each other: check them at a resource of the slot's own.
+//
+// The slots of "gpu" are the locks "gpu/0", "gpu/1" and so on. Those who wait for one
+// of 4 wait for the lock "gpu/door4", and only its holder asks for the slots. So they
+// are served in order if the service has an order ([locker.Guarantees].Order). If the
+// one at the door dies, those behind it wait until its TTL is over; TryLock does not
+// look at the door. No two names share a lock, unless a program locks such a name
+// itself.
+//
+// # Changing n
+//
+// Programs with different n may run at the same time: at most the larger of the two
+// numbers hold, and the high slots are used by nobody once their holders have unlocked
+// them. Each n has a door of its own: order is kept among callers with the same n.
+//
+// # A number for each worker
+//
+// A slot's number can be a worker's ID, for example in IDs that are made of a time and
+// a number. With TryLock and [locker.MinHold] the service keeps a number for so long,
+// counted from the grant, even if its worker dies at once. Lock refuses a MinHold,
+// which would keep slots that it asks for and does not need.
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/golockers/locker"
+)
+
+// The greatest number of slots, and the greatest length of the name of a group of them
+// in bytes: the names of its locks are longer.
+const (
+	MaxSlots   = 1000
+	MaxNameLen = locker.MaxNameLen - len("/door1000")
+)
+
+// Slot is a lease on one of the slots.
+type Slot struct {
+	*locker.Lease
+
+	// Number is from 0 to n-1. Two holders have the same number at the same time only
+	// if two could hold the same lock.
+	Number int
+}
+
+// Lock waits until it holds one of the n slots of name, or until ctx ends. It takes
+// the lowest one that is free. Its errors are those of [locker.Locker].Lock; their name is
+// that of a slot, or of the door.
+//
+// opts apply to the slot, and to the door while Lock waits: after a MaxHold, or a TTL
+// with NoRenew, the next caller may come to the door, too.
+func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*Slot, error) {
+	names, err := namesOf(name, n)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := locker.LockAll(ctx, l, nil, opts...); err != nil {
+		return nil, err // for a MinHold, before the wait
+	}
+	door, err := l.Lock(ctx, name+"/door"+strconv.Itoa(n), opts...)
+	if err != nil {
+		return nil, err
+	}
+	// Nobody waits for this release: it goes on in the background.
+	defer func() {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = door.Unlock(over)
+	}()
+	return take(ctx, locker.LockAny, l, names, opts)
+}
+
+// TryLock takes the lowest one of the n slots of name that is free, and does not wait:
+// if all are held, the error matches [locker.ErrHeld].
+func TryLock(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*Slot, error) {
+	names, err := namesOf(name, n)
+	if err != nil {
+		return nil, err
+	}
+	return take(ctx, locker.TryLockAny, l, names, opts)
+}
+
+type lockAny func(ctx context.Context, l locker.Locker, names []string, opts ...locker.Option) (*locker.Lease, error)
+
+func take(ctx context.Context, lock lockAny, l locker.Locker, names []string, opts []locker.Option) (*Slot, error) {
+	a := &asked{Locker: l}
+	lease, err := lock(ctx, a, names, opts...)
+	if err != nil {
+		return nil, err
+	}
+	name, _ := a.names.Load(lease)
+	return &Slot{Lease: lease, Number: slices.Index(names, name.(string))}, nil
+}
+
+// asked remembers which name a lease was asked for: a Locker may lock another one, as
+// one that puts a prefix before names does.
+type asked struct {
+	locker.Locker
+	names sync.Map // by lease
+}
+
+func (a *asked) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	lease, err := a.Locker.Lock(ctx, name, opts...)
+	a.names.Store(lease, name)
+	return lease, err
+}
+
+func (a *asked) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	lease, err := a.Locker.TryLock(ctx, name, opts...)
+	a.names.Store(lease, name)
+	return lease, err
+}
+
+// Do calls fn while it holds one of the n slots of name, as [locker.Do] does.
+func Do(ctx context.Context, l locker.Locker, name string, n int, fn func(ctx context.Context, slot *Slot) error, opts ...locker.Option) error {
+	e := &entry{Locker: l, n: n}
+	return locker.Do(ctx, e, name, func(ctx context.Context, _ *locker.Lease) error { return fn(ctx, e.slot) }, opts...)
+}
+
+// TryDo is [Do] without a wait: if all slots are held, it does not call fn, and the
+// error matches [locker.ErrHeld].
+func TryDo(ctx context.Context, l locker.Locker, name string, n int, fn func(ctx context.Context, slot *Slot) error, opts ...locker.Option) error {
+	e := &entry{Locker: l, n: n}
+	return locker.TryDo(ctx, e, name, func(ctx context.Context, _ *locker.Lease) error { return fn(ctx, e.slot) }, opts...)
+}
+
+// entry is the Locker of one Do.
+type entry struct {
+	locker.Locker
+	n    int
+	slot *Slot
+}
+
+func (e *entry) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	return e.keep(Lock(ctx, e.Locker, name, e.n, opts...))
+}
+
+func (e *entry) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	return e.keep(TryLock(ctx, e.Locker, name, e.n, opts...))
+}
+
+func (e *entry) keep(slot *Slot, err error) (*locker.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	e.slot = slot
+	return slot.Lease, nil
+}
+
+func namesOf(name string, n int) ([]string, error) {
+	var wrong error
+	switch {
+	case n < 1 || n > MaxSlots:
+		wrong = fmt.Errorf("%d slots are not possible: give 1 to %d", n, MaxSlots)
+	case name == "":
+		wrong = errors.New("the name is empty")
+	case len(name) > MaxNameLen:
+		wrong = fmt.Errorf("the name has %d bytes: the limit for slots is %d", len(name), MaxNameLen)
+	}
+	if wrong != nil {
+		return nil, &locker.Error{Op: "lock", Name: name, Err: fmt.Errorf("%w: %w", locker.ErrInvalid, wrong)}
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = name + "/" + strconv.Itoa(i)
+	}
+	return names, nil
+}

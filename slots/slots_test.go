@@ -1,0 +1,383 @@
+package slots_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/slots"
+)
+
+func newClient(t *testing.T, b locker.Backend) *locker.Client {
+	c := locker.New(b, nil)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// patient is a context for waits that end, unless a lock was left behind.
+func patient(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func lock(t *testing.T, l locker.Locker, name string, n int) *slots.Slot {
+	t.Helper()
+	s, err := slots.Lock(patient(t), l, name, n)
+	require.NoError(t, err)
+	return s
+}
+
+// held has the locks that are held or waited for.
+func held(t *testing.T, c *locker.Client) (names []string) {
+	t.Helper()
+	synctest.Wait()
+	for l, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// crowd has callers take slots again and again, and returns the most that were inside
+// at once.
+func crowd(t *testing.T, ctx context.Context, n, turns int, work time.Duration, clients ...locker.Locker) int {
+	var now, most atomic.Int32
+	holders := make([]atomic.Int32, n)
+	var callers sync.WaitGroup
+	for _, c := range clients {
+		callers.Go(func() {
+			for range turns {
+				assert.NoError(t, slots.Do(ctx, c, "gpu", n, func(_ context.Context, slot *slots.Slot) error {
+					assert.EqualValues(t, 1, holders[slot.Number].Add(1), "slot %d", slot.Number)
+					for m, i := most.Load(), now.Add(1); i > m && !most.CompareAndSwap(m, i); m = most.Load() {
+					}
+					time.Sleep(work)
+					now.Add(-1)
+					holders[slot.Number].Add(-1)
+					return nil
+				}))
+			}
+		})
+	}
+	callers.Wait()
+	return int(most.Load())
+}
+
+func TestAtMostN(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		var clients []locker.Locker
+		for range 12 {
+			clients = append(clients, newClient(t, locks))
+		}
+		assert.Equal(t, 3, crowd(t, patient(t), 3, 20, time.Millisecond, clients...))
+		assert.Empty(t, held(t, newClient(t, locks)))
+	})
+}
+
+func TestAtMostNOnServices(t *testing.T) {
+	for name, url := range map[string]func(t *testing.T) string{
+		"redis": func(t *testing.T) string { return "redis://" + lab.StartRedis(t).Addr() },
+		"etcd":  func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Addrs()[0] },
+		"redlock": func(t *testing.T) string {
+			return "redlock://" + lab.StartRedis(t).Addr() + "," + lab.StartRedis(t).Addr() + "," + lab.StartRedis(t).Addr() + "?restart_guard=off" // they are new
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			address := url(t)
+			var clients []locker.Locker
+			for range 5 {
+				c, err := backends.Openers.Open(ctx, address, &locker.Options{TTL: 10 * time.Second})
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, c.Close()) })
+				clients = append(clients, c)
+			}
+			assert.Equal(t, 2, crowd(t, ctx, 2, 4, 20*time.Millisecond, clients...))
+
+			// What a cancelled wait has left is gone: all slots can be had at once.
+			first := clients[0]
+			a, err := slots.Lock(ctx, first, "gpu", 2)
+			require.NoError(t, err)
+			b, err := slots.Lock(ctx, first, "gpu", 2)
+			require.NoError(t, err)
+			brief, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer stop()
+			_, err = slots.Lock(brief, clients[1], "gpu", 2)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, locker.ErrHeld)
+			require.NoError(t, a.Unlock(ctx))
+			require.NoError(t, b.Unlock(ctx))
+			for _, c := range clients[2:4] {
+				s, err := slots.Lock(ctx, c, "gpu", 2)
+				require.NoError(t, err)
+				defer func() { assert.NoError(t, s.Unlock(ctx)) }()
+			}
+		})
+	}
+}
+
+func TestWaitersAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		const n = 3
+		var first []*slots.Slot
+		for i := range n {
+			first = append(first, lock(t, newClient(t, locks), "gpu", n))
+			assert.Equal(t, i, first[i].Number, "the lowest that is free")
+		}
+		var mu sync.Mutex
+		var order []int
+		var waiters sync.WaitGroup
+		for i := range 10 {
+			c := newClient(t, locks)
+			waiters.Go(func() {
+				assert.NoError(t, slots.Do(patient(t), c, "gpu", n, func(context.Context, *slots.Slot) error {
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					time.Sleep(time.Second)
+					return nil
+				}))
+			})
+			synctest.Wait()
+		}
+		st, err := newClient(t, locks).Inspect(t.Context(), "gpu/0")
+		require.NoError(t, err)
+		assert.Equal(t, 1, st.Waiters, "only the one at the door asks for slots")
+		for i := range first {
+			// Not in the order of their numbers, and each some time after the other.
+			time.Sleep(300 * time.Millisecond)
+			assert.NoError(t, first[(i+2)%n].Unlock(t.Context()))
+		}
+		waiters.Wait()
+		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, order)
+		assert.Empty(t, held(t, newClient(t, locks)))
+	})
+}
+
+// n is changed in a running fleet, up and down, while callers wait.
+func TestNChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		two := []*slots.Slot{lock(t, newClient(t, locks), "gpu", 2), lock(t, newClient(t, locks), "gpu", 2)}
+		late := make(chan *slots.Slot)
+		waits := newClient(t, locks)
+		go func() {
+			s, err := slots.Lock(patient(t), waits, "gpu", 2)
+			assert.NoError(t, err)
+			late <- s
+		}()
+		synctest.Wait()
+		four := []*slots.Slot{lock(t, newClient(t, locks), "gpu", 4), lock(t, newClient(t, locks), "gpu", 4)}
+		assert.Equal(t, []int{2, 3}, []int{four[0].Number, four[1].Number}, "one who wants fewer is in nobody's way")
+		_, err := slots.TryLock(t.Context(), waits, "gpu", 4)
+		require.ErrorIs(t, err, locker.ErrHeld)
+
+		require.NoError(t, four[1].Unlock(t.Context()))
+		synctest.Wait()
+		select {
+		case <-late:
+			t.Fatal("a third of two")
+		default: // a high slot is free, and is not for those who know of two
+		}
+		require.NoError(t, two[1].Unlock(t.Context()))
+		assert.Equal(t, 1, (<-late).Number)
+	})
+}
+
+func TestTryLockStandsBehindNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		// Somebody stands at the door for a moment while all slots are free.
+		_, err := newClient(t, locks).Lock(t.Context(), "gpu/door2")
+		require.NoError(t, err)
+		s, err := slots.TryLock(t.Context(), newClient(t, locks), "gpu", 2)
+		require.NoError(t, err)
+		assert.Equal(t, 0, s.Number)
+		assert.Equal(t, "gpu/0", s.Name())
+	})
+}
+
+// A worker's ID: every worker has one of its own, a number is not given out again for
+// the MinHold, and no second one stays behind.
+func TestNumbersOfWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		began := time.Now()
+		id := func() (int, error) {
+			c := locker.New(locks, nil)
+			defer func() { assert.NoError(t, c.Close()) }() // the worker dies at once
+			s, err := slots.TryLock(t.Context(), c, "ids", 8, locker.MinHold(time.Hour))
+			if err != nil {
+				return -1, err
+			}
+			return s.Number, nil
+		}
+		var all sync.Map
+		var workers sync.WaitGroup
+		for range 8 {
+			workers.Go(func() {
+				n, err := id()
+				assert.NoError(t, err)
+				_, twice := all.LoadOrStore(n, true)
+				assert.False(t, twice, n)
+			})
+		}
+		workers.Wait()
+		_, err := id()
+		require.ErrorIs(t, err, locker.ErrHeld)
+		time.Sleep(time.Until(began.Add(time.Hour + time.Minute)))
+		n, err := id()
+		require.NoError(t, err)
+		assert.Zero(t, n)
+
+		_, err = slots.Lock(t.Context(), newClient(t, locks), "ids", 8, locker.MinHold(time.Hour))
+		require.ErrorIs(t, err, locker.ErrInvalid)
+		assert.Equal(t, []string{"ids/0"}, held(t, newClient(t, locks)), "and nothing was locked for it")
+	})
+}
+
+// The one at the door dies, leaves, or loses the door: the next one gets in.
+func TestTheDoor(t *testing.T) {
+	for name, leave := range map[string]func(t *testing.T, locks *memory.Backend, cancel func(), c *locker.Client){
+		"leaves":         func(_ *testing.T, _ *memory.Backend, cancel func(), _ *locker.Client) { cancel() },
+		"is closed":      func(t *testing.T, _ *memory.Backend, _ func(), c *locker.Client) { assert.NoError(t, c.Close()) },
+		"loses the door": func(_ *testing.T, locks *memory.Backend, _ func(), _ *locker.Client) { locks.Delete("gpu/door1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := memory.New()
+				one := lock(t, newClient(t, locks), "gpu", 1)
+				ctx, cancel := context.WithCancel(patient(t))
+				defer cancel()
+				var waiters sync.WaitGroup
+				first := newClient(t, locks)
+				waiters.Go(func() {
+					if s, err := slots.Lock(ctx, first, "gpu", 1); err == nil {
+						assert.NoError(t, s.Unlock(t.Context()))
+					}
+				})
+				synctest.Wait()
+				second := newClient(t, locks)
+				waiters.Go(func() { assert.NoError(t, lock(t, second, "gpu", 1).Unlock(t.Context())) })
+				synctest.Wait()
+				leave(t, locks, cancel, first)
+				synctest.Wait()
+				require.NoError(t, one.Unlock(t.Context()))
+				waiters.Wait()
+				assert.Empty(t, held(t, newClient(t, locks)))
+			})
+		})
+	}
+}
+
+// slowDoor is a service that does not answer releases of doors.
+type slowDoor struct{ *memory.Backend }
+
+type slowHold struct{ locker.Hold }
+
+func (b slowDoor) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := b.Backend.Acquire(ctx, req)
+	if g.Hold != nil && strings.Contains(req.Name, "door") {
+		g.Hold = slowHold{g.Hold}
+	}
+	return g, err
+}
+
+func (slowHold) Release(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestTheDoorHoldsUpNobodyWhoHasASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := locker.New(slowDoor{memory.New()}, nil)
+		began := time.Now()
+		assert.Equal(t, 0, lock(t, c, "gpu", 2).Number)
+		assert.Zero(t, time.Since(began))
+		require.ErrorIs(t, c.Close(), locker.ErrUnavailable)
+	})
+}
+
+func TestALostSlotEndsTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.New()
+		c := newClient(t, locks)
+		time.AfterFunc(time.Second, func() { locks.Delete("gpu/0") })
+		err := slots.TryDo(t.Context(), c, "gpu", 2, func(ctx context.Context, _ *slots.Slot) error {
+			require.ErrorIs(t, slots.TryDo(ctx, c, "gpu", 1, nil), locker.ErrHeld)
+			<-ctx.Done()
+			return nil
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+		assert.Empty(t, held(t, c))
+	})
+}
+
+// renamed is a Locker of somebody else, that locks other names than it is asked for.
+type renamed struct{ locker.Locker }
+
+func (r renamed) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	return r.Locker.Lock(ctx, strings.ToUpper(name)+"!", opts...)
+}
+
+func (r renamed) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+	return r.Locker.TryLock(ctx, strings.ToUpper(name)+"!", opts...)
+}
+
+func TestALockerOfSomebodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := renamed{newClient(t, memory.New())}
+		assert.Equal(t, 0, lock(t, l, "gpu", 2).Number)
+		s, err := slots.TryLock(t.Context(), l, "gpu", 2)
+		require.NoError(t, err)
+		assert.Equal(t, 1, s.Number)
+		time.AfterFunc(time.Second, func() { _ = s.Unlock(context.Background()) })
+		assert.Equal(t, 1, lock(t, l, "gpu", 2).Number)
+	})
+}
+
+func TestNames(t *testing.T) {
+	c := newClient(t, memory.New())
+	longest := strings.Repeat("x", slots.MaxNameLen)
+	s, err := slots.Lock(t.Context(), c, longest, slots.MaxSlots)
+	require.NoError(t, err)
+	assert.Equal(t, longest+"/0", s.Name())
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = slots.Lock(over, c, "gpu", 2)
+	require.ErrorIs(t, err, context.Canceled)
+
+	for what, wrong := range map[string]struct {
+		name string
+		n    int
+		says string
+	}{
+		"no slots":       {"gpu", 0, "give 1 to 1000"},
+		"too many slots": {"gpu", slots.MaxSlots + 1, "give 1 to 1000"},
+		"no name":        {"", 2, "empty"},
+		"a long name":    {longest + "x", 2, "limit for slots is 503"},
+		"no text":        {"\xff", 2, "UTF-8"},
+	} {
+		_, err := slots.Lock(t.Context(), c, wrong.name, wrong.n)
+		require.ErrorIs(t, err, locker.ErrInvalid, what)
+		require.ErrorContains(t, err, wrong.says, what)
+		_, err = slots.TryLock(t.Context(), c, wrong.name, wrong.n)
+		require.ErrorIs(t, err, locker.ErrInvalid, what)
+	}
+}
