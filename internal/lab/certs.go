@@ -25,6 +25,8 @@ type Certs struct {
 	ClientCertFile string
 	ClientKeyFile  string
 
+	ca     *x509.Certificate
+	caKey  *ecdsa.PrivateKey
 	roots  *x509.CertPool
 	client tls.Certificate
 }
@@ -61,22 +63,16 @@ func newCerts(dir string, names []string) (*Certs, error) {
 	ca := template(1, "test authority")
 	ca.IsCA, ca.BasicConstraintsValid = true, true
 	ca.KeyUsage = x509.KeyUsageCertSign
-	server := template(2, "test server")
-	if server.DNSNames = names; names == nil {
-		server.DNSNames = []string{"localhost"}
-		server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	}
-	// A server is also a client: of its primary, and of the other nodes of a cluster.
-	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	client := template(3, "test client")
 	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 
-	caKey, err := issue(ca, ca, nil, c.CAFile, "")
-	if err == nil {
-		_, err = issue(server, ca, caKey, c.CertFile, c.KeyFile)
+	var err error
+	if c.caKey, err = issue(ca, ca, nil, c.CAFile, ""); err == nil {
+		c.ca = ca
+		err = c.Renew(names...)
 	}
 	if err == nil {
-		_, err = issue(client, ca, caKey, c.ClientCertFile, c.ClientKeyFile)
+		_, err = issue(client, ca, c.caKey, c.ClientCertFile, c.ClientKeyFile)
 	}
 	if err == nil {
 		c.client, err = tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile)
@@ -87,6 +83,20 @@ func newCerts(dir string, names []string) (*Certs, error) {
 	}
 	c.roots.AppendCertsFromPEM(root)
 	return c, err
+}
+
+// Renew has the authority issue another certificate for servers, with a serial number of its own, into the files of
+// the one before. It is for the names given, or for this machine.
+func (c *Certs) Renew(names ...string) error {
+	server := template(time.Now().UnixNano(), "test server")
+	if server.DNSNames = names; names == nil {
+		server.DNSNames = []string{"localhost"}
+		server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	}
+	// A server is also a client: of its primary, and of the other nodes of a cluster.
+	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	_, err := issue(server, c.ca, c.caKey, c.CertFile, c.KeyFile)
+	return err
 }
 
 func template(serial int64, name string) *x509.Certificate {

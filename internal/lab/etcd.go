@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,8 @@ type Etcd struct {
 	port     int // for clients
 	peerPort int
 	proxy    *Proxy // before the peer port; nil without WithPeerProxies
+	binary   string
+	late     bool // it has joined a cluster that was there before
 }
 
 // EtcdCluster is an etcd cluster that belongs to a test.
@@ -46,6 +49,7 @@ type etcdConfig struct {
 	clientCerts bool
 	peerProxies bool
 	oldest      bool
+	before      bool
 }
 
 // WithEtcdFlag adds a flag to every member's command line: WithEtcdFlag("auth-token-ttl", "1"). It wins
@@ -70,6 +74,11 @@ func WithOldestEtcd() EtcdOption {
 	return func(c *etcdConfig) { c.oldest = true }
 }
 
+// WithEtcdBefore starts the version before the pinned one, from which [Etcd.Upgrade] leads to that.
+func WithEtcdBefore() EtcdOption {
+	return func(c *etcdConfig) { c.before = true }
+}
+
 // StartEtcd starts a cluster of that many members and returns once all of them answer and have a leader.
 // Elections take about a second, and the shortest lease lasts one. Nothing is synced to disk: data
 // survives the death of a process, not that of the machine. The members are killed when the test ends.
@@ -83,6 +92,9 @@ func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 			opt(&c.conf)
 		}
 		tool := ToolEtcd
+		if c.conf.before {
+			tool = ToolEtcdBefore
+		}
 		if c.conf.oldest {
 			tool = ToolOldEtcd
 			// It cannot be told not to sync.
@@ -110,7 +122,7 @@ func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
 
 func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
 	t.Helper()
-	n := &Etcd{cluster: c, name: name}
+	n := &Etcd{cluster: c, name: name, binary: binary}
 	var err error
 	if n.port, err = freePort(t); err != nil {
 		t.Fatal(err)
@@ -123,7 +135,7 @@ func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
 	}
 	n.Process = newProcess(t, name, c.dir, func() (*exec.Cmd, error) {
 		// Not the test's context: it ends before the clean-up, which may still need the server.
-		return exec.CommandContext(context.Background(), binary, n.args()...), nil
+		return exec.CommandContext(context.Background(), n.binary, n.args()...), nil
 	})
 	n.answers = n.isHealthy
 	return n
@@ -148,6 +160,9 @@ func (n *Etcd) args() []string {
 	}
 	if !c.conf.oldest {
 		args = append(args, "--unsafe-no-fsync")
+	}
+	if n.late {
+		args = append(args, "--initial-cluster-state=existing")
 	}
 	if certs := c.conf.certs; certs != nil {
 		args = append(args, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)
@@ -195,6 +210,37 @@ func (n *Etcd) get(path string, into any) error {
 		return err
 	}
 	return n.ask(req, into)
+}
+
+// post calls the API of version 3 by its gateway, with a token where authentication asks for one. What the server
+// refuses is an error.
+func (n *Etcd) post(path, token string, body any, into any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, n.URL()+"/v3/"+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", token)
+	}
+	var raw json.RawMessage
+	if err := n.ask(req, &raw); err != nil {
+		return err
+	}
+	var refused struct {
+		Code    int
+		Message string
+	}
+	if err := json.Unmarshal(raw, &refused); err != nil || refused.Code != 0 {
+		return fmt.Errorf("lab: %s: %s", path, refused.Message)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, into)
 }
 
 func (n *Etcd) ask(req *http.Request, into any) error {
@@ -286,18 +332,25 @@ func (c *EtcdCluster) Follower(t TB) *Etcd {
 
 // status returns the member's ID and that of the leader as the member sees it; "" for none.
 func (n *Etcd) status() (id, leader string) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, n.URL()+"/v3/maintenance/status", strings.NewReader("{}"))
-	if err != nil {
-		return "", ""
-	}
 	var reply struct {
 		Header struct {
 			ID string `json:"member_id"`
 		}
 		Leader string
 	}
-	if err := n.ask(req, &reply); err != nil {
+	if err := n.post("maintenance/status", "", struct{}{}, &reply); err != nil {
 		return "", ""
 	}
 	return reply.Header.ID, reply.Leader
+}
+
+// Keys returns how many keys there are.
+func (n *Etcd) Keys(t TB) int {
+	t.Helper()
+	var reply struct{ Count string }
+	if err := n.post("kv/range", "", map[string]any{"key": "AA==", "range_end": "AA==", "count_only": true}, &reply); err != nil {
+		t.Fatal(err)
+	}
+	count, _ := strconv.Atoi(reply.Count) // left out if it is 0
+	return count
 }

@@ -11,14 +11,28 @@ import (
 // RequireEnv is the environment variable that turns "not installed" from a skip into a failure.
 const RequireEnv = "LOCKER_REQUIRE_SERVERS"
 
+// ProveEnv is the environment variable that asks for the tests of `make prove`, which take longer.
+const ProveEnv = "LOCKER_PROVE"
+
+// NeedProve skips the test where only those of `make test` are to run.
+func NeedProve(t TB) {
+	t.Helper()
+	if os.Getenv(ProveEnv) != "1" {
+		t.Skip("lab: it takes long: set " + ProveEnv + "=1, as `make prove` does")
+	}
+}
+
 // Names of what [Need] can find.
 const (
 	ToolRedis   = "redis-server"
 	ToolEtcd    = "etcd"
 	ToolOldEtcd = "etcd-oldest" // the oldest version that is supported
-	ToolJava    = "java"
-	ToolZooJar  = "zookeeper.jar"
-	ToolFakeLib = "libfaketime.so"
+
+	ToolEtcdBefore = "etcd-before"                    // the minor version before ToolEtcd's
+	ToolNewZooJar  = "zookeeper-newest/zookeeper.jar" // a later version than ToolZooJar's
+	ToolJava       = "java"
+	ToolZooJar     = "zookeeper.jar"
+	ToolFakeLib    = "libfaketime.so"
 )
 
 // Need returns the path of an installed tool, one of the Tool constants or any other executable's name.
@@ -41,8 +55,8 @@ func Need(t TB, tool string) string {
 	if path, ok := lookUp(tool); ok {
 		return path
 	}
-	if tool == ToolOldEtcd {
-		t.Skip("lab: " + tool + " is not there: " + advice(tool) + " on Debian 12")
+	if tool == ToolOldEtcd || tool == ToolEtcdBefore || tool == ToolNewZooJar {
+		t.Skip("lab: " + tool + " is not there: " + advice(tool) + " on Debian")
 	}
 	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", tool, advice(tool), ToolEnv(tool)))
 	return ""
@@ -51,7 +65,7 @@ func Need(t TB, tool string) string {
 // ToolEnv names the environment variable that overrides the look-up of a tool: LOCKER_REDIS_SERVER for
 // redis-server, LOCKER_ETCD for etcd, and so on.
 func ToolEnv(tool string) string {
-	return "LOCKER_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(tool))
+	return "LOCKER_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_", "/", "_").Replace(tool))
 }
 
 // missing skips the test, or fails it if nothing may be missing.
@@ -92,7 +106,7 @@ func find(patterns []string) (string, bool) {
 
 // built lists where scripts/etcd puts what it builds, seen from the directory of whatever package is tested.
 func built(tool string) (at []string) {
-	if tool != ToolEtcd && tool != ToolOldEtcd {
+	if !strings.HasPrefix(tool, ToolEtcd) && tool != ToolNewZooJar {
 		return nil
 	}
 	for up, depth := "", 0; depth < 5; up, depth = up+"../", depth+1 {
@@ -127,6 +141,10 @@ func advice(tool string) string {
 		return "Debian: apt install etcd-server; in this repository: scripts/etcd"
 	case ToolOldEtcd:
 		return "get it with scripts/etcd"
+	case ToolEtcdBefore:
+		return "get it with scripts/etcd before"
+	case ToolNewZooJar:
+		return "get it with scripts/zookeeper"
 	case ToolZooJar:
 		return "Debian: apt install zookeeper"
 	case ToolJava:

@@ -109,12 +109,7 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 			"-d", fmt.Sprintf("host=%s port=%s user=%s password=%s application_name=standby", host, port, PostgresUser, PostgresPassword)))
 	}
 	if c := s.conf.certs; c != nil {
-		for from, to := range map[string]string{c.CertFile: "server.crt", c.KeyFile: "server.key"} {
-			text, err := os.ReadFile(from)
-			fail(err)
-			fail(os.WriteFile(filepath.Join(s.data(), to), text, 0o600))
-			fail(giveAway(filepath.Join(s.data(), to)))
-		}
+		fail(s.install(c))
 	}
 	if s.conf.clock {
 		s.clock = newClock(t, s.dir)
@@ -139,6 +134,23 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 		s.Exec(t, "SELECT pg_reload_conf()")
 	}
 	return s
+}
+
+// install puts a certificate where the server looks for it.
+func (s *Postgres) install(c *Certs) error {
+	for from, to := range map[string]string{c.CertFile: "server.crt", c.KeyFile: "server.key"} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(s.data(), to), text, 0o600)
+		}
+		if err == nil {
+			err = giveAway(filepath.Join(s.data(), to))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Postgres) data() string { return filepath.Join(s.dir, "data") }

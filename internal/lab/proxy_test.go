@@ -441,3 +441,28 @@ func TestProxyHoldsOpenConnectionsAndPassesNewOnes(t *testing.T) {
 	late.send("PING\r\n")
 	late.silent()
 }
+
+// What is idle is closed at both ends, what is used is not; each that was closed is counted once.
+func TestProxyClosesWhatIsIdle(t *testing.T) {
+	r, p := proxied(t)
+	used, idle := dial(t, p), dial(t, p)
+	for _, w := range []wire{used, idle} {
+		w.send("PING\r\n")
+		w.expect("+PONG\r\n")
+	}
+	clients := func() string { return r.Info(t, "clients")["connected_clients"] }
+	both := clients()
+	p.SetIdle(200 * time.Millisecond)
+	eventually(t, "the idle one is closed", func() bool {
+		used.send("PING\r\n")
+		used.expect("+PONG\r\n")
+		return p.Stats().Idle == 1
+	})
+	_, err := idle.answer(soon)
+	require.ErrorIs(t, err, io.EOF)
+	eventually(t, "the server's end is closed, too", func() bool { return clients() != both })
+	p.SetIdle(0)
+	used.send("PING\r\n")
+	used.expect("+PONG\r\n")
+	assert.Equal(t, 1, p.Stats().Idle)
+}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -35,6 +36,7 @@ type zooConfig struct {
 	tick  time.Duration
 	certs *Certs
 	clock *clock
+	jar   string // "": what is installed
 	lines []string
 	peers []string // the lines about the ensemble
 	id    int
@@ -47,6 +49,9 @@ func WithTick(d time.Duration) ZooKeeperOption { return func(c *zooConfig) { c.t
 // WithZooKeeperTLS makes the server listen on a second port that speaks TLS and asks for no client
 // certificate: [ZooKeeper.TLSAddr].
 func WithZooKeeperTLS(certs *Certs) ZooKeeperOption { return func(c *zooConfig) { c.certs = certs } }
+
+// WithZooKeeperJar starts another version than the one that is installed.
+func WithZooKeeperJar(path string) ZooKeeperOption { return func(c *zooConfig) { c.jar = path } }
 
 // WithZooKeeperConfig adds a line to the configuration, as in "maxSessionTimeout=1000".
 func WithZooKeeperConfig(line string) ZooKeeperOption {
@@ -73,6 +78,7 @@ func newZooKeeper(t TB, name string, opts []ZooKeeperOption) *ZooKeeper {
 	for _, opt := range opts {
 		opt(&z.conf)
 	}
+	z.jar = cmp.Or(z.conf.jar, z.jar)
 	var err error
 	if z.port, err = freePort(t); err == nil && z.conf.certs != nil {
 		z.tls, err = freePort(t)
@@ -95,17 +101,26 @@ func (z *ZooKeeper) prepare() error {
 		return err
 	}
 	if c := z.conf.certs; c != nil {
-		cert, err := os.ReadFile(c.CertFile)
-		if err != nil {
-			return err
-		}
-		key, err := os.ReadFile(c.KeyFile)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(z.keyStore(), append(key, cert...), 0o600)
+		return z.install(c)
 	}
 	return nil
+}
+
+// install puts a certificate where the server looks for it, all of it at once.
+func (z *ZooKeeper) install(c *Certs) error {
+	cert, err := os.ReadFile(c.CertFile)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(c.KeyFile)
+	if err != nil {
+		return err
+	}
+	next := z.keyStore() + ".part"
+	if err := os.WriteFile(next, append(key, cert...), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, z.keyStore())
 }
 
 func (z *ZooKeeper) keyStore() string { return filepath.Join(z.dir, "server.pem") }
@@ -241,4 +256,17 @@ func (z *ZooKeeper) FourLetters(command string) (string, error) {
 	var answer bytes.Buffer
 	_, err = io.Copy(&answer, c)
 	return answer.String(), err
+}
+
+// Nodes returns how many nodes there are.
+func (z *ZooKeeper) Nodes(t TB) int {
+	t.Helper()
+	text, err := z.FourLetters("mntr")
+	_, text, _ = strings.Cut(text, "zk_znode_count\t")
+	text, _, _ = strings.Cut(text, "\n")
+	count, failed := strconv.Atoi(text)
+	if err != nil || failed != nil {
+		t.Fatalf("lab: count the nodes of a ZooKeeper: %v, %v", err, failed)
+	}
+	return count
 }

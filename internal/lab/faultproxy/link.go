@@ -14,6 +14,7 @@ type Link struct {
 	requests *pipe
 	replies  *pipe
 	client   net.Conn
+	made     time.Time
 
 	ctx  context.Context // ends with the link
 	stop context.CancelFunc
@@ -26,10 +27,11 @@ type Link struct {
 	clientEnded bool
 	late        bool // made while the mode of the proxy was HoldOpen; guarded by the proxy's mutex
 	cutOnReply  bool
+	closedIdle  bool // guarded by the proxy's mutex
 }
 
 func newLink(p *Proxy, client net.Conn) *Link {
-	l := &Link{proxy: p, client: client, requests: newPipe(), replies: newPipe()}
+	l := &Link{proxy: p, client: client, made: time.Now(), requests: newPipe(), replies: newPipe()}
 	l.ctx, l.stop = context.WithCancel(p.ctx)
 	return l
 }

@@ -22,6 +22,7 @@ type pipe struct {
 	finished bool // nothing will be delivered any more
 	count    Flow
 	reads    int64
+	sent     time.Time // when something came last
 }
 
 // chunk is what one read returned. The one with end is the last.
@@ -45,6 +46,8 @@ func (p *pipe) notify() {
 func (p *pipe) push(data []byte, end bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
+	p.sent = now
 	p.count.Sent += int64(len(data))
 	if len(data) > 0 {
 		p.reads++
@@ -54,7 +57,7 @@ func (p *pipe) push(data []byte, end bool) {
 		return
 	}
 	p.count.Held += int64(len(data))
-	p.queue = append(p.queue, chunk{data: data, end: end, due: time.Now().Add(p.delay)})
+	p.queue = append(p.queue, chunk{data: data, end: end, due: now.Add(p.delay)})
 	p.swallow()
 	p.notify()
 }

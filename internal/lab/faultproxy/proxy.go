@@ -79,7 +79,8 @@ type Proxy struct {
 	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
 	links    map[*Link]struct{}
 	closed   bool
-	stats    Stats // of links that have ended
+	idle     *time.Duration // after which connections are closed; nil: it was never set
+	stats    Stats          // of links that have ended
 }
 
 // Start starts a proxy to target, a host:port or the path of a unix socket. It is closed when the

@@ -4,6 +4,7 @@ package faultproxy
 type Stats struct {
 	Accepted int // connections, those refused included
 	Refused  int // connections reset at once, because the mode was Reset
+	Idle     int // connections closed by [Proxy.SetIdle]
 	Open     int // connections that are not over; one with held bytes is not, even if its client has hung up
 
 	Packets int64 // how often something was read from clients: about one for each request

@@ -1,0 +1,211 @@
+package lab
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Ageing is one thing that months bring to a service, and that happens here within seconds.
+type Ageing struct {
+	Thing   string // what it is, one of Things
+	Service string // to what: redis, redlock, etcd, zookeeper or postgres
+	Start   func(t TB) *Aged
+}
+
+// Aged is a service that is about to age.
+type Aged struct {
+	// URL is how clients reach it. A step may change it, for those that are started later.
+	URL     string
+	TTL     time.Duration // of the locks
+	Servers []*Process
+	// Steps are what happens, one after the other. Each returns by what it was seen to have happened.
+	Steps []func(t TB) (proof string)
+}
+
+// Thing is something that time brings, in words.
+type Thing struct{ ID, Title, What string }
+
+// Things are all of them.
+var Things = []Thing{
+	{"password", "password changed",
+		"The password of the clients' user is changed, and the old one is refused. Those that come later have the new one."},
+	{"token", "login expires", "The token that a client got for its password expires, at the server, while it waits."},
+	{"certificate", "certificate replaced",
+		"A server gets another certificate while it runs; all connections end, so that clients meet it."},
+	{"idle-server", "idle connections closed by the server", "The server closes connections on which nothing was sent for a while."},
+	{"idle-proxy", "idle connections closed on the way",
+		"A load balancer closes connections, at both ends, on which nothing was sent for a while."},
+	{"address", "address moved", "What is behind the servers' addresses changes, three times; connections are reset."},
+	{"members", "members replaced", "Members go for good, one after the other; new ones with an empty disk take their places."},
+	{"versions", "rolled to the next version", "Members are stopped and started again with the next version, one after the other."},
+	{"fail-overs", "fail-overs, one after the other", "The primary is killed, and once more when another has taken over and has a replica."},
+	{"resharding", "keys move to other servers", "The slots of all locks move from one server to another, and back."},
+	{"upkeep", "compactions, snapshots, rewrites", "The server tidies up what it has stored, far more often than in production."},
+}
+
+// Ageings are all that can be brought about.
+func Ageings() []Ageing {
+	all := []Ageing{
+		{"password", "redis", redisPassword},
+		{"certificate", "redis", redisCertificate},
+		{"idle-server", "redis", redisIdle},
+		{"fail-overs", "redis", sentinelFailOvers},
+		{"resharding", "redis", clusterResharding},
+		{"upkeep", "redis", redisUpkeep},
+		{"members", "redlock", redlockMembers},
+		{"password", "etcd", etcdPassword},
+		{"token", "etcd", etcdToken},
+		{"certificate", "etcd", etcdCertificate},
+		{"members", "etcd", etcdMembers},
+		{"versions", "etcd", etcdVersions},
+		{"upkeep", "etcd", etcdUpkeep},
+		{"certificate", "zookeeper", zooCertificate},
+		{"members", "zookeeper", zooMembers},
+		{"versions", "zookeeper", zooVersions},
+		{"upkeep", "zookeeper", zooUpkeep},
+		{"password", "postgres", postgresPassword},
+		{"certificate", "postgres", postgresCertificate},
+		{"idle-server", "postgres", postgresIdle},
+		{"fail-overs", "postgres", postgresFailOvers},
+		{"upkeep", "postgres", postgresUpkeep},
+	}
+	for service, start := range map[string]func(t TB) *standing{
+		"redis": standRedis, "redlock": standRedlock, "etcd": standEtcd, "zookeeper": standZooKeeper, "postgres": standPostgres,
+	} {
+		all = append(all,
+			Ageing{"idle-proxy", service, func(t TB) *Aged { s := start(t); return s.then(s.idleOnTheWay) }},
+			Ageing{"address", service, func(t TB) *Aged { s := start(t); return s.then(s.moved, s.moved, s.moved) }})
+	}
+	return all
+}
+
+// standing is a service with a proxy before each of its servers.
+type standing struct {
+	addrs   []string
+	proxies []*Proxy
+	aged    *Aged
+}
+
+// stand puts a proxy before each server; url makes the URL of hosts, which are separated by commas.
+func stand(t TB, ttl time.Duration, url func(hosts string) string, addrs []string, servers ...*Process) *standing {
+	t.Helper()
+	s := &standing{addrs: addrs}
+	var at []string
+	for _, addr := range addrs {
+		p := StartProxy(t, addr)
+		s.proxies, at = append(s.proxies, p), append(at, p.Addr())
+	}
+	s.aged = &Aged{URL: url(strings.Join(at, ",")), TTL: ttl, Servers: servers}
+	return s
+}
+
+// under is a URL's making, with a scheme and what follows the hosts.
+func under(scheme, after string) func(hosts string) string {
+	return func(hosts string) string { return scheme + "://" + hosts + after }
+}
+
+func (s *standing) then(steps ...func(t TB) string) *Aged {
+	s.aged.Steps = append(s.aged.Steps, steps...)
+	return s.aged
+}
+
+// idleOnTheWay closes what has been idle for a quarter of the time between two renewals.
+func (s *standing) idleOnTheWay(t TB) string {
+	limit := s.aged.TTL / 12
+	for _, p := range s.proxies {
+		p.SetIdle(limit)
+	}
+	return fmt.Sprintf("%d connections were closed after %v without a byte", until(t, func() int { return s.stats().Idle }), limit)
+}
+
+// moved has connections take another way to the servers; those that there are, are reset.
+func (s *standing) moved(t TB) string {
+	var ways []*Proxy
+	for i, p := range s.proxies {
+		ways = append(ways, StartProxy(t, s.addrs[i]))
+		p.Retarget(ways[i].Addr())
+	}
+	return fmt.Sprintf("%d connections took the new way", until(t, func() (n int) {
+		for _, way := range ways {
+			n += way.Stats().Accepted
+		}
+		return n
+	}))
+}
+
+// reset ends all connections.
+func (s *standing) reset() {
+	for _, p := range s.proxies {
+		p.Retarget(p.Target())
+	}
+}
+
+func (s *standing) stats() (sum Stats) {
+	for _, p := range s.proxies {
+		is := p.Stats()
+		sum.Idle += is.Idle
+		sum.Accepted += is.Accepted
+	}
+	return sum
+}
+
+// until waits until something has happened at least once, and returns how often.
+func until(t TB, happened func() int) (n int) {
+	t.Helper()
+	if err := poll(func() error {
+		if n = happened(); n == 0 {
+			return fmt.Errorf("lab: nothing happened within %v", readyTimeout)
+		}
+		return nil
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// newCertificate is the step that has a server serve a certificate with another serial number; connect makes a
+// connection to it, past the proxies.
+func (s *standing) newCertificate(replace func(t TB), connect func() (*tls.Conn, error)) func(t TB) string {
+	return func(t TB) string {
+		t.Helper()
+		before := serial(t, connect)
+		replace(t)
+		var now string
+		until(t, func() int {
+			if now = serial(t, connect); now == before {
+				return 0
+			}
+			return 1
+		})
+		accepted := s.stats().Accepted
+		s.reset()
+		back := until(t, func() int { return s.stats().Accepted - accepted })
+		return fmt.Sprintf("certificate number %s is served instead of %s; %d connections were made anew", now, before, back)
+	}
+}
+
+func serial(t TB, connect func() (*tls.Conn, error)) string {
+	t.Helper()
+	c, err := connect()
+	if err != nil {
+		t.Fatalf("lab: look at a certificate: %v", err)
+	}
+	defer func() { _ = c.Close() }()
+	return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// dialTLS connects to what speaks TLS from the start.
+func dialTLS(addr string, certs *Certs) func() (*tls.Conn, error) {
+	return func() (*tls.Conn, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), doTimeout)
+		defer cancel()
+		c, err := (&tls.Dialer{Config: certs.ClientConfig()}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		return c.(*tls.Conn), nil
+	}
+}
