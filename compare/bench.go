@@ -39,8 +39,9 @@ type serverFault struct {
 	heal   func(b *bench)
 	after  func(b *bench) // when the trials are over
 
-	must     bool     // heal it, whatever happens
-	services []string // those that it is for; nil: all
+	script   func(r *round) // instead of all this
+	must     bool           // heal it, whatever happens
+	services []string       // those that it is for; nil: all
 }
 
 // bench is where one service is tried: its servers, its holders, its proxies.
@@ -60,6 +61,8 @@ type bench struct {
 	gone    string // why it was given up
 	names   int    // trials at once
 	given   bool   // by a URL
+	kind    string // of the lab's services
+	aparts  int    // what was tried on benches of their own
 }
 
 // begin opens the service, and starts the holders.
@@ -93,6 +96,11 @@ func (b *bench) begin() {
 			b.Fatalf("it gives out no lock: %s", trouble)
 		}
 	}
+}
+
+// describe says in run.json what the service is and declares.
+func (b *bench) describe() {
+	s := b.svc
 	b.run.describe(b.index, func(h *history.Service) {
 		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, len(s.address.hosts), history.Declare(b.g)
 		h.Untried = maps.Clone(s.untried)
@@ -130,25 +138,33 @@ type task struct {
 	id     string // for Plan.Only and Untried
 	fault  history.Fault
 	script func(r *round)
+	open   func(b *bench) service // has a bench of its own for it, with this one fault
 }
 
 // tasks is what there is to try here, and leaves word of what is not.
 func (b *bench) tasks() []task {
 	tasks := []task{
-		{"healthy", healthy, (*round).healthy},
-		{"order", history.Fault{Title: "order of waiters"}, (*round).order},
+		{id: "healthy", fault: healthy, script: (*round).healthy},
+		{id: "order", fault: history.Fault{Title: "order of waiters"}, script: (*round).order},
 	}
 	for _, f := range clientFaults {
 		if f.net && b.svc.address.hosts == nil {
 			b.leave(f.fault.ID, b.svc.address.why)
 		}
-		tasks = append(tasks, task{f.fault.ID, f.fault, f.script})
+		tasks = append(tasks, task{id: f.fault.ID, fault: f.fault, script: f.script})
 	}
 	for _, f := range b.svc.faults {
 		if f.services != nil && !slices.Contains(f.services, b.svc.name) {
 			b.leave(f.fault.ID, "it is not for this service")
 		}
-		tasks = append(tasks, task{f.fault.ID, f.fault, func(r *round) { r.serverFault(f) }})
+		script := f.script
+		if script == nil {
+			script = func(r *round) { r.serverFault(f) }
+		}
+		tasks = append(tasks, task{id: f.fault.ID, fault: f.fault, script: script})
+	}
+	if b.kind != "" {
+		tasks = append(tasks, b.ageingTasks()...)
 	}
 	return slices.DeleteFunc(tasks, func(t task) bool { return !b.run.plan.wants(t.id) || b.svc.untried[t.id] != "" })
 }
@@ -160,10 +176,14 @@ func (b *bench) laps() {
 	for failures := 0; len(tasks) > 0; {
 		for _, t := range slices.Clone(tasks) {
 			before := b.run.stalled.Load()
-			err := b.round(t.fault, b.names, t.script)
+			try := func() error { return b.round(t.fault, b.names, t.script) }
+			if t.open != nil {
+				try = func() error { return b.apart(t) }
+			}
+			err := try()
 			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
 				b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.fault.Title, d.Round(time.Millisecond))
-				err = b.round(t.fault, b.names, t.script)
+				err = try()
 			}
 			if b.ctx.Err() != nil {
 				return

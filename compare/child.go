@@ -338,7 +338,11 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 	case errors.Is(err, locker.ErrHeld) && ctx.Err() == nil:
 		h.tell(c, history.Refused, func(e *history.Event) { e.Error = err.Error() })
 	default:
-		h.tell(c, history.GaveUp, func(e *history.Event) { e.Error = err.Error() })
+		h.tell(c, history.GaveUp, func(e *history.Event) {
+			if e.Error = err.Error(); ctx.Err() == nil {
+				e.Value = 1
+			}
+		})
 	}
 	return lease
 }

@@ -43,7 +43,7 @@ func startFile(b *bench) service {
 		b.Fatal(err)
 	}
 	s := service{address: b.labAddress("file://" + dir), version: "kernel file locks", untried: map[string]string{}}
-	for _, f := range labFaults {
+	for _, f := range append(slices.Clone(labFaults), ageingFaults()...) {
 		s.untried[f.ID] = "it has no server"
 	}
 	return s

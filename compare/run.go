@@ -47,7 +47,8 @@ type Plan struct {
 	// Faults are the user's own, for the services in URLs.
 	Faults []Fault
 
-	// Only is what to do: IDs of faults, "healthy", "order" and "cost". Nil means everything.
+	// Only is what to do: IDs of faults, "healthy", "order", "cost", and "ageing" for what time brings to servers of the
+	// lab. Nil means everything; without For, everything but that.
 	Only []string
 
 	// Dir is where the histories and the report go. It is made; it must not have a run in it.
@@ -208,7 +209,7 @@ func (p *Plan) check() error {
 	if len(p.Faults) > 0 && len(p.URLs) == 0 {
 		return errors.New("compare: faults of your own need services of your own: give their URLs")
 	}
-	known := map[string]bool{"healthy": true, "order": true, "cost": true}
+	known := map[string]bool{"healthy": true, "order": true, "cost": true, ageing: true}
 	for _, f := range p.faults() {
 		known[f.ID] = true
 	}
@@ -221,7 +222,9 @@ func (p *Plan) check() error {
 }
 
 // wants reports whether the plan has a fault, or what else there is, in it.
-func (p *Plan) wants(id string) bool { return len(p.Only) == 0 || slices.Contains(p.Only, id) }
+func (p *Plan) wants(id string) bool {
+	return len(p.Only) == 0 || slices.Contains(p.Only, id) || strings.HasPrefix(id, ageing) && slices.Contains(p.Only, ageing)
+}
 
 // faults are all that the plan knows, tried or not.
 func (p *Plan) faults() []history.Fault {
@@ -229,7 +232,7 @@ func (p *Plan) faults() []history.Fault {
 	for _, f := range clientFaults {
 		all = append(all, f.fault)
 	}
-	all = append(all, labFaults...)
+	all = append(append(all, labFaults...), ageingFaults()...)
 	for _, f := range p.Faults {
 		all = append(all, f.describe())
 	}
@@ -310,6 +313,9 @@ func (r *run) services() ([]*bench, error) {
 			}
 			return s
 		})
+		if r.plan.lab == nil {
+			benches[len(benches)-1].kind = kind
+		}
 	}
 	for _, f := range r.plan.Faults {
 		for _, name := range f.Services {
@@ -339,7 +345,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 			b.stage = &stage{dir: filepath.Join(r.dir, "servers", b.svc.key)}
 			defer b.end()
 			defer b.quit()
-			err := b.do(b.begin)
+			err := b.do(func() { b.begin(); b.describe() })
 			started.Done()
 			if err != nil {
 				if b.given && errors.Is(err, locker.ErrInvalid) {

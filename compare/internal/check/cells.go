@@ -40,9 +40,10 @@ var rows = []ruleRow{
 	{rule: Dead, title: "dead holder: free after", figure: "at most %s"},
 	{rule: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
 	{rule: Served, title: "served", split: true, figure: "again after %s"},
-	{rule: FalseLoss, title: "leases lost for no reason", split: true},
+	{rule: FalseLoss, title: "leases lost", split: true},
 	{rule: Order, title: "order of waiters"},
 	{rule: Hangs, title: "calls that hang"},
+	{rule: Fails, title: "calls that fail", split: true},
 }
 
 // Rules are the names of all rules that have a verdict, in the order of the table.

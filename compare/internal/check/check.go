@@ -23,6 +23,7 @@ const (
 	FalseLoss = "false-loss"
 	Order     = "order"
 	Hangs     = "hangs"
+	Fails     = "fails"
 	Cost      = "cost"
 )
 

@@ -22,7 +22,10 @@ func run() *history.Run {
 		Backend: "s", Scope: "network", Exclusion: "consensus", Fencing: "unless data is set back", Order: "fifo",
 		DeadHolder: "after the TTL", ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true,
 	}}}}
-	for _, class := range []history.Class{history.Client, history.Stopped, history.Killed, history.Load, history.Server, history.Down, history.Restart, history.DataLost} {
+	for _, class := range []history.Class{
+		history.Client, history.Stopped, history.Killed, history.Load, history.Server, history.Down, history.Restart,
+		history.DataLost, history.Ageing,
+	} {
 		r.Faults = append(r.Faults, history.Fault{ID: string(class), Title: string(class), Class: class})
 	}
 	return r
@@ -389,6 +392,36 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			1 granted a tok=1 until=1001
 			400 renewed a until=1400
 			900 told_lost a`, broken: "false-loss", held: "hangs"},
+		{name: "lost as time went by", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			2 fault_begin f=ageing
+			3 evidence
+			400 renewed a until=1400
+			500 fault_end
+			1400 told_lost a`, broken: "false-loss", held: "fails hangs"},
+		{name: "a waiter that nobody let in as time went by", history: `
+			0 ask a
+			1 granted a tok=1 until=5000
+			2 ask b
+			3 fault_begin f=ageing
+			4 evidence
+			5 ask c
+			6 gave_up c
+			1000 fault_end
+			1001 unlock_begin a
+			1002 unlocked a
+			9000 gave_up b`, broken: "left", held: "exclusion fails false-loss hangs"},
+		{name: "a call that failed as time went by", history: `
+			2 fault_begin f=ageing
+			3 evidence
+			4 ask a
+			5 gave_up a v=1
+			6 ask a
+			7 granted a tok=1 until=1007
+			8 unlock_begin a
+			9 unlocked a
+			1000 fault_end`, broken: "fails", held: "false-loss hangs served"},
 		{name: "lost as the machine stalled", history: `
 			0 ask a
 			1 granted a tok=1 until=1001

@@ -45,5 +45,7 @@
 //   - false-loss: no lease is lost while nothing is wrong.
 //   - order: waiters are granted in the order in which they began to wait.
 //   - hangs: every call returns.
+//   - fails: what time brings makes no call fail that takes a lock, before the end
+//     of its context.
 //   - cost: what it takes; figures, not verdicts.
 package check

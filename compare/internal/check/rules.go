@@ -284,7 +284,7 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	if t.fault != nil && t.begun != 0 {
 		switch t.fault.Class {
 		case history.Killed, history.Stopped:
-		case history.Client, history.Load:
+		case history.Client, history.Load, history.Ageing:
 			if t.ended == 0 {
 				return // the one that waits may be the one that is cut off
 			}
@@ -401,7 +401,7 @@ func (t *trial) wasServed(at int64) {
 		return
 	}
 	switch t.fault.Class {
-	case history.Down:
+	case history.Down, history.Ageing:
 	case history.Restart, history.DataLost, history.Failover, history.Server, history.Pause:
 		// How soon it works again is a figure.
 		if t.ended != 0 && t.worked != 0 {
@@ -427,6 +427,6 @@ func (t *trial) wasServed(at int64) {
 		limit = 0 // nothing is declared: what was seen is said
 	}
 	t.late(Served, "", span{t.shown, end}, limit,
-		fmt.Sprintf("nobody got a lock in the %s that %d servers were away", history.Duration(end-t.shown), t.servers))
+		fmt.Sprintf("nobody got a lock in the %s that it lasted, with %d servers away", history.Duration(end-t.shown), t.servers))
 	f.applies = len(f.breaks) > 0 // else it was too short to tell
 }

@@ -158,6 +158,7 @@ func (t *trial) event(e *history.Event) {
 		if e.Kind == history.GaveUp {
 			l.unclear = true
 			by.gaveUp = e.At
+			t.fails(by, e)
 			if by.ask.Until != 0 && e.At < by.ask.Until {
 				by.passed = nil
 			}
@@ -231,6 +232,16 @@ func (t *trial) answered(l *lock, by *caller, e *history.Event) {
 	t.finding(Hangs).applies = true
 }
 
+// fails judges an error where what time has brought is none.
+func (t *trial) fails(by *caller, e *history.Event) {
+	if t.fault != nil && t.fault.Class == history.Ageing {
+		t.finding(Fails).applies = true
+		if e.Value == 1 {
+			t.broken(Fails, e.Name, span{by.ask.At, e.At}, fmt.Sprintf("a call of %s failed: %s", who(*e), e.Error), by.ask)
+		}
+	}
+}
+
 // returned looks whether a call came back in time.
 func (t *trial) returned(call history.Event, at int64, what string) {
 	if call.Until == 0 {
@@ -274,7 +285,10 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 	}
 	l.believing = append(l.believing, b)
 	l.tokens = max(l.tokens, e.Token)
-	if t.fault == nil || t.fault.Class == history.Load {
+	if t.fault != nil && t.fault.Class == history.Ageing {
+		t.finding(Fails).applies = true
+	}
+	if t.lasts() {
 		t.finding(FalseLoss).applies = true
 	}
 }
@@ -308,14 +322,27 @@ func (t *trial) toldLost(l *lock, by *caller, e *history.Event) {
 	if b.passed == 0 && !t.absent(e.Process, b.until, e.At) {
 		l.endings = append(l.endings, e.At)
 	}
-	untouched := t.fault == nil || t.fault.Class == history.Load || t.begun == 0
+	untouched := t.lasts() || t.begun == 0
 	ranOut := b.renewed.Kind == "" && b.until <= e.At+int64(toldGrace) // it was not to be renewed
 	if untouched && !ranOut {
 		// A machine that stood still for a quarter of the TTL, for a server alone too, explains it.
 		t.late(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
-			fmt.Sprintf("%s lost its lease though nothing was wrong: %s", who(*e), cmp.Or(e.Error, "no reason given")), b.ask, b.granted)
+			fmt.Sprintf("%s lost its lease: %s", who(*e), cmp.Or(e.Error, "no reason given")), b.ask, b.granted)
 	}
 	l.ends(b, e)
+}
+
+// lasts reports whether a lease that is lost is something to tell: nothing was done to its holder or to its server but
+// what others may be asked to survive.
+func (t *trial) lasts() bool {
+	if t.fault == nil {
+		return true
+	}
+	switch t.fault.Class {
+	case history.Load, history.Ageing, history.Server, history.Failover:
+		return true
+	}
+	return false
 }
 
 func (t *trial) unlocks(l *lock, by *caller, e *history.Event) {

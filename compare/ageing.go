@@ -1,0 +1,132 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/compare/internal/check"
+	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// ageing is the word for all of these faults in Plan.Only, and the head of their IDs.
+const ageing = "ageing"
+
+// ageingFaults are what time brings: each is tried on servers and with holders of its own, which the lab starts.
+func ageingFaults() (all []history.Fault) {
+	for _, thing := range lab.Things {
+		all = append(all, ageingFault(thing.ID))
+	}
+	return all
+}
+
+func ageingFault(id string) history.Fault {
+	thing := lab.Things[slices.IndexFunc(lab.Things, func(t lab.Thing) bool { return t.ID == id })]
+	f := history.Fault{ID: ageing + "-" + id, Title: ageing + ": " + thing.Title, Class: history.Ageing, What: thing.What}
+	switch id {
+	case "password", "members", "versions":
+		f.Class = history.Server // nothing is declared of those who hold meanwhile, but that they hold alone
+	case "fail-overs":
+		f.Class = history.Failover
+	}
+	return f
+}
+
+// ageingTasks are the faults that time brings to a kind of service. They take a while, so that a run that is to be
+// short leaves them out.
+func (b *bench) ageingTasks() (tasks []task) {
+	known := lab.Ageings()
+	for _, f := range ageingFaults() {
+		i := slices.IndexFunc(known, func(a lab.Ageing) bool { return a.Service == b.kind && ageing+"-"+a.Thing == f.ID })
+		switch {
+		case b.svc.untried[f.ID] != "":
+		case i < 0:
+			b.leave(f.ID, "the lab cannot bring it about on this service")
+		case b.run.plan.For == 0 && len(b.run.plan.Only) == 0:
+			b.leave(f.ID, "it takes a while: --for 5m or --only ageing has time for it")
+		default:
+			tasks = append(tasks, task{id: f.ID, fault: f, open: func(b *bench) service { return startAged(b, known[i]) }})
+		}
+	}
+	return tasks
+}
+
+// startAged starts a service to which something happens that time brings.
+func startAged(b *bench, a lab.Ageing) service {
+	is := a.Start(b.stage)
+	u, err := locker.ParseURL(is.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ttl = max(b.ttl, is.TTL)
+	s := service{
+		address: address{straight: is.URL, shown: u.String(), why: "its clients have proxies that belong to the fault"},
+		untried: map[string]string{},
+		faults:  []serverFault{{fault: ageingFault(a.Thing), script: func(r *round) { r.ages(is) }}},
+	}
+	for _, p := range is.Servers {
+		s.watched = append(s.watched, agedServer{p})
+	}
+	return s
+}
+
+// agedServer is one that only its processor time is asked of.
+type agedServer struct{ *lab.Process }
+
+func (agedServer) Addr() string { return "" }
+
+// apart tries something on a bench of its own.
+func (b *bench) apart(t task) error {
+	b.aparts++
+	key := fmt.Sprintf("%s-%s-%d", b.svc.key, t.id, b.aparts)
+	own := &bench{
+		stage: &stage{dir: b.dir + "-" + key}, ctx: b.ctx, run: b.run, index: b.index, open: t.open, opens: b.opens,
+		ttl: b.ttl, names: b.names, svc: &service{name: b.svc.name, key: key},
+	}
+	defer own.end()
+	defer own.quit()
+	if err := own.do(own.begin); err != nil {
+		b.run.live.say("%s: %s: not tried: %v", b.svc.name, t.fault.Title, err)
+		return err
+	}
+	return own.round(t.fault, own.names, own.svc.faults[0].script)
+}
+
+// ages lets it happen while locks are held and waited for. After each step somebody else, who may have come later,
+// takes a lock.
+func (r *round) ages(is *lab.Aged) {
+	a := r.take(r.a, nil)
+	next := r.queue(r.b)
+	r.faultBegin(nil, 0)
+	for i, step := range is.Steps {
+		proof := step(r.stage)
+		if proof == "" {
+			r.Fatalf("what was to happen was not seen")
+		}
+		if r.svc.address.straight != is.URL {
+			r.svc.address.straight = is.URL
+			r.c.kill()
+			r.c.start()
+		}
+		r.proof(proof)
+		within := check.ServedWindow(r.ttl) + time.Second
+		meanwhile := r.c.hold(r.trials, func(c *command) {
+			c.Name += fmt.Sprintf("/meanwhile-%d", i)
+			c.Within, c.Again, c.Keep = within, true, time.Millisecond
+		})
+		r.wait(within+time.Second, func() bool { return meanwhile.all(done) })
+	}
+	// Those who wait began to long ago; so do others now.
+	late := func(c *command) { c.Name += "/late" }
+	also := r.take(r.a, late)
+	then := r.b.hold(r.trials, func(c *command) {
+		late(c)
+		c.Within, c.Again = 4*r.free()+10*time.Second, true
+	})
+	r.sleep(13 * r.ttl / 10) // leases that cannot be renewed run out
+	r.faultEnd("")
+	r.finish(a, next, also, then)
+	r.probe()
+}
