@@ -9,11 +9,13 @@ GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
 GATE := $(BIN)/gate
 LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
+PROVE := '^Test(Ageing|Fleet|Prove)'
+SOAK_FOR ?= 30m
 AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN)" -gt 2 && echo 3 || echo 2) # packages
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
+.PHONY: all test prove soak $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -24,11 +26,24 @@ all: lint build-everywhere test
 # skips what needs one, and says so.
 test: servers $(GATE)
 	go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
+	go test -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -shuffle=on -timeout 15m ./etcd ./single ./redlock ./zookeeper ./conformance ./...
 	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 $(GATE) -timeout 5m ./...
+
+# Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
+# newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md.
+prove: servers $(GATE)
+	./scripts/etcd before
+	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -timeout 20m -run $(PROVE) ./...
+	$(MAKE) test-newest
+
+# Half an hour of holders, waiters and cancellations on one service, outside of CI: does anything pile up? A Redis of its
+# own, or SOAK_URL; SOAK_FOR says how long.
+soak: servers
+	LOCKER_SOAK=$(SOAK_FOR) LOCKER_SOAK_URL=$(SOAK_URL) go test -run '^TestSoak$$' -v -count=1 -timeout 0 ./internal/soak
 
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.
