@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the README says of guarantees is what the code declares.
-func TestReadmeShowsWhatTheCodeDeclares(t *testing.T) {
+// What the page on services says of guarantees is what the code declares.
+func TestThePageOnServicesShowsWhatTheCodeDeclares(t *testing.T) {
 	r := do(t, nil, "backends", "--markdown")
 	require.Equal(t, 0, r.status, r.stderr)
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/services.md")
 	require.NoError(t, err)
-	_, rest, begins := strings.Cut(string(readme), "<!-- locker backends --markdown -->\n")
+	_, rest, begins := strings.Cut(string(page), "<!-- locker backends --markdown -->\n")
 	shown, _, ends := strings.Cut(rest, "<!-- end -->")
-	require.True(t, begins && ends, "the README has no place for the table")
+	require.True(t, begins && ends, "the page has no place for the table")
 	assert.Equal(t, strings.TrimSpace(r.stdout), strings.TrimSpace(shown), "paste the output of: locker backends --markdown")
 }
