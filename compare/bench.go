@@ -13,6 +13,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/host"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -80,7 +81,7 @@ func (b *bench) begin() {
 	}
 	client, err := openAgain(b.ctx, b.run.plan.Openers, s.address.straight, nil, b.opens, again)
 	if err != nil {
-		panic(stageEnd{err})
+		b.Stop(err)
 	}
 	b.g = client.Guarantees()
 	defer client.Close()
@@ -188,10 +189,10 @@ func (b *bench) laps() {
 			if b.ctx.Err() != nil {
 				return
 			}
-			var gone *missingError
+			var gone *host.SkipError
 			switch {
 			case errors.As(err, &gone):
-				b.leave(t.id, gone.what)
+				b.leave(t.id, gone.Why)
 				tasks = slices.DeleteFunc(tasks, func(o task) bool { return o.id == t.id })
 			case err != nil:
 				if failures++; failures == 3 {
@@ -276,7 +277,7 @@ func (b *bench) sleep(d time.Duration) {
 	select {
 	case <-timer.C:
 	case <-b.ctx.Done():
-		panic(stageEnd{context.Cause(b.ctx)})
+		b.Stop(context.Cause(b.ctx))
 	}
 }
 
@@ -312,7 +313,7 @@ func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
 		r.trials = append(r.trials, t)
 		b.event(history.TrialBegin, t, func(e *history.Event) { e.Fault, e.Value = f.ID, int64(b.ttl) })
 	}
-	err := b.do(func() { script(r) })
+	err := b.Do(func() { script(r) })
 	if r.faulty {
 		r.faultEnd("it was healed after something else had failed")
 	}
@@ -328,7 +329,7 @@ func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
 	if b.ctx.Err() == nil {
 		b.run.live.did(b.svc.name, f.Title, len(r.trials), err)
 	}
-	return cmp.Or(err, b.do(func() { b.recover(err) }))
+	return cmp.Or(err, b.Do(func() { b.recover(err) }))
 }
 
 // tell journals what the round does to its trials.
@@ -347,7 +348,7 @@ func (r *round) faultBegin(h *holder, takes int) {
 	}
 	r.tell(history.FaultBegin, "", takes)
 	if r.ctx.Err() != nil {
-		panic(stageEnd{context.Cause(r.ctx)}) // nothing is broken of which nobody could know
+		r.Stop(context.Cause(r.ctx)) // nothing is broken of which nobody could know
 	}
 }
 
@@ -381,7 +382,7 @@ func (b *bench) recover(failed error) {
 		}
 	}
 	for _, h := range killed {
-		if err := b.do(h.start); err != nil && b.ctx.Err() == nil {
+		if err := b.Do(h.start); err != nil && b.ctx.Err() == nil {
 			b.gone = cmp.Or(failed, err).Error() // the second is about a proxy
 			return
 		}

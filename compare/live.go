@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/stall"
 )
 
 // live tells people what is done. On a terminal it draws a line for each service again and again; elsewhere it
@@ -45,7 +46,7 @@ func newLive(out io.Writer, benches []*bench) *live {
 		l.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
 	if l.terminal {
-		l.stop = every(200*time.Millisecond, func() {
+		l.stop = stall.Every(200*time.Millisecond, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.draw()

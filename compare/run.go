@@ -22,6 +22,8 @@ import (
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
+	"github.com/golockers/locker/internal/host"
+	"github.com/golockers/locker/internal/stall"
 )
 
 // Plan says what [Run] compares, and for how long.
@@ -342,10 +344,10 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 		started.Add(1)
 		each.Go(func() {
 			b.ctx = ctx
-			b.stage = &stage{dir: filepath.Join(r.dir, "servers", b.svc.key)}
-			defer b.end()
+			b.stage = &stage{host.Host{Dir: filepath.Join(r.dir, "servers", b.svc.key)}}
+			defer b.Close()
 			defer b.quit()
-			err := b.do(func() { b.begin(); b.describe() })
+			err := b.Do(func() { b.begin(); b.describe() })
 			started.Done()
 			if err != nil {
 				if b.given && errors.Is(err, locker.ErrInvalid) {
@@ -377,7 +379,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 // the time on it.
 func (r *run) tellBroken() (stop func()) {
 	var next time.Time
-	return every(5*time.Second, func() {
+	return stall.Every(5*time.Second, func() {
 		began := time.Now()
 		if began.Before(next) {
 			return

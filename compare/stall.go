@@ -2,10 +2,10 @@ package compare
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/stall"
 )
 
 const (
@@ -18,23 +18,20 @@ const (
 // watchStalls journals when this process was not run for a while: what was late then is nobody's fault. note
 // may be nil; it gets each stall that was journaled.
 func watchStalls(j *history.Journal, service, process string, note func(d time.Duration)) (stop func()) {
-	last := time.Now()
-	return every(beat, func() {
-		now := time.Now()
-		if late := now.Sub(last) - beat; late > stalled {
+	return stall.Watch(beat, func(late time.Duration) {
+		if late > stalled {
 			_, _ = j.Write(history.Event{Kind: history.Stall, Service: service, Process: process, Value: int64(late)})
 			if note != nil {
 				note(late)
 			}
 		}
-		last = now
 	})
 }
 
 // watchServers journals how long the lab's servers had to wait for a processor: holders that run know nothing of it.
 func watchServers(j *history.Journal, service string, servers []server) (stop func()) {
 	before := make([]map[int]time.Duration, len(servers))
-	return every(look, func() {
+	return stall.Every(look, func() {
 		for i, s := range servers {
 			now := s.Waits()
 			var longest time.Duration // of one thread: the others may be in nobody's way
@@ -48,26 +45,4 @@ func watchServers(j *history.Journal, service string, servers []server) (stop fu
 			}
 		}
 	})
-}
-
-// every calls f each time that d has passed, until it is stopped.
-func every(d time.Duration, f func()) (stop func()) {
-	end := make(chan struct{})
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		ticker := time.NewTicker(d)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-end:
-				return
-			case <-ticker.C:
-				f()
-			}
-		}
-	})
-	return func() {
-		close(end)
-		ended.Wait()
-	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func ambiguousChecks() []Check {
-	return []Check{
+func ambiguousChecks() []check {
+	return []check{
 		{
 			Name:    "cancel-in-the-middle",
 			Promise: "However early or late a Lock is cancelled, nothing of it is left (R7).",

@@ -206,7 +206,7 @@ var brokenBackends = []broken{
 	{leavesGhost, queued, "context-at-backend", "was not free"},
 }
 
-func checkNamed(t *testing.T, name string) conformance.Check {
+func checkNamed(t *testing.T, name string) conformance.OneCheck {
 	t.Helper()
 	for _, c := range conformance.Checks() {
 		if c.Name == name {
@@ -214,7 +214,7 @@ func checkNamed(t *testing.T, name string) conformance.Check {
 		}
 	}
 	require.Failf(t, "no such check", "%s", name)
-	return conformance.Check{}
+	return conformance.OneCheck{}
 }
 
 func TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Check proves one promise.
-type Check struct {
+// check proves one promise.
+type check struct {
 	// Name is what the check is called: lower case, words joined by hyphens.
 	Name string
 	// Promise is what it proves, in a sentence.
@@ -27,16 +27,9 @@ type Check struct {
 	run  func(s *trial)
 }
 
-// Run runs the check on the goroutine of t, without a watchdog and without a
-// look at what the backend claims: [Run] and [Prove] do that.
-func (c Check) Run(t T, h Harness) {
-	t.Helper()
-	c.run(newTrial(t, h, c))
-}
-
-// Checks returns all checks, in the order in which they are run: first those
+// allChecks returns all checks, in the order in which they are run: first those
 // that explain best why others would fail too.
-func Checks() []Check {
+func allChecks() []check {
 	return slices.Concat(
 		claimChecks(),
 		refusalChecks(),
@@ -65,11 +58,15 @@ func Checks() []Check {
 	)
 }
 
-// named returns the checks with these names, in the order in which they are run.
-func named(names []string) (checks []Check, err error) {
-	all := Checks()
+// named returns the checks with these names, in the order in which they are run; without
+// names, all.
+func named(names []string) (checks []check, err error) {
+	all := allChecks()
+	if len(names) == 0 {
+		return all, nil
+	}
 	for _, name := range names {
-		if !slices.ContainsFunc(all, func(c Check) bool { return c.Name == name }) {
+		if !slices.ContainsFunc(all, func(c check) bool { return c.Name == name }) {
 			return nil, fmt.Errorf("there is no check %q", name)
 		}
 	}
@@ -93,7 +90,7 @@ func (h Harness) validate() error {
 		return fmt.Errorf("the Harness has a URL and no Openers in Open to open it with")
 	}
 	var names []string
-	for _, c := range Checks() {
+	for _, c := range allChecks() {
 		names = append(names, c.Name)
 	}
 	for name, why := range h.Unproven {

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func claimChecks() []Check {
-	return []Check{
+func claimChecks() []check {
+	return []check{
 		{
 			Name:    "claims",
 			Promise: "Guarantees are complete, in range, the same for every client and at every time, and asked without I/O.",

@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func closeChecks() []Check {
-	return []Check{
+func closeChecks() []check {
+	return []check{
 		{
 			Name:    "close",
 			Promise: "Close ends waits in ErrClosed and frees what is held for others at once; it can be called twice, and nothing is granted after it.",

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func cutOffChecks() []Check {
-	return []Check{
+func cutOffChecks() []check {
+	return []check{
 		{
 			Name:    "cut-off",
 			Promise: "A holder that is cut off from the service is told before another gets in (R1, R2).",

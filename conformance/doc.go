@@ -22,7 +22,7 @@
 //
 //	go test -run 'TestConformance/dead-holder' .
 //
-// and programs that are not tests run checks with [Prove].
+// and programs that are not tests run checks with [Check].
 //
 // # Claims
 //

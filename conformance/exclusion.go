@@ -11,8 +11,8 @@ import (
 )
 
 // refusalChecks are what all others rest on.
-func refusalChecks() []Check {
-	return []Check{
+func refusalChecks() []check {
+	return []check{
 		{
 			Name:    "trylock-held",
 			Promise: "TryLock of a name that another holds returns ErrHeld without waiting, and nothing of it stays.",
@@ -26,8 +26,8 @@ func refusalChecks() []Check {
 	}
 }
 
-func exclusionChecks() []Check {
-	return []Check{
+func exclusionChecks() []check {
+	return []check{
 		{
 			Name:    "exclusion",
 			Promise: "Of clients that contend for a name, one holds it at a time.",

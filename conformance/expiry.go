@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func expiryChecks() []Check {
-	return []Check{
+func expiryChecks() []check {
+	return []check{
 		{
 			Name:    "dead-holder",
 			Promise: "The lock of a holder that died is free when DeadHolder and DeadHolderSlack say, and not before its lease is over.",

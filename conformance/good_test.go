@@ -11,7 +11,7 @@ import (
 )
 
 // prove runs one check against the simulated service in virtual time.
-func prove(t *testing.T, f flaw, k kind, c conformance.Check) (r conformance.Result) {
+func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) (r conformance.Result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(f)

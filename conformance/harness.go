@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab/faultproxy"
 )
 
 // Harness tells the suite how to reach one lock service, and how to make it
@@ -112,34 +113,25 @@ type Fault interface {
 }
 
 // Mode is what happens to what is sent.
-type Mode int
+type Mode = faultproxy.Mode
 
 // Modes. After each, Pass makes things well again, for new connections at least.
 const (
 	// Pass delivers it.
-	Pass Mode = iota
+	Pass = faultproxy.Pass
 	// Hold keeps it, and delivers it when the mode is Pass again, even if the
 	// sender has given up meanwhile.
-	Hold
+	Hold = faultproxy.Hold
 	// Drop swallows it.
-	Drop
+	Drop = faultproxy.Drop
 	// Reset breaks connections, new ones too: both ends learn of it.
-	Reset
+	Reset = faultproxy.Reset
 	// HoldOpen holds on the connections that are open when it is set, and
 	// passes on those that are made later. So what a client sends later, to
 	// take a request back, arrives before the request. It is asked for in
 	// Requests only.
-	HoldOpen
+	HoldOpen = faultproxy.HoldOpen
 )
-
-// String returns the mode in a word.
-func (m Mode) String() string {
-	names := []string{"pass", "hold", "drop", "reset", "hold-open"}
-	if m < 0 || int(m) >= len(names) {
-		return "unknown"
-	}
-	return names[m]
-}
 
 // subject asks a client of the service what it promises.
 func (h Harness) subject(t T) subject {

@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func holdingChecks() []Check {
-	return []Check{
+func holdingChecks() []check {
+	return []check{
 		{
 			Name:    "renewal",
 			Promise: "A lease that is renewed lasts longer than its TTL, and nobody gets in meanwhile.",

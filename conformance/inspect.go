@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func inspectChecks() []Check {
-	return []Check{
+func inspectChecks() []check {
+	return []check{
 		{
 			Name:    "inspect",
 			Promise: "Inspect tells who holds a name and for how long, and changes nothing; a backend that cannot tell says ErrUnsupported.",

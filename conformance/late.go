@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func lateChecks() []Check {
-	return []Check{
+func lateChecks() []check {
+	return []check{
 		{
 			Name:    "late-replies",
 			Promise: "To look who holds a lock and to take, renew or remove it are one step: a client whose replies are late between two steps would do it to another's (R9, R12).",

@@ -33,7 +33,7 @@ var startedBy = regexp.MustCompile(`(?m)^created by (\S+)`)
 
 // report fails the check if goroutines of it are still there, and have not been
 // told of by an earlier check.
-func (l leaks) report(t T, c Check, told *toldLeaks) {
+func (l leaks) report(t T, c check, told *toldLeaks) {
 	var err error
 	for deadline := time.Now().Add(goneWithin); ; {
 		if err = goleak.Find(l.known...); err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func nameChecks() []Check {
-	return []Check{
+func nameChecks() []check {
+	return []check{
 		{
 			Name:    "names",
 			Promise: "Any UTF-8 name up to 512 bytes works, and no two names are one lock (R18).",

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func notifyChecks() []Check {
-	return []Check{
+func notifyChecks() []check {
+	return []check{
 		{
 			Name:    "notify",
 			Promise: "A release after Notify has returned is told, and one that a broken connection hid is made up for (R14).",

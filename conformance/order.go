@@ -11,8 +11,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func orderChecks() []Check {
-	return []Check{
+func orderChecks() []check {
+	return []check{
 		{
 			Name:    "fifo-in-client",
 			Promise: "Callers of one client get a name in the order in which they asked (R13).",

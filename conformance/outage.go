@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func outageChecks() []Check {
-	return []Check{
+func outageChecks() []check {
+	return []check{
 		{
 			Name:    "unlock-through-outage",
 			Promise: "An Unlock that the network swallows is made up for in the background, well before the TTL.",

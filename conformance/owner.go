@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func ownerChecks() []Check {
-	return []Check{
+func ownerChecks() []check {
+	return []check{
 		{
 			Name:    "owner-exact",
 			Promise: "A hold that is gone never removes or renews another's, however alike their owners are (R9, R12).",

@@ -12,8 +12,8 @@ import (
 
 // What a hold promises that is a [locker.Passer]. Whether it is one is seen when
 // there is one; a backend without passes these checks.
-func passChecks() []Check {
-	return []Check{
+func passChecks() []check {
+	return []check{
 		{
 			Name:    "pass",
 			Promise: "Pass ends one hold and begins another that has an owner and a token of its own, in one step; or, with yield, lets another client have it.",

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-func promptChecks() []Check {
-	return []Check{
+func promptChecks() []check {
+	return []check{
 		{
 			Name:    "prompt",
 			Promise: "A backend that says it is Prompt returns within 100 ms after its context ended, whatever the network does (R8).",

@@ -31,27 +31,13 @@ func StartProxy(t T, target string) *Proxy {
 func (p *Proxy) Addr() string { return p.way.Addr() }
 
 // Requests changes what happens to what the client sends, on all connections.
-func (p *Proxy) Requests(m Mode) { p.way.SetRequests(m.ofProxy()) }
+func (p *Proxy) Requests(m Mode) { p.way.SetRequests(m) }
 
 // Replies changes what happens to what the server sends, on all connections.
-func (p *Proxy) Replies(m Mode) { p.way.SetReplies(m.ofProxy()) }
+func (p *Proxy) Replies(m Mode) { p.way.SetReplies(m) }
 
 // Sent returns how many bytes the client has sent.
 func (p *Proxy) Sent() int64 { return p.way.Stats().Requests.Sent }
-
-func (m Mode) ofProxy() faultproxy.Mode {
-	switch m {
-	case Hold:
-		return faultproxy.Hold
-	case Drop:
-		return faultproxy.Drop
-	case Reset:
-		return faultproxy.Reset
-	case HoldOpen:
-		return faultproxy.HoldOpen
-	}
-	return faultproxy.Pass
-}
 
 // Faults is the [Fault] of a client that has several connections, each with a
 // Fault of its own: one Proxy for each server, for example.

@@ -4,30 +4,23 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/host"
 )
 
-// recorder is the T of [Prove]: it keeps what a check says.
+// recorder is the T of a check, which keeps what the check says.
 type recorder struct {
+	host.Host
 	name   string
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu       sync.Mutex
-	closed   bool // what comes later is about a check that was given up on
-	cleanups []func()
-	outcome  Outcome
-	reason   string
-	failures []string
-	more     int // failures that were left out
-	log      []string
+	mu      sync.Mutex
+	outcome outcome // of a check that was not run
+	reason  string
 }
-
-// maxFailures is how many failures of one check are kept: the others, with
-// many clients, say the same again.
-const maxFailures = 5
 
 var _ T = (*recorder)(nil)
 
@@ -38,111 +31,45 @@ func newRecorder(ctx context.Context, name string) *recorder {
 }
 
 func (r *recorder) Name() string             { return r.name }
-func (r *recorder) Helper()                  {}
 func (r *recorder) Context() context.Context { return r.ctx }
 
-func (r *recorder) Logf(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.log = append(r.log, fmt.Sprintf(format, args...))
-	}
-}
-
-func (r *recorder) Errorf(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return
-	}
-	r.outcome = Failed
-	if len(r.failures) < maxFailures {
-		r.failures = append(r.failures, fmt.Sprintf(format, args...))
-	} else {
-		r.more++
-	}
-}
-
-func (r *recorder) FailNow() {
-	r.mu.Lock()
-	if !r.closed {
-		r.outcome = Failed
-	}
-	r.mu.Unlock()
-	runtime.Goexit()
-}
-
-func (r *recorder) Cleanup(f func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cleanups = append(r.cleanups, f)
-}
-
 // decide ends a check that is not to be run.
-func (r *recorder) decide(o Outcome, reason string) {
+func (r *recorder) decide(o outcome, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
-		r.outcome, r.reason = o, reason
-	}
+	r.outcome, r.reason = o, reason
 }
 
-// close makes the recorder deaf, so that its fields can be read.
-func (r *recorder) close() {
+// maxFailures is how many failures of one check are told: the others, with many
+// clients, say the same again.
+const maxFailures = 5
+
+// result is what the check has said so far. What a check says that was given up on comes later.
+func (r *recorder) result(c check) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
-	if r.more > 0 {
-		r.failures = append(r.failures, fmt.Sprintf("and %d more failures of the same check", r.more))
+	res := result{Check: c, Outcome: r.outcome, Reason: r.reason, Failures: r.Failures(), Log: r.Log()}
+	if r.Failed() {
+		res.Outcome = failed
 	}
-	if r.outcome == Failed && len(r.failures) == 0 {
-		r.failures = append(r.failures, "the check ended itself and did not say why")
+	if more := len(res.Failures) - maxFailures; more > 0 {
+		res.Failures = append(res.Failures[:maxFailures], fmt.Sprintf("and %d more failures of the same check", more))
 	}
-}
-
-// do runs f to its end, however that comes, and reports a panic.
-func (r *recorder) do(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				r.Errorf("panic: %v\n%s", p, debug.Stack())
-			}
-		}()
-		f()
-	}()
-	<-done
-}
-
-func (r *recorder) cleanUp() {
-	r.cancel()
-	for {
-		r.mu.Lock()
-		n := len(r.cleanups)
-		if n == 0 {
-			r.mu.Unlock()
-			return
-		}
-		f := r.cleanups[n-1]
-		r.cleanups = r.cleanups[:n-1]
-		r.mu.Unlock()
-		r.do(f)
-	}
+	return res
 }
 
 // runWatched runs a check and its clean-ups under a watchdog, and looks for
 // goroutines that they leave.
-func (p *prover) runWatched(ctx context.Context, h Harness, c Check) *recorder {
+func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 	r := newRecorder(ctx, c.Name)
-	defer r.close()
 	defer r.cancel()
 	leaks := watchLeaks(h)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer r.cleanUp()
-		r.do(func() { attempt(r, h, c) })
+		_ = r.Do(func() { attempt(r, h, c) })
+		r.cancel()
+		r.Close()
 	}()
 	patience := time.Minute + 60*h.ttlOrDefault()
 	timer := time.NewTimer(patience)
@@ -160,34 +87,34 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c Check) *recorder {
 		case <-done:
 		case <-timer.C:
 		}
-		return r
+		return r.result(c)
 	}
 	leaks.report(r, c, &p.leaks)
-	return r
+	return r.result(c)
 }
 
 // attempt runs the check if it applies and can be run.
-func attempt(r *recorder, h Harness, c Check) {
+func attempt(r *recorder, h Harness, c check) {
 	s := h.subject(r)
 	if c.unasked != nil {
 		if why := c.unasked(s); why != "" {
-			r.decide(Unclaimed, why)
+			r.decide(unclaimed, why)
 			return
 		}
 	}
 	if c.missing != nil {
 		if hook := c.missing(s); hook != "" {
 			if why, ok := h.Unproven[c.Name]; ok {
-				r.decide(Unproven, why)
+				r.decide(unproven, why)
 				return
 			}
 			if c.rare {
-				r.decide(Unproven, "the harness has no hook "+hook)
+				r.decide(unproven, "the harness has no hook "+hook)
 				return
 			}
 			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] why it cannot be proven", c.Promise, s.Backend, hook, hook, c.Name)
 			return
 		}
 	}
-	c.Run(r, h)
+	c.run(newTrial(r, h, c))
 }

@@ -2,10 +2,13 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golockers/locker/internal/stall"
 )
 
 // Run runs every check as a subtest of its name. A check that fails says which
@@ -17,7 +20,7 @@ import (
 // so nothing else should be running at the same time: do not call t.Parallel.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	run(t, h, Checks())
+	run(t, h, allChecks())
 }
 
 // RunOnly is Run of the checks with these names. It is for a further deployment
@@ -32,13 +35,34 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 	run(t, h, checks)
 }
 
-func run(t *testing.T, h Harness, checks []Check) {
+// Check is Run, or with names RunOnly, for programs that are not go test. It returns nil if
+// no check has failed, and otherwise an error that says which promises are broken, or that
+// the machine stalled.
+func Check(ctx context.Context, h Harness, names ...string) error {
+	checks, err := named(names)
+	if err != nil {
+		return err
+	}
+	var p prover
+	var errs []error
+	for _, c := range checks {
+		switch r := p.prove(ctx, h, c); r.Outcome {
+		case failed:
+			errs = append(errs, fmt.Errorf("%s: %s", c.Name, strings.Join(r.Failures, "; ")))
+		case inconclusive:
+			errs = append(errs, fmt.Errorf("%s: %v: %s", c.Name, r.Outcome, r.Reason))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func run(t *testing.T, h Harness, checks []check) {
 	t.Helper()
 	if err := h.validate(); err != nil {
 		t.Fatal("conformance: ", err)
 	}
 	var p prover
-	var open, failed []string
+	var open, broken []string
 	for _, c := range checks {
 		t.Run(c.Name, func(t *testing.T) {
 			r := p.prove(t.Context(), h, c)
@@ -46,18 +70,18 @@ func run(t *testing.T, h Harness, checks []Check) {
 				t.Log(line)
 			}
 			switch r.Outcome {
-			case Failed:
-				if len(failed) > 0 {
-					r.Failures = append(r.Failures, "this may follow from what was broken before: "+strings.Join(failed, ", "))
+			case failed:
+				if len(broken) > 0 {
+					r.Failures = append(r.Failures, "this may follow from what was broken before: "+strings.Join(broken, ", "))
 				}
-				failed = append(failed, c.Name)
+				broken = append(broken, c.Name)
 				t.Error(strings.Join(r.Failures, "\n"))
-			case Unclaimed:
+			case unclaimed:
 				t.Skip("not claimed: " + r.Reason)
-			case Unproven:
+			case unproven:
 				open = append(open, "UNPROVEN CLAIM: "+c.Name+": "+r.Reason)
 				t.Skip("UNPROVEN CLAIM: " + c.Promise + " " + r.Reason)
-			case Inconclusive:
+			case inconclusive:
 				open = append(open, "INCONCLUSIVE: "+c.Name+": "+r.Reason)
 				t.Skip("INCONCLUSIVE: " + r.Reason)
 			}
@@ -68,33 +92,28 @@ func run(t *testing.T, h Harness, checks []Check) {
 	}
 }
 
-// Outcome is how a check ended.
-type Outcome int
+// outcome is how a check ended.
+type outcome int
 
-// Outcomes.
 const (
-	Passed       Outcome = iota
-	Failed               // the promise is broken, or could not be proven and no reason was given
-	Unclaimed            // the backend does not promise it
-	Unproven             // the backend promises it, and the harness says why it cannot be proven, or cannot
-	Inconclusive         // the machine stalled in every try, which proves nothing
+	passed       outcome = iota
+	failed               // the promise is broken, or could not be proven and no reason was given
+	unclaimed            // the backend does not promise it
+	unproven             // the backend promises it, and the harness says why it cannot be proven, or cannot
+	inconclusive         // the machine stalled in every try, which proves nothing
 )
 
 // String returns the outcome in a word.
-func (o Outcome) String() string {
-	names := []string{"passed", "failed", "unclaimed", "unproven", "inconclusive"}
-	if o < 0 || int(o) >= len(names) {
-		return fmt.Sprintf("unknown(%d)", int(o))
-	}
-	return names[o]
+func (o outcome) String() string {
+	return [...]string{"passed", "failed", "unclaimed", "unproven", "inconclusive"}[o]
 }
 
-// Result is what came of a check.
-type Result struct {
-	Check    Check
-	Outcome  Outcome
-	Reason   string   // of Unclaimed, Unproven and Inconclusive
-	Failures []string // of Failed
+// result is what came of a check.
+type result struct {
+	Check    check
+	Outcome  outcome
+	Reason   string   // of unclaimed, unproven and inconclusive
+	Failures []string // of failed
 	Log      []string
 	Took     time.Duration
 }
@@ -102,47 +121,45 @@ type Result struct {
 // tries is how often a check is run at most if the machine stalls meanwhile.
 const tries = 3
 
-// Prove runs one check, for programs that are not go test. It returns when
-// the check and its clean-ups have ended, or its watchdog has given up.
-//
-// A check that fails while the machine did not run its goroutines for a good
-// part of the TTL proves nothing. It is run again, at most twice, each time with
-// twice the TTL, and is Inconclusive if the machine stalls each time.
-func Prove(ctx context.Context, h Harness, c Check) Result { return new(prover).prove(ctx, h, c) }
-
 // prover proves one check after the other, and remembers what it has told.
 type prover struct {
 	leaks toldLeaks
-	watch func() (stop func() time.Duration) // for stalls; nil: watchStalls
+	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 
-func (p *prover) prove(ctx context.Context, h Harness, c Check) Result {
+// prove runs one check. It returns when the check and its clean-ups have ended, or its
+// watchdog has given up.
+//
+// A check that fails while the machine did not run its goroutines for a good part of the
+// TTL proves nothing. It is run again, at most twice, each time with twice the TTL, and is
+// inconclusive if the machine stalls each time.
+func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 	began := time.Now()
-	r := Result{Check: c}
+	r := result{Check: c}
 	if err := h.validate(); err != nil {
-		r.Outcome, r.Failures = Failed, []string{err.Error()}
+		r.Outcome, r.Failures = failed, []string{err.Error()}
 		return r
 	}
 	h.TTL = h.ttlOrDefault()
 	for try := 1; ; try++ {
 		watch := p.watch
 		if watch == nil {
-			watch = watchStalls
+			watch = stall.Longest
 		}
 		stop := watch()
-		rec := p.runWatched(ctx, h, c)
+		tried := p.runWatched(ctx, h, c)
 		stalled := stop()
-		r.Outcome, r.Reason, r.Failures = rec.outcome, rec.reason, rec.failures
-		r.Log = append(r.Log, rec.log...)
-		if r.Outcome != Failed || stalled < h.TTL/4 || ctx.Err() != nil {
+		r.Outcome, r.Reason, r.Failures = tried.Outcome, tried.Reason, tried.Failures
+		r.Log = append(r.Log, tried.Log...)
+		if r.Outcome != failed || stalled < h.TTL/4 || ctx.Err() != nil {
 			break
 		}
 		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine stalled for %v meanwhile", try, tries, stalled))
 		if try == tries {
-			r.Outcome, r.Reason = Inconclusive, fmt.Sprintf("the machine stalled in each of %d tries, at last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL)
+			r.Outcome, r.Reason = inconclusive, fmt.Sprintf("the machine stalled in each of %d tries, at last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL)
 			break
 		}
-		r.Log = append(r.Log, rec.failures...)
+		r.Log = append(r.Log, tried.Failures...)
 		h.TTL *= 2
 	}
 	r.Took = time.Since(began)

@@ -14,7 +14,7 @@ import (
 func TestCheckThatFailsOnAStalledMachineIsInconclusive(t *testing.T) {
 	h := Harness{New: func(T) locker.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
 	var ttls []time.Duration
-	broken := Check{Name: "broken", Promise: "Nothing.", run: func(s *trial) {
+	broken := check{Name: "broken", Promise: "Nothing.", run: func(s *trial) {
 		ttls = append(ttls, s.h.TTL)
 		s.broken("a lease that was lost", "nobody knows")
 	}}
@@ -29,14 +29,14 @@ func TestCheckThatFailsOnAStalledMachineIsInconclusive(t *testing.T) {
 	}}
 	for _, c := range []struct {
 		stalled int
-		want    Outcome
+		want    outcome
 		ttls    int
-	}{{0, Failed, 1}, {1, Failed, 2}, {3, Inconclusive, 3}} {
+	}{{0, failed, 1}, {1, failed, 2}, {3, inconclusive, 3}} {
 		stalled, ttls = c.stalled, nil
 		r := p.prove(t.Context(), h, broken)
 		assert.Equal(t, c.want, r.Outcome)
 		assert.Equal(t, []time.Duration{h.TTL, 2 * h.TTL, 4 * h.TTL}[:c.ttls], ttls, "each try has more time")
-		if c.want == Inconclusive {
+		if c.want == inconclusive {
 			assert.Contains(t, r.Reason, "the machine stalled in each of 3 tries")
 		}
 	}
@@ -46,10 +46,10 @@ func TestLeakIsToldOnce(t *testing.T) {
 	h := Harness{New: func(T) locker.Backend { return memory.New() }}
 	end := make(chan struct{})
 	defer close(end)
-	leaking := Check{Name: "leaking", Promise: "Nothing.", run: func(*trial) { go func() { <-end }() }}
+	leaking := check{Name: "leaking", Promise: "Nothing.", run: func(*trial) { go func() { <-end }() }}
 	p := prover{watch: func() func() time.Duration { return func() time.Duration { return 0 } }} // a stall would be another try
 	first, second := p.prove(t.Context(), h, leaking), p.prove(t.Context(), h, leaking)
-	assert.Equal(t, Failed, first.Outcome)
-	assert.Equal(t, Passed, second.Outcome)
+	assert.Equal(t, failed, first.Outcome)
+	assert.Equal(t, passed, second.Outcome)
 	assert.Contains(t, second.Log, "check leaking leaves goroutines behind, too, of the kind that was told of before")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func serverChecks() []Check {
-	return []Check{
+func serverChecks() []check {
+	return []check{
 		{
 			Name:    "restart",
 			Promise: "A held lock is still held when all servers were killed and started again (SurvivesRestart).",

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func sinceChecks() []Check {
-	return []Check{
+func sinceChecks() []check {
+	return []check{
 		{
 			Name:    "since",
 			Promise: "Validity.Since is read before the request is sent, so that no time on the way counts as held (R1).",

@@ -4,7 +4,7 @@ import "context"
 
 // T is what a check needs of a test: a part of [*testing.T], which is one.
 // Checks are given a T and not a *testing.T so that they can also be run
-// outside of go test; see [Prove].
+// outside of go test; see [Check].
 //
 // As with *testing.T, FailNow is for the goroutine that runs the check. The
 // others may be called from any.

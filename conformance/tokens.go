@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func tokenChecks() []Check {
-	return []Check{
+func tokenChecks() []check {
+	return []check{
 		{
 			Name:    "tokens",
 			Promise: "Tokens rise from holder to holder, over contention, cancels, expiry and deletion, and none is given twice; where Fencing is none, there are none.",

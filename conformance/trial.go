@@ -19,7 +19,7 @@ import (
 type trial struct {
 	T
 	h     Harness
-	check Check
+	check check
 	g     locker.Guarantees
 
 	ttl  time.Duration // of locks that are to end by themselves
@@ -37,7 +37,7 @@ const defaultTTL = time.Second
 
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
-func newTrial(t T, h Harness, c Check) *trial {
+func newTrial(t T, h Harness, c check) *trial {
 	s := &trial{T: t, h: h, check: c, g: h.subject(t).Guarantees}
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)

@@ -13,8 +13,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func ttlChecks() []Check {
-	return []Check{
+func ttlChecks() []check {
+	return []check{
 		{
 			Name:    "ttl-bounds",
 			Promise: "TTLs within MinTTL and MaxTTL work; others are refused with an error that names the bounds (R16).",

@@ -9,8 +9,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func unlockChecks() []Check {
-	return []Check{
+func unlockChecks() []check {
+	return []check{
 		{
 			Name:    "unlock",
 			Promise: "Unlock frees the name, is idempotent, and returns ErrLost after a loss (R9).",

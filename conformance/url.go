@@ -8,8 +8,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func urlChecks() []Check {
-	return []Check{
+func urlChecks() []check {
+	return []check{
 		{
 			Name:    "url",
 			Promise: "A client that was opened by URL meets those that were made by hand, and refuses parameters that it does not know.",

@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-func waitingChecks() []Check {
-	return []Check{
+func waitingChecks() []check {
+	return []check{
 		{
 			Name:    "wake-up",
 			Promise: "A release wakes a waiter of another client well before the TTL.",

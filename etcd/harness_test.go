@@ -145,13 +145,8 @@ func (c *cut) sent() (n int64) {
 // fault is a cut as the suite wants it.
 type fault struct{ *cut }
 
-var modes = map[conformance.Mode]lab.Mode{
-	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold,
-	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset, conformance.HoldOpen: lab.HoldOpen,
-}
-
-func (f fault) Requests(m conformance.Mode) { f.set(modes[m], f.replies) }
-func (f fault) Replies(m conformance.Mode)  { f.set(f.requests, modes[m]) }
+func (f fault) Requests(m conformance.Mode) { f.set(m, f.replies) }
+func (f fault) Replies(m conformance.Mode)  { f.set(f.requests, m) }
 func (f fault) Sent() int64                 { return f.sent() }
 
 // holder is a child that takes a lock and says what becomes of it. Its

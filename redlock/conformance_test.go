@@ -109,24 +109,15 @@ type cut struct {
 	proxies []*lab.Proxy
 }
 
-var modes = map[conformance.Mode]lab.Mode{
-	conformance.Pass:  lab.Pass,
-	conformance.Hold:  lab.Hold,
-	conformance.Drop:  lab.Drop,
-	conformance.Reset: lab.Reset,
-
-	conformance.HoldOpen: lab.HoldOpen,
-}
-
 func (c *cut) Requests(m conformance.Mode) {
 	for _, p := range c.proxies {
-		p.SetRequests(modes[m])
+		p.SetRequests(m)
 	}
 }
 
 func (c *cut) Replies(m conformance.Mode) {
 	for _, p := range c.proxies {
-		p.SetReplies(modes[m])
+		p.SetReplies(m)
 	}
 }
 

@@ -163,22 +163,13 @@ type cut struct {
 	replies  conformance.Mode
 }
 
-var modes = map[conformance.Mode]lab.Mode{
-	conformance.Pass:  lab.Pass,
-	conformance.Hold:  lab.Hold,
-	conformance.Drop:  lab.Drop,
-	conformance.Reset: lab.Reset,
-
-	conformance.HoldOpen: lab.HoldOpen,
-}
-
 func (c *cut) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	c.mu.Lock()
 	p := c.proxies[addr]
 	if p == nil {
 		p = lab.StartProxy(c.t, addr)
-		p.SetRequests(modes[c.requests])
-		p.SetReplies(modes[c.replies])
+		p.SetRequests(c.requests)
+		p.SetReplies(c.replies)
 		c.proxies[addr] = p
 	}
 	c.mu.Unlock()
@@ -191,7 +182,7 @@ func (c *cut) Requests(m conformance.Mode) {
 	defer c.mu.Unlock()
 	c.requests = m
 	for _, p := range c.proxies {
-		p.SetRequests(modes[m])
+		p.SetRequests(m)
 	}
 }
 
@@ -200,7 +191,7 @@ func (c *cut) Replies(m conformance.Mode) {
 	defer c.mu.Unlock()
 	c.replies = m
 	for _, p := range c.proxies {
-		p.SetReplies(modes[m])
+		p.SetReplies(m)
 	}
 }
 

@@ -157,20 +157,15 @@ func seesClock(t testing.TB, addr string, clock *lab.ZooKeeperClock) {
 // fault breaks the ways to all servers.
 type fault []*lab.Proxy
 
-var modes = map[conformance.Mode]lab.Mode{
-	conformance.Pass: lab.Pass, conformance.Hold: lab.Hold, conformance.HoldOpen: lab.HoldOpen,
-	conformance.Drop: lab.Drop, conformance.Reset: lab.Reset,
-}
-
 func (f fault) Requests(m conformance.Mode) {
 	for _, p := range f {
-		p.SetRequests(modes[m])
+		p.SetRequests(m)
 	}
 }
 
 func (f fault) Replies(m conformance.Mode) {
 	for _, p := range f {
-		p.SetReplies(modes[m])
+		p.SetReplies(m)
 	}
 }
 

@@ -87,7 +87,7 @@ type event struct {
 type outcome struct {
 	pkg, test string // test is that of the top level; "": the package itself
 	text      string
-	stall     stall // of the machine while it ran
+	stall     slowness // of the machine while it ran
 }
 
 func (o outcome) String() string {

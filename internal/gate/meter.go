@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/golockers/locker/internal/stall"
 )
 
 // meter measures how slow the machine is, by a piece of work that it does again and
@@ -29,19 +31,13 @@ const (
 // watch begins to measure. It takes some 5 % of a core.
 func watch() *meter {
 	m := &meter{}
-	go func() {
-		for {
-			m.measure()
-		}
-	}()
+	stall.Watch(every, m.measure) // for as long as the program
 	return m
 }
 
-func (m *meter) measure() {
-	slept := time.Now()
-	time.Sleep(every)
+func (m *meter) measure(late time.Duration) {
 	began := time.Now()
-	s := sample{at: began, late: began.Sub(slept) - every}
+	s := sample{at: began, late: late}
 	best := time.Hour
 	for range chunks {
 		from := time.Now()
@@ -70,8 +66,8 @@ func work() {
 	sink = x
 }
 
-// stall is how slow the machine was.
-type stall struct {
+// slowness is how slow the machine was.
+type slowness struct {
 	longest time.Duration // that it did not run one goroutine
 	factor  float64       // by which work took longer, on average of the worst three seconds
 }
@@ -83,14 +79,14 @@ const (
 )
 
 // long reports whether bounds that are fair on a machine that works can be missed.
-func (s stall) long() bool { return s.longest >= longStall || s.factor >= slowFactor }
+func (s slowness) long() bool { return s.longest >= longStall || s.factor >= slowFactor }
 
-func (s stall) String() string {
+func (s slowness) String() string {
 	return fmt.Sprintf("it stood still for up to %v, and was up to %.1f times slower than it can be", s.longest.Round(time.Millisecond), s.factor)
 }
 
 // since returns how slow the machine was from then to now.
-func (m *meter) since(from time.Time) (s stall) {
+func (m *meter) since(from time.Time) (s slowness) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var sum time.Duration

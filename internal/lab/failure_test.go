@@ -18,8 +18,8 @@ import (
 func TestRedisThatDoesNotStartFailsTheTestAndShowsItsLog(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	begin := time.Now()
-	r := record(t, func(t testing.TB) { lab.StartRedis(t, lab.WithConfig("no-such-directive", "x")) })
-	assert.True(t, r.failed)
+	r := record(t, func(t lab.TB) { lab.StartRedis(t, lab.WithConfig("no-such-directive", "x")) })
+	assert.True(t, r.Failed())
 	assert.Contains(t, r.said(), "ended instead of getting ready")
 	assert.Contains(t, r.said(), "no-such-directive", "the log tells why")
 	assert.Less(t, time.Since(begin), 10*time.Second, "nobody waits for a dead server")
@@ -28,10 +28,10 @@ func TestRedisThatDoesNotStartFailsTheTestAndShowsItsLog(t *testing.T) {
 func TestRedisShowsItsLogOnlyWhenTheTestFails(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	var server *lab.Redis
-	r := record(t, func(t testing.TB) { server = lab.StartRedis(t) })
+	r := record(t, func(t lab.TB) { server = lab.StartRedis(t) })
 	assert.Empty(t, r.said())
 	assert.False(t, server.Running(), "it ends with its test")
-	r = record(t, func(t testing.TB) {
+	r = record(t, func(t lab.TB) {
 		lab.StartRedis(t)
 		t.Errorf("something")
 	})
@@ -40,7 +40,7 @@ func TestRedisShowsItsLogOnlyWhenTheTestFails(t *testing.T) {
 
 func TestProcessThatIsGoneCannotBePaused(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
-	r := record(t, func(t testing.TB) {
+	r := record(t, func(t lab.TB) {
 		server := lab.StartRedis(t)
 		server.Kill()
 		server.Pause()

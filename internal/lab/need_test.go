@@ -13,21 +13,21 @@ import (
 
 func TestNeedSkipsWhatIsNotInstalled(t *testing.T) {
 	t.Setenv(lab.RequireEnv, "")
-	r := record(t, func(t testing.TB) {
+	r := record(t, func(t lab.TB) {
 		lab.Need(t, "no-such-tool")
 		t.Errorf("went on")
 	})
-	assert.True(t, r.skipped)
-	assert.False(t, r.failed)
+	assert.True(t, r.skipped())
+	assert.False(t, r.Failed())
 	assert.Contains(t, r.said(), "no-such-tool is not installed")
 	assert.Contains(t, r.said(), "LOCKER_NO_SUCH_TOOL")
 }
 
 func TestNeedFailsWhereNothingMayBeMissing(t *testing.T) {
 	t.Setenv(lab.RequireEnv, "1")
-	r := record(t, func(t testing.TB) { lab.Need(t, "no-such-tool") })
-	assert.True(t, r.failed)
-	assert.False(t, r.skipped)
+	r := record(t, func(t lab.TB) { lab.Need(t, "no-such-tool") })
+	assert.True(t, r.Failed())
+	assert.False(t, r.skipped())
 	assert.Contains(t, r.said(), "LOCKER_REQUIRE_SERVERS=1 forbids to skip")
 }
 
@@ -39,9 +39,9 @@ func TestNeedTakesTheOverrideOrNothing(t *testing.T) {
 	assert.Equal(t, path, lab.Need(t, lab.ToolRedis))
 
 	t.Setenv("LOCKER_REDIS_SERVER", path+"-not")
-	r := record(t, func(t testing.TB) { lab.Need(t, lab.ToolRedis) })
-	assert.True(t, r.failed, "an override that is wrong is not a missing server")
-	assert.False(t, r.skipped)
+	r := record(t, func(t lab.TB) { lab.Need(t, lab.ToolRedis) })
+	assert.True(t, r.Failed(), "an override that is wrong is not a missing server")
+	assert.False(t, r.skipped())
 	assert.Contains(t, r.said(), "LOCKER_REDIS_SERVER")
 }
 
