@@ -185,6 +185,21 @@ func TestManyFailuresOfOneCheckAreCutShort(t *testing.T) {
 	assert.Contains(t, r.Failures[len(r.Failures)-1], "more failures")
 }
 
+func TestCheckOutsideOfGoTest(t *testing.T) {
+	check := func(f flaw, names ...string) (err error) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newService(f)
+			err = conformance.Check(t.Context(), s.harness(poor, time.Second), names...)
+			close(s.end)
+			time.Sleep(time.Minute)
+		})
+		return err
+	}
+	require.NoError(t, check(none, "exclusion", "restart"), "what is not claimed is not broken")
+	require.ErrorContains(t, check(vagueRefusal, "names", "exclusion"), "exclusion: broken promise: ")
+	require.ErrorContains(t, check(none, "nonsense"), `there is no check "nonsense"`)
+}
+
 func TestCheckNamesAndPromisesReadWell(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range conformance.Checks() {
