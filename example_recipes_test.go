@@ -10,47 +10,6 @@ import (
 	"github.com/golockers/locker/memory"
 )
 
-// Of all the machines that run this, one leads. Its context ends when it does not
-// lead any more; the others wait, and the first of them takes over.
-func Example_leaderElection() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	locks := memory.New() // backends.Openers.Open(…) on real machines
-
-	lead := func(machine string, work func(ctx context.Context) error) error {
-		client := locker.New(locks, &locker.Options{Label: machine})
-		defer func() { _ = client.Close() }()
-		for {
-			err := locker.Do(ctx, client, "leader", func(ctx context.Context, _ *locker.Lease) error {
-				return work(ctx)
-			})
-			if !errors.Is(err, locker.ErrLost) { // lost: stand for election again
-				return err
-			}
-		}
-	}
-
-	watcher := locker.New(locks, nil)
-	defer func() { _ = watcher.Close() }()
-	_ = lead("machine-1", func(ctx context.Context) error {
-		now, err := watcher.Inspect(ctx, "leader")
-		if err != nil {
-			return err
-		}
-		fmt.Println("who leads:", now.Label)
-		fmt.Println("still leading:", ctx.Err() == nil)
-		locks.Delete("leader") // somebody takes it away
-		<-ctx.Done()           // and the leader is told
-		fmt.Println("over:", errors.Is(context.Cause(ctx), locker.ErrLost))
-		stop()
-		return ctx.Err()
-	})
-	// Output:
-	// who leads: machine-1
-	// still leading: true
-	// over: true
-}
-
 // Of all the machines whose clocks strike at about the same time, one sends the
 // report: the lock is kept for most of the hour, though the job takes a moment.
 func Example_oncePerHour() {
