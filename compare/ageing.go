@@ -8,6 +8,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
+	"github.com/golockers/locker/internal/host"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -82,12 +83,12 @@ func (b *bench) apart(t task) error {
 	b.aparts++
 	key := fmt.Sprintf("%s-%s-%d", b.svc.key, t.id, b.aparts)
 	own := &bench{
-		stage: &stage{dir: b.dir + "-" + key}, ctx: b.ctx, run: b.run, index: b.index, open: t.open, opens: b.opens,
+		stage: &stage{host.Host{Dir: b.Dir + "-" + key}}, ctx: b.ctx, run: b.run, index: b.index, open: t.open, opens: b.opens,
 		ttl: b.ttl, names: b.names, svc: &service{name: b.svc.name, key: key},
 	}
-	defer own.end()
+	defer own.Close()
 	defer own.quit()
-	if err := own.do(own.begin); err != nil {
+	if err := own.Do(own.begin); err != nil {
 		b.run.live.say("%s: %s: not tried: %v", b.svc.name, t.fault.Title, err)
 		return err
 	}
