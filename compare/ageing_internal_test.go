@@ -10,14 +10,23 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
+func TestAgeingRedis(t *testing.T)     { ages(t, "redis") }
+func TestAgeingRedlock(t *testing.T)   { ages(t, "redlock") }
+func TestAgeingEtcd(t *testing.T)      { ages(t, "etcd") }
+func TestAgeingZooKeeper(t *testing.T) { ages(t, "zookeeper") }
+func TestAgeingPostgres(t *testing.T)  { ages(t, "postgres") }
+
 // What time brings is survived: leases last, waiters get in, calls return, and nobody holds what another holds.
-func TestAgeing(t *testing.T) {
+func ages(t *testing.T, scheme string) {
 	t.Parallel()
 	lab.NeedProve(t)
 	all := sideBySide{t: t}
 	defer all.all.Wait()
 	for _, a := range lab.Ageings() {
-		all.run(a.Service+"/"+a.Thing, func(t *testing.T) {
+		if a.Service != scheme {
+			continue
+		}
+		all.run(a.Thing, func(t *testing.T) {
 			f := ageingFault(a.Thing)
 			report := compareOne(t, Plan{Names: 2, Only: []string{f.ID}, lab: []labService{
 				{a.Service, func(b *bench) service { return startAged(b, a) }},

@@ -32,7 +32,8 @@ type Thing struct{ ID, Title, What string }
 var Things = []Thing{
 	{"password", "password changed",
 		"The password of the clients' user is changed, and the old one is refused. Those that come later have the new one."},
-	{"token", "login expires", "The token that a client got for its password expires, at the server, while it waits."},
+	{"token", "login expires", "The token that a client got for its password expires, at the server, while it is used."},
+	{"token-idle", "unused login expires", "A server forgets the token of a client that has not used it for a second."},
 	{"certificate", "certificate replaced",
 		"A server gets another certificate while it runs; all connections end, so that clients meet it."},
 	{"idle-server", "idle connections closed by the server", "The server closes connections on which nothing was sent for a while."},
@@ -58,6 +59,7 @@ func Ageings() []Ageing {
 		{"members", "redlock", redlockMembers},
 		{"password", "etcd", etcdPassword},
 		{"token", "etcd", etcdToken},
+		{"token-idle", "etcd", etcdIdleToken},
 		{"certificate", "etcd", etcdCertificate},
 		{"members", "etcd", etcdMembers},
 		{"versions", "etcd", etcdVersions},
@@ -76,8 +78,8 @@ func Ageings() []Ageing {
 		"redis": standRedis, "redlock": standRedlock, "etcd": standEtcd, "zookeeper": standZooKeeper, "postgres": standPostgres,
 	} {
 		all = append(all,
-			Ageing{"idle-proxy", service, func(t TB) *Aged { s := start(t); return s.then(s.idleOnTheWay) }},
-			Ageing{"address", service, func(t TB) *Aged { s := start(t); return s.then(s.moved, s.moved, s.moved) }})
+			Ageing{"idle-proxy", service, func(t TB) *Aged { s := start(t); return s.then(thrice(s.idleOnTheWay)...) }},
+			Ageing{"address", service, func(t TB) *Aged { s := start(t); return s.then(thrice(s.moved)...) }})
 	}
 	return all
 }
@@ -115,10 +117,13 @@ func (s *standing) then(steps ...func(t TB) string) *Aged {
 // idleOnTheWay closes what has been idle for a quarter of the time between two renewals.
 func (s *standing) idleOnTheWay(t TB) string {
 	limit := s.aged.TTL / 12
+	before := s.stats().Idle
 	for _, p := range s.proxies {
 		p.SetIdle(limit)
 	}
-	return fmt.Sprintf("%d connections were closed after %v without a byte", until(t, func() int { return s.stats().Idle }), limit)
+	time.Sleep(2 * limit)
+	return fmt.Sprintf("%d connections were closed after %v without a byte",
+		until(t, func() int { return s.stats().Idle - before }), limit)
 }
 
 // moved has connections take another way to the servers; those that there are, are reset.
@@ -209,3 +214,5 @@ func dialTLS(addr string, certs *Certs) func() (*tls.Conn, error) {
 		return c.(*tls.Conn), nil
 	}
 }
+
+func thrice(step func(t TB) string) []func(t TB) string { return []func(t TB) string{step, step, step} }

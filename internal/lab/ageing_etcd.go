@@ -81,22 +81,36 @@ func etcdPassword(t TB) *Aged {
 // etcdToken has every token expire, used or not, within two seconds of a login.
 func etcdToken(t TB) *Aged {
 	c := NewCerts(t)
-	s, cluster, login := withLogin(t, WithEtcdFlag("auth-token",
+	return tokensExpire(t, 0, WithEtcdFlag("auth-token",
 		fmt.Sprintf("jwt,pub-key=%s,priv-key=%s,sign-method=ES256,ttl=2s", c.CertFile, c.KeyFile)))
-	return s.then(func(t TB) string {
+}
+
+// etcdIdleToken has tokens expire that a member has not seen for a second.
+func etcdIdleToken(t TB) *Aged {
+	return tokensExpire(t, 2*time.Second, WithEtcdFlag("auth-token-ttl", "1"))
+}
+
+// tokensExpire waits until a token that was good is refused; it is used only every so often.
+func tokensExpire(t TB, often time.Duration, opt EtcdOption) *Aged {
+	s, c, login := withLogin(t, opt)
+	step := func(t TB) string {
 		token, err := login("old")
+		look := func() error {
+			time.Sleep(often)
+			return c.Nodes[0].post("kv/range", token, map[string]any{"key": base64.StdEncoding.EncodeToString([]byte("x"))}, nil)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		until(t, func() int {
-			err = cluster.Nodes[0].post("kv/range", token, map[string]any{"key": base64.StdEncoding.EncodeToString([]byte("x"))}, nil)
-			if err == nil {
+			if err = look(); err == nil {
 				return 0
 			}
 			return 1
 		})
 		return "a token is refused that was good: " + err.Error()
-	})
+	}
+	return s.then(step, step)
 }
 
 func etcdCertificate(t TB) *Aged {
@@ -197,5 +211,5 @@ func etcdUpkeep(t TB) *Aged {
 		}
 		return ""
 	}
-	return s.then(step, step, step)
+	return s.then(thrice(step)...)
 }

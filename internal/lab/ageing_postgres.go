@@ -85,13 +85,14 @@ func postgresCertificate(t TB) *Aged {
 func postgresIdle(t TB) *Aged {
 	s, p := onePostgres(t, "sslmode=disable")
 	p.Set(t, "idle_session_timeout", "500ms")
-	return s.then(func(t TB) string {
+	step := func(t TB) string {
 		conn, err := pgx.Connect(context.Background(), p.URL(p.Addr(), "sslmode=disable"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return endsByItself("PostgreSQL", conn.PgConn().Conn())
-	})
+	}
+	return s.then(thrice(step)...)
 }
 
 // postgresFailOvers has a standby that misses nothing take over, and then one of that.
@@ -142,5 +143,5 @@ func postgresUpkeep(t TB) *Aged {
 		}
 		return ""
 	}
-	return s.then(step, step, step)
+	return s.then(thrice(step)...)
 }

@@ -59,13 +59,14 @@ func redisCertificate(t TB) *Aged {
 func redisIdle(t TB) *Aged {
 	s, r := tlsRedis(t, WithConfig("timeout", "1"))
 	s.aged.TTL = 6 * time.Second
-	return s.then(func(t TB) string {
+	step := func(t TB) string {
 		c, err := r.dial(doTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return endsByItself("Redis", c.raw)
-	})
+	}
+	return s.then(thrice(step)...)
 }
 
 // endsByItself looks how long a connection lasts on which nothing is sent.

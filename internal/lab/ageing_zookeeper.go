@@ -102,5 +102,5 @@ func zooUpkeep(t TB) *Aged {
 		more := until(t, func() int { return snapshots() - before })
 		return fmt.Sprintf("%d snapshots were taken, beside %d before", more, before)
 	}
-	return s.then(step, step, step)
+	return s.then(thrice(step)...)
 }

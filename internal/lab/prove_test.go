@@ -35,7 +35,9 @@ func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 			}
 			if strings.Contains(line, "lab.NeedProve(") && strings.HasPrefix(strings.TrimSpace(line), "lab.") {
 				found++
-				assert.Regexp(t, prove, function, path)
+				if strings.HasPrefix(function, "Test") { // else, helpers of such tests
+					assert.Regexp(t, prove, function, path)
+				}
 			}
 			if strings.Contains(line, `"`+lab.ProveEnv+`"`) {
 				assert.Fail(t, "call lab.NeedProve instead of reading "+lab.ProveEnv, path)
@@ -43,5 +45,5 @@ func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 		}
 		return err
 	}))
-	assert.Positive(t, found)
+	assert.NotZero(t, found)
 }
