@@ -100,8 +100,11 @@ func (b *bench) apart(t task) error {
 // ages lets it happen while locks are held and waited for. After each step a job tries to take a lock, which may have
 // come later, and has not used its connections since the step before.
 func (r *round) ages(is *lab.Aged) {
+	const patience = 3 * time.Minute // however long it all takes
+	wait := func(c *command) { c.Within, c.Again = patience, true }
 	a := r.take(r.a, nil)
-	next := r.queue(r.b)
+	next := r.b.hold(r.trials, wait)
+	r.sleep(r.ttl / 5) // long enough to be waiting
 	r.faultBegin(nil, 0)
 	for i, step := range is.Steps {
 		proof := step(r.stage)
@@ -121,15 +124,14 @@ func (r *round) ages(is *lab.Aged) {
 		})
 		r.wait(within+time.Second, func() bool { return meanwhile.all(done) })
 	}
-	// Those who wait began to long ago; so do others now.
-	late := func(c *command) { c.Name += "/late" }
-	also := r.take(r.a, late)
-	then := r.b.hold(r.trials, func(c *command) {
-		late(c)
-		c.Within, c.Again = 4*r.free()+10*time.Second, true
-	})
+	all := []group{a, next}
+	if r.fault.Class == history.Ageing {
+		// Those who wait began to long ago; so do others now.
+		late := func(c *command) { c.Name += "/late" }
+		all = append(all, r.take(r.a, late), r.b.hold(r.trials, func(c *command) { late(c); wait(c) }))
+	}
 	r.sleep(13 * r.ttl / 10) // leases that cannot be renewed run out
 	r.faultEnd("")
-	r.finish(a, next, also, then)
+	r.finish(all...)
 	r.probe()
 }
