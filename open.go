@@ -66,6 +66,9 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	if err != nil {
 		return nil, err
 	}
+	for _, part := range u.Parts {
+		part.openers = o
+	}
 	var merged Options
 	if opts != nil {
 		merged = *opts
@@ -84,14 +87,13 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	if u.Parts == nil {
 		merged.Prefix = u.Param("prefix", merged.Prefix)
 		merged.TokenBase = u.Uint("token_base", merged.TokenBase)
-	} else if err := o.openParts(ctx, u, merged); err != nil {
-		return nil, err
-	} else {
-		merged.Prefix, merged.TokenBase = "", 0 // each part has its own
 	}
 	b, err := o.backend(ctx, u, merged)
 	if err != nil {
-		return nil, errors.Join(err, u.closeParts())
+		return nil, err
+	}
+	if u.Parts != nil {
+		merged.Prefix, merged.TokenBase = "", 0 // each part has its own
 	}
 	c := New(b, &merged)
 	c.owned = true
@@ -104,7 +106,10 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 // backend opens u with the settings of the future Client.
 func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, error) {
 	opener := o[u.Scheme]
-	if opener == nil {
+	switch {
+	case opener == nil && u.Parts != nil:
+		return nil, fmt.Errorf("%w: backend URL: it is two URLs, and package bridge is not among the Openers", ErrInvalid)
+	case opener == nil:
 		known := slices.Sorted(maps.Keys(o))
 		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == PairScheme })
 		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid, u.Scheme, strings.Join(known, ", "))
@@ -122,39 +127,10 @@ func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, er
 	return b, fromBackend(ctx, err)
 }
 
-// openParts opens the two services of a pair, the first one first.
-func (o Openers) openParts(ctx context.Context, u *URL, opts Options) error {
-	if o[PairScheme] == nil {
-		return fmt.Errorf("%w: backend URL: it is two URLs, and package bridge is not among the Openers", ErrInvalid)
-	}
-	if u.err != nil {
-		return u.err
-	}
-	for i := range u.Parts {
-		p := &u.Parts[i]
-		own := opts
-		own.Prefix = p.Param("prefix", opts.Prefix)
-		own.TokenBase = p.Uint("token_base", opts.TokenBase)
-		b, err := o.backend(ctx, p.URL, own)
-		if err != nil {
-			return errors.Join(err, u.closeParts())
-		}
-		p.Backend, p.Prefix, p.TokenBase = b, own.Prefix, own.TokenBase
-		if err := p.Check(); err != nil {
-			return errors.Join(err, u.closeParts())
-		}
-	}
-	return nil
-}
-
-// closeParts closes what openParts has opened.
-func (u *URL) closeParts() (err error) {
-	for _, p := range u.Parts {
-		if p.Backend != nil {
-			err = errors.Join(err, p.Backend.Close())
-		}
-	}
-	return err
+// Open opens one of the Parts of a pair, with the Openers that were asked to open the
+// pair. It is for the Opener of PairScheme, which closes what it has opened if it fails.
+func (u *URL) Open(ctx context.Context, opts Options) (Backend, error) {
+	return u.openers.backend(ctx, u, opts)
 }
 
 // checkTTL reports a TTL outside the backend's bounds, before the first Lock would.
@@ -197,7 +173,8 @@ type URL struct {
 
 	// Parts are the two URLs of a pair, whose Scheme is PairScheme; nil for every
 	// other URL.
-	Parts []Part
+	Parts   []*URL
+	openers Openers // of a part
 
 	// doubtful: what looks like hosts may be the start of a password with a ? in it.
 	doubtful bool
@@ -211,15 +188,6 @@ type URL struct {
 // PairScheme is the scheme of two URLs in one string: package bridge serves it.
 // Nobody writes it.
 const PairScheme = "bridge"
-
-// Part is one of the two URLs of a pair. [Openers.Open] has opened it before it
-// calls the Opener of PairScheme, and closes it if that fails.
-type Part struct {
-	*URL
-	Backend   Backend
-	Prefix    string // is to be put before every name
-	TokenBase uint64 // is to be added to every token
-}
 
 // checkCharacters refuses what nobody sees, such as the line end of a secret's file:
 // taken for a part of a prefix or a directory, it would make another lock (R27). A pair
@@ -256,7 +224,7 @@ func parsePair(fields []string) (*URL, error) {
 		if err != nil {
 			return nil, err
 		}
-		u.Parts = append(u.Parts, Part{URL: part})
+		u.Parts = append(u.Parts, part)
 	}
 	return u, nil
 }

@@ -50,11 +50,11 @@ type side struct {
 // If both turn out to be one service, whose locks the two would take from each other,
 // every Acquire returns an error that matches ErrInvalid.
 func New(first, second locker.Backend) (*Backend, error) {
-	return newBackend(side{Backend: first}, side{Backend: second})
+	return newBackend([2]side{{Backend: first}, {Backend: second}})
 }
 
-func newBackend(sides ...side) (*Backend, error) {
-	b := &Backend{sides: [2]side(sides), held: make(map[*hold]struct{})}
+func newBackend(sides [2]side) (*Backend, error) {
+	b := &Backend{sides: sides, held: make(map[*hold]struct{})}
 	for i := range b.sides {
 		s := &b.sides[i]
 		if s.Backend == nil {
@@ -86,23 +86,47 @@ var Openers = locker.Openers{
 
 // Open is the [locker.Opener] of two URLs. If one of them does not accept the TTL,
 // the error says which.
-func Open(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	if len(u.Parts) != 2 {
 		return nil, u.Invalid("write the two URLs with white space between them, without %s://", locker.PairScheme)
 	}
-	var sides []side
-	for _, p := range u.Parts {
-		g := p.Backend.Guarantees()
-		if ttl := opts.TTL; ttl != 0 && (ttl < g.MinTTL || g.MaxTTL != 0 && ttl > g.MaxTTL) {
-			return nil, p.Invalid("a TTL of %v is outside of what backend %s can do, from %v to %v", ttl, g.Backend, g.MinTTL, cmp.Or(g.MaxTTL, unbounded))
+	var sides [2]side
+	for i, p := range u.Parts {
+		own := opts
+		own.Prefix, own.TokenBase = p.Param("prefix", opts.Prefix), p.Uint("token_base", opts.TokenBase)
+		b, err := p.Open(ctx, own)
+		sides[i] = side{Backend: b, name: p.String(), prefix: own.Prefix, base: own.TokenBase}
+		if err == nil {
+			err = fits(p, b.Guarantees(), opts.TTL)
 		}
-		sides = append(sides, side{Backend: p.Backend, name: p.String(), prefix: p.Prefix, base: p.TokenBase})
+		if err != nil {
+			return nil, errors.Join(err, closeAll(sides))
+		}
 	}
-	b, err := newBackend(sides...)
+	b, err := newBackend(sides)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeAll(sides))
 	}
 	return b, nil
+}
+
+// fits returns an error if a TTL, where one is given, is outside the bounds of one service.
+func fits(u *locker.URL, g locker.Guarantees, ttl time.Duration) error {
+	if ttl == 0 || ttl >= g.MinTTL && (g.MaxTTL == 0 || ttl <= g.MaxTTL) {
+		return nil
+	}
+	return u.Invalid("a TTL of %v is outside of what backend %s can do, from %v to %v", ttl, g.Backend, g.MinTTL, cmp.Or(g.MaxTTL, unbounded))
+}
+
+// closeAll closes what was opened before something else failed.
+func closeAll(sides [2]side) error {
+	var errs []error
+	for _, s := range sides {
+		if s.Backend != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // unbounded is longer than every TTL.
