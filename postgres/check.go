@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // checkSQL is what Check looks at: what, how it is, whether that is well, and what to do.
@@ -20,6 +21,9 @@ const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
 		'a crash of the machine can damage the table: set full_page_writes = on, unless the file system does the same'),
 	('synchronous_standby_names', current_setting('synchronous_standby_names'), CASE WHEN current_setting('synchronous_standby_names') <> '' THEN 0 WHEN $2 THEN 3 ELSE 1 END,
 		'a fail-over loses the locks and tokens that the standby does not have yet: name a synchronous standby, and set failover_safe=on'),
+	('sight of the standby', CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 'yes' ELSE 'no' END,
+		CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') OR NOT $2 THEN 0 ELSE 3 END,
+		'with failover_safe=on no lock is granted: GRANT pg_read_all_stats to the user'),
 	('default_transaction_isolation', current_setting('default_transaction_isolation'), CASE current_setting('default_transaction_isolation') WHEN 'read committed' THEN 0 ELSE 2 END,
 		'locks that meet fail and are tried again: ALTER ROLE … SET default_transaction_isolation = ''read committed'' for the locks'' user'),
 	('max_locks_per_transaction', current_setting('max_locks_per_transaction'), CASE WHEN current_setting('max_locks_per_transaction')::int >= 64 THEN 0 ELSE 2 END,
@@ -28,9 +32,9 @@ const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
 		'a transaction with Held whose host has vanished keeps its lock until the server notices: set tcp_keepalives_idle = 60, say'),
 	('autovacuum', current_setting('autovacuum'), CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
 		'the table of locks grows without end: set autovacuum = on'),
-	('table '||$1, coalesce(to_regclass($1)::text, 'is not there'), CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
+	('table '||$4, coalesce(to_regclass($1)::text, 'is not there'), CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
 		CASE WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
-	('rights on '||$1, CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough' ELSE 'too few' END,
+	('rights on '||$4, CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough' ELSE 'too few' END,
 		CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_regclass($1), 'INSERT')
 			AND has_table_privilege(to_regclass($1), 'UPDATE') AND has_table_privilege(to_regclass($1), 'DELETE') THEN 0 ELSE 3 END,
 		'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence')
@@ -40,7 +44,7 @@ const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	rows, err := b.pool.Query(bounded, checkSQL, b.opts.Table, b.opts.FailoverSafe, b.opts.NoCreate)
+	rows, err := b.pool.Query(bounded, checkSQL, statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table)
 	if err != nil {
 		return nil, b.failure(ctx, err)
 	}
@@ -56,6 +60,11 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	if err := rows.Err(); err != nil {
 		return nil, b.failure(ctx, err)
 	}
+	tokens, err := b.checkTokens(bounded)
+	if err != nil {
+		return nil, b.failure(ctx, err)
+	}
+	all = append(all, tokens)
 	conn, err := b.ears.open(bounded)
 	f := locker.Finding{What: "NOTIFY", Found: "is heard"}
 	switch {
@@ -75,4 +84,34 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		}
 	}
 	return all, nil
+}
+
+// checkTokens looks at what tokens come from.
+func (b *Backend) checkTokens(ctx context.Context) (locker.Finding, error) {
+	f := locker.Finding{What: "sequence of tokens", Found: "rises"}
+	s, wrong, err := b.locate(ctx)
+	switch {
+	case err != nil, s == nil:
+		return f, err
+	case wrong == missing:
+		f.Severity, f.Found = locker.SeverityWarning, "is missing"
+		f.Advice = "it is made above the tokens that the table remembers"
+		if b.opts.NoCreate {
+			f.Severity, f.Advice = locker.SeverityProblem, "make it with what postgres.Schema returns"
+		}
+	case wrong != "" && wrong != blind:
+		f.Severity, f.Found = locker.SeverityProblem, "has "+wrong
+		f.Advice = "tokens would not rise, and no lock is granted: ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
+	default:
+		var token, drawn int64
+		err = b.pool.QueryRow(ctx, s.last).Scan(&token, &drawn, nil)
+		if err == nil && drawn < token {
+			f.Severity, f.Found = locker.SeverityWarning, fmt.Sprintf("is at %d, and the table at %d", drawn, token)
+			f.Advice = "it was set back, or was not restored with the table: the next lock sets it above all tokens of the table"
+		}
+		if sqlstate.Of(err) == sqlstate.NoRight {
+			err = nil // which another finding says
+		}
+	}
+	return f, err
 }

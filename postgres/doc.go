@@ -10,15 +10,18 @@
 // the lock of a dead holder is free after its TTL; a held lock survives a restart of
 // the server; and each token is greater than all earlier tokens.
 //
-//   - Acquire, Renew and Release are one round trip each, and one transaction: a
-//     statement takes a free row, or says how long its holder still has it. pgxpool
-//     adds a ping on connections that were idle for a second. Up to 64 concurrent
-//     callers share a statement.
+//   - Acquire, Renew and Release are one round trip each, and one transaction: one
+//     statement takes a free row, and the next one says how long the holder of a row
+//     still has it. pgxpool adds a ping on connections that were idle for a second. Up
+//     to 64 concurrent callers share a statement.
 //   - Every time is the server's clock_timestamp(), read when it is needed, and never
 //     the client's.
 //   - Tokens come from a sequence, which no rollback sets back. One advisory lock of
 //     the transaction covers drawing the token and committing its row, so that tokens
-//     rise in the order of the grants.
+//     rise in the order of the grants. A token is granted only if it is above all that
+//     its name ever had: a sequence that was lost, or set back, is set above all
+//     tokens that the table remembers, and one whose numbers do not rise (CACHE,
+//     CYCLE) is refused.
 //   - A commit that grants or renews waits for the disk, whatever synchronous_commit
 //     is. A release does not: if a crash undoes it, the lock ends with its TTL.
 //   - LISTEN and NOTIFY wake up waiters at a release, on one connection for all names
@@ -27,14 +30,15 @@
 //     backend says so in its Logger, and waiters poll.
 //   - A request with an unknown outcome is taken back. If it arrives after that, it
 //     makes a lock that ends with its TTL, or its MinHold.
-//   - Rows that were not used for ten minutes are removed, by one client at a time.
-//     This does not set tokens back.
+//   - Rows that were not used for ten minutes are removed, by one client at a time,
+//     in passes over the whole table. This does not set tokens back.
 //
 // # What it does not promise
 //
 //   - A fail-over to a standby that is behind loses the last locks and sets tokens
-//     back. A fail-over to a synchronous standby does not: see Options.FailoverSafe.
-//     The old primary, if it still runs, must not accept writes.
+//     back. A fail-over to a synchronous standby does not, with Options.FailoverSafe:
+//     then each grant and renewal is seen on the standby before it is believed. The
+//     old primary, if it still runs, must not accept writes.
 //   - A step of the server's wall clock moves expiry. A step forward frees locks
 //     early, and two may hold. A step back keeps the locks of dead holders for
 //     longer.
@@ -47,20 +51,22 @@
 //
 // A transaction that has called [Held] keeps the name's advisory lock in shared mode
 // until it ends; meanwhile nobody else is granted the name. The number of an advisory
-// lock is the first 8 bytes of the SHA-256 of the table's name without schema, a NUL
-// and the lock's name. A program's own advisory locks conflict with it only by a
-// chance of one in 2⁶⁴.
+// lock is the first 8 bytes of the SHA-256 of the table's name with its schema, both
+// quoted, a NUL and the lock's name. A program's own advisory locks conflict with it
+// only by a chance of one in 2⁶⁴.
 //
 // The table's columns are name (bytes, which convert_from(name, 'UTF8') shows), owner
 // (” once it is released), label, token, expires and waited, which says whether
-// somebody is to be told. They will not change in a way that makes two releases of
-// this package misread each other.
+// somebody is to be told. The row whose name is empty is no lock: its token is at least
+// that of every row that was removed. The columns will not change in a way that makes
+// two releases of this package misread each other.
 //
 // # Access
 //
 // PostgreSQL 12 is the oldest that works (docs/postgres.md says why). A user needs
 // SELECT, INSERT, UPDATE and DELETE on the table and USAGE on its sequence (and
-// UPDATE for [locker.Lease.RaiseToken]), and to make them, CREATE in the schema. Give
+// UPDATE for [locker.Lease.RaiseToken], or to set back up a sequence that was lost), to
+// make them CREATE in the schema, and for Options.FailoverSafe pg_read_all_stats. Give
 // the locks a pool of their own with four connections, so that they can be renewed
 // while the program's transactions use up its own pool; Open does so. Behind
 // pgbouncer in transaction mode, prepared statements need max_prepared_statements

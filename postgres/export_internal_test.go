@@ -1,13 +1,16 @@
 package postgres
 
-import (
-	"context"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-)
+import "context"
 
 // Sweep removes old rows now.
-func Sweep(ctx context.Context, b *Backend, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, b.sql.sweep, b.key("\x00"))
+func Sweep(ctx context.Context, b *Backend) error {
+	s, err := b.ready(ctx)
+	if err == nil {
+		// Nobody has swept for long.
+		_, err = b.pool.Exec(ctx, "UPDATE "+s.table+" SET expires = 'epoch' WHERE name = ''")
+	}
+	if err == nil {
+		err = b.pass(ctx)
+	}
 	return err
 }

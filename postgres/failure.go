@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,11 +15,14 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// errNoStandby is why a lock is refused with Options.FailoverSafe.
-var errNoStandby = errors.New("the server has no synchronous standby (synchronous_standby_names is empty), " +
-	"and a lock would not survive a fail-over: add one")
+// sequenceError is what makes a sequence hand out numbers in no order.
+type sequenceError struct{ wrong string }
 
-// poolError is an error of the pool: nothing was sent.
+func (e *sequenceError) Error() string {
+	return "the sequence of tokens has " + e.wrong + ", and tokens would not rise"
+}
+
+// poolError is an error from before anything was sent.
 type poolError struct{ err error }
 
 func (e *poolError) Error() string { return e.err.Error() }
@@ -27,7 +32,10 @@ func (e *poolError) Unwrap() error { return e.err }
 func unknown(err error) bool {
 	var e *pgconn.PgError
 	var none *poolError
+	var late *unconfirmed
 	switch {
+	case errors.As(err, &late):
+		return true
 	case errors.As(err, &none), pgconn.SafeToRetry(err):
 		return false
 	case errors.As(err, &e):
@@ -44,6 +52,28 @@ func missingTable(err error) bool {
 	return s == sqlstate.NoTable || s == sqlstate.NoSchema
 }
 
+// fallen reports whether the statement was undone since its token did not rise.
+func fallen(err error) bool { return sqlstate.Of(err) == sqlstate.NoValue }
+
+// lostConnection reports whether the connection ended before there was an answer.
+func lostConnection(err error) bool {
+	var none *poolError
+	var e *pgconn.PgError
+	switch {
+	case err == nil, errors.As(err, &none):
+		return false
+	case errors.As(err, &e): // the server says that it ends the connection, and does not say why the statement failed
+		return sqlstate.Ended(e.Code)
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && broken(err)
+}
+
+// broken reports whether an error is that of a connection, and not of what was sent or read on it.
+func broken(err error) bool {
+	var n net.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) || pgconn.SafeToRetry(err)
+}
+
 func theyMeet(err error) bool { return sqlstate.TheyMeet(sqlstate.Of(err)) }
 
 // failure says, in the engine's words, why there was no answer (R17).
@@ -55,6 +85,7 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	}
 	text = strings.Join(strings.Fields(text), " ") // one line: what could not be reached may be several servers
 	advice, again := "", true
+	var order *sequenceError
 	switch code := sqlstate.Of(err); {
 	case b.life.Err() != nil:
 		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
@@ -62,6 +93,14 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, puddle.ErrClosedPool):
 		again, advice = false, ": the pool was closed before the locks' client"
+	case errors.Is(err, errBlind):
+		again = false
+	case errors.As(err, &order):
+		again, advice = false, ": ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
+	case code == sqlstate.NoValue:
+		again, advice = false, ": the sequence of tokens hands out numbers that do not rise"
+	case errors.Is(err, errNoTable):
+		again, advice = false, ": make the table with what postgres.Schema returns"
 	case code == sqlstate.ReadOnly:
 		advice = ": it is a standby, or was the primary before a fail-over: with several hosts in the address, add target_session_attrs=read-write"
 	case code == sqlstate.NoStatement, code == sqlstate.HasStatement:

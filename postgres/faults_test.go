@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/postgres"
 )
@@ -180,127 +179,6 @@ func TestClockSteps(t *testing.T) {
 	first, _ := l.Token()
 	second, _ := next.Token()
 	assert.Greater(t, second, first)
-}
-
-// A fail-over to a standby that is behind gives a lock to a second holder, with a token that is no greater.
-func TestFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
-	t.Parallel()
-	primary := lab.StartPostgres(t)
-	way := lab.StartProxy(t, primary.Addr())
-	standby := lab.StartPostgres(t, lab.StandbyThrough(primary, way.Addr()))
-	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
-	_, err := c.Lock(t.Context(), "known to both")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second, 5*time.Millisecond)
-	way.Set(lab.Drop)
-	_, err = c.Lock(t.Context(), "lost")
-	require.NoError(t, err, "it does not wait for the standby")
-	primary.Kill()
-	standby.Promote(t)
-	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
-	_, err = other.TryLock(t.Context(), "known to both")
-	require.ErrorIs(t, err, locker.ErrHeld)
-	_, err = other.TryLock(t.Context(), "lost")
-	require.NoError(t, err)
-}
-
-const countLocks = "SELECT count(*) FROM locker_locks WHERE owner <> ''"
-
-// A lock that was granted survives a fail-over to a synchronous standby.
-func TestFailoverSafe(t *testing.T) {
-	t.Parallel()
-	primary := lab.StartPostgres(t)
-	standby := lab.StartPostgres(t, lab.StandbyOf(primary))
-	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "failover_safe=on")
-
-	c := newClient(t, both, &locker.Options{TTL: 20 * time.Second})
-	require.True(t, c.Guarantees().SurvivesFailover)
-	_, err := c.TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.ErrorContains(t, err, "no synchronous standby")
-
-	primary.Set(t, "synchronous_standby_names", "standby")
-	primary.Set(t, "synchronous_commit", "off") // which the backend does not go by
-	require.Eventually(t, func() bool {
-		return primary.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync"
-	}, 10*time.Second, 10*time.Millisecond)
-	l, err := c.Lock(t.Context(), "a")
-	require.NoError(t, err)
-	before, _ := l.Token()
-
-	// The standby does not answer: nothing is granted that it may not have.
-	standby.Pause()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	_, err = c.TryLock(ctx, "while it is away")
-	cancel()
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	standby.Resume()
-	require.NoError(t, l.Renew(t.Context()))
-
-	primary.Kill()
-	standby.Promote(t)
-	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
-	_, err = other.TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrHeld, "the new primary has the lock")
-	next, err := other.TryLock(t.Context(), "b")
-	require.NoError(t, err)
-	after, _ := next.Token()
-	assert.Greater(t, after, before)
-	require.NoError(t, l.Err())
-	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond, "leases go on")
-	_ = l.Unlock(t.Context())
-	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil }, 10*time.Second, 10*time.Millisecond)
-}
-
-// The suite's own check: a lease goes on over a fail-over, and the name can be had again when there is a
-// synchronous standby again.
-func TestConformanceOfFailover(t *testing.T) {
-	primary := lab.StartPostgres(t)
-	standby := lab.StartPostgres(t, lab.StandbyOf(primary))
-	synchronous := func(s *lab.Postgres) {
-		s.Set(t, "synchronous_standby_names", "standby")
-		require.Eventually(t, func() bool { return s.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync" }, 20*time.Second, 10*time.Millisecond)
-	}
-	synchronous(primary)
-	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "target_session_attrs=read-write")
-	conformance.RunOnly(t, conformance.Harness{
-		TTL: time.Second,
-		New: func(ct conformance.T) locker.Backend {
-			b, pool, err := dial(context.Background(), both, &postgres.Options{FailoverSafe: true})
-			if err != nil {
-				ct.Errorf("dial: %v", err)
-				ct.FailNow()
-			}
-			ct.Cleanup(pool.Close)
-			require.True(t, b.Guarantees().SurvivesFailover, "or there would be nothing to prove")
-			return b
-		},
-		Failover: func(conformance.T) {
-			primary.Kill()
-			standby.Promote(t)
-			lab.StartPostgres(t, lab.StandbyOf(standby))
-			synchronous(standby)
-		},
-		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
-	}, "failover")
-}
-
-// A server that has become read-only is left for the one that has taken over.
-func TestReadOnlyAfterAFailover(t *testing.T) {
-	t.Parallel()
-	first, second := lab.StartPostgres(t), lab.StartPostgres(t)
-	c := newClient(t, first.URL(first.Addr()+","+second.Addr(), "sslmode=disable"), nil)
-	l, err := c.TryLock(t.Context(), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(t.Context()))
-	first.Set(t, "default_transaction_read_only", "on")
-	_, err = c.TryLock(t.Context(), "a")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.ErrorContains(t, err, "it is a standby")
-	l, err = c.Lock(t.Context(), "a")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(t.Context()))
-	assert.Equal(t, "1", second.Query(t, "SELECT count(*) FROM locker_locks"))
 }
 
 // Where a proxy swallows what NOTIFY sends, it is said, and waiters get in all the same.

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golockers/locker"
 )
@@ -22,6 +23,10 @@ import (
 // has rolled tx back, so that nothing of it can be committed by mistake. An error that matches
 // [locker.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above and began before
 // the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole transaction.
+//
+// With Options.FailoverSafe, the lease is on the standby, and whether tx's own commit gets there is between tx and
+// the server: with synchronous_commit on, the commit waits for the standby, and where that wait is given up, such
+// as by pg_cancel_backend, only a warning says so. What the fail-over loses of tx then, it loses as a whole.
 //
 // A lease of another backend matches [locker.ErrInvalid].
 func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
@@ -44,10 +49,14 @@ func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
 
 // keep finds the lock, and keeps it from being granted to another until tx ends, in one round trip.
 func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
+	s, err := h.b.ready(ctx)
+	if err != nil {
+		return h.b.failure(ctx, err)
+	}
 	batch, held := &pgx.Batch{}, false
-	batch.Queue("SELECT pg_advisory_xact_lock_shared($1)", h.b.key(h.name))
+	batch.Queue("SELECT pg_advisory_xact_lock_shared($1)", s.key(h.name))
 	batch.Queue("SAVEPOINT locker_held")
-	batch.Queue(h.b.sql.held, []byte(h.name), h.owner).QueryRow(func(row pgx.Row) error {
+	batch.Queue(s.held, []byte(h.name), h.owner).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&held)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -82,20 +91,18 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	err := pgx.BeginFunc(bounded, b.pool, func(tx pgx.Tx) error {
-		// Two who raise it come one after the other. A sequence is read as a table is, which the
-		// conditions make look so dear that it would be compiled first, for 24 ms and more.
-		batch := &pgx.Batch{}
-		batch.Queue(conditionsSQL, true)
-		batch.Queue("SELECT pg_advisory_xact_lock($1), set_config('jit', 'off', true)", b.key(""))
-		if err := tx.SendBatch(bounded, batch).Close(); err != nil {
+	err := b.pool.AcquireFunc(bounded, func(conn *pgxpool.Conn) error {
+		s, err := b.ready(bounded)
+		if err != nil {
 			return err
 		}
-		if err := h.keep(bounded, tx); err != nil {
+		err = pgx.BeginFunc(bounded, conn, func(tx pgx.Tx) error {
+			return b.raise(bounded, tx, s, int64(token), func() error { return h.keep(bounded, tx) })
+		})
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(bounded, b.sql.raise, int64(token))
-		return err
+		return b.confirm(bounded, conn, onStandby)
 	})
 	if err != nil && !errors.Is(err, locker.ErrLost) {
 		return b.failure(ctx, err)

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,29 +47,50 @@ func askIn(left time.Duration) time.Duration {
 func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error) {
 	names, owners := namesOf(asks)
 	labels, ttls, waits := make([][]byte, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
-	index, statement := make(map[string]int, len(asks)), b.sql.acquire
-	answers := make([]grant, len(asks))
+	index := make(map[string]int, len(asks))
+	var waited [][]byte // names that somebody waits for, and who that is
+	var waiters []string
 	for i, a := range asks {
 		labels[i], ttls[i], waits[i] = []byte(a.label), a.ttl.Microseconds(), a.waits
-		index[a.name], answers[i].left = i, askAgain
+		index[a.name] = i
 		if a.waits {
-			statement = b.sql.acquireWaiting
+			waited, waiters = append(waited, names[i]), append(waiters, owners[i])
 		}
 	}
-	standbys, err := b.query(ctx, true, statement, []any{names, owners, labels, ttls, waits, b.keysOf(asks)}, func(rows pgx.Rows) error {
-		var name []byte
-		var token, left int64
-		err := rows.Scan(&name, &token, &left)
-		if g := &answers[index[string(name)]]; err == nil && g.token == 0 {
-			*g = grant{uint64(token), askIn(time.Duration(left) * time.Microsecond)}
+	var answers []grant
+	err := b.query(ctx, onStandby, func(s *statements, batch *pgx.Batch) {
+		answers = slices.Repeat([]grant{{left: askAgain}}, len(asks))
+		keys := s.keysOf(asks)
+		answer := func(set func(g *grant, value int64)) func(pgx.Rows) error {
+			var name []byte
+			var value int64
+			return each([]any{&name, &value}, func() error { set(&answers[index[string(name)]], value); return nil })
 		}
-		return err
+		batch.Queue(s.acquire, names, owners, labels, ttls, keys).
+			Query(answer(func(g *grant, token int64) { g.token = uint64(token) }))
+		if len(waited) > 0 {
+			batch.Queue(s.mark, waited, waiters)
+		}
+		batch.Queue(s.tell, names, owners, waits, keys).
+			Query(answer(func(g *grant, left int64) { g.left = askIn(time.Duration(left) * time.Microsecond) }))
 	})
-	if err == nil && b.opts.FailoverSafe && standbys == "" {
-		err = errNoStandby // what was granted is taken back
-	}
 	b.sweep()
 	return answers, err
+}
+
+// each reads rows into values, and calls found after each.
+func each(values []any, found func() error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := rows.Scan(values...); err != nil {
+				return err
+			}
+			if err := found(); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
 }
 
 // hold is a lock that was granted, or may have been.
@@ -95,14 +118,11 @@ func (b *Backend) sendRenewals(ctx context.Context, asks []ask) ([]bool, error) 
 	for i, a := range asks {
 		ttls[i] = a.ttl.Microseconds()
 	}
-	held := make([]bool, len(asks))
-	_, err := b.query(ctx, true, b.sql.renew, []any{names, owners, ttls}, func(rows pgx.Rows) error {
+	var held []bool
+	err := b.query(ctx, withLeases, func(s *statements, batch *pgx.Batch) {
+		held = make([]bool, len(asks))
 		var i int64
-		if err := rows.Scan(&i); err != nil {
-			return err
-		}
-		held[i-1] = true
-		return nil
+		batch.Queue(s.renew, names, owners, ttls).Query(each([]any{&i}, func() error { held[i-1] = true; return nil }))
 	})
 	b.sweep()
 	return held, err
@@ -110,29 +130,36 @@ func (b *Backend) sendRenewals(ctx context.Context, asks []ask) ([]bool, error) 
 
 // Release implements [locker.Hold].
 func (h *hold) Release(ctx context.Context) error {
-	held, _, _, err := h.b.ending.do(ctx, ask{name: h.name, owner: h.owner})
-	if err != nil {
+	end, _, _, err := h.b.ending.do(ctx, ask{name: h.name, owner: h.owner})
+	switch {
+	case err != nil:
 		return h.b.failure(ctx, err)
+	case end.held:
+		return nil
+	case end.times > 1:
+		return h.b.failure(ctx, errors.New("the connection was lost, and it is not known whether the lock was held until then"))
 	}
-	if !held {
-		return h.lost()
-	}
-	return nil
+	return h.lost()
 }
 
-func (b *Backend) sendReleases(ctx context.Context, asks []ask) ([]bool, error) {
+// end is the answer to a release: whether the lock was held, and how often that was asked.
+type end struct {
+	held  bool
+	times int
+}
+
+func (b *Backend) sendReleases(ctx context.Context, asks []ask) ([]end, error) {
 	names, owners := namesOf(asks)
-	held := make([]bool, len(asks))
-	_, err := b.query(ctx, false, b.sql.release, []any{names, owners, b.keysOf(asks)}, func(rows pgx.Rows) error {
+	var ends []end
+	times := 0
+	err := b.query(ctx, untilACrash, func(s *statements, batch *pgx.Batch) {
+		times++
+		ends = slices.Repeat([]end{{times: times}}, len(asks))
 		var i int64
-		var was bool
-		if err := rows.Scan(&i, &was, nil); err != nil {
-			return err
-		}
-		held[i-1] = was
-		return nil
+		var held bool
+		batch.Queue(s.release, names, owners).Query(each([]any{&i, &held, nil}, func() error { ends[i-1].held = held; return nil }))
 	})
-	return held, err
+	return ends, err
 }
 
 func (h *hold) lost() error {
@@ -147,10 +174,10 @@ func namesOf(asks []ask) (names [][]byte, owners []string) {
 	return names, owners
 }
 
-func (b *Backend) keysOf(asks []ask) []int64 {
+func (s *statements) keysOf(asks []ask) []int64 {
 	keys := make([]int64, len(asks))
 	for i, a := range asks {
-		keys[i] = b.key(a.name)
+		keys[i] = s.key(a.name)
 	}
 	return keys
 }

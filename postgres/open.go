@@ -78,8 +78,21 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	return b, nil
 }
 
-// greet finds out whether there is a server, and the table where it is not to be made.
+// greet finds out whether there is a server, the table where it is not to be made, and all that FailoverSafe
+// needs.
 func (b *Backend) greet(ctx context.Context) error {
-	_, err := b.Inspect(ctx, "locker")
-	return err
+	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
+	defer cancel()
+	s, wrong, err := b.locate(bounded)
+	switch {
+	case err != nil:
+	case wrong == missing && b.opts.NoCreate:
+		err = errNoTable
+	case s != nil && wrong != missing, wrong == blind:
+		_, err = b.ready(bounded)
+	}
+	if err != nil {
+		return b.failure(ctx, err)
+	}
+	return nil
 }

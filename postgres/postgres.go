@@ -2,11 +2,10 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,8 +26,11 @@ type Options struct {
 	NoCreate bool
 
 	// FailoverSafe says that a fail-over only ever goes to a synchronous standby. The backend then declares
-	// that a held lock survives it, and refuses new ones, with an error that matches ErrUnavailable, while the
-	// server has no synchronous standby (synchronous_standby_names is empty). Leases go on meanwhile.
+	// that a held lock survives it. It believes no grant and no renewal before it has seen in
+	// pg_stat_replication that the synchronous standbys have it, for which the user needs the rights of
+	// pg_read_all_stats; without them, nothing is granted. While the server has no synchronous standby
+	// (synchronous_standby_names is empty), new locks are refused, with an error that matches ErrUnavailable.
+	// Leases go on then only on a server that has taken over and never had a standby since.
 	FailoverSafe bool
 
 	// Timeout is how long a request waits for its answer, its wait for a connection of the pool included.
@@ -61,11 +63,15 @@ type Backend struct {
 	owned bool // Open made the pool: Close closes it
 	addr  string
 	opts  Options
-	sql   statements
 	ears  ears
 
-	acquires         batcher[grant]
-	renewals, ending batcher[bool]
+	schema, table string                     // as Options.Table names it
+	found         atomic.Pointer[statements] // for the table that this means; nil: not known
+	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
+
+	acquires batcher[grant]
+	renewals batcher[bool]
+	ending   batcher[end]
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
@@ -94,7 +100,7 @@ var (
 // pool of its own (of four connections, say) keeps the locks alive while the program's transactions have
 // all connections of theirs.
 func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
-	b := &Backend{pool: pool, swept: time.Now()}
+	b := &Backend{pool: pool}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -117,14 +123,14 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	conn := pool.Config().ConnConfig
 	b.addr = fmt.Sprintf("%s:%d/%s", conn.Host, conn.Port, conn.Database)
 	var err error
-	if b.sql, err = statementsFor(o.Table); err != nil {
+	if b.schema, b.table, err = parse(o.Table); err != nil {
 		return nil, err
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
 	b.ears.b = b
 	b.acquires = batcher[grant]{b: b, send: b.sendAcquires}
 	b.renewals = batcher[bool]{b: b, send: b.sendRenewals}
-	b.ending = batcher[bool]{b: b, send: b.sendReleases}
+	b.ending = batcher[end]{b: b, send: b.sendReleases}
 	return b, nil
 }
 
@@ -154,78 +160,51 @@ func Guarantees(opts *Options) locker.Guarantees {
 	return g
 }
 
-// key is the advisory lock of a name, and what its waiters are told.
-func (b *Backend) key(name string) int64 {
-	sum := sha256.Sum256([]byte(b.sql.channel + "\x00" + name))
-	return int64(binary.BigEndian.Uint64(sum[:]))
-}
-
-// query sends a statement in one round trip, and makes the table if that is missing. durable: see
-// conditionsSQL. standbys are those that are to be synchronous.
-func (b *Backend) query(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) (standbys string, err error) {
-	standbys, err = b.queryOnce(ctx, durable, sql, args, row)
-	if missingTable(err) && !b.opts.NoCreate {
-		if err = b.create(ctx); err == nil {
-			standbys, err = b.queryOnce(ctx, durable, sql, args, row)
+// query sends a statement in one round trip, with the conditions before it, and calls row for what each
+// returns. A connection that was lost without an answer, as an idle one is that the server or a proxy has closed, is
+// no outage: the same is asked again on the next one. All that is asked may be asked twice (R11).
+func (b *Backend) query(ctx context.Context, k keep, statements func(s *statements, batch *pgx.Batch)) error {
+	lost := false
+	for tries := b.pool.Config().MaxConns; ; tries-- {
+		s, err := b.ready(ctx)
+		if err != nil {
+			err = &poolError{err}
+		} else {
+			err = b.send(ctx, k, func(batch *pgx.Batch) { statements(s, batch) })
+		}
+		again := tries > 0 && ctx.Err() == nil
+		switch {
+		case again && lostConnection(err):
+			lost = true
+		case again && (missingTable(err) || fallen(err)):
+			b.found.CompareAndSwap(s, nil)
+		case err != nil && lost:
+			return &unconfirmed{err} // the one that was lost may have been carried out
+		default:
+			return err
 		}
 	}
-	return standbys, err
 }
 
-func (b *Backend) queryOnce(ctx context.Context, durable bool, sql string, args []any, row func(pgx.Rows) error) (standbys string, err error) {
+// send is query once, for the table that was found.
+func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) error {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
-		return "", &poolError{err}
+		return &poolError{err}
 	}
 	defer conn.Release()
 	batch := &pgx.Batch{}
-	batch.Queue(conditionsSQL, durable).QueryRow(func(r pgx.Row) error { return r.Scan(nil, nil, nil, &standbys) })
-	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if err := row(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
+	batch.Queue(conditionsSQL, k > untilACrash)
+	statements(batch)
 	// Only Close knows of the commit.
-	if err = conn.SendBatch(ctx, batch).Close(); err != nil {
-		if readOnly(err) {
-			_ = conn.Conn().Close(ctx) // the pool's next one may be to the server that has taken over
-		}
+	err = conn.SendBatch(ctx, batch).Close()
+	if readOnly(err) || fallen(err) {
+		_ = conn.Conn().Close(ctx) // the next one may be to the server that has taken over, and has drawn no numbers in stock
 	}
-	return standbys, err
-}
-
-// create makes the table and the sequence.
-func (b *Backend) create(ctx context.Context) (err error) {
-	for range 3 {
-		if _, err = b.pool.Exec(ctx, b.sql.schema, pgx.QueryExecModeSimpleProtocol); !theyMeet(err) {
-			break
-		}
+	if err == nil {
+		err = b.confirm(ctx, conn, k)
 	}
-	if err != nil {
-		return fmt.Errorf("the table %s is not there, and cannot be made (see Schema): %w", b.opts.Table, err)
-	}
-	return nil
-}
-
-// sweep removes old rows in the background, if that was not done for a while.
-func (b *Backend) sweep() {
-	b.mu.Lock()
-	due := time.Since(b.swept) > sweepEvery
-	if due {
-		b.swept = time.Now()
-	}
-	b.mu.Unlock()
-	if !due {
-		return
-	}
-	b.background(func() {
-		ctx, cancel := context.WithTimeout(b.life, time.Minute)
-		defer cancel()
-		_, _ = b.pool.Exec(ctx, b.sql.sweep, b.key("\x00")) // the next sweep does what this one did not
-	})
+	return err
 }
 
 // begin counts a statement, or what else Close has to wait for; false after Close.

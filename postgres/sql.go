@@ -1,16 +1,25 @@
 package postgres
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker"
 )
 
-// In all statements: clock_timestamp() and not now(), which is when the transaction began; and no clock
-// but the server's. $1 and so on are arrays with one element for each of the callers who share the
-// statement.
+// All statements use clock_timestamp(), and not now(), which is the beginning of the transaction, and no clock
+// but the server's. $1 and so on are arrays with one element for each of the callers that share the statement.
+
+// schemaSQL makes the table and the sequence. The sequence is not OWNED BY the column: it outlives a DROP TABLE
+// and a TRUNCATE, as the table outlives the loss of the sequence. A new sequence begins above all tokens that
+// the table remembers: those of its rows, and those of the rows that were swept, which are at most the token of
+// the row whose name is empty, the floor.
 const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	name bytea NOT NULL PRIMARY KEY,
 	owner text NOT NULL,
@@ -19,57 +28,56 @@ const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	expires timestamptz NOT NULL,
 	waited boolean NOT NULL
 ) WITH (fillfactor = 50);
-CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME`
+CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME;
+SELECT setval('SEQUENCE_NAME', h.token + RAISE_GAP) FROM (SELECT max(token) AS token FROM TABLE_NAME) h, SEQUENCE_NAME s
+WHERE s.last_value < h.token`
 
 // conditionsSQL comes before each of the others, in its transaction and its round trip. Plans are made once
 // for a connection (a new one each time would cost five times what the statement does), and one that was
 // made while the table was small must not go on reading all of it. $1 is whether the commit has to be on
-// disk, and on the synchronous standbys if there are any: that of a release, which a crash may undo, has not.
+// disk, and on the synchronous standbys if there are any.
 const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
 	set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
-		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
-	current_setting('synchronous_standby_names')`
+		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)`
 
-// acquireSQL grants what is free, and says of what another holds how long its time is. Of a name that is neither
-// held nor to be had it says 0, or how long ago the lease ended (less than 0) if transactions that called Held
-// protect it: their advisory locks are shared. What it is silent about is just being released. It waits for
-// nobody's lock but that of a holder who is just renewing what has expired.
-//
-// The advisory lock of a name orders its tokens: nextval comes after it and the commit before its end.
-const acquireSQL = `WITH ask AS MATERIALIZED (
-	SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::boolean[], $6::bigint[])
-		AS a (name, owner, label, ttl, waits, key)
-), seen AS MATERIALIZED (
-	SELECT a.waits, a.key, l.*, l.owner <> '' AND l.expires > clock_timestamp() AS held
-	FROM ask a JOIN TABLE_NAME l ON l.name = a.name WHERE l.owner <> a.owner
-), got AS (
-	INSERT INTO TABLE_NAME AS l (name, owner, label, token, expires, waited)
-	SELECT name, owner, label, nextval('SEQUENCE_NAME'), clock_timestamp() + ttl * interval '1 microsecond', false FROM ask
-	WHERE CASE WHEN name NOT IN (SELECT name FROM seen WHERE held) THEN pg_try_advisory_xact_lock(key) ELSE false END
-	ON CONFLICT (name) DO UPDATE
-	SET owner = excluded.owner, label = excluded.label, expires = excluded.expires, waited = l.waited AND l.owner = excluded.owner,
-		token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token ELSE excluded.token END
-	WHERE l.owner IN ('', excluded.owner) OR l.expires <= clock_timestamp()
-	RETURNING l.name, l.token
-) MARK
-SELECT name, token, 0::bigint FROM got
-UNION ALL SELECT name, 0, CAST(EXTRACT(EPOCH FROM CASE WHEN held THEN expires
-	WHEN pg_try_advisory_xact_lock_shared(key) THEN LEAST(expires, clock_timestamp()) ELSE clock_timestamp()
-	END - clock_timestamp()) * 1000000 AS bigint) FROM seen WHERE NOT held OR TOLD`
+// grantSQL grants what is free. It waits for nobody's lock but that of a holder that is just renewing what has
+// expired. The advisory lock of a name orders its tokens: nextval comes after it, and the commit before its end.
+// A token that does not rise is NULL, which the table refuses: the transaction grants nothing then.
+const grantSQL = `INSERT INTO TABLE_NAME AS l (name, owner, label, token, expires, waited)
+SELECT name, owner, label, CASE WHEN token > coalesce((SELECT f.token FROM TABLE_NAME f WHERE f.name = ''), 0) THEN token END,
+	clock_timestamp() + ttl * interval '1 microsecond', false
+FROM (
+	SELECT a.*, nextval('SEQUENCE_NAME') AS token
+	FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) AS a (name, owner, label, ttl, key)
+	WHERE CASE WHEN (SELECT h.owner NOT IN ('', a.owner) AND h.expires > clock_timestamp() FROM TABLE_NAME h WHERE h.name = a.name)
+		THEN false ELSE pg_try_advisory_xact_lock(a.key) END
+) drawn
+ON CONFLICT (name) DO UPDATE
+SET owner = excluded.owner, label = excluded.label, expires = excluded.expires, waited = l.waited AND l.owner = excluded.owner,
+	token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token
+		WHEN excluded.token > l.token THEN excluded.token END
+WHERE l.owner IN ('', excluded.owner) OR l.expires <= clock_timestamp()
+RETURNING l.name, l.token`
 
-// A waiter marks the row, so that its release is told. It has to mark the row that its holder has now, and
-// asks again where that is just being released.
-const (
-	markSQL = `, marked AS (
-	UPDATE TABLE_NAME l SET waited = true FROM (
-		SELECT t.name FROM seen h JOIN TABLE_NAME t ON t.name = h.name
-		WHERE h.held AND h.waits AND NOT h.waited AND t.owner = h.owner AND t.expires > clock_timestamp()
-		FOR NO KEY UPDATE OF t SKIP LOCKED
-	) m WHERE l.name = m.name
-	RETURNING l.name
-)`
-	toldSQL = `NOT waits OR waited OR name IN (SELECT name FROM marked)`
-)
+// markSQL marks the rows of the holders that somebody waits for, so that their release is told. A row that is
+// locked is just being renewed or released.
+const markSQL = `UPDATE TABLE_NAME l SET waited = true FROM (
+	SELECT t.name FROM TABLE_NAME t JOIN unnest($1::bytea[], $2::text[]) AS a (name, owner) ON t.name = a.name
+	WHERE t.owner NOT IN ('', a.owner) AND t.expires > clock_timestamp() AND NOT t.waited
+	FOR NO KEY UPDATE OF t SKIP LOCKED
+) m WHERE l.name = m.name`
+
+// tellSQL says of what was not granted how long its holder still has it. Of a name that is neither held nor to
+// be had, it says 0, or how long ago the lease ended (less than 0) if transactions that called Held protect it:
+// their advisory locks are shared. If the row was swept meanwhile, that is long ago. It is silent about a row
+// that a waiter could not mark.
+const tellSQL = `SELECT a.name, CAST(EXTRACT(EPOCH FROM CASE
+	WHEN l.owner <> '' AND l.expires > clock_timestamp() THEN l.expires
+	WHEN pg_try_advisory_xact_lock_shared(a.key) THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
+	ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint)
+FROM unnest($1::bytea[], $2::text[], $3::boolean[], $4::bigint[]) AS a (name, owner, waits, key)
+LEFT JOIN TABLE_NAME l ON l.name = a.name
+WHERE l.owner IS DISTINCT FROM a.owner AND (NOT a.waits OR l.waited OR (l.owner <> '' AND l.expires > clock_timestamp()) IS NOT TRUE)`
 
 // renewSQL returns those that were still held.
 const renewSQL = `UPDATE TABLE_NAME l SET expires = GREATEST(l.expires, clock_timestamp() + a.ttl * interval '1 microsecond')
@@ -81,18 +89,36 @@ RETURNING a.i`
 // each other in the whole server, so it is not said to nobody.
 const releaseSQL = `WITH freed AS (
 	UPDATE TABLE_NAME l SET owner = '', label = '', expires = LEAST(l.expires, clock_timestamp())
-	FROM unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, key, i)
+	FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, i)
 	WHERE l.name = a.name AND l.owner = a.owner
-	RETURNING a.i, a.key, l.waited, l.expires >= statement_timestamp() AS held
+	RETURNING a.i, l.name, l.waited, l.expires >= statement_timestamp() AS held
 )
-SELECT i, held, CASE WHEN waited THEN pg_notify('CHANNEL_NAME', key::text) IS NULL END FROM freed`
+SELECT i, held, CASE WHEN waited THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL END FROM freed`
 
-// sweepSQL removes rows that nobody has used for ten minutes. Tokens come from the sequence, which it
-// leaves alone. One client at a time does it.
-const sweepSQL = `DELETE FROM TABLE_NAME WHERE name IN (
-	SELECT name FROM TABLE_NAME WHERE (SELECT pg_try_advisory_xact_lock($1)) AND expires < clock_timestamp() - interval '10 minutes'
-	LIMIT 10000 FOR UPDATE SKIP LOCKED
-)`
+// sweepSQL removes, of the next thousand rows in the order of their names, those that nobody has used for ten
+// minutes, and says whether there are more. The floor has the last name of the part before as its label, and as
+// its expiry the time of it; a pass over the whole table begins ten minutes after the one before. Who has the
+// floor's row is the one client that sweeps.
+const sweepSQL = `WITH floor AS MATERIALIZED (
+	SELECT label FROM TABLE_NAME
+	WHERE name = '' AND (label <> '' OR expires < clock_timestamp() - interval '10 minutes') FOR UPDATE SKIP LOCKED
+), part AS MATERIALIZED (
+	SELECT p.name FROM floor, LATERAL (SELECT name FROM TABLE_NAME WHERE name > floor.label ORDER BY name LIMIT 1000) p
+), gone AS (
+	DELETE FROM TABLE_NAME l USING (
+		SELECT t.name FROM TABLE_NAME t JOIN part ON t.name = part.name
+		WHERE t.expires < clock_timestamp() - interval '10 minutes' FOR UPDATE OF t SKIP LOCKED
+	) o WHERE l.name = o.name
+	RETURNING l.token
+)
+UPDATE TABLE_NAME l SET token = GREATEST(l.token, (SELECT max(token) FROM gone)), expires = clock_timestamp(),
+	label = CASE WHEN (SELECT count(*) FROM part) < 1000 THEN '' ELSE (SELECT name FROM part ORDER BY name DESC LIMIT 1) END
+FROM floor WHERE l.name = ''
+RETURNING l.label <> ''`
+
+// floorSQL lifts the floor, and makes it.
+const floorSQL = `INSERT INTO TABLE_NAME AS l VALUES ('', '', '', $1, clock_timestamp(), false)
+ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token`
 
 // lookSQL finds what is held; a condition follows it.
 const lookSQL = `SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
@@ -105,12 +131,15 @@ const breakSQL = `WITH freed AS (
 	RETURNING o.*
 )
 SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
-FROM freed, pg_notify('CHANNEL_NAME', $2::bigint::text)`
+FROM freed, pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode($1, 'hex'))`
 
-// raiseSQL sets the sequence far above the token. Between reading it and setting it, others may draw from
-// it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to 2⁵³, and a
-// lock that moves there may have been raised many times.
-const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + 16777216) FROM SEQUENCE_NAME WHERE last_value <= $1`
+// raiseGap is how far above a token the sequence is set. Between reading it and setting it, others may draw
+// from it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to 2⁵³,
+// and a lock that moves there may have been raised many times.
+const raiseGap = 1 << 24
+
+// raiseSQL sets the sequence far above the token, unless it is above it.
+const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + RAISE_GAP) FROM SEQUENCE_NAME WHERE last_value <= $1`
 
 // heldSQL finds the lock of an owner, after the advisory lock that keeps it from being granted to another.
 // FOR SHARE looks at the row as it is, also where the transaction's snapshot is older, and then fails with
@@ -124,23 +153,48 @@ var identifier = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][
 
 // statements are those for one table.
 type statements struct {
-	schema, acquire, acquireWaiting, renew, release, sweep, look, evict, raise, held, channel string
+	schemaName string
+	table      string // quoted, with its schema
+
+	schema, last, acquire, mark, tell, renew, release, sweep, floor, look, evict, raise, held string
 }
 
-func statementsFor(table string) (s statements, err error) {
+// parse splits the name of a table. The schema is "" if it is not named.
+func parse(table string) (schema, name string, err error) {
 	if !identifier.MatchString(table) {
-		return s, invalid("the table is %.130q: give table or schema.table, of ASCII letters, digits and underscores, not a digit first, "+
+		return "", "", invalid("the table is %.130q: give table or schema.table, of ASCII letters, digits and underscores, not a digit first, "+
 			"and at most 55 of them in the table", table)
 	}
-	quoted := `"` + strings.ReplaceAll(table, ".", `"."`) + `"`
-	sequence := strings.TrimSuffix(quoted, `"`) + `_tokens"`
-	s.channel = table[strings.LastIndexByte(table, '.')+1:]
-	with := strings.NewReplacer("TABLE_NAME", quoted, "SEQUENCE_NAME", sequence, "CHANNEL_NAME", s.channel).Replace
-	s.schema, s.renew, s.release = with(schemaSQL), with(renewSQL), with(releaseSQL)
-	s.acquire = with(strings.NewReplacer("MARK", "", "TOLD", "true").Replace(acquireSQL))
-	s.acquireWaiting = with(strings.NewReplacer("MARK", markSQL, "TOLD", toldSQL).Replace(acquireSQL))
-	s.sweep, s.look, s.evict, s.raise, s.held = with(sweepSQL), with(lookSQL), with(breakSQL), with(raiseSQL), with(heldSQL)
-	return s, nil
+	if before, after, ok := strings.Cut(table, "."); ok {
+		return before, after, nil
+	}
+	return "", table, nil
+}
+
+// statementsFor makes the statements for a table. If schema is "", they are only good for making the table.
+func statementsFor(schema, table string) *statements {
+	quote := func(name string) string {
+		if schema == "" {
+			return pgx.Identifier{name}.Sanitize()
+		}
+		return pgx.Identifier{schema, name}.Sanitize()
+	}
+	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+	sequence := quote(table + "_tokens")
+	with := strings.NewReplacer("TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
+		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema), "RAISE_GAP", strconv.Itoa(raiseGap)).Replace
+	return &statements{
+		schemaName: schema, table: quote(table),
+		schema: with(schemaSQL), last: with(lastSQL), acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
+		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL), look: with(lookSQL),
+		evict: with(breakSQL), raise: with(raiseSQL), held: with(heldSQL),
+	}
+}
+
+// key is the advisory lock of a name.
+func (s *statements) key(name string) int64 {
+	sum := sha256.Sum256([]byte(s.table + "\x00" + name))
+	return int64(binary.BigEndian.Uint64(sum[:]))
 }
 
 // Schema returns the statements that make the table and the sequence, if they are not there, for
@@ -149,8 +203,11 @@ func Schema(table string) (string, error) {
 	if table == "" {
 		table = DefaultTable
 	}
-	s, err := statementsFor(table)
-	return s.schema, err
+	schema, name, err := parse(table)
+	if err != nil {
+		return "", err
+	}
+	return statementsFor(schema, name).schema, nil
 }
 
 // invalid is an error that matches locker.ErrInvalid.

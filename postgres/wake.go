@@ -3,9 +3,10 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"net"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,10 +37,10 @@ type ears struct {
 	b *Backend
 
 	mu     sync.Mutex
-	wakes  map[int64]map[*waiter]struct{} // by the name's key
-	heard  chan struct{}                  // closed when the connection has proved to hear; nil: there is none
-	hangUp context.CancelFunc             // ends it
-	idle   *time.Timer                    // calls hangUp
+	wakes  map[string]map[*waiter]struct{} // by name
+	heard  chan struct{}                   // closed when the connection has proved to hear; nil: there is none
+	hangUp context.CancelFunc              // ends it
+	idle   *time.Timer                     // calls hangUp
 	warned bool
 }
 
@@ -49,15 +50,15 @@ type waiter struct{ wake func() }
 // Notify implements [locker.Notifier]. It returns when the connection hears; until then, and where it never
 // does, the engine asks from time to time.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	e, w, key := &b.ears, &waiter{wake}, b.key(name)
+	e, w := &b.ears, &waiter{wake}
 	e.mu.Lock()
 	if e.wakes == nil {
-		e.wakes = make(map[int64]map[*waiter]struct{})
+		e.wakes = make(map[string]map[*waiter]struct{})
 	}
-	if e.wakes[key] == nil {
-		e.wakes[key] = make(map[*waiter]struct{})
+	if e.wakes[name] == nil {
+		e.wakes[name] = make(map[*waiter]struct{})
 	}
-	e.wakes[key][w] = struct{}{}
+	e.wakes[name][w] = struct{}{}
 	if e.idle != nil {
 		e.idle.Stop()
 	}
@@ -67,7 +68,7 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 	}
 	heard := e.heard
 	e.mu.Unlock()
-	stop = func() { e.leave(key, w) }
+	stop = func() { e.leave(name, w) }
 	select {
 	case <-heard:
 		return stop, nil
@@ -80,12 +81,12 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 	return nil, b.failure(ctx, err)
 }
 
-func (e *ears) leave(key int64, w *waiter) {
+func (e *ears) leave(name string, w *waiter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.wakes[key], w)
-	if len(e.wakes[key]) == 0 {
-		delete(e.wakes, key)
+	delete(e.wakes[name], w)
+	if len(e.wakes[name]) == 0 {
+		delete(e.wakes, name)
 	}
 	if len(e.wakes) == 0 && e.hangUp != nil {
 		e.idle = time.AfterFunc(lingerTime, e.hangUp)
@@ -143,10 +144,13 @@ func (e *ears) next(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if key, err := strconv.ParseInt(n.Payload, 10, 64); err == nil {
+	// A table of that name in another schema has the same channel.
+	schema, text, ok := strings.Cut(n.Payload, "/")
+	name, err := hex.DecodeString(text)
+	if found := e.b.found.Load(); ok && err == nil && (found == nil || found.schemaName == schema) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		wake(e.wakes[key])
+		wake(e.wakes[string(name)])
 	}
 	return nil
 }
@@ -214,10 +218,10 @@ func (e *ears) open(ctx context.Context) (*pgx.Conn, error) {
 
 func (e *ears) probe(ctx context.Context, conn *pgx.Conn) error {
 	text := rand.Text()
-	if _, err := conn.Exec(ctx, `LISTEN "`+e.b.sql.channel+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(ctx, `LISTEN "`+e.b.table+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	if _, err := e.b.pool.Exec(ctx, "SELECT pg_notify($1, $2)", e.b.sql.channel, text); err != nil {
+	if _, err := e.b.pool.Exec(ctx, "SELECT pg_notify($1, $2)", e.b.table, text); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)

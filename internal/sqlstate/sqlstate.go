@@ -30,6 +30,12 @@ var passing = []string{
 	ReadOnly,
 }
 
+// Ended reports whether the server says with this that it ends the connection, for reasons that have nothing to do
+// with the statement: the same can be sent on another one.
+func Ended(code string) bool {
+	return slices.Contains([]string{"57P01", "57P05"}, code)
+}
+
 // Codes that somebody has an answer to.
 const (
 	ReadOnly     = "25006" // a standby, or a primary that has become one
@@ -38,6 +44,7 @@ const (
 	NoStatement  = "26000" // a prepared statement that another connection has
 	HasStatement = "42P05" // a prepared statement that this connection has of somebody else
 	NoRight      = "42501"
+	NoValue      = "23502" // NULL where a column takes none
 	Cancelled    = "57014" // by a statement_timeout, or by hand
 	NoLock       = "55P03" // a lock_timeout
 )

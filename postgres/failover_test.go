@@ -1,0 +1,223 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+// A fail-over to a standby that is behind gives a lock to a second holder, with a token that is no greater.
+func TestFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
+	t.Parallel()
+	primary := lab.StartPostgres(t)
+	way := lab.StartProxy(t, primary.Addr())
+	standby := lab.StartPostgres(t, lab.StandbyThrough(primary, way.Addr()))
+	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
+	_, err := c.Lock(t.Context(), "known to both")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second, 5*time.Millisecond)
+	way.Set(lab.Drop)
+	_, err = c.Lock(t.Context(), "lost")
+	require.NoError(t, err, "it does not wait for the standby")
+	primary.Kill()
+	standby.Promote(t)
+	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
+	_, err = other.TryLock(t.Context(), "known to both")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	_, err = other.TryLock(t.Context(), "lost")
+	require.NoError(t, err)
+}
+
+const countLocks = "SELECT count(*) FROM locker_locks WHERE owner <> ''"
+
+// A lock that was granted survives a fail-over to a synchronous standby.
+func TestFailoverSafe(t *testing.T) {
+	t.Parallel()
+	primary := lab.StartPostgres(t)
+	standby := lab.StartPostgres(t, lab.StandbyOf(primary))
+	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "failover_safe=on")
+
+	c := newClient(t, both, &locker.Options{TTL: 20 * time.Second})
+	require.True(t, c.Guarantees().SurvivesFailover)
+	_, err := c.TryLock(t.Context(), "a")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "no synchronous standby")
+
+	primary.Set(t, "synchronous_standby_names", "standby")
+	primary.Set(t, "synchronous_commit", "off") // which the backend does not go by
+	require.Eventually(t, func() bool {
+		return primary.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync"
+	}, 10*time.Second, 10*time.Millisecond)
+	l, err := c.Lock(t.Context(), "a")
+	require.NoError(t, err)
+	before, _ := l.Token()
+
+	// The standby does not answer: nothing is granted that it may not have.
+	standby.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	_, err = c.TryLock(ctx, "while it is away")
+	cancel()
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	standby.Resume()
+	require.NoError(t, l.Renew(t.Context()))
+
+	primary.Kill()
+	standby.Promote(t)
+	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
+	_, err = other.TryLock(t.Context(), "a")
+	require.ErrorIs(t, err, locker.ErrHeld, "the new primary has the lock")
+	next, err := other.TryLock(t.Context(), "b")
+	require.NoError(t, err)
+	after, _ := next.Token()
+	assert.Greater(t, after, before)
+	require.NoError(t, l.Err())
+	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond, "leases go on")
+	_ = l.Unlock(t.Context())
+	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+}
+
+// The suite's own check: a lease goes on over a fail-over, and the name can be had again when there is a
+// synchronous standby again.
+func TestConformanceOfFailover(t *testing.T) {
+	primary, standby := startPair(t)
+	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "target_session_attrs=read-write")
+	conformance.RunOnly(t, conformance.Harness{
+		TTL: time.Second,
+		New: func(ct conformance.T) locker.Backend {
+			b, pool, err := dial(context.Background(), both, &postgres.Options{FailoverSafe: true})
+			if err != nil {
+				ct.Errorf("dial: %v", err)
+				ct.FailNow()
+			}
+			ct.Cleanup(pool.Close)
+			require.True(t, b.Guarantees().SurvivesFailover, "or there would be nothing to prove")
+			return b
+		},
+		Failover: func(conformance.T) {
+			primary.Kill()
+			standby.Promote(t)
+			lab.StartPostgres(t, lab.StandbyOf(standby))
+			synchronous(t, standby)
+		},
+		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
+	}, "failover")
+}
+
+// A server that has become read-only is left for the one that has taken over.
+func TestReadOnlyAfterAFailover(t *testing.T) {
+	t.Parallel()
+	first, second := lab.StartPostgres(t), lab.StartPostgres(t)
+	c := newClient(t, first.URL(first.Addr()+","+second.Addr(), "sslmode=disable"), nil)
+	l, err := c.TryLock(t.Context(), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(t.Context()))
+	first.Set(t, "default_transaction_read_only", "on")
+	_, err = c.TryLock(t.Context(), "a")
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "it is a standby")
+	l, err = c.Lock(t.Context(), "a")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(t.Context()))
+	assert.Equal(t, "1", second.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
+}
+
+// startPair starts a primary and its synchronous standby.
+func startPair(t *testing.T) (primary, standby *lab.Postgres) {
+	t.Helper()
+	primary = lab.StartPostgres(t)
+	standby = lab.StartPostgres(t, lab.StandbyOf(primary))
+	synchronous(t, primary)
+	return primary, standby
+}
+
+// synchronous makes commits on s wait for its standby.
+func synchronous(t *testing.T, s *lab.Postgres) {
+	t.Helper()
+	s.Set(t, "synchronous_standby_names", "standby")
+	require.Eventually(t, func() bool {
+		return s.Query(t, "SELECT sync_state FROM pg_stat_replication") == "sync"
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// A commit that no standby has is neither a grant nor a renewal, even if the server says that it succeeded: two
+// would hold after the fail-over.
+func TestWhatNoStandbyHasIsNotGranted(t *testing.T) {
+	t.Parallel()
+	primary, standby := startPair(t)
+	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+	give := map[string]func(){
+		"cancelled": func() {
+			primary.Exec(t, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+		},
+		"no standby any more": func() { primary.Set(t, "synchronous_standby_names", "") },
+		"no standby for a moment": func() {
+			primary.Set(t, "synchronous_standby_names", "")
+			require.Eventually(t, func() bool { return primary.Query(t, waiting) == "0" }, 5*time.Second, time.Millisecond)
+			primary.Set(t, "synchronous_standby_names", "standby")
+		},
+	}
+	for name, addr := range map[string]string{"direct": primary.Addr(), "pgbouncer": lab.StartPgbouncer(t, primary)} {
+		b, _ := newBackend(t, primary.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"), &postgres.Options{FailoverSafe: true})
+		held := acquire(t, b, "held at "+name, owner(1))
+		for how, give := range give {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				defer synchronous(t, primary)
+				standby.Pause()
+				defer standby.Resume()
+				for what, ask := range map[string]func(ctx context.Context) error{
+					"grant": func(ctx context.Context) error {
+						_, err := b.Acquire(ctx, request("granted "+how+name, owner(2)))
+						return err
+					},
+					"renewal": func(ctx context.Context) error { _, err := held.Hold.Renew(ctx); return err },
+					"RaiseToken": func(ctx context.Context) error {
+						return held.Hold.(locker.TokenRaiser).RaiseToken(ctx, held.Token+1<<40)
+					},
+				} {
+					primary.Set(t, "synchronous_standby_names", "standby")
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					answer := make(chan error, 1)
+					go func() { answer <- ask(ctx) }()
+					require.Eventually(t, func() bool { return primary.Query(t, waiting) == "1" }, 5*time.Second, time.Millisecond)
+					give()
+					select {
+					case err := <-answer:
+						require.Error(t, err, what)
+					case <-time.After(500 * time.Millisecond): // it waits for the standby
+						cancel()
+						require.Error(t, <-answer, what)
+					}
+					cancel()
+				}
+			})
+		}
+	}
+}
+
+// A user who cannot see what the standby has is told so at once, and not at the fail-over.
+func TestFailoverSafeNeedsToSeeTheStandby(t *testing.T) {
+	t.Parallel()
+	primary, _ := startPair(t)
+	primary.Exec(t, "CREATE USER blind PASSWORD 'secret'")
+	primary.Exec(t, "GRANT CREATE ON SCHEMA public TO blind")
+	url := strings.Replace(primary.URL(primary.Addr(), "sslmode=disable"), "locker:"+lab.PostgresPassword, "blind:secret", 1)
+	_, err := postgres.Openers.Open(t.Context(), url+"&failover_safe=on", nil)
+	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	b, _ := newBackend(t, url, &postgres.Options{FailoverSafe: true})
+	g, err := b.Acquire(t.Context(), request("a", owner(1)))
+	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")
+	require.Nil(t, g.Hold, "nothing was asked for")
+
+	primary.Exec(t, "GRANT pg_read_all_stats TO blind")
+	acquire(t, b, "a", owner(1))
+}

@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// errNoTable is why there is no lock where the table is not to be made.
+var errNoTable = errors.New("there is no table of locks, or no sequence beside it")
+
+// locateSQL finds the table that $1 names, and says what is wrong with its sequence: it is missing, or hands out
+// numbers that do not rise. It says, too, whether the user may see what a standby has.
+const locateSQL = `SELECT coalesce(n.nspname, ''), CASE WHEN s.seqrelid IS NULL THEN 'missing' WHEN s.seqcache > 1 THEN 'CACHE '||s.seqcache
+	WHEN s.seqincrement < 0 THEN 'INCREMENT '||s.seqincrement WHEN s.seqcycle THEN 'CYCLE' ELSE '' END,
+	pg_has_role('pg_read_all_stats', 'USAGE')
+FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_sequence s ON s.seqrelid = to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens'))`
+
+// lastSQL is the last token that the table remembers, the last number of the sequence, and for how many seconds
+// nothing was swept. The sequence is looked at after the table.
+const lastSQL = `SELECT coalesce(max(token), 0), coalesce(pg_sequence_last_value('SEQUENCE_NAME'), 0),
+	coalesce(EXTRACT(EPOCH FROM clock_timestamp() - max(expires) FILTER (WHERE name = '')), 1000000)::bigint FROM TABLE_NAME`
+
+// ready returns the statements for the table. Before the first use, and after one that failed for want of it, it
+// looks which table that is, makes it if it is missing, and sees to it that tokens rise.
+func (b *Backend) ready(ctx context.Context) (*statements, error) {
+	if s := b.found.Load(); s != nil {
+		return s, nil
+	}
+	s, wrong, err := b.locate(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case wrong == blind:
+		return nil, errBlind
+	case wrong == missing && b.opts.NoCreate:
+		return nil, errNoTable
+	case wrong == missing:
+		if s == nil {
+			s = statementsFor(b.schema, b.table)
+		}
+		if err = b.create(ctx, s); err == nil {
+			s, wrong, err = b.locate(ctx)
+		}
+	}
+	if err == nil && wrong != "" {
+		err = &sequenceError{wrong}
+	}
+	if err == nil {
+		err = b.rise(ctx, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.found.Store(s)
+	return s, nil
+}
+
+// What may be wrong beside a sequence with the wrong settings.
+const (
+	missing = "missing" // the sequence
+	blind   = "blind"   // FailoverSafe, and the user may not see what a standby has
+)
+
+// locate finds the table: nil if there is none. wrong: see locateSQL.
+func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err error) {
+	var schema string
+	var sees bool
+	name := statementsFor(b.schema, b.table).table
+	if err = b.pool.QueryRow(ctx, locateSQL, name).Scan(&schema, &wrong, &sees); err != nil {
+		return nil, "", err
+	}
+	if b.opts.FailoverSafe && !sees {
+		wrong = blind
+	}
+	if schema != "" {
+		s = statementsFor(schema, b.table)
+	}
+	return s, wrong, nil
+}
+
+// create makes the table and the sequence.
+func (b *Backend) create(ctx context.Context, s *statements) (err error) {
+	for range 3 {
+		if _, err = b.pool.Exec(ctx, s.schema, pgx.QueryExecModeSimpleProtocol); !theyMeet(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the table %s is not there, and cannot be made (see Schema): %w", b.opts.Table, err)
+	}
+	return nil
+}
+
+// rise sets a sequence that is behind the table, such as one that was made anew, above all tokens.
+func (b *Backend) rise(ctx context.Context, s *statements) error {
+	var token, drawn, swept int64
+	if err := b.pool.QueryRow(ctx, s.last).Scan(&token, &drawn, &swept); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.swept = time.Now().Add(-time.Duration(swept) * time.Second)
+	b.mu.Unlock()
+	if drawn >= token {
+		return nil
+	}
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.raise(ctx, tx, s, token, nil) })
+	if err != nil {
+		return fmt.Errorf("the sequence of tokens is at %d, and token %d was given already: it cannot be set: %w", drawn, token, err)
+	}
+	return nil
+}
+
+// raise sets the sequence above token, one client after the other, if check succeeds. The floor remembers it.
+func (b *Backend) raise(ctx context.Context, tx pgx.Tx, s *statements, token int64, check func() error) error {
+	// A sequence is read as a table is, which the conditions make look so dear that it would be compiled
+	// first, for 24 ms and more.
+	batch := &pgx.Batch{}
+	batch.Queue(conditionsSQL, true)
+	batch.Queue("SELECT pg_advisory_xact_lock($1), set_config('jit', 'off', true)", s.key(""))
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	if check != nil {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, s.floor, token); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, s.raise, token)
+	return err
+}
+
+// sweep removes old rows in the background, if that was not done for a while.
+func (b *Backend) sweep() {
+	b.mu.Lock()
+	due := time.Since(b.swept) > sweepEvery
+	if due {
+		b.swept = time.Now()
+	}
+	b.mu.Unlock()
+	if due {
+		b.background(func() { _ = b.pass(b.life) }) // the next pass does what this one did not
+	}
+}
+
+// pass goes over the whole table, in parts that hold nobody up for long: however many names there are, those of
+// the last twenty minutes are all that stay.
+func (b *Backend) pass(ctx context.Context) error {
+	for more := true; more; {
+		s, err := b.ready(ctx)
+		if err != nil {
+			return err
+		}
+		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		if _, err = b.pool.Exec(bounded, s.floor, 0); err == nil {
+			err = b.pool.QueryRow(bounded, s.sweep).Scan(&more)
+		}
+		cancel()
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // another client sweeps, or has done so lately
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
