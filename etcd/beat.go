@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -86,6 +86,7 @@ var errTerm = errors.New("the leader changed while the session was kept alive")
 // was the leader when it renewed; and whether the lease is gone is what the
 // majority says.
 func (s *session) beat() error {
+	_ = s.b.pool.follow() // those that it has are asked on
 	left := time.Until(s.since.Add(s.ttl))
 	limit := min(min(s.ttl/8, time.Second)<<min(s.misses, 8), left)
 	ctx, cancel := context.WithTimeout(s.ctx, left)
@@ -95,12 +96,11 @@ func (s *session) beat() error {
 	late := limited.Err() != nil
 	stop()
 	if err == nil || etcderr.LeaseGone(err) {
-		var read *clientv3.GetResponse
-		read, readErr := s.b.kv.Get(&call{Context: ctx, urgent: true}, s.key, clientv3.WithCountOnly())
+		read, readErr := s.b.pool.read(ctx, urgent, clientv3.OpGet(s.key, clientv3.WithCountOnly()))
 		switch {
 		case readErr != nil:
 			err = readErr
-		case read.Count == 0:
+		case read.Responses[0].GetResponseRange().Count == 0:
 			return errGone
 		case err == nil && read.Header.RaftTerm != term:
 			err = errTerm
@@ -135,7 +135,7 @@ func (s *session) beat() error {
 // driver's KeepAliveOnce opens one for each request, and logs in for each: that
 // is a bcrypt for the member, of some 60 ms of its processor.
 type keepAlives struct {
-	etcdserverpb.Lease_LeaseKeepAliveClient
+	pb.Lease_LeaseKeepAliveClient
 	end context.CancelFunc
 }
 
@@ -150,7 +150,7 @@ func (s *session) hangUp() {
 // renew sends one keep-alive, to the member that all requests go to, and
 // returns when it was sent, and the term of the member that answered.
 func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err error) {
-	if m, _ := s.b.pool.pick(0); s.stream == nil || s.on != m {
+	if m, _, _ := s.b.pool.pick(1); s.stream == nil || s.on != m {
 		s.hangUp()
 		s.on = m
 		if err := m.connect(ctx); err != nil {
@@ -158,7 +158,7 @@ func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err 
 		}
 		life, end := context.WithCancel(s.ctx)
 		stop := context.AfterFunc(ctx, end)
-		opened, err := etcdserverpb.NewLeaseClient(m.conn).LeaseKeepAlive(m.streaming(life), grpc.WaitForReady(false))
+		opened, err := pb.NewLeaseClient(m.conn).LeaseKeepAlive(m.streaming(life), grpc.WaitForReady(false))
 		stop()
 		if err != nil {
 			end()
@@ -169,9 +169,9 @@ func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err 
 	stop := context.AfterFunc(ctx, s.stream.end)
 	defer stop()
 	since = time.Now() // R1
-	var resp *etcdserverpb.LeaseKeepAliveResponse
+	var resp *pb.LeaseKeepAliveResponse
 	// EOF: the stream is over, and Recv says why.
-	if err = s.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}); err == nil || errors.Is(err, io.EOF) {
+	if err = s.stream.Send(&pb.LeaseKeepAliveRequest{ID: s.id}); err == nil || errors.Is(err, io.EOF) {
 		resp, err = s.stream.Recv()
 	}
 	if err != nil {

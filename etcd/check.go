@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/etcderr"
@@ -24,7 +24,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	add(locker.SeverityOK, "requests", "etcd at "+b.addr()+" reads and writes below "+b.keys.base, "")
 	b.checkMembers(ctx, add)
 	seen := map[uint64]string{}
-	for _, m := range b.pool.members {
+	members := b.pool.all()
+	for _, m := range members {
 		limited, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 		status, err := m.status(limited)
 		cancel()
@@ -45,14 +46,14 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 type addFinding func(severity locker.Severity, what, found, advice string)
 
 // status asks the member itself for its state.
-func (m *member) status(ctx context.Context) (*etcdserverpb.StatusResponse, error) {
+func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 	if err := m.connect(ctx); err != nil {
 		return nil, err
 	}
-	return etcdserverpb.NewMaintenanceClient(m.conn).Status(ctx, &etcdserverpb.StatusRequest{})
+	return pb.NewMaintenanceClient(m.conn).Status(ctx, &pb.StatusRequest{})
 }
 
-func (b *Backend) checkMember(add addFinding, m *member, status *etcdserverpb.StatusResponse) {
+func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusResponse) {
 	severity, advice := locker.SeverityOK, ""
 	var major, minor int
 	if _, err := fmt.Sscanf(status.Version, "%d.%d", &major, &minor); err != nil || major < 3 || major == 3 && minor < oldestMinor {
@@ -83,8 +84,8 @@ const oldestMinor = 4
 
 // voters returns how many voting members the cluster has.
 func (b *Backend) voters(ctx context.Context) (n int, err error) {
-	resp, err := etcdserverpb.NewClusterClient(b.pool.conn).MemberList(ctx, &etcdserverpb.MemberListRequest{})
-	if err != nil {
+	resp := new(pb.MemberListResponse)
+	if _, err := b.pool.invoke(ctx, ordinary, "Cluster/MemberList", new(pb.MemberListRequest), resp); err != nil {
 		return 0, err
 	}
 	for _, m := range resp.Members {
@@ -117,7 +118,7 @@ func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
 	if err == nil && b.opts.Members > 0 && b.opts.Members != n {
 		add(locker.SeverityProblem, "Options.Members", fmt.Sprintf("%d, and the cluster has %d", b.opts.Members, n), "set it to the number of voting members: Guarantees rests on it")
 	}
-	if err == nil && len(b.pool.members) < n {
-		add(locker.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.members), n), "give all of them: no lock can be had while those that are given are down")
+	if err == nil && len(b.pool.all()) < n {
+		add(locker.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.all()), n), "give all of them: no lock can be had while those that are given are down")
 	}
 }

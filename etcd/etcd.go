@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -68,9 +67,7 @@ type Backend struct {
 	owned   bool   // Open made the client: Close closes it
 	id      string // what this backend's keys are known by
 	pool    *pool
-	kv      clientv3.KV
-	leases  clientv3.Lease
-	watcher clientv3.Watcher
+	watches *watches
 	readers chan struct{} // of queues
 
 	ctx     context.Context // ends with Close
@@ -82,7 +79,7 @@ type Backend struct {
 	closed   bool
 	sessions map[int64]*session // by TTL in seconds: those that new locks are taken on
 	inUse    map[string]*hold   // by key
-	ways     map[string]way     // into queues that are not unused
+	entries  map[string]entry   // of queues that are not unused
 }
 
 var (
@@ -104,7 +101,10 @@ var (
 // DialKeepAliveTimeout (10 s and 3 s), or a connection that the network has
 // forgotten is noticed only by the kernel, after minutes. New does no I/O.
 func New(client *clientv3.Client, opts *Options) (*Backend, error) {
-	b := &Backend{client: client, sessions: map[int64]*session{}, inUse: map[string]*hold{}, ways: map[string]way{}, readers: make(chan struct{}, 16)}
+	b := &Backend{
+		client: client, readers: make(chan struct{}, 16),
+		sessions: map[int64]*session{}, inUse: map[string]*hold{}, entries: map[string]entry{},
+	}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -133,9 +133,7 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	if b.pool, err = newPool(client, o.Timeout); err != nil {
 		return nil, fmt.Errorf("%w: etcd: %w", locker.ErrInvalid, err)
 	}
-	b.kv = clientv3.NewKVFromKVClient(etcdserverpb.NewKVClient(b.pool.conn), client)
-	b.leases = clientv3.NewLeaseFromLeaseClient(etcdserverpb.NewLeaseClient(b.pool.conn), client, 0)
-	b.watcher = clientv3.NewWatchFromWatchClient(etcdserverpb.NewWatchClient(b.pool.conn), client)
+	b.watches = &watches{pool: b.pool}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -223,8 +221,7 @@ func (b *Backend) Close() error {
 		b.mu.Unlock()
 		b.stop()
 		b.work.Wait()
-		// Their errors are the ends of their own contexts.
-		_, _, _ = b.watcher.Close(), b.leases.Close(), b.pool.close()
+		_ = b.pool.close()
 		if b.owned {
 			_ = b.client.Close()
 		}

@@ -5,6 +5,6 @@ func (b *Backend) LookAtWaiters() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.sessions {
-		s.looks.nextRound()
+		s.poll.tickNow()
 	}
 }

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"holder": holder, "bench": benchRole})
+	lab.RunRole(lab.Roles{"holder": holder, "bench": benchRole, "moved": moved})
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // most of the time they wait
 	goleak.VerifyTestMain(m)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -23,7 +23,7 @@ type Key struct {
 func (h *hold) As(target any) bool {
 	k, ok := target.(*Key)
 	if ok {
-		*k = Key{Key: h.key, CreateRevision: h.created, Lease: h.s.id}
+		*k = Key{Key: h.key, CreateRevision: h.created, Lease: clientv3.LeaseID(h.s.id)}
 	}
 	return ok
 }
@@ -42,9 +42,10 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		if then != now.Tokens {
 			put = append(put, clientv3.OpPut(key, then.String()))
 		}
-		resp, err := h.b.kv.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(h.key), "=", h.created), clientv3.Compare(clientv3.ModRevision(key), "=", now.at)).
-			Then(put...).Else(clientv3.OpGet(key), clientv3.OpGet(h.key)).Commit()
+		held := clientv3.Compare(clientv3.CreateRevision(h.key), "=", h.created)
+		same := clientv3.Compare(clientv3.ModRevision(key), "=", now.at)
+		look := []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(h.key)}
+		resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{held, same}, put, look)
 		switch {
 		case err != nil:
 			return h.b.failure(ctx, err)
@@ -68,7 +69,7 @@ type tokens struct {
 }
 
 // readTokens returns what a transaction has read of a tokensKey.
-func readTokens(resp *etcdserverpb.ResponseOp) (t tokens, err error) {
+func readTokens(resp *pb.ResponseOp) (t tokens, err error) {
 	for _, kv := range resp.GetResponseRange().Kvs {
 		if t.Tokens, err = raised.Parse(string(kv.Value)); err != nil {
 			err = fmt.Errorf("etcd: %s: %w", kv.Key, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -25,14 +26,13 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	}
 	st := state(queue, tokens)
 	if lease := front(queue).Lease; lease != 0 {
-		resp, err := b.leases.TimeToLive(ctx, clientv3.LeaseID(lease))
+		resp := new(pb.LeaseTimeToLiveResponse)
+		_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", &pb.LeaseTimeToLiveRequest{ID: lease}, resp)
 		if err != nil && !etcderr.LeaseGone(err) {
 			return locker.State{}, b.failure(ctx, err)
 		}
-		if err == nil && resp.TTL > 0 {
-			// After a change of the leader it can be more than was granted.
-			st.Remaining = time.Duration(min(resp.TTL, resp.GrantedTTL)) * time.Second
-		}
+		// After a change of the leader it can be more than was granted. A lease that is gone has -1.
+		st.Remaining = time.Duration(max(min(resp.TTL, resp.GrantedTTL), 0)) * time.Second
 	}
 	return st, nil
 }
@@ -41,8 +41,8 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 // what is added to their revisions.
 func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, raised.Tokens, error) {
 	queue := b.keys.queue(name)
-	inOrder := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
-	resp, err := b.kv.Txn(ctx).Then(clientv3.OpGet(queue, clientv3.WithRange(places(queue)), inOrder), clientv3.OpGet(tokensKey(queue))).Commit()
+	resp, err := b.pool.read(ctx, ordinary,
+		clientv3.OpGet(queue, inOrder(queue)...), clientv3.OpGet(tokensKey(queue)))
 	if err != nil {
 		return nil, raised.Tokens{}, err
 	}
@@ -83,10 +83,12 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 		return found(unescape.Replace(name), state(queue, tokens))
 	}
 	for {
-		page, err := b.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(listPage))
+		resp, err := b.pool.read(ctx, ordinary,
+			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage)))
 		if err != nil {
 			return b.failure(ctx, err)
 		}
+		page := resp.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
 			of, place, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), b.keys.locks()), "/")
 			if of != name {
@@ -120,7 +122,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		if len(queue) == 0 || meant != 0 && queue[0].CreateRevision != meant {
 			return st, nil // a request without an answer has done it: the next holder is not meant
 		}
-		first := front(queue[:min(same, len(queue))])
+		first := front(queue)
 		st = state(queue, tokens)
 		var ops []clientv3.Op
 		for _, kv := range queue {
@@ -128,13 +130,12 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 				ops = append(ops, clientv3.OpDelete(string(kv.Key)))
 			}
 		}
-		c := &call{Context: ctx}
-		resp, err := b.kv.Txn(c).
-			If(clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)).Then(ops...).Commit()
+		is := clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)
+		resp, f, err := b.pool.txn(ctx, ordinary, []clientv3.Cmp{is}, ops, nil)
 		if err != nil || resp.Succeeded {
 			return st, b.failure(ctx, err)
 		}
-		if c.carriedOut {
+		if f.carriedOut {
 			meant = first.CreateRevision
 		}
 	}

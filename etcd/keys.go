@@ -1,12 +1,16 @@
 package etcd
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // keys makes etcd keys of names. The layout is part of what two releases of
@@ -73,32 +77,69 @@ const (
 // base returns the key that a key is a shadow of, or itself.
 func base(key []byte) string { return strings.TrimRight(string(key), strictMark+minHoldMark) }
 
-// front returns the key that stands for those that were put at one time, of
-// which kvs are the first or the last: the one on the session's lease, if it is
-// still there.
-func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	if len(kvs) == 0 {
-		return nil
-	}
-	first := kvs[0]
-	for _, kv := range kvs[1:] {
-		if kv.CreateRevision == first.CreateRevision && len(kv.Key) < len(first.Key) {
-			first = kv
-		}
-	}
-	return first
+// same is how many keys can have been put at one time: a key and its shadows. They are one place of the queue.
+const same = 3
+
+// oldest and newest are options for the place of a queue that was there first or last, inOrder for all of them.
+func oldest(queue string) []clientv3.OpOption {
+	return append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
 }
 
-// orphaned returns the TTL for which a shadow has to be kept whose key is gone,
-// if nobody has begun to count it. kv is a front.
-func orphaned(kv *mvccpb.KeyValue) (seconds int64, ok bool) {
-	if kv.Lease != 0 || base(kv.Key) == string(kv.Key) {
-		return 0, false
+func newest(queue string) []clientv3.OpOption {
+	return append(clientv3.WithLastCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
+}
+
+func inOrder(queue string) []clientv3.OpOption {
+	return append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(0))
+}
+
+// eachPlace yields the keys of each place of a queue that is in order.
+func eachPlace(kvs []*mvccpb.KeyValue) iter.Seq[[]*mvccpb.KeyValue] {
+	return func(yield func([]*mvccpb.KeyValue) bool) {
+		for len(kvs) > 0 {
+			n := 1
+			for n < len(kvs) && kvs[n].CreateRevision == kvs[0].CreateRevision {
+				n++
+			}
+			if !yield(kvs[:n:n]) {
+				return
+			}
+			kvs = kvs[n:]
+		}
 	}
+}
+
+// front returns the key that stands for the first place of kvs: the one on the session's lease, if it is still
+// there, or a shadow, one that is on no lease before others.
+func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	for place := range eachPlace(kvs) {
+		return slices.MinFunc(place, func(a, b *mvccpb.KeyValue) int {
+			return cmp.Or(cmp.Compare(len(a.Key), len(b.Key)), cmp.Compare(a.Lease, b.Lease))
+		})
+	}
+	return nil
+}
+
+// isDead reports whether kv, a front, is a shadow whose key is gone.
+func isDead(kv *mvccpb.KeyValue) bool { return base(kv.Key) != string(kv.Key) }
+
+// isUncounted reports whether kv is a shadow that nobody has begun to count the time of.
+func isUncounted(kv *mvccpb.KeyValue) bool { return isDead(kv) && kv.Lease == 0 }
+
+// wasNeverGranted reports whether the place was that of an attempt that was not granted: one with MinHold is granted
+// when its shadow is on a lease.
+func wasNeverGranted(place []*mvccpb.KeyValue) bool {
+	return slices.ContainsFunc(place, func(kv *mvccpb.KeyValue) bool {
+		return isUncounted(kv) && strings.HasSuffix(string(kv.Key), minHoldMark)
+	})
+}
+
+// seconds returns for how long a shadow keeps the lock once its key is gone.
+func seconds(kv *mvccpb.KeyValue) int64 {
 	owner, _, _ := strings.Cut(string(kv.Value), labelMark)
 	_, digits, _ := strings.Cut(owner, secondsMark)
-	seconds, err := strconv.ParseInt(digits, 10, 64)
-	return max(seconds, 1), err == nil
+	n, _ := strconv.ParseInt(digits, 10, 64)
+	return max(n, 1)
 }
 
 // label returns what a key's value says of its holder.

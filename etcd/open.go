@@ -141,10 +141,10 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 // check needs the rights to read and write below the prefix, a majority, and a
 // store that is not full. It writes nothing: the key is never there.
 func (b *Backend) check(ctx context.Context) error {
-	_, err := b.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(b.keys.locks()), "!=", 0)).
-		Then(clientv3.OpPut(b.keys.locks(), "")).
-		Else(clientv3.OpGet(b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))).Commit()
-	if err != nil {
+	never := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(b.keys.locks()), "!=", 0)}
+	put := []clientv3.Op{clientv3.OpPut(b.keys.locks(), "")}
+	read := clientv3.OpGet(b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
+	if _, _, err := b.pool.txn(ctx, ordinary, never, put, []clientv3.Op{read}); err != nil {
 		return b.failure(ctx, err)
 	}
 	if b.opts.Members == 0 {

@@ -9,38 +9,32 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// pool sends all requests to one member, and to another once that one does not
-// answer (R23). The driver's own balancer takes turns, and comes back to a
-// member that hangs with every third request.
+// pool sends all requests to one member, and to another once that one does not answer (R23). The driver's own
+// balancer takes turns, and comes back to a member that hangs with every third request.
 //
-// A request is sent again while there is no answer: everything that this
-// package sends can be carried out twice, and at any time later. What that
-// leaves to clear up is told by [call].
+// A request is sent again while there is no answer: everything that this package sends can be carried out twice,
+// and at any time later. What that leaves to clear up is told by [fate].
 type pool struct {
-	client  *clientv3.Client
+	driver  *clientv3.Client // the caller's: the pool follows its endpoints
 	timeout time.Duration
-	// Requests under way take a slot; the others wait in line (R21). Releases have a
-	// line of their own: sixteen thousand who ask for locks are not before them.
-	slots, releases chan struct{}
-	// conn is what the driver's own clients are made on. It is never connected: what
-	// they ask goes to a member, by invoke and stream.
-	conn *grpc.ClientConn
+	lines   [2]chan struct{} // by line
 
-	probes sync.WaitGroup
-	life   context.Context
-	end    context.CancelFunc
+	work sync.WaitGroup
+	life context.Context
+	end  context.CancelFunc
+
+	following sync.Mutex // held while members are replaced
 
 	mu      sync.Mutex
 	closed  bool
@@ -62,8 +56,18 @@ type member struct {
 	end     context.CancelFunc
 }
 
+// line is where a request waits while too many are in flight (R21).
+type line int
+
 const (
-	// atOnce bounds the requests under way in each line. Etcd gains nothing by more.
+	ordinary line = iota
+	// releases have a line of their own: sixteen thousand attempts are not before them.
+	releases
+	urgent // waits in no line
+)
+
+const (
+	// atOnce bounds the requests in flight of each line. Etcd gains nothing by more.
 	atOnce = 256
 	// grace is what a connection that has failed gets to be made again.
 	grace = 250 * time.Millisecond
@@ -71,29 +75,76 @@ const (
 	electionPause = 50 * time.Millisecond
 )
 
-func newPool(client *clientv3.Client, timeout time.Duration) (*pool, error) {
-	p := &pool{client: client, timeout: timeout, slots: make(chan struct{}, atOnce), releases: make(chan struct{}, atOnce)}
-	var err error
-	if p.conn, err = grpc.NewClient("passthrough:///members", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(p.invoke), grpc.WithStreamInterceptor(p.stream)); err != nil {
-		return nil, err
+func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
+	p := &pool{driver: driver, timeout: timeout}
+	for i := range p.lines {
+		p.lines[i] = make(chan struct{}, atOnce)
 	}
 	p.life, p.end = context.WithCancel(context.Background())
-	for _, addr := range client.Endpoints() {
-		conn, err := client.Dial(addr)
-		if err != nil {
-			return nil, errors.Join(err, p.close())
-		}
-		m := &member{pool: p, addr: addr, conn: conn}
-		m.streams, m.end = context.WithCancel(p.life)
-		p.members = append(p.members, m)
+	if err := p.follow(); err != nil || len(p.members) == 0 {
+		return nil, errors.Join(errors.New("the client has no endpoint that can be used"), err, p.close())
 	}
-	if len(p.members) == 0 {
-		return nil, errors.New("the client has no endpoints")
-	}
-	// Any of them, so that clients spread over the members.
-	p.current = p.members[clock.UpTo(time.Duration(len(p.members)))]
 	return p, nil
+}
+
+// follow makes the members those that the caller's client has now: SetEndpoints or AutoSync may have told it
+// others.
+func (p *pool) follow() (err error) {
+	addrs := p.driver.Endpoints()
+	before := p.all()
+	if slices.EqualFunc(before, addrs, (*member).isAt) || !p.following.TryLock() {
+		return nil
+	}
+	defer p.following.Unlock()
+	var now []*member
+	for _, addr := range addrs {
+		if i := slices.IndexFunc(before, func(m *member) bool { return m.isAt(addr) }); i >= 0 {
+			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
+		} else if conn, dialErr := p.driver.Dial(addr); dialErr == nil {
+			now = append(now, p.newMember(addr, conn))
+		} else {
+			err = errors.Join(err, dialErr)
+		}
+	}
+	if len(now) == 0 {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members = now
+	if !slices.Contains(now, p.current) {
+		// Any of them, so that clients spread over the members.
+		p.current = now[clock.UpTo(time.Duration(len(now)))]
+	}
+	for _, m := range before {
+		p.retire(m)
+	}
+	return err
+}
+
+// all returns the members as they are now.
+func (p *pool) all() []*member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.members)
+}
+
+func (m *member) isAt(addr string) bool { return m.addr == addr }
+
+func (p *pool) newMember(addr string, conn *grpc.ClientConn) *member {
+	m := &member{pool: p, addr: addr, conn: conn}
+	m.streams, m.end = context.WithCancel(p.life)
+	return m
+}
+
+// retire ends what is open at a member that is not asked any more, and closes its connection when the requests in
+// flight there have had their time. p.mu is held.
+func (p *pool) retire(m *member) {
+	m.end()
+	p.work.Go(func() {
+		_ = clock.Sleep(p.life, p.timeout)
+		_ = m.conn.Close()
+	})
 }
 
 func (p *pool) close() (err error) {
@@ -101,31 +152,61 @@ func (p *pool) close() (err error) {
 	p.closed = true
 	p.mu.Unlock()
 	p.end()
-	p.probes.Wait()
+	p.work.Wait() // follow is called by sessions and requests, which are over
 	for _, m := range p.members {
 		err = errors.Join(err, m.conn.Close())
 	}
-	return errors.Join(err, p.conn.Close())
+	return err
 }
 
-// call is the context of a request, and tells what is known of it beside its answer,
-// or instead of one.
-type call struct {
-	context.Context
+// fate is what is known of a request beside its answer, or instead of one.
+type fate struct {
 	carriedOut bool // it may have been, without an answer that says so
 	underWay   bool // it may yet be carried out, once more or at all
-	urgent     bool // it does not wait in line
-	release    bool // it waits in line with releases alone
 }
 
-type callKey struct{}
+// txn makes a transaction.
+func (p *pool) txn(ctx context.Context, in line, cmps []clientv3.Cmp, then, orElse []clientv3.Op) (
+	*clientv3.TxnResponse, fate, error,
+) {
+	r := &txnRequest{pool: p, line: in}
+	resp, err := clientv3.NewKVFromKVClient(r, p.driver).Txn(ctx).If(cmps...).Then(then...).Else(orElse...).Commit()
+	return resp, r.fate, err
+}
 
-// Value implements [context.Context].
-func (c *call) Value(key any) any {
-	if key == (callKey{}) {
-		return c
+// txnRequest is what the driver's transactions are made on.
+type txnRequest struct {
+	pb.KVClient
+	pool *pool
+	line line
+	fate fate
+}
+
+// Txn implements a part of [pb.KVClient].
+func (r *txnRequest) Txn(ctx context.Context, req *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	resp := new(pb.TxnResponse)
+	var err error
+	if r.fate, err = r.pool.invoke(ctx, r.line, "KV/Txn", req, resp, opts...); err != nil {
+		return nil, err
 	}
-	return c.Context.Value(key)
+	return resp, nil
+}
+
+// read makes reading requests at one revision.
+func (p *pool) read(ctx context.Context, in line, gets ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, _, err := p.txn(ctx, in, nil, gets, nil)
+	return resp, err
+}
+
+func (p *pool) grantLease(ctx context.Context, seconds int64) (*pb.LeaseGrantResponse, error) {
+	resp := new(pb.LeaseGrantResponse)
+	_, err := p.invoke(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{TTL: seconds}, resp)
+	return resp, err
+}
+
+func (p *pool) revokeLease(ctx context.Context, id int64) error {
+	_, err := p.invoke(ctx, urgent, "Lease/LeaseRevoke", &pb.LeaseRevokeRequest{ID: id}, new(pb.LeaseRevokeResponse))
+	return err
 }
 
 // needsLeader has a member that is cut off say so at once.
@@ -136,116 +217,101 @@ type noAnswerError struct{ reason string }
 
 func (e *noAnswerError) Error() string { return e.reason }
 
-// invoke makes one request: it is a [grpc.UnaryClientInterceptor].
-func (p *pool) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		c = &call{Context: ctx}
-	}
-	if !c.urgent {
-		slots := p.slots
-		if c.release {
-			slots = p.releases
-		}
+// invoke makes one request. It returns when ctx is over, whatever the driver does (R8): all that it waits for ends
+// with ctx.
+func (p *pool) invoke(ctx context.Context, in line, method string, args, reply any, opts ...grpc.CallOption) (
+	f fate, err error,
+) {
+	if in != urgent {
 		select {
-		case slots <- struct{}{}:
+		case p.lines[in] <- struct{}{}:
 		default:
 			select {
-			case slots <- struct{}{}:
-			case <-c.Done():
-				return c.Err()
+			case p.lines[in] <- struct{}{}:
+			case <-ctx.Done():
+				return f, ctx.Err()
 			}
 		}
-		defer func() { <-slots }()
+		defer func() { <-p.lines[in] }()
 	}
-	ctx, limit := clock.Parts(c.Context) // it has a timer of its own
-	if err := ctx.Err(); err != nil {
-		return err // nothing was sent, for certain
+	parent, limit := clock.Parts(ctx) // a timer of our own is enough
+	if err := parent.Err(); err != nil {
+		return f, err // nothing was sent, for certain
 	}
 	if limit == 0 || limit > p.timeout {
 		limit = p.timeout
 	}
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
-	outgoing := metadata.NewOutgoingContext(untimed{ctx}, needsLeader)
-	if _, others := metadata.FromOutgoingContext(ctx); others {
-		outgoing = clientv3.WithRequireLeader(untimed{ctx})
+	outgoing := metadata.NewOutgoingContext(untimed{parent}, needsLeader)
+	if _, others := metadata.FromOutgoingContext(parent); others {
+		outgoing = clientv3.WithRequireLeader(untimed{parent})
 	}
 	began := time.Now()
 	sent := false
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
+		m, members, wait := p.pick(try)
 		sentAt, left := time.Now(), limit-time.Since(began)
-		m, wait := p.pick(try)
 		limited, cancel := context.WithCancel(outgoing)
 		timer := time.AfterFunc(min(wait, left), cancel)
 		err := m.connect(limited)
 		var unsent *noAnswerError
 		if err == nil {
-			err = m.conn.Invoke(limited, method, args, reply, opts...)
+			err = m.conn.Invoke(limited, "/etcdserverpb."+method, args, reply, opts...)
 		}
 		late := limited.Err() != nil
 		timer.Stop()
 		cancel()
 		if err == nil {
 			p.answered(m, time.Since(sentAt))
-			return nil
+			return f, nil
 		}
 		outcome := etcderr.NotYet
 		if !errors.As(err, &unsent) {
 			sent = true
 			outcome = etcderr.Of(err)
 		}
-		c.carriedOut = c.carriedOut || outcome >= etcderr.Answered
-		c.underWay = c.underWay || outcome == etcderr.Unknown
+		f.carriedOut = f.carriedOut || outcome >= etcderr.Answered
+		f.underWay = f.underWay || outcome == etcderr.Unknown
 		if outcome == etcderr.Refused || outcome == etcderr.Answered {
-			return err
+			return f, rpctypes.Error(err)
 		}
-		if c.Err() != nil {
-			return c.Err() // no fault of the member's
+		if ctx.Err() != nil {
+			return f, ctx.Err() // no fault of the member's
 		}
 		p.avoid(m)
-		round := (try + 1) / len(p.members)
 		switch left = limit - time.Since(began); {
-		case left <= 0, !sent && round > 0:
+		case left <= 0, !sent && try >= members:
 			if late && unsent == nil {
-				return &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
+				err = &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
 			}
-			return err
-		case (try+1)%len(p.members) == 0 && !late:
+			return f, rpctypes.Error(err)
+		case try%members == 0 && !late:
 			// All have refused: they elect a leader, or have too much to do.
-			if err := clock.Sleep(ctx, min(left, clock.Jitter(clock.BackOff(round-1, electionPause, p.timeout)))); err != nil {
-				return err
+			pause := clock.Jitter(clock.BackOff(try/members-1, electionPause, p.timeout))
+			if err := clock.Sleep(parent, min(left, pause)); err != nil {
+				return f, err
 			}
 		}
 	}
 }
 
-// stream opens one: it is a [grpc.StreamClientInterceptor].
-func (p *pool) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	m, _ := p.pick(0)
-	stream, err := m.conn.NewStream(m.streaming(ctx), desc, method, append(slices.Clip(opts), grpc.WaitForReady(false))...)
-	if err != nil && ctx.Err() == nil {
-		p.avoid(m)
-	}
-	return stream, err
-}
-
-// untimed is a context that does not say when it ends. The driver would tell the
-// member, which would set timers of its own: some 5 % of a request's time.
+// untimed is a context that does not say when it ends. The driver would tell the member, which would set timers of
+// its own: some 5 % of a request's time.
 type untimed struct{ context.Context }
 
 // Deadline implements [context.Context].
 func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// pick returns the member to ask, and how long to wait for it: longer with
-// every try, so that a cluster that is slow as a whole is not asked in vain.
-func (p *pool) pick(try int) (*member, time.Duration) {
+// pick returns the member to ask, of how many, and how long to wait for it: longer with every try, so that a
+// cluster that is slow as a whole is not asked in vain.
+func (p *pool) pick(try int) (m *member, of int, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.current
-	if len(p.members) == 1 {
-		return m, p.timeout // nobody else can be asked
+	m, of = p.current, len(p.members)
+	if of == 1 {
+		return m, of, p.timeout // nobody else can be asked
 	}
-	return m, min(max(p.timeout/10, 4*m.typical)<<min(try, 8), p.timeout)
+	return m, of, min(max(p.timeout/10, 4*m.typical)<<min(try-1, 8), p.timeout)
 }
 
 func (p *pool) answered(m *member, d time.Duration) {
@@ -254,10 +320,11 @@ func (p *pool) answered(m *member, d time.Duration) {
 	m.typical += (d - m.typical) / 8
 }
 
-// avoid makes the next request go to the member that has failed longest ago, or
-// not at all. What is open at m goes on unless a probe finds that it hangs: it
-// costs little to ask another member, and much to move ten thousand watches.
+// avoid makes the next request go to the member that has failed longest ago, or not at all. What is open at m goes
+// on unless a probe finds that it hangs: it costs little to ask another member, and much to move ten thousand
+// watches.
 func (p *pool) avoid(m *member) {
+	_ = p.follow() // the next request asks those that can be dialed
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.failed = time.Now()
@@ -269,35 +336,61 @@ func (p *pool) avoid(m *member) {
 			}
 		}
 	}
-	if !m.probing && !p.closed && len(p.members) > 1 {
+	if !m.probing && !p.closed {
 		m.probing = true
-		p.probes.Go(func() { p.probe(m) })
+		p.work.Go(func() { p.probe(m) })
 	}
 }
 
-// probe ends what is open at a member if it does not answer.
+// probe ends what is open at a member that does not answer. If it answers on another connection, that one takes
+// the place of the old: the network has forgotten the old one, or its name leads elsewhere now (R22, R26).
 func (p *pool) probe(m *member) {
-	ctx, cancel := context.WithTimeout(p.life, p.timeout/3)
-	defer cancel()
-	err := m.connect(ctx)
-	if err == nil {
-		_, err = etcdserverpb.NewKVClient(m.conn).Range(clientv3.WithRequireLeader(ctx), &etcdserverpb.RangeRequest{Key: []byte(probeKey), CountOnly: true})
+	works := p.answers(m)
+	var other *member
+	if !works {
+		if conn, err := p.driver.Dial(m.addr); err == nil {
+			if other = p.newMember(m.addr, conn); !p.answers(other) {
+				_, other = conn.Close(), nil
+			}
+		}
 	}
-	hangs := err != nil && etcderr.Of(err) != etcderr.Refused // it may have no right to this key
+	p.following.Lock()
+	defer p.following.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.probing = false
-	if hangs && !p.closed {
+	i := slices.Index(p.members, m)
+	switch {
+	case other != nil && i < 0: // the caller's client has other endpoints now
+		p.retire(other)
+	case other != nil:
+		p.members[i] = other
+		if p.current == m {
+			p.current = other
+		}
+		p.retire(m)
+	case !works && len(p.members) > 1:
 		m.end()
 		m.streams, m.end = context.WithCancel(p.life)
 	}
 }
 
+// answers reports whether a member answers soon.
+func (p *pool) answers(m *member) bool {
+	ctx, cancel := context.WithTimeout(p.life, p.timeout/3)
+	defer cancel()
+	err := m.connect(ctx)
+	if err == nil {
+		probe := &pb.RangeRequest{Key: []byte(probeKey), CountOnly: true}
+		_, err = pb.NewKVClient(m.conn).Range(clientv3.WithRequireLeader(ctx), probe)
+	}
+	return err == nil || etcderr.Of(err) == etcderr.Refused // it may have no right to this key
+}
+
 // probeKey is a key that nobody has.
 const probeKey = "locker/1/lock/"
 
-// streaming returns a context for what is opened at the member. It ends when the
-// member is found to hang.
+// streaming returns a context for what is opened at the member. It ends when the member is found to hang.
 func (m *member) streaming(ctx context.Context) context.Context {
 	m.pool.mu.Lock()
 	streams := m.streams
@@ -308,9 +401,8 @@ func (m *member) streaming(ctx context.Context) context.Context {
 	return ctx
 }
 
-// connect returns nil if there is a connection to the member, and waits for one
-// that is being made. The driver would wait for as long as it is let, and not
-// say why.
+// connect returns nil if there is a connection to the member, and waits for one that is being made. The driver
+// would wait for as long as it is let, and not say why.
 func (m *member) connect(ctx context.Context) error {
 	state := m.conn.GetState()
 	if state == connectivity.Ready {
@@ -327,22 +419,23 @@ func (m *member) connect(ctx context.Context) error {
 		if state == connectivity.Idle {
 			m.conn.Connect()
 		}
-		if state == connectivity.Shutdown || !m.conn.WaitForStateChange(ctx, state) || m.conn.GetState() == connectivity.TransientFailure {
+		if state == connectivity.Shutdown || !m.conn.WaitForStateChange(ctx, state) ||
+			m.conn.GetState() == connectivity.TransientFailure {
 			return &noAnswerError{"no member can be connected to" + m.why()}
 		}
 	}
 	return nil
 }
 
-// why returns the reason for which there is no connection, which the driver
-// tells only to requests that do not wait.
+// why returns the reason for which there is no connection, which the driver tells only to requests that do not
+// wait.
 func (m *member) why() string {
 	if m.conn.GetState() != connectivity.TransientFailure {
 		return ": " + m.addr + " does not answer"
 	}
 	ctx, cancel := context.WithTimeout(m.pool.life, 50*time.Millisecond)
 	defer cancel()
-	_, err := etcdserverpb.NewMaintenanceClient(m.conn).Status(ctx, &etcdserverpb.StatusRequest{}, grpc.WaitForReady(false))
+	_, err := pb.NewMaintenanceClient(m.conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(false))
 	if err == nil || ctx.Err() != nil {
 		return ""
 	}

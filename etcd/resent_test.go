@@ -138,17 +138,15 @@ func TestLeaseOfASessionThatIsOverBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	var over atomic.Bool
-	b := backend(t, s.Addrs(), func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				if put, ok := req.(*etcdserverpb.PutRequest); ok && over.CompareAndSwap(false, true) {
-					if _, err := s.admin.Revoke(ctx, clientv3.LeaseID(put.Lease)); err != nil {
-						return err
-					}
-				}
-				return invoker(ctx, method, req, reply, cc, opts...)
-			}))
-	})
+	b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		put := req.Success[0].GetRequestPut()
+		if put != nil && strings.Contains(string(put.Key), "/session/") && over.CompareAndSwap(false, true) {
+			if _, err := s.admin.Revoke(t.Context(), clientv3.LeaseID(put.Lease)); err != nil {
+				return err
+			}
+		}
+		return send()
+	}))
 	_, err := b.Acquire(t.Context(), request("n", time.Minute, true))
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	g, err := b.Acquire(t.Context(), request("n", time.Minute, true))

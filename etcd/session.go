@@ -24,14 +24,14 @@ type session struct {
 	ready chan struct{}   // closed when it is not opening any more
 	ctx   context.Context // ends when no lock of it may be believed any more
 	end   context.CancelFunc
-	kick  chan struct{} // makes its loop look at once
-	looks *looks
+	kick  chan struct{} // makes its loop act at once
+	poll  *poller
 
 	// Set before ready is closed.
-	id       clientv3.LeaseID
+	id       int64         // of the lease
 	ttl      time.Duration // granted
-	key      string
-	revision int64 // at which the key was put
+	key      string        // as long as it is there, the lease is
+	revision int64         // at which the key was put
 	openErr  error
 
 	// Used by the loop alone.
@@ -91,11 +91,11 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 	if s == nil {
 		now := time.Now() // R1
 		s = &session{
-			b: b, seconds: seconds, since: now, idle: now, ready: make(chan struct{}), kick: make(chan struct{}, 1),
-			moved: make(chan struct{}), holds: map[*hold]struct{}{},
+			b: b, seconds: seconds, since: now, idle: now, ready: make(chan struct{}),
+			kick: make(chan struct{}, 1), moved: make(chan struct{}), holds: map[*hold]struct{}{},
 		}
 		s.ctx, s.end = context.WithCancel(b.ctx)
-		s.looks = newLooks(s)
+		s.poll = newPoller(s)
 		b.sessions[seconds] = s
 		b.work.Go(s.run)
 	}
@@ -126,7 +126,7 @@ func (s *session) leave() {
 	}
 }
 
-// hurry makes the loop look at once.
+// hurry makes the loop act at once.
 func (s *session) hurry() {
 	select {
 	case s.kick <- struct{}{}:
@@ -164,6 +164,8 @@ func (s *session) err() error {
 		return errGone
 	case s.b.closed:
 		return locker.ErrClosed
+	case s.life == silent && s.behind != nil:
+		return fmt.Errorf("%w: %w", errSilent, s.behind) // it may be one that asking again does not mend
 	case s.life == silent:
 		return errSilent
 	}
@@ -245,7 +247,7 @@ func (s *session) run() {
 	s.become(open)
 	close(s.ready)
 	s.b.work.Go(s.watch)
-	s.b.work.Go(s.looks.run)
+	s.b.work.Go(s.poll.run)
 	s.live()
 	// Close ends it while locks are held. Their holders know it before the
 	// revocation is sent: it lets the next ones in, answered or not.
@@ -253,19 +255,19 @@ func (s *session) run() {
 	s.revoke()
 }
 
-// open has etcd grant a lease. It is not the wait of the first caller alone:
-// others may come to wait for the same, so it has a context of its own.
+// open has etcd grant a lease. It is not the wait of the first caller alone: others may come to wait for the same,
+// so it has a context of its own.
 func (s *session) open() error {
 	b := s.b
-	granted, err := b.leases.Grant(s.ctx, s.seconds)
+	granted, err := b.pool.grantLease(s.ctx, s.seconds)
 	if err != nil {
 		return err
 	}
-	s.id, s.ttl, s.key = granted.ID, time.Duration(granted.TTL)*time.Second, b.keys.session(int64(granted.ID))
+	s.id, s.ttl, s.key = granted.ID, time.Duration(granted.TTL)*time.Second, b.keys.session(granted.ID)
 	if granted.TTL < s.seconds {
 		return fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
 	}
-	put, err := b.kv.Put(s.ctx, s.key, "", clientv3.WithLease(s.id))
+	put, _, err := b.pool.txn(s.ctx, ordinary, nil, []clientv3.Op{clientv3.OpPut(s.key, "", s.onLease())}, nil)
 	if err != nil {
 		return notOfSession(err) // a server that has too much to do
 	}
@@ -273,36 +275,52 @@ func (s *session) open() error {
 	return nil
 }
 
-// watch ends the session when its lease is revoked or expires, whoever did it: a
-// leader that was stopped for longer than a TTL revokes leases that its
-// successor has kept alive (R24).
+// onLease puts a key on the session's lease.
+func (s *session) onLease() clientv3.OpOption { return clientv3.WithLease(clientv3.LeaseID(s.id)) }
+
+// watch ends the session when its lease is revoked or expires, whoever did it: a leader that was stopped for longer
+// than a TTL revokes leases that its successor has kept alive (R24). When a watch begins and when it fails, it
+// looks, since the key can have gone before.
 func (s *session) watch() {
-	from := s.revision + 1
 	for n := 0; s.ctx.Err() == nil; n++ {
 		ctx, stop := context.WithCancel(s.ctx)
-		for news := range s.b.watcher.Watch(ctx, s.key, clientv3.WithFilterPut(), clientv3.WithRev(from)) {
-			if len(news.Events) > 0 {
+		news, failed := s.b.watches.deletion(ctx, s.key)
+		for is := range news {
+			if len(is.Events) > 0 {
 				s.become(gone)
-			}
-			if news.Err() == nil {
+			} else if is.Created {
 				n = 0
+				s.look()
 			}
-			from = max(from, news.Header.Revision+1, news.CompactRevision)
 		}
 		stop()
+		if s.ctx.Err() != nil {
+			return
+		}
+		failed()
+		s.look()
 		_ = clock.Sleep(s.ctx, clock.Jitter(clock.BackOff(n, firstRewatch, lastRewatch)))
 	}
+}
+
+// look ends the session, soon, if its key is gone.
+func (s *session) look() {
+	s.poll.created(s.key, func(revision int64) {
+		if revision != s.revision {
+			s.become(gone)
+		}
+	})
 }
 
 // revoke ends the lease at etcd, with all that hangs on it. If that fails, the
 // lease ends with its TTL: it goes on trying for so long, since a keep-alive
 // that was under way may have made it live for longer, but not when Close waits.
 func (s *session) revoke() {
-	for began, last := time.Now(), false; s.over() != errGone; { //nolint:errorlint // one of our own
+	for began, last := time.Now(), false; !errors.Is(s.over(), errGone); {
 		closing := s.b.ctx.Err() != nil
 		// Its own context: Close has ended that of the backend.
 		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
-		_, err := s.b.leases.Revoke(&call{Context: ctx, urgent: true}, s.id)
+		err := s.b.pool.revokeLease(ctx, s.id)
 		cancel()
 		switch {
 		case err == nil, etcderr.LeaseGone(err):
@@ -331,9 +349,9 @@ func (s *session) uncover() {
 	s.b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
-	for chunk := range slices.Chunk(ops, looksAtOnce) {
+	for chunk := range slices.Chunk(ops, keysAtOnce) {
 		// What fails is found by the next who asks for the name, and waited out.
-		_, _ = s.b.kv.Txn(&call{Context: ctx, urgent: true}).Then(chunk...).Commit()
+		_, _, _ = s.b.pool.txn(ctx, urgent, nil, chunk, nil)
 	}
 }
 

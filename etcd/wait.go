@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -19,21 +20,33 @@ const (
 	lastRewatch  = time.Second
 )
 
-// wait returns when the key is the first of the queue. Its error matches
-// errGone, errDeleted or errSilent if the place is lost.
+var (
+	// errWatchOver: there is no watch any more.
+	errWatchOver = errors.New("the watch ended")
+	// errDeleted: the key of a waiter is gone, with its session or by hand.
+	errDeleted = errors.New("its place in the queue is gone")
+)
+
+// wait returns when the key is the first of the queue. Its error matches errGone, errDeleted or errSilent if the
+// place is lost.
 func (a *attempt) wait(ctx context.Context) error {
-	if !a.unread && a.front == nil {
+	if a.at == first {
 		return nil
 	}
 	// The place in the queue is kept as long as the session is.
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(a.h.s.ctx, stop)()
-	for failed := 0; a.unread || a.front != nil; {
+	for failed := 0; a.at != first; {
 		var err error
-		if a.unread {
+		switch {
+		case a.at == somewhere:
 			err = a.read(waiting, a.h.created)
-		} else if err = a.b.adopt(waiting, a.front); err == nil {
+		case isUncounted(a.before):
+			if err = a.b.sweep(waiting, a.h.queue); err == nil {
+				err = a.look(waiting, 0)
+			}
+		default:
 			err = a.waitFor(waiting)
 		}
 		if err == nil {
@@ -46,7 +59,7 @@ func (a *attempt) wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return a.leaving(ctx)
 		}
-		if errors.Is(err, errDeleted) || errors.Is(err, locker.ErrRefused) || !errors.Is(err, errWatchOver) && etcderr.Of(err) == etcderr.Refused {
+		if errors.Is(err, errDeleted) || errors.Is(err, locker.ErrRefused) || etcderr.Of(err) == etcderr.Refused {
 			return err
 		}
 		// Nobody answers, or the watch was cancelled.
@@ -65,40 +78,46 @@ func (a *attempt) leaving(ctx context.Context) error {
 	return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", a.b.addr(), ctx.Err(), state)
 }
 
-var errWatchOver = errors.New("the watch ended")
-
-// waitFor waits until the key before is gone, and reads who is before now. It
-// watches from now on, and reads again when etcd has confirmed it: a watch
-// from the past, which needs no second look, is served every 100 ms only.
+// waitFor waits until the key before is gone, and reads who is before now. It reads again when etcd has confirmed
+// the watch, and when it has failed to.
 //
-// The driver keeps the watch when it changes the member. What it could miss all
-// the same is found by the session's look, which is shared by all waiters.
+// The driver keeps the watch when it changes the member. What it could miss all the same is found by the session's
+// poll, which is shared by all waiters.
 func (a *attempt) waitFor(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	missed, tell := context.WithCancel(ctx)
 	defer tell()
-	looks, before := a.h.s.looks, string(a.front.Key)
-	rare := looks.round()
-	news := a.b.watcher.Watch(watching, before, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	for {
+	poll, before := a.h.s.poll, a.before
+	tick := poll.next()
+	news, failed := a.b.watches.deletion(watching, string(before.Key))
+	for confirmed := false; ; {
 		check, revision := a.look, int64(0)
 		select {
 		case n, ok := <-news:
 			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
 			case !ok || n.Err() != nil:
+				failed()
+				if confirmed {
+					return errWatchOver // the next watch looks, if only when it fails
+				}
+				if err := a.look(ctx, 0); err != nil || !a.isBehind(before) {
+					return err
+				}
 				return errWatchOver
 			case !n.Created && len(n.Events) == 0:
 				continue
 			}
-			revision = n.Header.Revision
+			confirmed, revision = true, n.Header.Revision
 			if !n.Created {
 				check = a.read // it is gone
 			}
-		case <-rare:
-			rare = looks.round()
-			for key, created := range map[string]int64{a.h.key: a.h.created, before: a.front.CreateRevision} {
-				looks.ask(key, func(now int64) {
+		case <-tick:
+			tick = poll.next()
+			for key, created := range map[string]int64{a.h.key: a.h.created, string(before.Key): before.CreateRevision} {
+				poll.created(key, func(now int64) {
 					if now != created {
 						tell()
 					}
@@ -106,13 +125,99 @@ func (a *attempt) waitFor(ctx context.Context) error {
 			}
 			continue
 		case <-missed.Done():
-			return a.look(ctx, 0)
 		}
-		if err := check(ctx, revision); err != nil || a.front == nil || string(a.front.Key) != before {
+		if err := check(ctx, revision); err != nil || !a.isBehind(before) || isUncounted(a.before) || missed.Err() != nil {
 			return err
 		}
-		if _, ok := orphaned(a.front); ok {
-			return nil // to be adopted, and watched again
+	}
+}
+
+// isBehind reports whether kv is still the key before.
+func (a *attempt) isBehind(kv *mvccpb.KeyValue) bool {
+	return a.at == behind && string(a.before.Key) == string(kv.Key)
+}
+
+// look asks whether the key before is still there, at the given revision or later; at 0, as a majority knows it
+// now. Only if it is not, the queue is read: that costs etcd time for each key in it. It fails if our own key is
+// not there any more: an attempt that did not look could believe in a lock that it does not have.
+func (a *attempt) look(ctx context.Context, revision int64) error {
+	resp, err := a.ask(ctx, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(string(a.before.Key)))
+	if err != nil {
+		return err
+	}
+	now := resp.Responses[1].GetResponseRange().Kvs
+	if len(now) > 0 && now[0].CreateRevision == a.before.CreateRevision {
+		a.before = now[0]
+		return nil
+	}
+	return a.read(ctx, revision)
+}
+
+// read finds the key before in the queue.
+func (a *attempt) read(ctx context.Context, revision int64) error {
+	done, err := a.b.reading(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	before := append(newest(a.h.queue), clientv3.WithMaxCreateRev(a.h.created-1))
+	resp, err := a.ask(ctx, revision,
+		clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...), clientv3.OpGet(tokensKey(a.h.queue)))
+	if err != nil {
+		return err
+	}
+	if a.h.tokens, err = readTokens(resp.Responses[2]); err != nil {
+		return err
+	}
+	found := front(resp.Responses[1].GetResponseRange().Kvs)
+	if a.at == somewhere {
+		a.remember(found != nil)
+	}
+	if a.at, a.before = first, found; found != nil {
+		a.at = behind
+		if a.queued != nil {
+			a.queued() // it is etcd's answer, and not one that is still awaited
 		}
 	}
+	return nil
+}
+
+// reading bounds how many read queues: many readers of a long queue would take all of a member's processors.
+func (b *Backend) reading(ctx context.Context) (done func(), err error) {
+	select {
+	case b.readers <- struct{}{}:
+		return func() { <-b.readers }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// ask makes requests of which the first is for our own key.
+func (a *attempt) ask(ctx context.Context, revision int64, gets ...clientv3.Op) (
+	resp *clientv3.TxnResponse, err error,
+) {
+	if revision > 0 {
+		// Any member will do that has come so far, and most have.
+		revision = max(revision, a.h.created)
+		local := make([]clientv3.Op, len(gets))
+		for i, op := range gets {
+			clientv3.WithSerializable()(&op)
+			local[i] = op
+		}
+		resp, err = a.b.pool.read(ctx, ordinary, local...)
+	}
+	if revision == 0 || err == nil && resp.Header.Revision < revision {
+		resp, err = a.b.pool.read(ctx, ordinary, gets...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	mine := resp.Responses[0].GetResponseRange().Kvs
+	if len(mine) == 0 || mine[0].CreateRevision != a.h.created {
+		a.b.mu.Lock()
+		defer a.b.mu.Unlock()
+		a.h.missing(len(a.h.shadows) > 0)
+		return nil, errDeleted
+	}
+	return resp, nil
 }

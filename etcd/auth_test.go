@@ -1,0 +1,135 @@
+package etcd_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// as logs a client in.
+func as(user string) func(*clientv3.Config) {
+	return func(c *clientv3.Config) { c.Username, c.Password = user, "pass" }
+}
+
+// tokenKinds are etcds whose users' tokens last for a second.
+var tokenKinds = map[string]func(t *testing.T) []lab.EtcdOption{
+	"simple": func(*testing.T) []lab.EtcdOption {
+		return []lab.EtcdOption{lab.WithEtcdFlag("auth-token-ttl", "1")}
+	},
+	"simple, oldest": func(*testing.T) []lab.EtcdOption {
+		return []lab.EtcdOption{lab.WithEtcdFlag("auth-token-ttl", "2"), lab.WithOldestEtcd()}
+	},
+	"jwt": func(t *testing.T) []lab.EtcdOption {
+		key := filepath.Join(t.TempDir(), "key")
+		require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600))
+		return []lab.EtcdOption{lab.WithEtcdFlag("auth-token", "jwt,sign-method=HS256,ttl=1s,priv-key="+key)}
+	},
+}
+
+// withAuthScene is a cluster with authentication, whose admin is root.
+func withAuthScene(t *testing.T, opts ...lab.EtcdOption) scene {
+	s := newScene(t, 1, append(opts, lab.WithEtcdFlag("bcrypt-cost", "4"))...)
+	withAuth(t, s.admin)
+	s.admin = dial(t, s.Addrs(), as("root"))
+	return s
+}
+
+// The stream of the watches keeps the token with which it was opened, and etcd refuses each new watch on
+// it once that has expired: the waiter hung for ever, and everybody behind it.
+func TestWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
+	t.Parallel()
+	for kind, opts := range tokenKinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := withAuthScene(t, opts(t)...)
+			ctx := t.Context()
+			var clients []*locker.Client
+			for range 3 {
+				c := client(t, s.Addrs(), 2*time.Second, as("locker"))
+				warm, err := c.Lock(ctx, "warm") // its session watches from now on
+				require.NoError(t, err)
+				require.NoError(t, warm.Unlock(ctx))
+				clients = append(clients, c)
+			}
+			holder, waiter, behind := clients[0], clients[1], clients[2]
+			for round := range 2 {
+				// A simple token ends when it was not used for its time, and up to a second more. The oldest etcd
+				// lets nobody log in whose token is over: the admin uses its own.
+				for began := time.Now(); time.Since(began) < 3500*time.Millisecond; time.Sleep(100 * time.Millisecond) {
+					s.queued(t, "warm", 0)
+				}
+				name := fmt.Sprint("n", round)
+				held, err := holder.Lock(ctx, name)
+				require.NoError(t, err)
+				first := lockLater(ctx, waiter, name)
+				s.queued(t, name, 2)
+				second := lockLater(ctx, behind, name)
+				s.queued(t, name, 3)
+				if round > 0 {
+					s.watched(t, 2) // released before that, a look would be enough
+				}
+				require.NoError(t, held.Unlock(ctx))
+				got := s.get(t, first, 3*time.Second)
+				require.NoError(t, got.lease.Unlock(ctx))
+				got = s.get(t, second, 3*time.Second)
+				require.NoError(t, got.lease.Unlock(ctx))
+			}
+		})
+	}
+}
+
+// What asking again does not mend is told as such, within a TTL, by those who wait and by those who come.
+func TestRightsThatAreTakenAwayAreToldToWaiters(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		says string
+		do   func(t *testing.T, s scene)
+	}{
+		"role revoked": {"permission denied", func(t *testing.T, s scene) {
+			_, err := s.admin.UserRevokeRole(t.Context(), "locker", "locker")
+			require.NoError(t, err)
+		}},
+		"password changed": {"authentication failed", func(t *testing.T, s scene) {
+			_, err := s.admin.UserChangePassword(t.Context(), "locker", "another")
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := withAuthScene(t)
+			const ttl = 3 * time.Second
+			held, err := client(t, s.Addrs(), time.Minute, as("root")).Lock(t.Context(), "n")
+			require.NoError(t, err)
+			waiter := client(t, s.Addrs(), ttl, as("locker"))
+			answer := lockLater(t.Context(), waiter, "n")
+			s.queued(t, "n", 2)
+			s.watched(t, 1)
+			c.do(t, s)
+			told := func(err error) {
+				t.Helper()
+				require.ErrorContains(t, err, c.says)
+				require.NotErrorIs(t, err, locker.ErrUnavailable, "asking again does not help")
+			}
+			select {
+			case a := <-answer:
+				told(a.err)
+			case <-time.After(2 * ttl):
+				require.Fail(t, "the waiter was not told")
+			}
+			_, err = waiter.Lock(within(t, 10*time.Second), "m")
+			told(err)
+			require.NoError(t, held.Err())
+			assert.NoError(t, held.Unlock(t.Context()))
+		})
+	}
+}

@@ -1,0 +1,278 @@
+package etcd_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// The members have moved, and the caller's client was told: the backend went on asking the old addresses.
+func TestEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"SetEndpoints", "AutoSync"} {
+		for _, old := range []string{"gone", "silent", "works"} {
+			t.Run(how+", the old address "+old, func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t, 1)
+				ctx := t.Context()
+				road := lab.StartProxy(t, s.Nodes[0].Addr())
+				driver := dial(t, []string{road.Addr()}, func(c *clientv3.Config) {
+					if how == "AutoSync" {
+						c.AutoSyncInterval = 100 * time.Millisecond
+					}
+				})
+				b, err := etcd.New(driver, nil)
+				require.NoError(t, err)
+				c := locker.New(b, &locker.Options{TTL: 6 * time.Second, Patience: -1})
+				t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
+				held, err := c.Lock(ctx, "n")
+				require.NoError(t, err)
+				other := client(t, s.Addrs(), time.Minute)
+				before, err := other.Lock(ctx, "m")
+				require.NoError(t, err)
+				waits := lockLater(ctx, c, "m")
+				s.queued(t, "m", 2)
+				s.watched(t, 1)
+				if how == "SetEndpoints" {
+					driver.SetEndpoints(s.Addrs()...)
+				} else {
+					eventually(t, 10*time.Second, "the driver has learned the address", func() bool {
+						return strings.Contains(driver.Endpoints()[0], s.Nodes[0].Addr())
+					})
+				}
+				switch old {
+				case "gone":
+					road.Close()
+				case "silent":
+					road.Set(lab.Drop)
+				}
+				eventually(t, 10*time.Second, "it works", func() bool {
+					l, err := c.TryLock(within(t, 5*time.Second), "k")
+					return err == nil && l.Unlock(ctx) == nil
+				})
+				if old == "works" {
+					eventually(t, 10*time.Second, "no connection to an address that is none of the cluster's", func() bool {
+						had := road.Stats().Requests.Sent
+						l, err := c.TryLock(ctx, "k")
+						require.NoError(t, err)
+						require.NoError(t, l.Unlock(ctx))
+						time.Sleep(300 * time.Millisecond)
+						return road.Stats().Requests.Sent == had
+					})
+				}
+				require.NoError(t, before.Unlock(ctx))
+				got := s.get(t, waits, 10*time.Second)
+				require.NoError(t, got.lease.Unlock(ctx))
+				require.NoError(t, held.Err(), "nothing was lost")
+				require.NoError(t, held.Unlock(ctx))
+			})
+		}
+	}
+}
+
+// road is an address that leads to a member, until it is closed.
+func road(t *testing.T, addr, to string) (closed func()) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Skipf("a second loopback address is needed: %v", err)
+	}
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	pipe := func(from, to net.Conn) {
+		buf := make([]byte, 1<<15)
+		for {
+			n, err := from.Read(buf)
+			if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+				_, _ = from.Close(), to.Close()
+				return
+			}
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			mu.Lock()
+			open[in], open[out] = true, true
+			mu.Unlock()
+			all.Go(func() { pipe(in, out) })
+			all.Go(func() { pipe(out, in) })
+		}
+	})
+	var once sync.Once
+	closed = func() {
+		once.Do(func() {
+			_ = l.Close()
+			mu.Lock()
+			for c := range open {
+				_ = c.Close()
+			}
+			mu.Unlock()
+			all.Wait()
+		})
+	}
+	t.Cleanup(closed)
+	return closed
+}
+
+// A name of a URL that leads elsewhere later: it is looked up for each connection. A child asks, since who looks up
+// names belongs to the whole process.
+func TestAddressBehindANameIsLookedUpAgain(t *testing.T) {
+	t.Parallel()
+	for _, old := range []string{"gone", "silent"} {
+		t.Run("the old address "+old, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1)
+			_, port, err := net.SplitHostPort(s.Nodes[0].Addr())
+			require.NoError(t, err)
+			var at atomic.Value
+			names := dns(t, &at)
+			at.Store(net.IPv4(127, 0, 0, 2))
+			end := forward(t, "127.0.0.2:"+port, s.Nodes[0].Addr())
+			child := lab.StartChild(t, "moved", names, "etcd://members.test:"+port)
+			child.Expect(t, "held", 10*time.Second)
+			forward(t, "127.0.0.3:"+port, s.Nodes[0].Addr())
+			at.Store(net.IPv4(127, 0, 0, 3))
+			end(old == "silent")
+			child.Send(t, "moved")
+			child.Expect(t, "works, and nothing was lost", 25*time.Second)
+		})
+	}
+}
+
+// moved is the child. Its arguments: where to look up names, a URL.
+func moved(p *lab.Parent) {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", p.Args[0])
+	}}
+	ctx := context.Background()
+	c, err := locker.Openers(etcd.Openers).Open(ctx, p.Args[1], &locker.Options{TTL: 8 * time.Second})
+	if err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	held, err := c.Lock(ctx, "n")
+	p.Say("held %v", err)
+	p.Hear()
+	until := held.Until()
+	if l, lockErr := c.Lock(ctx, "m"); lockErr != nil {
+		err = lockErr
+	} else {
+		err = l.Unlock(ctx)
+	}
+	time.Sleep(time.Until(until))
+	if err = errors.Join(err, held.Err(), held.Unlock(ctx)); err != nil {
+		p.Say("error %v", err)
+		return
+	}
+	p.Say("works, and nothing was lost")
+}
+
+// forward makes addr lead to a member, until it is ended: it refuses everybody then, or keeps silent.
+func forward(t *testing.T, addr, to string) (end func(silent bool)) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Skipf("a second loopback address is needed: %v", err)
+	}
+	var mu sync.Mutex
+	var open []net.Conn
+	var silent atomic.Bool
+	pipe := func(from, to net.Conn) {
+		buf := make([]byte, 1<<15)
+		for {
+			n, err := from.Read(buf)
+			if err == nil && !silent.Load() {
+				_, err = to.Write(buf[:n])
+			}
+			if err != nil {
+				_, _ = from.Close(), to.Close()
+				return
+			}
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, in, out)
+			mu.Unlock()
+			all.Go(func() { pipe(in, out) })
+			all.Go(func() { pipe(out, in) })
+		}
+	})
+	end = func(becomesSilent bool) {
+		if silent.Store(becomesSilent); becomesSilent {
+			return
+		}
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	}
+	t.Cleanup(func() { end(false) })
+	return end
+}
+
+// dns starts a server that says at for each name, and returns where it is.
+func dns(t *testing.T, at *atomic.Value) string {
+	server, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			question := buf[12:n]
+			end := strings.IndexByte(string(question), 0) + 5
+			reply := append([]byte{buf[0], buf[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question[:end]...)
+			if binary.BigEndian.Uint16(question[end-4:]) == 1 { // an IPv4 address is asked for
+				reply[7] = 1
+				reply = append(reply, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+				reply = append(reply, at.Load().(net.IP).To4()...)
+			}
+			_, _ = server.WriteTo(reply, from)
+		}
+	}()
+	return server.LocalAddr().String()
+}
