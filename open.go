@@ -459,7 +459,7 @@ func (u *URL) Check() error {
 //	cert, key    PEM files with the client's certificate and its key
 //	server_name  the name to expect in the server's certificate; default: the host
 //
-// Its error matches [ErrInvalid].
+// The files of cert and key are read again for each connection, that of ca once. Its error matches [ErrInvalid].
 func (u *URL) TLSConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
 	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
@@ -481,7 +481,13 @@ func (u *URL) TLSConfig() (*tls.Config, error) {
 		if err != nil {
 			return nil, u.Invalid("cert and key: %v", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		// The files are read again for each connection, so that a certificate can be replaced while the program runs.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				return &now, nil
+			}
+			return &pair, nil // one of the files was replaced, and the other is next
+		}
 	}
 	return config, nil
 }

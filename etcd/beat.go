@@ -131,24 +131,17 @@ func (s *session) beat() error {
 	return err
 }
 
-// keepAlives is a stream on which one request is under way at a time. The
-// driver's KeepAliveOnce opens one for each request, and logs in for each: that
-// is a bcrypt for the member, of some 60 ms of its processor.
-type keepAlives struct {
-	pb.Lease_LeaseKeepAliveClient
-	end context.CancelFunc
-}
-
-// hangUp ends the stream.
+// hangUp ends the stream of keep-alives.
 func (s *session) hangUp() {
 	if s.stream != nil {
-		s.stream.end()
+		s.endStream()
 		s.stream = nil
 	}
 }
 
-// renew sends one keep-alive, to the member that all requests go to, and
-// returns when it was sent, and the term of the member that answered.
+// renew sends one keep-alive, to the member that all requests go to, and returns when it was sent, and the term of
+// the member that answered. All are sent on one stream, one at a time: the driver's KeepAliveOnce opens a stream for
+// each, and logs in for each, which is a bcrypt for the member, of some 60 ms of its processor.
 func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err error) {
 	if m, _, _ := s.b.pool.pick(1); s.stream == nil || s.on != m {
 		s.hangUp()
@@ -158,15 +151,15 @@ func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err 
 		}
 		life, end := context.WithCancel(s.ctx)
 		stop := context.AfterFunc(ctx, end)
-		opened, err := pb.NewLeaseClient(m.conn).LeaseKeepAlive(m.streaming(life), grpc.WaitForReady(false))
+		opened, err := pb.NewLeaseClient(m.conn).LeaseKeepAlive(s.b.pool.streaming(life), grpc.WaitForReady(false))
 		stop()
 		if err != nil {
 			end()
 			return since, 0, rpctypes.Error(err)
 		}
-		s.stream = &keepAlives{opened, end}
+		s.stream, s.endStream = opened, end
 	}
-	stop := context.AfterFunc(ctx, s.stream.end)
+	stop := context.AfterFunc(ctx, s.endStream)
 	defer stop()
 	since = time.Now() // R1
 	var resp *pb.LeaseKeepAliveResponse

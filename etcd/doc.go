@@ -88,14 +88,18 @@
 // All requests go to one member, on the backend's own connections. If that member
 // does not answer within a tenth of Options.Timeout, the backend stops asking it and
 // sends the request to the next member, which gets more time. So a request can be
-// carried out twice, and at any later time.
+// carried out twice, and at any later time. The members are those of the driver's
+// client at any time: SetEndpoints and AutoSync count, and names are looked up anew
+// for each connection.
 //
 // With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or CLIENT.N$, put in the
 // same transaction and deleted with it, but not on the session's lease. When the
-// key goes without it, the shadow still holds the queue. Whoever finds it so puts it
-// on a lease of the holder's TTL that nobody renews. No leader ends that one early:
+// key goes without it, the shadow still holds the queue. The client that finds it puts
+// it on a lease of the holder's TTL that nobody renews. No leader ends that one early:
 // what a leader can have missed are renewals. A MinHold's shadow is on such a lease
-// from the grant on.
+// from the grant on. A shadow without its key that was never the first, since an older
+// place is still before it, is deleted at once: any number of dead waiters cost no more
+// than one dead holder.
 //
 // What can go wrong in the middle, and what covers it:
 //
@@ -118,10 +122,11 @@
 //   - The session expires while one waits: its watch tells, or its next keep-alive,
 //     and the waiter queues again, at the end. Having got to the
 //     front it reads its own key before it believes it.
-//   - A watch is cancelled (compaction, a member without a leader, a token that
-//     expired, a broken connection): a new one is made. It hangs with its member:
-//     the next keep-alive finds that out, and the driver goes on with it at
-//     another. All waiters of a session share a look every 20 s or more.
+//   - A watch is refused or cancelled (compaction, a member without a leader, a token
+//     that expired, a broken connection): the waiter looks, and watches again on a new
+//     stream, which logs in again. The watch hangs with its member: the next
+//     keep-alive finds that out, and the driver goes on with it at another. All
+//     waiters of a session share a look every 20 s or more.
 //   - The key before was deleted between the reading of the queue and
 //     the creation of the watch: it is read again after etcd has confirmed the watch.
 //   - The leader changes: etcd keeps leases at least as long as without; requests that
@@ -132,6 +137,18 @@
 // With authentication on, a user needs a role with
 //
 //	etcdctl role grant-permission ROLE --prefix=true readwrite PREFIX/1/
+//
+// Tokens of users may expire at any time: the driver logs in again. The exception is
+// etcd 3.4, which refuses to log anybody in whose old token has expired, with any
+// client: give it an --auth-token-ttl that is longer than any pause between two
+// requests. If the password is changed or rights are taken away, holders are told when
+// their time is over, and waiters within a TTL, with etcd's own words and not with
+// [locker.ErrUnavailable]. A client has one password for as long as it lives.
+//
+// Certificates of servers may be replaced at any time. Those of clients count from the
+// next connection on: with [New], if the tls.Config has GetClientCertificate; with a
+// URL, when its files are replaced. A ca file is read once: while the authority
+// changes, it has to have both.
 //
 // The oldest server that this is tested with is etcd 3.4 (3.4.23), the newest 3.7.
 //
@@ -145,7 +162,9 @@
 //
 //	timeout        the longest wait for one answer; default 3s
 //	members        Options.Members; asked of etcd if not given
-//	strict_expiry  Options.StrictExpiry: true or false, the default; MaxTTL is ttl then, or 30 s if that is more
-//	ca, cert, key  PEM files: the authority to trust, the client's certificate and key (TLS only)
+//	strict_expiry  Options.StrictExpiry: true or false, the default; with true,
+//	               MaxTTL is ttl, or 30 s if that is more
+//	ca             a PEM file: the authorities to trust (TLS only)
+//	cert, key      PEM files: the client's certificate and key (TLS only)
 //	server_name    the name to expect in the server's certificate (TLS only)
 package etcd

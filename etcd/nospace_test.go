@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,9 +31,9 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 				require.NoError(t, err)
 			}
 			var asked atomic.Int32
-			b := backend(t, s.Addrs(), intercepted(func(_ context.Context, method string, send func() error) error {
+			b := backend(t, s.Addrs(), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
 				err := send()
-				if strings.HasSuffix(method, "/Txn") && int(asked.Add(1)) == 1+c.held && err == nil {
+				if strings.Contains(req.String(), queue("n")) && int(asked.Add(1)) == 1+c.held && err == nil {
 					assert.Len(t, locksIn(t, s.admin, "n"), 1+c.held, "it was carried out")
 					s.spaceAlarm(t, etcdserverpb.AlarmRequest_ACTIVATE)
 					return rpctypes.ErrGRPCNoSpace

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +176,46 @@ func TestOpenWithClientCertificate(t *testing.T) {
 	u := "etcds://" + s.Nodes[0].Addr() + "?ca=" + q(certs.CAFile)
 	works(t, u+"&cert="+q(certs.ClientCertFile)+"&key="+q(certs.ClientKeyFile))
 	require.ErrorIs(t, refusal(t, u), locker.ErrUnavailable)
+}
+
+// The certificates of the server and of the client are replaced, in their files, while a lock is held.
+func TestCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
+	t.Parallel()
+	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
+	s := startAskingForCertificates(t, certs)
+	road := lab.StartProxy(t, s.Nodes[0].Addr())
+	dir := t.TempDir()
+	replace := func(cert, key string) {
+		for to, from := range map[string]string{"cert": cert, "key": key} {
+			pem, err := os.ReadFile(from)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, to), pem, 0o600))
+		}
+		road.Set(lab.Reset) // all connections end
+		road.Set(lab.Pass)
+	}
+	replace(certs.ClientCertFile, certs.ClientKeyFile)
+	q := url.QueryEscape
+	c, err := openers.Open(t.Context(), "etcds://"+road.Addr()+"?ca="+q(certs.CAFile)+
+		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")), &locker.Options{TTL: 10 * time.Second, Patience: -1})
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	held, err := c.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	try := func() error {
+		l, err := c.TryLock(within(t, 2*time.Second), "m")
+		if err == nil {
+			err = l.Unlock(t.Context())
+		}
+		return err
+	}
+	replace(strangers.ClientCertFile, strangers.ClientKeyFile)
+	eventually(t, 5*time.Second, "a stranger's certificate is shown, and refused", func() bool { return try() != nil })
+	require.NoError(t, certs.Renew()) // the server's, which is also good for clients
+	replace(certs.CertFile, certs.KeyFile)
+	eventually(t, 5*time.Second, "the new certificates are used", func() bool { return try() == nil })
+	require.NoError(t, held.Err())
+	require.NoError(t, held.Unlock(t.Context()))
 }
 
 // startAskingForCertificates starts one member that refuses clients without.

@@ -52,8 +52,6 @@ type member struct {
 	failed  time.Time
 	typical time.Duration // how long its answers take
 	probing bool
-	streams context.Context // of what has been opened there
-	end     context.CancelFunc
 }
 
 // line is where a request waits while too many are in flight (R21).
@@ -101,7 +99,7 @@ func (p *pool) follow() (err error) {
 		if i := slices.IndexFunc(before, func(m *member) bool { return m.isAt(addr) }); i >= 0 {
 			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
 		} else if conn, dialErr := p.driver.Dial(addr); dialErr == nil {
-			now = append(now, p.newMember(addr, conn))
+			now = append(now, &member{pool: p, addr: addr, conn: conn})
 		} else {
 			err = errors.Join(err, dialErr)
 		}
@@ -117,7 +115,7 @@ func (p *pool) follow() (err error) {
 		p.current = now[clock.UpTo(time.Duration(len(now)))]
 	}
 	for _, m := range before {
-		p.retire(m)
+		_ = m.conn.Close() // what is in flight there is asked of another member
 	}
 	return err
 }
@@ -130,22 +128,6 @@ func (p *pool) all() []*member {
 }
 
 func (m *member) isAt(addr string) bool { return m.addr == addr }
-
-func (p *pool) newMember(addr string, conn *grpc.ClientConn) *member {
-	m := &member{pool: p, addr: addr, conn: conn}
-	m.streams, m.end = context.WithCancel(p.life)
-	return m
-}
-
-// retire ends what is open at a member that is not asked any more, and closes its connection when the requests in
-// flight there have had their time. p.mu is held.
-func (p *pool) retire(m *member) {
-	m.end()
-	p.work.Go(func() {
-		_ = clock.Sleep(p.life, p.timeout)
-		_ = m.conn.Close()
-	})
-}
 
 func (p *pool) close() (err error) {
 	p.mu.Lock()
@@ -279,8 +261,9 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 			return f, ctx.Err() // no fault of the member's
 		}
 		p.avoid(m)
+		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil // there is another one now
 		switch left = limit - time.Since(began); {
-		case left <= 0, !sent && try >= members:
+		case left <= 0, !sent && try >= members && !replaced:
 			if late && unsent == nil {
 				err = &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
 			}
@@ -342,36 +325,36 @@ func (p *pool) avoid(m *member) {
 	}
 }
 
-// probe ends what is open at a member that does not answer. If it answers on another connection, that one takes
-// the place of the old: the network has forgotten the old one, or its name leads elsewhere now (R22, R26).
+// probe gives a member that does not answer another connection. It ends what is open on the old one, which goes on
+// at another member. With a single member, nothing is gained if that does not answer either: if it does, the network
+// has forgotten the old connection, or its name leads elsewhere now (R22, R26).
 func (p *pool) probe(m *member) {
-	works := p.answers(m)
 	var other *member
-	if !works {
+	if !p.answers(m) {
 		if conn, err := p.driver.Dial(m.addr); err == nil {
-			if other = p.newMember(m.addr, conn); !p.answers(other) {
-				_, other = conn.Close(), nil
-			}
+			other = &member{pool: p, addr: m.addr, conn: conn}
 		}
 	}
 	p.following.Lock()
 	defer p.following.Unlock()
+	if other != nil && len(p.all()) == 1 && !p.answers(other) {
+		_ = other.conn.Close()
+		other = nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.probing = false
-	i := slices.Index(p.members, m)
-	switch {
-	case other != nil && i < 0: // the caller's client has other endpoints now
-		p.retire(other)
-	case other != nil:
-		p.members[i] = other
+	if other == nil {
+		return
+	}
+	if i := slices.Index(p.members, m); i >= 0 {
+		p.members[i], other.failed, other.typical = other, m.failed, m.typical
 		if p.current == m {
 			p.current = other
 		}
-		p.retire(m)
-	case !works && len(p.members) > 1:
-		m.end()
-		m.streams, m.end = context.WithCancel(p.life)
+		_ = m.conn.Close()
+	} else { // the caller's client has other endpoints now
+		_ = other.conn.Close()
 	}
 }
 
@@ -390,13 +373,10 @@ func (p *pool) answers(m *member) bool {
 // probeKey is a key that nobody has.
 const probeKey = "locker/1/lock/"
 
-// streaming returns a context for what is opened at the member. It ends when the member is found to hang.
-func (m *member) streaming(ctx context.Context) context.Context {
-	m.pool.mu.Lock()
-	streams := m.streams
-	m.pool.mu.Unlock()
+// streaming returns a context for a stream, which ends with the pool.
+func (p *pool) streaming(ctx context.Context) context.Context {
 	ctx, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	stop := context.AfterFunc(streams, end)
+	stop := context.AfterFunc(p.life, end)
 	context.AfterFunc(ctx, func() { stop() })
 	return ctx
 }

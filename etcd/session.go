@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
@@ -35,9 +36,10 @@ type session struct {
 	openErr  error
 
 	// Used by the loop alone.
-	on     *member // to which the stream goes
-	stream *keepAlives
-	misses int // keep-alives in a row without an answer
+	on        *member // to which the stream goes
+	stream    pb.Lease_LeaseKeepAliveClient
+	endStream context.CancelFunc
+	misses    int // keep-alives in a row without an answer
 
 	// Guarded by b.mu.
 	life   life

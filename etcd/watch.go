@@ -43,7 +43,7 @@ func (w *watches) deletion(ctx context.Context, key string) (news clientv3.Watch
 func (p *pool) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
 	m, _, _ := p.pick(1)
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
-	stream, err := pb.NewWatchClient(m.conn).Watch(m.streaming(ctx), opts...)
+	stream, err := pb.NewWatchClient(m.conn).Watch(p.streaming(ctx), opts...)
 	if err != nil && ctx.Err() == nil {
 		p.avoid(m)
 	}
