@@ -73,7 +73,8 @@ func (a *attempt) run() (locker.Grant, error) {
 		// Both services count from before the grant of the pair. At most a TTL lies between.
 		a.req.MinHold += a.req.TTL
 		if longest := a.b.MaxMinHold(); a.req.MinHold > longest {
-			return locker.Grant{}, invalid("a MinHold of %v and the TTL of %v together are more than the %v that both services can do", minHold, a.req.TTL, longest)
+			return locker.Grant{}, invalid("a MinHold of %v and the TTL of %v together are more than the %v that "+
+				"both services can do", minHold, a.req.TTL, longest)
 		}
 	}
 	first, err := a.ask(0, a.req.Wait)
@@ -102,9 +103,11 @@ func (a *attempt) run() (locker.Grant, error) {
 		return locker.Grant{}, err
 	}
 	if took := time.Since(first.Validity.Since); minHold > 0 && took > a.req.TTL {
-		return locker.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took, locker.ErrUnavailable)
+		return locker.Grant{}, fmt.Errorf("granted on both, but %v apart, too late for MinHold: %w", took,
+			locker.ErrUnavailable)
 	}
-	return locker.Grant{Hold: a.h, Validity: countedFrom(v.Since, earlier(v, second.Validity)), Token: token}, nil
+	v = countedFrom(v.Since, earlier(v, second.Validity))
+	return locker.Grant{Hold: a.h, Validity: v, Token: token}, nil
 }
 
 // second asks the second service. A refusal may come from the first lock, if both are one
@@ -196,7 +199,8 @@ func (a *attempt) token(tokens ...uint64) (uint64, error) {
 		}
 		if err := a.h.raise(a.ctx, i, highest); err != nil {
 			if errors.Is(err, locker.ErrLost) {
-				err = fmt.Errorf("granted and at once gone again (%v): %w", err, locker.ErrUnavailable) //nolint:errorlint // nobody was told that it holds
+				// Nobody was told that it holds.
+				err = fmt.Errorf("granted and at once gone again (%s): %w", err.Error(), locker.ErrUnavailable)
 			}
 			return 0, a.b.sides[i].fail(err)
 		}
@@ -244,11 +248,14 @@ func (a *attempt) keepFirst(first locker.Hold) {
 	case errors.Is(err, locker.ErrLost):
 		a.end(a.firstLost(err))
 	case !until.IsZero() && clock.Passed(until, time.Now()):
-		a.end(a.b.sides[0].fail(fmt.Errorf("it could not be renewed while %s was waited for: %w: %w", a.b.sides[1].name, err, locker.ErrUnavailable)))
+		a.end(a.b.sides[0].fail(fmt.Errorf("it could not be renewed while %s was waited for: %w: %w",
+			a.b.sides[1].name, err, locker.ErrUnavailable)))
 	case !a.heard.Load() && waited > a.req.TTL:
-		a.end(a.b.sides[1].fail(fmt.Errorf("no answer for %v: %w", waited.Round(time.Millisecond), locker.ErrUnavailable)))
+		a.end(a.b.sides[1].fail(fmt.Errorf("no answer for %v: %w", waited.Round(time.Millisecond),
+			locker.ErrUnavailable)))
 	case waited > a.limit:
-		a.end(a.b.sides[1].fail(fmt.Errorf("%w for %v, %s is given back for others", locker.ErrHeld, waited.Round(time.Second), a.b.sides[0].name)))
+		a.end(a.b.sides[1].fail(fmt.Errorf("%w for %v, %s is given back for others", locker.ErrHeld,
+			waited.Round(time.Second), a.b.sides[0].name)))
 	case err != nil:
 		a.timer.Reset(a.req.TTL / 10)
 	default:
@@ -257,7 +264,9 @@ func (a *attempt) keepFirst(first locker.Hold) {
 }
 
 func (a *attempt) firstLost(err error) error {
-	return a.b.sides[0].fail(fmt.Errorf("gone while %s was waited for (%v): %w", a.b.sides[1].name, err, locker.ErrUnavailable)) //nolint:errorlint // nobody was told that it holds
+	// Nobody was told that it holds.
+	return a.b.sides[0].fail(fmt.Errorf("gone while %s was waited for (%s): %w",
+		a.b.sides[1].name, err.Error(), locker.ErrUnavailable))
 }
 
 // givingBack bounds how long Acquire waits for the release of the locks that it has.

@@ -11,9 +11,10 @@ import (
 	"github.com/golockers/locker/backends"
 )
 
-// What a lock and an unlock on both cost, beside those on either alone, in turns.
+// The cost of a lock and an unlock on both, beside the cost on either alone, in turns.
 func BenchmarkPair(b *testing.B) {
-	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"}, {"file", "redis"}, {"etcd", "postgres"}} {
+	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"},
+		{"file", "redis"}, {"etcd", "postgres"}} {
 		b.Run(pair[0]+" "+pair[1], func(b *testing.B) {
 			first, second := services[pair[0]](b).ownURL(), services[pair[1]](b).ownURL()
 			var clients []*locker.Client

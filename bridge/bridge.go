@@ -61,7 +61,8 @@ func newBackend(sides [2]side) (*Backend, error) {
 			return nil, invalid("one of the two backends is nil")
 		}
 		if _, pair := s.Backend.(*Backend); pair {
-			return nil, invalid("one of the two backends is a pair itself: a fleet moves between two services, so give two")
+			return nil, invalid("one of the two backends is a pair itself: a fleet moves between two services, so " +
+				"give two")
 		}
 		s.name = cmp.Or(s.name, s.Guarantees().Backend)
 	}
@@ -70,7 +71,8 @@ func newBackend(sides [2]side) (*Backend, error) {
 		if short.Guarantees().MinTTL > long.Guarantees().MinTTL {
 			short, long = long, short
 		}
-		return nil, invalid("%s can do no TTL above %v, and %s none below %v", short.name, g.MaxTTL, long.name, g.MinTTL)
+		return nil, invalid("%s can do no TTL above %v, and %s none below %v", short.name, g.MaxTTL, long.name,
+			g.MinTTL)
 	}
 	b.mark = " [" + b.sides[0].name + " " + b.sides[1].name + "]"
 	if len(b.mark) > locker.MaxLabelLen/2 {
@@ -115,7 +117,8 @@ func fits(u *locker.URL, g locker.Guarantees, ttl time.Duration) error {
 	if ttl == 0 || ttl >= g.MinTTL && (g.MaxTTL == 0 || ttl <= g.MaxTTL) {
 		return nil
 	}
-	return u.Invalid("a TTL of %v is outside of what backend %s can do, from %v to %v", ttl, g.Backend, g.MinTTL, cmp.Or(g.MaxTTL, unbounded))
+	return u.Invalid("a TTL of %v is outside of what backend %s can do, from %v to %v", ttl, g.Backend,
+		g.MinTTL, cmp.Or(g.MaxTTL, unbounded))
 }
 
 // closeAll closes what was opened before something else failed.
@@ -149,7 +152,8 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		SurvivesPause:     first.SurvivesPause && second.SurvivesPause,
 		MinTTL:            max(first.MinTTL, second.MinTTL),
 		MaxTTL:            min(cmp.Or(first.MaxTTL, unbounded), cmp.Or(second.MaxTTL, unbounded)),
-		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is the weaker one; " +
+		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is " +
+			"the weaker one; " +
 			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,
 	}
 	if g.Fencing == locker.FencingNone {

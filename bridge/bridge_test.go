@@ -42,6 +42,11 @@ func clientOf(t *testing.T, b locker.Backend, label string) *locker.Client {
 	return c
 }
 
+// opens is the Opener of a Backend that is there already.
+func opens(b locker.Backend) locker.Opener {
+	return func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return b, nil }
+}
+
 func try(t *testing.T, c *locker.Client, name string) *locker.Lease {
 	t.Helper()
 	l, err := c.TryLock(t.Context(), name)
@@ -345,8 +350,8 @@ func TestTokensRiseThroughTheMove(t *testing.T) {
 			unlock(t, try(t, clientOf(t, shared{a}, ""), "x"))
 		}
 		open := locker.Openers{
-			"old":             func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{a}, nil },
-			"young":           func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{b}, nil },
+			"old":             opens(shared{a}),
+			"young":           opens(shared{b}),
 			locker.PairScheme: bridge.Open,
 		}
 		urls := []string{"old://" + bases[0], "old://" + bases[0] + " young://" + bases[1], "young://" + bases[1]}
@@ -388,8 +393,8 @@ func TestCheckFindsTokensThatWouldFall(t *testing.T) {
 	}
 	open := func(parameters string) *locker.Client {
 		c, err := locker.Openers{
-			"old":             func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{a}, nil },
-			"young":           func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return shared{b}, nil },
+			"old":             opens(shared{a}),
+			"young":           opens(shared{b}),
 			locker.PairScheme: bridge.Open,
 		}.Open(t.Context(), "old:// young://"+parameters, nil)
 		require.NoError(t, err)
@@ -466,16 +471,19 @@ func TestWhoHoldsWhere(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		st, err := pair.Inspect(t.Context(), "waited for")
-		return err == nil && slices.Equal(slices.Sorted(slices.Values(st.Waiting)), []string{"old-1 [memory]", "pair [memory memory]"})
+		return err == nil && slices.Equal(slices.Sorted(slices.Values(st.Waiting)),
+			[]string{"old-1 [memory]", "pair [memory memory]"})
 	}, 10*time.Second, time.Millisecond, "with which URLs they came")
 	stop()
 	waiters.Wait()
 	unlock(t, first)
 
-	leases := []*locker.Lease{try(t, pair, "of both"), try(t, old, "of old"), try(t, young, "of young"), try(t, old, "of two"), try(t, young, "of two")}
+	leases := []*locker.Lease{try(t, pair, "of both"), try(t, old, "of old"), try(t, young, "of young"),
+		try(t, old, "of two"), try(t, young, "of two")}
 	assert.Equal(t, `true "pair" "both" 0`, look("of both"))
 	assert.Equal(t, `true "old-1" "memory only" 0`, look("of old"))
-	assert.Equal(t, `true "young-1" "memory only; memory is held by old-1" 0`, look("of two"), "which is what a step in the middle prevents")
+	assert.Equal(t, `true "young-1" "memory only; memory is held by old-1" 0`, look("of two"),
+		"which is what a step in the middle prevents")
 	st, err := old.Inspect(t.Context(), "of both")
 	require.NoError(t, err)
 	assert.Equal(t, "pair [memory memory]", st.Label, "with one URL one sees that it came with both")
@@ -485,7 +493,8 @@ func TestWhoHoldsWhere(t *testing.T) {
 		require.NoError(t, err)
 		found[e.Name] = e.Where
 	}
-	assert.Equal(t, map[string]string{"of both": "both", "of old": "memory only", "of young": "memory only", "of two": "memory only; memory is held by old-1"}, found)
+	assert.Equal(t, map[string]string{"of both": "both", "of old": "memory only", "of young": "memory only",
+		"of two": "memory only; memory is held by old-1"}, found)
 
 	findings, err := pair.Check(t.Context())
 	require.NoError(t, err)
@@ -493,7 +502,8 @@ func TestWhoHoldsWhere(t *testing.T) {
 	assert.Equal(t, `2: "of old" by "old-1", "of two" by "old-1"`, findings[0].Found)
 	assert.Equal(t, `2: "of two" by "young-1", "of young" by "young-1"`, findings[1].Found)
 
-	for name, who := range map[string]string{"of both": "pair", "of old": "old-1", "of young": "young-1", "of two": "young-1", "none": ""} {
+	for name, who := range map[string]string{"of both": "pair", "of old": "old-1", "of young": "young-1",
+		"of two": "young-1", "none": ""} {
 		st, err := pair.Break(t.Context(), name)
 		require.NoError(t, err)
 		assert.Equal(t, who, st.Label)
@@ -512,8 +522,10 @@ func TestWhatCannotBeAPair(t *testing.T) {
 	for want, pair := range map[string][2]locker.Backend{
 		"is a pair itself": {one, m},
 		"backends is nil":  {m, nil},
-		"none below 20s":   {limited{shared{m}, time.Second, 10 * time.Second}, limited{shared{m}, 20 * time.Second, time.Minute}},
-		"no TTL above 10s": {limited{shared{m}, 20 * time.Second, time.Minute}, limited{shared{m}, time.Second, 10 * time.Second}},
+		"none below 20s": {limited{shared{m}, time.Second, 10 * time.Second},
+			limited{shared{m}, 20 * time.Second, time.Minute}},
+		"no TTL above 10s": {limited{shared{m}, 20 * time.Second, time.Minute},
+			limited{shared{m}, time.Second, 10 * time.Second}},
 	} {
 		_, err := bridge.New(pair[0], pair[1])
 		require.ErrorIs(t, err, locker.ErrInvalid, want)
@@ -544,7 +556,8 @@ func TestTwoURLsOfOneService(t *testing.T) {
 		} {
 			_, err := lock()
 			require.ErrorIs(t, err, locker.ErrInvalid, kind)
-			require.ErrorContains(t, err, "memory and memory lead to the same locks: give two services, or two prefixes")
+			require.ErrorContains(t, err,
+				"memory and memory lead to the same locks: give two services, or two prefixes")
 			unlock(t, try(t, clientOf(t, same, ""), "job"))
 		}
 	}
@@ -592,7 +605,7 @@ func TestTwoURLs(t *testing.T) {
 	_, err := memory.Openers.Open(t.Context(), "memory:// memory://", nil)
 	require.ErrorContains(t, err, "package bridge is not among the Openers")
 
-	// What is written once holds for both, and each has a prefix of its own.
+	// A parameter that is written once holds for both, and each has a prefix of its own.
 	c, err := backends.Openers.Open(t.Context(), dir+"?prefix=a%2F&ttl=7s \n"+dir+"?prefix=b%2F&label=me", nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, c.Close()) }()

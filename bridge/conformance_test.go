@@ -64,7 +64,8 @@ func harness(t *testing.T, first, second *service, broken string) conformance.Ha
 		return b
 	}
 	connect := func(ct conformance.T, firstURL, secondURL string) locker.Backend {
-		return join(ct, open(ct, firstURL, first.session(ct.Name())), open(ct, secondURL, second.session(ct.Name())))
+		return join(ct, open(ct, firstURL, first.session(ct.Name())),
+			open(ct, secondURL, second.session(ct.Name())))
 	}
 	through := func(ct conformance.T, s *service, side string) (string, conformance.Faults) {
 		if s.addrs == nil || broken != "both" && broken != side {

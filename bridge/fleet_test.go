@@ -41,7 +41,8 @@ func TestFleets(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LOCKER_BRIDGE_MOVES")); err == nil {
 		moves = n
 	}
-	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"}, {"file", "redis"}, {"etcd", "postgres"}} {
+	for _, pair := range [][2]string{{"redis", "etcd"}, {"redis", "redlock"}, {"redlock", "zookeeper"},
+		{"file", "redis"}, {"etcd", "postgres"}} {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
 			t.Parallel()
 			first, second := services[pair[0]](t), services[pair[1]](t)
@@ -61,7 +62,8 @@ func TestFleets(t *testing.T) {
 					}
 					f.end(t)
 					f.nothingLeft(t, a, b)
-					t.Logf("%d moves in %v: %v", min(done+fleetMoves, moves), time.Since(began).Round(time.Second), g.counted())
+					t.Logf("%d moves in %v: %v", min(done+fleetMoves, moves), time.Since(began).Round(time.Second),
+						g.counted())
 				})
 			}
 		})
@@ -123,7 +125,8 @@ type entry struct {
 }
 
 func newGuard() *guard {
-	return &guard{inside: map[string]entry{}, marks: map[string]uint64{}, turnsOf: map[string]int{}, killed: map[string]bool{}}
+	return &guard{inside: map[string]entry{}, marks: map[string]uint64{}, turnsOf: map[string]int{},
+		killed: map[string]bool{}}
 }
 
 func (g *guard) sum() tally {
@@ -134,7 +137,8 @@ func (g *guard) sum() tally {
 
 func (g *guard) counted() string {
 	c := g.sum()
-	return fmt.Sprintf("%d turns, %d overlaps, %d rightful holders refused, %d stale ones refused, %d kills, %d stops, %d times a service stood still",
+	return fmt.Sprintf("%d turns, %d overlaps, %d rightful holders refused, %d stale ones refused, %d kills, "+
+		"%d stops, %d times a service stood still",
 		c.turns, c.overlaps, c.refused, c.stale, c.kills, c.stops, c.stills)
 }
 
@@ -146,7 +150,8 @@ func (g *guard) enter(member, name string, token uint64, until time.Time) string
 	if old, in := g.inside[name]; in && !g.killed[old.member] && rightful && now.Before(old.until) {
 		g.overlaps++
 		if !g.expectOverlaps {
-			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d, and the lease of %s lasts for %v", name, member, token, old.member, old.until.Sub(now)))
+			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d, and the lease of %s lasts "+
+				"for %v", name, member, token, old.member, old.until.Sub(now)))
 		}
 	}
 	if token <= g.marks[name] && !g.expectOverlaps {
@@ -155,7 +160,8 @@ func (g *guard) enter(member, name string, token uint64, until time.Time) string
 			return "stale"
 		}
 		g.refused++
-		g.problems = append(g.problems, fmt.Sprintf("%s: %s has token %d and a lease for %v, and the mark is %d", name, member, token, until.Sub(now), g.marks[name]))
+		g.problems = append(g.problems, fmt.Sprintf("%s: %s has token %d and a lease for %v, and the mark is %d",
+			name, member, token, until.Sub(now), g.marks[name]))
 		return "refused"
 	}
 	g.marks[name] = token
@@ -296,7 +302,8 @@ func (f *fleet) roll(t *testing.T, urls string) {
 		f.gone(t, m)
 	}
 	for _, m := range f.members {
-		require.Eventually(t, m.hasHeld, stuck, 10*time.Millisecond, "%s with %s has not held anything: %s", m.id, urls, m.child.Log())
+		require.Eventually(t, m.hasHeld, stuck, 10*time.Millisecond, "%s with %s has not held anything: %s",
+			m.id, urls, m.child.Log())
 	}
 	// The step is complete when what the last one has left is over, and those of this
 	// step have held every name: so its tokens are known to whoever comes next.
@@ -307,7 +314,8 @@ func (f *fleet) roll(t *testing.T, urls string) {
 			return f.guard.turnsOf[name]
 		}
 		before := turns()
-		require.Eventually(t, func() bool { return turns() > before }, stuck, 5*time.Millisecond, "%s: nobody gets %s", urls, name)
+		require.Eventually(t, func() bool { return turns() > before }, stuck, 5*time.Millisecond,
+			"%s: nobody gets %s", urls, name)
 	}
 	f.guard.mu.Lock()
 	problems := f.guard.problems
@@ -390,9 +398,11 @@ func (f *fleet) standStill(t *testing.T, n int) {
 		t.Log(f.guard.waitedFor)
 		f.guard.mu.Unlock()
 	}
-	assert.LessOrEqual(t, during, len(fleetNames), "turns while a service stood still, and not only of those that had been let in")
+	assert.LessOrEqual(t, during, len(fleetNames),
+		"turns while a service stood still, and not only of those that had been let in")
 	after := f.guard.sum().turns
-	require.Eventually(t, func() bool { return f.guard.sum().turns > after+10 }, stuck, 10*time.Millisecond, "the fleet does not go on")
+	require.Eventually(t, func() bool { return f.guard.sum().turns > after+10 }, stuck, 10*time.Millisecond,
+		"the fleet does not go on")
 }
 
 // end retires all in good order.

@@ -153,7 +153,8 @@ func (h *hold) raise(ctx context.Context, i int, token uint64) error {
 	}
 	r, ok := h.on[i].Hold.(locker.TokenRaiser)
 	if !ok {
-		return fmt.Errorf("its tokens are behind, and cannot be raised: write token_base=%d or more into its URL, also when it is the only one: %w", token, errors.ErrUnsupported)
+		return fmt.Errorf("its tokens are behind, and cannot be raised: write token_base=%d or more into its URL, "+
+			"also when it is the only one: %w", token, errors.ErrUnsupported)
 	}
 	return r.RaiseToken(ctx, token-base)
 }

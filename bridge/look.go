@@ -203,7 +203,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		if len(alone) > 0 {
 			f.Severity = locker.SeverityInfo
 			f.Found = fmt.Sprintf("%d: %s", len(alone), strings.Join(alone[:min(len(alone), shown)], ", "))
-			f.Advice = "these programs use this URL alone: a step after which they would share no service with the others has to wait for them"
+			f.Advice = "these programs use this URL alone: wait for them before a step that leaves it out"
 		}
 		all = append(all, f)
 	}
@@ -240,7 +240,8 @@ func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Fin
 		return f, err
 	}
 	f = locker.Finding{
-		What:  fmt.Sprintf("tokens of names that are not locked on both before they are locked on %s only", to.name),
+		What: fmt.Sprintf("tokens of names that are not locked on both before they are locked on %s only",
+			to.name),
 		Found: "they rise",
 	}
 	if next < last {
@@ -249,7 +250,8 @@ func (b *Backend) freshTokens(ctx context.Context, from, to *side) (f locker.Fin
 			f.Severity = locker.SeverityWarning
 		}
 		f.Found = fmt.Sprintf("they fall: %s gives %d to a new name, and %s %d", from.name, last, to.name, next)
-		f.Advice = fmt.Sprintf("a resource that checks tokens would refuse the next holder of such a name: write token_base=%d into the URL of %s, "+
+		f.Advice = fmt.Sprintf("a resource that checks tokens would refuse the next holder of such a name: "+
+			"write token_base=%d into the URL of %s, "+
 			"now and for good, or lock each of these names once with both URLs", last+last/64+1<<20, to.name)
 	}
 	return f, nil
@@ -271,7 +273,8 @@ func (b *Backend) checkApart(ctx context.Context) error {
 	return b.sides[0].locked(ctx, name, func(*locker.Lease) error {
 		err := b.sides[1].locked(ctx, name, func(*locker.Lease) error { return nil })
 		if errors.Is(err, locker.ErrHeld) {
-			return invalid("%s and %s lead to the same locks: give two services, or two prefixes", b.sides[0].name, b.sides[1].name)
+			return invalid("%s and %s lead to the same locks: give two services, or two prefixes", b.sides[0].name,
+				b.sides[1].name)
 		}
 		return err
 	})

@@ -132,7 +132,8 @@ func etcdService(t testing.TB) *service {
 	t.Cleanup(func() { _ = admin.Close() })
 	keys := func(ct conformance.T, name string) ([]string, error) {
 		queue := "locker/1/lock/" + strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/"
-		resp, err := admin.Get(ct.Context(), queue, clientv3.WithRange(queue+"~"), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		resp, err := admin.Get(ct.Context(), queue, clientv3.WithRange(queue+"~"),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		if err != nil {
 			return nil, err
 		}
@@ -186,8 +187,10 @@ func zookeeperService(t testing.TB) *service {
 		if err != nil && err != zk.ErrNoNode { //nolint:errorlint // the driver's own
 			return err
 		}
-		children = slices.DeleteFunc(children, func(n string) bool { return strings.HasPrefix(n, "%") }) // tokens of another service
-		slices.SortFunc(children, func(a, b string) int { return strings.Compare(a[max(0, len(a)-10):], b[max(0, len(b)-10):]) })
+		children = slices.DeleteFunc(children,
+			func(n string) bool { return strings.HasPrefix(n, "%") }) // tokens of another service
+		place := func(n string) string { return n[max(0, len(n)-10):] }
+		slices.SortFunc(children, func(a, b string) int { return strings.Compare(place(a), place(b)) })
 		for i := range children {
 			children[i] = dir + "/" + children[i]
 		}
@@ -230,7 +233,8 @@ func zookeeperService(t testing.TB) *service {
 
 // lasting are the checks in which a lock has to outlive something, or nothing has to
 // end: with ZooKeeper it lasts as long as a session.
-var lasting = []string{"restart", "failover", "server-crashes", "clock-jump", "tokens-restart", "names", "deletion", "idempotent", "owner-exact"}
+var lasting = []string{"restart", "failover", "server-crashes", "clock-jump", "tokens-restart", "names",
+	"deletion", "idempotent", "owner-exact"}
 
 type quiet struct{}
 
@@ -246,7 +250,9 @@ func postgresService(t testing.TB) *service {
 			s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
 		},
 		left: func(_ conformance.T, name string) []string {
-			if owner := s.Query(t, "SELECT owner FROM locker_locks WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()", []byte(name)); owner != "" {
+			const held = "SELECT owner FROM locker_locks" +
+				" WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()"
+			if owner := s.Query(t, held, []byte(name)); owner != "" {
 				return []string{"postgres: " + owner}
 			}
 			return nil

@@ -30,7 +30,8 @@ func (c *connection) Close() error {
 }
 
 func TestConformance(t *testing.T) {
-	for kind, locks := range map[string]*memory.Backend{"New": memory.New(), "NewExpiring": memory.NewExpiring()} {
+	all := map[string]*memory.Backend{"New": memory.New(), "NewExpiring": memory.NewExpiring()}
+	for kind, locks := range all {
 		t.Run(kind, func(t *testing.T) {
 			run(t, locks)
 		})

@@ -266,7 +266,8 @@ func TestTimeInTheQueueDoesNotCountAgainstMaxHold(t *testing.T) {
 func TestDeleteEndsTheHoldersLeaseAndNothingElse(t *testing.T) {
 	locks := memory.New()
 	// A TTL that long: it is not a renewal that finds out.
-	a, b := newClient(t, locks, &locker.Options{Prefix: "p/", TTL: 24 * time.Hour}), newClient(t, locks, &locker.Options{Prefix: "p/"})
+	a, b := newClient(t, locks, &locker.Options{Prefix: "p/", TTL: 24 * time.Hour}),
+		newClient(t, locks, &locker.Options{Prefix: "p/"})
 	lost, kept := mustLock(t, a, "n"), mustLock(t, a, "other")
 
 	assert.False(t, locks.Delete("n"), "the prefix is a part of the name")
@@ -319,7 +320,8 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 		_, err := locks.Acquire(t.Context(), locker.Request{Name: "n", Wait: true})
 		failed <- err
 	}()
-	require.Eventually(t, func() bool { return inspect(t, locks, "n").Waiters == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inspect(t, locks, "n").Waiters == 1 }, 10*time.Second,
+		time.Millisecond)
 
 	require.NoError(t, locks.Close())
 	require.NoError(t, locks.Close())

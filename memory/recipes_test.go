@@ -32,7 +32,8 @@ func keepBooks(ctx context.Context, l locker.Locker) (entries int, err error) {
 }
 
 // In a bubble of synctest hours take no time, and every timer is exact.
-func inABubble(t *testing.T, opts *locker.Options, test func(t *testing.T, locks *memory.Backend, l *locker.Client)) {
+func inABubble(t *testing.T, opts *locker.Options,
+	test func(t *testing.T, locks *memory.Backend, l *locker.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.NewExpiring()
 		test(t, locks, newClient(t, locks, opts))
@@ -49,18 +50,19 @@ func TestMyProgramStopsWhenItsLockIsTaken(t *testing.T) {
 }
 
 func TestMyProgramStopsBeforeAnOutageLetsOthersIn(t *testing.T) {
-	inABubble(t, &locker.Options{TTL: 30 * time.Second}, func(t *testing.T, locks *memory.Backend, l *locker.Client) {
-		began := time.Now()
-		time.AfterFunc(time.Minute, func() { locks.Fail(fmt.Errorf("cable cut: %w", locker.ErrUnavailable)) })
-		entries, err := keepBooks(t.Context(), l)
-		require.ErrorIs(t, err, locker.ErrLost)
-		assert.Greater(t, entries, 60, "it goes on for as long as its lease lasts")
-		assert.Less(t, time.Since(began), 90*time.Second, "and no longer")
+	inABubble(t, &locker.Options{TTL: 30 * time.Second},
+		func(t *testing.T, locks *memory.Backend, l *locker.Client) {
+			began := time.Now()
+			time.AfterFunc(time.Minute, func() { locks.Fail(fmt.Errorf("cable cut: %w", locker.ErrUnavailable)) })
+			entries, err := keepBooks(t.Context(), l)
+			require.ErrorIs(t, err, locker.ErrLost)
+			assert.Greater(t, entries, 60, "it goes on for as long as its lease lasts")
+			assert.Less(t, time.Since(began), 90*time.Second, "and no longer")
 
-		locks.Fail(nil)
-		next := newClient(t, locks, nil)
-		require.NoError(t, mustLock(t, next, "books").Unlock(t.Context()))
-	})
+			locks.Fail(nil)
+			next := newClient(t, locks, nil)
+			require.NoError(t, mustLock(t, next, "books").Unlock(t.Context()))
+		})
 }
 
 func TestMyProgramWaitsOutAShortOutage(t *testing.T) {

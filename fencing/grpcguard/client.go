@@ -62,7 +62,8 @@ func UnaryClient(opts *ClientOptions) grpc.UnaryClientInterceptor {
 		}
 		err = fromStatus(invoke(ctx, method, req, reply, conn, callOpts...))
 		if err == nil && raise && len(header.Get(raisedKey)) == 0 {
-			return fmt.Errorf("grpcguard: the server answered %s without having raised the mark: %w", method, errors.ErrUnsupported)
+			return fmt.Errorf("grpcguard: the server answered %s without having raised the mark: %w", method,
+				errors.ErrUnsupported)
 		}
 		return err
 	}
@@ -75,7 +76,8 @@ func StreamClient(opts *ClientOptions) grpc.StreamClientInterceptor {
 		stream grpc.Streamer, callOpts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		if ctx.Value(raiseFirst{}) != nil {
-			return nil, fmt.Errorf("grpcguard: %s is a stream: call RaiseFirst for a unary call before it: %w", method, errors.ErrUnsupported)
+			return nil, fmt.Errorf("grpcguard: %s is a stream: call RaiseFirst for a unary call before it: %w",
+				method, errors.ErrUnsupported)
 		}
 		ctx, err := opts.outgoing(ctx, method)
 		if err != nil {

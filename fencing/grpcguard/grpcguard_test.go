@@ -60,8 +60,10 @@ func resource(ctx context.Context, method string, _ any) string {
 	return resourceOf(ctx)
 }
 
-func (v *values) handler(method string) func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
-	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+func (v *values) handler(method string) grpc.MethodHandler {
+	return func(
+		_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor,
+	) (any, error) {
 		var in wrapperspb.StringValue
 		if err := decode(&in); err != nil {
 			return nil, err
@@ -87,15 +89,18 @@ func serve(t *testing.T, v *values, opts *grpcguard.Options) string {
 	t.Helper()
 	var with []grpc.ServerOption
 	if opts != nil {
-		with = append(with, grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)), grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
+		with = append(with, grpc.UnaryInterceptor(grpcguard.UnaryServer(opts)),
+			grpc.StreamInterceptor(grpcguard.StreamServer(opts)))
 	}
 	s := grpc.NewServer(with...)
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "values", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Put", Handler: v.handler(put)}, {MethodName: "Get", Handler: v.handler(get)}},
-		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, ClientStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
-			return v.put(stream.Context(), resourceOf(stream.Context()), "streamed")
-		}}},
+		Methods: []grpc.MethodDesc{{MethodName: "Put", Handler: v.handler(put)},
+			{MethodName: "Get", Handler: v.handler(get)}},
+		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				return v.put(stream.Context(), resourceOf(stream.Context()), "streamed")
+			}}},
 	}, v)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -111,7 +116,8 @@ func serve(t *testing.T, v *values, opts *grpcguard.Options) string {
 func dial(t *testing.T, addr string, opts *grpcguard.ClientOptions) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(opts)), grpc.WithStreamInterceptor(grpcguard.StreamClient(opts)))
+		grpc.WithUnaryInterceptor(grpcguard.UnaryClient(opts)),
+		grpc.WithStreamInterceptor(grpcguard.StreamClient(opts)))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
@@ -275,7 +281,8 @@ func TestClientsAreNotGuessedFor(t *testing.T) {
 	_, err := call(ctx, dial(t, addr, nil), put, "order", "")
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	assert.ErrorContains(t, err, `"invoice", "order"`)
-	_, err = call(ctx, dial(t, addr, &grpcguard.ClientOptions{Lock: func(context.Context, string) string { return "order" }}), put, "order", "")
+	_, err = call(ctx, dial(t, addr,
+		&grpcguard.ClientOptions{Lock: func(context.Context, string) string { return "order" }}), put, "order", "")
 	require.NoError(t, err)
 	assert.Equal(t, "3", v.of["order"])
 

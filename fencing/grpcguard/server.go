@@ -44,7 +44,9 @@ type Options struct {
 // UnaryServer panics if Options.Resource is nil.
 func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
 	o := checked(opts)
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+	) (resp any, err error) {
 		resource := o.Resource(ctx, info.FullMethod, req)
 		raise := asksToRaise(ctx)
 		ctx, token, err := incoming(ctx, resource, raise)
@@ -72,7 +74,9 @@ func asksToRaise(ctx context.Context) bool {
 // is not compared with a mark. A stream of [RaiseFirst] is answered with Unimplemented.
 func StreamServer(opts *Options) grpc.StreamServerInterceptor {
 	o := checked(opts)
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return func(
+		srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+	) error {
 		resource := o.Resource(stream.Context(), info.FullMethod, nil)
 		ctx, _, err := incoming(stream.Context(), resource, false)
 		if err == nil && asksToRaise(ctx) {
@@ -113,7 +117,8 @@ func incoming(ctx context.Context, resource string, needed bool) (context.Contex
 	case 1:
 		token, err = fencing.Parse(values[0])
 	default:
-		err = fmt.Errorf("the call has the metadata %s %d times: want it once: %w", Key, len(values), locker.ErrInvalid)
+		err = fmt.Errorf("the call has the metadata %s %d times: want it once: %w", Key, len(values),
+			locker.ErrInvalid)
 	}
 	if err != nil {
 		return nil, 0, err

@@ -31,7 +31,8 @@ func toStatus(err error) error {
 	case errors.As(err, &stale):
 		info.Reason = ReasonStale
 		info.Metadata = map[string]string{
-			"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(), "mark": stale.Mark.String(),
+			"resource": strings.ToValidUTF8(stale.Resource, "?"), "token": stale.Token.String(),
+			"mark": stale.Mark.String(),
 		}
 		err = stale // without the errors around it
 	case errors.Is(err, fencing.ErrStale):
@@ -72,7 +73,8 @@ func fromStatus(err error) error {
 		case info.GetReason() == ReasonStale && err1 == nil && err2 == nil:
 			return &refusalError{&fencing.StaleError{Resource: md["resource"], Token: token, Mark: mark}, s}
 		case info.GetReason() == ReasonStale:
-			return &refusalError{fmt.Errorf("grpcguard: %w (the server does not say by which mark)", fencing.ErrStale), s}
+			return &refusalError{fmt.Errorf("grpcguard: %w (the server does not say by which mark)",
+				fencing.ErrStale), s}
 		}
 	}
 	return err

@@ -21,13 +21,14 @@ func TestBodiesReachTheHandlerWhole(t *testing.T) {
 		for _, ahead := range []int64{0, 1, 100, -1} {
 			var guard fencing.Guard
 			want := strings.Repeat("x", length)
-			s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: ahead}, func(_ http.ResponseWriter, r *http.Request) {
-				text, err := io.ReadAll(r.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, want, string(text))
-				assert.Equal(t, int64(length), r.ContentLength)
-				assert.NoError(t, r.Body.Close())
-			})
+			s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: ahead},
+				func(_ http.ResponseWriter, r *http.Request) {
+					text, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, want, string(text))
+					assert.Equal(t, int64(length), r.ContentLength)
+					assert.NoError(t, r.Body.Close())
+				})
 			status, err := send(t, clientOf(t, s), "PUT", s.URL+"/thing", 1, want)
 			require.NoError(t, err)
 			assert.Equal(t, 200, status)
@@ -75,7 +76,8 @@ func TestOnlySoMuchOfABodyIsReadAhead(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, int64(5000), n)
 	}), path, &httpguard.Options{Guard: &guard, BodyAhead: 100})
-	r := httptest.NewRequest(http.MethodPut, "/thing", io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}))
+	r := httptest.NewRequest(http.MethodPut, "/thing",
+		io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}))
 	r.Header.Set(httpguard.Header, "1")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -84,19 +86,20 @@ func TestOnlySoMuchOfABodyIsReadAhead(t *testing.T) {
 
 func TestAHandlerMayAnswerBeforeItHasReadItsBody(t *testing.T) {
 	var guard fencing.Guard
-	s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: -1}, func(w http.ResponseWriter, r *http.Request) {
-		c := http.NewResponseController(w)
-		assert.NoError(t, c.EnableFullDuplex())
-		lines := bufio.NewReader(r.Body)
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
+	s := serve(t, &httpguard.Options{Guard: &guard, BodyAhead: -1},
+		func(w http.ResponseWriter, r *http.Request) {
+			c := http.NewResponseController(w)
+			assert.NoError(t, c.EnableFullDuplex())
+			lines := bufio.NewReader(r.Body)
+			for {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(w, line)
+				assert.NoError(t, c.Flush())
 			}
-			_, _ = io.WriteString(w, line)
-			assert.NoError(t, c.Flush())
-		}
-	})
+		})
 	ours, theirs := io.Pipe()
 	r := request(t, "PUT", s.URL+"/thing", 1, "")
 	r.Body = ours

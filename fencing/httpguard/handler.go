@@ -101,7 +101,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		plain(http.StatusBadRequest, resource, err.Error()).write(w)
 	case resource == "":
-		plain(http.StatusInternalServerError, "", "The server has no name for what this request writes to.").write(w)
+		plain(http.StatusInternalServerError, "",
+			"The server has no name for what this request writes to.").write(w)
 	case raise:
 		h.raised(w, r, resource, token)
 	case h.opts.Guard == nil:
@@ -122,12 +123,14 @@ func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string
 		raise = h.opts.Guard.Raise
 	}
 	if raise == nil || !safe(r.Method) {
-		plain(http.StatusNotImplemented, resource, "The server cannot raise the mark of what this request is for.").write(w)
+		plain(http.StatusNotImplemented, resource,
+			"The server cannot raise the mark of what this request is for.").write(w)
 		return
 	}
 	if err := raise(r.Context(), resource, token); err != nil {
 		if !WriteError(w, err) {
-			plain(http.StatusServiceUnavailable, resource, "The mark could not be raised; it may have been. Try again.").write(w)
+			plain(http.StatusServiceUnavailable, resource,
+				"The mark could not be raised; it may have been. Try again.").write(w)
 		}
 		return
 	}
@@ -163,5 +166,6 @@ func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource strin
 	if err == nil || WriteError(w, err) {
 		return
 	}
-	plain(http.StatusServiceUnavailable, resource, "The request was given up while it waited for its turn: nothing was written.").write(w)
+	plain(http.StatusServiceUnavailable, resource,
+		"The request was given up while it waited for its turn: nothing was written.").write(w)
 }

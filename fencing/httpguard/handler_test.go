@@ -121,11 +121,14 @@ func TestAGuardFurtherDownFindsTheToken(t *testing.T) {
 	w := handle(t, h, "PUT", "8")
 	assert.Equal(t, 412, w.Code)
 	p := fields(t, w)
-	assert.Equal(t, []any{"row/1", "8", "9"}, []any{p["resource"], p["token"], p["mark"]}, "the store's own mark")
+	assert.Equal(t, []any{"row/1", "8", "9"}, []any{p["resource"], p["token"], p["mark"]},
+		"the store's own mark")
 }
 
 func TestTheNameOfTheResourceIsNeeded(t *testing.T) {
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { assert.Fail(t, "the handler was called") })
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		assert.Fail(t, "the handler was called")
+	})
 	for _, opts := range []*httpguard.Options{nil, {Guard: &fencing.Guard{}}} {
 		h := httpguard.Handler(next, func(*http.Request) string { return "" }, opts)
 		w := handle(t, h, "PUT", "1")

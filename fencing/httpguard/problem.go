@@ -83,7 +83,8 @@ func refusal(resource string, err error) *problem {
 	case errors.Is(err, fencing.ErrMissing):
 		return &problem{
 			Type: TypeMissing, Title: "No fencing token", Status: http.StatusPreconditionRequired,
-			Detail: "A write needs the fencing token of the lock that it is done under, in the header " + Header + ".", Resource: resource,
+			Detail:   "A write needs the fencing token of its lock, in the header " + Header + ".",
+			Resource: resource,
 		}
 	}
 	return nil
@@ -133,7 +134,8 @@ func CheckResponse(resp *http.Response) error {
 	if !ok {
 		asked := resp.Request != nil && resp.Request.Header.Get(raiseHeader) != ""
 		if asked && resp.StatusCode < 300 && resp.Header.Get(raisedHeader) == "" {
-			return fmt.Errorf("httpguard: the server answered without having raised the mark: %w", errors.ErrUnsupported)
+			return fmt.Errorf("httpguard: the server answered without having raised the mark: %w",
+				errors.ErrUnsupported)
 		}
 		return nil
 	}
@@ -142,11 +144,13 @@ func CheckResponse(resp *http.Response) error {
 		token, err1 := fencing.Parse(p.Token)
 		mark, err2 := fencing.Parse(p.Mark)
 		if err1 != nil || err2 != nil {
-			return fmt.Errorf("httpguard: the server refused the write to %q: %w (it does not say by which mark)", p.Resource, fencing.ErrStale)
+			return fmt.Errorf("httpguard: the server refused the write to %q: %w (it does not say by which mark)",
+				p.Resource, fencing.ErrStale)
 		}
 		return &fencing.StaleError{Resource: p.Resource, Token: token, Mark: mark}
 	case p.Type == TypeMissing && resp.StatusCode == http.StatusPreconditionRequired:
-		return fmt.Errorf("httpguard: the server refused the write to %q: %w: send the request through a Transport, with the token in its context", p.Resource, fencing.ErrMissing)
+		return fmt.Errorf("httpguard: the server refused the write to %q: %w: send the request through a "+
+			"Transport, with the token in its context", p.Resource, fencing.ErrMissing)
 	}
 	return nil
 }
@@ -158,7 +162,8 @@ type answered struct{ Type, Resource, Token, Mark string }
 // readProblem returns the problem in the body of resp, if there is one, and leaves
 // resp.Body as it was.
 func readProblem(resp *http.Response) (p answered, ok bool) {
-	if resp.StatusCode != http.StatusPreconditionFailed && resp.StatusCode != http.StatusPreconditionRequired || resp.Body == nil {
+	if resp.StatusCode != http.StatusPreconditionFailed &&
+		resp.StatusCode != http.StatusPreconditionRequired || resp.Body == nil {
 		return p, false
 	}
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != problemJSON {

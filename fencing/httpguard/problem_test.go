@@ -70,7 +70,8 @@ func TestALongNameDoesNotHideARefusal(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			var guard fencing.Guard
 			require.NoError(t, guard.Do(t.Context(), name, 10, nil))
-			h := httpguard.Handler(http.NotFoundHandler(), func(*http.Request) string { return name }, &httpguard.Options{Guard: &guard})
+			h := httpguard.Handler(http.NotFoundHandler(), func(*http.Request) string { return name },
+				&httpguard.Options{Guard: &guard})
 
 			w := handle(t, h, "PUT", "9")
 			assert.Equal(t, 412, w.Code)
@@ -85,7 +86,8 @@ func TestALongNameDoesNotHideARefusal(t *testing.T) {
 			w = handle(t, h, "PUT")
 			assert.Equal(t, 428, w.Code)
 			assert.Less(t, w.Body.Len(), 32<<10)
-			require.ErrorIs(t, httpguard.CheckResponse(w.Result()), fencing.ErrMissing) //nolint:bodyclose // it is in memory
+			err := httpguard.CheckResponse(w.Result()) //nolint:bodyclose // it is in memory
+			require.ErrorIs(t, err, fencing.ErrMissing)
 		})
 	}
 
@@ -110,7 +112,8 @@ func assertBeginningOf(t *testing.T, name, got string) {
 
 // answer is a response as a client gets it.
 func answer(status int, kind string, body io.Reader) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(body)}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}},
+		Body: io.NopCloser(body)}
 }
 
 func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
@@ -146,7 +149,8 @@ func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
 
 func TestCheckResponseReadsRefusals(t *testing.T) {
 	refusal := func(numbers string) *http.Response {
-		return answer(412, "application/problem+json; charset=utf-8", strings.NewReader(`{"type":"`+httpguard.TypeStale+`","resource":"r",`+numbers+`}`))
+		return answer(412, "application/problem+json; charset=utf-8",
+			strings.NewReader(`{"type":"`+httpguard.TypeStale+`","resource":"r",`+numbers+`}`))
 	}
 	r := refusal(`"token":"1","mark":"18446744073709551615"`)
 	var stale *fencing.StaleError
@@ -154,7 +158,8 @@ func TestCheckResponseReadsRefusals(t *testing.T) {
 	assert.Equal(t, fencing.StaleError{Resource: "r", Token: 1, Mark: 1<<64 - 1}, *stale)
 	require.ErrorAs(t, httpguard.CheckResponse(r), &stale, "again: the body is read from its beginning")
 
-	for _, numbers := range []string{`"token":"x","mark":"2"`, `"token":"1"`, `"mark":"2"`, `"token":"1","mark":"0"`, `"other":{}`} {
+	for _, numbers := range []string{`"token":"x","mark":"2"`, `"token":"1"`, `"mark":"2"`,
+		`"token":"1","mark":"0"`, `"other":{}`} {
 		err := httpguard.CheckResponse(refusal(numbers)) //nolint:bodyclose // it is in memory
 		require.ErrorIs(t, err, fencing.ErrStale, numbers)
 		require.NotErrorAs(t, err, new(*fencing.StaleError), "%s: no numbers that the server did not say", numbers)

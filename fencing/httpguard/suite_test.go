@@ -77,8 +77,11 @@ func TestSuite(t *testing.T) {
 
 // overHTTP is what the client of a server has for a store.
 func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) guardtest.Store {
-	do := func(ctx context.Context, method, r string, token fencing.Token, value string, raise bool) (string, error) {
-		req, err := http.NewRequestWithContext(fencing.NewContext(ctx, r, token), method, base+"/"+url.PathEscape(r), strings.NewReader(value))
+	do := func(
+		ctx context.Context, method, r string, token fencing.Token, value string, raise bool,
+	) (string, error) {
+		req, err := http.NewRequestWithContext(fencing.NewContext(ctx, r, token), method,
+			base+"/"+url.PathEscape(r), strings.NewReader(value))
 		require.NoError(t, err)
 		if raise {
 			httpguard.RaiseFirst(req)
@@ -106,7 +109,9 @@ func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) g
 			_, err := do(ctx, http.MethodGet, r, token, "", true)
 			return err
 		},
-		Read: func(ctx context.Context, r string) (string, error) { return do(ctx, http.MethodGet, r, 0, "", false) },
+		Read: func(ctx context.Context, r string) (string, error) {
+			return do(ctx, http.MethodGet, r, 0, "", false)
+		},
 		Mark: func(_ context.Context, r string) (fencing.Token, error) {
 			mark, _ := guard.Mark("/" + r)
 			return mark, nil
@@ -116,7 +121,8 @@ func overHTTP(t *testing.T, c *http.Client, base string, guard *fencing.Guard) g
 
 // named gives a refusal the name that the suite has for the resource.
 func named(err error, r string) error {
-	if stale, ok := err.(*fencing.StaleError); ok && stale.Resource == "/"+r { //nolint:errorlint // CheckResponse wraps nothing around it
+	//nolint:errorlint // CheckResponse wraps nothing around it
+	if stale, ok := err.(*fencing.StaleError); ok && stale.Resource == "/"+r {
 		stale.Resource = r
 	}
 	return err
@@ -156,7 +162,8 @@ func TestWithTokensOfTwoLocksTheTransportIsToldWhichIsMeant(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "Transport.Lock")
 	assert.Empty(t, b.sent)
-	_, err = (&httpguard.Transport{Base: b, Lock: func(r *http.Request) string { return r.URL.Path[1:] }}).RoundTrip(req) //nolint:bodyclose // there is none
+	lock := func(r *http.Request) string { return r.URL.Path[1:] }
+	_, err = (&httpguard.Transport{Base: b, Lock: lock}).RoundTrip(req) //nolint:bodyclose // there is none
 	require.NoError(t, err)
 	assert.Equal(t, "3", b.sent[0].Header.Get(httpguard.Header))
 }

@@ -106,7 +106,8 @@ func (t *Transport) token(req *http.Request) (fencing.Token, error) {
 	case handErr != nil:
 		return 0, fmt.Errorf("httpguard: the request's own header: %w", handErr)
 	case err == nil && token != byHand:
-		return 0, fmt.Errorf("httpguard: the request's header has fencing token %d and its context %d: leave the header alone: %w", byHand, token, locker.ErrInvalid)
+		return 0, fmt.Errorf("httpguard: the request's header has fencing token %d and its context %d: leave the "+
+			"header alone: %w", byHand, token, locker.ErrInvalid)
 	}
 	return byHand, nil
 }
@@ -134,7 +135,8 @@ func fromHeader(h http.Header) (fencing.Token, error) {
 	case 1:
 		return fencing.Parse(values[0])
 	}
-	return 0, fmt.Errorf("the request has the header %s %d times: want it once: %w", Header, len(values), locker.ErrInvalid)
+	return 0, fmt.Errorf("the request has the header %s %d times: want it once: %w", Header, len(values),
+		locker.ErrInvalid)
 }
 
 // safe reports whether a method is safe (RFC 9110, 9.2.1). Methods are case-sensitive:

@@ -75,12 +75,14 @@ func TestAWriteWithoutATokenIsNotSent(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", ""} {
 		b := &base{}
-		_, err := (&httpguard.Transport{Base: b}).RoundTrip(request(t, method, "http://host/", 0, "")) //nolint:bodyclose // there is none
+		req := request(t, method, "http://host/", 0, "")
+		_, err := (&httpguard.Transport{Base: b}).RoundTrip(req) //nolint:bodyclose // there is none
 		require.NoError(t, err, method)
 		assert.NotContains(t, b.sent[0].Header, httpguard.Header)
 	}
 	b := &base{}
-	_, err := (&httpguard.Transport{Base: b, Optional: true}).RoundTrip(request(t, "PUT", "http://host/", 0, "")) //nolint:bodyclose // there is none
+	req := request(t, "PUT", "http://host/", 0, "")
+	_, err := (&httpguard.Transport{Base: b, Optional: true}).RoundTrip(req) //nolint:bodyclose // there is none
 	require.NoError(t, err)
 	assert.NotContains(t, b.sent[0].Header, httpguard.Header)
 }
@@ -123,7 +125,8 @@ func TestWhatTheBaseSaysIsPassedOn(t *testing.T) {
 	assert.Equal(t, 1, b.closed)
 
 	s := serve(t, nil, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
-	resp, err := (&http.Client{Transport: &httpguard.Transport{}}).Do(request(t, "PUT", s.URL, 1, "through the default"))
+	req := request(t, "PUT", s.URL, 1, "through the default")
+	resp, err := (&http.Client{Transport: &httpguard.Transport{}}).Do(req)
 	require.NoError(t, err)
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -157,9 +160,11 @@ func TestTheHolderIsToldByTheClient(t *testing.T) {
 	assert.Equal(t, 412, status)
 	var stale *fencing.StaleError
 	require.ErrorAs(t, err, &stale)
-	assert.Equal(t, fencing.StaleError{Resource: "/thing", Token: 1<<64 - 2, Mark: 1<<64 - 1}, *stale, "all 64 bits")
+	assert.Equal(t, fencing.StaleError{Resource: "/thing", Token: 1<<64 - 2, Mark: 1<<64 - 1}, *stale,
+		"all 64 bits")
 
-	optional := &http.Client{Transport: &httpguard.Transport{Base: c.Transport.(*httpguard.Transport).Base, Optional: true}}
+	base := c.Transport.(*httpguard.Transport).Base
+	optional := &http.Client{Transport: &httpguard.Transport{Base: base, Optional: true}}
 	status, err = send(t, optional, "PUT", s.URL+"/thing", 0, "")
 	assert.Equal(t, 428, status)
 	require.ErrorIs(t, err, fencing.ErrMissing)

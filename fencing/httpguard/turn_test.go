@@ -33,7 +33,8 @@ type slow struct {
 }
 
 func startSlow(t *testing.T) *slow {
-	s := &slow{came: make(chan struct{}, 100), began: make(chan struct{}, 100), release: make(chan struct{}, 100), ended: make(chan struct{}, 100)}
+	s := &slow{came: make(chan struct{}, 100), began: make(chan struct{}, 100),
+		release: make(chan struct{}, 100), ended: make(chan struct{}, 100)}
 	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.calls.Add(1)
 		if r.URL.Path == "/thing" {
@@ -80,7 +81,7 @@ func TestOneAtATimePerResource(t *testing.T) {
 	assert.Equal(t, int32(n+1), s.calls.Load())
 }
 
-func TestWhoBecomesStaleWhileWaitingIsRefused(t *testing.T) {
+func TestARequestThatBecomesStaleWhileItWaitsIsRefused(t *testing.T) {
 	s := startSlow(t)
 	c := clientOf(t, s.server)
 	later, earlier := make(chan error, 1), make(chan error, 1)
@@ -195,7 +196,8 @@ func TestAHolderPausedInTheMiddleOfItsBody(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = fmt.Fprintf(conn, "PUT /thing HTTP/1.1\r\nHost: h\r\n%s: 1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", httpguard.Header)
+	_, err = fmt.Fprintf(conn, "PUT /thing HTTP/1.1\r\nHost: h\r\n%s: 1\r\n"+
+		"Content-Length: 10\r\nExpect: 100-continue\r\n\r\n", httpguard.Header)
 	require.NoError(t, err)
 	answers := bufio.NewReader(conn)
 	line, err := answers.ReadString('\n')

@@ -92,7 +92,8 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 // The order of texts, of floats and of signed numbers is another.
 func testTokens(t *testing.T, s Store) {
 	const r = "tokens"
-	rising := []fencing.Token{2, 9, 10, 99, 100, 1<<53 + 1, 1<<53 + 2, math.MaxInt64, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
+	rising := []fencing.Token{2, 9, 10, 99, 100, 1<<53 + 1, 1<<53 + 2, math.MaxInt64, 1 << 63,
+		math.MaxUint64 - 1, math.MaxUint64}
 	assert.Zero(t, s.mark(t, r))
 	for i, token := range rising {
 		if s.MaxToken != 0 && token > s.MaxToken {
@@ -175,7 +176,9 @@ func testRace(t *testing.T, open func(t *testing.T) Store) {
 	var accepted, stale atomic.Int64
 	accept := func(token fencing.Token) {
 		accepted.Add(1)
-		for old := highest.Load(); uint64(token) > old && !highest.CompareAndSwap(old, uint64(token)); old = highest.Load() {
+		old := highest.Load()
+		for uint64(token) > old && !highest.CompareAndSwap(old, uint64(token)) {
+			old = highest.Load()
 		}
 	}
 	var wg, reader sync.WaitGroup

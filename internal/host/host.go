@@ -1,6 +1,6 @@
-// Package host is what a test is to those who run something like a test outside of go
-// test: package conformance its checks, package compare its trials, and the tests of
-// package lab tests that are to fail.
+// Package host stands in for a test outside of go test. Package conformance runs its checks
+// on a Host, package compare its trials, and the tests of package lab run tests there that
+// have to fail.
 package host
 
 import (
@@ -15,8 +15,9 @@ import (
 	"sync"
 )
 
-// Host keeps what is said to it, as a part of [testing.TB]. It outlives its steps, see [Host.Do].
-// Fatal, Fatalf, FailNow, Skip and Stop are for the goroutine of a step, the others for any.
+// Host has the methods of a [testing.TB] that servers and checks need, and keeps what it is
+// told. Fatal, Fatalf, FailNow, Skip and Stop are for the goroutine of a step ([Host.Do]),
+// the other methods for any goroutine.
 type Host struct {
 	Dir string // where TempDir makes directories
 

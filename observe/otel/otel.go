@@ -50,8 +50,8 @@ type Options struct {
 	Meters  metric.MeterProvider // nil: the global one
 
 	// Name returns the attribute locker.name of the metrics for a lock's name, such
-	// as the part before the first slash. It should have few different values. What is
-	// not valid UTF-8 in it is replaced. nil: metrics have no such attribute.
+	// as the part before the first slash. It should have few different values. Bytes that
+	// are not valid UTF-8 are replaced. nil: metrics have no such attribute.
 	Name func(lock string) string
 
 	_ struct{}
@@ -110,9 +110,12 @@ func Watch(opts *Options, clients ...*locker.Client) error {
 	var errs [4]error
 	var held, waiting metric.Int64ObservableGauge
 	var longest metric.Float64ObservableGauge
-	held, errs[0] = m.Int64ObservableGauge("locker.held", metric.WithUnit("{lease}"), metric.WithDescription("Leases held now."))
-	waiting, errs[1] = m.Int64ObservableGauge("locker.waiting", metric.WithUnit("{caller}"), metric.WithDescription("Callers of Lock that wait now."))
-	longest, errs[2] = m.Float64ObservableGauge("locker.wait.longest", metric.WithUnit("s"), metric.WithDescription("Longest wait that is under way now."))
+	held, errs[0] = m.Int64ObservableGauge("locker.held", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases held now."))
+	waiting, errs[1] = m.Int64ObservableGauge("locker.waiting", metric.WithUnit("{caller}"),
+		metric.WithDescription("Callers of Lock that wait now."))
+	longest, errs[2] = m.Float64ObservableGauge("locker.wait.longest", metric.WithUnit("s"),
+		metric.WithDescription("Longest wait that is under way now."))
 	_, errs[3] = m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		var holders, callers int
 		waits := map[attribute.Set]time.Duration{}
@@ -148,7 +151,8 @@ type teller struct {
 func (t *teller) instruments(m metric.Meter) error {
 	var errs [4]error
 	// The default bounds of the SDK are for milliseconds.
-	bounds := metric.WithExplicitBucketBoundaries(.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+	bounds := metric.WithExplicitBucketBoundaries(.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000,
+		3600)
 	t.locks, errs[0] = m.Float64Histogram("locker.lock.duration", metric.WithUnit("s"), bounds,
 		metric.WithDescription("Length of Lock and TryLock, by how they ended."))
 	t.holds, errs[1] = m.Float64Histogram("locker.hold.duration", metric.WithUnit("s"), bounds,
@@ -167,7 +171,8 @@ func (t *teller) span(ctx context.Context, what string, took time.Duration, e lo
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(outcome(e)...),
 		trace.WithAttributes(attribute.String("locker.name", name)))
 	if e.Token != 0 {
-		span.SetAttributes(attribute.Int64("locker.token", int64(e.Token))) //nolint:gosec // attributes have no unsigned integers
+		token := int64(e.Token) //nolint:gosec // attributes have no unsigned integers
+		span.SetAttributes(attribute.Int64("locker.token", token))
 	}
 	if e.Err != nil {
 		span.SetStatus(codes.Error, valid(e.Err.Error()))

@@ -47,7 +47,8 @@ func TestSpansAndMetrics(t *testing.T) {
 		if s.Name == "caller" {
 			continue
 		}
-		assert.Equal(t, caller.SpanContext().SpanID(), s.Parent.SpanID(), "%s: the parent is the caller's span", s.Name)
+		assert.Equal(t, caller.SpanContext().SpanID(), s.Parent.SpanID(), "%s: the parent is the caller's span",
+			s.Name)
 		assert.Equal(t, caller.SpanContext().TraceID(), s.SpanContext.TraceID(), s.Name)
 		assert.Equal(t, s.Name == "trylock a", s.Status.Code == codes.Error, s.Name)
 	}

@@ -7,13 +7,16 @@
 //
 // These are the metrics. Times are in seconds.
 //
-//	locker_lock_duration_seconds{op,outcome,name}  histogram: every Lock and TryLock, from its call to its return
-//	locker_hold_duration_seconds{outcome,name}     histogram: every lease, from its grant to its release or loss
+//	locker_lock_duration_seconds{op,outcome,name}  histogram: Lock and TryLock, from call to return
+//	locker_hold_duration_seconds{outcome,name}     histogram: leases, from grant to release or loss
 //	locker_attempts_total{outcome,name}            counter: requests for a lock that were sent to the service
 //	locker_renewals_total{outcome,name}            counter
-//	locker_take_backs_total{outcome,name}          counter: clearing up after unknown outcomes, failed releases and losses
-//	locker_held, locker_waiting, locker_pending    gauges of the watched clients: leases, callers that wait, take-backs under way
-//	locker_longest_wait_seconds{name}              gauge: how long a caller that still waits has waited; no series if nobody does
+//	locker_take_backs_total{outcome,name}          counter: ends of clearing up after unknown outcomes,
+//	                                               failed releases and losses
+//	locker_held, locker_waiting, locker_pending    gauges of the watched clients: leases, callers that
+//	                                               wait, take-backs under way
+//	locker_longest_wait_seconds{name}              gauge: how long a caller that still waits has waited;
+//	                                               no series if nobody waits
 //
 // op is "lock" or "trylock". outcome is the result of [locker.Event.Outcome]: "ok",
 // "held", "unavailable", "canceled", "lost", "closed", "invalid" or "error". name is
@@ -37,7 +40,7 @@ import (
 type Options struct {
 	// Name returns the label "name" for a lock's name, such as the part before the
 	// first slash. It should have few different values: each is a time series in
-	// every metric. What is not valid UTF-8 in it is replaced. nil: always "".
+	// every metric. Bytes that are not valid UTF-8 are replaced. nil: always "".
 	Name func(lock string) string
 
 	// Buckets are the upper bounds of the histograms, in seconds. nil: from
@@ -75,7 +78,8 @@ func New(opts *Options) *Metrics {
 		o.Buckets = []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3600}
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: o.Buckets}, labels)
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: o.Buckets},
+			labels)
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"outcome", "name"})
@@ -84,16 +88,20 @@ func New(opts *Options) *Metrics {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &Metrics{
-		name:      func(lock string) string { return strings.ToValidUTF8(o.Name(lock), "\uFFFD") }, // other labels panic
-		locks:     histogram("locker_lock_duration_seconds", "Length of Lock and TryLock, by how they ended.", "op", "outcome", "name"),
-		holds:     histogram("locker_hold_duration_seconds", "Length of leases, by how they ended.", "outcome", "name"),
-		attempts:  counter("locker_attempts_total", "Requests for a lock that were sent to the service."),
-		renewals:  counter("locker_renewals_total", "Attempts to renew a lease."),
-		takeBacks: counter("locker_take_backs_total", "Ends of clearing up after unknown outcomes, failed releases and losses."),
-		held:      gauge("locker_held", "Leases held now."),
-		waiting:   gauge("locker_waiting", "Callers of Lock that wait now."),
-		pending:   gauge("locker_pending", "Take-backs under way now."),
-		wait:      gauge("locker_longest_wait_seconds", "Longest wait that is under way now.", "name"),
+		// A label that is not valid UTF-8 panics.
+		name: func(lock string) string { return strings.ToValidUTF8(o.Name(lock), "\uFFFD") },
+		locks: histogram("locker_lock_duration_seconds", "Length of Lock and TryLock, by how they ended.",
+			"op", "outcome", "name"),
+		holds: histogram("locker_hold_duration_seconds", "Length of leases, by how they ended.", "outcome",
+			"name"),
+		attempts: counter("locker_attempts_total", "Requests for a lock that were sent to the service."),
+		renewals: counter("locker_renewals_total", "Attempts to renew a lease."),
+		takeBacks: counter("locker_take_backs_total",
+			"Ends of clearing up after unknown outcomes, failed releases and losses."),
+		held:    gauge("locker_held", "Leases held now."),
+		waiting: gauge("locker_waiting", "Callers of Lock that wait now."),
+		pending: gauge("locker_pending", "Take-backs under way now."),
+		wait:    gauge("locker_longest_wait_seconds", "Longest wait that is under way now.", "name"),
 	}
 }
 
