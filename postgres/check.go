@@ -5,12 +5,19 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // checkSQL is what Check looks at: what, how it is, whether that is well, and what to do.
-const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
+const checkSQL = `WITH old AS MATERIALIZED (
+	SELECT clock_timestamp() - xact_start AS age, 'process '||pid||' of '||coalesce(usename, '')||' ('||coalesce(application_name, '')||')' AS who
+	FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+	UNION ALL SELECT clock_timestamp() - prepared, 'prepared transaction '||gid FROM pg_prepared_xacts
+)
+SELECT what, found, severity, advice FROM (VALUES
 	('server version', current_setting('server_version'), CASE WHEN current_setting('server_version_num')::int >= 120000 THEN 0 ELSE 3 END,
 		'PostgreSQL 12 is the oldest that works: it has plan_cache_mode'),
 	('writable', CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'no' ELSE 'yes' END, CASE current_setting('transaction_read_only') WHEN 'on' THEN 3 ELSE 0 END,
@@ -32,6 +39,10 @@ const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
 		'a transaction with Held whose host has vanished keeps its lock until the server notices: set tcp_keepalives_idle = 60, say'),
 	('autovacuum', current_setting('autovacuum'), CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
 		'the table of locks grows without end: set autovacuum = on'),
+	('oldest snapshot', coalesce((SELECT max(age)::interval(0)||' old' FROM old), 'is young'),
+		CASE WHEN (SELECT max(age) FROM old) > interval '5 minutes' THEN 2 ELSE 0 END,
+		'while it lasts, vacuum keeps all versions of a row, and a lock that is used all the time gets slower and slower: end it, or dump from a standby: '
+			||coalesce((SELECT who FROM old ORDER BY age DESC LIMIT 1), '')),
 	('table '||$4, coalesce(to_regclass($1)::text, 'is not there'), CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
 		CASE WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
 	('rights on '||$4, CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough' ELSE 'too few' END,
@@ -44,20 +55,19 @@ const checkSQL = `SELECT what, found, severity, advice FROM (VALUES
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	rows, err := b.pool.Query(bounded, checkSQL, statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table)
-	if err != nil {
-		return nil, b.failure(ctx, err)
-	}
-	defer rows.Close()
 	var all []locker.Finding
-	for rows.Next() {
-		var f locker.Finding
-		if err := rows.Scan(&f.What, &f.Found, &f.Severity, &f.Advice); err != nil {
-			return nil, b.failure(ctx, err)
+	err := b.ask(bounded, func(conn *pgxpool.Conn) error {
+		rows, err := conn.Query(bounded, checkSQL,
+			statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table)
+		if err != nil {
+			return err
 		}
-		all = append(all, f)
-	}
-	if err := rows.Err(); err != nil {
+		defer rows.Close()
+		all = nil
+		var f locker.Finding
+		return each([]any{&f.What, &f.Found, &f.Severity, &f.Advice}, func() error { all = append(all, f); return nil })(rows)
+	})
+	if err != nil {
 		return nil, b.failure(ctx, err)
 	}
 	tokens, err := b.checkTokens(bounded)

@@ -41,41 +41,50 @@ func one(st *locker.State) func(string, locker.State) error {
 func (b *Backend) rows(ctx context.Context, query func(*statements) string, args []any, found func(string, locker.State) error) error {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
-	var stopped error
 	s, err := b.found.Load(), error(nil)
+	var all []lock
 	for range 2 { // the table may have moved
 		if s == nil {
 			if s, _, err = b.locate(bounded); err != nil || s == nil {
 				break
 			}
 		}
-		stopped, err = b.rowsOf(bounded, query(s), args, found)
-		if !missingTable(err) {
+		if all, err = b.locks(bounded, query(s), args); !missingTable(err) {
 			break
 		}
 		s = nil
 	}
-	switch {
-	case stopped != nil:
-		return stopped
-	case err == nil && s == nil && b.opts.NoCreate:
+	if err == nil && s == nil && b.opts.NoCreate {
 		err = errNoTable
-	case err == nil, missingTable(err) && !b.opts.NoCreate:
-		return nil
 	}
-	return b.failure(ctx, err)
+	if err != nil && (b.opts.NoCreate || !missingTable(err)) {
+		return b.failure(ctx, err)
+	}
+	for _, l := range all {
+		if err := found(l.name, l.state); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// rowsOf is rows once. stopped is found's own error.
-func (b *Backend) rowsOf(ctx context.Context, query string, args []any, found func(string, locker.State) error) (stopped, err error) {
+// lock is a row.
+type lock struct {
+	name  string
+	state locker.State
+}
+
+func (b *Backend) locks(ctx context.Context, query string, args []any) (all []lock, err error) {
 	var name, label []byte
 	var token, left int64
 	err = b.send(ctx, onDisk, func(batch *pgx.Batch) {
+		all = nil
 		batch.Queue(query, args...).Query(each([]any{&name, &label, &token, &left}, func() error {
-			st := locker.State{Held: true, Label: string(label), Token: uint64(token), Remaining: max(time.Duration(left)*time.Microsecond, 0), Waiters: -1}
-			stopped = found(string(name), st)
-			return stopped
+			all = append(all, lock{string(name), locker.State{
+				Held: true, Label: string(label), Token: uint64(token), Remaining: max(time.Duration(left)*time.Microsecond, 0), Waiters: -1,
+			}})
+			return nil
 		}))
 	})
-	return stopped, err
+	return all, err
 }

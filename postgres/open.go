@@ -1,12 +1,16 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -62,6 +66,20 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		}
 		return nil, u.Invalid("%s", strings.ReplaceAll(err.Error(), address.String(), u.String()))
 	}
+	config.ConnConfig.DialFunc = keepAlive(config.ConnConfig.DialFunc)
+	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+		// pgx has read the files of passwords and certificates once; they are replaced while programs run.
+		if fresh, err := pgxpool.ParseConfig(address.String()); err == nil {
+			now := fresh.ConnConfig
+			conn.Host, conn.Port, conn.User, conn.Password = now.Host, now.Port, now.User, now.Password
+			conn.TLSConfig, conn.Fallbacks = now.TLSConfig, now.Fallbacks
+		}
+		return nil
+	}
+	if config.PingTimeout == 0 {
+		// A connection that a proxy has forgotten is given up soon enough to try those beside it.
+		config.PingTimeout = cmp.Or(o.Timeout, defaultTimeout) / 10
+	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return nil, u.Invalid("%v", err)
@@ -95,4 +113,16 @@ func (b *Backend) greet(ctx context.Context) error {
 		return b.failure(ctx, err)
 	}
 	return nil
+}
+
+// keepAlive makes connections that find out within 20 s that the server's host is gone, while there is nothing to
+// send, and that proxies on the way do not take for idle.
+func keepAlive(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3})
+		}
+		return conn, err
+	}
 }

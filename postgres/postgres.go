@@ -160,51 +160,63 @@ func Guarantees(opts *Options) locker.Guarantees {
 	return g
 }
 
-// query sends a statement in one round trip, with the conditions before it, and calls row for what each
-// returns. A connection that was lost without an answer, as an idle one is that the server or a proxy has closed, is
-// no outage: the same is asked again on the next one. All that is asked may be asked twice (R11).
+// query sends statements in one round trip and one transaction, after the conditions. The table that they are for
+// may have been moved or removed, or its sequence be behind it: then that is mended first.
 func (b *Backend) query(ctx context.Context, k keep, statements func(s *statements, batch *pgx.Batch)) error {
-	lost := false
-	for tries := b.pool.Config().MaxConns; ; tries-- {
+	for first := true; ; first = false {
 		s, err := b.ready(ctx)
 		if err != nil {
-			err = &poolError{err}
-		} else {
-			err = b.send(ctx, k, func(batch *pgx.Batch) { statements(s, batch) })
+			return &poolError{err}
 		}
-		again := tries > 0 && ctx.Err() == nil
+		err = b.send(ctx, k, func(batch *pgx.Batch) { statements(s, batch) })
+		if !first || !missingTable(err) && !fallen(err) {
+			return err
+		}
+		b.found.CompareAndSwap(s, nil)
+	}
+}
+
+// send is query for a table that is there. statements may be called more than once.
+func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) error {
+	return b.ask(ctx, func(conn *pgxpool.Conn) error {
+		batch := &pgx.Batch{}
+		batch.Queue(conditionsSQL, k > untilACrash)
+		statements(batch)
+		// Only Close knows of the commit.
+		err := conn.SendBatch(ctx, batch).Close()
+		if readOnly(err) || fallen(err) {
+			_ = conn.Conn().Close(ctx) // the next one may be to the server that has taken over, and has drawn no numbers in stock
+		}
+		if err == nil {
+			err = b.confirm(ctx, conn, k)
+		}
+		return err
+	})
+}
+
+// ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or a proxy
+// has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be asked twice (R11).
+func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) error {
+	lost := false
+	for tries := b.pool.Config().MaxConns; ; tries-- {
+		conn, err := b.pool.Acquire(ctx)
+		if err == nil {
+			err = do(conn)
+			conn.Release()
+		} else {
+			err = &poolError{err}
+		}
 		switch {
-		case again && lostConnection(err):
+		case err == nil:
+			return nil
+		case tries > 0 && ctx.Err() == nil && lostConnection(err):
 			lost = true
-		case again && (missingTable(err) || fallen(err)):
-			b.found.CompareAndSwap(s, nil)
-		case err != nil && lost:
-			return &unconfirmed{err} // the one that was lost may have been carried out
+		case lost:
+			return &unconfirmed{err} // what was lost may have been carried out
 		default:
 			return err
 		}
 	}
-}
-
-// send is query once, for the table that was found.
-func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) error {
-	conn, err := b.pool.Acquire(ctx)
-	if err != nil {
-		return &poolError{err}
-	}
-	defer conn.Release()
-	batch := &pgx.Batch{}
-	batch.Queue(conditionsSQL, k > untilACrash)
-	statements(batch)
-	// Only Close knows of the commit.
-	err = conn.SendBatch(ctx, batch).Close()
-	if readOnly(err) || fallen(err) {
-		_ = conn.Conn().Close(ctx) // the next one may be to the server that has taken over, and has drawn no numbers in stock
-	}
-	if err == nil {
-		err = b.confirm(ctx, conn, k)
-	}
-	return err
 }
 
 // begin counts a statement, or what else Close has to wait for; false after Close.

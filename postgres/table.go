@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // errNoTable is why there is no lock where the table is not to be made.
@@ -71,7 +72,10 @@ func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err 
 	var schema string
 	var sees bool
 	name := statementsFor(b.schema, b.table).table
-	if err = b.pool.QueryRow(ctx, locateSQL, name).Scan(&schema, &wrong, &sees); err != nil {
+	err = b.ask(ctx, func(conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, locateSQL, name).Scan(&schema, &wrong, &sees)
+	})
+	if err != nil {
 		return nil, "", err
 	}
 	if b.opts.FailoverSafe && !sees {
@@ -86,7 +90,11 @@ func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err 
 // create makes the table and the sequence.
 func (b *Backend) create(ctx context.Context, s *statements) (err error) {
 	for range 3 {
-		if _, err = b.pool.Exec(ctx, s.schema, pgx.QueryExecModeSimpleProtocol); !theyMeet(err) {
+		err = b.ask(ctx, func(conn *pgxpool.Conn) error {
+			_, err := conn.Exec(ctx, s.schema, pgx.QueryExecModeSimpleProtocol)
+			return err
+		})
+		if !theyMeet(err) {
 			break
 		}
 	}
@@ -99,7 +107,10 @@ func (b *Backend) create(ctx context.Context, s *statements) (err error) {
 // rise sets a sequence that is behind the table, such as one that was made anew, above all tokens.
 func (b *Backend) rise(ctx context.Context, s *statements) error {
 	var token, drawn, swept int64
-	if err := b.pool.QueryRow(ctx, s.last).Scan(&token, &drawn, &swept); err != nil {
+	err := b.ask(ctx, func(conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, s.last).Scan(&token, &drawn, &swept)
+	})
+	if err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -108,7 +119,7 @@ func (b *Backend) rise(ctx context.Context, s *statements) error {
 	if drawn >= token {
 		return nil
 	}
-	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.raise(ctx, tx, s, token, nil) })
+	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.raise(ctx, tx, s, token, nil) })
 	if err != nil {
 		return fmt.Errorf("the sequence of tokens is at %d, and token %d was given already: it cannot be set: %w", drawn, token, err)
 	}

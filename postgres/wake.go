@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +25,9 @@ const (
 	reconnectTime = 500 * time.Millisecond
 	deafTime      = time.Minute
 )
+
+// neverIdleSQL keeps a server with idle_session_timeout (since 14) from ending a connection that only listens.
+const neverIdleSQL = `SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'`
 
 // errDeaf is why there are no wake-ups.
 var errDeaf = errors.New("NOTIFY is not heard: a proxy between here and the server, such as pgbouncer in transaction mode, " +
@@ -196,15 +198,7 @@ func (e *ears) open(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	dial := config.DialFunc
-	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			// Nothing else finds out that the server's host is gone, while there is nothing to hear.
-			_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3})
-		}
-		return conn, err
-	}
+	config.DialFunc = keepAlive(config.DialFunc)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -219,6 +213,9 @@ func (e *ears) open(ctx context.Context) (*pgx.Conn, error) {
 func (e *ears) probe(ctx context.Context, conn *pgx.Conn) error {
 	text := rand.Text()
 	if _, err := conn.Exec(ctx, `LISTEN "`+e.b.table+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, neverIdleSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
 	if _, err := e.b.pool.Exec(ctx, "SELECT pg_notify($1, $2)", e.b.table, text); err != nil {

@@ -1,0 +1,248 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+const ours = "FROM pg_stat_activity WHERE application_name = 'locker'"
+
+// A connection that was closed while it was idle is no outage, and no lock is refused for it.
+func TestConnectionsThatWereClosed(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	for name, end := range map[string]func(){
+		"by the server": func() { s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours) },
+		"by a proxy": func() {
+			p.Set(lab.Reset)
+			p.Set(lab.Pass)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, pool := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "application_name=locker", "pool_max_conns=8"), nil)
+			fill := func() {
+				var all []*pgxpool.Conn
+				for range 8 {
+					conn, err := pool.Acquire(t.Context())
+					require.NoError(t, err)
+					all = append(all, conn)
+				}
+				for _, conn := range all {
+					conn.Release()
+				}
+			}
+			g := acquire(t, b, "a", owner(1))
+			for _, ask := range []func() error{
+				func() error { _, err := b.Acquire(t.Context(), request("b", owner(2))); return err },
+				func() error { _, err := g.Hold.Renew(t.Context()); return err },
+				func() error { _, err := b.Inspect(t.Context(), "a"); return err },
+				func() error { return g.Hold.Release(t.Context()) },
+			} {
+				fill()
+				end()
+				require.NoError(t, ask())
+			}
+			_, err := b.Break(t.Context(), "b")
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A reply that is lost with its connection is asked for again, and what was done is found done.
+func TestALostReplyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	require.NoError(t, acquire(t, b, "a", owner(1)).Hold.Release(t.Context()))
+	p.CutReply("nextval")
+	g := acquire(t, b, "a", owner(2))
+	assert.Equal(t, fmt.Sprint(g.Token), s.Query(t, "SELECT token FROM locker_locks WHERE name = 'a'"))
+	p.CutReply("GREATEST(l.expires")
+	_, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err)
+	p.CutReply("owner = ''")
+	err = g.Hold.Release(t.Context())
+	require.ErrorIs(t, err, locker.ErrUnavailable, "whether it was held is what the lost reply said")
+	require.NotErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, g.Hold.Release(t.Context()), locker.ErrLost)
+
+	// No server answers the second time: the first may have been carried out.
+	p.CutReply("nextval")
+	p.OnRequest("nextval", func(*lab.Link) {})
+	cancel := p.OnRequest("unnest", func(l *lab.Link) { p.Set(lab.Reset) })
+	defer cancel()
+	again, err := b.Acquire(t.Context(), request("a", owner(3)))
+	require.Error(t, err)
+	require.NotNil(t, again.Hold, "the engine takes it back")
+}
+
+// A server or a proxy that ends idle sessions ends neither leases nor waiting.
+func TestIdleSessionsThatAreEnded(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithSetting("idle_session_timeout", "400ms"))
+	u := s.URL(s.Addr(), "sslmode=disable")
+	holder, waiter, job := newClient(t, u, nil), newClient(t, u, nil), newClient(t, u, nil)
+	l, err := holder.Lock(t.Context(), "a", locker.TTL(time.Second))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := startWaiting(ctx, waiter, "a", 1)
+	for range 4 {
+		time.Sleep(600 * time.Millisecond) // longer than a session may be idle, and shorter than pgx takes it for good
+		j, err := job.TryLock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, j.Unlock(t.Context()))
+	}
+	require.NoError(t, l.Err())
+	const listens = "SELECT pid " + ours + " AND query LIKE '%idle_session_timeout%'"
+	before := s.Query(t, listens)
+	require.NotEmpty(t, before)
+	time.Sleep(600 * time.Millisecond)
+	require.Equal(t, before, s.Query(t, listens), "the connection that listens is not idle")
+	<-w.ready
+
+	// It ends all the same: the waiter is told of what comes after that.
+	s.Exec(t, "SELECT pg_terminate_backend("+before+", 5000)")
+	require.Eventually(t, func() bool { return s.Query(t, listens) != "" }, 5*time.Second, 10*time.Millisecond)
+	began := time.Now()
+	require.NoError(t, l.Unlock(t.Context()))
+	require.Less(t, (<-w.got).Sub(began), 3*time.Second)
+	cancel()
+	w.done.Wait()
+}
+
+// Connections that a proxy has forgotten, so that nothing answers on them, are left within the time of a request.
+func TestConnectionsThatAProxyForgot(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "pool_max_conns=3", "pool_min_conns=3"), nil)
+	l, err := c.Lock(t.Context(), "a")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.Query(t, "SELECT count(*) "+ours) == "3" }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { // pgx asks a connection that was idle for so long whether it lives
+		return s.Query(t, "SELECT count(*) "+ours+" AND clock_timestamp() - state_change > interval '1.1s'") == "3"
+	}, 10*time.Second, 10*time.Millisecond)
+	p.Set(lab.HoldOpen)
+	_, err = c.TryLock(t.Context(), "b")
+	require.NoError(t, err)
+	require.NoError(t, l.Renew(t.Context()))
+}
+
+// A password and certificates that are replaced in their files are read again with the next connection.
+func TestCredentialsThatAreReplaced(t *testing.T) {
+	t.Parallel()
+	certs := lab.NewCerts(t)
+	s := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
+	s.Exec(t, "CREATE USER jobs PASSWORD 'first'")
+	s.Exec(t, "GRANT CREATE ON SCHEMA public TO jobs")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pgpass")
+	password := func(word string) {
+		s.Exec(t, "ALTER USER jobs PASSWORD '"+word+"'")
+		require.NoError(t, os.WriteFile(file, []byte("*:*:*:jobs:"+word+"\n"), 0o600))
+	}
+	password("first")
+	ca := filepath.Join(dir, "ca.pem")
+	replace := func(from, to string) {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, text, 0o600))
+	}
+	replace(certs.CAFile, ca)
+	u := strings.Replace(s.URL(s.Addr(), "sslmode=verify-full", "sslrootcert="+url.QueryEscape(ca), "passfile="+url.QueryEscape(file)),
+		"locker:"+lab.PostgresPassword, "jobs", 1)
+	c, waiter := newClient(t, u, nil), newClient(t, u, nil)
+	for what, change := range map[string]func(){
+		"password": func() { password("second") },
+		"certificates": func() {
+			next := lab.NewCerts(t)
+			replace(next.CertFile, filepath.Join(s.Dir(), "data", "server.crt"))
+			replace(next.KeyFile, filepath.Join(s.Dir(), "data", "server.key"))
+			replace(next.CAFile, ca)
+			s.Exec(t, "SELECT pg_reload_conf()")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l, err := c.Lock(t.Context(), "a", locker.TTL(2*time.Second))
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			w := startWaiting(ctx, waiter, "a", 1)
+			<-w.ready
+			change()
+			s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours)
+			require.NoError(t, l.Renew(t.Context()))
+			require.NoError(t, l.Unlock(t.Context()))
+			<-w.got
+			cancel()
+			w.done.Wait()
+		})
+	}
+	// A user whose time is over is refused, and says so; a lease lasts as long as its connections do.
+	l, err := c.Lock(t.Context(), "b")
+	require.NoError(t, err)
+	s.Exec(t, "ALTER USER jobs VALID UNTIL '2001-01-01'")
+	require.NoError(t, l.Renew(t.Context()))
+	s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours)
+	_, err = c.TryLock(t.Context(), "c")
+	require.ErrorContains(t, err, "password")
+	require.NotErrorIs(t, err, locker.ErrUnavailable)
+	s.Exec(t, "ALTER USER jobs VALID UNTIL 'infinity'")
+	require.NoError(t, l.Renew(t.Context()))
+}
+
+// A name in the address that leads elsewhere is looked up with each connection, also by the one that listens.
+func TestAnAddressThatMoves(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithSetting("listen_addresses", "127.0.0.1,127.0.0.2"))
+	config, err := pgxpool.ParseConfig(fmt.Sprintf("postgres://locker:%s@db.test:%d/postgres?sslmode=disable&application_name=locker", lab.PostgresPassword, s.Port()))
+	require.NoError(t, err)
+	var now atomic.Value
+	now.Store("127.0.0.2")
+	config.ConnConfig.LookupFunc = func(_ context.Context, host string) ([]string, error) {
+		if host != "db.test" {
+			return nil, errors.New("no such host")
+		}
+		return []string{now.Load().(string)}, nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	b, err := postgres.New(pool, nil)
+	require.NoError(t, err)
+	c := locker.New(b, nil)
+	defer func() { require.NoError(t, c.Close()) }()
+	l, err := newClient(t, s.URL(s.Addr(), "sslmode=disable", "application_name=holder"), nil).Lock(t.Context(), "a")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := startWaiting(ctx, c, "a", 1)
+	<-w.ready
+	const away = "SELECT count(*) " + ours + " AND pid IN (SELECT pid FROM pg_stat_activity WHERE client_addr = '127.0.0.2')"
+	now.Store("127.0.0.1")
+	s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours)
+	require.NoError(t, l.Unlock(t.Context()))
+	<-w.got
+	assert.Equal(t, "0", s.Query(t, away))
+	cancel()
+	w.done.Wait()
+}
