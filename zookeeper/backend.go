@@ -1,9 +1,7 @@
 package zookeeper
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,13 +17,18 @@ type Backend struct {
 	prefix  string // begins with a slash and does not end with one
 	acl     []zk.ACL
 	opts    Options
+	slots   chan struct{} // bounds the requests under way
 
-	mu       sync.Mutex
-	closed   bool
-	current  *session              // nil: none was needed yet
-	sessions map[*session]struct{} // all that have not ended
-	idle     sync.Cond             // sessions has become empty
+	running sync.WaitGroup // the sessions' goroutines; added to with mu held
+
+	mu     sync.Mutex
+	closed bool
+	live   []*session // the oldest first; some may be over
 }
+
+// maxRequests bounds the requests of all sessions that are under way at once: the
+// heartbeats wait at the servers behind no more than that (R21).
+const maxRequests = 512
 
 var (
 	_ locker.Backend = (*Backend)(nil)
@@ -35,10 +38,10 @@ var (
 // New returns a Backend on the servers, each a host or host:port; nil opts
 // mean the defaults. It does no I/O: the first request connects, and the
 // connection then lasts until Close. The backend has a connection and a
-// session of its own, since its leases live and end with it.
+// session of its own, since its leases live and end with it, and more of them
+// for many locks.
 func New(servers []string, opts *Options) (*Backend, error) {
-	b := &Backend{sessions: make(map[*session]struct{})}
-	b.idle.L = &b.mu
+	b := &Backend{slots: make(chan struct{}, maxRequests)}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -111,59 +114,6 @@ const deadHolderSlack = 4 * time.Second
 
 // dir returns the node of a lock.
 func (b *Backend) dir(name string) string { return b.prefix + "/" + znode.Encode(name) }
-
-// session returns the session in use when it is ready, or a new one.
-func (b *Backend) session(ctx context.Context) (*session, error) {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil, locker.ErrClosed
-	}
-	s := b.current
-	if s == nil || s.isOver() {
-		var err error
-		if s, err = newSession(b); err != nil {
-			b.mu.Unlock()
-			return nil, fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
-		}
-		b.current = s
-		b.sessions[s] = struct{}{}
-	}
-	b.mu.Unlock()
-	return s, s.wait(ctx, false, func() bool { return isClosed(s.ready) })
-}
-
-// String names the servers, for messages.
-func (b *Backend) String() string { return strings.Join(b.servers, ",") }
-
-// ended is called by a session when its last goroutine ends.
-func (b *Backend) ended(s *session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.sessions, s)
-	if len(b.sessions) == 0 {
-		b.idle.Broadcast()
-	}
-}
-
-// Close ends the session, and with it all that the backend still has in the
-// service. If the service cannot be reached, the session ends there with its
-// timeout. It returns within a second.
-func (b *Backend) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	s := b.current
-	b.mu.Unlock()
-	if s != nil {
-		s.end(locker.ErrClosed)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.sessions) > 0 {
-		b.idle.Wait()
-	}
-	return nil
-}
 
 // patience is how long a server gets to answer a greeting or a heartbeat
 // before another one is tried.

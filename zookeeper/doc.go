@@ -20,15 +20,15 @@
 //
 // # The TTL is the session's
 //
-// A [Backend] has one session, and all its locks last as long as that session: the
-// TTL of every lock is Options.SessionTimeout, 30 s by default. A longer TTL is
+// All locks of a session last as long as the session: the TTL of every lock of a
+// [Backend] is Options.SessionTimeout, 30 s by default. A longer TTL is
 // refused with errors.ErrUnsupported. A shorter TTL has no effect: the lock of a dead
 // holder is free after the session's timeout and a little more time of the servers
 // (DeadHolderSlack in [Guarantees] includes both). For several TTLs, make several
 // Backends. The servers have bounds of their own, by default two and twenty ticks. If
 // they shorten the timeout, TTLs above the granted timeout are refused.
 //
-// A write every tenth of the timeout keeps the session, for all locks together: the
+// A write every tenth of the timeout keeps a session, for all its locks together: the
 // renewal of a lease costs no request. A lease is valid for less than the timeout:
 // the age of the last write that is proven to count is subtracted. While the servers
 // answer, [locker.Lease.Until] of a new lease is half of the timeout ahead or a
@@ -36,6 +36,25 @@
 // backend grants and renews nothing that is valid for less than about a quarter. With
 // Options.TickTime the validity is longer, since the proof then needs less time:
 // seven tenths, and a half, for a short tick.
+//
+// # Many locks need several connections
+//
+// When a session ends, the service makes one transaction that lists the paths of all
+// its nodes. If that is longer than 2 × jute.maxbuffer (2,097,150 bytes by default),
+// no server can read it, and the service is lost for all its users, also after a
+// restart (ZOOKEEPER-4306). So a Backend counts the paths of its holders and waiters,
+// and opens another session, on a connection of its own, for each 255 KiB of them:
+// some 2,300 locks with names of 40 bytes, or 480 with names of 480 bytes. 20,000
+// locks had 9 and 42 sessions. A session that has become empty ends after one more
+// timeout.
+//
+// If the servers refuse another connection (maxClientCnxns), locks beyond that fail
+// with ErrUnavailable and an error that says why, until others are released. Leases and
+// waiters that there are go on.
+//
+// What is left of the danger: servers with a jute.maxbuffer below 128 KiB, and
+// sessions of other programs with too many nodes. [Backend.Check] sees the first, and
+// the second if the servers' 4lw.commands.whitelist has dump.
 //
 // # What it does not promise
 //
@@ -165,6 +184,7 @@
 // The oldest that is supported is ZooKeeper 3.8; it is tested with that and with
 // 3.9. Versions 3.5 to 3.7 have all that is used, and are not tested; before 3.5
 // there are no containers, and locks are refused. A server's limit of connections
-// per host (maxClientCnxns) is 60 if it is not set: each process that locks needs one.
+// per host (maxClientCnxns) is 60 if it is not set: each process that locks needs one,
+// and more of them for thousands of locks. jute.maxbuffer is to be 128 KiB or more.
 // Local sessions (localSessionsEnabled) need localSessionsUpgradingEnabled.
 package zookeeper

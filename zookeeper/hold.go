@@ -106,6 +106,7 @@ func (p *place) gone() {
 	was := p.life
 	if was == queued || was == held {
 		p.life = lost
+		p.settle()
 	}
 	p.mu.Unlock()
 	if was == held && p.lost != nil {

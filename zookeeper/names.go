@@ -27,6 +27,9 @@ const tokensNode = "%tokens"
 // lockMark stands between a node's ID and its sequence number.
 const lockMark = "-lock-"
 
+// sequenceDigits is as long as the sequence number that the service appends.
+const sequenceDigits = "0000000000"
+
 // node is one node in the queue of a lock.
 type node struct {
 	name string

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -140,6 +142,9 @@ type server struct {
 	version, mode string // "" if it does not tell
 	limit         int    // of connections per host; -1 if it does not tell
 	tick          time.Duration
+	smallBuffer   bool   // its jute.maxbuffer is less than leastBuffer
+	session       string // the one whose nodes have the longest paths together; "" if it does not tell
+	paths         int    // what they have
 }
 
 var (
@@ -151,7 +156,7 @@ var (
 )
 
 // Check implements [locker.Checker]. Servers tell more of themselves if their
-// 4lw.commands.whitelist has srvr, as is the default, and conf.
+// 4lw.commands.whitelist has srvr, as is the default, conf and dump.
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	var found []locker.Finding
 	add := func(severity locker.Severity, what, is, advice string) {
@@ -164,20 +169,29 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	}
 	all.Wait()
 	modes := map[string]int{}
+	var largest server
 	for _, s := range servers {
 		modes[s.mode]++
 		switch {
 		case s.err != nil:
 			add(locker.SeverityWarning, "server "+s.addr, s.err.Error(), "locks are served while most servers are: start it, or correct its address")
 		case s.version == "":
-			add(locker.SeverityInfo, "server "+s.addr, "it does not tell its version and role", "add srvr and conf to its 4lw.commands.whitelist to have them checked")
+			add(locker.SeverityInfo, "server "+s.addr, "it does not tell its version and role", "add srvr, conf and dump to its 4lw.commands.whitelist to have them checked")
 		case oldVersion.MatchString(s.version):
 			add(locker.SeverityProblem, "version of "+s.addr, s.version, "before 3.5 there are no container nodes, and locks are refused: update it")
 		default:
 			add(locker.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
 		}
 		if s.limit > 0 && s.limit <= 60 {
-			add(locker.SeverityInfo, "maxClientCnxns of "+s.addr, strconv.Itoa(s.limit), "each process of one host that locks needs a connection: raise it if there are more of them")
+			add(locker.SeverityInfo, "maxClientCnxns of "+s.addr, strconv.Itoa(s.limit),
+				fmt.Sprintf("each process of one host that locks needs a connection, and another for each %d KiB of names that it locks: raise it if there are more of them", maxPaths>>10))
+		}
+		if s.smallBuffer {
+			add(locker.SeverityProblem, "jute.maxbuffer of "+s.addr, fmt.Sprintf("less than %d KiB", leastBuffer>>10),
+				"the end of a session with many locks can be a transaction that no server can read, and then the service is lost: raise it on all servers")
+		}
+		if s.paths > largest.paths {
+			largest = s
 		}
 		if s.tick > 0 && b.opts.SessionTimeout < 3*s.tick {
 			add(locker.SeverityWarning, "tickTime of "+s.addr, s.tick.String(), fmt.Sprintf("a session of %v is shorter than three ticks, and a leader that is late can cost leases, or exclusion: give a longer ttl", b.opts.SessionTimeout))
@@ -194,6 +208,10 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		add(locker.SeverityWarning, "number of servers", strconv.Itoa(n), "an even number survives no more crashes than one server fewer: have an odd number, and name all of them")
 	default:
 		add(locker.SeverityOK, "number of servers", strconv.Itoa(n), "")
+	}
+	if largest.paths > dangerousPaths {
+		add(locker.SeverityWarning, "nodes of session "+largest.session, fmt.Sprintf("their paths have %d bytes", largest.paths),
+			"the end of the session is one transaction with all of them. Above 2 × jute.maxbuffer, 2,097,150 bytes by default, no server can read it, and the service is lost: let its program use several sessions")
 	}
 	s, err := b.session(ctx)
 	switch {
@@ -218,6 +236,10 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	}
 	return found, nil
 }
+
+// dangerousPaths is half of what servers read by default: more than a session of this
+// package ever has.
+const dangerousPaths = 1 << 20
 
 // look asks one server what it is.
 func (b *Backend) look(ctx context.Context, addr string) server {
@@ -245,7 +267,43 @@ func (b *Backend) look(ctx context.Context, addr string) server {
 			s.tick = time.Duration(ms) * time.Millisecond
 		}
 	}
+	if _, err := b.say(ctx, addr, greeting(leastBuffer)); err != nil {
+		_, err = b.say(ctx, addr, greeting(leastBuffer/1024))
+		s.smallBuffer = err == nil
+	}
+	if text, err := b.say(ctx, addr, "dump"); err == nil {
+		s.session, s.paths = largestSession(text)
+	}
 	return s
+}
+
+// greeting is a packet of so many bytes that asks for a session that does not exist.
+// A server that reads as many answers, and makes none.
+func greeting(size int) string {
+	const id, password = 4 + 4 + 8 + 4, 4 + 4 + 8 + 4 + 8 // behind the length, version, transaction and timeout
+	p := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(p, uint32(size))
+	binary.BigEndian.PutUint64(p[id:], math.MaxUint64)
+	binary.BigEndian.PutUint32(p[password:], 16)
+	return string(p)
+}
+
+// largestSession finds, in what a server says of its sessions' nodes, the one whose
+// paths need the most bytes.
+func largestSession(dump string) (largest string, most int) {
+	_, dump, _ = strings.Cut(dump, "Sessions with Ephemerals")
+	dump, _, _ = strings.Cut(dump, "Connections dump")
+	var session string
+	var paths int
+	for line := range strings.Lines(dump) {
+		line = strings.TrimSuffix(line, "\n")
+		if path, ok := strings.CutPrefix(line, "\t"); !ok {
+			session, paths = strings.TrimSuffix(line, ":"), 0
+		} else if paths += pathBytes(path); paths > most {
+			largest, most = session, paths
+		}
+	}
+	return largest, most
 }
 
 // say sends one of the commands of four letters, and returns the answer.

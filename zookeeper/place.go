@@ -33,6 +33,7 @@ type place struct {
 
 	mu      sync.Mutex
 	life    life
+	room    int    // bytes taken of the session's room for paths
 	path    string // the node, once it is known
 	czxid   int64
 	sending chan struct{} // closed when the driver is through with the creation
@@ -65,21 +66,28 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, err
 	}
-	s, err := b.session(ctx)
-	if err != nil {
-		return locker.Grant{}, err
-	}
-	if _, timeout := s.granted(); req.TTL > timeout {
-		return locker.Grant{}, fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: ask for less, or raise their maxSessionTimeout: %w",
-			b, req.TTL, timeout, errors.ErrUnsupported)
-	}
-	p := &place{s: s, dir: b.dir(req.Name), id: req.Owner, label: req.Label, lost: req.Lost, tokens: tokens{version: -1}}
-	since := time.Now()
-	if !req.Wait {
-		if err := p.peek(ctx); err != nil {
+	dir := b.dir(req.Name)
+	if !req.Wait { // without room: many may look at once
+		s, err := b.session(ctx)
+		if err == nil {
+			err = (&place{s: s, dir: dir, id: req.Owner}).peek(ctx)
+		}
+		if err != nil {
 			return locker.Grant{}, err
 		}
 	}
+	room := pathBytes(dir + "/" + req.Owner + lockMark + sequenceDigits)
+	s, err := b.join(ctx, room)
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	p := &place{s: s, dir: dir, id: req.Owner, label: req.Label, lost: req.Lost, tokens: tokens{version: -1}, room: room}
+	if _, timeout := s.granted(); req.TTL > timeout {
+		p.become(absent)
+		return locker.Grant{}, fmt.Errorf("zookeeper %s: a TTL of %v is asked for, and the servers grant sessions of %v: ask for less, or raise their maxSessionTimeout: %w",
+			b, req.TTL, timeout, errors.ErrUnsupported)
+	}
+	since := time.Now()
 	err = p.enter(ctx)
 	if errors.Is(err, errQueue) {
 		since, err = p.queue(ctx, req)
@@ -131,6 +139,7 @@ var errQueue = errors.New("there are others in the queue")
 // fell to 0.55 of those of a bare creation and deletion, from 0.95.)
 func (p *place) enter(ctx context.Context) error {
 	if err := p.s.online(ctx); err != nil {
+		p.become(absent)
 		return err
 	}
 	p.become(unknown)
@@ -196,6 +205,15 @@ func (p *place) become(to life) {
 	defer p.mu.Unlock()
 	if p.life < lost {
 		p.life = to
+	}
+	p.settle()
+}
+
+// settle gives the session's room back if the node is gone for good. p.mu is held.
+func (p *place) settle() {
+	if p.life == absent || p.life >= lost {
+		p.s.leave(p.room)
+		p.room = 0
 	}
 }
 

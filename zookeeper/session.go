@@ -16,8 +16,7 @@ import (
 	"github.com/golockers/locker/internal/znode"
 )
 
-// session is one ZooKeeper session: all that the backend does at a time goes
-// through one. Its life:
+// session is one ZooKeeper session, with locks of the backend. Its life:
 //
 //	newSession ──> starting ──prepared──> ready ──end──> over
 //	                   └─────────────end──────────────────┘
@@ -31,7 +30,6 @@ type session struct {
 	events  <-chan zk.Event // closed by the driver when it has ended
 	node    string          // the node that the heartbeat writes to
 	servers []string        // in an order of this session's own
-	slots   chan struct{}   // bounds the requests under way
 
 	ctx    context.Context // ends when it is over; the cause says why
 	cancel context.CancelCauseFunc
@@ -39,6 +37,10 @@ type session struct {
 	hurry  chan struct{} // holds an element if somebody waits for a connection
 
 	goroutines sync.WaitGroup
+
+	// Guarded by backend.mu.
+	paths int         // bytes of the paths of its nodes, those that may yet come included; without its own node
+	idle  *time.Timer // to retire, reset when it becomes empty
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows
@@ -59,10 +61,6 @@ type session struct {
 	held     map[*place]struct{} // to be told of the end
 }
 
-// maxRequests bounds the requests of one session that are under way at once:
-// the heartbeat waits behind no more than that (R21).
-const maxRequests = 512
-
 // What is sent is small, but for the watches that are set again on a new
 // connection, in packets of 128 KiB; answers list the children of a node.
 const (
@@ -76,7 +74,6 @@ func newSession(b *Backend) (*session, error) {
 		backend:  b,
 		node:     b.prefix + "/" + beatMark + newID(),
 		servers:  shuffled(b.servers),
-		slots:    make(chan struct{}, maxRequests),
 		ready:    make(chan struct{}),
 		hurry:    make(chan struct{}, 1),
 		changed:  make(chan struct{}),
@@ -101,7 +98,8 @@ func newSession(b *Backend) (*session, error) {
 		s.cancel(err)
 		return nil, err
 	}
-	go s.run()
+	s.idle = time.AfterFunc(b.opts.SessionTimeout, s.retire)
+	b.running.Go(s.run)
 	return s, nil
 }
 
@@ -113,8 +111,8 @@ func (s *session) run() {
 	}
 	s.end(err) // if it is not over yet
 	s.closeDriver()
+	s.idle.Stop()
 	s.goroutines.Wait()
-	s.backend.ended(s)
 }
 
 // event is called by the driver, and must not block.
@@ -282,7 +280,7 @@ func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v
 		return v, err
 	}
 	select {
-	case s.slots <- struct{}{}:
+	case s.backend.slots <- struct{}{}:
 	case <-ctx.Done():
 		return v, unanswered(ctx)
 	}
@@ -293,10 +291,10 @@ func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v
 	replies := make(chan reply, 1)
 	if !s.spawn(func() {
 		v, err := f(s.conn)
-		<-s.slots
+		<-s.backend.slots
 		replies <- reply{v, err}
 	}) {
-		<-s.slots
+		<-s.backend.slots
 		return v, s.over()
 	}
 	select {

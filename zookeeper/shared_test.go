@@ -56,6 +56,7 @@ func TestOnOneServer(t *testing.T) {
 		{"RaisedTokens", testRaisedTokens},
 		{"TokensAreRaisedUnderAWaiter", testTokensAreRaisedUnderAWaiter},
 		{"RaiseIsRepeated", testRaiseIsRepeated},
+		{"OneNameOnTwoSessions", testOneNameOnTwoSessions},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, z) })
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,7 @@ type zooConfig struct {
 	clock *clock
 	jar   string // "": what is installed
 	lines []string
+	flags []string // of Java
 	peers []string // the lines about the ensemble
 	id    int
 }
@@ -56,6 +58,11 @@ func WithZooKeeperJar(path string) ZooKeeperOption { return func(c *zooConfig) {
 // WithZooKeeperConfig adds a line to the configuration, as in "maxSessionTimeout=1000".
 func WithZooKeeperConfig(line string) ZooKeeperOption {
 	return func(c *zooConfig) { c.lines = append(c.lines, line) }
+}
+
+// WithZooKeeperFlag adds an argument for Java, as in "-Djute.maxbuffer=200000".
+func WithZooKeeperFlag(flag string) ZooKeeperOption {
+	return func(c *zooConfig) { c.flags = append(c.flags, flag) }
 }
 
 // StartZooKeeper starts a standalone server, and returns once it serves. Its data survive a Kill and a
@@ -178,7 +185,7 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		path += string(os.PathListSeparator) + filepath.Join(filepath.Dir(z.jar), name)
 	}
 	// Not the test's context: it ends before the clean-up, which may still need the server.
-	cmd := exec.CommandContext(context.Background(), z.java,
+	cmd := exec.CommandContext(context.Background(), z.java, append([]string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		// They warn of every connection, and of every one that breaks: what tests do all day.
 		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.ZooKeeperServer=error",
@@ -186,7 +193,7 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		// A peer that is cut off or hangs must not hold up an election: by default it does so for 5 s each
 		// time, and the pauses between the votes grow to a minute.
 		"-Dzookeeper.cnxTimeout=500", "-Dzookeeper.fastleader.maxNotificationInterval=1000",
-		"-cp", path, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+		"-cp", path}, append(slices.Clone(z.conf.flags), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)...)...)
 	cmd.Dir = z.dir
 	// Not at each look, as others do: threads that read the file at the same moment spoil it for each other, which has
 	// ended a Java program, and to read it takes longer than what it is for.

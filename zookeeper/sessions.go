@@ -1,0 +1,113 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// leastBuffer is the least jute.maxbuffer of the servers that is provided for: an
+// eighth of its default, and what the driver needs anyway to set its watches again on
+// a new connection.
+const leastBuffer = 128 << 10
+
+// maxPaths bounds the bytes that the paths of one session's nodes may have. When a
+// session ends, the service makes one transaction that lists the paths of all its
+// nodes. If that is longer than 2 × jute.maxbuffer, no server can read it, and the
+// service is lost, also after a restart (ZOOKEEPER-4306). What else is in the
+// transaction has far less than 1 KiB. Beyond the bound, the backend opens another
+// session (R25).
+const maxPaths = 2*leastBuffer - 1<<10
+
+// pathBytes is what a path needs in that transaction: its length comes before it.
+func pathBytes(path string) int { return 4 + len(path) }
+
+// session returns a session that is ready, for what makes no lasting node.
+func (b *Backend) session(ctx context.Context) (*session, error) { return b.join(ctx, 0) }
+
+// join returns a session that is ready and has room for so many bytes of paths, which
+// are taken until leave gives them back. It is the oldest with room, so that the
+// others become empty and can end.
+func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, locker.ErrClosed
+	}
+	b.live = slices.DeleteFunc(b.live, (*session).isOver)
+	others := len(b.live)
+	i := slices.IndexFunc(b.live, func(s *session) bool {
+		return s.paths == 0 || s.paths+bytes+pathBytes(s.node) <= maxPaths
+	})
+	if i < 0 {
+		s, err := newSession(b)
+		if err != nil {
+			b.mu.Unlock()
+			return nil, fmt.Errorf("zookeeper: %w: %w", err, locker.ErrUnavailable)
+		}
+		i, b.live = others, append(b.live, s)
+	}
+	s := b.live[i]
+	s.paths += bytes
+	b.mu.Unlock()
+	err := s.wait(ctx, false, func() bool { return isClosed(s.ready) })
+	if err != nil {
+		s.leave(bytes)
+		if i > 0 {
+			err = fmt.Errorf("zookeeper: the locks of this client fill %d connections (each can have %d KiB of names), "+
+				"and need another: %w", i, maxPaths>>10, err)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// leave gives back room for so many bytes of paths. A session that has no nodes left
+// ends after one more timeout, unless it is the oldest.
+func (s *session) leave(bytes int) {
+	s.backend.mu.Lock()
+	defer s.backend.mu.Unlock()
+	if s.paths -= bytes; bytes > 0 && s.paths == 0 {
+		s.idle.Reset(s.backend.opts.SessionTimeout)
+	}
+}
+
+// retire ends the session if it is empty and not the oldest.
+func (s *session) retire() {
+	b := s.backend
+	b.mu.Lock()
+	b.live = slices.DeleteFunc(b.live, (*session).isOver)
+	i := slices.Index(b.live, s)
+	unused := i > 0 && s.paths == 0
+	if unused {
+		b.live = slices.Delete(b.live, i, i+1)
+	}
+	b.mu.Unlock()
+	if unused {
+		s.end(errUnused)
+	}
+}
+
+var errUnused = errors.New("the session was not used any more")
+
+// String names the servers, for messages.
+func (b *Backend) String() string { return strings.Join(b.servers, ",") }
+
+// Close ends the sessions, and with them all that the backend still has in the
+// service. If the service cannot be reached, the sessions end there with their
+// timeout. It returns within a second.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	live := slices.Clone(b.live)
+	b.mu.Unlock()
+	for _, s := range live {
+		s.end(locker.ErrClosed)
+	}
+	b.running.Wait()
+	return nil
+}

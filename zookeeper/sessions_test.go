@@ -1,0 +1,264 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/zookeeper"
+)
+
+const (
+	// The least that is provided for.
+	smallBuffer = "-Djute.maxbuffer=131072"
+	// A session has room for some 150 locks with long names.
+	roomFor = 150
+)
+
+// longName is a name that is written with three bytes for each of its own.
+func longName(i int) string { return strings.Repeat(" ", 500) + fmt.Sprint(i) }
+
+// lockAll locks so many names at once.
+func lockAll(t testing.TB, c *locker.Client, n int) (leases []*locker.Lease) {
+	t.Helper()
+	leases = make([]*locker.Lease, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			var err error
+			leases[i], err = c.Lock(within(t, 3*soon), longName(i))
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	return leases
+}
+
+func unlockAll(t testing.TB, leases []*locker.Lease) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, l := range leases {
+		all.Go(func() { assert.NoError(t, l.Unlock(within(t, soon))) })
+	}
+	all.Wait()
+}
+
+// serves returns nil if a service carries out a write.
+func serves(t testing.TB, e *lab.ZooKeeperEnsemble) error {
+	t.Helper()
+	admin, done := dial(t, e.Addrs())
+	defer done()
+	answer := make(chan error, 1)
+	go func() {
+		_, err := admin.Create("/serves-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case <-time.After(5 * time.Second):
+		return context.DeadlineExceeded
+	}
+}
+
+// The end of a session is one transaction with the paths of all its nodes. If it
+// is longer than twice what a server reads, no server can read it, and the service
+// is lost. Holders and waiters count.
+func TestEndOfSessionsDoesNotEndTheService(t *testing.T) {
+	t.Parallel()
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperFlag(smallBuffer))
+	opts := zookeeper.Options{SessionTimeout: 30 * time.Second}
+	holder, waiter := newBackend(t, e.Addrs(), opts), newBackend(t, e.Addrs(), opts)
+	lockAll(t, newClientOf(t, holder, soon), 2*roomFor)
+	waits := newClientOf(t, waiter, soon)
+	for i := range 2 * roomFor {
+		go func() { _, _ = waits.Lock(t.Context(), longName(i)) }()
+	}
+	eventuallyNodes(t, e, 4*roomFor)
+	for _, b := range []*zookeeper.Backend{waiter, holder} {
+		require.NoError(t, b.Close())
+		require.NoError(t, serves(t, e), "the service is lost")
+	}
+	for _, s := range e.Servers {
+		s.Kill()
+	}
+	e.Restart(t)
+	require.NoError(t, serves(t, e), "the service does not come back")
+	found, err := newBackend(t, e.Addrs(), opts).Check(within(t, soon))
+	require.NoError(t, err)
+	assert.Empty(t, said(found, locker.SeverityProblem), "Check says that these servers read enough")
+
+	// The same nodes on one session: if the service survives that, this test has proven nothing.
+	admin, done := dial(t, e.Addrs())
+	for i := range 2 * roomFor {
+		path := fmt.Sprintf("/%s%d", strings.Repeat("x", 1500), i)
+		_, err := admin.Create(path, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	done()
+	require.Error(t, serves(t, e))
+}
+
+// pathsOf returns, for each session with nodes, what their paths need in the transaction of its end.
+func pathsOf(t testing.TB, z *lab.ZooKeeper) (all []int) {
+	t.Helper()
+	text, err := z.FourLetters("dump")
+	require.NoError(t, err)
+	_, text, _ = strings.Cut(text, "Sessions with Ephemerals")
+	text, _, _ = strings.Cut(text, "Connections dump")
+	for line := range strings.Lines(text) {
+		if path, ok := strings.CutPrefix(line, "\t/"); ok {
+			all[len(all)-1] += 4 + len(path)
+		} else if strings.HasPrefix(line, "0x") {
+			all = append(all, 0)
+		}
+	}
+	return all
+}
+
+// A session that fills is followed by others, which end when they are empty.
+func TestSessionsFillAndEnd(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t)
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 5 * time.Second})
+	sessions := func() int { return len(pathsOf(t, z)) }
+	leases := lockAll(t, c, 3*roomFor)
+	assert.Equal(t, 3, sessions())
+	for range 2 { // what has become free is used again
+		unlockAll(t, leases[:2*roomFor])
+		copy(leases, lockAll(t, c, 2*roomFor))
+		assert.Equal(t, 3, sessions())
+	}
+	for _, bytes := range pathsOf(t, z) {
+		assert.LessOrEqual(t, bytes, 255<<10)
+	}
+	_, err := c.TryLock(within(t, soon), longName(0))
+	require.ErrorIs(t, err, locker.ErrHeld)
+	unlockAll(t, leases)
+	require.Eventually(t, func() bool { return sessions() == 1 }, 2*soon, 20*time.Millisecond, "those that are empty end")
+	warm(t, c, "goes-on")
+}
+
+// Two sessions of one process exclude each other, as those of two do.
+func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: soon})
+	ask := func(name string, wait bool) (locker.Grant, error) {
+		return b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Lost: func() {}})
+	}
+	first, err := ask("both", false)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for i := range 2 * roomFor {
+		all.Go(func() { _, err := ask(longName(i), true); assert.NoError(t, err) })
+	}
+	all.Wait()
+	for i := range 15 { // what is left of the first session's room
+		_, err = ask(fmt.Sprint("short-", i), false)
+		require.NoError(t, err)
+	}
+	_, err = ask("both", false)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	type result struct {
+		locker.Grant
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		g, err := ask("both", true)
+		results <- result{g, err}
+	}()
+	eventuallyLen(t, z.Addr(), "both", 2)
+	st, err := b.Inspect(within(t, soon), "both")
+	require.NoError(t, err)
+	assert.Equal(t, 1, st.Waiters)
+	require.NoError(t, first.Hold.Release(within(t, soon)))
+	next := <-results
+	require.NoError(t, next.err)
+	assert.Greater(t, next.Token, first.Token)
+	var was, is zookeeper.Node
+	require.True(t, first.Hold.(locker.Aser).As(&was) && next.Hold.(locker.Aser).As(&is))
+	assert.NotEqual(t, was.Session, is.Session)
+	lost, err := b.Break(within(t, soon), "both")
+	require.NoError(t, err)
+	assert.Equal(t, next.Token, lost.Token)
+	require.Eventually(t, func() bool {
+		_, err := next.Hold.Renew(within(t, soon))
+		return errors.Is(err, locker.ErrLost)
+	}, soon, 10*time.Millisecond, "its holder is told")
+}
+
+// A server that refuses another connection refuses locks beyond what there is room
+// for, and no others, and says why. A lock that is released makes room.
+func TestServerRefusesAnotherConnection(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t, lab.WithZooKeeperConfig("maxClientCnxns=1"))
+	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
+	var leases []*locker.Lease
+	for i := 0; ; i++ {
+		require.Less(t, i, 2*roomFor)
+		l, err := c.Lock(within(t, soon), longName(i))
+		if err != nil {
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.NotErrorIs(t, err, locker.ErrHeld)
+			assert.Contains(t, err.Error(), "the locks of this client fill 1 connection")
+			assert.Contains(t, err.Error(), "maxClientCnxns")
+			break
+		}
+		leases = append(leases, l)
+	}
+	assert.Greater(t, len(leases), roomFor)
+	_, err := c.TryLock(within(t, soon), longName(0))
+	require.ErrorIs(t, err, locker.ErrHeld, "to look needs no room")
+	require.NoError(t, leases[0].Unlock(within(t, soon)))
+	for range 5 { // each that fails gives back its room
+		l, err := c.Lock(within(t, soon), longName(0))
+		require.NoError(t, err)
+		_, err = c.Lock(within(t, soon), longName(1000))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NoError(t, l.Unlock(within(t, soon)))
+	}
+	for _, l := range leases[1:] {
+		require.NoError(t, l.Err())
+	}
+}
+
+// eventuallyNodes waits until there are so many nodes of holders and waiters.
+func eventuallyNodes(t testing.TB, e *lab.ZooKeeperEnsemble, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		text, err := e.Servers[0].FourLetters("dump")
+		return err == nil && strings.Count(text, "-lock-") == n
+	}, 3*soon, 20*time.Millisecond)
+}
+
+// Check sees a server that reads too little, and another program's session that has
+// too much.
+func TestCheckSeesLongTransactions(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t, lab.WithZooKeeperFlag("-Djute.maxbuffer=131071"))
+	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	found, err := b.Check(within(t, soon))
+	require.NoError(t, err)
+	assert.Contains(t, said(found, locker.SeverityProblem), "jute.maxbuffer of "+z.Addr()+": less than 128 KiB")
+	assert.Empty(t, said(found, locker.SeverityWarning))
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	for i := range 9 {
+		_, err := admin.Create("/"+strings.Repeat("x", 120_000)+fmt.Sprint(i), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	found, err = b.Check(within(t, soon))
+	require.NoError(t, err)
+	assert.Contains(t, said(found, locker.SeverityWarning), fmt.Sprintf("nodes of session 0x%x", admin.SessionID()))
+	assert.Contains(t, said(found, locker.SeverityWarning), fmt.Sprint(9*(4+120_002)))
+}
