@@ -45,10 +45,10 @@ func newLink(s *session, conn net.Conn, server string, patience time.Duration) *
 	l := &link{Conn: conn, in: bufio.NewReader(conn), session: s, server: server, began: time.Now()}
 	// A server that accepts and says nothing must not be waited for.
 	_ = conn.SetDeadline(l.began.Add(patience))
-	if s.watches() {
+	s.mu.Lock()
+	if len(s.watched) > 0 {
 		l.restore = make(chan struct{})
 	}
-	s.mu.Lock()
 	s.latest = l
 	s.mu.Unlock()
 	if s.isOver() {

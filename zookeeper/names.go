@@ -56,7 +56,6 @@ func (n node) spent() bool { return n.seq < 0 || n.seq > lastSeq }
 
 // queue is what the children of a lock's node say about one of them.
 type queue struct {
-	length int
 	nodes  []node // in their order
 	self   node
 	found  bool // self is there
@@ -72,7 +71,6 @@ func readQueue(children []string, id string) queue {
 			q.nodes = append(q.nodes, n)
 		}
 	}
-	q.length = len(q.nodes)
 	q.raised = slices.Contains(children, tokensNode)
 	slices.SortFunc(q.nodes, func(a, b node) int { return int(a.seq - b.seq) })
 	if i := slices.IndexFunc(q.nodes, func(n node) bool { return n.id == id }); i >= 0 {

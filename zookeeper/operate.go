@@ -61,7 +61,7 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 				return locker.State{}, "", err
 			}
 		}
-		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: q.length - 1 - i}
+		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: len(q.nodes) - 1 - i}
 		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+locker.MaxWaiting)] {
 			label, stat, err := s.label(ctx, dir+"/"+w.name)
 			switch {

@@ -71,7 +71,7 @@ func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 	q := readQueue([]string{
 		"b-lock--2147483648", "c-lock--2147483647", "a-lock-2147483647", "x-lock-2147483646", "rubbish", "y-lock-", "z-lock-99999999999",
 	}, "b")
-	assert.Equal(t, 4, q.length)
+	assert.Len(t, q.nodes, 4)
 	assert.Equal(t, "x-lock-2147483646", q.nodes[0].name)
 	assert.True(t, q.found)
 	assert.Equal(t, "a-lock-2147483647", q.before()[1].name)

@@ -58,7 +58,7 @@ type session struct {
 	proof    proof
 	refused  error // why the last heartbeat was refused; nil: it was not
 	watched  map[string]*watch
-	held     map[*place]struct{} // to be told of the end
+	held     map[*entry]struct{} // to be told of the end
 }
 
 // What is sent is small, but for the watches that are set again on a new
@@ -80,7 +80,7 @@ func newSession(b *Backend) (*session, error) {
 		relinked: make(chan struct{}),
 		failures: make(map[string]failure),
 		watched:  make(map[string]*watch),
-		held:     make(map[*place]struct{}),
+		held:     make(map[*entry]struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	// A server that says nothing is not waited for when the session is over.
@@ -353,96 +353,6 @@ func (s *session) failure(err error) error {
 }
 
 func gone(err error) bool { return errors.Is(err, zk.ErrNoNode) }
-
-// watch is what a session has asked the service to tell about one node: when it
-// goes, or is written to. There is at most one per node in the driver and in the
-// service, however many want it and however often they come and go. It is set by
-// reading the node, so there is none on a node that does not exist, and it ends
-// when the node does: a wait that was given up leaves at most a watch on a node
-// that is there, which the next wait for it uses again.
-type watch struct {
-	told chan struct{} // closed when something happened
-
-	// Guarded by session.mu.
-	armed   bool // the service will tell
-	reads   int  // requests under way that arm it
-	lasting bool // the node is of no session
-	written bool // the node has been written to since it was made
-	gone    bool // what happened is that the node is gone
-	own     *place
-}
-
-// watch returns the watch on a node once it is set. Its holder, if there is one,
-// is told what happens to the node.
-func (s *session) watch(ctx context.Context, path string, holder *place) (*watch, error) {
-	s.mu.Lock()
-	w := s.watched[path]
-	if w == nil {
-		w = &watch{told: make(chan struct{})}
-		s.watched[path] = w
-	}
-	if holder != nil {
-		w.own = holder
-	}
-	armed := w.armed
-	w.reads++
-	s.mu.Unlock()
-	var stat *zk.Stat
-	var err error
-	if !armed {
-		stat, err = ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
-			_, stat, _, err := c.GetW(path)
-			return stat, err
-		})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w.reads--
-	if stat != nil && err == nil {
-		w.armed, w.lasting, w.written = true, stat.EphemeralOwner == 0, stat.Version > 0
-	}
-	if err == nil && w.lasting {
-		err = errLasting
-	}
-	if !w.armed && w.reads == 0 && s.watched[path] == w {
-		delete(s.watched, path)
-	}
-	return w, err
-}
-
-// errLasting is what watch says of a node that is of no session, once it is watched.
-var errLasting = errors.New("the node is of no session")
-
-// fire is called by the driver when something happened to a node.
-func (s *session) fire(path string, event zk.EventType) {
-	s.mu.Lock()
-	w := s.watched[path]
-	if w == nil {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.watched, path)
-	w.gone = event == zk.EventNodeDeleted
-	own := w.own
-	s.mu.Unlock()
-	if own != nil {
-		own.happened(w.gone)
-	}
-	close(w.told)
-}
-
-// watches reports whether the driver may have a watch to set again on a new
-// connection.
-func (s *session) watches() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.watched {
-		if w.armed || w.reads > 0 {
-			return true
-		}
-	}
-	return false
-}
 
 func shuffled(all []string) []string {
 	all = slices.Clone(all)

@@ -1,0 +1,120 @@
+package zookeeper
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// entry is the queue entry of one attempt: a node of one session. It is a
+// [locker.Hold] when it was granted, and beside an error when there may be
+// something to take back.
+type entry struct {
+	s     *session
+	dir   string // the lock's node
+	owner string // marks the attempt and no other
+	label string
+	lost  func()
+
+	raised bool        // an earlier holder has raised the tokens, or may have
+	tokens tokens      // as they were when the lock was granted
+	guard  *time.Timer // sets the watch on a holder's node
+
+	mu      sync.Mutex
+	state   state
+	room    int    // bytes taken of the session's room for paths
+	path    string // of the node, once it is known
+	czxid   int64
+	sending chan struct{} // closed when the driver is through with the creation
+	void    bool          // no creation may be sent any more
+	guarded bool          // the watch on the node is set
+}
+
+var (
+	_ locker.Hold        = (*entry)(nil)
+	_ locker.TakeBacker  = (*entry)(nil)
+	_ locker.Aser        = (*entry)(nil)
+	_ locker.TokenRaiser = (*entry)(nil)
+)
+
+// state is what became of an entry's node:
+//
+//	absent ──> sent ──> queued ──> held ──┐
+//	   ^         │         ├──────────────┼──> lost
+//	   └─────────┘         │              │     ^
+//	                       └──────────────┴──> leaving ──> freed
+//
+// The end of the session ends it, in whatever state it is.
+type state int
+
+const (
+	absent  state = iota // there is none, and none can come
+	sent                 // its creation was sent, and not answered
+	queued               // it is there
+	held                 // and the lock is ours
+	leaving              // its deletion was begun
+	lost                 // it is gone, and not by us
+	freed                // it is gone by us
+)
+
+// next has the states that may follow each state.
+var next = [...][]state{
+	absent:  {sent},
+	sent:    {absent, queued},
+	queued:  {held, leaving, lost},
+	held:    {leaving, lost},
+	leaving: {freed, lost},
+	lost:    nil,
+	freed:   nil,
+}
+
+// isOver reports whether the node was there and is gone.
+func (s state) isOver() bool { return len(next[s]) == 0 }
+
+// become moves the entry on, if its state may be followed by that one, and returns
+// the state before. An entry that has no node any more takes no room.
+func (e *entry) become(to state) (was state) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was = e.state
+	if slices.Contains(next[was], to) {
+		e.state = to
+	}
+	if e.state == absent || e.state.isOver() {
+		e.s.leave(e.room)
+		e.room = 0
+	}
+	return was
+}
+
+// found notes the node of an entry that was sent, or another one that takes its place.
+func (e *entry) found(path string, czxid int64) {
+	e.become(queued)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.path, e.czxid = path, czxid
+}
+
+// current returns the entry's state.
+func (e *entry) current() state {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state
+}
+
+// node returns the path of the entry's node.
+func (e *entry) node() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.path
+}
+
+// gone notes that the node is not there any more, and tells the holder, unless
+// it was removed on purpose. It does not block.
+func (e *entry) gone() {
+	if e.become(lost) == held && e.lost != nil {
+		e.lost()
+	}
+}

@@ -1,0 +1,50 @@
+package zookeeper
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// From each state, an entry moves to the states in the drawing and to no others,
+// however late a watch or an answer comes; its room is given back, once, when it has
+// no node and can get none.
+func TestStatesOfAnEntry(t *testing.T) {
+	names := []string{"absent", "sent", "queued", "held", "leaving", "lost", "freed"}
+	//              absent, sent, queued, held, leaving, lost, freed
+	becomes := [][]state{
+		absent:  {absent, sent, absent, absent, absent, absent, absent},
+		sent:    {absent, sent, queued, sent, sent, sent, sent},
+		queued:  {queued, queued, queued, held, leaving, lost, queued},
+		held:    {held, held, held, held, leaving, lost, held},
+		leaving: {leaving, leaving, leaving, leaving, leaving, lost, freed},
+		lost:    {lost, lost, lost, lost, lost, lost, lost},
+		freed:   {freed, freed, freed, freed, freed, freed, freed},
+	}
+	const room, others = 100, 1000
+	for from, row := range becomes {
+		for to, want := range row {
+			told := 0
+			e := &entry{s: &session{backend: new(Backend), paths: room + others}, state: state(from), room: room, lost: func() { told++ }}
+			what := names[from] + " → " + names[to]
+			for range 2 {
+				if state(to) == lost {
+					e.gone()
+				} else {
+					e.become(state(to))
+				}
+				assert.Equal(t, names[want], names[e.current()], what)
+			}
+			taken := others
+			if want != absent && want != lost && want != freed {
+				taken += room
+			}
+			assert.Equal(t, taken, e.s.paths, what)
+			if state(from) == held && state(to) == lost {
+				assert.Equal(t, 1, told, what)
+			} else {
+				assert.Zero(t, told, what)
+			}
+		}
+	}
+}

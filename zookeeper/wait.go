@@ -1,0 +1,213 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
+)
+
+// queueOf returns the queue of a lock; it is empty if the lock's node does not
+// exist. A server that this session has just come to may lag behind: with sync,
+// it first catches up with all that was done before.
+func (s *session) queueOf(ctx context.Context, dir, owner string, sync bool) (queue, error) {
+	children, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+		if sync {
+			if _, err := c.Sync(dir); err != nil {
+				return nil, err
+			}
+		}
+		children, _, err := c.Children(dir)
+		return children, err
+	})
+	if err != nil && !gone(err) {
+		return queue{}, err
+	}
+	return readQueue(children, owner), nil
+}
+
+// wait waits until the entry is the first in its queue: it reads the queue until
+// nobody is ahead, and awaits a reason before it reads again. It returns a time from
+// before that was known, for MaxHold.
+func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error) {
+	for queued := false; ; {
+		since := time.Now()
+		ahead, err := e.ahead(ctx)
+		others := len(ahead) > 0
+		if err == nil && others && !req.Wait {
+			if others, err = e.s.others(ctx, e.dir, ahead); err == nil && others {
+				_ = e.remove(ctx, false) // if it is not known to be gone then, it is taken back
+				return since, &locker.HeldError{}
+			}
+		}
+		if err == nil && others {
+			queued = true
+			if req.Queued != nil {
+				req.Queued()
+			}
+			others, err = e.await(ctx, ahead)
+			since = time.Now()
+		}
+		switch {
+		case err == nil && !others:
+			return since, nil
+		case err == nil:
+		case ctx.Err() != nil && queued:
+			return since, fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+		case ctx.Err() != nil, !queued, e.s.isOver(), e.current() == lost, !errors.Is(err, locker.ErrUnavailable):
+			return since, err
+		default:
+			// An outage while waiting: the entry is kept for as long as the session
+			// may live, and looked at again after it.
+			if e.s.sitOut(ctx) != nil && ctx.Err() == nil {
+				return since, err
+			}
+		}
+	}
+}
+
+// ahead reads which nodes are before this one in the queue.
+func (e *entry) ahead(ctx context.Context) ([]node, error) {
+	for sync := false; ; sync = true { // a server that lags behind hides nodes
+		q, err := e.s.queueOf(ctx, e.dir, e.owner, sync)
+		if first := e.dir + "/" + q.self.name; err == nil && q.found && first != e.node() {
+			if err = e.adopt(ctx, first); err == nil {
+				continue
+			}
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case q.found:
+			e.raised = e.raised || q.raised
+			return q.before(), nil
+		case sync:
+			return nil, e.removed()
+		}
+	}
+}
+
+// removed is the error of a waiter whose node somebody has removed.
+func (e *entry) removed() error {
+	e.become(lost)
+	return fmt.Errorf("zookeeper: the node of this waiter was removed: %w", locker.ErrUnavailable)
+}
+
+// adopt makes the entry that of an earlier node with the attempt's owner: the
+// request was repeated (R11). One that is of another session is deleted and not
+// used, whatever its name says.
+func (e *entry) adopt(ctx context.Context, first string) error {
+	stat, err := e.s.stat(ctx, first)
+	if err != nil {
+		return err
+	}
+	id, _ := e.s.granted()
+	ours, extra := stat.EphemeralOwner == id, first
+	if ours {
+		extra = e.node()
+	}
+	if err := e.s.do(ctx, func(c *zk.Conn) error { return c.Delete(extra, -1) }); err != nil && !gone(err) {
+		return err
+	}
+	if ours {
+		e.found(first, stat.Czxid)
+	}
+	return nil
+}
+
+// Without an event, the queue is looked at again very rarely: the service tells
+// what happens to a node that is watched, and a connection that breaks is noticed.
+const rareLook = 15 * time.Minute
+
+// await returns when it is time to read the queue again. It watches the nearest node
+// ahead that is of a session. It returns false, without another look, if the entry is
+// known to be the first.
+func (e *entry) await(ctx context.Context, ahead []node) (others bool, err error) {
+	e.s.mu.Lock()
+	relinked, interval := e.s.relinked, e.s.timeout/10
+	e.s.mu.Unlock()
+	var own *watch
+	var ownTold <-chan struct{}
+	if len(ahead) == 1 {
+		own, err = e.watchOwn(ctx)
+		if gone(err) {
+			return true, nil
+		} else if err != nil {
+			return true, err
+		}
+		ownTold = own.told
+	}
+	w, err := e.watchNearest(ctx, ahead)
+	if gone(err) {
+		first := e.succeeds(own, relinked)
+		e.raised = e.raised || first // it may have
+		return !first, nil
+	}
+	if err != nil || w == nil {
+		return err != nil, err
+	}
+	timer := time.NewTimer(clock.Jitter(rareLook))
+	defer timer.Stop()
+	for linked := relinked; ; {
+		select {
+		case <-w.told:
+			return !w.gone || !e.succeeds(own, relinked), nil
+		case <-linked:
+			// The driver sets the watches again; whether it could, a look tells.
+			linked = nil
+			timer.Reset(clock.UpTo(interval))
+			continue
+		case <-ownTold:
+		case <-timer.C:
+		case <-e.s.ctx.Done():
+			return true, e.s.over()
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
+		return true, nil
+	}
+}
+
+// watchNearest sets a watch on the nearest of the nodes ahead that is of a session;
+// nil if there is none: somebody has made the others by hand.
+func (e *entry) watchNearest(ctx context.Context, ahead []node) (*watch, error) {
+	for i := len(ahead) - 1; i >= 0; i-- {
+		w, err := e.s.watch(ctx, e.dir+"/"+ahead[i].name, nil)
+		if err != nil {
+			return nil, err
+		}
+		e.s.mu.Lock()
+		lasting, written := w.lasting, w.written
+		e.s.mu.Unlock()
+		// A holder that raises tokens writes to its node in the same step. If it did
+		// that before it was watched, it is seen here, and later the watch tells. If
+		// it was raised before that node was there, the queue has said so.
+		if e.raised = e.raised || written && !lasting; !lasting {
+			return w, nil
+		}
+	}
+	return nil, nil
+}
+
+// succeeds is the one shortcut: it reports whether the entry is the first, since the
+// only node ahead of it is gone, without another look at the queue. That needs a watch
+// on its own node, which tells if that is gone, too, and the same connection: the
+// service tells what happened in its order, but what a new connection tells of watches
+// that were set before it is in no order.
+func (e *entry) succeeds(own *watch, relinked <-chan struct{}) bool {
+	return own != nil && !isClosed(relinked) && e.current() == queued
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
