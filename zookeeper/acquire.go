@@ -19,9 +19,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, err
 	}
 	dir := b.dir(req.Name)
+	var since time.Time
 	if !req.Wait { // without room: many may look at once
 		s, err := b.session(ctx)
 		if err == nil {
+			since = time.Now()
 			err = s.peek(ctx, dir, req.Owner)
 		}
 		if err != nil {
@@ -34,7 +36,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, err
 	}
 	e := &entry{s: s, dir: dir, owner: req.Owner, label: req.Label, lost: req.Lost, tokens: tokens{version: -1}, room: room}
-	since := time.Now()
+	if req.Wait {
+		since = time.Now()
+	}
 	others, err := e.enter(ctx, req.TTL)
 	if err == nil && others {
 		since, err = e.wait(ctx, req)

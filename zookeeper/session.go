@@ -272,37 +272,19 @@ func (s *session) reconnected(ctx context.Context) error {
 	return s.wait(ctx, true, func() bool { return s.link != nil })
 }
 
-// ask makes one request, over a connection that is there. The driver knows no
-// contexts, and keeps what it could not send until there is a connection again: it
-// is called on a goroutine of its own, which a caller whose context ends leaves.
-func ask[T any](ctx context.Context, s *session, f func(*zk.Conn) (T, error)) (v T, err error) {
+// ask makes one request, over a connection that is there.
+func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, error)) (v T, err error) {
 	if err = s.online(ctx); err != nil {
 		return v, err
 	}
-	select {
-	case s.backend.slots <- struct{}{}:
-	case <-ctx.Done():
+	v, progress, err := znode.Ask(ctx, s.backend.slots, s.spawn, func() (T, error) { return request(s.conn) })
+	switch {
+	case progress == znode.Answered:
+		return v, s.failure(err)
+	case err != nil:
 		return v, unanswered(ctx)
 	}
-	type reply struct {
-		v   T
-		err error
-	}
-	replies := make(chan reply, 1)
-	if !s.spawn(func() {
-		v, err := f(s.conn)
-		<-s.backend.slots
-		replies <- reply{v, err}
-	}) {
-		<-s.backend.slots
-		return v, s.over()
-	}
-	select {
-	case r := <-replies:
-		return r.v, s.failure(r.err)
-	case <-ctx.Done():
-		return v, unanswered(ctx)
-	}
+	return v, s.over()
 }
 
 // do is ask for requests of whose answer only the error matters.

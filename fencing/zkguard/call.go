@@ -18,39 +18,18 @@ type unansweredError struct {
 func (e *unansweredError) Error() string { return e.err.Error() }
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// ask makes one request. The driver knows no contexts, so the request runs in a
-// goroutine of its own. That goroutine ends with the answer or with the connection;
-// ask returns when ctx ends (R8).
-func ask[T any](ctx context.Context, g *Guard, request func(*zk.Conn) (T, error)) (T, error) {
-	var none T
-	if err := ctx.Err(); err != nil {
-		return none, &unansweredError{err, false}
+// ask makes one request. Its goroutine ends with the answer or with the connection.
+func ask[T any](ctx context.Context, g *Guard, request func(*zk.Conn) (T, error)) (v T, err error) {
+	start := func(f func()) bool { go f(); return true }
+	v, progress, err := znode.Ask(ctx, g.slots, start, func() (T, error) { return request(g.conn) })
+	if progress != znode.Answered {
+		return v, &unansweredError{err, progress == znode.Left}
 	}
-	select {
-	case g.slots <- struct{}{}:
-	case <-ctx.Done():
-		return none, &unansweredError{ctx.Err(), false}
-	}
-	type answer struct {
-		v   T
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		v, err := request(g.conn)
-		<-g.slots
-		answers <- answer{v, err}
-	}()
-	select {
-	case a := <-answers:
-		switch kind := znode.KindOf(a.err); kind {
-		case znode.Unsent, znode.Unknown:
-			return none, &unansweredError{a.err, kind == znode.Unknown}
-		default:
-			return a.v, a.err
-		}
-	case <-ctx.Done():
-		return none, &unansweredError{ctx.Err(), true}
+	switch kind := znode.KindOf(err); kind {
+	case znode.Unsent, znode.Unknown:
+		return v, &unansweredError{err, kind == znode.Unknown}
+	default:
+		return v, err
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package znode is what the packages that keep nodes in a ZooKeeper service of
 // others' have in common: names that people choose, as names of nodes, and the
-// path that a program is told to keep its nodes under, and what the driver's
-// errors mean. It does not talk to the service.
+// path that a program is told to keep its nodes under, what the driver's errors mean,
+// and how a call of the driver is left when its context ends.
 package znode
 
 import (
