@@ -48,6 +48,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
 		a := b.newAttempt(claim{
 			ttl:     req.TTL,
+			lasts:   max(req.TTL, req.MinHold),
 			fenced:  b.opts.Fencing,
 			waiting: req.Wait,
 			keys:    redisconn.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),

@@ -19,12 +19,15 @@ import (
 // each asks every node at the same time, and waits for the answers as long as a
 // renewal would. The errors are by node.
 func each[T any](ctx context.Context, b *Backend, ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error) {
-	ctx, cancel := context.WithTimeout(ctx, b.patience(0))
+	limited, cancel := context.WithTimeout(ctx, b.patience(0))
 	defer cancel()
 	answers, causes = make([]T, len(b.nodes)), make([]error, len(b.nodes))
 	var all sync.WaitGroup
 	for i, n := range b.nodes {
-		all.Go(func() { answers[i], causes[i] = ask(ctx, n) })
+		all.Go(func() {
+			answers[i], causes[i] = ask(limited, n)
+			causes[i] = ourLimit(ctx, causes[i])
+		})
 	}
 	all.Wait()
 	return answers, causes
@@ -57,8 +60,8 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 func (b *Backend) inspect(ctx context.Context, op, name string) (value string, seen []redisconn.Status, err error) {
 	k := redisconn.KeysOf(name, "", "", "")
 	statuses, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Status, error) {
-		c := redisconn.InspectCall(&k, k.Quorum())
-		if err := n.conn.Do(ctx, c); err != nil {
+		c, err := n.conn.Do(ctx, redisconn.InspectCall(&k, k.Quorum()))
+		if err != nil {
 			return redisconn.Status{}, err
 		}
 		defer c.Recycle()
@@ -145,12 +148,12 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 	}
 	k := redisconn.KeysOf(name, value, "", "")
 	_, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.State, error) {
-		c := n.conn.ReleaseCall(n.releaseScript, &k, 0)
-		if err := n.conn.Do(ctx, c); err != nil {
+		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, 0))
+		if err != nil {
 			return redisconn.Gone, err
 		}
 		defer c.Recycle()
-		return n.conn.StateOf(c)
+		return n.conn.StateOf(c, redisconn.Theirs)
 	})
 	if err := b.enough(ctx, "break", causes); err != nil {
 		return locker.State{}, err

@@ -239,13 +239,16 @@ func (a *attempt) notSeen(i int, err error) {
 // still counts to the nodes that have the key, or is taken back (step 4).
 func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
 	n, s := a.b.nodes[i], &a.states[i]
-	v, err := n.readVote(c)
+	v, err := n.readVote(c, a.claim.fenced)
 	restarted := errors.Is(err, errRestarted)
 	if restarted {
 		n.forget(b)
 	}
 	a.mu.Lock()
 	s.call = nil // from here on nobody withdraws it
+	if c.Repeated() {
+		s.key = late // whatever the answer: a copy may still arrive
+	}
 	c.Recycle()
 	switch {
 	case restarted && s.vote == pending && !a.stage.given():

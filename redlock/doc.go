@@ -136,6 +136,12 @@
 //	keep_tokens     on or off
 //	tls             on or off, for the scheme redlock
 //
+// # Connections that end
+//
+// A question whose connection was closed without an answer (by an idle limit, by a
+// load balancer) is sent again at once, on the next connection; see package single,
+// also for what a server can do that is not to be trusted.
+//
 // # Access
 //
 // Redis 6.2 is the oldest that works, and 7.0 the oldest on which the guard costs

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -116,6 +117,14 @@ var (
 	errNoAnswer  = errors.New("no answer in time")
 	errTakenBack = errors.New("this attempt was taken back before")
 )
+
+// ourLimit is err, without the sign of a deadline that was not that of ctx but our own.
+func ourLimit(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return errNoAnswer
+	}
+	return err
+}
 
 // certain reports that a request was not carried out and never will be.
 func certain(err error) bool {

@@ -136,6 +136,11 @@ func (n *node) looked(b *ballot, err error) {
 func (n *node) identify() (*ballot, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
+	b, err := n.identifyWithin(ctx)
+	return b, ourLimit(context.Background(), err)
+}
+
+func (n *node) identifyWithin(ctx context.Context) (*ballot, error) {
 	asked := time.Now()
 	r, err := n.askWhoItIs(ctx)
 	if err != nil {

@@ -32,19 +32,18 @@ type answers struct {
 }
 
 type nodeAnswer struct {
-	got   bool
-	state redisconn.State
-	err   error
+	reply
+	got bool
 }
 
 // askAll asks all nodes the same question.
-func (a *attempt) askAll(ask func(n *node, answer func(redisconn.State, error))) *answers {
+func (a *attempt) askAll(ask func(n *node, answer func(reply))) *answers {
 	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.states)), changed: make(chan struct{}, 1)}
 	for i, n := range a.b.nodes {
-		ask(n, func(st redisconn.State, err error) {
+		ask(n, func(got reply) {
 			a.mu.Lock()
-			r.nodes[i] = nodeAnswer{true, st, err}
-			if err == nil && st == redisconn.Mine && a.states[i].key == none {
+			r.nodes[i] = nodeAnswer{got, true}
+			if got.err == nil && got.state == redisconn.Mine && a.states[i].key == none {
 				a.states[i].key = there
 			}
 			over := r.over
@@ -124,7 +123,7 @@ func (a *attempt) Renew(ctx context.Context) (locker.Validity, error) {
 	a.mu.Lock()
 	c, token := a.claim, a.token
 	a.mu.Unlock()
-	r := a.askAll(func(n *node, answer func(redisconn.State, error)) {
+	r := a.askAll(func(n *node, answer func(reply)) {
 		n.renew(&c, token, a.b.patience(c.ttl), answer)
 	})
 	if err := r.wait(ctx, "renew"); err != nil {
@@ -180,13 +179,13 @@ func (a *attempt) repairOne(i int) {
 	s.key = late
 	c, token := a.claim, a.token
 	a.mu.Unlock()
-	n.repair(b, &c, token, a.b.patience(c.ttl), func(_ redisconn.State, err error) {
-		if errors.Is(err, errRestarted) {
+	n.repair(b, &c, token, a.b.patience(c.ttl), func(r reply) {
+		if errors.Is(r.err, errRestarted) {
 			n.forget(b)
 			n.look(func(*ballot, error) {})
 		}
 		a.mu.Lock()
-		if !voting && (err == nil || certain(err)) {
+		if !voting && !r.repeated && (r.err == nil || certain(r.err)) {
 			s.key = there
 		}
 		back := a.stage.given()

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -80,9 +79,10 @@ func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 type claim struct {
 	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
-	atLeast time.Time // the lock is not made shorter than up to here (MinHold)
-	fenced  bool      // the nodes keep counters for tokens
-	waiting bool      // a release is to be published
+	lasts   time.Duration // how long a vote for it lasts, unless it is released: the longer of TTL and MinHold
+	atLeast time.Time     // the lock is not made shorter than up to here (MinHold)
+	fenced  bool          // the nodes keep counters for tokens
+	waiting bool          // a release is to be published
 }
 
 // votePaper is how many arguments of vote.lua stand behind its keys.
@@ -162,8 +162,8 @@ var errBusy = errors.New("not asked, since it is behind with its answers")
 // why it has no answer, or none that makes sense: errRestarted, certainly not carried
 // out, if the server does not know the script.
 func (n *node) over(c *redisconn.Call, o Outcome, err error) error {
-	if redisconn.IsNoScript(errors.Unwrap(err)) {
-		err = errRestarted
+	if redisconn.IsNoScript(err) {
+		err = &redisconn.Error{Op: c.Op, Addr: n.addr, Err: errRestarted, Unknown: c.Repeated()}
 	}
 	if err != nil {
 		o = failedAs(err)
@@ -230,7 +230,7 @@ const (
 
 // failedAs says how a question without an answer failed.
 func failedAs(err error) Outcome {
-	for _, late := range []error{errNoAnswer, redisconn.ErrTimeout, redisconn.ErrSilent, context.DeadlineExceeded} {
+	for _, late := range []error{errNoAnswer, redisconn.ErrTimeout, redisconn.ErrSilent} {
 		if errors.Is(err, late) {
 			return TimedOut
 		}
@@ -264,15 +264,15 @@ const (
 	codeRaised
 )
 
-// readVote reads a node's vote. The error is errRestarted if the server does not
-// know the ballot.
-func (n *node) readVote(c *redisconn.Call) (vote, error) {
+// readVote reads a node's vote, strictly: what the script does not answer is no vote.
+// The error is errRestarted if the server does not know the ballot.
+func (n *node) readVote(c *redisconn.Call, fenced bool) (vote, error) {
 	v, outcome := vote{}, Refused
 	reply, err := n.conn.Result(c)
-	if token, ok := reply.(int64); ok {
+	if token, ok := reply.(int64); ok && isToken(token, fenced) {
 		v = vote{granted: true, token: uint64(token)}
 	} else if err == nil {
-		v, err = n.readCode(c.Op, reply)
+		v, err = n.readCode(c.Op, reply, fenced)
 	}
 	if v.granted {
 		outcome = Granted
@@ -280,41 +280,59 @@ func (n *node) readVote(c *redisconn.Call) (vote, error) {
 	return v, n.over(c, outcome, err)
 }
 
-// readCode reads an answer of vote.lua that is not simply a grant.
-func (n *node) readCode(op string, reply any) (vote, error) {
-	v, _ := reply.([]any)
-	if len(v) >= 2 {
-		code, ok1 := v[0].(int64)
-		number, ok2 := v[1].(int64)
-		left := redisconn.LeftOf(number)
-		switch {
-		case !ok1 || !ok2:
-		case code == codeHeld && len(v) == 3:
-			n.compare(left)
-			holder, _ := v[2].(string)
-			return vote{left: left, holder: holder}, nil
-		case code == codeAgain:
-			return vote{granted: true, token: uint64(number)}, nil
-		case code == codeRaised:
-			return vote{granted: true, token: uint64(number), raised: true}, nil
-		case code == codeVoid:
-			return vote{void: true}, nil
-		case code == codeForeign:
-			return vote{foreign: true, left: left}, nil
-		}
+// isToken reports whether a vote can have this token: none without fencing.
+func isToken(n int64, fenced bool) bool {
+	if !fenced {
+		return n == 0
 	}
-	return vote{}, n.conn.Strange(op, reply)
+	return n > 0 && n <= maxToken+1
+}
+
+// readCode reads an answer of vote.lua that is not simply a grant.
+func (n *node) readCode(op string, reply any, fenced bool) (vote, error) {
+	v, _ := reply.([]any)
+	if len(v) < 2 || len(v) > 3 {
+		return vote{}, n.conn.Unexpected(op, reply)
+	}
+	code, ok1 := v[0].(int64)
+	number, ok2 := v[1].(int64)
+	left := redisconn.LeftOf(number)
+	switch {
+	case !ok1 || !ok2:
+	case len(v) == 3:
+		if holder, ok := v[2].(string); ok && code == codeHeld && number >= redisconn.NoKey {
+			n.compare(left)
+			return vote{left: left, holder: holder}, nil
+		}
+	case code == codeAgain && isToken(number, fenced):
+		return vote{granted: true, token: uint64(number)}, nil
+	case code == codeRaised && fenced && isToken(number, fenced):
+		return vote{granted: true, token: uint64(number), raised: true}, nil
+	case code == codeVoid && number == 0:
+		return vote{void: true}, nil
+	case code == codeForeign && number >= redisconn.NoKey:
+		return vote{foreign: true, left: left}, nil
+	}
+	return vote{}, n.conn.Unexpected(op, reply)
+}
+
+// reply is what a node says to a question whose script answers with a State, or why it
+// does not.
+type reply struct {
+	state    redisconn.State
+	repeated bool // it was sent more than once: a copy may still be under way, or have done it before
+	err      error
 }
 
 // raise is the second phase of a token: Mine if the node's counter now stands at
 // token for this claim.
-func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
+func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(reply)) {
 	k := &cl.keys
 	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token), n.b.life), limit, answer)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
-func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
+func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(reply)) {
 	k := &cl.keys
 	lock := k.Lock
 	counter, life := lock, noTokens
@@ -326,7 +344,7 @@ func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(r
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
 // if the claim is void. Like a vote it needs a ballot, and fails with errRestarted.
-func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, answer func(redisconn.State, error)) {
+func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, answer func(reply)) {
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.fenced {
@@ -339,7 +357,7 @@ func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, a
 
 // release removes the lock: Mine if it was there. void > 0 leaves a note for so
 // long, so that what is still under way with this value is refused.
-func (n *node) release(cl *claim, void, limit time.Duration, answer func(redisconn.State, error)) {
+func (n *node) release(cl *claim, void, limit time.Duration, answer func(reply)) {
 	c := n.conn.ReleaseCall(n.releaseScript, &cl.keys, void)
 	c.Op = opRelease
 	n.state(c, limit, answer)
@@ -348,13 +366,17 @@ func (n *node) release(cl *claim, void, limit time.Duration, answer func(redisco
 func decimal(token uint64) string { return strconv.FormatUint(token, 10) }
 
 // state asks a question whose script answers with a State. answer is called once.
-func (n *node) state(c *redisconn.Call, limit time.Duration, answer func(redisconn.State, error)) {
+func (n *node) state(c *redisconn.Call, limit time.Duration, answer func(reply)) {
 	outcomes := [...]Outcome{redisconn.Gone: Gone, redisconn.Mine: Granted, redisconn.Theirs: Refused, redisconn.Overtaken: Refused}
 	answered := func(c *redisconn.Call) {
-		st, err := n.conn.StateOf(c)
-		err = n.over(c, outcomes[st], err)
+		last := redisconn.Overtaken
+		if c.Op == opRelease {
+			last = redisconn.Theirs
+		}
+		st, err := n.conn.StateOf(c, last)
+		r := reply{state: st, repeated: c.Repeated(), err: n.over(c, outcomes[st], err)}
 		c.Recycle()
-		answer(st, err)
+		answer(r)
 	}
 	c.Limit = limit
 	n.inFlight.Add(1)

@@ -47,15 +47,15 @@ func (m *member) prepared() run {
 	return r
 }
 
-type reply[T any] struct {
+type result[T any] struct {
 	v   T
 	err error
 }
 
 // answer waits for a callback.
 func answer[T any](ask func(func(T, error))) (T, error) {
-	c := make(chan reply[T], 1)
-	ask(func(v T, err error) { c <- reply[T]{v, err} })
+	c := make(chan result[T], 1)
+	ask(func(v T, err error) { c <- result[T]{v, err} })
 	select {
 	case r := <-c:
 		return r.v, r.err
@@ -86,7 +86,7 @@ func (m *member) tryVote(b *ballot, c fenced) (vote, error) {
 		call := b.vote.Call(opVote, c.keys.Name, len(paper)-votePaper, paper...)
 		call.Limit = tries
 		m.inFlight.Add(1)
-		require.True(m.t, m.conn.Start(call, func(call *redisconn.Call) { f(m.readVote(call)) }))
+		require.True(m.t, m.conn.Start(call, func(call *redisconn.Call) { f(m.readVote(call, c.fenced)) }))
 	})
 }
 
@@ -97,31 +97,31 @@ func (m *member) votes(c fenced) vote {
 	return v
 }
 
-func (m *member) says(ask func(func(redisconn.State, error))) redisconn.State {
+func (m *member) says(ask func(func(reply))) redisconn.State {
 	m.t.Helper()
-	st, err := answer(ask)
+	r, err := answer(func(f func(reply, error)) { ask(func(r reply) { f(r, r.err) }) })
 	require.NoError(m.t, err)
-	return st
+	return r.state
 }
 
 func (m *member) raises(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(redisconn.State, error)) { m.raise(&c.claim, c.token, tries, f) })
+	return m.says(func(f func(reply)) { m.raise(&c.claim, c.token, tries, f) })
 }
 
 func (m *member) renews(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(redisconn.State, error)) { m.renew(&c.claim, c.token, tries, f) })
+	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, tries, f) })
 }
 
 func (m *member) repairs(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(redisconn.State, error)) { m.repair(m.b, &c.claim, c.token, tries, f) })
+	return m.says(func(f func(reply)) { m.repair(m.b, &c.claim, c.token, tries, f) })
 }
 
 func (m *member) releases(c fenced, void time.Duration) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(redisconn.State, error)) { m.release(&c.claim, void, tries, f) })
+	return m.says(func(f func(reply)) { m.release(&c.claim, void, tries, f) })
 }
 
 // The restart guard goes by the last vote: a server that was restarted has not
@@ -234,7 +234,7 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	_, err := q.tryVote(before, of("a", 0))
 	require.ErrorIs(t, err, errRestarted)
 	a := of("a", 1)
-	_, err = answer(func(f func(redisconn.State, error)) { q.repair(before, &a.claim, a.token, tries, f) })
+	_, err = answer(func(f func(reply, error)) { q.repair(before, &a.claim, a.token, tries, func(r reply) { f(r, r.err) }) })
 	require.ErrorIs(t, err, errRestarted)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
 	_, err = q.prepare(t.Context(), first)

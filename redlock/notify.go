@@ -18,13 +18,13 @@ const gather = 2 * time.Millisecond
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes)), stops: make([]func(), len(b.nodes)), errs: make([]error, len(b.nodes)), changed: make(chan struct{}, 1)}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	w.cancel = cancel
 	for i, n := range b.nodes {
 		w.errs[i] = errNoAnswer
 		if !b.start(func() {
-			stop, err := n.wakes.Subscribe(ctx, name, func() { w.tell(i) })
-			w.subscribed(i, stop, err)
+			stop, err := n.wakes.Subscribe(limited, name, func() { w.tell(i) })
+			w.subscribed(i, stop, ourLimit(ctx, err))
 		}) {
 			w.stop()
 			return nil, locker.ErrClosed

@@ -129,26 +129,26 @@ func (a *attempt) free(i int) {
 	}
 	var void time.Duration
 	if s.key == late {
-		void = max(a.claim.ttl, voidTime)
+		void = max(a.claim.lasts, voidTime)
 	}
 	claim := a.claim
 	a.mu.Unlock()
 	n := a.b.nodes[i]
-	until := time.Now().Add(max(claim.ttl, time.Until(claim.atLeast)))
+	until := time.Now().Add(claim.lasts)
 	began := time.Now()
 	limit := a.b.patience(claim.ttl)
 	var send func(delay time.Duration)
 	send = func(delay time.Duration) {
-		n.release(&claim, void, limit, func(st redisconn.State, err error) {
-			silent := errors.Is(err, redisconn.ErrSilent) && time.Since(began) < limit
+		n.release(&claim, void, limit, func(r reply) {
+			silent := errors.Is(r.err, redisconn.ErrSilent) && time.Since(began) < limit
 			a.mu.Lock()
 			s := &a.states[i]
-			s.again = s.again || err != nil && !certain(err)
+			s.again = s.again || r.repeated || r.err != nil && !certain(r.err)
 			switch {
 			case s.freed == yes, silent:
-			case err != nil:
-				s.freed, s.err = failed, err
-			case st == redisconn.Mine, s.again:
+			case r.err != nil:
+				s.freed, s.err = failed, r.err
+			case r.state == redisconn.Mine, s.again:
 				s.freed = yes
 			default:
 				s.freed = no
@@ -156,7 +156,7 @@ func (a *attempt) free(i int) {
 			a.tell()
 			a.mu.Unlock()
 			switch {
-			case err == nil, a.b.isClosed():
+			case r.err == nil, a.b.isClosed():
 			case silent:
 				send(delay) // on another connection
 			case time.Now().Add(delay).Before(until) && n.pendingReleases.Load() < maxPending:

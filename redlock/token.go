@@ -40,13 +40,13 @@ func (a *attempt) raise(i int) {
 	a.mu.Lock()
 	claim, token := a.claim, a.token
 	a.mu.Unlock()
-	a.b.nodes[i].raise(&claim, token, a.limit, func(st redisconn.State, err error) {
+	a.b.nodes[i].raise(&claim, token, a.limit, func(r reply) {
 		a.mu.Lock()
 		s := &a.states[i]
 		switch {
-		case err != nil:
-			s.raise, s.err = failed, err
-		case st == redisconn.Mine:
+		case r.err != nil:
+			s.raise, s.err = failed, r.err
+		case r.state == redisconn.Mine:
 			s.raise = yes
 		default:
 			s.raise = no
@@ -76,7 +76,7 @@ func (a *attempt) RaiseToken(ctx context.Context, token uint64) error {
 	if lower {
 		return nil
 	}
-	return a.askAll(func(n *node, answer func(redisconn.State, error)) {
+	return a.askAll(func(n *node, answer func(reply)) {
 		n.raise(&claim, token, a.b.patience(claim.ttl), answer)
 	}).wait(ctx, "raise the token")
 }

@@ -117,6 +117,28 @@ func TestMinHold(t *testing.T) {
 	assert.LessOrEqual(t, g.Validity.TTL, ttl)
 }
 
+// What an unknown outcome may have left lasts as long as MinHold, and so does the note
+// that keeps a late copy of the request out.
+func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond}), &single.Options{Timeout: 300 * time.Millisecond})
+	late := func(acquire func(locker.Request) (locker.Grant, error)) {
+		t.Helper()
+		req := locker.Request{Name: "n", Owner: owner(), TTL: ttl, MinHold: time.Hour}
+		proxy.SetReplies(lab.Drop)
+		g, err := acquire(req)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		proxy.PassNew()
+		require.NoError(t, g.Hold.Release(t.Context()))
+		assert.Greater(t, pttl(t, server, redisconn.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
+	}
+	late(func(req locker.Request) (locker.Grant, error) { return b.Acquire(t.Context(), req) })
+	h, ok := grant(t, b, "n", 0).Hold.(locker.Passer)
+	require.True(t, ok)
+	late(func(req locker.Request) (locker.Grant, error) { return h.Pass(t.Context(), req, false) })
+}
+
 func TestRaiseToken(t *testing.T) {
 	server := lab.StartRedis(t)
 	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)

@@ -41,8 +41,25 @@
 // token counter, which expires a day after its last use (see Options.KeepTokens).
 // :wait says which clients wait, until two seconds after the holder's TTL. :void:…
 // makes a request void that was given up, should it still arrive; it lasts for the
-// TTL or a minute, whichever is longer. The 1 is the version of this layout. In
+// TTL, for MinHold or for a minute, whichever is longest. The 1 is the version of this layout. In
 // names, %, { and } are written %25, %7B, %7D.
+//
+// # Connections that end
+//
+// A server with an idle limit, a load balancer, a fail-over, a new certificate and a
+// new address all close connections. A request whose connection was closed without an
+// answer is sent again, at once, on the next connection of the driver's pool, until
+// all that were closed are used up; requests are made so that a second copy does no
+// harm. If the client has a CredentialsProvider and the server refuses the password,
+// the provider is asked once more. A fixed password that is wrong is an error at once.
+//
+// # A server that is not to be trusted
+//
+// The driver believes the lengths in a server's answers. A program at the server's
+// address that is no Redis can send one at which the driver panics: a Backend takes
+// that for a broken connection, except on a Cluster, where the driver reads in
+// goroutines of its own. And it can send a length for which there is not enough
+// memory, which ends the program. Use TLS where others can get between.
 //
 // # Access
 //

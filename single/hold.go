@@ -19,9 +19,17 @@ type hold struct {
 	b        *Backend
 	keys     redisconn.Keys
 	ttl      time.Duration
-	atLeast  time.Time // a renewal does not shorten the lock to before (MinHold)
-	late     bool      // a copy of the acquire may still arrive, and has to find itself void
-	doubtful bool      // it is not known to have been granted: to find nothing is as good as to remove it
+	lasts    time.Duration // what a request sets for the lock to last: the longer of TTL and MinHold
+	atLeast  time.Time     // a renewal does not shorten the lock to before (MinHold)
+	late     bool          // a copy of the acquire may still arrive, and has to find itself void
+	doubtful bool          // it is not known to have been granted: to find nothing is as good as to remove it
+}
+
+func (b *Backend) newHold(req locker.Request) *hold {
+	return &hold{
+		b: b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label),
+		ttl: req.TTL, lasts: max(req.TTL, req.MinHold),
+	}
 }
 
 // Renew implements [locker.Hold].
@@ -46,7 +54,7 @@ func (h *hold) Release(ctx context.Context) error {
 	var state redisconn.State
 	var err error
 	if h.late {
-		state, err = h.b.server.takeBack(ctx, &h.keys, max(h.ttl, voidTime))
+		state, err = h.b.server.takeBack(ctx, &h.keys, max(h.lasts, voidTime))
 	} else {
 		state, err = h.b.server.release(ctx, &h.keys)
 	}
@@ -91,9 +99,9 @@ func (b *Backend) passing(h *hold) locker.Hold {
 // nothing: it passes on only what the old owner has, which by then has nothing and
 // never will. Where that is not certain yet, next is made void first (R7).
 func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
-	next := &hold{b: h.b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label), ttl: req.TTL}
+	next := h.b.newHold(req)
 	since := time.Now()
-	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, max(req.TTL, req.MinHold), yield)
+	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield)
 	switch {
 	case err != nil && unknown(err):
 		next.late, next.doubtful = true, true

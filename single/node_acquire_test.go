@@ -142,7 +142,7 @@ func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
 
 // A holder in its last millisecond is one whose end is known, and not one to be waited for until a message comes: expiry sends none.
 func TestTheLastMillisecondIsNotAnUnknownTime(t *testing.T) {
-	node := newNode(t, startFake(t, "*2\r\n:0\r\n:0\r\n").client(t), nil)
+	node := newNode(t, fakeClient(t, lab.StartFakeRedis(t, "*2\r\n:0\r\n:0\r\n")), nil)
 	a, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})
 	require.NoError(t, err)
 	assert.False(t, a.Granted)

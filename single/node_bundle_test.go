@@ -236,8 +236,8 @@ func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {
 }
 
 func TestAnAnswerToTooFewIsUnknownToAll(t *testing.T) {
-	f := startFake(t, "*1\r\n:1\r\n")
-	node := newNode(t, f.client(t), nil)
+	f := lab.StartFakeRedis(t, "*1\r\n:1\r\n")
+	node := newNode(t, fakeClient(t, f), nil)
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {

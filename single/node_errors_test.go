@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/single"
@@ -52,56 +54,87 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 		"WHATEVER":             perhaps,
 	} {
 		t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
-			f := startFake(t, "-"+reply+"\r\n")
-			e := try(t, t.Context(), newNode(t, f.client(t), nil))
+			f := lab.StartFakeRedis(t, "-"+reply+"\r\n")
+			e := try(t, t.Context(), newNode(t, fakeClient(t, f), nil))
 			assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
 			assert.Equal(t, "acquire", e.Op)
-			assert.Equal(t, f.listener.Addr().String(), e.Addr)
+			assert.Equal(t, f.Addr(), e.Addr)
 		})
 	}
 }
 
 func TestErrorsNeverRepeatArguments(t *testing.T) {
-	f := startFake(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'secret'\r\n")
-	e := try(t, t.Context(), newNode(t, f.client(t), nil))
+	f := lab.StartFakeRedis(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'secret'\r\n")
+	e := try(t, t.Context(), newNode(t, fakeClient(t, f), nil))
 	assert.NotContains(t, e.Error(), "secret")
 	assert.Contains(t, e.Error(), "unknown command 'HELLO'")
 }
 
-func TestARequestIsSentOnceAndItsLossIsUnknown(t *testing.T) {
-	f := startFake(t, "") // hangs up in place of an answer
-	client := f.client(t)
-	require.Equal(t, 3, client.Options().MaxRetries, "a driver that would repeat, if it were let")
-	node := newNode(t, client, nil)
-	e := try(t, t.Context(), node)
-	assert.True(t, e.Unknown)
-	assert.False(t, e.Refused)
-	assert.Equal(t, 1, f.count("evalsha"))
+// Another program at the address, or a proxy that is broken: no answer but a script's
+// own makes a lease, and trying again is no use.
+func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
+	refused := func(err error, what ...any) {
+		t.Helper()
+		e := asError(t, err)
+		assert.True(t, e.Refused, what...)
+		assert.True(t, e.Unknown, what...)
+		assert.ErrorContains(t, err, "a reply that this script does not give")
+	}
+	for _, reply := range []string{
+		"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", ":-1\r\n", ":9007199254740993\r\n", "$1\r\n1\r\n",
+		"*2\r\n:1\r\n:0\r\n", "*2\r\n:0\r\n:-9\r\n", "*2\r\n:2\r\n:1\r\n", "*2\r\n:4\r\n:1\r\n", "*2\r\n:4\r\n:7\r\n", "*2\r\n:5\r\n:1\r\n",
+		"*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
+	} {
+		f := lab.StartFakeRedis(t, reply)
+		node := newNode(t, fakeClient(t, f), nil)
+		refused(try(t, t.Context(), node), reply)
+		_, err := node.Inspect(t.Context(), "n")
+		refused(err, reply)
+		_, err = node.Release(t.Context(), "n", "me")
+		refused(err, reply)
+		_, err = node.Pass(t.Context(), "n", "me", "next", ttl, true)
+		refused(err, reply)
+	}
+	for _, reply := range []string{":0\r\n", "*2\r\n:4\r\n:0\r\n", "*2\r\n:5\r\n:0\r\n"} { // answers of other scripts
+		refused(try(t, t.Context(), newNode(t, fakeClient(t, lab.StartFakeRedis(t, reply)), nil)), reply)
+	}
+	node := newNode(t, fakeClient(t, lab.StartFakeRedis(t, ":3\r\n")), nil)
+	_, err := node.Renew(t.Context(), "n", "me", ttl)
+	refused(err, "a state of redlock's scripts")
 
-	ended := make(chan struct{})
-	const others = 50 // they share pipelines
-	for range others {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			_, err := node.Release(t.Context(), "n", "me")
-			assert.Error(t, err)
-		}()
-	}
-	for range others {
-		<-ended
-	}
-	assert.LessOrEqual(t, f.count("evalsha"), 1+others)
+	b := backend(t, fakeClient(t, lab.StartFakeRedis(t, ":0\r\n")), nil)
+	g, err := b.Acquire(t.Context(), locker.Request{Name: "n", Owner: owner(), TTL: ttl})
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotNil(t, g.Hold, "it may have been carried out: for the engine to take back")
+	assert.Zero(t, g.Validity)
 }
 
-func TestAnAnswerOfNoScriptOfOursIsUnknown(t *testing.T) {
-	for _, reply := range []string{"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", "$-1\r\n"} {
-		f := startFake(t, reply)
-		node := newNode(t, f.client(t), nil)
-		assert.True(t, try(t, t.Context(), node).Unknown, "%q", reply)
-		_, err := node.Inspect(t.Context(), "n")
-		assert.Error(t, err, "%q", reply)
-		_, err = node.Release(t.Context(), "n", "me")
-		assert.Error(t, err, "%q", reply)
+// A server that is no Redis sends lengths that the driver panics at. That ends the
+// request, and not the program.
+func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
+	for _, reply := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*2\r\n$9223372036854775807\r\n"} {
+		f := lab.StartFakeRedis(t, reply)
+		node := newNode(t, fakeClient(t, f), nil)
+		e := try(t, t.Context(), node)
+		assert.True(t, e.Unknown)
+		assert.ErrorContains(t, e, "cannot be read")
+		var callers sync.WaitGroup
+		for range 20 { // in pipelines, too
+			callers.Go(func() {
+				_, err := node.Release(t.Context(), "n", "me")
+				assert.Error(t, err)
+			})
+		}
+		callers.Wait()
+	}
+	for _, push := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*0\r\n", "*1\r\n:0\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nx\r\n"} {
+		f := lab.StartFakeRedis(t, push)
+		node := newNode(t, fakeClient(t, f), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		_, err := node.Subscribe(ctx, "n", func() {})
+		cancel()
+		require.Error(t, err, "%q", push)
+		require.Eventually(t, func() bool { return f.Count("subscribe") > 1 }, soon, time.Millisecond, "it tries again")
 	}
 }
 

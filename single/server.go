@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -83,25 +82,6 @@ func (s *server) took(d time.Duration) {
 	s.takes.Store(int64(d)) // of two at once, one is as good as both
 }
 
-// ask sends a call. If its connection went silent it is sent once more, and again
-// within the timeout: all are idempotent (R11). repeated says that it was sent
-// more than once, so that a copy may still be under way.
-func (s *server) ask(ctx context.Context, c *redisconn.Call) (answered *redisconn.Call, repeated bool, err error) {
-	err = s.Do(ctx, c)
-	if !errors.Is(err, redisconn.ErrSilent) {
-		return c, false, err
-	}
-	for began := time.Now(); errors.Is(err, redisconn.ErrSilent) && ctx.Err() == nil && time.Since(began) < s.Timeout(); {
-		c = c.Again()
-		err = s.Do(ctx, c)
-	}
-	var e *redisconn.Error
-	if errors.As(err, &e) {
-		e.Unknown = true // it is of the last copy, and says nothing about those before (R7)
-	}
-	return c, true, err
-}
-
 // request asks for a lock. Its owner value is unique per attempt (R10), and
 // compared whole (R9).
 type request struct {
@@ -149,7 +129,7 @@ func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (ans
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
 	began := time.Now()
-	c, repeated, err := s.ask(ctx, c)
+	c, err := s.Do(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -159,7 +139,6 @@ func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (ans
 	if err != nil {
 		return a, err
 	}
-	a.repeated = repeated
 	if a.granted && r.replicas > 0 {
 		if c.WaitErr != nil {
 			// The lock is there, but not for certain where it is to be: for the caller to take back.
@@ -182,36 +161,48 @@ const (
 	codeTurn
 )
 
+const opPass = "pass"
+
+// answer reads the reply strictly: what the scripts do not answer is no grant.
 func (s *server) answer(c *redisconn.Call) (answer, error) {
-	switch v := c.Reply().(type) {
-	case int64:
-		return answer{granted: true, token: uint64(v)}, nil
-	case []any:
-		if len(v) != 2 {
-			break
-		}
-		code, ok1 := v[0].(int64)
-		number, ok2 := v[1].(int64)
-		if !ok1 || !ok2 {
-			break
-		}
-		switch code {
-		case codeHeld:
-			return answer{left: redisconn.LeftOf(number)}, nil
-		case codeAgain:
-			return answer{granted: true, again: true, token: uint64(number)}, nil
-		case codeVoid:
-			return answer{void: true}, nil
-		case codeForeign:
-			return answer{foreign: true, left: redisconn.LeftOf(number)}, nil
-		case codeNotOld:
-			return answer{lost: true, state: redisconn.State(number)}, nil
-		case codeTurn:
-			return answer{turn: true}, nil
-		}
+	a := answer{repeated: c.Repeated()}
+	if token, ok := c.Reply().(int64); ok && isToken(token) {
+		a.granted, a.token = true, uint64(token)
+		return a, nil
 	}
-	return answer{}, s.Strange(c.Op, c.Reply())
+	v, _ := c.Reply().([]any)
+	if len(v) != 2 {
+		return a, s.Unexpected(c.Op, c.Reply())
+	}
+	code, ok1 := v[0].(int64)
+	number, ok2 := v[1].(int64)
+	passes := c.Op == opPass
+	switch {
+	case !ok1 || !ok2:
+	case code == codeHeld && number >= redisconn.NoKey:
+		a.left = redisconn.LeftOf(number)
+		return a, nil
+	case code == codeAgain && isToken(number):
+		a.granted, a.again, a.token = true, true, uint64(number)
+		return a, nil
+	case code == codeVoid && number == 0:
+		a.void = true
+		return a, nil
+	case code == codeForeign && number >= redisconn.NoKey:
+		a.foreign, a.left = true, redisconn.LeftOf(number)
+		return a, nil
+	case passes && code == codeNotOld && (number == int64(redisconn.Gone) || number == int64(redisconn.Theirs)):
+		a.lost, a.state = true, redisconn.State(number)
+		return a, nil
+	case passes && code == codeTurn && number == 0:
+		a.turn = true
+		return a, nil
+	}
+	return a, s.Unexpected(c.Op, c.Reply())
 }
+
+// isToken reports whether a script can have drawn the token.
+func isToken(n int64) bool { return n > 0 && n <= maxToken+1 }
 
 // pass releases the lock of old and acquires it for k, in one step. If yield is set
 // and another client waits, it is that one's turn, and k is not granted it.
@@ -220,14 +211,12 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 	if yield {
 		turn = "1"
 	}
-	c, repeated, err := s.ask(ctx, s.passScript.Call("pass", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
+	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
 	if err != nil {
 		return answer{}, err
 	}
 	defer c.Recycle()
-	a, err := s.answer(c)
-	a.repeated = repeated
-	return a, err
+	return s.answer(c)
 }
 
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
@@ -268,13 +257,13 @@ func (s *server) raise(ctx context.Context, k *redisconn.Keys, token uint64) (re
 
 // state sends a call whose script answers with a State.
 func (s *server) state(ctx context.Context, c *redisconn.Call) (redisconn.State, bool, error) {
-	c, repeated, err := s.ask(ctx, c)
+	c, err := s.Do(ctx, c)
 	if err != nil {
-		return redisconn.Gone, repeated, err
+		return redisconn.Gone, c.Repeated(), err
 	}
 	defer c.Recycle()
-	state, err := s.StateOf(c)
-	return state, repeated, err
+	state, err := s.StateOf(c, redisconn.Theirs)
+	return state, c.Repeated(), err
 }
 
 // turnMark begins the value of a lock that nobody holds, and that pass.lua keeps for
@@ -284,7 +273,7 @@ const turnMark = "turn:"
 // inspect reads the state of a lock from the master, and changes nothing.
 func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, error) {
 	k := redisconn.KeysOf(name, "", "", "")
-	c, _, err := s.ask(ctx, redisconn.InspectCall(&k, k.Fence()))
+	c, err := s.Do(ctx, redisconn.InspectCall(&k, k.Fence()))
 	if err != nil {
 		return redisconn.Status{}, err
 	}

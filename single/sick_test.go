@@ -5,9 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -155,45 +152,4 @@ func TestFullMemory(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", 0)
 	_, err = node.TakeBack(t.Context(), "given", "never there", time.Minute)
 	assert.NoError(t, err)
-}
-
-// The driver panics at pushes that no Redis sends. To a waiter that is a broken
-// connection.
-func TestMalformedPushes(t *testing.T) {
-	for _, push := range []string{"*0\r\n", "*1\r\n:0\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nx\r\n"} {
-		sent := make(chan struct{}, 100)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					buf := make([]byte, 4096)
-					for {
-						n, err := c.Read(buf)
-						if err != nil {
-							return
-						}
-						answer := "-ERR unknown command\r\n"
-						if strings.Contains(strings.ToLower(string(buf[:n])), "subscribe") {
-							answer = push
-							sent <- struct{}{}
-						}
-						_, _ = io.WriteString(c, strings.Repeat(answer, max(1, strings.Count(string(buf[:n]), "*"))))
-					}
-				}()
-			}
-		}()
-		client := newClient(t, &redis.Options{Addr: l.Addr().String(), Protocol: 2})
-		node := newNode(t, client, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		_, err = node.Subscribe(ctx, "n", func() {})
-		cancel()
-		require.Error(t, err, "%q", push)
-		<-sent
-	}
 }

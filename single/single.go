@@ -149,10 +149,10 @@ func Guarantees() locker.Guarantees {
 
 // Acquire implements [locker.Backend].
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	h := &hold{b: b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label), ttl: req.TTL}
+	h := b.newHold(req)
 	since := time.Now()
 	answer, err := b.server.acquire(ctx, &h.keys, request{
-		ttl:         max(req.TTL, req.MinHold),
+		ttl:         h.lasts,
 		waiting:     req.Wait,
 		replicas:    b.opts.Replicas,
 		replicaTime: b.opts.ReplicaTimeout,

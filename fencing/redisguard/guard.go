@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,6 +60,7 @@ type Guard struct {
 	base        string // the beginning of the keys of marks
 	keep        string // Options.Keep for the prelude: in ms, "0" for ever
 	unclustered bool
+	answered    atomic.Int64 // when a request was answered last, as a time.Duration after began
 }
 
 // New returns a Guard on client, which the caller still owns. New does no I/O. Its

@@ -72,7 +72,10 @@ func newScript(text string) *Script {
 // [errors.As] finds. Unlike Set, Run does not repeat a request whose answer was lost,
 // since a script that counts or appends would do so twice. The error then matches
 // [fencing.ErrUnknown]; a caller whose script may run twice calls Run again with the
-// same token.
+// same token. So that a connection which was closed while nobody used it is not such a
+// case, Run reads the mark first if the Guard was idle for a second. Programs with
+// bursts of callers over TLS set the client's ConnMaxIdleTime below the idle limits of
+// servers and load balancers as well.
 func (g *Guard) Run(
 	ctx context.Context, resource string, token fencing.Token, script *Script, keys []string, args ...any,
 ) *redis.Cmd {
@@ -109,6 +112,9 @@ func (g *Guard) run(
 	}
 	// A copy: append must not write into the caller's slice.
 	keys = append(append(make([]string, 0, len(keys)+1), keys...), mark)
+	if !repeatable {
+		g.rouse(ctx, mark)
+	}
 	cmd, unknown := g.ask(ctx, script, keys, append(args, g.keep, token.String()), repeatable)
 	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // an answer, which callers compare like this
 		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), unknown))

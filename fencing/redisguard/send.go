@@ -29,19 +29,40 @@ const (
 func (g *Guard) ask(
 	ctx context.Context, script *Script, keys []string, args []any, repeatable bool,
 ) (cmd *redis.Cmd, unknown bool) {
+	retry := redisconn.NewRetry(g.client)
 	for n := 1; ; n++ {
 		cmd = script.send(ctx, g.client, keys, args)
 		err := cmd.Err()
 		if err == nil || err == redis.Nil { //nolint:errorlint // an answer, which callers compare like this
+			g.answered.Store(int64(time.Since(began)))
 			return cmd, false
 		}
 		lost, worthwhile := outcome(err)
 		// A script that failed in the middle may have written a part.
 		unknown = unknown || lost || !repeatable && inScript(err)
+		if (repeatable || !unknown) && ctx.Err() == nil && retry.Worth(err) {
+			n-- // at once, since the connection is to blame
+			continue
+		}
 		if !worthwhile || unknown && !repeatable || n == maxSends ||
 			clock.Sleep(ctx, clock.UpTo(time.Duration(n)*pause)) != nil {
 			return cmd, unknown
 		}
+	}
+}
+
+// restedAfter is after which time without an answer a connection may have been closed
+// by the server or by a balancer.
+const restedAfter = time.Second
+
+var began = time.Now()
+
+// rouse asks for a mark before a request that must not be sent twice, if there was no
+// request for a while. It may be sent twice itself, and takes connections that were
+// closed out of the driver's pool. The one that answers is the next to be used.
+func (g *Guard) rouse(ctx context.Context, mark string) {
+	if time.Since(began)-time.Duration(g.answered.Load()) > restedAfter {
+		_, _ = g.ask(ctx, readMark, []string{mark}, nil, true)
 	}
 }
 
@@ -72,11 +93,11 @@ func isUnencodable(err error) bool { return strings.Contains(err.Error(), "redis
 // send sends the hash of the script, and then its text if the server does not know it.
 func (s *Script) send(ctx context.Context, client Client, keys []string, args []any) *redis.Cmd {
 	cmd := newCommand(ctx, "evalsha", s.sha, keys, args)
-	_ = client.Process(ctx, cmd)
+	cmd.process(ctx, client)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		// Nothing was done. The server was restarted, or its scripts were flushed.
 		cmd = newCommand(ctx, "eval", s.text, keys, args)
-		_ = client.Process(ctx, cmd)
+		cmd.process(ctx, client)
 	}
 	return cmd.Cmd
 }
@@ -99,6 +120,12 @@ func newCommand(ctx context.Context, name, script string, keys []string, args []
 	c.Cmd = redis.NewCmd(ctx, append(all, args...)...)
 	c.SetFirstKeyPos(3)
 	return c
+}
+
+func (c *command) process(ctx context.Context, client Client) {
+	if err := redisconn.Recovered(func() error { return client.Process(ctx, c) }); err != nil {
+		c.SetErr(err)
+	}
 }
 
 // NoRetry tells releases of go-redis that ask for it not to send c again.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type Redis struct {
 	dir    string
 	file   string // redis.conf
 	port   int
+	certs  atomic.Pointer[Certs]
 
 	mu   sync.Mutex
 	cost Commands // what Commands itself has cost since the start
@@ -48,6 +50,7 @@ func launchRedis(t TB, name string, opts []RedisOption) *Redis {
 		opt(&r.conf)
 	}
 	r.file = filepath.Join(r.dir, "redis.conf")
+	r.certs.Store(r.conf.certs)
 	if r.conf.clock {
 		r.clock = newClock(t, r.dir)
 	}
@@ -131,7 +134,15 @@ func (r *Redis) Socket() string { return r.conf.socketPath }
 func (r *Redis) Dir() string { return r.dir }
 
 // Certs returns the certificates given by [WithTLS], and nil without.
-func (r *Redis) Certs() *Certs { return r.conf.certs }
+func (r *Redis) Certs() *Certs { return r.certs.Load() }
+
+// SetCerts replaces the certificates of a server that was started [WithTLS], for new connections.
+// It needs Redis 7.
+func (r *Redis) SetCerts(t TB, certs *Certs) {
+	t.Helper()
+	r.MustDo(t, "CONFIG", "SET", "tls-ca-cert-file", certs.CAFile, "tls-cert-file", certs.CertFile, "tls-key-file", certs.KeyFile)
+	r.certs.Store(certs)
+}
 
 // dial connects straight to the server, with every right.
 func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
@@ -139,8 +150,8 @@ func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.conf.certs != nil {
-		raw = tls.Client(raw, r.conf.certs.ClientConfig())
+	if certs := r.Certs(); certs != nil {
+		raw = tls.Client(raw, certs.ClientConfig())
 	}
 	c := newConn(raw)
 	if r.conf.auth {

@@ -46,6 +46,13 @@ func (r *Redis) MustDo(t TB, args ...any) any {
 	return reply
 }
 
+// HangUp ends the connections of all clients, as an idle limit of a server or of a load balancer does.
+// Subscriptions are left alone.
+func (r *Redis) HangUp(t TB) {
+	t.Helper()
+	r.MustDo(t, "CLIENT", "KILL", "TYPE", "normal")
+}
+
 // Info returns one section of INFO as its fields.
 func (r *Redis) Info(t TB, section string) map[string]string {
 	t.Helper()

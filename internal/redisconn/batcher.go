@@ -39,6 +39,7 @@ type batcher struct {
 	ctx     context.Context // ends with the Conn
 	timeout time.Duration   // the longest wait for an answer
 	driver  driver
+	server  redis.UniversalClient // the same server, without the way of a Cluster's client
 	ping    func(ctx context.Context) error
 	// direct, if not nil, sends one call in the caller's own goroutine: see direct.go.
 	direct func(ctx context.Context, c *Call) verdict
@@ -206,16 +207,32 @@ func (b *batcher) worker() {
 		if batch == nil {
 			return
 		}
-		// Calls that did nothing are sent up to twice more: see deliver.
-		for calls, times := batch.calls, 0; len(calls) > 0 && times < 3; times++ {
-			calls = b.wanted(transmit(b.ctx, b.driver, pack(calls)))
-		}
+		b.exchange(batch.calls)
 		ended := b.landed(batch)
 		tell(batch.calls)
 		if ended {
 			return
 		}
 		room = batch.calls
+	}
+}
+
+// maxRefused is how often calls are sent that the server refuses unseen: see deliver.
+const maxRefused = 3
+
+// exchange takes calls to the server and back, and sends those again that did nothing
+// there, or whose connection was to blame.
+func (b *batcher) exchange(calls []*Call) {
+	retry := NewRetry(b.server)
+	for refused := 0; len(calls) > 0 && refused < maxRefused; {
+		again, broken := transmit(b.ctx, b.driver, pack(calls))
+		if len(again) > 0 {
+			refused++
+		}
+		if len(broken) > 0 && retry.Worth(broken[0].failure()) {
+			again = append(again, broken...)
+		}
+		calls = b.wanted(again)
 	}
 }
 
@@ -319,12 +336,16 @@ func tell(calls []*Call) {
 	}
 }
 
-// wanted returns those calls of a batch whose callers still wait.
+// wanted returns those calls whose callers still wait, and which are sent again.
 func (b *batcher) wanted(calls []*Call) []*Call {
 	if len(calls) == 0 {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.DeleteFunc(calls, func(c *Call) bool { return c.state == over })
+	calls = slices.DeleteFunc(calls, func(c *Call) bool { return c.state == over })
+	for _, c := range calls {
+		c.repeated = c.repeated || HungUp(c.failure())
+	}
+	return calls
 }

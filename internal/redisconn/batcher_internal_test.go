@@ -35,7 +35,7 @@ func answeringBatcher(t *testing.T) *batcher {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(answering{})
-	b := &batcher{ctx: t.Context(), timeout: time.Second, driver: client}
+	b := &batcher{ctx: t.Context(), timeout: time.Second, driver: client, server: client}
 	b.ticking = b.tick
 	return b
 }

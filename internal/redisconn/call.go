@@ -85,6 +85,7 @@ type Call struct {
 	inFull   bool          // send the script's text: the server does not know it
 	apart    bool          // it is not to share a script call: see deliver
 	again    bool          // it was sent before and not answered: it goes through the queue
+	repeated bool          // it was sent more than once: a copy may still be under way
 	answered func(*Call)   // or nil: done is signalled
 	done     chan struct{} // capacity 1
 
@@ -116,10 +117,14 @@ func (n *Conn) Result(c *Call) (any, error) {
 	case c.err != nil:
 		return nil, c.complete(c.err, n.addr)
 	case c.cause != nil:
-		return nil, n.failed(c.Op, n.addr, c.cause)
+		return nil, c.complete(n.failed(c.Op, n.addr, c.cause), n.addr)
 	}
 	return c.reply, nil
 }
+
+// Repeated reports that the call was sent more than once. Whatever the answer is, it
+// is the answer to the last copy, and an earlier one may still be under way (R7).
+func (c *Call) Repeated() bool { return c.repeated }
 
 // Sent is a time before the request was given to the driver (R1); zero: it was
 // not.
@@ -130,8 +135,16 @@ func (c *Call) Sent() time.Time { return c.sent }
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
 	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
-	d.script, d.line, d.again = c.script, c.line, true
+	d.script, d.line, d.again, d.repeated = c.script, c.line, true, true
 	return d
+}
+
+// failure is why the call has no answer, or not all of it.
+func (c *Call) failure() error {
+	if c.cause == nil {
+		return c.WaitErr
+	}
+	return c.cause
 }
 
 // parts returns the keys and the arguments.
@@ -153,9 +166,11 @@ func (c *Call) Recycle() {
 	}
 }
 
-// complete fills in what a batcher does not know.
+// complete fills in what a batcher does not know. An error of the last copy of a
+// request says nothing about those before it (R7).
 func (c *Call) complete(err *Error, addr string) *Error {
 	err.Op, err.Addr = c.Op, addr
+	err.Unknown = err.Unknown || c.repeated
 	return err
 }
 

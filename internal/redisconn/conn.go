@@ -10,7 +10,6 @@ package redisconn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -115,9 +114,16 @@ func Ask[T any](ctx context.Context, n *Conn, op string, question func(ctx conte
 	}
 	done := make(chan result, 1)
 	if !n.Go(func() {
-		answer, err := question(n.ctx)
+		var r result
+		retry := NewRetry(n.client)
+		for ok := true; ok; ok = retry.Worth(r.err) {
+			r.err = Recovered(func() (err error) {
+				r.answer, err = question(n.ctx)
+				return err
+			})
+		}
 		<-n.background
-		done <- result{answer, err}
+		done <- r
 	}) {
 		<-n.background
 		return fail(ErrClosed)
@@ -127,6 +133,9 @@ func Ask[T any](ctx context.Context, n *Conn, op string, question func(ctx conte
 	case r := <-done:
 		if r.err == nil {
 			return r.answer, nil
+		}
+		if n.ctx.Err() != nil {
+			return fail(ErrClosed)
 		}
 		err := Failed(op, n.addr, r.err)
 		err.Unknown = false
@@ -198,7 +207,7 @@ func (n *Conn) Close() error {
 	}
 }
 
-// Strange is the error for a reply that a script does not give.
-func (n *Conn) Strange(op string, reply any) *Error {
-	return &Error{Op: op, Addr: n.addr, Err: fmt.Errorf("a reply that this script does not give: %.200v", reply), Unknown: true}
+// Unexpected is the error for a reply that a script does not give.
+func (n *Conn) Unexpected(op string, reply any) *Error {
+	return Failed(op, n.addr, unexpected(reply))
 }

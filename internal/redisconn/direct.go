@@ -36,7 +36,7 @@ type verdict int
 const (
 	answered  verdict = iota // there is a reply, or an error that is the caller's to see
 	tooSlow                  // no answer yet: the request may have been carried out, or may yet be
-	elsewhere                // certainly not carried out: ask again through the queue, whose driver knows better where
+	elsewhere                // ask again through the queue, whose driver knows better where
 )
 
 // mayGoAlone reports whether c can be sent by its caller itself. The caller
@@ -57,15 +57,20 @@ func (b *batcher) goAlone(ctx context.Context, c *Call) bool {
 	b.alone++
 	b.mu.Unlock()
 	v := b.direct(ctx, c)
+	c.repeated = v == elsewhere && HungUp(c.cause)
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
 	b.alone--
 	b.timed(time.Since(c.sent), v == answered)
-	if v == tooSlow {
+	switch {
+	case v == tooSlow:
 		b.quick = -slowPenalty
 		c.err = &Error{Err: ErrSilent, Unknown: true}
+	case c.cause != nil && ctx.Err() != nil:
+		c.err = &Error{Err: ctx.Err(), Unknown: classify(c.cause).unknown}
+		return true
 	}
 	b.startSoon(time.Now())
 	return v != elsewhere
@@ -90,7 +95,7 @@ func directly(client *redis.Client, shard bool) func(ctx context.Context, c *Cal
 	short := client.WithTimeout(shortTime)
 	return func(ctx context.Context, c *Call) verdict {
 		cmd := together(c)
-		err := short.Process(ctx, cmd)
+		err := Recovered(func() error { return short.Process(ctx, cmd) })
 		c.reply, c.cause = cmd.Val(), err
 		switch {
 		case err == nil:
@@ -100,7 +105,7 @@ func directly(client *redis.Client, shard bool) func(ctx context.Context, c *Cal
 		case !c.script.Strict && IsNoScript(err):
 			c.inFull = true
 			return elsewhere
-		case shard && !classify(err).unknown:
+		case shard && !classify(err).unknown, ofConnection(err):
 			return elsewhere
 		}
 		return answered

@@ -55,10 +55,33 @@ func Failed(op, addr string, err error) *Error {
 	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); found {
 		err = errors.New(text)
 	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		// The driver never gets the caller's context here, so this is a time limit of ours or of its own.
+		err = timeLimit(err.Error())
+	}
 	if noMaster(err) {
 		err = errors.New("the Sentinels are there, and watch no master of this name: give the name in their sentinel.conf as master_name")
 	}
 	return &Error{Op: op, Addr: addr, Err: err, Unknown: class.unknown, Refused: class.refused}
+}
+
+// timeLimit is an error of a time limit that is not the caller's. It matches
+// ErrTimeout, and no error of a context.
+type timeLimit string
+
+func (e timeLimit) Error() string        { return string(e) }
+func (e timeLimit) Is(target error) bool { return target == ErrTimeout }
+func (e timeLimit) Timeout() bool        { return true }
+func (e timeLimit) Temporary() bool      { return true }
+
+// unexpectedReply is the error of a reply that the script does not give: of another
+// program at the server's address, or of a proxy between.
+type unexpectedReply string
+
+func unexpected(reply any) error { return unexpectedReply(fmt.Sprintf("%.200v", reply)) }
+
+func (e unexpectedReply) Error() string {
+	return "a reply that this script does not give: " + string(e)
 }
 
 // failed is Failed for a request by way of n.
@@ -117,10 +140,12 @@ func classify(err error) class {
 		return class{refused: strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || noMaster(err)}
 	}
 	var reply redis.Error
-	if errors.As(err, &reply) {
-		return classifyReply(reply.Error())
-	}
+	var strange unexpectedReply
 	switch {
+	case errors.As(err, &reply):
+		return classifyReply(reply.Error())
+	case errors.As(err, &strange):
+		return class{unknown: true, refused: true}
 	case isTLS(err):
 		return class{refused: true}
 	case errors.Is(err, redis.ErrClosed): // somebody closed the client
@@ -157,7 +182,8 @@ func IsNoScript(err error) bool { return err != nil && redis.HasErrorPrefix(err,
 
 func isDial(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	var ours *dialError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &ours)
 }
 
 // isTLS reports that the two sides did not agree on a TLS connection, or not on each other's certificates.

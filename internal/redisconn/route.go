@@ -111,7 +111,7 @@ func (r *Route) close() {
 }
 
 func (n *Conn) newBatcher(d driver, server redis.UniversalClient) *batcher {
-	b := &batcher{ctx: n.ctx, timeout: n.timeout, driver: d, ping: pinging(server)}
+	b := &batcher{ctx: n.ctx, timeout: n.timeout, driver: d, server: server, ping: pinging(server)}
 	b.ticking = b.tick
 	return b
 }
@@ -129,14 +129,26 @@ func (n *Conn) Route(ctx context.Context, name string) (*Route, error) {
 // does so at most every 200 ms.
 const remapTime = 50 * time.Millisecond
 
-// Do sends c and returns once it has a reply: nil. The caller recycles c then,
-// and must not after an error.
-func (n *Conn) Do(ctx context.Context, c *Call) error {
-	const attempts = 10 // a batcher to a shard cannot follow a slot that has moved by itself
+// Do sends c and returns it once it has a reply. Where the connection goes silent, it
+// sends c again, for as long as the timeout of the Conn: then it returns the copy that
+// was answered. The caller recycles what Do returns, and must not after an error.
+func (n *Conn) Do(ctx context.Context, c *Call) (*Call, error) {
+	began := time.Now()
 	ctx, limit := clock.Parts(ctx)
-	if limit > 0 && (c.Limit == 0 || limit < c.Limit) {
-		c.Limit = limit // a batcher has one timer for all
+	for {
+		if limit > 0 && (c.Limit == 0 || limit < c.Limit) {
+			c.Limit = limit // a batcher has one timer for all
+		}
+		err := n.do(ctx, c)
+		if !errors.Is(err, ErrSilent) || ctx.Err() != nil || time.Since(began) >= n.timeout {
+			return c, err
+		}
+		c = c.Again()
 	}
+}
+
+func (n *Conn) do(ctx context.Context, c *Call) error {
+	const attempts = 10
 	for attempt := 1; ; attempt++ {
 		r, err := n.routes.route(ctx, c.Name)
 		if err != nil {
@@ -154,8 +166,11 @@ func (n *Conn) Do(ctx context.Context, c *Call) error {
 			return nil
 		}
 		n.Remap(r, cause)
-		if c.Replicas == 0 || attempt == attempts || !Moved(cause) || clock.Sleep(ctx, remapTime) != nil {
-			return n.failed(c.Op, r.Addr, cause)
+		// A batcher to a shard cannot follow a slot that has moved by itself. And a slot
+		// whose keys are just being moved serves no script until they all have been.
+		moves := c.Replicas > 0 && Moved(cause) || redis.HasErrorPrefix(cause, "TRYAGAIN")
+		if !moves || attempt == attempts || clock.Sleep(ctx, remapTime) != nil {
+			return c.complete(n.failed(c.Op, r.Addr, cause), r.Addr)
 		}
 		c.inFull, c.apart = false, false // another server may know it, and have it together with others
 	}

@@ -39,15 +39,15 @@ func (s State) String() string {
 	return [...]string{"gone", "mine", "theirs", "overtaken"}[s]
 }
 
-// StateOf reads the result of a script that answers with a State.
-func (n *Conn) StateOf(c *Call) (State, error) {
+// StateOf reads the result of a script that answers with a State, up to last.
+func (n *Conn) StateOf(c *Call, last State) (State, error) {
 	reply, err := n.Result(c)
 	if err != nil {
 		return Gone, err
 	}
 	v, ok := reply.(int64)
-	if !ok || v < int64(Gone) || v > int64(Overtaken) {
-		return Gone, n.Strange(c.Op, reply)
+	if !ok || v < int64(Gone) || v > int64(last) {
+		return Gone, n.Unexpected(c.Op, reply)
 	}
 	return State(v), nil
 }
@@ -102,17 +102,17 @@ func InspectCall(k *Keys, counter any) *Call {
 func (n *Conn) StatusOf(c *Call) (Status, error) {
 	v, ok := c.Reply().([]any)
 	if !ok || len(v) != 4 {
-		return Status{}, n.Strange(c.Op, c.Reply())
+		return Status{}, n.Unexpected(c.Op, c.Reply())
 	}
 	left, ok1 := v[1].(int64)
 	waited, ok2 := v[3].(int64)
-	if !ok1 || !ok2 {
-		return Status{}, n.Strange(c.Op, v)
+	_, isText := v[0].(string)
+	if !ok1 || !ok2 || !isText && v[0] != nil || left < NoKey || waited < 0 || waited > 1 {
+		return Status{}, n.Unexpected(c.Op, v)
 	}
 	var s Status
-	const none = -2 // PTTL's word for a key that is not there
 	s.Value, s.Held = v[0].(string)
-	s.Foreign = !s.Held && left != none
+	s.Foreign = !s.Held && left != NoKey
 	if s.Held || s.Foreign {
 		s.Left = LeftOf(left)
 	}
@@ -123,6 +123,9 @@ func (n *Conn) StatusOf(c *Call) (Status, error) {
 	s.Waited = waited == 1
 	return s, nil
 }
+
+// NoKey is what PTTL answers for a key that is not there. -1 is for one that never expires.
+const NoKey = -2
 
 // LeftOf is the rest of a TTL that a script answered. In its last millisecond
 // that is 0, and must not look like a time that is not known: a waiter would wait

@@ -132,7 +132,7 @@ func (b *batcher) probe(now time.Time) {
 	}
 	b.probes++
 	b.workers.Go(func() {
-		err := b.ping(b.ctx)
+		err := Recovered(func() error { return b.ping(b.ctx) })
 		var reply redis.Error
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -101,18 +100,19 @@ func together(calls ...*Call) command {
 	return command{cmd}
 }
 
-// deliver gives the calls of a script call their answers. It returns those that are
-// to be sent once more, since they did nothing. Where the server refused what several
+// deliver gives the calls of a script call their answers. Among again it returns those
+// that did nothing and are to be sent once more, and among broken those that failed for
+// a reason which may be the connection's. Where the server refused what several
 // share, one of its keys may be the reason (an ACL may allow the others): then they
 // go one by one. And where it does not know the script (a restart, SCRIPT FLUSH) it
 // is to be given the text.
-func (p scriptCall) deliver() (again []*Call) {
+func (p scriptCall) deliver() (again, broken []*Call) {
 	err := p.cmd.Err()
 	answers, ok := p.cmd.Val().([]any)
 	several := len(p.calls) > 1
-	apart := several && err != nil && classify(err).refused
+	apart := several && err != nil && classify(err).refused && !badCredentials(err)
 	if several && err == nil && (!ok || len(answers) != len(p.calls)) {
-		err = fmt.Errorf("a reply that this script does not give to %d callers: %.100v", len(p.calls), p.cmd.Val())
+		err = unexpected(p.cmd.Val())
 	}
 	for i, c := range p.calls {
 		c.apart, c.cause = c.apart || apart, err
@@ -126,11 +126,14 @@ func (p scriptCall) deliver() (again []*Call) {
 				c.reply, c.cause = nil, scriptError(text)
 			}
 		}
-		if apart || !c.script.Strict && IsNoScript(c.cause) {
+		switch {
+		case apart || !c.script.Strict && IsNoScript(c.cause):
 			again = append(again, c)
+		case ofConnection(c.failure()):
+			broken = append(broken, c)
 		}
 	}
-	return again
+	return again, broken
 }
 
 // codeError is the first number of an answer among others that is an error.
@@ -156,27 +159,32 @@ func (scriptError) RedisError() {}
 
 // transmit has the driver send script calls, whose calls all wait for as many
 // replicas, and returns when each has its reply or error. It hands these out, and
-// returns the calls that are to be sent once more.
-func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again []*Call) {
+// returns what deliver does.
+func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again, broken []*Call) {
 	like := scriptCalls[0].calls[0]
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
 	if _, cluster := d.(*redis.ClusterClient); len(scriptCalls) == 1 && like.Replicas == 0 && !cluster {
-		_ = d.Process(ctx, scriptCalls[0].cmd)
+		cmd := scriptCalls[0].cmd
+		if err := Recovered(func() error { return d.Process(ctx, cmd) }); err != nil {
+			cmd.SetErr(err)
+		}
 	} else {
 		pipeline(ctx, d, scriptCalls, like)
 	}
 	introduced := make(map[*Script]bool)
 	for _, p := range scriptCalls {
-		for _, c := range p.deliver() {
+		unseen, ended := p.deliver()
+		broken = append(broken, ended...)
+		for _, c := range unseen {
 			// The first of each script has the text, where they all go to one server: that knows it by the second.
 			c.inFull = IsNoScript(c.cause) && (c.script.args == 0 || !introduced[c.script])
 			introduced[c.script] = introduced[c.script] || c.inFull
 			again = append(again, c)
 		}
 	}
-	return again
+	return again, broken
 }
 
 // pipeline sends script calls in one pipeline, with WAIT if they are as like is and
@@ -192,7 +200,7 @@ func pipeline(ctx context.Context, d driver, scriptCalls []scriptCall, like *Cal
 		wait = redis.NewIntCmd(ctx, "wait", like.Replicas, like.ReplicaTimeout.Milliseconds())
 		_ = pipe.Process(ctx, wait)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := Recovered(func() error { _, err := pipe.Exec(ctx); return err }); err != nil {
 		// Where there was no connection to send them on, the driver does not tell the commands.
 		for _, p := range scriptCalls {
 			if p.cmd.Err() == nil && p.cmd.Val() == nil {

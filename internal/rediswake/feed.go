@@ -3,7 +3,6 @@ package rediswake
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,13 +45,17 @@ func (f *feed) kick() {
 // run keeps a connection for as long as there are topics.
 func (f *feed) run() {
 	pause := minPause
+	var retry *redisconn.Retry
 	for {
 		began := time.Now()
-		err := f.session()
+		err := redisconn.Recovered(f.session)
 		if err == nil {
 			return
 		}
-		f.lost(err)
+		if retry == nil || time.Since(began) > maxPause {
+			retry = redisconn.NewRetry(f.client())
+		}
+		f.lost(err, retry.Worth(err))
 		if time.Since(began) > maxPause {
 			pause = minPause // it had worked for a while
 		}
@@ -63,12 +66,20 @@ func (f *feed) run() {
 	}
 }
 
-// lost notes that no topic is live any more, and tells those who wait for a first confirmation, unless
-// the next session will do better.
-func (f *feed) lost(err error) {
+// client is that of the feed's server.
+func (f *feed) client() any {
+	if f.route.Shard != nil {
+		return f.route.Shard
+	}
+	return f.w.n.Client()
+}
+
+// lost notes that no topic is live any more, and tells those who wait for a first
+// confirmation, unless the next session is likely to do better.
+func (f *feed) lost(err error, hopeful bool) {
 	w := f.w
 	w.n.Remap(f.route, err)
-	hopeful := redisconn.Moved(err)
+	hopeful = hopeful || redisconn.Moved(err)
 	if !w.plain.Load() && redis.HasErrorPrefix(err, "unknown command") {
 		w.plain.Store(true) // a Cluster before 7.0: without shard channels
 		hopeful = true
@@ -118,7 +129,9 @@ func (f *feed) session() error {
 		if !reading { // not before the first channel, which on a Cluster decides where the connection leads
 			reading = true
 			f.heard.Store(int64(time.Since(began)))
-			reader.Go(func() { broken <- f.read(ctx, sub) })
+			reader.Go(func() {
+				broken <- redisconn.Recovered(func() error { return f.read(ctx, sub) })
+			})
 		}
 		if plan.more {
 			continue
@@ -243,14 +256,8 @@ func (f *feed) carryOut(ctx context.Context, sub *redis.PubSub, p plan) error {
 	return nil
 }
 
-// read ends with an error. The driver panics at pushes that no Redis sends, such
-// as an empty one: that is a broken connection like any other.
-func (f *feed) read(ctx context.Context, sub *redis.PubSub) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("a message that is none: %v", p)
-		}
-	}()
+// read ends with an error.
+func (f *feed) read(ctx context.Context, sub *redis.PubSub) error {
 	w := f.w
 	for {
 		message, err := sub.Receive(ctx)

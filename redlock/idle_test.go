@@ -1,0 +1,205 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/redlock"
+)
+
+// Over TLS the driver does not see that an idle connection was closed. Every node
+// answers all the same, although all connections of all pools are closed.
+func TestIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
+	certs := lab.NewCerts(t)
+	s := start(t, 3, lab.WithTLS(certs), lab.WithAppendOnly()).proven(t)
+	var clients []*redis.Client
+	for _, r := range s.servers {
+		c := redis.NewClient(&redis.Options{Addr: r.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	b, err := redlock.New(clients, &redlock.Options{NodeTimeout: slack, MaxTTL: time.Minute, Fencing: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	ctx := t.Context()
+	closed := func() {
+		for i, c := range clients {
+			var all []*redis.Conn
+			for range 3 {
+				conn := c.Conn()
+				for conn.Ping(ctx).Err() != nil { // it was closed, too
+					require.NoError(t, conn.Close())
+					conn = c.Conn()
+				}
+				all = append(all, conn)
+			}
+			for _, conn := range all {
+				require.NoError(t, conn.Close())
+			}
+			s.servers[i].HangUp(t)
+		}
+	}
+	name := func() string { return rand.Text() }
+	on := func(n int, name, what string) {
+		t.Helper()
+		within(t, 10*time.Second, what, func() bool { return s.holders(t, name) == n })
+	}
+	for range 2 {
+		n := name()
+		closed()
+		g := acquire(t, b, n, time.Minute)
+		on(3, n, "each node has voted")
+		closed()
+		_, err := g.Hold.Renew(ctx)
+		require.NoError(t, err)
+		closed()
+		_, err = b.Acquire(ctx, request(n, time.Minute))
+		require.ErrorIs(t, err, locker.ErrHeld)
+		closed()
+		st, err := b.Inspect(ctx, n)
+		require.NoError(t, err)
+		require.True(t, st.Held)
+		closed()
+		require.NoError(t, b.List(ctx, "", func(string, locker.State) error { return nil }))
+		closed()
+		found, err := b.Check(ctx)
+		require.NoError(t, err)
+		for _, f := range found {
+			assert.NotContains(t, f.What, "node ", "%v", f)
+		}
+		closed()
+		stop, err := b.Notify(ctx, n, func() {})
+		require.NoError(t, err)
+		stop()
+		closed()
+		require.NoError(t, g.Hold.Release(ctx))
+		on(0, n, "each node has released")
+		n = name()
+		acquire(t, b, n, time.Minute)
+		closed()
+		_, err = b.Break(ctx, n)
+		require.NoError(t, err)
+		on(0, n, "each node was freed")
+	}
+}
+
+// A time limit of ours is not the caller's: its errors match no error of a context.
+func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+	g := acquire(t, b, "held", time.Minute)
+	cold := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+	for _, p := range s.proxies {
+		p.Set(lab.Drop)
+	}
+	ctx := t.Context()
+	for what, ask := range map[string]func() error{
+		"acquire": func() error { _, err := b.Acquire(ctx, request("x", time.Second)); return err },
+		"look":    func() error { _, err := cold.Acquire(ctx, request("x", time.Second)); return err },
+		"renew":   func() error { _, err := g.Hold.Renew(ctx); return err },
+		"release": func() error { return g.Hold.Release(ctx) },
+		"inspect": func() error { _, err := b.Inspect(ctx, "x"); return err },
+		"break":   func() error { _, err := b.Break(ctx, "x"); return err },
+		"list":    func() error { return b.List(ctx, "", func(string, locker.State) error { return nil }) },
+		"check":   func() error { _, err := b.Check(ctx); return err },
+		"notify":  func() error { _, err := b.Notify(ctx, "x", func() {}); return err },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			err := ask()
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.NotErrorIs(t, err, context.DeadlineExceeded)
+			assert.NotErrorIs(t, err, context.Canceled)
+			assert.ErrorContains(t, err, s.proxies[0].Addr())
+		})
+	}
+}
+
+// The caller's own deadline is told as such.
+func TestTheCallersDeadlineIsTold(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{NodeTimeout: 5 * time.Second})
+	acquire(t, b, "warm", time.Minute)
+	for _, p := range s.proxies {
+		p.Set(lab.Drop)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := b.Acquire(ctx, request("x", 10*time.Second))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = b.Inspect(ctx, "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// Another program at the addresses, or a proxy that is broken: no answer but a
+// script's own is a vote, and trying again is no use.
+func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
+	ask := func(reply string, fencing bool) error {
+		var clients []*redis.Client
+		for range 3 {
+			c := redis.NewClient(&redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2, MaxRetries: -1})
+			t.Cleanup(func() { _ = c.Close() })
+			clients = append(clients, c)
+		}
+		b, err := redlock.New(clients, &redlock.Options{NodeTimeout: slack, NoRestartGuard: true, Fencing: fencing})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = b.Close() })
+		_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
+		return err
+	}
+	strange := []string{
+		":-1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*2\r\n:9\r\n:0\r\n", "*2\r\n:1\r\n:-1\r\n", "*2\r\n:2\r\n:5\r\n", "*3\r\n:0\r\n:9\r\n:9\r\n",
+		"*3\r\n:0\r\n:-9\r\n+a\r\n", "*3\r\n:1\r\n:0\r\n+a\r\n", "*2\r\n:0\r\n:9\r\n", ":9007199254740993\r\n",
+	}
+	for fencing, also := range map[bool][]string{
+		true:  {":0\r\n", "*2\r\n:1\r\n:0\r\n", "*2\r\n:4\r\n:0\r\n"},
+		false: {":7\r\n", "*2\r\n:1\r\n:7\r\n", "*2\r\n:4\r\n:7\r\n"},
+	} {
+		for _, reply := range append(also, strange...) {
+			err := ask(reply, fencing)
+			require.ErrorContains(t, err, "a reply that this script does not give", reply)
+			assert.NotErrorIs(t, err, locker.ErrUnavailable, reply)
+		}
+	}
+	require.NoError(t, ask(":0\r\n", false), "as a free lock answers")
+	require.ErrorContains(t, ask("$9223372036854775807\r\n", false), "cannot be read", "the driver panics at it")
+}
+
+// What an unknown outcome may have left lasts as long as MinHold, and so do the notes
+// that keep a late copy of the request out.
+func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond, MaxTTL: time.Hour})
+	acquire(t, b, "warm", time.Minute)
+	for _, p := range s.proxies {
+		p.SetReplies(lab.Drop)
+	}
+	req := request("x", 2*time.Second)
+	req.MinHold = time.Hour
+	g, err := b.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	for _, p := range s.proxies {
+		p.PassNew()
+	}
+	require.NotNil(t, g.Hold)
+	require.NoError(t, g.Hold.Release(t.Context()))
+	within(t, 10*time.Second, "notes on a quorum", func() bool {
+		noted := 0
+		for _, r := range s.servers {
+			for _, key := range r.MustDo(t, "KEYS", "*:void:*").([]any) {
+				if left, _ := r.MustDo(t, "PTTL", key).(int64); left > (50 * time.Minute).Milliseconds() {
+					noted++
+				}
+			}
+		}
+		return noted >= 2
+	})
+}

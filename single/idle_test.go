@@ -1,0 +1,252 @@
+package single_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/single"
+)
+
+// idle makes so many idle connections in the pool of a client.
+func idle(t *testing.T, client redis.UniversalClient, n int) {
+	t.Helper()
+	var all []*redis.Conn
+	for range n {
+		c := client.(*redis.Client).Conn()
+		for c.Ping(t.Context()).Err() != nil { // it was closed, too
+			require.NoError(t, c.Close())
+			c = client.(*redis.Client).Conn()
+		}
+		all = append(all, c)
+	}
+	for _, c := range all {
+		require.NoError(t, c.Close())
+	}
+	require.GreaterOrEqual(t, int(client.PoolStats().IdleConns), n)
+}
+
+// Over TLS the driver does not see that an idle connection was closed. Whatever is
+// asked then is asked again, although all connections of the pool are closed.
+func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
+	certs := lab.NewCerts(t)
+	server := lab.StartRedis(t, lab.WithTLS(certs))
+	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1})
+	b, err := single.New(rdb, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	ctx := t.Context()
+	request := func() locker.Request { return locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute} }
+	held := func() (locker.Request, locker.Grant) {
+		req := request()
+		g, err := b.Acquire(ctx, req)
+		require.NoError(t, err)
+		return req, g
+	}
+	closed := func(what string, f func() error) {
+		t.Helper()
+		for range 2 { // alone and by way of the queue
+			idle(t, rdb, 4)
+			server.HangUp(t)
+			require.NoError(t, f(), what)
+		}
+	}
+	closed("acquire", func() error {
+		g, err := b.Acquire(ctx, request())
+		assert.NotNil(t, g.Hold)
+		return err
+	})
+	req, g := held()
+	closed("renew", func() error { _, err := g.Hold.Renew(ctx); return err })
+	closed("raise", func() error { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+1) })
+	closed("refused", func() error {
+		g, err := b.Acquire(ctx, locker.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute})
+		assert.ErrorIs(t, err, locker.ErrHeld)
+		assert.NotNil(t, g.Hold, "the first copy of the request may still arrive: it has to be taken back")
+		return g.Hold.Release(ctx)
+	})
+	closed("inspect", func() error { _, err := b.Inspect(ctx, req.Name); return err })
+	closed("list", func() error { return b.List(ctx, "", func(string, locker.State) error { return nil }) })
+	closed("check", func() error { _, err := b.Check(ctx); return err })
+	closed("notify", func() error { _, err := b.Notify(ctx, rand.Text(), func() {}); return err })
+	var all []locker.Grant
+	for range 9 {
+		_, g := held()
+		all = append(all, g)
+	}
+	next := func() (g locker.Grant) { g, all = all[0], all[1:]; return g }
+	closed("release", func() error { return next().Hold.Release(ctx) })
+	closed("break", func() error { req, _ := held(); _, err := b.Break(ctx, req.Name); return err })
+	for range 3 { // with pass, the connections are closed before it and not before the acquire
+		req, g := held()
+		p, ok := g.Hold.(locker.Passer)
+		require.True(t, ok)
+		idle(t, rdb, 4)
+		server.HangUp(t)
+		_, err := p.Pass(ctx, locker.Request{Name: req.Name, Owner: rand.Text(), TTL: time.Minute}, false)
+		require.NoError(t, err, "pass")
+	}
+
+	idle(t, rdb, 4)
+	server.HangUp(t)
+	var callers sync.WaitGroup
+	for range 50 { // they share pipelines and scripts
+		callers.Go(func() {
+			g, err := b.Acquire(ctx, request())
+			if assert.NoError(t, err) {
+				assert.NoError(t, g.Hold.Release(ctx))
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// A server that hangs up on everybody is not asked for ever.
+func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
+	f := lab.StartFakeRedis(t, "")
+	node := newNode(t, fakeClient(t, f), nil)
+	e := try(t, t.Context(), node)
+	assert.True(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.LessOrEqual(t, f.Count("evalsha"), 4)
+	var callers sync.WaitGroup
+	for range 50 { // they share pipelines
+		callers.Go(func() {
+			_, err := node.Release(t.Context(), "n", "me")
+			assert.Error(t, err)
+		})
+	}
+	callers.Wait()
+	assert.LessOrEqual(t, f.Count("evalsha"), 4*51)
+}
+
+// A name that leads to another server from now on: connections to the one before,
+// which is a replica now, are given up at once, all of them.
+func TestAnAddressThatMoves(t *testing.T) {
+	before := lab.StartRedis(t)
+	after := lab.StartRedis(t, lab.ReplicaOf(before))
+	var addr atomic.Value
+	addr.Store(before.Addr())
+	rdb := newClient(t, &redis.Options{Addr: "redis.example:6379", MaxRetries: -1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
+	}})
+	b, err := single.New(rdb, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	request := func() locker.Request { return locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute} }
+	g, err := b.Acquire(t.Context(), request())
+	require.NoError(t, err)
+	idle(t, rdb, 4)
+	require.Eventually(t, func() bool { return after.MustDo(t, "DBSIZE") == before.MustDo(t, "DBSIZE") }, soon, time.Millisecond)
+	after.MustDo(t, "REPLICAOF", "NO", "ONE")
+	before.MustDo(t, "REPLICAOF", "127.0.0.1", after.Port())
+	addr.Store(after.Addr())
+	_, err = b.Acquire(t.Context(), request())
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
+// A password that was changed while clients were connected: who asks for it when it
+// connects gets in, also if the answer of the first time was the old one. A password
+// that cannot change is refused at once.
+func TestAPasswordThatWasChanged(t *testing.T) {
+	rights := func(password string) []string {
+		return []string{"on", "resetpass", ">" + password, "~*", "&*", "+@all"}
+	}
+	certs := lab.NewCerts(t)
+	server := lab.StartRedis(t, lab.WithTLS(certs), lab.WithUser("default", "off"), lab.WithUser("app", rights("one")...))
+	var asked atomic.Int64
+	answers := []string{"one"}
+	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1,
+		CredentialsProvider: func() (string, string) {
+			return "app", answers[min(int(asked.Add(1)), len(answers))-1]
+		}})
+	fixed := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1, Username: "app", Password: "one"})
+	backend := func(rdb *redis.Client) *single.Backend {
+		b, err := single.New(rdb, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		return b
+	}
+	b, old := backend(rdb), backend(fixed)
+	lock := func(b *single.Backend) error {
+		_, err := b.Acquire(t.Context(), locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
+		return err
+	}
+	require.NoError(t, lock(b))
+	require.NoError(t, lock(old))
+	server.MustDo(t, append([]any{"ACL", "SETUSER", "app"}, anys(rights("two"))...)...)
+	server.HangUp(t)
+	asked.Store(0)
+	answers = []string{"one", "two"}
+	require.NoError(t, lock(b), "the second answer is the right one")
+	server.HangUp(t)
+	asked.Store(0)
+	_, err := b.Check(t.Context())
+	require.NoError(t, err)
+	err = lock(old)
+	require.ErrorContains(t, err, "WRONGPASS")
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	asked.Store(0)
+	answers = []string{"one"}
+	server.HangUp(t)
+	err = lock(b)
+	require.ErrorContains(t, err, "WRONGPASS", "no password is right any more")
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.LessOrEqual(t, asked.Load(), int64(3))
+}
+
+func anys(words []string) (all []any) {
+	for _, w := range words {
+		all = append(all, w)
+	}
+	return all
+}
+
+// A server's certificate that is replaced by one of another authority, which the
+// client has learnt to trust meanwhile.
+func TestACertificateThatWasReplaced(t *testing.T) {
+	one, two := lab.NewCerts(t), lab.NewCerts(t)
+	server := lab.StartRedis(t, lab.WithTLS(one), lab.WithConfig("tls-auth-clients", "yes"))
+	var current atomic.Pointer[lab.Certs]
+	current.Store(one)
+	config := one.ClientConfig()
+	config.InsecureSkipVerify = true // what follows verifies
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: current.Load().ClientConfig().RootCAs, DNSName: "localhost"})
+		return err
+	}
+	config.Certificates = nil
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &current.Load().ClientConfig().Certificates[0], nil
+	}
+	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: config, MaxRetries: -1})
+	b, err := single.New(rdb, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	lock := func() error {
+		_, err := b.Acquire(t.Context(), locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute})
+		return err
+	}
+	require.NoError(t, lock())
+	idle(t, rdb, 5)
+	server.SetCerts(t, two)
+	server.HangUp(t)
+	err = lock()
+	require.Error(t, err, "the client does not trust it yet")
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	current.Store(two)
+	require.NoError(t, lock())
+}
