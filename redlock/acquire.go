@@ -98,7 +98,6 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 				return locker.Grant{}, a.heldError()
 			}
 		default:
-			b.split.Add(1)
 			if n+1 >= splitRounds && !req.Wait || n+1 >= waitRounds {
 				return a.doubt(), a.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
 			}

@@ -117,7 +117,6 @@ const longStall = 250 * time.Millisecond
 // quorum has granted. It returns when the outcome is known, when no answer can
 // come any more, or when ctx is done.
 func (a *attempt) run(ctx context.Context) {
-	a.b.asked.Add(1)
 	a.limit = a.b.nodeTimeout(a.claim.ttl)
 	if a.patient {
 		a.limit += min(3*a.limit, longStall)
@@ -161,7 +160,6 @@ func (a *attempt) choose() []int {
 	for _, i := range skipped {
 		n := a.b.nodes[i]
 		a.states[i].vote, a.states[i].err = failed, n.why()
-		n.note(opVote, a.claim.keys.Name, Skipped, now, a.states[i].err)
 	}
 	return asked
 }
@@ -215,12 +213,6 @@ func (a *attempt) look(i int, paper []any) {
 			a.ask(i, paper)
 			return
 		}
-		outcome := Failed
-		var g *guardedError
-		if errors.As(err, &g) {
-			outcome = Guarded
-		}
-		n.count(opVote, a.claim.keys.Name, outcome, 0, err) // how the node is, the look has noted
 		a.notSeen(i, err)
 	})
 }

@@ -206,7 +206,6 @@ func (n *node) guard(r run, asked time.Time) error {
 		// Two whole seconds make the uptime, that of the start and that of now, so it is up to one too long.
 		up, kept := max(r.uptime-time.Second, 0), r.durable && r.before != ""
 		if n.run.id != "" {
-			n.restarts++
 			if up > asked.Sub(n.voted) {
 				up = 0 // its clock was stepped forward
 			}

@@ -49,18 +49,14 @@ type node struct {
 	mu         sync.Mutex
 	run        run // of the server that was seen last
 	ballot     *ballot
-	guardUntil time.Time // it does not vote before
-	voted      time.Time // when that run was last known to run
-	answered   time.Time // when the node last answered anything
-	restarts   uint64
+	guardUntil time.Time              // it does not vote before
+	voted      time.Time              // when that run was last known to run
 	seen       bool                   // it was looked at
 	waiting    []func(*ballot, error) // for the look under way
 	fails      int                    // moments in a row without an answer
 	failedAt   time.Time              // the last of them
 	probeAt    time.Time              // when to ask again, if it is sick
 	lastErr    error
-	votes      map[Outcome]uint64
-	others     map[Outcome]uint64
 }
 
 func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
@@ -70,8 +66,6 @@ func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 		raiseScript:   redisconn.NewScript(counterText + raiseText),
 		renewScript:   conn.Script(counterText+renewText, 2, 3),
 		releaseScript: conn.ReleaseScript(),
-		votes:         map[Outcome]uint64{},
-		others:        map[Outcome]uint64{},
 	}
 }
 
@@ -158,49 +152,28 @@ func (n *node) why() error {
 
 var errBusy = errors.New("not asked, since it is behind with its answers")
 
-// over keeps account of a question that is over, with what came of it. err is
-// why it has no answer, or none that makes sense: errRestarted, certainly not carried
-// out, if the server does not know the script.
-func (n *node) over(c *redisconn.Call, o Outcome, err error) error {
+// over keeps account of a question that is over. err is why it has no answer, or none
+// that makes sense: errRestarted if the server does not know the script.
+func (n *node) over(c *redisconn.Call, err error) error {
 	if redisconn.IsNoScript(err) {
 		err = &redisconn.Error{Op: c.Op, Addr: n.addr, Err: errRestarted, Unknown: c.Repeated()}
 	}
-	if err != nil {
-		o = failedAs(err)
-	}
 	n.inFlight.Add(-1)
-	n.note(c.Op, c.Name, o, c.Sent(), err)
+	n.note(c.Op, c.Sent(), err)
 	return err
 }
 
-// note keeps account of an answer, or of none, and tells Trace.
-func (n *node) note(op, name string, o Outcome, began time.Time, err error) {
-	took := time.Since(began)
+// note keeps account of an answer to a question that was sent then, or of none.
+func (n *node) note(op string, sent time.Time, err error) {
 	n.mu.Lock()
-	switch {
-	case o <= Gone:
-		n.fails, n.lastErr, n.answered = 0, nil, time.Now()
-		if op == opVote && began.After(n.voted) {
-			n.voted = began // it ran then, at least
-		}
-	case o == TimedOut || o == Failed:
+	defer n.mu.Unlock()
+	if err != nil {
 		n.failed(err)
+		return
 	}
-	n.mu.Unlock()
-	n.count(op, name, o, took, err)
-}
-
-// count counts and traces the outcome of a request.
-func (n *node) count(op, name string, o Outcome, took time.Duration, err error) {
-	n.mu.Lock()
-	counts := n.others
-	if op == opVote {
-		counts = n.votes
-	}
-	counts[o]++
-	n.mu.Unlock()
-	if t := n.b.opts.Trace; t != nil && t.Node != nil {
-		t.Node(NodeEvent{Node: n.addr, Op: op, Name: name, Outcome: o, Took: took, Err: err})
+	n.fails, n.lastErr = 0, nil
+	if op == opVote && sent.After(n.voted) {
+		n.voted = sent // it ran then, at least
 	}
 }
 
@@ -219,7 +192,7 @@ func (n *node) failed(err error) {
 	}
 }
 
-// The names of questions, for Trace.
+// The names of questions, for errors.
 const (
 	opVote    = "vote"
 	opRaise   = "raise"
@@ -228,14 +201,9 @@ const (
 	opRelease = "release"
 )
 
-// failedAs says how a question without an answer failed.
-func failedAs(err error) Outcome {
-	for _, late := range []error{errNoAnswer, redisconn.ErrTimeout, redisconn.ErrSilent} {
-		if errors.Is(err, late) {
-			return TimedOut
-		}
-	}
-	return Failed
+// inTime reports whether a question failed in another way than by taking too long.
+func inTime(err error) bool {
+	return !errors.Is(err, errNoAnswer) && !errors.Is(err, redisconn.ErrTimeout) && !errors.Is(err, redisconn.ErrSilent)
 }
 
 // vote is a node's answer to a claim.
@@ -267,17 +235,14 @@ const (
 // readVote reads a node's vote, strictly: what the script does not answer is no vote.
 // The error is errRestarted if the server does not know the ballot.
 func (n *node) readVote(c *redisconn.Call, fenced bool) (vote, error) {
-	v, outcome := vote{}, Refused
+	var v vote
 	reply, err := n.conn.Result(c)
 	if token, ok := reply.(int64); ok && isToken(token, fenced) {
 		v = vote{granted: true, token: uint64(token)}
 	} else if err == nil {
 		v, err = n.readCode(c.Op, reply, fenced)
 	}
-	if v.granted {
-		outcome = Granted
-	}
-	return v, n.over(c, outcome, err)
+	return v, n.over(c, err)
 }
 
 // isToken reports whether a vote can have this token: none without fencing.
@@ -367,14 +332,13 @@ func decimal(token uint64) string { return strconv.FormatUint(token, 10) }
 
 // state asks a question whose script answers with a State. answer is called once.
 func (n *node) state(c *redisconn.Call, limit time.Duration, answer func(reply)) {
-	outcomes := [...]Outcome{redisconn.Gone: Gone, redisconn.Mine: Granted, redisconn.Theirs: Refused, redisconn.Overtaken: Refused}
 	answered := func(c *redisconn.Call) {
 		last := redisconn.Overtaken
 		if c.Op == opRelease {
 			last = redisconn.Theirs
 		}
 		st, err := n.conn.StateOf(c, last)
-		r := reply{state: st, repeated: c.Repeated(), err: n.over(c, outcomes[st], err)}
+		r := reply{state: st, repeated: c.Repeated(), err: n.over(c, err)}
 		c.Recycle()
 		answer(r)
 	}

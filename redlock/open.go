@@ -32,7 +32,7 @@ var Openers = locker.Openers{
 // fails if a majority is out of reach, if a node refuses the client, or if two
 // addresses lead to the same server. It does not wait for a minority that does
 // not answer: what is wrong with nodes that answer more than 200 ms after a
-// quorum has is found out by the Acquires after that, and in [Backend.Stats].
+// quorum has is found out by the Acquires after that, and by [Backend.Check].
 // Nodes that are kept out of votes by the restart guard are no error.
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -122,65 +121,6 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		_, err := redlock.New([]*redis.Client{c()}, &o)
 		require.ErrorIs(t, err, locker.ErrInvalid)
 	}
-}
-
-// What the nodes say is told to Trace and counted in Stats.
-func TestTraceAndStats(t *testing.T) {
-	s := durable(t, 3)
-	var mu sync.Mutex
-	seen := map[string]int{}
-	o := redlock.Options{Fencing: true, NodeTimeout: slack, Trace: &redlock.Trace{Node: func(e redlock.NodeEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[e.Op+" "+e.Outcome.String()]++
-		assert.NotEmpty(t, e.Node)
-		assert.Equal(t, "x", e.Name)
-	}}}
-	a, b := s.through(t, o), s.through(t, o)
-	g := acquire(t, a, "x", 10*time.Second)
-	within(t, 10*time.Second, "all have it", func() bool { return s.holders(t, "x") == 3 })
-	within(t, 5*time.Second, "it knows them all", func() bool {
-		refused(t, b, "x", 10*time.Second) // by two; the third may be withdrawn before it has voted
-		for _, n := range b.Stats().Nodes {
-			if n.RunID == "" || n.Votes[redlock.Refused] == 0 {
-				return false
-			}
-		}
-		return true
-	})
-	s.servers[0].MustDo(t, "DEL", "locker:1:{x}")
-	_, err := g.Hold.Renew(t.Context())
-	require.NoError(t, err)
-	within(t, 10*time.Second, "it is repaired", func() bool {
-		if s.holders(t, "x") == 3 {
-			return true
-		}
-		// A repair that was not answered in time is made again with the next renewal.
-		time.Sleep(slack)
-		_, err := g.Hold.Renew(t.Context())
-		require.NoError(t, err)
-		return false
-	})
-	s.proxies[1].Set(lab.Drop)
-	release(t, g)
-	_, err = b.Acquire(t.Context(), request("x", 10*time.Second))
-	if err == nil {
-		t.Log("granted by the two that are left")
-	}
-	within(t, 5*time.Second, "everything is told", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return seen["vote granted"] >= 3 && seen["raise granted"] >= 3 && seen["vote refused"] >= 2 && seen["renew granted"] >= 2 &&
-			seen["renew gone"] >= 1 && seen["repair granted"] == 1 && seen["release granted"] >= 2 && seen["vote timed out"] >= 1
-	})
-	st := a.Stats()
-	require.Len(t, st.Nodes, 3)
-	for i, n := range st.Nodes {
-		assert.Equal(t, s.proxies[i].Addr(), n.Addr)
-		assert.NotEmpty(t, n.RunID)
-		assert.EqualValues(t, 1, n.Votes[redlock.Granted])
-	}
-	assert.EqualValues(t, 1, st.Rounds)
 }
 
 // A lock that lasts longer than MaxTTL shows that another client has a longer one, and that the guard of this one is too short for its locks.

@@ -49,9 +49,6 @@ type Options struct {
 	// nodes' clocks have.
 	KeepTokens bool
 
-	// Trace is told of every answer of every node. nil: nothing is.
-	Trace *Trace
-
 	// Logger is told of nodes that are kept out of votes, and warned if another
 	// client seems to have a longer MaxTTL. nil: nothing is logged.
 	Logger *slog.Logger
@@ -87,8 +84,6 @@ type Backend struct {
 	closing chan struct{}
 	once    sync.Once
 	err     error
-	asked   atomic.Uint64 // rounds
-	split   atomic.Uint64
 	warned  atomic.Bool    // that clients differ in MaxTTL
 	wg      sync.WaitGroup // looks at nodes
 

@@ -46,7 +46,7 @@ func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
 				release(t, g)
 				continue
 			}
-			if errors.As(err, new(*redlock.QuorumError)) && b.Stats().Nodes[0].GuardedFor > 0 {
+			if errors.As(err, new(*redlock.QuorumError)) && b.Nodes()[0].GuardedFor > 0 {
 				guarded++
 			}
 		}

@@ -152,7 +152,7 @@ func (a *attempt) stalled() bool {
 	defer a.mu.Unlock()
 	down := 0
 	for i := range a.states {
-		if s := &a.states[i]; s.vote == failed && failedAs(s.err) != TimedOut {
+		if s := &a.states[i]; s.vote == failed && inTime(s.err) {
 			down++
 		}
 	}

@@ -55,8 +55,8 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid)
 		require.Contains(t, err.Error(), "the same server")
 	}
-	votes := b.Stats().Nodes
-	assert.Zero(t, min(votes[0].Votes[redlock.Granted], votes[2].Votes[redlock.Granted]), "one vote was counted twice")
+	nodes := b.Nodes()
+	assert.False(t, nodes[0].Ready && nodes[2].Ready, "one vote could count twice")
 	within(t, 10*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
 }
 
