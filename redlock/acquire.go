@@ -165,7 +165,7 @@ func (a *attempt) doubt() locker.Grant {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.states {
-		if s := &a.states[i]; s.key == late || s.vote == pending {
+		if s := &a.states[i]; s.left == late || s.vote == pending {
 			return locker.Grant{Hold: a}
 		}
 	}

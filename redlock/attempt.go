@@ -49,11 +49,11 @@ func (s stage) given() bool { return s >= releasing }
 
 // nodeState is what an attempt knows of one node.
 type nodeState struct {
-	vote  step  // the first phase
-	raise step  // the second, with fencing
-	freed step  // of a release: yes, the key was there; no, it was not
-	again bool  // a release of before may have been carried out: to find nothing is no sign of a loss
-	key   trace // of all these there are as many as held leases times nodes: they are small
+	vote  step     // the first phase
+	raise step     // the second, with fencing
+	freed step     // of a release: yes, the key was there; no, it was not
+	again bool     // a release of before may have been carried out: to find nothing is no sign of a loss
+	left  leftover // of all these there are as many as held leases times nodes: they are small
 	err   error
 	got   *vote           // of a round that is not won: a refusal, or with fencing a grant
 	call  *redisconn.Call // the vote, for withdrawing it
@@ -64,20 +64,20 @@ type step uint8
 
 const (
 	idle    step = iota
-	looked       // first the node is looked at: it has no ballot
+	looked       // first the node is looked at: it has no scripts yet
 	pending      // asked
 	yes
 	no
 	failed // no answer, in time or at all
 )
 
-// trace is what an attempt may have left on a node.
-type trace uint8
+// leftover is what an attempt may have left on a node.
+type leftover uint8
 
 const (
-	none  trace = iota // nothing, for certain
-	there              // the key may be there
-	late               // and a request may still be under way: a release has to make it void
+	none  leftover = iota // nothing, for certain
+	there                 // the key may be there
+	late                  // and a request may still be under way: a release has to make it void
 )
 
 func (b *Backend) newAttempt(c claim, patient bool) *attempt {
@@ -121,10 +121,10 @@ func (a *attempt) run(ctx context.Context) {
 	if a.patient {
 		a.limit += min(3*a.limit, longStall)
 	}
-	asked, paper := a.choose(), a.claim.paper(a.b.life)
+	asked, args := a.choose(), a.claim.voteArgs(a.b.life)
 	a.since = time.Now()
 	for _, i := range asked {
-		a.ask(i, paper)
+		a.ask(i, args)
 	}
 	for !a.advance() {
 		select {
@@ -164,13 +164,13 @@ func (a *attempt) choose() []int {
 	return asked
 }
 
-// ask asks a node for its vote on paper, if that is still of use, and first looks at
+// ask asks a node for its vote on args, if that is still of use, and first looks at
 // its server where that is needed.
-func (a *attempt) ask(i int, paper []any) {
+func (a *attempt) ask(i int, args []any) {
 	n, s := a.b.nodes[i], &a.states[i]
-	b := n.currentBallot()
+	b := n.currentScripts()
 	if b == nil {
-		a.look(i, paper)
+		a.look(i, args)
 		return
 	}
 	a.mu.Lock()
@@ -179,7 +179,7 @@ func (a *attempt) ask(i int, paper []any) {
 		return
 	}
 	s.vote = pending
-	c := b.vote.Call(opVote, a.claim.keys.Name, len(paper)-votePaper, paper...)
+	c := b.vote.Call(opVote, a.claim.keys.Name, len(args)-voteArgc, args...)
 	c.Limit = a.limit
 	s.call = c
 	n.inFlight.Add(1)
@@ -191,7 +191,7 @@ func (a *attempt) ask(i int, paper []any) {
 }
 
 // look has a node looked at, and then asked for its vote.
-func (a *attempt) look(i int, paper []any) {
+func (a *attempt) look(i int, args []any) {
 	n := a.b.nodes[i]
 	// Connecting, and perhaps TLS, take longer; and a quorum of nodes that are
 	// quicker ends the wait.
@@ -208,9 +208,9 @@ func (a *attempt) look(i int, paper []any) {
 		})
 	}
 	a.mu.Unlock()
-	n.look(func(_ *ballot, err error) {
+	n.look(func(_ *scripts, err error) {
 		if err == nil {
-			a.ask(i, paper)
+			a.ask(i, args)
 			return
 		}
 		a.notSeen(i, err)
@@ -229,7 +229,7 @@ func (a *attempt) notSeen(i int, err error) {
 
 // voted takes a node's vote, also one that comes after the decision: then it
 // still counts to the nodes that have the key, or is taken back (step 4).
-func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
+func (a *attempt) voted(i int, b *scripts, c *redisconn.Call) {
 	n, s := a.b.nodes[i], &a.states[i]
 	v, err := n.readVote(c, a.claim.fenced)
 	restarted := errors.Is(err, errRestarted)
@@ -239,26 +239,26 @@ func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
 	a.mu.Lock()
 	s.call = nil // from here on nobody withdraws it
 	if c.Repeated() {
-		s.key = late // whatever the answer: a copy may still arrive
+		s.left = late // whatever the answer: a copy may still arrive
 	}
 	c.Recycle()
 	switch {
 	case restarted && s.vote == pending && !a.stage.given():
 		// It has forgotten its scripts, and perhaps more than that: look who it is before it votes.
 		s.vote = looked
-		paper := a.claim.paper(a.b.life)
+		args := a.claim.voteArgs(a.b.life)
 		a.mu.Unlock()
-		a.ask(i, paper)
+		a.ask(i, args)
 		return
 	case err != nil:
 		if s.vote == pending {
 			s.vote, s.err = failed, err
 		}
 		if !certain(err) {
-			s.key = late
+			s.left = late
 		}
 	case v.granted:
-		s.vote, s.key = yes, max(s.key, there) // late: a repair is under way
+		s.vote, s.left = yes, max(s.left, there) // late: a repair is under way
 		if a.claim.fenced {
 			s.got = &v
 		}
@@ -269,7 +269,7 @@ func (a *attempt) voted(i int, b *ballot, c *redisconn.Call) {
 	default:
 		s.vote, s.got = no, &v
 	}
-	back := a.stage.given() && s.key != none
+	back := a.stage.given() && s.left != none
 	raise := (a.stage == raising || a.stage == held) && a.claim.fenced && s.vote == yes && s.raise == idle
 	if raise {
 		s.raise = pending

@@ -53,8 +53,8 @@
 // parts. First, the server is configured to write to disk before it answers
 // (appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, if the client
 // may read that with CONFIG GET). Second, it still has a note from before its
-// restart: the first ballot of each durable run writes the name of that run to the
-// key locker:1:runs, and the first ballot of any other run removes the note of the
+// restart: the first look at each durable run writes the name of that run to the
+// key locker:1:runs, and the first look at any other run removes the note of the
 // run before (note.lua). A server that comes back without its disk has no note,
 // whatever its configuration says. Neither has a new server, which therefore waits
 // for MaxTTL once. A client that has seen the run before accepts only the note of

@@ -19,7 +19,7 @@ import (
 // forgotten is over when it has been up for the longest TTL; until then it does
 // not vote, unless it has proven that it forgets nothing.
 
-// errRestarted is the error of a server that does not know the ballot that it was
+// errRestarted is the error of a server that does not know the scripts that it was
 // given: it was restarted, or has forgotten its scripts.
 var errRestarted = errors.New("the server was restarted or has forgotten its scripts")
 
@@ -38,9 +38,9 @@ type run struct {
 	noted  bool // this client knows that this durable run's own note was written
 }
 
-// ballot is what a run of a server was given to vote on: scripts with its run_id
-// in their texts, which a server that was restarted does not know.
-type ballot struct {
+// scripts are what a run of a server was given to vote with. Their texts have its run_id:
+// a server that was restarted does not know them.
+type scripts struct {
 	vote, repair *redisconn.Script
 	runID        string
 }
@@ -66,11 +66,11 @@ func (e *duplicateError) Error() string {
 	return fmt.Sprintf("nodes %s and %s are the same server, one vote would count twice: give each server once", e.a, e.b)
 }
 
-// currentBallot is nil if the node has to be looked at before it votes.
-func (n *node) currentBallot() *ballot {
+// currentScripts is nil if the node has to be looked at before it votes.
+func (n *node) currentScripts() *scripts {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.ballot
+	return n.scripts
 }
 
 // cold reports that the node was never reached, nor found out of reach:
@@ -81,21 +81,21 @@ func (n *node) cold() bool {
 	return !n.seen
 }
 
-// forget drops the ballot of a server that does not know it any more.
-func (n *node) forget(b *ballot) {
+// forget drops the scripts of a server that does not know them any more.
+func (n *node) forget(b *scripts) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ballot == b {
-		n.ballot = nil
+	if n.scripts == b {
+		n.scripts = nil
 	}
 }
 
 // look finds out which server answers, and whether it may vote, once for all who
-// ask at the same time. done is called with its ballot, or with an error.
-func (n *node) look(done func(*ballot, error)) {
+// ask at the same time. done is called with its scripts, or with an error.
+func (n *node) look(done func(*scripts, error)) {
 	n.mu.Lock()
 	looking := len(n.waiting) > 0
-	if !looking && n.ballot == nil && time.Now().Before(n.guardUntil) {
+	if !looking && n.scripts == nil && time.Now().Before(n.guardUntil) {
 		// Nothing is gained by asking it again before. Should it have been
 		// restarted meanwhile, the look after that will see it.
 		err := n.guarded()
@@ -111,14 +111,14 @@ func (n *node) look(done func(*ballot, error)) {
 }
 
 // looked takes what came of a look.
-func (n *node) looked(b *ballot, err error) {
+func (n *node) looked(b *scripts, err error) {
 	var guarded *guardedError
 	var twice *duplicateError
 	n.mu.Lock()
 	waiting := n.waiting
 	n.waiting, n.seen = nil, true
 	if err == nil {
-		n.ballot = b
+		n.scripts = b
 	}
 	if err == nil || errors.As(err, &guarded) || errors.As(err, &twice) {
 		n.fails, n.lastErr = 0, nil
@@ -132,21 +132,21 @@ func (n *node) looked(b *ballot, err error) {
 }
 
 // identify asks the server who it is, decides whether it may vote, and gives it
-// its ballot.
-func (n *node) identify() (*ballot, error) {
+// its scripts.
+func (n *node) identify() (*scripts, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	b, err := n.identifyWithin(ctx)
 	return b, ourLimit(context.Background(), err)
 }
 
-func (n *node) identifyWithin(ctx context.Context) (*ballot, error) {
+func (n *node) identifyWithin(ctx context.Context) (*scripts, error) {
 	asked := time.Now()
 	r, err := n.askWhoItIs(ctx)
 	if err != nil {
 		var e *redisconn.Error
 		if n.b.opts.NoRestartGuard && errors.As(err, &e) && redis.HasErrorPrefix(e.Err, "NOPERM") {
-			return n.newBallot(run{}, voteText, counterText+repairText), nil // it may not run INFO: neither does it have to
+			return n.newScripts(run{}, voteText, counterText+repairText), nil // it may not run INFO: neither does it have to
 		}
 		return nil, err
 	}
@@ -199,8 +199,8 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 func (n *node) guard(r run, asked time.Time) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ballot != nil && n.ballot.runID != r.id {
-		n.ballot = nil
+	if n.scripts != nil && n.scripts.runID != r.id {
+		n.scripts = nil
 	}
 	if n.run.id != r.id {
 		// Two whole seconds make the uptime, that of the start and that of now, so it is up to one too long.
@@ -234,12 +234,12 @@ func (n *node) guarded() error { return &guardedError{n.addr, n.guardUntil, n.b.
 //go:embed note.lua
 var noteText string
 
-// prepare gives the server its ballot. From then on a vote is either that run's,
+// prepare gives the server its scripts. From then on a vote is either that run's,
 // or fails with errRestarted. The error is errRestarted if it is another run that
 // answers now. It also leaves the note of a durable run, by which the next run can
 // prove that it has kept the data.
-func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
-	b := n.newBallot(r, ballotText(r, voteText), ballotText(r, counterText+repairText))
+func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
+	b := n.newScripts(r, scriptText(r, voteText), scriptText(r, counterText+repairText))
 	b.vote.Strict, b.repair.Strict = true, true
 	lasting := "volatile"
 	if r.durable {
@@ -247,7 +247,7 @@ func (n *node) prepare(ctx context.Context, r run) (*ballot, error) {
 	}
 	noted, err := redisconn.Ask(ctx, n.conn, "prepare", func(ctx context.Context) (bool, error) {
 		// One connection leads to one run of a server. The run is asked for first: another
-		// run that got this ballot would vote for locks that it has forgotten, and another
+		// run that got these scripts would vote for locks that it has forgotten, and another
 		// run with this note would pass for one that has kept its data.
 		conn := n.conn.Client().(*redis.Client).Conn() // New takes no other kind of client
 		defer func() { _ = conn.Close() }()
@@ -301,14 +301,14 @@ func (n *node) answersAs(info *redis.StringCmd, r run) error {
 	return nil
 }
 
-func (n *node) newBallot(r run, vote, repair string) *ballot {
-	return &ballot{vote: n.conn.Script(vote, 4, 2), repair: redisconn.NewScript(repair), runID: r.id}
+func (n *node) newScripts(r run, vote, repair string) *scripts {
+	return &scripts{vote: n.conn.Script(vote, 4, 2), repair: redisconn.NewScript(repair), runID: r.id}
 }
 
-// ballotText is the text of a script for one run of a server. Since 7.0 a server
+// scriptText is the text of a script for one run of a server. Since 7.0 a server
 // keeps no script over a restart. Before that it may, with its data: there the
 // script itself looks who runs it, which costs the server some microseconds more.
-func ballotText(r run, body string) string {
+func scriptText(r run, body string) string {
 	major, _, _ := strings.Cut(r.version, ".")
 	if v, err := strconv.Atoi(major); err == nil && v >= 7 {
 		return "-- for " + r.id + "\n" + body
@@ -331,13 +331,13 @@ func (n *node) compare(left time.Duration) {
 // leads to: that node is its twin, and one vote would count twice.
 //
 // What the node led to before is free for others from here on, so it must have no
-// ballot of that any more. Without that, two servers that changed addresses would
+// scripts of that any more. Without that, two servers that changed addresses would
 // be taken for each other's twins for ever: now whichever node is looked at last
 // finds its server free, and the other does with its next look.
 func (b *Backend) register(n *node, runID string) error {
 	n.mu.Lock()
-	if n.ballot != nil && n.ballot.runID != runID {
-		n.ballot = nil
+	if n.scripts != nil && n.scripts.runID != runID {
+		n.scripts = nil
 	}
 	n.mu.Unlock()
 	b.mu.Lock()

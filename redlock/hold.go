@@ -43,8 +43,8 @@ func (a *attempt) askAll(ask func(n *node, answer func(reply))) *answers {
 		ask(n, func(got reply) {
 			a.mu.Lock()
 			r.nodes[i] = nodeAnswer{got, true}
-			if got.err == nil && got.state == redisconn.Mine && a.states[i].key == none {
-				a.states[i].key = there
+			if got.err == nil && got.state == redisconn.Mine && a.states[i].left == none {
+				a.states[i].left = there
 			}
 			over := r.over
 			a.mu.Unlock()
@@ -160,12 +160,12 @@ func (a *attempt) repair(r *answers) {
 
 // repairOne gives the lock again to one node, unless the restart guard keeps
 // that out: what it voted for before its restart may still count for another,
-// and would then count twice. So a repair needs a ballot, as a vote does.
+// and would then count twice. So a repair needs scripts, as a vote does.
 func (a *attempt) repairOne(i int) {
 	n := a.b.nodes[i]
-	b := n.currentBallot()
+	b := n.currentScripts()
 	if b == nil {
-		n.look(func(*ballot, error) {}) // for the next renewal's repair
+		n.look(func(*scripts, error) {}) // for the next renewal's repair
 		return
 	}
 	a.mu.Lock()
@@ -175,18 +175,18 @@ func (a *attempt) repairOne(i int) {
 	}
 	s := &a.states[i]
 	// A vote that may still arrive is not over when the repair is.
-	voting := s.key == late || s.vote == looked || s.vote == pending
-	s.key = late
+	voting := s.left == late || s.vote == looked || s.vote == pending
+	s.left = late
 	c, token := a.claim, a.token
 	a.mu.Unlock()
 	n.repair(b, &c, token, a.b.patience(c.ttl), func(r reply) {
 		if errors.Is(r.err, errRestarted) {
 			n.forget(b)
-			n.look(func(*ballot, error) {})
+			n.look(func(*scripts, error) {})
 		}
 		a.mu.Lock()
 		if !voting && !r.repeated && (r.err == nil || certain(r.err)) {
-			s.key = there
+			s.left = there
 		}
 		back := a.stage.given()
 		a.mu.Unlock()

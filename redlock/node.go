@@ -48,14 +48,14 @@ type node struct {
 
 	mu         sync.Mutex
 	run        run // of the server that was seen last
-	ballot     *ballot
-	guardUntil time.Time              // it does not vote before
-	voted      time.Time              // when that run was last known to run
-	seen       bool                   // it was looked at
-	waiting    []func(*ballot, error) // for the look under way
-	fails      int                    // moments in a row without an answer
-	failedAt   time.Time              // the last of them
-	probeAt    time.Time              // when to ask again, if it is sick
+	scripts    *scripts
+	guardUntil time.Time               // it does not vote before
+	voted      time.Time               // when that run was last known to run
+	seen       bool                    // it was looked at
+	waiting    []func(*scripts, error) // for the look under way
+	fails      int                     // moments in a row without an answer
+	failedAt   time.Time               // the last of them
+	probeAt    time.Time               // when to ask again, if it is sick
 	lastErr    error
 }
 
@@ -79,25 +79,25 @@ type claim struct {
 	waiting bool          // a release is to be published
 }
 
-// votePaper is how many arguments of vote.lua stand behind its keys.
-const votePaper = 3
+// voteArgc is how many arguments of vote.lua stand behind its keys.
+const voteArgc = 3
 
-// paper returns the keys and arguments of vote.lua, the same for all nodes. life is
+// voteArgs returns the keys and arguments of vote.lua, the same for all nodes. life is
 // that of a counter, in the scripts' words. Keys that are not needed are the lock's
 // own, or left out.
-func (c *claim) paper(life any) []any {
+func (c *claim) voteArgs(life any) []any {
 	k := &c.keys
 	lock := k.Lock
-	paper := append(make([]any, 0, 4+votePaper), lock, k.Void(), lock)
+	args := append(make([]any, 0, 4+voteArgc), lock, k.Void(), lock)
 	if c.fenced {
-		paper[2] = k.Quorum()
+		args[2] = k.Quorum()
 	} else {
 		life = noTokens
 	}
 	if c.waiting {
-		paper = append(paper, k.Wait())
+		args = append(args, k.Wait())
 	}
-	return append(paper, life, k.Value(), c.expiry())
+	return append(args, life, k.Value(), c.expiry())
 }
 
 // expiry is the TTL to set now.
@@ -233,7 +233,7 @@ const (
 )
 
 // readVote reads a node's vote, strictly: what the script does not answer is no vote.
-// The error is errRestarted if the server does not know the ballot.
+// The error is errRestarted if the server does not know the script.
 func (n *node) readVote(c *redisconn.Call, fenced bool) (vote, error) {
 	var v vote
 	reply, err := n.conn.Result(c)
@@ -308,8 +308,8 @@ func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(r
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
-// if the claim is void. Like a vote it needs a ballot, and fails with errRestarted.
-func (n *node) repair(b *ballot, cl *claim, token uint64, limit time.Duration, answer func(reply)) {
+// if the claim is void. Like a vote it needs scripts, and fails with errRestarted.
+func (n *node) repair(b *scripts, cl *claim, token uint64, limit time.Duration, answer func(reply)) {
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.fenced {

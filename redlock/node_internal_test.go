@@ -23,7 +23,7 @@ type member struct {
 	*node
 	t      *testing.T
 	server *lab.Redis
-	b      *ballot
+	b      *scripts
 }
 
 func newMember(t *testing.T) *member {
@@ -80,10 +80,10 @@ func of(value string, token uint64) fenced { return claimOf("x", value, token) }
 // tries gives a vote as long as a busy machine may take.
 const tries = 5 * time.Second
 
-func (m *member) tryVote(b *ballot, c fenced) (vote, error) {
+func (m *member) tryVote(b *scripts, c fenced) (vote, error) {
 	return answer(func(f func(vote, error)) {
-		paper := c.paper(m.node.b.life)
-		call := b.vote.Call(opVote, c.keys.Name, len(paper)-votePaper, paper...)
+		args := c.voteArgs(m.node.b.life)
+		call := b.vote.Call(opVote, c.keys.Name, len(args)-voteArgc, args...)
 		call.Limit = tries
 		m.inFlight.Add(1)
 		require.True(m.t, m.conn.Start(call, func(call *redisconn.Call) { f(m.readVote(call, c.fenced)) }))
@@ -211,10 +211,10 @@ func TestQuorumRepair(t *testing.T) {
 
 // A vote that was given up may arrive after a repair and the release: it finds its value void.
 func TestAVoteAfterRepairAndReleaseFindsItsValueVoid(t *testing.T) {
-	for _, s := range []nodeState{{vote: failed, key: late}, {vote: pending}} {
+	for _, s := range []nodeState{{vote: failed, left: late}, {vote: pending}} {
 		m := newMember(t)
 		a := m.node.b.newAttempt(of("o", 0).claim, false)
-		a.stage, a.until, a.states[0], m.ballot = held, time.Now().Add(time.Minute), s, m.b
+		a.stage, a.until, a.states[0], m.scripts = held, time.Now().Add(time.Minute), s, m.b
 		a.repairOne(0)
 		require.Eventually(t, func() bool { return m.inFlight.Load() == 0 }, 5*time.Second, time.Millisecond)
 		require.NotNil(t, m.server.MustDo(t, "GET", redisconn.LockKey("x")))
@@ -223,7 +223,7 @@ func TestAVoteAfterRepairAndReleaseFindsItsValueVoid(t *testing.T) {
 	}
 }
 
-// A server that was restarted does not vote on a ballot of before, and is never
+// A server that was restarted does not vote by scripts of before, and is never
 // sent the text; nor is it repaired.
 func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	q := newMember(t)
@@ -243,7 +243,7 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	_, err = q.prepare(t.Context(), first)
 	require.ErrorIs(t, err, errRestarted, "another run answers")
 	_, err = q.tryVote(before, of("a", 0))
-	require.ErrorIs(t, err, errRestarted, "a look that a restart overtook has left a ballot of the run before")
+	require.ErrorIs(t, err, errRestarted, "a look that a restart overtook has left scripts of the run before")
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey), "a look that a restart overtook has left a note of the run before")
 	assert.NotEqual(t, first.id, q.prepared().id)
 	assert.True(t, q.votes(of("a", 0)).granted)
@@ -342,7 +342,7 @@ func (h *restarting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 }
 
 // A server that is restarted after it has said which run it is gets neither the
-// ballot nor the note of that run: it would vote for locks that it has forgotten,
+// scripts nor the note of that run: it would vote for locks that it has forgotten,
 // and pass for a run that has kept its data.
 func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	q := newMember(t)
@@ -355,7 +355,7 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	_, err = q.prepare(t.Context(), r)
 	require.Error(t, err)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey), "the next run would pass for one that has kept its data")
-	b := q.newBallot(r, ballotText(r, voteText), "")
+	b := q.newScripts(r, scriptText(r, voteText), "")
 	exists, err := client.ScriptExists(t.Context(), fmt.Sprintf("%x", sha1.Sum([]byte(b.vote.Text())))).Result()
 	require.NoError(t, err)
 	assert.Equal(t, []bool{false}, exists)
@@ -370,7 +370,7 @@ func TestLookThatFailsCountsOnce(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	n := b.nodes[0]
-	n.waiting = []func(*ballot, error){func(*ballot, error) {
+	n.waiting = []func(*scripts, error){func(*scripts, error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.failedAt = time.Time{} // to tell all of them takes a while

@@ -98,7 +98,7 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 	}
 	results := make(chan result, len(b.nodes))
 	for i, n := range b.nodes {
-		n.look(func(_ *ballot, err error) { results <- result{i, err} })
+		n.look(func(_ *scripts, err error) { results <- result{i, err} })
 	}
 	causes := make([]error, len(b.nodes))
 	for i := range causes {

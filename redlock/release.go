@@ -60,7 +60,7 @@ func (a *attempt) released() (done bool, err error) {
 		switch s := &a.states[i]; {
 		case s.freed == yes:
 			was++
-		case s.freed == no, s.key == none && s.vote != pending:
+		case s.freed == no, s.left == none && s.vote != pending:
 			wasNot++
 		case s.freed == failed:
 			unanswered++
@@ -90,7 +90,7 @@ func (a *attempt) released() (done bool, err error) {
 func (a *attempt) unreleased() error {
 	causes := make([]error, len(a.states))
 	for i := range a.states {
-		if s := &a.states[i]; s.freed != yes && s.freed != no && s.key != none {
+		if s := &a.states[i]; s.freed != yes && s.freed != no && s.left != none {
 			causes[i] = errNoAnswer
 			if s.freed == failed && s.err != nil {
 				causes[i] = s.err
@@ -108,7 +108,7 @@ func (a *attempt) freeAll() {
 	a.mu.Lock()
 	a.withdraw()
 	for i := range a.states {
-		if s := &a.states[i]; s.key != none && s.freed != yes && s.freed != no && s.freed != pending {
+		if s := &a.states[i]; s.left != none && s.freed != yes && s.freed != no && s.freed != pending {
 			nodes = append(nodes, i)
 		}
 	}
@@ -128,7 +128,7 @@ func (a *attempt) free(i int) {
 		s.freed = pending
 	}
 	var void time.Duration
-	if s.key == late {
+	if s.left == late {
 		void = max(a.claim.lasts, voidTime)
 	}
 	claim := a.claim

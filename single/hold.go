@@ -21,8 +21,8 @@ type hold struct {
 	ttl      time.Duration
 	lasts    time.Duration // what a request sets for the lock to last: the longer of TTL and MinHold
 	atLeast  time.Time     // a renewal does not shorten the lock to before (MinHold)
-	late     bool          // a copy of the acquire may still arrive, and has to find itself void
-	doubtful bool          // it is not known to have been granted: to find nothing is as good as to remove it
+	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
+	unknown  bool          // it is not known to have been granted: to find nothing is as good as to remove it
 }
 
 func (b *Backend) newHold(req locker.Request) *hold {
@@ -53,12 +53,12 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 func (h *hold) Release(ctx context.Context) error {
 	var state redisconn.State
 	var err error
-	if h.late {
+	if h.inFlight {
 		state, err = h.b.server.takeBack(ctx, &h.keys, max(h.lasts, voidTime))
 	} else {
 		state, err = h.b.server.release(ctx, &h.keys)
 	}
-	if err == nil && state != redisconn.Mine && !h.doubtful {
+	if err == nil && state != redisconn.Mine && !h.unknown {
 		err = h.lost(state)
 	}
 	return failure(err)
@@ -89,7 +89,7 @@ const maxToken = 1<<53 - 2
 type passing struct{ *hold }
 
 func (b *Backend) passing(h *hold) locker.Hold {
-	if h.late || b.opts.Replicas > 0 || b.server.IsCluster() {
+	if h.inFlight || b.opts.Replicas > 0 || b.server.IsCluster() {
 		return h
 	}
 	return passing{h}
@@ -104,7 +104,7 @@ func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (lock
 	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield)
 	switch {
 	case err != nil && unknown(err):
-		next.late, next.doubtful = true, true
+		next.inFlight, next.unknown = true, true
 		return locker.Grant{Hold: next}, failure(err)
 	case err == nil && answer.granted:
 		if req.MinHold > 0 {

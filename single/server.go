@@ -34,8 +34,8 @@ type server struct {
 	life any    // how long a token counter lives, in the scripts' words
 	me   string // who asks, among those who wait for a lock
 
-	asks  [maxTurn / minTurn]any // life, and who asks, for each length of its turn
-	takes atomic.Int64           // how long an acquire takes, about, as a time.Duration
+	firstArgs [maxTurn / minTurn]any // life, and who asks, for each length of its turn
+	usual     atomic.Int64           // how long an acquire takes, about, as a time.Duration
 }
 
 func newServer(conn *redisconn.Conn, keepTokens bool) *server {
@@ -54,8 +54,8 @@ func newServer(conn *redisconn.Conn, keepTokens bool) *server {
 	var random [4]byte
 	_, _ = rand.Read(random[:])
 	s.me = hex.EncodeToString(random[:])
-	for i := range s.asks {
-		s.asks[i] = fmt.Sprintf("%s %s=%d;", s.life, s.me, (time.Duration(i+1) * minTurn).Milliseconds())
+	for i := range s.firstArgs {
+		s.firstArgs[i] = fmt.Sprintf("%s %s=%d;", s.life, s.me, (time.Duration(i+1) * minTurn).Milliseconds())
 	}
 	return s
 }
@@ -68,18 +68,18 @@ const (
 	maxTurn = 200 * time.Millisecond
 )
 
-// asking is life, and who asks.
-func (s *server) asking() any {
-	return s.asks[min(int(2*time.Duration(s.takes.Load())/minTurn), len(s.asks)-1)]
+// firstArg is life, and who asks.
+func (s *server) firstArg() any {
+	return s.firstArgs[min(int(2*time.Duration(s.usual.Load())/minTurn), len(s.firstArgs)-1)]
 }
 
 // took notes how long an acquire took: it counts for an eighth.
 func (s *server) took(d time.Duration) {
-	about := time.Duration(s.takes.Load())
+	about := time.Duration(s.usual.Load())
 	if about > 0 {
 		d = about + (d-about)/8
 	}
-	s.takes.Store(int64(d)) // of two at once, one is as good as both
+	s.usual.Store(int64(d)) // of two at once, one is as good as both
 }
 
 // request asks for a lock. Its owner value is unique per attempt (R10), and
@@ -123,9 +123,9 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.firstArg(), k.Value(), redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.asking(), k.Value(), redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.firstArg(), k.Value(), redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
 	began := time.Now()
@@ -211,7 +211,7 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 	if yield {
 		turn = "1"
 	}
-	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.asking(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
+	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.firstArg(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
 	if err != nil {
 		return answer{}, err
 	}

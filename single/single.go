@@ -159,7 +159,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	})
 	if err != nil {
 		if unknown(err) {
-			h.late, h.doubtful = true, true
+			h.inFlight, h.unknown = true, true
 			return locker.Grant{Hold: h}, failure(err)
 		}
 		return locker.Grant{}, failure(err)
@@ -169,7 +169,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	b.look.Do(b.lookAtEviction)
 	var g locker.Grant
-	if h.late = answer.repeated; h.late {
+	if h.inFlight = answer.repeated; h.inFlight {
 		g.Hold = h // whatever the answer: a copy may still arrive
 	}
 	switch {
@@ -183,7 +183,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case answer.void:
 		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(), locker.ErrUnavailable)
 	}
-	h.doubtful = true
+	h.unknown = true
 	return g, &locker.HeldError{Remaining: answer.left}
 }
 

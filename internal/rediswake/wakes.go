@@ -42,25 +42,25 @@ type Wakes struct {
 	// plain: use SUBSCRIBE and not SSUBSCRIBE, since this is no Cluster, or one before 7.0.
 	plain atomic.Bool
 
-	mu     sync.Mutex
-	topics map[string]*topic       // by channel
-	feeds  map[*redis.Client]*feed // by shard; nil where there are none
+	mu          sync.Mutex
+	topics      map[string]*topic             // by channel
+	connections map[*redis.Client]*connection // by shard; nil where there are none
 }
 
 // topic is the subscription of one name. Its fields are guarded by Wakes.mu.
 type topic struct {
 	name, channel string
-	feed          *feed
+	connection    *connection
 	waiters       map[*waiter]struct{}
 	idle          time.Time // since when there is no waiter
 
-	live  bool     // the server has confirmed the subscription
-	again bool     // it was confirmed before: messages may have been lost since
-	hope  *outcome // of the attempt that is under way; nil if live
+	live         bool     // the server has confirmed the subscription
+	again        bool     // it was confirmed before: messages may have been lost since
+	confirmation *outcome // of the attempt that is under way; nil if live
 
 	later *time.Timer // wakes, since a message was for another client; nil: there was none
 
-	asked bool // subscribed to in this session of the feed, perhaps not yet confirmed
+	asked bool // subscribed to in this session of the connection, perhaps not yet confirmed
 }
 
 // waiter is one call of Subscribe.
@@ -83,7 +83,7 @@ func New(n *redisconn.Conn, opts Options) *Wakes {
 	if opts.Silence <= 0 {
 		opts.Silence = 5 * time.Second
 	}
-	w := &Wakes{n: n, opts: opts, topics: map[string]*topic{}, feeds: map[*redis.Client]*feed{}}
+	w := &Wakes{n: n, opts: opts, topics: map[string]*topic{}, connections: map[*redis.Client]*connection{}}
 	w.plain.Store(!n.IsCluster())
 	return w
 }
@@ -124,12 +124,12 @@ func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (cancel
 	}
 	addr = r.Addr
 	me := &waiter{wake: wake}
-	t, hope := w.join(r, name, me)
+	t, confirmation := w.join(r, name, me)
 	if t == nil {
 		return fail(redisconn.ErrClosed)
 	}
 	cancel = func() { w.leave(t, me) }
-	if hope == nil {
+	if confirmation == nil {
 		return cancel, nil
 	}
 	stop := time.NewTimer(w.n.Timeout())
@@ -137,8 +137,8 @@ func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (cancel
 	for known := false; !known; {
 		known = true
 		select {
-		case <-hope.known:
-			err = hope.err
+		case <-confirmation.known:
+			err = confirmation.err
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-stop.C:
@@ -164,25 +164,25 @@ func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (cancel
 func (w *Wakes) unheard(t *topic) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Since(t.feed.lastHeard())
+	return time.Since(t.connection.lastHeard())
 }
 
-// join adds a waiter to the topic of a name, which is made if need be. hope is nil if the topic is live already; t is nil
+// join adds a waiter to the topic of a name, which is made if need be. confirmation is nil if the topic is live already; t is nil
 // if the Conn is closed.
-func (w *Wakes) join(r *redisconn.Route, name string, me *waiter) (t *topic, hope *outcome) {
+func (w *Wakes) join(r *redisconn.Route, name string, me *waiter) (t *topic, confirmation *outcome) {
 	channel := redisconn.WakeChannel(name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t = w.topics[channel]
 	if t == nil {
-		t = &topic{name: name, channel: channel, waiters: map[*waiter]struct{}{}, hope: newOutcome()}
+		t = &topic{name: name, channel: channel, waiters: map[*waiter]struct{}{}, confirmation: newOutcome()}
 		if !w.attach(t, r) {
 			return nil, nil
 		}
 		w.topics[channel] = t
 	}
 	t.waiters[me] = struct{}{}
-	return t, t.hope
+	return t, t.confirmation
 }
 
 // leave removes a waiter. The topic stays for a while: on a busy name the next waiter is near.
@@ -198,27 +198,27 @@ func (w *Wakes) leave(t *topic, me *waiter) {
 	}
 }
 
-// attach gives a topic to the feed of a route, which is started if need be. The caller holds mu.
+// attach gives a topic to the connection of a route, which is started if need be. The caller holds mu.
 func (w *Wakes) attach(t *topic, r *redisconn.Route) bool {
-	f := w.feeds[r.Shard]
-	if f == nil {
-		f = &feed{w: w, route: r, topics: map[*topic]struct{}{}, kicked: make(chan struct{}, 1)}
-		if !w.n.Go(f.run) {
+	c := w.connections[r.Shard]
+	if c == nil {
+		c = &connection{w: w, route: r, topics: map[*topic]struct{}{}, kicked: make(chan struct{}, 1)}
+		if !w.n.Go(c.run) {
 			return false
 		}
-		w.feeds[r.Shard] = f
+		w.connections[r.Shard] = c
 	}
-	t.feed = f
-	f.topics[t] = struct{}{}
-	f.subscribe(t)
+	t.connection = c
+	c.topics[t] = struct{}{}
+	c.subscribe(t)
 	return true
 }
 
-// subscribe has the feed subscribe to a topic soon. The caller holds Wakes.mu.
-func (f *feed) subscribe(t *topic) {
+// subscribe has the connection subscribe to a topic soon. The caller holds Wakes.mu.
+func (c *connection) subscribe(t *topic) {
 	t.asked = false
-	f.fresh = append(f.fresh, t)
-	f.kick()
+	c.fresh = append(c.fresh, t)
+	c.kick()
 }
 
 // confirmed notes that the server has subscribed us to a channel.
@@ -231,9 +231,9 @@ func (w *Wakes) confirmed(channel string) {
 	}
 	missed := t.again
 	t.live, t.again = true, true
-	if t.hope != nil {
-		close(t.hope.known)
-		t.hope = nil
+	if t.confirmation != nil {
+		close(t.confirmation.known)
+		t.confirmation = nil
 	}
 	w.mu.Unlock()
 	if missed {
@@ -241,22 +241,22 @@ func (w *Wakes) confirmed(channel string) {
 	}
 }
 
-// expelled notes that the server has ended a subscription: its slot has moved to another shard. (Our own unsubscribing is
+// unsubscribed notes that the server has ended a subscription: its slot has moved to another shard. (Our own unsubscribing is
 // confirmed in the same words. If somebody has subscribed again in between, that is done once more, for nothing.)
-func (w *Wakes) expelled(channel string) {
+func (w *Wakes) unsubscribed(channel string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.topics[channel]; t != nil {
-		t.dead()
-		t.feed.subscribe(t)
+		t.unconfirmed()
+		t.connection.subscribe(t)
 	}
 }
 
-// dead notes that a topic is not live any more. The caller holds mu.
-func (t *topic) dead() {
+// unconfirmed notes that a topic is not live any more. The caller holds mu.
+func (t *topic) unconfirmed() {
 	t.live = false
-	if t.hope == nil {
-		t.hope = newOutcome()
+	if t.confirmation == nil {
+		t.confirmation = newOutcome()
 	}
 }
 
@@ -264,8 +264,8 @@ func (t *topic) dead() {
 // pass.lua of package single. Whoever asks too early learns for how much longer.
 const turnTime = 10 * time.Millisecond
 
-// told takes a message for a channel.
-func (w *Wakes) told(channel, whom string) {
+// message takes a message for a channel.
+func (w *Wakes) message(channel, whom string) {
 	w.mu.Lock()
 	mine := whom == "" || whom == w.opts.Me
 	if t := w.topics[channel]; t != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/golockers/locker/internal/redisconn"
 )
 
-// feed is one subscription connection, and the goroutine that keeps it.
-type feed struct {
+// connection is one subscription connection, and the goroutine that keeps it.
+type connection struct {
 	w      *Wakes
 	route  *redisconn.Route
 	kicked chan struct{} // there may be something to do
@@ -30,70 +30,70 @@ type feed struct {
 var began = time.Now()
 
 // lastHeard is when something came last.
-func (f *feed) lastHeard() time.Time { return began.Add(time.Duration(f.heard.Load())) }
+func (c *connection) lastHeard() time.Time { return began.Add(time.Duration(c.heard.Load())) }
 
 // The pause after a connection was lost: it doubles from the first to the second, with jitter.
 const minPause, maxPause = 50 * time.Millisecond, time.Second
 
-func (f *feed) kick() {
+func (c *connection) kick() {
 	select {
-	case f.kicked <- struct{}{}:
+	case c.kicked <- struct{}{}:
 	default:
 	}
 }
 
 // run keeps a connection for as long as there are topics.
-func (f *feed) run() {
+func (c *connection) run() {
 	pause := minPause
 	var retry *redisconn.Retry
 	for {
 		began := time.Now()
-		err := redisconn.Recovered(f.session)
+		err := redisconn.Recovered(c.session)
 		if err == nil {
 			return
 		}
 		if retry == nil || time.Since(began) > maxPause {
-			retry = redisconn.NewRetry(f.client())
+			retry = redisconn.NewRetry(c.client())
 		}
-		f.lost(err, retry.Worth(err))
+		c.lost(err, retry.Worth(err))
 		if time.Since(began) > maxPause {
 			pause = minPause // it had worked for a while
 		}
-		if clock.Sleep(f.w.n.Context(), clock.Jitter(pause)) != nil {
+		if clock.Sleep(c.w.n.Context(), clock.Jitter(pause)) != nil {
 			continue // closed: the next session ends at once
 		}
 		pause = min(2*pause, maxPause)
 	}
 }
 
-// client is that of the feed's server.
-func (f *feed) client() any {
-	if f.route.Shard != nil {
-		return f.route.Shard
+// client is that of the connection's server.
+func (c *connection) client() any {
+	if c.route.Shard != nil {
+		return c.route.Shard
 	}
-	return f.w.n.Client()
+	return c.w.n.Client()
 }
 
 // lost notes that no topic is live any more, and tells those who wait for a first
 // confirmation, unless the next session is likely to do better.
-func (f *feed) lost(err error, hopeful bool) {
-	w := f.w
-	w.n.Remap(f.route, err)
-	hopeful = hopeful || redisconn.Moved(err)
+func (c *connection) lost(err error, retrying bool) {
+	w := c.w
+	w.n.Remap(c.route, err)
+	retrying = retrying || redisconn.Moved(err)
 	if !w.plain.Load() && redis.HasErrorPrefix(err, "unknown command") {
 		w.plain.Store(true) // a Cluster before 7.0: without shard channels
-		hopeful = true
+		retrying = true
 	}
-	fail := redisconn.Failed("subscribe", f.route.Addr, err)
+	fail := redisconn.Failed("subscribe", c.route.Addr, err)
 	fail.Unknown = false // whatever the server did, it is undone with the connection
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for t := range f.topics {
-		t.dead()
-		if !hopeful {
-			t.hope.err = fail
-			close(t.hope.known)
-			t.hope = newOutcome()
+	for t := range c.topics {
+		t.unconfirmed()
+		if !retrying {
+			t.confirmation.err = fail
+			close(t.confirmation.known)
+			t.confirmation = newOutcome()
 		}
 	}
 }
@@ -102,9 +102,9 @@ func (f *feed) lost(err error, hopeful bool) {
 //
 // go-redis would make the connection again by itself, but would not say so, and on a Cluster it subscribes to channels of different slots
 // in one command, which is an error. So a connection that fails is closed, and the next one begins from nothing.
-func (f *feed) session() error {
-	ctx, cancel := context.WithCancel(f.w.n.Context())
-	sub := f.w.n.Client().Subscribe(ctx) // connects with the first channel
+func (c *connection) session() error {
+	ctx, cancel := context.WithCancel(c.w.n.Context())
+	sub := c.w.n.Client().Subscribe(ctx) // connects with the first channel
 	broken := make(chan error, 1)        // why reading ended
 	var reader sync.WaitGroup
 	reading := false
@@ -113,42 +113,42 @@ func (f *feed) session() error {
 		_ = sub.Close()
 		reader.Wait()
 	}()
-	f.begin()
+	c.begin()
 	var pinged time.Time
 	for {
-		if f.w.n.Context().Err() != nil {
+		if c.w.n.Context().Err() != nil {
 			return nil
 		}
-		plan := f.plan()
+		plan := c.plan()
 		if plan.over {
 			return nil
 		}
-		if err := f.carryOut(ctx, sub, plan); err != nil {
+		if err := c.carryOut(ctx, sub, plan); err != nil {
 			return err
 		}
 		if !reading { // not before the first channel, which on a Cluster decides where the connection leads
 			reading = true
-			f.heard.Store(int64(time.Since(began)))
+			c.heard.Store(int64(time.Since(began)))
 			reader.Go(func() {
-				broken <- redisconn.Recovered(func() error { return f.read(ctx, sub) })
+				broken <- redisconn.Recovered(func() error { return c.read(ctx, sub) })
 			})
 		}
 		if plan.more {
 			continue
 		}
 		select {
-		case <-f.kicked:
-		case <-time.After(min(f.w.opts.Linger, f.w.opts.Silence)):
-		case <-f.w.n.Context().Done():
+		case <-c.kicked:
+		case <-time.After(min(c.w.opts.Linger, c.w.opts.Silence)):
+		case <-c.w.n.Context().Done():
 		case err := <-broken:
 			return err
 		}
-		switch last := f.lastHeard(); {
+		switch last := c.lastHeard(); {
 		case last.Before(pinged): // no answer yet
-			if time.Since(pinged) >= f.w.opts.Silence {
+			if time.Since(pinged) >= c.w.opts.Silence {
 				return errSilent
 			}
-		case time.Since(last) >= f.w.opts.Silence:
+		case time.Since(last) >= c.w.opts.Silence:
 			pinged = time.Now()
 			if err := sub.Ping(ctx); err != nil {
 				return err
@@ -160,13 +160,13 @@ func (f *feed) session() error {
 var errSilent = errors.New("the subscription connection gives no sign of life")
 
 // begin has all topics subscribed anew.
-func (f *feed) begin() {
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	f.fresh = nil
-	for t := range f.topics {
+func (c *connection) begin() {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.fresh = nil
+	for t := range c.topics {
 		t.asked = false
-		f.fresh = append(f.fresh, t)
+		c.fresh = append(c.fresh, t)
 	}
 }
 
@@ -175,7 +175,7 @@ type plan struct {
 	add  []string
 	drop []string
 	more bool // that is not all
-	over bool // there are no topics: the feed is no more
+	over bool // there are no topics: the connection is no more
 }
 
 // maxAdd bounds how many channels are subscribed to before answers are read: a
@@ -184,24 +184,24 @@ const maxAdd = 1000
 
 // plan takes topics that are not subscribed to, and now and then ends those that
 // nobody has waited for in a while.
-func (f *feed) plan() (p plan) {
-	w := f.w
+func (c *connection) plan() (p plan) {
+	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(f.fresh) > 0 && len(p.add) < maxAdd {
-		t := f.fresh[0]
-		f.fresh = f.fresh[1:]
-		if _, here := f.topics[t]; here && !t.asked && !f.gone(t) {
+	for len(c.fresh) > 0 && len(p.add) < maxAdd {
+		t := c.fresh[0]
+		c.fresh = c.fresh[1:]
+		if _, here := c.topics[t]; here && !t.asked && !c.gone(t) {
 			t.asked = true
 			p.add = append(p.add, t.channel)
 		}
 	}
-	p.more = len(f.fresh) > 0
-	if now := time.Now(); now.Sub(f.swept) >= w.opts.Linger {
-		f.swept = now
-		for t := range f.topics {
+	p.more = len(c.fresh) > 0
+	if now := time.Now(); now.Sub(c.swept) >= w.opts.Linger {
+		c.swept = now
+		for t := range c.topics {
 			if len(t.waiters) == 0 && now.Sub(t.idle) >= w.opts.Linger {
-				delete(f.topics, t)
+				delete(c.topics, t)
 				delete(w.topics, t.channel)
 				if t.asked {
 					p.drop = append(p.drop, t.channel)
@@ -209,29 +209,29 @@ func (f *feed) plan() (p plan) {
 			}
 		}
 	}
-	if len(f.topics) == 0 {
-		delete(w.feeds, f.route.Shard)
+	if len(c.topics) == 0 {
+		delete(w.connections, c.route.Shard)
 		p.over = true
 	}
 	return p
 }
 
-// gone hands a topic to another feed if its slot now belongs to another shard. The caller holds Wakes.mu.
-func (f *feed) gone(t *topic) bool {
-	if f.route.Shard == nil {
+// gone hands a topic to another connection if its slot now belongs to another shard. The caller holds Wakes.mu.
+func (c *connection) gone(t *topic) bool {
+	if c.route.Shard == nil {
 		return false
 	}
-	r, err := f.w.n.Route(f.w.n.Context(), t.name)
-	if err != nil || r.Shard == f.route.Shard {
+	r, err := c.w.n.Route(c.w.n.Context(), t.name)
+	if err != nil || r.Shard == c.route.Shard {
 		return false
 	}
-	delete(f.topics, t)
-	return f.w.attach(t, r)
+	delete(c.topics, t)
+	return c.w.attach(t, r)
 }
 
 // carryOut sends what a plan says. First new channels, since somebody waits for those.
-func (f *feed) carryOut(ctx context.Context, sub *redis.PubSub, p plan) error {
-	if f.w.plain.Load() {
+func (c *connection) carryOut(ctx context.Context, sub *redis.PubSub, p plan) error {
+	if c.w.plain.Load() {
 		if len(p.add) > 0 {
 			if err := sub.Subscribe(ctx, p.add...); err != nil {
 				return err
@@ -257,23 +257,23 @@ func (f *feed) carryOut(ctx context.Context, sub *redis.PubSub, p plan) error {
 }
 
 // read ends with an error.
-func (f *feed) read(ctx context.Context, sub *redis.PubSub) error {
-	w := f.w
+func (c *connection) read(ctx context.Context, sub *redis.PubSub) error {
+	w := c.w
 	for {
 		message, err := sub.Receive(ctx)
 		if err != nil {
 			return err
 		}
-		f.heard.Store(int64(time.Since(began)))
+		c.heard.Store(int64(time.Since(began)))
 		switch m := message.(type) {
 		case *redis.Message:
-			w.told(m.Channel, m.Payload)
+			w.message(m.Channel, m.Payload)
 		case *redis.Subscription:
 			switch m.Kind {
 			case "subscribe", "ssubscribe":
 				w.confirmed(m.Channel)
 			case "sunsubscribe":
-				w.expelled(m.Channel)
+				w.unsubscribed(m.Channel)
 			}
 		}
 	}
