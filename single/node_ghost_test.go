@@ -51,29 +51,30 @@ func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string)
 const tooShortToGoAlone = 40 * time.Millisecond
 
 func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
-	for name, lose := range map[string]func(*lab.Proxy, string) func() bool{
-		"lost": (*lab.Proxy).LoseReply,
-		"cut":  (*lab.Proxy).CutReply,
-	} {
-		t.Run(name, func(t *testing.T) {
-			server, proxy, node := behindProxy(t)
-			load(t, node)
-			r := single.Request{Name: "n", Value: owner(), TTL: ttl}
-			lose(proxy, r.Value)
-			ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
-			defer cancel()
-			_, err := node.Acquire(ctx, r)
-			require.True(t, asError(t, err).Unknown)
-			require.Eventually(t, func() bool { return server.MustDo(t, "GET", redisconn.LockKey("n")) == r.Value }, soon, time.Millisecond,
-				"the server has granted it")
-			counter := server.MustDo(t, "GET", redisconn.LockKey("n")+":fence")
+	server, proxy, node := behindProxy(t)
+	load(t, node)
+	r := single.Request{Name: "n", Value: owner(), TTL: ttl}
+	proxy.LoseReply(r.Value)
+	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
+	defer cancel()
+	_, err := node.Acquire(ctx, r)
+	require.True(t, asError(t, err).Unknown)
+	granted := func() bool { return server.MustDo(t, "GET", redisconn.LockKey("n")) == r.Value }
+	require.Eventually(t, granted, soon, time.Millisecond, "the server has granted it")
+	counter := server.MustDo(t, "GET", redisconn.LockKey("n")+":fence")
+	a := acquire(t, node, r)
+	assert.True(t, a.Granted)
+	assert.True(t, a.Again)
+	assert.Equal(t, counter, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "no second token")
 
-			a := acquire(t, node, r)
-			assert.True(t, a.Granted)
-			assert.True(t, a.Again)
-			assert.Equal(t, counter, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "no second token")
-		})
-	}
+	// Where the connection is cut, it is asked again at once.
+	r = single.Request{Name: "cut", Value: owner(), TTL: ttl}
+	cancelCut := proxy.CutReply(r.Value)
+	a = acquire(t, node, r)
+	require.False(t, cancelCut(), "the reply was cut")
+	assert.True(t, a.Granted)
+	assert.True(t, a.Again)
+	assert.True(t, a.Repeated)
 }
 
 func TestATakeBackOutrunsItsRequest(t *testing.T) {
