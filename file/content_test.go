@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,11 +82,10 @@ func TestFileWithAnythingElseInItIsLeftAlone(t *testing.T) {
 	clear(zeroed[:100])
 	for what, content := range map[string][]byte{
 		"garbage":             []byte("4711\n"),
-		"one byte":            {'l'},
-		"cut in the header":   good[:digit+3],
-		"cut after it":        good[:512],
-		"cut at the end":      good[:len(good)-1],
 		"a lower token":       wrongDigit,
+		"a lower token, cut":  wrongDigit[:512],
+		"cut, then another":   slices.Concat(good[:digit+3], make([]byte, 512-digit-3), []byte("name \"m\"\n")),
+		"no tail, more zeros": append(good[:512:512], make([]byte, 512)...),
 		"half zeros":          zeroed,
 		"something after it":  append(bytes.Clone(good), "x"...),
 		"another name":        other,
@@ -129,6 +129,55 @@ func TestFileWithoutContentIsANewOne(t *testing.T) {
 		})
 	}
 }
+
+// A crash of the machine may have left a part of the first record. All that is left of
+// it counts, so that the token does not fall.
+func TestFirstRecordThatWasNotWrittenToItsEndIsReplaced(t *testing.T) {
+	const ahead = 5e15 // microseconds: a century from now
+	good := withToken(t, second(used(t, t.TempDir(), "n")), ahead)
+	size := len(good)
+	zeros := make([]byte, size)
+	token := bytes.Index(good, []byte("token "))
+	for what, c := range map[string]struct {
+		content []byte
+		known   bool // the token was written
+	}{
+		"one byte":                      {good[:1], false},
+		"cut in the first line":         {good[:20], false},
+		"cut in the token":              {good[:token+9], false},
+		"cut in the token, then zeros":  {slices.Concat(good[:token+9], zeros[token+9:]), false},
+		"cut behind the token":          {good[:bytes.Index(good, []byte("\nfree"))+1], true},
+		"cut behind it, then zeros":     {slices.Concat(good[:300], zeros[300:]), true},
+		"without the second sector":     {good[:512], true},
+		"zeros for the second sector":   {slices.Concat(good[:512], zeros[512:]), true},
+		"cut in the second sector":      {good[:size-1], true},
+		"zeros for the first sector":    {slices.Concat(zeros[:512], good[512:]), false},
+		"zeros in both":                 {slices.Concat(good[:100], zeros[100:515], zeros[515:]), true},
+		"nothing but the first newline": {zeros[:1], false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "n.lock"), c.content, 0o600))
+			client := newClient(t, dir, nil)
+			began := uint64(time.Now().UnixMicro())
+			st, err := client.Inspect(t.Context(), "n")
+			require.NoError(t, err)
+			assert.False(t, st.Held)
+			lease := mustLock(t, client, "n")
+			got, _ := lease.Token()
+			assert.GreaterOrEqual(t, got, began)
+			if c.known {
+				assert.EqualValues(t, uint64(ahead)+1, got)
+			}
+			require.NoError(t, lease.Unlock(t.Context()))
+			now, err := os.ReadFile(filepath.Join(dir, "n.lock"))
+			require.NoError(t, err)
+			assert.Len(t, now, size)
+		})
+	}
+}
+
+func second(_ string, b []byte) []byte { return b }
 
 // withToken returns the content of a lock file with another token in it.
 func withToken(t *testing.T, content []byte, token uint64) []byte {

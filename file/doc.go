@@ -79,8 +79,9 @@
 // its SHA-256 instead.
 //
 // The content of a file is for people: the name, the token, and the holder, with the
-// process ID as the holder sees it. If a file has other content, it is left alone,
-// and Lock returns an error.
+// process ID as the holder sees it. If a crash of the machine has left only a part of a
+// new file's content, the next holder replaces it. If a file has other content, it is
+// left alone, and Lock returns an error.
 //
 // # Several users
 //

@@ -84,13 +84,8 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 		return unavailable(err)
 	}
 	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(b.dir, e.Name()))
-		if err != nil || len(content) > maxContent {
-			continue // gone meanwhile, or not ours
-		}
-		_, quoted, _ := strings.Cut(string(content), "\nname ")
-		name, err := strconv.Unquote(strings.TrimSuffix(quoted, "\n"))
-		if err != nil || fileName(name) != e.Name() || !strings.HasPrefix(name, prefix) {
+		name, ok := b.nameIn(e)
+		if !ok || !strings.HasPrefix(name, prefix) {
 			continue
 		}
 		st, err := b.Inspect(ctx, name)
@@ -102,6 +97,26 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(name strin
 		}
 	}
 	return nil
+}
+
+// nameIn returns the name of the lock whose file e is; ok is false if e is not a lock
+// file, or is gone. Anybody may have put a pipe or a huge file into the directory.
+func (b *Backend) nameIn(e fs.DirEntry) (name string, ok bool) {
+	if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), suffix) {
+		return "", false
+	}
+	f, err := os.OpenFile(filepath.Join(b.dir, e.Name()), os.O_RDONLY|localfile.OpenFlags, 0)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	content, err := contentOf(f)
+	if err != nil {
+		return "", false
+	}
+	_, quoted, _ := strings.Cut(string(content), "\nname ")
+	name, err = strconv.Unquote(strings.TrimSuffix(quoted, "\n"))
+	return name, err == nil && fileName(name) == e.Name()
 }
 
 // Break implements [locker.Breaker]. It ends a lock that only a MinHold still keeps.

@@ -5,7 +5,10 @@ package file_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,4 +118,27 @@ func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, locker.SeverityProblem, found[0].Severity)
 	}
+}
+
+func TestListOpensOnlyLockFiles(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir, nil)
+	mustLock(t, c, "n")
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe.lock"), 0o600)) // opening it would hang
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.lock"), 0o700))
+	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(dir, "zero.lock"))) // reading it would never end
+	big, err := os.Create(filepath.Join(dir, "big.lock"))
+	require.NoError(t, err)
+	require.NoError(t, big.Truncate(300<<20))
+	require.NoError(t, big.Close())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var names []string
+	for e, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, e.Name)
+	}
+	runtime.ReadMemStats(&after)
+	assert.Equal(t, []string{"n"}, names)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10<<20), "it read the big file")
 }

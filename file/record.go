@@ -61,13 +61,11 @@ func (r record) encode(name string) []byte {
 
 var errRecord = errors.New("not what this release writes into the lock file of this name")
 
-// decode reads the output of encode. An empty file is the zero record: the file is
-// new, or lost its content in a crash of the machine.
+// decode reads the output of encode. A crash of the machine may have left nothing but a
+// part of the first record, with zeros or nothing for the rest: then only the tokens of
+// that part count. Later records replace no more than the first sector, at once.
 func decode(content []byte, name string) (record, error) {
 	var r record
-	if len(bytes.Trim(content, "\x00")) == 0 {
-		return r, nil
-	}
 	var since, kept string
 	_, _ = fmt.Sscanf(string(content), magic+"token %d\nheld by process %d since %s as %q\n", &r.token, &r.pid, &since, &r.label)
 	for line := range strings.Lines(string(content)) {
@@ -76,28 +74,44 @@ func decode(content []byte, name string) (record, error) {
 	}
 	r.since, _ = time.Parse(time.RFC3339Nano, since)
 	r.kept, _ = time.Parse(time.RFC3339Nano, kept)
+	whole := r.encode(name)
+	header := content[:min(len(content), headerLen)]
+	switch start := bytes.TrimRight(header, "\x00"); {
 	// Damaged or foreign content differs from the encoded record.
-	if !bytes.Equal(r.encode(name), content) {
+	case len(content) > len(whole), !isStart(content[len(header):], whole[headerLen:]):
 		return record{}, errRecord
+	case bytes.Equal(header, whole[:headerLen]):
+		return r, nil
+	case len(start) < headerLen && isStart(start[:min(len(start), len(magic))], []byte(magic)):
+		return record{token: r.token, raised: r.raised}, nil
 	}
-	return r, nil
+	return record{}, errRecord
 }
+
+// isStart reports whether b is the start of whole, with zeros or nothing for the rest.
+func isStart(b, whole []byte) bool { return bytes.HasPrefix(whole, bytes.TrimRight(b, "\x00")) }
 
 // read returns the record in f, and its text.
 func read(f *os.File, name string) (record, []byte, error) {
-	content := make([]byte, maxContent)
-	n, err := f.ReadAt(content, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	content, err := contentOf(f)
+	if err != nil {
 		return record{}, nil, err
 	}
-	r, err := decode(content[:n], name)
-	if err == nil && n == maxContent {
-		err = errRecord // zeros, and who knows what
-	}
+	r, err := decode(content, name)
 	if err != nil {
 		err = fmt.Errorf("%s: %w; if nothing uses it, delete it", f.Name(), err)
 	}
-	return r, content[:n], err
+	return r, content, err
+}
+
+// contentOf returns what is in f, but not more than maxContent.
+func contentOf(f *os.File) ([]byte, error) {
+	content := make([]byte, maxContent)
+	n, err := f.ReadAt(content, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return content[:n], nil
 }
 
 // left returns how long a MinHold still keeps the lock. It is never more than the
