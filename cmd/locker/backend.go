@@ -112,15 +112,18 @@ func chooseBackend(err error) string {
 	return ", as in --backend file:///DIR"
 }
 
-// maxHold is the parameter max_hold of the URL; 0 if it has none.
-func (f *backendFlag) maxHold() time.Duration {
+// duration is a parameter of the URL, or def if it has none.
+func (f *backendFlag) duration(name string, def time.Duration) time.Duration {
 	address, err := f.address()
 	if err != nil {
-		return 0
+		return def
 	}
 	u, err := locker.ParseURL(address)
 	if err != nil {
-		return 0
+		return def
 	}
-	return u.Duration("max_hold", 0)
+	if d, err := time.ParseDuration(u.Param(name, "")); err == nil {
+		return d // a wrong one is told when the URL is opened
+	}
+	return def
 }

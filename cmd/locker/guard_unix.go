@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -11,59 +12,78 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// A guard is a second process of locker in the command's process group. It kills the
-// whole group if locker is killed, or is stopped for so long that another may have
-// the lock: nothing else would end the command then. As a member it also keeps the
-// group's number from being used for another group.
+// A guard is a second process of locker in the command's process group. It alone ends
+// the group, at the times that locker tells it, or at once if locker is killed: so the
+// command ends in time if locker is stopped or killed, too. As a member it also keeps
+// the group's number from being used for another group.
 type guard struct {
-	pid    int
-	orders *os.File // its end is the end of locker
-	told   time.Time
+	pid     int
+	orders  *os.File    // its end is the end of locker
+	reports <-chan byte // what the guard has done; closed when it has ended
+	last    order
 }
 
 // guardArg makes locker a guard. It is not a command for people.
 const guardArg = "__guard"
 
-// An order to a guard is a kind and a number.
-const (
-	orderGroup = 'g' // the group to join and to end
-	orderTime  = 't' // when to end it unless another time is told before, in ns since 1970
-)
+// outliveArg, behind guardArg: if locker is killed, the command goes on.
+const outliveArg = "outlive"
 
-const orderLen = 9
+// order is all that a guard has to know: the group to join and to end, and when to send
+// SIGTERM and SIGKILL, in nanoseconds since 1970. 0 means none and never.
+type order struct{ Group, Terminate, Kill int64 }
 
-// startGuard starts a guard, and waits until it listens. until is when it kills the
-// group if it gets no other order; zero means never.
-func startGuard(until time.Time) (*guard, error) {
+var orderLen = binary.Size(order{})
+
+// reportReady is the first report of a guard.
+const reportReady = 'r'
+
+// lockDescriptor is the guard's descriptor of a lock that is a file.
+const lockDescriptor = 3
+
+// startGuard starts a guard, and waits until it listens.
+func startGuard(lock *os.File, outlive bool) (*guard, error) {
 	theirs, orders, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	ready, listens, err := os.Pipe()
+	told, reports, err := os.Pipe()
 	if err != nil {
 		_ = orders.Close()
 		return nil, err
 	}
-	defer ready.Close()
-	pid, err := forkGuard(theirs, listens)
-	_ = listens.Close()
+	defer reports.Close()
+	pid, err := forkGuard(theirs, reports, lock, outlive)
 	if err != nil {
-		_ = orders.Close()
-		return nil, err
+		return nil, errors.Join(err, orders.Close(), told.Close())
 	}
-	g := &guard{pid: pid, orders: orders}
-	g.mayRunUntil(until)
-	if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil {
+	_ = reports.Close() // so that its end is the guard's
+	heard := make(chan byte, 8)
+	go func() {
+		defer close(heard)
+		defer told.Close()
+		for b := make([]byte, 1); ; {
+			if _, err := io.ReadFull(told, b); err != nil {
+				return
+			}
+			heard <- b[0]
+		}
+	}()
+	g := &guard{pid: pid, orders: orders, reports: heard}
+	if <-heard != reportReady {
 		g.dismiss()
+		g.reap()
 		return nil, errors.New("it ended at once")
 	}
 	return g, nil
 }
 
-func forkGuard(orders, listens *os.File) (pid int, err error) {
+func forkGuard(orders, reports, lock *os.File, outlive bool) (pid int, err error) {
 	exe := "/proc/self/exe" // also when the file was replaced since
 	if runtime.GOOS != "linux" {
 		if exe, err = os.Executable(); err != nil {
@@ -75,42 +95,45 @@ func forkGuard(orders, listens *os.File) (pid int, err error) {
 		return 0, err
 	}
 	defer null.Close()
+	if lock == nil {
+		lock = null
+	}
+	args := []string{"locker", guardArg}
+	if outlive {
+		args = append(args, outliveArg)
+	}
 	// The guard gets neither locker's environment nor its stderr: somebody may wait
 	// for the end of stderr.
-	pid, _, err = syscall.StartProcess(exe, []string{"locker", guardArg}, &syscall.ProcAttr{
+	pid, _, err = syscall.StartProcess(exe, args, &syscall.ProcAttr{
 		Env:   []string{},
-		Files: []uintptr{orders.Fd(), listens.Fd(), null.Fd()},
+		Files: []uintptr{orders.Fd(), reports.Fd(), null.Fd(), lock.Fd()},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
 	return pid, err
 }
 
-// join makes the guard a member of the group.
-func (g *guard) join(group int) { g.order(orderGroup, uint64(group)) }
-
-// mayRunUntil tells the guard when to kill the group, by the wall clock, which two
-// processes share.
-func (g *guard) mayRunUntil(t time.Time) {
-	if t.IsZero() || t.Equal(g.told) {
-		return
+// tell gives the guard its orders. The times are by the wall clock, which two processes
+// share.
+func (g *guard) tell(o order) {
+	if o != g.last {
+		g.last = o
+		var b bytes.Buffer
+		_ = binary.Write(&b, binary.BigEndian, o)
+		// A guard that does not read must not block locker.
+		_ = g.orders.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		_, _ = g.orders.Write(b.Bytes())
 	}
-	g.told = t
-	g.order(orderTime, uint64(t.UnixNano()))
+	// It may have been stopped together with its group.
+	_ = syscall.Kill(g.pid, syscall.SIGCONT)
 }
 
-func (g *guard) order(kind byte, value uint64) {
-	// A guard that does not read must not block locker.
-	_ = g.orders.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	_, _ = g.orders.Write(binary.BigEndian.AppendUint64([]byte{kind}, value))
-}
-
-// hasKilled reports whether the guard has killed the group because its time was over.
-func (g *guard) hasKilled() bool { return !g.told.IsZero() && left(g.told) <= 0 }
-
-// dismiss ends the guard.
+// dismiss ends the guard. Until reap, the group keeps its number.
 func (g *guard) dismiss() {
 	_ = syscall.Kill(g.pid, syscall.SIGKILL)
 	_ = g.orders.Close()
+}
+
+func (g *guard) reap() {
 	for {
 		if _, err := syscall.Wait4(g.pid, nil, 0, nil); !errors.Is(err, syscall.EINTR) {
 			return
@@ -120,64 +143,122 @@ func (g *guard) dismiss() {
 
 // beGuard is the whole program of a guard; done is false in any other process.
 func beGuard(args []string) (status int, done bool) {
-	if len(args) != 1 || args[0] != guardArg {
+	if len(args) == 0 || args[0] != guardArg {
 		return 0, false
 	}
 	// Signals to the group are not for the guard.
 	signal.Ignore()
-	if _, err := os.Stdout.Write([]byte{1}); err != nil {
-		return statusUnavailable, true
+	report(reportReady)
+	var s sentry
+	for s.hear() {
+		s.act()
 	}
-	_ = os.Stdout.Close()
-	orders := make(chan order)
-	go hear(orders)
-	if obey(orders) {
-		_ = syscall.Kill(0, syscall.SIGKILL) // the guard is in the group
+	if s.group != 0 && len(args) == 1 {
+		s.endOrphans()
 	}
 	return 0, true
 }
 
-type order struct {
-	kind  byte
-	value int64
+// sentry is the state of a guard.
+type sentry struct {
+	group           int // 0: none yet
+	terminate, kill time.Time
+	terminated      bool
 }
 
-// hear passes on locker's orders, and closes orders when locker has ended.
-func hear(orders chan<- order) {
-	defer close(orders)
-	b := make([]byte, orderLen)
+// hear returns when there is something to do; false when locker has ended. It hears all
+// orders first: a guard that was stopped may have slept over those that gave more time.
+func (s *sentry) hear() bool {
+	locker := []unix.PollFd{{Events: unix.POLLIN}} // stdin
+	b := make([]byte, 100*orderLen)
 	for {
-		if _, err := io.ReadFull(os.Stdin, b); err != nil {
+		n, err := unix.Poll(locker, int(s.wait().Milliseconds())+1)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n == 0 {
+			return true
+		}
+		if n, err = syscall.Read(syscall.Stdin, b); errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if n < orderLen {
+			return false
+		}
+		var o order
+		_ = binary.Read(bytes.NewReader(b[n-orderLen:n]), binary.BigEndian, &o)
+		s.obey(o)
+	}
+}
+
+// wait is how long nothing has to be done. It is short, to notice a step of the wall clock.
+func (s *sentry) wait() time.Duration {
+	next := s.kill
+	if !s.terminated {
+		next = s.terminate
+	}
+	if s.group == 0 || next.IsZero() {
+		return lookEvery
+	}
+	return max(0, min(left(next), lookEvery))
+}
+
+// obey notes an order. A group that was told to end is given no more time.
+func (s *sentry) obey(o order) {
+	if s.group == 0 && o.Group != 0 && syscall.Setpgid(0, int(o.Group)) == nil { // fails if all of the group has ended
+		s.group = int(o.Group)
+	}
+	kill := instant(o.Kill)
+	if s.terminated {
+		if !kill.IsZero() {
+			s.kill = earlier(s.kill, kill)
+		}
+		return
+	}
+	s.terminate, s.kill = instant(o.Terminate), kill
+}
+
+// instant is a time in an order, with a monotonic reading.
+func instant(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Until(time.Unix(0, ns)))
+}
+
+func (s *sentry) act() {
+	if s.group == 0 || s.terminate.IsZero() {
+		return
+	}
+	if !s.terminated && left(s.terminate) <= 0 {
+		s.terminated = true
+		report(reportTerminated)
+		_ = syscall.Kill(0, syscall.SIGTERM) // the guard is in the group
+		if left(s.kill) > shortGrace {
+			_ = syscall.Kill(0, syscall.SIGCONT) // a command that is stopped has time to end, too
+		}
+	}
+	if s.terminated && left(s.kill) <= 0 {
+		report(reportKilled)
+		_ = syscall.Kill(0, syscall.SIGKILL)
+	}
+}
+
+// orphansEnd bounds how long a guard waits for the end of a group that it has killed: the
+// remains of processes that nobody waits for stay in the group.
+const orphansEnd = 10 * time.Second
+
+// endOrphans kills the group of a locker that has ended, and then frees a lock that is a
+// file: a process that has left the group may still have it open.
+func (s *sentry) endOrphans() {
+	_ = syscall.Setpgid(0, 0)
+	_ = syscall.Kill(-s.group, syscall.SIGKILL)
+	for end := time.Now().Add(orphansEnd); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if errors.Is(syscall.Kill(-s.group, 0), syscall.ESRCH) {
+			_ = unix.Flock(lockDescriptor, unix.LOCK_UN)
 			return
 		}
-		orders <- order{b[0], int64(binary.BigEndian.Uint64(b[1:]))}
 	}
 }
 
-// obey returns when the group must be killed; false if the guard has joined none.
-func obey(orders <-chan order) (joined bool) {
-	var until time.Time
-	timer := time.NewTimer(0)
-	for {
-		if joined && !until.IsZero() {
-			wait := left(until)
-			if wait <= 0 {
-				return true
-			}
-			timer.Reset(min(wait, lookEvery))
-		}
-		select {
-		case o, ok := <-orders:
-			switch {
-			case !ok:
-				return joined
-			case o.kind == orderTime:
-				until = time.Now().Add(time.Until(time.Unix(0, o.value))) // with a monotonic reading
-			case o.kind == orderGroup:
-				// This fails if the whole group has already ended.
-				joined = syscall.Setpgid(0, int(o.value)) == nil
-			}
-		case <-timer.C:
-		}
-	}
-}
+func report(what byte) { _, _ = os.Stdout.Write([]byte{what}) }

@@ -5,6 +5,7 @@ package main_test
 import (
 	"os/exec"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +70,50 @@ func TestLostOuterLockEndsTheCommandUnderAnInnerFileLock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A guard that is stopped together with its group has an old deadline when it goes on.
+func TestCommandThatWasStoppedAndContinuedIsNotEnded(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	p := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
+	group := number(t, p.expect("group"))
+	awaitGuard(t, group)
+	require.NoError(t, syscall.Kill(-group, syscall.SIGSTOP))
+	time.Sleep(3500 * time.Millisecond) // more than the TTL, which locker renews meanwhile
+	require.NoError(t, syscall.Kill(-group, syscall.SIGCONT))
+	p.expect("got SIGCONT")
+	time.Sleep(100 * time.Millisecond)
+	p.signal(syscall.SIGTERM)
+	assert.Equal(t, 0, p.wait(), "the lock was never in danger")
+	assert.Empty(t, p.said())
+}
+
+func TestDeadGuardIsReplaced(t *testing.T) {
+	s := startService(t)
+	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
+	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
+	first := awaitGuard(t, parent)
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	p.expectSaid("its guard")
+	require.Eventually(t, func() bool { return awaitGuard(t, parent) != first }, patience, time.Millisecond)
+	assert.True(t, p.running())
+	p.signal(syscall.SIGKILL)
+	s.endWhileKept(t, parent, child)
+}
+
+// Only what is in the command's group ends together with locker. What has left the group
+// must not keep a file lock for ever.
+func TestProcessThatLeftTheGroupDoesNotKeepTheFileLockOfAKilledLocker(t *testing.T) {
+	backend := fileBackend(t)
+	p := start(t, []with{backend}, locked(nil, "a", "daemon")...)
+	parent, left := number(t, p.expect("pid")), number(t, p.expect("left"))
+	t.Cleanup(func() { _ = syscall.Kill(left, syscall.SIGKILL) })
+	awaitGuard(t, parent)
+	p.signal(syscall.SIGKILL)
+	next := start(t, []with{backend}, locked(nil, "a", "meet", strconv.Itoa(parent))...)
+	isAlone(t, next)
+	assert.False(t, gone(left), "it is out of locker's reach")
 }
 
 func TestNothingOfLockerStaysBehind(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// job is the command that runs under a lease, and the watch over both.
+// job is the command that runs under a lease. The guard ends the command; the job tells
+// the guard when, and people what happens.
 type job struct {
 	lease   *locker.Lease
 	notes   *notes
@@ -23,10 +24,10 @@ type job struct {
 	limit     time.Time     // when the longest hold is over; zero: never
 	limitedBy string        // the setting that limits it
 	grace     time.Duration // from SIGTERM to the end of the lease
-	reason    error         // why the command is being ended; nil while it may go on
-	gone      bool          // the service has said that the lock is gone
-	killAt    time.Time     // when SIGKILL follows; set with reason
-	killed    bool
+
+	terminate, kill time.Time // what the guard was told; zero: never
+	reason          error     // why the command is being ended; nil while it may go on
+	killed          bool
 }
 
 const (
@@ -40,42 +41,45 @@ const (
 	lookEvery = time.Second
 )
 
+// What a guard reports: that it has sent SIGTERM, and that it sends SIGKILL.
+const (
+	reportTerminated = 't'
+	reportKilled     = 'k'
+)
+
 // start starts the command. The grace period is a share of the time that the lease
 // has left now.
 func (j *job) start(path string, command []string) error {
-	until := j.lease.Until()
-	if !until.IsZero() {
+	if until := j.lease.Until(); !until.IsZero() {
 		j.grace = min(time.Until(until)/6, maxGrace)
 	}
+	j.schedule()
 	var file *os.File
 	j.lease.As(&file)
 	proc, err := start(launch{
 		path: path, args: command, env: environment(j.lease, command[0]),
-		lock: file, until: j.guardTime(until), nested: nested(), outlive: j.outlive,
+		lock: file, terminateAt: j.terminate, killAt: j.kill, nested: nested(), outlive: j.outlive,
 	})
 	j.proc = proc
 	return err
 }
 
-// killTime is when the command is killed, for a lease that ends at until: early
-// enough that the kernel has ended it by then.
-func (j *job) killTime(until time.Time) time.Time {
-	if until.IsZero() {
-		return until
+// schedule sets when the command has to end: early enough that the kernel has ended it
+// when the lease is over, or at once if the lock is already gone.
+func (j *job) schedule() {
+	until, err := j.lease.Until(), j.lease.Err()
+	switch {
+	case err != nil && j.reason == nil:
+		j.reason = err
+		j.terminate, j.kill = time.Now(), time.Now().Add(shortGrace)
+	case err != nil:
+		j.kill = earlier(j.kill, time.Now().Add(shortGrace))
+	case j.reason == nil && !until.IsZero():
+		j.terminate, j.kill = until.Add(-j.grace), until.Add(-j.grace/10)
 	}
-	return until.Add(-j.grace / 10)
 }
 
-// guardTime is when the guard kills the command, if locker has not.
-func (j *job) guardTime(until time.Time) time.Time {
-	if until.IsZero() {
-		return until
-	}
-	return until.Add(-j.grace / 20)
-}
-
-// watch returns the command's exit status when the command has ended. It ends the
-// command when the lease is over or is about to be.
+// watch returns the command's exit status when the command has ended.
 func (j *job) watch() int {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -86,6 +90,12 @@ func (j *job) watch() int {
 			return j.end()
 		case <-over:
 			over = nil
+		case what, alive := <-j.proc.reports:
+			if alive {
+				j.heard(what)
+			} else {
+				j.guardEnded()
+			}
 		case sig := <-j.signals:
 			j.step() // first: the machine may just have woken up, with the lease over
 			if j.reason == nil || !resumes(sig) {
@@ -99,14 +109,78 @@ func (j *job) watch() int {
 	}
 }
 
+// step tells the guard what it has to know, and returns the time until the next step.
+func (j *job) step() time.Duration {
+	j.schedule()
+	j.proc.endAt(j.terminate, j.kill)
+	if j.reason == nil {
+		j.proc.look()
+	}
+	wait := lookEvery
+	for _, t := range []time.Time{j.terminate, j.kill} {
+		if d := left(t); !t.IsZero() && d > 0 {
+			wait = min(wait, d)
+		}
+	}
+	return wait
+}
+
+// heard tells people what the guard has done.
+func (j *job) heard(what byte) {
+	name := j.lease.Name()
+	switch {
+	case what == reportKilled:
+		j.killed = true
+		j.notes.say("%q: %s", name, saidKill)
+	case what == reportTerminated && j.reason != nil:
+		j.notes.say("%s: %s in %v", plain(j.reason), saidTerminate, shortGrace)
+	case what == reportTerminated:
+		j.reason = j.why()
+		j.notes.say("%q ends in %v: %s: %s in %v", name,
+			round(max(0, left(j.lease.Until()))), plain(j.reason), saidTerminate, round(max(0, left(j.kill))))
+	}
+}
+
+// why says why a lease that is not lost yet is not kept.
+func (j *job) why() error {
+	err := j.renewal.err()
+	switch {
+	case left(j.kill) <= 0:
+		return errors.New("locker was stopped for too long")
+	case err != nil:
+		return fmt.Errorf("it cannot be renewed: %s", plain(err))
+	case !j.limit.IsZero() && left(j.limit) <= 2*j.grace:
+		return fmt.Errorf("%s is reached", j.limitedBy)
+	}
+	return errors.New("it is not renewed any more")
+}
+
+// guardEnded replaces the guard, unless it has ended with its group. Without one, a
+// command would outlive a locker that is killed: then the command is ended.
+func (j *job) guardEnded() {
+	j.proc.reports = nil
+	select {
+	case <-j.proc.ended:
+		return
+	case <-time.After(shortGrace):
+	}
+	if j.killed {
+		return
+	}
+	err := j.proc.newGuard()
+	if err == nil {
+		j.notes.say("%q: its guard had ended, and was replaced", j.lease.Name())
+		return
+	}
+	j.reason, j.killed = fmt.Errorf("its guard has ended, and there is no new one: %w", err), true
+	j.proc.kill()
+	j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
+}
+
 // end clears up after the command.
 func (j *job) end() int {
-	if !j.killed && j.proc.endedByGuard() {
-		if j.reason == nil {
-			j.reason = errors.New("locker was stopped for too long")
-			j.notes.say("%q: %v", j.lease.Name(), j.reason)
-		}
-		j.notes.say("%q: %s", j.lease.Name(), saidKill)
+	for _, what := range j.proc.dismiss() {
+		j.heard(what)
 	}
 	if j.reason != nil || j.proc.toldToEnd() {
 		// Processes that the command has started may still run.
@@ -114,65 +188,6 @@ func (j *job) end() int {
 	}
 	j.proc.finish()
 	return j.proc.status
-}
-
-// step does what is due, and returns the time until the next step.
-func (j *job) step() time.Duration {
-	until := j.lease.Until()
-	err := j.lease.Err()
-	if err != nil && !j.gone {
-		j.lose(err)
-	}
-	if err == nil && !until.IsZero() && j.reason == nil {
-		if left(until) <= j.grace {
-			j.giveUp(until)
-		} else {
-			j.proc.mayRunUntil(j.guardTime(until))
-		}
-	}
-	if j.reason == nil {
-		j.proc.look()
-	}
-	switch {
-	case j.killed:
-	case j.reason != nil:
-		if wait := left(j.killAt); wait > 0 {
-			return min(wait, lookEvery)
-		}
-		j.killed = true
-		j.proc.kill()
-		j.notes.say("%q: %s", j.lease.Name(), saidKill)
-	case !until.IsZero():
-		return max(0, min(left(until)-j.grace, lookEvery))
-	}
-	return lookEvery
-}
-
-// giveUp tells the command to end while the lease still lasts.
-func (j *job) giveUp(until time.Time) {
-	j.killAt = j.killTime(until)
-	j.reason = errors.New("it is not renewed any more")
-	if err := j.renewal.err(); err != nil {
-		j.reason = fmt.Errorf("it cannot be renewed: %s", plain(err))
-	} else if !j.limit.IsZero() && left(j.limit) <= 2*j.grace {
-		j.reason = fmt.Errorf("%s is reached", j.limitedBy)
-	}
-	j.proc.terminate(true)
-	j.notes.say("%q ends in %v: %s: %s in %v",
-		j.lease.Name(), round(left(until)), plain(j.reason), saidTerminate, round(left(j.killAt)))
-}
-
-// lose ends the command as fast as possible: the lease is over.
-func (j *job) lose(err error) {
-	j.gone = true
-	if j.reason != nil {
-		// The command was told to end before. It has time until the service lets others in.
-		j.killAt = earlier(j.killAt, time.Now().Add(shortGrace))
-		return
-	}
-	j.reason, j.killAt = err, time.Now().Add(shortGrace)
-	j.proc.terminate(false)
-	j.notes.say("%s: %s in %v", plain(err), saidTerminate, shortGrace)
 }
 
 // lost returns an error if the lock was lost while the command ran.

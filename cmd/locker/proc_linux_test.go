@@ -48,8 +48,9 @@ func awaitWaitingPid(t *testing.T, pid string) {
 	}, patience, time.Millisecond, "it should wait in the kernel's queue")
 }
 
-// awaitGuard returns when a guard is in the process group.
-func awaitGuard(t *testing.T, group int) {
+// awaitGuard returns the process ID of the guard that is in the process group, when there
+// is one.
+func awaitGuard(t *testing.T, group int) (guard int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -59,10 +60,12 @@ func awaitGuard(t *testing.T, group int) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			if bytes.Contains(line, []byte("__guard")) {
 				if of, err := syscall.Getpgid(pid); err == nil && of == group {
+					guard = pid
 					return true
 				}
 			}
 		}
 		return false
 	}, patience, time.Millisecond, "a guard should be in the group of the command")
+	return guard
 }

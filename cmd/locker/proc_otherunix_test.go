@@ -9,5 +9,5 @@ func zombie(int) bool { return false }
 
 func awaitWaiting(t *testing.T, _ *process) { t.Skip("this system does not say who waits for a lock") }
 
-// awaitGuard cannot look: a guard joins long before a command has started others.
-func awaitGuard(*testing.T, int) {}
+// awaitGuard cannot look here.
+func awaitGuard(t *testing.T, _ int) int { t.Skip("this system does not say who is in a group"); return 0 }

@@ -14,11 +14,12 @@ import (
 
 // launch has the arguments of start.
 type launch struct {
-	path  string
-	args  []string
-	env   []string
-	lock  *os.File  // the lock itself, for the command to inherit; nil if it is not a file
-	until time.Time // when the command has to be gone if nobody says otherwise; zero: no deadline
+	path string
+	args []string
+	env  []string
+	lock *os.File // the lock itself, for the command to inherit; nil if it is not a file
+
+	terminateAt, killAt time.Time // when the command has to end; zero: never
 
 	// nested: an outer locker has to be able to end the command together with its own
 	// command. It can kill only this process.
@@ -29,9 +30,10 @@ type launch struct {
 
 // process is the command, which leads a process group of its own.
 type process struct {
+	launch
 	pid      int
-	guard    *guard // nil if the command is to outlive locker
-	nested   bool   // as in launch
+	guard    *guard
+	reports  <-chan byte // the guard's
 	terminal *terminal
 
 	ended   chan struct{}       // closed when the command has ended
@@ -48,25 +50,24 @@ type process struct {
 // start starts the command.
 func start(l launch) (*process, error) {
 	p := &process{
-		nested:   l.nested,
+		launch:   l,
 		terminal: openTerminal(),
 		ended:    make(chan struct{}),
 		stopped:  make(chan syscall.Signal, 8),
 	}
+	if err := p.newGuard(); err != nil {
+		p.terminal.close()
+		return nil, fmt.Errorf("start its guard: %w", err)
+	}
 	attr := &syscall.SysProcAttr{Setpgid: true}
-	if !l.outlive || l.nested {
-		g, err := startGuard(l.until)
-		if err != nil {
-			p.terminal.close()
-			return nil, fmt.Errorf("start its guard: %w", err)
-		}
-		p.guard = g
+	if !p.outlives() {
 		endWithParent(attr)
 	}
 	p.terminal.handOver(attr)
 	started := make(chan error)
-	go p.live(l, attr, started)
+	go p.live(attr, started)
 	if err := <-started; err != nil {
+		p.dismiss()
 		p.finish()
 		return nil, err
 	}
@@ -76,21 +77,47 @@ func start(l launch) (*process, error) {
 	return p, nil
 }
 
+// outlives reports whether the command goes on if locker is killed.
+func (p *process) outlives() bool { return p.outlive && !p.nested }
+
+// newGuard starts a guard, in place of the one before.
+func (p *process) newGuard() error {
+	g, err := startGuard(p.lock, p.outlives())
+	if err != nil {
+		return err
+	}
+	if p.guard != nil {
+		p.guard.dismiss()
+		p.guard.reap()
+	}
+	p.guard, p.reports = g, g.reports
+	p.endAt(p.terminateAt, p.killAt)
+	return nil
+}
+
+// endAt tells the guard when the command has to end; zero: never.
+func (p *process) endAt(terminate, kill time.Time) {
+	p.terminateAt, p.killAt = terminate, kill
+	o := order{Group: int64(p.pid)}
+	if !terminate.IsZero() {
+		o.Terminate, o.Kill = terminate.UnixNano(), kill.UnixNano()
+	}
+	p.guard.tell(o)
+}
+
 // live starts the command and waits for its end. Both happen in one thread, since the
 // kernel takes the end of that thread for the parent's death (endWithParent).
-func (p *process) live(l launch, attr *syscall.SysProcAttr, started chan<- error) {
+func (p *process) live(attr *syscall.SysProcAttr, started chan<- error) {
 	runtime.LockOSThread()
-	pid, err := fork(l, attr)
+	pid, err := fork(p.launch, attr)
 	if err != nil {
 		started <- err
 		return
 	}
 	p.pid = pid
-	if p.guard != nil {
-		// At once: until then, if locker is killed, only the command itself is ended,
-		// by endWithParent, and not the processes that it has started.
-		p.guard.join(pid)
-	}
+	// At once: until then, if locker is killed, only the command itself is ended, by
+	// endWithParent, and not the processes that it has started.
+	p.endAt(p.terminateAt, p.killAt)
 	started <- nil
 	whom := pid
 	if os.Getpid() == 1 {
@@ -137,20 +164,11 @@ func fork(l launch, attr *syscall.SysProcAttr) (pid int, err error) {
 	return pid, err
 }
 
-// What is said of terminate and kill.
+// What is said of SIGTERM and SIGKILL.
 const (
 	saidTerminate = "sent SIGTERM, SIGKILL follows"
 	saidKill      = "sent SIGKILL"
 )
-
-// terminate asks the group to end. With wake, a stopped command is continued for
-// that.
-func (p *process) terminate(wake bool) {
-	p.signal(syscall.SIGTERM)
-	if wake {
-		p.signal(syscall.SIGCONT)
-	}
-}
 
 // kill ends the group.
 func (p *process) kill() { p.signal(syscall.SIGKILL) }
@@ -209,18 +227,6 @@ func (p *process) look() {
 	}
 }
 
-// mayRunUntil tells the guard how long the command may go on.
-func (p *process) mayRunUntil(t time.Time) {
-	if p.guard != nil {
-		p.guard.mayRunUntil(t)
-	}
-}
-
-// endedByGuard reports whether the guard has killed the command.
-func (p *process) endedByGuard() bool {
-	return p.guard != nil && p.status == statusSignal+int(syscall.SIGKILL) && p.guard.hasKilled()
-}
-
 // death returns the signal that ended the command, if one did. It is called after
 // finish.
 func (p *process) death() death {
@@ -232,11 +238,19 @@ func (p *process) death() death {
 	return death{p.died, p.had && !slices.Contains(p.passed, p.died)}
 }
 
-// finish is called when the command has ended, or was not started.
+// dismiss ends the guard, and returns what it has reported and nobody has heard yet. The
+// group keeps its number until finish.
+func (p *process) dismiss() (reported []byte) {
+	p.guard.dismiss()
+	for what := range p.guard.reports {
+		reported = append(reported, what)
+	}
+	return reported
+}
+
+// finish is called after dismiss, when the command has ended or was not started.
 func (p *process) finish() {
 	p.had = p.terminal.takeBack()
 	p.terminal.close()
-	if p.guard != nil {
-		p.guard.dismiss()
-	}
+	p.guard.reap()
 }

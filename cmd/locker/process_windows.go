@@ -17,7 +17,7 @@ kept, COMMAND is terminated (TerminateProcess) at the time of SIGKILL, and what
 it has started goes on, as does COMMAND itself if locker is killed. Ctrl-C goes
 to all processes of a console; locker waits for COMMAND to end.`
 
-// What is said of terminate and kill.
+// What is said of the two steps.
 const (
 	saidTerminate = "it is terminated"
 	saidKill      = "terminated it"
@@ -25,13 +25,14 @@ const (
 
 // launch is what is needed to start a command.
 type launch struct {
-	path  string
-	args  []string
-	env   []string
-	lock  *os.File  // not used: a file lock belongs to locker's process here
-	until time.Time // not used: there is no guard
+	path string
+	args []string
+	env  []string
+	lock *os.File // not used: a file lock belongs to locker's process here
 
-	nested, outlive bool // not used, either
+	// Not used: there is no guard.
+	terminateAt, killAt time.Time
+	nested, outlive     bool
 }
 
 // process is the command.
@@ -40,6 +41,9 @@ type process struct {
 	ended   chan struct{} // closed when the command has ended
 	status  int           // to be read after ended
 	stopped chan os.Signal
+	reports chan byte // what endAt has done
+
+	terminated, killed bool
 }
 
 func start(l launch) (*process, error) {
@@ -50,7 +54,7 @@ func start(l launch) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, ended: make(chan struct{}), stopped: make(chan os.Signal)}
+	p := &process{cmd: cmd, ended: make(chan struct{}), stopped: make(chan os.Signal), reports: make(chan byte, 2)}
 	go func() {
 		defer close(p.ended)
 		err := cmd.Wait()
@@ -63,16 +67,36 @@ func start(l launch) (*process, error) {
 	return p, nil
 }
 
-func (p *process) terminate(bool)                    {}
+// endAt does what a guard does elsewhere, when it is called in time.
+func (p *process) endAt(terminate, kill time.Time) {
+	if !p.terminated && !terminate.IsZero() && left(terminate) <= 0 {
+		p.terminated = true
+		p.reports <- reportTerminated
+	}
+	if p.terminated && !p.killed && left(kill) <= 0 {
+		p.killed = true
+		p.kill()
+		p.reports <- reportKilled
+	}
+}
+
 func (p *process) kill()                             { _ = p.cmd.Process.Kill() }
 func (p *process) forward(os.Signal, *notes)         {} // the console has told the command, too
 func (p *process) stoppedBy(os.Signal, bool, *notes) {}
 func (p *process) look()                             {}
-func (p *process) mayRunUntil(time.Time)             {}
-func (p *process) endedByGuard() bool                { return false }
+func (p *process) newGuard() error                   { return nil }
 func (p *process) toldToEnd() bool                   { return false }
 func (p *process) death() death                      { return death{} }
 func (p *process) finish()                           {}
+
+// dismiss returns the reports that nobody has heard yet.
+func (p *process) dismiss() (reported []byte) {
+	close(p.reports)
+	for what := range p.reports {
+		reported = append(reported, what)
+	}
+	return reported
+}
 
 func beGuard([]string) (status int, done bool) { return 0, false }
 

@@ -52,6 +52,8 @@ func playRole(role string, args []string) int {
 		return alone(args[0])
 	case "leave":
 		return leave()
+	case "daemon":
+		return daemon()
 	case "read":
 		return readTerminal(args)
 	}
@@ -138,6 +140,18 @@ func leave() int {
 	}
 	fmt.Printf("child %d\n", child.Process.Pid)
 	return 0
+}
+
+// daemon starts a process that leaves the process group, and stays itself.
+func daemon() int {
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		return 97
+	}
+	fmt.Printf("pid %d\n", os.Getpid())
+	fmt.Printf("left %d\n", child.Process.Pid)
+	select {}
 }
 
 // readTerminal reads a line from its stdin and says it.

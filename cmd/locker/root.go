@@ -17,9 +17,9 @@ func run(args []string) int {
 	if status, done := beGuard(args); done {
 		return status
 	}
-	compare.PlayHolder(openers)
 	// Drivers log what the errors say anyway; stderr is for people.
 	logging.Disable()
+	compare.PlayHolder(openers)
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()

@@ -71,7 +71,7 @@ func newRun() *cobra.Command {
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lock expires so long after its last renewal\n(default 30s)")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait (default: for ever for the\nlock, one TTL for a service out of reach)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait, also for a service that is\nout of reach (default: for ever for the lock,\none TTL for the service)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another\nholds the lock")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND before the lock has been held for\nso long (default: never)")
 	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock at least so long from its grant,\neven if COMMAND, locker or the machine ends")
@@ -118,6 +118,18 @@ func (f *runFlags) options() (opts []locker.Option) {
 		opts = append(opts, locker.MaxHold(f.maxHold))
 	}
 	return opts
+}
+
+// patience is how long an outage may last before the lock is held: --wait, or as for Lock
+// the patience or the TTL of the URL.
+func (f *runFlags) patience() time.Duration {
+	switch {
+	case f.try || f.waitGiven:
+		return f.wait
+	case f.ttlGiven:
+		return f.backend.duration("patience", f.ttl)
+	}
+	return f.backend.duration("patience", f.backend.duration("ttl", locker.DefaultTTL))
 }
 
 // run holds name while the command runs. Its error has the exit status.
@@ -202,6 +214,7 @@ the one before.
 
 If the lock is lost, locker ends COMMAND, and what COMMAND has started, before
 anybody else gets the lock. They are ended as well if locker itself is killed.
+A process that leaves COMMAND's process group (a daemon) goes on without the lock.
 
 Exit status: the status of COMMAND; 128+n if signal n ended COMMAND; or
    64  the command line, the name or the backend's URL is wrong

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // session is one locker run: from the wait for the lock to its return.
@@ -90,25 +91,49 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// shortestOpening is the time that a lock service has for its first answer, however
-// short --wait is.
+// shortestOpening is the time that a lock service has for its first answer, and then for
+// the first attempt, however short --wait is.
 const shortestOpening = time.Second
 
-func (s *session) lock(ctx context.Context, command []string) error {
-	f := s.flags
-	opening := ctx
-	if f.wait > 0 {
+// The pauses between two attempts to open a service that is out of reach.
+const (
+	firstReopen = 100 * time.Millisecond
+	lastReopen  = 2 * time.Second
+)
+
+// open opens the lock service. It waits for the end of an outage as Lock does.
+func (s *session) open(ctx context.Context, command []string) (client *locker.Client, err error) {
+	began, patience := time.Now(), s.flags.patience()
+	if s.flags.wait > 0 {
 		// --wait also bounds how long the service may take to answer. But a very short
 		// --wait must not make a service that is well look out of reach.
 		var cancel context.CancelFunc
-		opening, cancel = context.WithTimeout(ctx, max(f.wait, shortestOpening))
+		ctx, cancel = context.WithTimeout(ctx, max(s.flags.wait, shortestOpening))
 		defer cancel()
 	}
-	client, err := open(opening, &f.backend, &locker.Options{
-		// A service with sessions makes them for this TTL.
-		TTL:   f.ttl,
-		Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
-	})
+	for n := 0; ; n++ {
+		client, err = open(ctx, &s.flags.backend, &locker.Options{
+			// A service with sessions makes them for this TTL.
+			TTL:   s.flags.ttl,
+			Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
+		})
+		left := patience - time.Since(began)
+		if !errors.Is(err, locker.ErrUnavailable) || left <= 0 {
+			return client, err
+		}
+		s.inTheWay.set(locker.Event{Err: err, Left: left})
+		pause := clock.Jitter(clock.BackOff(n, firstReopen, lastReopen))
+		if clock.Sleep(ctx, min(pause, left)) != nil {
+			return nil, err
+		}
+	}
+}
+
+// lock waits for the lock.
+func (s *session) lock(ctx context.Context, command []string) error {
+	f := s.flags
+	deadline := time.Now().Add(f.wait)
+	client, err := s.open(ctx, command)
 	if err != nil {
 		return err
 	}
@@ -129,8 +154,9 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		s.lease, err = client.TryLock(ctx, s.name, opts...)
 	} else {
 		if f.waitGiven {
+			opts = append(opts, locker.Patience(f.wait))
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, f.wait)
+			ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline), min(f.wait, shortestOpening)))
 			defer cancel()
 		}
 		s.lease, err = client.Lock(ctx, s.name, opts...)
@@ -171,7 +197,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal, outlive: s.flags.outlive}
 	if s.flags.maxHoldGiven {
 		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
-	} else if d := s.flags.backend.maxHold(); d > 0 {
+	} else if d := s.flags.backend.duration("max_hold", 0); d > 0 {
 		j.limit, j.limitedBy = time.Now().Add(d), "max_hold of the backend's URL"
 	}
 	if err := j.start(path, command); err != nil {

@@ -120,7 +120,7 @@ func TestServiceOutOfReachIsNotHeld(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "--try", "a", "--", "true"},
 		{"run", "--wait", "100ms", "a", "--", "true"},
-		{"run", "a", "--", "true"},
+		{"run", "--ttl", "300ms", "a", "--", "true"},
 		{"inspect", "a"},
 	} {
 		r := do(t, []with{withEnv("LOCKER_BACKEND=redis://user:hush@" + addr)}, args...)

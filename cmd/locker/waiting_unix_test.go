@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -44,4 +45,47 @@ func TestTTLThatTheServiceCannotDo(t *testing.T) {
 	r := do(t, []with{s.direct()}, "run", "--ttl", "1ms", "a", "--", "echo", "ran")
 	assert.Equal(t, 64, r.status, r.stderr)
 	assert.Empty(t, r.stdout)
+}
+
+// A job that starts while its service restarts has to run.
+func TestOutageAtTheStartIsWaitedOut(t *testing.T) {
+	for what, flags := range map[string][]string{"for --wait": {"--wait", "20s", "--ttl", "1s"}, "for a TTL": {"--ttl", "20s"}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := startService(t)
+			s.proxy.Set(lab.Reset)
+			p := start(t, []with{s.through()}, slices.Concat([]string{"run"}, flags, []string{"a", "--", "echo", "ran"})...)
+			p.expectSaid(`waiting for "a"`)
+			s.proxy.Set(lab.Pass)
+			p.expect("ran")
+			assert.Equal(t, 0, p.wait())
+		})
+	}
+}
+
+func TestWhatCannotGetBetterIsToldAtOnce(t *testing.T) {
+	s := startService(t)
+	began := time.Now()
+	r := do(t, []with{withEnv("LOCKER_BACKEND=redis://user:hush@" + s.Addr())}, "run", "--wait", "20s", "a", "--", "echo", "ran")
+	assert.Equal(t, 69, r.status)
+	assert.Contains(t, r.stderr, "WRONGPASS")
+	assert.NotContains(t, r.stderr, "hush")
+	assert.Less(t, time.Since(began), 10*time.Second)
+}
+
+func TestOutageDuringALongWaitIsSatOut(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	holder := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
+	holder.expect("group")
+	waiter := start(t, []with{s.through()}, "run", "--ttl", "1s", "--wait", "20s", "a", "--", "echo", "ran")
+	waiter.expectSaid("another holds it")
+	s.proxy.Set(lab.Reset)
+	waiter.expectSaid("trying until")
+	time.Sleep(2 * time.Second) // two TTLs
+	require.True(t, waiter.running(), "it has waited for less than --wait: %s", waiter.said())
+	holder.signal(syscall.SIGTERM)
+	s.proxy.Set(lab.Pass)
+	waiter.expect("ran")
+	assert.Equal(t, 0, waiter.wait())
 }
