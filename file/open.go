@@ -2,7 +2,6 @@ package file
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/golockers/locker"
 )
@@ -16,9 +15,10 @@ var Openers = locker.Openers{
 func Open(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	switch {
 	case u.User != nil || u.Hosts != nil:
-		return nil, fmt.Errorf("%w: %s: there is no host, and no relative path: write the whole path after three slashes, as in file:///var/lib/locks", locker.ErrInvalid, u)
+		return nil, u.Invalid("there is no host, and no relative path: write the whole path after three slashes," +
+			" as in file:///var/lib/locks")
 	case u.Path == "" || u.Path == "/":
-		return nil, fmt.Errorf("%w: %s: the directory is missing: write it as in file:///var/lib/locks", locker.ErrInvalid, u)
+		return nil, u.Invalid("the directory is missing: write it as in file:///var/lib/locks")
 	}
 	if err := u.Check(); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
@@ -132,28 +133,72 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
+// width is that of a terminal.
+const width = 80
+
+// writePromises writes tables with as many backends beside each other as width takes.
 func writePromises(w io.Writer, all []promise) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for len(all) > 0 {
+		var table string
+		n := 0
+		for n < len(all) {
+			next := promiseTable(all[:n+1])
+			if first, _, _ := strings.Cut(next, "\n"); n > 0 && utf8.RuneCountInString(first) > width {
+				break
+			}
+			table, n = next, n+1
+		}
+		for _, p := range all[:n] {
+			table += "\n" + wrap(p.Backend+": "+p.urls+". It rests on "+p.basis()+".") + "\n"
+		}
+		if all = all[n:]; len(all) > 0 {
+			table += "\n"
+		}
+		if _, err := io.WriteString(w, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promiseTable is a table whose lines have the same length.
+func promiseTable(all []promise) string {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, p := range all {
 		fmt.Fprint(tw, "\t", p.Backend)
 	}
-	fmt.Fprintln(tw)
+	fmt.Fprintln(tw, "\t")
 	for _, g := range guarantees {
 		fmt.Fprint(tw, g.title)
 		for _, p := range all {
 			fmt.Fprint(tw, "\t", text(g.value(p)))
 		}
-		fmt.Fprintln(tw)
+		fmt.Fprintln(tw, "\t")
 	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	for _, p := range all {
-		if _, err := fmt.Fprintf(w, "\n%s  %s\n  rests on %s.\n", p.Backend, p.urls, p.basis()); err != nil {
-			return err
+	_ = tw.Flush() // into memory
+	return b.String()
+}
+
+// wrap breaks text into lines that fit, all but the first one indented.
+func wrap(text string) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+		case column+1+n > width:
+			b.WriteString("\n  ")
+			column = 2
+		default:
+			b.WriteByte(' ')
+			column++
 		}
+		b.WriteString(word)
+		column += n
 	}
-	return nil
+	return b.String()
 }
 
 func writePromisesMarkdown(w io.Writer, all []promise) error {

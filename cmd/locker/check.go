@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,13 +25,12 @@ func newCheck() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [flags] [URL]",
-		Short: "Check whether a lock service keeps what is declared for it",
-		Long: strings.TrimSpace(`
-Check whether a lock service keeps what "locker backends" declares for it: lock,
-renew and unlock a name of its own, and look for server settings that break a
-guarantee. Each finding says what to change. Nothing in the service is changed,
-and nothing is left behind. Given two URLs, it also says whether both services
-work, and which names are held on only one of them.
+		Short: "Check whether a lock service keeps what "locker backends" declares for it: lock,
+renew and unlock the name locker-check, and look for server settings that break
+a guarantee. Each finding says what to change. No setting is changed. What stays
+is what the service keeps of any name that was locked, such as its last token.
+Given two URLs, it also says whether both services work, and which names are
+held on only one of them.
 
 Exit status: 0 if all is well; 1 if something may fail under some fault (a
 warning); 2 if a guarantee does not hold or no lock can be had (a problem); 64
@@ -91,35 +90,36 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	findings := []locker.Finding{{What: "opening " + client.Guarantees().Backend, Found: "took " + round(time.Since(began)).String()}}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	probed, err := probe(ctx, client)
-	if err != nil {
-		return nil, failure(err)
-	}
-	findings = append(findings, probed)
+	probed, locked := probe(ctx, client)
 	more, err := client.Check(ctx)
+	findings = append(append(findings, probed), more...)
 	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-		return findings, nil // this backend has nothing to look for
-	case err != nil:
-		return nil, failure(err)
+	case err == nil || errors.Is(err, errors.ErrUnsupported): // this backend may have nothing to look for
+		return findings, nil
+	case locked == nil || errors.Is(locked, locker.ErrUnavailable):
+		return nil, failure(cmp.Or(locked, err))
 	}
-	return append(findings, more...), nil
+	return findings, nil // no lock can be had, and that is said
 }
 
-// probe locks, renews and unlocks a name that nobody else uses.
+// probeName is what probe locks: always the same, so that not more than this one name
+// stays in the service, for as long as that remembers names and their tokens.
+const probeName = "locker-check"
+
+// probe locks, renews and unlocks a name. Its error says that it could not.
 func probe(ctx context.Context, client *locker.Client) (locker.Finding, error) {
-	const what = "lock, renew and unlock"
+	f := locker.Finding{What: "lock, renew and unlock"}
 	began := time.Now()
-	lease, err := client.TryLock(ctx, "locker-check/"+rand.Text())
-	if err != nil {
-		return locker.Finding{}, err
+	lease, err := client.Lock(ctx, probeName, locker.Patience(0)) // another check may hold it
+	if err == nil {
+		err = lease.Renew(ctx)
+		err = errors.Join(err, lease.Unlock(ctx))
 	}
-	err = lease.Renew(ctx)
-	err = errors.Join(err, lease.Unlock(ctx))
+	f.Found = "took " + round(time.Since(began)).String()
 	if err != nil {
-		return locker.Finding{Severity: locker.SeverityProblem, What: what, Found: plain(err), Advice: "the client needs the rights to do all three"}, nil
+		f.Severity, f.Found, f.Advice = locker.SeverityProblem, plain(err), "no lock can be had: this or what follows has to be mended"
 	}
-	return locker.Finding{What: what, Found: "took " + round(time.Since(began)).String()}, nil
+	return f, err
 }
 
 func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {

@@ -94,6 +94,9 @@ func TestDeadGuardIsReplaced(t *testing.T) {
 	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
 	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
 	first := awaitGuard(t, parent)
+	if first == 0 {
+		t.Skip("this system does not say who is in a group")
+	}
 	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
 	p.expectSaid("its guard")
 	require.Eventually(t, func() bool { return awaitGuard(t, parent) != first }, patience, time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,9 @@ func TestBackendsListsEveryGuarantee(t *testing.T) {
 	require.Equal(t, 0, r.status, r.stderr)
 	for _, want := range []string{"memory", "file", "single", "kernel", "one server", "rests on", "redis+sentinel://"} {
 		assert.Contains(t, r.stdout, want)
+	}
+	for _, line := range strings.Split(r.stdout, "\n") {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, " ")), 80, line)
 	}
 
 	r = do(t, nil, "backends", "--json")

@@ -34,10 +34,12 @@ func run(args []string) int {
 		e = &exitError{status: statusOutput, err: err}
 	default:
 		// The other errors are cobra's, about the command line.
-		e = usage(err)
+		e = usage(hint(err))
 	}
 	switch {
 	case e.err == nil:
+	case e.status == statusUsage && strings.Contains(e.err.Error(), "backend URL: "):
+		say(os.Stderr, fmt.Errorf("%w (locker backends lists the URLs)", e.err))
 	case e.status == statusUsage:
 		say(os.Stderr, fmt.Errorf("%w (see %s --help)", e.err, cmd.CommandPath()))
 	default:
@@ -47,6 +49,18 @@ func run(args []string) int {
 		e.death.pass()
 	}
 	return e.status
+}
+
+// hint makes an error of cobra one that says what to write.
+func hint(err error) error {
+	text := err.Error()
+	if unknown, meant, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
+		return fmt.Errorf("%s: did you mean %s?", unknown, strings.Join(strings.Fields(meant), " or "))
+	}
+	if _, value, ok := strings.Cut(text, `missing unit in duration "`); ok {
+		return fmt.Errorf("%w: write a unit, as in %ss", err, strings.TrimSuffix(value, `"`))
+	}
+	return err
 }
 
 func newRoot() *cobra.Command {

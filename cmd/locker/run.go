@@ -120,16 +120,21 @@ func (f *runFlags) options() (opts []locker.Option) {
 	return opts
 }
 
-// patience is how long an outage may last before the lock is held: --wait, or as for Lock
-// the patience or the TTL of the URL.
-func (f *runFlags) patience() time.Duration {
-	switch {
-	case f.try || f.waitGiven:
-		return f.wait
-	case f.ttlGiven:
-		return f.backend.duration("patience", f.ttl)
+// lockTTL is the TTL of the lock: of the flag, the URL, or the default.
+func (f *runFlags) lockTTL() time.Duration {
+	if f.ttlGiven {
+		return f.ttl
 	}
-	return f.backend.duration("patience", f.backend.duration("ttl", locker.DefaultTTL))
+	return f.backend.duration("ttl", locker.DefaultTTL)
+}
+
+// patience is how long an outage may last before the lock is held: --wait, or as for Lock
+// the patience of the URL, or the TTL.
+func (f *runFlags) patience() time.Duration {
+	if f.try || f.waitGiven {
+		return f.wait
+	}
+	return f.backend.duration("patience", f.lockTTL())
 }
 
 // run holds name while the command runs. Its error has the exit status.
@@ -214,7 +219,7 @@ the one before.
 
 If the lock is lost, locker ends COMMAND, and what COMMAND has started, before
 anybody else gets the lock. They are ended as well if locker itself is killed.
-A process that leaves COMMAND's process group (a daemon) goes on without the lock.
+A process that leaves COMMAND's process group (a daemon) goes on without it.
 
 Exit status: the status of COMMAND; 128+n if signal n ended COMMAND; or
    64  the command line, the name or the backend's URL is wrong

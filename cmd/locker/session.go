@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -22,7 +23,9 @@ type session struct {
 	notes   *notes
 
 	client   *locker.Client
+	opened   atomic.Pointer[locker.Client] // client, for who watches the wait
 	lease    *locker.Lease
+	granted  time.Time
 	renewal  renewal
 	inTheWay inTheWay
 	death    death // how the command died, if its status is the one to report
@@ -78,6 +81,9 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 			case <-long.C:
 				if text := s.inTheWay.text(); text != said && !s.flags.quiet {
 					said = text
+					if text == heldByAnother {
+						text = s.holder()
+					}
 					s.notes.say("waiting for %q: %s", s.name, text)
 				}
 			case <-quit:
@@ -138,6 +144,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		return err
 	}
 	s.client = client
+	s.opened.Store(client)
 	if f.outlive && client.Guarantees().Exclusion != locker.ExclusionKernel {
 		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave the flag out, or give --backend file:///DIR"))
 	}
@@ -167,6 +174,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	case err != nil:
 		return failure(err)
 	}
+	s.granted = time.Now()
 	return nil
 }
 
@@ -211,6 +219,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 		return statusLost, err
 	}
 	err := s.unlock()
+	s.linger()
 	s.close(clearTimeout)
 	switch {
 	case errors.Is(err, locker.ErrLost):
@@ -233,6 +242,28 @@ func (s *session) unlock() error {
 	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
 	defer cancel()
 	return s.lease.Unlock(ctx)
+}
+
+// linger waits for the end of --min-hold, or for a signal, if that is sooner than the end
+// of the TTL: without locker, the service would keep the lock for all of the TTL.
+func (s *session) linger() {
+	keep := s.flags.minHold + s.flags.minHold/50
+	left := time.Until(s.granted.Add(keep))
+	if keep == 0 || left <= 0 || left >= s.flags.lockTTL() || s.lease.Until().IsZero() {
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return
+		case sig := <-s.signals:
+			if endsWait(sig) {
+				return
+			}
+		}
+	}
 }
 
 // close waits up to timeout until nothing is left in the service. What is left
@@ -276,6 +307,18 @@ func (s *session) trace() *locker.Trace {
 	}
 }
 
+const heldByAnother = "another holds it"
+
+// holder says who holds the lock, if the service tells soon.
+func (s *session) holder() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if st, err := s.opened.Load().Inspect(ctx, s.name); err == nil && st.Label != "" {
+		return "held by " + printable(st.Label)
+	}
+	return heldByAnother
+}
+
 // inTheWay is what the wait for the lock is waiting for.
 type inTheWay struct {
 	mu    sync.Mutex
@@ -296,7 +339,7 @@ func (w *inTheWay) text() string {
 	case w.err == nil:
 		return "the lock service has not answered yet"
 	case errors.Is(w.err, locker.ErrHeld):
-		return "another holds it"
+		return heldByAnother
 	default:
 		return fmt.Sprintf("%s; trying until %s", plain(w.err), w.until.Format(time.TimeOnly))
 	}

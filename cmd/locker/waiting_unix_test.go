@@ -79,7 +79,7 @@ func TestOutageDuringALongWaitIsSatOut(t *testing.T) {
 	holder := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
 	holder.expect("group")
 	waiter := start(t, []with{s.through()}, "run", "--ttl", "1s", "--wait", "20s", "a", "--", "echo", "ran")
-	waiter.expectSaid("another holds it")
+	waiter.expectSaid(`waiting for "a": held by `)
 	s.proxy.Set(lab.Reset)
 	waiter.expectSaid("trying until")
 	time.Sleep(2 * time.Second) // two TTLs
@@ -88,4 +88,15 @@ func TestOutageDuringALongWaitIsSatOut(t *testing.T) {
 	s.proxy.Set(lab.Pass)
 	waiter.expect("ran")
 	assert.Equal(t, 0, waiter.wait())
+}
+
+// Without locker, the service would keep the lock for a TTL after the last renewal.
+func TestMinHoldThatIsShorterThanTheTTLEndsInTime(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	began := time.Now()
+	r := do(t, []with{s.direct()}, "run", "--min-hold", "1500ms", "a", "--", "true")
+	assert.Equal(t, result{}, r)
+	assert.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond)
+	assert.False(t, s.kept(t), "it has a TTL of 30 s")
 }
