@@ -600,6 +600,25 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	}
 }
 
+// A lease lasts where only time goes by; while servers leave, it is nobody's promise.
+func TestALeaseThatIsLostWhileServersLeave(t *testing.T) {
+	for fault, declared := range map[string]bool{"ageing": true, "server": false} {
+		r, err := check.Check(run(), all(script(t, fmt.Sprintf(`
+			0 ask a
+			1 granted a tok=1 until=1001
+			2 fault_begin f=%s
+			3 evidence
+			400 renewed a until=1400
+			500 fault_end
+			1400 told_lost a`, fault))))
+		require.NoError(t, err)
+		i := slices.IndexFunc(r.Rows, func(row history.Row) bool { return row.ID == "false-loss/"+fault })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, history.Broken, r.Rows[i].Cells[0].Verdict)
+		assert.Equal(t, declared, r.Rows[i].Cells[0].Bad(), fault)
+	}
+}
+
 // What a cell counts: trials, those broken, and what is known if none was.
 func TestTrialsAreCounted(t *testing.T) {
 	good := script(t, "0 ask a\n1 granted a tok=1 until=1001\n2 ask b\n3 unlock_begin a\n4 unlocked a\n5 granted b tok=2 until=1100")
