@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/memory"
 )
@@ -118,4 +120,48 @@ func TestMinHoldThatOneServiceCannotDo(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "together are more than")
 	unlock(t, try(t, clientOf(t, a, ""), "job"))
+}
+
+func TestMinHoldOnServers(t *testing.T) {
+	const ttl, minHold = time.Second, 3 * time.Second
+	all := [][2]string{{"redis", "etcd"}, {"file", "redis"}, {"redis", "redlock"}, {"etcd", "postgres"}}
+	for _, names := range all {
+		t.Run(names[0]+" "+names[1], func(t *testing.T) {
+			if names != [2]string{"redis", "etcd"} && os.Getenv(allEnv) == "" {
+				t.Skip("it starts servers: set " + allEnv + "=1")
+			}
+			t.Parallel()
+			a, b := services[names[0]](t).ownURL(), services[names[1]](t).ownURL()
+			clients := make(map[string]*locker.Client)
+			for _, urls := range []string{a + " " + b, a, b} {
+				c, err := backends.Openers.Open(t.Context(), urls, &locker.Options{TTL: ttl})
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, c.Close()) })
+				clients[urls] = c
+			}
+			pair := clients[a+" "+b]
+			held := try(t, clients[b], "job")
+			_, err := pair.TryLock(t.Context(), "job", locker.MinHold(minHold))
+			require.ErrorIs(t, err, locker.ErrHeld)
+			unlock(t, try(t, clients[a], "job"))
+			unlock(t, held)
+
+			l, err := pair.Lock(t.Context(), "job", locker.MinHold(minHold))
+			require.NoError(t, err)
+			granted := time.Now()
+			unlock(t, l)
+			for urls, c := range clients {
+				_, err := c.TryLock(t.Context(), "job")
+				if time.Since(granted) < minHold {
+					require.ErrorIs(t, err, locker.ErrHeld, urls)
+				}
+			}
+			for _, urls := range []string{a, b} {
+				l, err := clients[urls].Lock(t.Context(), "job")
+				require.NoError(t, err)
+				assert.GreaterOrEqual(t, time.Since(granted), minHold, urls)
+				unlock(t, l)
+			}
+		})
+	}
 }
