@@ -140,7 +140,8 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 	req := a.req
 	req.Name, req.Wait = s.prefix+req.Name, wait
 	if i == 1 {
-		req.Owner = newOwner()
+		half := len(req.Owner) / 2
+		req.Owner = req.Owner[half:] + req.Owner[:half] // of its own, and the same if the request is repeated (R11)
 	}
 	req.Queued = func() {
 		a.heard.Store(i == 1)
