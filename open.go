@@ -50,7 +50,8 @@ type Openers map[string]Opener
 //
 // The scheme's package documents its other parameters. An unknown parameter, or one
 // that is given twice, is an error. So is white space or an invisible character in or
-// behind a URL, such as the line end of a file with a secret. ctx bounds only Open, and not the Client; if the
+// behind a URL, such as the line end of a file with a secret. ctx bounds only Open, and
+// not the Client; if the
 // service has not answered at the deadline of ctx, the error matches ErrUnavailable.
 // Errors never contain the password.
 func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
@@ -108,11 +109,13 @@ func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, er
 	opener := o[u.Scheme]
 	switch {
 	case opener == nil && u.Parts != nil:
-		return nil, fmt.Errorf("%w: backend URL: it is two URLs, and package bridge is not among the Openers", ErrInvalid)
+		return nil, fmt.Errorf("%w: backend URL: it is two URLs, and package bridge is not among the "+
+			"Openers", ErrInvalid)
 	case opener == nil:
 		known := slices.Sorted(maps.Keys(o))
 		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == PairScheme })
-		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid, u.Scheme, strings.Join(known, ", "))
+		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid,
+			u.Scheme, strings.Join(known, ", "))
 	}
 	if u.err != nil {
 		return nil, u.err
@@ -208,7 +211,8 @@ func checkCharacters(rawURL string, pair bool) error {
 		case unicode.IsControl(r):
 			kind = "a control character"
 		}
-		return fmt.Errorf("%w: backend URL: character %d is %s (%U): remove it (a space that is meant is %%20)", ErrInvalid, n, kind, r)
+		return fmt.Errorf("%w: backend URL: character %d is %s (%U): remove it (a space that is meant is "+
+			"%%20)", ErrInvalid, n, kind, r)
 	}
 	return nil
 }
@@ -216,7 +220,8 @@ func checkCharacters(rawURL string, pair bool) error {
 // parsePair takes two URLs with white space between them apart.
 func parsePair(fields []string) (*URL, error) {
 	if len(fields) > 2 {
-		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one URL, or two while a fleet moves", ErrInvalid, len(fields))
+		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one "+
+			"URL, or two while a fleet moves", ErrInvalid, len(fields))
 	}
 	u := &URL{Scheme: PairScheme}
 	for _, field := range fields {
@@ -242,25 +247,29 @@ func ParseURL(rawURL string) (*URL, error) {
 	}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@") {
-		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or file:///var/lock/myapp", ErrInvalid)
+		return nil, fmt.Errorf("%w: backend URL: it has no scheme: write it like redis://localhost:6379 or "+
+			"file:///var/lock/myapp", ErrInvalid)
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	if strings.Contains(rest, "#") {
-		return nil, fmt.Errorf("%w: backend URL: %s:// has no fragment: write a # in a password or parameter as %%23", ErrInvalid, u.Scheme)
+		return nil, fmt.Errorf("%w: backend URL: %s:// has no fragment: write a # in a password or "+
+			"parameter as %%23", ErrInvalid, u.Scheme)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, slash := strings.Cut(rest, "/")
 	if slash {
 		p, err := url.PathUnescape("/" + path)
 		if err != nil {
-			return nil, fmt.Errorf("%w: backend URL: the path of the %s:// URL has a %% that is not followed by two hexadecimal digits", ErrInvalid, u.Scheme)
+			return nil, fmt.Errorf("%w: backend URL: the path of the %s:// URL has a %% that is not "+
+				"followed by two hexadecimal digits", ErrInvalid, u.Scheme)
 		}
 		u.Path = p
 	}
 	if at := strings.LastIndex(authority, "@"); at >= 0 {
 		user, err := parseUser(authority[:at])
 		if err != nil {
-			return nil, fmt.Errorf("%w: backend URL: user or password of the %s:// URL: %w", ErrInvalid, u.Scheme, err)
+			return nil, fmt.Errorf("%w: backend URL: user or password of the %s:// URL: %w", ErrInvalid,
+				u.Scheme, err)
 		}
 		u.User, authority = user, authority[at+1:]
 	}
@@ -270,21 +279,27 @@ func ParseURL(rawURL string) (*URL, error) {
 			// The error does not repeat the host: it may be the start of a password
 			// with a character that had to be escaped.
 			if err := checkHost(h); err != nil {
-				return nil, fmt.Errorf("%w: backend URL: host %d of the %s:// URL: %w", ErrInvalid, i+1, u.Scheme, err)
+				return nil, fmt.Errorf("%w: backend URL: host %d of the %s:// URL: %w", ErrInvalid, i+1,
+					u.Scheme, err)
 			}
 		}
 	}
-	if key, _, _ := strings.Cut(query, "="); u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(key, "@") {
-		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write a / in a password as %%2F, a ? as %%3F", ErrInvalid, u.Scheme)
+	if key, _, _ := strings.Cut(query, "="); u.Hosts != nil && strings.Contains(path, "@") ||
+		strings.Contains(key, "@") {
+		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write a / in a password as "+
+			"%%2F, a ? as %%3F", ErrInvalid, u.Scheme)
 	}
 	u.doubtful = strings.Contains(query, "@")
 	params, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
+		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form "+
+			"a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
 	}
 	u.params = params
-	if strings.ContainsFunc(u.Path+strings.Join(slices.Concat(slices.Collect(maps.Values(params))...), ""), unicode.IsControl) {
-		return nil, u.Invalid("its path or a parameter has a control character or line end in it: remove what begins with %%0 or %%1")
+	if strings.ContainsFunc(u.Path+strings.Join(slices.Concat(slices.Collect(maps.Values(params))...),
+		""), unicode.IsControl) {
+		return nil, u.Invalid("its path or a parameter has a control character or line end in it: remove " +
+			"what begins with %%0 or %%1")
 	}
 	return u, nil
 }
@@ -414,11 +429,13 @@ func (u *URL) Bool(name string, def bool) bool {
 // with a ? in it, or of one that is a parameter and has an & in it.
 func (u *URL) mayBeSecret(name string) bool {
 	for other := range u.params {
-		if other = strings.ToLower(other); strings.Contains(other, "pass") || strings.Contains(other, "auth") {
+		if other = strings.ToLower(other); strings.Contains(other, "pass") || strings.Contains(other,
+			"auth") {
 			return true
 		}
 	}
-	return u.doubtful || len(name) > 20 || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz_") != ""
+	return u.doubtful || len(name) > 20 || strings.Trim(strings.ToLower(name),
+		"abcdefghijklmnopqrstuvwxyz_") != ""
 }
 
 func (u *URL) fail(name, hint string) {
@@ -459,7 +476,8 @@ func (u *URL) Check() error {
 //	cert, key    PEM files with the client's certificate and its key
 //	server_name  the name to expect in the server's certificate; default: the host
 //
-// The files of cert and key are read again for each connection, that of ca once. Its error matches [ErrInvalid].
+// The files of cert and key are read again for each connection, that of ca once. Its
+// error matches [ErrInvalid].
 func (u *URL) TLSConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
 	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
@@ -481,7 +499,8 @@ func (u *URL) TLSConfig() (*tls.Config, error) {
 		if err != nil {
 			return nil, u.Invalid("cert and key: %v", err)
 		}
-		// The files are read again for each connection, so that a certificate can be replaced while the program runs.
+		// The files are read again for each connection, so that a certificate can be
+		// replaced while the program runs.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
 				return &now, nil

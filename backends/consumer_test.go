@@ -42,12 +42,14 @@ func TestAProgramsModulesMoveNoFurtherThanOurs(t *testing.T) {
 	for name, versions := range map[string]map[string]string{"older": older, "the same": ours} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			mod := fmt.Sprintf("module example.com/consumer\n\ngo 1.24\n\nreplace github.com/golockers/locker => %s\n\nrequire github.com/golockers/locker v0.0.0\n", root)
+			mod := fmt.Sprintf("module example.com/consumer\n\ngo 1.24\n\nreplace "+
+				"github.com/golockers/locker => %s\n\nrequire github.com/golockers/locker v0.0.0\n", root)
 			for path, version := range versions {
 				mod += fmt.Sprintf("require %s %s\n", path, version)
 			}
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o600))
-			selected := strings.Split(goCommand(t, dir, "list", "-mod=mod", "-m", "-f", "{{.Path}} {{.Version}}", "all"), "\n")
+			selected := strings.Split(goCommand(t, dir, "list", "-mod=mod", "-m", "-f",
+				"{{.Path}} {{.Version}}", "all"), "\n")
 			require.Greater(t, len(selected), len(versions))
 			for _, line := range selected {
 				path, version, _ := strings.Cut(line, " ")

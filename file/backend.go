@@ -66,9 +66,11 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
-		RestsOn: "the file locks of one kernel; " + b.sharedBy() + "; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
+		RestsOn: "the file locks of one kernel; " + b.sharedBy() +
+			"; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
 			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
-			"a MinHold is kept by the host's clock; a holder that is stuck holds for ever, unless MaxHold bounds it",
+			"a MinHold is kept by the host's clock; a holder that is stuck holds for ever, unless MaxHold " +
+			"bounds it",
 	}
 }
 

@@ -38,7 +38,8 @@ func TestLockFileIsForPeople(t *testing.T) {
 	path := lockFile(t, dir)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Regexp(t, `^locker 1: .*\ntoken \d+\nheld by process \d+ since \S+Z as "the \\"night\\" job"\nsum [0-9a-f]{8} +\nname "a\\nname"\n$`, string(text))
+	assert.Regexp(t, `^locker 1: .*\ntoken \d+\nheld by process \d+ since \S+Z as "the \\"night\\" job"\n`+
+		`sum [0-9a-f]{8} +\nname "a\\nname"\n$`, string(text))
 	require.NoError(t, lease.Unlock(t.Context()))
 	text, err = os.ReadFile(path)
 	require.NoError(t, err)
@@ -50,9 +51,11 @@ func TestLockFileIsForPeople(t *testing.T) {
 
 func TestEveryNameAndLabelIsReadBack(t *testing.T) {
 	for _, name := range []string{
-		"n", "\x00\x01\n\r\"\\", strings.Repeat("\x7f", 640), strings.Repeat("\u2028", 213), strings.Repeat("本", 213), "sum 00000000", "\nsum ",
+		"n", "\x00\x01\n\r\"\\", strings.Repeat("\x7f", 640), strings.Repeat("\u2028", 213),
+		strings.Repeat("本", 213), "sum 00000000", "\nsum ",
 	} {
-		for _, label := range []string{"", "x", `"\"`, "100 %d", strings.Repeat("本", 42), strings.Repeat(`"`, 128), "sum 00000000", "as \"x\"", strings.Repeat("\x01", 500)} {
+		for _, label := range []string{"", "x", `"\"`, "100 %d", strings.Repeat("本", 42),
+			strings.Repeat(`"`, 128), "sum 00000000", "as \"x\"", strings.Repeat("\x01", 500)} {
 			b := newBackend(t, t.TempDir())
 			var last uint64
 			for range 2 {
@@ -81,10 +84,11 @@ func TestFileWithAnythingElseInItIsLeftAlone(t *testing.T) {
 	zeroed := bytes.Clone(good)
 	clear(zeroed[:100])
 	for what, content := range map[string][]byte{
-		"garbage":             []byte("4711\n"),
-		"a lower token":       wrongDigit,
-		"a lower token, cut":  wrongDigit[:512],
-		"cut, then another":   slices.Concat(good[:digit+3], make([]byte, 512-digit-3), []byte("name \"m\"\n")),
+		"garbage":            []byte("4711\n"),
+		"a lower token":      wrongDigit,
+		"a lower token, cut": wrongDigit[:512],
+		"cut, then another": slices.Concat(good[:digit+3], make([]byte, 512-digit-3),
+			[]byte("name \"m\"\n")),
 		"no tail, more zeros": append(good[:512:512], make([]byte, 512)...),
 		"half zeros":          zeroed,
 		"something after it":  append(bytes.Clone(good), "x"...),
@@ -279,7 +283,8 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	assert.Empty(t, entries, "looking makes no file")
 
 	lease := mustLock(t, c, "n")
-	assert.Equal(t, locker.State{Held: true, Label: "the night job", Token: token(t, lease), Waiters: -1}, inspect())
+	assert.Equal(t, locker.State{Held: true, Label: "the night job", Token: token(t, lease), Waiters: -1},
+		inspect())
 	require.NoError(t, lease.Unlock(t.Context()))
 	assert.Equal(t, free, inspect())
 
@@ -295,7 +300,8 @@ func TestInspectSaysWhoHolds(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
-	assert.Equal(t, locker.State{Held: true, Waiters: -1}, inspect(), "the label and token of an earlier holder are not its own")
+	assert.Equal(t, locker.State{Held: true, Waiters: -1}, inspect(),
+		"the label and token of an earlier holder are not its own")
 	_, err = c.TryLock(t.Context(), "n")
 	assert.ErrorIs(t, err, locker.ErrHeld)
 	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))

@@ -101,7 +101,8 @@ func TestWaiterForAFileThatWasDeletedLocksTheNewOne(t *testing.T) {
 // where a file can be deleted under it.
 func waitUntilInFlock(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(stacks(), "unix.Flock") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(stacks(), "unix.Flock") }, patience,
+		time.Millisecond)
 }
 
 // A cleaner that locks what it deletes takes nothing away from a holder. What

@@ -62,7 +62,8 @@ func homeOf(uid string) (string, error) {
 		return "", err
 	}
 	for entry := range strings.Lines(string(entries)) {
-		if field := strings.Split(entry, ":"); len(field) == 7 && field[2] == uid && filepath.IsAbs(field[5]) {
+		if field := strings.Split(entry, ":"); len(field) == 7 && field[2] == uid &&
+			filepath.IsAbs(field[5]) {
 			return field[5], nil
 		}
 	}
@@ -80,10 +81,12 @@ func makePrivate(dir string) error {
 		return err
 	}
 	if uid, ok := owner(info); !ok || uid != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user ID %d, and this is %d: who owns it can take every lock away", dir, uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user ID %d, and this is %d: who owns it can take every lock "+
+			"away", dir, uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is open to other users (mode %04o): make it private with chmod 700", dir, info.Mode().Perm())
+		return fmt.Errorf("%s is open to other users (mode %04o): make it private with chmod 700", dir,
+			info.Mode().Perm())
 	}
 	return nil
 }
@@ -118,7 +121,8 @@ func checkDir(dir string) (fs.FileInfo, string, error) {
 }
 
 func noDir(dir string) error {
-	return fmt.Errorf("lock directory %s does not exist: write its name as everybody else does, or make it: %w", dir, fs.ErrNotExist)
+	return fmt.Errorf("lock directory %s does not exist: write its name as everybody else does, or make "+
+		"it: %w", dir, fs.ErrNotExist)
 }
 
 // checkLocal returns an error if dir is on a file system where flock does not work as
@@ -126,7 +130,8 @@ func noDir(dir string) error {
 func checkLocal(dir string) error {
 	kind, err := localfile.RemoteKind(dir)
 	if err == nil && kind != "" {
-		err = fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept by this host alone: choose one on a local disk", dir, kind)
+		err = fmt.Errorf("lock directory %s is on a file system of type %s, where file locks are not kept "+
+			"by this host alone: choose one on a local disk", dir, kind)
 	}
 	return err
 }

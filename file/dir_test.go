@@ -91,7 +91,8 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 func TestDirectoryThatIsNotWritable(t *testing.T) {
 	dir := publicDir(t, 0o555)
 	child := lab.StartChild(t, "nobody", dir, "n")
-	assert.Equal(t, "cannot make files in lock directory "+dir+": permission denied; held false; unavailable false", child.Expect(t, "error", patience))
+	assert.Equal(t, "cannot make files in lock directory "+dir+": permission denied; held false; "+
+		"unavailable false", child.Expect(t, "error", patience))
 }
 
 func TestFileOfAnotherUserIsAnErrorOfItsOwn(t *testing.T) {
@@ -100,7 +101,8 @@ func TestFileOfAnotherUserIsAnErrorOfItsOwn(t *testing.T) {
 	used(t, dir, "n") // mode 0600, as the directory says
 	require.NoError(t, os.Chmod(dir, 0o777))
 	child := lab.StartChild(t, "nobody", dir, "n")
-	assert.Regexp(t, "n.lock: permission denied; held false; unavailable false$", child.Expect(t, "error", patience))
+	assert.Regexp(t, "n.lock: permission denied; held false; unavailable false$", child.Expect(t, "error",
+		patience))
 }
 
 func TestUsersWhoShareADirectoryShareLocks(t *testing.T) {
@@ -136,7 +138,8 @@ func TestUsersWhoMakeTheSameFileAtTheSameTime(t *testing.T) {
 }
 
 func TestFilesGetThePermissionsOfThoseWhoMayWrite(t *testing.T) {
-	for dirMode, want := range map[os.FileMode]os.FileMode{0o700: 0o600, 0o755: 0o600, 0o770: 0o660, 0o775: 0o660, 0o777: 0o666} {
+	for dirMode, want := range map[os.FileMode]os.FileMode{0o700: 0o600, 0o755: 0o600, 0o770: 0o660,
+		0o775: 0o660, 0o777: 0o666} {
 		dir := publicDir(t, dirMode)
 		path, _ := used(t, dir, "n")
 		assert.Equal(t, want, modeOf(t, path), "directory %v", dirMode)

@@ -15,7 +15,8 @@ import (
 // The two Clients could as well be in two programs.
 func Example() {
 	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "locks") // a program has a place of its own, such as /var/lib/myprogram/locks
+	// a program has a place of its own, such as /var/lib/myprogram/locks
+	dir, err := os.MkdirTemp("", "locks")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -80,7 +80,8 @@ func (h *hold) check() error {
 	case err != nil:
 		return err
 	case !there:
-		return fmt.Errorf("%w: %s was deleted or replaced while it was locked: find out what does that, and keep it away", locker.ErrLost, h.file.Name())
+		return fmt.Errorf("%w: %s was deleted or replaced while it was locked: find out what does that, "+
+			"and keep it away", locker.ErrLost, h.file.Name())
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/golockers/locker/internal/localfile"
 )
 
-var errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, and keep it away")
+var errReplaced = errors.New("the lock file was replaced before it was locked: find out what does that, " +
+	"and keep it away")
 
 // openLocked opens the file at path and locks it.
 func (b *Backend) openLocked(path string, how localfile.How) (*os.File, error) {

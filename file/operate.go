@@ -62,7 +62,8 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 			return st, record{}, nil // it was free, whatever is in it
 		}
 		if err == nil && r.pid != 0 {
-			return locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0), Waiters: -1}, r, ctx.Err()
+			return locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0),
+				Waiters: -1}, r, ctx.Err()
 		}
 		// The holder is about to write its record, or there is no holder: look again.
 		if err := clock.Sleep(ctx, pause); err != nil {
@@ -78,7 +79,8 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 
 // List implements [locker.Lister] for names that are held. Only the kernel knows who
 // waits.
-func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+func (b *Backend) List(ctx context.Context, prefix string, found func(name string,
+	st locker.State) error) error {
 	entries, err := os.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return unavailable(err)
@@ -130,7 +132,9 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 	f, err := b.openLocked(b.path(name), localfile.Exclusive|localfile.NoWait)
 	switch {
 	case errors.Is(err, localfile.ErrBusy):
-		return st, fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and takes it from no process that lives: end that process: %w", r.pid, r.label, errors.ErrUnsupported)
+		return st, fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
+			"takes it from no process that lives: end that process: %w", r.pid, r.label,
+			errors.ErrUnsupported)
 	case err != nil:
 		return st, unavailable(err)
 	}
@@ -147,27 +151,33 @@ func (b *Backend) Check(context.Context) ([]locker.Finding, error) {
 	info, err := os.Stat(b.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		add(locker.SeverityProblem, b.dir, "it was deleted", "what is held in it excludes nobody who comes: find out what deletes it, and keep it away")
+		add(locker.SeverityProblem, b.dir, "it was deleted",
+			"what is held in it excludes nobody who comes: find out what deletes it, and keep it away")
 		return found, nil
 	case err != nil:
 		return nil, unavailable(err)
 	}
 	if err := checkLocal(b.dir); err != nil {
-		add(locker.SeverityProblem, "file system of "+b.dir, err.Error(), "choose a directory on a disk of this host")
+		add(locker.SeverityProblem, "file system of "+b.dir, err.Error(),
+			"choose a directory on a disk of this host")
 	} else {
 		add(locker.SeverityOK, "file system of "+b.dir, "of this host", "")
 	}
 	if err := checkWritable(b.dir); err != nil {
-		add(locker.SeverityProblem, "rights on "+b.dir, err.Error(), "give this user the right to make files there, or choose another directory")
+		add(locker.SeverityProblem, "rights on "+b.dir, err.Error(),
+			"give this user the right to make files there, or choose another directory")
 	}
-	const example = "for several users, make one beforehand: install -d -m 2770 -g GROUP /var/lib/locker, and give all of them file:///var/lib/locker"
+	const example = "for several users, make one beforehand: install -d -m 2770 -g GROUP /var/lib/locker, " +
+		"and give all of them file:///var/lib/locker"
 	switch mode := info.Mode(); {
 	case mode&0o002 != 0:
-		add(locker.SeverityWarning, "rights on "+b.dir, mode.String(), "every user can hold every lock for ever, or delete its file: give it a group instead; "+example)
+		add(locker.SeverityWarning, "rights on "+b.dir, mode.String(),
+			"every user can hold every lock for ever, or delete its file: give it a group instead; "+example)
 	case mode&0o020 != 0:
 		add(locker.SeverityOK, "rights on "+b.dir, mode.String(), "")
 	default:
-		add(locker.SeverityInfo, "rights on "+b.dir, mode.String(), "only the processes of one user exclude each other here; "+example)
+		add(locker.SeverityInfo, "rights on "+b.dir, mode.String(),
+			"only the processes of one user exclude each other here; "+example)
 	}
 	return found, nil
 }

@@ -104,7 +104,8 @@ func TestTokensCanBeRaised(t *testing.T) {
 }
 
 func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {
-	for mode, want := range map[os.FileMode]locker.Severity{0o700: locker.SeverityInfo, 0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {
+	for mode, want := range map[os.FileMode]locker.Severity{0o700: locker.SeverityInfo,
+		0o770: locker.SeverityOK, 0o777: locker.SeverityWarning} {
 		dir := publicDir(t, mode)
 		b, err := file.New(dir)
 		require.NoError(t, err)
@@ -112,7 +113,8 @@ func TestCheckTellsWhoSharesTheDirectory(t *testing.T) {
 		require.NoError(t, err)
 		last := found[len(found)-1]
 		assert.Equal(t, want, last.Severity, "%v", mode)
-		assert.Contains(t, b.Guarantees().RestsOn, map[os.FileMode]string{0o700: "one user", 0o770: "group", 0o777: "all users"}[mode])
+		assert.Contains(t, b.Guarantees().RestsOn, map[os.FileMode]string{0o700: "one user",
+			0o770: "group", 0o777: "all users"}[mode])
 		require.NoError(t, os.Remove(dir))
 		found, err = b.Check(t.Context())
 		require.NoError(t, err)

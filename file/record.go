@@ -67,7 +67,8 @@ var errRecord = errors.New("not what this release writes into the lock file of t
 func decode(content []byte, name string) (record, error) {
 	var r record
 	var since, kept string
-	_, _ = fmt.Sscanf(string(content), magic+"token %d\nheld by process %d since %s as %q\n", &r.token, &r.pid, &since, &r.label)
+	_, _ = fmt.Sscanf(string(content), magic+"token %d\nheld by process %d since %s as %q\n", &r.token,
+		&r.pid, &since, &r.label)
 	for line := range strings.Lines(string(content)) {
 		_, _ = fmt.Sscanf(line, "kept until %s\n", &kept)
 		_, _ = fmt.Sscanf(line, "raised to %d\n", &r.raised)

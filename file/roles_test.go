@@ -114,12 +114,14 @@ func heir(p *lab.Parent) {
 func limited(p *lab.Parent) {
 	b := must(file.New(p.Args[0]))
 	signal.Ignore(syscall.SIGXFSZ)
-	resource := map[string]int{"file size": syscall.RLIMIT_FSIZE, "open files": syscall.RLIMIT_NOFILE}[p.Args[2]]
+	resource := map[string]int{"file size": syscall.RLIMIT_FSIZE,
+		"open files": syscall.RLIMIT_NOFILE}[p.Args[2]]
 	limit := must(strconv.ParseUint(p.Args[3], 10, 63))
 	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
 		panic(err)
 	}
-	_, err := b.Acquire(context.Background(), locker.Request{Name: p.Args[1], Label: "a label that makes the record longer"})
+	_, err := b.Acquire(context.Background(), locker.Request{Name: p.Args[1],
+		Label: "a label that makes the record longer"})
 	p.Say("error %v; unavailable %t", err, errors.Is(err, locker.ErrUnavailable))
 }
 
@@ -148,7 +150,8 @@ func dropRights() {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+	if err := errors.Join(syscall.Setgroups([]int{}), syscall.Setgid(65534),
+		syscall.Setuid(65534)); err != nil {
 		panic(err)
 	}
 }
@@ -160,7 +163,8 @@ func nobody(p *lab.Parent) {
 	if err == nil {
 		_, err = locker.New(b, nil).TryLock(context.Background(), p.Args[1])
 	}
-	p.Say("error %v; held %t; unavailable %t", err, errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable))
+	p.Say("error %v; held %t; unavailable %t", err, errors.Is(err, locker.ErrHeld), errors.Is(err,
+		locker.ErrUnavailable))
 }
 
 func newBackend(t *testing.T, dir string) *file.Backend {
@@ -225,5 +229,6 @@ func stacks() string {
 
 func waitUntilBlocked(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return blocked() == n }, patience, time.Millisecond, "goroutines in flock: want %d", n)
+	require.Eventually(t, func() bool { return blocked() == n }, patience, time.Millisecond,
+		"goroutines in flock: want %d", n)
 }

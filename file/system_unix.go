@@ -20,7 +20,8 @@ func alive(pid int) bool {
 
 // passes reports whether err may be gone when the same is tried again later.
 func passes(err error) bool {
-	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOLCK, unix.ENOSPC, unix.EDQUOT, unix.EIO} {
+	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOLCK, unix.ENOSPC,
+		unix.EDQUOT, unix.EIO} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -43,7 +43,8 @@ func (f *backendFlag) Type() string   { return "URL" }
 // the others.
 func (f *backendFlag) Set(value string) error {
 	if strings.TrimSpace(value) == "" {
-		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or leave --backend out")
+		return errors.New("it is empty, perhaps an unset variable: write the URL of a lock service, or " +
+			"leave --backend out")
 	}
 	*f = backendFlag(value)
 	return nil
@@ -52,8 +53,10 @@ func (f *backendFlag) Set(value string) error {
 // addBackendFlag adds --backend to cmd.
 func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
 	cmd.Flags().VarP(backend, "backend", "b",
-		"lock service (default: $"+backendEnv+", or else\nfiles in ~/.local/state/locker); two URLs in\none argument: lock on both services")
-	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		"lock service (default: $"+backendEnv+", or else\nfiles in ~/.local/state/locker); two URLs "+
+			"in\none argument: lock on both services")
+	type directive = cobra.ShellCompDirective
+	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, directive) {
 		var urls []string
 		for _, scheme := range slices.Sorted(maps.Keys(openers)) {
 			if scheme == locker.PairScheme {
@@ -73,7 +76,8 @@ func (f *backendFlag) address() (string, error) {
 	}
 	address, set := os.LookupEnv(backendEnv)
 	if set && strings.TrimSpace(address) == "" {
-		return "", usage(errors.New(backendEnv + " is set and empty: write the URL of a lock service into it, or unset " + backendEnv + " to lock with files on this host"))
+		return "", usage(errors.New(backendEnv + " is set and empty: write the URL of a lock service into " +
+			"it, or unset " + backendEnv + " to lock with files on this host"))
 	}
 	return address, nil
 }
@@ -88,7 +92,8 @@ func open(ctx context.Context, backend *backendFlag, opts *locker.Options) (*loc
 	if address == "" {
 		dir, err := file.DefaultDir()
 		if err != nil {
-			return nil, &exitError{status: statusUnavailable, err: fmt.Errorf("%w%s", err, chooseBackend(err))}
+			err = fmt.Errorf("%w%s", err, chooseBackend(err))
+			return nil, &exitError{status: statusUnavailable, err: err}
 		}
 		address = (&url.URL{Scheme: "file", Path: dir}).String()
 	}

@@ -34,7 +34,8 @@ func promises() []promise {
 	return []promise{
 		{"memory:// (programs only)", memory.New().Guarantees()},
 		{"file:///directory", new(file.Backend).Guarantees()},
-		{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://", single.Guarantees()},
+		{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, " +
+			"rediss+cluster://", single.Guarantees()},
 		{"redlock://, redlocks://, here with 5 servers", redlock.Guarantees(5, nil)},
 		{"postgres://, postgresql://, here without failover_safe=on", postgres.Guarantees(nil)},
 		{"etcd://, etcds://, here with members=3", etcd.Guarantees(3)},
@@ -226,7 +227,8 @@ func writePromisesMarkdown(w io.Writer, all []promise) error {
 func writePromisesJSON(w io.Writer, all []promise) error {
 	var out []map[string]any
 	for _, p := range all {
-		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn, "fencing_hint": p.FencingHint}
+		o := map[string]any{"backend": p.Backend, "urls": p.urls, "rests_on": p.RestsOn,
+			"fencing_hint": p.FencingHint}
 		for _, g := range guarantees {
 			v := g.value(p)
 			if d, ok := v.(time.Duration); ok {

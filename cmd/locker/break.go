@@ -58,9 +58,11 @@ the answer was not yes.`),
 					return err
 				}
 				if !isTerminal(int(os.Stdin.Fd())) {
-					return usage(fmt.Errorf("%s: not broken, since nobody can be asked here: run it in a terminal, or give --yes", stateText(state)))
+					return usage(fmt.Errorf("%s: not broken, since nobody can be asked here: run it in a "+
+						"terminal, or give --yes", stateText(state)))
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s.\nIf the holder still acts, two will act at once. Break the lock? [y/N] ", stateText(state))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s.\nIf the holder still acts, two will act at once. Break "+
+					"the lock? [y/N] ", stateText(state))
 				answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 				if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 					return &exitError{status: statusHeld, err: fmt.Errorf("%q is not broken", name)}

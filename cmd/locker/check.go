@@ -25,7 +25,9 @@ func newCheck() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [flags] [URL]",
-		Short: "Check whether a lock service keeps what "locker backends" declares for it: lock,
+		Short: "Check whether a lock service keeps what is declared for it",
+		Long: strings.TrimSpace(`
+Check whether a lock service keeps what "locker backends" declares for it: lock,
 renew and unlock the name locker-check, and look for server settings that break
 a guarantee. Each finding says what to change. No setting is changed. What stays
 is what the service keeps of any name that was locked, such as its last token.
@@ -87,7 +89,9 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 		return nil, err
 	}
 	defer client.Close()
-	findings := []locker.Finding{{What: "opening " + client.Guarantees().Backend, Found: "took " + round(time.Since(began)).String()}}
+	findings := []locker.Finding{{
+		What: "opening " + client.Guarantees().Backend, Found: "took " + round(time.Since(began)).String(),
+	}}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	probed, locked := probe(ctx, client)
@@ -117,7 +121,8 @@ func probe(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	}
 	f.Found = "took " + round(time.Since(began)).String()
 	if err != nil {
-		f.Severity, f.Found, f.Advice = locker.SeverityProblem, plain(err), "no lock can be had: this or what follows has to be mended"
+		f.Severity, f.Found = locker.SeverityProblem, plain(err)
+		f.Advice = "no lock can be had: mend this, or what is found below"
 	}
 	return f, err
 }
@@ -127,7 +132,9 @@ func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
 	for _, f := range findings {
 		var err error
 		if asJSON {
-			err = out.Encode(map[string]string{"severity": f.Severity.String(), "what": f.What, "found": f.Found, "advice": f.Advice})
+			err = out.Encode(map[string]string{
+				"severity": f.Severity.String(), "what": f.What, "found": f.Found, "advice": f.Advice,
+			})
 		} else {
 			_, err = fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.What, f.Found)
 			if err == nil && f.Advice != "" {

@@ -16,7 +16,8 @@ import (
 func TestCheckSaysAllWhereNoLockCanBeHad(t *testing.T) {
 	master := lab.StartRedis(t)
 	replica := lab.StartRedis(t, lab.ReplicaOf(master))
-	redlock := "redlock://" + lab.StartRedis(t).Addr() // has just been started: the restart guard keeps it out
+	// has just been started: the restart guard keeps it out
+	redlock := "redlock://" + lab.StartRedis(t).Addr()
 	for url, want := range map[string]string{"redis://" + replica.Addr(): "slave", redlock: "restart"} {
 		r := do(t, nil, "check", url)
 		assert.Equal(t, 2, r.status, "%s: %s%s", url, r.stdout, r.stderr)

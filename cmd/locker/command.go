@@ -31,9 +31,11 @@ func lookUp(name string) (string, error) {
 		// A user with the current directory in PATH wants this.
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return "", &exitError{status: statusNotFound, err: fmt.Errorf("%s: command not found: nothing was locked", name)}
+		return "", &exitError{status: statusNotFound, err: fmt.Errorf("%s: command not found: nothing was "+
+			"locked", name)}
 	default:
-		return "", &exitError{status: statusCannotRun, err: fmt.Errorf("%s: cannot be executed (%w): nothing was locked", name, reason(err))}
+		return "", &exitError{status: statusCannotRun, err: fmt.Errorf("%s: cannot be executed (%w): "+
+			"nothing was locked", name, reason(err))}
 	}
 }
 

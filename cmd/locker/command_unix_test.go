@@ -31,7 +31,8 @@ func TestWithoutConfiguration(t *testing.T) {
 	holder.expect("group")
 	assert.Equal(t, 75, do(t, nil, "run", "--try", name, "--", "true").status)
 	// The same lock from a cron job or a service, whose environment is another.
-	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = []string{"PATH=" + os.Getenv("PATH")} }}, "run", "--try", name, "--", "true").status)
+	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = []string{"PATH=" + os.Getenv("PATH")} }},
+		"run", "--try", name, "--", "true").status)
 	holder.signal(syscall.SIGTERM)
 	assert.Equal(t, 0, holder.wait())
 	assert.Equal(t, 0, do(t, nil, "run", "--try", name, "--", "true").status)
@@ -39,7 +40,8 @@ func TestWithoutConfiguration(t *testing.T) {
 
 func TestEnvironmentOfTheCommand(t *testing.T) {
 	backend := fileBackend(t)
-	outer := []with{backend, withEnv("LOCKER_NAME=outer"), withEnv("LOCKER_TOKEN=12"), withEnv("OTHER=kept as it is")}
+	outer := []with{backend, withEnv("LOCKER_NAME=outer"), withEnv("LOCKER_TOKEN=12"),
+		withEnv("OTHER=kept as it is")}
 	env := func() (env []string, token uint64) {
 		r := do(t, outer, "run", "a name=1", "--", "env")
 		require.Equal(t, 0, r.status, r.stderr)
@@ -65,7 +67,8 @@ func TestEnvironmentOfTheCommand(t *testing.T) {
 	assert.Greater(t, t2, t1, "each holder's token is greater than the one before")
 
 	r := do(t, []with{backend}, "run", "a", "--", binary, "run", "b", "--", "sh", "-c", "echo $LOCKER_NAME")
-	assert.Equal(t, result{0, "b", ""}, r, "a locker inside of another finds its backend, and has a name of its own")
+	assert.Equal(t, result{0, "b", ""}, r, "a locker inside of another finds its backend, and has a name "+
+		"of its own")
 }
 
 func TestStreamsAreTheCallers(t *testing.T) {
@@ -151,7 +154,8 @@ func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 
 func TestOutliveLeavesTheFileLockToItsCommand(t *testing.T) {
 	script := []string{"sh", "-c", `exec 3>&1 4>&1 5>&1 6>&1 7>&1 8>&1 9>&1; exec "$@"`, "sh"}
-	for what, prefix := range map[string][]string{"program": nil, "script with descriptors of its own": script} {
+	for what, prefix := range map[string][]string{"program": nil,
+		"script with descriptors of its own": script} {
 		t.Run(what, func(t *testing.T) {
 			backend := fileBackend(t)
 			args := slices.Concat([]string{"run", "--outlive", "a", "--"}, prefix, command("listen"))
@@ -161,7 +165,8 @@ func TestOutliveLeavesTheFileLockToItsCommand(t *testing.T) {
 			assert.Equal(t, -1, p.wait())
 			require.False(t, gone(child), "the command goes on, as under flock(1)")
 			for range 3 {
-				assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "a", "--", "true").status, "and so does the lock")
+				assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "a", "--", "true").status,
+					"and so does the lock")
 			}
 			require.NoError(t, syscall.Kill(child, syscall.SIGUSR1))
 			p.expect("got SIGUSR1")
@@ -206,13 +211,15 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 
 func TestLostFileLockEndsTheCommand(t *testing.T) {
 	dir := t.TempDir()
-	p := start(t, []with{withEnv("LOCKER_BACKEND=file://" + dir)}, locked([]string{"--ttl", "900ms"}, "a", "listen", "stubborn")...)
+	p := start(t, []with{withEnv("LOCKER_BACKEND=file://" + dir)}, locked([]string{"--ttl", "900ms"}, "a",
+		"listen", "stubborn")...)
 	child := number(t, p.expect("pid"))
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.lock")))
 	assert.Equal(t, 74, p.wait())
 	assert.True(t, gone(child))
 	assert.Contains(t, p.said(), "deleted")
-	assert.Contains(t, p.said(), "sent SIGTERM") // SIGKILL comes too soon after it for a busy machine's command to tell
+	// SIGKILL comes too soon after it for a busy machine's command to tell
+	assert.Contains(t, p.said(), "sent SIGTERM")
 	assert.NotContains(t, p.said(), "trying again")
 }
 

@@ -34,13 +34,16 @@ func TestTokenOfAnotherLockIsNotHandedDown(t *testing.T) {
 	lease, err := client.Lock(t.Context(), "a")
 	require.NoError(t, err)
 	env := environment(lease, "backup")
-	assert.False(t, slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, tokenEnv+"=") }))
+	isToken := func(v string) bool { return strings.HasPrefix(v, tokenEnv+"=") }
+	assert.False(t, slices.ContainsFunc(env, isToken))
 	assert.Contains(t, env, "LOCKER_NAME=a")
 	assert.NotContains(t, env, "LOCKER_NAME=outer")
 }
 
 func TestLabelIsWithinItsLimits(t *testing.T) {
-	for _, command := range []string{"backup", "/usr/bin/backup", "a\x1b[2Jb", "\xff", strings.Repeat("ü", 100), strings.Repeat("x", 200)} {
+	for _, command := range []string{
+		"backup", "/usr/bin/backup", "a\x1b[2Jb", "\xff", strings.Repeat("ü", 100), strings.Repeat("x", 200),
+	} {
 		l := label(command)
 		assert.LessOrEqual(t, len(l), locker.MaxLabelLen)
 		c := locker.New(tokenless{}, &locker.Options{Label: l})

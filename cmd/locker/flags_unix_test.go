@@ -39,7 +39,8 @@ func TestNameThatBeginsWithADash(t *testing.T) {
 		assert.Equal(t, 64, r.status, "%q: %s", args, r.stderr)
 		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 	}
-	assert.Contains(t, do(t, backend, "run", "-foo", "--", "true").stderr, "run -- NAME -- COMMAND", "how it is done")
+	assert.Contains(t, do(t, backend, "run", "-foo", "--", "true").stderr, "run -- NAME -- COMMAND",
+		"how it is done")
 }
 
 func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
@@ -49,11 +50,13 @@ func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
 	defer l.Close()
 	// Less than they take without a --wait.
 	for scheme, limit := range map[string]time.Duration{
-		"redis": 2800 * time.Millisecond, "etcd": 4500 * time.Millisecond, "zookeeper": 4500 * time.Millisecond,
+		"redis": 2800 * time.Millisecond, "etcd": 4500 * time.Millisecond,
+		"zookeeper": 4500 * time.Millisecond,
 	} {
 		t.Run(scheme, func(t *testing.T) {
 			began := time.Now()
-			r := do(t, nil, "run", "-b", scheme+"://"+l.Addr().String(), "--wait", "500ms", "a", "--", "echo", "ran")
+			r := do(t, nil, "run", "-b", scheme+"://"+l.Addr().String(), "--wait", "500ms", "a", "--",
+				"echo", "ran")
 			assert.Less(t, time.Since(began), limit)
 			assert.Equal(t, 69, r.status, r.stderr)
 			assert.Contains(t, r.stderr, "the lock service is unavailable")

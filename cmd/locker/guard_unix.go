@@ -205,7 +205,8 @@ func (s *sentry) wait() time.Duration {
 
 // obey notes an order. A group that was told to end is given no more time.
 func (s *sentry) obey(o order) {
-	if s.group == 0 && o.Group != 0 && syscall.Setpgid(0, int(o.Group)) == nil { // fails if all of the group has ended
+	// fails if all of the group has ended
+	if s.group == 0 && o.Group != 0 && syscall.Setpgid(0, int(o.Group)) == nil {
 		s.group = int(o.Group)
 	}
 	kill := instant(o.Kill)

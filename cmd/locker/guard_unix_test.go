@@ -50,14 +50,17 @@ func TestLostOuterLockEndsTheCommandUnderAnInnerFileLock(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := startService(t)
-			inner := slices.Concat([]string{"run", "-b", "file://" + t.TempDir(), "b", "--"}, command("family"))
-			p := start(t, []with{s.through()}, slices.Concat([]string{"run"}, shortTTL, []string{"a", "--", binary}, inner)...)
+			inner := slices.Concat([]string{"run", "-b", "file://" + t.TempDir(), "b", "--"},
+				command("family"))
+			p := start(t, []with{s.through()}, slices.Concat([]string{"run"}, shortTTL, []string{"a",
+				"--", binary}, inner)...)
 			parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
 			awaitGuard(t, parent)
 			if what == "deleted" {
 				lose(t, s, p)
 				assert.Equal(t, 74, p.wait())
-				require.Eventually(t, func() bool { return gone(parent) && gone(child) }, patience, time.Millisecond,
+				require.Eventually(t, func() bool { return gone(parent) && gone(child) }, patience,
+					time.Millisecond,
 					"locker has said that the command was ended")
 				return
 			}

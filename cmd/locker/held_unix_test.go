@@ -61,7 +61,8 @@ func TestFormerlyNestedRunWaits(t *testing.T) {
 	holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
 	holder.expect("group")
 	next := start(t, []with{backend, outer}, "run", "a", "--", "echo", "ran")
-	assert.Never(t, func() bool { return strings.Contains(next.said(), "reentrant") }, 300*time.Millisecond, 10*time.Millisecond)
+	assert.Never(t, func() bool { return strings.Contains(next.said(), "reentrant") },
+		300*time.Millisecond, 10*time.Millisecond)
 	holder.signal(syscall.SIGTERM)
 	next.expect("ran")
 	assert.Equal(t, 0, next.wait())

@@ -39,11 +39,13 @@ func testInspect(t *testing.T, backend with, expires bool) {
 	assert.Equal(t, result{0, `"a": free`, ""}, do(t, []with{backend}, "inspect", "a"))
 	assert.False(t, inspectJSON(t, backend).Held)
 
-	p := start(t, []with{backend}, "run", "--ttl", "20s", "a", "--", "sh", "-c", "echo token $LOCKER_TOKEN; exec sleep 60")
+	p := start(t, []with{backend}, "run", "--ttl", "20s", "a", "--", "sh", "-c",
+		"echo token $LOCKER_TOKEN; exec sleep 60")
 	token := p.expect("token")
 	r := do(t, []with{backend}, "inspect", "a")
 	assert.Equal(t, 0, r.status)
-	assert.Regexp(t, `^"a": held by sh@.*\[`+strconv.Itoa(p.cmd.Process.Pid)+`\].*, token `+token+`$`, r.stdout)
+	assert.Regexp(t, `^"a": held by sh@.*\[`+strconv.Itoa(p.cmd.Process.Pid)+`\].*, token `+token+`$`,
+		r.stdout)
 
 	s := inspectJSON(t, backend)
 	assert.True(t, s.Held)

@@ -85,12 +85,14 @@ func TestKeyThatEndsTheCommandEndsTheScriptAroundIt(t *testing.T) {
 				tty.sees("pid ")
 				pid := number(t, strings.TrimSpace(tty.sees("\n")))
 				if c.what == "terminal on demand" {
-					require.Eventually(t, func() bool { return tty.foreground() == pid }, patience, time.Millisecond)
+					require.Eventually(t, func() bool { return tty.foreground() == pid }, patience,
+						time.Millisecond)
 				}
 				locker := number(t, child(t, p))
 				tty.press(c.key)
 				assert.Equal(t, -1, p.wait())
-				assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status, "the lock is given back first")
+				assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status,
+					"the lock is given back first")
 				assert.Equal(t, c.sig, diedOf(p))
 				assert.NotContains(t, tty.shown(), "next")
 				require.Eventually(t, func() bool { return gone(locker) }, patience, time.Millisecond)
@@ -108,7 +110,8 @@ func TestCtrlCDuringTheWaitEndsTheScriptAroundIt(t *testing.T) {
 			holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
 			holder.expect("group")
 			tty := newPty(t)
-			p := startCommand(t, []with{backend, tty.whole}, shell, "-c", `"$0" run a -- true; echo next`, binary)
+			p := startCommand(t, []with{backend, tty.whole}, shell, "-c", `"$0" run a -- true; echo next`,
+				binary)
 			awaitWaitingPid(t, child(t, p))
 			tty.press(ctrlC)
 			assert.Equal(t, -1, p.wait())
@@ -145,7 +148,8 @@ func TestScriptGoesOnAfterAnInterruptThatWasNotForIt(t *testing.T) {
 	for _, shell := range shells(t) {
 		t.Run("of locker alone "+shell, func(t *testing.T) {
 			tty := newPty(t)
-			args := slices.Concat([]string{"-c", `"$0" "$@"; echo status $?`, binary, "run", "a", "--"}, sleeper)
+			args := slices.Concat([]string{"-c", `"$0" "$@"; echo status $?`, binary, "run", "a", "--"},
+				sleeper)
 			p := startCommand(t, []with{fileBackend(t), tty.whole}, shell, args...)
 			tty.sees("pid ")
 			require.NoError(t, syscall.Kill(number(t, child(t, p)), syscall.SIGINT))
@@ -154,7 +158,8 @@ func TestScriptGoesOnAfterAnInterruptThatWasNotForIt(t *testing.T) {
 		})
 		t.Run("that the command deals with "+shell, func(t *testing.T) {
 			tty := newPty(t)
-			args := append([]string{"-c", `"$0" "$@"; echo status $?`, binary}, locked(nil, "a", "listen", "obedient")...)
+			args := append([]string{"-c", `"$0" "$@"; echo status $?`, binary}, locked(nil, "a", "listen",
+				"obedient")...)
 			p := startCommand(t, []with{fileBackend(t), tty.whole}, shell, args...)
 			tty.sees("group ")
 			tty.press(ctrlC)
@@ -188,6 +193,7 @@ func child(t *testing.T, shell *process) (pid string) {
 
 // Where nobody can press Ctrl-C, an exit status says what became of the command.
 func TestWithoutATerminalSIGINTIsAnExitStatus(t *testing.T) {
-	p := startCommand(t, []with{fileBackend(t)}, "setsid", "--wait", binary, "run", "a", "--", "sh", "-c", "kill -INT $$")
+	p := startCommand(t, []with{fileBackend(t)}, "setsid", "--wait", binary, "run", "a", "--", "sh", "-c",
+		"kill -INT $$")
 	assert.Equal(t, 130, p.wait())
 }

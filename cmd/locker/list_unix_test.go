@@ -22,7 +22,8 @@ func TestListAndBreak(t *testing.T) {
 	}
 	r := do(t, backend, "list", "a/")
 	assert.Equal(t, 0, r.status, r.stderr)
-	assert.Regexp(t, `\ANAME +HOLDER +FOR STILL +TOKEN +WAITING\na/1 +\S+@\S+ +\S+ +\d+ .*\na/2 +.*\z`, r.stdout, "sorted, and nothing but the prefix")
+	assert.Regexp(t, `\ANAME +HOLDER +FOR STILL +TOKEN +WAITING\na/1 +\S+@\S+ +\S+ +\d+ .*\na/2 +.*\z`,
+		r.stdout, "sorted, and nothing but the prefix")
 
 	r = do(t, backend, "list", "--json")
 	var names []string
@@ -58,7 +59,8 @@ func TestMinHoldKeepsTheLockWhenTheJobIsOver(t *testing.T) {
 			killed.wait()
 			assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "b", "--", "true").status)
 			assert.Equal(t, 0, do(t, []with{backend}, "break", "--yes", "a").status)
-			assert.Equal(t, 0, do(t, []with{backend}, hourly...).status, "an operator can let the next one in")
+			assert.Equal(t, 0, do(t, []with{backend}, hourly...).status,
+				"an operator can let the next one in")
 		})
 	}
 	r := do(t, []with{fileBackend(t)}, "run", "--min-hold", "2h", "--max-hold", "1h", "a", "--", "true")

@@ -19,7 +19,8 @@ import (
 func TestBackendsListsEveryGuarantee(t *testing.T) {
 	r := do(t, nil, "backends")
 	require.Equal(t, 0, r.status, r.stderr)
-	for _, want := range []string{"memory", "file", "single", "kernel", "one server", "rests on", "redis+sentinel://"} {
+	for _, want := range []string{"memory", "file", "single", "kernel", "one server", "rests on",
+		"redis+sentinel://"} {
 		assert.Contains(t, r.stdout, want)
 	}
 	for _, line := range strings.Split(r.stdout, "\n") {
@@ -34,7 +35,8 @@ func TestBackendsListsEveryGuarantee(t *testing.T) {
 	byName := map[string]map[string]any{}
 	for _, b := range all {
 		byName[b["backend"].(string)] = b
-		assert.Len(t, b, reflect.TypeFor[locker.Guarantees]().NumField()+1, "every field of %v, and the URLs", b)
+		assert.Len(t, b, reflect.TypeFor[locker.Guarantees]().NumField()+1,
+			"every field of %v, and the URLs", b)
 	}
 	assert.Equal(t, "host", byName["file"]["scope"])
 	assert.Equal(t, true, byName["file"]["survives_clock_jump"])
@@ -52,7 +54,8 @@ func TestBackendsListsEveryGuarantee(t *testing.T) {
 // The holders are this very command, started again.
 func TestCompare(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
-	r := do(t, nil, "compare", "--only", "healthy", "--out", out, "--require", "exclusion", (&url.URL{Scheme: "file", Path: t.TempDir()}).String())
+	r := do(t, nil, "compare", "--only", "healthy", "--out", out, "--require", "exclusion",
+		(&url.URL{Scheme: "file", Path: t.TempDir()}).String())
 	require.Equal(t, 0, r.status, r.stderr)
 	assert.Contains(t, r.stdout, "two at once: healthy")
 	assert.FileExists(t, filepath.Join(out, "report.html"))
@@ -71,7 +74,8 @@ func TestVersionHelpAndCompletion(t *testing.T) {
 	r := do(t, nil, "help", "run")
 	assert.Equal(t, 0, r.status)
 	assert.Contains(t, r.stdout, "locker run --try -q", "help teaches by example")
-	for _, command := range []string{"", "run", "inspect", "list", "wait", "break", "check", "compare", "backends", "version"} {
+	for _, command := range []string{"", "run", "inspect", "list", "wait", "break", "check", "compare",
+		"backends", "version"} {
 		r := do(t, nil, "help", command)
 		assert.Equal(t, 0, r.status, command)
 		for _, line := range strings.Split(strings.ReplaceAll(r.stdout, "\t", "    "), "\n") {

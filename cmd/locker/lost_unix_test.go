@@ -67,7 +67,8 @@ func (s *service) next(t *testing.T, pids ...int) *process {
 // isAlone fails if the next holder has met the one before.
 func isAlone(t *testing.T, next *process) {
 	t.Helper()
-	assert.Equal(t, 0, next.wait(), "the next holder must not meet the command of the one before: %q", next.stdout())
+	assert.Equal(t, 0, next.wait(), "the next holder must not meet the command of the one before: %q",
+		next.stdout())
 }
 
 // shortTTL is short for a test, and long enough for its parts, some hundreds

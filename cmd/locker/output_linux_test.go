@@ -15,7 +15,8 @@ func TestAnAnswerThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, err)
 	defer full.Close()
 	backend := []with{fileBackend(t), func(cmd *exec.Cmd) { cmd.Stdout = full }}
-	for _, args := range [][]string{{"inspect", "a"}, {"inspect", "--json", "a"}, {"break", "--yes", "a"}, {"check"}, {"backends"}, {"version"}} {
+	for _, args := range [][]string{{"inspect", "a"}, {"inspect", "--json", "a"}, {"break", "--yes", "a"},
+		{"check"}, {"backends"}, {"version"}} {
 		p := start(t, backend, args...)
 		assert.Equal(t, 74, p.wait(), args)
 		assert.Equal(t, "locker: write /dev/stdout: no space left on device\n", p.said(), args)

@@ -150,7 +150,8 @@ func (p *process) expect(prefix string) string {
 // expectSaid waits until stderr has text in it.
 func (p *process) expectSaid(text string) {
 	p.t.Helper()
-	require.Eventually(p.t, func() bool { return strings.Contains(p.said(), text) }, patience, 2*time.Millisecond,
+	require.Eventually(p.t, func() bool { return strings.Contains(p.said(), text) }, patience,
+		2*time.Millisecond,
 		"stderr should have %q", text)
 }
 

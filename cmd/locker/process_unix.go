@@ -213,7 +213,8 @@ func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
 		p.look()
 		if p.atTerminal && !p.told {
 			p.told = true
-			n.say("the command waits for the terminal, and keeps the lock: bring it to the foreground, or end it")
+			n.say("the command waits for the terminal, and keeps the lock: bring it to the foreground, or " +
+				"end it")
 		}
 	}
 }

@@ -54,7 +54,8 @@ func start(l launch) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, ended: make(chan struct{}), stopped: make(chan os.Signal), reports: make(chan byte, 2)}
+	p := &process{cmd: cmd, ended: make(chan struct{}), stopped: make(chan os.Signal),
+		reports: make(chan byte, 2)}
 	go func() {
 		defer close(p.ended)
 		err := cmd.Wait()

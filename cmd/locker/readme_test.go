@@ -18,5 +18,6 @@ func TestThePageOnServicesShowsWhatTheCodeDeclares(t *testing.T) {
 	_, rest, begins := strings.Cut(string(page), "<!-- locker backends --markdown -->\n")
 	shown, _, ends := strings.Cut(rest, "<!-- end -->")
 	require.True(t, begins && ends, "the page has no place for the table")
-	assert.Equal(t, strings.TrimSpace(r.stdout), strings.TrimSpace(shown), "paste the output of: locker backends --markdown")
+	assert.Equal(t, strings.TrimSpace(r.stdout), strings.TrimSpace(shown),
+		"paste the output of: locker backends --markdown")
 }

@@ -89,7 +89,8 @@ share. For several users of one machine, file:///DIR names a shared directory.`)
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(), newBackends(), newVersion())
+	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(),
+		newBackends(), newVersion())
 	return root
 }
 

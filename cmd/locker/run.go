@@ -46,7 +46,8 @@ func newRun() *cobra.Command {
 			"Wait at most a minute, and end the command after an hour:",
 			"locker run --wait 1m --max-hold 1h deploy -- make deploy",
 		),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string,
+			cobra.ShellCompDirective) {
 			if dash := cmd.ArgsLenAtDash(); dash < 0 || dash == 0 && len(args) < 2 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -71,13 +72,19 @@ func newRun() *cobra.Command {
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lock expires so long after its last renewal\n(default 30s)")
-	flags.DurationVar(&f.wait, "wait", 0, "how long to wait, also for a service that is\nout of reach (default: for ever for the lock,\none TTL for the service)")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait, also for a service that is\nout of reach "+
+		"(default: for ever for the lock,\none TTL for the service)")
 	flags.BoolVar(&f.try, "try", false, "do not wait: exit with status 75 if another\nholds the lock")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND before the lock has been held for\nso long (default: never)")
-	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock at least so long from its grant,\neven if COMMAND, locker or the machine ends")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing while waiting for it")
-	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld, "exit status if another holds the lock,\nfrom 0 to 255")
-	flags.BoolVar(&f.outlive, "outlive", false, "if locker is killed, let COMMAND go on and keep\nthe lock (file backend only)")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "end COMMAND before the lock has been held for\nso long "+
+		"(default: never)")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock at least so long from its grant,\neven if "+
+		"COMMAND, locker or the machine ends")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing "+
+		"while waiting for it")
+	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld,
+		"exit status if another holds the lock,\nfrom 0 to 255")
+	flags.BoolVar(&f.outlive, "outlive", false, "if locker is killed, let COMMAND go on and keep\nthe lock "+
+		"(file backend only)")
 	return cmd
 }
 
@@ -94,7 +101,8 @@ func split(args []string, dash int) (name string, command []string, err error) {
 	case dash == 1:
 		return "", nil, errors.New("there is no COMMAND after --")
 	default:
-		return "", nil, errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND [ARG...]")
+		return "", nil, errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND " +
+			"[ARG...]")
 	}
 }
 
@@ -175,11 +183,13 @@ func (f *runFlags) check() error {
 	case f.try && f.waitGiven:
 		return errors.New("give --try or --wait, not both")
 	case f.wait < 0:
-		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not wait", f.wait)
+		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not "+
+			"wait", f.wait)
 	case f.held < 0 || f.held > 255:
 		return fmt.Errorf("a --conflict-exit-code of %d is not possible: give one from 0 to 255", f.held)
 	case f.minHold < 0 || f.maxHoldGiven && f.minHold > f.maxHold:
-		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than --max-hold", f.minHold)
+		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than "+
+			"--max-hold", f.minHold)
 	case f.ttlGiven && f.ttl <= 0:
 		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
 	}

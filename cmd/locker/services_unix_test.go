@@ -44,7 +44,8 @@ func TestEveryService(t *testing.T) {
 			assert.Equal(t, 75, r.status, r.stderr)
 			assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 			assert.Contains(t, do(t, backend, "inspect", "a").stdout, `"a": held by `)
-			next := start(t, backend, "run", "--ttl", "4s", "--wait", patience.String(), "a", "--", "sh", "-c", "echo ran with $LOCKER_TOKEN")
+			next := start(t, backend, "run", "--ttl", "4s", "--wait", patience.String(), "a", "--", "sh",
+				"-c", "echo ran with $LOCKER_TOKEN")
 			p.signal(syscall.SIGTERM)
 			assert.Equal(t, 0, p.wait())
 			assert.Empty(t, p.said())
@@ -64,7 +65,8 @@ func TestEveryService(t *testing.T) {
 				return
 			}
 			r = do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "true")
-			assert.Equal(t, 75, r.status, "a killed holder's lock is not free before its TTL is over: %s", r.stderr)
+			assert.Equal(t, 75, r.status, "a killed holder's lock is not free before its TTL is over: %s",
+				r.stderr)
 			require.Eventually(t, func() bool { return gone(child) }, patience, time.Millisecond)
 		})
 	}

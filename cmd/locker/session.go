@@ -146,7 +146,8 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	s.client = client
 	s.opened.Store(client)
 	if f.outlive && client.Guarantees().Exclusion != locker.ExclusionKernel {
-		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave the flag out, or give --backend file:///DIR"))
+		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave " +
+			"the flag out, or give --backend file:///DIR"))
 	}
 	if err := s.heldOutside(ctx); err != nil {
 		return err
@@ -188,10 +189,12 @@ func (s *session) heldOutside(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if state, err := s.client.Inspect(ctx, s.name); err != nil || !state.Held || holder(state.Token, state.Label) != outer {
+	if state, err := s.client.Inspect(ctx, s.name); err != nil || !state.Held || holder(state.Token,
+		state.Label) != outer {
 		return nil // where the service does not know, locker waits
 	}
-	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run that started this one, which would wait for itself: nothing is reentrant", s.name)}
+	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run that started this "+
+		"one, which would wait for itself: nothing is reentrant", s.name)}
 }
 
 // hold runs the command and returns its exit status, or locker's own status if
@@ -202,7 +205,8 @@ func (s *session) hold(path string, command []string) (int, error) {
 		s.close(lostTimeout)
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
-	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal, outlive: s.flags.outlive}
+	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal,
+		outlive: s.flags.outlive}
 	if s.flags.maxHoldGiven {
 		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
 	} else if d := s.flags.backend.duration("max_hold", 0); d > 0 {

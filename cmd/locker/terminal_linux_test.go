@@ -72,7 +72,8 @@ func (p *pty) foreground() int {
 func (p *pty) sees(text string) (before string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !strings.Contains(p.unseen, text); {
-		require.True(p.t, time.Now().Before(deadline), "the terminal should show %q, and shows %q", text, p.unseen)
+		require.True(p.t, time.Now().Before(deadline), "the terminal should show %q, and shows %q", text,
+			p.unseen)
 		if !p.more() {
 			time.Sleep(time.Millisecond)
 		}
@@ -223,14 +224,16 @@ func TestJobInTheBackgroundGetsTheTerminalWhenItComesToTheForeground(t *testing.
 				tty.whole(c)
 				c.Stderr = tty.slave
 			}
-			args := append([]string{"-c", `set -m; "$0" "$@" & read line; echo shell read $line; fg`, binary}, locked(nil, "a", "read")...)
+			args := append([]string{"-c", `set -m; "$0" "$@" & read line; echo shell read $line; fg`,
+				binary}, locked(nil, "a", "read")...)
 			p := startCommand(t, []with{fileBackend(t), all}, shell, args...)
 			tty.sees("pid ")
 			child := number(t, strings.TrimSpace(tty.sees("\n")))
 			tty.sees("waits for the terminal")
 			tty.press("one\n")
 			tty.sees("shell read one")
-			require.Eventually(t, func() bool { return tty.foreground() == child }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return tty.foreground() == child }, patience,
+				time.Millisecond)
 			tty.press("two\n")
 			tty.sees("read two")
 			assert.Equal(t, 0, p.wait())

@@ -19,7 +19,8 @@ func TestSignalEndsTheWaitForAService(t *testing.T) {
 	holder := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
 	holder.expect("group")
 	waiter := start(t, []with{s.through()}, "run", "a", "--", "true")
-	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience,
+		time.Millisecond)
 	waiter.signal(syscall.SIGINT)
 	assert.Equal(t, 128+2, waiter.shellStatus())
 	assert.Empty(t, waiter.complaints())
@@ -34,7 +35,8 @@ func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
 	holder := start(t, []with{s.direct()}, locked([]string{"--ttl", "1s"}, "a", "listen")...)
 	holder.expect("group")
 	waiter := start(t, []with{s.through()}, "run", "--wait", "3s", "a", "--", "echo", "ran")
-	require.Eventually(t, func() bool { return s.MustDo(t, "EXISTS", lockKey+":wait") == int64(1) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.MustDo(t, "EXISTS", lockKey+":wait") == int64(1) },
+		patience, time.Millisecond)
 	s.proxy.Set(lab.Reset)
 	assert.Equal(t, 69, waiter.wait(), waiter.said())
 	assert.Empty(t, waiter.stdout())
@@ -49,12 +51,14 @@ func TestTTLThatTheServiceCannotDo(t *testing.T) {
 
 // A job that starts while its service restarts has to run.
 func TestOutageAtTheStartIsWaitedOut(t *testing.T) {
-	for what, flags := range map[string][]string{"for --wait": {"--wait", "20s", "--ttl", "1s"}, "for a TTL": {"--ttl", "20s"}} {
+	for what, flags := range map[string][]string{"for --wait": {"--wait", "20s", "--ttl", "1s"},
+		"for a TTL": {"--ttl", "20s"}} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := startService(t)
 			s.proxy.Set(lab.Reset)
-			p := start(t, []with{s.through()}, slices.Concat([]string{"run"}, flags, []string{"a", "--", "echo", "ran"})...)
+			p := start(t, []with{s.through()}, slices.Concat([]string{"run"}, flags, []string{"a", "--",
+				"echo", "ran"})...)
 			p.expectSaid(`waiting for "a"`)
 			s.proxy.Set(lab.Pass)
 			p.expect("ran")
@@ -66,7 +70,8 @@ func TestOutageAtTheStartIsWaitedOut(t *testing.T) {
 func TestWhatCannotGetBetterIsToldAtOnce(t *testing.T) {
 	s := startService(t)
 	began := time.Now()
-	r := do(t, []with{withEnv("LOCKER_BACKEND=redis://user:hush@" + s.Addr())}, "run", "--wait", "20s", "a", "--", "echo", "ran")
+	r := do(t, []with{withEnv("LOCKER_BACKEND=redis://user:hush@" + s.Addr())}, "run", "--wait", "20s",
+		"a", "--", "echo", "ran")
 	assert.Equal(t, 69, r.status)
 	assert.Contains(t, r.stderr, "WRONGPASS")
 	assert.NotContains(t, r.stderr, "hush")

@@ -45,7 +45,8 @@ const (
 // directory is not local to this host.
 func New(path string) (*Guard, error) {
 	if !supported {
-		return nil, fmt.Errorf("fileguard: no file locks to build on under %s: %w", runtime.GOOS, errors.ErrUnsupported)
+		return nil, fmt.Errorf("fileguard: no file locks to build on under %s: %w", runtime.GOOS,
+			errors.ErrUnsupported)
 	}
 	base := filepath.Base(path)
 	switch {
@@ -53,10 +54,13 @@ func New(path string) (*Guard, error) {
 		return nil, invalid("%q: no file can be called that", path)
 	case os.IsPathSeparator(path[len(path)-1]) || base == "." || base == "..":
 		return nil, invalid("%q names a directory: give the path of a file", path)
-	case strings.HasPrefix(base, ".") && (strings.HasSuffix(base, sideSuffix) || strings.HasSuffix(base, tempSuffix)):
-		return nil, invalid("%q is reserved for the guard's own files: choose a name that does not begin with a dot and end in %s or %s", path, sideSuffix, tempSuffix)
+	case strings.HasPrefix(base, ".") && (strings.HasSuffix(base, sideSuffix) || strings.HasSuffix(base,
+		tempSuffix)):
+		return nil, invalid("%q is reserved for the guard's own files: choose a name that does not begin "+
+			"with a dot and end in %s or %s", path, sideSuffix, tempSuffix)
 	case len(base) > maxName:
-		return nil, invalid("the file name of %.40q… has %d bytes: the limit is %d, since the names of the guard's own files are longer", path, len(base), maxName)
+		return nil, invalid("the file name of %.40q… has %d bytes: the limit is %d, since the names of the "+
+			"guard's own files are longer", path, len(base), maxName)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -70,7 +74,8 @@ func New(path string) (*Guard, error) {
 	if err == nil {
 		var kind string
 		if kind, err = localfile.RemoteKind(dir); err == nil && kind != "" {
-			err = fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept by this host alone: guard files on a local disk only: %w",
+			err = fmt.Errorf("directory %s is on a file system of type %s, where file locks are not kept "+
+				"by this host alone: guard files on a local disk only: %w",
 				dir, kind, errors.ErrUnsupported)
 		}
 	}
@@ -129,7 +134,10 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 // with a lower token can happen. A holder calls it before it reads the state on which
 // its write depends. Errors are those of [Guard.WriteFile].
 func (g *Guard) Raise(ctx context.Context, token fencing.Token) error {
-	return g.change(ctx, "raise the mark of", token, func(fs.FileInfo) (func() error, error) { return nil, nil })
+	return g.change(ctx, "raise the mark of", token, func(fs.FileInfo) (func() error, error) {
+		return nil,
+			nil
+	})
 }
 
 // Mark returns the highest token that was accepted for the file; 0 if there is none.
@@ -144,7 +152,8 @@ func (g *Guard) Mark(ctx context.Context) (fencing.Token, error) {
 
 // change calls prepare, raises the mark to token, and then calls the function that
 // prepare has returned, unless it is nil.
-func (g *Guard) change(ctx context.Context, op string, token fencing.Token, prepare func(old fs.FileInfo) (func() error, error)) error {
+func (g *Guard) change(ctx context.Context, op string, token fencing.Token,
+	prepare func(old fs.FileInfo) (func() error, error)) error {
 	if err := fencing.Admit(g.path, token, 0); err != nil {
 		return err
 	}

@@ -69,7 +69,8 @@ func crash(p *lab.Parent) {
 // user is another user of the host: not root, and in one group besides.
 func user(p *lab.Parent) {
 	id, group := must(strconv.Atoi(p.Args[3])), must(strconv.Atoi(p.Args[4]))
-	if err := errors.Join(syscall.Setgroups([]int{group}), syscall.Setgid(id), syscall.Setuid(id)); err != nil {
+	if err := errors.Join(syscall.Setgroups([]int{group}), syscall.Setgid(id),
+		syscall.Setuid(id)); err != nil {
 		panic(err)
 	}
 	syscall.Umask(0o077)
@@ -126,7 +127,8 @@ func list(t testing.TB, dir string) map[string]any {
 		require.NoError(t, err)
 		st, ok := info.Sys().(*syscall.Stat_t)
 		require.True(t, ok)
-		all[e.Name()] = [...]any{contentOf(t, filepath.Join(dir, e.Name())), info.Mode(), st.Ino, st.Uid, st.Gid}
+		all[e.Name()] = [...]any{contentOf(t, filepath.Join(dir, e.Name())), info.Mode(), st.Ino, st.Uid,
+			st.Gid}
 	}
 	return all
 }
@@ -173,7 +175,8 @@ func TestStepsOfAChange(t *testing.T) {
 // The mark is never lower than the token of the content, the content is whole,
 // and what was left over is in nobody's way.
 func TestKilledAtAnyStep(t *testing.T) {
-	for what, steps := range map[string][]string{"write": {"prepared", "raised", "synced", "applied", "never"}, "remove": {"raised", "applied"}} {
+	for what, steps := range map[string][]string{"write": {"prepared", "raised", "synced", "applied",
+		"never"}, "remove": {"raised", "applied"}} {
 		for _, step := range steps {
 			g, path := newGuard(t)
 			mustWrite(t, g, 5, "5")
@@ -191,7 +194,8 @@ func TestKilledAtAnyStep(t *testing.T) {
 				require.NoError(t, err)
 				assert.LessOrEqual(t, token, mark, "%s killed at %s", what, step)
 			}
-			assert.Equal(t, step == "applied" || step == "never", mark >= 8 && content != "5", "%s killed at %s: %q under %d", what, step, content, mark)
+			assert.Equal(t, step == "applied" || step == "never", mark >= 8 && content != "5",
+				"%s killed at %s: %q under %d", what, step, content, mark)
 			guardtest.Stale(t, act(g, "write", mark-1), path, mark-1, mark)
 			mustWrite(t, g, mark, "on")
 			assert.Equal(t, "on", contentOf(t, path))
@@ -232,7 +236,8 @@ func TestContextBoundsTheWait(t *testing.T) {
 
 func TestNamesThatCannotBeGuardedAreInvalid(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"", ".", "..", "/", "a/", "a\x00b", ".f.fence", ".f.fence-new", "..fence", strings.Repeat("x", 245)} {
+	for _, name := range []string{"", ".", "..", "/", "a/", "a\x00b", ".f.fence", ".f.fence-new",
+		"..fence", strings.Repeat("x", 245)} {
 		path := name
 		if name != "" {
 			path = dir + "/" + name
@@ -248,7 +253,8 @@ func TestNamesThatCannotBeGuardedAreInvalid(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	_, err = fileguard.New(filepath.Join(dir, "f.fence", "f"))
 	assert.ErrorContains(t, err, "not a directory")
-	assert.ErrorIs(t, guardOf(t, filepath.Join(dir, "g")).WriteFile(t.Context(), 1, nil, os.ModeSetuid|0o600), locker.ErrInvalid)
+	assert.ErrorIs(t, guardOf(t, filepath.Join(dir, "g")).WriteFile(t.Context(), 1, nil,
+		os.ModeSetuid|0o600), locker.ErrInvalid)
 }
 
 func TestRelativePathStaysWhereItWas(t *testing.T) {
@@ -265,7 +271,8 @@ func TestDamagedSidecarIsNeverPermission(t *testing.T) {
 	g, path := newGuard(t)
 	mustWrite(t, g, 5, "five")
 	good := contentOf(t, side(path))
-	assert.Regexp(t, `^fencing 1: the mark of the file beside it; do not edit, do not delete\nmark 5\nsum [0-9a-f]{8} +\n$`, good)
+	assert.Regexp(t, "^fencing 1: the mark of the file beside it; do not edit, do not delete\n"+
+		`mark 5\nsum [0-9a-f]{8} +\n$`, good)
 	assert.Len(t, good, 512)
 	for what, content := range map[string]string{
 		"garbage":            "4711\n",
@@ -337,7 +344,8 @@ const nobody, friends = 65534, 54321
 // as lets another user act, and returns its error as text.
 func as(t *testing.T, path, what, token string, group int) string {
 	t.Helper()
-	return lab.StartChild(t, "user", path, what, token, strconv.Itoa(nobody), strconv.Itoa(group)).Expect(t, "done", patience)
+	return lab.StartChild(t, "user", path, what, token, strconv.Itoa(nobody),
+		strconv.Itoa(group)).Expect(t, "done", patience)
 }
 
 func TestUsersOfOneGroupGuardOneFile(t *testing.T) {

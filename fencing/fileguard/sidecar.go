@@ -48,7 +48,8 @@ func readMark(f *os.File) (mark fencing.Token, err error) {
 	// Damaged or foreign content differs from the encoded mark.
 	if !bytes.Equal(encode(mark), content) {
 		return 0, fmt.Errorf("%s: the content is %w: find out what wrote it; the mark is lost,"+
-			" so delete the file only when no holder of an old token can still be running", f.Name(), errRecord)
+			" so delete the file only when no holder of an old token can still be running", f.Name(),
+			errRecord)
 	}
 	return mark, nil
 }
@@ -124,9 +125,11 @@ func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 				return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 			}
 		case err == nil:
-			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that", g.side)
+			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that",
+				g.side)
 			try++
-		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission) && g.sideMode != 0o600:
+		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist), errors.Is(err,
+			fs.ErrPermission) && g.sideMode != 0o600:
 			try++
 			_ = clock.Sleep(ctx, minPause)
 		default:
@@ -144,7 +147,8 @@ func (g *Guard) open(flags int) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file (%v): find out what made it, and delete it", g.side, info.Mode())
+		err = fmt.Errorf("%s is not a regular file (%v): find out what made it, and delete it", g.side,
+			info.Mode())
 	}
 	if err != nil {
 		_ = f.Close()

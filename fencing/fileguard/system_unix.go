@@ -31,7 +31,8 @@ func inherit(f *os.File, old fs.FileInfo) error {
 		if now.Gid != was.Gid {
 			// An error here is not ignored: another group would get the permissions.
 			if err := f.Chown(-1, int(was.Gid)); err != nil {
-				return fmt.Errorf("the new content cannot get the group %d, which the file has: join that group, or change the group of the file: %w", was.Gid, err)
+				return fmt.Errorf("the new content cannot get the group %d, which the file has: join that "+
+					"group, or change the group of the file: %w", was.Gid, err)
 			}
 		}
 		if now.Uid != was.Uid {

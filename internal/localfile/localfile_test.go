@@ -38,7 +38,8 @@ func TestOneLocksOutAllOthers(t *testing.T) {
 	require.NoError(t, localfile.Flock(f[0], localfile.Unlock))
 	require.NoError(t, localfile.Flock(f[1], localfile.Shared|localfile.NoWait))
 	assert.NoError(t, localfile.Flock(f[2], localfile.Shared|localfile.NoWait))
-	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[0], localfile.Exclusive|localfile.NoWait), "those who share keep out who does not")
+	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[0], localfile.Exclusive|localfile.NoWait),
+		"those who share keep out who does not")
 }
 
 func TestWithoutNoWaitItWaits(t *testing.T) {
@@ -75,7 +76,8 @@ func TestLetGoFreesAFileThatHasACopy(t *testing.T) {
 func TestClosedFileIsAnErrorAndNotBusy(t *testing.T) {
 	f := opened(t, 1)[0]
 	require.NoError(t, f.Close())
-	for _, how := range []localfile.How{localfile.Exclusive, localfile.Exclusive | localfile.NoWait, localfile.Unlock} {
+	for _, how := range []localfile.How{localfile.Exclusive, localfile.Exclusive | localfile.NoWait,
+		localfile.Unlock} {
 		err := localfile.Flock(f, how)
 		assert.Error(t, err)
 		assert.NotErrorIs(t, err, localfile.ErrBusy)
