@@ -1,0 +1,147 @@
+package adapt_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/adapt"
+	"github.com/golockers/locker/memory"
+)
+
+// unlocker is what gocron.Lock is.
+type unlocker interface{ Unlock(context.Context) error }
+
+func newClient(t *testing.T, locks *memory.Backend) *locker.Client {
+	c := locker.New(locks, nil)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+func TestGocron(t *testing.T) {
+	locks := memory.New()
+	a, b := adapt.Gocron[unlocker](newClient(t, locks)), adapt.Gocron[unlocker](newClient(t, locks), locker.MinHold(time.Hour))
+	held, err := a.Lock(t.Context(), "job")
+	require.NoError(t, err)
+	none, err := b.Lock(t.Context(), "job")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	assert.Nil(t, none)
+	require.NoError(t, held.Unlock(t.Context()))
+	held, err = b.Lock(t.Context(), "job")
+	require.NoError(t, err)
+	require.NoError(t, held.Unlock(t.Context()))
+	_, err = a.Lock(t.Context(), "job")
+	require.ErrorIs(t, err, locker.ErrHeld, "the options are passed on")
+	assert.Panics(t, func() { adapt.Gocron[struct{ unlocker }](nil) }, "at once, not in a job")
+}
+
+type candidate bool
+
+func (c candidate) IsLeader() bool { return bool(c) }
+
+func TestGocronElector(t *testing.T) {
+	require.NoError(t, adapt.GocronElector{Candidate: candidate(true)}.IsLeader(t.Context()))
+	require.ErrorIs(t, adapt.GocronElector{Candidate: candidate(false)}.IsLeader(t.Context()), adapt.ErrNotLeader)
+}
+
+// The libraries lock and unlock without a lease in their hands.
+func TestLockAndUnlockByName(t *testing.T) {
+	type pair struct{ lock, unlock func(context.Context) error }
+	const wait = time.Minute
+	for name, test := range map[string]struct {
+		adapter func(ctx context.Context, l locker.Locker) pair
+		bounded bool  // it waits no longer
+		lost    error // of an Unlock after a loss
+	}{
+		"goose": {func(_ context.Context, l locker.Locker) pair {
+			g := adapt.Goose(l, "lock")
+			return pair{
+				func(ctx context.Context) error { return g.Lock(ctx, nil) }, func(ctx context.Context) error { return g.Unlock(ctx, nil) },
+			}
+		}, false, locker.ErrLost},
+		"goose session": {func(_ context.Context, l locker.Locker) pair {
+			g := adapt.Goose(l, "lock")
+			return pair{
+				func(ctx context.Context) error { return g.SessionLock(ctx, nil) }, func(ctx context.Context) error { return g.SessionUnlock(ctx, nil) },
+			}
+		}, false, locker.ErrLost},
+		"migrate": {func(ctx context.Context, l locker.Locker) pair {
+			m := adapt.Migrate(ctx, l, "lock", wait)
+			return pair{func(context.Context) error { return m.Lock() }, func(context.Context) error { return m.Unlock() }}
+		}, true, locker.ErrLost},
+		"certmagic": {func(_ context.Context, l locker.Locker) pair {
+			c := adapt.Certmagic(l)
+			return pair{
+				func(ctx context.Context) error { return c.Lock(ctx, "lock") }, func(ctx context.Context) error { return c.Unlock(ctx, "lock") },
+			}
+		}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := memory.New()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				a, b := test.adapter(ctx, newClient(t, locks)), test.adapter(ctx, newClient(t, locks))
+				require.ErrorIs(t, a.unlock(ctx), locker.ErrInvalid, "nothing is locked")
+
+				require.NoError(t, a.lock(ctx))
+				time.AfterFunc(wait/2, func() { assert.NoError(t, a.unlock(ctx)) })
+				began := time.Now()
+				require.NoError(t, b.lock(ctx))
+				assert.Equal(t, wait/2, time.Since(began))
+				locks.Delete("lock")
+				require.ErrorIs(t, b.unlock(ctx), test.lost)
+				require.ErrorIs(t, b.unlock(ctx), locker.ErrInvalid, "twice")
+
+				require.NoError(t, b.lock(ctx))
+				began = time.Now()
+				require.ErrorIs(t, a.lock(ctx), context.DeadlineExceeded)
+				assert.Equal(t, test.bounded, time.Since(began) == wait)
+				require.NoError(t, b.unlock(ctx), "though the context is over")
+				synctest.Wait()
+				again, err := newClient(t, locks).TryLock(t.Context(), "lock")
+				require.NoError(t, err)
+				require.NoError(t, again.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+func TestCertmagic(t *testing.T) {
+	locks := memory.New()
+	c, d := adapt.Certmagic(newClient(t, locks)), adapt.Certmagic(newClient(t, locks))
+	ok, err := c.TryLock(t.Context(), "a")
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = d.TryLock(t.Context(), "a")
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.NoError(t, c.Lock(t.Context(), "b"), "names have locks of their own")
+	require.NoError(t, c.RenewLockLease(t.Context(), "a", time.Hour))
+	require.ErrorIs(t, d.RenewLockLease(t.Context(), "a", time.Hour), locker.ErrInvalid)
+	cut := errors.New("wrong password")
+	locks.Fail(cut)
+	_, err = d.TryLock(t.Context(), "a")
+	require.ErrorIs(t, err, cut)
+	locks.Fail(nil)
+
+	// The lock is lost, and another goroutine of the process gets it before the first
+	// unlocks: the first does not unlock the second's.
+	locks.Delete("a")
+	require.ErrorIs(t, c.RenewLockLease(t.Context(), "a", time.Hour), locker.ErrLost)
+	require.NoError(t, c.Lock(t.Context(), "a"))
+	require.NoError(t, c.Unlock(t.Context(), "a"))
+	ok, err = d.TryLock(t.Context(), "a")
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.NoError(t, c.Unlock(t.Context(), "a"))
+	ok, err = d.TryLock(t.Context(), "a")
+	require.NoError(t, err)
+	require.True(t, ok)
+}

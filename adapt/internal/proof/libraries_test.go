@@ -1,0 +1,165 @@
+package proof_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"database/sql"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
+	databasestub "github.com/golang-migrate/migrate/v4/database/stub"
+	"github.com/golang-migrate/migrate/v4/source"
+	sourcestub "github.com/golang-migrate/migrate/v4/source/stub"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+	_ "modernc.org/sqlite"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/adapt"
+	"github.com/golockers/locker/election"
+)
+
+var (
+	_ gocron.Locker              = adapt.Gocron[gocron.Lock](nil)
+	_ gocron.Elector             = adapt.GocronElector{}
+	_ lock.Locker                = adapt.Goose(nil, "")
+	_ lock.SessionLocker         = adapt.Goose(nil, "")
+	_ database.Driver            = driver{}
+	_ certmagic.Storage          = storage{}
+	_ certmagic.TryLocker        = storage{}
+	_ certmagic.LockLeaseRenewer = storage{}
+)
+
+// libraries have each library do a job until it returns: work is what the job does.
+var libraries = map[string]func(ctx context.Context, l locker.Locker, dir string, work func()) error{
+	"gocron locker":  gocronLocker,
+	"gocron elector": gocronElector,
+	"goose":          gooseProvider(func(l locker.Locker) goose.ProviderOption { return goose.WithLocker(adapt.Goose(l, "migrations")) }),
+	"goose session": gooseProvider(func(l locker.Locker) goose.ProviderOption {
+		return goose.WithSessionLocker(adapt.Goose(l, "migrations"))
+	}),
+	"migrate":   migrateUp,
+	"certmagic": obtainCertificate,
+}
+
+func gocronLocker(ctx context.Context, l locker.Locker, _ string, work func()) error {
+	return schedule(ctx, work, gocron.WithDistributedLocker(adapt.Gocron[gocron.Lock](l)))
+}
+
+func gocronElector(ctx context.Context, l locker.Locker, _ string, work func()) error {
+	c := election.New(l, "scheduler", &election.Options{TTL: ttl})
+	go func() {
+		_ = c.Run(ctx, func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil })
+	}()
+	return schedule(ctx, work, gocron.WithDistributedElector(adapt.GocronElector{Candidate: c}))
+}
+
+func schedule(ctx context.Context, work func(), opt gocron.SchedulerOption) error {
+	s, err := gocron.NewScheduler(opt)
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	_, err = s.NewJob(gocron.DurationJob(20*time.Millisecond), gocron.NewTask(func() { work(); close(done) }),
+		gocron.WithName("report"), gocron.WithSingletonMode(gocron.LimitModeReschedule), gocron.WithLimitedRuns(1))
+	if err != nil {
+		return err
+	}
+	s.Start()
+	<-done
+	return s.Shutdown()
+}
+
+func gooseProvider(locked func(l locker.Locker) goose.ProviderOption) func(context.Context, locker.Locker, string, func()) error {
+	return func(ctx context.Context, l locker.Locker, dir string, work func()) error {
+		db, err := sql.Open("sqlite", dir+"/database")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = db.Close() }()
+		p, err := goose.NewProvider(goose.DialectSQLite3, db, nil, locked(l),
+			goose.WithGoMigrations(goose.NewGoMigration(1, &goose.GoFunc{
+				RunDB: func(context.Context, *sql.DB) error { work(); return nil },
+			}, nil)))
+		if err != nil {
+			return err
+		}
+		_, err = p.Up(ctx)
+		return err
+	}
+}
+
+type unlocked struct{ database.Driver }
+
+type driver struct {
+	unlocked
+	*adapt.MigrateLock
+	work func()
+}
+
+func (d driver) Run(r io.Reader) error { d.work(); return d.unlocked.Run(r) }
+
+func migrateUp(ctx context.Context, l locker.Locker, _ string, work func()) error {
+	db, err := databasestub.WithInstance(nil, &databasestub.Config{})
+	if err != nil {
+		return err
+	}
+	files, err := sourcestub.WithInstance(nil, &sourcestub.Config{})
+	if err != nil {
+		return err
+	}
+	files.(*sourcestub.Stub).Migrations.Append(&source.Migration{Version: 1, Direction: source.Up, Identifier: "CREATE"})
+	m, err := migrate.NewWithInstance("stub", files, "stub", driver{unlocked{db}, adapt.Migrate(ctx, l, "migrations", 10*time.Second), work})
+	if err != nil {
+		return err
+	}
+	return m.Up()
+}
+
+type files struct{ certmagic.Storage }
+
+type storage struct {
+	files
+	*adapt.CertmagicLocker
+}
+
+func obtainCertificate(ctx context.Context, l locker.Locker, dir string, work func()) error {
+	var config *certmagic.Config
+	cache := certmagic.NewCache(certmagic.CacheOptions{
+		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return config, nil },
+	})
+	defer cache.Stop()
+	config = certmagic.New(cache, certmagic.Config{
+		Storage: storage{files{&certmagic.FileStorage{Path: dir}}, adapt.Certmagic(l)},
+		Issuers: []certmagic.Issuer{issuer(work)},
+	})
+	return config.ObtainCertSync(ctx, "www.example.com")
+}
+
+// issuer is a certificate authority that works before it signs.
+type issuer func()
+
+func (issuer) IssuerKey() string { return "test" }
+
+func (work issuer) Issue(_ context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	work()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, csr.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+}
