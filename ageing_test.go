@@ -30,9 +30,9 @@ func heapLive() int64 {
 	return int64(s[0].Value.Uint64())
 }
 
-// A client keeps nothing of what is over: 10,000 leases are renewed for ten hours, each fifteen times, and 100,000 names come and go
-// beside them, each with a waiter that gets in and with one that gives up. From hour to hour, memory and goroutines
-// stay as they are.
+// A client keeps nothing of what is over: 10,000 leases are renewed for ten hours, each fifteen times, and
+// 100,000 names come and go beside them, each with a waiter that gets in and with one that gives up. From
+// hour to hour, memory and goroutines stay as they are.
 func TestManyNamesOverHours(t *testing.T) {
 	const leases, names, hours = 10_000, 100_000, 10
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,8 @@ func TestManyNamesOverHours(t *testing.T) {
 					}
 				})
 				all.Go(func() {
-					if err := locker.Do(ctx, c, name, func(context.Context, *locker.Lease) error { return nil }); err != nil {
+					err := locker.Do(ctx, c, name, func(context.Context, *locker.Lease) error { return nil })
+					if err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
 				})

@@ -15,7 +15,8 @@ import (
 // ageing is the word for all of these faults in Plan.Only, and the head of their IDs.
 const ageing = "ageing"
 
-// ageingFaults are what time brings: each is tried on servers and with holders of its own, which the lab starts.
+// ageingFaults are what time brings: each is tried on servers and with holders of its own, which the lab
+// starts.
 func ageingFaults() (all []history.Fault) {
 	for _, thing := range lab.Things {
 		all = append(all, ageingFault(thing.ID))
@@ -25,7 +26,9 @@ func ageingFaults() (all []history.Fault) {
 
 func ageingFault(id string) history.Fault {
 	thing := lab.Things[slices.IndexFunc(lab.Things, func(t lab.Thing) bool { return t.ID == id })]
-	f := history.Fault{ID: ageing + "-" + id, Title: ageing + ": " + thing.Title, Class: history.Ageing, What: thing.What}
+	f := history.Fault{
+		ID: ageing + "-" + id, Title: ageing + ": " + thing.Title, Class: history.Ageing, What: thing.What,
+	}
 	switch id {
 	case "password", "members", "versions":
 		f.Class = history.Server // nothing is declared of those who hold meanwhile, but that they hold alone
@@ -35,12 +38,14 @@ func ageingFault(id string) history.Fault {
 	return f
 }
 
-// ageingTasks are the faults that time brings to a kind of service. They take a while, so that a run that is to be
-// short leaves them out.
+// ageingTasks are the faults that time brings to a kind of service. They take a while, so that a run that
+// is to be short leaves them out.
 func (b *bench) ageingTasks() (tasks []task) {
 	known := lab.Ageings()
 	for _, f := range ageingFaults() {
-		i := slices.IndexFunc(known, func(a lab.Ageing) bool { return a.Service == b.kind && ageing+"-"+a.Thing == f.ID })
+		i := slices.IndexFunc(known, func(a lab.Ageing) bool {
+			return a.Service == b.kind && ageing+"-"+a.Thing == f.ID
+		})
 		switch {
 		case b.svc.untried[f.ID] != "":
 		case f.ID == ageing+"-password" && b.kind == "zookeeper":
@@ -50,7 +55,8 @@ func (b *bench) ageingTasks() (tasks []task) {
 		case b.run.plan.For == 0 && len(b.run.plan.Only) == 0:
 			b.leave(f.ID, "it takes a while: --for 5m or --only ageing has time for it")
 		default:
-			tasks = append(tasks, task{id: f.ID, fault: f, open: func(b *bench) service { return startAged(b, known[i]) }})
+			start := func(b *bench) service { return startAged(b, known[i]) }
+			tasks = append(tasks, task{id: f.ID, fault: f, open: start})
 		}
 	}
 	return tasks
@@ -65,7 +71,7 @@ func startAged(b *bench, a lab.Ageing) service {
 	}
 	b.ttl = max(b.ttl, is.TTL)
 	s := service{
-		address: address{straight: is.URL, shown: u.String(), why: "its clients have proxies that belong to the fault"},
+		address: address{straight: is.URL, shown: u.String(), why: "its clients' proxies belong to the fault"},
 		untried: map[string]string{},
 		faults:  []serverFault{{fault: ageingFault(a.Thing), script: func(r *round) { r.ages(is) }}},
 	}
@@ -85,8 +91,8 @@ func (b *bench) apart(t task) error {
 	b.aparts++
 	key := fmt.Sprintf("%s-%s-%d", b.svc.key, t.id, b.aparts)
 	own := &bench{
-		stage: &stage{host.Host{Dir: b.Dir + "-" + key}}, ctx: b.ctx, run: b.run, index: b.index, open: t.open, opens: b.opens,
-		ttl: b.ttl, names: b.names, svc: &service{name: b.svc.name, key: key},
+		stage: &stage{host.Host{Dir: b.Dir + "-" + key}}, ctx: b.ctx, run: b.run, index: b.index,
+		open: t.open, opens: b.opens, ttl: b.ttl, names: b.names, svc: &service{name: b.svc.name, key: key},
 	}
 	defer own.Close()
 	defer own.quit()
@@ -97,8 +103,8 @@ func (b *bench) apart(t task) error {
 	return own.round(t.fault, own.names, own.svc.faults[0].script)
 }
 
-// ages lets it happen while locks are held and waited for. After each step a job tries to take a lock, which may have
-// come later, and has not used its connections since the step before.
+// ages lets it happen while locks are held and waited for. After each step a job tries to take a lock,
+// which may have come later, and has not used its connections since the step before.
 func (r *round) ages(is *lab.Aged) {
 	const patience = 3 * time.Minute // however long it all takes
 	wait := func(c *command) { c.Within, c.Again = patience, true }

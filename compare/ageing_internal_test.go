@@ -18,7 +18,8 @@ func TestAgeingEtcd(t *testing.T)      { ages(t, "etcd") }
 func TestAgeingZooKeeper(t *testing.T) { ages(t, "zookeeper") }
 func TestAgeingPostgres(t *testing.T)  { ages(t, "postgres") }
 
-// What time brings is survived: leases last, waiters get in, calls return, and nobody holds what another holds.
+// What time brings is survived: leases last, waiters get in, calls return, and nobody holds what another
+// holds.
 func ages(t *testing.T, scheme string) {
 	t.Parallel()
 	lab.NeedProve(t)
@@ -47,8 +48,8 @@ func ages(t *testing.T, scheme string) {
 	}
 }
 
-// Locks that do not survive it are found out: calls that fail while no connection can be made for a moment, and leases
-// that are lost.
+// Locks that do not survive it are found out: calls that fail while no connection can be made for a moment,
+// and leases that are lost.
 func TestAgeingBreaksWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	lab.NeedProve(t)

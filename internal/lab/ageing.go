@@ -30,21 +30,30 @@ type Thing struct{ ID, Title, What string }
 
 // Things are all of them.
 var Things = []Thing{
-	{"password", "password changed",
-		"The password of the clients' user is changed, and the old one is refused. Those that come later have the new one."},
-	{"token", "login expires", "The token that a client got for its password expires, at the server, while it is used."},
-	{"token-idle", "unused login expires", "A server forgets the token of a client that has not used it for a second."},
+	{"password", "password changed", "The password of the clients' user is changed; the old one is refused. " +
+		"Those that come later have the new one."},
+	{"token", "login expires",
+		"The token that a client got for its password expires, at the server, while it is used."},
+	{"token-idle", "unused login expires",
+		"A server forgets the token of a client that has not used it for a second."},
 	{"certificate", "certificate replaced",
 		"A server gets another certificate while it runs; all connections end, so that clients meet it."},
-	{"idle-server", "idle connections closed by the server", "The server closes connections on which nothing was sent for a while."},
+	{"idle-server", "idle connections closed by the server",
+		"The server closes connections on which nothing was sent for a while."},
 	{"idle-proxy", "idle connections closed on the way",
 		"A load balancer closes connections, at both ends, on which nothing was sent for a while."},
-	{"address", "address moved", "What is behind the servers' addresses changes, three times; connections are reset."},
-	{"members", "members replaced", "Members go for good, one after the other; new ones with an empty disk take their places."},
-	{"versions", "rolled to the next version", "Members are stopped and started again with the next version, one after the other."},
-	{"fail-overs", "fail-overs, one after the other", "The primary is killed, and once more when another has taken over and has a replica."},
-	{"resharding", "keys move to other servers", "The slots of all locks move from one server to another, and back."},
-	{"upkeep", "compactions, snapshots, rewrites", "The server tidies up what it has stored, far more often than in production."},
+	{"address", "address moved",
+		"What is behind the servers' addresses changes, three times; connections are reset."},
+	{"members", "members replaced",
+		"Members go for good, one after the other; new ones with an empty disk take their places."},
+	{"versions", "rolled to the next version",
+		"Members are stopped and started again with the next version, one after the other."},
+	{"fail-overs", "fail-overs, one after the other",
+		"The primary is killed, and once more when another has taken over and has a replica."},
+	{"resharding", "keys move to other servers",
+		"The slots of all locks move from one server to another, and back."},
+	{"upkeep", "compactions, snapshots, rewrites",
+		"The server tidies up what it has stored, far more often than in production."},
 }
 
 // Ageings are all that can be brought about.
@@ -75,11 +84,18 @@ func Ageings() []Ageing {
 		{"upkeep", "postgres", postgresUpkeep},
 	}
 	for service, start := range map[string]func(t TB) *standing{
-		"redis": standRedis, "redlock": standRedlock, "etcd": standEtcd, "zookeeper": standZooKeeper, "postgres": standPostgres,
+		"redis": standRedis, "redlock": standRedlock, "etcd": standEtcd, "zookeeper": standZooKeeper,
+		"postgres": standPostgres,
 	} {
 		all = append(all,
-			Ageing{"idle-proxy", service, func(t TB) *Aged { s := start(t); return s.then(thrice(s.idleOnTheWay)...) }},
-			Ageing{"address", service, func(t TB) *Aged { s := start(t); return s.then(thrice(s.moved)...) }})
+			Ageing{"idle-proxy", service, func(t TB) *Aged {
+				s := start(t)
+				return s.then(thrice(s.idleOnTheWay)...)
+			}},
+			Ageing{"address", service, func(t TB) *Aged {
+				s := start(t)
+				return s.then(thrice(s.moved)...)
+			}})
 	}
 	return all
 }
@@ -92,7 +108,9 @@ type standing struct {
 }
 
 // stand puts a proxy before each server; url makes the URL of hosts, which are separated by commas.
-func stand(t TB, ttl time.Duration, url func(hosts string) string, addrs []string, servers ...*Process) *standing {
+func stand(
+	t TB, ttl time.Duration, url func(hosts string) string, addrs []string, servers ...*Process,
+) *standing {
 	t.Helper()
 	s := &standing{addrs: addrs}
 	var at []string
@@ -171,8 +189,8 @@ func until(t TB, happened func() int) (n int) {
 	return n
 }
 
-// newCertificate is the step that has a server serve a certificate with another serial number; connect makes a
-// connection to it, past the proxies.
+// newCertificate is the step that has a server serve a certificate with another serial number; connect
+// makes a connection to it, past the proxies.
 func (s *standing) newCertificate(replace func(t TB), connect func() (*tls.Conn, error)) func(t TB) string {
 	return func(t TB) string {
 		t.Helper()
@@ -188,7 +206,7 @@ func (s *standing) newCertificate(replace func(t TB), connect func() (*tls.Conn,
 		accepted := s.stats().Accepted
 		s.reset()
 		back := until(t, func() int { return s.stats().Accepted - accepted })
-		return fmt.Sprintf("certificate number %s is served instead of %s; %d connections were made anew", now, before, back)
+		return fmt.Sprintf("certificate %s is served, not %s; %d connections were made anew", now, before, back)
 	}
 }
 

@@ -21,11 +21,12 @@ func standPostgres(t TB) *standing {
 func onePostgres(t TB, params string, opts ...PostgresOption) (*standing, *Postgres) {
 	t.Helper()
 	p := StartPostgres(t, opts...)
-	return stand(t, 3*time.Second, func(hosts string) string { return p.URL(hosts, params) }, []string{p.Addr()}, p.Process), p
+	at := func(hosts string) string { return p.URL(hosts, params) }
+	return stand(t, 3*time.Second, at, []string{p.Addr()}, p.Process), p
 }
 
-// postgresPassword leaves connections as they are: a password is asked for on new ones alone. First it runs out, then
-// there is a new one.
+// postgresPassword leaves connections as they are: a password is asked for on new ones alone. First it runs
+// out, then there is a new one.
 func postgresPassword(t TB) *Aged {
 	s, p := onePostgres(t, "sslmode=disable")
 	p.Exec(t, "CREATE ROLE job LOGIN PASSWORD 'old'")
@@ -62,7 +63,8 @@ func postgresPassword(t TB) *Aged {
 
 func postgresCertificate(t TB) *Aged {
 	certs := NewCerts(t)
-	s, p := onePostgres(t, "sslmode=verify-full&sslrootcert="+url.QueryEscape(certs.CAFile), WithPostgresTLS(certs))
+	ca := "sslmode=verify-full&sslrootcert=" + url.QueryEscape(certs.CAFile)
+	s, p := onePostgres(t, ca, WithPostgresTLS(certs))
 	return s.then(s.newCertificate(func(t TB) {
 		err := certs.Renew()
 		if err == nil {
@@ -134,7 +136,8 @@ func postgresUpkeep(t TB) *Aged {
 	step := func(t TB) string {
 		before := p.Query(t, file)
 		for _, statement := range []string{
-			"VACUUM (FULL, FREEZE, ANALYZE) locker_locks", "REINDEX TABLE locker_locks", "CHECKPOINT", "SELECT pg_switch_wal()",
+			"VACUUM (FULL, FREEZE, ANALYZE) locker_locks", "REINDEX TABLE locker_locks",
+			"CHECKPOINT", "SELECT pg_switch_wal()",
 		} {
 			p.Exec(t, statement)
 		}

@@ -22,7 +22,8 @@ func tlsRedis(t TB, opts ...RedisOption) (*standing, *Redis) {
 	t.Helper()
 	certs := NewCerts(t)
 	r := StartRedis(t, append(opts, WithTLS(certs))...)
-	return stand(t, 3*time.Second, under("rediss", "?ca="+url.QueryEscape(certs.CAFile)), []string{r.Addr()}, r.Process), r
+	at := under("rediss", "?ca="+url.QueryEscape(certs.CAFile))
+	return stand(t, 3*time.Second, at, []string{r.Addr()}, r.Process), r
 }
 
 // redisPassword leaves connections as they are: a password is asked for on new ones alone.
@@ -30,7 +31,7 @@ func redisPassword(t TB) *Aged {
 	rules := []string{"~*", "&*", "+@all"}
 	r := StartRedis(t, WithUser("default", "off"), WithUser("job", append([]string{"on", ">old"}, rules...)...))
 	s := stand(t, 2*time.Second, under("redis", ""), []string{r.Addr()}, r.Process)
-	as := func(password string) string { return under("redis", "")("job:" + password + "@" + s.proxies[0].Addr()) }
+	as := func(password string) string { return "redis://job:" + password + "@" + s.proxies[0].Addr() }
 	s.aged.URL = as("old")
 	return s.then(func(t TB) string {
 		r.MustDo(t, "ACL", "SETUSER", "job", "resetpass", ">new")
@@ -77,13 +78,15 @@ func endsByItself(who string, c net.Conn) string {
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 		return ""
 	}
-	return fmt.Sprintf("%s closed a connection after %v without a byte", who, time.Since(began).Round(time.Millisecond))
+	lasted := time.Since(began).Round(time.Millisecond)
+	return fmt.Sprintf("%s closed a connection after %v without a byte", who, lasted)
 }
 
 // sentinelFailOvers is for two fail-overs: one more replica than is needed for the first.
 func sentinelFailOvers(t TB) *Aged {
 	s := StartSentinel(t, 2)
-	a := &Aged{URL: "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name, TTL: 6 * time.Second}
+	a := &Aged{TTL: 6 * time.Second}
+	a.URL = "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name
 	for _, r := range slices.Concat(s.Servers, s.Sentinels) {
 		a.Servers = append(a.Servers, r.Process)
 	}
@@ -179,7 +182,8 @@ func standRedlock(t TB) *standing {
 		r := StartRedis(t)
 		addrs, servers = append(addrs, r.Addr()), append(servers, r.Process)
 	}
-	return stand(t, redlockGuard, under("redlock", fmt.Sprintf("?fencing=on&restart_guard=%v", redlockGuard)), addrs, servers...)
+	at := under("redlock", fmt.Sprintf("?fencing=on&restart_guard=%v", redlockGuard))
+	return stand(t, redlockGuard, at, addrs, servers...)
 }
 
 // redlockMembers has new servers vote before the next one is replaced.

@@ -30,7 +30,8 @@ func zooCertificate(t TB) *Aged {
 	certs := NewCerts(t)
 	z := StartZooKeeper(t, WithZooKeeperTLS(certs), WithZooKeeperJar(Need(t, ToolNewZooJar)),
 		WithZooKeeperConfig("client.certReload=true"))
-	s := stand(t, 4*time.Second, under("zookeepers", "/?ttl=4s&ca="+url.QueryEscape(certs.CAFile)), []string{z.TLSAddr()}, z.Process)
+	at := under("zookeepers", "/?ttl=4s&ca="+url.QueryEscape(certs.CAFile))
+	s := stand(t, 4*time.Second, at, []string{z.TLSAddr()}, z.Process)
 	return s.then(s.newCertificate(func(t TB) {
 		err := certs.Renew()
 		if err == nil {

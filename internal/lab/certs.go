@@ -31,9 +31,9 @@ type Certs struct {
 	client tls.Certificate
 }
 
-// NewCerts makes an authority and its certificates, valid from a year ago to a year from now. Servers that shall trust each
-// other (a replica and its primary) and clients of several servers need the same Certs. With a name, the servers'
-// certificate is for that name alone.
+// NewCerts makes an authority and its certificates, valid from a year ago to a year from now. Servers that
+// shall trust each other (a replica and its primary) and clients of several servers need the same Certs.
+// With a name, the servers' certificate is for that name alone.
 func NewCerts(t TB, name ...string) *Certs {
 	t.Helper()
 	c, err := newCerts(t.TempDir(), name)
@@ -85,8 +85,8 @@ func newCerts(dir string, names []string) (*Certs, error) {
 	return c, err
 }
 
-// Renew has the authority issue another certificate for servers, with a serial number of its own, into the files of
-// the one before. It is for the names given, or for this machine.
+// Renew has the authority issue another certificate for servers, with a serial number of its own, into the
+// files of the one before. It is for the names given, or for this machine.
 func (c *Certs) Renew(names ...string) error {
 	server := template(time.Now().UnixNano(), "test server")
 	if server.DNSNames = names; names == nil {

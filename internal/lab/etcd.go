@@ -212,14 +212,15 @@ func (n *Etcd) get(path string, into any) error {
 	return n.ask(req, into)
 }
 
-// post calls the API of version 3 by its gateway, with a token where authentication asks for one. What the server
-// refuses is an error.
+// post calls the API of version 3 by its gateway, with a token where authentication asks for one. What the
+// server refuses is an error.
 func (n *Etcd) post(path, token string, body any, into any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, n.URL()+"/v3/"+path, bytes.NewReader(text))
+	url := n.URL() + "/v3/" + path
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -348,7 +349,8 @@ func (n *Etcd) status() (id, leader string) {
 func (n *Etcd) Keys(t TB) int {
 	t.Helper()
 	var reply struct{ Count string }
-	if err := n.post("kv/range", "", map[string]any{"key": "AA==", "range_end": "AA==", "count_only": true}, &reply); err != nil {
+	all := map[string]any{"key": "AA==", "range_end": "AA==", "count_only": true}
+	if err := n.post("kv/range", "", all, &reply); err != nil {
 		t.Fatal(err)
 	}
 	count, _ := strconv.Atoi(reply.Count) // left out if it is 0

@@ -37,10 +37,11 @@ const (
 
 // Need returns the path of an installed tool, one of the Tool constants or any other executable's name.
 //
-// If the environment variable named by [ToolEnv] is set, it holds the path and nothing else is tried; "-" is for none.
-// Otherwise the tool is looked for where this repository builds it, in PATH, and then in the places where
-// packages put it: the pinned version is the one that is tested. If it is nowhere, Need skips the test, or fails it where LOCKER_REQUIRE_SERVERS=1 says that everything has to
-// be there. Either way the message tells how to install it.
+// If the environment variable named by [ToolEnv] is set, it holds the path and nothing else is tried; "-"
+// is for none. Otherwise the tool is looked for where this repository builds it, in PATH, and then in the
+// places where packages put it: the pinned version is the one that is tested. If it is nowhere, Need skips
+// the test, or fails it where LOCKER_REQUIRE_SERVERS=1 says that everything has to be there. Either way the
+// message tells how to install it.
 func Need(t TB, tool string) string {
 	t.Helper()
 	if path := os.Getenv(ToolEnv(tool)); path == "-" {

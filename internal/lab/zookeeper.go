@@ -195,8 +195,8 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		"-Dzookeeper.cnxTimeout=500", "-Dzookeeper.fastleader.maxNotificationInterval=1000",
 		"-cp", path}, append(slices.Clone(z.conf.flags), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)...)...)
 	cmd.Dir = z.dir
-	// Not at each look, as others do: threads that read the file at the same moment spoil it for each other, which has
-	// ended a Java program, and to read it takes longer than what it is for.
+	// Not at each look, as others do: threads that read the file at the same moment spoil it for each
+	// other, which has ended a Java program, and to read it takes longer than what it is for.
 	cmd.Env = append(append(os.Environ(), "FAKETIME_CACHE_DURATION=1"), z.conf.clock.environment()...)
 	return cmd, nil
 }

@@ -1,4 +1,5 @@
-// Package soak_test uses one service for as long as one likes, and looks whether anything piles up: `make soak`.
+// Package soak_test uses one service for as long as one likes, and looks whether anything piles up: `make
+// soak`.
 package soak_test
 
 import (
@@ -37,8 +38,8 @@ const (
 	ofOthers = 0.005 // of goroutines, of keys
 )
 
-// TestSoak runs for LOCKER_SOAK on the service LOCKER_SOAK_URL: a URL, or redis, etcd, postgres or zookeeper for one that
-// the lab starts; without it, a Redis.
+// TestSoak runs for LOCKER_SOAK on the service LOCKER_SOAK_URL: a URL, or redis, etcd, postgres or
+// zookeeper for one that the lab starts; without it, a Redis.
 func TestSoak(t *testing.T) {
 	text := os.Getenv("LOCKER_SOAK")
 	if text == "" {
@@ -100,11 +101,14 @@ func service(t *testing.T, which string) (url string, stored func() int) {
 		r := lab.StartRedis(t)
 		return "redis://" + r.Addr(), func() int { return int(r.MustDo(t, "DBSIZE").(int64)) }
 	case "etcd":
-		c := lab.StartEtcd(t, 1, lab.WithEtcdFlag("auto-compaction-mode", "revision"), lab.WithEtcdFlag("auto-compaction-retention", "1000"))
+		c := lab.StartEtcd(t, 1,
+			lab.WithEtcdFlag("auto-compaction-mode", "revision"),
+			lab.WithEtcdFlag("auto-compaction-retention", "1000"))
 		return "etcd://" + c.Nodes[0].Addr(), func() int { return c.Nodes[0].Keys(t) }
 	case "postgres":
 		p := lab.StartPostgres(t)
-		return p.URL(p.Addr(), "sslmode=disable"), func() int { return number(p.Query(t, "SELECT count(*) FROM locker_locks")) }
+		rows := func() int { return number(p.Query(t, "SELECT count(*) FROM locker_locks")) }
+		return p.URL(p.Addr(), "sslmode=disable"), rows
 	case "zookeeper":
 		z := lab.StartZooKeeper(t)
 		return "zookeeper://" + z.Addr() + "/?ttl=3s", func() int { return z.Nodes(t) }

@@ -2,8 +2,8 @@ package faultproxy
 
 import "time"
 
-// SetIdle closes both ends of each connection on which neither end has sent anything for d, as load balancers and
-// firewalls do: [Stats.Idle] counts them. Zero ends it.
+// SetIdle closes both ends of each connection on which neither end has sent anything for d, as load
+// balancers and firewalls do: [Stats.Idle] counts them. Zero ends it.
 func (p *Proxy) SetIdle(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
