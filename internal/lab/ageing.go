@@ -234,3 +234,27 @@ func dialTLS(addr string, certs *Certs) func() (*tls.Conn, error) {
 }
 
 func thrice(step func(t TB) string) []func(t TB) string { return []func(t TB) string{step, step, step} }
+
+// versionOf waits until a server tells its version.
+func versionOf(t TB, tell func() string) (version string) {
+	t.Helper()
+	until(t, func() int {
+		version = tell()
+		return len(version)
+	})
+	return version
+}
+
+// rolled is the step that has a member run the next version.
+func rolled(p *Process, tell func() string, next func()) func(t TB) string {
+	return func(t TB) string {
+		before := versionOf(t, tell)
+		p.Stop()
+		next()
+		p.Restart(t)
+		if now := versionOf(t, tell); now != before {
+			return fmt.Sprintf("a member runs %s instead of %s", now, before)
+		}
+		return ""
+	}
+}

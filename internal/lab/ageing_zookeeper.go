@@ -66,16 +66,7 @@ func zooVersions(t TB) *Aged {
 	next := Need(t, ToolNewZooJar)
 	s, e := threeZooKeeper(t)
 	for _, z := range e.Servers {
-		s.then(func(t TB) string {
-			before := z.version()
-			z.Stop()
-			z.jar = next
-			z.Restart(t)
-			if now := z.version(); now != before {
-				return fmt.Sprintf("a member runs %s instead of %s", now, before)
-			}
-			return ""
-		})
+		s.then(rolled(z.Process, z.version, func() { z.jar = next }))
 	}
 	return s.aged
 }

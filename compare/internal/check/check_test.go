@@ -422,6 +422,17 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			8 unlock_begin a
 			9 unlocked a
 			1000 fault_end`, broken: "fails", held: "false-loss hangs served"},
+		{name: "a call that failed as the machine stalled", history: `
+			2 fault_begin f=ageing
+			3 evidence
+			4 ask a
+			904 stall a ms=600
+			905 gave_up a v=1
+			906 ask a
+			907 granted a tok=1 until=1907
+			908 unlock_begin a
+			909 unlocked a
+			1000 fault_end`, held: "false-loss hangs served", aside: "fails"},
 		{name: "lost as the machine stalled", history: `
 			0 ask a
 			1 granted a tok=1 until=1001

@@ -122,6 +122,10 @@ func (t *trial) settle(rule string, f *finding) {
 			b.limit += 2 * time.Duration(t.slowest)
 		case FalseLoss:
 			stalls = t.waits // who was not renewed by a server that did not run lost its lease for a reason
+		case Fails:
+			if within(t.waits, b.from, b.to) > t.ttl/4 {
+				continue // nor was it answered
+			}
 		}
 		if b.limit != noLimit && size-within(stalls, b.from, b.to) <= int64(b.limit) {
 			continue
