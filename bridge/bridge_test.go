@@ -544,6 +544,35 @@ func (l limited) Guarantees() locker.Guarantees {
 	return g
 }
 
+// owned remembers the owners by which it was asked.
+type owned struct {
+	shared
+	owners []string
+}
+
+func (o *owned) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	o.owners = append(o.owners, req.Owner)
+	return o.shared.Acquire(ctx, req)
+}
+
+// Two URLs of one service would otherwise grant the same lock twice. A request that is
+// repeated has to find what it has left (R11).
+func TestTheOwnersOfOneRequest(t *testing.T) {
+	a, b := &owned{shared: shared{memory.New()}}, &owned{shared: shared{memory.New()}}
+	pair, err := bridge.New(a, b)
+	require.NoError(t, err)
+	req := locker.Request{Name: "job", Owner: strings.Repeat("4", 20) + strings.Repeat("2", 20), TTL: ttl, Lost: func() {}}
+	for range 2 {
+		g, err := pair.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		require.NoError(t, g.Hold.Release(t.Context()))
+	}
+	assert.Equal(t, []string{req.Owner, req.Owner}, a.owners)
+	assert.Equal(t, b.owners[0], b.owners[1])
+	assert.NotEqual(t, a.owners[0], b.owners[0])
+	assert.Len(t, b.owners[0], len(req.Owner))
+}
+
 // Each lock would wait for itself. The first lock says so, however it is asked for, and
 // leaves nothing behind.
 func TestTwoURLsOfOneService(t *testing.T) {
