@@ -561,7 +561,8 @@ func TestTheOwnersOfOneRequest(t *testing.T) {
 	a, b := &owned{shared: shared{memory.New()}}, &owned{shared: shared{memory.New()}}
 	pair, err := bridge.New(a, b)
 	require.NoError(t, err)
-	req := locker.Request{Name: "job", Owner: strings.Repeat("4", 20) + strings.Repeat("2", 20), TTL: ttl, Lost: func() {}}
+	owner := strings.Repeat("4", 20) + strings.Repeat("2", 20)
+	req := locker.Request{Name: "job", Owner: owner, TTL: ttl, Lost: func() {}}
 	for range 2 {
 		g, err := pair.Acquire(t.Context(), req)
 		require.NoError(t, err)
