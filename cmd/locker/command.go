@@ -20,6 +20,7 @@ import (
 const (
 	nameEnv  = "LOCKER_NAME"
 	tokenEnv = "LOCKER_TOKEN"
+	slotEnv  = "LOCKER_SLOT"
 	outerEnv = "LOCKER_OUTER" // this and all outer locks, encoded as in a query: NAME=HOLDER
 )
 
@@ -53,7 +54,9 @@ func environment(lease *locker.Lease, command string) []string {
 	var env []string
 	for _, v := range os.Environ() {
 		// The variables of an outer locker are about another lock.
-		if name, _, _ := strings.Cut(v, "="); name != nameEnv && name != tokenEnv && name != outerEnv {
+		switch name, _, _ := strings.Cut(v, "="); name {
+		case nameEnv, tokenEnv, slotEnv, outerEnv:
+		default:
 			env = append(env, v)
 		}
 	}

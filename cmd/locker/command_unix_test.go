@@ -71,6 +71,37 @@ func TestEnvironmentOfTheCommand(t *testing.T) {
 		"of its own")
 }
 
+func TestSlots(t *testing.T) {
+	backend := []with{fileBackend(t), withEnv("LOCKER_SLOT=9")}
+	assert.Equal(t, result{0, "none", ""},
+		do(t, backend, "run", "a", "--", "sh", "-c", "echo ${LOCKER_SLOT-none}"),
+		"an outer locker's slot is not the command's")
+	tell := []string{"sh", "-c", `echo "$LOCKER_NAME is slot $LOCKER_SLOT"; exec sleep 1000`}
+	run := func(args ...string) *process {
+		return start(t, backend, slices.Concat([]string{"run", "--slots", "2"}, args, tell)...)
+	}
+	first, second := run("a", "--"), run("--try", "a", "--")
+	said := []string{first.expect("a/"), second.expect("a/")}
+	slices.Sort(said)
+	assert.Equal(t, []string{"0 is slot 0", "1 is slot 1"}, said)
+	assert.Equal(t, 75, do(t, backend, "run", "--slots", "2", "--try", "a", "--", "true").status)
+	third := run("a", "--")
+	awaitWaiting(t, third)
+	assert.Equal(t, 0, do(t, backend, "run", "--slots", "3", "--try", "a", "--", "true").status)
+	first.signal(syscall.SIGTERM)
+	third.expect("a/")
+	for _, p := range []*process{second, third} {
+		p.signal(syscall.SIGTERM)
+		p.wait()
+	}
+	for _, wrong := range [][]string{{"--slots", "0"}, {"--slots", "-1"}, {"--slots", "1001"},
+		{"--slots", "2", "--min-hold", "1m"}} {
+		args := slices.Concat([]string{"run"}, wrong, []string{"a", "--", "true"})
+		assert.Equal(t, 64, do(t, backend, args...).status, wrong)
+	}
+	assert.Equal(t, 64, do(t, backend, "run", "--slots", "2", strings.Repeat("x", 510), "--", "true").status)
+}
+
 func TestStreamsAreTheCallers(t *testing.T) {
 	in := func(c *exec.Cmd) { c.Stdin = strings.NewReader("to be copied\n") }
 	r := do(t, []with{fileBackend(t), in}, "run", "a", "--", "sh", "-c", "cat; echo aside >&2")

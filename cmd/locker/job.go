@@ -19,6 +19,7 @@ type job struct {
 	signals <-chan os.Signal
 	renewal *renewal
 	outlive bool
+	env     []string // beside that of every lock
 
 	proc      *process
 	limit     time.Time     // when the longest hold is over; zero: never
@@ -57,7 +58,7 @@ func (j *job) start(path string, command []string) error {
 	var file *os.File
 	j.lease.As(&file)
 	proc, err := start(launch{
-		path: path, args: command, env: environment(j.lease, command[0]),
+		path: path, args: command, env: append(environment(j.lease, command[0]), j.env...),
 		lock: file, terminateAt: j.terminate, killAt: j.kill, nested: nested(), outlive: j.outlive,
 	})
 	j.proc = proc

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/slots"
 	"github.com/spf13/cobra"
 )
 
@@ -25,8 +26,9 @@ type runFlags struct {
 	quiet   bool
 	outlive bool
 	held    int // the exit status if another holds the lock
+	slots   int // 0: a lock, and no slots
 
-	waitGiven, ttlGiven, maxHoldGiven bool
+	waitGiven, ttlGiven, maxHoldGiven, slotsGiven bool
 }
 
 func newRun() *cobra.Command {
@@ -61,6 +63,7 @@ func newRun() *cobra.Command {
 			f.waitGiven = cmd.Flags().Changed("wait")
 			f.ttlGiven = cmd.Flags().Changed("ttl")
 			f.maxHoldGiven = cmd.Flags().Changed("max-hold")
+			f.slotsGiven = cmd.Flags().Changed("slots")
 			name, command, err := split(args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
@@ -79,6 +82,7 @@ func newRun() *cobra.Command {
 		"(default: never)")
 	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock at least so long from its grant,\neven if "+
 		"COMMAND, locker or the machine ends")
+	flags.IntVar(&f.slots, "slots", 0, "let so many run at once; LOCKER_SLOT has the\nnumber of each: 0, 1, 2 and so on")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing "+
 		"while waiting for it")
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld,
@@ -177,6 +181,9 @@ func (f *runFlags) run(name string, command []string) error {
 	return &exitError{status: status, death: s.death}
 }
 
+// tries reports whether the command does not wait for another holder.
+func (f *runFlags) tries() bool { return f.try || f.waitGiven && f.wait == 0 }
+
 // check reports flags that are wrong with every backend.
 func (f *runFlags) check() error {
 	switch {
@@ -190,6 +197,11 @@ func (f *runFlags) check() error {
 	case f.minHold < 0 || f.maxHoldGiven && f.minHold > f.maxHold:
 		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than "+
 			"--max-hold", f.minHold)
+	case f.slotsGiven && (f.slots < 1 || f.slots > slots.MaxSlots):
+		return fmt.Errorf("--slots of %d are not possible: give 1 to %d", f.slots, slots.MaxSlots)
+	case f.slots > 0 && f.minHold > 0 && !f.tries():
+		return errors.New("--slots with --min-hold needs --try: a command that waits asks for more slots " +
+			"than it keeps")
 	case f.ttlGiven && f.ttl <= 0:
 		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
 	}

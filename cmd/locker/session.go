@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/slots"
 )
 
 // session is one locker run: from the wait for the lock to its return.
@@ -25,6 +27,7 @@ type session struct {
 	client   *locker.Client
 	opened   atomic.Pointer[locker.Client] // client, for who watches the wait
 	lease    *locker.Lease
+	env      []string // what the command is told of its slot
 	granted  time.Time
 	renewal  renewal
 	inTheWay inTheWay
@@ -149,17 +152,20 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave " +
 			"the flag out, or give --backend file:///DIR"))
 	}
-	if err := s.heldOutside(ctx); err != nil {
+	lock, tryLock := client.Lock, client.TryLock
+	if f.slots > 0 {
+		lock, tryLock = s.oneOf(slots.Lock), s.oneOf(slots.TryLock)
+	} else if err := s.heldOutside(ctx); err != nil {
 		return err
 	}
 	opts := f.options()
 	if f.minHold != 0 {
 		opts = append(opts, locker.MinHold(f.minHold))
 	}
-	if f.try || f.waitGiven && f.wait == 0 {
+	if f.tries() {
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
-		s.lease, err = client.TryLock(ctx, s.name, opts...)
+		s.lease, err = tryLock(ctx, s.name, opts...)
 	} else {
 		if f.waitGiven {
 			opts = append(opts, locker.Patience(f.wait))
@@ -167,7 +173,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 			ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline), min(f.wait, shortestOpening)))
 			defer cancel()
 		}
-		s.lease, err = client.Lock(ctx, s.name, opts...)
+		s.lease, err = lock(ctx, s.name, opts...)
 	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
@@ -177,6 +183,22 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	}
 	s.granted = time.Now()
 	return nil
+}
+
+type lockFunc = func(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error)
+
+type slotFunc func(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*slots.Slot, error)
+
+// oneOf locks one of the --slots, and tells the command which one it is.
+func (s *session) oneOf(lock slotFunc) lockFunc {
+	return func(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
+		slot, err := lock(ctx, s.client, name, s.flags.slots, opts...)
+		if err != nil {
+			return nil, err
+		}
+		s.env = []string{slotEnv + "=" + strconv.Itoa(slot.Number)}
+		return slot.Lease, nil
+	}
 }
 
 // heldOutside reports a name that an outer locker run holds for the command that
@@ -206,7 +228,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
 	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal,
-		outlive: s.flags.outlive}
+		outlive: s.flags.outlive, env: s.env}
 	if s.flags.maxHoldGiven {
 		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
 	} else if d := s.flags.backend.duration("max_hold", 0); d > 0 {
