@@ -238,7 +238,7 @@ func TestFullDiskLeavesTheFileAsItWas(t *testing.T) {
 	}
 }
 
-// Too many open files say nothing of who holds, and may pass.
+// Too many open files say nothing of the holder, and may pass.
 func TestExhaustionIsUnavailable(t *testing.T) {
 	child := lab.StartChild(t, "limited", t.TempDir(), "n", "open files", "3")
 	assert.Regexp(t, "too many open files; unavailable true$", child.Expect(t, "error", patience))

@@ -1,6 +1,6 @@
 package file
 
-// What tests of the edges look at directly.
+// Tests of the edges look at these directly.
 var (
 	FileName    = fileName
 	MakePrivate = makePrivate

@@ -40,7 +40,7 @@ func TestCancelledWaitsReturnAtOnceAndPinOneThread(t *testing.T) {
 	}
 	assert.Equal(t, 1, blocked())
 
-	// What they left behind serves the next one, and then lets go.
+	// The thread that they left behind serves the next one, and then lets go.
 	adopter := locker.New(b, nil)
 	got := make(chan *locker.Lease, 1)
 	go func() { got <- mustLock(t, adopter, "n") }()

@@ -29,8 +29,8 @@ func newCheck() *cobra.Command {
 		Long: strings.TrimSpace(`
 Check whether a lock service keeps what "locker backends" declares for it: lock,
 renew and unlock the name locker-check, and look for server settings that break
-a guarantee. Each finding says what to change. No setting is changed. What stays
-is what the service keeps of any name that was locked, such as its last token.
+a guarantee. Each finding says what to change. No setting is changed. The
+service keeps what it keeps of any name that was locked, such as a last token.
 Given two URLs, it also says whether both services work, and which names are
 held on only one of them.
 

@@ -108,8 +108,8 @@ func TestDeadGuardIsReplaced(t *testing.T) {
 	s.endWhileKept(t, parent, child)
 }
 
-// Only what is in the command's group ends together with locker. What has left the group
-// must not keep a file lock for ever.
+// A process that has left the command's group does not end together with locker, and must
+// not keep a file lock for ever.
 func TestProcessThatLeftTheGroupDoesNotKeepTheFileLockOfAKilledLocker(t *testing.T) {
 	backend := fileBackend(t)
 	p := start(t, []with{backend}, locked(nil, "a", "daemon")...)

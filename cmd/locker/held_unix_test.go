@@ -31,7 +31,7 @@ func TestStatusAndSilenceOfAHeldLock(t *testing.T) {
 		assert.Empty(t, r.stdout, "%q", c.flags)
 		assert.Equal(t, c.silent, r.stderr == "", "%q: %s", c.flags, r.stderr)
 	}
-	// What is no conflict is neither silent nor given that status.
+	// Other errors are neither silent nor given that status.
 	r := do(t, backend, "run", "-q", "-E", "7", "--try", "", "--", "true")
 	assert.Equal(t, 64, r.status)
 	assert.NotEmpty(t, r.stderr)
@@ -52,7 +52,7 @@ func TestNestedRunOfTheSameNameSaysSo(t *testing.T) {
 	}
 }
 
-// What has left the command has its environment, and may well ask for the name.
+// A process that has left the command has its environment, and may well ask for the name.
 func TestFormerlyNestedRunWaits(t *testing.T) {
 	backend := fileBackend(t)
 	r := do(t, []with{backend}, "run", "a", "--", "printenv", "LOCKER_OUTER")

@@ -28,8 +28,7 @@ func (p *pty) more() bool {
 	return true
 }
 
-// shown is what stands on the terminal by now that was not seen. Whoever wrote
-// it has ended.
+// shown is the rest of the terminal's content that was not seen yet. Its writer has ended.
 func (p *pty) shown() string {
 	p.t.Helper()
 	for p.more() {

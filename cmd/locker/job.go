@@ -42,7 +42,7 @@ const (
 	lookEvery = time.Second
 )
 
-// What a guard reports: that it has sent SIGTERM, and that it sends SIGKILL.
+// The reports of a guard: it has sent SIGTERM, and it sends SIGKILL.
 const (
 	reportTerminated = 't'
 	reportKilled     = 'k'

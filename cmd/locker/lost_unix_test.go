@@ -28,10 +28,10 @@ func startService(t *testing.T) *service {
 	return &service{r, lab.StartProxy(t, r.Addr())}
 }
 
-// through is the backend of who has to pass the proxy.
+// through is the backend of a locker behind the proxy.
 func (s *service) through() with { return withEnv("LOCKER_BACKEND=redis://" + s.proxy.Addr()) }
 
-// direct is the backend of who has not.
+// direct is the backend without the proxy.
 func (s *service) direct() with { return withEnv("LOCKER_BACKEND=redis://" + s.Addr()) }
 
 // lockKey is the key of the lock "a" in Redis.

@@ -164,7 +164,7 @@ func fork(l launch, attr *syscall.SysProcAttr) (pid int, err error) {
 	return pid, err
 }
 
-// What is said of SIGTERM and SIGKILL.
+// How messages call SIGTERM and SIGKILL.
 const (
 	saidTerminate = "sent SIGTERM, SIGKILL follows"
 	saidKill      = "sent SIGKILL"

@@ -17,7 +17,7 @@ kept, COMMAND is terminated (TerminateProcess) at the time of SIGKILL, and what
 it has started goes on, as does COMMAND itself if locker is killed. Ctrl-C goes
 to all processes of a console; locker waits for COMMAND to end.`
 
-// What is said of the two steps.
+// How messages call the two steps.
 const (
 	saidTerminate = "it is terminated"
 	saidKill      = "terminated it"

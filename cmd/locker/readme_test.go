@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the page on services says of guarantees is what the code declares.
+// The page on services says of guarantees what the code declares.
 func TestThePageOnServicesShowsWhatTheCodeDeclares(t *testing.T) {
 	r := do(t, nil, "backends", "--markdown")
 	require.Equal(t, 0, r.status, r.stderr)

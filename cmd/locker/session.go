@@ -25,7 +25,7 @@ type session struct {
 	notes   *notes
 
 	client   *locker.Client
-	opened   atomic.Pointer[locker.Client] // client, for who watches the wait
+	opened   atomic.Pointer[locker.Client] // client, for watchWait
 	lease    *locker.Lease
 	env      []string // what the command is told of its slot
 	granted  time.Time
@@ -292,8 +292,8 @@ func (s *session) linger() {
 	}
 }
 
-// close waits up to timeout until nothing is left in the service. What is left
-// after that ends with its TTL.
+// close waits up to timeout until nothing is left in the service. Leftovers end with
+// their TTL.
 func (s *session) close(timeout time.Duration) {
 	if s.client == nil {
 		return

@@ -47,8 +47,8 @@ func (p *pty) session(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 }
 
-// whole is session with stdout on the terminal, too. What the command says is
-// read from there.
+// whole is session with stdout on the terminal, too. The test reads the command's output
+// from there.
 func (p *pty) whole(c *exec.Cmd) {
 	p.session(c)
 	c.Stdout = p.slave

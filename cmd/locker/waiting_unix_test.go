@@ -31,7 +31,7 @@ func TestSignalEndsTheWaitForAService(t *testing.T) {
 
 func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
 	s := startService(t)
-	// Who waits asks again when the holder's TTL could be over, and finds the outage.
+	// A waiter asks again when the holder's TTL could be over, and finds the outage.
 	holder := start(t, []with{s.direct()}, locked([]string{"--ttl", "1s"}, "a", "listen")...)
 	holder.expect("group")
 	waiter := start(t, []with{s.through()}, "run", "--wait", "3s", "a", "--", "echo", "ran")

@@ -1,10 +1,10 @@
 // Package localfile is what the packages that lock files of this host have in
 // common: flock(2) on an [os.File], the flags to open such a file with, and the
-// question whether a directory is on a file system of this host alone. What a
-// lock means, how long to wait for it and what to tell the user is theirs.
+// question whether a directory is on a file system of this host alone. The
+// meaning of a lock, the wait for it and the errors for the user are theirs.
 //
-// It works on Linux, macOS and FreeBSD. Elsewhere it can be imported, and what it
-// is asked for is refused with [errors.ErrUnsupported]. Each package that uses it
+// It works on Linux, macOS and FreeBSD. Elsewhere it can be imported, and its functions
+// return [errors.ErrUnsupported]. Each package that uses it
 // says itself on which of these systems it works.
 package localfile
 
@@ -44,8 +44,8 @@ func IsAt(f *os.File, path string) (bool, error) {
 const OwnFile fs.FileMode = 0o600
 
 // ModeIn returns the permissions of files that are locked in a directory with
-// these: a user who may make files there may lock. One who may only look may not,
-// since whoever can open a file can lock it.
+// these: a user with the right to make files there may lock. A user with the right to look
+// may not, since opening a file is enough to lock it.
 func ModeIn(dir fs.FileMode) fs.FileMode {
 	mode := OwnFile
 	if dir&0o020 != 0 {
