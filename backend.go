@@ -274,7 +274,9 @@ type Lister interface {
 type Breaker interface {
 	// Break removes the holder of name, and returns the State before: not Held if
 	// there was no holder. The holder learns of it as if its key had been deleted.
-	// Waiters stay in the queue.
+	// Waiters stay in the queue. If this holder cannot be removed, as one that lives
+	// on a service of the kernel, nothing changes, and the error matches
+	// [errors.ErrUnsupported].
 	Break(ctx context.Context, name string) (State, error)
 }
 

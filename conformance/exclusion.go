@@ -106,6 +106,11 @@ func checkTryLockHeld(s *trial) {
 	if !errors.Is(err, locker.ErrHeld) {
 		s.broken(fmt.Sprintf("Acquire of a held name returned the error %v", err), "Acquire has to answer a refusal by ErrHeld or a *HeldError")
 	}
+	var held *locker.HeldError
+	if errors.As(err, &held) && held.Remaining > s.life(s.long) {
+		s.broken(fmt.Sprintf("of a lock with a TTL of %v, a refusal says that %v remain", s.long, held.Remaining),
+			"another unit of time: waiters then poll too late")
+	}
 	if grant.Hold != nil {
 		s.broken("Acquire returned a Hold beside a refusal whose outcome is known", "the Hold beside an error is for unknown outcomes")
 	}

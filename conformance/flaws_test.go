@@ -23,6 +23,7 @@ const (
 
 	// Who gets in.
 	grantsAlways      flaw = "grants what is held"
+	remainsTooLong    flaw = "the time that a refusal tells is in another unit"
 	vagueRefusal      flaw = "a refusal that is not ErrHeld"
 	holdBesideRefusal flaw = "a Hold beside a refusal"
 	tryWaits          flaw = "waits although Wait is not set"
@@ -71,6 +72,23 @@ const (
 	releaseTakesOutageForLoss flaw = "Release takes an outage for a loss"
 	lostTooOften              flaw = "Lost is called for a hold that is there"
 
+	// MinHold.
+	minHoldIgnored flaw = "MinHold is not looked at"
+	minHoldShort   flaw = "half of MinHold is kept"
+	minHoldRenewed flaw = "a renewal makes MinHold shorter"
+	minHoldEndless flaw = "MinHold is kept in another unit"
+	minHoldSticks  flaw = "a take-back keeps the lock for its MinHold"
+	minHoldPassed  flaw = "Pass forgets MinHold"
+
+	// Operators.
+	listsContains flaw = "List tells of names that contain the prefix"
+	listsLike     flaw = "List takes the prefix for a pattern"
+	listsNothing  flaw = "List tells of nothing"
+	listsFree     flaw = "List tells of names that are free"
+	breaksNothing flaw = "Break removes nothing"
+	breaksBlindly flaw = "Break does not tell who held it"
+	breaksQueue   flaw = "Break removes more than the holder"
+
 	// Owners.
 	noOwnerCheck    flaw = "release and renewal without an owner check"
 	releasesAnybody flaw = "release without an owner check"
@@ -115,7 +133,13 @@ const (
 	raisesAnyway   flaw = "RaiseToken does not ask whose lock it is"
 	tokenOfExpired flaw = "the counter ends when a lock expires"
 
+	raiseSetsBack flaw = "RaiseToken sets the counter, also to less"
+	raiseTwice    flaw = "what was raised is given out again and again"
+	raiseEnds     flaw = "what was raised ends with its holder's key"
+
 	// Passing on.
+	passRemains    flaw = "Pass leaves the time that remains to the next holder"
+	passSinceReply flaw = "what Pass grants counts from the reply"
 	passesAnyway   flaw = "Pass does not ask whose the lock is"
 	passesSame     flaw = "Pass gives the hold to the next caller"
 	passesForEver  flaw = "Pass does not yield"
@@ -134,6 +158,7 @@ const (
 	leavesGhost     flaw = "a cancelled request leaves its key"
 	leavesNodes     flaw = "Release leaves something of the lock"
 	ghostAfterReset flaw = "a broken connection leaves its key"
+	timeoutIsHeld   flaw = "a time-out is reported as held"
 	outageIsHeld    flaw = "an outage is reported as held"
 	vagueOutage     flaw = "an outage is an error of the driver"
 	grantMadeUp     flaw = "Acquire that got no answer says yes"
@@ -148,8 +173,9 @@ const (
 	leaksGoroutine   flaw = "a goroutine for each client is left"
 
 	// Servers.
-	forgetsLocks  flaw = "locks are lost in a restart"
-	crashTakesAll flaw = "one server down is all down"
-	clientClock   flaw = "locks end by the clock of who asks"
-	wallClock     flaw = "locks end by the wall clock"
+	forgetsRenewal flaw = "what a renewal has set is lost in a restart"
+	forgetsLocks   flaw = "locks are lost in a restart"
+	crashTakesAll  flaw = "one server down is all down"
+	clientClock    flaw = "locks end by the clock of who asks"
+	wallClock      flaw = "locks end by the wall clock"
 )

@@ -45,6 +45,32 @@ func (s *trial) passer(b locker.Backend, name string) (locker.Passer, locker.Gra
 	return p, grant
 }
 
+// wholeTTL fails if what is passed on late in a hold's life lasts for less than it says.
+func (s *trial) wholeTTL(b, other locker.Backend, name string) {
+	s.Helper()
+	first := s.acquire(b, s.request(name, s.ttl))
+	time.Sleep(s.ttl * 2 / 3)
+	next, err := first.Hold.(locker.Passer).Pass(s.within(s.patience()), s.request(name, s.ttl), false)
+	if errors.Is(err, locker.ErrLost) { // on a busy machine
+		return
+	}
+	if err != nil || next.Hold == nil {
+		s.broken(fmt.Sprintf("Pass of a hold failed: %v", err), "Pass does not find its own key")
+	}
+	for until := next.Validity.Until(); time.Now().Before(until); time.Sleep(s.ttl / 50) {
+		grant, err := other.Acquire(s.within(s.patience()), s.request(name, s.ttl))
+		if err == nil && time.Now().Before(until) {
+			s.broken(fmt.Sprintf("another client got a name %v before the end of a hold that came by Pass", time.Until(until)),
+				"Pass leaves the time that remained of the hold before, or its validity is made up")
+		}
+		if grant.Hold != nil {
+			s.release(grant.Hold)
+			return
+		}
+	}
+	_ = next.Hold.Release(s.within(s.patience()))
+}
+
 func (s *trial) release(h locker.Hold) {
 	s.Helper()
 	if err := h.Release(s.within(s.patience())); err != nil {
@@ -97,6 +123,7 @@ func checkPass(s *trial) {
 		s.broken(fmt.Sprintf("Pass of a hold that was released returned %v instead of ErrLost", err), "it does not look whether the lock is there: the next one would hold by a right that was over")
 	}
 	s.release(s.acquire(other, s.request(name, s.long)).Hold)
+	s.wholeTTL(b, other, s.name("pass-late"))
 	if _, ok := other.(locker.Notifier); !ok {
 		return
 	}

@@ -95,8 +95,21 @@ func (s *trial) survives(what string, happen func()) {
 	s.Helper()
 	holder, other := s.client(), s.client()
 	name := s.name("survives")
-	l := s.try(holder, name, locker.TTL(s.long))
+	l := s.try(holder, name, locker.TTL(s.long), locker.NoRenew())
+	granted := l.Until()
+	if time.Until(granted) < 2*s.long { // it has a deadline
+		time.Sleep(2 * s.ttl)
+		if err := l.Renew(s.within(s.patience())); err != nil {
+			s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
+		}
+	}
+	renewed := l.Until().Sub(granted)
 	happen()
+	if st, err := other.Inspect(s.within(s.patience()), name); err == nil && st.Held && renewed > s.ttl && st.Remaining > 0 {
+		if short := time.Until(l.Until()) - st.Remaining; short > renewed/2 {
+			s.broken(fmt.Sprintf("after %s the service keeps the lock for %v less than its holder was told by its renewal", what, short), "a renewal is confirmed before it is as durable as the grant")
+		}
+	}
 	s.staysHeld(l, other, name, what)
 	s.unlock(l)
 	s.unlock(s.comesBack(other, name))

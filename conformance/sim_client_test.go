@@ -74,6 +74,8 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 		context.AfterFunc(asked, func() { _, _ = s.release(req.Name, req.Owner) })
 	case err != nil && (s.flaw == leavesGhost || s.flaw == ghostAfterReset && errors.Is(err, locker.ErrUnavailable)):
 		grant = locker.Grant{}
+	case s.flaw == timeoutIsHeld && errors.Is(err, context.DeadlineExceeded):
+		err = locker.ErrHeld
 	case s.flaw == outageIsHeld && errors.Is(err, locker.ErrUnavailable):
 		err = locker.ErrHeld
 	case s.flaw == vagueRefusal && errors.Is(err, locker.ErrHeld):
@@ -138,7 +140,7 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 func (c *client) place(req locker.Request) place {
-	return place{owner: req.Owner, label: req.Label, waits: req.Wait, ttl: req.TTL, client: c, lost: req.Lost}
+	return place{owner: req.Owner, label: req.Label, waits: req.Wait, ttl: req.TTL, minHold: req.MinHold, client: c, lost: req.Lost}
 }
 
 // ask sends one request.
@@ -167,6 +169,9 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err
 	case !v.granted:
+		if s.flaw == remainsTooLong {
+			v.remaining *= 1000
+		}
 		return locker.Grant{}, &locker.HeldError{Remaining: v.remaining}
 	case !c.kind.fenced && s.flaw != tokenUnclaimed, s.flaw == tokenMissing:
 		v.token = 0

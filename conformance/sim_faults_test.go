@@ -57,6 +57,11 @@ func (s *service) restart() {
 				rec.timer.Stop()
 				delete(s.locks, name)
 			}
+		case forgetsRenewal:
+			for name, rec := range s.locks {
+				rec.expires = rec.granted
+				s.arm(name, rec)
+			}
 		case forgetsTokens:
 			s.tokens = make(map[string]uint64)
 		}

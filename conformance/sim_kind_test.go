@@ -73,7 +73,8 @@ func (c *client) backend() locker.Backend {
 			bare
 			locker.Inspector
 			locker.Notifier
-		}{b, (*inspector)(c), (*notifier)(c)}
+			operator
+		}{b, (*inspector)(c), (*notifier)(c), operator{c}}
 	case c.kind.tells:
 		return struct {
 			bare
@@ -136,6 +137,9 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 		return locker.Grant{}, locker.ErrLost
 	case !v.granted:
 		return locker.Grant{}, nil
+	}
+	if s.flaw == passSinceReply {
+		n.since = time.Now()
 	}
 	return locker.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.place.ttl), Token: v.token}, nil
 }

@@ -48,6 +48,9 @@ func (s *service) renew(p place, name string) (found bool, err error) {
 				life = life.Truncate(min(life, time.Second))
 			}
 			rec.expires = time.Now().Add(life)
+			if s.flaw != minHoldRenewed {
+				rec.expires = later(rec.expires, rec.keep)
+			}
 			s.arm(name, rec)
 		}
 	})
@@ -59,8 +62,16 @@ func (s *service) raise(p place, name string, token uint64) (found bool, err err
 	name = s.key(name)
 	s.do(func() {
 		found = s.owned(name, p.owner, false) != nil || s.flaw == raisesAnyway
-		if found && s.flaw != raisesNothing {
+		switch {
+		case !found || s.flaw == raisesNothing:
+		case s.flaw == raiseSetsBack:
+			s.tokens[name] = token
+		default:
 			s.tokens[name] = max(s.tokens[name], token)
+			s.raised[name] = s.tokens[name]
+			if rec := s.locks[name]; rec != nil {
+				rec.raised = true
+			}
 		}
 	})
 	return found, err
@@ -99,7 +110,15 @@ func (s *service) pass(name, owner string, next place, yield bool) (found bool, 
 		case s.flaw == passesSame && rec != nil:
 			v = verdict{granted: true, token: rec.token}
 		default:
+			remains := rec
+			if s.flaw == minHoldPassed {
+				next.minHold = 0
+			}
 			rec = s.grant(name, next)
+			if s.flaw == passRemains && remains != nil {
+				rec.expires = remains.expires
+				s.arm(name, rec)
+			}
 			v = verdict{granted: true, token: rec.token}
 		}
 	})
@@ -131,7 +150,7 @@ func (s *service) release(name, owner string) (found bool, err error) {
 			rec = nil
 		}
 		if found = rec != nil; found {
-			if rec.count--; rec.count <= 0 {
+			if rec.count--; rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)) {
 				s.remove(name)
 			}
 		}

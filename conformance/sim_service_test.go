@@ -21,7 +21,8 @@ type service struct {
 	clients map[*client]struct{}
 	voided  map[string]bool // owners
 	waited  map[string]bool // names that somebody was refused who waits
-	after   []func()        // to be done when mu is free
+	raised  map[string]uint64
+	after   []func() // to be done when mu is free
 }
 
 // record is a lock that is held.
@@ -29,6 +30,9 @@ type record struct {
 	owner, label string
 	token        uint64
 	expires      time.Time
+	granted      time.Time // when it expires if it is never renewed
+	keep         time.Time // MinHold lasts so long
+	raised       bool      // its holder has raised the tokens
 	client       *client
 	lost         func()
 	timer        *time.Timer
@@ -42,6 +46,7 @@ type place struct {
 	label   string
 	waits   bool
 	ttl     time.Duration
+	minHold time.Duration
 	client  *client
 	lost    func()
 	expires time.Time
@@ -52,7 +57,7 @@ func newService(f flaw) *service {
 		flaw: f, end: make(chan struct{}),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
-		voided: make(map[string]bool), waited: make(map[string]bool),
+		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64),
 	}
 }
 
@@ -167,13 +172,38 @@ func (s *service) grant(name string, p place) *record {
 	if s.flaw != tokenTwice || s.tokens[name]%3 != 2 {
 		s.tokens[name]++
 	}
+	if s.flaw == raiseTwice && s.raised[name] > 0 {
+		s.tokens[name] = s.raised[name] + 1
+	}
 	rec := &record{
 		owner: p.owner, label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
 		expires: time.Now().Add(s.lifetime(p.ttl)),
 	}
+	rec.keep = time.Now().Add(s.minHold(p.minHold))
+	rec.expires = later(rec.expires, rec.keep)
+	rec.granted = rec.expires
 	s.locks[name] = rec
 	s.arm(name, rec)
 	return rec
+}
+
+func (s *service) minHold(d time.Duration) time.Duration {
+	switch s.flaw {
+	case minHoldIgnored:
+		return 0
+	case minHoldShort:
+		return d / 2
+	case minHoldEndless:
+		return 1000 * d
+	}
+	return d
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // lifetime is how long a lock is kept that was granted for ttl.
@@ -219,6 +249,9 @@ func (s *service) live(name string) *record {
 // remove ends the lock on name, and lets the next one have it. s.mu is held.
 func (s *service) remove(name string) {
 	s.locks[name].timer.Stop()
+	if s.flaw == raiseEnds && s.locks[name].raised {
+		s.tokens[name] = s.locks[name].token
+	}
 	delete(s.locks, name)
 	if s.flaw == tokenWithLock {
 		delete(s.tokens, name)

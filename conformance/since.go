@@ -94,6 +94,15 @@ func checkSince(s *trial) {
 	measure("Renew", func() { s.warm(b) }, func() (locker.Validity, error) {
 		return grant.Hold.Renew(s.within(s.patience()))
 	})
+	if _, ok := grant.Hold.(locker.Passer); ok {
+		measure("Pass", func() { s.warm(b) }, func() (locker.Validity, error) {
+			next, err := grant.Hold.(locker.Passer).Pass(s.within(s.patience()), s.request(s.name("since"), s.long), false)
+			if err == nil {
+				grant = next
+			}
+			return next.Validity, err
+		})
+	}
 	s.sinceOfBeats(b, fault, pause)
 	_ = grant.Hold.Release(s.within(s.patience()))
 }

@@ -215,7 +215,7 @@ func checkRaiseToken(s *trial) {
 				next <- waited
 			})
 		}
-		for _, to := range []uint64{far, 1, far} {
+		for _, to := range []uint64{far, far, 1} {
 			err := l.RaiseToken(s.within(s.patience()), to)
 			if round == 0 && errors.Is(err, errors.ErrUnsupported) {
 				s.unlock(l)
@@ -239,8 +239,39 @@ func checkRaiseToken(s *trial) {
 	}
 	s.unlock(l)
 
+	// What was raised outlives its holder, and tokens rise from there.
 	raw := s.backend()
-	grant := s.acquire(raw, s.request(name, s.long))
+	var f fence
+	var grant locker.Grant
+	for round := range 4 {
+		ttl := s.long
+		if round == 1 {
+			ttl = s.ttl
+		}
+		if !s.eventually(s.freedWithin(s.ttl), func() bool {
+			var err error
+			grant, err = raw.Acquire(s.Context(), s.request(name, ttl))
+			return err == nil
+		}) {
+			s.broken("a name whose holder is gone was not free", "RaiseToken makes the lock last for longer")
+		}
+		if last, ok := f.pass(grant.Token); !ok {
+			s.broken(fmt.Sprintf("after tokens were raised, token %d came after token %d", grant.Token, last), "the next token is what was raised, and not above what was given since")
+		}
+		switch {
+		case round == 1:
+			if err := grant.Hold.(locker.TokenRaiser).RaiseToken(s.within(s.patience()), grant.Token+1<<37); err != nil {
+				s.broken(fmt.Sprintf("RaiseToken of a holder failed: %v", err), "")
+			}
+			f.pass(grant.Token + 1<<37)
+			// The holder is gone, and what it raised is not.
+			if _, session := grant.Hold.(locker.TakeBacker); session || grant.Validity.TTL == 0 {
+				_ = takeBackOnce(s, grant.Hold) // it does not expire
+			}
+		case round < 3:
+			s.release(grant.Hold)
+		}
+	}
 	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Release failed: %v", err), "")
 	}

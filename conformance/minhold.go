@@ -1,0 +1,102 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+func minHoldChecks() []check {
+	return []check{
+		{
+			Name: "min-hold",
+			Promise: "A lock with MinHold is kept for that long, without its client and whatever renewals and releases do, and not much longer; " +
+				"a take-back removes it at once; a backend that cannot keep it says ErrUnsupported.",
+			run: checkMinHold,
+		},
+	}
+}
+
+func checkMinHold(s *trial) {
+	b := s.backend()
+	m, ok := b.(locker.MinHolder)
+	if !ok || m.MaxMinHold() == 0 {
+		if _, err := s.tryLock(s.client(), s.name("min-hold"), locker.MinHold(time.Second)); !errors.Is(err, errors.ErrUnsupported) {
+			s.broken(fmt.Sprintf("a lock with MinHold, on a backend that keeps none, returned %v", err), "an engine that does not ask the backend")
+		}
+		return
+	}
+	keep := min(3*s.ttl, m.MaxMinHold())
+	request := func(name string) locker.Request {
+		req := s.request(name, s.ttl)
+		req.MinHold = keep
+		return req
+	}
+	renew := func(h locker.Hold) {
+		if _, err := h.Renew(s.within(s.patience())); err != nil {
+			s.broken(fmt.Sprintf("Renew of a hold with MinHold failed: %v", err), "Renew does not find its own key")
+		}
+	}
+	const forgotten = "MinHold is not looked at, or in another unit, or the time that a renewal or a pass sets replaces it"
+	all := s.group()
+	// A hold without a deadline ends by its release alone: with its process.
+	hold := s.acquire(b, s.request(s.name("min-hold-deadline"), s.ttl))
+	endless := hold.Validity.TTL == 0
+	s.release(hold.Hold)
+	for what, hold := range map[string]func(b locker.Backend, name string){
+		"abandoned": func(b locker.Backend, name string) { s.acquire(b, request(name)) },
+		"renewed":   func(b locker.Backend, name string) { renew(s.acquire(b, request(name)).Hold) },
+		"passed": func(b locker.Backend, name string) {
+			p, first := s.passer(b, name)
+			if p == nil {
+				first = s.acquire(b, request(name))
+				renew(first.Hold)
+				return
+			}
+			next, err := p.Pass(s.within(s.patience()), request(name), false)
+			if err != nil || next.Hold == nil {
+				s.broken(fmt.Sprintf("Pass to a caller with MinHold failed: %v", err), "Pass knows no MinHold")
+			}
+			renew(next.Hold)
+		},
+		"unlocked": func(b locker.Backend, name string) {
+			s.unlock(s.try(s.clientOf(b), name, locker.TTL(s.ttl), locker.MinHold(keep)))
+		},
+	} {
+		if endless && what != "unlocked" {
+			continue
+		}
+		other, name, backend := s.client(), s.name("min-hold-"+what), s.backend()
+		all.Go(func() {
+			began := time.Now()
+			hold(backend, name)
+			granted := time.Now()
+			l := s.freeWithin(s.freedWithin(max(keep, s.ttl)+keep), other, name, "MinHold is kept for too long: its unit, or its sum with the TTL")
+			in := time.Now()
+			s.unlock(l)
+			if early := keep - in.Sub(began); early > 0 {
+				s.broken(fmt.Sprintf("a lock with a MinHold of %v that was %s was free %v before its time", keep, what, early), forgotten)
+			}
+			if late := in.Sub(granted) - s.freedWithin(max(keep, s.ttl)+keep/3); late > 0 {
+				s.broken(fmt.Sprintf("a lock with a MinHold of %v that was %s was free only after %v", keep, what, in.Sub(granted)), "it is kept for the sum of several times")
+			}
+		})
+	}
+	// Nobody holds what is taken back.
+	name := s.name("min-hold-undone")
+	if err := takeBackOnce(s, s.acquire(b, request(name)).Hold); err != nil {
+		s.broken(fmt.Sprintf("the take-back of a lock with MinHold failed: %v", err), "Release looks whether MinHold is over: the engine does")
+	}
+	s.unlock(s.freeWithin(keep/2, s.client(), name, "a take-back keeps the lock for its MinHold, although nobody was told that it holds"))
+	all.Wait()
+}
+
+// takeBackOnce takes an attempt back as the engine does.
+func takeBackOnce(s *trial, h locker.Hold) error {
+	if t, ok := h.(locker.TakeBacker); ok {
+		return t.TakeBack(s.within(s.patience()))
+	}
+	return h.Release(s.within(s.patience()))
+}
