@@ -33,7 +33,8 @@ func newBench(b *testing.B, opts ...lab.PostgresOption) *bench {
 	backend, pool := newBackend(b, s.server.URL(s.server.Addr(), "sslmode=disable", "pool_max_conns=32"), nil)
 	s.pool, s.locks = pool, locker.New(backend, nil)
 	b.Cleanup(func() { require.NoError(b, s.locks.Close()) })
-	s.server.Exec(b, `CREATE TABLE raw (name bytea PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)`)
+	s.server.Exec(b,
+		`CREATE TABLE raw (name bytea PRIMARY KEY, owner text NOT NULL, expires timestamptz NOT NULL)`)
 	return s
 }
 

@@ -61,10 +61,12 @@ func startWaiting(ctx context.Context, c *locker.Client, name string, goroutines
 func TestWaitersCostOneConnectionAndNoQuery(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
-	holder, err := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil).Lock(t.Context(), "a", locker.TTL(time.Hour))
+	holder, err := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil).Lock(t.Context(), "a",
+		locker.TTL(time.Hour))
 	require.NoError(t, err)
 	p := lab.StartProxy(t, s.Addr())
-	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "application_name=waiting", "pool_max_conn_idle_time=100ms", "pool_health_check_period=100ms"), nil)
+	c := newClient(t, s.URL(p.Addr(), "sslmode=disable", "application_name=waiting",
+		"pool_max_conn_idle_time=100ms", "pool_health_check_period=100ms"), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w := startWaiting(ctx, c, "a", 1000)
@@ -72,7 +74,8 @@ func TestWaitersCostOneConnectionAndNoQuery(t *testing.T) {
 	connections := func() string {
 		return s.Query(t, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting'")
 	}
-	require.Eventually(t, func() bool { return connections() == "1" }, 10*time.Second, 10*time.Millisecond, "those of the pool, which are idle, go")
+	require.Eventually(t, func() bool { return connections() == "1" }, 10*time.Second, 10*time.Millisecond,
+		"those of the pool, which are idle, go")
 	sent := p.Stats().Requests.Sent
 	time.Sleep(2 * time.Second) // what is measured is that nothing happens
 	assert.Equal(t, sent, p.Stats().Requests.Sent)
@@ -98,7 +101,9 @@ func BenchmarkHandOver(b *testing.B) {
 			s.handOver(b, url, func(ctx context.Context) (func(context.Context) error, error) {
 				_, err := s.pool.Exec(ctx, rawTake, []byte("raw"), "parent")
 				return func(ctx context.Context) error {
-					_, err := s.pool.Exec(ctx, `WITH d AS (DELETE FROM raw WHERE name = $1 RETURNING 1) SELECT pg_notify('raw', '') FROM d`, []byte("raw"))
+					_, err := s.pool.Exec(ctx,
+						`WITH d AS (DELETE FROM raw WHERE name = $1 RETURNING 1)
+							SELECT pg_notify('raw', '') FROM d`, []byte("raw"))
 					return err
 				}, err
 			}, "raw")
@@ -116,7 +121,8 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-func (s *bench) handOver(b *testing.B, url string, lock func(context.Context) (unlock func(context.Context) error, err error), contender string) {
+func (s *bench) handOver(b *testing.B, url string,
+	lock func(context.Context) (unlock func(context.Context) error, err error), contender string) {
 	const pause = time.Millisecond
 	ctx := b.Context()
 	child := lab.StartChild(b, "wait", contender, url)

@@ -13,41 +13,64 @@ import (
 
 // checkSQL is what Check looks at: what, how it is, whether that is well, and what to do.
 const checkSQL = `WITH old AS MATERIALIZED (
-	SELECT clock_timestamp() - xact_start AS age, 'process '||pid||' of '||coalesce(usename, '')||' ('||coalesce(application_name, '')||')' AS who
-	FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+	SELECT clock_timestamp() - xact_start AS age,
+		'process '||pid||' of '||coalesce(usename, '')||' ('||coalesce(application_name, '')||')' AS who
+	FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL
+		AND pid <> pg_backend_pid()
 	UNION ALL SELECT clock_timestamp() - prepared, 'prepared transaction '||gid FROM pg_prepared_xacts
 )
 SELECT what, found, severity, advice FROM (VALUES
-	('server version', current_setting('server_version'), CASE WHEN current_setting('server_version_num')::int >= 120000 THEN 0 ELSE 3 END,
+	('server version', current_setting('server_version'),
+		CASE WHEN current_setting('server_version_num')::int >= 120000 THEN 0 ELSE 3 END,
 		'PostgreSQL 12 is the oldest that works: it has plan_cache_mode'),
-	('writable', CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'no' ELSE 'yes' END, CASE current_setting('transaction_read_only') WHEN 'on' THEN 3 ELSE 0 END,
-		'it is a standby, or read-only: no lock can be had here; with several hosts in the address, add target_session_attrs=read-write'),
+	('writable', CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'no' ELSE 'yes' END,
+		CASE current_setting('transaction_read_only') WHEN 'on' THEN 3 ELSE 0 END,
+		'it is a standby, or read-only: no lock can be had here; with several hosts in the address, add '
+			'target_session_attrs=read-write'),
 	('fsync', current_setting('fsync'), CASE current_setting('fsync') WHEN 'on' THEN 0 ELSE 3 END,
 		'a crash of the machine loses locks and sets tokens back: set fsync = on'),
-	('full_page_writes', current_setting('full_page_writes'), CASE current_setting('full_page_writes') WHEN 'on' THEN 0 ELSE 2 END,
-		'a crash of the machine can damage the table: set full_page_writes = on, unless the file system does the same'),
-	('synchronous_standby_names', current_setting('synchronous_standby_names'), CASE WHEN current_setting('synchronous_standby_names') <> '' THEN 0 WHEN $2 THEN 3 ELSE 1 END,
-		'a fail-over loses the locks and tokens that the standby does not have yet: name a synchronous standby, and set failover_safe=on'),
+	('full_page_writes', current_setting('full_page_writes'),
+		CASE current_setting('full_page_writes') WHEN 'on' THEN 0 ELSE 2 END,
+		'a crash of the machine can damage the table: set full_page_writes = on, unless the file system '
+			'does the same'),
+	('synchronous_standby_names', current_setting('synchronous_standby_names'),
+		CASE WHEN current_setting('synchronous_standby_names') <> '' THEN 0 WHEN $2 THEN 3 ELSE 1 END,
+		'a fail-over loses the locks and tokens that the standby does not have yet: name a synchronous '
+			'standby, and set failover_safe=on'),
 	('sight of the standby', CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 'yes' ELSE 'no' END,
 		CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') OR NOT $2 THEN 0 ELSE 3 END,
 		'with failover_safe=on no lock is granted: GRANT pg_read_all_stats to the user'),
-	('default_transaction_isolation', current_setting('default_transaction_isolation'), CASE current_setting('default_transaction_isolation') WHEN 'read committed' THEN 0 ELSE 2 END,
-		'locks that meet fail and are tried again: ALTER ROLE … SET default_transaction_isolation = ''read committed'' for the locks'' user'),
-	('max_locks_per_transaction', current_setting('max_locks_per_transaction'), CASE WHEN current_setting('max_locks_per_transaction')::int >= 64 THEN 0 ELSE 2 END,
+	('default_transaction_isolation', current_setting('default_transaction_isolation'),
+		CASE current_setting('default_transaction_isolation') WHEN 'read committed' THEN 0 ELSE 2 END,
+		'locks that meet fail and are tried again: ALTER ROLE … SET default_transaction_isolation = '
+			'''read committed'' for the locks'' user'),
+	('max_locks_per_transaction', current_setting('max_locks_per_transaction'),
+		CASE WHEN current_setting('max_locks_per_transaction')::int >= 64 THEN 0 ELSE 2 END,
 		'many locks at once may run out of shared memory: set 64, the default, or more'),
-	('tcp_keepalives_idle', current_setting('tcp_keepalives_idle'), CASE WHEN current_setting('tcp_keepalives_idle')::int BETWEEN 1 AND 300 THEN 0 ELSE 1 END,
-		'a transaction with Held whose host has vanished keeps its lock until the server notices: set tcp_keepalives_idle = 60, say'),
-	('autovacuum', current_setting('autovacuum'), CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
+	('tcp_keepalives_idle', current_setting('tcp_keepalives_idle'),
+		CASE WHEN current_setting('tcp_keepalives_idle')::int BETWEEN 1 AND 300 THEN 0 ELSE 1 END,
+		'a transaction with Held whose host has vanished keeps its lock until the server notices: set '
+			'tcp_keepalives_idle = 60, say'),
+	('autovacuum', current_setting('autovacuum'),
+		CASE current_setting('autovacuum') WHEN 'on' THEN 0 ELSE 2 END,
 		'the table of locks grows without end: set autovacuum = on'),
 	('oldest snapshot', coalesce((SELECT max(age)::interval(0)||' old' FROM old), 'is young'),
 		CASE WHEN (SELECT max(age) FROM old) > interval '5 minutes' THEN 2 ELSE 0 END,
-		'while it lasts, vacuum keeps all versions of a row, and a lock that is used all the time gets slower and slower: end it, or dump from a standby: '
+		'while it lasts, vacuum keeps all versions of a row, and a lock that is used all the time gets '
+			'slower and slower: end it, or dump from a standby: '
 			||coalesce((SELECT who FROM old ORDER BY age DESC LIMIT 1), '')),
-	('table '||$4, coalesce(to_regclass($1)::text, 'is not there'), CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
-		CASE WHEN $3 THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
-	('rights on '||$4, CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough' ELSE 'too few' END,
-		CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_regclass($1), 'INSERT')
-			AND has_table_privilege(to_regclass($1), 'UPDATE') AND has_table_privilege(to_regclass($1), 'DELETE') THEN 0 ELSE 3 END,
+	('table '||$4, coalesce(to_regclass($1)::text, 'is not there'),
+		CASE WHEN to_regclass($1) IS NOT NULL THEN 0 WHEN $3 THEN 3 ELSE 1 END,
+		CASE WHEN $3
+			THEN 'make it with what postgres.Schema returns' ELSE 'it is made with the first lock' END),
+	('rights on '||$4,
+		CASE WHEN to_regclass($1) IS NULL
+			OR has_table_privilege(to_regclass($1), 'SELECT, INSERT, UPDATE, DELETE') THEN 'enough'
+			ELSE 'too few' END,
+		CASE WHEN to_regclass($1) IS NULL OR has_table_privilege(to_regclass($1), 'SELECT')
+			AND has_table_privilege(to_regclass($1), 'INSERT')
+			AND has_table_privilege(to_regclass($1), 'UPDATE')
+				AND has_table_privilege(to_regclass($1), 'DELETE') THEN 0 ELSE 3 END,
 		'GRANT SELECT, INSERT, UPDATE, DELETE on the table, and USAGE on its sequence')
 ) AS t (what, found, severity, advice)`
 
@@ -65,7 +88,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		defer rows.Close()
 		all = nil
 		var f locker.Finding
-		return each([]any{&f.What, &f.Found, &f.Severity, &f.Advice}, func() error { all = append(all, f); return nil })(rows)
+		values := []any{&f.What, &f.Found, &f.Severity, &f.Advice}
+		return each(values, func() { all = append(all, f) })(rows)
 	})
 	if err != nil {
 		return nil, b.failure(ctx, err)
@@ -75,16 +99,17 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		return nil, b.failure(ctx, err)
 	}
 	all = append(all, tokens)
-	conn, err := b.ears.open(bounded)
+	conn, err := b.listen(bounded)
 	f := locker.Finding{What: "NOTIFY", Found: "is heard"}
 	switch {
 	case errors.Is(err, errDeaf):
 		f.Severity, f.Found = locker.SeverityWarning, "is not heard"
-		f.Advice = "waiters ask again and again instead of being told: connect to the server itself, or to pgbouncer in session mode"
+		f.Advice = "waiters ask again and again instead of being told: connect to the server itself, " +
+			"or to pgbouncer in session mode"
 	case err != nil:
 		return nil, b.failure(ctx, err)
 	default:
-		_ = conn.Close(bounded)
+		conn.Close()
 	}
 	all = append(all, f)
 	for i := range all {
@@ -111,13 +136,16 @@ func (b *Backend) checkTokens(ctx context.Context) (locker.Finding, error) {
 		}
 	case wrong != "" && wrong != blind:
 		f.Severity, f.Found = locker.SeverityProblem, "has "+wrong
-		f.Advice = "tokens would not rise, and no lock is granted: ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
+		f.Advice = "tokens would not rise, and no lock is granted: " +
+			"ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
 	default:
 		var token, drawn int64
 		err = b.pool.QueryRow(ctx, s.last).Scan(&token, &drawn, nil)
 		if err == nil && drawn < token {
-			f.Severity, f.Found = locker.SeverityWarning, fmt.Sprintf("is at %d, and the table at %d", drawn, token)
-			f.Advice = "it was set back, or was not restored with the table: the next lock sets it above all tokens of the table"
+			f.Severity = locker.SeverityWarning
+			f.Found = fmt.Sprintf("is at %d, and the table at %d", drawn, token)
+			f.Advice = "it was set back, or was not restored with the table: " +
+				"the next lock sets it above all tokens of the table"
 		}
 		if sqlstate.Of(err) == sqlstate.NoRight {
 			err = nil // which another finding says

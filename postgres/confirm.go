@@ -37,14 +37,17 @@ var (
 // confirmSQL says whether there are to be synchronous standbys, the server's timeline, up to where its log is
 // on disk ($1 after the first time), and whether as many synchronous standbys as the server waits for have
 // it up to there.
-const confirmSQL = `SELECT names <> '', substr(pg_walfile_name(lsn), 1, 8), lsn::text, pg_has_role('pg_read_all_stats', 'USAGE'),
+const confirmSQL = `SELECT names <> '', substr(pg_walfile_name(lsn), 1, 8), lsn::text,
+	pg_has_role('pg_read_all_stats', 'USAGE'),
 	(SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= lsn)
 		>= coalesce(substring(names FROM '^\s*(?:[A-Za-z]+\s*)?(\d+)\s*\(')::int, 1)
-FROM (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn, current_setting('synchronous_standby_names') AS names) log`
+FROM (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn,
+	current_setting('synchronous_standby_names') AS names) log`
 
-// confirm returns nil when a synchronous standby has what was committed before. The server's word for a commit
-// is not enough: it gives up its wait for the standby when the statement is cancelled, with a warning, when
-// synchronous_standby_names becomes empty, and for as long as it has not noticed that they are set.
+// confirm returns nil when a synchronous standby has what was committed before. The server's word for a
+// commit is not enough: it gives up its wait for the standby when the statement is cancelled, with a
+// warning, when synchronous_standby_names becomes empty, and for as long as it has not noticed that they
+// are set.
 func (b *Backend) confirm(ctx context.Context, conn *pgxpool.Conn, k keep) error {
 	if k < withLeases || !b.opts.FailoverSafe {
 		return nil

@@ -29,7 +29,9 @@ func TestTLS(t *testing.T) {
 	c := newClient(t, s.URL(s.Addr(), "sslmode=verify-full", ca), nil)
 	l, err := c.Lock(t.Context(), "a")
 	require.NoError(t, err)
-	assert.Equal(t, "true", s.Query(t, "SELECT bool_or(ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE application_name = 'locker'"))
+	assert.Equal(t, "true", s.Query(t,
+		`SELECT bool_or(ssl) FROM pg_stat_ssl s
+			JOIN pg_stat_activity a USING (pid) WHERE application_name = 'locker'`))
 	require.NoError(t, l.Unlock(t.Context()))
 	_, err = postgres.Openers.Open(t.Context(), s.URL(s.Addr(), "sslmode=verify-full"), nil)
 	require.ErrorContains(t, err, "certificate")
@@ -58,7 +60,9 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 		},
 		Restart: func(conformance.T) { s.Restart(t) },
 		Left: func(_ conformance.T, name string) []string {
-			if label := s.Query(t, "SELECT owner FROM locker_locks WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()", []byte(name)); label != "" {
+			if label := s.Query(t,
+				`SELECT owner FROM locker_locks
+					WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()`, []byte(name)); label != "" {
 				return []string{label}
 			}
 			return nil

@@ -24,7 +24,8 @@ func TestFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
 	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
 	_, err := c.Lock(t.Context(), "known to both")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { n, _ := standby.Try(countLocks); return n == "1" }, 10*time.Second,
+		5*time.Millisecond)
 	way.Set(lab.Drop)
 	_, err = c.Lock(t.Context(), "lost")
 	require.NoError(t, err, "it does not wait for the standby")
@@ -80,16 +81,19 @@ func TestFailoverSafe(t *testing.T) {
 	after, _ := next.Token()
 	assert.Greater(t, after, before)
 	require.NoError(t, l.Err())
-	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond, "leases go on")
+	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second,
+		10*time.Millisecond, "leases go on")
 	_ = l.Unlock(t.Context())
-	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil },
+		10*time.Second, 10*time.Millisecond)
 }
 
 // The suite's own check: a lease goes on over a fail-over, and the name can be had again when there is a
 // synchronous standby again.
 func TestConformanceOfFailover(t *testing.T) {
 	primary, standby := startPair(t)
-	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "target_session_attrs=read-write")
+	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable",
+		"target_session_attrs=read-write")
 	conformance.RunOnly(t, conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend {
@@ -148,25 +152,29 @@ func synchronous(t *testing.T, s *lab.Postgres) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// A commit that no standby has is neither a grant nor a renewal, even if the server says that it succeeded: two
-// would hold after the fail-over.
+// A commit that no standby has is neither a grant nor a renewal, even if the server says that it succeeded:
+// two would hold after the fail-over.
 func TestWhatNoStandbyHasIsNotGranted(t *testing.T) {
 	t.Parallel()
 	primary, standby := startPair(t)
 	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 	give := map[string]func(){
 		"cancelled": func() {
-			primary.Exec(t, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+			primary.Exec(t,
+				"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 		},
 		"no standby any more": func() { primary.Set(t, "synchronous_standby_names", "") },
 		"no standby for a moment": func() {
 			primary.Set(t, "synchronous_standby_names", "")
-			require.Eventually(t, func() bool { return primary.Query(t, waiting) == "0" }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return primary.Query(t, waiting) == "0" }, 5*time.Second,
+				time.Millisecond)
 			primary.Set(t, "synchronous_standby_names", "standby")
 		},
 	}
-	for name, addr := range map[string]string{"direct": primary.Addr(), "pgbouncer": lab.StartPgbouncer(t, primary)} {
-		b, _ := newBackend(t, primary.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"), &postgres.Options{FailoverSafe: true})
+	for name, addr := range map[string]string{"direct": primary.Addr(),
+		"pgbouncer": lab.StartPgbouncer(t, primary)} {
+		b, _ := newBackend(t, primary.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"),
+			&postgres.Options{FailoverSafe: true})
 		held := acquire(t, b, "held at "+name, owner(1))
 		for how, give := range give {
 			t.Run(name+"/"+how, func(t *testing.T) {
@@ -187,7 +195,8 @@ func TestWhatNoStandbyHasIsNotGranted(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 					answer := make(chan error, 1)
 					go func() { answer <- ask(ctx) }()
-					require.Eventually(t, func() bool { return primary.Query(t, waiting) == "1" }, 5*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool { return primary.Query(t, waiting) == "1" },
+						5*time.Second, time.Millisecond)
 					give()
 					select {
 					case err := <-answer:
@@ -209,7 +218,8 @@ func TestFailoverSafeNeedsToSeeTheStandby(t *testing.T) {
 	primary, _ := startPair(t)
 	primary.Exec(t, "CREATE USER blind PASSWORD 'secret'")
 	primary.Exec(t, "GRANT CREATE ON SCHEMA public TO blind")
-	url := strings.Replace(primary.URL(primary.Addr(), "sslmode=disable"), "locker:"+lab.PostgresPassword, "blind:secret", 1)
+	url := strings.Replace(primary.URL(primary.Addr(), "sslmode=disable"), "locker:"+lab.PostgresPassword,
+		"blind:secret", 1)
 	_, err := postgres.Openers.Open(t.Context(), url+"&failover_safe=on", nil)
 	require.ErrorContains(t, err, "GRANT pg_read_all_stats TO")
 	require.NotErrorIs(t, err, locker.ErrUnavailable)

@@ -62,7 +62,8 @@ func lostConnection(err error) bool {
 	switch {
 	case err == nil, errors.As(err, &none):
 		return false
-	case errors.As(err, &e): // the server says that it ends the connection, and does not say why the statement failed
+	case errors.As(err, &e):
+		// The server says that it ends the connection, and not why the statement failed.
 		return sqlstate.Ended(e.Code)
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && broken(err)
@@ -71,7 +72,8 @@ func lostConnection(err error) bool {
 // broken reports whether an error is that of a connection, and not of what was sent or read on it.
 func broken(err error) bool {
 	var n net.Error
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) || pgconn.SafeToRetry(err)
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) ||
+		pgconn.SafeToRetry(err)
 }
 
 func theyMeet(err error) bool { return sqlstate.TheyMeet(sqlstate.Of(err)) }
@@ -81,9 +83,11 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	var e *pgconn.PgError
 	text := err.Error()
 	if c := (*pgconn.ConnectError)(nil); errors.As(err, &c) {
-		text = "failed to connect: " + c.Unwrap().Error() // without the user's name, which in a mistyped URL may be a part of the password
+		// Without the user's name, which in a mistyped URL may be a part of the password.
+		text = "failed to connect: " + c.Unwrap().Error()
 	}
-	text = strings.Join(strings.Fields(text), " ") // one line: what could not be reached may be several servers
+	// One line: if several servers cannot be reached, the driver has a line for each.
+	text = strings.Join(strings.Fields(text), " ")
 	advice, again := "", true
 	var order *sequenceError
 	switch code := sqlstate.Of(err); {
@@ -91,6 +95,8 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		return fmt.Errorf("postgres %s: %w", b.addr, locker.ErrClosed)
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return err
+	case ctx.Err() != nil && unknown(err):
+		return context.Cause(ctx) // which has ended the request
 	case errors.Is(err, puddle.ErrClosedPool):
 		again, advice = false, ": the pool was closed before the locks' client"
 	case errors.Is(err, errBlind):
@@ -102,19 +108,23 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	case errors.Is(err, errNoTable):
 		again, advice = false, ": make the table with what postgres.Schema returns"
 	case code == sqlstate.ReadOnly:
-		advice = ": it is a standby, or was the primary before a fail-over: with several hosts in the address, add target_session_attrs=read-write"
+		advice = ": it is a standby, or was the primary before a fail-over: " +
+			"with several hosts in the address, add target_session_attrs=read-write"
 	case code == sqlstate.NoStatement, code == sqlstate.HasStatement:
-		again, advice = false, ": a proxy mixes up prepared statements: add default_query_exec_mode=exec to the address, or let pgbouncer keep them (max_prepared_statements)"
+		again, advice = false, ": a proxy mixes up prepared statements: add default_query_exec_mode=exec "+
+			"to the address, or let pgbouncer keep them (max_prepared_statements)"
 	case code == sqlstate.NoTable, code == sqlstate.NoSchema:
 		again, advice = false, ": make the table with what postgres.Schema returns"
 	case code == sqlstate.NoRight:
-		again, advice = false, ": the user needs SELECT, INSERT, UPDATE and DELETE on the table, and USAGE on its sequence"
+		again, advice = false, ": the user needs SELECT, INSERT, UPDATE and DELETE on the table, "+
+			"and USAGE on its sequence"
 	case errors.As(err, &e):
 		again = sqlstate.Unavailable(code) || sqlstate.Met(code)
 	case errors.Is(err, context.DeadlineExceeded):
 		// Not a cause: it is not the caller's deadline that has passed.
-		return &failure{text: fmt.Sprintf("postgres %s: no answer, or no free connection in the pool, for %v: %s", b.addr, b.opts.Timeout, text),
-			causes: []error{locker.ErrUnavailable}}
+		text = fmt.Sprintf("postgres %s: no answer, or no free connection in the pool, for %v: %s",
+			b.addr, b.opts.Timeout, text)
+		return &failure{text: text, causes: []error{locker.ErrUnavailable}}
 	}
 	f := &failure{text: fmt.Sprintf("postgres %s: %s%s", b.addr, text, advice), causes: []error{err}}
 	if again {

@@ -54,7 +54,9 @@ func TestBackendsKilled(t *testing.T) {
 		})
 	}
 	for time.Now().Before(end) {
-		s.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'locker' AND random() < 0.5`)
+		s.Exec(t,
+			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE application_name = 'locker' AND random() < 0.5`)
 		time.Sleep(100 * time.Millisecond)
 	}
 	all.Wait()
@@ -97,11 +99,13 @@ func TestDiskFull(t *testing.T) {
 	dir, err := os.MkdirTemp("", "locker-full-")
 	require.NoError(t, err)
 	defer func() { _ = os.Remove(dir) }()
-	if err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", dir).Run(); err != nil {
+	if err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs",
+		dir).Run(); err != nil {
 		t.Skip("cannot mount a file system here: ", err)
 	}
 	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", dir).Run() })
-	s := lab.StartPostgres(t, lab.WithPostgresDir(dir), lab.WithSetting("min_wal_size", "32MB"), lab.WithSetting("max_wal_size", "32MB"))
+	s := lab.StartPostgres(t, lab.WithPostgresDir(dir), lab.WithSetting("min_wal_size", "32MB"),
+		lab.WithSetting("max_wal_size", "32MB"))
 	c := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	l, err := c.TryLock(t.Context(), "first")
 	require.NoError(t, err)
@@ -126,9 +130,11 @@ func TestDiskFull(t *testing.T) {
 // Timeouts of the server's, for statements and for idle transactions, cost nothing but the transaction.
 func TestServerTimeouts(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("statement_timeout", "2s"), lab.WithSetting("lock_timeout", "200ms"),
+	s := lab.StartPostgres(t, lab.WithSetting("statement_timeout", "2s"),
+		lab.WithSetting("lock_timeout", "200ms"),
 		lab.WithSetting("idle_in_transaction_session_timeout", "1s"))
-	_, patient := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "options=-c%20idle_in_transaction_session_timeout%3D0"), nil)
+	_, patient := newBackend(t, s.URL(s.Addr(), "sslmode=disable",
+		"options=-c%20idle_in_transaction_session_timeout%3D0"), nil)
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	c := locker.New(b, nil)
 	defer func() { _ = c.Close() }()
@@ -138,7 +144,10 @@ func TestServerTimeouts(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	require.NoError(t, postgres.Held(t.Context(), tx, l))
-	require.Eventually(t, func() bool { return s.Query(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "0" }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.Query(t,
+			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "0"
+	}, 5*time.Second, 10*time.Millisecond)
 	require.Error(t, tx.Commit(t.Context()), "the server has ended it")
 
 	// Somebody has locked the row by hand.
@@ -188,7 +197,8 @@ func TestPgbouncer(t *testing.T) {
 	addr := lab.StartPgbouncer(t, s)
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	c := newClient(t, s.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"), &locker.Options{Logger: logger})
+	c := newClient(t, s.URL(addr, "sslmode=disable", "default_query_exec_mode=exec"),
+		&locker.Options{Logger: logger})
 	direct := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	// With prepared statements, of which pgbouncer knows nothing here, it cannot work.
 	var errs []string

@@ -24,9 +24,10 @@ import (
 // [locker.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above and began before
 // the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole transaction.
 //
-// With Options.FailoverSafe, the lease is on the standby, and whether tx's own commit gets there is between tx and
-// the server: with synchronous_commit on, the commit waits for the standby, and where that wait is given up, such
-// as by pg_cancel_backend, only a warning says so. What the fail-over loses of tx then, it loses as a whole.
+// With Options.FailoverSafe, the lease is on the standby, and whether tx's own commit gets there is between
+// tx and the server: with synchronous_commit on, the commit waits for the standby, and where that wait is
+// given up, such as by pg_cancel_backend, only a warning says so. What the fail-over loses of tx then, it
+// loses as a whole.
 //
 // A lease of another backend matches [locker.ErrInvalid].
 func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
@@ -87,7 +88,8 @@ func (h *hold) As(target any) bool {
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	b := h.b
 	if token > math.MaxInt64/2 {
-		return invalid("the token %d is more than a sequence can go on from, which is %d", token, math.MaxInt64/2)
+		return invalid("the token %d is more than a sequence can go on from, which is %d",
+			token, math.MaxInt64/2)
 	}
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()

@@ -12,12 +12,15 @@ import (
 // Inspect implements [locker.Inspector]. How many wait is not known to the server.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	st := locker.State{Waiters: -1}
-	err := b.rows(ctx, func(s *statements) string { return s.look + "name = $1" }, []any{[]byte(name)}, one(&st))
+	query := func(s *statements) string { return s.look + "name = $1" }
+	err := b.rows(ctx, query, []any{[]byte(name)}, one(&st))
 	return st, err
 }
 
 // List implements [locker.Lister].
-func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+func (b *Backend) List(
+	ctx context.Context, prefix string, found func(name string, st locker.State) error,
+) error {
 	query := func(s *statements) string { return s.look + "substring(name FROM 1 FOR $2) = $1" }
 	return b.rows(ctx, query, []any{[]byte(prefix), len(prefix)}, found)
 }
@@ -38,7 +41,9 @@ func one(st *locker.State) func(string, locker.State) error {
 
 // rows calls found for each lock that a query returns. Its own error is returned as it is. Where there is no
 // table, nobody has locked anything yet.
-func (b *Backend) rows(ctx context.Context, query func(*statements) string, args []any, found func(string, locker.State) error) error {
+func (b *Backend) rows(
+	ctx context.Context, query func(*statements) string, args []any, found func(string, locker.State) error,
+) error {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	s, err := b.found.Load(), error(nil)
@@ -79,11 +84,11 @@ func (b *Backend) locks(ctx context.Context, query string, args []any) (all []lo
 	var token, left int64
 	err = b.send(ctx, onDisk, func(batch *pgx.Batch) {
 		all = nil
-		batch.Queue(query, args...).Query(each([]any{&name, &label, &token, &left}, func() error {
+		batch.Queue(query, args...).Query(each([]any{&name, &label, &token, &left}, func() {
 			all = append(all, lock{string(name), locker.State{
-				Held: true, Label: string(label), Token: uint64(token), Remaining: max(time.Duration(left)*time.Microsecond, 0), Waiters: -1,
+				Held: true, Label: string(label), Token: uint64(token), Waiters: -1,
+				Remaining: max(time.Duration(left)*time.Microsecond, 0),
 			}})
-			return nil
 		}))
 	})
 	return all, err

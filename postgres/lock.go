@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/batch"
 )
 
 // Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
@@ -17,19 +18,42 @@ import (
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
 	first := max(req.TTL, req.MinHold)
-	g, since, sent, err := b.acquires.do(ctx, ask{name: req.Name, owner: req.Owner, label: req.Label, ttl: first, waits: req.Wait})
+	answer, err := b.acquires.Do(ctx, request{
+		name: req.Name, owner: req.Owner, label: req.Label, ttl: first, waits: req.Wait,
+	})
+	g := answer.Value
 	switch {
-	case err != nil && sent && unknown(err):
+	case err != nil && answer.Sent && unknown(err):
 		return locker.Grant{Hold: h}, b.failure(ctx, err)
 	case err != nil:
 		return locker.Grant{}, b.failure(ctx, err)
 	case g.token == 0:
 		return locker.Grant{}, &locker.HeldError{Remaining: g.left}
 	}
-	return locker.Grant{Hold: h, Validity: locker.Validity{Since: since, TTL: first}, Token: g.token}, nil
+	validity := locker.Validity{Since: answer.Since, TTL: first}
+	return locker.Grant{Hold: h, Validity: validity, Token: g.token}, nil
 }
 
-// grant is the answer to one who asks for a name: the token, or how long its holder has it at most.
+// request is what one caller asks for.
+type request struct {
+	name, owner, label string
+	ttl                time.Duration
+	waits              bool
+}
+
+// key keeps two requests for one name out of one statement: an UPDATE would answer only one of them.
+func (r request) key() string { return r.name }
+
+// bounds are those of the statements that callers share. Each caller needs one place in the server's table of
+// locks, which has 64 for each connection by default.
+func (b *Backend) bounds() batch.Options {
+	return batch.Options{
+		Max: 64, Flights: 2, Timeout: b.opts.Timeout,
+		Slow: 100 * time.Millisecond, Late: 250 * time.Millisecond,
+	}
+}
+
+// grant is the answer to a request for a lock: its token, or how long its holder has it at most.
 type grant struct {
 	token uint64
 	left  time.Duration
@@ -44,13 +68,14 @@ func askIn(left time.Duration) time.Duration {
 	return max(left, askAgain)
 }
 
-func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error) {
-	names, owners := namesOf(asks)
-	labels, ttls, waits := make([][]byte, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
-	index := make(map[string]int, len(asks))
+func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant, error) {
+	names, owners := namesOf(requests)
+	labels := make([][]byte, len(requests))
+	ttls, waits := make([]int64, len(requests)), make([]bool, len(requests))
+	index := make(map[string]int, len(requests))
 	var waited [][]byte // names that somebody waits for, and who that is
 	var waiters []string
-	for i, a := range asks {
+	for i, a := range requests {
 		labels[i], ttls[i], waits[i] = []byte(a.label), a.ttl.Microseconds(), a.waits
 		index[a.name] = i
 		if a.waits {
@@ -58,36 +83,36 @@ func (b *Backend) sendAcquires(ctx context.Context, asks []ask) ([]grant, error)
 		}
 	}
 	var answers []grant
-	err := b.query(ctx, onStandby, func(s *statements, batch *pgx.Batch) {
-		answers = slices.Repeat([]grant{{left: askAgain}}, len(asks))
-		keys := s.keysOf(asks)
+	err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
+		answers = slices.Repeat([]grant{{left: askAgain}}, len(requests))
+		keys := s.keysOf(requests)
 		answer := func(set func(g *grant, value int64)) func(pgx.Rows) error {
 			var name []byte
 			var value int64
-			return each([]any{&name, &value}, func() error { set(&answers[index[string(name)]], value); return nil })
+			return each([]any{&name, &value}, func() { set(&answers[index[string(name)]], value) })
 		}
-		batch.Queue(s.acquire, names, owners, labels, ttls, keys).
+		trip.Queue(s.acquire, names, owners, labels, ttls, keys).
 			Query(answer(func(g *grant, token int64) { g.token = uint64(token) }))
 		if len(waited) > 0 {
-			batch.Queue(s.mark, waited, waiters)
+			trip.Queue(s.mark, waited, waiters)
 		}
-		batch.Queue(s.tell, names, owners, waits, keys).
-			Query(answer(func(g *grant, left int64) { g.left = askIn(time.Duration(left) * time.Microsecond) }))
+		trip.Queue(s.tell, names, owners, waits, keys).
+			Query(answer(func(g *grant, left int64) {
+				g.left = askIn(time.Duration(left) * time.Microsecond)
+			}))
 	})
 	b.sweep()
 	return answers, err
 }
 
 // each reads rows into values, and calls found after each.
-func each(values []any, found func() error) func(pgx.Rows) error {
+func each(values []any, found func()) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			if err := rows.Scan(values...); err != nil {
 				return err
 			}
-			if err := found(); err != nil {
-				return err
-			}
+			found()
 		}
 		return rows.Err()
 	}
@@ -102,27 +127,27 @@ type hold struct {
 
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	held, since, _, err := h.b.renewals.do(ctx, ask{name: h.name, owner: h.owner, ttl: h.ttl})
+	answer, err := h.b.renewals.Do(ctx, request{name: h.name, owner: h.owner, ttl: h.ttl})
 	if err != nil {
 		return locker.Validity{}, h.b.failure(ctx, err)
 	}
-	if !held {
+	if !answer.Value {
 		return locker.Validity{}, h.lost()
 	}
-	return locker.Validity{Since: since, TTL: h.ttl}, nil
+	return locker.Validity{Since: answer.Since, TTL: h.ttl}, nil
 }
 
-func (b *Backend) sendRenewals(ctx context.Context, asks []ask) ([]bool, error) {
-	names, owners := namesOf(asks)
-	ttls := make([]int64, len(asks))
-	for i, a := range asks {
+func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]bool, error) {
+	names, owners := namesOf(requests)
+	ttls := make([]int64, len(requests))
+	for i, a := range requests {
 		ttls[i] = a.ttl.Microseconds()
 	}
 	var held []bool
-	err := b.query(ctx, withLeases, func(s *statements, batch *pgx.Batch) {
-		held = make([]bool, len(asks))
+	err := b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
+		held = make([]bool, len(requests))
 		var i int64
-		batch.Queue(s.renew, names, owners, ttls).Query(each([]any{&i}, func() error { held[i-1] = true; return nil }))
+		trip.Queue(s.renew, names, owners, ttls).Query(each([]any{&i}, func() { held[i-1] = true }))
 	})
 	b.sweep()
 	return held, err
@@ -130,17 +155,21 @@ func (b *Backend) sendRenewals(ctx context.Context, asks []ask) ([]bool, error) 
 
 // Release implements [locker.Hold].
 func (h *hold) Release(ctx context.Context) error {
-	end, _, _, err := h.b.ending.do(ctx, ask{name: h.name, owner: h.owner})
+	answer, err := h.b.releases.Do(ctx, request{name: h.name, owner: h.owner})
 	switch {
 	case err != nil:
 		return h.b.failure(ctx, err)
-	case end.held:
+	case answer.Value.held:
 		return nil
-	case end.times > 1:
-		return h.b.failure(ctx, errors.New("the connection was lost, and it is not known whether the lock was held until then"))
+	case answer.Value.times > 1:
+		return h.b.failure(ctx, errLostRelease)
 	}
 	return h.lost()
 }
+
+// errLostRelease is why it is not known whether a release was in time.
+var errLostRelease = errors.New("the connection was lost, and it is not known " +
+	"whether the lock was held until then")
 
 // end is the answer to a release: whether the lock was held, and how often that was asked.
 type end struct {
@@ -148,35 +177,37 @@ type end struct {
 	times int
 }
 
-func (b *Backend) sendReleases(ctx context.Context, asks []ask) ([]end, error) {
-	names, owners := namesOf(asks)
+func (b *Backend) sendReleases(ctx context.Context, requests []request) ([]end, error) {
+	names, owners := namesOf(requests)
 	var ends []end
 	times := 0
-	err := b.query(ctx, untilACrash, func(s *statements, batch *pgx.Batch) {
+	err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
 		times++
-		ends = slices.Repeat([]end{{times: times}}, len(asks))
+		ends = slices.Repeat([]end{{times: times}}, len(requests))
 		var i int64
 		var held bool
-		batch.Queue(s.release, names, owners).Query(each([]any{&i, &held, nil}, func() error { ends[i-1].held = held; return nil }))
+		trip.Queue(s.release, names, owners).
+			Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))
 	})
 	return ends, err
 }
 
 func (h *hold) lost() error {
-	return fmt.Errorf("postgres %s: its row is not the holder's any more, or has expired: %w", h.b.addr, locker.ErrLost)
+	return fmt.Errorf("postgres %s: its row is not the holder's any more, or has expired: %w",
+		h.b.addr, locker.ErrLost)
 }
 
-func namesOf(asks []ask) (names [][]byte, owners []string) {
-	names, owners = make([][]byte, len(asks)), make([]string, len(asks))
-	for i, a := range asks {
+func namesOf(requests []request) (names [][]byte, owners []string) {
+	names, owners = make([][]byte, len(requests)), make([]string, len(requests))
+	for i, a := range requests {
 		names[i], owners[i] = []byte(a.name), a.owner
 	}
 	return names, owners
 }
 
-func (s *statements) keysOf(asks []ask) []int64 {
-	keys := make([]int64, len(asks))
-	for i, a := range asks {
+func (s *statements) keysOf(requests []request) []int64 {
+	keys := make([]int64, len(requests))
+	for i, a := range requests {
 		keys[i] = s.key(a.name)
 	}
 	return keys

@@ -22,11 +22,14 @@ var Openers = locker.Openers{"postgres": Open, "postgresql": Open}
 
 // driverParams are the parameters of the address that are pgx's and libpq's own.
 var driverParams = []string{
-	"host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni", "sslnegotiation", "sslcertmode",
-	"channel_binding", "require_auth", "connect_timeout", "application_name", "target_session_attrs", "passfile",
-	"service", "servicefile", "krbsrvname", "krbspn", "options", "search_path", "min_protocol_version", "max_protocol_version",
+	"host", "port",
+	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni", "sslnegotiation", "sslcertmode",
+	"channel_binding", "require_auth", "connect_timeout", "application_name", "target_session_attrs",
+	"passfile", "service", "servicefile", "krbsrvname", "krbspn", "options", "search_path",
+	"min_protocol_version", "max_protocol_version",
 	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
-	"pool_max_conns", "pool_min_conns", "pool_min_idle_conns", "pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter",
+	"pool_max_conns", "pool_min_conns", "pool_min_idle_conns",
+	"pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter",
 	"pool_max_conn_idle_time", "pool_health_check_period", "pool_ping_timeout",
 }
 
@@ -53,7 +56,8 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if !params.Has("application_name") {
 		params.Set("application_name", "locker")
 	}
-	if !params.Has("target_session_attrs") && (len(u.Hosts) > 1 || strings.Contains(params.Get("host"), ",")) {
+	several := len(u.Hosts) > 1 || strings.Contains(params.Get("host"), ",")
+	if several && !params.Has("target_session_attrs") {
 		params.Set("target_session_attrs", "read-write") // of several, the one that locks can be written to
 	}
 	address.RawQuery = strings.ReplaceAll(params.Encode(), "+", "%20") // to libpq, + is a plus
@@ -115,13 +119,15 @@ func (b *Backend) greet(ctx context.Context) error {
 	return nil
 }
 
-// keepAlive makes connections that find out within 20 s that the server's host is gone, while there is nothing to
-// send, and that proxies on the way do not take for idle.
+// keepAlive makes connections that find out within 20 s that the server's host is gone, while there is
+// nothing to send, and that proxies on the way do not take for idle.
 func keepAlive(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3})
+			_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+				Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3,
+			})
 		}
 		return conn, err
 	}

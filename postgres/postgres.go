@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/batch"
+	"github.com/golockers/locker/internal/wake"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the defaults. All clients whose
@@ -63,23 +65,22 @@ type Backend struct {
 	owned bool // Open made the pool: Close closes it
 	addr  string
 	opts  Options
-	ears  ears
+	wakes *wake.Wakes
 
 	schema, table string                     // as Options.Table names it
 	found         atomic.Pointer[statements] // for the table that this means; nil: not known
 	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
 
-	acquires batcher[grant]
-	renewals batcher[bool]
-	ending   batcher[end]
+	acquires *batch.Batcher[request, grant]
+	renewals *batch.Batcher[request, bool]
+	releases *batch.Batcher[request, end]
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
-	busy sync.WaitGroup // statements under way, and ears
+	busy sync.WaitGroup // sweeps
 
-	mu     sync.Mutex
-	closed bool
-	swept  time.Time
+	mu    sync.Mutex
+	swept time.Time
 }
 
 var (
@@ -109,7 +110,8 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	case pool == nil:
 		return nil, invalid("the pool is nil")
 	case o.Timeout < 0 || o.Timeout > 0 && o.Timeout < time.Millisecond:
-		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v", o.Timeout, defaultTimeout)
+		return nil, invalid("Options.Timeout is %v: give at least 1ms, or 0 for %v",
+			o.Timeout, defaultTimeout)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -127,10 +129,10 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 		return nil, err
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
-	b.ears.b = b
-	b.acquires = batcher[grant]{b: b, send: b.sendAcquires}
-	b.renewals = batcher[bool]{b: b, send: b.sendRenewals}
-	b.ending = batcher[end]{b: b, send: b.sendReleases}
+	b.wakes = wake.New(b.life, wake.Options{Open: b.listen, Linger: lingerTime, Pause: b.pause()})
+	b.acquires = batch.New(b.life, b.bounds(), request.key, b.sendAcquires)
+	b.renewals = batch.New(b.life, b.bounds(), request.key, b.sendRenewals)
+	b.releases = batch.New(b.life, b.bounds(), request.key, b.sendReleases)
 	return b, nil
 }
 
@@ -154,21 +156,23 @@ func Guarantees(opts *Options) locker.Guarantees {
 	}
 	if opts != nil && opts.FailoverSafe {
 		g.SurvivesFailover = true
-		g.RestsOn = "one PostgreSQL primary and a synchronous standby: they keep what they have committed (fsync), " +
-			"a fail-over goes to no other standby and stops the old primary, and their wall clocks agree and make no step; tokens: nobody restores a backup"
+		g.RestsOn = "one PostgreSQL primary and a synchronous standby: " +
+			"they keep what they have committed (fsync), " +
+			"a fail-over goes to no other standby and stops the old primary, " +
+			"and their wall clocks agree and make no step; tokens: nobody restores a backup"
 	}
 	return g
 }
 
-// query sends statements in one round trip and one transaction, after the conditions. The table that they are for
-// may have been moved or removed, or its sequence be behind it: then that is mended first.
-func (b *Backend) query(ctx context.Context, k keep, statements func(s *statements, batch *pgx.Batch)) error {
+// query sends statements in one round trip and one transaction, after the conditions. The table that they
+// are for may have been moved or removed, or its sequence be behind it: then that is mended first.
+func (b *Backend) query(ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch)) error {
 	for first := true; ; first = false {
 		s, err := b.ready(ctx)
 		if err != nil {
 			return &poolError{err}
 		}
-		err = b.send(ctx, k, func(batch *pgx.Batch) { statements(s, batch) })
+		err = b.send(ctx, k, func(trip *pgx.Batch) { statements(s, trip) })
 		if !first || !missingTable(err) && !fallen(err) {
 			return err
 		}
@@ -179,13 +183,14 @@ func (b *Backend) query(ctx context.Context, k keep, statements func(s *statemen
 // send is query for a table that is there. statements may be called more than once.
 func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) error {
 	return b.ask(ctx, func(conn *pgxpool.Conn) error {
-		batch := &pgx.Batch{}
-		batch.Queue(conditionsSQL, k > untilACrash)
-		statements(batch)
+		trip := &pgx.Batch{}
+		trip.Queue(conditionsSQL, k > untilACrash)
+		statements(trip)
 		// Only Close knows of the commit.
-		err := conn.SendBatch(ctx, batch).Close()
+		err := conn.SendBatch(ctx, trip).Close()
 		if readOnly(err) || fallen(err) {
-			_ = conn.Conn().Close(ctx) // the next one may be to the server that has taken over, and has drawn no numbers in stock
+			// The next one may be to the server that has taken over, and has drawn no numbers in stock.
+			_ = conn.Conn().Close(ctx)
 		}
 		if err == nil {
 			err = b.confirm(ctx, conn, k)
@@ -194,8 +199,9 @@ func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch))
 	})
 }
 
-// ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or a proxy
-// has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be asked twice (R11).
+// ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or
+// a proxy has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be
+// asked twice (R11).
 func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) error {
 	lost := false
 	for tries := b.pool.Config().MaxConns; ; tries-- {
@@ -219,25 +225,13 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) er
 	}
 }
 
-// begin counts a statement, or what else Close has to wait for; false after Close.
-func (b *Backend) begin() bool {
+// background calls run in a goroutine that Close waits for, unless that was called.
+func (b *Backend) background(run func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed {
-		b.busy.Add(1)
+	if b.life.Err() == nil {
+		b.busy.Go(run)
 	}
-	return !b.closed
-}
-
-// background calls run in a goroutine that Close waits for. After Close nobody waits, and b.life is over.
-func (b *Backend) background(run func()) {
-	counted := b.begin()
-	go func() {
-		if counted {
-			defer b.busy.Done()
-		}
-		run()
-	}()
 }
 
 // Prompt implements [locker.Prompt]: a caller alone waits for pgx, which returns when its context ends, and
@@ -251,9 +245,12 @@ func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 // Close ends the backend's statements and its connection for wake-ups, and the pool if Open made it.
 func (b *Backend) Close() error {
 	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
 	b.stop()
+	b.mu.Unlock()
+	b.acquires.Wait()
+	b.renewals.Wait()
+	b.releases.Wait()
+	b.wakes.Wait()
 	b.busy.Wait()
 	if b.owned {
 		closed := make(chan struct{})

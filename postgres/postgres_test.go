@@ -219,7 +219,8 @@ func TestCheck(t *testing.T) {
 	s.Exec(t, "CREATE USER few PASSWORD 'secret'")
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	acquire(t, b, "a", owner(1))
-	few, _ := newBackend(t, strings.Replace(s.URL(s.Addr(), "sslmode=disable"), "locker:"+lab.PostgresPassword, "few:secret", 1), &postgres.Options{FailoverSafe: true})
+	few, _ := newBackend(t, strings.Replace(s.URL(s.Addr(), "sslmode=disable"),
+		"locker:"+lab.PostgresPassword, "few:secret", 1), &postgres.Options{FailoverSafe: true})
 	worst := func(b *postgres.Backend) map[string]locker.Severity {
 		all, err := b.Check(t.Context())
 		require.NoError(t, err)
@@ -232,9 +233,12 @@ func TestCheck(t *testing.T) {
 		}
 		return bad
 	}
-	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem, "default_transaction_isolation": locker.SeverityWarning}, worst(b))
-	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem, "default_transaction_isolation": locker.SeverityWarning,
-		"synchronous_standby_names": locker.SeverityProblem, "sight": locker.SeverityProblem, "rights on locker_locks": locker.SeverityProblem}, worst(few))
+	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem,
+		"default_transaction_isolation": locker.SeverityWarning}, worst(b))
+	assert.Equal(t, map[string]locker.Severity{"fsync": locker.SeverityProblem,
+		"default_transaction_isolation": locker.SeverityWarning,
+		"synchronous_standby_names":     locker.SeverityProblem, "sight": locker.SeverityProblem,
+		"rights on locker_locks": locker.SeverityProblem}, worst(few))
 
 	g, err := b.Acquire(t.Context(), request("b", owner(2)))
 	require.NoError(t, err, "it is served all the same")
@@ -264,7 +268,8 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 			tx := begin()
 			require.NoError(t, postgres.Held(t.Context(), tx, lease))
 			require.NoError(t, lease.Renew(t.Context()), "a renewal does not wait for the transaction")
-			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`, []byte(name)) // it was paused for long
+			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`,
+				[]byte(name)) // it was paused for long
 			_, err = other.Acquire(t.Context(), request(name, owner(1)))
 			require.ErrorIs(t, err, locker.ErrHeld)
 			require.NoError(t, tx.Commit(t.Context()))
@@ -282,7 +287,8 @@ func TestHeldKeepsTheNextHolderOut(t *testing.T) {
 			tx = begin()
 			_, err = tx.Exec(t.Context(), "SELECT count(*) FROM locker_locks")
 			require.NoError(t, err)
-			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`, []byte(name+" again"))
+			s.Exec(t, `UPDATE locker_locks SET expires = clock_timestamp() WHERE name = $1`,
+				[]byte(name+" again"))
 			acquire(t, other, name+" again", owner(2))
 			require.Error(t, postgres.Held(t.Context(), tx, again))
 			require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed)
@@ -321,7 +327,8 @@ func TestAWaiterThatMeetsAReleaseAsksAgain(t *testing.T) {
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
-	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec",
+		"simple_protocol"} {
 		c := newClient(t, s.URL(s.Addr(), "sslmode=disable", "default_query_exec_mode="+mode), nil)
 		l, err := c.Lock(t.Context(), "a\x00ä'")
 		require.NoError(t, err, mode)
@@ -338,8 +345,12 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 	s := lab.StartPostgres(t)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	acquire(t, b, "first", owner(1))
-	s.Exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at the commit' USING ERRCODE = '53100'; END $$`)
-	s.Exec(t, `CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
+	s.Exec(t,
+		`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE 'at the commit' USING ERRCODE = '53100'; END $$`)
+	s.Exec(t,
+		`CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON locker_locks DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION fail()`)
 	g, err := b.Acquire(t.Context(), request("name", owner(2)))
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.ErrorContains(t, err, "at the commit")
@@ -376,8 +387,9 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 		"read-only":         {url + "&options=-c%20default_transaction_read_only%3Don", true},
 		"target_session":    {url + "&target_session_attrs=nonsense", false},
 		"unknown parameter": {url + "&sslmod=x", false},
-		"permission denied": {strings.Replace(url, "locker:"+lab.PostgresPassword, "nobody:secret", 1), false},
-		"too many clients":  {strings.Replace(url, "locker:"+lab.PostgresPassword, "few:secret", 1), true},
+		"permission denied": {strings.Replace(url, "locker:"+lab.PostgresPassword, "nobody:secret", 1),
+			false},
+		"too many clients": {strings.Replace(url, "locker:"+lab.PostgresPassword, "few:secret", 1), true},
 	} {
 		t.Run(text, func(t *testing.T) {
 			switch text {
@@ -387,8 +399,11 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 				s.Exec(t, "CREATE USER few PASSWORD 'secret' CONNECTION LIMIT 0")
 				text = "too many connections"
 			case "statement timeout":
-				s.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END $$`)
-				s.Exec(t, `CREATE TRIGGER slow BEFORE INSERT ON locker_locks FOR EACH ROW EXECUTE FUNCTION slow()`)
+				s.Exec(t,
+					`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+					$$ BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END $$`)
+				s.Exec(t,
+					`CREATE TRIGGER slow BEFORE INSERT ON locker_locks FOR EACH ROW EXECUTE FUNCTION slow()`)
 				defer s.Exec(t, `DROP FUNCTION slow CASCADE`)
 			}
 			err := try(want.url)
@@ -405,7 +420,8 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
-	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"), &postgres.Options{Timeout: 50 * time.Millisecond})
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=1"),
+		&postgres.Options{Timeout: 50 * time.Millisecond})
 	conn, err := pool.Acquire(t.Context()) // all that there are
 	require.NoError(t, err)
 	defer conn.Release()
@@ -418,7 +434,8 @@ func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 // What a crash must not undo is on disk also where the server is told not to wait for it.
 func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "off"), lab.WithSetting("wal_writer_delay", "10s"))
+	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "off"),
+		lab.WithSetting("wal_writer_delay", "10s"))
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	raiser := acquire(t, b, "a", owner(1)).Hold.(locker.TokenRaiser)
 	acquire(t, b, "b", owner(2))

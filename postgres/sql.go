@@ -13,13 +13,14 @@ import (
 	"github.com/golockers/locker"
 )
 
-// All statements use clock_timestamp(), and not now(), which is the beginning of the transaction, and no clock
-// but the server's. $1 and so on are arrays with one element for each of the callers that share the statement.
+// All statements use clock_timestamp(), and not now(), which is the beginning of the transaction, and no
+// clock but the server's. $1 and so on are arrays with one element for each of the callers that share the
+// statement.
 
-// schemaSQL makes the table and the sequence. The sequence is not OWNED BY the column: it outlives a DROP TABLE
-// and a TRUNCATE, as the table outlives the loss of the sequence. A new sequence begins above all tokens that
-// the table remembers: those of its rows, and those of the rows that were swept, which are at most the token of
-// the row whose name is empty, the floor.
+// schemaSQL makes the table and the sequence. The sequence is not OWNED BY the column: it outlives a DROP
+// TABLE and a TRUNCATE, as the table outlives the loss of the sequence. A new sequence begins above all
+// tokens that the table remembers: those of its rows, and those of the rows that were swept, which are at
+// most the token of the row whose name is empty, the floor.
 const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	name bytea NOT NULL PRIMARY KEY,
 	owner text NOT NULL,
@@ -29,31 +30,40 @@ const schemaSQL = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	waited boolean NOT NULL
 ) WITH (fillfactor = 50);
 CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME;
-SELECT setval('SEQUENCE_NAME', h.token + RAISE_GAP) FROM (SELECT max(token) AS token FROM TABLE_NAME) h, SEQUENCE_NAME s
+SELECT setval('SEQUENCE_NAME', h.token + RAISE_GAP)
+FROM (SELECT max(token) AS token FROM TABLE_NAME) h, SEQUENCE_NAME s
 WHERE s.last_value < h.token`
 
 // conditionsSQL comes before each of the others, in its transaction and its round trip. Plans are made once
 // for a connection (a new one each time would cost five times what the statement does), and one that was
 // made while the table was small must not go on reading all of it. $1 is whether the commit has to be on
 // disk, and on the synchronous standbys if there are any.
-const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
+	set_config('enable_seqscan', 'off', true),
 	set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
 		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)`
 
-// grantSQL grants what is free. It waits for nobody's lock but that of a holder that is just renewing what has
-// expired. The advisory lock of a name orders its tokens: nextval comes after it, and the commit before its end.
-// A token that does not rise is NULL, which the table refuses: the transaction grants nothing then.
+// grantSQL grants what is free. It waits for nobody's lock but that of a holder that is just renewing what
+// has expired. The advisory lock of a name orders its tokens: nextval comes after it, and the commit before
+// its end. A token that does not rise is NULL, which the table refuses: the transaction grants nothing
+// then.
 const grantSQL = `INSERT INTO TABLE_NAME AS l (name, owner, label, token, expires, waited)
-SELECT name, owner, label, CASE WHEN token > coalesce((SELECT f.token FROM TABLE_NAME f WHERE f.name = ''), 0) THEN token END,
+SELECT name, owner, label,
+	CASE WHEN token > coalesce((SELECT f.token FROM TABLE_NAME f WHERE f.name = ''), 0) THEN token END,
 	clock_timestamp() + ttl * interval '1 microsecond', false
 FROM (
 	SELECT a.*, nextval('SEQUENCE_NAME') AS token
-	FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) AS a (name, owner, label, ttl, key)
-	WHERE CASE WHEN (SELECT h.owner NOT IN ('', a.owner) AND h.expires > clock_timestamp() FROM TABLE_NAME h WHERE h.name = a.name)
+	FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])
+		AS a (name, owner, label, ttl, key)
+	WHERE CASE WHEN (
+			SELECT h.owner NOT IN ('', a.owner) AND h.expires > clock_timestamp()
+			FROM TABLE_NAME h WHERE h.name = a.name
+		)
 		THEN false ELSE pg_try_advisory_xact_lock(a.key) END
 ) drawn
 ON CONFLICT (name) DO UPDATE
-SET owner = excluded.owner, label = excluded.label, expires = excluded.expires, waited = l.waited AND l.owner = excluded.owner,
+SET owner = excluded.owner, label = excluded.label, expires = excluded.expires,
+	waited = l.waited AND l.owner = excluded.owner,
 	token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token
 		WHEN excluded.token > l.token THEN excluded.token END
 WHERE l.owner IN ('', excluded.owner) OR l.expires <= clock_timestamp()
@@ -67,20 +77,23 @@ const markSQL = `UPDATE TABLE_NAME l SET waited = true FROM (
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 ) m WHERE l.name = m.name`
 
-// tellSQL says of what was not granted how long its holder still has it. Of a name that is neither held nor to
-// be had, it says 0, or how long ago the lease ended (less than 0) if transactions that called Held protect it:
-// their advisory locks are shared. If the row was swept meanwhile, that is long ago. It is silent about a row
-// that a waiter could not mark.
+// tellSQL says of what was not granted how long its holder still has it. Of a name that is neither held nor
+// to be had, it says 0, or how long ago the lease ended (less than 0) if transactions that called Held
+// protect it: their advisory locks are shared. If the row was swept meanwhile, that is long ago. It is
+// silent about a row that a waiter could not mark.
 const tellSQL = `SELECT a.name, CAST(EXTRACT(EPOCH FROM CASE
 	WHEN l.owner <> '' AND l.expires > clock_timestamp() THEN l.expires
-	WHEN pg_try_advisory_xact_lock_shared(a.key) THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
+	WHEN pg_try_advisory_xact_lock_shared(a.key)
+		THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
 	ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint)
 FROM unnest($1::bytea[], $2::text[], $3::boolean[], $4::bigint[]) AS a (name, owner, waits, key)
 LEFT JOIN TABLE_NAME l ON l.name = a.name
-WHERE l.owner IS DISTINCT FROM a.owner AND (NOT a.waits OR l.waited OR (l.owner <> '' AND l.expires > clock_timestamp()) IS NOT TRUE)`
+WHERE l.owner IS DISTINCT FROM a.owner
+	AND (NOT a.waits OR l.waited OR (l.owner <> '' AND l.expires > clock_timestamp()) IS NOT TRUE)`
 
 // renewSQL returns those that were still held.
-const renewSQL = `UPDATE TABLE_NAME l SET expires = GREATEST(l.expires, clock_timestamp() + a.ttl * interval '1 microsecond')
+const renewSQL = `UPDATE TABLE_NAME l
+SET expires = GREATEST(l.expires, clock_timestamp() + a.ttl * interval '1 microsecond')
 FROM unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, ttl, i)
 WHERE l.name = a.name AND l.owner = a.owner AND l.expires > clock_timestamp()
 RETURNING a.i`
@@ -93,17 +106,21 @@ const releaseSQL = `WITH freed AS (
 	WHERE l.name = a.name AND l.owner = a.owner
 	RETURNING a.i, l.name, l.waited, l.expires >= statement_timestamp() AS held
 )
-SELECT i, held, CASE WHEN waited THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL END FROM freed`
+SELECT i, held,
+	CASE WHEN waited THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(name, 'hex')) IS NULL END
+FROM freed`
 
-// sweepSQL removes, of the next thousand rows in the order of their names, those that nobody has used for ten
-// minutes, and says whether there are more. The floor has the last name of the part before as its label, and as
-// its expiry the time of it; a pass over the whole table begins ten minutes after the one before. Who has the
-// floor's row is the one client that sweeps.
+// sweepSQL removes, of the next thousand rows in the order of their names, those that nobody has used for
+// ten minutes, and says whether there are more. The floor has the last name of the part before as its
+// label, and as its expiry the time of it; a pass over the whole table begins ten minutes after the one
+// before. Who has the floor's row is the one client that sweeps.
 const sweepSQL = `WITH floor AS MATERIALIZED (
 	SELECT label FROM TABLE_NAME
-	WHERE name = '' AND (label <> '' OR expires < clock_timestamp() - interval '10 minutes') FOR UPDATE SKIP LOCKED
+	WHERE name = '' AND (label <> '' OR expires < clock_timestamp() - interval '10 minutes')
+	FOR UPDATE SKIP LOCKED
 ), part AS MATERIALIZED (
-	SELECT p.name FROM floor, LATERAL (SELECT name FROM TABLE_NAME WHERE name > floor.label ORDER BY name LIMIT 1000) p
+	SELECT p.name FROM floor,
+		LATERAL (SELECT name FROM TABLE_NAME WHERE name > floor.label ORDER BY name LIMIT 1000) p
 ), gone AS (
 	DELETE FROM TABLE_NAME l USING (
 		SELECT t.name FROM TABLE_NAME t JOIN part ON t.name = part.name
@@ -112,7 +129,8 @@ const sweepSQL = `WITH floor AS MATERIALIZED (
 	RETURNING l.token
 )
 UPDATE TABLE_NAME l SET token = GREATEST(l.token, (SELECT max(token) FROM gone)), expires = clock_timestamp(),
-	label = CASE WHEN (SELECT count(*) FROM part) < 1000 THEN '' ELSE (SELECT name FROM part ORDER BY name DESC LIMIT 1) END
+	label = CASE WHEN (SELECT count(*) FROM part) < 1000 THEN ''
+		ELSE (SELECT name FROM part ORDER BY name DESC LIMIT 1) END
 FROM floor WHERE l.name = ''
 RETURNING l.label <> ''`
 
@@ -121,12 +139,16 @@ const floorSQL = `INSERT INTO TABLE_NAME AS l VALUES ('', '', '', $1, clock_time
 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token`
 
 // lookSQL finds what is held; a condition follows it.
-const lookSQL = `SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
+const lookSQL = `SELECT name, label, token,
+	CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
 FROM TABLE_NAME WHERE owner <> '' AND expires > clock_timestamp() AND `
 
 const breakSQL = `WITH freed AS (
 	UPDATE TABLE_NAME l SET owner = '', label = '', expires = clock_timestamp()
-	FROM (SELECT * FROM TABLE_NAME WHERE name = $1 AND owner <> '' AND expires > clock_timestamp() FOR NO KEY UPDATE) o
+	FROM (
+		SELECT * FROM TABLE_NAME WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()
+		FOR NO KEY UPDATE
+	) o
 	WHERE l.name = o.name
 	RETURNING o.*
 )
@@ -134,18 +156,20 @@ SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) 
 FROM freed, pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode($1, 'hex'))`
 
 // raiseGap is how far above a token the sequence is set. Between reading it and setting it, others may draw
-// from it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to 2⁵³,
-// and a lock that moves there may have been raised many times.
+// from it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to
+// 2⁵³, and a lock that moves there may have been raised many times.
 const raiseGap = 1 << 24
 
 // raiseSQL sets the sequence far above the token, unless it is above it.
-const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + RAISE_GAP) FROM SEQUENCE_NAME WHERE last_value <= $1`
+const raiseSQL = `SELECT setval('SEQUENCE_NAME', $1::bigint + RAISE_GAP)
+FROM SEQUENCE_NAME WHERE last_value <= $1`
 
 // heldSQL finds the lock of an owner, after the advisory lock that keeps it from being granted to another.
 // FOR SHARE looks at the row as it is, also where the transaction's snapshot is older, and then fails with
 // 40001 if the row has changed since (FOR KEY SHARE would overlook it). It would be in the way of renewals,
 // and so it ends with a savepoint; the advisory lock goes on.
-const heldSQL = `SELECT true FROM TABLE_NAME WHERE name = $1 AND owner = $2 AND expires > clock_timestamp() FOR SHARE`
+const heldSQL = `SELECT true FROM TABLE_NAME
+WHERE name = $1 AND owner = $2 AND expires > clock_timestamp() FOR SHARE`
 
 // identifier is a table with or without its schema. It is quoted all the same, so that a reserved word
 // is a name too. The longest has room for what the sequence's name adds.
@@ -162,8 +186,9 @@ type statements struct {
 // parse splits the name of a table. The schema is "" if it is not named.
 func parse(table string) (schema, name string, err error) {
 	if !identifier.MatchString(table) {
-		return "", "", invalid("the table is %.130q: give table or schema.table, of ASCII letters, digits and underscores, not a digit first, "+
-			"and at most 55 of them in the table", table)
+		return "", "", invalid("the table is %.130q: give table or schema.table, "+
+			"of ASCII letters, digits and underscores, not a digit first, and at most 55 of them in the table",
+			table)
 	}
 	if before, after, ok := strings.Cut(table, "."); ok {
 		return before, after, nil
@@ -181,13 +206,16 @@ func statementsFor(schema, table string) *statements {
 	}
 	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 	sequence := quote(table + "_tokens")
-	with := strings.NewReplacer("TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
-		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema), "RAISE_GAP", strconv.Itoa(raiseGap)).Replace
+	with := strings.NewReplacer(
+		"TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
+		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema), "RAISE_GAP", strconv.Itoa(raiseGap),
+	).Replace
 	return &statements{
 		schemaName: schema, table: quote(table),
-		schema: with(schemaSQL), last: with(lastSQL), acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
-		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL), look: with(lookSQL),
-		evict: with(breakSQL), raise: with(raiseSQL), held: with(heldSQL),
+		schema: with(schemaSQL), last: with(lastSQL),
+		acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
+		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL),
+		look: with(lookSQL), evict: with(breakSQL), raise: with(raiseSQL), held: with(heldSQL),
 	}
 }
 

@@ -21,21 +21,30 @@ func TestOldRowsGoWithTheLoad(t *testing.T) {
 	u := s.URL(s.Addr(), "sslmode=disable")
 	first, _ := newBackend(t, u, nil)
 	acquire(t, first, "held", owner(1))
-	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('n'||i, 'UTF8'), '', '', 1000 + i, clock_timestamp() - interval '11 minutes', false
+	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('n'||i, 'UTF8'), '', '', 1000 + i,
+		clock_timestamp() - interval '11 minutes', false
 		FROM generate_series(1, 25000) i`)
-	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('young'||i, 'UTF8'), '', '', 1, clock_timestamp() - interval '9 minutes', false
+	s.Exec(t, `INSERT INTO locker_locks SELECT convert_to('young'||i, 'UTF8'), '', '', 1,
+		clock_timestamp() - interval '9 minutes', false
 		FROM generate_series(1, 100) i`)
-	s.Exec(t, `UPDATE locker_locks SET expires = 'epoch' WHERE name = ''`) // the pass of the one before was long ago
+	s.Exec(t,
+		`UPDATE locker_locks SET expires = 'epoch' WHERE name = ''`) // the last pass was long ago
 	for range 3 {
 		b, _ := newBackend(t, u, nil) // a program that begins
 		acquire(t, b, "new "+time.Now().String(), owner(2))
 	}
 	require.Eventually(t, func() bool {
-		return s.Query(t, "SELECT count(*) FROM locker_locks WHERE name LIKE 'n%' AND name NOT LIKE 'new%'") == "0"
+		return s.Query(t,
+			"SELECT count(*) FROM locker_locks WHERE name LIKE 'n%' AND name NOT LIKE 'new%'") == "0"
 	}, 20*time.Second, 20*time.Millisecond)
-	assert.Equal(t, "101", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name LIKE 'young%' OR name = 'held'"))
-	require.Eventually(t, func() bool { return s.Query(t, "SELECT label FROM locker_locks WHERE name = ''") == "[]" }, 5*time.Second, 10*time.Millisecond)
-	assert.Equal(t, "26000", s.Query(t, "SELECT token FROM locker_locks WHERE name = ''"), "what was swept is remembered")
+	assert.Equal(t, "101", s.Query(t,
+		"SELECT count(*) FROM locker_locks WHERE name LIKE 'young%' OR name = 'held'"))
+	require.Eventually(t, func() bool {
+		return s.Query(t,
+			"SELECT label FROM locker_locks WHERE name = ''") == "[]"
+	}, 5*time.Second, 10*time.Millisecond)
+	assert.Equal(t, "26000", s.Query(t, "SELECT token FROM locker_locks WHERE name = ''"),
+		"what was swept is remembered")
 }
 
 // A transaction that called Held may outlast the row.

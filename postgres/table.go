@@ -13,21 +13,25 @@ import (
 // errNoTable is why there is no lock where the table is not to be made.
 var errNoTable = errors.New("there is no table of locks, or no sequence beside it")
 
-// locateSQL finds the table that $1 names, and says what is wrong with its sequence: it is missing, or hands out
-// numbers that do not rise. It says, too, whether the user may see what a standby has.
-const locateSQL = `SELECT coalesce(n.nspname, ''), CASE WHEN s.seqrelid IS NULL THEN 'missing' WHEN s.seqcache > 1 THEN 'CACHE '||s.seqcache
+// locateSQL finds the table that $1 names, and says what is wrong with its sequence: it is missing, or
+// hands out numbers that do not rise. It says, too, whether the user may see what a standby has.
+const locateSQL = `SELECT coalesce(n.nspname, ''),
+	CASE WHEN s.seqrelid IS NULL THEN 'missing' WHEN s.seqcache > 1 THEN 'CACHE '||s.seqcache
 	WHEN s.seqincrement < 0 THEN 'INCREMENT '||s.seqincrement WHEN s.seqcycle THEN 'CYCLE' ELSE '' END,
 	pg_has_role('pg_read_all_stats', 'USAGE')
-FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_sequence s ON s.seqrelid = to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens'))`
+FROM (SELECT to_regclass($1) AS oid) t
+LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_sequence s
+	ON s.seqrelid = to_regclass(quote_ident(n.nspname)||'.'||quote_ident(c.relname||'_tokens'))`
 
-// lastSQL is the last token that the table remembers, the last number of the sequence, and for how many seconds
-// nothing was swept. The sequence is looked at after the table.
+// lastSQL is the last token that the table remembers, the last number of the sequence, and for how many
+// seconds nothing was swept. The sequence is looked at after the table.
 const lastSQL = `SELECT coalesce(max(token), 0), coalesce(pg_sequence_last_value('SEQUENCE_NAME'), 0),
-	coalesce(EXTRACT(EPOCH FROM clock_timestamp() - max(expires) FILTER (WHERE name = '')), 1000000)::bigint FROM TABLE_NAME`
+	coalesce(EXTRACT(EPOCH FROM clock_timestamp() - max(expires) FILTER (WHERE name = '')), 1000000)::bigint
+FROM TABLE_NAME`
 
-// ready returns the statements for the table. Before the first use, and after one that failed for want of it, it
-// looks which table that is, makes it if it is missing, and sees to it that tokens rise.
+// ready returns the statements for the table. Before the first use, and after one that failed for want of
+// it, it looks which table that is, makes it if it is missing, and sees to it that tokens rise.
 func (b *Backend) ready(ctx context.Context) (*statements, error) {
 	if s := b.found.Load(); s != nil {
 		return s, nil
@@ -121,13 +125,16 @@ func (b *Backend) rise(ctx context.Context, s *statements) error {
 	}
 	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.raise(ctx, tx, s, token, nil) })
 	if err != nil {
-		return fmt.Errorf("the sequence of tokens is at %d, and token %d was given already: it cannot be set: %w", drawn, token, err)
+		return fmt.Errorf("the sequence of tokens is at %d, token %d was given already, and it cannot be set: %w",
+			drawn, token, err)
 	}
 	return nil
 }
 
 // raise sets the sequence above token, one client after the other, if check succeeds. The floor remembers it.
-func (b *Backend) raise(ctx context.Context, tx pgx.Tx, s *statements, token int64, check func() error) error {
+func (b *Backend) raise(
+	ctx context.Context, tx pgx.Tx, s *statements, token int64, check func() error,
+) error {
 	// A sequence is read as a table is, which the conditions make look so dear that it would be compiled
 	// first, for 24 ms and more.
 	batch := &pgx.Batch{}
@@ -161,8 +168,8 @@ func (b *Backend) sweep() {
 	}
 }
 
-// pass goes over the whole table, in parts that hold nobody up for long: however many names there are, those of
-// the last twenty minutes are all that stay.
+// pass goes over the whole table, in parts that hold nobody up for long: however many names there are,
+// those of the last twenty minutes are all that stay.
 func (b *Backend) pass(ctx context.Context) error {
 	for more := true; more; {
 		s, err := b.ready(ctx)

@@ -6,10 +6,11 @@
 //	…
 //	err = guard.Create(ctx, pool) // or guard.Schema() in a migration
 //	…
-//	err = guard.Do(ctx, pool, pgx.TxOptions{}, "invoice/1234", token, func(ctx context.Context, tx pgx.Tx) error {
+//	write := func(ctx context.Context, tx pgx.Tx) error {
 //		_, err := tx.Exec(ctx, "UPDATE invoices SET state = 'sent' WHERE id = 1234")
 //		return err
-//	})
+//	}
+//	err = guard.Do(ctx, pool, pgx.TxOptions{}, "invoice/1234", token, write)
 //
 // If the lock is in the same database, by package postgres, its function Held needs neither marks
 // nor tokens. To remove old marks, call [sqlguard.Guard.Sweep] with the database that pgx's
@@ -90,7 +91,8 @@ func (g *Guard) check(ctx context.Context, tx pgx.Tx, resource string, token fen
 	const op = "check the token for"
 	err := errors.Join(fencing.CheckName(resource), token.Check())
 	if err == nil && token > math.MaxInt64 {
-		err = fmt.Errorf("the token %d is more than a signed 64-bit column can hold, which is %d: %w", token, int64(math.MaxInt64), locker.ErrInvalid)
+		err = fmt.Errorf("the token %d is more than a signed 64-bit column can hold, which is %d: %w",
+			token, int64(math.MaxInt64), locker.ErrInvalid)
 	}
 	if err != nil {
 		return fmt.Errorf("pgxguard: %s %q: %w", op, resource, err)
@@ -100,7 +102,8 @@ func (g *Guard) check(ctx context.Context, tx pgx.Tx, resource string, token fen
 		return wrap(ctx, op, resource, err)
 	}
 	if mark <= 0 {
-		return fmt.Errorf("pgxguard: %s %q: its mark in the table is %d, which is not a token: no guard has written it", op, resource, mark)
+		return fmt.Errorf("pgxguard: %s %q: its mark in the table is %d, which is not a token: "+
+			"no guard has written it", op, resource, mark)
 	}
 	return fencing.Admit(resource, token, fencing.Token(mark))
 }
@@ -129,7 +132,8 @@ func (g *Guard) Do(ctx context.Context, db DB, opts pgx.TxOptions, resource stri
 		}
 	}
 	err = tx.Commit(ctx)
-	unknown := err != nil && !errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, pgx.ErrTxCommitRollback) && undecided(err)
+	undone := errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, pgx.ErrTxCommitRollback)
+	unknown := err != nil && !undone && undecided(err)
 	if err = wrap(ctx, "commit the write to", resource, err); unknown {
 		return fmt.Errorf("%w: %w", err, fencing.ErrUnknown)
 	}
@@ -147,7 +151,10 @@ func undecided(err error) bool {
 func (g *Guard) Raise(ctx context.Context, db DB, resource string, token fencing.Token) error {
 	for begin := time.Now(); ; {
 		err := g.Do(ctx, db, pgx.TxOptions{}, resource, token, nil)
-		if !sqlstate.Met(sqlstate.Of(err)) || time.Since(begin) > 10*time.Second || clock.Sleep(ctx, clock.UpTo(20*time.Millisecond)) != nil {
+		if !sqlstate.Met(sqlstate.Of(err)) || time.Since(begin) > 10*time.Second {
+			return err
+		}
+		if clock.Sleep(ctx, clock.UpTo(20*time.Millisecond)) != nil {
 			return err
 		}
 	}

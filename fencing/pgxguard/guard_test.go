@@ -53,14 +53,21 @@ func TestSuite(t *testing.T) {
 				return guardtest.Store{
 					MaxToken: math.MaxInt64,
 					Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
-						return g.Do(ctx, pool, pgx.TxOptions{IsoLevel: level}, r, token, func(ctx context.Context, tx pgx.Tx) error {
-							_, err := tx.Exec(ctx, "INSERT INTO resources VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", r, value)
-							return err
-						})
+						return g.Do(ctx, pool, pgx.TxOptions{IsoLevel: level}, r, token,
+							func(ctx context.Context, tx pgx.Tx) error {
+								_, err := tx.Exec(ctx,
+									`INSERT INTO resources VALUES ($1, $2)
+										ON CONFLICT (name) DO UPDATE SET value = excluded.value`, r, value)
+								return err
+							})
 					},
-					Raise: func(ctx context.Context, r string, token fencing.Token) error { return g.Raise(ctx, pool, r, token) },
+					Raise: func(ctx context.Context, r string,
+						token fencing.Token) error {
+						return g.Raise(ctx, pool, r, token)
+					},
 					Read: func(ctx context.Context, r string) (value string, err error) {
-						err = pool.QueryRow(ctx, "SELECT value FROM resources WHERE name = $1", r).Scan(&value)
+						err = pool.QueryRow(ctx, "SELECT value FROM resources WHERE name = $1",
+							r).Scan(&value)
 						if errors.Is(err, pgx.ErrNoRows) {
 							err = nil
 						}
@@ -108,12 +115,18 @@ func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
 		require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed, what)
 	}
 	own := errors.New("changed my mind")
-	require.Equal(t, own, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(context.Context, pgx.Tx) error { return own }))
+	require.Equal(t, own, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(context.Context,
+		pgx.Tx) error {
+		return own
+	}))
 	mark, ok, err := g.Mark(t.Context(), pool, "r")
 	require.NoError(t, err)
 	assert.True(t, ok)
 	assert.EqualValues(t, 10, mark)
-	require.NoError(t, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(ctx context.Context, tx pgx.Tx) error { return g.Forget(ctx, tx, "r") }))
+	require.NoError(t, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(ctx context.Context,
+		tx pgx.Tx) error {
+		return g.Forget(ctx, tx, "r")
+	}))
 	_, ok, err = g.Mark(t.Context(), pool, "r")
 	require.NoError(t, err)
 	assert.False(t, ok)
@@ -121,7 +134,8 @@ func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
 	// The answer to the commit is lost.
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	err = g.Do(ctx, pool, pgx.TxOptions{}, "r", 13, func(context.Context, pgx.Tx) error { p.SetReplies(lab.Drop); return nil })
+	err = g.Do(ctx, pool, pgx.TxOptions{}, "r", 13,
+		func(context.Context, pgx.Tx) error { p.SetReplies(lab.Drop); return nil })
 	require.ErrorIs(t, err, fencing.ErrUnknown)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	p.SetReplies(lab.Pass)

@@ -59,7 +59,8 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 		return failed(op, resource, err)
 	}
 	if token > math.MaxInt64 {
-		return failed(op, resource, fmt.Errorf("the token %d is more than a signed 64-bit column can hold, which is %d: %w",
+		return failed(op, resource, fmt.Errorf(
+			"the token %d is more than a signed 64-bit column can hold, which is %d: %w",
 			token, int64(math.MaxInt64), locker.ErrInvalid))
 	}
 	mark, err := g.raise(ctx, tx, resource, int64(token))
@@ -67,7 +68,8 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 		return g.dialect.wrap(ctx, op, resource, err)
 	}
 	if mark <= 0 {
-		return failed(op, resource, fmt.Errorf("its mark in the table is %d, which is not a token: no guard has written it", mark))
+		return failed(op, resource, fmt.Errorf(
+			"its mark in the table is %d, which is not a token: no guard has written it", mark))
 	}
 	return fencing.Admit(resource, token, fencing.Token(mark))
 }

@@ -64,7 +64,8 @@ type statements struct {
 // dialect or the name of the table is not valid.
 func (d Dialect) statements(table string) (statements, error) {
 	if !identifier.MatchString(table) {
-		return statements{}, fmt.Errorf("sqlguard: Options.Table is %.140q: want table or schema.table, each of 1 to 63 ASCII letters, digits and"+
+		return statements{}, fmt.Errorf("sqlguard: Options.Table is %.140q: "+
+			"want table or schema.table, each of 1 to 63 ASCII letters, digits and"+
 			" underscores, not a digit first: %w", table, locker.ErrInvalid)
 	}
 	var s statements
@@ -77,10 +78,13 @@ func (d Dialect) statements(table string) (statements, error) {
 	case MySQL:
 		s, quote = mysql, "`"
 	default:
-		return statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w", d, locker.ErrInvalid)
+		return statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w",
+			d, locker.ErrInvalid)
 	}
 	table = quote + strings.ReplaceAll(table, ".", quote+"."+quote) + quote
-	for _, text := range []*string{&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.oldMarks, &s.dropMark} {
+	for _, text := range []*string{
+		&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.oldMarks, &s.dropMark,
+	} {
 		*text = strings.ReplaceAll(*text, "TABLE_NAME", table)
 	}
 	return s, nil

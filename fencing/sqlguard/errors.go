@@ -113,7 +113,8 @@ func (d Dialect) meanwhile(err error) bool {
 
 // coded reports whether err, or one in it, has a code of the database.
 func (d Dialect) coded(err error) bool {
-	return d == Postgres && sqlstate.Of(err) != "" || d == MySQL && number(err, "Number") != 0 || d == SQLite && sqliteCode(err) != 0
+	return d == Postgres && sqlstate.Of(err) != "" || d == MySQL && number(err, "Number") != 0 ||
+		d == SQLite && sqliteCode(err) != 0
 }
 
 // sqliteCode returns the primary result code of SQLite, 0 if there is none:

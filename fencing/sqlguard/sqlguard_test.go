@@ -23,7 +23,8 @@ var dialects = []sqlguard.Dialect{sqlguard.Postgres, sqlguard.SQLite, sqlguard.M
 func TestTableIsAnIdentifier(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	for _, d := range dialects {
-		for _, name := range []string{"", "t", "_", "locker_marks", "Marks2", "app.marks", "order", long, long + "." + long} {
+		for _, name := range []string{"", "t", "_", "locker_marks", "Marks2", "app.marks", "order", long,
+			long + "." + long} {
 			_, err := sqlguard.New(d, &sqlguard.Options{Table: name})
 			require.NoError(t, err, "%v %q", d, name)
 		}
@@ -65,7 +66,8 @@ func TestSchemaIsOneStatement(t *testing.T) {
 
 // A program that imports this package gets no driver, and nothing else of others.
 func TestImportsNothingButTheStandardLibraryAndThisModule(t *testing.T) {
-	out, err := exec.CommandContext(context.Background(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-deps", "-f",
+		"{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
 		t.Skip("no go command: ", err)
 	}

@@ -41,7 +41,8 @@ const minAge = time.Minute
 func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (removed int64, err error) {
 	const op = "sweep old marks"
 	if age < minAge {
-		return 0, failed(op, "", fmt.Errorf("the age is %v, which is less than %v: %w", age, minAge, locker.ErrInvalid))
+		return 0, failed(op, "", fmt.Errorf("the age is %v, which is less than %v: %w",
+			age, minAge, locker.ErrInvalid))
 	}
 	seconds := int64(age / time.Second)
 	for {

@@ -99,14 +99,17 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 	}
 	fail(giveAway(s.dir))
 	if s.conf.primary == nil {
-		fail(runAlone(s.dir, Need(t, "initdb"), "-D", s.data(), "-U", PostgresUser, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"))
+		fail(runAlone(s.dir, Need(t, "initdb"), "-D", s.data(), "-U", PostgresUser, "--auth=trust", "-E",
+			"UTF8", "--locale=C", "--no-sync"))
 		// The password is asked for on the network, and set when the server is up.
-		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte("host all all all trust\nhost replication all all trust\n"), 0o600))
+		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"),
+			[]byte("host all all all trust\nhost replication all all trust\n"), 0o600))
 	} else {
 		host, port, err := net.SplitHostPort(s.conf.primaryAddr)
 		fail(err)
 		fail(runAlone(s.dir, Need(t, "pg_basebackup"), "-D", s.data(), "-R", "--checkpoint=fast", "--no-sync",
-			"-d", fmt.Sprintf("host=%s port=%s user=%s password=%s application_name=standby", host, port, PostgresUser, PostgresPassword)))
+			"-d", fmt.Sprintf("host=%s port=%s user=%s password=%s application_name=standby", host, port,
+				PostgresUser, PostgresPassword)))
 	}
 	if c := s.conf.certs; c != nil {
 		fail(s.install(c))
@@ -130,7 +133,8 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 	})
 	if s.conf.primary == nil {
 		s.Exec(t, fmt.Sprintf("ALTER USER %s PASSWORD '%s'", PostgresUser, PostgresPassword))
-		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600))
+		fail(os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"),
+			[]byte("host all all all scram-sha-256\nhost replication all all scram-sha-256\n"), 0o600))
 		s.Exec(t, "SELECT pg_reload_conf()")
 	}
 	return s
@@ -172,7 +176,8 @@ func (s *Postgres) newCommand() (*exec.Cmd, error) {
 	args := []string{"-D", s.data()}
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=", "fsync=off",
-		"shared_buffers=16MB", "max_connections=100", "deadlock_timeout=100ms", "dynamic_shared_memory_type=mmap",
+		"shared_buffers=16MB", "max_connections=100", "deadlock_timeout=100ms",
+		"dynamic_shared_memory_type=mmap",
 		"password_encryption=scram-sha-256", // the default since 14
 	}
 	if s.conf.certs != nil {
@@ -270,7 +275,8 @@ func (s *Postgres) Dir() string { return s.dir }
 // URL returns the address of the server, or of a proxy before it, with user, password and further
 // parameters, such as "sslmode=disable".
 func (s *Postgres) URL(addr string, params ...string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(PostgresUser, PostgresPassword), Host: addr, Path: "/postgres",
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(PostgresUser, PostgresPassword), Host: addr,
+		Path:     "/postgres",
 		RawQuery: strings.Join(params, "&")}
 	return u.String()
 }

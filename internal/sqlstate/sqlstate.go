@@ -30,8 +30,8 @@ var passing = []string{
 	ReadOnly,
 }
 
-// Ended reports whether the server says with this that it ends the connection, for reasons that have nothing to do
-// with the statement: the same can be sent on another one.
+// Ended reports whether the server says with this that it ends the connection, for reasons that have
+// nothing to do with the statement: the same can be sent on another one.
 func Ended(code string) bool {
 	return slices.Contains([]string{"57P01", "57P05"}, code)
 }

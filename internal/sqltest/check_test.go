@@ -23,22 +23,29 @@ func testSuite(t *testing.T, s *store) {
 	first := s.open(t)
 	g, _ := s.guard(t, first)
 	values := table("values_of")
-	s.exec(t, first, "CREATE TABLE "+values+" (name VARCHAR(40) NOT NULL PRIMARY KEY, value VARCHAR(40) NOT NULL)")
+	s.exec(t, first,
+		"CREATE TABLE "+values+" (name VARCHAR(40) NOT NULL PRIMARY KEY, value VARCHAR(40) NOT NULL)")
 	guardtest.Run(t, func(t *testing.T) guardtest.Store {
 		db := s.open(t)
 		return guardtest.Store{
 			Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
 				return g.Do(ctx, db, nil, r, token, func(ctx context.Context, tx *sql.Tx) error {
-					if _, err := tx.ExecContext(ctx, "DELETE FROM "+values+" WHERE name = "+s.number(1), r); err != nil {
+					if _, err := tx.ExecContext(ctx, "DELETE FROM "+values+" WHERE name = "+s.number(1),
+						r); err != nil {
 						return err
 					}
-					_, err := tx.ExecContext(ctx, "INSERT INTO "+values+" VALUES ("+s.number(1)+", "+s.number(2)+")", r, value)
+					_, err := tx.ExecContext(ctx,
+						"INSERT INTO "+values+" VALUES ("+s.number(1)+", "+s.number(2)+")", r, value)
 					return err
 				})
 			},
-			Raise: func(ctx context.Context, r string, token fencing.Token) error { return g.Raise(ctx, db, r, token) },
+			Raise: func(ctx context.Context, r string,
+				token fencing.Token) error {
+				return g.Raise(ctx, db, r, token)
+			},
 			Read: func(ctx context.Context, r string) (value string, err error) {
-				err = db.QueryRowContext(ctx, "SELECT value FROM "+values+" WHERE name = "+s.number(1), r).Scan(&value)
+				err = db.QueryRowContext(ctx, "SELECT value FROM "+values+" WHERE name = "+s.number(1),
+					r).Scan(&value)
 				if errors.Is(err, sql.ErrNoRows) {
 					err = nil
 				}
@@ -102,14 +109,16 @@ func testRefused(t *testing.T, s *store) {
 			assert.EqualValues(t, 10, mark(t, g, db, "r"))
 
 			called := false
-			err = g.Do(r.ctx, db, nil, r.resource, r.token, func(context.Context, *sql.Tx) error { called = true; return nil })
+			err = g.Do(r.ctx, db, nil, r.resource, r.token,
+				func(context.Context, *sql.Tx) error { called = true; return nil })
 			require.ErrorIs(t, err, r.want)
 			assert.False(t, called)
 		})
 	}
 	t.Run("says what is too large", func(t *testing.T) {
 		err := s.check(t, g, db, "r", math.MaxInt64+1)
-		require.ErrorContains(t, err, "9223372036854775808 is more than a signed 64-bit column can hold, which is 9223372036854775807")
+		require.ErrorContains(t, err,
+			"9223372036854775808 is more than a signed 64-bit column can hold, which is 9223372036854775807")
 	})
 	// The refusals have left nothing locked.
 	require.NoError(t, s.check(t, g, db, "r", 11))
@@ -137,7 +146,10 @@ func testTogether(t *testing.T, s *store) {
 	assert.Zero(t, mark(t, g, db, "r"))
 	assert.Empty(t, st.history(t))
 
-	err = g.Do(t.Context(), db, nil, "r", 5, func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, 5) })
+	err = g.Do(t.Context(), db, nil, "r", 5, func(ctx context.Context,
+		tx *sql.Tx) error {
+		return st.write(ctx, tx, 5)
+	})
 	require.NoError(t, err, "the 7 was never committed")
 	assert.EqualValues(t, 5, mark(t, g, db, "r"))
 	assert.Equal(t, []fencing.Token{5}, st.history(t))

@@ -33,15 +33,18 @@ func TestTheProgramsOfFencing(t *testing.T) {
 	t.Parallel()
 	for name, addresses := range map[string]func(t *testing.T) []string{
 		"sqlite": func(t *testing.T) []string {
-			return []string{"file:///var/lock/orders", "file://" + filepath.Join(t.TempDir(), "locks"), "orders.db", filepath.Join(t.TempDir(), "orders.db")}
+			return []string{"file:///var/lock/orders", "file://" + filepath.Join(t.TempDir(), "locks"),
+				"orders.db", filepath.Join(t.TempDir(), "orders.db")}
 		},
 		"mysql": func(t *testing.T) []string {
 			s := startMariaDB(t)
-			return []string{documentedRedis, lab.StartRedis(t).Addr(), "root:secret@tcp(localhost:3306)/test", s.dsn(s.addr, password)}
+			return []string{documentedRedis, lab.StartRedis(t).Addr(),
+				"root:secret@tcp(localhost:3306)/test", s.dsn(s.addr, password)}
 		},
 		"orm": func(t *testing.T) []string {
 			s := startPostgres(t)
-			return []string{documentedRedis, lab.StartRedis(t).Addr(), documentedPostgres, s.dsn(s.addr, password)}
+			return []string{documentedRedis, lab.StartRedis(t).Addr(), documentedPostgres,
+				s.dsn(s.addr, password)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestTheTwoProcessesOfFencing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			worker := func(arg ...string) *exec.Cmd {
-				return exec.CommandContext(ctx, binary, append(arg, "-lock", url, "-db", s.dsn(s.addr, password))...)
+				return exec.CommandContext(ctx, binary,
+					append(arg, "-lock", url, "-db", s.dsn(s.addr, password))...)
 			}
 			first := worker("-stop")
 			var refusal strings.Builder
@@ -83,7 +87,8 @@ func TestTheTwoProcessesOfFencing(t *testing.T) {
 				assert.Contains(t, lines.Text(), "balance 100")
 			}
 			second := worker()
-			second.Cancel = func() error { return second.Process.Signal(syscall.SIGQUIT) } // to see where it is
+			// SIGQUIT, to see where it is.
+			second.Cancel = func() error { return second.Process.Signal(syscall.SIGQUIT) }
 			said, err := second.CombinedOutput()
 			require.NoError(t, err, "%s", said)
 			assert.Contains(t, string(said), "written")
@@ -112,7 +117,8 @@ func TestPsqlWithAToken(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(examples, "psql", "invoice.sh"), state)
-		cmd.Env = append(cmd.Environ(), "LOCKER_TOKEN="+token, "DATABASE_URL="+strings.Replace(s.dsn(s.addr, password), "&connect_timeout=30", "", 1))
+		cmd.Env = append(cmd.Environ(), "LOCKER_TOKEN="+token,
+			"DATABASE_URL="+strings.Replace(s.dsn(s.addr, password), "&connect_timeout=30", "", 1))
 		said, err := cmd.CombinedOutput()
 		return string(said), err
 	}
@@ -141,7 +147,8 @@ func TestPsqlHasTheStatementOfSqlguard(t *testing.T) {
 	g, err := sqlguard.New(sqlguard.Postgres, nil)
 	require.NoError(t, err)
 	squeezed := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	want := squeezed(strings.NewReplacer("$1", "'order/42'", "$2", ":token", `"`, "").Replace(g.Statements().Raise))
+	want := squeezed(strings.NewReplacer("$1", "'order/42'", "$2", ":token", `"`,
+		"").Replace(g.Statements().Raise))
 	script := mustRead(t, filepath.Join(examples, "psql", "invoice.sh"))
 	assert.Contains(t, squeezed(script), strings.TrimSuffix(want, " RETURNING token"))
 }

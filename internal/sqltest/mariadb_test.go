@@ -39,9 +39,12 @@ func startMariaDB(t *testing.T, settings ...string) *store {
 	})
 	data := filepath.Join(dir, "data")
 	child, port := serve(t, func(port int) *lab.Child {
-		return startProcess(t, data, append([]string{mariadbd, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1",
-			"--port=" + strconv.Itoa(port), "--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"),
-			"--skip-name-resolve", "--init-file=" + filepath.Join(dir, "first.sql"), "--innodb-flush-log-at-trx-commit=0",
+		return startProcess(t, data, append([]string{mariadbd, "--no-defaults", "--datadir=" + data,
+			"--bind-address=127.0.0.1",
+			"--port=" + strconv.Itoa(port), "--socket=" + filepath.Join(dir,
+				"s"), "--pid-file=" + filepath.Join(dir, "pid"),
+			"--skip-name-resolve", "--init-file=" + filepath.Join(dir,
+				"first.sql"), "--innodb-flush-log-at-trx-commit=0",
 			"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"}, settings...)...)
 	}, func(port int) error { return ping("mysql", mysqlDSN(address(port), password)) })
 	return &store{
@@ -51,17 +54,19 @@ func startMariaDB(t *testing.T, settings ...string) *store {
 		server:  child.Process,
 		addr:    address(port),
 		dsn:     mysqlDSN,
-		levels:  []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		levels: []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
+			sql.LevelRepeatableRead, sql.LevelSerializable},
 		again: func(err error) bool {
 			var e *mysql.MySQLError
 			return errors.As(err, &e) && slices.Contains([]uint16{1213, 1205, 1020}, e.Number)
 		},
 		// Not INNODB_TRX, which stands still while it is asked often.
-		blocked: `SELECT variable_value FROM information_schema.GLOBAL_STATUS WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`,
-		number:  func(int) string { return "?" },
-		commit:  "COMMIT",
-		waits:   true,
-		strict:  func(dsn string) string { return dsn + "?tx_isolation=%27SERIALIZABLE%27" },
+		blocked: `SELECT variable_value FROM information_schema.GLOBAL_STATUS
+			WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`,
+		number: func(int) string { return "?" },
+		commit: "COMMIT",
+		waits:  true,
+		strict: func(dsn string) string { return dsn + "?tx_isolation=%27SERIALIZABLE%27" },
 	}
 }
 

@@ -36,7 +36,8 @@ func startPostgres(t *testing.T) *store {
 		server:  server.Process,
 		addr:    server.Addr(),
 		dsn:     func(addr, password string) string { return postgresURL(addr, password) },
-		levels:  []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		levels: []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
+			sql.LevelRepeatableRead, sql.LevelSerializable},
 		again: func(err error) bool {
 			var e *pgconn.PgError
 			return errors.As(err, &e) && slices.Contains([]string{"40001", "40P01"}, e.Code)

@@ -21,7 +21,8 @@ import (
 )
 
 // eachLevel runs test at each isolation level, with and without a mark in place.
-func eachLevel(t *testing.T, s *store, test func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB)) {
+func eachLevel(t *testing.T, s *store, test func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard,
+	db *sql.DB)) {
 	db := s.open(t)
 	for _, level := range s.levels {
 		for _, there := range []bool{false, true} {
@@ -42,7 +43,8 @@ const lo, hi = fencing.Token(5), fencing.Token(7)
 func testOrders(t *testing.T, s *store) {
 	// behind lets one holder check and, while another who asks for the same
 	// waits for it, write and end its transaction.
-	behind := func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB, first, second fencing.Token, end func(*sql.Tx) error) (*state, error) {
+	behind := func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB, first,
+		second fencing.Token, end func(*sql.Tx) error) (*state, error) {
 		st := s.state(t, db)
 		tx, err := db.BeginTx(t.Context(), opts)
 		require.NoError(t, err)
@@ -51,7 +53,8 @@ func testOrders(t *testing.T, s *store) {
 		done := make(chan error, 1)
 		go func() {
 			done <- s.insist(func() error {
-				return g.Do(t.Context(), db, opts, "r", second, func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, second) })
+				return g.Do(t.Context(), db, opts, "r", second,
+					func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, second) })
 			})
 		}()
 		if s.blocked != "" {
@@ -70,7 +73,8 @@ func testOrders(t *testing.T, s *store) {
 		eachLevel(t, s, func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB) {
 			st, err := behind(t, opts, g, db, lo, hi, (*sql.Tx).Commit)
 			require.NoError(t, err)
-			assert.Equal(t, []fencing.Token{lo, hi}, st.history(t), "the second has read what the first has written")
+			assert.Equal(t, []fencing.Token{lo, hi}, st.history(t),
+				"the second has read what the first has written")
 			assert.Equal(t, hi, mark(t, g, db, "r"))
 		})
 	})
@@ -101,7 +105,8 @@ func testOrders(t *testing.T, s *store) {
 			require.NoError(t, err)
 			require.NoError(t, st.snapshot(t.Context(), tx))
 			require.NoError(t, s.insist(func() error {
-				return g.Do(t.Context(), db, opts, "r", hi, func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, hi) })
+				return g.Do(t.Context(), db, opts, "r", hi,
+					func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, hi) })
 			}))
 			err = g.Check(t.Context(), tx, "r", lo)
 			if !errors.Is(err, fencing.ErrStale) {
@@ -142,7 +147,8 @@ func testRace(t *testing.T, s *store) {
 				}
 				write := func(ctx context.Context, token fencing.Token) error {
 					if style == "check first" {
-						return g.Do(ctx, db, opts, resource, token, func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, token) })
+						return g.Do(ctx, db, opts, resource, token,
+							func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, token) })
 					}
 					return st.readFirst(ctx, g, opts, resource, token)
 				}
@@ -169,7 +175,8 @@ func testRace(t *testing.T, s *store) {
 				wg.Wait()
 				history := st.history(t)
 				assert.Len(t, history, int(committed.Load()), "%v: each write is there once", history)
-				assert.True(t, slices.IsSorted(history), "a lower token wrote after a higher one: %v", history)
+				assert.True(t, slices.IsSorted(history), "a lower token wrote after a higher one: %v",
+					history)
 				highest := tokens[len(tokens)-1]
 				assert.Equal(t, highest, history[len(history)-1])
 				assert.Equal(t, highest, mark(t, g, db, resource))
@@ -179,7 +186,8 @@ func testRace(t *testing.T, s *store) {
 }
 
 // readFirst is a transaction that has a snapshot before it checks.
-func (st *state) readFirst(ctx context.Context, g *sqlguard.Guard, opts *sql.TxOptions, resource string, token fencing.Token) error {
+func (st *state) readFirst(ctx context.Context, g *sqlguard.Guard, opts *sql.TxOptions, resource string,
+	token fencing.Token) error {
 	tx, err := st.db.BeginTx(ctx, opts)
 	if err != nil {
 		return err

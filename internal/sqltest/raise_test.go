@@ -29,7 +29,8 @@ func testRaise(t *testing.T, s *store) {
 	for i := range raisers {
 		go func() {
 			for n := range 20 {
-				if err := g.Raise(t.Context(), db, "r", fencing.Token(raisers*n+i+1)); err != nil && !errors.Is(err, fencing.ErrStale) {
+				if err := g.Raise(t.Context(), db, "r",
+					fencing.Token(raisers*n+i+1)); err != nil && !errors.Is(err, fencing.ErrStale) {
 					done <- err
 					return
 				}
@@ -52,7 +53,8 @@ func TestWhatTheDriverSaysInFn(t *testing.T) {
 	g, _ := s.guard(t, db)
 	for state, want := range map[string]error{"40003": fencing.ErrUnknown, "57P01": locker.ErrUnavailable} {
 		err := g.Do(t.Context(), db, nil, "r", 1, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, "DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '"+state+"'; END $$")
+			_, err := tx.ExecContext(ctx,
+				"DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '"+state+"'; END $$")
 			return err
 		})
 		require.ErrorIs(t, err, want)

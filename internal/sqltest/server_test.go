@@ -68,7 +68,8 @@ func become(p *lab.Parent) {
 func startProcess(t testing.TB, dir string, command ...string) *lab.Child {
 	t.Helper()
 	a := serverAccount(t)
-	return lab.StartChild(t, "become", append([]string{strconv.Itoa(a.uid), strconv.Itoa(a.gid), dir}, command...)...)
+	return lab.StartChild(t, "become", append([]string{strconv.Itoa(a.uid), strconv.Itoa(a.gid), dir},
+		command...)...)
 }
 
 // run runs a command to its end.
@@ -171,7 +172,8 @@ func serve(t testing.TB, start func(port int) *lab.Child, ready func(port int) e
 		port := freePort()
 		c := start(port)
 		var err error
-		for deadline := time.Now().Add(30 * time.Second); c.Running() && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		deadline := time.Now().Add(30 * time.Second)
+		for ; c.Running() && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			if err = ready(port); err == nil {
 				return c, port
 			}

@@ -40,12 +40,14 @@ func TestSQLite(t *testing.T) {
 
 func TestSQLiteWAL(t *testing.T) {
 	t.Parallel()
-	suite(t, openSQLite(t, "SQLite", "_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"))
+	suite(t, openSQLite(t, "SQLite",
+		"_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"))
 }
 
 func TestSQLiteImmediate(t *testing.T) {
 	t.Parallel()
-	suite(t, openSQLite(t, "SQLite", "_pragma=busy_timeout(10000)&_pragma=synchronous(off)&_txlock=immediate"))
+	suite(t, openSQLite(t, "SQLite",
+		"_pragma=busy_timeout(10000)&_pragma=synchronous(off)&_txlock=immediate"))
 }
 
 // Without a time-out everything that meets another fails at once.

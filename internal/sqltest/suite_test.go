@@ -117,7 +117,8 @@ type state struct {
 func (s *store) state(t *testing.T, db *sql.DB) *state {
 	t.Helper()
 	st := &state{store: s, db: db, table: table("state")}
-	s.exec(t, db, "CREATE TABLE "+st.table+" (id BIGINT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, history TEXT NOT NULL)")
+	s.exec(t, db,
+		"CREATE TABLE "+st.table+" (id BIGINT NOT NULL PRIMARY KEY, token BIGINT NOT NULL, history TEXT NOT NULL)")
 	s.exec(t, db, "INSERT INTO "+st.table+" VALUES (1, 0, ''), (2, 0, '')")
 	return st
 }
@@ -130,7 +131,8 @@ func (st *state) write(ctx context.Context, tx *sql.Tx, token fencing.Token) err
 		return err
 	}
 	n := st.store.number
-	_, err = tx.ExecContext(ctx, "UPDATE "+st.table+" SET token = "+n(1)+", history = "+n(2)+" WHERE id = 1", int64(token), history+token.String()+" ")
+	_, err = tx.ExecContext(ctx,
+		"UPDATE "+st.table+" SET token = "+n(1)+", history = "+n(2)+" WHERE id = 1", int64(token), history+token.String()+" ")
 	return err
 }
 
@@ -144,7 +146,8 @@ func (st *state) writeBlindly(ctx context.Context, tx *sql.Tx, token fencing.Tok
 	if st.store.dialect == sqlguard.MySQL {
 		sum += ")"
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+st.table+" SET token = "+token.String()+", history = "+sum+" WHERE id = 1")
+	_, err := tx.ExecContext(ctx,
+		"UPDATE "+st.table+" SET token = "+token.String()+", history = "+sum+" WHERE id = 1")
 	return err
 }
 
@@ -161,7 +164,8 @@ func (st *state) history(t *testing.T) []fencing.Token {
 	var last int64
 	var text string
 	require.Eventually(t, func() bool {
-		err := st.db.QueryRowContext(t.Context(), "SELECT token, history FROM "+st.table+" WHERE id = 1").Scan(&last, &text)
+		err := st.db.QueryRowContext(t.Context(),
+			"SELECT token, history FROM "+st.table+" WHERE id = 1").Scan(&last, &text)
 		if !st.store.again(err) {
 			require.NoError(t, err)
 		}
@@ -200,9 +204,11 @@ func (s *store) insist(do func() error) error {
 }
 
 // check is a transaction with a token and without a write.
-func (s *store) check(t *testing.T, g *sqlguard.Guard, db *sql.DB, resource string, token fencing.Token) error {
+func (s *store) check(t *testing.T, g *sqlguard.Guard, db *sql.DB, resource string,
+	token fencing.Token) error {
 	t.Helper()
 	return s.insist(func() error {
-		return g.Do(t.Context(), db, nil, resource, token, func(context.Context, *sql.Tx) error { return nil })
+		return g.Do(t.Context(), db, nil, resource, token,
+			func(context.Context, *sql.Tx) error { return nil })
 	})
 }

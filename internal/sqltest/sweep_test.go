@@ -27,7 +27,8 @@ func testCreate(t *testing.T, s *store) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				assert.NoError(t, s.insist(func() error { return g.Create(t.Context(), db) }), "round %d", round)
+				assert.NoError(t, s.insist(func() error { return g.Create(t.Context(), db) }), "round %d",
+					round)
 			})
 		}
 		wg.Wait()
@@ -64,11 +65,17 @@ func testForget(t *testing.T, s *store) {
 	g, _ := s.guard(t, db)
 	require.NoError(t, s.check(t, g, db, "r", 7))
 	require.NoError(t, s.check(t, g, db, "kept", 7))
-	require.NoError(t, g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error { return g.Forget(ctx, tx, "r") }))
+	require.NoError(t, g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context,
+		tx *sql.Tx) error {
+		return g.Forget(ctx, tx, "r")
+	}))
 	assert.Zero(t, mark(t, g, db, "r"))
 	assert.EqualValues(t, 7, mark(t, g, db, "kept"))
 	require.NoError(t, s.check(t, g, db, "r", 1))
-	err := g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error { return g.Forget(ctx, tx, "") })
+	err := g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context,
+		tx *sql.Tx) error {
+		return g.Forget(ctx, tx, "")
+	})
 	require.ErrorIs(t, err, locker.ErrInvalid)
 }
 
