@@ -88,8 +88,9 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		},
 		Names: []string{"a}", "{a", "a:quorum", "a}:quorum", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
 		KnownGoroutines: []string{
-			"github.com/golockers/locker/internal/lab.(*Process).start.func1",            // Crash starts servers anew
-			"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2", // a connection that is being made, which the driver's Close does not end
+			"github.com/golockers/locker/internal/lab.(*Process).start.func1", // Crash starts servers anew
+			// a connection that is being made, which the driver's Close does not end
+			"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2",
 		},
 		URL:  s.url() + "?node_timeout=300ms&fencing=" + on,
 		Open: locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open},

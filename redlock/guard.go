@@ -146,7 +146,8 @@ func (n *node) identifyWithin(ctx context.Context) (*scripts, error) {
 	if err != nil {
 		var e *redisconn.Error
 		if n.b.opts.NoRestartGuard && errors.As(err, &e) && redis.HasErrorPrefix(e.Err, "NOPERM") {
-			return n.newScripts(run{}, voteText, counterText+repairText), nil // it may not run INFO: neither does it have to
+			// it may not run INFO: neither does it have to
+			return n.newScripts(run{}, voteText, counterText+repairText), nil
 		}
 		return nil, err
 	}

@@ -115,7 +115,8 @@ func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
 	_ = g
 }
 
-// A server that does not fsync each write, always, may have forgotten some after a crash of its machine: it is guarded.
+// A server that does not fsync each write, always, may have forgotten some after a crash of its
+// machine: it is guarded.
 func TestServersThatDoNotAlwaysFsyncAreGuarded(t *testing.T) {
 	s := durable(t, 1)
 	release(t, acquire(t, s.backend(t, redlock.Options{}), "x", time.Second))
@@ -129,21 +130,24 @@ func TestServersThatDoNotAlwaysFsyncAreGuarded(t *testing.T) {
 	}
 }
 
-// What a run that does not always fsync has granted may be lost, while the note of a durable run before it is kept: the next run is guarded.
+// What a run that does not always fsync has granted may be lost, while the note of a durable run
+// before it is kept: the next run is guarded.
 func TestANoteDoesNotSpeakForARunThatIsNotDurable(t *testing.T) {
 	s := durable(t, 1) // with a note of a run before
 	server := s.servers[0]
 	server.MustDo(t, "CONFIG", "SET", "appendfsync", "everysec")
 	g := acquire(t, s.backend(t, redlock.Options{NoRestartGuard: true}), "x", 30*time.Second)
-	server.MustDo(t, "DEL", redisconn.LockKey("x")) // as if it was written in the second that a power failure takes
-	server.Restart(t)                               // with appendfsync always, as its configuration says
+	// as if it was written in the second that a power failure takes
+	server.MustDo(t, "DEL", redisconn.LockKey("x"))
+	server.Restart(t) // with appendfsync always, as its configuration says
 	_, err := s.backend(t, redlock.Options{}).Acquire(t.Context(), request("x", 30*time.Second))
 	require.ErrorIs(t, err, locker.ErrUnavailable, "two holders")
 	assert.Contains(t, err.Error(), "restart guard")
 	assert.Positive(t, time.Until(g.Validity.Until()), "the first lease is over: this test tests nothing")
 }
 
-// How docs/redlock.md says to switch persistence on: whoever locks before that is remembered over the restart, whose server is trusted at once.
+// How docs/redlock.md says to switch persistence on: whoever locks before that is remembered over
+// the restart, whose server is trusted at once.
 func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
 	s := start(t, 1)
 	server := s.servers[0]
@@ -155,7 +159,8 @@ func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
 		return info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0" && info["aof_last_bgrewrite_status"] == "ok"
 	})
 	server.MustDo(t, "CONFIG", "REWRITE")
-	release(t, acquire(t, s.backend(t, redlock.Options{NoRestartGuard: true}), "y", time.Second)) // which leaves the note
+	// which leaves the note
+	release(t, acquire(t, s.backend(t, redlock.Options{NoRestartGuard: true}), "y", time.Second))
 	server.Restart(t)
 	b := s.backend(t, redlock.Options{}) // who has not seen the run before
 	refused(t, b, "x", 30*time.Second)

@@ -37,7 +37,8 @@ var Openers = locker.Openers{
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	o := Options{
 		NodeTimeout: u.Duration("node_timeout", 0),
-		// What all clients have whose URLs say nothing of it, whatever their ttl: a guard of this one alone must not be over before the others' locks are.
+		// What all clients have whose URLs say nothing of it, whatever their ttl: a guard of this one
+		// alone must not be over before the others' locks are.
 		MaxTTL:     locker.DefaultTTL,
 		Fencing:    u.Bool("fencing", false),
 		KeepTokens: u.Bool("keep_tokens", false),

@@ -74,8 +74,8 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 	assert.Less(t, time.Since(began), 5*time.Second)
 }
 
-// A client with a shorter TTL than others would end its guard while their locks are still held. (It has MaxTTL 30 s, as have all whose URLs say
-// nothing of it.)
+// A client with a shorter TTL than others would end its guard while their locks are still held. (It
+// has MaxTTL 30 s, as have all whose URLs say nothing of it.)
 func TestShorterTTLInURLDoesNotShortenTheGuard(t *testing.T) {
 	s := start(t, 1)
 	for params, want := range map[string]time.Duration{
@@ -123,7 +123,8 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-// A lock that lasts longer than MaxTTL shows that another client has a longer one, and that the guard of this one is too short for its locks.
+// A lock that lasts longer than MaxTTL shows that another client has a longer one, and that the
+// guard of this one is too short for its locks.
 func TestLockLongerThanMaxTTLIsWarnedOf(t *testing.T) {
 	s := durable(t, 1)
 	var log bytes.Buffer

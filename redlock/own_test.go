@@ -27,8 +27,9 @@ func (p pausing) Err() error {
 	return p.Context.Err()
 }
 
-// All requests hang, the first round is given up, and its votes arrive before the second round's, and before what takes them back: what the
-// second round then finds is no other holder, and an outage is not reported as "held" (R17).
+// All requests hang, the first round is given up, and its votes arrive before the second round's,
+// and before what takes them back: what the second round then finds is no other holder, and an
+// outage is not reported as "held" (R17).
 func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 	s := durable(t, 1)
 	b := s.through(t, redlock.Options{NodeTimeout: 150 * time.Millisecond})
@@ -57,7 +58,8 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			// Between two rounds: so that the take-back and the next vote are not one batch, which arrives in that order.
+			// Between two rounds: so that the take-back and the next vote are not one batch, which arrives
+			// in that order.
 			g, err = b.Acquire(pausing{t.Context(), func() {
 				select {
 				case <-sent:

@@ -1,7 +1,9 @@
--- Second phase of a fencing token: raises the counter, where the lock is still the caller's and nobody has raised it as high.
+-- Second phase of a fencing token: raises the counter, where the lock is still the caller's and
+-- nobody has raised it as high.
 --
 -- KEYS  1 the lock   2 the fencing counter      ARGV  1 the owner value   2 the token   3 "keep" or "expire"
--- Answers 0 there is no lock   1 raised   2 the lock is another's   3 another has raised the counter as high or higher
+-- Answers 0 there is no lock   1 raised   2 the lock is another's   3 another has raised the
+--       counter as high or higher
 
 local found = redis.call('MGET', KEYS[1], KEYS[2])
 if found[1] ~= ARGV[1] then

@@ -1,9 +1,12 @@
--- Starts the TTL of locks anew on one node of a quorum, one or several of different holders, if they are there. With tokens it is the
--- second phase of the token once more, so that a node that came to the lock late counts only if nobody has held the lock since.
+-- Starts the TTL of locks anew on one node of a quorum, one or several of different holders, if
+-- they are there. With tokens it is the second phase of the token once more, so that a node that
+-- came to the lock late counts only if nobody has held the lock since.
 --
 -- KEYS  for n locks: n locks   n fencing counters, read if there are tokens
--- ARGV  1 "keep" or "expire", or "none" without tokens   then for each lock the owner value, the TTL in ms and the token
--- Answers for one lock 0 there is no lock   1 renewed   2 the lock is another's   3 another has raised the counter as high or higher
+-- ARGV  1 "keep" or "expire", or "none" without tokens   then for each lock the owner value, the
+--       TTL in ms and the token
+-- Answers for one lock 0 there is no lock   1 renewed   2 the lock is another's   3 another has
+--       raised the counter as high or higher
 
 local n = (#ARGV - 1) / 3
 local tokens = ARGV[1] ~= 'none'

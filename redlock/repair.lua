@@ -1,8 +1,10 @@
--- Gives a lock back to a node that has lost it, or never had it, while a quorum of the others has just renewed it.
+-- Gives a lock back to a node that has lost it, or never had it, while a quorum of the others has
+-- just renewed it.
 --
 -- KEYS  1 the lock   2 the note that this value is void   3 the fencing counter, with a token
 -- ARGV  1 the owner value   2 the TTL in ms   3 the token   4 "keep" or "expire"
--- Answers 0 the value is void: the lock was released   1 it is there now   2 the lock is another's   3 another has raised the counter as high or higher
+-- Answers 0 the value is void: the lock was released   1 it is there now   2 the lock is another's
+--       3 another has raised the counter as high or higher
 
 local found = redis.call('MGET', unpack(KEYS))
 if found[2] then

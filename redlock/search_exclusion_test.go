@@ -42,8 +42,9 @@ type xNode struct {
 }
 
 type xClient struct {
-	phase, sent, won, over uint8 // requests: the last sent, the last that a quorum granted, the last whose lease is over
-	open                   bool  // the last has no quorum yet
+	// requests: the last sent, the last that a quorum granted, the last whose lease is over
+	phase, sent, won, over uint8
+	open                   bool // the last has no quorum yet
 }
 
 type xState struct {
@@ -177,7 +178,8 @@ func (m timeModel) client(s xState, i int, next func(packed, step)) {
 	if !me.open || mine < 2 {
 		return
 	}
-	// Within the validity that remains: of the request itself when it is the first, of the lease when it is a renewal.
+	// Within the validity that remains: of the request itself when it is the first, of the lease when
+	// it is a renewal.
 	inTime := me.phase == xVoting && me.over < 1 || me.phase == xHeld && me.valid()
 	if inTime {
 		do("has a quorum", func(c *xClient, t *xState) {

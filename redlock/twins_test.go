@@ -35,7 +35,8 @@ func targets(addrs ...string) []*atomic.Value {
 	return all
 }
 
-// Two of three nodes are one server, and the other two are a quorum. The twin never votes, and once it is known, nothing is granted.
+// Two of three nodes are one server, and the other two are a quorum. The twin never votes, and once
+// it is known, nothing is granted.
 func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 	s := durable(t, 2)
 	at := targets(s.servers[0].Addr(), s.servers[1].Addr(), s.proxies[0].Addr())

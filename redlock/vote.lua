@@ -1,14 +1,20 @@
--- One node's vote for a lock: taken here if it is free here. Or its votes for several locks of different callers, each for itself.
+-- One node's vote for a lock: taken here if it is free here. Or its votes for several locks of
+-- different callers, each for itself.
 --
--- The text that servers get begins with the run_id of the server that it is for. A server that was restarted does not know it any more, and
--- must not be given it before somebody has looked how long it has been up: NOSCRIPT is what the restart guard rests on.
+-- The text that servers get begins with the run_id of the server that it is for. A server that was
+-- restarted does not know it any more, and must not be given it before somebody has looked how long
+-- it has been up: NOSCRIPT is what the restart guard rests on.
 --
--- KEYS  for n locks: n locks   n notes that this value is void   n fencing counters, read if tokens are wanted
---       n notes that somebody waits (where the caller does not wait, the lock's own key, or for one lock nothing)
--- ARGV  1 "none", or anything else if tokens are wanted   then for each lock the owner value and the TTL in ms
+-- KEYS  for n locks: n locks   n notes that this value is void   n fencing counters, read if tokens
+--       are wanted
+--       n notes that somebody waits (where the caller does not wait, the lock's own key, or for one
+--         lock nothing)
+-- ARGV  1 "none", or anything else if tokens are wanted   then for each lock the owner value and
+--       the TTL in ms
 --
 -- Answers for one lock the lowest token that could follow here, or 0 where none is wanted: granted
---         {0, ms, holder}  held by another, named by the first 16 characters of its value, for so long; negative: it has no expiry
+--         {0, ms, holder}  held by another, named by the first 16 characters of its value, for so
+--           long; negative: it has no expiry
 --         {1, token}       granted before to this same value (R11)
 --         {4, token}       that too, and the token was raised here for it
 --         {2, 0}           the value is void: the attempt was given up

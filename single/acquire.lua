@@ -1,9 +1,11 @@
 -- Acquires locks, one or several of different callers, each for itself.
 --
 -- KEYS  for n locks: n locks   n notes that this value is void   n fencing counters
---       n notes that somebody waits (where the caller does not wait, the lock's own key, or for one lock nothing)
+--       n notes that somebody waits (where the caller does not wait, the lock's own key, or for one
+--         lock nothing)
 -- ARGV  1 how long a counter lives: "expire" (a day longer than its use) or "keep" (for ever),
---         a space, and who asks: the mark of a client among those who wait, as NAME=MS; where MS is for how long it is its turn
+--         a space, and who asks: the mark of a client among those who wait, as NAME=MS; where MS is
+--           for how long it is its turn
 --       then for each lock the owner value and the TTL in ms
 --
 -- Answers for one lock
@@ -13,12 +15,11 @@
 --         {2, 0}     the value is void
 --         {3, ms}    the key is there but is no string, so nobody's lock
 --
--- Commands are those of Redis 6.2, where scripts replicate by their effects, so
--- that TIME may come before a write. The SET of the lock is the last command that
--- can fail: whenever the answer is an error (no memory, a command or key that the
--- ACL does not allow), the lock was not taken. What is not needed is not sent, and
--- the common answer is a bare number: each argument costs the server about 0.2 µs
--- of 4, and starting a script 2, which several locks share.
+-- Commands are those of Redis 6.2, where scripts replicate by their effects, so that TIME may come
+-- before a write. The SET of the lock is the last command that can fail: whenever the answer is an
+-- error (no memory, a command or key that the ACL does not allow), the lock was not taken. What is
+-- not needed is not sent, and the common answer is a bare number: each argument costs the server
+-- about 0.2 µs of 4, and starting a script 2, which several locks share.
 
 -- old, which stands before this text, is nil, or for pass.lua the owner value that
 -- has the lock and gives it up.

@@ -140,7 +140,8 @@ func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
 	assert.Less(t, note, a.Left+time.Minute)
 }
 
-// A holder in its last millisecond is one whose end is known, and not one to be waited for until a message comes: expiry sends none.
+// A holder in its last millisecond is one whose end is known, and not one to be waited for until a
+// message comes: expiry sends none.
 func TestTheLastMillisecondIsNotAnUnknownTime(t *testing.T) {
 	node := newNode(t, fakeClient(t, lab.StartFakeRedis(t, "*2\r\n:0\r\n:0\r\n")), nil)
 	a, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})

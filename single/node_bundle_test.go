@@ -118,7 +118,8 @@ func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 	require.NoError(t, err)
 	server.MustDo(t, "RPUSH", redisconn.LockKey("foreign"), "a list")
 	server.MustDo(t, "SET", redisconn.LockKey("full")+":fence", "9007199254740991")
-	server.MustDo(t, "RPUSH", redisconn.LockKey("nocounter")+":fence", "a list") // SET replaces it: a counter is there for this only
+	// SET replaces it: a counter is there for this only
+	server.MustDo(t, "RPUSH", redisconn.LockKey("nocounter")+":fence", "a list")
 	acquire(t, node, single.Request{Name: "held", Value: "another", TTL: ttl})
 	names := []string{"void", "foreign", "full", "held", "nocounter"}
 	for range 100 {
@@ -133,7 +134,8 @@ func TestOneOfManyDoesNotSpoilItForTheOthers(t *testing.T) {
 		answers[names[i]], errs[names[i]] = a, err
 	})
 	e := asError(t, errs["full"])
-	assert.True(t, e.Refused) // and Unknown, if the pause of the server was taken for silence and it was asked again
+	// and Unknown, if the pause of the server was taken for silence and it was asked again
+	assert.True(t, e.Refused)
 	assert.ErrorContains(t, e, "cannot rise any more")
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("full")), "an error, and yet taken")
 	assert.True(t, answers["void"].Void)

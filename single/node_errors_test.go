@@ -95,7 +95,8 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 		_, err = node.Pass(t.Context(), "n", "me", "next", ttl, true)
 		refused(err, reply)
 	}
-	for _, reply := range []string{":0\r\n", "*2\r\n:4\r\n:0\r\n", "*2\r\n:5\r\n:0\r\n"} { // answers of other scripts
+	// answers of other scripts
+	for _, reply := range []string{":0\r\n", "*2\r\n:4\r\n:0\r\n", "*2\r\n:5\r\n:0\r\n"} {
 		refused(try(t, t.Context(), newNode(t, fakeClient(t, lab.StartFakeRedis(t, reply)), nil)), reply)
 	}
 	node := newNode(t, fakeClient(t, lab.StartFakeRedis(t, ":3\r\n")), nil)

@@ -24,7 +24,8 @@ func behindProxy(t *testing.T) (*lab.Redis, *lab.Proxy, *single.Node) {
 	return server, proxy, newNode(t, client, nil)
 }
 
-// holdRequest keeps the next request with this text from the server. What it returns lets it go, and waits until the server has executed it.
+// holdRequest keeps the next request with this text from the server. What it returns lets it go,
+// and waits until the server has executed it.
 func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string) (letGo func()) {
 	t.Helper()
 	held := make(chan *lab.Link, 1)
@@ -113,8 +114,9 @@ func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "locked for a caller who has left long ago")
 }
 
-// The requests of a caller alone are sent again if no answer comes in a short time. On a machine that is too busy for a caller to go alone the
-// tests below try again, each time with a lock of another name.
+// The requests of a caller alone are sent again if no answer comes in a short time. On a machine
+// that is too busy for a caller to go alone the tests below try again, each time with a lock of
+// another name.
 
 func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
 	server, proxy, node := behindProxy(t)

@@ -62,7 +62,8 @@ func TestATakeBackOutrunsAPass(t *testing.T) {
 	}
 }
 
-// The request arrives when its caller has given up and what it asked for was taken back, but not yet what it was to release.
+// The request arrives when its caller has given up and what it asked for was taken back, but not
+// yet what it was to release.
 func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
@@ -246,7 +247,8 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 	assert.Equal(t, int64(2400), server.MustDo(t, "STRLEN", redisconn.LockKey("n")+":wait"))
 }
 
-// A client for which each request takes longer than a turn of a near one lasts: the near client is busy all the time, and does not keep it out.
+// A client for which each request takes longer than a turn of a near one lasts: the near client is
+// busy all the time, and does not keep it out.
 func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 	s := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, s.Addr())

@@ -1,12 +1,13 @@
--- Releases a lock and, in the same step, acquires it for the next caller of the
--- same client. It stands before acquire.lua, which goes on from here.
+-- Releases a lock and, in the same step, acquires it for the next caller of the same client. It
+-- stands before acquire.lua, which goes on from here.
 --
 -- KEYS  as there, for one lock
 -- ARGV  as there, for one lock   4 the owner value that has the lock now
 --       5 "1" if it is another client's turn, if one waits
 --
 -- Answers, beside those of acquire.lua
---         {4, state} the lock is not the old holder's, and nothing was changed: 0 there is no such key   2 it is another's
+--         {4, state} the lock is not the old holder's, and nothing was changed: 0 there is no such
+--           key   2 it is another's
 --         {5, 0}     released: it is another client's turn
 
 local old, turn = ARGV[4], ARGV[5] == '1'

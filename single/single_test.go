@@ -336,7 +336,8 @@ func TestDialerThatHangsDoesNotKeepACaller(t *testing.T) {
 	require.NoError(t, rdb.Close())
 }
 
-// A request that hangs ends with the client, where that is the backend's own: Close neither waits for it nor fails.
+// A request that hangs ends with the client, where that is the backend's own: Close neither waits
+// for it nor fails.
 func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	lab.NeedPause(t)
 	s := lab.StartRedis(t)

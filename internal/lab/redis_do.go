@@ -154,8 +154,8 @@ func parseCommands(info map[string]string) Commands {
 	return c
 }
 
-// AllAtOnce has n callers ask while the server is paused, so that their questions come together, and returns in how
-// many script calls they were answered.
+// AllAtOnce has n callers ask while the server is paused, so that their questions come together,
+// and returns in how many script calls they were answered.
 func (r *Redis) AllAtOnce(t TB, n int, ask func(i int)) (calls int) {
 	t.Helper()
 	NeedPause(t)

@@ -59,7 +59,8 @@ func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
 	n.addr = addrOf(client)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if c, ok := client.(*redis.ClusterClient); ok {
-		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script falls back to it.
+		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script
+		// falls back to it.
 		n.publish = "SPUBLISH"
 		n.routes = &shardRoutes{n: n, cluster: c, routes: map[*redis.Client]*Route{}}
 	} else {

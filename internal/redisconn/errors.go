@@ -29,7 +29,9 @@ var ErrSilent = errors.New("no answer, and the connection is silent")
 type Error struct {
 	Op   string // "acquire", "renew", "release", "subscribe", …
 	Addr string // the server, without a password
-	Err  error  // the cause: of the network, the server's reply, the context's error, ErrClosed, ErrTimeout or ErrSilent
+	// the cause: of the network, the server's reply, the context's error, ErrClosed, ErrTimeout or
+	// ErrSilent
+	Err error
 
 	// Unknown: the request may have been executed, or may yet be. Otherwise it
 	// certainly was not and will not be.
@@ -96,7 +98,8 @@ func (n *Conn) failed(op, addr string, err error) *Error {
 // class is what a driver's error says about a request; see Error.
 type class struct{ unknown, refused bool }
 
-// Replies that come before a script has run or, since our scripts write last what decides, instead of its running.
+// Replies that come before a script has run or, since our scripts write last what decides, instead
+// of its running.
 var (
 	// These will be the same until somebody changes the configuration.
 	refusals = []string{
@@ -126,7 +129,8 @@ func Outcome(err error) (unknown, refused bool) {
 // Passing reports whether a reply of a server says that it cannot serve just now,
 // and may later. Text of a script's own is taken for what it is.
 func Passing(reply string) bool {
-	// Redis 6 puts the reason of a script's own command last: "ERR Error running script … @user_script: 43: -OOM command not allowed".
+	// Redis 6 puts the reason of a script's own command last: "ERR Error running script …
+	// @user_script: 43: -OOM command not allowed".
 	if _, inner, ok := strings.Cut(reply, "@user_script"); ok && strings.HasPrefix(reply, "ERR Error running script") {
 		if _, reason, ok := strings.Cut(inner, " -"); ok {
 			reply = reason
@@ -168,7 +172,8 @@ func classifyReply(text string) class {
 	case contains(inScript):
 		return class{refused: contains("NOPERM") || contains("can't run this command") || contains("Unknown Redis command")}
 	}
-	// A reply that no Redis gives here: perhaps of a proxy between, which can say "failed" of what it has passed on.
+	// A reply that no Redis gives here: perhaps of a proxy between, which can say "failed" of what it
+	// has passed on.
 	return class{unknown: true}
 }
 
@@ -197,8 +202,8 @@ func isTLS(err error) bool {
 		remote    *net.OpError
 	)
 	if errors.As(err, &remote) && remote.Op == "remote error" {
-		// What the server did not like about the handshake. With TLS 1.3 it refuses the client's certificate only after
-		// the client has begun to write, but before it reads.
+		// What the server did not like about the handshake. With TLS 1.3 it refuses the client's
+		// certificate only after the client has begun to write, but before it reads.
 		return slices.ContainsFunc(alerts, func(alert string) bool { return strings.HasSuffix(remote.Error(), "tls: "+alert) })
 	}
 	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)

@@ -12,10 +12,12 @@ var (
 	unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 )
 
-// LockKey returns the key that holds the owner value of a lock: locker:1:{name}, where 1 is the version of the layout.
+// LockKey returns the key that holds the owner value of a lock: locker:1:{name}, where 1 is the
+// version of the layout.
 //
-// The braces make all keys of a lock one hash tag, so that they live on one shard of a Redis Cluster. In the name, the bytes '{', '}' and '%' are
-// written %7B, %7D and %25, and the empty name is written %: no two names share a key, and no name can end the tag early.
+// The braces make all keys of a lock one hash tag, so that they live on one shard of a Redis
+// Cluster. In the name, the bytes '{', '}' and '%' are written %7B, %7D and %25, and the empty name
+// is written %: no two names share a key, and no name can end the tag early.
 func LockKey(name string) string { return string(appendLockKey(nil, name)) }
 
 func appendLockKey(b []byte, name string) []byte {
@@ -29,8 +31,9 @@ func appendLockKey(b []byte, name string) []byte {
 	return append(append(append(b, layout...), name...), '}')
 }
 
-// WakeChannel returns the channel on which a release is published: locker:1:{name}:wake. Channels do not
-// belong to a database: locks of one name in two databases of a server wake each other, needlessly but harmlessly.
+// WakeChannel returns the channel on which a release is published: locker:1:{name}:wake. Channels
+// do not belong to a database: locks of one name in two databases of a server wake each other,
+// needlessly but harmlessly.
 func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
 
 // Keys are the keys of one lock and its owner value, in one string, for 10,000 leases

@@ -24,7 +24,8 @@ type connection struct {
 	fresh  []*topic  // to be subscribed in this session; some may have left since
 	swept  time.Time // when those that nobody waits for were last looked for
 
-	heard atomic.Int64 // when something came last, as a time.Duration after began: no step of the wall clock matters
+	// when something came last, as a time.Duration after began: no step of the wall clock matters
+	heard atomic.Int64
 }
 
 var began = time.Now()
@@ -98,10 +99,12 @@ func (c *connection) lost(err error, retrying bool) {
 	}
 }
 
-// session is the life of one connection. It returns nil when there are no topics left or the Node was closed.
+// session is the life of one connection. It returns nil when there are no topics left or the Node
+// was closed.
 //
-// go-redis would make the connection again by itself, but would not say so, and on a Cluster it subscribes to channels of different slots
-// in one command, which is an error. So a connection that fails is closed, and the next one begins from nothing.
+// go-redis would make the connection again by itself, but would not say so, and on a Cluster it
+// subscribes to channels of different slots in one command, which is an error. So a connection that
+// fails is closed, and the next one begins from nothing.
 func (c *connection) session() error {
 	ctx, cancel := context.WithCancel(c.w.n.Context())
 	sub := c.w.n.Client().Subscribe(ctx) // connects with the first channel
@@ -216,7 +219,8 @@ func (c *connection) plan() (p plan) {
 	return p
 }
 
-// gone hands a topic to another connection if its slot now belongs to another shard. The caller holds Wakes.mu.
+// gone hands a topic to another connection if its slot now belongs to another shard. The caller
+// holds Wakes.mu.
 func (c *connection) gone(t *topic) bool {
 	if c.route.Shard == nil {
 		return false

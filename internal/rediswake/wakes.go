@@ -167,8 +167,8 @@ func (w *Wakes) unheard(t *topic) time.Duration {
 	return time.Since(t.connection.lastHeard())
 }
 
-// join adds a waiter to the topic of a name, which is made if need be. confirmation is nil if the topic is live already; t is nil
-// if the Conn is closed.
+// join adds a waiter to the topic of a name, which is made if need be. confirmation is nil if the
+// topic is live already; t is nil if the Conn is closed.
 func (w *Wakes) join(r *redisconn.Route, name string, me *waiter) (t *topic, confirmation *outcome) {
 	channel := redisconn.WakeChannel(name)
 	w.mu.Lock()
@@ -241,8 +241,9 @@ func (w *Wakes) confirmed(channel string) {
 	}
 }
 
-// unsubscribed notes that the server has ended a subscription: its slot has moved to another shard. (Our own unsubscribing is
-// confirmed in the same words. If somebody has subscribed again in between, that is done once more, for nothing.)
+// unsubscribed notes that the server has ended a subscription: its slot has moved to another shard.
+// (Our own unsubscribing is confirmed in the same words. If somebody has subscribed again in
+// between, that is done once more, for nothing.)
 func (w *Wakes) unsubscribed(channel string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
