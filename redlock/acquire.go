@@ -38,7 +38,8 @@ const maxRounds = 512
 // makes no sense. The steps are those of the package documentation.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if longest := max(req.TTL, req.MinHold); longest > b.opts.MaxTTL {
-		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart guard rests on", longest, b.opts.MaxTTL)
+		return locker.Grant{}, invalid("a TTL or MinHold of %v is above the MaxTTL of %v, which the restart "+
+			"guard rests on", longest, b.opts.MaxTTL)
 	}
 	stalls := 0
 	for n := 0; ; n++ {
@@ -81,7 +82,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		case heldByOne:
 			return locker.Grant{}, a.heldError()
 		case tooLate:
-			return a.doubt(), a.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
+			return a.doubt(), a.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid",
+				req.TTL))
 		case outOfReach:
 			// Healthy until now: a stall of the network, or of this process. Once more,
 			// with more time; and more often where there is much to do (R21).

@@ -18,7 +18,8 @@ import (
 
 // each asks every node at the same time, and waits for the answers as long as a
 // renewal would. The errors are by node.
-func each[T any](ctx context.Context, b *Backend, ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error) {
+func each[T any](ctx context.Context, b *Backend,
+	ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error) {
 	limited, cancel := context.WithTimeout(ctx, b.patience(0))
 	defer cancel()
 	answers, causes = make([]T, len(b.nodes)), make([]error, len(b.nodes))
@@ -57,7 +58,9 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return b.picture(value, seen), nil
 }
 
-func (b *Backend) inspect(ctx context.Context, op, name string) (value string, seen []redisconn.Status, err error) {
+func (b *Backend) inspect(
+	ctx context.Context, op, name string,
+) (value string, seen []redisconn.Status, err error) {
 	k := redisconn.KeysOf(name, "", "", "")
 	statuses, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Status, error) {
 		c, err := n.conn.Do(ctx, redisconn.InspectCall(&k, k.Quorum()))
@@ -113,7 +116,8 @@ func (b *Backend) picture(value string, seen []redisconn.Status) locker.State {
 
 // List implements [locker.Lister]: names that a quorum holds, or that somebody
 // waits for.
-func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+func (b *Backend) List(ctx context.Context, prefix string,
+	found func(name string, st locker.State) error) error {
 	lists, causes := make([][]string, len(b.nodes)), make([]error, len(b.nodes))
 	var all sync.WaitGroup
 	for i, n := range b.nodes {
@@ -182,19 +186,23 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	var first time.Time
 	for i, s := range servers {
 		if causes[i] != nil {
-			found = append(found, locker.Finding{Severity: locker.SeverityWarning, What: "node " + b.nodes[i].addr, Found: causes[i].Error(),
+			found = append(found, locker.Finding{Severity: locker.SeverityWarning,
+				What: "node " + b.nodes[i].addr, Found: causes[i].Error(),
 				Advice: "it does not vote: the lock has one node less to spare"})
 			continue
 		}
 		found = append(found, s.Findings()...)
 		if other, ok := runs[s.RunID]; ok && s.RunID != "" {
-			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "server of " + s.Addr, Found: "the same as " + other,
+			found = append(found, locker.Finding{Severity: locker.SeverityProblem, What: "server of " + s.Addr,
+				Found:  "the same as " + other,
 				Advice: "one vote would count twice: give each server once"})
 		}
 		runs[s.RunID] = s.Addr
 		if s.Replicas > 0 {
-			found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "replicas of " + s.Addr, Found: fmt.Sprint(s.Replicas),
-				Advice: "Redlock has no use for replicas: never let one take its master's place, since it may lack votes"})
+			found = append(found, locker.Finding{Severity: locker.SeverityInfo, What: "replicas of " + s.Addr,
+				Found: fmt.Sprint(s.Replicas),
+				Advice: "Redlock has no use for replicas: never let one take its master's place, since it may lack " +
+					"votes"})
 		}
 		if s.Clock.IsZero() {
 			continue
@@ -203,7 +211,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 			first = s.Clock
 		}
 		if off := s.Clock.Sub(first); off.Abs() > clockTolerance {
-			found = append(found, locker.Finding{Severity: locker.SeverityWarning, What: "clock of " + s.Addr, Found: fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].addr),
+			found = append(found, locker.Finding{Severity: locker.SeverityWarning, What: "clock of " + s.Addr,
+				Found:  fmt.Sprintf("%v from that of %s", off.Round(time.Millisecond), b.nodes[0].addr),
 				Advice: "a clock that is stepped ends locks early or late: keep the servers' clocks by NTP, slewed"})
 		}
 	}
@@ -212,12 +221,14 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 
 // checkCount looks at how many nodes there are.
 func (b *Backend) checkCount() locker.Finding {
-	f := locker.Finding{What: "number of nodes", Found: fmt.Sprintf("%d, of which %d can fail", len(b.nodes), len(b.nodes)-b.quorum)}
+	f := locker.Finding{What: "number of nodes", Found: fmt.Sprintf("%d, of which %d can fail",
+		len(b.nodes), len(b.nodes)-b.quorum)}
 	switch {
 	case len(b.nodes) < 3:
 		f.Severity, f.Advice = locker.SeverityWarning, "no node can fail: give three or five"
 	case len(b.nodes)%2 == 0:
-		f.Severity, f.Advice = locker.SeverityInfo, "an even number tolerates no more failures than one less, and votes can be split evenly"
+		f.Severity, f.Advice = locker.SeverityInfo, "an even number tolerates no more failures than one less, "+
+			"and votes can be split evenly"
 	}
 	return f
 }

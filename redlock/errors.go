@@ -37,7 +37,8 @@ type NodeError struct {
 // Error names each node and its cause, on one line.
 func (e *QuorumError) Error() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "redlock: %s: %d of %d nodes answered, it takes %d", e.Op, e.Answered+e.Abstained, e.Of, e.Need)
+	fmt.Fprintf(&s, "redlock: %s: %d of %d nodes answered, it takes %d", e.Op, e.Answered+e.Abstained, e.Of,
+		e.Need)
 	if e.Abstained > 0 {
 		fmt.Fprintf(&s, ", but %d of them may not vote yet", e.Abstained)
 		if e.Wait > 0 {
@@ -110,7 +111,8 @@ func hopeless(err error) bool {
 type foreignError struct{ addr, key string }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", e.addr, e.key)
+	return fmt.Sprintf("redis %s: the key %q is in the way and is no lock: delete it, or use another "+
+		"prefix", e.addr, e.key)
 }
 
 var (
@@ -134,5 +136,6 @@ func certain(err error) bool {
 	if errors.As(err, &e) {
 		return !e.Unknown
 	}
-	return errors.As(err, &g) || errors.As(err, &d) || errors.Is(err, errRestarted) || errors.Is(err, redisconn.ErrClosed)
+	return errors.As(err, &g) || errors.As(err, &d) || errors.Is(err, errRestarted) ||
+		errors.Is(err, redisconn.ErrClosed)
 }

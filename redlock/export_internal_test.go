@@ -14,7 +14,8 @@ type NodeState struct {
 func (b *Backend) Nodes() (all []NodeState) {
 	for _, n := range b.nodes {
 		n.mu.Lock()
-		all = append(all, NodeState{n.scripts != nil, n.sick(), max(0, time.Until(n.guardUntil)), int(n.inFlight.Load())})
+		all = append(all, NodeState{n.scripts != nil, n.sick(), max(0, time.Until(n.guardUntil)),
+			int(n.inFlight.Load())})
 		n.mu.Unlock()
 	}
 	return all

@@ -131,7 +131,8 @@ func TestMajorityBroken(t *testing.T) {
 			for _, mend := range mends {
 				mend(t)
 			}
-			within(t, 20*time.Second, "the release gets through at last", func() bool { return s.holders(t, "x") == 0 && s.holders(t, "y") == 0 })
+			within(t, 20*time.Second, "the release gets through at last",
+				func() bool { return s.holders(t, "x") == 0 && s.holders(t, "y") == 0 })
 			within(t, 5*time.Second, "it is served again", func() bool {
 				g, err := b.Acquire(t.Context(), request("x", time.Minute))
 				if err == nil {
@@ -434,7 +435,8 @@ func TestSameServerTwiceIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid)
 		assert.Contains(t, err.Error(), "the same server")
 	}
-	url := fmt.Sprintf("redlock://%s,%s,%s", s.servers[0].Addr(), s.servers[1].Addr(), strings.Replace(s.servers[0].Addr(), "127.0.0.1", "localhost", 1))
+	url := fmt.Sprintf("redlock://%s,%s,%s", s.servers[0].Addr(), s.servers[1].Addr(),
+		strings.Replace(s.servers[0].Addr(), "127.0.0.1", "localhost", 1))
 	_, err = locker.Openers{"redlock": redlock.Open}.Open(t.Context(), url, nil)
 	require.ErrorIs(t, err, locker.ErrInvalid)
 }
@@ -445,7 +447,8 @@ func TestNodeTimeoutHoldsWhateverTheDriverDoes(t *testing.T) {
 	s := durable(t, 3)
 	var clients []*redis.Client
 	for _, r := range s.servers {
-		c := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: 10, ReadTimeout: 30 * time.Second, DialTimeout: 30 * time.Second})
+		c := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: 10, ReadTimeout: 30 * time.Second,
+			DialTimeout: 30 * time.Second})
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}

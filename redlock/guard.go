@@ -55,7 +55,8 @@ type guardedError struct {
 func (e *guardedError) left() time.Duration { return max(0, time.Until(e.until)) }
 
 func (e *guardedError) Error() string {
-	return fmt.Sprintf("redis %s: restarted, and may have forgotten locks that are still held: it votes in %v (restart guard of %v)",
+	return fmt.Sprintf("redis %s: restarted, and may have forgotten locks that are still held: it votes in "+
+		"%v (restart guard of %v)",
 		e.addr, e.left().Round(10*time.Millisecond), e.whole)
 }
 
@@ -63,7 +64,8 @@ func (e *guardedError) Error() string {
 type duplicateError struct{ a, b string }
 
 func (e *duplicateError) Error() string {
-	return fmt.Sprintf("nodes %s and %s are the same server, one vote would count twice: give each server once", e.a, e.b)
+	return fmt.Sprintf("nodes %s and %s are the same server, one vote would count twice: give each server "+
+		"once", e.a, e.b)
 }
 
 // currentScripts is nil if the node has to be looked at before it votes.
@@ -180,7 +182,8 @@ func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 		}
 		r := run{id: s.RunID, uptime: s.Uptime, version: s.Version}
 		kept := aof.Val()
-		r.durable = aof.Err() == nil && kept["appendonly"] == "yes" && kept["appendfsync"] == "always" && kept["no-appendfsync-on-rewrite"] == "no"
+		r.durable = aof.Err() == nil && kept["appendonly"] == "yes" && kept["appendfsync"] == "always" &&
+			kept["no-appendfsync-on-rewrite"] == "no"
 		var text string
 		if found := note.Val(); len(found) == 1 {
 			text, _ = found[0].(string)
@@ -219,7 +222,8 @@ func (n *node) guard(r run, asked time.Time) error {
 		if whole := n.b.opts.MaxTTL; !n.b.opts.NoRestartGuard && !kept && up < whole {
 			// From the end of the look, not from its beginning: later is safer.
 			n.guardUntil = time.Now().Add(whole - up)
-			n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.addr, "for", whole-up)
+			n.b.opts.Logger.Info("redlock: a node was started lately and does not vote yet", "node", n.addr,
+				"for", whole-up)
 		}
 	}
 	n.voted = asked
@@ -314,7 +318,8 @@ func scriptText(r run, body string) string {
 	if v, err := strconv.Atoi(major); err == nil && v >= 7 {
 		return "-- for " + r.id + "\n" + body
 	}
-	return fmt.Sprintf("if not string.find(redis.call('INFO', 'server'), 'run_id:%s', 1, true) then\n\treturn redis.error_reply('NOSCRIPT for another run of this server')\nend\n%s", r.id, body)
+	return fmt.Sprintf("if not string.find(redis.call('INFO', 'server'), 'run_id:%s', 1, true) "+
+		"then\n\treturn redis.error_reply('NOSCRIPT for another run of this server')\nend\n%s", r.id, body)
 }
 
 // compare warns, once, of a lock that lasts longer than any should: then this
@@ -324,7 +329,8 @@ func (n *node) compare(left time.Duration) {
 	if left <= o.MaxTTL+time.Millisecond || o.NoRestartGuard || n.b.warned.Swap(true) {
 		return
 	}
-	o.Logger.Warn("redlock: a lock lasts longer than MaxTTL: another client has a longer one, or a clock was set back; the restart guard needs the same MaxTTL in all clients",
+	o.Logger.Warn("redlock: a lock lasts longer than MaxTTL: another client has a longer one, or a clock "+
+		"was set back; the restart guard needs the same MaxTTL in all clients",
 		"node", n.addr, "left", left, "MaxTTL", o.MaxTTL)
 }
 

@@ -120,7 +120,8 @@ func TestGuardDoesNotBelieveASteppedClock(t *testing.T) {
 func TestServersThatDoNotAlwaysFsyncAreGuarded(t *testing.T) {
 	s := durable(t, 1)
 	release(t, acquire(t, s.backend(t, redlock.Options{}), "x", time.Second))
-	for setting, value := range map[string]string{"no-appendfsync-on-rewrite": "yes", "appendfsync": "everysec", "appendonly": "no"} {
+	for setting, value := range map[string]string{"no-appendfsync-on-rewrite": "yes",
+		"appendfsync": "everysec", "appendonly": "no"} {
 		before := s.servers[0].MustDo(t, "CONFIG", "GET", setting).([]any)[1]
 		s.servers[0].MustDo(t, "CONFIG", "SET", setting, value)
 		_, err := s.backend(t, redlock.Options{}).Acquire(t.Context(), request("x", time.Second))
@@ -156,7 +157,8 @@ func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "appendfsync", "always")
 	within(t, 20*time.Second, "the log is written", func() bool {
 		info := server.Info(t, "persistence")
-		return info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0" && info["aof_last_bgrewrite_status"] == "ok"
+		return info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0" &&
+			info["aof_last_bgrewrite_status"] == "ok"
 	})
 	server.MustDo(t, "CONFIG", "REWRITE")
 	// which leaves the note

@@ -51,7 +51,8 @@ func (s *nodes) proven(t testing.TB) *nodes {
 func (s *nodes) clients(t interface{ Cleanup(func()) }, addr func(i int) string) []*redis.Client {
 	var cs []*redis.Client
 	for i := range s.servers {
-		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
+		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: time.Second,
+			ReadTimeout: time.Second})
 		t.Cleanup(func() { _ = c.Close() })
 		cs = append(cs, c)
 	}
@@ -118,7 +119,8 @@ func (s *nodes) everywhere(t testing.TB, g locker.Grant, name string) {
 func request(name string, ttl time.Duration) locker.Request {
 	var raw [20]byte
 	_, _ = rand.Read(raw[:])
-	return locker.Request{Name: name, Owner: hex.EncodeToString(raw[:]), Label: "test", TTL: ttl, Lost: func() {}}
+	return locker.Request{Name: name, Owner: hex.EncodeToString(raw[:]), Label: "test", TTL: ttl,
+		Lost: func() {}}
 }
 
 func acquire(t testing.TB, b *redlock.Backend, name string, ttl time.Duration) locker.Grant {

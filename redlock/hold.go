@@ -67,7 +67,8 @@ func (r *answers) wait(ctx context.Context, op string) error {
 		case mine >= quorum:
 			return nil
 		case lost > len(r.nodes)-quorum:
-			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(r.nodes), locker.ErrLost)
+			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(r.nodes),
+				locker.ErrLost)
 		case open == 0:
 			return r.error(op, nil)
 		}

@@ -145,7 +145,8 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 	ask := func(reply string, fencing bool) error {
 		var clients []*redis.Client
 		for range 3 {
-			c := redis.NewClient(&redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2, MaxRetries: -1})
+			c := redis.NewClient(&redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2,
+				MaxRetries: -1})
 			t.Cleanup(func() { _ = c.Close() })
 			clients = append(clients, c)
 		}
@@ -156,7 +157,8 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 		return err
 	}
 	strange := []string{
-		":-1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*2\r\n:9\r\n:0\r\n", "*2\r\n:1\r\n:-1\r\n", "*2\r\n:2\r\n:5\r\n", "*3\r\n:0\r\n:9\r\n:9\r\n",
+		":-1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*2\r\n:9\r\n:0\r\n", "*2\r\n:1\r\n:-1\r\n",
+		"*2\r\n:2\r\n:5\r\n", "*3\r\n:0\r\n:9\r\n:9\r\n",
 		"*3\r\n:0\r\n:-9\r\n+a\r\n", "*3\r\n:1\r\n:0\r\n+a\r\n", "*2\r\n:0\r\n:9\r\n", ":9007199254740993\r\n",
 	}
 	for fencing, also := range map[bool][]string{
@@ -222,6 +224,8 @@ func TestAVoteThatWasSentTwiceIsKeptOut(t *testing.T) {
 		if cuts[i]() {
 			continue // a quorum had refused before this one was asked
 		}
-		within(t, 10*time.Second, "a note", func() bool { return len(r.MustDo(t, "KEYS", "*:void:"+req.Owner+"*").([]any)) == 1 })
+		within(t, 10*time.Second, "a note", func() bool {
+			return len(r.MustDo(t, "KEYS", "*:void:"+req.Owner+"*").([]any)) == 1
+		})
 	}
 }

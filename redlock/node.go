@@ -203,7 +203,8 @@ const (
 
 // inTime reports whether a question failed in another way than by taking too long.
 func inTime(err error) bool {
-	return !errors.Is(err, errNoAnswer) && !errors.Is(err, redisconn.ErrTimeout) && !errors.Is(err, redisconn.ErrSilent)
+	return !errors.Is(err, errNoAnswer) && !errors.Is(err, redisconn.ErrTimeout) &&
+		!errors.Is(err, redisconn.ErrSilent)
 }
 
 // vote is a node's answer to a claim.
@@ -293,7 +294,8 @@ type reply struct {
 // token for this claim.
 func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(reply)) {
 	k := &cl.keys
-	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token), n.b.life), limit, answer)
+	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token), n.b.life),
+		limit, answer)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
@@ -304,7 +306,8 @@ func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(r
 	if cl.fenced {
 		counter, life = k.Quorum(), n.b.life
 	}
-	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(), cl.expiry(), decimal(token)), limit, answer)
+	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(), cl.expiry(),
+		decimal(token)), limit, answer)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
@@ -313,7 +316,8 @@ func (n *node) repair(b *scripts, cl *claim, token uint64, limit time.Duration, 
 	k := &cl.keys
 	var c *redisconn.Call
 	if cl.fenced {
-		c = b.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), cl.expiry(), decimal(token), n.b.life)
+		c = b.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), cl.expiry(),
+			decimal(token), n.b.life)
 	} else {
 		c = b.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), cl.expiry())
 	}

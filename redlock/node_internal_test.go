@@ -72,7 +72,8 @@ type fenced struct {
 }
 
 func claimOf(name, value string, token uint64) fenced {
-	return fenced{claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, fenced: true, waiting: true}, token}
+	return fenced{claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, fenced: true,
+		waiting: true}, token}
 }
 
 func of(value string, token uint64) fenced { return claimOf("x", value, token) }
@@ -183,7 +184,8 @@ func TestALateRenewalDoesNotLoseToItsOwnRaisedToken(t *testing.T) {
 		assert.Equal(t, redisconn.Mine, q.renews(a), life)
 		assert.Equal(t, redisconn.Mine, q.raises(a), life)
 		assert.Equal(t, redisconn.Mine, q.repairs(a), life)
-		assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum"), "a counter is never lowered")
+		assert.Equal(t, counter, q.server.MustDo(t, "GET", redisconn.LockKey("x")+":quorum"),
+			"a counter is never lowered")
 	}
 }
 
@@ -237,14 +239,18 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	_, err := q.tryVote(before, of("a", 0))
 	require.ErrorIs(t, err, errRestarted)
 	a := of("a", 1)
-	_, err = answer(func(f func(reply, error)) { q.repair(before, &a.claim, a.token, tries, func(r reply) { f(r, r.err) }) })
+	_, err = answer(func(f func(reply, error)) {
+		q.repair(before, &a.claim, a.token, tries,
+			func(r reply) { f(r, r.err) })
+	})
 	require.ErrorIs(t, err, errRestarted)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
 	_, err = q.prepare(t.Context(), first)
 	require.ErrorIs(t, err, errRestarted, "another run answers")
 	_, err = q.tryVote(before, of("a", 0))
 	require.ErrorIs(t, err, errRestarted, "a look that a restart overtook has left scripts of the run before")
-	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey), "a look that a restart overtook has left a note of the run before")
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey),
+		"a look that a restart overtook has left a note of the run before")
 	assert.NotEqual(t, first.id, q.prepared().id)
 	assert.True(t, q.votes(of("a", 0)).granted)
 }
@@ -319,7 +325,8 @@ func TestARestartedServerRefusesVotesThatComeTogether(t *testing.T) {
 		_, err := q.tryVote(q.b, claimOf(strconv.Itoa(i), "me", 0))
 		assert.Error(t, err)
 	})
-	assert.Equal(t, int64(0), q.server.MustDo(t, "DBSIZE"), "a vote of a server that has forgotten what it had granted")
+	assert.Equal(t, int64(0), q.server.MustDo(t, "DBSIZE"),
+		"a vote of a server that has forgotten what it had granted")
 }
 
 // restarting is a hook that restarts the server once, just before scripts are loaded.
@@ -354,7 +361,8 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	client.AddHook(&restarting{restart: func() { q.server.Restart(t) }})
 	_, err = q.prepare(t.Context(), r)
 	require.Error(t, err)
-	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey), "the next run would pass for one that has kept its data")
+	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.RunsKey),
+		"the next run would pass for one that has kept its data")
 	b := q.newScripts(r, scriptText(r, voteText), "")
 	exists, err := client.ScriptExists(t.Context(), fmt.Sprintf("%x", sha1.Sum([]byte(b.vote.Text())))).Result()
 	require.NoError(t, err)

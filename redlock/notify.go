@@ -17,7 +17,8 @@ const gather = 2 * time.Millisecond
 // Notify implements [locker.Notifier]: wake is called when so many nodes have
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes)), stops: make([]func(), len(b.nodes)), errs: make([]error, len(b.nodes)), changed: make(chan struct{}, 1)}
+	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes)), stops: make([]func(), len(b.nodes)),
+		errs: make([]error, len(b.nodes)), changed: make(chan struct{}, 1)}
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	w.cancel = cancel
 	for i, n := range b.nodes {

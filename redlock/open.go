@@ -47,7 +47,8 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	switch s := u.Param("restart_guard", "on"); s {
 	case "on":
 		if opts.TTL > o.MaxTTL {
-			return nil, u.Invalid("restart_guard: a ttl of %v is above %v, the time for which restarted servers are kept out: put restart_guard=%v, or the longest ttl of any client, into the URLs of all clients",
+			return nil, u.Invalid("restart_guard: a ttl of %v is above %v, the time for which restarted servers "+
+				"are kept out: put restart_guard=%v, or the longest ttl of any client, into the URLs of all clients",
 				opts.TTL, o.MaxTTL, opts.TTL)
 		}
 	case "off":

@@ -27,7 +27,8 @@ func TestOpenWithTLSAndPassword(t *testing.T) {
 	certs := lab.NewCerts(t)
 	s := start(t, 3, lab.WithTLS(certs), lab.WithPassword("ses/ame"), lab.WithAppendOnly())
 	for _, r := range s.servers { // as proven does, in the database of the URLs
-		r.MustDo(t, "EVAL", "redis.call('SELECT', 2) return redis.call('SET', KEYS[1], ' before')", 1, redisconn.RunsKey)
+		r.MustDo(t, "EVAL", "redis.call('SELECT', 2) return redis.call('SET', KEYS[1], ' before')", 1,
+			redisconn.RunsKey)
 	}
 	hosts := strings.TrimPrefix(s.url(), "redlock://")
 	ca := "ca=" + url.QueryEscape(certs.CAFile)
@@ -110,14 +111,17 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		return c
 	}
 	one := c()
-	follows := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+	follows := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m",
+		SentinelAddrs: []string{"127.0.0.1:1"}})
 	t.Cleanup(func() { _ = follows.Close() })
-	for what, nodes := range map[string][]*redis.Client{"no nodes": nil, "is nil": {c(), nil, c()}, "same client": {one, c(), one}, "Sentinel": {c(), follows}} {
+	for what, nodes := range map[string][]*redis.Client{"no nodes": nil, "is nil": {c(), nil, c()},
+		"same client": {one, c(), one}, "Sentinel": {c(), follows}} {
 		_, err := redlock.New(nodes, nil)
 		require.ErrorIs(t, err, locker.ErrInvalid, what)
 		assert.Contains(t, err.Error(), what)
 	}
-	for _, o := range []redlock.Options{{NodeTimeout: -1}, {NodeTimeout: time.Microsecond}, {Drift: -1}, {Drift: 1}, {MaxTTL: time.Millisecond}, {MaxTTL: 1e18}} {
+	for _, o := range []redlock.Options{{NodeTimeout: -1}, {NodeTimeout: time.Microsecond}, {Drift: -1},
+		{Drift: 1}, {MaxTTL: time.Millisecond}, {MaxTTL: 1e18}} {
 		_, err := redlock.New([]*redis.Client{c()}, &o)
 		require.ErrorIs(t, err, locker.ErrInvalid)
 	}
@@ -129,7 +133,8 @@ func TestLockLongerThanMaxTTLIsWarnedOf(t *testing.T) {
 	s := durable(t, 1)
 	var log bytes.Buffer
 	long := s.backend(t, redlock.Options{MaxTTL: time.Minute})
-	short := s.backend(t, redlock.Options{MaxTTL: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	short := s.backend(t, redlock.Options{MaxTTL: 10 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	g := acquire(t, long, "x", 10*time.Second)
 	refused(t, short, "x", 10*time.Second)
 	assert.Empty(t, log.String(), "as long as it may be")
@@ -182,7 +187,8 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 // Who may not run INFO cannot have the guard, and is told so; without the guard
 // it works.
 func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
-	rights := []string{"on", ">secret", "~locker:1:*", "&locker:1:*", "+@connection", "+eval", "+evalsha", "+get", "+mget", "+set", "+del", "+exists",
+	rights := []string{"on", ">secret", "~locker:1:*", "&locker:1:*", "+@connection", "+eval", "+evalsha",
+		"+get", "+mget", "+set", "+del", "+exists",
 		"+pexpire", "+pttl", "+time", "+publish", "+subscribe", "+unsubscribe"}
 	s := start(t, 1, lab.WithUser("default", "off"), lab.WithUser("plain", rights...))
 	client := redis.NewClient(&redis.Options{Addr: s.servers[0].Addr(), Username: "plain", Password: "secret"})
@@ -212,7 +218,9 @@ func TestNoPartOfAPasswordIsInAnError(t *testing.T) {
 	for _, scheme := range []string{"redlock", "redis"} {
 		for _, c := range "/?#@:,;&=%[]{} \"'\\<>|^`~!$*()+.-_0" {
 			for _, d := range []string{"", "@", "?", "/", "="} {
-				for _, form := range []string{"%s://Us3r:%s@127.0.0.1:1", "%s://:%s@127.0.0.1:1", "%s://%s@127.0.0.1:1/0?ttl=1s", "%s://%s:x@127.0.0.1:1,127.0.0.1:2", "%s://127.0.0.1:1?%s=1", "%s://%s"} {
+				for _, form := range []string{"%s://Us3r:%s@127.0.0.1:1", "%s://:%s@127.0.0.1:1",
+					"%s://%s@127.0.0.1:1/0?ttl=1s", "%s://%s:x@127.0.0.1:1,127.0.0.1:2", "%s://127.0.0.1:1?%s=1",
+					"%s://%s"} {
 					secret := "S3cret" + string(c) + "Pa5s" + d + "W0rd"
 					_, err := all.Open(ctx, fmt.Sprintf(form, scheme, secret), nil)
 					if err == nil {

@@ -113,7 +113,8 @@ var (
 // and from the moment that it is found out every Acquire fails, until that client
 // leads elsewhere. (The others may grant a lock before that.)
 func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
-	b := &Backend{quorum: len(nodes)/2 + 1, life: "expire", rounds: make(chan struct{}, maxRounds), closing: make(chan struct{}), runs: map[string]int{}}
+	b := &Backend{quorum: len(nodes)/2 + 1, life: "expire", rounds: make(chan struct{}, maxRounds),
+		closing: make(chan struct{}), runs: map[string]int{}}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -136,7 +137,8 @@ func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
 		}
 		seen[c] = i
 		if c.Options().Addr == "FailoverClient" {
-			return nil, invalid("node %d follows Sentinel's fail-overs, which lose votes: give the client of one server", i+1)
+			return nil, invalid("node %d follows Sentinel's fail-overs, which lose votes: give the client of one "+
+				"server", i+1)
 		}
 		conn, err := redisconn.New(c, requestTimeout)
 		if err != nil {
@@ -155,7 +157,8 @@ func (o *Options) complete() error {
 	case o.Drift < 0 || o.Drift >= 0.5 || math.IsNaN(o.Drift):
 		return invalid("Options.Drift is %v: give a share of the TTL such as 0.01, below 0.5", o.Drift)
 	case o.MaxTTL < 0 || o.MaxTTL > 0 && o.MaxTTL < MinTTL || o.MaxTTL > MaxTTL:
-		return invalid("Options.MaxTTL is %v: give one from %v to %v, or 0 for the default", o.MaxTTL, MinTTL, MaxTTL)
+		return invalid("Options.MaxTTL is %v: give one from %v to %v, or 0 for the default", o.MaxTTL, MinTTL,
+			MaxTTL)
 	}
 	if o.Drift == 0 {
 		o.Drift = defaultDrift
@@ -221,19 +224,23 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 		SurvivesPause:   true,
 		MinTTL:          MinTTL,
 		MaxTTL:          o.MaxTTL,
-		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less than %.3g %% and are not stepped on more servers than the lock has to spare; "+
+		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less "+
+			"than %.3g %% and are not stepped on more servers than the lock has to spare; "+
 			"no eviction and no FLUSHALL", nodes, 100*o.Drift),
 	}
 	if o.NoRestartGuard {
-		g.RestsOn += "; no server that lost its data is restarted sooner than the longest TTL: the restart guard is off"
+		g.RestsOn += "; no server that lost its data is restarted sooner than the longest TTL: the restart " +
+			"guard is off"
 	} else {
-		g.RestsOn += fmt.Sprintf("; servers restarted without their data are kept out for %v, where all clients have this MaxTTL", o.MaxTTL)
+		g.RestsOn += fmt.Sprintf("; servers restarted without their data are kept out for %v, where all "+
+			"clients have this MaxTTL", o.MaxTTL)
 	}
 	if o.Fencing {
 		g.Fencing = locker.FencingWhileKept
 		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
 	} else {
-		g.FencingHint = "tokens cost one more round trip and are off: set Options.Fencing, or fencing=on in the URL, in every client"
+		g.FencingHint = "tokens cost one more round trip and are off: set Options.Fencing, or fencing=on in " +
+			"the URL, in every client"
 	}
 	return g
 }

@@ -48,7 +48,8 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 			return err == nil && g.Hold.Release(t.Context()) == nil
 		})
 		r := request(fmt.Sprint("x", n), time.Minute)
-		vote, takeBack, again, third := make(chan *lab.Link, 1), make(chan *lab.Link, 1), make(chan *lab.Link, 1), make(chan struct{})
+		vote, takeBack, again, third := make(chan *lab.Link, 1), make(chan *lab.Link, 1),
+			make(chan *lab.Link, 1), make(chan struct{})
 		sent := make(chan struct{})
 		next(r.Owner+".0", vote, func() { next(r.Owner+".0", takeBack, func() { close(sent) }) })
 		next(r.Owner+".1", again, func() {})
@@ -70,7 +71,8 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		select {
 		case second := <-again:
 			(<-vote).SetRequests(lab.Pass)
-			within(t, 5*time.Second, "the first round's vote", func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
+			within(t, 5*time.Second, "the first round's vote",
+				func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
 			second.SetRequests(lab.Pass)
 			select {
 			case <-third:
@@ -85,7 +87,8 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 			continue // too slow for the second round
 		}
 		require.NoError(t, err)
-		assert.NotContains(t, s.value(t, 0, r.Name), r.Owner+".1", "the second round did not meet the first one's vote: this test tests nothing")
+		assert.NotContains(t, s.value(t, 0, r.Name), r.Owner+".1",
+			"the second round did not meet the first one's vote: this test tests nothing")
 		release(t, g)
 		return
 	}

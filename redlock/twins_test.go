@@ -18,9 +18,10 @@ import (
 
 // leads makes a client that leads to wherever target says when it connects.
 func leads(t *testing.T, target *atomic.Value) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: target.Load().(string), MaxRetries: -1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, target.Load().(string))
-	}})
+	c := redis.NewClient(&redis.Options{Addr: target.Load().(string), MaxRetries: -1,
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, target.Load().(string))
+		}})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -40,7 +41,8 @@ func targets(addrs ...string) []*atomic.Value {
 func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 	s := durable(t, 2)
 	at := targets(s.servers[0].Addr(), s.servers[1].Addr(), s.proxies[0].Addr())
-	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])}, &redlock.Options{NodeTimeout: slack})
+	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])},
+		&redlock.Options{NodeTimeout: slack})
 	require.NoError(t, err)
 	defer func() { _ = b.Close() }()
 	try := func() error {
@@ -66,7 +68,8 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
 	s := durable(t, 3)
 	at := targets(s.servers[0].Addr(), s.servers[1].Addr(), s.servers[2].Addr())
-	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])}, &redlock.Options{NodeTimeout: slack, MaxTTL: 2 * time.Second})
+	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])},
+		&redlock.Options{NodeTimeout: slack, MaxTTL: 2 * time.Second})
 	require.NoError(t, err)
 	defer func() { _ = b.Close() }()
 	all := func() bool {

@@ -35,7 +35,8 @@ func stateOf(s redisconn.Status) locker.State {
 
 // List implements [locker.Lister]: it walks through the keys of the server, on a
 // Cluster of all masters, a few hundred at a time.
-func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+func (b *Backend) List(ctx context.Context, prefix string,
+	found func(name string, st locker.State) error) error {
 	names, err := b.server.Names(ctx, prefix)
 	if err != nil {
 		return failure(err)
@@ -88,7 +89,8 @@ func (b *Backend) lookAtEviction() {
 		}
 		for _, s := range servers {
 			if s.MayEvict() {
-				b.opts.Logger.Warn("single: the server may evict locks when its memory is full: set maxmemory-policy noeviction",
+				b.opts.Logger.Warn("single: the server may evict locks when its memory is full: set "+
+					"maxmemory-policy noeviction",
 					"server", s.Addr, "maxmemory-policy", s.Eviction)
 			}
 		}
@@ -100,7 +102,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	servers, err := b.server.Servers(ctx)
 	var e *redisconn.Error
 	if errors.As(err, &e) && e.Refused && redis.HasErrorPrefix(e.Err, "NOPERM") {
-		return []locker.Finding{{Severity: locker.SeverityInfo, What: "INFO of " + b.server.Addr(), Found: e.Err.Error(),
+		return []locker.Finding{{Severity: locker.SeverityInfo, What: "INFO of " + b.server.Addr(),
+			Found:  e.Err.Error(),
 			Advice: "the settings of the server cannot be looked at: allow the user +info and +config|get"}}, nil
 	}
 	if err != nil {
@@ -116,14 +119,17 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 
 // checkReplicas compares what a fail-over could lose with what was asked for.
 func (b *Backend) checkReplicas(s redisconn.Server) locker.Finding {
-	f := locker.Finding{What: "replicas of " + s.Addr, Found: fmt.Sprintf("%d connected, %d asked for", s.Replicas, b.opts.Replicas)}
+	f := locker.Finding{What: "replicas of " + s.Addr,
+		Found: fmt.Sprintf("%d connected, %d asked for", s.Replicas, b.opts.Replicas)}
 	switch {
 	case s.Replicas < b.opts.Replicas:
 		f.Severity = locker.SeverityProblem
-		f.Advice = "no lock can be had: connect more replicas, or ask for fewer with Options.Replicas (replicas= in the URL)"
+		f.Advice = "no lock can be had: connect more replicas, or ask for fewer with Options.Replicas " +
+			"(replicas= in the URL)"
 	case s.Replicas > 0 && b.opts.Replicas == 0:
 		f.Severity = locker.SeverityWarning
-		f.Advice = "replication is asynchronous: a fail-over can lose locks; Options.Replicas (replicas=1 in the URL) narrows that, redlock, etcd and zookeeper avoid it"
+		f.Advice = "replication is asynchronous: a fail-over can lose locks; Options.Replicas (replicas=1 in " +
+			"the URL) narrows that, redlock, etcd and zookeeper avoid it"
 	}
 	return f
 }

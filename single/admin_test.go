@@ -27,7 +27,8 @@ func backend(t *testing.T, rdb redis.UniversalClient, opts *single.Options) *sin
 
 func grant(t *testing.T, b *single.Backend, name string, minHold time.Duration) locker.Grant {
 	t.Helper()
-	g, err := b.Acquire(t.Context(), locker.Request{Name: name, Owner: owner(), Label: "me", TTL: ttl, MinHold: minHold})
+	g, err := b.Acquire(t.Context(), locker.Request{Name: name, Owner: owner(), Label: "me", TTL: ttl,
+		MinHold: minHold})
 	require.NoError(t, err)
 	return g
 }
@@ -36,7 +37,8 @@ func TestListAndBreak(t *testing.T) {
 	server, cluster := lab.StartRedis(t), lab.StartCluster(t)
 	shards := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = shards.Close() })
-	for kind, rdb := range map[string]redis.UniversalClient{"one": newClient(t, &redis.Options{Addr: server.Addr()}), "Cluster": shards} {
+	for kind, rdb := range map[string]redis.UniversalClient{"one": newClient(t,
+		&redis.Options{Addr: server.Addr()}), "Cluster": shards} {
 		t.Run(kind, func(t *testing.T) {
 			b := backend(t, rdb, nil)
 			names := []string{"a/1", "a/2", "a/{x}", "a/*", "a/[b]", "a/%", "b/1", "a"}
@@ -58,7 +60,10 @@ func TestListAndBreak(t *testing.T) {
 			require.Len(t, some, 6)
 			assert.True(t, some["a/{x}"].Held)
 			assert.Equal(t, "me", some["a/{x}"].Label)
-			assert.ErrorIs(t, b.List(t.Context(), "", func(string, locker.State) error { return context.Canceled }), context.Canceled)
+			assert.ErrorIs(t, b.List(t.Context(), "", func(string,
+				locker.State) error {
+				return context.Canceled
+			}), context.Canceled)
 
 			st, err := b.Break(t.Context(), "a/{x}")
 			require.NoError(t, err)
@@ -94,7 +99,8 @@ func TestCheck(t *testing.T) {
 	assert.Equal(t, locker.SeverityOK, find(b, "version").Severity)
 	assert.Equal(t, locker.SeverityOK, find(b, "maxmemory-policy").Severity)
 	assert.Equal(t, locker.SeverityWarning, find(b, "appendonly").Severity)
-	assert.Equal(t, locker.SeverityProblem, find(backend(t, rdb, &single.Options{Replicas: 1}), "replicas").Severity)
+	assert.Equal(t, locker.SeverityProblem, find(backend(t, rdb, &single.Options{Replicas: 1}),
+		"replicas").Severity)
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1gb")
 	server.MustDo(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	assert.Equal(t, locker.SeverityProblem, find(b, "maxmemory-policy").Severity)
@@ -122,7 +128,8 @@ func TestMinHold(t *testing.T) {
 func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
-	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond}), &single.Options{Timeout: 300 * time.Millisecond})
+	b := backend(t, newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond}),
+		&single.Options{Timeout: 300 * time.Millisecond})
 	late := func(acquire func(locker.Request) (locker.Grant, error)) {
 		t.Helper()
 		req := locker.Request{Name: "n", Owner: owner(), TTL: ttl, MinHold: time.Hour}
@@ -160,7 +167,8 @@ func TestRaiseToken(t *testing.T) {
 func TestOpenSaysWhatWouldBeRight(t *testing.T) {
 	sentinel, cluster := lab.StartSentinel(t, 1), lab.StartCluster(t)
 	for url, want := range map[string]string{
-		"redis+sentinel://" + strings.Join(sentinel.Addrs(), ",") + "?master_name=nobody": "watch no master of this name",
+		"redis+sentinel://" + strings.Join(sentinel.Addrs(),
+			",") + "?master_name=nobody": "watch no master of this name",
 		"redis://" + cluster.Addrs()[0]: "use the scheme redis+cluster",
 	} {
 		_, err := openers.Open(t.Context(), url, nil)

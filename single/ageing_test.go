@@ -136,7 +136,8 @@ func (w *watched) leave(valid bool) {
 func (w *watched) goesOn(t *testing.T) {
 	t.Helper()
 	until := w.times.Load() + 10
-	require.Eventually(t, func() bool { return w.times.Load() >= until }, 40*time.Second, 10*time.Millisecond, "nobody gets the lock any more")
+	require.Eventually(t, func() bool { return w.times.Load() >= until }, 40*time.Second,
+		10*time.Millisecond, "nobody gets the lock any more")
 }
 
 // end ends all, and returns how often two were in at once, and how many leases were lost.

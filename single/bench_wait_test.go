@@ -96,12 +96,16 @@ func startWaiting(ctx context.Context, c *locker.Client, name string, goroutines
 // grow cold.
 func BenchmarkHandOver(b *testing.B) {
 	s := newBench(b)
-	release, err := s.rdb.ScriptLoad(b.Context(), `redis.call('PUBLISH', KEYS[1], '') return redis.call('DEL', KEYS[1])`).Result()
+	release, err := s.rdb.ScriptLoad(b.Context(),
+		`redis.call('PUBLISH', KEYS[1], '') return redis.call('DEL', KEYS[1])`).Result()
 	require.NoError(b, err)
 	for range turns {
 		b.Run("raw", func(b *testing.B) {
 			s.handOver(b, func(ctx context.Context) (func(context.Context) error, error) {
-				unlock := func(ctx context.Context) error { return s.rdb.EvalSha(ctx, release, []string{"raw:job"}).Err() }
+				unlock := func(ctx context.Context) error {
+					return s.rdb.EvalSha(ctx, release,
+						[]string{"raw:job"}).Err()
+				}
 				return unlock, s.rdb.SetNX(ctx, "raw:job", "parent", time.Minute).Err()
 			}, "raw")
 		})
@@ -118,7 +122,8 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-func (s *bench) handOver(b *testing.B, lock func(context.Context) (unlock func(context.Context) error, err error), contender string) {
+func (s *bench) handOver(b *testing.B, lock func(context.Context) (unlock func(context.Context) error,
+	err error), contender string) {
 	const pause = time.Millisecond
 	ctx := b.Context()
 	child := lab.StartChild(b, "wait", contender, s.server.Addr())

@@ -39,8 +39,10 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // the other deployments.
 var reached = []string{
 	"claims", "inspect", "notify", "url", "wake-up", "drain", "cancel", "nothing-piles-up", "context-at-backend",
-	"trylock-held", "no-reentrancy", "exclusion", "independent-names", "renewal", "unlock", "do", "hold-contract",
-	"owner-exact", "idempotent", "deletion", "names", "prefixes", "tokens", "tokens-cut-off", "dead-asker", "cut-off", "prompt",
+	"trylock-held", "no-reentrancy", "exclusion", "independent-names", "renewal", "unlock", "do",
+	"hold-contract",
+	"owner-exact", "idempotent", "deletion", "names", "prefixes", "tokens", "tokens-cut-off", "dead-asker",
+	"cut-off", "prompt",
 	"since", "cancel-in-the-middle", "reply-lost", "connection-reset", "request-late", "take-back-overtakes",
 	"unlock-through-outage", "outage", "close", "close-cut-off",
 }
@@ -61,7 +63,8 @@ func TestConformance(t *testing.T) {
 			lab.WithUser("locker", append([]string{"on", ">p@ss/word"}, strings.Fields(leastRights(t))...)...))
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
-				return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket(), Username: "locker", Password: "p@ss/word", Dialer: d})
+				return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket(), Username: "locker",
+					Password: "p@ss/word", Dialer: d})
 			},
 			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "unix://locker:p%40ss%2Fword@" + s.Socket(),
@@ -72,7 +75,8 @@ func TestConformance(t *testing.T) {
 		s := lab.StartRedis(t, lab.WithTLS(certs), lab.WithPassword("sesame"))
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
-				return redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "sesame", TLSConfig: certs.ClientConfig(), Dialer: overTLS(d, certs)})
+				return redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "sesame",
+					TLSConfig: certs.ClientConfig(), Dialer: overTLS(d, certs)})
 			},
 			node: func(testing.TB, string) *lab.Redis { return s },
 			url:  "rediss://:sesame@" + s.Addr() + "?ca=" + url.QueryEscape(certs.CAFile),
@@ -82,7 +86,8 @@ func TestConformance(t *testing.T) {
 		s := lab.StartSentinel(t, 1)
 		conform(t, deployment{
 			client: func(d dialer) redis.UniversalClient {
-				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(), Dialer: d})
+				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(),
+					Dialer: d})
 			},
 			node: func(t testing.TB, _ string) *lab.Redis { return s.Servers[0] },
 			url:  "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name,

@@ -65,13 +65,15 @@ type Answer struct {
 }
 
 func (n *Node) Acquire(ctx context.Context, r Request) (Answer, error) {
-	a, err := n.acquire(ctx, keys(r.Name, r.Value), request{ttl: r.TTL, waiting: r.Waiting, replicas: r.Replicas, replicaTime: r.ReplicaTimeout})
+	a, err := n.acquire(ctx, keys(r.Name, r.Value),
+		request{ttl: r.TTL, waiting: r.Waiting, replicas: r.Replicas, replicaTime: r.ReplicaTimeout})
 	return exported(a), err
 }
 
 func exported(a answer) Answer {
 	return Answer{
-		Granted: a.granted, Again: a.again, Foreign: a.foreign, Void: a.void, Repeated: a.repeated, Token: a.token, Left: a.left, Replicas: a.replicas,
+		Granted: a.granted, Again: a.again, Foreign: a.foreign, Void: a.void, Repeated: a.repeated,
+		Token: a.token, Left: a.left, Replicas: a.replicas,
 		Lost: a.lost, Turn: a.turn,
 	}
 }
@@ -79,7 +81,8 @@ func exported(a answer) Answer {
 // Me is how n is called among those who wait.
 func (n *Node) Me() string { return n.me }
 
-func (n *Node) Pass(ctx context.Context, name, old, next string, ttl time.Duration, yield bool) (Answer, error) {
+func (n *Node) Pass(ctx context.Context, name, old, next string, ttl time.Duration, yield bool) (Answer,
+	error) {
 	a, err := n.pass(ctx, keys(name, old), keys(name, next), ttl, yield)
 	return exported(a), err
 }
@@ -92,7 +95,8 @@ func (n *Node) Release(ctx context.Context, name, value string) (redisconn.State
 	return n.release(ctx, keys(name, value))
 }
 
-func (n *Node) TakeBack(ctx context.Context, name, value string, void time.Duration) (redisconn.State, error) {
+func (n *Node) TakeBack(ctx context.Context, name, value string, void time.Duration) (redisconn.State,
+	error) {
 	return n.takeBack(ctx, keys(name, value), void)
 }
 

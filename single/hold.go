@@ -110,8 +110,10 @@ func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (lock
 		if req.MinHold > 0 {
 			next.atLeast = time.Now().Add(req.MinHold)
 		}
-		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
-	case err == nil && (answer.turn || answer.lost && answer.repeated): // a copy before may have released it: see Release
+		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL},
+			Token: answer.token}, nil
+	case err == nil && (answer.turn || answer.lost && answer.repeated):
+		// If it is lost after a repetition, a copy before may have released it: see Release.
 		return locker.Grant{}, nil
 	case err == nil && answer.lost:
 		return locker.Grant{}, failure(h.lost(answer.state))
@@ -143,7 +145,8 @@ func failure(err error) error {
 	}
 	var e *redisconn.Error
 	switch {
-	case errors.Is(err, locker.ErrLost), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, locker.ErrLost), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, redisconn.ErrClosed):
 		return fmt.Errorf("%w: %w", locker.ErrClosed, err)

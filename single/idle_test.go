@@ -48,7 +48,10 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	ctx := t.Context()
-	request := func() locker.Request { return locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute} }
+	request := func() locker.Request {
+		return locker.Request{Name: rand.Text(), Owner: rand.Text(),
+			TTL: time.Minute}
+	}
 	held := func() (locker.Request, locker.Grant) {
 		req := request()
 		g, err := b.Acquire(ctx, req)
@@ -139,17 +142,22 @@ func TestAnAddressThatMoves(t *testing.T) {
 	after := lab.StartRedis(t, lab.ReplicaOf(before))
 	var addr atomic.Value
 	addr.Store(before.Addr())
-	rdb := newClient(t, &redis.Options{Addr: "redis.example:6379", MaxRetries: -1, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
-	}})
+	rdb := newClient(t, &redis.Options{Addr: "redis.example:6379", MaxRetries: -1,
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
+		}})
 	b, err := single.New(rdb, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
-	request := func() locker.Request { return locker.Request{Name: rand.Text(), Owner: rand.Text(), TTL: time.Minute} }
+	request := func() locker.Request {
+		return locker.Request{Name: rand.Text(), Owner: rand.Text(),
+			TTL: time.Minute}
+	}
 	g, err := b.Acquire(t.Context(), request())
 	require.NoError(t, err)
 	idle(t, rdb, 4)
-	require.Eventually(t, func() bool { return after.MustDo(t, "DBSIZE") == before.MustDo(t, "DBSIZE") }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return after.MustDo(t, "DBSIZE") == before.MustDo(t, "DBSIZE") },
+		soon, time.Millisecond)
 	after.MustDo(t, "REPLICAOF", "NO", "ONE")
 	before.MustDo(t, "REPLICAOF", "127.0.0.1", after.Port())
 	addr.Store(after.Addr())
@@ -166,14 +174,16 @@ func TestAPasswordThatWasChanged(t *testing.T) {
 		return []string{"on", "resetpass", ">" + password, "~*", "&*", "+@all"}
 	}
 	certs := lab.NewCerts(t)
-	server := lab.StartRedis(t, lab.WithTLS(certs), lab.WithUser("default", "off"), lab.WithUser("app", rights("one")...))
+	server := lab.StartRedis(t, lab.WithTLS(certs), lab.WithUser("default", "off"),
+		lab.WithUser("app", rights("one")...))
 	var asked atomic.Int64
 	answers := []string{"one"}
 	rdb := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1,
 		CredentialsProvider: func() (string, string) {
 			return "app", answers[min(int(asked.Add(1)), len(answers))-1]
 		}})
-	fixed := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1, Username: "app", Password: "one"})
+	fixed := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(),
+		MaxRetries: -1, Username: "app", Password: "one"})
 	backend := func(rdb *redis.Client) *single.Backend {
 		b, err := single.New(rdb, nil)
 		require.NoError(t, err)
@@ -225,7 +235,8 @@ func TestACertificateThatWasReplaced(t *testing.T) {
 	config := one.ClientConfig()
 	config.InsecureSkipVerify = true // what follows verifies
 	config.VerifyConnection = func(s tls.ConnectionState) error {
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: current.Load().ClientConfig().RootCAs, DNSName: "localhost"})
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: current.Load().ClientConfig().RootCAs,
+			DNSName: "localhost"})
 		return err
 	}
 	config.Certificates = nil

@@ -45,7 +45,8 @@ func TestAcquireTakesAFreeLock(t *testing.T) {
 		assert.Equal(t, single.Answer{Granted: true, Token: a.Token}, a, "%q", name)
 		assert.Equal(t, "me:label", server.MustDo(t, "GET", []byte(redisconn.LockKey(name))))
 		assert.InDelta(t, ttl, pttl(t, server, redisconn.LockKey(name)), float64(soon))
-		assert.Equal(t, strconv.FormatUint(a.Token, 10), server.MustDo(t, "GET", []byte(redisconn.LockKey(name)+":fence")))
+		assert.Equal(t, strconv.FormatUint(a.Token, 10),
+			server.MustDo(t, "GET", []byte(redisconn.LockKey(name)+":fence")))
 	}
 }
 
@@ -63,8 +64,10 @@ func TestAcquireLeavesAHeldLockAlone(t *testing.T) {
 	}
 	assert.Equal(t, "ab", server.MustDo(t, "GET", redisconn.LockKey("n")))
 	assert.LessOrEqual(t, pttl(t, server, redisconn.LockKey("n")), ttl, "the refused asked for an hour")
-	assert.Equal(t, before, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "a refusal raised the counter")
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"), "nobody said that it waits")
+	assert.Equal(t, before, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"),
+		"a refusal raised the counter")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"),
+		"nobody said that it waits")
 }
 
 func TestAcquireAgainIsTheSameGrant(t *testing.T) {
@@ -75,13 +78,15 @@ func TestAcquireAgainIsTheSameGrant(t *testing.T) {
 	server.MustDo(t, "PEXPIRE", redisconn.LockKey("n"), 1000)
 
 	second := acquire(t, node, r)
-	assert.Equal(t, single.Answer{Granted: true, Again: true, Token: first.Token}, second, "R11: the same token, not another one")
+	assert.Equal(t, single.Answer{Granted: true, Again: true, Token: first.Token}, second,
+		"R11: the same token, not another one")
 	assert.Greater(t, pttl(t, server, redisconn.LockKey("n")), 10*time.Second, "the TTL starts anew")
 
 	server.MustDo(t, "DEL", redisconn.LockKey("n")+":fence")
 	third := acquire(t, node, r)
 	assert.True(t, third.Again)
-	assert.Greater(t, third.Token, first.Token, "with its counter lost, the token can only be another, and greater")
+	assert.Greater(t, third.Token, first.Token, "with its counter lost, the token can only be another, and "+
+		"greater")
 }
 
 func TestTTLIsRoundedUp(t *testing.T) {
@@ -132,7 +137,8 @@ func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
 func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
 	server, node := setUp(t)
 	acquire(t, node, single.Request{Name: "n", Value: "holder", TTL: ttl, Waiting: true})
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"), "who gets the lock does not wait")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"),
+		"who gets the lock does not wait")
 	a := acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl, Waiting: true})
 	require.False(t, a.Granted)
 	note := pttl(t, server, redisconn.LockKey("n")+":wait")

@@ -140,7 +140,8 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 		all.Wait()
 	}
 	// Eight batches, and what the driver itself starts for each to connect.
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine()-before < 8+3*8 }, soon, time.Millisecond, "2000 callers have left")
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine()-before < 8+3*8 }, soon,
+		time.Millisecond, "2000 callers have left")
 }
 
 func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
@@ -185,7 +186,8 @@ func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 			return err == nil
 		}, soon, 10*time.Millisecond)
 		for _, name := range unsent {
-			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(name)), "said not to be sent, and yet it was")
+			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(name)),
+				"said not to be sent, and yet it was")
 		}
 		return len(unsent) > 20
 	})
@@ -280,7 +282,8 @@ func TestConcurrentCallersShareRoundTrips(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.Less(t, reads()-before, callers*each/4, "the server has read this often, for %d requests", callers*each)
+	assert.Less(t, reads()-before, callers*each/4, "the server has read this often, for %d requests",
+		callers*each)
 }
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {

@@ -36,7 +36,8 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		assert.True(t, a.Granted)
 		key := redisconn.LockKey(strconv.Itoa(i))
 		assert.Equal(t, fmt.Sprint("owner ", i), server.MustDo(t, "GET", key))
-		assert.Equal(t, strconv.FormatUint(a.Token, 10), server.MustDo(t, "GET", key+":fence"), "the token of another")
+		assert.Equal(t, strconv.FormatUint(a.Token, 10), server.MustDo(t, "GET", key+":fence"),
+			"the token of another")
 		left, _ := server.MustDo(t, "PTTL", key).(int64)
 		assert.InDelta(t, ttl.Milliseconds(), left, float64(ttl.Milliseconds())/2)
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", key+":wait"), "nobody was refused")
@@ -57,7 +58,8 @@ func TestCallersShareScriptCalls(t *testing.T) {
 		assert.Positive(t, a.Left)
 	})
 	for i := range n {
-		assert.Equal(t, int64(1-i%2), server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))+":wait"), "noted only for who waits")
+		assert.Equal(t, int64(1-i%2), server.MustDo(t, "EXISTS", redisconn.LockKey(strconv.Itoa(i))+":wait"),
+			"noted only for who waits")
 	}
 	calls = server.AllAtOnce(t, n, func(i int) {
 		name, value, want := strconv.Itoa(i), fmt.Sprint("owner ", i), redisconn.Mine
@@ -159,7 +161,8 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 		}
 		server.AllAtOnce(t, 16, func(i int) {
 			value := strconv.Itoa(i / 2) // each asks twice, as a driver might
-			a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(round), Value: value, TTL: ttl, Waiting: true})
+			a, err := node.Acquire(t.Context(), single.Request{Name: strconv.Itoa(round), Value: value, TTL: ttl,
+				Waiting: true})
 			assert.NoError(t, err)
 			assert.False(t, a.Foreign)
 			mu.Lock()
@@ -182,7 +185,8 @@ func TestTheSameNameTwiceInOneCall(t *testing.T) {
 
 func TestAKeyThatTheACLForbidsIsItsCallersAlone(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "~locker:1:*"))
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), nil)
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}), nil)
 	load(t, node)
 	// As narrow as a rule can be: all names but those with an x.
 	server.MustDo(t, "ACL", "SETUSER", "locker", "resetkeys", "~locker:1:*[0-9]}*")
@@ -214,12 +218,15 @@ func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
 		assert.NoError(t, err)
 		assert.True(t, a.Granted)
 	})
-	assert.LessOrEqual(t, server.Commands(t).Since(before).ByName["eval"], int64(8), "one for each batch at most")
+	assert.LessOrEqual(t, server.Commands(t).Since(before).ByName["eval"], int64(8),
+		"one for each batch at most")
 }
 
 func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("locker", "on", ">secret", "+@all", "~*"))
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "wrong"}), nil)
+	server := lab.StartRedis(t, lab.WithUser("default", "off"),
+		lab.WithUser("locker", "on", ">secret", "+@all", "~*"))
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "wrong"}), nil)
 	var all sync.WaitGroup
 	began := time.Now()
 	for i := range 64 {

@@ -225,7 +225,8 @@ func TestAShardThatHangsHoldsUpNoOther(t *testing.T) {
 }
 
 func TestAClusterThatCannotBeFoundIsNotWaitedFor(t *testing.T) {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, DialerRetries: 1})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"},
+		DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	node := newNode(t, client, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)

@@ -19,14 +19,16 @@ import (
 // rightsOfANode are the ACL rules that doc.go names.
 var rightsOfANode = []string{
 	"on", ">secret", "resetkeys", "resetchannels", "~locker:1:*", "&locker:1:*", "-@all",
-	"+evalsha", "+eval", "+mget", "+set", "+del", "+exists", "+time", "+pttl", "+pexpire", "+publish", "+spublish",
+	"+evalsha", "+eval", "+mget", "+set", "+del", "+exists", "+time", "+pttl", "+pexpire", "+publish",
+	"+spublish",
 	"+subscribe", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+ping", "+wait",
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("locker", rightsOfANode...))
 	for _, protocol := range []int{2, 3} {
-		client := newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret", Protocol: protocol})
+		client := newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret",
+			Protocol: protocol})
 		node := newNode(t, client, nil)
 		name := "protocol " + strconv.Itoa(protocol)
 		b := newBell()
@@ -52,7 +54,8 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 func TestTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
 	rights := append(rightsOfANode[:len(rightsOfANode):len(rightsOfANode)], "+cluster|slots", "+asking")
 	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("locker", rights...))
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locker", Password: "secret"})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locker",
+		Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
 	node := newNode(t, client, nil)
 	for i := range 10 {
@@ -76,7 +79,8 @@ func TestTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
 // Each right is needed: without it, what it is for is refused and says so, and takes nothing.
 func TestEachRightIsNeeded(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("locker", rightsOfANode...))
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker", Password: "secret"}), nil)
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}), nil)
 	load(t, node)
 	for _, command := range []string{"evalsha", "mget", "set", "time"} {
 		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
@@ -84,7 +88,8 @@ func TestEachRightIsNeeded(t *testing.T) {
 		assert.True(t, e.Refused, command)
 		assert.False(t, e.Unknown, command)
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "%s: refused, and yet taken", command)
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
+			"%s: refused, and yet taken", command)
 	}
 	acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl})
 	for _, command := range []string{"del", "exists", "pexpire", "pttl"} {
@@ -109,7 +114,8 @@ func TestEachRightIsNeeded(t *testing.T) {
 	_, err := node.Subscribe(t.Context(), "n", func() {})
 	assert.True(t, asError(t, err).Refused, "channels")
 	server.MustDo(t, "ACL", "SETUSER", "locker", "-wait")
-	_, err = node.Acquire(t.Context(), single.Request{Name: "w", Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: time.Millisecond})
+	_, err = node.Acquire(t.Context(), single.Request{Name: "w", Value: "me", TTL: ttl, Replicas: 1,
+		ReplicaTimeout: time.Millisecond})
 	e := asError(t, err)
 	assert.True(t, e.Refused, "wait")
 	assert.True(t, e.Unknown, "the lock was granted all the same, and is to be taken back")
@@ -149,7 +155,8 @@ func TestReplicasAreCounted(t *testing.T) {
 	assert.True(t, a.Granted)
 	assert.Equal(t, 1, a.Replicas)
 	assert.GreaterOrEqual(t, time.Since(begin), short)
-	a, err := node.Acquire(t.Context(), single.Request{Name: "both", Value: "other", TTL: ttl, Replicas: 2, ReplicaTimeout: time.Millisecond})
+	a, err := node.Acquire(t.Context(), single.Request{Name: "both", Value: "other", TTL: ttl, Replicas: 2,
+		ReplicaTimeout: time.Millisecond})
 	require.NoError(t, err)
 	assert.False(t, a.Granted)
 	assert.Zero(t, a.Replicas)
@@ -163,7 +170,8 @@ func TestSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			time.Sleep(time.Duration(i) * 10 * time.Millisecond) // together they would share a few batches
-			_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: 3 * time.Second})
+			_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1,
+				ReplicaTimeout: 3 * time.Second})
 			assert.NoError(t, err)
 		})
 	}
@@ -181,7 +189,8 @@ func TestEachWaitsForReplicasAsLongAsItSaid(t *testing.T) {
 	_, node := setUp(t) // no replica will ever acknowledge
 	wait := func(d time.Duration) time.Duration {
 		begin := time.Now()
-		_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: d})
+		_, err := node.Acquire(t.Context(), single.Request{Name: owner(), Value: "me", TTL: ttl, Replicas: 1,
+			ReplicaTimeout: d})
 		assert.NoError(t, err)
 		return time.Since(begin)
 	}
@@ -201,7 +210,8 @@ func TestEachWaitsForReplicasAsLongAsItSaid(t *testing.T) {
 }
 
 func TestServersTellAboutThemselves(t *testing.T) {
-	server, node := setUp(t, lab.WithConfig("maxmemory", "100mb"), lab.WithConfig("maxmemory-policy", "allkeys-lru"))
+	server, node := setUp(t, lab.WithConfig("maxmemory", "100mb"),
+		lab.WithConfig("maxmemory-policy", "allkeys-lru"))
 	look := func() redisconn.Server {
 		t.Helper()
 		servers, err := node.Servers(t.Context())
@@ -229,12 +239,14 @@ func TestServersTellAboutThemselves(t *testing.T) {
 
 func TestSentinelNamesTheNextMaster(t *testing.T) {
 	sentinel := lab.StartSentinel(t, 1)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.Name, SentinelAddrs: sentinel.Addrs(), DialerRetries: 1})
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.Name,
+		SentinelAddrs: sentinel.Addrs(), DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	node := newNode(t, client, nil)
 	b := newBell()
 	subscribe(t, node, "n", b)
-	before := acquire(t, node, single.Request{Name: "before", Value: "me", TTL: ttl, Replicas: 1, ReplicaTimeout: time.Second})
+	before := acquire(t, node, single.Request{Name: "before", Value: "me", TTL: ttl, Replicas: 1,
+		ReplicaTimeout: time.Second})
 	require.Equal(t, 1, before.Replicas)
 
 	next := sentinel.KillPrimary(t)

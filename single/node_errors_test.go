@@ -32,24 +32,38 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 	type verdict struct{ unknown, refused bool }
 	certainly, forGood, perhaps := verdict{}, verdict{refused: true}, verdict{unknown: true}
 	for reply, want := range map[string]verdict{
-		"LOADING Redis is loading the dataset in memory":                                                           certainly,
-		"READONLY You can't write against a read only replica.":                                                    certainly,
-		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":                         certainly,
-		"CLUSTERDOWN The cluster is down":                                                                          certainly,
-		"TRYAGAIN Multiple keys request during rehashing of slot":                                                  certainly,
-		"BUSY Redis is busy running a script.":                                                                     certainly,
-		"OOM command not allowed when used memory > 'maxmemory'.":                                                  certainly,
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.":         certainly,
-		"NOREPLICAS Not enough good replicas to write.":                                                            certainly,
-		"ERR max number of clients reached":                                                                        certainly,
-		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: OOM command not allowed":         certainly,
-		"ERR user_script:5: Script killed by user with SCRIPT KILL... script: 0, on @user_script:5.":               certainly,
-		"NOAUTH Authentication required.":                                                                          forGood,
-		"WRONGPASS invalid username-password pair or user is disabled.":                                            forGood,
-		"NOPERM User bob has no permissions to run the 'evalsha' command":                                          forGood,
-		"DENIED Redis is running in protected mode":                                                                forGood,
-		"ERR unknown command 'EVALSHA', with args beginning with: '0' '4'":                                         forGood,
-		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run this": forGood,
+		"LOADING Redis is loading the dataset in " +
+			"memory": certainly,
+		"READONLY You can't write against a read only " +
+			"replica.": certainly,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to " +
+			"'no'.": certainly,
+		"CLUSTERDOWN The cluster is down": certainly,
+		"TRYAGAIN Multiple keys request during rehashing of " +
+			"slot": certainly,
+		"BUSY Redis is busy running a script.": certainly,
+		"OOM command not allowed when used memory > " +
+			"'maxmemory'.": certainly,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to " +
+			"disk.": certainly,
+		"NOREPLICAS Not enough good replicas to " +
+			"write.": certainly,
+		"ERR max number of clients reached": certainly,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: OOM command not " +
+			"allowed": certainly,
+		"ERR user_script:5: Script killed by user with SCRIPT KILL... script: 0, on " +
+			"@user_script:5.": certainly,
+		"NOAUTH Authentication required.": forGood,
+		"WRONGPASS invalid username-password pair or user is " +
+			"disabled.": forGood,
+		"NOPERM User bob has no permissions to run the 'evalsha' " +
+			"command": forGood,
+		"DENIED Redis is running in protected " +
+			"mode": forGood,
+		"ERR unknown command 'EVALSHA', with args beginning with: '0' " +
+			"'4'": forGood,
+		"ERR Error running script (call to f_0): @user_script:3: @user_script: 3: NOPERM this user can't run " +
+			"this": forGood,
 		"ERR upstream failure": perhaps,
 		"WHATEVER":             perhaps,
 	} {
@@ -64,7 +78,8 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 }
 
 func TestErrorsNeverRepeatArguments(t *testing.T) {
-	f := lab.StartFakeRedis(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'secret'\r\n")
+	f := lab.StartFakeRedis(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' "+
+		"'default' 'secret'\r\n")
 	e := try(t, t.Context(), newNode(t, fakeClient(t, f), nil))
 	assert.NotContains(t, e.Error(), "secret")
 	assert.Contains(t, e.Error(), "unknown command 'HELLO'")
@@ -81,8 +96,10 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 		assert.ErrorContains(t, err, "a reply that this script does not give")
 	}
 	for _, reply := range []string{
-		"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", ":-1\r\n", ":9007199254740993\r\n", "$1\r\n1\r\n",
-		"*2\r\n:1\r\n:0\r\n", "*2\r\n:0\r\n:-9\r\n", "*2\r\n:2\r\n:1\r\n", "*2\r\n:4\r\n:1\r\n", "*2\r\n:4\r\n:7\r\n", "*2\r\n:5\r\n:1\r\n",
+		"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", ":-1\r\n", ":9007199254740993\r\n",
+		"$1\r\n1\r\n",
+		"*2\r\n:1\r\n:0\r\n", "*2\r\n:0\r\n:-9\r\n", "*2\r\n:2\r\n:1\r\n", "*2\r\n:4\r\n:1\r\n",
+		"*2\r\n:4\r\n:7\r\n", "*2\r\n:5\r\n:1\r\n",
 		"*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
 	} {
 		f := lab.StartFakeRedis(t, reply)
@@ -113,7 +130,8 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 // A server that is no Redis sends lengths that the driver panics at. That ends the
 // request, and not the program.
 func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
-	for _, reply := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*2\r\n$9223372036854775807\r\n"} {
+	for _, reply := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n",
+		"*2\r\n$9223372036854775807\r\n"} {
 		f := lab.StartFakeRedis(t, reply)
 		node := newNode(t, fakeClient(t, f), nil)
 		e := try(t, t.Context(), node)
@@ -128,21 +146,24 @@ func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
 		}
 		callers.Wait()
 	}
-	for _, push := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*0\r\n", "*1\r\n:0\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nx\r\n"} {
+	for _, push := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*0\r\n",
+		"*1\r\n:0\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nx\r\n"} {
 		f := lab.StartFakeRedis(t, push)
 		node := newNode(t, fakeClient(t, f), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		_, err := node.Subscribe(ctx, "n", func() {})
 		cancel()
 		require.Error(t, err, "%q", push)
-		require.Eventually(t, func() bool { return f.Count("subscribe") > 1 }, soon, time.Millisecond, "it tries again")
+		require.Eventually(t, func() bool { return f.Count("subscribe") > 1 }, soon, time.Millisecond,
+			"it tries again")
 	}
 }
 
 func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
 	lab.NeedPause(t)
 	server := lab.StartRedis(t)
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond, MaxRetries: -1}), nil)
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond,
+		MaxRetries: -1}), nil)
 	load(t, node)
 	server.Pause()
 	_, err := node.Servers(t.Context())

@@ -111,7 +111,8 @@ func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
 	require.True(t, asError(t, err).Unknown)
 	(<-held).SetReplies(lab.Pass) // NOSCRIPT arrives
 	time.Sleep(50 * time.Millisecond)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "locked for a caller who has left long ago")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
+		"locked for a caller who has left long ago")
 }
 
 // The requests of a caller alone are sent again if no answer comes in a short time. On a machine
@@ -187,7 +188,8 @@ func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, redisconn.Mine, state)
 		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)), "R7: a ghost holds the lock")
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)),
+			"R7: a ghost holds the lock")
 		return true
 	})
 }
@@ -211,7 +213,8 @@ func TestARefusalOfARequestSentTwiceIsTakenBack(t *testing.T) {
 		_, err = node.Release(t.Context(), r.Name, "holder")
 		require.NoError(t, err)
 		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)), "refused, and yet taken by the copy that came late")
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)),
+			"refused, and yet taken by the copy that came late")
 		return true
 	})
 }

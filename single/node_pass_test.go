@@ -67,7 +67,8 @@ func TestATakeBackOutrunsAPass(t *testing.T) {
 func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
-	b, err := single.New(newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond}), nil)
+	b, err := single.New(newClient(t, &redis.Options{Addr: proxy.Addr(),
+		ReadTimeout: 500 * time.Millisecond}), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	get := func() locker.Grant {
@@ -156,12 +157,15 @@ func TestClientsTakeTurns(t *testing.T) {
 		assert.True(t, st.Waited)
 		return true
 	})
-	assert.InDelta(t, before, pttl(t, server, redisconn.LockKey("n")+":wait"), float64(soon), "who waits for long is noted for as long")
+	assert.InDelta(t, before, pttl(t, server, redisconn.LockKey("n")+":wait"), float64(soon),
+		"who waits for long is noted for as long")
 	require.True(t, pass(t, nodes[1], "b2", "b3", true).Turn)
-	require.Eventually(t, func() bool { return ask(0, "a5").Granted }, soon, time.Millisecond, "the turn of who does not come is over")
+	require.Eventually(t, func() bool { return ask(0, "a5").Granted }, soon, time.Millisecond,
+		"the turn of who does not come is over")
 	assert.True(t, pass(t, nodes[0], "a5", "a6", true).Turn, "its own: it asked before the others")
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"))
-	assert.True(t, acquire(t, nodes[2], single.Request{Name: "n", Value: "c3", TTL: ttl}).Granted, "who does not wait does not wait for a turn")
+	assert.True(t, acquire(t, nodes[2], single.Request{Name: "n", Value: "c3", TTL: ttl}).Granted,
+		"who does not wait does not wait for a turn")
 }
 
 // A message that is for another client wakes this one a little later, in case the other does not come.
@@ -281,7 +285,10 @@ func TestAClientFarAwayGetsItsTurn(t *testing.T) {
 func TestWhoIsNotedAsWaitingIsNotNotedAgain(t *testing.T) {
 	server, node := setUp(t)
 	note := redisconn.LockKey("n") + ":wait"
-	ask := func(value string) { acquire(t, node, single.Request{Name: "n", Value: value, TTL: ttl, Waiting: true}) }
+	ask := func(value string) {
+		acquire(t, node, single.Request{Name: "n", Value: value, TTL: ttl,
+			Waiting: true})
+	}
 	written := func() string { return server.Info(t, "persistence")["rdb_changes_since_last_save"] }
 	ask("a")
 	ask("b")

@@ -45,7 +45,8 @@ func TestAKeyThatIsGoneIsNeitherReleasedNorRenewed(t *testing.T) {
 	state, err = node.Renew(t.Context(), "n", "me", ttl)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Gone, state)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "R12: a renewal must not take the lock again")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
+		"R12: a renewal must not take the lock again")
 }
 
 func TestReleasePublishesOnlyWhereSomebodyWaits(t *testing.T) {
@@ -73,7 +74,8 @@ func TestTakeBackMakesTheValueVoid(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Gone, state)
 	a := acquire(t, node, r)
-	assert.Equal(t, single.Answer{Void: true}, a, "a request that was under way has arrived after it was taken back")
+	assert.Equal(t, single.Answer{Void: true}, a, "a request that was under way has arrived after it was "+
+		"taken back")
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
 	assert.InDelta(t, time.Minute, pttl(t, server, redisconn.LockKey("n")+":void:me"), float64(soon))
 
@@ -88,7 +90,8 @@ func TestTakeBackMakesTheValueVoid(t *testing.T) {
 	state, err = node.TakeBack(t.Context(), "n", "m", time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state)
-	assert.True(t, acquire(t, node, other).Void, "a copy of the request that was granted may be under way as well")
+	assert.True(t, acquire(t, node, other).Void, "a copy of the request that was granted may be under way "+
+		"as well")
 }
 
 func TestInspectTellsWhatIsThereAndChangesNothing(t *testing.T) {

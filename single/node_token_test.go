@@ -61,7 +61,8 @@ func TestTokensRiseWhenTheClockIsBehindTheCounter(t *testing.T) {
 	server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", ahead)
 	assert.Equal(t, uint64(ahead+1), takeToken(t, node, "n"))
 	assert.Equal(t, uint64(ahead+2), takeToken(t, node, "n"))
-	assert.Equal(t, strconv.FormatInt(ahead+2, 10), server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "kept as digits, not as 1.7e+15")
+	assert.Equal(t, strconv.FormatInt(ahead+2, 10),
+		server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "kept as digits, not as 1.7e+15")
 	assert.InDelta(t, 25*time.Hour, pttl(t, server, redisconn.LockKey("n")+":fence"), float64(time.Minute),
 		"a day after the clock has caught up")
 }

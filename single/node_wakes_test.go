@@ -56,7 +56,8 @@ func handOver(t *testing.T, node *single.Node, name string) {
 	t.Helper()
 	value := owner()
 	require.True(t, acquire(t, node, single.Request{Name: name, Value: value, TTL: ttl}).Granted)
-	require.False(t, acquire(t, node, single.Request{Name: name, Value: "waiter", TTL: ttl, Waiting: true}).Granted)
+	require.False(t, acquire(t, node, single.Request{Name: name, Value: "waiter", TTL: ttl,
+		Waiting: true}).Granted)
 	state, err := node.Release(t.Context(), name, value)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
@@ -115,7 +116,8 @@ func TestSubscriptionsShareAConnectionAndEndWithTheirWaiters(t *testing.T) {
 		}
 	}
 	assert.Len(t, subscribers(t, server), 1)
-	assert.LessOrEqual(t, int(server.Commands(t).Since(before).ByName["subscribe"]), 50, "once per name at most, not per waiter")
+	assert.LessOrEqual(t, int(server.Commands(t).Since(before).ByName["subscribe"]), 50,
+		"once per name at most, not per waiter")
 	assert.Len(t, server.MustDo(t, "PUBSUB", "CHANNELS", "locker:*"), 50)
 
 	for _, cancel := range cancels[3:] {
@@ -243,7 +245,8 @@ func TestSubscribeReturnsWhenItsContextEnds(t *testing.T) {
 
 func TestManyNamesComeAndGo(t *testing.T) {
 	server := lab.StartRedis(t)
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), &single.NodeOptions{Linger: 5 * time.Millisecond})
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}),
+		&single.NodeOptions{Linger: 5 * time.Millisecond})
 	var all sync.WaitGroup
 	var hangs atomic.Int64
 	stop := time.Now().Add(2 * time.Second)

@@ -84,7 +84,8 @@ func hint(err error, overTLS bool) string {
 	switch hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET); {
 	case !overTLS && hungUp:
 		return " (if the server wants TLS, write rediss)"
-	case overTLS && (hungUp || errors.Is(err, redisconn.ErrTimeout) || errors.As(err, &timeout) && timeout.Timeout()):
+	case overTLS && (hungUp || errors.Is(err, redisconn.ErrTimeout) || errors.As(err, &timeout) &&
+		timeout.Timeout()):
 		return " (if the server does not speak TLS, write redis)"
 	}
 	return ""
@@ -173,7 +174,8 @@ func (c *conn) readAddrs(u *locker.URL, kind string) error {
 		return u.Invalid("it has no host: write %s://host:%s", u.Scheme, port)
 	}
 	if kind == "" && len(c.Addrs) > 1 {
-		return u.Invalid("it has more than one host: use redis+cluster or redis+sentinel for a Cluster or Sentinels, redlock for independent servers")
+		return u.Invalid("it has more than one host: use redis+cluster or redis+sentinel for a Cluster or " +
+			"Sentinels, redlock for independent servers")
 	}
 	for i, a := range c.Addrs {
 		if _, _, err := net.SplitHostPort(a); err != nil {

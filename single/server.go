@@ -123,9 +123,11 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.firstArg(), k.Value(), redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.firstArg(),
+			k.Value(), redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.firstArg(), k.Value(), redisconn.Milliseconds(r.ttl))
+		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.firstArg(), k.Value(),
+			redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
 	began := time.Now()
@@ -206,12 +208,14 @@ func isToken(n int64) bool { return n > 0 && n <= maxToken+1 }
 
 // pass releases the lock of old and acquires it for k, in one step. If yield is set
 // and another client waits, it is that one's turn, and k is not granted it.
-func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Duration, yield bool) (answer, error) {
+func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Duration,
+	yield bool) (answer, error) {
 	turn := "0"
 	if yield {
 		turn = "1"
 	}
-	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.firstArg(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
+	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(),
+		s.firstArg(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
 	if err != nil {
 		return answer{}, err
 	}
@@ -222,7 +226,8 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
 // Otherwise it changes nothing.
 func (s *server) renew(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 2, k.Lock, k.Fence(), s.life, k.Value(), redisconn.Milliseconds(ttl)))
+	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 2, k.Lock, k.Fence(), s.life,
+		k.Value(), redisconn.Milliseconds(ttl)))
 	return state, err
 }
 
@@ -244,14 +249,16 @@ func (s *server) release(ctx context.Context, k *redisconn.Keys) (redisconn.Stat
 // leaves a note for as long as void says, so that an acquire with this value that
 // is still under way is refused when it arrives. So once takeBack has returned
 // nil, the value holds nothing and (within void) never will.
-func (s *server) takeBack(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State, error) {
+func (s *server) takeBack(ctx context.Context, k *redisconn.Keys, void time.Duration) (redisconn.State,
+	error) {
 	state, _, err := s.state(ctx, s.ReleaseCall(s.releaseScript, k, max(void, time.Millisecond)))
 	return state, err
 }
 
 // raise makes later tokens of the name greater than token, if the lock has the value.
 func (s *server) raise(ctx context.Context, k *redisconn.Keys, token uint64) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, k.Lock, k.Fence(), k.Value(), strconv.FormatUint(token, 10), s.life))
+	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, k.Lock, k.Fence(),
+		k.Value(), strconv.FormatUint(token, 10), s.life))
 	return state, err
 }
 

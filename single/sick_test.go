@@ -37,7 +37,8 @@ func TestSilentConnections(t *testing.T) {
 }
 
 // silent returns how many leases a silence has cost, and when the first lock was granted after it.
-func silent(t *testing.T, server *lab.Redis, silence time.Duration, given bool) (lost int, wait time.Duration) {
+func silent(t *testing.T, server *lab.Redis, silence time.Duration, given bool) (lost int,
+	wait time.Duration) {
 	proxy := lab.StartProxy(t, server.Addr())
 	opts := &locker.Options{TTL: 4 * silence}
 	var c *locker.Client

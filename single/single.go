@@ -98,7 +98,8 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	case o.Replicas < 0:
 		return nil, invalid("Options.Replicas is %d: give 0 or more", o.Replicas)
 	case o.ReplicaTimeout < 0 || o.ReplicaTimeout > 0 && o.ReplicaTimeout < time.Millisecond:
-		return nil, invalid("Options.ReplicaTimeout is %v: give at least 1ms, or 0 for the default", o.ReplicaTimeout)
+		return nil, invalid("Options.ReplicaTimeout is %v: give at least 1ms, or 0 for the default",
+			o.ReplicaTimeout)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -142,8 +143,10 @@ func Guarantees() locker.Guarantees {
 		SurvivesPause:   true,
 		MinTTL:          MinTTL,
 		MaxTTL:          MaxTTL,
-		RestsOn: "one Redis server: it keeps running and keeps its data (no restart without it, no fail-over, no eviction), " +
-			"and its wall clock makes no step; tokens also rise over a loss of data, unless the clock is set back below them",
+		RestsOn: "one Redis server: it keeps running and keeps its data (no restart without it, no fail-over, " +
+			"no eviction), " +
+			"and its wall clock makes no step; tokens also rise over a loss of data, unless the clock is set " +
+			"back below them",
 	}
 }
 
@@ -174,14 +177,17 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	switch {
 	case answer.granted && answer.replicas >= b.opts.Replicas:
-		return locker.Grant{Hold: b.passing(h), Validity: locker.Validity{Since: since, TTL: req.TTL}, Token: answer.token}, nil
+		return locker.Grant{Hold: b.passing(h), Validity: locker.Validity{Since: since, TTL: req.TTL},
+			Token: answer.token}, nil
 	case answer.granted:
-		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock after %v; it was undone: %w",
+		return locker.Grant{Hold: h}, fmt.Errorf("redis %s: %d of the %d replicas asked for have the lock "+
+			"after %v; it was undone: %w",
 			b.server.Addr(), answer.replicas, b.opts.Replicas, b.opts.ReplicaTimeout, locker.ErrUnavailable)
 	case answer.foreign:
 		return g, b.foreign(req.Name)
 	case answer.void:
-		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(), locker.ErrUnavailable)
+		return g, fmt.Errorf("redis %s: this attempt was taken back before: %w", b.server.Addr(),
+			locker.ErrUnavailable)
 	}
 	h.unknown = true
 	return g, &locker.HeldError{Remaining: answer.left}
@@ -189,7 +195,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 
 // foreign is the error for a key that is no lock.
 func (b *Backend) foreign(name string) error {
-	return fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix", b.server.Addr(), redisconn.LockKey(name))
+	return fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix",
+		b.server.Addr(), redisconn.LockKey(name))
 }
 
 // MaxMinHold implements [locker.MinHolder].

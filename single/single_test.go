@@ -57,27 +57,31 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 		url, want string
 		is        error
 	}{
-		"no host":                 {"redis://", "it has no host: write redis://host:6379", locker.ErrInvalid},
-		"two hosts":               {"redis://a,b", "use redis+cluster or redis+sentinel", locker.ErrInvalid},
-		"database is a word":      {"redis://a/x", "the database is not a number", locker.ErrInvalid},
-		"database twice":          {"redis://a/1?db=2", "given twice", locker.ErrInvalid},
-		"database of a Cluster":   {"redis+cluster://a/1", "only database 0", locker.ErrInvalid},
-		"socket without path":     {"unix://", "three slashes", locker.ErrInvalid},
-		"socket with host":        {"unix://run/redis.sock", "three slashes", locker.ErrInvalid},
-		"no master":               {"redis+sentinel://a", "?master_name=", locker.ErrInvalid},
-		"certificate of none":     {"rediss://a?cert=x", "give both or none", locker.ErrInvalid},
-		"authority of none":       {"rediss://a?ca=/nonexistent", "no such file", locker.ErrInvalid},
-		"TLS without TLS":         {"redis://a?ca=/x", `unknown parameter`, locker.ErrInvalid},
-		"unknown parameter":       {"redis://a?ttl=1s&pool=3", `unknown parameter`, locker.ErrInvalid},
-		"replica timeout":         {"redis://a?replicas=1&replica_timeout=5s", "not below the Timeout", locker.ErrInvalid},
-		"TTL too short":           {"redis://:sesame@" + plain.Addr() + "?ttl=50ms", "from 100ms to 720h0m0s", locker.ErrInvalid},
-		"nobody there":            {"redis://:sesame@" + down, "connection refused", locker.ErrUnavailable},
-		"no socket there":         {"unix://" + filepath.Join(t.TempDir(), "s"), "no such file", locker.ErrUnavailable},
-		"no password":             {"redis://" + plain.Addr(), "NOAUTH", nil},
-		"wrong password":          {"redis://:sesami@" + plain.Addr(), "WRONGPASS", nil},
-		"TLS where there is none": {"rediss://:sesame@" + plain.Addr(), "if the server does not speak TLS, write redis", nil},
-		"no TLS where there is":   {"redis://" + secure.Addr(), "if the server wants TLS, write rediss", nil},
-		"unknown authority":       {"rediss://" + secure.Addr(), "certificate", nil},
+		"no host":               {"redis://", "it has no host: write redis://host:6379", locker.ErrInvalid},
+		"two hosts":             {"redis://a,b", "use redis+cluster or redis+sentinel", locker.ErrInvalid},
+		"database is a word":    {"redis://a/x", "the database is not a number", locker.ErrInvalid},
+		"database twice":        {"redis://a/1?db=2", "given twice", locker.ErrInvalid},
+		"database of a Cluster": {"redis+cluster://a/1", "only database 0", locker.ErrInvalid},
+		"socket without path":   {"unix://", "three slashes", locker.ErrInvalid},
+		"socket with host":      {"unix://run/redis.sock", "three slashes", locker.ErrInvalid},
+		"no master":             {"redis+sentinel://a", "?master_name=", locker.ErrInvalid},
+		"certificate of none":   {"rediss://a?cert=x", "give both or none", locker.ErrInvalid},
+		"authority of none":     {"rediss://a?ca=/nonexistent", "no such file", locker.ErrInvalid},
+		"TLS without TLS":       {"redis://a?ca=/x", `unknown parameter`, locker.ErrInvalid},
+		"unknown parameter":     {"redis://a?ttl=1s&pool=3", `unknown parameter`, locker.ErrInvalid},
+		"replica timeout": {"redis://a?replicas=1&replica_timeout=5s", "not below the Timeout",
+			locker.ErrInvalid},
+		"TTL too short": {"redis://:sesame@" + plain.Addr() + "?ttl=50ms", "from 100ms to 720h0m0s",
+			locker.ErrInvalid},
+		"nobody there": {"redis://:sesame@" + down, "connection refused", locker.ErrUnavailable},
+		"no socket there": {"unix://" + filepath.Join(t.TempDir(), "s"), "no such file",
+			locker.ErrUnavailable},
+		"no password":    {"redis://" + plain.Addr(), "NOAUTH", nil},
+		"wrong password": {"redis://:sesami@" + plain.Addr(), "WRONGPASS", nil},
+		"TLS where there is none": {"rediss://:sesame@" + plain.Addr(),
+			"if the server does not speak TLS, write redis", nil},
+		"no TLS where there is": {"redis://" + secure.Addr(), "if the server wants TLS, write rediss", nil},
+		"unknown authority":     {"rediss://" + secure.Addr(), "certificate", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -105,7 +109,8 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	_, err := single.New(nil, nil)
 	require.ErrorContains(t, err, "nil")
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"},
+		HeartbeatFrequency: time.Hour})
 	defer func() { require.NoError(t, ring.Close()) }()
 	_, err = single.New(ring, nil)
 	require.ErrorContains(t, err, "Ring")
@@ -175,7 +180,8 @@ func TestReplicasMustHaveTheLock(t *testing.T) {
 	primary := lab.StartRedis(t)
 	link := lab.StartProxy(t, primary.Addr())
 	replica := lab.StartRedis(t, lab.ReplicaThrough(primary, link.Addr()))
-	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1, ReplicaTimeout: 2 * time.Second})
+	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1,
+		ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")
 	require.NoError(t, err)
 	assert.NotNil(t, replica.MustDo(t, "GET", redisconn.LockKey("job")), "granted once the replica has it")
@@ -201,9 +207,11 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Unlock(t.Context()))
 		if warns {
-			require.Eventually(t, func() bool { return bytes.Contains(log.bytes(), []byte(policy)) }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return bytes.Contains(log.bytes(), []byte(policy)) },
+				5*time.Second, time.Millisecond)
 		} else {
-			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second,
+				time.Millisecond)
 		}
 		require.NoError(t, c.Close())
 		require.NoError(t, b.Close())
@@ -239,7 +247,8 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 	}
 	once() // loads the scripts, looks at the eviction policy
-	require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Commands(t).ByName["info"] > 0 }, 5*time.Second,
+		time.Millisecond)
 	before := s.Commands(t)
 	for range 100 {
 		once()
@@ -267,7 +276,8 @@ func TestThousandWaitersCostTheServerLittle(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool {
-		return waiting.Stats().Waiting == 1000 && s.Commands(t).ByName["subscribe"] == 1 && waiting.Stats().Refused >= 2
+		return waiting.Stats().Waiting == 1000 && s.Commands(t).ByName["subscribe"] == 1 &&
+			waiting.Stats().Refused >= 2
 	}, 20*time.Second, 10*time.Millisecond)
 	const window = 10 * time.Second
 	before := s.Commands(t)
@@ -318,10 +328,11 @@ func TestTokensRiseOverALossOfData(t *testing.T) {
 
 func TestDialerThatHangsDoesNotKeepACaller(t *testing.T) {
 	// A dialer that never returns must not keep a caller.
-	rdb := redis.NewClient(&redis.Options{Addr: "x", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}, DialTimeout: 500 * time.Millisecond, DialerRetries: 1})
+	rdb := redis.NewClient(&redis.Options{Addr: "x",
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, DialTimeout: 500 * time.Millisecond, DialerRetries: 1})
 	b, err := single.New(rdb, nil)
 	require.NoError(t, err)
 	c := locker.New(b, nil)

@@ -42,7 +42,8 @@ func failed(ctx context.Context, op, resource string, err error, unknown bool) e
 	switch {
 	case errors.As(err, &stale) && unknown:
 		// Not ErrStale, which says that nothing was written.
-		return fmt.Errorf("%s: the answer was lost; the repeated request with token %d was refused, since a later holder has moved the mark to %d: %w",
+		return fmt.Errorf("%s: the answer was lost; the repeated request with token %d was refused, since a "+
+			"later holder has moved the mark to %d: %w",
 			where, stale.Token, stale.Mark, fencing.ErrUnknown)
 	case stale != nil, errors.Is(err, fencing.ErrMissing):
 		return err

@@ -22,13 +22,15 @@ import (
 
 // leastRights are those that the package comment names.
 var leastRights = []string{
-	"on", ">secret", "resetkeys", "resetchannels", "-@all", "~fencing:1:*", "~app:*", "+evalsha", "+eval", "+get", "+set", "+del",
+	"on", ">secret", "resetkeys", "resetchannels", "-@all", "~fencing:1:*", "~app:*", "+evalsha", "+eval",
+	"+get", "+set", "+del",
 }
 
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("app", leastRights...))
 	for _, protocol := range []int{2, 3} {
-		g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret", Protocol: protocol}), nil)
+		g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret",
+			Protocol: protocol}), nil)
 		resource := fmt.Sprint("app:", protocol)
 		everyMethod(t, g, resource)
 	}
@@ -37,7 +39,8 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 func TestTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T) {
 	rights := append(leastRights[:len(leastRights):len(leastRights)], "+command", "+cluster|slots", "+asking")
 	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("app", rights...))
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app", Password: "secret"})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app",
+		Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
 	g := newGuard(t, client, nil)
 	for i := range 10 {
@@ -51,7 +54,8 @@ func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
 	n, err := g.Del(t.Context(), resource, 3, resource)
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), n)
-	require.NoError(t, g.Run(t.Context(), resource, 4, redisguard.NewScript("return redis.call('SET', KEYS[1], '')"), []string{resource}).Err())
+	require.NoError(t, g.Run(t.Context(), resource, 4,
+		redisguard.NewScript("return redis.call('SET', KEYS[1], '')"), []string{resource}).Err())
 	guardtest.Stale(t, g.Set(t.Context(), resource, 2, resource, "", 0), resource, 2, 4)
 	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
 	require.NoError(t, g.Forget(t.Context(), resource))
@@ -85,8 +89,9 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithPassword("right"))
 	secret := lab.StartRedis(t, lab.WithTLS(lab.NewCerts(t)))
 	for what, opts := range map[string]*redis.Options{
-		"none": {}, "wrong": {Password: "hunter2"}, "wrong user": {Username: "nobody", Password: "hunter2"}, "wrong, old protocol": {Password: "hunter2", Protocol: 2},
-		"not trusted": {TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
+		"none": {}, "wrong": {Password: "hunter2"}, "wrong user": {Username: "nobody", Password: "hunter2"},
+		"wrong, old protocol": {Password: "hunter2", Protocol: 2},
+		"not trusted":         {TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
 	} {
 		opts.Addr = server.Addr()
 		if opts.TLSConfig != nil {
@@ -105,7 +110,8 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 
 func TestOutageIsUnavailable(t *testing.T) {
 	server := lab.StartRedis(t)
-	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1, ReadTimeout: 100 * time.Millisecond}), nil)
+	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1,
+		ReadTimeout: 100 * time.Millisecond}), nil)
 	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "", 0))
 
 	unavailable := func(what string) {
@@ -223,7 +229,8 @@ func TestAWriteThatLandedIsNeverToldAsStale(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- write(t.Context(), 2) }()
 			link := <-links
-			require.Eventually(t, func() bool { return mustMark(t, later, "r") == 2 }, patience, time.Millisecond, "it has to land")
+			require.Eventually(t, func() bool { return mustMark(t, later, "r") == 2 }, patience, time.Millisecond,
+				"it has to land")
 			require.NoError(t, later.Raise(t.Context(), "r", 3))
 			link.Reset()
 			err := <-done
@@ -242,14 +249,16 @@ func TestAWriteThatLandedIsNeverToldAsStale(t *testing.T) {
 func TestLateRequestOfAnEarlierHolderIsRefused(t *testing.T) {
 	server, later := newServer(t)
 	proxy := lab.StartProxy(t, server.Addr())
-	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond}), nil)
+	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1,
+		ReadTimeout: 200 * time.Millisecond}), nil)
 	require.NoError(t, earlier.Set(t.Context(), "k", 1, "k", "earlier", 0))
 	proxy.SetRequests(lab.Hold)
 	require.ErrorIs(t, earlier.Set(t.Context(), "k", 1, "k", "late", 0), locker.ErrUnavailable)
 	require.NoError(t, later.Set(t.Context(), "k", 2, "k", "later", 0))
 	before := server.Commands(t).ByName["evalsha"]
 	proxy.SetRequests(lab.Pass)
-	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience, time.Millisecond, "it has to arrive")
+	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience,
+		time.Millisecond, "it has to arrive")
 	assert.Equal(t, "later", server.MustDo(t, "GET", "k"))
 }
 
@@ -259,7 +268,8 @@ func TestMarkAndWriteAreOneTransaction(t *testing.T) {
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
 	replica := lab.StartRedis(t, lab.ReplicaOf(server))
 	require.NoError(t, g.Set(t.Context(), "k", 7, "k", "v", 0))
-	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience,
+		time.Millisecond)
 	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))
 	server.Restart(t)
 	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))

@@ -92,13 +92,16 @@ func New(client Client, opts *Options) (*Guard, error) {
 	}
 	switch client.(type) {
 	case redis.Pipeliner:
-		return nil, invalid("the client is a pipeline, whose answers come later: give the client itself, or put Prelude before a script of your own")
+		return nil, invalid("the client is a pipeline, whose answers come later: give the client itself, or " +
+			"put Prelude before a script of your own")
 	case *redis.ClusterClient:
 		if o.Unclustered {
-			return nil, invalid("Options.Unclustered is set for the client of a Cluster, which writes only keys of one hash slot in one step")
+			return nil, invalid("Options.Unclustered is set for the client of a Cluster, which writes only keys " +
+				"of one hash slot in one step")
 		}
 	case *redis.Ring:
-		return nil, invalid("the client is a Ring, which asks another server when one does not answer: the marks would not be there")
+		return nil, invalid("the client is a Ring, which asks another server when one does not answer: the " +
+			"marks would not be there")
 	}
 	return g, nil
 }
@@ -121,7 +124,8 @@ func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error
 	}
 	token, err := fencing.Parse(text)
 	if err != nil {
-		return 0, fmt.Errorf("redisguard: %s %q: the value of %s is no mark: find out what else writes there, and delete that key: %w", op, resource, key, err)
+		return 0, fmt.Errorf("redisguard: %s %q: the value of %s is no mark: find out what else writes there, "+
+			"and delete that key: %w", op, resource, key, err)
 	}
 	return token, nil
 }

@@ -58,7 +58,8 @@ func TestLowerTokenWritesNothing(t *testing.T) {
 			guardtest.Stale(t, write(t.Context(), 7), "r", 7, 9)
 			assert.ErrorIs(t, write(t.Context(), 0), fencing.ErrMissing)
 			assert.Equal(t, before, everything(t, server))
-			assert.LessOrEqual(t, server.MustDo(t, "PTTL", key), int64(60_000), "a refused token is no use of the mark")
+			assert.LessOrEqual(t, server.MustDo(t, "PTTL", key), int64(60_000),
+				"a refused token is no use of the mark")
 		})
 	}
 }
@@ -67,9 +68,11 @@ func TestTokensAreComparedExactly(t *testing.T) {
 	_, g := newServer(t)
 	const fence = 1 << 53 // where doubles lose the ones
 	tokens := []fencing.Token{
-		1, 2, 9, 10, 11, 99, 100, 999_999_999, 1_000_000_000, 9_999_999_999, 10_000_000_000, 10_000_000_001, 19_999_999_999,
+		1, 2, 9, 10, 11, 99, 100, 999_999_999, 1_000_000_000, 9_999_999_999, 10_000_000_000, 10_000_000_001,
+		19_999_999_999,
 		fence - 1, fence, fence + 1, fence + 2, fence + 3, math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64 + 1,
-		9_999_999_999_999_999_999, 10_000_000_000_000_000_000, math.MaxUint64 - 2, math.MaxUint64 - 1, math.MaxUint64,
+		9_999_999_999_999_999_999, 10_000_000_000_000_000_000, math.MaxUint64 - 2, math.MaxUint64 - 1,
+		math.MaxUint64,
 	}
 	for i, high := range tokens {
 		resource := fmt.Sprint(i)
@@ -120,7 +123,8 @@ func TestSetSetsValueAndTTL(t *testing.T) {
 	assert.InDelta(t, math.MaxInt64/1_000_000, server.MustDo(t, "PTTL", "k"), 60_000)
 	// A nanosecond must not become "for ever".
 	require.NoError(t, g.Set(t.Context(), "k", 2, "k", "", 1))
-	assert.Eventually(t, func() bool { return server.MustDo(t, "EXISTS", "k") == int64(0) }, patience, time.Millisecond)
+	assert.Eventually(t, func() bool { return server.MustDo(t, "EXISTS", "k") == int64(0) }, patience,
+		time.Millisecond)
 }
 
 func TestDelCountsWhatWasThere(t *testing.T) {
@@ -174,7 +178,8 @@ func TestSomethingElseInThePlaceOfAMarkIsNeverPermission(t *testing.T) {
 	server, g := newServer(t)
 	key, err := g.MarkKey("r")
 	require.NoError(t, err)
-	for _, value := range []string{"", "0", "007", "x", "1e3", "-1", "1.5", " 1", "1\n", "18446744073709551616", "99999999999999999999", "100000000000000000000"} {
+	for _, value := range []string{"", "0", "007", "x", "1e3", "-1", "1.5", " 1", "1\n",
+		"18446744073709551616", "99999999999999999999", "100000000000000000000"} {
 		server.MustDo(t, "FLUSHALL")
 		server.MustDo(t, "SET", key, value)
 		before := everything(t, server)

@@ -22,8 +22,10 @@ func nowhere(t *testing.T) *redis.Client {
 }
 
 var oddNames = []string{
-	"a", "a/b", "{a}", "{a}b", "b{a}", "}", "{", "{}", "{}a", "{}{a}", "a}b", "a}b{c}", "a{b", "a{b}c", "%7D", "a%7Db", "=a", "={a}", "%", "%{a}",
-	"=", "{a}}", "{{a}", "{{a}}", "本", "\x00", " ", strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("}", fencing.MaxNameLen),
+	"a", "a/b", "{a}", "{a}b", "b{a}", "}", "{", "{}", "{}a", "{}{a}", "a}b", "a}b{c}", "a{b", "a{b}c",
+	"%7D", "a%7Db", "=a", "={a}", "%", "%{a}",
+	"=", "{a}}", "{{a}", "{{a}}", "本", "\x00", " ", strings.Repeat("x", fencing.MaxNameLen),
+	strings.Repeat("}", fencing.MaxNameLen),
 }
 
 func TestMarkKeysDoNotMeet(t *testing.T) {
@@ -85,8 +87,9 @@ func TestKeysOutsideOfTheSlotAreRefusedAtOnce(t *testing.T) {
 	g := newGuard(t, nowhere(t), nil)
 	err := g.Set(t.Context(), "orders/42", 1, "total", "", 0)
 	assert.ErrorIs(t, err, locker.ErrInvalid)
-	assert.EqualError(t, err, `redisguard: invalid argument: "total" is not in the hash slot of the mark of "orders/42", so that a Cluster could not write both in one step:`+
-		` put {orders/42} into the key, as in "{orders/42}:total", or set Options.Unclustered if there will never be a Cluster`)
+	assert.EqualError(t, err,
+		`redisguard: invalid argument: "total" is not in the hash slot of the mark of "orders/42", so that a Cluster could not write both in one step:`+
+			` put {orders/42} into the key, as in "{orders/42}:total", or set Options.Unclustered if there will never be a Cluster`)
 	_, err = g.Del(t.Context(), "r", 1, "{r}:a", "b")
 	assert.ErrorIs(t, err, locker.ErrInvalid)
 	assert.ErrorIs(t, g.Run(t.Context(), "r", 1, push, []string{"{r}:a", "{x}{r}"}).Err(), locker.ErrInvalid)
@@ -110,7 +113,8 @@ func TestUnclusteredTakesEveryKey(t *testing.T) {
 func TestMarksOfOtherResourcesAreNotWritten(t *testing.T) {
 	_, clustered := newServer(t)
 	server := lab.StartRedis(t)
-	unclustered := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
+	unclustered := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}),
+		&redisguard.Options{Unclustered: true})
 	for _, g := range []*redisguard.Guard{clustered, unclustered} {
 		const other = "{t}b" // its mark shares the hash slot of {t}a
 		mark, err := g.MarkKey(other)
@@ -147,7 +151,10 @@ func TestBadArgumentsAreFoundAtOnce(t *testing.T) {
 		"pipeline":    func() (*redisguard.Guard, error) { return redisguard.New(client.Pipeline(), nil) },
 		"transaction": func() (*redisguard.Guard, error) { return redisguard.New(client.TxPipeline(), nil) },
 		"ring":        func() (*redisguard.Guard, error) { return redisguard.New(ring, nil) },
-		"prefix":      func() (*redisguard.Guard, error) { return redisguard.New(client, &redisguard.Options{Prefix: "{a}"}) },
+		"prefix": func() (*redisguard.Guard, error) {
+			return redisguard.New(client,
+				&redisguard.Options{Prefix: "{a}"})
+		},
 		"long prefix": func() (*redisguard.Guard, error) {
 			return redisguard.New(client, &redisguard.Options{Prefix: strings.Repeat("x", 257)})
 		},
@@ -157,7 +164,10 @@ func TestBadArgumentsAreFoundAtOnce(t *testing.T) {
 		"negative": func() (*redisguard.Guard, error) {
 			return redisguard.New(client, &redisguard.Options{Keep: -time.Hour})
 		},
-		"too long": func() (*redisguard.Guard, error) { return redisguard.New(client, &redisguard.Options{Keep: 1<<63 - 1}) },
+		"too long": func() (*redisguard.Guard, error) {
+			return redisguard.New(client,
+				&redisguard.Options{Keep: 1<<63 - 1})
+		},
 		"cluster": func() (*redisguard.Guard, error) {
 			return redisguard.New(cluster, &redisguard.Options{Unclustered: true})
 		},

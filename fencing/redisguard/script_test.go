@@ -57,7 +57,8 @@ func TestBodiesOfAllKindsCanFollow(t *testing.T) {
 		assert.Equal(t, redis.Nil, run(t, g, body, nil).Err(), body)
 	}
 	assert.Equal(t, fencing.Token(5), mustMark(t, g, "r"))
-	assert.ErrorContains(t, run(t, g, "return mark", nil).Err(), "nonexistent global variable", "the prelude leaves nothing behind")
+	assert.ErrorContains(t, run(t, g, "return mark", nil).Err(), "nonexistent global variable",
+		"the prelude leaves nothing behind")
 }
 
 // What the package comment says of scripts that fail: what was written stays,
@@ -117,9 +118,12 @@ func TestPreludeBeforeAScriptOfOnesOwn(t *testing.T) {
 
 	before := everything(t, server)
 	for what, args := range map[string][]any{
-		"no arguments": {}, "no time": {7}, "no token": {"v", 60_000, ""}, "zero": {"v", 60_000, 0}, "negative": {"v", 60_000, -1},
-		"a float": {"v", 60_000, "1e9"}, "a zero before": {"v", 60_000, "09"}, "too high": {"v", 60_000, "18446744073709551616"},
-		"much too high": {"v", 60_000, "100000000000000000000"}, "a time that is none": {"v", "a day", 9}, "a negative time": {"v", -1, 9},
+		"no arguments": {}, "no time": {7}, "no token": {"v", 60_000, ""}, "zero": {"v", 60_000, 0},
+		"negative": {"v", 60_000, -1},
+		"a float":  {"v", 60_000, "1e9"}, "a zero before": {"v", 60_000, "09"},
+		"too high":      {"v", 60_000, "18446744073709551616"},
+		"much too high": {"v", 60_000, "100000000000000000000"}, "a time that is none": {"v", "a day", 9},
+		"a negative time": {"v", -1, 9},
 	} {
 		err := eval(args...)
 		var reply lab.ReplyError

@@ -140,7 +140,8 @@ func (r *Redis) Certs() *Certs { return r.certs.Load() }
 // It needs Redis 7.
 func (r *Redis) SetCerts(t TB, certs *Certs) {
 	t.Helper()
-	r.MustDo(t, "CONFIG", "SET", "tls-ca-cert-file", certs.CAFile, "tls-cert-file", certs.CertFile, "tls-key-file", certs.KeyFile)
+	r.MustDo(t, "CONFIG", "SET", "tls-ca-cert-file", certs.CAFile, "tls-cert-file", certs.CertFile,
+		"tls-key-file", certs.KeyFile)
 	r.certs.Store(certs)
 }
 

@@ -79,7 +79,8 @@ func TestRedisPausedDoesNotAnswerAndCatchesUp(t *testing.T) {
 	assert.True(t, timeout.Timeout())
 	assert.True(t, r.Running())
 	r.Resume()
-	require.Eventually(t, func() bool { return r.MustDo(t, "GET", "k") == "late" }, 5*time.Second, 5*time.Millisecond,
+	require.Eventually(t, func() bool { return r.MustDo(t, "GET", "k") == "late" }, 5*time.Second,
+		5*time.Millisecond,
 		"what was sent during a pause is carried out after it")
 }
 
@@ -136,7 +137,8 @@ func TestRedisPasswordAndUsers(t *testing.T) {
 		lab.WithPassword(`open "sesame" \ é`),
 		lab.WithUser("alice", "on", ">wonder", "~lock:*", "+get", "+hello", "+client"))
 	assert.ErrorContains(t, client(t, &redis.Options{Addr: r.Addr()}).Ping(t.Context()).Err(), "NOAUTH")
-	require.NoError(t, client(t, &redis.Options{Addr: r.Addr(), Password: `open "sesame" \ é`}).Ping(t.Context()).Err())
+	require.NoError(t, client(t, &redis.Options{Addr: r.Addr(),
+		Password: `open "sesame" \ é`}).Ping(t.Context()).Err())
 	alice := client(t, &redis.Options{Addr: r.Addr(), Username: "alice", Password: "wonder"})
 	assert.ErrorIs(t, alice.Get(t.Context(), "lock:a").Err(), redis.Nil)
 	assert.ErrorContains(t, alice.Get(t.Context(), "other").Err(), "NOPERM")
@@ -157,7 +159,8 @@ func TestRedisTLS(t *testing.T) {
 	r := lab.StartRedis(t, lab.WithTLS(certs))
 	r.MustDo(t, "SET", "k", "v")
 	assert.Same(t, certs, r.Certs())
-	require.NoError(t, client(t, &redis.Options{Addr: r.Addr(), TLSConfig: certs.ClientConfig()}).Ping(t.Context()).Err())
+	require.NoError(t, client(t, &redis.Options{Addr: r.Addr(),
+		TLSConfig: certs.ClientConfig()}).Ping(t.Context()).Err())
 
 	byAddress := certs.ClientConfig()
 	byAddress.ServerName = "127.0.0.1"
@@ -166,8 +169,10 @@ func TestRedisTLS(t *testing.T) {
 
 	stranger := lab.NewCerts(t).ClientConfig()
 	var unknown *tls.CertificateVerificationError
-	assert.ErrorAs(t, client(t, &redis.Options{Addr: r.Addr(), TLSConfig: stranger}).Ping(t.Context()).Err(), &unknown)
-	assert.Error(t, client(t, &redis.Options{Addr: r.Addr(), ReadTimeout: time.Second}).Ping(t.Context()).Err(), "no plain text")
+	assert.ErrorAs(t, client(t, &redis.Options{Addr: r.Addr(),
+		TLSConfig: stranger}).Ping(t.Context()).Err(), &unknown)
+	assert.Error(t, client(t, &redis.Options{Addr: r.Addr(),
+		ReadTimeout: time.Second}).Ping(t.Context()).Err(), "no plain text")
 }
 
 func TestRedisTLSAsksForClientCertificates(t *testing.T) {
@@ -203,10 +208,12 @@ func TestRedisReplicaFollowsAndItsLinkCanBeCut(t *testing.T) {
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
 	proxy.SetReplies(lab.Hold)
 	primary.MustDo(t, "SET", "k", "2")
-	require.Eventually(t, func() bool { return proxy.Stats().Replies.Held > 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return proxy.Stats().Replies.Held > 0 }, 5*time.Second,
+		5*time.Millisecond)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
 	proxy.SetReplies(lab.Pass)
-	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "2" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "2" }, 5*time.Second,
+		5*time.Millisecond)
 }
 
 func TestRedisReplicaOverTLS(t *testing.T) {
@@ -240,7 +247,8 @@ func TestRedisClockJump(t *testing.T) {
 
 	// The event loop must go on after a jump back: it expires keys by itself.
 	r.MustDo(t, "SET", "soon", "v", "PX", 50)
-	require.Eventually(t, func() bool { return r.MustDo(t, "DBSIZE") == int64(0) }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return r.MustDo(t, "DBSIZE") == int64(0) }, 5*time.Second,
+		10*time.Millisecond)
 }
 
 func TestRedisCountsTheCommandsOfOthers(t *testing.T) {
@@ -271,7 +279,8 @@ func passwordOf(opts []lab.RedisOption) string {
 }
 
 func TestRedisPassesConfiguration(t *testing.T) {
-	r := lab.StartRedis(t, lab.WithConfig("maxmemory", "10mb"), lab.WithConfig("maxmemory-policy", "allkeys-lru"))
+	r := lab.StartRedis(t, lab.WithConfig("maxmemory", "10mb"),
+		lab.WithConfig("maxmemory-policy", "allkeys-lru"))
 	assert.Equal(t, []any{"maxmemory-policy", "allkeys-lru"}, r.MustDo(t, "CONFIG", "GET", "maxmemory-policy"))
 	conf, err := os.ReadFile(filepath.Join(r.Dir(), "redis.conf"))
 	require.NoError(t, err)

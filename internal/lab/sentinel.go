@@ -43,7 +43,8 @@ func StartSentinel(t TB, replicas int, opts ...RedisOption) *Sentinel {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	watch := []RedisOption{
 		func(c *redisConfig) { c.sentinel, c.certs = true, primary.Certs() },
-		WithConfig("sentinel", "monitor", s.Name, "127.0.0.1", strconv.Itoa(primary.Port()), strconv.Itoa(sentinelQuorum)),
+		WithConfig("sentinel", "monitor", s.Name, "127.0.0.1", strconv.Itoa(primary.Port()),
+			strconv.Itoa(sentinelQuorum)),
 		WithConfig("sentinel", "down-after-milliseconds", s.Name, ms(downAfter)),
 		WithConfig("sentinel", "failover-timeout", s.Name, ms(failoverTimeout)),
 		WithConfig("sentinel", "parallel-syncs", s.Name, "1"),

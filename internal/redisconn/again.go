@@ -81,10 +81,12 @@ func asksForCredentials(client any) bool {
 	switch c := client.(type) {
 	case *redis.Client:
 		o := c.Options()
-		return o.CredentialsProvider != nil || o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+		return o.CredentialsProvider != nil || o.CredentialsProviderContext != nil ||
+			o.StreamingCredentialsProvider != nil
 	case *redis.ClusterClient:
 		o := c.Options()
-		return o.CredentialsProvider != nil || o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
+		return o.CredentialsProvider != nil || o.CredentialsProviderContext != nil ||
+			o.StreamingCredentialsProvider != nil
 	}
 	return false
 }

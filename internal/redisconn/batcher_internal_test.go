@@ -45,7 +45,8 @@ func answeringBatcher(t *testing.T) *batcher {
 func TestCallerWhoLeavesDoesNotHoldUpAnswers(t *testing.T) {
 	b := answeringBatcher(t)
 	script := NewScript("return 1")
-	first, leaving, next := script.Call("vote", "n", 1, "k"), script.Call("inspect", "n", 1, "k"), script.Call("release", "n", 1, "k")
+	first, leaving, next := script.Call("vote", "n", 1, "k"), script.Call("inspect", "n", 1, "k"),
+		script.Call("release", "n", 1, "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan struct{})
 	next.answered = func(*Call) { close(told) }

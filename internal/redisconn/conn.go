@@ -49,12 +49,14 @@ type Conn struct {
 // answering, and then two would hold the same lock. Hooks that are added to the
 // client later may not see all requests.
 func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
-	n := &Conn{client: client, timeout: timeout, publish: "PUBLISH", background: make(chan struct{}, maxBackground)}
+	n := &Conn{client: client, timeout: timeout, publish: "PUBLISH",
+		background: make(chan struct{}, maxBackground)}
 	switch client.(type) {
 	case nil:
 		return nil, errors.New("redis: the client is nil")
 	case *redis.Ring:
-		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one server, Sentinel, a Cluster or redlock")
+		return nil, errors.New("redis: a Ring moves a lock to another server while it is held: use one " +
+			"server, Sentinel, a Cluster or redlock")
 	}
 	n.addr = addrOf(client)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -95,7 +97,8 @@ const maxBackground = 4
 // its ctx ends or the Conn's timeout has passed, whatever the driver does (R8).
 // question changes nothing on the server that matters if it is still on its way
 // then.
-func Ask[T any](ctx context.Context, n *Conn, op string, question func(ctx context.Context) (T, error)) (T, error) {
+func Ask[T any](ctx context.Context, n *Conn, op string,
+	question func(ctx context.Context) (T, error)) (T, error) {
 	stop := time.NewTimer(n.timeout)
 	defer stop.Stop()
 	fail := func(err error) (none T, _ error) { return none, &Error{Op: op, Addr: n.addr, Err: err} }
@@ -204,7 +207,8 @@ func (n *Conn) Close() error {
 	case <-ended:
 		return nil
 	case <-wait.C:
-		return &Error{Op: "close", Addr: n.addr, Err: errors.New("the server does not answer a request that was under way; its goroutine ends with the driver's timeout")}
+		return &Error{Op: "close", Addr: n.addr, Err: errors.New("the server does not answer a request that " +
+			"was under way; its goroutine ends with the driver's timeout")}
 	}
 }
 

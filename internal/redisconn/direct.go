@@ -42,7 +42,8 @@ const (
 // mayGoAlone reports whether c can be sent by its caller itself. The caller
 // holds mu.
 func (b *batcher) mayGoAlone(ctx context.Context, c *Call) bool {
-	if b.direct == nil || c.again || b.closed || b.timeout <= shortTime || b.busy > 0 || b.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
+	if b.direct == nil || c.again || b.closed || b.timeout <= shortTime || b.busy > 0 ||
+		b.quick < quickEnough || c.Limit != 0 && c.Limit <= shortTime {
 		return false
 	}
 	c.sent = time.Now()

@@ -29,8 +29,8 @@ var ErrSilent = errors.New("no answer, and the connection is silent")
 type Error struct {
 	Op   string // "acquire", "renew", "release", "subscribe", …
 	Addr string // the server, without a password
-	// the cause: of the network, the server's reply, the context's error, ErrClosed, ErrTimeout or
-	// ErrSilent
+	// Err is the cause: of the network, the server's reply, the context's error,
+	// ErrClosed, ErrTimeout or ErrSilent.
 	Err error
 
 	// Unknown: the request may have been executed, or may yet be. Otherwise it
@@ -62,7 +62,8 @@ func Failed(op, addr string, err error) *Error {
 		err = timeLimit(err.Error())
 	}
 	if noMaster(err) {
-		err = errors.New("the Sentinels are there, and watch no master of this name: give the name in their sentinel.conf as master_name")
+		err = errors.New("the Sentinels are there, and watch no master of this name: give the name in their " +
+			"sentinel.conf as master_name")
 	}
 	return &Error{Op: op, Addr: addr, Err: err, Unknown: class.unknown, Refused: class.refused}
 }
@@ -90,7 +91,8 @@ func (e unexpectedReply) Error() string {
 func (n *Conn) failed(op, addr string, err error) *Error {
 	e := Failed(op, addr, err)
 	if !n.IsCluster() && Moved(err) {
-		e.Err, e.Refused = fmt.Errorf("the server is a node of a Redis Cluster, and the lock's key lives on another: use the scheme redis+cluster, or a ClusterClient: %w", err), true
+		e.Err, e.Refused = fmt.Errorf("the server is a node of a Redis Cluster, and the lock's key lives on "+
+			"another: use the scheme redis+cluster, or a ClusterClient: %w", err), true
 	}
 	return e
 }
@@ -104,8 +106,10 @@ var (
 	// These will be the same until somebody changes the configuration.
 	refusals = []string{
 		"NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO", "DENIED", "LOCKER", "CROSSSLOT",
-		"ERR AUTH", "ERR Client sent AUTH", "ERR invalid password", "ERR unknown command", "ERR Unknown command", "ERR DB index", "ERR SELECT is not allowed",
-		"ERR This instance has cluster support disabled", "ERR WAIT cannot be used", "ERR unknown subcommand", "ERR Unknown subcommand",
+		"ERR AUTH", "ERR Client sent AUTH", "ERR invalid password", "ERR unknown command",
+		"ERR Unknown command", "ERR DB index", "ERR SELECT is not allowed",
+		"ERR This instance has cluster support disabled", "ERR WAIT cannot be used", "ERR unknown subcommand",
+		"ERR Unknown subcommand",
 	}
 	// These pass: the server cannot just now, or this server cannot.
 	troubles = []string{
@@ -131,7 +135,8 @@ func Outcome(err error) (unknown, refused bool) {
 func Passing(reply string) bool {
 	// Redis 6 puts the reason of a script's own command last: "ERR Error running script …
 	// @user_script: 43: -OOM command not allowed".
-	if _, inner, ok := strings.Cut(reply, "@user_script"); ok && strings.HasPrefix(reply, "ERR Error running script") {
+	if _, inner, ok := strings.Cut(reply, "@user_script"); ok &&
+		strings.HasPrefix(reply, "ERR Error running script") {
 		if _, reason, ok := strings.Cut(inner, " -"); ok {
 			reply = reason
 		}
@@ -140,8 +145,10 @@ func Passing(reply string) bool {
 }
 
 func classify(err error) class {
-	if text := err.Error(); slices.ContainsFunc(nowhere, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
-		return class{refused: strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || noMaster(err)}
+	if text := err.Error(); slices.ContainsFunc(nowhere,
+		func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
+		return class{refused: strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") ||
+			noMaster(err)}
 	}
 	var reply redis.Error
 	var strange unexpectedReply
@@ -170,7 +177,8 @@ func classifyReply(text string) class {
 	case slices.ContainsFunc(troubles, begins):
 		return class{}
 	case contains(inScript):
-		return class{refused: contains("NOPERM") || contains("can't run this command") || contains("Unknown Redis command")}
+		return class{refused: contains("NOPERM") || contains("can't run this command") ||
+			contains("Unknown Redis command")}
 	}
 	// A reply that no Redis gives here: perhaps of a proxy between, which can say "failed" of what it
 	// has passed on.
@@ -204,15 +212,20 @@ func isTLS(err error) bool {
 	if errors.As(err, &remote) && remote.Op == "remote error" {
 		// What the server did not like about the handshake. With TLS 1.3 it refuses the client's
 		// certificate only after the client has begun to write, but before it reads.
-		return slices.ContainsFunc(alerts, func(alert string) bool { return strings.HasSuffix(remote.Error(), "tls: "+alert) })
+		return slices.ContainsFunc(alerts, func(alert string) bool {
+			return strings.HasSuffix(remote.Error(), "tls: "+alert)
+		})
 	}
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &authority) ||
+		errors.As(err, &host) || errors.As(err, &invalid)
 }
 
 // The alerts of a handshake, as crypto/tls writes them; it does not export their type.
 var alerts = []string{
-	"handshake failure", "bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
-	"unknown certificate authority", "access denied", "protocol version not supported", "insufficient security level",
+	"handshake failure", "bad certificate", "unsupported certificate", "revoked certificate",
+	"expired certificate", "unknown certificate",
+	"unknown certificate authority", "access denied", "protocol version not supported",
+	"insufficient security level",
 	"unrecognized name", "certificate required", "no application protocol",
 }
 
@@ -220,7 +233,9 @@ var alerts = []string{
 // to: the driver prints them to standard error, where perhaps nobody expects what a
 // URL has in the host's place, such as half of a password that was not escaped. An
 // [Error] says the address.
-func Dialer(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func Dialer(
+	config *tls.Config, timeout time.Duration,
+) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: config})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

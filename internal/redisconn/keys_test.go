@@ -14,7 +14,8 @@ import (
 
 // awkward are names that a careless key layout confuses.
 var awkward = []string{
-	"", "a", "A", "ab", "%", "%25", "%7D", "%7d", "{", "}", "{}", "{}a", "a{b}c", "a}:fence", "a}:wait", "}:void:x", "{a}", "{{a}}",
+	"", "a", "A", "ab", "%", "%25", "%7D", "%7d", "{", "}", "{}", "{}a", "a{b}c", "a}:fence", "a}:wait",
+	"}:void:x", "{a}", "{{a}}",
 	"a:fence", "a:wait", "a:void:x", "locker:1:{a}", "ü", "\x00", "\xff\xfe", "a\r\nb", " ", "*", "[a-z]?",
 	strings.Repeat("x", 640), strings.Repeat("{", 640), strings.Repeat("Ж", 320),
 }
@@ -66,7 +67,8 @@ func TestNameOfReadsWhatLockKeyWrote(t *testing.T) {
 		assert.Equal(t, name, got)
 	}
 	for _, key := range []string{
-		"", "a", "locker:1:{}", "locker:1:{a", "locker:2:{a}", "locker:1:{a}:fence", "locker:1:{a}}", "locker:1:{%7d}", "locker:1:{%2}", "locker:1:{a}b}", "xlocker:1:{a}",
+		"", "a", "locker:1:{}", "locker:1:{a", "locker:2:{a}", "locker:1:{a}:fence", "locker:1:{a}}",
+		"locker:1:{%7d}", "locker:1:{%2}", "locker:1:{a}b}", "xlocker:1:{a}",
 	} {
 		_, ok := redisconn.NameOf(key)
 		assert.False(t, ok, "%q is no lock's key", key)

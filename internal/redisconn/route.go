@@ -68,7 +68,9 @@ type shardRoutes struct {
 func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 	key := LockKey(name)
 	if !s.mapped.Load() {
-		_, err := Ask(ctx, s.n, "", func(ctx context.Context) (*redis.Client, error) { return s.cluster.MasterForKey(ctx, key) })
+		_, err := Ask(ctx, s.n, "", func(ctx context.Context) (*redis.Client, error) {
+			return s.cluster.MasterForKey(ctx, key)
+		})
 		if e := new(Error); errors.As(err, &e) {
 			return nil, e
 		}
@@ -85,7 +87,8 @@ func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 		// The Cluster's client sends the batches, since it follows a key that has
 		// moved. WAIT has no key by which it could find the shard, so those go to
 		// the shard itself.
-		r = &Route{Shard: shard, Addr: shard.Options().Addr, plain: s.n.newBatcher(s.cluster, shard), acked: s.n.newBatcher(shard, shard)}
+		r = &Route{Shard: shard, Addr: shard.Options().Addr, plain: s.n.newBatcher(s.cluster, shard),
+			acked: s.n.newBatcher(shard, shard)}
 		r.plain.direct = directly(shard, true)
 		s.routes[shard] = r
 		if s.n.ctx.Err() != nil { // closed meanwhile: nobody would close it any more
@@ -195,7 +198,8 @@ func (n *Conn) Withdraw(c *Call) bool { return n.routes.(oneRoute).the.plain.wit
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.
 func (n *Conn) Remap(r *Route, err error) {
-	if cluster, ok := n.client.(*redis.ClusterClient); ok && r.Shard != nil && !redis.HasErrorPrefix(err, "NOPERM") {
+	if cluster, ok := n.client.(*redis.ClusterClient); ok && r.Shard != nil &&
+		!redis.HasErrorPrefix(err, "NOPERM") {
 		cluster.ReloadState(n.ctx)
 	}
 }

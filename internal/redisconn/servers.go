@@ -47,14 +47,18 @@ func (s Server) Findings() []locker.Finding {
 		return f
 	}
 	all := []locker.Finding{
-		finding("version", s.Product+" "+s.Version, s.Product == "redis" && olderThan(s.Version, 6, 2), locker.SeverityProblem,
+		finding("version", s.Product+" "+s.Version, s.Product == "redis" && olderThan(s.Version, 6, 2),
+			locker.SeverityProblem,
 			"the scripts need Redis 6.2 or Valkey 7.2: upgrade the server"),
-		finding("role", s.Role, s.Role != "master", locker.SeverityProblem, "locks live on a master: connect to that, or by way of Sentinel"),
-		finding("maxmemory-policy", fmt.Sprintf("%s, maxmemory %d", s.Eviction, s.MaxMemory), s.MayEvict(), locker.SeverityProblem,
+		finding("role", s.Role, s.Role != "master", locker.SeverityProblem,
+			"locks live on a master: connect to that, or by way of Sentinel"),
+		finding("maxmemory-policy", fmt.Sprintf("%s, maxmemory %d", s.Eviction, s.MaxMemory), s.MayEvict(),
+			locker.SeverityProblem,
 			"the server may throw locks away when its memory is full: set maxmemory-policy noeviction"),
 	}
 	if s.AOF != "" {
-		all = append(all, finding("appendonly", map[string]string{"0": "no", "1": "yes"}[s.AOF], s.AOF != "1", locker.SeverityWarning,
+		all = append(all, finding("appendonly", map[string]string{"0": "no", "1": "yes"}[s.AOF], s.AOF != "1",
+			locker.SeverityWarning,
 			"a restart forgets the locks that are held: set appendonly yes and appendfsync always"))
 	}
 	return all
@@ -88,7 +92,9 @@ func (n *Conn) Servers(ctx context.Context) ([]Server, error) {
 }
 
 // eachMaster calls f for the server, or on a Cluster for each master, several at a time.
-func (n *Conn) eachMaster(ctx context.Context, f func(ctx context.Context, client redis.UniversalClient, addr string) error) error {
+func (n *Conn) eachMaster(
+	ctx context.Context, f func(ctx context.Context, client redis.UniversalClient, addr string) error,
+) error {
 	cluster, ok := n.client.(*redis.ClusterClient)
 	if !ok {
 		return f(ctx, n.client, n.addr)
