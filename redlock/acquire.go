@@ -161,8 +161,8 @@ func (b *Backend) pause(ctx context.Context, n int, took time.Duration) error {
 }
 
 // doubt is what the engine is told of an attempt whose outcome is not known:
-// something to release, if a request may still be under way. What a round left
-// behind whose outcome is known has been sent for already.
+// something to release, if a request may still be under way. Rounds with a known
+// outcome have released what they left behind already.
 func (a *attempt) doubt() locker.Grant {
 	a.mu.Lock()
 	defer a.mu.Unlock()

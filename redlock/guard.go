@@ -213,7 +213,7 @@ func (n *node) guard(r run, asked time.Time) error {
 			if up > asked.Sub(n.voted) {
 				up = 0 // its clock was stepped forward
 			}
-			// What counts is what the run before has kept: all that it wrote, if it was
+			// The guard needs what the run before has kept: all that it wrote, if it was
 			// told to, and if what is found is its note and not that of one before.
 			kept = kept && n.run.durable && (!n.run.noted || r.before == n.run.id)
 		}
@@ -337,8 +337,8 @@ func (n *node) compare(left time.Duration) {
 // register notes which server a node leads to, and refuses one that another node
 // leads to: that node is its twin, and one vote would count twice.
 //
-// What the node led to before is free for others from here on, so it must have no
-// scripts of that any more. Without that, two servers that changed addresses would
+// From here on the server before is free for other nodes, so this one must have no
+// scripts of it any more. Without that, two servers that changed addresses would
 // be taken for each other's twins for ever: now whichever node is looked at last
 // finds its server free, and the other does with its next look.
 func (b *Backend) register(n *node, runID string) error {

@@ -175,8 +175,8 @@ func TestAnswersOfNoScriptAreNoVotes(t *testing.T) {
 	require.ErrorContains(t, ask("$9223372036854775807\r\n", false), "cannot be read", "the driver panics at it")
 }
 
-// What an unknown outcome may have left lasts as long as MinHold, and so do the notes
-// that keep a late copy of the request out.
+// The leftover of an unknown outcome lasts as long as MinHold, and so do the notes that
+// keep a late copy of the request out.
 func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond, MaxTTL: time.Hour})

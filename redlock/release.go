@@ -174,7 +174,7 @@ func (a *attempt) free(i int) {
 }
 
 // The pauses before a release that was not answered is sent again, and how many
-// of them one node can have: what is beyond that ends with its TTL.
+// of them one node can have: the others end with their TTL.
 const (
 	firstRelease = 200 * time.Millisecond
 	lastRelease  = 2 * time.Second

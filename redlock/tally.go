@@ -16,7 +16,7 @@ type tally struct {
 
 // ours reports that a refusal names a round before of this same Acquire: its
 // vote was late, and is being taken back. That is nobody who holds the lock (R17).
-// What comes after the owner in a lock's value differs by round, and a refusal has
+// Behind the owner, a lock's value differs by round, and a refusal has
 // only so much of it.
 func (a *attempt) ours(holder string) bool {
 	value, _ := a.claim.keys.Value().(string)

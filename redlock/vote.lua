@@ -63,7 +63,8 @@ local function vote(i)
 		token = math.max((counter and tonumber(string.match(counter, '^%d+')) or 0) + 1, now)
 		-- 2^53 - 1, up to where a Lua number counts exactly. (Written so that NaN is refused too.)
 		if not (token <= 9007199254740991) then
-			return redis.error_reply('LOCKER the counter in ' .. KEYS[2 * n + i] .. ' cannot rise any more; delete that key')
+			return redis.error_reply('LOCKER the counter in ' .. KEYS[2 * n + i]
+				.. ' cannot rise any more; delete that key')
 		end
 	end
 

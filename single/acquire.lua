@@ -51,7 +51,7 @@ local function held(i)
 		-- since whoever waits asks again only after it. pcall: with full memory, held
 		-- is held all the same.
 		local list, mark, name = call('MGET', note)[1] or '', asker()
-		-- Some 150 clients are in line; who comes behind them polls, since each refusal reads the line.
+		-- Some 150 clients are in line. The clients behind them poll, since each refusal reads the line.
 		local new = #list < 2000 and not string.find(list, name, 1, true)
 		local life, has = left < 0 and 62000 or left + 2000, call('PTTL', note)
 		if new or has < life then
@@ -69,7 +69,7 @@ local function take(i)
 	local mode = 'NX' -- since MGET shows nothing where the key is of another type
 	if isTurn(holder) then
 		-- It is nobody's, and pass.lua keeps it for the next client: that one takes it,
-		-- and so does who does not wait. One of the others in this script may just have.
+		-- and so does a client that does not wait. One of the others in this script may just have.
 		holder = call('MGET', KEYS[i])[1]
 		if isTurn(holder) then
 			if waits(i) and holder ~= 'turn:' .. select(2, asker()) then
@@ -104,7 +104,8 @@ local function take(i)
 			-- 2^53 - 1, up to where a Lua number counts exactly: in microseconds, the
 			-- year 2255. (Written so that NaN is refused too.)
 			if not (token <= 9007199254740991) then
-				return redis.error_reply('LOCKER the counter in ' .. KEYS[2 * n + i] .. ' cannot rise any more; delete that key')
+				return redis.error_reply('LOCKER the counter in ' .. KEYS[2 * n + i]
+					.. ' cannot rise any more; delete that key')
 			end
 			-- A day, and until the clock, which was set back behind the counter, has caught up as well.
 			text, life = string.format('%.0f', token), 86400000 + math.ceil((token - now) / 1000)

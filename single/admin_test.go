@@ -123,8 +123,8 @@ func TestMinHold(t *testing.T) {
 	assert.LessOrEqual(t, g.Validity.TTL, ttl)
 }
 
-// What an unknown outcome may have left lasts as long as MinHold, and so does the note
-// that keeps a late copy of the request out.
+// The leftover of an unknown outcome lasts as long as MinHold, and so does the note that
+// keeps a late copy of the request out.
 func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
@@ -163,7 +163,7 @@ func TestRaiseToken(t *testing.T) {
 	assert.ErrorIs(t, raise(1<<60), locker.ErrInvalid)
 }
 
-// What a wrong URL leads to is told by the error.
+// The error says what a wrong URL leads to.
 func TestOpenSaysWhatWouldBeRight(t *testing.T) {
 	sentinel, cluster := lab.StartSentinel(t, 1), lab.StartCluster(t)
 	for url, want := range map[string]string{

@@ -19,7 +19,7 @@ end
 if turn and found[1] == old and found[2] then
 	local first, name, ms = string.match(found[2], '^((%x+)=(%d+);)')
 	local rest = first and string.sub(found[2], #first + 1) or ''
-	-- The lock is kept for who has waited longest, and everybody is told for whom. If
+	-- The lock is kept for the client that has waited longest, and everybody is told for whom. If
 	-- that client does not come for it, it is anybody's after those ms.
 	if first then
 		call('SET', KEYS[1], 'turn:' .. name, 'PX', ms)

@@ -32,7 +32,7 @@ type server struct {
 	acquireScript, passScript, renewScript, releaseScript, raiseScript *redisconn.Script
 
 	life any    // how long a token counter lives, in the scripts' words
-	me   string // who asks, among those who wait for a lock
+	me   string // the name of this client among the waiters
 
 	firstArgs [maxTurn / minTurn]any // life, and who asks, for each length of its turn
 	usual     atomic.Int64           // how long an acquire takes, about, as a time.Duration

@@ -10,8 +10,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// Over TLS the driver does not see that an idle connection was closed. What may be
-// sent twice is, and Run, which may not, has a request before it that may.
+// Over TLS the driver does not see that an idle connection was closed. A
+// request that may be sent twice is. Run, which may not, has one before it that may.
 func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	certs := lab.NewCerts(t)
 	server := lab.StartRedis(t, lab.WithTLS(certs))

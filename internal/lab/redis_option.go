@@ -55,7 +55,7 @@ func WithPassword(password string) RedisOption {
 }
 
 // WithUser adds an ACL user by its rules: WithUser("alice", "on", ">secret", "~lock:*", "+@all").
-// Who does not log in remains the user "default" with all rights, unless WithUser("default", "off")
+// A client that does not log in remains the user "default" with all rights, unless WithUser("default", "off")
 // is given too.
 func WithUser(name string, rules ...string) RedisOption {
 	return func(c *redisConfig) {

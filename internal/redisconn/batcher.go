@@ -322,7 +322,7 @@ func (b *batcher) landed(batch *batch) (ended bool) {
 	return batch.given
 }
 
-// tell hands calls that are over to who waits for them.
+// tell hands calls that are over to their callers.
 func tell(calls []*Call) {
 	for i, c := range calls {
 		calls[i] = nil // from here on it is the caller's, who may use it again

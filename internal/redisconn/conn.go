@@ -168,7 +168,7 @@ func (n *Conn) Go(f func()) bool {
 const closeWait = time.Second
 
 // End is the beginning of Close, which does not wait: it ends all requests with
-// ErrClosed. Whoever closes the client as well does that between End and Close:
+// ErrClosed. A caller that closes the client as well does that between End and Close:
 // callers then have ErrClosed by then and not what becomes of a closed client,
 // and calls of the driver that hang end.
 func (n *Conn) End() {

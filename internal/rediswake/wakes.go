@@ -262,7 +262,7 @@ func (t *topic) unconfirmed() {
 }
 
 // turnTime is how long a lock that was released is another client's, at least: see
-// pass.lua of package single. Whoever asks too early learns for how much longer.
+// pass.lua of package single. A client that asks too early learns for how much longer.
 const turnTime = 10 * time.Millisecond
 
 // message takes a message for a channel.
