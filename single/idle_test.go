@@ -133,6 +133,13 @@ func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
 	}
 	callers.Wait()
 	assert.LessOrEqual(t, f.Count("evalsha"), 4*51)
+
+	// A pool that is filled up again all the time never runs out of idle connections.
+	const idle = 5
+	f = lab.StartFakeRedis(t, "")
+	full := newNode(t, newClient(t, &redis.Options{Addr: f.Addr(), Protocol: 2, MinIdleConns: idle}), nil)
+	try(t, t.Context(), full)
+	assert.LessOrEqual(t, f.Count("evalsha"), 4+idle)
 }
 
 // A name that leads to another server from now on: connections to the one before,

@@ -16,7 +16,7 @@ import (
 // load balancer, by a fail-over. The driver notices that before it uses a plain
 // socket. Over TLS, only the request itself finds out, and all idle connections in
 // the driver's pool may be closed. Each failed request takes one of them out of the
-// pool. So idle connections are tried until there are none, and then new ones.
+// pool. So as many are tried as there are idle ones, and then new ones.
 //
 // The connection leads to a server that is no master any more, since an address or a
 // name has moved. The driver closes such a connection.
@@ -27,11 +27,13 @@ import (
 // It is for one request, and not for several goroutines.
 type Retry struct {
 	client any  // of the driver
-	fresh  int  // connections that were tried while the pool had no idle ones
+	tries  int  // how often the connection was to blame
+	most   int  // how often it may be, before the request fails
 	asked  bool // for credentials once more
 }
 
-// maxFresh is how many requests may fail on connections that were just made.
+// maxFresh is on how many new connections a request is sent again, after as many as
+// the pool had idle ones when it first failed.
 const maxFresh = 2
 
 // NewRetry returns a Retry for one request by way of client, a client of the driver.
@@ -47,11 +49,13 @@ func (r *Retry) Worth(err error) bool {
 		r.asked = true
 		return again
 	}
-	if pool, ok := r.client.(interface{ PoolStats() *redis.PoolStats }); ok && pool.PoolStats().IdleConns > 0 {
-		return true
+	if r.tries++; r.tries == 1 {
+		r.most = maxFresh
+		if pool, ok := r.client.(interface{ PoolStats() *redis.PoolStats }); ok {
+			r.most += int(pool.PoolStats().IdleConns)
+		}
 	}
-	r.fresh++
-	return r.fresh <= maxFresh
+	return r.tries <= r.most
 }
 
 // ofConnection reports that the reason of a failure may be the connection.
