@@ -49,7 +49,11 @@ func TestLockAnyDoesNotWaitWhileOneIsFree(t *testing.T) {
 		locks := memory.New()
 		c, other := closing(t, locker.New(locks, nil)), closing(t, locker.New(locks, nil))
 		take(t, other, "a")
-		for _, lockAny := range []func(context.Context, locker.Locker, []string, ...locker.Option) (*locker.Lease, error){locker.LockAny, locker.TryLockAny} {
+		for _, wait := range []bool{true, false} {
+			lockAny := locker.TryLockAny
+			if wait {
+				lockAny = locker.LockAny
+			}
 			lease, err := lockAny(t.Context(), c, []string{"a", "c", "b"})
 			require.NoError(t, err)
 			assert.Equal(t, "c", lease.Name(), "the first that is free, in the caller's order")
@@ -119,13 +123,14 @@ func TestLockAnyReleasesALateWin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := closing(t, locker.New(memory.New(), nil))
 		began := time.Now()
-		lease, err := locker.LockAny(patient(t), lockerFunc(func(ctx context.Context, name string) (*locker.Lease, error) {
+		late := func(ctx context.Context, name string) (*locker.Lease, error) {
 			if name == "late" {
 				<-ctx.Done()
 				time.Sleep(time.Minute)
 			}
 			return c.Lock(context.WithoutCancel(ctx), name)
-		}), []string{"late", "soon"})
+		}
+		lease, err := locker.LockAny(patient(t), lockerFunc(late), []string{"late", "soon"})
 		require.NoError(t, err)
 		assert.Equal(t, "soon", lease.Name())
 		assert.Zero(t, time.Since(began), "the winner waits for nobody")
@@ -197,15 +202,22 @@ func TestLockAnyTellsTheTruth(t *testing.T) {
 		not    error
 		after  time.Duration
 	}{
-		"all are held":          {want: []error{locker.ErrHeld, context.DeadlineExceeded}, not: locker.ErrUnavailable, after: time.Minute},
-		"none can be asked for": {before: answer("ab", gone), want: []error{locker.ErrUnavailable}, not: locker.ErrHeld, after: 30 * time.Second},
+		"all are held": {
+			want: []error{locker.ErrHeld, context.DeadlineExceeded}, not: locker.ErrUnavailable, after: time.Minute,
+		},
+		"none can be asked for": {
+			before: answer("ab", gone), want: []error{locker.ErrUnavailable}, not: locker.ErrHeld,
+			after: 30 * time.Second,
+		},
 		"the first cannot be asked for, the other is held": {
 			before: answer("a", gone), want: []error{locker.ErrUnavailable}, not: locker.ErrHeld, after: time.Minute,
 		},
 		"the second cannot be asked for, the other is held": {
 			before: answer("b", gone), want: []error{locker.ErrUnavailable}, not: locker.ErrHeld, after: time.Minute,
 		},
-		"one is refused, the other is held": {before: answer("b", refused), want: []error{refused, locker.ErrRefused}, not: locker.ErrHeld},
+		"one is refused, the other is held": {
+			before: answer("b", refused), want: []error{refused, locker.ErrRefused}, not: locker.ErrHeld,
+		},
 		"one is refused during the wait": {
 			before: func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
 				return locker.Grant{}, refused, req.Wait && req.Name == "b"

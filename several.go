@@ -28,7 +28,8 @@ func TryLockAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 	return lockAll(ctx, "trylock", l.TryLock, names, opts)
 }
 
-func lockAll(ctx context.Context, op string, lock lockFunc, names []string, opts []Option) (held Leases, err error) {
+func lockAll(ctx context.Context, op string, lock lockFunc, names []string,
+	opts []Option) (held Leases, err error) {
 	if err := noMinHold(op, opts); err != nil {
 		return nil, err
 	}
@@ -57,14 +58,16 @@ type lockFunc func(ctx context.Context, name string, opts ...Option) (*Lease, er
 
 func noMinHold(op string, opts []Option) error {
 	if (settings{}).with(opts).minHold != 0 {
-		return &Error{Op: op, Err: invalid("MinHold is not possible where several names are locked: lock one name for all of them")}
+		return &Error{Op: op, Err: invalid("MinHold is not possible where several names are locked: " +
+			"lock one name for all of them")}
 	}
 	return nil
 }
 
 // DoAll is [Do] for several names at once; see [LockAll]. The context of fn ends when
 // one of the leases is over.
-func DoAll(ctx context.Context, l Locker, names []string, fn func(ctx context.Context, leases Leases) error, opts ...Option) (err error) {
+func DoAll(ctx context.Context, l Locker, names []string,
+	fn func(ctx context.Context, leases Leases) error, opts ...Option) (err error) {
 	leases, err := LockAll(ctx, l, names, opts...)
 	if err != nil {
 		return err

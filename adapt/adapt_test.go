@@ -26,7 +26,8 @@ func newClient(t *testing.T, locks *memory.Backend) *locker.Client {
 
 func TestGocron(t *testing.T) {
 	locks := memory.New()
-	a, b := adapt.Gocron[unlocker](newClient(t, locks)), adapt.Gocron[unlocker](newClient(t, locks), locker.MinHold(time.Hour))
+	a := adapt.Gocron[unlocker](newClient(t, locks))
+	b := adapt.Gocron[unlocker](newClient(t, locks), locker.MinHold(time.Hour))
 	held, err := a.Lock(t.Context(), "job")
 	require.NoError(t, err)
 	none, err := b.Lock(t.Context(), "job")
@@ -47,7 +48,8 @@ func (c candidate) IsLeader() bool { return bool(c) }
 
 func TestGocronElector(t *testing.T) {
 	require.NoError(t, adapt.GocronElector{Candidate: candidate(true)}.IsLeader(t.Context()))
-	require.ErrorIs(t, adapt.GocronElector{Candidate: candidate(false)}.IsLeader(t.Context()), adapt.ErrNotLeader)
+	err := adapt.GocronElector{Candidate: candidate(false)}.IsLeader(t.Context())
+	require.ErrorIs(t, err, adapt.ErrNotLeader)
 }
 
 // The libraries lock and unlock without a lease in their hands.
@@ -62,23 +64,29 @@ func TestLockAndUnlockByName(t *testing.T) {
 		"goose": {func(_ context.Context, l locker.Locker) pair {
 			g := adapt.Goose(l, "lock")
 			return pair{
-				func(ctx context.Context) error { return g.Lock(ctx, nil) }, func(ctx context.Context) error { return g.Unlock(ctx, nil) },
+				func(ctx context.Context) error { return g.Lock(ctx, nil) },
+				func(ctx context.Context) error { return g.Unlock(ctx, nil) },
 			}
 		}, false, locker.ErrLost},
 		"goose session": {func(_ context.Context, l locker.Locker) pair {
 			g := adapt.Goose(l, "lock")
 			return pair{
-				func(ctx context.Context) error { return g.SessionLock(ctx, nil) }, func(ctx context.Context) error { return g.SessionUnlock(ctx, nil) },
+				func(ctx context.Context) error { return g.SessionLock(ctx, nil) },
+				func(ctx context.Context) error { return g.SessionUnlock(ctx, nil) },
 			}
 		}, false, locker.ErrLost},
 		"migrate": {func(ctx context.Context, l locker.Locker) pair {
 			m := adapt.Migrate(ctx, l, "lock", wait)
-			return pair{func(context.Context) error { return m.Lock() }, func(context.Context) error { return m.Unlock() }}
+			return pair{
+				func(context.Context) error { return m.Lock() },
+				func(context.Context) error { return m.Unlock() },
+			}
 		}, true, locker.ErrLost},
 		"certmagic": {func(_ context.Context, l locker.Locker) pair {
 			c := adapt.Certmagic(l)
 			return pair{
-				func(ctx context.Context) error { return c.Lock(ctx, "lock") }, func(ctx context.Context) error { return c.Unlock(ctx, "lock") },
+				func(ctx context.Context) error { return c.Lock(ctx, "lock") },
+				func(ctx context.Context) error { return c.Unlock(ctx, "lock") },
 			}
 		}, false, nil},
 	} {

@@ -69,7 +69,8 @@ type MigrateLock struct {
 // held for as long as the process lives. What is lost: migrations do not stop if the
 // lock is lost; Up then returns an error that matches locker.ErrLost at the end. Use
 // locker.Do and GracefulStop instead, if you can; see the package's third example.
-func Migrate(ctx context.Context, l locker.Locker, name string, wait time.Duration, opts ...locker.Option) *MigrateLock {
+func Migrate(ctx context.Context, l locker.Locker, name string, wait time.Duration,
+	opts ...locker.Option) *MigrateLock {
 	return &MigrateLock{held: held{l: l, opts: opts}, ctx: ctx, name: name, wait: wait}
 }
 

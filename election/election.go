@@ -107,7 +107,8 @@ func New(l locker.Locker, name string, opts *Options) *Candidate {
 // wrong password. If ctx ended, the error is that of ctx.
 func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, term uint64) error) error {
 	if c.opts.Margin < 0 || c.opts.Margin > c.opts.TTL/2 || c.opts.Grace < 0 {
-		return fmt.Errorf("election: %w: a margin of %v and a grace of %v do not fit a TTL of %v: give a margin up to half of it, and no negative ones",
+		return fmt.Errorf("election: %w: a margin of %v and a grace of %v do not fit a TTL of %v: "+
+			"give a margin up to half of it, and no negative ones",
 			locker.ErrInvalid, c.opts.Margin, c.opts.Grace, c.opts.TTL)
 	}
 	if !c.running.CompareAndSwap(false, true) {
@@ -188,7 +189,8 @@ func (t *term) left() time.Duration {
 func (t *term) lasts() bool { return t.ctx.Err() == nil && t.lease.Err() == nil && t.left() > 0 }
 
 func (t *term) late() error {
-	return fmt.Errorf("election: the lease could not be renewed, and ends in %v or less: %w", t.opts.Margin, locker.ErrLost)
+	return fmt.Errorf("election: the lease could not be renewed, and ends in %v or less: %w",
+		t.opts.Margin, locker.ErrLost)
 }
 
 // watch ends lead's context when the margin begins, whatever a renewal waits for, and

@@ -39,7 +39,8 @@ func TestOnServices(t *testing.T) {
 			ended := next(t, events, "a ends")
 			assert.False(t, leads.IsLeader())
 			second := next(t, events, "b leads")
-			assert.Greater(t, second.at.Sub(ended.at), 200*time.Millisecond, "half of the margin: the rest is for a busy machine")
+			assert.Greater(t, second.at.Sub(ended.at), 200*time.Millisecond,
+				"half of the margin: the rest is for a busy machine")
 			assert.Greater(t, second.term, first.term)
 
 			proxy.Set(lab.Pass)

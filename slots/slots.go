@@ -61,8 +61,7 @@ type Slot struct {
 }
 
 // Lock waits until it holds one of the n slots of name, or until ctx ends. It takes
-// the lowest one that is free. Its errors are those of [locker.Locker].Lock; their name is
-// that of a slot, or of the door.
+// the lowest one that is free. Its errors are those of [locker.Locker].Lock.
 //
 // opts apply to the slot, and to the door while Lock waits: after a MaxHold, or a TTL
 // with NoRenew, the next caller may come to the door, too.
@@ -84,7 +83,7 @@ func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...lock
 		cancel()
 		_ = door.Unlock(over)
 	}()
-	return take(ctx, locker.LockAny, l, names, opts)
+	return take(ctx, locker.LockAny, l, name, names, opts)
 }
 
 // TryLock takes the lowest one of the n slots of name that is free, and does not wait:
@@ -94,19 +93,24 @@ func TryLock(ctx context.Context, l locker.Locker, name string, n int, opts ...l
 	if err != nil {
 		return nil, err
 	}
-	return take(ctx, locker.TryLockAny, l, names, opts)
+	return take(ctx, locker.TryLockAny, l, name, names, opts)
 }
 
-type lockAny func(ctx context.Context, l locker.Locker, names []string, opts ...locker.Option) (*locker.Lease, error)
+type lockAny func(context.Context, locker.Locker, []string, ...locker.Option) (*locker.Lease, error)
 
-func take(ctx context.Context, lock lockAny, l locker.Locker, names []string, opts []locker.Option) (*Slot, error) {
+func take(ctx context.Context, lock lockAny, l locker.Locker, name string, names []string,
+	opts []locker.Option) (*Slot, error) {
 	a := &asked{Locker: l}
 	lease, err := lock(ctx, a, names, opts...)
+	if e := (*locker.Error)(nil); errors.Is(err, locker.ErrHeld) && errors.As(err, &e) {
+		err = fmt.Errorf("none of %d slots is free: %w", len(names), e.Err)
+		err = &locker.Error{Op: e.Op, Name: name, Err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
-	name, _ := a.names.Load(lease)
-	return &Slot{Lease: lease, Number: slices.Index(names, name.(string))}, nil
+	got, _ := a.names.Load(lease)
+	return &Slot{Lease: lease, Number: slices.Index(names, got.(string))}, nil
 }
 
 // asked remembers which name a lease was asked for: a Locker may lock another one, as
@@ -129,24 +133,29 @@ func (a *asked) TryLock(ctx context.Context, name string, opts ...locker.Option)
 }
 
 // Do calls fn while it holds one of the n slots of name, as [locker.Do] does.
-func Do(ctx context.Context, l locker.Locker, name string, n int, fn func(ctx context.Context, slot *Slot) error, opts ...locker.Option) error {
-	e := &entry{Locker: l, n: n}
-	return locker.Do(ctx, e, name, func(ctx context.Context, _ *locker.Lease) error { return fn(ctx, e.slot) }, opts...)
+func Do(ctx context.Context, l locker.Locker, name string, n int,
+	fn func(ctx context.Context, slot *Slot) error, opts ...locker.Option) error {
+	e := &entry{Locker: l, n: n, fn: fn}
+	return locker.Do(ctx, e, name, e.do, opts...)
 }
 
 // TryDo is [Do] without a wait: if all slots are held, it does not call fn, and the
 // error matches [locker.ErrHeld].
-func TryDo(ctx context.Context, l locker.Locker, name string, n int, fn func(ctx context.Context, slot *Slot) error, opts ...locker.Option) error {
-	e := &entry{Locker: l, n: n}
-	return locker.TryDo(ctx, e, name, func(ctx context.Context, _ *locker.Lease) error { return fn(ctx, e.slot) }, opts...)
+func TryDo(ctx context.Context, l locker.Locker, name string, n int,
+	fn func(ctx context.Context, slot *Slot) error, opts ...locker.Option) error {
+	e := &entry{Locker: l, n: n, fn: fn}
+	return locker.TryDo(ctx, e, name, e.do, opts...)
 }
 
 // entry is the Locker of one Do.
 type entry struct {
 	locker.Locker
 	n    int
+	fn   func(ctx context.Context, slot *Slot) error
 	slot *Slot
 }
+
+func (e *entry) do(ctx context.Context, _ *locker.Lease) error { return e.fn(ctx, e.slot) }
 
 func (e *entry) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
 	return e.keep(Lock(ctx, e.Locker, name, e.n, opts...))

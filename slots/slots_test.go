@@ -52,7 +52,8 @@ func held(t *testing.T, c *locker.Client) (names []string) {
 
 // crowd has callers take slots again and again, and returns the most that were inside
 // at once.
-func crowd(t *testing.T, ctx context.Context, n, turns int, work time.Duration, clients ...locker.Locker) int {
+func crowd(t *testing.T, ctx context.Context, n, turns int, work time.Duration,
+	clients ...locker.Locker) int {
 	var now, most atomic.Int32
 	holders := make([]atomic.Int32, n)
 	var callers sync.WaitGroup
@@ -92,7 +93,8 @@ func TestAtMostNOnServices(t *testing.T) {
 		"redis": func(t *testing.T) string { return "redis://" + lab.StartRedis(t).Addr() },
 		"etcd":  func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Addrs()[0] },
 		"redlock": func(t *testing.T) string {
-			return "redlock://" + lab.StartRedis(t).Addr() + "," + lab.StartRedis(t).Addr() + "," + lab.StartRedis(t).Addr() + "?restart_guard=off" // they are new
+			a, b, c := lab.StartRedis(t), lab.StartRedis(t), lab.StartRedis(t)
+			return "redlock://" + a.Addr() + "," + b.Addr() + "," + c.Addr() + "?restart_guard=off" // they are new
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,9 +185,11 @@ func TestNChanges(t *testing.T) {
 		}()
 		synctest.Wait()
 		four := []*slots.Slot{lock(t, newClient(t, locks), "gpu", 4), lock(t, newClient(t, locks), "gpu", 4)}
-		assert.Equal(t, []int{2, 3}, []int{four[0].Number, four[1].Number}, "one who wants fewer is in nobody's way")
+		assert.Equal(t, []int{2, 3}, []int{four[0].Number, four[1].Number},
+			"one who wants fewer is in nobody's way")
 		_, err := slots.TryLock(t.Context(), waits, "gpu", 4)
 		require.ErrorIs(t, err, locker.ErrHeld)
+		require.EqualError(t, err, `locker: trylock "gpu": none of 4 slots is free: the lock is held by another`)
 
 		require.NoError(t, four[1].Unlock(t.Context()))
 		synctest.Wait()
@@ -253,10 +257,10 @@ func TestNumbersOfWorkers(t *testing.T) {
 
 // The one at the door dies, leaves, or loses the door: the next one gets in.
 func TestTheDoor(t *testing.T) {
-	for name, leave := range map[string]func(t *testing.T, locks *memory.Backend, cancel func(), c *locker.Client){
-		"leaves":         func(_ *testing.T, _ *memory.Backend, cancel func(), _ *locker.Client) { cancel() },
-		"is closed":      func(t *testing.T, _ *memory.Backend, _ func(), c *locker.Client) { assert.NoError(t, c.Close()) },
-		"loses the door": func(_ *testing.T, locks *memory.Backend, _ func(), _ *locker.Client) { locks.Delete("gpu/door1") },
+	for name, leave := range map[string]func(locks *memory.Backend, cancel func(), c *locker.Client){
+		"leaves":         func(_ *memory.Backend, cancel func(), _ *locker.Client) { cancel() },
+		"is closed":      func(_ *memory.Backend, _ func(), c *locker.Client) { _ = c.Close() },
+		"loses the door": func(locks *memory.Backend, _ func(), _ *locker.Client) { locks.Delete("gpu/door1") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -275,7 +279,7 @@ func TestTheDoor(t *testing.T) {
 				second := newClient(t, locks)
 				waiters.Go(func() { assert.NoError(t, lock(t, second, "gpu", 1).Unlock(t.Context())) })
 				synctest.Wait()
-				leave(t, locks, cancel, first)
+				leave(locks, cancel, first)
 				synctest.Wait()
 				require.NoError(t, one.Unlock(t.Context()))
 				waiters.Wait()

@@ -198,7 +198,7 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than "+
 			"--max-hold", f.minHold)
 	case f.slotsGiven && (f.slots < 1 || f.slots > slots.MaxSlots):
-		return fmt.Errorf("--slots of %d are not possible: give 1 to %d", f.slots, slots.MaxSlots)
+		return fmt.Errorf("%d --slots are not possible: give 1 to %d", f.slots, slots.MaxSlots)
 	case f.slots > 0 && f.minHold > 0 && !f.tries():
 		return errors.New("--slots with --min-hold needs --try: a command that waits asks for more slots " +
 			"than it keeps")

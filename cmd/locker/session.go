@@ -187,7 +187,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 
 type lockFunc = func(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error)
 
-type slotFunc func(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*slots.Slot, error)
+type slotFunc func(context.Context, locker.Locker, string, int, ...locker.Option) (*slots.Slot, error)
 
 // oneOf locks one of the --slots, and tells the command which one it is.
 func (s *session) oneOf(lock slotFunc) lockFunc {

@@ -39,13 +39,16 @@ var (
 	_ certmagic.LockLeaseRenewer = storage{}
 )
 
-// libraries have each library do a job until it returns: work is what the job does.
-var libraries = map[string]func(ctx context.Context, l locker.Locker, dir string, work func()) error{
+// library does a job by one of the libraries, and returns when it is done: work is what
+// the job does.
+type library func(ctx context.Context, l locker.Locker, dir string, work func()) error
+
+var libraries = map[string]library{
 	"gocron locker":  gocronLocker,
 	"gocron elector": gocronElector,
-	"goose":          gooseProvider(func(l locker.Locker) goose.ProviderOption { return goose.WithLocker(adapt.Goose(l, "migrations")) }),
-	"goose session": gooseProvider(func(l locker.Locker) goose.ProviderOption {
-		return goose.WithSessionLocker(adapt.Goose(l, "migrations"))
+	"goose":          gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption { return goose.WithLocker(l) }),
+	"goose session": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
+		return goose.WithSessionLocker(l)
 	}),
 	"migrate":   migrateUp,
 	"certmagic": obtainCertificate,
@@ -79,14 +82,14 @@ func schedule(ctx context.Context, work func(), opt gocron.SchedulerOption) erro
 	return s.Shutdown()
 }
 
-func gooseProvider(locked func(l locker.Locker) goose.ProviderOption) func(context.Context, locker.Locker, string, func()) error {
+func gooseProvider(locked func(*adapt.GooseLocker) goose.ProviderOption) library {
 	return func(ctx context.Context, l locker.Locker, dir string, work func()) error {
 		db, err := sql.Open("sqlite", dir+"/database")
 		if err != nil {
 			return err
 		}
 		defer func() { _ = db.Close() }()
-		p, err := goose.NewProvider(goose.DialectSQLite3, db, nil, locked(l),
+		p, err := goose.NewProvider(goose.DialectSQLite3, db, nil, locked(adapt.Goose(l, "migrations")),
 			goose.WithGoMigrations(goose.NewGoMigration(1, &goose.GoFunc{
 				RunDB: func(context.Context, *sql.DB) error { work(); return nil },
 			}, nil)))
@@ -117,8 +120,10 @@ func migrateUp(ctx context.Context, l locker.Locker, _ string, work func()) erro
 	if err != nil {
 		return err
 	}
-	files.(*sourcestub.Stub).Migrations.Append(&source.Migration{Version: 1, Direction: source.Up, Identifier: "CREATE"})
-	m, err := migrate.NewWithInstance("stub", files, "stub", driver{unlocked{db}, adapt.Migrate(ctx, l, "migrations", 10*time.Second), work})
+	up := &source.Migration{Version: 1, Direction: source.Up, Identifier: "CREATE"}
+	files.(*sourcestub.Stub).Migrations.Append(up)
+	d := driver{unlocked{db}, adapt.Migrate(ctx, l, "migrations", 10*time.Second), work}
+	m, err := migrate.NewWithInstance("stub", files, "stub", d)
 	if err != nil {
 		return err
 	}
@@ -150,16 +155,21 @@ type issuer func()
 
 func (issuer) IssuerKey() string { return "test" }
 
-func (work issuer) Issue(_ context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+func (work issuer) Issue(_ context.Context, csr *x509.CertificateRequest) (
+	*certmagic.IssuedCertificate, error) {
 	work()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames,
+		NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, csr.PublicKey, key)
 	if err != nil {
 		return nil, err
 	}
-	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return &certmagic.IssuedCertificate{Certificate: text}, nil
 }

@@ -20,11 +20,11 @@ const (
 	soon = 30 * time.Second
 )
 
-func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"library": library}) }
+func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"library": play}) }
 
-// library is a process that does one job by a library, and says when it begins. The
+// play is a process that does one job by a library, and says when it begins. The
 // job ends when the process is told so.
-func library(p *lab.Parent) {
+func play(p *lab.Parent) {
 	client, err := single.Openers.Open(context.Background(), "redis://"+p.Args[0], &locker.Options{TTL: ttl})
 	if err != nil {
 		p.Say("%v", err)
