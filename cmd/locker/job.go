@@ -146,10 +146,10 @@ func (j *job) heard(what byte) {
 func (j *job) why() error {
 	err := j.renewal.err()
 	switch {
-	case left(j.kill) <= 0:
-		return errors.New("locker was stopped for too long")
 	case err != nil:
 		return fmt.Errorf("it cannot be renewed: %s", plain(err))
+	case left(j.kill) <= 0:
+		return errors.New("it was not renewed in time: locker was stopped, or the machine is too busy")
 	case !j.limit.IsZero() && left(j.limit) <= 2*j.grace:
 		return fmt.Errorf("%s is reached", j.limitedBy)
 	}

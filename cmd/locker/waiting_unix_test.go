@@ -51,7 +51,7 @@ func TestTTLThatTheServiceCannotDo(t *testing.T) {
 
 // A job that starts while its service restarts has to run.
 func TestOutageAtTheStartIsWaitedOut(t *testing.T) {
-	for what, flags := range map[string][]string{"for --wait": {"--wait", "20s", "--ttl", "1s"},
+	for what, flags := range map[string][]string{"for --wait": {"--wait", "20s", "--ttl", "4s"},
 		"for a TTL": {"--ttl", "20s"}} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -83,11 +83,12 @@ func TestOutageDuringALongWaitIsSatOut(t *testing.T) {
 	s := startService(t)
 	holder := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
 	holder.expect("group")
-	waiter := start(t, []with{s.through()}, "run", "--ttl", "1s", "--wait", "20s", "a", "--", "echo", "ran")
+	impatient := withEnv("LOCKER_BACKEND=redis://" + s.proxy.Addr() + "?patience=500ms")
+	waiter := start(t, []with{impatient}, "run", "--wait", "20s", "a", "--", "echo", "ran")
 	waiter.expectSaid(`waiting for "a": held by `)
 	s.proxy.Set(lab.Reset)
 	waiter.expectSaid("trying until")
-	time.Sleep(2 * time.Second) // two TTLs
+	time.Sleep(1500 * time.Millisecond) // far more than the patience of the URL
 	require.True(t, waiter.running(), "it has waited for less than --wait: %s", waiter.said())
 	holder.signal(syscall.SIGTERM)
 	s.proxy.Set(lab.Pass)
