@@ -114,7 +114,7 @@ const probeName = "locker-check"
 func probe(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	f := locker.Finding{What: "lock, renew and unlock"}
 	began := time.Now()
-	lease, err := client.Lock(ctx, probeName, locker.Patience(0)) // another check may hold it
+	lease, err := client.Lock(ctx, probeName, locker.Patience(locker.NoPatience)) // another check may hold it
 	if err == nil {
 		err = lease.Renew(ctx)
 		err = errors.Join(err, lease.Unlock(ctx))
