@@ -39,7 +39,7 @@ func unknown(err error) bool {
 	case errors.As(err, &none), pgconn.SafeToRetry(err):
 		return false
 	case errors.As(err, &e):
-		// An ERROR has undone it. What ends the connection may have come during the commit.
+		// An ERROR has undone it. An error that ends the connection may have come during the commit.
 		return e.SeverityUnlocalized != "ERROR" && e.Severity != "ERROR"
 	}
 	return true

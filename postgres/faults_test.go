@@ -190,7 +190,7 @@ func TestClockSteps(t *testing.T) {
 	assert.Greater(t, second, first)
 }
 
-// Where a proxy swallows what NOTIFY sends, it is said, and waiters get in all the same.
+// A proxy that swallows notifications is reported, and waiters get in all the same.
 func TestPgbouncer(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)

@@ -24,10 +24,9 @@ import (
 // [locker.ErrLost] says that the lease is over, or that tx is at REPEATABLE READ or above and began before
 // the lock was granted. One with SQLSTATE 40001 is to be tried again, with the whole transaction.
 //
-// With Options.FailoverSafe, the lease is on the standby, and whether tx's own commit gets there is between
-// tx and the server: with synchronous_commit on, the commit waits for the standby, and where that wait is
-// given up, such as by pg_cancel_backend, only a warning says so. What the fail-over loses of tx then, it
-// loses as a whole.
+// With Options.FailoverSafe, Held looks at the server alone. Whether the commit of tx reaches the standby is
+// up to synchronous_commit. If its wait for the standby is cancelled, the commit succeeds with a warning, and
+// a fail-over may lose tx: all of it, never a part.
 //
 // A lease of another backend matches [locker.ErrInvalid].
 func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Inspect implements [locker.Inspector]. How many wait is not known to the server.
+// Inspect implements [locker.Inspector]. The server does not know how many wait.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	st := locker.State{Waiters: -1}
 	query := func(s *statements) string { return s.look + "name = $1" }
@@ -25,7 +25,7 @@ func (b *Backend) List(
 	return b.rows(ctx, query, []any{[]byte(prefix), len(prefix)}, found)
 }
 
-// Break implements [locker.Breaker]. Those who wait are told.
+// Break implements [locker.Breaker]. The waiters are told.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	st := locker.State{Waiters: -1}
 	err := b.rows(ctx, func(s *statements) string { return s.evict }, []any{[]byte(name)}, one(&st))

@@ -39,7 +39,7 @@ func acquire(t *testing.T, b locker.Backend, name, owner string) locker.Grant {
 	return g
 }
 
-// What a client draws early and writes late must not be the token of a later grant.
+// A number that a client draws early and writes late must not be the token of a later grant.
 func TestTokensRiseInTheOrderOfGrants(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
@@ -161,7 +161,7 @@ func TestTheTableIsMadeOnFirstUseOrNot(t *testing.T) {
 	}
 }
 
-// What people do by hand: look at all that is held, and take a lock from its holder.
+// Operators list the locks that are held, and take a lock from its holder.
 func TestListAndBreak(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
@@ -357,7 +357,7 @@ func TestACommitThatFailsIsNoGrant(t *testing.T) {
 	assert.Nil(t, g.Hold, "it was undone, for certain")
 }
 
-// What the server says is told as what it means.
+// Each answer of the server becomes an error that says what it means.
 func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t)
@@ -431,7 +431,7 @@ func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 	require.ErrorContains(t, err, "no free connection in the pool, for 50ms")
 }
 
-// What a crash must not undo is on disk also where the server is told not to wait for it.
+// A change that a crash must not undo is on disk, even if the server is told not to wait for it.
 func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "off"),

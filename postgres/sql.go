@@ -113,7 +113,7 @@ FROM freed`
 // sweepSQL removes, of the next thousand rows in the order of their names, those that nobody has used for
 // ten minutes, and says whether there are more. The floor has the last name of the part before as its
 // label, and as its expiry the time of it; a pass over the whole table begins ten minutes after the one
-// before. Who has the floor's row is the one client that sweeps.
+// before. The client that has locked the floor's row is the one that sweeps.
 const sweepSQL = `WITH floor AS MATERIALIZED (
 	SELECT label FROM TABLE_NAME
 	WHERE name = '' AND (label <> '' OR expires < clock_timestamp() - interval '10 minutes')

@@ -65,7 +65,7 @@ func (b *Backend) ready(ctx context.Context) (*statements, error) {
 	return s, nil
 }
 
-// What may be wrong beside a sequence with the wrong settings.
+// Further values of wrong, beside a sequence's wrong settings.
 const (
 	missing = "missing" // the sequence
 	blind   = "blind"   // FailoverSafe, and the user may not see what a standby has

@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/fencing/sqlguard"
 )
 
-// What needs a database is tested in internal/sqltest, a module of its own.
+// Tests that need a database are in internal/sqltest, a module of its own.
 
 var dialects = []sqlguard.Dialect{sqlguard.Postgres, sqlguard.SQLite, sqlguard.MySQL}
 

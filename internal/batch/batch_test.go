@@ -186,7 +186,7 @@ func TestATripGoesOnForThoseThatStay(t *testing.T) {
 	})
 }
 
-// When its life ends, what is under way and what waits ends, and nothing begins.
+// The end of its life ends all requests, under way or waiting, and none begins after it.
 func TestTheEnd(t *testing.T) {
 	run(t, itself, func(t *testing.T, b *batch.Batcher[string, string], s *service, end func()) {
 		s.takes = time.Hour

@@ -63,7 +63,7 @@ func WithPostgresClock() PostgresOption { return func(c *postgresConfig) { c.clo
 func WithPostgresDir(dir string) PostgresOption { return func(c *postgresConfig) { c.dir = dir } }
 
 // StandbyOf makes the server a standby that follows primary by streaming replication, under the name
-// standby. What is committed on the primary does not wait for it, unless [Postgres.Set] there says so:
+// standby. Commits on the primary do not wait for it, unless [Postgres.Set] there says so:
 //
 //	primary.Set(t, "synchronous_standby_names", "standby")
 func StandbyOf(primary *Postgres) PostgresOption { return StandbyThrough(primary, primary.Addr()) }

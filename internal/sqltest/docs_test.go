@@ -141,7 +141,7 @@ func TestPsqlWithAToken(t *testing.T) {
 	require.Error(t, err, "Go and the shell share the mark")
 }
 
-// What the script has is what sqlguard says.
+// The script has the statements of sqlguard.
 func TestPsqlHasTheStatementOfSqlguard(t *testing.T) {
 	t.Parallel()
 	g, err := sqlguard.New(sqlguard.Postgres, nil)

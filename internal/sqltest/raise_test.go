@@ -44,7 +44,7 @@ func testRaise(t *testing.T, s *store) {
 	assert.EqualValues(t, raisers*20, mark(t, g, db, "r"))
 }
 
-// What a database says of a statement in fn is told by Do as what it says of the
+// Do reports an error of a statement in fn in the same way as one of the
 // commit: who asks for ErrUnknown gets it wherever it came from.
 func TestWhatTheDriverSaysInFn(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ func TestThoseThatWaitForTheNameAreTold(t *testing.T) {
 	})
 }
 
-// What was said while there was no connection is missed: everybody looks.
+// Messages in a gap between two connections are missed, so everybody looks.
 func TestAllAreToldAfterAGap(t *testing.T) {
 	run(t, func(t *testing.T, w *wake.Wakes, s *service, _ func()) {
 		a, stopA := listen(t, w, "a")
