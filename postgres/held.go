@@ -49,7 +49,7 @@ func Held(ctx context.Context, tx pgx.Tx, lease *locker.Lease) error {
 
 // keep finds the lock, and keeps it from being granted to another until tx ends, in one round trip.
 func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
-	s, err := h.b.ready(ctx)
+	s, err := h.b.readyFor(ctx, onDisk)
 	if err != nil {
 		return h.b.failure(ctx, err)
 	}

@@ -168,7 +168,7 @@ func Guarantees(opts *Options) locker.Guarantees {
 // are for may have been moved or removed, or its sequence be behind it: then that is mended first.
 func (b *Backend) query(ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch)) error {
 	for first := true; ; first = false {
-		s, err := b.ready(ctx)
+		s, err := b.readyFor(ctx, k)
 		if err != nil {
 			return &poolError{err}
 		}

@@ -65,6 +65,17 @@ func (b *Backend) ready(ctx context.Context) (*statements, error) {
 	return s, nil
 }
 
+// readyFor is ready for a request that draws no token, which a sequence that is wrong does not keep back.
+func (b *Backend) readyFor(ctx context.Context, k keep) (*statements, error) {
+	if k == onStandby || b.found.Load() != nil {
+		return b.ready(ctx)
+	}
+	if s, _, err := b.locate(ctx); s != nil || err != nil {
+		return s, err
+	}
+	return b.ready(ctx)
+}
+
 // Further values of wrong, beside a sequence's wrong settings.
 const (
 	missing = "missing" // the sequence

@@ -88,6 +88,7 @@ func TestASequenceOutOfOrderIsRefused(t *testing.T) {
 	acquire(t, a, "x", owner(3))
 	acquire(t, b, "y", owner(4))
 	s.Exec(t, "ALTER SEQUENCE locker_locks_tokens CACHE 32")
+	kept := acquire(t, a, "kept", owner(5)).Hold
 	last, refused := uint64(0), 0
 	for i := range 100 {
 		g, err := []*postgres.Backend{a, b}[i%2].Acquire(t.Context(), request("z", owner(100+i)))
@@ -101,6 +102,9 @@ func TestASequenceOutOfOrderIsRefused(t *testing.T) {
 		require.NoError(t, g.Hold.Release(t.Context()))
 	}
 	assert.NotZero(t, refused)
+	_, err := kept.Renew(t.Context())
+	require.NoError(t, err, "a lease needs no token any more")
+	require.NoError(t, kept.Release(t.Context()))
 }
 
 func severity(all []locker.Finding, what string) locker.Severity {
