@@ -44,6 +44,7 @@ func checkMinHold(s *trial) {
 	// A hold without a deadline ends by its release alone: with its process.
 	hold := s.acquire(b, s.request(s.name("min-hold-deadline"), s.ttl))
 	endless := hold.Validity.TTL == 0
+	_, session := hold.Hold.(locker.TakeBacker)
 	s.release(hold.Hold)
 	for what, hold := range map[string]func(b locker.Backend, name string){
 		"abandoned": func(b locker.Backend, name string) { s.acquire(b, request(name)) },
@@ -72,6 +73,9 @@ func checkMinHold(s *trial) {
 		all.Go(func() {
 			began := time.Now()
 			hold(backend, name)
+			if session && what != "unlocked" {
+				_ = backend.Close() // which ends the session
+			}
 			granted := time.Now()
 			l := s.freeWithin(s.freedWithin(max(keep, s.ttl)+keep), other, name, "MinHold is kept for too long: its unit, or its sum with the TTL")
 			in := time.Now()
