@@ -170,17 +170,41 @@ func (c *EtcdCluster) Replace(t TB, i int) *Etcd {
 
 func etcdVersions(t TB) *Aged {
 	s, c := threeEtcd(t, "etcd", "", WithEtcdBefore())
-	next := Need(t, ToolEtcd)
 	for _, n := range c.Nodes {
-		s.then(rolled(n.Process, n.version, func() { n.binary = next }))
+		s.then(rolled(n.Process, n.version, func() { n.binary = Need(t, ToolEtcd) }))
 	}
 	return s.aged
 }
 
-func (n *Etcd) version() string {
-	var v struct{ Etcdserver string }
+// Roll stops the members one after the other, and starts them again with another version of etcd and their data. The
+// next one follows when between returns. Roll returns when the cluster has agreed on the new version.
+func (c *EtcdCluster) Roll(t TB, tool string, between func()) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		n.upgrade(t, tool)
+		between()
+	}
+	minor := func(version string) string { return version[:strings.LastIndexByte(version, '.')+1] }
+	until(t, func() int {
+		if v := c.Nodes[0].versions(); v.Etcdcluster == "" || minor(v.Etcdcluster) != minor(v.Etcdserver) {
+			return 0
+		}
+		return 1
+	})
+}
+
+func (n *Etcd) upgrade(t TB, tool string) {
+	t.Helper()
+	n.binary = Need(t, tool)
+	n.Stop()
+	n.Restart(t)
+}
+
+func (n *Etcd) version() string { return n.versions().Etcdserver }
+
+func (n *Etcd) versions() (v struct{ Etcdserver, Etcdcluster string }) {
 	_ = n.get("/version", &v)
-	return v.Etcdserver
+	return v
 }
 
 // etcdUpkeep forgets all revisions but the latest, and writes the stores of the members anew.

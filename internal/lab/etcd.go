@@ -74,7 +74,7 @@ func WithOldestEtcd() EtcdOption {
 	return func(c *etcdConfig) { c.oldest = true }
 }
 
-// WithEtcdBefore starts the version before the pinned one, from which [Etcd.Upgrade] leads to that.
+// WithEtcdBefore starts the version before the pinned one, from which [EtcdCluster.Roll] leads to that.
 func WithEtcdBefore() EtcdOption {
 	return func(c *etcdConfig) { c.before = true }
 }

@@ -28,6 +28,7 @@ const (
 	ToolEtcd    = "etcd"
 	ToolOldEtcd = "etcd-oldest" // the oldest version that is supported
 
+	ToolEtcd35     = "etcd-3.5"                       // the minor version after ToolOldEtcd's
 	ToolEtcdBefore = "etcd-before"                    // the minor version before ToolEtcd's
 	ToolNewZooJar  = "zookeeper-newest/zookeeper.jar" // a later version than ToolZooJar's
 	ToolJava       = "java"
@@ -56,7 +57,7 @@ func Need(t TB, tool string) string {
 	if path, ok := lookUp(tool); ok {
 		return path
 	}
-	if tool == ToolOldEtcd || tool == ToolEtcdBefore || tool == ToolNewZooJar {
+	if tool == ToolOldEtcd || tool == ToolEtcd35 || tool == ToolEtcdBefore || tool == ToolNewZooJar {
 		t.Skip("lab: " + tool + " is not there: " + advice(tool) + " on Debian")
 	}
 	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", tool, advice(tool), ToolEnv(tool)))
@@ -142,7 +143,7 @@ func advice(tool string) string {
 		return "Debian: apt install etcd-server; in this repository: scripts/etcd"
 	case ToolOldEtcd:
 		return "get it with scripts/etcd"
-	case ToolEtcdBefore:
+	case ToolEtcd35, ToolEtcdBefore:
 		return "get it with scripts/etcd before"
 	case ToolNewZooJar:
 		return "get it with scripts/zookeeper"
