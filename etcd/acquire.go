@@ -91,8 +91,8 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	return locker.Grant{}, err
 }
 
-// name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index until
-// it is compacted, so they are used again.
+// name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
+// until it is compacted, so they are used again.
 func (b *Backend) name(h *hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,8 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 	return v, a.h.grant()
 }
 
-// entry is a transaction that puts the key, and what it requires. One that is refused is followed by the next:
+// entry is a transaction that puts the key, and what it requires. One that is refused is followed by the
+// next:
 //
 //	ifUnused ──► ifFree ──► (held)
 //	    └──────────┴──────► asLast     of those who wait
@@ -137,8 +138,8 @@ const (
 	ifUnused entry = iota
 	// ifFree: nobody holds or waits. There may be void keys, or raised tokens.
 	ifFree
-	// asLast: nothing; it is for those who wait. A comparison with a queue costs the one thread that applies all
-	// writes time for each key that is there.
+	// asLast: nothing; it is for those who wait. A comparison with a queue costs the one thread that applies
+	// all writes time for each key that is there.
 	asLast
 )
 
@@ -151,7 +152,8 @@ const (
 	itself          // the attempt's own key: the request was carried out before (R11)
 )
 
-// refused returns what follows an entry that was refused: another one, or an error; neither if the key is there.
+// refused returns what follows an entry that was refused: another one, or an error; neither if the key is
+// there.
 func (e entry) refused(wait bool, shown present) (next entry, err error) {
 	switch {
 	case shown == itself:

@@ -22,7 +22,14 @@ func request(name string, ttl time.Duration, wait bool) locker.Request {
 	requests.Lock()
 	defer requests.Unlock()
 	requests.n++
-	return locker.Request{Name: name, Owner: fmt.Sprintf("%040x", requests.n), Label: "test", TTL: ttl, Wait: wait, Lost: func() {}}
+	return locker.Request{
+		Name:  name,
+		Owner: fmt.Sprintf("%040x", requests.n),
+		Label: "test",
+		TTL:   ttl,
+		Wait:  wait,
+		Lost:  func() {},
+	}
 }
 
 var requests struct {
@@ -68,7 +75,8 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 		"no fault":     func(*lab.Link) {},
 	}
 	for fault, cause := range faults {
-		// 1: the transaction for the first place, 2: for the last one, 3: the read of the queue, 4: the watch.
+		// 1: the transaction for the first place, 2: for the last one, 3: the read of the queue, 4: the
+		// watch.
 		for step := 1; step <= 4; step++ {
 			for _, how := range []string{"cancel", "deadline"} {
 				name := fmt.Sprintf("%s at %d, %s", fault, step, how)
@@ -124,7 +132,12 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 						broken.Reset()
 					}
 					mu.Unlock()
-					eventually(t, 10*time.Second, "only the holder is left", func() bool { return len(locksIn(t, admin, name)) == 1 })
+					eventually(
+						t,
+						10*time.Second,
+						"only the holder is left",
+						func() bool { return len(locksIn(t, admin, name)) == 1 },
+					)
 					require.NoError(t, holder.Unlock(t.Context()))
 					next, err := other.Lock(within(t, 10*time.Second), name) // what arrives only now is taken back
 					require.NoError(t, err)

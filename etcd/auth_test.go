@@ -63,8 +63,8 @@ func TestWaiterOnAStreamThatIsOlderThanItsTokenGetsTheLock(t *testing.T) {
 			}
 			holder, waiter, behind := clients[0], clients[1], clients[2]
 			for round := range 2 {
-				// A simple token ends when it was not used for its time, and up to a second more. The oldest etcd
-				// lets nobody log in whose token is over: the admin uses its own.
+				// A simple token ends when it was not used for its time, and up to a second more. The oldest
+				// etcd lets nobody log in whose token is over: the admin uses its own.
 				for began := time.Now(); time.Since(began) < 3500*time.Millisecond; time.Sleep(100 * time.Millisecond) {
 					s.queued(t, "warm", 0)
 				}

@@ -139,9 +139,10 @@ func (s *session) hangUp() {
 	}
 }
 
-// renew sends one keep-alive, to the member that all requests go to, and returns when it was sent, and the term of
-// the member that answered. All are sent on one stream, one at a time: the driver's KeepAliveOnce opens a stream for
-// each, and logs in for each, which is a bcrypt for the member, of some 60 ms of its processor.
+// renew sends one keep-alive, to the member that all requests go to, and returns when it was sent, and the
+// term of the member that answered. All are sent on one stream, one at a time: the driver's KeepAliveOnce
+// opens a stream for each, and logs in for each, which is a bcrypt for the member, of some 60 ms of its
+// processor.
 func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err error) {
 	if m, _, _ := s.b.pool.pick(1); s.stream == nil || s.on != m {
 		s.hangUp()
@@ -151,7 +152,7 @@ func (s *session) renew(ctx context.Context) (since time.Time, term uint64, err 
 		}
 		life, end := context.WithCancel(s.ctx)
 		stop := context.AfterFunc(ctx, end)
-		opened, err := pb.NewLeaseClient(m.conn).LeaseKeepAlive(s.b.pool.streaming(life), grpc.WaitForReady(false))
+		opened, err := pb.NewLeaseClient(m.conn).LeaseKeepAlive(withLeader(life), grpc.WaitForReady(false))
 		stop()
 		if err != nil {
 			end()

@@ -28,7 +28,9 @@ type contender func(ctx context.Context, n int, name string) error
 
 // contenders make one on a driver's client. What they open ends with done, or
 // with ctx.
-var contenders = map[string]func(ctx context.Context, driver *clientv3.Client, goroutines int) (c contender, done func(), err error){
+var contenders = map[string]func(ctx context.Context, driver *clientv3.Client, goroutines int) (
+	c contender, done func(), err error,
+){
 	"locker":      lockerContender,
 	"concurrency": mutexContender,
 	"raw":         rawContender,
@@ -83,7 +85,10 @@ func rawContender(ctx context.Context, driver *clientv3.Client, _ int) (contende
 	}
 	return func(ctx context.Context, _ int, name string) error {
 		key := "raw/1/lock/" + name + "/0000000000000000000000000000000000000001"
-		_, err := driver.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, "bench", clientv3.WithLease(lease.ID))).Commit()
+		_, err := driver.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+			Then(clientv3.OpPut(key, "bench", clientv3.WithLease(lease.ID))).
+			Commit()
 		if err == nil {
 			_, err = driver.Delete(ctx, key)
 		}
@@ -129,7 +134,22 @@ func synced(b *testing.B) *lab.EtcdCluster {
 
 func free(b *testing.B, of string, s *lab.EtcdCluster) {
 	const most = 256
-	raw, ours, theirs := rival(b, "raw", s.Addrs(), most), rival(b, "locker", s.Addrs(), most), rival(b, "concurrency", s.Addrs(), most)
+	raw, ours, theirs := rival(
+		b,
+		"raw",
+		s.Addrs(),
+		most,
+	), rival(
+		b,
+		"locker",
+		s.Addrs(),
+		most,
+	), rival(
+		b,
+		"concurrency",
+		s.Addrs(),
+		most,
+	)
 	own := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(n int) error { return c(b.Context(), n, "free-"+strconv.Itoa(n)) })
 	}
@@ -146,7 +166,22 @@ func free(b *testing.B, of string, s *lab.EtcdCluster) {
 func BenchmarkContended(b *testing.B) {
 	s := synced(b)
 	const most = 64
-	raw, ours, theirs := rival(b, "raw+write", s.Addrs(), 1), rival(b, "locker", s.Addrs(), most), rival(b, "concurrency", s.Addrs(), most)
+	raw, ours, theirs := rival(
+		b,
+		"raw+write",
+		s.Addrs(),
+		1,
+	), rival(
+		b,
+		"locker",
+		s.Addrs(),
+		most,
+	), rival(
+		b,
+		"concurrency",
+		s.Addrs(),
+		most,
+	)
 	one := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(n int) error { return c(b.Context(), n, "one") })
 	}
@@ -165,13 +200,33 @@ func BenchmarkProcesses(b *testing.B) {
 	raw := rival(b, "raw+write", s.Addrs(), 1)
 	programs := map[string][]*lab.Child{}
 	for _, kind := range []string{"locker", "concurrency"} {
-		programs[kind] = contest.Start(b, processes, "bench", strings.Join(s.Addrs(), ","), kind, strconv.Itoa(most/processes))
+		programs[kind] = contest.Start(
+			b,
+			processes,
+			"bench",
+			strings.Join(s.Addrs(), ","),
+			kind,
+			strconv.Itoa(most/processes),
+		)
 	}
 	for _, n := range []int{8, most} {
-		contest.Run(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n), 60*time.Millisecond, // they begin with an empty queue
-			contest.Competitor{Name: "raw", Goroutines: 1, Op: contest.On(func(int) error { return raw(b.Context(), 0, "one") })},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: contest.Told(b, programs["locker"]), Target: handingOn},
-			contest.Competitor{Name: "concurrency", Goroutines: n, Op: contest.Told(b, programs["concurrency"])})
+		contest.Run(
+			b,
+			fmt.Sprintf("processes=%d,goroutines=%d", processes, n),
+			60*time.Millisecond, // they begin with an empty queue
+			contest.Competitor{
+				Name:       "raw",
+				Goroutines: 1,
+				Op:         contest.On(func(int) error { return raw(b.Context(), 0, "one") }),
+			},
+			contest.Competitor{
+				Name:       "locker",
+				Goroutines: n,
+				Op:         contest.Told(b, programs["locker"]),
+				Target:     handingOn,
+			},
+			contest.Competitor{Name: "concurrency", Goroutines: n, Op: contest.Told(b, programs["concurrency"])},
+		)
 	}
 }
 

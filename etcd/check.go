@@ -30,12 +30,14 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		status, err := m.status(limited)
 		cancel()
 		if err != nil {
-			add(locker.SeverityWarning, m.addr, fmt.Sprintf("does not answer: %v", err), "start it again, or take it out of the URL: until then the cluster survives one crash less")
+			add(locker.SeverityWarning, m.addr, fmt.Sprintf("does not answer: %v", err),
+				"start it again, or take it out of the URL: until then the cluster survives one crash less")
 			continue
 		}
 		id := status.Header.GetMemberId()
 		if other := seen[id]; other != "" {
-			add(locker.SeverityWarning, m.addr, "is the same member as "+other, "give the addresses of different members: a retry should go to another")
+			add(locker.SeverityWarning, m.addr, "is the same member as "+other,
+				"give the addresses of different members: a retry should go to another")
 		}
 		seen[id] = m.addr
 		b.checkMember(add, m, status)
@@ -56,14 +58,17 @@ func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusResponse) {
 	severity, advice := locker.SeverityOK, ""
 	var major, minor int
-	if _, err := fmt.Sscanf(status.Version, "%d.%d", &major, &minor); err != nil || major < 3 || major == 3 && minor < oldestMinor {
-		severity, advice = locker.SeverityProblem, fmt.Sprintf("the oldest etcd that is tested is 3.%d: upgrade", oldestMinor)
+	_, err := fmt.Sscanf(status.Version, "%d.%d", &major, &minor)
+	if err != nil || major < 3 || major == 3 && minor < oldestMinor {
+		severity = locker.SeverityProblem
+		advice = fmt.Sprintf("the oldest etcd that is tested is 3.%d: upgrade", oldestMinor)
 	}
 	add(severity, "version of "+m.addr, status.Version, advice)
 	for _, e := range status.Errors {
 		advice := "see etcdctl endpoint status and the log of the member"
 		if strings.Contains(e, "NOSPACE") {
-			advice = "no lock can be had: compact and defragment it, raise --quota-backend-bytes, then run etcdctl alarm disarm"
+			advice = "no lock can be had: compact and defragment it, raise --quota-backend-bytes, " +
+				"then run etcdctl alarm disarm"
 		}
 		add(locker.SeverityProblem, "alarm of "+m.addr, e, advice)
 	}
@@ -73,7 +78,8 @@ func (b *Backend) checkMember(add addFinding, m *member, status *pb.StatusRespon
 	}
 	used := fmt.Sprintf("%d MiB of which %d MiB are in use", status.DbSize>>20, status.DbSizeInUse>>20)
 	if status.DbSize > quota/10*8 {
-		add(locker.SeverityWarning, "store of "+m.addr, used, fmt.Sprintf("no lock can be had beyond %d MiB: set --auto-compaction-retention, then defragment", quota>>20))
+		add(locker.SeverityWarning, "store of "+m.addr, used, fmt.Sprintf(
+			"no lock can be had beyond %d MiB: set --auto-compaction-retention, then defragment", quota>>20))
 	} else {
 		add(locker.SeverityOK, "store of "+m.addr, used, "")
 	}
@@ -85,7 +91,8 @@ const oldestMinor = 4
 // voters returns how many voting members the cluster has.
 func (b *Backend) voters(ctx context.Context) (n int, err error) {
 	resp := new(pb.MemberListResponse)
-	if _, err := b.pool.invoke(ctx, ordinary, "Cluster/MemberList", new(pb.MemberListRequest), resp); err != nil {
+	_, err = b.pool.invoke(ctx, ordinary, "Cluster/MemberList", new(pb.MemberListRequest), resp)
+	if err != nil {
 		return 0, err
 	}
 	for _, m := range resp.Members {
@@ -109,16 +116,20 @@ func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
 		}
 		add(locker.SeverityInfo, "members", fmt.Sprintf("cannot be asked for: %v", err), text)
 	case n == 1:
-		add(locker.SeverityWarning, "members", "one voting member", "no lock can be had while it is down: use three")
+		add(locker.SeverityWarning, "members", "one voting member",
+			"no lock can be had while it is down: use three")
 	case n%2 == 0:
-		add(locker.SeverityWarning, "members", found, fmt.Sprintf("they survive no more crashes than %d: use an odd number", n-1))
+		add(locker.SeverityWarning, "members", found,
+			fmt.Sprintf("they survive no more crashes than %d: use an odd number", n-1))
 	default:
 		add(locker.SeverityOK, "members", found, "")
 	}
 	if err == nil && b.opts.Members > 0 && b.opts.Members != n {
-		add(locker.SeverityProblem, "Options.Members", fmt.Sprintf("%d, and the cluster has %d", b.opts.Members, n), "set it to the number of voting members: Guarantees rests on it")
+		add(locker.SeverityProblem, "Options.Members", fmt.Sprintf("%d, and the cluster has %d", b.opts.Members, n),
+			"set it to the number of voting members: Guarantees rests on it")
 	}
 	if err == nil && len(b.pool.all()) < n {
-		add(locker.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.all()), n), "give all of them: no lock can be had while those that are given are down")
+		add(locker.SeverityInfo, "addresses", fmt.Sprintf("%d for %d members", len(b.pool.all()), n),
+			"give all of them: no lock can be had while those that are given are down")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -65,12 +66,15 @@ func TestNothingIsGrantedThatCloseHasRevoked(t *testing.T) {
 		var once, first sync.Once
 		b := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
 			err := send()
-			switch {
-			case strings.HasSuffix(method, "/LeaseRevoke"):
+			if strings.HasSuffix(method, "/LeaseRevoke") {
 				once.Do(func() { close(revoked) })
 				<-ctx.Done() // the answer is lost
 				return ctx.Err()
-			case strings.HasSuffix(method, "/Txn"):
+			}
+			return err
+		}), onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+			err := send()
+			if strings.Contains(req.String(), queue("n")) {
 				first.Do(func() { close(asked) })
 				<-revoked
 			}
@@ -91,8 +95,11 @@ func TestNothingIsGrantedThatCloseHasRevoked(t *testing.T) {
 func intercepted(f func(ctx context.Context, method string, send func() error) error) func(*clientv3.Config) {
 	return func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+			) error {
 				return f(ctx, method, func() error { return invoker(ctx, method, req, reply, cc, opts...) })
-			}))
+			},
+		))
 	}
 }

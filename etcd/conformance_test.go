@@ -32,7 +32,8 @@ func TestConformance(t *testing.T) {
 			h := harness(t, lab.StartEtcd(t, c.members, c.lab...), c.opts)
 			if h.JumpClock = clock; clock == nil {
 				h.Unproven = map[string]string{
-					"clock-jump": "the clock of a static Go program is the system's own: testdata/clock/build makes an etcd with another, and says how the check is run on it",
+					"clock-jump": "the clock of a static Go program is the system's own: " +
+						"testdata/clock/build makes an etcd with another, and says how the check is run on it",
 				}
 			}
 			conformance.Run(t, h)
@@ -73,7 +74,10 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 		},
 		Delete: func(ct conformance.T, name string) {
 			// The holder's key, and not those of who waits.
-			resp, err := admin.Get(ct.Context(), queue(name), append(clientv3.WithFirstCreate(), clientv3.WithRange(queue(name)+"~"))...)
+			resp, err := admin.Get(
+				ct.Context(),
+				queue(name),
+				append(clientv3.WithFirstCreate(), clientv3.WithRange(queue(name)+"~"))...)
 			ctFail(ct, err)
 			for _, kv := range resp.Kvs {
 				_, err = admin.Delete(ct.Context(), string(kv.Key))
@@ -91,8 +95,19 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			}
 			return left
 		},
-		Restart:         func(conformance.T) { s.Restart(t) },
-		Names:           []string{"/", "a/b", "a%2Fb", "%", "%2F", "..", "../../void/x", "\x00", "a\xc3\xa9", "locker/1/lock/a"},
+		Restart: func(conformance.T) { s.Restart(t) },
+		Names: []string{
+			"/",
+			"a/b",
+			"a%2Fb",
+			"%",
+			"%2F",
+			"..",
+			"../../void/x",
+			"\x00",
+			"a\xc3\xa9",
+			"locker/1/lock/a",
+		},
 		URL:             "etcd://" + strings.Join(s.Addrs(), ",") + "/locker",
 		Open:            locker.Openers{"etcd": etcd.Open},
 		KnownGoroutines: known,

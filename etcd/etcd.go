@@ -112,7 +112,8 @@ func New(client *clientv3.Client, opts *Options) (*Backend, error) {
 	case client == nil:
 		return nil, fmt.Errorf("%w: etcd: the client is nil", locker.ErrInvalid)
 	case client.ActiveConnection() == nil:
-		return nil, fmt.Errorf("%w: etcd: the client has no connection: make it with clientv3.New", locker.ErrInvalid)
+		return nil, fmt.Errorf("%w: etcd: the client has no connection: make it with clientv3.New",
+			locker.ErrInvalid)
 	}
 	o := &b.opts
 	if err := o.check(); err != nil {
@@ -146,9 +147,11 @@ func (o *Options) check() error {
 	case o.MaxTTL != 0 && o.MaxTTL < MinTTL:
 		return fmt.Errorf("Options.MaxTTL is %v: give at least %v, or 0 for the default", o.MaxTTL, MinTTL)
 	case o.Members < 0:
-		return fmt.Errorf("Options.Members is %d: give the number of voting members, or 0 if it is not known", o.Members)
+		return fmt.Errorf("Options.Members is %d: give the number of voting members, or 0 if it is not known",
+			o.Members)
 	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
-		return fmt.Errorf("Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
+		return fmt.Errorf("Options.Prefix is %q: write it without slashes at its ends, and not two in a row",
+			o.Prefix)
 	case len(o.Prefix) > maxPrefixLen:
 		return fmt.Errorf("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
 	}
@@ -162,7 +165,8 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	if b.opts.StrictExpiry {
 		g.SurvivesPause = true
 		g.DeadHolderSlack += time.Duration(wholeSeconds(g.MaxTTL)) * time.Second
-		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL, which DeadHolderSlack counts as MaxTTL"
+		g.RestsOn += "; StrictExpiry keeps the lock of a holder that died for one more TTL, " +
+			"which DeadHolderSlack counts as MaxTTL"
 	}
 	return g
 }
@@ -183,9 +187,11 @@ func Guarantees(members int) locker.Guarantees {
 		// The members count leases by their monotonic clocks.
 		SurvivesClockJump: true,
 		MinTTL:            MinTTL,
-		RestsOn: "Raft and members that keep what they have confirmed (fsync); clocks of leader and holder that run at the same speed; " +
+		RestsOn: "Raft and members that keep what they have confirmed (fsync); " +
+			"clocks of leader and holder that run at the same speed; " +
 			"no leader stands still for longer than a TTL and goes on, or StrictExpiry; " +
-			"tokens: nobody restores a backup, unless with --bump-revision; TTLs are rounded up to whole seconds and to etcd's minimum of 1.5 election timeouts, and start again when the leader changes",
+			"tokens: nobody restores a backup, unless with --bump-revision; TTLs are rounded up to whole seconds " +
+			"and to etcd's minimum of 1.5 election timeouts, and start again when the leader changes",
 	}
 	if members > 0 {
 		g.ServerCrashes = (members - 1) / 2
@@ -237,7 +243,8 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		return nil
 	case b.ctx.Err() != nil, errors.Is(err, locker.ErrClosed):
 		return fmt.Errorf("etcd: %w", locker.ErrClosed)
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrRefused):
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable),
+		errors.Is(err, locker.ErrRefused):
 		return err // all is said
 	case ctx.Err() != nil:
 		return fmt.Errorf("etcd %s: %w", b.addr(), ctx.Err())

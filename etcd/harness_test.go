@@ -53,6 +53,19 @@ func through(dialer func(ctx context.Context, addr string) (net.Conn, error)) fu
 	return func(c *clientv3.Config) { c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dialer)) }
 }
 
+// onStreams has wrap see a client's streams.
+func onStreams(wrap func(grpc.ClientStream) grpc.ClientStream) func(*clientv3.Config) {
+	return func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer,
+			opts ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			stream, err := next(ctx, desc, cc, method, opts...)
+			return wrap(stream), err
+		}))
+	}
+}
+
 // backend returns a Backend on a client of its own.
 func backend(t testing.TB, addrs []string, opts ...func(*clientv3.Config)) *etcd.Backend {
 	t.Helper()

@@ -52,7 +52,8 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		case resp.Succeeded:
 			return nil
 		}
-		if mine := resp.Responses[1].GetResponseRange().Kvs; len(mine) == 0 || mine[0].CreateRevision != h.created {
+		mine := resp.Responses[1].GetResponseRange().Kvs
+		if len(mine) == 0 || mine[0].CreateRevision != h.created {
 			return h.isLost("is")
 		}
 		if now, err = readTokens(resp.Responses[0]); err != nil {

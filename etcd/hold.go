@@ -107,8 +107,8 @@ func (h *hold) TakeBack(ctx context.Context) error {
 	return h.b.failure(ctx, err)
 }
 
-// remove deletes the key and its shadows, makes what may be under way come to nothing, and reports whether the key
-// was there.
+// remove deletes the key and its shadows, makes what may be under way come to nothing, and reports whether
+// the key was there.
 func (h *hold) remove(ctx context.Context) (found bool, err error) {
 	for {
 		h.b.mu.Lock()
@@ -120,8 +120,8 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 		}
 		found, err = h.delete(ctx, makeVoid)
 		if makeVoid && errors.Is(err, rpctypes.ErrNoSpace) {
-			// A void key can be put when there is space again. What only deletes is let through, and frees the
-			// lock.
+			// A void key can be put when there is space again. What only deletes is let through, and frees
+			// the lock.
 			_, _ = h.delete(ctx, false)
 		}
 		switch {
@@ -139,8 +139,8 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 	}
 }
 
-// delete makes the one request. It compares the whole owner (R9). The void key lives as long as the lease: as long
-// as the transaction could still put the key.
+// delete makes the one request. It compares the whole owner (R9). The void key lives as long as the lease: as
+// long as the transaction could still put the key.
 func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error) {
 	then := []clientv3.Op{clientv3.OpDelete(h.key)}
 	var orElse []clientv3.Op

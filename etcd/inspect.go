@@ -60,17 +60,23 @@ func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
 			first = kv
 		}
 	}
-	st := locker.State{Held: true, Label: label(first), Token: tokens.Of(first.CreateRevision), Waiters: len(revisions) - 1}
+	st := locker.State{
+		Held: true, Label: label(first), Token: tokens.Of(first.CreateRevision), Waiters: len(revisions) - 1,
+	}
 	for _, kv := range queue {
-		if l := label(kv); kv.CreateRevision != first.CreateRevision && len(st.Waiting) < locker.MaxWaiting && !slices.Contains(st.Waiting, l) {
+		l := label(kv)
+		if kv.CreateRevision != first.CreateRevision && !slices.Contains(st.Waiting, l) {
 			st.Waiting = append(st.Waiting, l)
 		}
 	}
+	st.Waiting = st.Waiting[:min(len(st.Waiting), locker.MaxWaiting)]
 	return st
 }
 
 // List implements [locker.Lister].
-func (b *Backend) List(ctx context.Context, prefix string, found func(name string, st locker.State) error) error {
+func (b *Backend) List(
+	ctx context.Context, prefix string, found func(name string, st locker.State) error,
+) error {
 	from := b.keys.locks() + escape.Replace(prefix)
 	end := clientv3.GetPrefixRangeEnd(from)
 	var name string

@@ -25,8 +25,8 @@ const locksPart = "/1/lock/"
 // checkPrefix reports a prefix that is in the way of another.
 func checkPrefix(prefix string) error {
 	if strings.Contains(prefix+"/", locksPart) {
-		return fmt.Errorf("Options.Prefix is %q: its keys would stand among the locks of the prefix before %s: write it without that",
-			prefix, strings.TrimSuffix(locksPart, "/"))
+		return fmt.Errorf("Options.Prefix is %q: its keys would stand among the locks of the prefix before %s: "+
+			"write it without that", prefix, strings.TrimSuffix(locksPart, "/"))
 	}
 	return nil
 }
@@ -77,10 +77,12 @@ const (
 // base returns the key that a key is a shadow of, or itself.
 func base(key []byte) string { return strings.TrimRight(string(key), strictMark+minHoldMark) }
 
-// same is how many keys can have been put at one time: a key and its shadows. They are one place of the queue.
+// same is how many keys can have been put at one time: a key and its shadows. They are one place of the
+// queue.
 const same = 3
 
-// oldest and newest are options for the place of a queue that was there first or last, inOrder for all of them.
+// oldest and newest are options for the place of a queue that was there first or last, inOrder for all of
+// them.
 func oldest(queue string) []clientv3.OpOption {
 	return append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
 }
@@ -109,8 +111,8 @@ func eachPlace(kvs []*mvccpb.KeyValue) iter.Seq[[]*mvccpb.KeyValue] {
 	}
 }
 
-// front returns the key that stands for the first place of kvs: the one on the session's lease, if it is still
-// there, or a shadow, one that is on no lease before others.
+// front returns the key that stands for the first place of kvs: the one on the session's lease, if it is
+// still there, or a shadow, one that is on no lease before others.
 func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	for place := range eachPlace(kvs) {
 		return slices.MinFunc(place, func(a, b *mvccpb.KeyValue) int {
@@ -126,8 +128,8 @@ func isDead(kv *mvccpb.KeyValue) bool { return base(kv.Key) != string(kv.Key) }
 // isUncounted reports whether kv is a shadow that nobody has begun to count the time of.
 func isUncounted(kv *mvccpb.KeyValue) bool { return isDead(kv) && kv.Lease == 0 }
 
-// wasNeverGranted reports whether the place was that of an attempt that was not granted: one with MinHold is granted
-// when its shadow is on a lease.
+// wasNeverGranted reports whether the place was that of an attempt that was not granted: one with MinHold is
+// granted when its shadow is on a lease.
 func wasNeverGranted(place []*mvccpb.KeyValue) bool {
 	return slices.ContainsFunc(place, func(kv *mvccpb.KeyValue) bool {
 		return isUncounted(kv) && strings.HasSuffix(string(kv.Key), minHoldMark)

@@ -40,7 +40,14 @@ func (l *laggard) config(c *clientv3.Config) {
 	c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(l.intercept))
 }
 
-func (l *laggard) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (l *laggard) intercept(
+	ctx context.Context,
+	method string,
+	req, reply any,
+	cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	l.mu.Lock()
 	is := l.want != "" && strings.Contains(method+" "+fmt.Sprint(req), l.want)
 	if is {
@@ -50,7 +57,13 @@ func (l *laggard) intercept(ctx context.Context, method string, req, reply any, 
 	if keep {
 		l.want = ""
 		l.late = func() error {
-			return invoker(context.Background(), method, req, reflect.New(reflect.TypeOf(reply).Elem()).Interface(), cc, opts...)
+			return invoker(
+				context.Background(),
+				method,
+				req,
+				reflect.New(reflect.TypeOf(reply).Elem()).Interface(),
+				cc,
+				opts...)
 		}
 		close(l.kept)
 	}

@@ -136,8 +136,8 @@ func road(t *testing.T, addr, to string) (closed func()) {
 	return closed
 }
 
-// A name of a URL that leads elsewhere later: it is looked up for each connection. A child asks, since who looks up
-// names belongs to the whole process.
+// A name of a URL that leads elsewhere later: it is looked up for each connection. A child asks, since who
+// looks up names belongs to the whole process.
 func TestAddressBehindANameIsLookedUpAgain(t *testing.T) {
 	t.Parallel()
 	for _, old := range []string{"gone", "silent"} {
@@ -163,9 +163,12 @@ func TestAddressBehindANameIsLookedUpAgain(t *testing.T) {
 
 // moved is the child. Its arguments: where to look up names, a URL.
 func moved(p *lab.Parent) {
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", p.Args[0])
-	}}
+	net.DefaultResolver = &net.Resolver{
+		PreferGo: true,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "udp", p.Args[0])
+		},
+	}
 	ctx := context.Background()
 	c, err := locker.Openers(etcd.Openers).Open(ctx, p.Args[1], &locker.Options{TTL: 8 * time.Second})
 	if err != nil {

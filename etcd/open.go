@@ -102,7 +102,9 @@ func reach(ctx context.Context, u *locker.URL, config clientv3.Config) error {
 // rightScheme says what to write if the one side speaks TLS and the other not.
 func rightScheme(ctx context.Context, u *locker.URL, m *member, err error) string {
 	if u.Scheme == "etcds" {
-		if text := err.Error(); strings.Contains(text, "handshake failed: EOF") || strings.Contains(text, "first record does not look like a TLS handshake") {
+		text := err.Error()
+		if strings.Contains(text, "handshake failed: EOF") ||
+			strings.Contains(text, "first record does not look like a TLS handshake") {
 			return ": if it does not speak TLS, write etcd:// instead of etcds://"
 		}
 		return ""
@@ -211,6 +213,7 @@ func verify(cs tls.ConnectionState, name string, roots *x509.CertPool) error {
 	for _, c := range cs.PeerCertificates[1:] {
 		between.AddCert(c)
 	}
-	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: between})
+	opts := x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: between}
+	_, err := cs.PeerCertificates[0].Verify(opts)
 	return err
 }

@@ -134,7 +134,12 @@ func TestOpenWithAuthentication(t *testing.T) {
 	c, err := openers.Open(t.Context(), "etcd://locker:pass@"+at, nil)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	_, err = root.RoleRevokePermission(t.Context(), "locker", "locker/1/", clientv3.GetPrefixRangeEnd("locker/1/"))
+	_, err = root.RoleRevokePermission(
+		t.Context(),
+		"locker",
+		"locker/1/",
+		clientv3.GetPrefixRangeEnd("locker/1/"),
+	)
 	require.NoError(t, err)
 	_, err = c.TryLock(within(t, 10*time.Second), "n")
 	require.ErrorContains(t, err, "permission denied")
@@ -197,7 +202,8 @@ func TestCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
 	replace(certs.ClientCertFile, certs.ClientKeyFile)
 	q := url.QueryEscape
 	c, err := openers.Open(t.Context(), "etcds://"+road.Addr()+"?ca="+q(certs.CAFile)+
-		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")), &locker.Options{TTL: 10 * time.Second, Patience: -1})
+		"&cert="+q(filepath.Join(dir, "cert"))+"&key="+q(filepath.Join(dir, "key")),
+		&locker.Options{TTL: 10 * time.Second, Patience: -1})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	held, err := c.Lock(t.Context(), "n")
@@ -210,7 +216,12 @@ func TestCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
 		return err
 	}
 	replace(strangers.ClientCertFile, strangers.ClientKeyFile)
-	eventually(t, 5*time.Second, "a stranger's certificate is shown, and refused", func() bool { return try() != nil })
+	eventually(
+		t,
+		5*time.Second,
+		"a stranger's certificate is shown, and refused",
+		func() bool { return try() != nil },
+	)
 	require.NoError(t, certs.Renew()) // the server's, which is also good for clients
 	replace(certs.CertFile, certs.KeyFile)
 	eventually(t, 5*time.Second, "the new certificates are used", func() bool { return try() == nil })
@@ -230,7 +241,10 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "clientv3.New")
 	c := dial(t, []string{"127.0.0.1:1"})
-	for _, o := range []*etcd.Options{{Timeout: -1}, {Members: -1}, {Prefix: "/a"}, {Prefix: "a//b"}, {Prefix: "a/1/lock"}, {Prefix: "a/1/lock/1"}, {Prefix: strings.Repeat("a", 300)}} {
+	for _, o := range []*etcd.Options{
+		{Timeout: -1}, {Members: -1}, {Prefix: "/a"}, {Prefix: "a//b"}, {Prefix: "a/1/lock"},
+		{Prefix: "a/1/lock/1"}, {Prefix: strings.Repeat("a", 300)},
+	} {
 		_, err = etcd.New(c, o)
 		require.ErrorIs(t, err, locker.ErrInvalid)
 	}

@@ -21,13 +21,18 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := t.Context()
 	network := newCut(t)
-	b := backend(t, s.Addrs(), through(network.dial), intercepted(func(ctx context.Context, method string, send func() error) error {
-		if strings.HasSuffix(method, "/LeaseRevoke") {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return send()
-	}))
+	b := backend(
+		t,
+		s.Addrs(),
+		through(network.dial),
+		intercepted(func(ctx context.Context, method string, send func() error) error {
+			if strings.HasSuffix(method, "/LeaseRevoke") {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return send()
+		}),
+	)
 	const ttl, longer = 2 * time.Second, time.Minute
 	other, err := b.Acquire(ctx, request("other", longer, false)) // its session lasts
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 )
 
 // poller asks etcd whether keys are there, many in one request: ten thousand leases that are renewed, or ten
-// thousand waiters, cost a few requests per second. A key is missing only if somebody has deleted it by hand, or
-// if a watch has not told.
+// thousand waiters, cost a few requests per second. A key is missing only if somebody has deleted it by hand,
+// or if a watch has not told.
 type poller struct {
 	s    *session
 	kick chan struct{}
@@ -36,8 +36,8 @@ func newPoller(s *session) *poller {
 	}
 }
 
-// created has fn told the revision at which key was put, soon; 0 if it is not there. Names are used again: a key
-// that was put later is another one.
+// created has fn told the revision at which key was put, soon; 0 if it is not there. Names are used again: a
+// key that was put later is another one.
 func (p *poller) created(key string, fn func(revision int64)) {
 	p.mu.Lock()
 	p.asked[key] = append(p.asked[key], fn)
@@ -48,7 +48,8 @@ func (p *poller) created(key string, fn func(revision int64)) {
 	}
 }
 
-// next returns a channel that is closed when those who wait ask again, all at one time, so that they share requests.
+// next returns a channel that is closed when those who wait ask again, all at one time, so that they share
+// requests.
 func (p *poller) next() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 // pool sends all requests to one member, and to another once that one does not answer (R23). The driver's own
 // balancer takes turns, and comes back to a member that hangs with every third request.
 //
-// A request is sent again while there is no answer: everything that this package sends can be carried out twice,
-// and at any time later. What that leaves to clear up is told by [fate].
+// A request is sent again while there is no answer: everything that this package sends can be carried out
+// twice, and at any time later. What that leaves to clear up is told by [fate].
 type pool struct {
 	driver  *clientv3.Client // the caller's: the pool follows its endpoints
 	timeout time.Duration
@@ -129,12 +129,22 @@ func (p *pool) all() []*member {
 
 func (m *member) isAt(addr string) bool { return m.addr == addr }
 
+// start has fn run beside what the pool does; fn ends with p.life. It returns false if the pool is closed.
+func (p *pool) start(fn func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.work.Go(fn)
+	}
+	return !p.closed
+}
+
 func (p *pool) close() (err error) {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	p.end()
-	p.work.Wait() // follow is called by sessions and requests, which are over
+	p.work.Wait()
 	for _, m := range p.members {
 		err = errors.Join(err, m.conn.Close())
 	}
@@ -152,7 +162,8 @@ func (p *pool) txn(ctx context.Context, in line, cmps []clientv3.Cmp, then, orEl
 	*clientv3.TxnResponse, fate, error,
 ) {
 	r := &txnRequest{pool: p, line: in}
-	resp, err := clientv3.NewKVFromKVClient(r, p.driver).Txn(ctx).If(cmps...).Then(then...).Else(orElse...).Commit()
+	kv := clientv3.NewKVFromKVClient(r, p.driver)
+	resp, err := kv.Txn(ctx).If(cmps...).Then(then...).Else(orElse...).Commit()
 	return resp, r.fate, err
 }
 
@@ -165,7 +176,9 @@ type txnRequest struct {
 }
 
 // Txn implements a part of [pb.KVClient].
-func (r *txnRequest) Txn(ctx context.Context, req *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+func (r *txnRequest) Txn(ctx context.Context, req *pb.TxnRequest, opts ...grpc.CallOption) (
+	*pb.TxnResponse, error,
+) {
 	resp := new(pb.TxnResponse)
 	var err error
 	if r.fate, err = r.pool.invoke(ctx, r.line, "KV/Txn", req, resp, opts...); err != nil {
@@ -187,20 +200,29 @@ func (p *pool) grantLease(ctx context.Context, seconds int64) (*pb.LeaseGrantRes
 }
 
 func (p *pool) revokeLease(ctx context.Context, id int64) error {
-	_, err := p.invoke(ctx, urgent, "Lease/LeaseRevoke", &pb.LeaseRevokeRequest{ID: id}, new(pb.LeaseRevokeResponse))
+	req := &pb.LeaseRevokeRequest{ID: id}
+	_, err := p.invoke(ctx, urgent, "Lease/LeaseRevoke", req, new(pb.LeaseRevokeResponse))
 	return err
 }
 
 // needsLeader has a member that is cut off say so at once.
 var needsLeader = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 
+// withLeader is clientv3.WithRequireLeader, and quick where nothing else is sent along.
+func withLeader(ctx context.Context) context.Context {
+	if _, others := metadata.FromOutgoingContext(ctx); others {
+		return clientv3.WithRequireLeader(ctx)
+	}
+	return metadata.NewOutgoingContext(ctx, needsLeader)
+}
+
 // noAnswerError is a request that no member has answered.
 type noAnswerError struct{ reason string }
 
 func (e *noAnswerError) Error() string { return e.reason }
 
-// invoke makes one request. It returns when ctx is over, whatever the driver does (R8): all that it waits for ends
-// with ctx.
+// invoke makes one request. It returns when ctx is over, whatever the driver does (R8): all that it waits for
+// ends with ctx.
 func (p *pool) invoke(ctx context.Context, in line, method string, args, reply any, opts ...grpc.CallOption) (
 	f fate, err error,
 ) {
@@ -224,10 +246,7 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 		limit = p.timeout
 	}
 	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
-	outgoing := metadata.NewOutgoingContext(untimed{parent}, needsLeader)
-	if _, others := metadata.FromOutgoingContext(parent); others {
-		outgoing = clientv3.WithRequireLeader(untimed{parent})
-	}
+	outgoing := withLeader(untimed{parent})
 	began := time.Now()
 	sent := false
 	for try := 1; ; try++ {
@@ -261,7 +280,8 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 			return f, ctx.Err() // no fault of the member's
 		}
 		p.avoid(m)
-		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil // there is another one now
+		// There may be another connection now.
+		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil
 		switch left = limit - time.Since(began); {
 		case left <= 0, !sent && try >= members && !replaced:
 			if late && unsent == nil {
@@ -278,8 +298,8 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 	}
 }
 
-// untimed is a context that does not say when it ends. The driver would tell the member, which would set timers of
-// its own: some 5 % of a request's time.
+// untimed is a context that does not say when it ends. The driver would tell the member, which would set
+// timers of its own: some 5 % of a request's time.
 type untimed struct{ context.Context }
 
 // Deadline implements [context.Context].
@@ -303,9 +323,9 @@ func (p *pool) answered(m *member, d time.Duration) {
 	m.typical += (d - m.typical) / 8
 }
 
-// avoid makes the next request go to the member that has failed longest ago, or not at all. What is open at m goes
-// on unless a probe finds that it hangs: it costs little to ask another member, and much to move ten thousand
-// watches.
+// avoid makes the next request go to the member that has failed longest ago, or not at all. What is open at m
+// goes on unless a probe finds that it hangs: it costs little to ask another member, and much to move ten
+// thousand watches.
 func (p *pool) avoid(m *member) {
 	_ = p.follow() // the next request asks those that can be dialed
 	p.mu.Lock()
@@ -325,37 +345,41 @@ func (p *pool) avoid(m *member) {
 	}
 }
 
-// probe gives a member that does not answer another connection. It ends what is open on the old one, which goes on
-// at another member. With a single member, nothing is gained if that does not answer either: if it does, the network
-// has forgotten the old connection, or its name leads elsewhere now (R22, R26).
+// probe gives a member that does not answer another connection. That ends what is open on the old one, which
+// goes on at another member. A single member has to answer on the new one, and still not on the old one: the
+// network has forgotten that, or the name leads elsewhere now (R22, R26). One that has too much to do answers
+// on neither (R21).
 func (p *pool) probe(m *member) {
-	var other *member
-	if !p.answers(m) {
-		if conn, err := p.driver.Dial(m.addr); err == nil {
-			other = &member{pool: p, addr: m.addr, conn: conn}
-		}
+	other := &member{pool: p, addr: m.addr}
+	silent := !p.answers(m)
+	if silent {
+		var err error
+		other.conn, err = p.driver.Dial(m.addr)
+		silent = err == nil
+	}
+	if silent && len(p.all()) == 1 {
+		late := make(chan bool, 1)
+		go func() { late <- p.answers(m) }()
+		works := p.answers(other)
+		silent = !<-late && works
 	}
 	p.following.Lock()
 	defer p.following.Unlock()
-	if other != nil && len(p.all()) == 1 && !p.answers(other) {
-		_ = other.conn.Close()
-		other = nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.probing = false
-	if other == nil {
-		return
-	}
-	if i := slices.Index(p.members, m); i >= 0 {
-		p.members[i], other.failed, other.typical = other, m.failed, m.typical
-		if p.current == m {
-			p.current = other
+	i := slices.Index(p.members, m)
+	switch {
+	case !silent || i < 0: // the caller's client may have other endpoints now
+		if other.conn != nil {
+			_ = other.conn.Close()
 		}
-		_ = m.conn.Close()
-	} else { // the caller's client has other endpoints now
-		_ = other.conn.Close()
+		return
+	case p.current == m:
+		p.current = other
 	}
+	p.members[i], other.failed, other.typical = other, m.failed, m.typical
+	_ = m.conn.Close()
 }
 
 // answers reports whether a member answers soon.
@@ -365,7 +389,7 @@ func (p *pool) answers(m *member) bool {
 	err := m.connect(ctx)
 	if err == nil {
 		probe := &pb.RangeRequest{Key: []byte(probeKey), CountOnly: true}
-		_, err = pb.NewKVClient(m.conn).Range(clientv3.WithRequireLeader(ctx), probe)
+		_, err = pb.NewKVClient(m.conn).Range(withLeader(ctx), probe)
 	}
 	return err == nil || etcderr.Of(err) == etcderr.Refused // it may have no right to this key
 }
@@ -373,16 +397,8 @@ func (p *pool) answers(m *member) bool {
 // probeKey is a key that nobody has.
 const probeKey = "locker/1/lock/"
 
-// streaming returns a context for a stream, which ends with the pool.
-func (p *pool) streaming(ctx context.Context) context.Context {
-	ctx, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	stop := context.AfterFunc(p.life, end)
-	context.AfterFunc(ctx, func() { stop() })
-	return ctx
-}
-
-// connect returns nil if there is a connection to the member, and waits for one that is being made. The driver
-// would wait for as long as it is let, and not say why.
+// connect returns nil if there is a connection to the member, and waits for one that is being made. The
+// driver would wait for as long as it is let, and not say why.
 func (m *member) connect(ctx context.Context) error {
 	state := m.conn.GetState()
 	if state == connectivity.Ready {
@@ -407,8 +423,8 @@ func (m *member) connect(ctx context.Context) error {
 	return nil
 }
 
-// why returns the reason for which there is no connection, which the driver tells only to requests that do not
-// wait.
+// why returns the reason for which there is no connection, which the driver tells only to requests that do
+// not wait.
 func (m *member) why() string {
 	if m.conn.GetState() != connectivity.TransientFailure {
 		return ": " + m.addr + " does not answer"

@@ -121,9 +121,13 @@ func TestRaiseIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	b := backend(t, []string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
-		return len(req.Success) == 1 && string(req.Success[0].GetRequestPut().GetKey()) == queue("n")+"~/tokens"
-	}))
+	b := backend(
+		t,
+		[]string{s.Nodes[0].Addr(), s.Nodes[0].Addr()},
+		loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
+			return len(req.Success) == 1 && string(req.Success[0].GetRequestPut().GetKey()) == queue("n")+"~/tokens"
+		}),
+	)
 	g, err := b.Acquire(ctx, request("n", time.Minute, false))
 	require.NoError(t, err)
 	var at sync.WaitGroup

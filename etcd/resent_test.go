@@ -23,13 +23,16 @@ import (
 func onTxn(f func(req *etcdserverpb.TxnRequest, send func() error) error) func(*clientv3.Config) {
 	return func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+			) error {
 				send := func() error { return invoker(ctx, method, req, reply, cc, opts...) }
 				if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
 					return f(txn, send)
 				}
 				return send()
-			}))
+			},
+		))
 	}
 }
 
@@ -84,7 +87,11 @@ func TestShadowStaysWhenItsAdoptionIsSentTwice(t *testing.T) {
 	s := newScene(t, 1)
 	s.orphan(t, "n", time.Minute)
 	addr := s.Nodes[0].Addr()
-	next := backend(t, []string{addr, addr}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }))
+	next := backend(
+		t,
+		[]string{addr, addr},
+		loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }),
+	)
 	for range 2 {
 		_, err := next.Acquire(t.Context(), request("n", time.Minute, false))
 		require.ErrorIs(t, err, locker.ErrHeld)
@@ -241,7 +248,8 @@ func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
 	var lost atomic.Bool
 	addr := s.Nodes[0].Addr()
 	b := backend(t, []string{addr, addr}, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
-		if len(req.Success) == 0 || req.Success[0].GetRequestDeleteRange() == nil || !lost.CompareAndSwap(false, true) {
+		if len(req.Success) == 0 || req.Success[0].GetRequestDeleteRange() == nil ||
+			!lost.CompareAndSwap(false, true) {
 			return send()
 		}
 		_, err := s.admin.Revoke(ctx, holder)

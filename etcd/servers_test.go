@@ -93,7 +93,13 @@ func TestHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.T) {
 			defer undo()
 			got := s.get(t, answer, 30*time.Second)
 			require.ErrorIs(t, held.Err(), locker.ErrLost)
-			assert.True(t, held.Until().Before(got.at), "Until %v, the next got in %v later", held.Until(), got.at.Sub(held.Until()))
+			assert.True(
+				t,
+				held.Until().Before(got.at),
+				"Until %v, the next got in %v later",
+				held.Until(),
+				got.at.Sub(held.Until()),
+			)
 			undo()
 			require.NoError(t, got.lease.Err())
 		})
@@ -185,7 +191,9 @@ func TestHolderThatIsStoppedAndWakesUpKnowsAndIsFencedOff(t *testing.T) {
 	got := s.get(t, answer, 10*time.Second)
 	token, _ := got.lease.Token()
 	assert.Greater(t, token, uint64(childToken))
-	resp, err := s.admin.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(names[0]), "=", childToken)).Commit()
+	resp, err := s.admin.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(names[0]), "=", childToken)).
+		Commit()
 	require.NoError(t, err)
 	assert.False(t, resp.Succeeded, "what the stopped holder would write is refused")
 	child.Resume()
@@ -206,7 +214,8 @@ func TestOutageIsToldInTimeAndHeals(t *testing.T) {
 	leader.Kill()
 	follower.Kill()
 	for _, d := range []time.Duration{300 * time.Millisecond, time.Second, 20 * time.Second} {
-		for _, what := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){c.TryLock, c.Lock} {
+		type lock = func(context.Context, string, ...locker.Option) (*locker.Lease, error)
+		for _, what := range []lock{c.TryLock, c.Lock} {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			began := time.Now()
 			_, err = what(ctx, fmt.Sprint("m", d))
@@ -271,7 +280,9 @@ func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
 	addr := s.Nodes[0].Addr()
 	b := backend(t, []string{addr, addr}, func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+			) error {
 				if strings.HasSuffix(method, "/Txn") {
 					asked <- cc
 					if hangs.Load() {
@@ -280,7 +291,8 @@ func TestRequestWhoseCallerHasNoTimeLeftBlamesNobody(t *testing.T) {
 					}
 				}
 				return invoker(ctx, method, req, reply, cc, opts...)
-			}))
+			},
+		))
 	})
 	g, err := b.Acquire(t.Context(), request("n", time.Minute, false))
 	require.NoError(t, err)

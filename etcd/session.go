@@ -257,8 +257,8 @@ func (s *session) run() {
 	s.revoke()
 }
 
-// open has etcd grant a lease. It is not the wait of the first caller alone: others may come to wait for the same,
-// so it has a context of its own.
+// open has etcd grant a lease. It is not the wait of the first caller alone: others may come to wait for the
+// same, so it has a context of its own.
 func (s *session) open() error {
 	b := s.b
 	granted, err := b.pool.grantLease(s.ctx, s.seconds)
@@ -269,7 +269,8 @@ func (s *session) open() error {
 	if granted.TTL < s.seconds {
 		return fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
 	}
-	put, _, err := b.pool.txn(s.ctx, ordinary, nil, []clientv3.Op{clientv3.OpPut(s.key, "", s.onLease())}, nil)
+	ops := []clientv3.Op{clientv3.OpPut(s.key, "", s.onLease())}
+	put, _, err := b.pool.txn(s.ctx, ordinary, nil, ops, nil)
 	if err != nil {
 		return notOfSession(err) // a server that has too much to do
 	}
@@ -280,28 +281,27 @@ func (s *session) open() error {
 // onLease puts a key on the session's lease.
 func (s *session) onLease() clientv3.OpOption { return clientv3.WithLease(clientv3.LeaseID(s.id)) }
 
-// watch ends the session when its lease is revoked or expires, whoever did it: a leader that was stopped for longer
-// than a TTL revokes leases that its successor has kept alive (R24). When a watch begins and when it fails, it
-// looks, since the key can have gone before.
+// watch ends the session when its lease is revoked or expires, whoever did it: a leader that was stopped for
+// longer than a TTL revokes leases that its successor has kept alive (R24). When a watch begins and when it
+// fails, it looks, since the key can have gone before.
 func (s *session) watch() {
-	for n := 0; s.ctx.Err() == nil; n++ {
-		ctx, stop := context.WithCancel(s.ctx)
-		news, failed := s.b.watches.deletion(ctx, s.key)
-		for is := range news {
-			if len(is.Events) > 0 {
+	for failures := 0; ; failures++ {
+		told, stop := s.b.watches.deletion(s.key)
+		for is := confirmed; is != failed; {
+			select {
+			case n := <-told:
+				is = n.is
+			case <-s.ctx.Done():
+				stop()
+				return
+			}
+			if is == deleted {
 				s.become(gone)
-			} else if is.Created {
-				n = 0
-				s.look()
+			} else if s.look(); is == confirmed {
+				failures = 0
 			}
 		}
-		stop()
-		if s.ctx.Err() != nil {
-			return
-		}
-		failed()
-		s.look()
-		_ = clock.Sleep(s.ctx, clock.Jitter(clock.BackOff(n, firstRewatch, lastRewatch)))
+		_ = clock.Sleep(s.ctx, clock.Jitter(clock.BackOff(failures, firstRewatch, lastRewatch)))
 	}
 }
 

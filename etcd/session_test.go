@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -22,7 +21,19 @@ func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	holder, waiter, third := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), 2*time.Second), client(t, s.Addrs(), time.Minute)
+	holder, waiter, third := client(
+		t,
+		s.Addrs(),
+		time.Minute,
+	), client(
+		t,
+		s.Addrs(),
+		2*time.Second,
+	), client(
+		t,
+		s.Addrs(),
+		time.Minute,
+	)
 	held, err := holder.Lock(ctx, "n")
 	require.NoError(t, err)
 	first := lockLater(ctx, waiter, "n")
@@ -46,7 +57,14 @@ func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	holder, waiter := client(t, s.Addrs(), time.Minute), locker.New(backend(t, s.Addrs()), &locker.Options{TTL: time.Minute})
+	holder, waiter := client(
+		t,
+		s.Addrs(),
+		time.Minute,
+	), locker.New(
+		backend(t, s.Addrs()),
+		&locker.Options{TTL: time.Minute},
+	)
 	t.Cleanup(func() { _ = waiter.Close() })
 	for range 5 {
 		held, err := holder.Lock(ctx, "n")
@@ -90,13 +108,23 @@ func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
 		}
 	}
 	eventually(t, 10*time.Second, "another session", func() bool {
-		now, err := s.admin.Get(ctx, "locker/1/session/", clientv3.WithPrefix(), clientv3.WithMinCreateRev(sessions.Header.Revision+1))
+		now, err := s.admin.Get(
+			ctx,
+			"locker/1/session/",
+			clientv3.WithPrefix(),
+			clientv3.WithMinCreateRev(sessions.Header.Revision+1),
+		)
 		return err == nil && len(now.Kvs) == 1
 	})
 	require.NoError(t, held.Unlock(ctx))
 	select {
 	case got := <-answer:
-		require.ErrorIs(t, got.err, locker.ErrUnavailable, "its old place is in the way, and ends with the old lease")
+		require.ErrorIs(
+			t,
+			got.err,
+			locker.ErrUnavailable,
+			"its old place is in the way, and ends with the old lease",
+		)
 	case <-time.After(15 * time.Second):
 		require.Fail(t, "no answer")
 	}
@@ -131,13 +159,12 @@ func TestHolderWhoseSessionExpiresIsTold(t *testing.T) {
 func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
-	c := client(t, s.Addrs(), 2*time.Second, func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(
-			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				stream, err := streamer(ctx, desc, cc, method, opts...)
-				return oldTerm{stream}, err
-			}))
-	})
+	c := client(
+		t,
+		s.Addrs(),
+		2*time.Second,
+		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return oldTerm{s} }),
+	)
 	began := time.Now()
 	l, err := c.Lock(t.Context(), "n")
 	require.NoError(t, err)
@@ -156,16 +183,20 @@ func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	var told atomic.Int32
-	c := client(t, s.Addrs(), 2*time.Second, func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(
-			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				stream, err := streamer(ctx, desc, cc, method, opts...)
-				return unknownLease{stream, &told}, err
-			}))
-	})
+	c := client(
+		t,
+		s.Addrs(),
+		2*time.Second,
+		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }),
+	)
 	l, err := c.Lock(t.Context(), "n")
 	require.NoError(t, err)
-	eventually(t, 10*time.Second, "the lease is said to be unknown, and then kept alive", func() bool { return told.Load() > 4 })
+	eventually(
+		t,
+		10*time.Second,
+		"the lease is said to be unknown, and then kept alive",
+		func() bool { return told.Load() > 4 },
+	)
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
@@ -275,7 +306,8 @@ func TestSessionsAreSharedAndEndWithTheBackend(t *testing.T) {
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
 	var grants []locker.Grant
-	for i, ttl := range []time.Duration{1500 * time.Millisecond, 2 * time.Second, 20 * time.Second, 20 * time.Second} {
+	ttls := []time.Duration{1500 * time.Millisecond, 2 * time.Second, 20 * time.Second, 20 * time.Second}
+	for i, ttl := range ttls {
 		g, err := b.Acquire(ctx, request(string(rune('a'+i)), ttl, i%2 == 0))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, g.Validity.TTL, ttl)

@@ -266,7 +266,9 @@ func TestManyWaitersCostNextToNothing(t *testing.T) {
 			})
 			goroutines := float64(runtime.NumGoroutine()-before) / float64(n)
 			had, began := asked.Load(), time.Now()
-			time.Sleep(map[bool]time.Duration{false: ttl / 2, true: 3 * ttl}[n > 1000]) // longer than from one look to the next
+			time.Sleep(
+				map[bool]time.Duration{false: ttl / 2, true: 3 * ttl}[n > 1000],
+			) // longer than from one look to the next
 			rate := float64(asked.Load()-had) / time.Since(began).Seconds()
 			t.Logf("%.1f requests/s, %.2f goroutines each", rate, goroutines)
 			assert.Less(t, rate, 20.)
@@ -275,7 +277,12 @@ func TestManyWaitersCostNextToNothing(t *testing.T) {
 			for _, g := range grants {
 				require.NoError(t, g.Hold.Release(ctx))
 			}
-			eventually(t, time.Minute+time.Duration(n)*10*time.Millisecond, "they get it one after the other", func() bool { return len(all(t, s.admin)) == 0 })
+			eventually(
+				t,
+				time.Minute+time.Duration(n)*10*time.Millisecond,
+				"they get it one after the other",
+				func() bool { return len(all(t, s.admin)) == 0 },
+			)
 			assert.Zero(t, lost.Load())
 			cancel()
 			waiters.Wait()

@@ -46,6 +46,7 @@ func TestTraceOfAnAttempt(t *testing.T) {
 	lost := func(shadows bool) func(*trace) { return func(tr *trace) { tr.missing(shadows) } }
 	steps := func(all ...func(*trace)) []func(*trace) { return all }
 	refused, copied := put(fate{}, failed), put(fate{underWay: true}, nil)
+	asFailed, gaveUp := put(fate{carriedOut: true}, failed), put(fate{underWay: true}, failed)
 	for _, c := range []struct {
 		what  string
 		steps []func(*trace)
@@ -56,8 +57,8 @@ func TestTraceOfAnAttempt(t *testing.T) {
 		{"nothing was sent", steps(), false, false, false, false},
 		{"it was refused", steps(refused), false, false, false, false},
 		{"no answer came", steps(put(fate{underWay: true, carriedOut: true}, failed)), true, false, true, true},
-		{"it was answered as if it had failed", steps(put(fate{carriedOut: true}, failed)), true, false, true, false},
-		{"a copy is under way, the other refused", steps(put(fate{underWay: true}, failed), refused), true, false, true, true},
+		{"it was answered as if it had failed", steps(asFailed), true, false, true, false},
+		{"a copy is under way, the other refused", steps(gaveUp, refused), true, false, true, true},
 		{"it is queued", steps(found), true, false, true, false},
 		{"it is queued, a copy is under way", steps(copied, found), true, false, true, true},
 		{"its place was lost", steps(found, lost(false)), false, false, false, false},

@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// sweep ends the places of the dead in a queue: those of which nothing but shadows is left. The holder of the first
-// place may believe in it: its shadow is kept for its TTL from now on. The others never were the first, and are
-// deleted at once: eight dead waiters cost what one dead holder does.
+// sweep ends the places of the dead in a queue: those of which nothing but shadows is left. The holder of the
+// first place may believe in it: its shadow is kept for its TTL from now on. The others never were the first,
+// and are deleted at once: eight dead waiters cost what one dead holder does.
 func (b *Backend) sweep(ctx context.Context, queue string) error {
 	done, err := b.reading(ctx)
 	if err != nil {
@@ -56,11 +56,11 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 	return nil
 }
 
-// count begins to count the time for which the shadows of a place keep the lock whose key is gone: it puts them on
-// a lease that nobody renews, and that no leader can end early therefore.
+// count begins to count the time for which the shadows of a place keep the lock whose key is gone: it puts
+// them on a lease that nobody renews, and that no leader can end early therefore.
 //
-// The holder may believe in the lock for as long: a leader that was stopped for longer than a TTL revokes leases
-// that its successor has kept alive.
+// The holder may believe in the lock for as long: a leader that was stopped for longer than a TTL revokes
+// leases that its successor has kept alive.
 func (b *Backend) count(ctx context.Context, place []*mvccpb.KeyValue) error {
 	place = slices.DeleteFunc(slices.Clone(place), func(kv *mvccpb.KeyValue) bool { return !isUncounted(kv) })
 	if len(place) == 0 {
@@ -70,11 +70,13 @@ func (b *Backend) count(ctx context.Context, place []*mvccpb.KeyValue) error {
 	if err != nil {
 		return err
 	}
+	onLease := clientv3.WithLease(clientv3.LeaseID(lease.ID))
 	var puts []clientv3.Op
 	for _, kv := range place {
-		puts = append(puts, clientv3.OpPut(string(kv.Key), string(kv.Value), clientv3.WithLease(clientv3.LeaseID(lease.ID))))
+		puts = append(puts, clientv3.OpPut(string(kv.Key), string(kv.Value), onLease))
 	}
-	resp, _, err := b.pool.txn(ctx, ordinary, unchanged(place), puts, []clientv3.Op{clientv3.OpGet(string(place[0].Key))})
+	get := clientv3.OpGet(string(place[0].Key))
+	resp, _, err := b.pool.txn(ctx, ordinary, unchanged(place), puts, []clientv3.Op{get})
 	if err != nil {
 		return notOfSession(err)
 	}
@@ -96,8 +98,8 @@ func unchanged(place []*mvccpb.KeyValue) []clientv3.Cmp {
 	return cmps
 }
 
-// notOfSession makes the error that a lease is gone one that may go away. It is for requests with a lease that was
-// just granted: no session is what is gone.
+// notOfSession makes the error that a lease is gone one that may go away. It is for requests with a lease
+// that was just granted: no session is what is gone.
 func notOfSession(err error) error {
 	if etcderr.LeaseGone(err) {
 		return &noAnswerError{"a lease that was granted was over before it was used"}

@@ -1,7 +1,7 @@
 package etcd
 
-// trace is what an attempt may have left at etcd, as far as its answers tell. It asks nobody: the tests go through
-// all of its states.
+// trace is what an attempt may have left at etcd, as far as its answers tell. It asks nobody: the tests go
+// through all of its states.
 //
 //	none ──► possible ──► queued ──► granted
 //	  └─────────┴───────────┴──────────┴─────► settled
@@ -15,8 +15,8 @@ type trace struct {
 	deleted bool
 }
 
-// stage only ever moves down this list, and may leave out any step, with one exception: who finds that nothing is
-// left is back at none.
+// stage only ever moves down this list, and may leave out any step, with one exception: who finds that
+// nothing is left is back at none.
 type stage int
 
 const (
@@ -45,8 +45,8 @@ func (t *trace) missing(shadows bool) {
 	}
 }
 
-// left reports whether an attempt that failed has to be taken back. A lease that is gone has taken the key along,
-// and no transaction puts it any more; shadows stay.
+// left reports whether an attempt that failed has to be taken back. A lease that is gone has taken the key
+// along, and no transaction puts it any more; shadows stay.
 func (t *trace) left(leaseGone, shadows bool) bool { return t.stage > none && (!leaseGone || shadows) }
 
 // removal returns whether a deletion has to be sent, and whether it has to put the void key.

@@ -27,8 +27,8 @@ var (
 	errDeleted = errors.New("its place in the queue is gone")
 )
 
-// wait returns when the key is the first of the queue. Its error matches errGone, errDeleted or errSilent if the
-// place is lost.
+// wait returns when the key is the first of the queue. Its error matches errGone, errDeleted or errSilent if
+// the place is lost.
 func (a *attempt) wait(ctx context.Context) error {
 	if a.at == first {
 		return nil
@@ -78,56 +78,49 @@ func (a *attempt) leaving(ctx context.Context) error {
 	return fmt.Errorf("etcd %s: %w while waiting in its queue: %w", a.b.addr(), ctx.Err(), state)
 }
 
-// waitFor waits until the key before is gone, and reads who is before now. It reads again when etcd has confirmed
-// the watch, and when it has failed to.
+// waitFor waits until the key before is gone, and reads who is before now. It reads again when etcd has
+// confirmed the watch, and when it has failed to.
 //
-// The driver keeps the watch when it changes the member. What it could miss all the same is found by the session's
-// poll, which is shared by all waiters.
+// What the watch could miss all the same is found by the session's poll, which is shared by all waiters.
 func (a *attempt) waitFor(ctx context.Context) error {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	missed, tell := context.WithCancel(ctx)
-	defer tell()
 	poll, before := a.h.s.poll, a.before
 	tick := poll.next()
-	news, failed := a.b.watches.deletion(watching, string(before.Key))
-	for confirmed := false; ; {
-		check, revision := a.look, int64(0)
+	missed := make(chan struct{}, 2)
+	told, stop := a.b.watches.deletion(string(before.Key))
+	defer stop()
+	for {
+		n, changed := news{}, false
 		select {
-		case n, ok := <-news:
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case !ok || n.Err() != nil:
-				failed()
-				if confirmed {
-					return errWatchOver // the next watch looks, if only when it fails
-				}
-				if err := a.look(ctx, 0); err != nil || !a.isBehind(before) {
-					return err
-				}
-				return errWatchOver
-			case !n.Created && len(n.Events) == 0:
-				continue
-			}
-			confirmed, revision = true, n.Header.Revision
-			if !n.Created {
-				check = a.read // it is gone
-			}
+		case n = <-told:
+		case <-missed:
+			changed = true
 		case <-tick:
 			tick = poll.next()
-			for key, created := range map[string]int64{a.h.key: a.h.created, string(before.Key): before.CreateRevision} {
+			both := map[string]int64{a.h.key: a.h.created, string(before.Key): before.CreateRevision}
+			for key, created := range both {
 				poll.created(key, func(now int64) {
 					if now != created {
-						tell()
+						select {
+						case missed <- struct{}{}:
+						default:
+						}
 					}
 				})
 			}
 			continue
-		case <-missed.Done():
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		if err := check(ctx, revision); err != nil || !a.isBehind(before) || isUncounted(a.before) || missed.Err() != nil {
+		check := a.look
+		if n.is == deleted {
+			check = a.read
+		}
+		err := check(ctx, n.revision)
+		switch {
+		case err != nil, changed, !a.isBehind(before), isUncounted(a.before):
 			return err
+		case n.is == failed:
+			return errWatchOver
 		}
 	}
 }
@@ -137,9 +130,9 @@ func (a *attempt) isBehind(kv *mvccpb.KeyValue) bool {
 	return a.at == behind && string(a.before.Key) == string(kv.Key)
 }
 
-// look asks whether the key before is still there, at the given revision or later; at 0, as a majority knows it
-// now. Only if it is not, the queue is read: that costs etcd time for each key in it. It fails if our own key is
-// not there any more: an attempt that did not look could believe in a lock that it does not have.
+// look asks whether the key before is still there, at the given revision or later; at 0, as a majority knows
+// it now. Only if it is not, the queue is read: that costs etcd time for each key in it. It fails if our own
+// key is not there any more: an attempt that did not look could believe in a lock that it does not have.
 func (a *attempt) look(ctx context.Context, revision int64) error {
 	resp, err := a.ask(ctx, revision, clientv3.OpGet(a.h.key), clientv3.OpGet(string(a.before.Key)))
 	if err != nil {

@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -144,13 +143,7 @@ func TestWaiterIsNotMisledByANameThatIsUsedAgain(t *testing.T) {
 	holder := backend(t, s.Addrs())
 	held, err := holder.Acquire(ctx, request("n", time.Minute, true))
 	require.NoError(t, err)
-	waiter := backend(t, s.Addrs(), func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainStreamInterceptor(
-			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				stream, err := streamer(ctx, desc, cc, method, opts...)
-				return deaf{stream}, err
-			}))
-	})
+	waiter := backend(t, s.Addrs(), onStreams(func(s grpc.ClientStream) grpc.ClientStream { return deaf{s} }))
 	waits := make(chan error, 1)
 	var mine, again locker.Grant
 	go func() {

@@ -93,7 +93,8 @@ func (g *Guard) failure(ctx context.Context, resource string, err error) error {
 	outcome := etcderr.Of(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps):
-		return fmt.Errorf("%s: %w: %w: the guard needs two more than the caller's; write less at once or raise etcd's --max-txn-ops", where, locker.ErrInvalid, err)
+		return fmt.Errorf("%s: %w: %w: the guard needs two more than the caller's; write less at once "+
+			"or raise etcd's --max-txn-ops", where, locker.ErrInvalid, err)
 	case outcome == etcderr.Refused && errors.As(err, &e) && e.Code() == codes.InvalidArgument &&
 		!errors.Is(err, rpctypes.ErrAuthFailed) && !errors.Is(err, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("%s: %w: %w", where, locker.ErrInvalid, err)

@@ -38,7 +38,13 @@ func TestLostReply(t *testing.T) {
 				answer <- err
 			}()
 			link := <-links
-			require.Eventually(t, func() bool { return s.value(t, "data") == "lost words" }, soon, time.Millisecond, "it is carried out")
+			require.Eventually(
+				t,
+				func() bool { return s.value(t, "data") == "lost words" },
+				soon,
+				time.Millisecond,
+				"it is carried out",
+			)
 			began := time.Now()
 			if how == "connection cut" {
 				link.Reset()
@@ -111,7 +117,11 @@ func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
 		// Long before a deadline that is far.
 		for _, d := range []time.Duration{soon, 100 * time.Millisecond} {
 			began := time.Now()
-			check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err })
+			check(
+				d,
+				l.Addr().String(),
+				func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err },
+			)
 			check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err })
 			assert.Less(t, time.Since(began), 5*time.Second)
 		}
@@ -161,7 +171,13 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 	_, err = s.admin.RoleAdd(ctx, "guarded")
 	require.NoError(t, err)
 	for _, key := range []string{"fencing/1/", "data/"} {
-		_, err = s.admin.RoleGrantPermission(ctx, "guarded", key, clientv3.GetPrefixRangeEnd(key), clientv3.PermissionType(clientv3.PermReadWrite))
+		_, err = s.admin.RoleGrantPermission(
+			ctx,
+			"guarded",
+			key,
+			clientv3.GetPrefixRangeEnd(key),
+			clientv3.PermissionType(clientv3.PermReadWrite),
+		)
 		require.NoError(t, err)
 	}
 	_, err = s.admin.UserGrantRole(ctx, "guarded", "guarded")
@@ -175,7 +191,10 @@ func TestMissingRightsAreNotAnOutage(t *testing.T) {
 	_, err = guarded.Commit(ctx, "r", 1, clientv3.OpPut("data/x", "1"))
 	require.NoError(t, err, "the role of the documentation is enough")
 	for what, call := range map[string]func() error{
-		"not of the caller's": func() error { _, err := guarded.Commit(ctx, "r", 2, clientv3.OpPut("other", "1")); return err },
+		"not of the caller's": func() error {
+			_, err := guarded.Commit(ctx, "r", 2, clientv3.OpPut("other", "1"))
+			return err
+		},
 		"none": func() error {
 			_, err := newGuard(t, dial(t, s.Addrs(), as("stranger")), nil).Commit(ctx, "r", 2)
 			return err

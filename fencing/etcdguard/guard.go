@@ -54,7 +54,8 @@ func New(kv clientv3.KV, opts *Options) (*Guard, error) {
 	case kv == nil || isClient && (client == nil || client.KV == nil):
 		return nil, invalid("the client is nil")
 	case strings.Trim(o.Prefix, "/") != o.Prefix || strings.Contains(o.Prefix, "//"):
-		return nil, invalid("Options.Prefix is %q: write it without slashes at its ends, and not two in a row", o.Prefix)
+		return nil, invalid("Options.Prefix is %q: write it without slashes at its ends, and not two in a row",
+			o.Prefix)
 	case len(o.Prefix) > maxPrefixLen:
 		return nil, invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), maxPrefixLen)
 	}

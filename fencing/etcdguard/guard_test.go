@@ -95,8 +95,12 @@ func TestNamesDoNotMeet(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := within(t, soon)
 	names := []string{
-		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "../x", "%", "\x00", "a\x00", " ", "ä", "日本", "\n",
-		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
+		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "../x", "%", "\x00", "a\x00",
+		" ", "ä", "日本", "\n",
+		strings.Repeat(
+			"x",
+			fencing.MaxNameLen,
+		), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
 		"1/mark/x",
 	}
 	for i, name := range names {
@@ -154,7 +158,8 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 			return err
 		},
 		"hidden in a transaction": func() error {
-			_, err := s.guard.Txn(ctx, "r", 1).Else(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpPut("fencing/1/x", "")})).Commit()
+			put := []clientv3.Op{clientv3.OpPut("fencing/1/x", "")}
+			_, err := s.guard.Txn(ctx, "r", 1).Else(clientv3.OpTxn(nil, nil, put)).Commit()
 			return err
 		},
 		"one key twice": func() error {
@@ -183,7 +188,8 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 	// What lies close by is the caller's.
 	for _, op := range []clientv3.Op{
 		clientv3.OpPut("fencing/1", ""), clientv3.OpPut("fencing/10", ""), clientv3.OpPut("fencing/2/x", ""),
-		clientv3.OpDelete("a", clientv3.WithRange("fencing/1/")), clientv3.OpDelete("fencing/10", clientv3.WithFromKey()),
+		clientv3.OpDelete("a", clientv3.WithRange("fencing/1/")),
+		clientv3.OpDelete("fencing/10", clientv3.WithFromKey()),
 		clientv3.OpDelete("b", clientv3.WithPrefix()),
 	} {
 		_, err := s.guard.Commit(ctx, "r", 1, op)

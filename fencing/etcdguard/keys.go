@@ -47,7 +47,8 @@ func (k keys) checkOps(ops []clientv3.Op) (writes bool, err error) {
 		case op.IsPut() || op.IsDelete():
 			writes = true
 			if k.contains(string(op.KeyBytes()), string(op.RangeBytes())) {
-				return false, invalid("an operation writes to %.80q, where marks are (%s…): only the guard may write there", op.KeyBytes(), k.base)
+				return false, invalid("an operation writes to %.80q, where marks are (%s…): "+
+					"only the guard may write there", op.KeyBytes(), k.base)
 			}
 		case !op.IsGet():
 			return false, invalid("an operation is empty: make it with clientv3.OpPut, OpDelete, OpGet or OpTxn")
@@ -64,7 +65,8 @@ func parse(key string, value []byte) (fencing.Token, error) {
 	digits := strings.TrimLeft(string(value), "0")
 	token, err := fencing.Parse(digits)
 	if err != nil || text(token) != string(value) {
-		return 0, fmt.Errorf("etcdguard: the mark at key %q is %.40q, which no guard has written: find out who wrote it, and put the highest token there, in 20 digits", key, value)
+		return 0, fmt.Errorf("etcdguard: the mark at key %q is %.40q, which no guard has written: "+
+			"find out who wrote it, and put the highest token there, in 20 digits", key, value)
 	}
 	return token, nil
 }

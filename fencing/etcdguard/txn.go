@@ -25,7 +25,9 @@ import (
 // The guard adds two operations to those that etcd counts, of which a transaction may
 // have 128 if --max-txn-ops is not set. If there are too many, the error matches
 // [locker.ErrInvalid].
-func (g *Guard) Commit(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func (g *Guard) Commit(ctx context.Context, resource string, token fencing.Token, ops ...clientv3.Op) (
+	*clientv3.TxnResponse, error,
+) {
 	return g.Txn(ctx, resource, token).Then(ops...).Commit()
 }
 

@@ -40,7 +40,11 @@ func TestMarkMovesWithAWriteOrNotAtAll(t *testing.T) {
 	assert.Equal(t, "new", string(resp.Responses[1].GetResponseRange().Kvs[0].Value))
 	assert.EqualValues(t, 4, mark())
 
-	resp, err = s.guard.Txn(ctx, "r", 6).If(is("old")).Then(put("wrong")).Else(put("other"), clientv3.OpGet("data")).Commit()
+	resp, err = s.guard.Txn(ctx, "r", 6).
+		If(is("old")).
+		Then(put("wrong")).
+		Else(put("other"), clientv3.OpGet("data")).
+		Commit()
 	require.NoError(t, err)
 	assert.False(t, resp.Succeeded)
 	require.Len(t, resp.Responses, 2)

@@ -39,7 +39,8 @@ func Of(err error) Outcome {
 		return Unknown
 	}
 	switch {
-	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrNotLeader), errors.Is(err, rpctypes.ErrTooManyRequests),
+	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrNotLeader),
+		errors.Is(err, rpctypes.ErrTooManyRequests),
 		errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)),
 		errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrAuthOldRevision):
 		return NotYet
@@ -70,8 +71,8 @@ func Explain(where, prefix string, err error) error {
 	case errors.Is(err, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("%s: %w: it asks for a user and a password", where, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%s: %w: its store is full (alarm NOSPACE): compact and defragment it, raise --quota-backend-bytes, then run etcdctl alarm disarm: %w",
-			where, err, locker.ErrUnavailable)
+		return fmt.Errorf("%s: %w: its store is full (alarm NOSPACE): compact and defragment it, "+
+			"raise --quota-backend-bytes, then run etcdctl alarm disarm: %w", where, err, locker.ErrUnavailable)
 	case Of(err) == Refused:
 		return fmt.Errorf("%s: %w", where, err)
 	}
