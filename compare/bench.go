@@ -140,6 +140,7 @@ type task struct {
 	fault  history.Fault
 	script func(r *round)
 	open   func(b *bench) service // has a bench of its own for it, with this one fault
+	once   bool                   // what has happened to the servers cannot happen again
 }
 
 // tasks is what there is to try here, and leaves word of what is not.
@@ -162,7 +163,7 @@ func (b *bench) tasks() []task {
 		if script == nil {
 			script = func(r *round) { r.serverFault(f) }
 		}
-		tasks = append(tasks, task{id: f.fault.ID, fault: f.fault, script: script})
+		tasks = append(tasks, task{id: f.fault.ID, fault: f.fault, script: script, once: f.script != nil})
 	}
 	if b.kind != "" {
 		tasks = append(tasks, b.ageingTasks()...)
@@ -182,7 +183,7 @@ func (b *bench) laps() {
 				try = func() error { return b.apart(t) }
 			}
 			err := try()
-			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
+			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !t.once && b.ctx.Err() == nil {
 				b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.fault.Title, d.Round(time.Millisecond))
 				err = try()
 			}
