@@ -35,7 +35,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	e := &entry{s: s, dir: dir, owner: req.Owner, label: req.Label, lost: req.Lost, tokens: tokens{version: -1}, room: room}
+	e := &entry{
+		s: s, dir: dir, owner: req.Owner, label: req.Label, lost: req.Lost,
+		tokens: tokens{version: -1}, room: room,
+	}
 	if req.Wait {
 		since = time.Now()
 	}
@@ -152,8 +155,9 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 	}
 	e.found(answer[0].String, answer[1].Stat.Mzxid)
 	if n, _ := parseNode(path.Base(answer[0].String)); n.spent() {
-		return false, fmt.Errorf("zookeeper: %s has had two thousand million nodes, and the servers count no further: "+
-			"remove it at a time when nobody locks the name (and raise its tokens again if they were raised): %w",
+		return false, fmt.Errorf("zookeeper: %s has had two thousand million nodes, "+
+			"and the servers count no further: remove it at a time when nobody locks the name "+
+			"(and raise its tokens again if they were raised): %w",
 			e.dir, locker.ErrRefused)
 	}
 	return answer[1].Stat.NumChildren > 1, nil

@@ -100,10 +100,12 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	req := locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}}
-	grant, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	grant, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second,
+		Lost: func() {}})
 	require.NoError(t, err)
 	require.NoError(t, grant.Hold.Release(within(t, soon)))
-	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	old, err := admin.Create("/locker/a/"+req.Owner+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
+		zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	grant, err = b.Acquire(within(t, soon), req)
 	require.NoError(t, err)
@@ -127,7 +129,8 @@ func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 		for fault, cause := range faults {
 			// 1: the creation, 2: the look at the queue, 3: the watch on the node ahead.
 			for step := 1; step <= 3; step++ {
-				for how, wants := range map[string]error{"cancel": context.Canceled, "deadline": context.DeadlineExceeded} {
+				for how, wants := range map[string]error{"cancel": context.Canceled,
+					"deadline": context.DeadlineExceeded} {
 					name := fmt.Sprintf("giveup-%s-%d-%s", fault, step, how)
 					t.Run(name, func(t *testing.T) {
 						t.Parallel()
@@ -139,7 +142,8 @@ func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 	})
 }
 
-func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, step int, cause func(*lab.Link), wants error) {
+func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, step int,
+	cause func(*lab.Link), wants error) {
 	held, err := other.Lock(within(t, soon), name)
 	require.NoError(t, err)
 	p := lab.StartProxy(t, z.Addr())
@@ -175,7 +179,8 @@ func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, 
 	assert.Less(t, time.Since(began), 2*time.Second)
 	l := <-broken
 	eventuallyLen(t, z.Addr(), name, 1) // the holder's: what is under way is no excuse
-	l.SetRequests(lab.Pass)             // now it arrives, if the connection is still there, and before what follows it
+	// Now it arrives, if the connection is still there, and before what follows it.
+	l.SetRequests(lab.Pass)
 	useWhenBack(t, c, "warm-"+name)
 	eventuallyLen(t, z.Addr(), name, 1)
 	require.NoError(t, held.Unlock(within(t, soon)))

@@ -50,7 +50,7 @@ func New(servers []string, opts *Options) (*Backend, error) {
 	}
 	var err error
 	if b.servers, err = checkServers(servers); err != nil {
-		return nil, fmt.Errorf("%w: zookeeper: %w", locker.ErrInvalid, err)
+		return nil, invalid("%w", err)
 	}
 	b.prefix = b.opts.Prefix
 	b.acl = b.opts.ACL
@@ -95,9 +95,11 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
 		MaxTTL:            timeout,
-		RestsOn: fmt.Sprintf("the servers named being all those that vote; their transaction logs, synced to disk as is the default; "+
+		RestsOn: fmt.Sprintf("the servers named being all those that vote; "+
+			"their transaction logs, synced to disk as is the default; "+
 			"a session timeout of at least three ticks of the servers; a tick of at most 2 s for DeadHolderSlack, "+
-			"which is %v for a TTL of %v and greater for shorter ones, since each lock lasts as long as the session of %[2]v; "+
+			"which is %v for a TTL of %v and greater for shorter ones, "+
+			"since each lock lasts as long as the session of %[2]v; "+
 			"clocks that run at the same speed to within 1 %%", deadHolderSlack, timeout),
 	}
 }

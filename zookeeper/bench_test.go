@@ -137,7 +137,8 @@ func BenchmarkFree(b *testing.B) {
 // one caller alone, who makes one write more: what handing a lock on may cost.
 func BenchmarkContended(b *testing.B) {
 	z := lab.StartZooKeeper(b)
-	raw, ours, theirs := rival(b, "raw+write", z.Addr()), rival(b, "locker", z.Addr()), rival(b, "zk.Lock", z.Addr())
+	raw, ours, theirs := rival(b, "raw+write", z.Addr()), rival(b, "locker", z.Addr()), rival(b, "zk.Lock",
+		z.Addr())
 	one := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(int) error { return c(b.Context(), "one") })
 	}
@@ -159,9 +160,14 @@ func BenchmarkProcesses(b *testing.B) {
 		programs[kind] = contest.Start(b, processes, "bench", z.Addr(), kind)
 	}
 	for _, n := range []int{8, 64} {
-		contest.Run(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n), 60*time.Millisecond, // they begin with an empty queue
-			contest.Competitor{Name: "raw", Goroutines: 1, Op: contest.On(func(int) error { return raw(b.Context(), "one") })},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: contest.Told(b, programs["locker"]), Target: handingOn},
+		contest.Run(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n), 60*time.Millisecond,
+			// they begin with an empty queue
+			contest.Competitor{Name: "raw", Goroutines: 1, Op: contest.On(func(int) error {
+				return raw(b.Context(),
+					"one")
+			})},
+			contest.Competitor{Name: "locker", Goroutines: n, Op: contest.Told(b, programs["locker"]),
+				Target: handingOn},
 			contest.Competitor{Name: "zk.Lock", Goroutines: n, Op: contest.Told(b, programs["zk.Lock"])})
 	}
 }

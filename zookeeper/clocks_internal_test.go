@@ -21,13 +21,15 @@ func TestLeaseEndsInBothClocksWithItsSession(t *testing.T) {
 		step          time.Duration // of the wall clock since then
 		asked         time.Duration // ago, on both clocks
 	}{
-		"no step":                         {proven: 20 * time.Second, acked: time.Second},
-		"asked before the proof":          {proven: 2 * time.Second, acked: time.Second, asked: 5 * time.Second},
-		"slept":                           {proven: 20 * time.Second, acked: time.Second, step: 6 * time.Second},
-		"slept, asked a while ago":        {proven: 15 * time.Second, acked: time.Second, step: 6 * time.Second, asked: 500 * time.Millisecond},
-		"set back":                        {proven: 20 * time.Second, acked: time.Second, step: -10 * time.Second},
-		"set back, by an hour":            {proven: 20 * time.Second, acked: time.Second, step: -time.Hour},
-		"set back, asked before the step": {proven: 2 * time.Second, acked: time.Second, step: -10 * time.Second, asked: 5 * time.Second},
+		"no step":                {proven: 20 * time.Second, acked: time.Second},
+		"asked before the proof": {proven: 2 * time.Second, acked: time.Second, asked: 5 * time.Second},
+		"slept":                  {proven: 20 * time.Second, acked: time.Second, step: 6 * time.Second},
+		"slept, asked a while ago": {proven: 15 * time.Second, acked: time.Second, step: 6 * time.Second,
+			asked: 500 * time.Millisecond},
+		"set back":             {proven: 20 * time.Second, acked: time.Second, step: -10 * time.Second},
+		"set back, by an hour": {proven: 20 * time.Second, acked: time.Second, step: -time.Hour},
+		"set back, asked before the step": {proven: 2 * time.Second, acked: time.Second,
+			step: -10 * time.Second, asked: 5 * time.Second},
 	} {
 		s := &session{ctx: t.Context(), changed: make(chan struct{}), timeout: timeout}
 		now := time.Now()
@@ -37,7 +39,8 @@ func TestLeaseEndsInBothClocksWithItsSession(t *testing.T) {
 		require.NoError(t, err, what)
 		limit, until := s.proof.since.Add(timeout), v.Until()
 		assert.True(t, until.Before(limit), "%s: by the monotonic clock %v too late", what, until.Sub(limit))
-		assert.True(t, until.Round(0).Before(limit.Round(0)), "%s: by the wall clock %v too late", what, until.Round(0).Sub(limit.Round(0)))
+		assert.True(t, until.Round(0).Before(limit.Round(0)), "%s: by the wall clock %v too late", what,
+			until.Round(0).Sub(limit.Round(0)))
 		assert.True(t, until.After(now), "%s: something is left", what)
 	}
 }

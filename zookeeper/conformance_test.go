@@ -30,9 +30,12 @@ const (
 // lasting are the checks in which a lock has to outlive something, or nothing has to
 // end, so that a busy machine is in nobody's way.
 var lasting = []string{
-	"restart", "failover", "server-crashes", "clock-jump", "tokens-restart", "names", "prefixes", "deletion", "idempotent", "owner-exact",
-	"inspect", "wake-up", "drain", "cancel", "deadline", "nothing-piles-up", "context-at-backend", "trylock-held", "no-reentrancy",
-	"exclusion", "independent-names", "fifo-in-client", "fifo-across-clients", "unlock", "do", "hold-contract", "close",
+	"restart", "failover", "server-crashes", "clock-jump", "tokens-restart", "names", "prefixes",
+	"deletion", "idempotent", "owner-exact",
+	"inspect", "wake-up", "drain", "cancel", "deadline", "nothing-piles-up", "context-at-backend",
+	"trylock-held", "no-reentrancy",
+	"exclusion", "independent-names", "fifo-in-client", "fifo-across-clients", "unlock", "do",
+	"hold-contract", "close",
 }
 
 func sessionOf(check string) time.Duration {
@@ -92,7 +95,8 @@ func (s *service) harness() conformance.Harness {
 			}
 		},
 		Victim: func(ct conformance.T, name string, _ time.Duration) func() {
-			child := lab.StartChild(s.t, "hold", strings.Join(s.addrs(ct.Name()), ","), name, sessionOf(ct.Name()).String())
+			child := lab.StartChild(s.t, "hold", strings.Join(s.addrs(ct.Name()), ","), name,
+				sessionOf(ct.Name()).String())
 			child.Expect(s.t, "holding", soon)
 			return child.Kill
 		},
@@ -108,7 +112,8 @@ func (s *service) harness() conformance.Harness {
 		// Of servers that are restarted.
 		KnownGoroutines: []string{"github.com/golockers/locker/internal/lab.(*Process).start.func1"},
 
-		URL:  "zookeeper://" + strings.Join(s.addrs("url"), ",") + "/locker?tick=200ms&ttl=" + sessionOf("url").String(),
+		URL: "zookeeper://" + strings.Join(s.addrs("url"),
+			",") + "/locker?tick=200ms&ttl=" + sessionOf("url").String(),
 		Open: locker.Openers{"zookeeper": zookeeper.Open},
 	}
 }
@@ -182,8 +187,10 @@ func splitServers(s string) []string { return strings.Split(s, ",") }
 // and cannot be replaced. Three servers, which share their work, pass all the others
 // too.
 var alone = []string{
-	"claims", "inspect", "url", "wake-up", "drain", "exclusion", "fifo-across-clients", "unlock", "names", "tokens", "tokens-restart",
-	"dead-holder", "cut-off", "reply-lost", "connection-reset", "request-late", "outage", "close", "restart", "clock-jump",
+	"claims", "inspect", "url", "wake-up", "drain", "exclusion", "fifo-across-clients", "unlock", "names",
+	"tokens", "tokens-restart",
+	"dead-holder", "cut-off", "reply-lost", "connection-reset", "request-late", "outage", "close",
+	"restart", "clock-jump",
 }
 
 func TestConformanceOneServer(t *testing.T) {
@@ -211,7 +218,9 @@ func TestConformanceOneServer(t *testing.T) {
 func TestConformanceThreeServers(t *testing.T) {
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	h := (&service{t, func(string) []string { return e.Addrs() }}).harness()
-	h.Unproven = map[string]string{"clock-jump": "an ensemble under libfaketime takes minutes to elect; it is proven on one server"}
+	h.Unproven = map[string]string{
+		"clock-jump": "an ensemble under libfaketime takes minutes to elect; it is proven on one server",
+	}
 	h.Restart = func(conformance.T) {
 		for _, s := range e.Servers {
 			s.Kill()

@@ -49,7 +49,8 @@ func (h *hosts) Next() (server string, startAgain bool) {
 	streak := s.streak
 	s.mu.Unlock()
 	if streak > 0 {
-		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, min(lastPause, s.backend.opts.SessionTimeout/20))))
+		most := min(lastPause, s.backend.opts.SessionTimeout/20)
+		timer := time.NewTimer(clock.Jitter(clock.BackOff(streak, firstPause, most)))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -75,7 +76,8 @@ type failure struct {
 // the session.
 var errNotServing = errors.New("it did not take up the session")
 
-const whyNotServing = "it has no quorum (an election), or more connections of this host than its limit (maxClientCnxns, 60 if it is not set)"
+const whyNotServing = "it has no quorum (an election), or more connections of this host than its limit " +
+	"(maxClientCnxns, 60 if it is not set)"
 
 // failed notes why a server could not be used, and that all have failed.
 func (s *session) failed(server string, err error) {
@@ -97,12 +99,15 @@ func (s *session) failed(server string, err error) {
 	s.rounds++
 	s.streak++
 	s.tried = time.Now() // the next round counts from here
-	why := locker.ErrUnavailable
-	if serving {
-		why = fmt.Errorf("%w: %w", errNotServing, why)
-	}
-	if s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w", strings.Join(causes, "; "), why); hopeless {
-		s.outage = &refusal{fmt.Errorf("zookeeper: no server can be used: %s", strings.Join(causes, "; "))}
+	all := strings.Join(causes, "; ")
+	switch {
+	case hopeless:
+		s.outage = &refusal{fmt.Errorf("zookeeper: no server can be used: %s", all)}
+	case serving:
+		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w: %w",
+			all, errNotServing, locker.ErrUnavailable)
+	default:
+		s.outage = fmt.Errorf("zookeeper: no server can be used (%s): %w", all, locker.ErrUnavailable)
 	}
 	s.change()
 }
@@ -202,7 +207,8 @@ func (o *Options) dial(ctx context.Context, server string) (net.Conn, error) {
 		_ = conn.Close()
 		var certificate x509Error
 		if ctx.Err() == nil && !errors.As(err, &certificate) {
-			return nil, fmt.Errorf("TLS: %w: if this is the port without TLS (clientPort), write zookeeper:// or give the one with it (secureClientPort)", err)
+			return nil, fmt.Errorf("TLS: %w: if this is the port without TLS (clientPort), write zookeeper:// "+
+				"or give the one with it (secureClientPort)", err)
 		}
 		return nil, fmt.Errorf("TLS: %w", err)
 	}

@@ -80,7 +80,7 @@
 //	/locker                                     Options.Prefix
 //	/locker/%beat-<random>                      one for each session: the heartbeat writes to it
 //	/locker/<name>                              the lock, a container: the service removes it when it is empty
-//	/locker/<name>/<owner>-lock-<sequence>      holder and waiters, in the order of the sequence; the data is the label
+//	/locker/<name>/<owner>-lock-<sequence>      holder and waiters in their order, with their labels
 //	/locker/<name>/%tokens                      what is added to the czxids, once tokens were raised
 //
 // [locker.Lease.RaiseToken] makes %tokens, a lasting node, and writes to the holder's
@@ -102,16 +102,16 @@
 // package make them happen on real servers.
 //
 //   - The answer to a create is lost, or the caller gives up while the create is in
-//     flight: the node has an ID of its attempt. On the next connection, after a
-//     sync, the backend looks for this ID and deletes the node, until the answer is
-//     definite.
+//     flight: the node has a random owner, that of its attempt. On the next connection,
+//     after a sync, the backend looks for this owner and deletes the node, until the
+//     answer is definite.
 //   - The create arrives late: a server drops a connection that the session has left,
 //     and the leader refuses requests that a server passes on for a session that has
 //     moved. A session that has ended is refused everywhere. So nothing can arrive
 //     after the session's next connection, on which the look that counts is made.
 //   - The driver would silently open a new session and go on: it cannot, since it
 //     gets no server after its session has expired.
-//   - A node of an older session, or of anybody else, has the attempt's ID: it is
+//   - A node of an older session, or of anybody else, has the attempt's owner: it is
 //     deleted, never used.
 //   - The session connects to a server that is behind: only after a sync does a
 //     missing node count as missing. A node that is gone cannot come back, so a stale
@@ -166,6 +166,11 @@
 // right to create is enough there; without the right to delete, containers that were
 // never used stay.
 //
+// A Backend keeps the credentials that it was made with. To replace a credential,
+// first give all clients the old one and the new one (auth twice): their nodes are for
+// both. Then give both the nodes that have lasted (setAcl -R on Options.Prefix, as
+// auth::cdrwa with both added). Then give all clients the new one alone.
+//
 // # URLs
 //
 //	zookeeper://host:2181,host:2181/prefix?ttl=30s&auth=digest:user:password
@@ -186,5 +191,14 @@
 // there are no containers, and locks are refused. A server's limit of connections
 // per host (maxClientCnxns) is 60 if it is not set: each process that locks needs one,
 // and more of them for thousands of locks. jute.maxbuffer is to be 128 KiB or more.
+//
+// An ensemble can be rolled to another version, and its members be replaced, while
+// locks are held: one member at a time, the next when the last one follows. With a
+// session timeout longer than an election, no lease is lost.
+//
+// The list of servers is fixed when a Backend is made: it learns of no other members.
+// Host names are looked up for each connection, so a name may move to another address.
+// If the names change, make new Backends with the new list before the last server of
+// the old one goes; clients with either list share the locks.
 // Local sessions (localSessionsEnabled) need localSessionsUpgradingEnabled.
 package zookeeper

@@ -25,7 +25,8 @@ func TestStatesOfAnEntry(t *testing.T) {
 	for from, row := range becomes {
 		for to, want := range row {
 			told := 0
-			e := &entry{s: &session{backend: new(Backend), paths: room + others}, state: state(from), room: room, lost: func() { told++ }}
+			e := &entry{s: &session{backend: new(Backend), paths: room + others}, state: state(from), room: room,
+				lost: func() { told++ }}
 			what := names[from] + " → " + names[to]
 			for range 2 {
 				if state(to) == lost {

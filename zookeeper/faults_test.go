@@ -43,7 +43,8 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 	assert.Greater(t, time.Since(began), 900*time.Millisecond, "it does not fail at the first sign")
 
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	_, err = b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	_, err = b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second,
+		Lost: func() {}})
 	require.NoError(t, b.Close())
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.Contains(t, err.Error(), "maxClientCnxns")
@@ -81,7 +82,8 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 	lock := func(servers []string, dial func(context.Context, string) (net.Conn, error)) time.Duration {
 		b := newBackend(t, servers, zookeeper.Options{SessionTimeout: 30 * time.Second, Dial: dial})
 		began := time.Now()
-		g, err := b.Acquire(within(t, soon), locker.Request{Name: "dialled", Owner: owner(), TTL: time.Second, Lost: func() {}})
+		g, err := b.Acquire(within(t, soon), locker.Request{Name: "dialled", Owner: owner(), TTL: time.Second,
+			Lost: func() {}})
 		require.NoError(t, err)
 		require.NoError(t, g.Hold.Release(within(t, soon)))
 		return time.Since(began)
@@ -94,7 +96,8 @@ func testSilentServersBesideOneThatAnswers(t *testing.T, z *lab.ZooKeeper) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", addr)
 	}
-	assert.Less(t, lock([]string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", z.Addr()}, unreachable), time.Second)
+	assert.Less(t, lock([]string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", z.Addr()},
+		unreachable), time.Second)
 	var servers []string
 	for range 2 {
 		p := lab.StartProxy(t, z.Addr())
@@ -122,8 +125,10 @@ func testCloseOnAStalledNetwork(t *testing.T, z *lab.ZooKeeper) {
 // What an operator asks returns with its context, whatever the network does.
 func testOperatorsAreNotKeptWaiting(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
-	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 40 * time.Second}) // it is given up after 5 s
-	g, err := b.Acquire(within(t, soon), locker.Request{Name: "operated", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	// A request is given up after 5 s.
+	b := newBackend(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: 40 * time.Second})
+	g, err := b.Acquire(within(t, soon), locker.Request{Name: "operated", Owner: owner(), TTL: time.Second,
+		Lost: func() {}})
 	require.NoError(t, err)
 	p.Set(lab.Drop)
 	for what, call := range map[string]func(context.Context) error{
@@ -131,8 +136,11 @@ func testOperatorsAreNotKeptWaiting(t *testing.T, z *lab.ZooKeeper) {
 		"List": func(ctx context.Context) error {
 			return b.List(ctx, "", func(string, locker.State) error { return nil })
 		},
-		"Break":      func(ctx context.Context) error { _, err := b.Break(ctx, "operated"); return err },
-		"RaiseToken": func(ctx context.Context) error { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+far) },
+		"Break": func(ctx context.Context) error { _, err := b.Break(ctx, "operated"); return err },
+		"RaiseToken": func(ctx context.Context) error {
+			return g.Hold.(locker.TokenRaiser).RaiseToken(ctx,
+				g.Token+far)
+		},
 	} {
 		ctx := within(t, 50*time.Millisecond)
 		began := time.Now()
@@ -146,7 +154,8 @@ func testOperatorsAreNotKeptWaiting(t *testing.T, z *lab.ZooKeeper) {
 
 // A node in a lock's directory that is of no session is nobody's lock.
 func testLastingNodeInTheQueueIsPassedOver(t *testing.T, z *lab.ZooKeeper) {
-	c, other := newClient(t, []string{z.Addr()}, zookeeper.Options{}), newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	c, other := newClient(t, []string{z.Addr()}, zookeeper.Options{}), newClient(t, []string{z.Addr()},
+		zookeeper.Options{})
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	l, err := c.Lock(within(t, soon), "foreign")
@@ -234,7 +243,8 @@ func TestManyWaitersAreQuiet(t *testing.T) {
 func testLeaderStoppedPastTheTimeout(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	lab.NeedPause(t)
 	const session = 4 * time.Second
-	l, err := newClient(t, e.Addrs(), zookeeper.Options{SessionTimeout: session}).Lock(within(t, soon), "stopped")
+	l, err := newClient(t, e.Addrs(), zookeeper.Options{SessionTimeout: session}).Lock(within(t, soon),
+		"stopped")
 	require.NoError(t, err)
 	old := e.Leader(t)
 	old.Pause()

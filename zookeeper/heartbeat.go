@@ -43,13 +43,15 @@ func (s *session) prepare() error {
 func (s *session) introduce(authenticated *int) error {
 	for auth := s.backend.opts.Auth; *authenticated < len(auth); *authenticated++ {
 		a := auth[*authenticated]
-		if err := s.do(s.ctx, func(c *zk.Conn) error { return c.AddAuth(a.Scheme, []byte(a.Credentials)) }); err != nil {
+		add := func(c *zk.Conn) error { return c.AddAuth(a.Scheme, []byte(a.Credentials)) }
+		if err := s.do(s.ctx, add); err != nil {
 			return s.forbidden(err)
 		}
 	}
 	err := s.write(s.createBeat)
 	if gone(err) {
-		if err = s.do(s.ctx, func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }); err == nil {
+		parents := func(c *zk.Conn) error { return makeParents(c, s.backend.prefix, s.backend.acl) }
+		if err = s.do(s.ctx, parents); err == nil {
 			err = s.write(s.createBeat)
 		}
 	}
@@ -102,7 +104,8 @@ func (s *session) keep() error {
 		if isRefusal(err) {
 			s.mu.Lock()
 			if s.refused == nil {
-				s.backend.opts.Logger.Warn("zookeeper: heartbeats are refused, so that leases are not renewed", "error", err)
+				const text = "zookeeper: heartbeats are refused, so that leases are not renewed"
+				s.backend.opts.Logger.Warn(text, "error", err)
 			}
 			s.refused = err
 			s.change()
@@ -183,8 +186,8 @@ func (s *session) validity(ctx context.Context, since time.Time) (locker.Validit
 		}
 		now := time.Now()
 		if clock.Elapsed(acked, now) < timeout/4 && clock.Elapsed(proven, now) < 3*timeout/4 {
-			drift := timeout/100 + 2*time.Millisecond
-			return locker.Validity{Since: since, TTL: timeout, Drift: drift + max(0, clock.Elapsed(proven, since))}, nil
+			drift := timeout/100 + 2*time.Millisecond + max(0, clock.Elapsed(proven, since))
+			return locker.Validity{Since: since, TTL: timeout, Drift: drift}, nil
 		}
 		if refused != nil {
 			return locker.Validity{}, refused

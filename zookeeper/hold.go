@@ -18,7 +18,7 @@ import (
 //	if lease.As(&node) { … }
 type Node struct {
 	Path    string // of the node
-	Czxid   int64  // of the transaction that created it: the fencing token, unless tokens of the name were raised
+	Czxid   int64  // of the transaction that created it: the fencing token, unless tokens were raised
 	Session int64  // the session that it lives as long as
 }
 
@@ -282,8 +282,8 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 		case e.s.isOver():
 			return e.ended()
 		case isRefusal(err):
-			return refusing(fmt.Sprintf("it refuses to remove %s, which stays until the session ends: "+
-				"give this client the right to delete under %s", path, e.dir), err)
+			return refusing(err, "it refuses to remove %s, which stays until the session ends: "+
+				"give this client the right to delete under %s", path, e.dir)
 		case !patience || e.s.sitOut(ctx) != nil:
 			return err
 		}

@@ -137,7 +137,8 @@ func (l *link) notTakenUp(err error) error {
 	case len(l.head) > 0 || isTimeout(err):
 		return fmt.Errorf("%w within %v: %w", errNotServing, time.Since(l.began).Round(time.Millisecond), err)
 	case s.backend.opts.TLS == nil && s.speaksTLS(l.server):
-		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)", errOtherProtocol)
+		return fmt.Errorf("%w: this port is for TLS: write zookeepers://, or give the port without it (clientPort)",
+			errOtherProtocol)
 	}
 	return fmt.Errorf("%w (%w): %s", errNotServing, err, whyNotServing)
 }
@@ -153,7 +154,8 @@ func (s *session) speaksTLS(server string) bool {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
-	o := Options{Dial: s.backend.opts.Dial, TLS: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent but the greeting of TLS
+	config := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is sent but the greeting of TLS
+	o := Options{Dial: s.backend.opts.Dial, TLS: config}
 	conn, err := o.dial(ctx, server)
 	if err == nil {
 		_ = conn.Close()

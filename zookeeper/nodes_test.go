@@ -96,7 +96,8 @@ func stateOf(c *zk.Conn, node string) (zxid int64, version int32, err error) {
 	if err == nil {
 		var made string
 		// The transaction that makes a node says how many there were before.
-		if made, err = c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll)); err == nil {
+		if made, err = c.Create("/locker/now-", nil, zk.FlagEphemeral|zk.FlagSequence,
+			zk.WorldACL(zk.PermAll)); err == nil {
 			var now *zk.Stat
 			_, now, err = c.Get(made)
 			if err == nil {
@@ -143,14 +144,17 @@ func testDeadHolderWithAShortTTL(t *testing.T, z *lab.ZooKeeper) {
 	const session, ttl = 5500 * time.Millisecond, 100 * time.Millisecond
 	p := lab.StartProxy(t, z.Addr())
 	client := func(addr string) *locker.Client {
-		c := locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}), &locker.Options{TTL: ttl})
+		c := locker.New(newBackend(t, []string{addr}, zookeeper.Options{SessionTimeout: session}),
+			&locker.Options{TTL: ttl})
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 	dead, c := client(p.Addr()), client(z.Addr())
 	g := c.Guarantees()
-	require.NoError(t, locker.Require(c, locker.Guarantees{DeadHolder: locker.RecoveryAfterTTL, DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
-	assert.ErrorIs(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: 4 * time.Second}), errors.ErrUnsupported)
+	require.NoError(t, locker.Require(c, locker.Guarantees{DeadHolder: locker.RecoveryAfterTTL,
+		DeadHolderSlack: session + 4*time.Second, MinTTL: ttl}))
+	assert.ErrorIs(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: 4 * time.Second}),
+		errors.ErrUnsupported)
 	assert.Contains(t, g.RestsOn, session.String())
 	_, err := dead.Lock(within(t, soon), "dies")
 	require.NoError(t, err)

@@ -29,7 +29,8 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		// What is wrong is told without what was given: it has a password.
 		scheme, credentials, _ := strings.Cut(a, ":")
 		if scheme == "" || credentials == "" || scheme == "digest" && !strings.Contains(credentials, ":") {
-			return nil, u.Invalid("parameter auth number %d: write it as auth=digest:user:password, with what is special in it escaped", i+1)
+			return nil, u.Invalid("parameter auth number %d: write it as auth=digest:user:password, "+
+				"with what is special in it escaped", i+1)
 		}
 		o.Auth = append(o.Auth, Auth{Scheme: scheme, Credentials: credentials})
 	}
@@ -45,8 +46,9 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	if err != nil && len(o.Auth) > 0 {
 		// A parameter that is not known may be the rest of a password.
-		err = u.Invalid("a parameter is unknown, given twice or has a wrong value: beside the common ones there are " +
-			"auth, tick, and ca, cert, key, server_name for zookeepers; write & in a password as %%26, # as %%23 and %% as %%25")
+		err = u.Invalid("a parameter is unknown, given twice or has a wrong value: beside the common ones " +
+			"there are auth, tick, and ca, cert, key, server_name for zookeepers; " +
+			"write & in a password as %%26, # as %%23 and %% as %%25")
 	}
 	if err != nil {
 		return nil, err
@@ -61,8 +63,8 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	s, err := b.opened(ctx)
 	if err == nil {
 		if _, timeout := s.granted(); timeout < b.opts.SessionTimeout {
-			err = fmt.Errorf("a TTL of %v is asked for, and the servers grant sessions of %v: give ?ttl=%v, or raise their maxSessionTimeout: %w",
-				b.opts.SessionTimeout, timeout, timeout, errors.ErrUnsupported)
+			err = fmt.Errorf("a TTL of %v is asked for, and the servers grant sessions of %v: give ?ttl=%v, "+
+				"or raise their maxSessionTimeout: %w", b.opts.SessionTimeout, timeout, timeout, errors.ErrUnsupported)
 		}
 	}
 	if err != nil {

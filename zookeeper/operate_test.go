@@ -70,7 +70,8 @@ func testCheck(t *testing.T, z *lab.ZooKeeper) {
 	assert.Empty(t, said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning))
 	assert.Contains(t, said(found, locker.SeverityOK), "3.")
 
-	found = check([]string{z.Addr(), strings.Replace(z.Addr(), "127.0.0.1", "localhost", 1)}, zookeeper.Options{})
+	found = check([]string{z.Addr(), strings.Replace(z.Addr(), "127.0.0.1", "localhost", 1)},
+		zookeeper.Options{})
 	assert.Contains(t, said(found, locker.SeverityProblem), "stand alone")
 	found = check([]string{z.Addr()}, zookeeper.Options{SessionTimeout: 2 * time.Minute})
 	assert.Contains(t, said(found, locker.SeverityProblem), "maxSessionTimeout")
@@ -84,7 +85,8 @@ func testCheck(t *testing.T, z *lab.ZooKeeper) {
 
 func testCheckOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	b := newBackend(t, e.Addrs(), zookeeper.Options{})
-	require.Eventually(t, func() bool { // a leader that stood still in the test before may not know yet that it leads no more
+	// A leader that stood still in the test before may not know yet that it leads no more.
+	require.Eventually(t, func() bool {
 		found, err := b.Check(within(t, soon))
 		return err == nil && said(found, locker.SeverityProblem)+said(found, locker.SeverityWarning) == ""
 	}, soon, 50*time.Millisecond)

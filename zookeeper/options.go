@@ -95,15 +95,17 @@ func (o *Options) check() error {
 	o.Auth, o.ACL = slices.Clone(o.Auth), slices.Clone(o.ACL)
 	switch {
 	case o.SessionTimeout < MinSessionTimeout || o.SessionTimeout > MaxSessionTimeout:
-		return fmt.Errorf("%w: zookeeper: a session timeout (TTL) of %v is not between %v and %v", locker.ErrInvalid, o.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
+		return invalid("a session timeout (TTL) of %v is not between %v and %v",
+			o.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
 	case o.SessionTimeout%time.Millisecond != 0:
-		return fmt.Errorf("%w: zookeeper: a session timeout (TTL) of %v: give whole milliseconds", locker.ErrInvalid, o.SessionTimeout)
+		return invalid("a session timeout (TTL) of %v: give whole milliseconds", o.SessionTimeout)
 	case o.TickTime < 0 || o.TickTime > o.SessionTimeout/2:
-		return fmt.Errorf("%w: zookeeper: a TickTime of %v is not between 0 and half of the session timeout of %v", locker.ErrInvalid, o.TickTime, o.SessionTimeout)
+		return invalid("a TickTime of %v is not between 0 and half of the session timeout of %v",
+			o.TickTime, o.SessionTimeout)
 	}
 	for i, a := range o.Auth {
 		if a.Scheme == "" || a.Credentials == "" || a.Scheme == "digest" && !strings.Contains(a.Credentials, ":") {
-			return fmt.Errorf("%w: zookeeper: credential %d is not complete: for digest, give user:password", locker.ErrInvalid, i+1)
+			return invalid("credential %d is not complete: for digest, give user:password", i+1)
 		}
 	}
 	if o.ACL != nil {
@@ -112,9 +114,13 @@ func (o *Options) check() error {
 		}
 	}
 	if err := znode.CheckPrefix(o.Prefix, "/app/locks", 0); err != nil {
-		return fmt.Errorf("%w: zookeeper: prefix %q: %w", locker.ErrInvalid, o.Prefix, err)
+		return invalid("prefix %q: %w", o.Prefix, err)
 	}
 	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: zookeeper: %w", locker.ErrInvalid, fmt.Errorf(format, args...))
 }
 
 // driverLog passes on what the driver says. It never says credentials.

@@ -60,7 +60,8 @@ func TestGuardCoversHalfATick(t *testing.T) {
 }
 
 func TestNodesAreSpentBeforeTheirSequenceHasNoOrder(t *testing.T) {
-	for seq, spent := range map[string]bool{"0000000000": false, "2146435072": false, "2146435073": true, "2147483647": true, "-2147483648": true} {
+	for seq, spent := range map[string]bool{"0000000000": false, "2146435072": false, "2146435073": true,
+		"2147483647": true, "-2147483648": true} {
 		n, ok := parseNode("a-lock-" + seq)
 		assert.True(t, ok, seq)
 		assert.Equal(t, spent, n.spent(), seq)
@@ -69,7 +70,8 @@ func TestNodesAreSpentBeforeTheirSequenceHasNoOrder(t *testing.T) {
 
 func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 	q := readQueue([]string{
-		"b-lock--2147483648", "c-lock--2147483647", "a-lock-2147483647", "x-lock-2147483646", "rubbish", "y-lock-", "z-lock-99999999999",
+		"b-lock--2147483648", "c-lock--2147483647", "a-lock-2147483647", "x-lock-2147483646", "rubbish",
+		"y-lock-", "z-lock-99999999999",
 	}, "b")
 	assert.Len(t, q.nodes, 4)
 	assert.Equal(t, "x-lock-2147483646", q.nodes[0].name)
@@ -81,7 +83,8 @@ func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 }
 
 func TestNoLockIsEncodedToTheNodeOfASession(t *testing.T) {
-	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本", "a b", "%beat-x", "😀", "\u200b", beatMark} {
+	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本",
+		"a b", "%beat-x", "😀", "\u200b", beatMark} {
 		assert.NotRegexp(t, "^"+beatMark, znode.Encode(name))
 	}
 }

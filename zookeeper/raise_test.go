@@ -29,11 +29,12 @@ func testRaisedTokensOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	raisedTokens(t, e.Addrs())
 }
 
-// Whoever holds after the tokens were raised has a greater one, in whatever way it came to
+// A holder that comes after the tokens were raised has a greater one, however it came to
 // hold: at once, having waited since before, by another client, after a Break.
 func raisedTokens(t *testing.T, addrs []string) {
 	ctx := within(t, time.Minute)
-	clients := []*locker.Client{newClient(t, addrs, zookeeper.Options{}), newClient(t, addrs, zookeeper.Options{})}
+	clients := []*locker.Client{newClient(t, addrs, zookeeper.Options{}), newClient(t, addrs,
+		zookeeper.Options{})}
 	raiser, err := clients[0].Lock(ctx, "raised")
 	require.NoError(t, err)
 	waits := make(chan *locker.Lease, 1)
@@ -92,11 +93,13 @@ func raisedTokens(t *testing.T, addrs []string) {
 // The next in line learns of it whenever the tokens are raised: before it looks, between
 // its look and its watch, and after.
 func testTokensAreRaisedUnderAWaiter(t *testing.T, z *lab.ZooKeeper) {
-	holder, next := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()}, zookeeper.Options{})
+	holder, next := newBackend(t, []string{z.Addr()}, zookeeper.Options{}), newBackend(t, []string{z.Addr()},
+		zookeeper.Options{})
 	ctx := within(t, time.Minute)
 	for i := range 200 {
 		acquire := func(b *zookeeper.Backend) locker.Grant {
-			g, err := b.Acquire(ctx, locker.Request{Name: fmt.Sprint("under", i), Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}})
+			g, err := b.Acquire(ctx, locker.Request{Name: fmt.Sprint("under", i), Owner: owner(), TTL: time.Second,
+				Wait: true, Lost: func() {}})
 			assert.NoError(t, err)
 			return g
 		}
@@ -132,7 +135,8 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(within(t, 100*time.Millisecond), 2*far))
 	p.SetReplies(lab.Reset)
 	p.SetReplies(lab.Pass)
-	require.Eventually(t, func() bool { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, 2*far) == nil }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
+		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx))
 	req.Owner = owner()
 	g2, err := b.Acquire(ctx, req)

@@ -81,6 +81,51 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsembl
 	}, time.Minute, 10*time.Millisecond)
 }
 
+// Credentials are replaced while locks are held: clients with both give their nodes to
+// both, an operator gives both what has lasted, and then the old ones are not needed.
+func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
+	client := func(auth string) *locker.Client {
+		return openURL(t, "zookeeper://"+z.Addr()+"/replaced?ttl=10s"+auth)
+	}
+	lock := func(c *locker.Client, name string) *locker.Lease {
+		l, err := c.Lock(within(t, soon), name)
+		require.NoError(t, err)
+		return l
+	}
+	const before, after = "&auth=digest:user:before", "&auth=digest:user:after"
+	first := lock(client(before), "a")
+	require.NoError(t, first.RaiseToken(within(t, soon), 1<<50)) // makes a node that lasts
+	both := client(before + after)
+	next := make(chan *locker.Lease, 1)
+	go func() {
+		l, err := both.Lock(within(t, soon), "a")
+		assert.NoError(t, err)
+		next <- l
+	}()
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	for _, password := range []string{"before", "after"} {
+		require.NoError(t, admin.AddAuth("digest", []byte("user:"+password)))
+	}
+	for _, node := range []string{"/replaced", "/replaced/a", "/replaced/a/%tokens"} {
+		_, err := admin.SetACL(node, zk.AuthACL(zk.PermAll), -1)
+		require.NoError(t, err)
+	}
+	require.NoError(t, first.Unlock(within(t, soon)))
+	second := <-next
+	require.NotNil(t, second)
+	alone := client(after)
+	_, err := alone.TryLock(within(t, soon), "a")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, second.Unlock(within(t, soon)))
+	third := lock(alone, "a")
+	was, _ := second.Token()
+	is, _ := third.Token()
+	assert.Greater(t, is, was)
+	require.NoError(t, third.Unlock(within(t, soon)))
+	require.NoError(t, lock(alone, "b").Unlock(within(t, soon)))
+}
+
 func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	const secret = "s3cr:t&%"
 	url := func(password string) string {
@@ -112,13 +157,16 @@ func testCredentials(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, l.Unlock(within(t, soon)))
 
 	// As an Options value is printed.
-	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret},
-		zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "user:" + secret}}}, zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}), secret)
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v",
+		zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret},
+		zookeeper.Options{Auth: []zookeeper.Auth{{Scheme: "digest",
+			Credentials: "user:" + secret}}}, zookeeper.Auth{Scheme: "digest", Credentials: "user:" + secret}), secret)
 }
 
 func testCredentialsSurviveAReconnection(t *testing.T, z *lab.ZooKeeper) {
 	p := lab.StartProxy(t, z.Addr())
-	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{Prefix: "/reconnects", Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
+	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{Prefix: "/reconnects",
+		Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "u:p"}}})
 	for range 4 {
 		l := lockWhenBack(t, c, "a")
 		p.Set(lab.Reset)
@@ -182,12 +230,14 @@ func TestTLS(t *testing.T) {
 		"plain to TLS":      "zookeeper://" + z.TLSAddr() + "/locks?ttl=20s",
 		"TLS to plain":      "zookeepers://" + z.Addr() + "/locks?ttl=20s&ca=" + certs.CAFile,
 		"unknown authority": "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s",
-		"another name":      "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s&server_name=other.example&ca=" + certs.CAFile,
+		"another name":      "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s&ca=" + certs.CAFile +
+			"&server_name=other.example",
 	} {
 		began := time.Now()
 		_, err := open.Open(within(t, soon), raw, nil)
 		require.Error(t, err, what)
-		assert.Equal(t, what == "TLS to plain", errors.Is(err, locker.ErrUnavailable), "%s: what does not get better is not called unavailable: %v", what, err)
+		assert.Equal(t, what == "TLS to plain", errors.Is(err, locker.ErrUnavailable),
+			"%s: what does not get better is not called unavailable: %v", what, err)
 		assert.Contains(t, err.Error(), wants[what])
 		assert.Less(t, time.Since(began), soon, what)
 	}
@@ -213,7 +263,8 @@ func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 300 * time.Millisecond})
 	var g locker.Grant
 	require.Eventually(t, func() bool { // a session as short as that is hard to begin on a busy machine
-		g, err = b.Acquire(within(t, soon), locker.Request{Name: "b", Owner: owner(), TTL: 300 * time.Millisecond, Lost: func() {}})
+		g, err = b.Acquire(within(t, soon), locker.Request{Name: "b", Owner: owner(),
+			TTL: 300 * time.Millisecond, Lost: func() {}})
 		return err == nil
 	}, 3*soon, 10*time.Millisecond)
 	assert.Equal(t, 400*time.Millisecond, g.Validity.TTL)
@@ -227,7 +278,8 @@ func TestWhatCannotWork(t *testing.T) {
 		{SessionTimeout: time.Second + time.Microsecond},
 		{TickTime: -1},
 		{SessionTimeout: time.Second, TickTime: time.Second},
-		{Prefix: "/"}, {Prefix: "a"}, {Prefix: "/a/"}, {Prefix: "/a//b"}, {Prefix: "/a/../b"}, {Prefix: "/zookeeper/a"}, {Prefix: "/a\x00"},
+		{Prefix: "/"}, {Prefix: "a"}, {Prefix: "/a/"}, {Prefix: "/a//b"}, {Prefix: "/a/../b"},
+		{Prefix: "/zookeeper/a"}, {Prefix: "/a\x00"},
 		{Auth: []zookeeper.Auth{{Scheme: "digest", Credentials: "nopassword"}}},
 	} {
 		_, err := zookeeper.New([]string{"localhost"}, &opts)
@@ -237,9 +289,12 @@ func TestWhatCannotWork(t *testing.T) {
 	_, err := zookeeper.New(nil, nil)
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	for _, raw := range []string{
-		"zookeeper://", "zookeeper://u:s3cret@localhost", "zookeeper://localhost?auth=digest:s3cret", "zookeeper://localhost?auth=s3cret",
-		"zookeeper://localhost?nosuch=1", "zookeeper://localhost/a//b", "zookeeper://localhost?ca=x", "zookeepers://localhost?ca=/no/such",
-		"zookeepers://localhost?cert=x", "zookeeper://localhost?tick=x", "zookeeper://localhost?auth=digest:u:p&s3cret=1",
+		"zookeeper://", "zookeeper://u:s3cret@localhost", "zookeeper://localhost?auth=digest:s3cret",
+		"zookeeper://localhost?auth=s3cret",
+		"zookeeper://localhost?nosuch=1", "zookeeper://localhost/a//b", "zookeeper://localhost?ca=x",
+		"zookeepers://localhost?ca=/no/such",
+		"zookeepers://localhost?cert=x", "zookeeper://localhost?tick=x",
+		"zookeeper://localhost?auth=digest:u:p&s3cret=1",
 	} {
 		_, err := open.Open(within(t, soon), raw, nil)
 		require.ErrorIs(t, err, locker.ErrInvalid, raw)

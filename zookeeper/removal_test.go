@@ -34,18 +34,21 @@ func undeletable(t *testing.T, z *lab.ZooKeeper, dir string) (allow func()) {
 // that it is gone, until it is.
 func testRemovalThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	warm, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	warm, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second,
+		Lost: func() {}})
 	require.NoError(t, err)
 	require.NoError(t, warm.Hold.Release(within(t, soon)))
 	for what, leaves := range map[string]func(name string) locker.Hold{
 		"unlocked": func(name string) locker.Hold {
-			grant, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Lost: func() {}})
+			grant, err := b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
+				Lost: func() {}})
 			require.NoError(t, err)
 			return grant.Hold
 		},
 		"given-up": func(name string) locker.Hold {
 			holds(t, z, name)
-			grant, err := b.Acquire(untilQueued(t, z, name, 2), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: true, Lost: func() {}})
+			grant, err := b.Acquire(untilQueued(t, z, name, 2), locker.Request{Name: name, Owner: owner(),
+				TTL: time.Second, Wait: true, Lost: func() {}})
 			require.ErrorIs(t, err, context.Canceled)
 			return grant.Hold
 		},
@@ -72,7 +75,8 @@ func holds(t *testing.T, z *lab.ZooKeeper, name string) {
 	t.Helper()
 	admin, done := dial(t, []string{z.Addr()})
 	t.Cleanup(done)
-	_, err := admin.Create("/locker/"+name+"/"+owner()+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	_, err := admin.Create("/locker/"+name+"/"+owner()+"-lock-", nil, zk.FlagEphemeral|zk.FlagSequence,
+		zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 }
 
@@ -96,7 +100,8 @@ func untilQueued(t *testing.T, z *lab.ZooKeeper, name string, n int) context.Con
 
 // The engine does not count as taken back what is still there.
 func testNodeThatStaysIsNotCountedAsTakenBack(t *testing.T, z *lab.ZooKeeper) {
-	c := locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}), &locker.Options{TTL: 500 * time.Millisecond})
+	c := locker.New(newBackend(t, []string{z.Addr()}, zookeeper.Options{}),
+		&locker.Options{TTL: 500 * time.Millisecond})
 	t.Cleanup(func() { _ = c.Close() })
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)

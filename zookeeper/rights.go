@@ -30,8 +30,8 @@ func checkACL(acl []zk.ACL) error {
 		}
 	}
 	if len(lacking) > 0 {
-		return fmt.Errorf("%w: zookeeper: the ACL gives nobody the right to %s nodes: who shares locks has to read, write, create and delete them",
-			locker.ErrInvalid, strings.Join(lacking, " or to "))
+		return invalid("the ACL gives nobody the right to %s nodes: "+
+			"clients that share locks have to read, write, create and delete them", strings.Join(lacking, " or to "))
 	}
 	return nil
 }
@@ -50,7 +50,10 @@ func (s *session) tryRights() error {
 	}{
 		{"write", nil},
 		{"read", func(c *zk.Conn) error { _, _, err := c.Get(s.node); return err }},
-		{"create", func(c *zk.Conn) error { _, err := c.Create(below, nil, zk.FlagEphemeral, s.backend.acl); return err }},
+		{"create", func(c *zk.Conn) error {
+			_, err := c.Create(below, nil, zk.FlagEphemeral, s.backend.acl)
+			return err
+		}},
 		{"delete", func(c *zk.Conn) error { return c.Delete(below, -1) }},
 	} {
 		var err error
@@ -72,7 +75,8 @@ func (s *session) tryRights() error {
 
 // lacks says which right this client does not have on its own nodes.
 func (s *session) lacks(right string, err error) error {
-	return refusing(fmt.Sprintf("this client has no right to %s nodes like %s: let the ACL give it the rights to read, write, create and delete", right, s.node), err)
+	return refusing(err, "this client has no right to %s nodes like %s: "+
+		"let the ACL give it the rights to read, write, create and delete", right, s.node)
 }
 
 // forbidden says of a refusal what the service refuses, and what to do. Other
@@ -83,19 +87,23 @@ func (s *session) forbidden(err error) error {
 	case !isRefusal(err):
 		return err
 	case errors.Is(err, zk.ErrNoAuth):
-		return refusing(fmt.Sprintf("it is not allowed to create nodes under %s: check the credentials, and the ACL of that node or of its nearest parent", prefix), err)
+		return refusing(err, "it is not allowed to create nodes under %s: "+
+			"check the credentials, and the ACL of that node or of its nearest parent", prefix)
 	case errors.Is(err, zk.ErrAuthFailed):
-		return refusing("it refuses the credentials", err)
+		return refusing(err, "it refuses the credentials")
 	case errors.Is(err, zk.ErrInvalidACL):
-		return refusing("it refuses the ACL for new nodes: give credentials with it, or another ACL", err)
+		return refusing(err, "it refuses the ACL for new nodes: give credentials with it, or another ACL")
 	case errors.Is(err, zk.ErrNoChildrenForEphemerals):
-		return refusing(fmt.Sprintf("there can be no nodes under %s, since it, or a node above it, ends with a session: give another prefix", prefix), err)
+		return refusing(err, "there can be no nodes under %s, since it, or a node above it, ends with a session: "+
+			"give another prefix", prefix)
 	}
-	return refusing(fmt.Sprintf("it refuses to create nodes under %s", prefix), err)
+	return refusing(err, "it refuses to create nodes under %s", prefix)
 }
 
 // refusing is a refusal in words.
-func refusing(what string, err error) error { return &refusal{fmt.Errorf("%w: %s", err, what)} }
+func refusing(err error, format string, args ...any) error {
+	return &refusal{fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))}
+}
 
 // makeParents creates dir and what is missing above it: as containers, which
 // the service removes when they are empty.
@@ -112,7 +120,7 @@ func makeParents(c *zk.Conn, dir string, acl []zk.ACL) error {
 	if err := makeContainer(c, dir, acl); !gone(err) {
 		return err
 	}
-	return nil // reaped again at once: whoever needs it will see
+	return nil // reaped again at once: the next request that needs it will see
 }
 
 func makeContainer(c *zk.Conn, path string, acl []zk.ACL) error {

@@ -14,7 +14,8 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-var needed = map[string]int32{"read": zk.PermRead, "write": zk.PermWrite, "create": zk.PermCreate, "delete": zk.PermDelete}
+var needed = map[string]int32{"read": zk.PermRead, "write": zk.PermWrite, "create": zk.PermCreate,
+	"delete": zk.PermDelete}
 
 // allBut gives everybody all rights but one, and that one to a user.
 func allBut(perm int32) []zk.ACL {
@@ -99,14 +100,16 @@ func testHeartbeatThatIsRefused(t *testing.T, z *lab.ZooKeeper) {
 // If it is given back in time, nothing was lost.
 func testHeartbeatThatIsAllowedAgain(t *testing.T, z *lab.ZooKeeper) {
 	const prefix = "/allowed"
-	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix, SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
+	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{Prefix: prefix,
+		SessionTimeout: 8 * time.Second, TickTime: 200 * time.Millisecond})
 	l, err := c.Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	allowBeats(t, z, prefix, zk.PermAll&^zk.PermWrite)
 	isRefused(t, c, "b")
 	until := l.Until()
 	allowBeats(t, z, prefix, zk.PermAll)
-	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(until) }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(until) }, soon,
+		10*time.Millisecond)
 	b, err := c.Lock(within(t, soon), "b")
 	require.NoError(t, err)
 	require.NoError(t, b.Unlock(within(t, soon)))

@@ -23,7 +23,8 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(800*time.Millisecond))
 	leader := e.Leader(t)
 	follower := e.Others(leader)[0]
-	other := locker.New(newBackend(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session}), &locker.Options{TTL: session, Patience: soon})
+	other := locker.New(newBackend(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session}),
+		&locker.Options{TTL: session, Patience: soon})
 	t.Cleanup(func() { _ = other.Close() })
 	for round := range rounds {
 		name := fmt.Sprintf("cut-%d", round)
@@ -50,7 +51,8 @@ func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 		require.NoError(t, got.Unlock(within(t, soon)))
 		_ = holder.Close()
 		_ = b.Close()
-		require.Eventually(t, func() bool { mode, _ := follower.Mode(); return mode == "follower" }, time.Minute, 10*time.Millisecond)
+		require.Eventually(t, func() bool { mode, _ := follower.Mode(); return mode == "follower" },
+			time.Minute, 10*time.Millisecond)
 	}
 }
 
@@ -84,7 +86,8 @@ func survives(t *testing.T, e *lab.ZooKeeperEnsemble, happen func()) {
 	happen()
 	t.Logf("it took %v", time.Since(began))
 	renewed := l.Until()
-	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(renewed) }, 2*session, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return l.Err() != nil || l.Until().After(renewed) }, 2*session,
+		10*time.Millisecond)
 	require.NoError(t, l.Err(), "nothing was lost")
 	mu.Lock()
 	assert.Empty(t, order)

@@ -321,9 +321,12 @@ func (s *session) failure(err error) error {
 	case znode.Refused:
 		switch znode.Code(err) {
 		case znode.Unimplemented:
-			err = fmt.Errorf("%w: it is older than ZooKeeper 3.5, which is the first to have container nodes: update it", err)
+			err = fmt.Errorf("%w: it is older than ZooKeeper 3.5, which is the first to have container nodes: "+
+				"update it", err)
 		case znode.EphemeralOnLocal:
-			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, and a lock is an ephemeral node, which needs a global session: switch the second on, too, or the first off", err)
+			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, "+
+				"and a lock is an ephemeral node, which needs a global session: "+
+				"switch the second on, too, or the first off", err)
 		}
 		return &refusal{fmt.Errorf("zookeeper %s: %w", strings.Join(s.backend.servers, ","), err)}
 	case znode.Unsent, znode.Unknown:

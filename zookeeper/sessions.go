@@ -58,8 +58,8 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	if err != nil {
 		s.leave(bytes)
 		if i > 0 {
-			err = fmt.Errorf("zookeeper: the locks of this client fill %d connections (each can have %d KiB of names), "+
-				"and need another: %w", i, maxPaths>>10, err)
+			err = fmt.Errorf("zookeeper: the locks of this client fill %d connections "+
+				"(each can have %d KiB of names), and need another: %w", i, maxPaths>>10, err)
 		}
 		return nil, err
 	}

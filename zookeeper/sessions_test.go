@@ -145,7 +145,8 @@ func TestSessionsFillAndEnd(t *testing.T) {
 	_, err := c.TryLock(within(t, soon), longName(0))
 	require.ErrorIs(t, err, locker.ErrHeld)
 	unlockAll(t, leases)
-	require.Eventually(t, func() bool { return sessions() == 1 }, 2*soon, 20*time.Millisecond, "those that are empty end")
+	require.Eventually(t, func() bool { return sessions() == 1 }, 2*soon, 20*time.Millisecond,
+		"those that are empty end")
 	warm(t, c, "goes-on")
 }
 
@@ -153,7 +154,8 @@ func TestSessionsFillAndEnd(t *testing.T) {
 func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: soon})
 	ask := func(name string, wait bool) (locker.Grant, error) {
-		return b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second, Wait: wait, Lost: func() {}})
+		return b.Acquire(within(t, soon), locker.Request{Name: name, Owner: owner(), TTL: time.Second,
+			Wait: wait, Lost: func() {}})
 	}
 	first, err := ask("both", false)
 	require.NoError(t, err)
@@ -254,11 +256,13 @@ func TestCheckSeesLongTransactions(t *testing.T) {
 	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	for i := range 9 {
-		_, err := admin.Create("/"+strings.Repeat("x", 120_000)+fmt.Sprint(i), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		_, err := admin.Create("/"+strings.Repeat("x", 120_000)+fmt.Sprint(i), nil, zk.FlagEphemeral,
+			zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
 	}
 	found, err = b.Check(within(t, soon))
 	require.NoError(t, err)
-	assert.Contains(t, said(found, locker.SeverityWarning), fmt.Sprintf("nodes of session 0x%x", admin.SessionID()))
+	assert.Contains(t, said(found, locker.SeverityWarning), fmt.Sprintf("nodes of session 0x%x",
+		admin.SessionID()))
 	assert.Contains(t, said(found, locker.SeverityWarning), fmt.Sprint(9*(4+120_002)))
 }

@@ -35,6 +35,7 @@ func TestOnOneServer(t *testing.T) {
 		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
 		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},
 		{"Credentials", testCredentials},
+		{"CredentialsAreReplaced", testCredentialsAreReplaced},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
 		{"PrefixThatMayNotBeWritten", testPrefixThatMayNotBeWritten},
 		{"PrefixThatCannotHaveChildren", testPrefixThatCannotHaveChildren},

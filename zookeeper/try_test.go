@@ -12,7 +12,7 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// Who polls and is cut off in the middle of it is in nobody's way.
+// A poller that is cut off in the middle of it is in nobody's way.
 func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	const session = 8 * time.Second
 	p := lab.StartProxy(t, z.Addr())
@@ -40,7 +40,7 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, l.Unlock(within(t, soon)))
 }
 
-// Who has been refused gets the lock when it is free, and is refused again
+// A poller that was refused gets the lock when it is free, and is refused again
 // when it is not, by the one and by the other.
 func testPollerGetsTheLockWhenItIsFree(t *testing.T, z *lab.ZooKeeper) {
 	a := newClient(t, []string{z.Addr()}, zookeeper.Options{})

@@ -44,7 +44,8 @@ func eventuallyLen(t testing.TB, addr, name string, n int) {
 func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	const session = 2 * time.Second
 	p := lab.StartProxy(t, z.Addr())
-	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session}).Lock(within(t, soon), "a")
+	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session}).Lock(within(t,
+		soon), "a")
 	require.NoError(t, err)
 	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
 	type answer struct {
@@ -55,7 +56,8 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	go func() {
 		for {
 			l, err := waiter.Lock(within(t, time.Minute), "a")
-			if err == nil || !errors.Is(err, locker.ErrUnavailable) { // an outage longer than the session may end the wait
+			// An outage longer than the session may end the wait.
+			if err == nil || !errors.Is(err, locker.ErrUnavailable) {
 				in <- answer{l, err}
 				return
 			}
@@ -83,7 +85,8 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 func testWaiterTellsThatOthersAreBeforeIt(t *testing.T, z *lab.ZooKeeper) {
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	told := make(chan struct{}, 100)
-	req := locker.Request{Name: "told", TTL: time.Second, Wait: true, Lost: func() {}, Queued: func() { told <- struct{}{} }}
+	req := locker.Request{Name: "told", TTL: time.Second, Wait: true, Lost: func() {},
+		Queued: func() { told <- struct{}{} }}
 	req.Owner = owner()
 	held, err := b.Acquire(within(t, soon), req)
 	require.NoError(t, err)
@@ -181,7 +184,8 @@ func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
 	defer done()
 	_, err = admin.Set(node.Path, []byte("x"), -1)
 	require.NoError(t, err)
-	assert.Never(t, func() bool { return l.Err() != nil }, 100*time.Millisecond, 10*time.Millisecond, "a write to the node is not its end")
+	assert.Never(t, func() bool { return l.Err() != nil }, 100*time.Millisecond, 10*time.Millisecond,
+		"a write to the node is not its end")
 	require.NoError(t, admin.Delete(node.Path, -1))
 	select {
 	case <-l.Done():

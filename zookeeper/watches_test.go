@@ -23,7 +23,7 @@ func watchesOf(t testing.TB, z *lab.ZooKeeper) int {
 	text, err := z.FourLetters("wchs")
 	m := totalWatches.FindStringSubmatch(text)
 	if err != nil || len(m) != 2 {
-		return -1 // a busy machine; whoever waits for a number asks again
+		return -1 // a busy machine; the caller, which waits for a number, asks again
 	}
 	n, err := strconv.Atoi(m[1])
 	assert.NoError(t, err)

@@ -23,7 +23,8 @@ type OpError struct {
 // Error says what failed and why, on one line.
 func (e *OpError) Error() string {
 	path, kind := target(e.Op)
-	return fmt.Sprintf("zkguard: %q: operation %d (%s %q): %v: nothing was written", e.Resource, e.Index+1, kind, path, e.Err)
+	return fmt.Sprintf("zkguard: %q: operation %d (%s %q): %v: nothing was written",
+		e.Resource, e.Index+1, kind, path, e.Err)
 }
 
 // Unwrap returns the driver's error.
@@ -37,7 +38,8 @@ func (g *Guard) failure(ctx context.Context, resource string, err error) error {
 		return nil
 	case !errors.As(err, &lost): // ZooKeeper's answer about the guard's own nodes
 		if errors.Is(err, zk.ErrNoAuth) {
-			err = fmt.Errorf("%w: give the connection the right to read, write and create below %s, and set Options.ACL so that all who share the marks have these rights", err, g.opts.Prefix)
+			err = fmt.Errorf("%w: give the connection the right to read, write and create below %s, "+
+				"and set Options.ACL so that all who share the marks have these rights", err, g.opts.Prefix)
 		}
 		return fmt.Errorf("zkguard: %q: %w", resource, err)
 	case errors.Is(ctx.Err(), context.Canceled):

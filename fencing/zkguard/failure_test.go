@@ -152,7 +152,8 @@ func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Less(t, time.Since(began), 1500*time.Millisecond)
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+inFlight+20 }, soon, time.Millisecond, "callers that have returned are gone")
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+inFlight+20 }, soon,
+		time.Millisecond, "callers that have returned are gone")
 	p.Set(lab.Pass)
 	require.Eventually(t, func() bool {
 		_, err := g.Multi(within(t, soon), "r", 1, set("/data", "y"))

@@ -97,7 +97,9 @@ func New(conn *zk.Conn, opts *Options) (*Guard, error) {
 // both are repeated for each holder that writes in between. Node names and data
 // together have to be smaller than the servers' jute.maxbuffer, which is 1 MB by
 // default: a server closes the connection if they are larger.
-func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token, ops ...any) ([]zk.MultiResponse, error) {
+func (g *Guard) Multi(
+	ctx context.Context, resource string, token fencing.Token, ops ...any,
+) ([]zk.MultiResponse, error) {
 	if err := fencing.CheckName(resource); err != nil {
 		return nil, fmt.Errorf("zkguard: %w", err)
 	}
@@ -112,7 +114,7 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 		sent[i] = clone(op)
 	}
 	path := g.markPath(resource)
-	for attempt := 0; ; attempt++ {
+	for round := 0; ; round++ {
 		mark, version, err := g.read(ctx, resource, path)
 		if err != nil {
 			return nil, err
@@ -145,11 +147,11 @@ func (g *Guard) Multi(ctx context.Context, resource string, token fencing.Token,
 		case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists):
 			// Another holder has written since. Its transaction precedes this refusal, and
 			// the server has seen it before it answers: the next read is newer.
-			err = pause(ctx, attempt)
+			err = pause(ctx, round)
 		case errors.Is(err, zk.ErrNoNode) && version == none:
 			err = g.makeParents(ctx, path)
 		case errors.Is(err, zk.ErrNoNode):
-			err = pause(ctx, attempt) // somebody has deleted the mark
+			err = pause(ctx, round) // somebody has deleted the mark
 		}
 		if err != nil {
 			return nil, g.failure(ctx, resource, err)
@@ -191,7 +193,9 @@ const none = -1
 
 // read returns a mark and the version of its node. Its errors are for the caller of
 // the Guard.
-func (g *Guard) read(ctx context.Context, resource, path string) (mark fencing.Token, version int32, err error) {
+func (g *Guard) read(
+	ctx context.Context, resource, path string,
+) (mark fencing.Token, version int32, err error) {
 	type node struct {
 		data []byte
 		stat *zk.Stat
@@ -206,12 +210,14 @@ func (g *Guard) read(ctx context.Context, resource, path string) (mark fencing.T
 	case err != nil:
 		return 0, 0, g.failure(ctx, resource, err)
 	case n.stat.Version == none:
-		return 0, 0, fmt.Errorf("zkguard: the node %s was written 2³² times and has version -1, which cannot be compared: set it once more, to its own data, while nobody writes", path)
+		return 0, 0, fmt.Errorf("zkguard: the node %s was written 2³² times and has version -1, "+
+			"which cannot be compared: set it once more, to its own data, while nobody writes", path)
 	case len(n.data) == 0:
 		return 0, n.stat.Version, nil // somebody made it beforehand, for its ACL perhaps
 	}
 	if mark, err = fencing.Parse(string(n.data)); err != nil {
-		return 0, 0, fmt.Errorf("zkguard: the mark in node %s is %.40q, which no guard has written: find out who wrote it, and set it to the highest token", path, n.data)
+		return 0, 0, fmt.Errorf("zkguard: the mark in node %s is %.40q, which no guard has written: "+
+			"find out who wrote it, and set it to the highest token", path, n.data)
 	}
 	return mark, n.stat.Version, nil
 }
@@ -262,14 +268,14 @@ func (g *Guard) create(ctx context.Context, path string) error {
 	return err
 }
 
-// pause waits before another attempt, but not before the first few: in each round,
+// pause waits before another round, but not before the first few: in each round,
 // one of the competitors succeeds.
-func pause(ctx context.Context, attempt int) error {
+func pause(ctx context.Context, round int) error {
 	const few = 3
-	if attempt < few {
+	if round < few {
 		return nil
 	}
-	if err := clock.Sleep(ctx, clock.UpTo(time.Duration(min(attempt, 50))*time.Millisecond)); err != nil {
+	if err := clock.Sleep(ctx, clock.UpTo(time.Duration(min(round, 50))*time.Millisecond)); err != nil {
 		return &unansweredError{ctx.Err(), false}
 	}
 	return nil

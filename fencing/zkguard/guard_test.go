@@ -91,7 +91,8 @@ func TestMarkMovesWithAWriteOrNotAtAll(t *testing.T) {
 			}
 		}
 	}
-	results, err := s.guard.Multi(ctx, "r", 6, &zk.CreateRequest{Path: "/new-", Acl: world, Flags: zk.FlagSequence}, set("/data", "new"))
+	results, err := s.guard.Multi(ctx, "r", 6, &zk.CreateRequest{Path: "/new-", Acl: world,
+		Flags: zk.FlagSequence}, set("/data", "new"))
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(results[0].String, "/new-0"), results[0].String)
 }
@@ -129,9 +130,11 @@ func TestNamesDoNotMeet(t *testing.T) {
 	s := newScene(t)
 	ctx := within(t, soon)
 	names := []string{
-		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "...", "%2E", "%2E%2E", "../x", "%", "\x00", "a\x00", " ", "ä", "日本", "\n",
+		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "...", "%2E", "%2E%2E", "../x", "%",
+		"\x00", "a\x00", " ", "ä", "日本", "\n",
 		"\u007f", "\u0085", "\ue000", "\ufff0", "zookeeper",
-		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
+		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü",
+			fencing.MaxNameLen/2),
 	}
 	for i, name := range names {
 		_, err := s.guard.Multi(ctx, name, fencing.Token(i+1))
@@ -191,7 +194,8 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 	// What lies close by is the caller's.
 	_, err = s.guard.Multi(ctx, "r", 1)
 	require.NoError(t, err)
-	_, err = s.guard.Multi(ctx, "r", 1, set("/fencing", "x"), &zk.CreateRequest{Path: "/fencing/10", Acl: zk.WorldACL(zk.PermAll)},
+	_, err = s.guard.Multi(ctx, "r", 1, set("/fencing", "x"), &zk.CreateRequest{Path: "/fencing/10",
+		Acl: zk.WorldACL(zk.PermAll)},
 		&zk.CheckVersionRequest{Path: "/fencing/1/mark/r", Version: 0})
 	require.NoError(t, err)
 }

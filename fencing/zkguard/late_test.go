@@ -55,7 +55,8 @@ func TestOperationsAreTheCallersAgain(t *testing.T) {
 	s := newScene(t)
 	put(t, s.admin, "/data", "")
 	network := &gate{}
-	conn, _, err := zk.Connect([]string{s.server.Addr()}, 4*time.Second, zk.WithLogger(silent{}), zk.WithDialer(network.dial))
+	conn, _, err := zk.Connect([]string{s.server.Addr()}, 4*time.Second, zk.WithLogger(silent{}),
+		zk.WithDialer(network.dial))
 	require.NoError(t, err)
 	defer conn.Close()
 	g := newGuard(t, conn, nil)

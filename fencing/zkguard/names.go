@@ -25,11 +25,13 @@ func (g *Guard) checkOps(ops []any) error {
 		path, kind := target(op)
 		switch {
 		case kind == "":
-			return invalid("operation %d is a %T: give *zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest or *zk.CheckVersionRequest", i+1, op)
+			return invalid("operation %d is a %T: "+
+				"give *zk.CreateRequest, *zk.SetDataRequest, *zk.DeleteRequest or *zk.CheckVersionRequest", i+1, op)
 		case !strings.HasPrefix(path, "/"):
 			return invalid("operation %d is on %.80q: a path begins with a slash", i+1, path)
 		case kind != "check" && (path == own || strings.HasPrefix(path, own+"/")):
-			return invalid("operation %d writes to %.80q, where marks are (%s): only the guard may write there", i+1, path, own)
+			return invalid("operation %d writes to %.80q, where marks are (%s): only the guard may write there",
+				i+1, path, own)
 		}
 	}
 	return nil

@@ -22,7 +22,8 @@ import (
 
 // race lets writers with tokens of all ages each append a node to /log, until
 // stop says so. It returns how many writes were accepted, and how many of unknown outcome.
-func race(t *testing.T, servers []string, writers int, stop func(written int64) bool) (accepted, unknown int64) {
+func race(t *testing.T, servers []string, writers int, stop func(written int64) bool) (accepted,
+	unknown int64) {
 	t.Helper()
 	var newest, ok, doubtful, stale atomic.Int64
 	var wg sync.WaitGroup
@@ -121,7 +122,8 @@ func TestOneHolderWritesAtTheSameTime(t *testing.T) {
 	for i := range 32 {
 		path := "/data" + string(rune('A'+i))
 		wg.Go(func() {
-			_, err := s.guard.Multi(within(t, soon), "r", 7, &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)})
+			_, err := s.guard.Multi(within(t, soon), "r", 7,
+				&zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)})
 			assert.NoError(t, err)
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,7 +168,8 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		return nil, err
 	}
 	if z.conf.id != 0 {
-		if err := os.WriteFile(filepath.Join(z.dir, "data", "myid"), []byte(strconv.Itoa(z.conf.id)), 0o600); err != nil {
+		id := []byte(strconv.Itoa(z.conf.id))
+		if err := os.WriteFile(filepath.Join(z.dir, "data", "myid"), id, 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -184,8 +184,7 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 	for _, name := range more {
 		path += string(os.PathListSeparator) + filepath.Join(filepath.Dir(z.jar), name)
 	}
-	// Not the test's context: it ends before the clean-up, which may still need the server.
-	cmd := exec.CommandContext(context.Background(), z.java, append([]string{
+	flags := []string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		// They warn of every connection, and of every one that breaks: what tests do all day.
 		"-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.ZooKeeperServer=error",
@@ -193,7 +192,11 @@ func (z *ZooKeeper) newCommand() (*exec.Cmd, error) {
 		// A peer that is cut off or hangs must not hold up an election: by default it does so for 5 s each
 		// time, and the pauses between the votes grow to a minute.
 		"-Dzookeeper.cnxTimeout=500", "-Dzookeeper.fastleader.maxNotificationInterval=1000",
-		"-cp", path}, append(slices.Clone(z.conf.flags), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)...)...)
+		"-cp", path,
+	}
+	flags = append(append(flags, z.conf.flags...), "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
+	// Not the test's context: it ends before the clean-up, which may still need the server.
+	cmd := exec.CommandContext(context.Background(), z.java, flags...)
 	cmd.Dir = z.dir
 	// Not at each look, as others do: threads that read the file at the same moment spoil it for each
 	// other, which has ended a Java program, and to read it takes longer than what it is for.

@@ -33,9 +33,12 @@ func KindOf(err error) Kind {
 		return Done
 	}
 	for kind, all := range map[Kind][]error{
-		Node:    {zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty},
-		Refused: {zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals},
-		Unsent:  {zk.ErrNoServer},
+		Node: {zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty},
+		Refused: {
+			zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments,
+			zk.ErrNoChildrenForEphemerals,
+		},
+		Unsent: {zk.ErrNoServer},
 	} {
 		for _, one := range all {
 			if errors.Is(err, one) {

@@ -56,7 +56,7 @@ func CheckPrefix(prefix, example string, limit int) error {
 			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
 		case part == "." || part == "..":
 			return errors.New("the parts . and .. are not allowed")
-		case strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }):
+		case strings.ContainsFunc(part, isForbidden):
 			return errors.New("it has a character that ZooKeeper does not allow")
 		}
 	}
@@ -65,3 +65,6 @@ func CheckPrefix(prefix, example string, limit int) error {
 	}
 	return nil
 }
+
+// isForbidden reports whether ZooKeeper allows no path with that character.
+func isForbidden(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }

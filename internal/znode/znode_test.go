@@ -13,7 +13,8 @@ import (
 
 func TestEncodeIsInjective(t *testing.T) {
 	seen := map[string]string{}
-	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本", "a b", "%beat-x", "😀", "\u200b"} {
+	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本",
+		"a b", "%beat-x", "😀", "\u200b"} {
 		e := znode.Encode(name)
 		assert.NotContains(t, e, "/")
 		assert.NotContains(t, []string{".", "..", ""}, e)
@@ -32,7 +33,8 @@ func TestEncodeIsInjective(t *testing.T) {
 // Another release finds the nodes under the names that they had.
 func TestEncodeStaysAsItIs(t *testing.T) {
 	for name, want := range map[string]string{
-		"job": "job", "A-z_0.9~!": "A-z_0.9~!", "a/b c": "a%2Fb%20c", "100%": "100%25", ".": "%2E", "..": "%2E%2E", "...": "...", ".a": ".a",
+		"job": "job", "A-z_0.9~!": "A-z_0.9~!", "a/b c": "a%2Fb%20c", "100%": "100%25", ".": "%2E",
+		"..": "%2E%2E", "...": "...", ".a": ".a",
 		"ä": "%C3%A4", "\x00\x7f": "%00%7F",
 	} {
 		assert.Equal(t, want, znode.Encode(name), "%q", name)
@@ -51,12 +53,14 @@ func TestPrefixThatCannotBeIsRefused(t *testing.T) {
 		"": below, "/": below, "a": below, "a/b": below,
 		"/a/": empty, "/a//b": empty, "//": empty,
 		"/a/../b": dots, "/.": dots,
-		"/a\x00": letter, "/a\x1f": letter, "/a\x7f": letter, "/a\u0085": letter, "/a\ue000": letter, "/\U0001f600": letter, "/a\xff": letter,
+		"/a\x00": letter, "/a\x1f": letter, "/a\x7f": letter, "/a\u0085": letter, "/a\ue000": letter,
+		"/\U0001f600": letter, "/a\xff": letter,
 		"/zookeeper": own, "/zookeeper/a": own,
 	} {
 		assert.EqualError(t, znode.CheckPrefix(prefix, "/app/locks", 0), want, "%q", prefix)
 	}
-	for _, prefix := range []string{"/a", "/app/locks", "/a b", "/...", "/ä/日本", "/zookeepers", "/a/zookeeper", "/" + strings.Repeat("a", 5000)} {
+	for _, prefix := range []string{"/a", "/app/locks", "/a b", "/...", "/ä/日本", "/zookeepers",
+		"/a/zookeeper", "/" + strings.Repeat("a", 5000)} {
 		assert.NoError(t, znode.CheckPrefix(prefix, "/app/locks", 0), "%.40q", prefix)
 	}
 }
@@ -64,7 +68,8 @@ func TestPrefixThatCannotBeIsRefused(t *testing.T) {
 func TestPrefixHasTheLimitAndTheExampleOfItsCaller(t *testing.T) {
 	assert.NoError(t, znode.CheckPrefix("/1234567", "/x", 8))
 	assert.EqualError(t, znode.CheckPrefix("/12345678", "/x", 8), "it has 9 bytes: the limit is 8")
-	assert.EqualError(t, znode.CheckPrefix("123456789", "/x", 8), "it has to name a node below the root, as in /x", "what is wrong first is said")
+	assert.EqualError(t, znode.CheckPrefix("123456789", "/x", 8),
+		"it has to name a node below the root, as in /x", "what is wrong first is said")
 }
 
 func TestDecodeRefusesWhatEncodeDoesNotMake(t *testing.T) {

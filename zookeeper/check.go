@@ -1,0 +1,254 @@
+package zookeeper
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/golockers/locker"
+)
+
+// server is what one server says of itself.
+type server struct {
+	addr          string
+	err           error  // why it could not be asked
+	version, mode string // "" if it does not tell
+	limit         int    // of connections per host; -1 if it does not tell
+	tick          time.Duration
+	smallBuffer   bool   // its jute.maxbuffer is less than leastBuffer
+	session       string // the one whose nodes have the longest paths together; "" if it does not tell
+	paths         int    // what they have
+}
+
+var (
+	versionLine = regexp.MustCompile(`(?m)^Zookeeper version: ([^ ,-]+)`)
+	modeLine    = regexp.MustCompile(`(?m)^Mode: (\w+)`)
+	oldVersion  = regexp.MustCompile(`^3\.[0-4]\.`)
+	limitLine   = regexp.MustCompile(`(?m)^maxClientCnxns=(\d+)`)
+	tickLine    = regexp.MustCompile(`(?m)^tickTime=(\d+)`)
+)
+
+// findings are what a Check has found so far.
+type findings []locker.Finding
+
+func (f *findings) add(severity locker.Severity, what string, is any, advice string, args ...any) {
+	*f = append(*f, locker.Finding{
+		Severity: severity, What: what, Found: fmt.Sprint(is), Advice: fmt.Sprintf(advice, args...),
+	})
+}
+
+// Check implements [locker.Checker]. Servers tell more of themselves if their
+// 4lw.commands.whitelist has srvr, as is the default, conf and dump.
+func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
+	servers := make([]server, len(b.servers))
+	var all sync.WaitGroup
+	for i, addr := range b.servers {
+		all.Go(func() { servers[i] = b.look(ctx, addr) })
+	}
+	all.Wait()
+	var found findings
+	for _, s := range servers {
+		found.server(s, b.opts.SessionTimeout)
+	}
+	found.servers(servers)
+	s, err := b.session(ctx)
+	switch {
+	case isRefusal(err):
+		found.add(locker.SeverityProblem, "rights and session", err, "no lock can be had as this client")
+		return found, nil
+	case err != nil:
+		return found, err
+	}
+	found.add(locker.SeverityOK, "rights under "+b.prefix, "read, write, create, delete", "")
+	const what = "session timeout"
+	switch _, timeout := s.granted(); {
+	case timeout < b.opts.SessionTimeout:
+		found.add(locker.SeverityProblem, what, timeout, "%v is asked for, and TTLs over %v are refused: "+
+			"ask for less, or raise maxSessionTimeout", b.opts.SessionTimeout, timeout)
+	case timeout > b.opts.SessionTimeout:
+		found.add(locker.SeverityInfo, what, timeout, "%v is asked for: the lock of a dead holder lasts longer "+
+			"by the difference; minSessionTimeout is two ticks if it is not set", b.opts.SessionTimeout)
+	default:
+		found.add(locker.SeverityOK, what, timeout, "")
+	}
+	config, err := ask(ctx, s, func(c *zk.Conn) ([]byte, error) {
+		config, _, err := c.Get("/zookeeper/config")
+		return config, err
+	})
+	if voters := strings.Count(string(config), ":participant"); err == nil && voters > len(b.servers) {
+		found.add(locker.SeverityWarning, "members of the ensemble", voters,
+			"%d are named here, and a client knows no other: name all of them", len(b.servers))
+	}
+	return found, nil
+}
+
+// server adds what is found of one server.
+func (f *findings) server(s server, timeout time.Duration) {
+	switch {
+	case s.err != nil:
+		f.add(locker.SeverityWarning, "server "+s.addr, s.err,
+			"locks are served while most servers are: start it, or correct its address")
+	case s.version == "":
+		f.add(locker.SeverityInfo, "server "+s.addr, "it does not tell its version and role",
+			"add srvr, conf and dump to its 4lw.commands.whitelist to have them checked")
+	case oldVersion.MatchString(s.version):
+		f.add(locker.SeverityProblem, "version of "+s.addr, s.version,
+			"before 3.5 there are no container nodes, and locks are refused: update it")
+	default:
+		f.add(locker.SeverityOK, "server "+s.addr, strings.TrimSpace(s.version+" "+s.mode), "")
+	}
+	if s.limit > 0 && s.limit <= 60 {
+		f.add(locker.SeverityInfo, "maxClientCnxns of "+s.addr, s.limit,
+			"each process of one host that locks needs a connection, and another for each %d KiB of names: "+
+				"raise it if there are more of them", maxPaths>>10)
+	}
+	if s.smallBuffer {
+		f.add(locker.SeverityProblem, "jute.maxbuffer of "+s.addr, fmt.Sprintf("less than %d KiB", leastBuffer>>10),
+			"the end of a session with many locks can be a transaction that no server can read, "+
+				"and then the service is lost: raise it on all servers")
+	}
+	if s.tick > 0 && timeout < 3*s.tick {
+		f.add(locker.SeverityWarning, "tickTime of "+s.addr, s.tick,
+			"a session of %v is shorter than three ticks, and a leader that is late can cost leases, "+
+				"or exclusion: give a longer ttl", timeout)
+	}
+}
+
+// servers adds what is found of all of them together.
+func (f *findings) servers(servers []server) {
+	modes := map[string]int{}
+	var largest server
+	for _, s := range servers {
+		modes[s.mode]++
+		if s.paths > largest.paths {
+			largest = s
+		}
+	}
+	const what = "number of servers"
+	switch n := len(servers); {
+	case modes["standalone"] > 1 || modes["standalone"] == 1 && n > 1:
+		f.add(locker.SeverityProblem, "the servers", fmt.Sprintf("%d of %d stand alone", modes["standalone"], n),
+			"they are no ensemble, or one server under several names: each has locks of its own, "+
+				"and two can hold one. Name the members of one ensemble")
+	case modes["leader"] > 1:
+		f.add(locker.SeverityProblem, "the servers", fmt.Sprintf("%d of them lead", modes["leader"]),
+			"one server has several of these addresses, or they are of several ensembles: "+
+				"name each member of one ensemble once")
+	case n == 1:
+		f.add(locker.SeverityInfo, what, n, "no lock can be had while it is down: an ensemble of three serves on")
+	case n%2 == 0:
+		f.add(locker.SeverityWarning, what, n, "an even number survives no more crashes than one server fewer: "+
+			"have an odd number, and name all of them")
+	default:
+		f.add(locker.SeverityOK, what, n, "")
+	}
+	if largest.paths > dangerousPaths {
+		f.add(locker.SeverityWarning, "nodes of session "+largest.session,
+			fmt.Sprintf("their paths have %d bytes", largest.paths),
+			"the end of the session is one transaction with all of them. Above 2 × jute.maxbuffer, 2,097,150 bytes "+
+				"by default, no server can read it, and the service is lost: let its program use several sessions")
+	}
+}
+
+// dangerousPaths is half of what servers read by default: more than a session of this
+// package ever has.
+const dangerousPaths = 1 << 20
+
+// look asks one server what it is.
+func (b *Backend) look(ctx context.Context, addr string) server {
+	s := server{addr: addr, limit: -1}
+	var text string
+	if text, s.err = b.say(ctx, addr, "srvr"); s.err != nil {
+		return s
+	}
+	if strings.Contains(text, "not currently serving requests") {
+		s.err = errors.New("it has no quorum")
+		return s
+	}
+	if m := versionLine.FindStringSubmatch(text); m != nil {
+		s.version = m[1]
+	}
+	if m := modeLine.FindStringSubmatch(text); m != nil {
+		s.mode = m[1]
+	}
+	if text, err := b.say(ctx, addr, "conf"); err == nil {
+		if m := limitLine.FindStringSubmatch(text); m != nil {
+			s.limit, _ = strconv.Atoi(m[1])
+		}
+		if m := tickLine.FindStringSubmatch(text); m != nil {
+			ms, _ := strconv.Atoi(m[1])
+			s.tick = time.Duration(ms) * time.Millisecond
+		}
+	}
+	if _, err := b.say(ctx, addr, greeting(leastBuffer)); err != nil {
+		_, err = b.say(ctx, addr, greeting(leastBuffer/1024))
+		s.smallBuffer = err == nil
+	}
+	if text, err := b.say(ctx, addr, "dump"); err == nil {
+		s.session, s.paths = largestSession(text)
+	}
+	return s
+}
+
+// greeting is a packet of so many bytes that asks for a session that does not exist.
+// A server that reads as many answers, and makes none.
+func greeting(size int) string {
+	const id, password = 4 + 4 + 8 + 4, 4 + 4 + 8 + 4 + 8 // behind the length, version, transaction and timeout
+	p := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(p, uint32(size))
+	binary.BigEndian.PutUint64(p[id:], math.MaxUint64)
+	binary.BigEndian.PutUint32(p[password:], 16)
+	return string(p)
+}
+
+// largestSession finds, in what a server says of its sessions' nodes, the one whose
+// paths need the most bytes.
+func largestSession(dump string) (largest string, most int) {
+	_, dump, _ = strings.Cut(dump, "Sessions with Ephemerals")
+	dump, _, _ = strings.Cut(dump, "Connections dump")
+	var session string
+	var paths int
+	for line := range strings.Lines(dump) {
+		line = strings.TrimSuffix(line, "\n")
+		if path, ok := strings.CutPrefix(line, "\t"); !ok {
+			session, paths = strings.TrimSuffix(line, ":"), 0
+		} else if paths += pathBytes(path); paths > most {
+			largest, most = session, paths
+		}
+	}
+	return largest, most
+}
+
+// say sends one of the commands of four letters, and returns the answer.
+func (b *Backend) say(ctx context.Context, addr, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.patience())
+	defer cancel()
+	conn, err := b.opts.dial(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	if _, err := io.WriteString(conn, command); err != nil {
+		return "", err
+	}
+	var answer bytes.Buffer
+	_, err = io.Copy(&answer, conn)
+	if answer.Len() > 0 {
+		return answer.String(), nil // how it hangs up does not matter
+	}
+	return "", cmp.Or(err, errors.New("it hung up without an answer: it has more connections of this host "+
+		"than its limit (maxClientCnxns), or the port is for TLS"))
+}
