@@ -230,7 +230,7 @@ func TestTLS(t *testing.T) {
 		"plain to TLS":      "zookeeper://" + z.TLSAddr() + "/locks?ttl=20s",
 		"TLS to plain":      "zookeepers://" + z.Addr() + "/locks?ttl=20s&ca=" + certs.CAFile,
 		"unknown authority": "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s",
-		"another name":      "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s&ca=" + certs.CAFile +
+		"another name": "zookeepers://" + z.TLSAddr() + "/locks?ttl=20s&ca=" + certs.CAFile +
 			"&server_name=other.example",
 	} {
 		began := time.Now()
