@@ -18,11 +18,12 @@ type entry struct {
 	label string
 	lost  func()
 
-	raised bool        // an earlier holder has raised the tokens, or may have
-	tokens tokens      // as they were when the lock was granted
-	guard  *time.Timer // sets the watch on a holder's node
+	raised bool   // an earlier holder has raised the tokens, or may have
+	tokens tokens // as they were when the lock was granted
 
 	mu      sync.Mutex
+	guard   *time.Timer // sets the watch on a holder's node
+	untold  func() bool // has a holder not be told of the end of the session any more
 	state   state
 	room    int    // bytes taken of the session's room for paths
 	path    string // of the node, once it is known
@@ -74,7 +75,8 @@ var next = [...][]state{
 func (s state) isOver() bool { return len(next[s]) == 0 }
 
 // become moves the entry on, if its state may be followed by that one, and returns
-// the state before. An entry that has no node any more takes no room.
+// the state before. An entry that has no node any more takes no room, and has nothing
+// to be told.
 func (e *entry) become(to state) (was state) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,6 +87,9 @@ func (e *entry) become(to state) (was state) {
 	if e.state == absent || e.state.isOver() {
 		e.s.leave(e.room)
 		e.room = 0
+		if e.untold != nil {
+			e.untold()
+		}
 	}
 	return was
 }

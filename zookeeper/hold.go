@@ -40,17 +40,13 @@ const guardAfter = 10 * time.Millisecond
 
 // hold makes the entry a holder's.
 func (e *entry) hold() error {
-	e.s.mu.Lock()
-	defer e.s.mu.Unlock()
-	if e.s.isOver() || e.s.held == nil {
-		return e.s.over()
-	}
 	if e.become(held) != queued {
 		return e.removed()
 	}
-	e.s.held[e] = struct{}{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// R5: the engine has known by its deadline; this is for those who close early.
+	e.untold = context.AfterFunc(e.s.ctx, e.gone)
 	if !e.guarded {
 		e.guard = time.AfterFunc(guardAfter, func() { e.s.spawn(e.watchAgain) })
 	}
@@ -261,9 +257,6 @@ func (e *entry) takeBack(ctx context.Context) error {
 // one did (R11).
 func (e *entry) remove(ctx context.Context, patience bool) error {
 	e.become(leaving)
-	e.s.mu.Lock()
-	delete(e.s.held, e)
-	e.s.mu.Unlock()
 	e.mu.Lock()
 	path := e.path
 	if e.guard != nil {

@@ -58,7 +58,6 @@ type session struct {
 	proof    proof
 	refused  error // why the last heartbeat was refused; nil: it was not
 	watched  map[string]*watch
-	held     map[*entry]struct{} // to be told of the end
 }
 
 // What is sent is small, but for the watches that are set again on a new
@@ -80,7 +79,6 @@ func newSession(b *Backend) (*session, error) {
 		relinked: make(chan struct{}),
 		failures: make(map[string]failure),
 		watched:  make(map[string]*watch),
-		held:     make(map[*entry]struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	// A server that says nothing is not waited for when the session is over.
@@ -141,16 +139,7 @@ func (s *session) change() {
 }
 
 // end makes the session over, once. It does not block.
-func (s *session) end(cause error) {
-	s.cancel(cause)
-	s.mu.Lock()
-	held := s.held
-	s.held = nil
-	s.mu.Unlock()
-	for p := range held {
-		p.gone() // R5: the engine has known by its deadline; this is for those who close early
-	}
-}
+func (s *session) end(cause error) { s.cancel(cause) }
 
 // goodbye is how long a session that is over keeps its connection: for a heartbeat
 // under way, and for the server to answer that the session is closed.
