@@ -131,7 +131,8 @@ func TestSessionsFillAndEnd(t *testing.T) {
 	t.Parallel()
 	z := lab.StartZooKeeper(t)
 	// Long enough for a busy machine, and not longer, since an empty session ends after one more.
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 12 * time.Second, TickTime: suiteTick})
+	opts := zookeeper.Options{SessionTimeout: 12 * time.Second, TickTime: suiteTick}
+	c := newClient(t, []string{z.Addr()}, opts)
 	sessions := func() int { return len(pathsOf(t, z)) }
 	leases := lockAll(t, c, 3*roomFor)
 	assert.Equal(t, 3, sessions())
