@@ -120,15 +120,13 @@ func (l *link) Read(p []byte) (int, error) {
 		l.mu.Unlock()
 		select {
 		case <-restore:
-		case <-time.After(restorePatience): // it had none after all
+		case <-time.After(l.session.backend.patience() / 4): // it had none after all
 		}
 		l.mu.Lock()
 		l.restore = nil
 	}
 	return n, err
 }
-
-const restorePatience = 50 * time.Millisecond
 
 // notTakenUp says why a server that was there did not take up the session.
 func (l *link) notTakenUp(err error) error {
