@@ -82,7 +82,8 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 		names = append(names, e.Name)
 	}
 	assert.Equal(t, []string{"job/1", "job/2"}, names)
-	for range c.List(t.Context(), "job/") {
+	for _, err := range c.List(t.Context(), "job/") {
+		require.NoError(t, err)
 		break
 	}
 

@@ -114,7 +114,7 @@ func fromBackend(ctx context.Context, err error) error {
 		switch {
 		case !errors.Is(err, known):
 		case timeout && ctx.Err() == nil:
-			return foreignTimeout{err}
+			return foreignTimeoutError{err}
 		default:
 			return err
 		}
@@ -123,20 +123,20 @@ func fromBackend(ctx context.Context, err error) error {
 	case !timeout:
 		return &refusedError{err}
 	case ctx.Err() == nil:
-		return foreignTimeout{fmt.Errorf("no answer in time (%w): %w", err, ErrUnavailable)}
+		return foreignTimeoutError{fmt.Errorf("no answer in time (%w): %w", err, ErrUnavailable)}
 	}
 	return err
 }
 
-// foreignTimeout is an error with a time-out of the backend's own among its causes. A
+// foreignTimeoutError is an error with a time-out of the backend's own among its causes. A
 // caller that asks whether its context has ended is not told yes.
-type foreignTimeout struct{ error }
+type foreignTimeoutError struct{ error }
 
-func (e foreignTimeout) Is(target error) bool {
+func (e foreignTimeoutError) Is(target error) bool {
 	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.error, target)
 }
 
-func (e foreignTimeout) As(target any) bool { return errors.As(e.error, target) }
+func (e foreignTimeoutError) As(target any) bool { return errors.As(e.error, target) }
 
 // refusedError makes an error match [ErrRefused], and keeps its text.
 type refusedError struct{ error }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +27,7 @@ type FakeRedis struct {
 // It ends with the test.
 func StartFakeRedis(t TB, reply string) *FakeRedis {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}

@@ -59,7 +59,7 @@ func Failed(op, addr string, err error) *Error {
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		// The driver never gets the caller's context here, so this is a time limit of ours or of its own.
-		err = timeLimit(err.Error())
+		err = timeLimitError(err.Error())
 	}
 	if noMaster(err) {
 		err = errors.New("the Sentinels are there, and watch no master of this name: give the name in their " +
@@ -68,22 +68,22 @@ func Failed(op, addr string, err error) *Error {
 	return &Error{Op: op, Addr: addr, Err: err, Unknown: class.unknown, Refused: class.refused}
 }
 
-// timeLimit is an error of a time limit that is not the caller's. It matches
+// timeLimitError is an error of a time limit that is not the caller's. It matches
 // ErrTimeout, and no error of a context.
-type timeLimit string
+type timeLimitError string
 
-func (e timeLimit) Error() string        { return string(e) }
-func (e timeLimit) Is(target error) bool { return target == ErrTimeout }
-func (e timeLimit) Timeout() bool        { return true }
-func (e timeLimit) Temporary() bool      { return true }
+func (e timeLimitError) Error() string        { return string(e) }
+func (e timeLimitError) Is(target error) bool { return target == ErrTimeout }
+func (e timeLimitError) Timeout() bool        { return true }
+func (e timeLimitError) Temporary() bool      { return true }
 
-// unexpectedReply is the error of a reply that the script does not give: of another
+// unexpectedReplyError is the error of a reply that the script does not give: of another
 // program at the server's address, or of a proxy between.
-type unexpectedReply string
+type unexpectedReplyError string
 
-func unexpected(reply any) error { return unexpectedReply(fmt.Sprintf("%.200v", reply)) }
+func unexpected(reply any) error { return unexpectedReplyError(fmt.Sprintf("%.200v", reply)) }
 
-func (e unexpectedReply) Error() string {
+func (e unexpectedReplyError) Error() string {
 	return "a reply that this script does not give: " + string(e)
 }
 
@@ -151,7 +151,7 @@ func classify(err error) class {
 			noMaster(err)}
 	}
 	var reply redis.Error
-	var strange unexpectedReply
+	var strange unexpectedReplyError
 	switch {
 	case errors.As(err, &reply):
 		return classifyReply(reply.Error())
