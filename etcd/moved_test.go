@@ -83,59 +83,6 @@ func TestEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
 	}
 }
 
-// road is an address that leads to a member, until it is closed.
-func road(t *testing.T, addr, to string) (closed func()) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Skipf("a second loopback address is needed: %v", err)
-	}
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
-	pipe := func(from, to net.Conn) {
-		buf := make([]byte, 1<<15)
-		for {
-			n, err := from.Read(buf)
-			if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
-				_, _ = from.Close(), to.Close()
-				return
-			}
-		}
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", to)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			mu.Lock()
-			open[in], open[out] = true, true
-			mu.Unlock()
-			all.Go(func() { pipe(in, out) })
-			all.Go(func() { pipe(out, in) })
-		}
-	})
-	var once sync.Once
-	closed = func() {
-		once.Do(func() {
-			_ = l.Close()
-			mu.Lock()
-			for c := range open {
-				_ = c.Close()
-			}
-			mu.Unlock()
-			all.Wait()
-		})
-	}
-	t.Cleanup(closed)
-	return closed
-}
-
 // A name of a URL that leads elsewhere later: it is looked up for each connection. A child asks, since who
 // looks up names belongs to the whole process.
 func TestAddressBehindANameIsLookedUpAgain(t *testing.T) {
@@ -170,7 +117,7 @@ func moved(p *lab.Parent) {
 		},
 	}
 	ctx := context.Background()
-	c, err := locker.Openers(etcd.Openers).Open(ctx, p.Args[1], &locker.Options{TTL: 8 * time.Second})
+	c, err := etcd.Openers.Open(ctx, p.Args[1], &locker.Options{TTL: 8 * time.Second})
 	if err != nil {
 		p.Say("error %v", err)
 		return
