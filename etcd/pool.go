@@ -3,18 +3,15 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/etcderr"
@@ -53,16 +50,6 @@ type member struct {
 	typical time.Duration // how long its answers take
 	probing bool
 }
-
-// line is where a request waits while too many are in flight (R21).
-type line int
-
-const (
-	ordinary line = iota
-	// releases have a line of their own: sixteen thousand attempts are not before them.
-	releases
-	urgent // waits in no line
-)
 
 const (
 	// atOnce bounds the requests in flight of each line. Etcd gains nothing by more.
@@ -150,160 +137,6 @@ func (p *pool) close() (err error) {
 	}
 	return err
 }
-
-// fate is what is known of a request beside its answer, or instead of one.
-type fate struct {
-	carriedOut bool // it may have been, without an answer that says so
-	underWay   bool // it may yet be carried out, once more or at all
-}
-
-// txn makes a transaction.
-func (p *pool) txn(ctx context.Context, in line, cmps []clientv3.Cmp, then, orElse []clientv3.Op) (
-	*clientv3.TxnResponse, fate, error,
-) {
-	r := &txnRequest{pool: p, line: in}
-	kv := clientv3.NewKVFromKVClient(r, p.driver)
-	resp, err := kv.Txn(ctx).If(cmps...).Then(then...).Else(orElse...).Commit()
-	return resp, r.fate, err
-}
-
-// txnRequest is what the driver's transactions are made on.
-type txnRequest struct {
-	pb.KVClient
-	pool *pool
-	line line
-	fate fate
-}
-
-// Txn implements a part of [pb.KVClient].
-func (r *txnRequest) Txn(ctx context.Context, req *pb.TxnRequest, opts ...grpc.CallOption) (
-	*pb.TxnResponse, error,
-) {
-	resp := new(pb.TxnResponse)
-	var err error
-	if r.fate, err = r.pool.invoke(ctx, r.line, "KV/Txn", req, resp, opts...); err != nil {
-		return nil, err
-	}
-	return resp, nil
-}
-
-// read makes reading requests at one revision.
-func (p *pool) read(ctx context.Context, in line, gets ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, _, err := p.txn(ctx, in, nil, gets, nil)
-	return resp, err
-}
-
-func (p *pool) grantLease(ctx context.Context, seconds int64) (*pb.LeaseGrantResponse, error) {
-	resp := new(pb.LeaseGrantResponse)
-	_, err := p.invoke(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{TTL: seconds}, resp)
-	return resp, err
-}
-
-func (p *pool) revokeLease(ctx context.Context, id int64) error {
-	req := &pb.LeaseRevokeRequest{ID: id}
-	_, err := p.invoke(ctx, urgent, "Lease/LeaseRevoke", req, new(pb.LeaseRevokeResponse))
-	return err
-}
-
-// needsLeader has a member that is cut off say so at once.
-var needsLeader = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
-
-// withLeader is clientv3.WithRequireLeader, and quick where nothing else is sent along.
-func withLeader(ctx context.Context) context.Context {
-	if _, others := metadata.FromOutgoingContext(ctx); others {
-		return clientv3.WithRequireLeader(ctx)
-	}
-	return metadata.NewOutgoingContext(ctx, needsLeader)
-}
-
-// noAnswerError is a request that no member has answered.
-type noAnswerError struct{ reason string }
-
-func (e *noAnswerError) Error() string { return e.reason }
-
-// invoke makes one request. It returns when ctx is over, whatever the driver does (R8): all that it waits for
-// ends with ctx.
-func (p *pool) invoke(ctx context.Context, in line, method string, args, reply any, opts ...grpc.CallOption) (
-	f fate, err error,
-) {
-	if in != urgent {
-		select {
-		case p.lines[in] <- struct{}{}:
-		default:
-			select {
-			case p.lines[in] <- struct{}{}:
-			case <-ctx.Done():
-				return f, ctx.Err()
-			}
-		}
-		defer func() { <-p.lines[in] }()
-	}
-	parent, limit := clock.Parts(ctx) // a timer of our own is enough
-	if err := parent.Err(); err != nil {
-		return f, err // nothing was sent, for certain
-	}
-	if limit == 0 || limit > p.timeout {
-		limit = p.timeout
-	}
-	opts = append(slices.Clip(opts), grpc.WaitForReady(false))
-	outgoing := withLeader(untimed{parent})
-	began := time.Now()
-	sent := false
-	for try := 1; ; try++ {
-		m, members, wait := p.pick(try)
-		sentAt, left := time.Now(), limit-time.Since(began)
-		limited, cancel := context.WithCancel(outgoing)
-		timer := time.AfterFunc(min(wait, left), cancel)
-		err := m.connect(limited)
-		var unsent *noAnswerError
-		if err == nil {
-			err = m.conn.Invoke(limited, "/etcdserverpb."+method, args, reply, opts...)
-		}
-		late := limited.Err() != nil
-		timer.Stop()
-		cancel()
-		if err == nil {
-			p.answered(m, time.Since(sentAt))
-			return f, nil
-		}
-		outcome := etcderr.NotYet
-		if !errors.As(err, &unsent) {
-			sent = true
-			outcome = etcderr.Of(err)
-		}
-		f.carriedOut = f.carriedOut || outcome >= etcderr.Answered
-		f.underWay = f.underWay || outcome == etcderr.Unknown
-		if outcome == etcderr.Refused || outcome == etcderr.Answered {
-			return f, rpctypes.Error(err)
-		}
-		if ctx.Err() != nil {
-			return f, ctx.Err() // no fault of the member's
-		}
-		p.avoid(m)
-		// There may be another connection now.
-		replaced := m.conn.GetState() == connectivity.Shutdown && p.life.Err() == nil
-		switch left = limit - time.Since(began); {
-		case left <= 0, !sent && try >= members && !replaced:
-			if late && unsent == nil {
-				err = &noAnswerError{fmt.Sprintf("no member has answered within %v", p.timeout)}
-			}
-			return f, rpctypes.Error(err)
-		case try%members == 0 && !late:
-			// All have refused: they elect a leader, or have too much to do.
-			pause := clock.Jitter(clock.BackOff(try/members-1, electionPause, p.timeout))
-			if err := clock.Sleep(parent, min(left, pause)); err != nil {
-				return f, err
-			}
-		}
-	}
-}
-
-// untimed is a context that does not say when it ends. The driver would tell the member, which would set
-// timers of its own: some 5 % of a request's time.
-type untimed struct{ context.Context }
-
-// Deadline implements [context.Context].
-func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // pick returns the member to ask, of how many, and how long to wait for it: longer with every try, so that a
 // cluster that is slow as a whole is not asked in vain.
