@@ -161,7 +161,7 @@ func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {
 			b := backend(t, []string{s.Nodes[0].Addr(), s.Nodes[0].Addr()}, network.config) // a copy goes to another
 			first, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
 			require.NoError(t, err)
-			network.keep(0, "Txn")
+			network.keep(0, queue("ghost"))
 			release(first.Hold, network.kept)
 			second, err := b.Acquire(t.Context(), request("ghost", time.Minute, false))
 			require.NoError(t, err)

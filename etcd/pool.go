@@ -85,7 +85,7 @@ func (p *pool) follow() (err error) {
 	for _, addr := range addrs {
 		if i := slices.IndexFunc(before, func(m *member) bool { return m.isAt(addr) }); i >= 0 {
 			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
-		} else if conn, dialErr := p.driver.Dial(addr); dialErr == nil {
+		} else if conn, dialErr := p.dial(addr); dialErr == nil {
 			now = append(now, &member{pool: p, addr: addr, conn: conn})
 		} else {
 			err = errors.Join(err, dialErr)
@@ -105,6 +105,18 @@ func (p *pool) follow() (err error) {
 		_ = m.conn.Close() // what is in flight there is asked of another member
 	}
 	return err
+}
+
+// dial makes a connection with the driver's settings; it does not wait for it. The driver reads the first of
+// its endpoints here, without the lock under which SetEndpoints and AutoSync write them; any value does. The
+// lock, taken before and after, keeps that from being a race with all that they have done before and will do
+// later.
+func (p *pool) dial(addr string) (*grpc.ClientConn, error) {
+	if len(p.driver.Endpoints()) == 0 {
+		return nil, errors.New("the client has no endpoints any more")
+	}
+	defer p.driver.Endpoints()
+	return p.driver.Dial(addr)
 }
 
 // all returns the members as they are now.
@@ -187,7 +199,7 @@ func (p *pool) probe(m *member) {
 	silent := !p.answers(m)
 	if silent {
 		var err error
-		other.conn, err = p.driver.Dial(m.addr)
+		other.conn, err = p.dial(m.addr)
 		silent = err == nil
 	}
 	if silent && len(p.all()) == 1 {

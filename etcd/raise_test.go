@@ -104,7 +104,7 @@ func TestRaiseOfWhoDoesNotHoldAnyMoreDoesNothing(t *testing.T) {
 	b, next := backend(t, s.Addrs(), network.config), backend(t, s.Addrs())
 	g, err := b.Acquire(ctx, request("n", time.Minute, false))
 	require.NoError(t, err)
-	network.keep(0, "Txn")
+	network.keep(0, "~/tokens")
 	limited := within(t, 300*time.Millisecond)
 	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(limited, far))
 	require.NoError(t, g.Hold.Release(ctx))
