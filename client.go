@@ -255,7 +255,7 @@ func (c *Client) close() error {
 	began := time.Now()
 	before := c.Stats().LeftBehind
 	held := c.lines.close()
-	c.endLife(ErrClosed)
+	c.endLife(errClosing)
 	for _, l := range held {
 		l.close()
 	}

@@ -3,7 +3,6 @@ package locker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"time"
 )
@@ -102,6 +101,12 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		ls.mu.Unlock()
 		return nil
 	}
+	// A call that waits here learns of an outage when the head does.
+	if cl.settings.patience < 0 && ln.lease == nil && !ln.away.IsZero() {
+		defer ls.mu.Unlock()
+		ls.settle(cl)
+		return ln.state
+	}
 	ln.push(cl)
 	ls.mu.Unlock()
 
@@ -116,7 +121,7 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		return nil // it has the lock
 	}
 	err := ctxError(ctx)
-	if !errors.Is(err, ErrClosed) {
+	if !isClosing(ctx) {
 		err = &waitError{ctx: err, state: ln.inTheWay()}
 	}
 	switch cl.place {
@@ -221,7 +226,7 @@ func (ls *lines) drop(cl *call) {
 		ls.waiting++
 	}
 	if ls.closed {
-		cl.cancel(ErrClosed)
+		cl.cancel(errClosing)
 	}
 }
 
@@ -330,10 +335,10 @@ func (ls *lines) close() []*Lease {
 	ls.closed = true
 	for _, ln := range ls.byName {
 		if ln.asking != nil {
-			ln.asking.cancel(ErrClosed)
+			ln.asking.cancel(errClosing)
 		}
 		for cl := ln.first; cl != nil; cl = cl.after {
-			cl.cancel(ErrClosed)
+			cl.cancel(errClosing)
 		}
 	}
 	return ls.leasesLocked()

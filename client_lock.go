@@ -111,7 +111,7 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 		return cl.take()
 	}
 	l, req := cl.request()
-	if _, none := c.backend.(Notifier); cl.wait && !none { // a Notifier has no queue
+	if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
 		req.Queued = cl.queued()
 	}
 	began := time.Now()
@@ -328,7 +328,7 @@ func (cl *call) queued() func() {
 func (cl *call) gaveUp(ctx context.Context, last error) error {
 	state := cl.state
 	switch {
-	case errors.Is(context.Cause(ctx), ErrClosed):
+	case isClosing(ctx):
 		return ErrClosed
 	case errors.Is(last, ErrHeld):
 		state = ErrHeld
@@ -450,10 +450,15 @@ func newOwner() string {
 	return string(digits[:])
 }
 
+// isClosing reports whether Close of this call's own client has ended ctx.
+func isClosing(ctx context.Context) bool {
+	return context.Cause(ctx) == errClosing //nolint:errorlint // another client's is another
+}
+
 // ctxError is the error of ctx, with its cause if it has one.
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, ErrClosed) {
+	if isClosing(ctx) {
 		return ErrClosed
 	}
 	if cause == nil || errors.Is(err, cause) {

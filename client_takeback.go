@@ -71,6 +71,15 @@ func (l *Lease) takeBack(why ending) {
 	c := l.client
 	t := &takeBack{lease: l, why: why, at: l.freeAt(why, time.Now()), delay: firstTakeBackDelay}
 	c.mu.Lock()
+	if old := l.leftover; old != nil {
+		if _, waits := c.pending[old]; !waits {
+			c.mu.Unlock()
+			return // it is through
+		}
+		delete(c.pending, old)
+		c.schedule.remove(old)
+	}
+	l.leftover = t
 	drained := c.drained
 	if !drained {
 		if c.pending == nil {
@@ -130,7 +139,7 @@ func (t *takeBack) due() { t.lease.client.work.do(t.run) }
 func (t *takeBack) run() {
 	c := t.lease.client
 	err := t.ask(c.rest)
-	if err != nil && !t.over(err) && !c.isClosed() {
+	if err != nil && !t.over(err) && !c.isClosed() && t.isPending() {
 		c.schedule.set(t, time.Now().Add(clock.Jitter(t.delay)))
 		longest := max(t.lease.settings.ttl/10, firstTakeBackDelay)
 		t.delay = min(2*t.delay, longest, time.Second)
@@ -148,9 +157,9 @@ func (t *takeBack) over(err error) bool {
 	if _, ok := t.lease.hold.(TakeBacker); ok {
 		return false
 	}
-	lasts := t.lease.settings.life()
-	if errors.Is(err, ErrLost) {
-		lasts = t.lease.settings.ttl
+	lasts := t.lease.settings.ttl
+	if nobodyHeld := t.why == unused || t.why == unknown; nobodyHeld && !errors.Is(err, ErrLost) {
+		lasts = t.lease.settings.life() // the others begin when MinHold is over
 	}
 	return time.Since(t.at) >= lasts
 }
@@ -177,6 +186,15 @@ func (t *takeBack) forget() bool {
 	defer c.mu.Unlock()
 	_, pending := c.pending[t]
 	delete(c.pending, t)
+	return pending
+}
+
+// isPending reports whether t is on the list: false if another has taken its place.
+func (t *takeBack) isPending() bool {
+	c := t.lease.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, pending := c.pending[t]
 	return pending
 }
 

@@ -116,3 +116,102 @@ func TestCloseEndsALockWhoseGrantCameTooLate(t *testing.T) {
 		assert.Zero(t, c.Stats().Waiting)
 	})
 }
+
+// MinHold is over when its take-back begins: a TTL later nothing can be left.
+func TestATakeBackAfterMinHoldIsNotTriedForAnotherOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := minHoldFake{newFake()}
+		f.release = func(int, context.Context) error { return errDown }
+		c, l := lease(t, f, locker.MinHold(50*time.Minute))
+		require.NoError(t, l.Unlock(t.Context()))
+		time.Sleep(52 * time.Minute)
+		assert.Zero(t, c.Stats().Pending)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestALostLeaseIsTakenBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.renew = func(int, context.Context) error { return locker.ErrLost }
+		c, l := lease(t, f)
+		<-l.Done()
+		require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+		assert.Empty(t, f.owner("job"), "its holder has stopped")
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 1, c.Stats().TakenBack)
+		assert.Equal(t, 1, f.released())
+		require.NoError(t, c.Close())
+	})
+}
+
+// A caller whose context cannot end was told that it had ended.
+func TestTheTimeOfAReleaseIsNotTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.release = func(n int, ctx context.Context) error {
+			if n == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		c := closing(t, locker.New(f, nil))
+		err := locker.Do(context.Background(), c, "job", func(context.Context, *locker.Lease) error { return nil })
+		assert.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAnotherClientsCloseIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put("job", time.Hour)
+		other, c := locker.New(newFake(), nil), closing(t, locker.New(f, nil))
+		outer, err := other.Lock(t.Context(), "outer")
+		require.NoError(t, err)
+		ctx, cancel := outer.Context(t.Context())
+		defer cancel()
+		time.AfterFunc(time.Second, func() { assert.NoError(t, other.Close()) })
+		_, err = c.Lock(ctx, "job")
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, locker.ErrHeld)
+	})
+}
+
+// A loss while another name was waited for looked like a cancelled context.
+func TestLockAllTellsOfALossDuringItsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.put("b", time.Hour)
+		f.renew = func(int, context.Context) error { return locker.ErrLost }
+		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
+		_, err := locker.LockAll(t.Context(), c, []string{"a", "b"})
+		assert.ErrorIs(t, err, locker.ErrLost)
+		assert.NotErrorIs(t, err, context.Canceled)
+	})
+}
+
+// It waited for as long as the call before it.
+func TestNoPatienceBehindACallInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.before = func(n int, ctx context.Context, _ locker.Request) (locker.Grant, error, bool) {
+			if n == 2 {
+				<-ctx.Done()
+			}
+			return locker.Grant{}, errDown, true
+		}
+		c := closing(t, locker.New(f, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		go func() { _, _ = c.Lock(ctx, "job") }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		_, err := c.Lock(t.Context(), "job", locker.Patience(locker.NoPatience))
+		assert.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Zero(t, time.Since(began))
+		assert.Equal(t, 1, c.Stats().Waiting)
+	})
+}

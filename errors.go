@@ -48,6 +48,11 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 )
 
+// errClosing is the cause with which Close ends the contexts of this client's calls.
+// The contexts of another client's leases end with ErrClosed, which says nothing of
+// this one.
+var errClosing = fmt.Errorf("%w", ErrClosed)
+
 // Error is the type of all errors returned by [Client] and [Lease].
 type Error struct {
 	Op   string // "lock", "trylock", "renew", "unlock", "lease" (its end), "raise token", "inspect", "list", "break", "check", "open", "require", "close"

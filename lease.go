@@ -34,6 +34,7 @@ type Lease struct {
 	err       error         // why it is over; nil while it is held
 	done      chan struct{} // made by the first Done; closed when err is set
 	ends      map[*context.CancelCauseFunc]struct{}
+	leftover  *takeBack // what takes it back, or did; client.mu guards it
 	unlocking unlockState
 	unlocked  chan struct{} // made by an Unlock that waits; closed when unlockErr is set
 	unlockErr error
@@ -169,7 +170,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		case !l.end(ErrUnlocked):
 			err := l.Err()
 			if errors.Is(err, ErrLost) {
-				l.takeBack(stopped) // sooner than as a lost one
+				l.takeBack(stopped) // in place of that of a lost one, which comes later
 			}
 			l.finishUnlock(err)
 			l.client.asking.done()
@@ -185,11 +186,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	answered := l.unlockAnswered()
 	if answered == nil {
-		return l.unlockErr
+		return fromBackend(ctx, l.unlockErr) // its time-out may be the first caller's
 	}
 	select {
 	case <-answered:
-		return l.unlockErr
+		return fromBackend(ctx, l.unlockErr)
 	case <-ctx.Done():
 		return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w", ctxError(ctx)))
 	}
@@ -283,7 +284,7 @@ func (l *Lease) release(ctx context.Context) error {
 		l.takeBack(unreleased)
 		free := ""
 		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
-			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.life())
+			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl) // MinHold is over
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
 	}

@@ -159,10 +159,10 @@ func (l *Lease) do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 // lateUnlock unlocks for a caller whose context may be over (R9). It adds its error
 // to err.
 func lateUnlock(ctx context.Context, l interface{ Unlock(context.Context) error }, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
+	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
-	if unlockErr := l.Unlock(ctx); unlockErr != nil {
-		return errors.Join(err, unlockErr)
+	if unlockErr := l.Unlock(brief); unlockErr != nil {
+		return errors.Join(err, fromBackend(ctx, unlockErr)) // the time-out is ours
 	}
 	return err
 }

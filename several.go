@@ -44,8 +44,11 @@ func lockAll(ctx context.Context, op string, lock lockFunc, names []string,
 		}
 		held = append(held, lease)
 	}
-	for i := 0; err == nil && i < len(held); i++ {
-		err = held[i].Err()
+	for i := 0; (err == nil || ctx.Err() == nil) && i < len(held); i++ {
+		if lost := held[i].Err(); lost != nil {
+			err = lost // not the end of waitCtx, which the caller does not know
+			break
+		}
 	}
 	if err != nil {
 		return nil, lateUnlock(ctx, held, err)
