@@ -33,7 +33,7 @@ func TestTheProgramsOfFencing(t *testing.T) {
 	t.Parallel()
 	for name, addresses := range map[string]func(t *testing.T) []string{
 		"sqlite": func(t *testing.T) []string {
-			return []string{"file:///var/lock/orders", "file://" + filepath.Join(t.TempDir(), "locks"),
+			return []string{"/var/lock/orders", filepath.Join(t.TempDir(), "locks"), // which the program makes
 				"orders.db", filepath.Join(t.TempDir(), "orders.db")}
 		},
 		"mysql": func(t *testing.T) []string {
