@@ -305,9 +305,9 @@ func (c *Client) drain(deadline time.Time) bool {
 
 func (c *Client) isClosed() bool { return c.life.Err() != nil }
 
-// untilClose returns the context of a call that waits: it ends with ctx, and with the
-// cause ErrClosed when the client is closed: Close calls the function returned, which
-// does nothing where the context is the client's own.
+// untilClose returns the context of a call that waits, and the function with which
+// Close ends it. A ctx that cannot end is replaced by one that all such calls share and
+// that ends with the client; the function then does nothing.
 func (c *Client) untilClose(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	if ctx.Done() == nil {
 		return carrying(c.life, ctx), func(error) {}

