@@ -72,9 +72,9 @@ func (l *Lease) takeBack(why ending) {
 	t := &takeBack{lease: l, why: why, at: l.freeAt(why, time.Now()), delay: firstTakeBackDelay}
 	c.mu.Lock()
 	if old := l.leftover; old != nil {
-		if _, waits := c.pending[old]; !waits {
+		if _, waits := c.pending[old]; !waits || !t.at.Before(old.at) {
 			c.mu.Unlock()
-			return // it is through
+			return // it is through, or comes as soon
 		}
 		delete(c.pending, old)
 		c.schedule.remove(old)

@@ -112,3 +112,18 @@ func TestPlacesInALine(t *testing.T) {
 		assert.Empty(t, ls.byName)
 	})
 }
+
+// A loss that is told while its holder unlocks must not put off what that has begun.
+func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(granting{}, nil)
+		now := time.Now()
+		l := &Lease{client: c, name: "job", hold: granting{}, start: now, expiry: now.Add(time.Minute), settings: settings{ttl: time.Minute}}
+		l.takeBack(stopped)
+		l.takeBack(lost)
+		synctest.Wait()
+		assert.Equal(t, uint64(1), c.Stats().TakenBack)
+		assert.Zero(t, c.Stats().Pending)
+		require.NoError(t, c.Close())
+	})
+}
