@@ -65,11 +65,11 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 		b: b, s: s, queue: b.keys.queue(req.Name),
 		owner: req.Owner, label: req.Label, lost: req.Lost, minHold: req.MinHold,
 	}
-	if b.opts.StrictExpiry {
-		h.shadows = append(h.shadows, strictMark)
-	}
-	if req.MinHold > 0 {
-		h.shadows = append(h.shadows, minHoldMark)
+	switch {
+	case b.opts.StrictExpiry:
+		h.shadow = strict
+	case req.MinHold > 0:
+		h.shadow = kept
 	}
 	b.name(h)
 	a := &attempt{b: b, h: h, queued: req.Queued}
@@ -82,7 +82,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 		err = errGone
 	}
 	b.mu.Lock()
-	left := h.left(s.life == gone, len(h.shadows) > 0)
+	left := h.left(s.life == gone, h.shadow != without)
 	b.mu.Unlock()
 	if left {
 		return locker.Grant{Hold: h}, err // for the engine to take back (R7)
@@ -118,7 +118,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 	if v, err = a.h.s.fresh(ctx); err != nil {
 		return v, err
 	}
-	if a.h.minHold > 0 {
+	if a.h.shadow == kept {
 		if err = a.h.keepFor(ctx); err != nil {
 			return v, err
 		}
@@ -214,8 +214,8 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnResponse, error) {
 	h := a.h
 	then := []clientv3.Op{clientv3.OpPut(h.key, h.value(), h.s.onLease())}
-	for _, mark := range h.shadows {
-		then = append(then, clientv3.OpPut(h.key+mark, h.shadowed(mark)))
+	if h.shadow != without {
+		then = append(then, clientv3.OpPut(h.key+shadowMark, h.shadowed()))
 	}
 	isAbsent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
 	cmps := []clientv3.Cmp{isAbsent(h.queue), isAbsent(void(h.queue, h.owner))}

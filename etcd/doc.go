@@ -92,12 +92,12 @@
 // client at any time: SetEndpoints and AutoSync count, and names are looked up anew
 // for each connection.
 //
-// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or CLIENT.N$, put in the
-// same transaction and deleted with it, but not on the session's lease. When the
-// key goes without it, the shadow still holds the queue. The client that finds it puts
-// it on a lease of the holder's TTL that nobody renews. No leader ends that one early:
-// what a leader can have missed are renewals. A MinHold's shadow is on such a lease
-// from the grant on. A shadow without its key that was never the first, since an older
+// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N!, put in the same
+// transaction and deleted with it, but not on the session's lease. When the key goes
+// without it, the shadow still holds the queue. With StrictExpiry, the client that
+// finds it puts it on a lease of the holder's TTL, or MinHold if that is longer, that
+// nobody renews. No leader ends that one early: what a leader can have missed are
+// renewals. With MinHold alone, the shadow is on such a lease from the grant on. A shadow without its key that was never the first, since an older
 // place is still before it, is deleted at once: any number of dead waiters cost no more
 // than one dead holder.
 //

@@ -24,7 +24,7 @@ type hold struct {
 	owner   string // new for each attempt (R10)
 	label   string
 	lost    func()
-	shadows []string // the marks of the keys beside it
+	shadow  shadow // the key beside it
 	minHold time.Duration
 	// tokens are those at the moment at which the key was first found to be the first, or later: whoever held
 	// before cannot raise them any more.
@@ -41,13 +41,13 @@ func (h *hold) isAt(kv *mvccpb.KeyValue) bool {
 	return string(kv.Key) == h.key && string(kv.Value) == h.value() && kv.Lease == h.s.id
 }
 
-// shadowed is what stands at a shadow of it.
-func (h *hold) shadowed(mark string) string {
-	keeps := h.s.ttl
-	if mark == minHoldMark {
-		keeps = time.Second // it is on a lease of its own as soon as that matters
+// shadowed is what stands at its shadow.
+func (h *hold) shadowed() string {
+	var keeps int64
+	if h.shadow == strict {
+		keeps = wholeSeconds(max(h.s.ttl, h.minHold))
 	}
-	return h.owner + secondsMark + strconv.FormatInt(wholeSeconds(keeps), 10) + labelMark + h.label
+	return h.owner + secondsMark + strconv.FormatInt(keeps, 10) + labelMark + h.label
 }
 
 // minLook is the least that a look gets.
@@ -70,7 +70,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	select {
 	case found := <-there:
 		if !found {
-			// Its shadows may be left, or a copy of the request may come yet: it is not
+			// Its shadow may be left, or a copy of the request may come yet: it is not
 			// settled before it is taken back.
 			h.lost()
 			return locker.Validity{}, h.isLost("is")
@@ -107,12 +107,12 @@ func (h *hold) TakeBack(ctx context.Context) error {
 	return h.b.failure(ctx, err)
 }
 
-// remove deletes the key and its shadows, makes what may be under way come to nothing, and reports whether
+// remove deletes the key and its shadow, makes what may be under way come to nothing, and reports whether
 // the key was there.
 func (h *hold) remove(ctx context.Context) (found bool, err error) {
 	for {
 		h.b.mu.Lock()
-		needed, makeVoid := h.removal(h.s.life == gone, len(h.shadows) > 0)
+		needed, makeVoid := h.removal(h.s.life == gone, h.shadow != without)
 		h.b.mu.Unlock()
 		if !needed {
 			h.settle()
@@ -144,10 +144,9 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error) {
 	then := []clientv3.Op{clientv3.OpDelete(h.key)}
 	var orElse []clientv3.Op
-	for _, mark := range h.shadows {
-		// The key has gone with the lease, and its shadow has not.
-		then = append(then, clientv3.OpDelete(h.key+mark))
-		orElse = append(orElse, h.deleteShadow(mark))
+	if h.shadow != without {
+		then = append(then, clientv3.OpDelete(h.key+shadowMark))
+		orElse = append(orElse, h.deleteShadow()) // the key has gone with the lease
 	}
 	if makeVoid {
 		op := clientv3.OpPut(void(h.queue, h.owner), "", h.s.onLease())
@@ -160,10 +159,11 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 	return h.removed(f, err, err == nil && resp.Succeeded), err
 }
 
-// deleteShadow deletes a shadow if it is this hold's.
-func (h *hold) deleteShadow(mark string) clientv3.Op {
-	mine := clientv3.Compare(clientv3.Value(h.key+mark), "=", h.shadowed(mark))
-	return clientv3.OpTxn([]clientv3.Cmp{mine}, []clientv3.Op{clientv3.OpDelete(h.key + mark)}, nil)
+// deleteShadow deletes the shadow if it is this hold's.
+func (h *hold) deleteShadow() clientv3.Op {
+	key := h.key + shadowMark
+	mine := clientv3.Compare(clientv3.Value(key), "=", h.shadowed())
+	return clientv3.OpTxn([]clientv3.Cmp{mine}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 }
 
 // settle notes that nothing of the hold is at etcd any more, nor can come.
@@ -206,7 +206,7 @@ func (h *hold) keepFor(ctx context.Context) error {
 	}
 	mine := clientv3.Compare(clientv3.Value(h.key), "=", h.value())
 	onLease := clientv3.WithLease(clientv3.LeaseID(lease.ID))
-	put := clientv3.OpPut(h.key+minHoldMark, h.shadowed(minHoldMark), onLease)
+	put := clientv3.OpPut(h.key+shadowMark, h.shadowed(), onLease)
 	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{mine}, []clientv3.Op{put}, nil)
 	switch took := time.Since(began); {
 	case err != nil:

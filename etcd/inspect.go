@@ -116,7 +116,7 @@ func (b *Backend) List(
 	}
 }
 
-// Break implements [locker.Breaker]. It deletes the holder's shadows, too: the
+// Break implements [locker.Breaker]. It deletes the holder's shadow, too: the
 // next holder is let in at once, whatever the one before believes.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	var st locker.State

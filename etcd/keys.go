@@ -63,23 +63,32 @@ const voidMark = "~"
 var escape = strings.NewReplacer("%", "%25", "/", "%2F")
 var unescape = strings.NewReplacer("%25", "%", "%2F", "/")
 
-// A key's value is OWNER:LABEL. Beside the key KEY there can be shadows, KEY!
-// and KEY$, which are not on the session's lease and stay when it is gone. A
-// shadow's value is OWNER/SECONDS:LABEL; the seconds are how long it keeps the
-// lock once its key is gone.
+// A key's value is OWNER:LABEL. Beside the key KEY there can be a shadow, KEY!, which is not on the session's
+// lease and stays when it is gone. A shadow's value is OWNER/SECONDS:LABEL.
 const (
 	labelMark   = ":"
 	secondsMark = "/"
-	strictMark  = "!" // Options.StrictExpiry
-	minHoldMark = "$" // Request.MinHold
+	shadowMark  = "!"
+)
+
+// shadow is how long the shadow of a key keeps the lock.
+type shadow int
+
+const (
+	without shadow = iota
+	// strict (Options.StrictExpiry): for its SECONDS from when somebody finds that its key is gone. Until then it
+	// is on no lease. With MinHold, the SECONDS are the longer of that and the TTL.
+	strict
+	// kept (Request.MinHold): for as long as the lease of its own lasts that it is put on with the grant. Its
+	// SECONDS are 0: one that is on no lease was never granted.
+	kept
 )
 
 // base returns the key that a key is a shadow of, or itself.
-func base(key []byte) string { return strings.TrimRight(string(key), strictMark+minHoldMark) }
+func base(key []byte) string { return strings.TrimSuffix(string(key), shadowMark) }
 
-// same is how many keys can have been put at one time: a key and its shadows. They are one place of the
-// queue.
-const same = 3
+// same is how many keys can have been put at one time: a key and its shadow. They are one place of the queue.
+const same = 2
 
 // oldest and newest are options for the place of a queue that was there first or last, inOrder for all of
 // them.
@@ -112,12 +121,10 @@ func eachPlace(kvs []*mvccpb.KeyValue) iter.Seq[[]*mvccpb.KeyValue] {
 }
 
 // front returns the key that stands for the first place of kvs: the one on the session's lease, if it is
-// still there, or a shadow, one that is on no lease before others.
+// still there, or else its shadow.
 func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 	for place := range eachPlace(kvs) {
-		return slices.MinFunc(place, func(a, b *mvccpb.KeyValue) int {
-			return cmp.Or(cmp.Compare(len(a.Key), len(b.Key)), cmp.Compare(a.Lease, b.Lease))
-		})
+		return slices.MinFunc(place, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(len(a.Key), len(b.Key)) })
 	}
 	return nil
 }
@@ -128,20 +135,15 @@ func isDead(kv *mvccpb.KeyValue) bool { return base(kv.Key) != string(kv.Key) }
 // isUncounted reports whether kv is a shadow that nobody has begun to count the time of.
 func isUncounted(kv *mvccpb.KeyValue) bool { return isDead(kv) && kv.Lease == 0 }
 
-// wasNeverGranted reports whether the place was that of an attempt that was not granted: one with MinHold is
-// granted when its shadow is on a lease.
-func wasNeverGranted(place []*mvccpb.KeyValue) bool {
-	return slices.ContainsFunc(place, func(kv *mvccpb.KeyValue) bool {
-		return isUncounted(kv) && strings.HasSuffix(string(kv.Key), minHoldMark)
-	})
-}
+// wasNeverGranted reports whether kv, a front, is all that is left of an attempt that was not granted.
+func wasNeverGranted(kv *mvccpb.KeyValue) bool { return isUncounted(kv) && seconds(kv) == 0 }
 
-// seconds returns for how long a shadow keeps the lock once its key is gone.
+// seconds are those of a shadow's value.
 func seconds(kv *mvccpb.KeyValue) int64 {
 	owner, _, _ := strings.Cut(string(kv.Value), labelMark)
 	_, digits, _ := strings.Cut(owner, secondsMark)
 	n, _ := strconv.ParseInt(digits, 10, 64)
-	return max(n, 1)
+	return n
 }
 
 // label returns what a key's value says of its holder.

@@ -56,7 +56,7 @@ func shadowLease(req *etcdserverpb.TxnRequest) clientv3.LeaseID {
 		return 0
 	}
 	put := req.Success[0].GetRequestPut()
-	if put == nil || !strings.HasSuffix(string(put.Key), "!") && !strings.HasSuffix(string(put.Key), "$") {
+	if put == nil || !strings.HasSuffix(string(put.Key), "!") {
 		return 0
 	}
 	return clientv3.LeaseID(put.Lease)

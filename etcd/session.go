@@ -337,15 +337,13 @@ func (s *session) revoke() {
 }
 
 // uncover deletes the shadows of the holds whose holders have been told that it
-// is over: nobody believes in them any more.
+// is over: nobody believes in them any more. Those of MinHold stay.
 func (s *session) uncover() {
 	var ops []clientv3.Op
 	s.b.mu.Lock()
 	for h := range s.holds {
-		for _, mark := range h.shadows {
-			if mark == strictMark {
-				ops = append(ops, h.deleteShadow(mark))
-			}
+		if h.shadow == strict && h.minHold == 0 {
+			ops = append(ops, h.deleteShadow())
 		}
 	}
 	s.b.mu.Unlock()

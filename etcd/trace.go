@@ -39,19 +39,19 @@ func (t *trace) sent(f fate, err error) {
 func (t *trace) found(created int64) { t.stage, t.created = queued, created }
 
 // missing notes that the key is not there any more.
-func (t *trace) missing(shadows bool) {
-	if !t.copies && !shadows {
+func (t *trace) missing(shadow bool) {
+	if !t.copies && !shadow {
 		t.stage = none
 	}
 }
 
 // left reports whether an attempt that failed has to be taken back. A lease that is gone has taken the key
-// along, and no transaction puts it any more; shadows stay.
-func (t *trace) left(leaseGone, shadows bool) bool { return t.stage > none && (!leaseGone || shadows) }
+// along, and no transaction puts it any more; a shadow stays.
+func (t *trace) left(leaseGone, shadow bool) bool { return t.stage > none && (!leaseGone || shadow) }
 
 // removal returns whether a deletion has to be sent, and whether it has to put the void key.
-func (t *trace) removal(leaseGone, shadows bool) (needed, makeVoid bool) {
-	return t.stage != settled && (!leaseGone || shadows), t.copies && !leaseGone
+func (t *trace) removal(leaseGone, shadow bool) (needed, makeVoid bool) {
+	return t.stage != settled && (!leaseGone || shadow), t.copies && !leaseGone
 }
 
 // removed notes what became of a deletion, and reports whether it removed the key, now or before.

@@ -209,7 +209,7 @@ func (a *attempt) ask(ctx context.Context, revision int64, gets ...clientv3.Op) 
 	if len(mine) == 0 || mine[0].CreateRevision != a.h.created {
 		a.b.mu.Lock()
 		defer a.b.mu.Unlock()
-		a.h.missing(len(a.h.shadows) > 0)
+		a.h.missing(a.h.shadow != without)
 		return nil, errDeleted
 	}
 	return resp, nil
