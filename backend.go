@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Backend is a lock service as the engine sees it. It is for implementers: programs
@@ -137,10 +139,11 @@ func (v Validity) check() error {
 }
 
 // Until returns the time until which the holder may act, with the monotonic reading
-// of Since: Since + TTL - Drift. It is the zero time if the hold has no deadline.
+// of Since: Since + TTL - Drift, or a hundred years after Since if the hold has no
+// deadline.
 func (v Validity) Until() time.Time {
 	if v.TTL == 0 {
-		return time.Time{}
+		return v.Since.Add(clock.Century)
 	}
 	d := v.Drift
 	if d == 0 {

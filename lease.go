@@ -48,13 +48,17 @@ func (l *Lease) Name() string { return l.name }
 // if the backend has no tokens.
 func (l *Lease) Token() (token uint64, ok bool) { return l.token, l.token != 0 }
 
-// Until returns the time until which the holder may act. Renewals move it forward. It
-// is the zero time if the hold has no deadline. Nobody else holds the lock before
-// Until, under the conditions in [Guarantees]. It counts from before the request that
-// granted or renewed the lease was sent, less the clock drift (R1).
+// Until returns the time until which the holder may act. Renewals move it forward.
+// Nobody else holds the lock before Until, under the conditions in [Guarantees]. It
+// counts from before the request that granted or renewed the lease was sent, less the
+// clock drift. If the hold has no deadline, Until is a hundred years after the grant, so
+// that [context.WithDeadline] with it means the same on every service.
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.until.IsZero() {
+		return l.start.Add(clock.Century)
+	}
 	return l.until
 }
 

@@ -248,7 +248,7 @@ func (a *attempt) keepFirst(first locker.Hold) {
 	switch {
 	case errors.Is(err, locker.ErrLost):
 		a.end(a.firstLost(err))
-	case !until.IsZero() && clock.Passed(until, time.Now()):
+	case clock.Passed(until, time.Now()):
 		a.end(a.b.sides[0].fail(fmt.Errorf("it could not be renewed while %s was waited for: %w: %w",
 			a.b.sides[1].name, err, locker.ErrUnavailable)))
 	case !a.heard.Load() && waited > a.req.TTL:

@@ -488,9 +488,6 @@ func memberRole(p *lab.Parent) {
 		}
 		token, _ := l.Token()
 		until := l.Until()
-		if until.IsZero() { // files have no deadline
-			until = time.Now().Add(time.Hour)
-		}
 		if ask("enter %s %d %d", name, token, until.UnixNano()) == "ok" {
 			select {
 			case <-time.After(rand.N(20 * time.Millisecond)):

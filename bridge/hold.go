@@ -65,9 +65,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	return earlier(v[0], v[1]), err
 }
 
-// earlier returns the validity that ends first. One without a TTL never ends.
+// earlier returns the validity that ends first.
 func earlier(a, b locker.Validity) locker.Validity {
-	if a.TTL == 0 || b.TTL != 0 && b.Until().Before(a.Until()) {
+	if b.Until().Before(a.Until()) {
 		return b
 	}
 	return a

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/clock"
 )
 
 func holdingChecks() []check {
@@ -44,7 +45,7 @@ func (s *trial) nobodyGetsIn(l *locker.Lease, other *locker.Client, name string,
 			// could still act when it had happened for certain.
 			until, over := l.Until(), l.Err()
 			_ = got.Unlock(s.within(s.patience()))
-			if until.IsZero() && over == nil || in.Before(until) {
+			if in.Before(until) && (over == nil || !clock.Endless(until)) {
 				s.broken(fmt.Sprintf("another client got the name %v before the holder's Until", until.Sub(in)), cause)
 			}
 			return
@@ -57,11 +58,14 @@ func checkRenewal(s *trial) {
 	name := s.name("renewed")
 	l := s.try(s.client(), name, locker.TTL(s.ttl))
 	first := l.Until()
+	if !time.Now().Before(first) {
+		s.broken("a context with the deadline Until ends at once", "Validity.Since is not the time before the request was sent")
+	}
 	s.nobodyGetsIn(l, s.client(), name, 5*s.ttl/2, cause)
 	if err := l.Err(); err != nil {
 		s.broken(fmt.Sprintf("a lease of %v that is renewed was lost: %v", s.ttl, err), "Renew fails, or returns a Validity that does not move on")
 	}
-	if !first.IsZero() && !l.Until().After(first) {
+	if !clock.Endless(first) && !l.Until().After(first) {
 		s.broken("Until has not moved on after several renewals", "Renew returns the Validity of the grant")
 	}
 	s.renewAtOnce(l)
@@ -90,7 +94,7 @@ func checkNoRenew(s *trial) {
 	c, other := s.client(), s.client()
 	name := s.name("no-renew")
 	l := s.try(c, name, locker.TTL(s.ttl), locker.NoRenew())
-	if l.Until().IsZero() {
+	if clock.Endless(l.Until()) {
 		s.nobodyGetsIn(l, other, name, 2*s.ttl, "the hold is said to have no deadline, and the service lets go of it")
 		if err := l.Renew(s.within(s.patience())); err != nil {
 			s.broken(fmt.Sprintf("Renew by hand failed: %v", err), "Renew of a hold without deadline has to look whether it is still there")

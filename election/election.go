@@ -177,13 +177,9 @@ type term struct {
 	pause atomic.Int64 // of StepDown
 }
 
-// left is the time until the margin begins, or an hour if the lease has no deadline.
+// left is the time until the margin begins.
 func (t *term) left() time.Duration {
-	until := t.lease.Until()
-	if until.IsZero() {
-		return time.Hour
-	}
-	return clock.Left(until.Add(-t.opts.Margin), time.Now())
+	return clock.Left(t.lease.Until().Add(-t.opts.Margin), time.Now())
 }
 
 func (t *term) lasts() bool { return t.ctx.Err() == nil && t.lease.Err() == nil && t.left() > 0 }
@@ -204,7 +200,7 @@ func (t *term) watch(renewing context.Context, stop func()) {
 		return // it has returned
 	}
 	stop()
-	if t.lease.Until().IsZero() {
+	if clock.Endless(t.lease.Until()) {
 		_ = t.lease.Unlock(renewing)
 	}
 }

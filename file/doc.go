@@ -14,8 +14,8 @@
 //
 // There is at most one lease on a name at a time among the processes of one kernel,
 // including containers that share the directory. No clock is involved, so leases have
-// no deadline: [locker.Lease.Until] is the zero time, and a lease is not lost while
-// its process lives and its file stays.
+// no deadline ([locker.Lease.Until] is a century away), and a lease is not lost while its
+// process lives and its file stays.
 //
 // A lock is free at the moment when its holder's process ends, however it ends. The
 // kernel does the waiting, without polling. A wait that is cancelled returns at once.

@@ -15,8 +15,8 @@
 // process. The waiters of all Clients get the lock in the order in which they began
 // to wait, and a waiter that gives up leaves the queue at once. Every lease has a
 // fencing token; tokens rise, over all names, for as long as the Backend exists. No
-// clock is involved, so leases have no deadline: [locker.Lease.Until] is the zero
-// time. The exception is a lock with [locker.MinHold]: it has a deadline, and is kept
+// clock is involved, so leases have no deadline, and [locker.Lease.Until] is a
+// century away. The exception is a lock with [locker.MinHold]: it has a deadline, and is kept
 // until then even if its Client has ended. [Backend.Delete] takes a lock away from
 // its holder, who is told at once.
 //

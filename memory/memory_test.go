@@ -263,6 +263,18 @@ func TestTimeInTheQueueDoesNotCountAgainstMaxHold(t *testing.T) {
 	})
 }
 
+// A program that gives its requests the lease's deadline has to work on every service.
+func TestADeadlineOfALeaseThatHasNoneIsFarAway(t *testing.T) {
+	lease := mustLock(t, newClient(t, memory.New(), nil), "n")
+	ctx, cancel := context.WithDeadline(t.Context(), lease.Until())
+	defer cancel()
+	require.NoError(t, ctx.Err())
+	assert.Greater(t, time.Until(lease.Until()), 99*365*24*time.Hour)
+	written, err := lease.Until().MarshalJSON()
+	require.NoError(t, err, "a year of four digits")
+	assert.NotContains(t, string(written), `"0001`)
+}
+
 func TestDeleteEndsTheHoldersLeaseAndNothingElse(t *testing.T) {
 	locks := memory.New()
 	// A TTL that long: it is not a renewal that finds out.

@@ -51,9 +51,7 @@ const (
 // start starts the command. The grace period is a share of the time that the lease
 // has left now.
 func (j *job) start(path string, command []string) error {
-	if until := j.lease.Until(); !until.IsZero() {
-		j.grace = min(time.Until(until)/6, maxGrace)
-	}
+	j.grace = min(time.Until(j.lease.Until())/6, maxGrace)
 	j.schedule()
 	var file *os.File
 	j.lease.As(&file)
@@ -75,7 +73,7 @@ func (j *job) schedule() {
 		j.terminate, j.kill = time.Now(), time.Now().Add(shortGrace)
 	case err != nil:
 		j.kill = earlier(j.kill, time.Now().Add(shortGrace))
-	case j.reason == nil && !until.IsZero():
+	case j.reason == nil:
 		j.terminate, j.kill = until.Add(-j.grace), until.Add(-j.grace/10)
 	}
 }

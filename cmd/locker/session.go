@@ -275,7 +275,7 @@ func (s *session) unlock() error {
 func (s *session) linger() {
 	keep := s.flags.minHold + s.flags.minHold/50
 	left := time.Until(s.granted.Add(keep))
-	if keep == 0 || left <= 0 || left >= s.flags.lockTTL() || s.lease.Until().IsZero() {
+	if keep == 0 || left <= 0 || left >= s.flags.lockTTL() {
 		return
 	}
 	timer := time.NewTimer(left)

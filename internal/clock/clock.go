@@ -33,6 +33,14 @@ func Stepped(from, to time.Time) time.Duration {
 	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
+// Century is how far away the end of what has no end is: a time that far from now can be
+// held against others, be given to [context.WithDeadline] and be written down, and a
+// zero time is over at once.
+const Century = 100 * 365 * 24 * time.Hour
+
+// Endless reports whether deadline stands for no deadline.
+func Endless(deadline time.Time) bool { return time.Until(deadline) > Century/2 }
+
 // UpTo returns a random duration of at least 0 and less than d.
 func UpTo(d time.Duration) time.Duration {
 	if d <= 0 {
