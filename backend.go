@@ -37,14 +37,14 @@ type Backend interface {
 	//
 	// If the outcome is not known (the reply was lost, or ctx ended with the request
 	// in flight), Acquire returns the error together with a Grant whose Hold is set.
-	// In the background, the engine then takes back whatever was granted (R7). It
+	// In the background, the engine then takes back whatever was granted. It
 	// calls TakeBack of the Hold until that says that all is settled. If the Hold is
 	// not a [TakeBacker], it calls Release repeatedly for one TTL, since a request
 	// may still arrive after a Release that found nothing. If a session would keep
 	// the lock alive for longer than the TTL, the Hold has to be a TakeBacker.
 	//
 	// A driver may repeat a request whose reply was lost: a request that finds its
-	// own Owner in place has been granted the lock (R11).
+	// own Owner in place has been granted the lock.
 	Acquire(ctx context.Context, req Request) (Grant, error)
 
 	// Guarantees returns the promises of the backend, always the same. It does no
@@ -66,7 +66,7 @@ type Request struct {
 	Name string
 
 	// Owner marks this attempt and no other: 40 hexadecimal digits of fresh
-	// randomness (R10). A release compares the whole stored value.
+	// randomness. A release compares the whole stored value.
 	Owner string
 
 	// Label describes the holder to people, for Inspect: printable UTF-8 of at most
@@ -119,7 +119,7 @@ type Grant struct {
 // Validity is the time for which a service has promised to keep a hold.
 type Validity struct {
 	// Since is the local time, with its monotonic reading, from before the granted
-	// request was sent (R1).
+	// request was sent.
 	Since time.Time
 	// TTL is the time that the service granted. 0: the hold has no deadline, and
 	// lasts as long as the process.
@@ -159,7 +159,7 @@ type Hold interface {
 	// validity. An error that matches ErrLost means that the hold is certainly gone.
 	// Any other error means that the outcome is not known; the engine tries again
 	// while the validity lasts. If the key of a lock is gone, Renew never acquires
-	// the lock again (R12). For a hold without a deadline (Validity.TTL 0), the
+	// the lock again. For a hold without a deadline (Validity.TTL 0), the
 	// engine still calls Renew every third of the requested TTL, to find out whether
 	// it lasts.
 	Renew(ctx context.Context) (Validity, error)
@@ -186,7 +186,7 @@ type Queuer interface {
 
 // Notifier is implemented by a [Backend] without a queue that can report when a name
 // may have become free. It makes waiting prompt; neither correctness nor progress
-// rests on it (R14).
+// rests on it.
 type Notifier interface {
 	// Notify arranges for wake to be called whenever name may be free, until stop is
 	// called. It returns when the service has confirmed this. The engine then calls
@@ -219,7 +219,7 @@ type Passer interface {
 // Renew and Release of its holds, return within 100 ms after their context ended,
 // whatever the network does. The engine then calls Acquire and Release in the
 // goroutine of its own caller. It calls other backends from goroutines of its own,
-// and does not wait for those that are late (R8). That costs two switches between
+// and does not wait for those that are late. That costs two switches between
 // threads per request, some ten microseconds if the request waits for the network.
 type Prompt interface {
 	// Prompt returns true if the Backend keeps this promise.
@@ -227,7 +227,7 @@ type Prompt interface {
 }
 
 // TakeBacker is implemented by a [Hold] that knows when nothing of its attempt is
-// left in the service and nothing can arrive any more (R7). After an unknown outcome,
+// left in the service and nothing can arrive any more. After an unknown outcome,
 // a failed release or a lost lease, the engine calls TakeBack instead of Release,
 // again and again until it returns nil. There is no deadline, since a session would
 // keep the leftover alive. When the [Client] is closed, the engine calls it once
@@ -325,9 +325,6 @@ type Aser interface {
 	As(target any) bool
 }
 
-// MaxWaiting is the greatest number of waiters in State.Waiting.
-const MaxWaiting = 16
-
 // State is the state of one name, as far as the service knows it. It may be out of
 // date when it arrives: use it for people and for tests, never to decide whether to
 // act.
@@ -343,7 +340,7 @@ type State struct {
 	// Waiters is how many wait in the service's queue; -1 if it does not know.
 	Waiters int
 	// Waiting has the labels of the waiters, each once, in no order; nil if they are
-	// not known. It covers at most the first MaxWaiting places of the queue.
+	// not known. It covers at most the first 16 places of the queue.
 	Waiting []string
 	// Where says, for people, on which service the lock is held, if the Backend is a
 	// pair of services: "both", or the address of one. It is "" for every other

@@ -15,7 +15,7 @@ import (
 //
 // No promise here reaches past the end of a lease: a holder that is paused after its
 // last check can still act when its lease is over. Only a fencing token that the
-// resource checks prevents that (R20).
+// resource checks prevents that.
 type Guarantees struct {
 	// Backend is the name of the service, as in messages: "single", "etcd".
 	Backend string

@@ -63,7 +63,7 @@ func (l *Lease) Until() time.Time {
 }
 
 // Done returns a channel that is closed when the lease is over, whatever the cause,
-// at Until at the latest (R2). After a machine has slept, the channel may be closed
+// at Until at the latest. After a machine has slept, the channel may be closed
 // up to a second after the machine woke; Err is right at once.
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
@@ -93,7 +93,7 @@ func (l *Lease) Err() error {
 
 // Context returns a context that ends when parent ends, when the lease is over, or
 // when cancel is called, whichever is first. If the lease ended it, [context.Cause]
-// returns the same error as Err (R6). Call cancel when the context is not needed any
+// returns the same error as Err. Call cancel when the context is not needed any
 // more; cancel does not unlock.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	ctx, end := context.WithCancelCause(parent)
@@ -152,7 +152,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 // from the service: somebody else may have held the lock meanwhile. It matches
 // ErrUnavailable if the service could not be asked: the release is tried again in the
 // background, and the lock ends with its TTL at the latest. Unlock never removes
-// somebody else's lock (R9).
+// somebody else's lock.
 func (l *Lease) Unlock(ctx context.Context) error {
 	now := time.Now()
 	l.mu.Lock()

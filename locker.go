@@ -90,7 +90,7 @@ import (
 // virtual machine, a long garbage collection, a slow disk), the holder may write
 // after Until, and no lock service can prevent it. Where this must not happen, send
 // [Lease.Token] along with the write, and let the resource refuse a token lower than
-// the highest it has seen; see package fencing (R20).
+// the highest it has seen; see package fencing.
 type Locker interface {
 	// Lock waits until it holds name, or until ctx ends. Nothing else bounds the wait
 	// for a lock that is held, neither the TTL nor any option.

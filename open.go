@@ -112,7 +112,7 @@ func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, er
 			"Openers", ErrInvalid)
 	case opener == nil:
 		known := slices.Sorted(maps.Keys(o))
-		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == PairScheme })
+		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == pairScheme })
 		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid,
 			u.Scheme, strings.Join(known, ", "))
 	}
@@ -130,7 +130,7 @@ func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, er
 }
 
 // Open opens one of the Parts of a pair, with the Openers that were asked to open the
-// pair. It is for the Opener of PairScheme, which closes what it has opened if it fails.
+// pair. It is for the Opener of a pair, which closes what it has opened if it fails.
 func (u *URL) Open(ctx context.Context, opts Options) (Backend, error) {
 	return u.openers.backend(ctx, u, opts)
 }
@@ -173,8 +173,7 @@ type URL struct {
 	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
 	Path   string        // decoded, with its leading slash; "" if there is none
 
-	// Parts are the two URLs of a pair, whose Scheme is PairScheme; nil for every
-	// other URL.
+	// Parts are the two URLs of a pair; nil for every other URL.
 	Parts   []*URL
 	openers Openers // of a part
 
@@ -187,9 +186,9 @@ type URL struct {
 	err    error // the first thing wrong with a parameter
 }
 
-// PairScheme is the scheme of two URLs in one string: package bridge serves it.
+// pairScheme is the scheme of two URLs in one string, which package bridge serves.
 // Nobody writes it.
-const PairScheme = "bridge"
+const pairScheme = "bridge"
 
 // checkCharacters refuses what nobody sees, such as the line end of a secret's file:
 // taken for a part of a prefix or a directory, it would make another lock (R27). A pair
@@ -222,7 +221,7 @@ func parsePair(fields []string) (*URL, error) {
 		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one "+
 			"URL, or two while a fleet moves", ErrInvalid, len(fields))
 	}
-	u := &URL{Scheme: PairScheme}
+	u := &URL{Scheme: pairScheme}
 	for _, field := range fields {
 		part, err := ParseURL(field)
 		if err != nil {

@@ -43,7 +43,7 @@ type Options struct {
 
 	// MaxHold bounds how long a lease lasts, with its renewals but without the wait
 	// for it, so that a holder that is stuck but still renews cannot keep everybody
-	// out for ever (R19). The lease then ends with ErrLost. 0: no bound.
+	// out for ever. The lease then ends with ErrLost. 0: no bound.
 	MaxHold time.Duration
 
 	// Prefix is put before every name, so that programs that share a service do not

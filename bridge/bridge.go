@@ -83,14 +83,14 @@ func newBackend(sides [2]side) (*Backend, error) {
 
 // Openers serve two URLs in one string.
 var Openers = locker.Openers{
-	locker.PairScheme: Open,
+	"bridge": Open, // what two URLs count as
 }
 
 // Open is the [locker.Opener] of two URLs. If one of them does not accept the TTL,
 // the error says which.
 func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	if len(u.Parts) != 2 {
-		return nil, u.Invalid("write the two URLs with white space between them, without %s://", locker.PairScheme)
+		return nil, u.Invalid("write the two URLs with white space between them, without %s://", u.Scheme)
 	}
 	var sides [2]side
 	for i, p := range u.Parts {

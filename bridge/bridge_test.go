@@ -350,9 +350,9 @@ func TestTokensRiseThroughTheMove(t *testing.T) {
 			unlock(t, try(t, clientOf(t, shared{a}, ""), "x"))
 		}
 		open := locker.Openers{
-			"old":             opens(shared{a}),
-			"young":           opens(shared{b}),
-			locker.PairScheme: bridge.Open,
+			"old":    opens(shared{a}),
+			"young":  opens(shared{b}),
+			"bridge": bridge.Open,
 		}
 		urls := []string{"old://" + bases[0], "old://" + bases[0] + " young://" + bases[1], "young://" + bases[1]}
 		clients := make([]*locker.Client, len(urls))
@@ -393,9 +393,9 @@ func TestCheckFindsTokensThatWouldFall(t *testing.T) {
 	}
 	open := func(parameters string) *locker.Client {
 		c, err := locker.Openers{
-			"old":             opens(shared{a}),
-			"young":           opens(shared{b}),
-			locker.PairScheme: bridge.Open,
+			"old":    opens(shared{a}),
+			"young":  opens(shared{b}),
+			"bridge": bridge.Open,
 		}.Open(t.Context(), "old:// young://"+parameters, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, c.Close()) })
@@ -663,7 +663,7 @@ func TestTwoURLs(t *testing.T) {
 		"young": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
 			return limited{shared{memory.New()}, time.Second, time.Minute}, nil
 		},
-		locker.PairScheme: bridge.Open,
+		"bridge": bridge.Open,
 	}
 	_, err = short.Open(t.Context(), "old:// young://host", &locker.Options{TTL: time.Hour})
 	require.ErrorIs(t, err, locker.ErrInvalid)

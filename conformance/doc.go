@@ -79,7 +79,7 @@
 //   - Tokens come from the service, in the same step as the grant: a client's counter
 //     or clock does not rise above those of others.
 //   - A renewal changes an existing row and never inserts one: if the row is gone,
-//     another may have held the lock meanwhile (R12).
+//     another may have held the lock meanwhile.
 //   - A request may arrive after its take-back. If a TTL ends its lock, that is all
 //     right. If a session would keep the lock alive, TakeBack has to make the request
 //     void, or retire the session.
@@ -98,7 +98,7 @@
 // A suite sees what happens in a minute. It does not see rare interleavings inside a
 // service, a disk that lies, a network that reorders, nor whether RestsOn is true.
 // And no lock prevents the late write of a holder that is stopped between its last
-// look and its write (R20); only tokens that the resource checks do.
+// look and its write; only tokens that the resource checks do.
 //
 // The suite's own tests prove that it can fail: for each check there is a backend
 // that breaks just that promise, and the check rejects it.

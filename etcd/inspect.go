@@ -50,6 +50,9 @@ func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, r
 	return resp.Responses[0].GetResponseRange().Kvs, tokens.Tokens, err
 }
 
+// maxWaiting is how many places of the queue State.Waiting covers.
+const maxWaiting = 16
+
 // state is what the keys of one queue say.
 func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
 	first := queue[0]
@@ -69,7 +72,7 @@ func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
 			st.Waiting = append(st.Waiting, l)
 		}
 	}
-	st.Waiting = st.Waiting[:min(len(st.Waiting), locker.MaxWaiting)]
+	st.Waiting = st.Waiting[:min(len(st.Waiting), maxWaiting)]
 	return st
 }
 

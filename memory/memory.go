@@ -225,10 +225,13 @@ func (h *hold) state(waiters int) locker.State {
 	return st
 }
 
+// maxWaiting is how many places of the queue State.Waiting covers.
+const maxWaiting = 16
+
 // stateOf is the State of a queue. The caller holds b.mu.
 func stateOf(queue []*hold) locker.State {
 	st := queue[0].state(len(queue) - 1)
-	for _, h := range queue[1:min(len(queue), 1+locker.MaxWaiting)] {
+	for _, h := range queue[1:min(len(queue), 1+maxWaiting)] {
 		if !slices.Contains(st.Waiting, h.label) {
 			st.Waiting = append(st.Waiting, h.label)
 		}

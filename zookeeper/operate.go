@@ -29,6 +29,9 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return st, err
 }
 
+// maxWaiting is how many places of the queue State.Waiting covers.
+const maxWaiting = 16
+
 // inspect returns what is known of a lock, and the node of its holder.
 func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.State, string, error) {
 	q, err := s.queueOf(ctx, dir, "", sync)
@@ -51,7 +54,7 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 			}
 		}
 		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: len(q.nodes) - 1 - i}
-		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+locker.MaxWaiting)] {
+		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+maxWaiting)] {
 			label, stat, err := s.label(ctx, dir+"/"+w.name)
 			switch {
 			case gone(err) || err == nil && stat.EphemeralOwner == 0:

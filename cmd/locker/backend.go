@@ -59,10 +59,9 @@ func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
 	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, directive) {
 		var urls []string
 		for _, scheme := range slices.Sorted(maps.Keys(openers)) {
-			if scheme == locker.PairScheme {
-				continue // two URLs
+			if scheme != "bridge" { // what two URLs count as
+				urls = append(urls, scheme+"://")
 			}
-			urls = append(urls, scheme+"://")
 		}
 		return urls, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	})

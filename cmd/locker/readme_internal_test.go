@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,7 +28,7 @@ func TestReadmeListsEveryURL(t *testing.T) {
 		listed[m[1]] = true
 	}
 	all := slices.Sorted(maps.Keys(backends.Openers))
-	all = slices.DeleteFunc(all, func(scheme string) bool { return scheme == locker.PairScheme })
+	all = slices.DeleteFunc(all, func(scheme string) bool { return scheme == "bridge" })
 	assert.Equal(t, all, slices.Sorted(maps.Keys(listed)), "the table")
 
 	named := map[string]bool{}

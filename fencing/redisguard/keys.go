@@ -25,7 +25,7 @@ const (
 //	odd}name         is  fencing:1:%{odd%7Dname}
 //
 // so that the mark shares the hash slot of a key with the resource's name, where that
-// is possible, and two resources never share a mark (R18).
+// is possible, and two resources never share a mark.
 func (g *Guard) MarkKey(resource string) (string, error) {
 	if err := fencing.CheckName(resource); err != nil {
 		return "", fmt.Errorf("redisguard: %w", err)
