@@ -34,6 +34,7 @@ var fleetNames = []string{"orders", "invoices", "stock"}
 // service that stands still in the middle step. LOCKER_BRIDGE_ALL=1 makes it a
 // hundred moves for each pair; LOCKER_BRIDGE_MOVES=N any number.
 func TestFleets(t *testing.T) {
+	lab.NeedProve(t)
 	moves, size := 2, 4
 	if os.Getenv(allEnv) != "" {
 		moves, size = 100, 12
@@ -74,7 +75,8 @@ func TestFleets(t *testing.T) {
 const fleetMoves = 10
 
 // Without the step in the middle, two hold the same name, and the test sees it.
-func TestAFleetThatLeavesTheMiddleStepOut(t *testing.T) {
+func TestFleetThatLeavesTheMiddleStepOut(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	first, second := redisService(t), etcdService(t)
 	f := newFleet(t, newGuard(), 4, first, second)

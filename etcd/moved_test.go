@@ -20,7 +20,8 @@ import (
 )
 
 // The members have moved, and the caller's client was told: the backend went on asking the old addresses.
-func TestEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
+func TestProveEndpointsOfTheCallersClientAreFollowed(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	for _, how := range []string{"SetEndpoints", "AutoSync"} {
 		for _, old := range []string{"gone", "silent", "works"} {

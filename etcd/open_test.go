@@ -94,7 +94,8 @@ func TestOpenTellsThatNobodyIsThere(t *testing.T) {
 	require.Less(t, time.Since(began), 2*time.Second)
 }
 
-func TestOpenNeedsAMajority(t *testing.T) {
+func TestProveOpenNeedsAMajority(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := lab.StartEtcd(t, 3)
 	u := "etcd://" + strings.Join(s.Addrs(), ",") + "/p"
@@ -113,7 +114,8 @@ func TestOpenNeedsAMajority(t *testing.T) {
 	require.ErrorIs(t, refusal(t, u), locker.ErrUnavailable)
 }
 
-func TestOpenWithAuthentication(t *testing.T) {
+func TestProveOpenWithAuthentication(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := lab.StartEtcd(t, 1)
 	withAuth(t, dial(t, s.Addrs()))
@@ -147,7 +149,8 @@ func TestOpenWithAuthentication(t *testing.T) {
 	require.NotErrorIs(t, err, locker.ErrHeld)
 }
 
-func TestOpenWithTLS(t *testing.T) {
+func TestProveOpenWithTLS(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
 	q := url.QueryEscape
@@ -173,7 +176,8 @@ func TestOpenWithTLS(t *testing.T) {
 	require.ErrorContains(t, err, "write etcd://")
 }
 
-func TestOpenWithClientCertificate(t *testing.T) {
+func TestProveOpenWithClientCertificate(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
 	q := url.QueryEscape
@@ -184,7 +188,8 @@ func TestOpenWithClientCertificate(t *testing.T) {
 }
 
 // The certificates of the server and of the client are replaced, in their files, while a lock is held.
-func TestCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
+func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
 	s := startAskingForCertificates(t, certs)

@@ -21,7 +21,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-func TestLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
+func TestProveLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	for _, how := range []string{"killed", "paused"} {
 		t.Run(how, func(t *testing.T) {
@@ -65,7 +66,8 @@ func TestLeaderIsLostWithAHolderAndWaiters(t *testing.T) {
 	}
 }
 
-func TestHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.T) {
+func TestProveHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	for _, who := range []string{"follower", "leader"} {
 		t.Run(who, func(t *testing.T) {
@@ -109,7 +111,8 @@ func TestHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.T) {
 // A leader that is stopped for a while and does not know yet that it was
 // replaced renews leases that its successor has counted on: what it says must
 // not be believed.
-func TestLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
+func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := newScene(t, 3)
 	ctx := t.Context()

@@ -244,7 +244,8 @@ func TestEndOfASessionIsToldUnasked(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatExpireAreRenewed(t *testing.T) {
+func TestProveCredentialsThatExpireAreRenewed(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := newScene(t, 1, lab.WithEtcdFlag("auth-token-ttl", "1"), lab.WithEtcdFlag("bcrypt-cost", "4"))
 	ctx := t.Context()

@@ -23,7 +23,8 @@ import (
 
 // One member of three is sick, and clients reach it all the same. Taking turns
 // among the members made half of all Locks fail after nine seconds (R23).
-func TestOneSickMemberCostsLittle(t *testing.T) {
+func TestProveOneSickMemberCostsLittle(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	for how, fault := range map[string]func(t *testing.T, s scene) (addrs []string, begin func() (end func())){
 		"cut off from its peers": func(t *testing.T, s scene) ([]string, func() func()) {
@@ -175,7 +176,8 @@ func TestStrictExpiryDoesNotKeepALockForEver(t *testing.T) {
 
 // A leader is stopped for longer than a TTL and goes on, while the lock passes
 // from one to the next.
-func TestLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
+func TestProveLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := newScene(t, 3)
 	const ttl = 2 * time.Second
@@ -217,7 +219,8 @@ func TestLeaderThatWakesUpNeverMakesTwoStrictHolders(t *testing.T) {
 
 // Each waiter used to poll, for ever; and where watches were late, as on etcd
 // 3.4, all of them watched again until the sessions starved.
-func TestManyWaitersCostNextToNothing(t *testing.T) {
+func TestProveManyWaitersCostNextToNothing(t *testing.T) {
+	lab.NeedProve(t)
 	for _, oldest := range []bool{false, true} {
 		t.Run(fmt.Sprintf("oldest=%v", oldest), func(t *testing.T) {
 			s := newScene(t, 1, version(oldest)...)

@@ -100,7 +100,8 @@ func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
 }
 
 // One of two ways swallows everything: what may be repeated goes the other.
-func TestMemberThatHangsCostsAReleaseLittle(t *testing.T) {
+func TestProveMemberThatHangsCostsAReleaseLittle(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()

@@ -58,7 +58,8 @@ func startWaiting(ctx context.Context, c *locker.Client, name string, goroutines
 }
 
 // A thousand goroutines that wait cost one connection, and nothing is sent while nothing changes.
-func TestWaitersCostOneConnectionAndNoQuery(t *testing.T) {
+func TestProveWaitersCostOneConnectionAndNoQuery(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := lab.StartPostgres(t)
 	holder, err := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil).Lock(t.Context(), "a",

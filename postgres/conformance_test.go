@@ -21,7 +21,8 @@ func TestConformance(t *testing.T) {
 }
 
 // The parameters of libpq reach the driver: a server that cannot prove who it is is refused.
-func TestTLS(t *testing.T) {
+func TestProveTLS(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
 	s := lab.StartPostgres(t, lab.WithPostgresTLS(certs))

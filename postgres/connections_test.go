@@ -152,7 +152,8 @@ func TestConnectionsThatAProxyForgot(t *testing.T) {
 }
 
 // A password and certificates that are replaced in their files are read again with the next connection.
-func TestCredentialsThatAreReplaced(t *testing.T) {
+func TestProveCredentialsThatAreReplaced(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
 	s := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
@@ -216,7 +217,8 @@ func TestCredentialsThatAreReplaced(t *testing.T) {
 }
 
 // A name in the address that leads elsewhere is looked up with each connection, also by the one that listens.
-func TestAnAddressThatMoves(t *testing.T) {
+func TestProveAnAddressThatMoves(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := lab.StartPostgres(t, lab.WithSetting("listen_addresses", "127.0.0.1,127.0.0.2"))
 	config, err := pgxpool.ParseConfig(fmt.Sprintf(

@@ -16,7 +16,8 @@ import (
 )
 
 // A fail-over to a standby that is behind gives a lock to a second holder, with a token that is no greater.
-func TestFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
+func TestProveFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	primary := lab.StartPostgres(t)
 	way := lab.StartProxy(t, primary.Addr())
@@ -41,7 +42,8 @@ func TestFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
 const countLocks = "SELECT count(*) FROM locker_locks WHERE owner <> ''"
 
 // A lock that was granted survives a fail-over to a synchronous standby.
-func TestFailoverSafe(t *testing.T) {
+func TestProveFailoverSafe(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	primary := lab.StartPostgres(t)
 	standby := lab.StartPostgres(t, lab.StandbyOf(primary))
@@ -90,7 +92,8 @@ func TestFailoverSafe(t *testing.T) {
 
 // The suite's own check: a lease goes on over a fail-over, and the name can be had again when there is a
 // synchronous standby again.
-func TestConformanceOfFailover(t *testing.T) {
+func TestProveConformanceOfFailover(t *testing.T) {
+	lab.NeedProve(t)
 	primary, standby := startPair(t)
 	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable",
 		"target_session_attrs=read-write")
@@ -117,7 +120,8 @@ func TestConformanceOfFailover(t *testing.T) {
 }
 
 // A server that has become read-only is left for the one that has taken over.
-func TestReadOnlyAfterAFailover(t *testing.T) {
+func TestProveReadOnlyAfterAFailover(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	first, second := lab.StartPostgres(t), lab.StartPostgres(t)
 	c := newClient(t, first.URL(first.Addr()+","+second.Addr(), "sslmode=disable"), nil)
@@ -154,7 +158,8 @@ func synchronous(t *testing.T, s *lab.Postgres) {
 
 // A commit that no standby has is neither a grant nor a renewal, even if the server says that it succeeded:
 // two would hold after the fail-over.
-func TestWhatNoStandbyHasIsNotGranted(t *testing.T) {
+func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	primary, standby := startPair(t)
 	const waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -213,7 +218,8 @@ func TestWhatNoStandbyHasIsNotGranted(t *testing.T) {
 }
 
 // A user who cannot see what the standby has is told so at once, and not at the fail-over.
-func TestFailoverSafeNeedsToSeeTheStandby(t *testing.T) {
+func TestProveFailoverSafeNeedsToSeeTheStandby(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	primary, _ := startPair(t)
 	primary.Exec(t, "CREATE USER blind PASSWORD 'secret'")

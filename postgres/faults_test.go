@@ -191,7 +191,8 @@ func TestClockSteps(t *testing.T) {
 }
 
 // A proxy that swallows notifications is reported, and waiters get in all the same.
-func TestPgbouncer(t *testing.T) {
+func TestProvePgbouncer(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	s := lab.StartPostgres(t)
 	addr := lab.StartPgbouncer(t, s)

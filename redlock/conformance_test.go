@@ -27,12 +27,12 @@ var granted = []string{
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("fencing=true", func(t *testing.T) {
-		conformance.Run(t, durable(t, 5).harness(t, true))
-	})
-	t.Run("fencing=false", func(t *testing.T) {
-		conformance.RunOnly(t, durable(t, 5).harness(t, false), granted...)
-	})
+	conformance.Run(t, durable(t, 5).harness(t, true))
+}
+
+func TestProveConformanceWithoutFencing(t *testing.T) {
+	lab.NeedProve(t)
+	conformance.RunOnly(t, durable(t, 5).harness(t, false), granted...)
 }
 
 func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {

@@ -17,7 +17,8 @@ import (
 
 // Over TLS the driver does not see that an idle connection was closed. Every node
 // answers all the same, although all connections of all pools are closed.
-func TestIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
+func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
+	lab.NeedProve(t)
 	certs := lab.NewCerts(t)
 	s := start(t, 3, lab.WithTLS(certs), lab.WithAppendOnly()).proven(t)
 	var clients []*redis.Client

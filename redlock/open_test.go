@@ -23,7 +23,8 @@ import (
 
 var openers = locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open}
 
-func TestOpenWithTLSAndPassword(t *testing.T) {
+func TestProveOpenWithTLSAndPassword(t *testing.T) {
+	lab.NeedProve(t)
 	certs := lab.NewCerts(t)
 	s := start(t, 3, lab.WithTLS(certs), lab.WithPassword("ses/ame"), lab.WithAppendOnly())
 	for _, r := range s.servers { // as proven does, in the database of the URLs

@@ -164,7 +164,8 @@ func TestRaiseToken(t *testing.T) {
 }
 
 // The error says what a wrong URL leads to.
-func TestOpenSaysWhatWouldBeRight(t *testing.T) {
+func TestProveOpenSaysWhatWouldBeRight(t *testing.T) {
+	lab.NeedProve(t)
 	sentinel, cluster := lab.StartSentinel(t, 1), lab.StartCluster(t)
 	for url, want := range map[string]string{
 		"redis+sentinel://" + strings.Join(sentinel.Addrs(),

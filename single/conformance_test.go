@@ -58,6 +58,10 @@ func TestConformance(t *testing.T) {
 			url:  "redis://" + s.Addr() + "/0",
 		})
 	})
+}
+
+func TestProveConformance(t *testing.T) {
+	lab.NeedProve(t)
 	t.Run("unix socket and ACL user", func(t *testing.T) {
 		s := lab.StartRedis(t, lab.WithSocket(), lab.WithUser("default", "off"),
 			lab.WithUser("locker", append([]string{"on", ">p@ss/word"}, strings.Fields(leastRights(t))...)...))

@@ -244,7 +244,8 @@ func anys(words []string) (all []any) {
 
 // A server's certificate that is replaced by one of another authority, which the
 // client has learnt to trust meanwhile.
-func TestACertificateThatWasReplaced(t *testing.T) {
+func TestProveACertificateThatWasReplaced(t *testing.T) {
+	lab.NeedProve(t)
 	one, two := lab.NewCerts(t), lab.NewCerts(t)
 	server := lab.StartRedis(t, lab.WithTLS(one), lab.WithConfig("tls-auth-clients", "yes"))
 	var current atomic.Pointer[lab.Certs]

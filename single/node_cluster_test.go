@@ -24,7 +24,8 @@ func clusterNode(t *testing.T, cluster *lab.Cluster, opts *single.NodeOptions) *
 	return newNode(t, client, opts)
 }
 
-func TestACluster(t *testing.T) {
+func TestProveACluster(t *testing.T) {
+	lab.NeedProve(t)
 	cluster := lab.StartCluster(t)
 	node := clusterNode(t, cluster, nil)
 
@@ -188,7 +189,8 @@ func moveSlot(t *testing.T, cluster *lab.Cluster, key string) {
 	}
 }
 
-func TestAShardThatHangsHoldsUpNoOther(t *testing.T) {
+func TestProveAShardThatHangsHoldsUpNoOther(t *testing.T) {
+	lab.NeedProve(t)
 	lab.NeedPause(t)
 	cluster := lab.StartCluster(t, lab.WithConfig("cluster-node-timeout", "60000"))
 	node := clusterNode(t, cluster, nil)

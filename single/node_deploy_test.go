@@ -51,7 +51,8 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 	}
 }
 
-func TestTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
+func TestProveTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
+	lab.NeedProve(t)
 	rights := append(rightsOfANode[:len(rightsOfANode):len(rightsOfANode)], "+cluster|slots", "+asking")
 	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("locker", rights...))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locker",
@@ -122,7 +123,8 @@ func TestEachRightIsNeeded(t *testing.T) {
 	assert.Equal(t, "wait for replicas", e.Op)
 }
 
-func TestReplicasAreCounted(t *testing.T) {
+func TestProveReplicasAreCounted(t *testing.T) {
+	lab.NeedProve(t)
 	lab.NeedPause(t)
 	primary := lab.StartRedis(t)
 	first := lab.StartRedis(t, lab.ReplicaOf(primary))
@@ -163,7 +165,8 @@ func TestReplicasAreCounted(t *testing.T) {
 	second.Resume()
 }
 
-func TestSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
+func TestProveSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
+	lab.NeedProve(t)
 	_, node := setUp(t) // no replica will ever acknowledge
 	load(t, node)
 	var all sync.WaitGroup
@@ -185,7 +188,8 @@ func TestSlowReplicasHoldUpNoOtherRequests(t *testing.T) {
 	all.Wait()
 }
 
-func TestEachWaitsForReplicasAsLongAsItSaid(t *testing.T) {
+func TestProveEachWaitsForReplicasAsLongAsItSaid(t *testing.T) {
+	lab.NeedProve(t)
 	_, node := setUp(t) // no replica will ever acknowledge
 	wait := func(d time.Duration) time.Duration {
 		begin := time.Now()
@@ -237,7 +241,8 @@ func TestServersTellAboutThemselves(t *testing.T) {
 	assert.False(t, look().MayEvict(), "without a limit nothing is evicted")
 }
 
-func TestSentinelNamesTheNextMaster(t *testing.T) {
+func TestProveSentinelNamesTheNextMaster(t *testing.T) {
+	lab.NeedProve(t)
 	sentinel := lab.StartSentinel(t, 1)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.Name,
 		SentinelAddrs: sentinel.Addrs(), DialerRetries: 1})

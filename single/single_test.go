@@ -176,7 +176,8 @@ func TestHangingServerIsToldInTime(t *testing.T) {
 	}
 }
 
-func TestReplicasMustHaveTheLock(t *testing.T) {
+func TestProveReplicasMustHaveTheLock(t *testing.T) {
+	lab.NeedProve(t)
 	primary := lab.StartRedis(t)
 	link := lab.StartProxy(t, primary.Addr())
 	replica := lab.StartRedis(t, lab.ReplicaThrough(primary, link.Addr()))
@@ -261,7 +262,8 @@ func TestUncontendedLockIsTwoRoundTrips(t *testing.T) {
 
 // A thousand waiters of one process cost the server less than a command per
 // second while nothing changes, and one of another process gets in at once.
-func TestThousandWaitersCostTheServerLittle(t *testing.T) {
+func TestProveThousandWaitersCostTheServerLittle(t *testing.T) {
+	lab.NeedProve(t)
 	s := lab.StartRedis(t)
 	holder, waiting, other := client(t, s.Addr(), nil), client(t, s.Addr(), nil), client(t, s.Addr(), nil)
 	l, err := holder.Lock(t.Context(), "job", locker.TTL(10*time.Minute))

@@ -193,7 +193,8 @@ var alone = []string{
 	"restart", "clock-jump",
 }
 
-func TestConformanceOneServer(t *testing.T) {
+func TestProveConformanceOneServer(t *testing.T) {
+	lab.NeedProve(t)
 	z := lab.StartZooKeeper(t)
 	// A server under libfaketime is many times slower: it is for the check of clocks alone.
 	clock := lab.NewZooKeeperClock(t)
@@ -215,7 +216,7 @@ func TestConformanceOneServer(t *testing.T) {
 	conformance.RunOnly(t, h, alone...)
 }
 
-func TestConformanceThreeServers(t *testing.T) {
+func TestConformance(t *testing.T) {
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	h := (&service{t, func(string) []string { return e.Addrs() }}).harness()
 	h.Unproven = map[string]string{

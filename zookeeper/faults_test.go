@@ -64,7 +64,8 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 
 // A server that has local sessions only refuses ephemeral nodes, by a number
 // that the driver has no name for.
-func TestLocalSessionsAreRefusedAtOnce(t *testing.T) {
+func TestProveLocalSessionsAreRefusedAtOnce(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperConfig("localSessionsEnabled=true"))
 	began := time.Now()
@@ -187,7 +188,8 @@ func testLastingNodeInTheQueueIsPassedOver(t *testing.T, z *lab.ZooKeeper) {
 }
 
 // Waiters cost nothing while nothing changes, and two goroutines each.
-func TestManyWaitersAreQuiet(t *testing.T) {
+func TestProveManyWaitersAreQuiet(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	z := lab.StartZooKeeper(t)
 	const clients = 2

@@ -211,7 +211,8 @@ func testPrefixThatCannotHaveChildren(t *testing.T, z *lab.ZooKeeper) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestProveTLS(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
 	z := lab.StartZooKeeper(t, lab.WithZooKeeperTLS(certs))

@@ -17,7 +17,8 @@ import (
 
 // A follower tells the leader who is alive only every half tick: when it is cut
 // off after a heartbeat, the leader counts from an earlier one.
-func TestFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
+func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	const session, rounds = 2500 * time.Millisecond, 4
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(800*time.Millisecond))

@@ -74,7 +74,8 @@ func serves(t testing.TB, e *lab.ZooKeeperEnsemble) error {
 // The end of a session is one transaction with the paths of all its nodes. If it
 // is longer than twice what a server reads, no server can read it, and the service
 // is lost. Holders and waiters count.
-func TestEndOfSessionsDoesNotEndTheService(t *testing.T) {
+func TestProveEndOfSessionsDoesNotEndTheService(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperFlag(smallBuffer))
 	opts := zookeeper.Options{SessionTimeout: 30 * time.Second}

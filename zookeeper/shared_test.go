@@ -63,7 +63,8 @@ func TestOnOneServer(t *testing.T) {
 	}
 }
 
-func TestOnThreeServers(t *testing.T) {
+func TestProveOnThreeServers(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	for _, one := range []struct {
