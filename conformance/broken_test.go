@@ -133,7 +133,7 @@ var brokenBackends = []broken{
 	{shortTTL, poor, "max-hold", "before the holder's Until"},
 	{shortTTL, poor, "no-renew", "before the holder's Until"},
 	{overflowsTTL, poor, "ttl-bounds", "was asked for and granted as"},
-	{neverExpires, poor, "dead-holder", "was not free"},
+	{neverExpires, poor, "dead-holder", "1000 times as long: the TTL is sent in one unit"},
 	{neverExpires, poor, "request-very-late", "was not free"},
 	{neverExpires, poor, "take-back-overtakes", "was not free"},
 	{forgetsVoid, queued, "take-back-overtakes", "was not free"},
@@ -183,6 +183,18 @@ var brokenBackends = []broken{
 	{forgetsLocks, rich, "failover", "after a fail-over"},
 	{crashTakesAll, rich, "server-crashes", "after the crash of 1 servers"},
 	{wallClock, rich, "clock-jump", "clocks by 1h0m0s"},
+
+	// What is measured when a check has failed: the cause is named whatever was seen.
+	{cutsOwner, poor, "unlock", "and one of 32 does"},
+	{cutsOwner, poor, "claims", "and one of 32 does"},
+	{refusesOwner, poor, "trylock-held", "(value too long), and one of 32 does"},
+	{comparesOwner32, poor, "owner-exact", "the first 32 are compared"},
+	{grantUncommitted, poor, "trylock-held", "an Acquire that is granted leaves its transaction open"},
+	{refusalUncommitted, poor, "trylock-held", "an Acquire that is refused leaves its transaction open"},
+	{releaseUncommitted, poor, "unlock", "Release leaves its transaction open"},
+	{nanosAsMillis, poor, "dead-holder", "1000000 times as long: the TTL is sent in one unit"},
+	{secondsAsMillis, poor, "renewal", "the TTL is sent in one unit"},
+	{millisAsNanos, poor, "exclusion", "the TTL is sent in one unit"},
 
 	// And what else each of them looks at.
 	{claimsNonsense, poor, "claims", "Scope is none"},

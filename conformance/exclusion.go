@@ -60,7 +60,7 @@ func checkExclusion(s *trial) {
 					return
 				}
 				if err != nil {
-					s.report(fmt.Sprintf("client %d: Lock failed under contention: %v", i, err), "a refusal that does not match ErrHeld, or a request that cannot stand company")
+					s.report(fmt.Sprintf("client %d: Lock failed under contention: %v", i, err), ofError(err))
 					return
 				}
 				if n := inside.Add(1); n != 1 {
@@ -79,7 +79,7 @@ func checkExclusion(s *trial) {
 		})
 	}
 	all.Wait()
-	if n := counter.Load(); n != clients*rounds {
+	if n := counter.Load(); n != clients*rounds && !s.failed.Load() {
 		s.broken(fmt.Sprintf("%d updates of %d were lost", clients*rounds-n, clients*rounds), cause)
 	}
 }
@@ -162,7 +162,11 @@ func checkIndependentNames(s *trial) {
 			name := s.name(fmt.Sprintf("other-%d", i))
 			l, err := c.Lock(s.within(s.patience()), name)
 			if err != nil {
-				s.report(fmt.Sprintf("while a caller waited for one name, Lock of another failed: %v", err), "Acquire keeps something to itself while it waits: a mutex, the only connection")
+				cause := "Acquire keeps something to itself while it waits: a mutex, the only connection"
+				if !unanswered(err) {
+					cause = ofError(err)
+				}
+				s.report(fmt.Sprintf("while a caller waited for one name, Lock of another failed: %v", err), cause)
 				return
 			}
 			if err := l.Unlock(s.Context()); err != nil {

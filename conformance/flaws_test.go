@@ -99,6 +99,15 @@ const (
 	forgetsOwners   flaw = "a repeated request is refused"
 	tokenPerRequest flaw = "a repeated request gets a new token"
 
+	cutsOwner       flaw = "an owner is cut at 32 characters when it is stored"
+	refusesOwner    flaw = "an owner that is longer than its column is an error"
+	comparesOwner32 flaw = "an owner is cut at 32 characters whenever it is used"
+
+	// Transactions that stay open: others wait for the rows that they have locked.
+	grantUncommitted   flaw = "the transaction of a grant stays open"
+	refusalUncommitted flaw = "the transaction of a refusal stays open"
+	releaseUncommitted flaw = "the transaction of a release stays open"
+
 	// Steps that a late reply comes between.
 	acquireInTwoSteps        flaw = "looks who has the lock, and takes it in the next request"
 	expiryInTwoSteps         flaw = "takes the lock, and gives it its TTL in the next request"
@@ -118,7 +127,10 @@ const (
 	roundsTTL        flaw = "TTLs are rounded down to whole seconds"
 	shortTTL         flaw = "the lock ends before its TTL"
 	overflowsTTL     flaw = "milliseconds in 32 bits"
-	neverExpires     flaw = "locks do not expire"
+	neverExpires     flaw = "milliseconds are taken for seconds"
+	nanosAsMillis    flaw = "nanoseconds are taken for milliseconds"
+	secondsAsMillis  flaw = "seconds are taken for milliseconds"
+	millisAsNanos    flaw = "milliseconds are taken for nanoseconds"
 	forgetsVoid      flaw = "a take-back that finds nothing is the end of it, and sessions keep locks"
 	deathUnnoticed   flaw = "the death of a holder is not noticed"
 

@@ -39,7 +39,7 @@ func (s *trial) nobodyGetsIn(l *locker.Lease, other *locker.Client, name string,
 		switch {
 		case errors.Is(err, locker.ErrHeld):
 		case err != nil:
-			s.broken(fmt.Sprintf("TryLock of a held name failed: %v", err), "a refusal that does not match ErrHeld")
+			s.broken(fmt.Sprintf("TryLock of a held name failed: %v", err), ofError(err))
 		default:
 			// The grant is earlier than in; what counts is that the holder
 			// could still act when it had happened for certain.

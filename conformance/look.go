@@ -68,7 +68,7 @@ func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
 	s.Helper()
 	grant, err := b.Acquire(s.within(s.patience()), req)
 	if err != nil || grant.Hold == nil {
-		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), "something of an earlier holder is left, or the service cannot be reached")
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
 	}
 	return grant
 }

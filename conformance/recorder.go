@@ -67,7 +67,7 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.Do(func() { attempt(r, h, c) })
+		_ = r.Do(func() { p.attempt(r, h, c) })
 		r.cancel()
 		r.Close()
 	}()
@@ -94,7 +94,7 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 }
 
 // attempt runs the check if it applies and can be run.
-func attempt(r *recorder, h Harness, c check) {
+func (p *prover) attempt(r *recorder, h Harness, c check) {
 	s := h.subject(r)
 	if c.unasked != nil {
 		if why := c.unasked(s); why != "" {
@@ -116,5 +116,7 @@ func attempt(r *recorder, h Harness, c check) {
 			return
 		}
 	}
-	c.run(newTrial(r, h, c))
+	t := newTrial(r, h, c)
+	t.measured = &p.measured
+	c.run(t)
 }

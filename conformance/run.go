@@ -123,8 +123,9 @@ const tries = 3
 
 // prover proves one check after the other, and remembers what it has told.
 type prover struct {
-	leaks toldLeaks
-	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
+	leaks    toldLeaks
+	measured measured
+	watch    func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 
 // prove runs one check. It returns when the check and its clean-ups have ended, or its

@@ -152,8 +152,15 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		h.place.ttl = time.Duration(int32(req.TTL/time.Millisecond)) * time.Millisecond
 	case shortensTTL:
 		h.place.ttl = req.TTL / 2
+	case refusesOwner:
+		if len(req.Owner) > 32 {
+			return locker.Grant{}, errors.New("value too long")
+		}
 	case namesByClient:
 		h.name += fmt.Sprintf("%p", c)
+	}
+	if err := c.queueForRow(ctx, h.name); err != nil {
+		return locker.Grant{Hold: h}, err
 	}
 	answer, err := c.acquireIn(ctx, h, req.Wait && c.kind.queued)
 	switch {
@@ -165,6 +172,11 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		return locker.Grant{Hold: h}, err
 	}
 	v := answer.(verdict)
+	if v.granted {
+		c.keepRow(h.name, grantUncommitted)
+	} else {
+		c.keepRow(h.name, refusalUncommitted)
+	}
 	switch {
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err

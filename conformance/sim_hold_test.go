@@ -134,6 +134,12 @@ func (h *hold) send(ctx context.Context, releasing bool, op func() (bool, error)
 	if h.client.isClosed() && h.client.service.flaw != closeForgets {
 		return false, locker.ErrClosed
 	}
+	if err := h.client.queueForRow(ctx, h.name); err != nil {
+		return false, err
+	}
+	if releasing {
+		defer h.client.keepRow(h.name, releaseUncommitted)
+	}
 	if h.client.service.twoSteps(releasing) {
 		return h.sendTwo(ctx, releasing)
 	}

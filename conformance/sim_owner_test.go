@@ -5,13 +5,29 @@ import (
 	"time"
 )
 
+// stored is what is kept of an owner.
+func (s *service) stored(owner string) string {
+	if s.flaw == cutsOwner {
+		return owner[:min(len(owner), 32)]
+	}
+	return s.asked(owner)
+}
+
+// asked is what is compared of an owner.
+func (s *service) asked(owner string) string {
+	if s.flaw == comparesOwner32 {
+		return owner[:min(len(owner), 32)]
+	}
+	return owner
+}
+
 // owned returns the lock on name if it is that owner's. s.mu is held.
 func (s *service) owned(name, owner string, releasing bool) *record {
 	rec := s.live(name)
 	if rec == nil {
 		return nil
 	}
-	same := rec.owner == owner
+	same := rec.owner == s.asked(owner)
 	switch s.flaw {
 	case noOwnerCheck:
 		same = true

@@ -22,7 +22,8 @@ type service struct {
 	voided  map[string]bool // owners
 	waited  map[string]bool // names that somebody was refused who waits
 	raised  map[string]uint64
-	after   []func() // to be done when mu is free
+	rows    map[string]*client // whose open transaction has locked it
+	after   []func()           // to be done when mu is free
 }
 
 // record is a lock that is held.
@@ -57,7 +58,7 @@ func newService(f flaw) *service {
 		flaw: f, end: make(chan struct{}),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
-		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64),
+		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64), rows: make(map[string]*client),
 	}
 }
 
@@ -118,7 +119,7 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 			rec.owner = p.owner
 		}
 		switch {
-		case rec != nil && rec.owner == p.owner && s.flaw != forgetsOwners:
+		case rec != nil && rec.owner == s.asked(p.owner) && s.flaw != forgetsOwners:
 			rec.confirmed = true
 			rec.expires = time.Now().Add(s.lifetime(p.ttl))
 			s.arm(name, rec)
@@ -176,7 +177,7 @@ func (s *service) grant(name string, p place) *record {
 		s.tokens[name] = s.raised[name] + 1
 	}
 	rec := &record{
-		owner: p.owner, label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
+		owner: s.stored(p.owner), label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
 		expires: time.Now().Add(s.lifetime(p.ttl)),
 	}
 	rec.keep = time.Now().Add(s.minHold(p.minHold))
@@ -215,6 +216,12 @@ func (s *service) lifetime(ttl time.Duration) time.Duration {
 		return ttl * 9 / 10
 	case neverExpires, forgetsVoid, sessionReleaseInTwoSteps:
 		return 1000 * ttl
+	case nanosAsMillis:
+		return 1e6 * min(ttl, time.Hour)
+	case secondsAsMillis:
+		return ttl / 1000
+	case millisAsNanos:
+		return ttl / 1e6
 	}
 	return ttl
 }

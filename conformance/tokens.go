@@ -136,7 +136,7 @@ func checkTokens(s *trial) {
 				cancel()
 				if err != nil {
 					if s.Context().Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-						s.report(fmt.Sprintf("Lock failed under contention: %v", err), "a refusal that does not match ErrHeld")
+						s.report(fmt.Sprintf("Lock failed under contention: %v", err), ofError(err))
 						return
 					}
 					continue

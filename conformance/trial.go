@@ -27,6 +27,10 @@ type trial struct {
 	soon time.Duration // what is prompt, on a busy machine: well before long
 	run  string        // what makes the names of this trial its own
 
+	measured  *measured     // what is known of the backend's mistakes; nil while it is being found out
+	measuring chan struct{} // has one place; a mutex would stop virtual time
+	asked     bool          // it was measured in this trial
+
 	others sync.WaitGroup // goroutines of the check
 	faults []Fault        // connections to mend before anything is closed
 	warmed int            // names used by warm
@@ -38,7 +42,7 @@ const defaultTTL = time.Second
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
 func newTrial(t T, h Harness, c check) *trial {
-	s := &trial{T: t, h: h, check: c, g: h.subject(t).Guarantees}
+	s := &trial{T: t, h: h, check: c, g: h.subject(t).Guarantees, measuring: make(chan struct{}, 1)}
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)
@@ -163,7 +167,7 @@ func (s *trial) broken(seen, cause string) {
 func (s *trial) report(seen, cause string) {
 	s.Helper()
 	s.failed.Store(true)
-	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, cause)
+	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, s.cause(cause))
 }
 
 // within returns a context that ends after d, or with the check. It is kept
@@ -193,7 +197,7 @@ func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locke
 		})
 	}
 	if err != nil {
-		s.broken(fmt.Sprintf("TryLock of a name that nobody had failed: %v", err), "the service cannot be reached, or keeps something of an earlier holder")
+		s.broken(fmt.Sprintf("TryLock of a name that nobody had failed: %v", err), ofError(err))
 	}
 	return l
 }

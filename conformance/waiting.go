@@ -293,7 +293,7 @@ func checkContextAtBackend(s *trial) {
 	defer cancel()
 	grant, err := b.Acquire(ctx, s.request(name, s.long))
 	if err != nil || grant.Hold == nil {
-		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), "something of an earlier holder is left, or the service cannot be reached")
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
 	}
 	cancel()
 	time.Sleep(settle)
