@@ -130,12 +130,53 @@ func viaRueidislock(locks rueidislock.Locker) pair {
 	}
 }
 
-func newSingle(b testing.TB, addr string, ttl time.Duration) *locker.Client {
+// What a hand-over costs without a half of passing (see locker.Passer): each caller acquires in a request of
+// its own, or the lock is passed on within a client as ever and is then anybody's.
+const noPass, noTurns = "locker-no-pass", "locker-no-turns"
+
+// halved is a backend without a half of passing.
+type halved struct {
+	*single.Backend
+	without string
+}
+
+func (b halved) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := b.Backend.Acquire(ctx, req)
+	return b.halve(g), err
+}
+
+func (b halved) halve(g locker.Grant) locker.Grant {
+	if passer, ok := g.Hold.(locker.Passer); ok && b.without == noTurns {
+		g.Hold = noTurnsHold{g.Hold, passer, b}
+	} else if ok {
+		g.Hold = struct{ locker.Hold }{g.Hold}
+	}
+	return g
+}
+
+type noTurnsHold struct {
+	locker.Hold
+	passer locker.Passer
+	b      halved
+}
+
+func (h noTurnsHold) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
+	if yield {
+		return locker.Grant{}, h.Release(ctx)
+	}
+	g, err := h.passer.Pass(ctx, req, false)
+	return h.b.halve(g), err
+}
+
+func newSingle(b testing.TB, addr string, ttl time.Duration, without ...string) *locker.Client {
 	backend, err := single.New(newRedis(b, addr), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	c := locker.New(backend, &locker.Options{TTL: ttl})
+	if len(without) > 0 && without[0] != "locker" {
+		c = locker.New(halved{backend, without[0]}, &locker.Options{TTL: ttl})
+	}
 	b.Cleanup(func() {
 		_ = c.Close()
 		_ = backend.Close()
@@ -388,7 +429,7 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 func BenchmarkRedisOneName(b *testing.B) {
 	s := lab.StartRedis(b)
 	for range turns {
-		for _, who := range []string{"redislock", "locker"} {
+		for _, who := range []string{"redislock", "locker", noPass, noTurns} {
 			b.Run(who, func(b *testing.B) {
 				const processes, window = 4, 2 * time.Second
 				var children []*lab.Child
@@ -433,7 +474,7 @@ func BenchmarkRedisOneName(b *testing.B) {
 // is nobody's between one holder and the next, as a median (ns/op).
 func BenchmarkRedisOneNameHeld(b *testing.B) {
 	for range turns {
-		for _, who := range []string{"rueidislock", "locker"} {
+		for _, who := range []string{"rueidislock", "locker", noPass, noTurns} {
 			b.Run(who, func(b *testing.B) {
 				s := lab.StartRedis(b) // of its own: a child that is killed leaves its last lock
 				const processes, window = 4, 2 * time.Second
@@ -492,8 +533,8 @@ func holdInChild(p *lab.Parent) {
 			_, release, err := locks.WithContext(ctx, "held")
 			return release, err
 		}
-	case "locker":
-		c := newSingle(b, p.Args[1], locker.DefaultTTL)
+	default:
+		c := newSingle(b, p.Args[1], locker.DefaultTTL, p.Args[0])
 		lock = func(ctx context.Context) (func(), error) {
 			l, err := c.Lock(ctx, "held")
 			return func() { _ = l.Unlock(context.Background()) }, err
@@ -539,8 +580,8 @@ func contendInChild(p *lab.Parent) {
 	switch b := new(testing.B); p.Args[0] {
 	case "redislock":
 		take = viaRedislock(newRedis(b, p.Args[1]))
-	case "locker":
-		take = viaLocker(newSingle(b, p.Args[1], locker.DefaultTTL))
+	default:
+		take = viaLocker(newSingle(b, p.Args[1], locker.DefaultTTL, p.Args[0]))
 	}
 	p.Say("ready")
 	for {
