@@ -243,7 +243,7 @@ func (ls *lines) next(ln *line) (cl *call, yield bool) {
 
 // pass makes cl the head, with what was granted to it. It returns false if cl has
 // left, and then makes the call that is next the head.
-func (ls *lines) pass(ln *line, cl *call, won *attempt) bool {
+func (ls *lines) pass(ln *line, cl *call, won *passed) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	here := ln.first == cl
@@ -277,12 +277,12 @@ func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
 	if ln.away.IsZero() {
 		ln.away = now
 	}
-	patience := func(cl *call) time.Duration {
+	remains := func(cl *call) time.Duration {
 		return later(ln.away, cl.began).Add(cl.settings.patience).Sub(now)
 	}
 	for cl := ln.first; cl != nil; {
 		after := cl.after
-		if patience(cl) <= 0 {
+		if remains(cl) <= 0 {
 			ln.unlink(cl)
 			ls.settle(cl)
 			cl.away = cause
@@ -290,7 +290,7 @@ func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
 		}
 		cl = after
 	}
-	return now.Sub(ln.away), patience(cl)
+	return now.Sub(ln.away), remains(cl)
 }
 
 // inTheWay is the reason why a call behind the head does not have the lock: an outage

@@ -84,7 +84,7 @@ type call struct {
 	before, after *call
 	ready         chan struct{} // closed when it is at the head, or sent away
 	away          error         // why it was sent away
-	won           *attempt      // made for it by the head before it; nil once it is used
+	won           *passed       // by the head before it; nil once it is used
 
 	// What it knows at the head.
 	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
@@ -93,8 +93,8 @@ type call struct {
 	notice notice    // by which the backend tells when to ask again
 }
 
-// attempt is one request for the lock, and its answer.
-type attempt struct {
+// passed is a lock that the release before acquired for a call (see [Passer]).
+type passed struct {
 	lease *Lease
 	grant Grant
 	took  time.Duration

@@ -51,8 +51,8 @@ func (l *Lease) keep() time.Time {
 	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
 }
 
-// life is how long the service keeps what nobody renews or releases.
-func (s settings) life() time.Duration { return max(s.ttl, s.minHold) }
+// lasts is how long the service keeps what nobody renews or releases.
+func (s settings) lasts() time.Duration { return max(s.ttl, s.minHold) }
 
 // takeBack removes, in the background and with a context of its own, what an attempt
 // or a lease has left in the service (R7).
@@ -159,7 +159,7 @@ func (t *takeBack) over(err error) bool {
 	}
 	lasts := t.lease.settings.ttl
 	if nobodyHeld := t.why == unused || t.why == unknown; nobodyHeld && !errors.Is(err, ErrLost) {
-		lasts = t.lease.settings.life() // the others begin when MinHold is over
+		lasts = t.lease.settings.lasts() // the others begin when MinHold is over
 	}
 	return time.Since(t.at) >= lasts
 }

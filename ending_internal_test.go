@@ -25,10 +25,10 @@ func TestWhenALockMayGo(t *testing.T) {
 		} {
 			l := &Lease{start: now, expiry: now.Add(ttl), settings: settings{ttl: ttl}}
 			assert.Equal(t, want.plain, l.freeAt(why, now).Sub(now), "%d", why)
-			assert.Equal(t, ttl, l.settings.life())
+			assert.Equal(t, ttl, l.settings.lasts())
 			l.settings.minHold = minHold
 			assert.Equal(t, want.kept, l.freeAt(why, now).Sub(now), "%d under MinHold", why)
-			assert.Equal(t, minHold, l.settings.life())
+			assert.Equal(t, minHold, l.settings.lasts())
 			late := now.Add(time.Hour)
 			assert.GreaterOrEqual(t, time.Second, l.freeAt(why, late).Sub(late), "%d, long after", why)
 		}
@@ -91,7 +91,7 @@ func TestPlacesInALine(t *testing.T) {
 
 		next, _ := ls.next(first.line)
 		require.Same(t, third, next)
-		require.True(t, ls.pass(first.line, third, &attempt{}))
+		require.True(t, ls.pass(first.line, third, &passed{}))
 		require.NoError(t, <-thirdEnd)
 		check(1, 0, map[*call]place{third: atHead})
 

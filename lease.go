@@ -331,7 +331,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	l.line = nil
 	l.mu.Unlock()
 	c.asking.add() // Close waits until it is a lease, or taken back
-	if !c.lines.pass(ln, next, &attempt{to, grant, took}) {
+	if !c.lines.pass(ln, next, &passed{to, grant, took}) {
 		c.attempted(next, took, context.Canceled)
 		to.takeBack(unused)
 		c.asking.done()
