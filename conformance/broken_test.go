@@ -22,6 +22,8 @@ type broken struct {
 var brokenBackends = []broken{
 	{claimsEverything, poor, "claims", "RestsOn is empty"},
 	{claimsByMood, rich, "claims", "one client claims"},
+	{claimsAsk, poor, "claims", "without a connection, Guarantees took"},
+	{claimsQueue, poor, "context-at-backend", "waited in its queue"},
 	{inspectsNothing, rich, "inspect", "of a held name, Inspect"},
 	{inspectsHolderAsWaiter, queued, "inspect", "nobody waits"},
 	{inspectEnds, rich, "inspect", "of a held name, Inspect"},
@@ -37,6 +39,7 @@ var brokenBackends = []broken{
 	{holdBesideRefusal, poor, "trylock-held", "a Hold beside a refusal"},
 	{tryWaits, poor, "trylock-held", "took"},
 	{reentrant, poor, "no-reentrancy", "through the same backend"},
+	{labelIsOwner, poor, "exclusion", "held the name at once"},
 	{oneAtATime, queued, "independent-names", "Lock of another failed"},
 
 	{wakeLost, rich, "wake-up", "after the release, with a TTL of"},
@@ -141,6 +144,7 @@ var brokenBackends = []broken{
 
 	{tokenUnclaimed, poor, "tokens", "a lease has the token"},
 	{tokenTwice, rich, "tokens", "after token"},
+	{tokenTooHigh, rich, "tokens", "the highest is"},
 	{tokenWithLock, rich, "tokens", "after token"},
 	{raisesNothing, rich, "raise-token", "the next holder has"},
 	{raiseSetsBack, rich, "raise-token", "the next holder has"},

@@ -84,6 +84,231 @@
 //     right. If a session would keep the lock alive, TakeBack has to make the request
 //     void, or retire the session.
 //
+// # The contract
+//
+// Beside each promise of the contract stand the check that fails if it is not kept, and the
+// broken backend that this check rejects, by its name in the suite's own tests. Where there
+// is no check, the reason stands there instead.
+//
+//	Locker.Lock
+//	  it waits until it holds the name            drain                  forgetsWaiters
+//	  of many callers one holds the name          exclusion              grantsAlways
+//	  it returns when ctx ends                    context-at-backend     waitsOn
+//	  nothing of a cancelled request is left      cancel-in-the-middle   leavesGhost
+//	  callers of one Client in order              fifo-in-client         vagueRefusal
+//	  a wait for one name delays no other         independent-names      oneAtATime
+//	  an outage that ends fails no caller         outage                 neverReconnects
+//	  nothing is reentrant                        no-reentrancy          reentrant
+//	Locker.TryLock
+//	  ErrHeld if another holds the name           trylock-held           vagueRefusal
+//	  ErrUnavailable in an outage, never ErrHeld  outage                 outageIsHeld
+//	Locker.Guarantees
+//	  those of the Backend                        claims                 claimsNonsense
+//	Backend.Acquire
+//	  refuses what another holds                  trylock-held           grantsAlways
+//	  a refusal has no Hold                       trylock-held           holdBesideRefusal
+//	  a HeldError tells the time that remains     trylock-held           remainsTooLong
+//	  without Wait it does not wait               trylock-held           tryWaits
+//	  in its queue it waits until ctx is done     context-at-backend     ignoresContext
+//	  then it leaves the queue                    cancel                 thirdStays
+//	  its error matches ErrHeld                   deadline               hidesHeld
+//	  and ctx.Err()                               context-at-backend     hidesWhy
+//	  what it has made of ctx it ends             nothing-piles-up       pilesUp
+//	  what it granted does not end with ctx       context-at-backend     holdDiesWithContext
+//	  nothing is sent when ctx is over            context-at-backend     sendsWhenCancelled
+//	  ErrUnavailable if it cannot ask             outage                 vagueOutage
+//	  ErrUnavailable if its connection breaks     connection-reset       vagueOutage
+//	  no answer is not a grant                    outage                 grantMadeUp
+//	  outcome unknown: a Hold beside the error    reply-lost             leavesGhost
+//	  also if the connection broke                connection-reset       ghostAfterReset
+//	  also if the request comes later             request-late           leavesGhost
+//	  much later: one TTL at most                 request-very-late      neverExpires
+//	  a request repeated is granted again         idempotent             forgetsOwners
+//	  with the same token                         idempotent             tokenPerRequest
+//	  to look and to take are one step            late-replies           acquireInTwoSteps
+//	  the lock and its TTL are one step           dead-asker             expiryInTwoSteps
+//	  no transaction is left open                 trylock-held           grantUncommitted
+//	  nor by a refusal                            trylock-held           refusalUncommitted
+//	Backend.Guarantees
+//	  always the same                             claims                 claimsByMood
+//	  no I/O                                      claims                 claimsAsk
+//	Backend.Close
+//	  ends goroutines                             close                  leaksGoroutine
+//	  ends sessions                               close                  keepsSession
+//	  afterwards Acquire returns ErrClosed        close                  closeForgets
+//	  it may be called twice                      close                  closeTwicePanics
+//	  it returns although the service is silent   close-cut-off          closeHangs
+//	Request.Name
+//	  any UTF-8                                   names                  asciiNames
+//	  case matters                                names                  foldsCase
+//	  no name reaches another's place             names                  cleansPath
+//	  512 bytes                                   names                  cutsNames
+//	  and 128 bytes of prefix in front            prefixes               dropsPrefixes
+//	  the same for every client                   names                  namesByClient
+//	Request.Owner
+//	  40 digits are stored                        unlock                 cutsOwner
+//	  40 digits are compared                      owner-exact            comparesOwner32
+//	  case matters                                owner-exact            foldsOwner
+//	  it marks the attempt, not the client        no-reentrancy          reentrant
+//	Request.Label
+//	  kept as it is                               inspect                inspectsGibberish
+//	  it does not decide who holds the lock       exclusion              labelIsOwner
+//	Request.TTL
+//	  the lock lasts for it                       ttl-kept               shortTTL
+//	  and not for longer                          dead-holder            neverExpires
+//	  it is never rounded down                    ttl-kept               roundsTTL
+//	  nor by a renewal                            ttl-kept               roundsRenewal
+//	Request.MinHold
+//	  kept without the client                     min-hold               minHoldIgnored
+//	  for all of its time                         min-hold               minHoldShort
+//	  a renewal makes it no shorter               min-hold               minHoldRenewed
+//	  nor for who gets the lock by Pass           min-hold               minHoldPassed
+//	  and not for much longer                     min-hold               minHoldEndless
+//	  a take-back removes the lock at once        min-hold               minHoldSticks
+//	Request.Wait
+//	  with it a release wakes                     wake-up                wakeLost
+//	Request.Lost
+//	  called when the hold is gone                deletion               deletionUnnoticed
+//	  not called while it is there                deletion               lostTooOften
+//	Request.Queued
+//	  called when others are before it            deadline               silentQueue
+//	Grant.Hold
+//	  nil beside a refusal, set beside a doubt    trylock-held           holdBesideRefusal
+//	Grant.Validity
+//	  no longer than the service keeps the lock   cut-off                boastsTTL
+//	Grant.Token
+//	  rises from holder to holder                 tokens                 tokenTwice
+//	  for all clients                             tokens                 tokenOfClient
+//	  also when the lock was gone                 tokens                 tokenWithLock
+//	  at most MaxToken                            tokens                 tokenTooHigh
+//	  0 if Fencing is none                        tokens                 tokenUnclaimed
+//	Validity.Since
+//	  before a grant's request is sent            since                  sinceFromReply
+//	  before a renewal's                          since                  sinceFromRenewal
+//	  before a session's renewal                  since                  sinceFromBeat
+//	  not in the future                           max-hold               sinceFuture
+//	Validity.TTL
+//	  what the service granted                    cut-off                boastsTTL
+//	  not less than was asked for                 ttl-bounds             shortensTTL
+//	  0 only if there is no deadline              cut-off                noDeadline
+//	Validity.Drift
+//	  not negative                                ttl-kept               negativeDrift
+//	Hold.Renew
+//	  the hold lasts for its TTL from now on      renewal                renewsNothing
+//	  returns the new Validity                    no-renew               renewalStale
+//	  not without an answer                       cut-off                renewalMadeUp
+//	  ErrLost if the hold is gone                 deletion               deletionUnnoticed
+//	  an outage is no loss                        short-outage           outageIsLoss
+//	  a lock that is gone is not taken again      deletion               renewAcquires
+//	  to look and to renew are one step           late-replies           renewInTwoSteps
+//	  it ends with its ctx                        renewal-hangs          renewalHangs
+//	  a late one harms nobody                     late-requests          noOwnerCheck
+//	Hold.Release
+//	  nil: the hold is gone                       unlock                 releaseForgets
+//	  at that moment, and for all                 unlock                 releaseLater
+//	  committed                                   unlock                 releaseUncommitted
+//	  ErrLost: it was not there                   hold-contract          releaseAlwaysFine
+//	  an outage is not a success                  unlock-through-outage  releaseMadeUp
+//	  nor a loss                                  unlock-through-outage  releaseTakesOutageForLoss
+//	  it removes only its own                     owner-exact            releasesAnybody
+//	  also if it comes late                       late-requests          releasesAnybody
+//	  all of its own                              hold-contract          leavesNodes
+//	  to look and to remove are one step          late-replies           releaseInTwoSteps
+//	  it ends with its own ctx                    renewal-hangs          releaseHangs
+//	  and not with that of Acquire                do                     releaseInContextOfAcquire
+//	Queuer.HasQueue
+//	  true only if Acquire waits                  context-at-backend     claimsQueue
+//	  who waits gets the lock, and once           drain                  forgetsWaiters
+//	  a dead waiter is passed over                dead-waiter            deadWaitersStay
+//	Notifier.Notify
+//	  a release is told                           notify                 wakeLost
+//	  from the moment at which it returns         notify                 subscribesLate
+//	  to all who listen                           notify                 wakesOne
+//	  what was missed is made up for              notify                 missedNotTold
+//	Passer.Pass
+//	  the one ends, the other begins              pass                   passesSame
+//	  with a token of its own                     pass-exclusion         passesSame
+//	  with a whole TTL                            pass                   passRemains
+//	  that counts from before the request         since                  passSinceReply
+//	  ErrLost if the hold was gone                pass                   passesAnyway
+//	  with yield another client is next           pass                   passesForEver
+//	  who is told of it                           pass                   passesSilently
+//	  outcome unknown: a Hold beside the error    pass-reply-lost        passLeaves
+//	Prompt.Prompt
+//	  within 100 ms after the end of ctx          prompt                 promisesPrompt
+//	TakeBacker.TakeBack
+//	  removes what the attempt has stored         cancel-in-the-middle   leavesGrant
+//	  and makes void what is in flight            take-back-overtakes    forgetsVoid
+//	MinHolder.MaxMinHold
+//	  what is within it is kept                   min-hold               minHoldShort
+//	TokenRaiser.RaiseToken
+//	  every later token is greater                raise-token            raisesNothing
+//	  each of them                                raise-token            raiseTwice
+//	  also when the hold has ended                raise-token            raiseEnds
+//	  a lower one changes nothing                 raise-token            raiseSetsBack
+//	  ErrLost if the hold is gone                 raise-token            raisesAnyway
+//	Inspector.Inspect
+//	  the state at this moment                    inspect                inspectsNothing
+//	  and no longer                               inspect                inspectsThePast
+//	  it changes nothing                          inspect                inspectEnds
+//	  how long the lock lasts                     inspect                inspectsSeconds
+//	  the holder's label                          inspect                inspectsGibberish
+//	  and its token                               inspect                inspectsCounter
+//	  how many wait in the queue                  inspect                inspectsNoWaiters
+//	  without the holder                          inspect                inspectsHolderAsWaiter
+//	  nor who has left                            inspect                placesStay
+//	Lister.List
+//	  each name that is held                      list                   listsNothing
+//	  and begins with the prefix                  list                   listsContains
+//	  which is no pattern                         list                   listsLike
+//	  no name that is free                        list                   listsFree
+//	Breaker.Break
+//	  removes the holder                          break                  breaksNothing
+//	  returns the State before                    break                  breaksBlindly
+//	  nothing else is removed                     break                  breaksQueue
+//	Checker.Check
+//	  finds what breaks a guarantee               none                   each has its own settings
+//	Aser.As
+//	  sets what it knows                          none                   each has its own values
+//	Guarantees.Backend
+//	  a word                                      claims                 claimsNonsense
+//	  by URL as by hand                           url                    opensAnother
+//	Guarantees.Scope
+//	  clients that are so far apart exclude       exclusion              namesByClient
+//	Guarantees.Exclusion
+//	  rests on no client's clock                  client-clock           clientClock
+//	Guarantees.Fencing
+//	  tokens rise over a restart                  tokens-restart         forgetsTokens
+//	  over a fail-over                            tokens-failover        forgetsTokens
+//	  over the loss of a holder                   tokens-cut-off         tokenOfExpired
+//	  a lease has one if claimed                  tokens                 tokenMissing
+//	Guarantees.FencingHint
+//	  promises nothing                            none                   it is for people
+//	Guarantees.Order
+//	  FIFO over clients, if claimed               fifo-across-clients    lastInFirstOut
+//	Guarantees.DeadHolder
+//	  the lock is free when it says               dead-holder            deathUnnoticed
+//	  and not before its lease is over            dead-holder            shortTTL
+//	Guarantees.DeadHolderSlack
+//	  no later than that                          dead-holder            neverExpires
+//	Guarantees.ServerCrashes
+//	  so many may be down                         server-crashes         crashTakesAll
+//	Guarantees.SurvivesRestart
+//	  a lock is kept                              restart                forgetsLocks
+//	  for as long as its last renewal says        restart                forgetsRenewal
+//	Guarantees.SurvivesFailover
+//	  a lock is kept                              failover               forgetsLocks
+//	Guarantees.SurvivesClockJump
+//	  nobody else gets the lock                   clock-jump             wallClock
+//	Guarantees.SurvivesPause
+//	  a server may stand still                    none                   package compare tries it
+//	Guarantees.MinTTL
+//	  works                                       ttl-bounds             shortensTTL
+//	Guarantees.MaxTTL
+//	  works                                       ttl-bounds             overflowsTTL
+//	Guarantees.RestsOn
+//	  says something                              claims                 claimsEverything
+//
 // # Time
 //
 // Checks wait for conditions and compare recorded moments ("told at" before "next
@@ -100,6 +325,5 @@
 // And no lock prevents the late write of a holder that is stopped between its last
 // look and its write; only tokens that the resource checks do.
 //
-// The suite's own tests prove that it can fail: for each check there is a backend
-// that breaks just that promise, and the check rejects it.
+// The suite's own tests prove that it can fail, by the broken backends of the table.
 package conformance

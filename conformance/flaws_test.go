@@ -9,6 +9,8 @@ const (
 	// What is claimed and told.
 	claimsEverything       flaw = "claims everything and rests on nothing"
 	claimsByMood           flaw = "claims depend on who is connected"
+	claimsAsk              flaw = "Guarantees asks the service"
+	claimsQueue            flaw = "HasQueue although there is no queue"
 	claimsNonsense         flaw = "claims that are out of range"
 	inspectsNothing        flaw = "Inspect never sees a holder"
 	inspectsHolderAsWaiter flaw = "Inspect counts the holder as a waiter"
@@ -28,6 +30,7 @@ const (
 	holdBesideRefusal flaw = "a Hold beside a refusal"
 	tryWaits          flaw = "waits although Wait is not set"
 	reentrant         flaw = "reentrant per session"
+	labelIsOwner      flaw = "who has the holder's label has the lock"
 	oneAtATime        flaw = "Acquire keeps a mutex while it waits"
 
 	// Waiting.
@@ -138,6 +141,7 @@ const (
 	tokenOfClient  flaw = "each client counts tokens of its own"
 	tokenUnclaimed flaw = "tokens that nothing is promised of"
 	tokenMissing   flaw = "no token although tokens are claimed"
+	tokenTooHigh   flaw = "tokens above MaxToken"
 	tokenTwice     flaw = "a token is given out twice"
 	tokenWithLock  flaw = "the counter ends with the lock"
 	forgetsTokens  flaw = "the counter is lost in a restart"

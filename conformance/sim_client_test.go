@@ -187,6 +187,8 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		return locker.Grant{}, &locker.HeldError{Remaining: v.remaining}
 	case !c.kind.fenced && s.flaw != tokenUnclaimed, s.flaw == tokenMissing:
 		v.token = 0
+	case s.flaw == tokenTooHigh:
+		v.token |= 1 << 63
 	case s.flaw == tokenOfClient:
 		c.mu.Lock()
 		c.tokens++

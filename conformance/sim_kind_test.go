@@ -56,6 +56,10 @@ func (c *client) Guarantees() locker.Guarantees {
 	switch c.service.flaw {
 	case claimsEverything:
 		g.RestsOn = ""
+	case claimsAsk:
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, _ = c.net.call(ctx, func() any { return nil })
 	case claimsByMood:
 		c.service.do(func() { g.ServerCrashes = len(c.service.clients) })
 	case claimsNonsense:
@@ -89,7 +93,7 @@ type bare struct{ c *client }
 
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
-func (b bare) HasQueue() bool                { return b.c.kind.queued }
+func (b bare) HasQueue() bool                { return b.c.kind.queued || b.c.service.flaw == claimsQueue }
 func (b bare) Prompt() bool {
 	return b.c.kind.notifies || b.c.service.flaw == promisesPrompt
 }

@@ -115,7 +115,7 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 		case s.flaw == grantsAlways,
 			s.flaw == clientClock && rec != nil && rec.expires.Before(time.Now().Add(p.client.off)):
 			rec = nil
-		case s.flaw == reentrant && rec != nil && rec.client == p.client:
+		case rec != nil && (s.flaw == reentrant && rec.client == p.client || s.flaw == labelIsOwner && rec.label == p.label):
 			rec.owner = p.owner
 		}
 		switch {
