@@ -233,7 +233,8 @@ func TestTakeBackEndsWithTheTTL(t *testing.T) {
 		}
 		f.release = func(int, context.Context) error { return errDown }
 		var told error
-		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{TakenBack: func(_ context.Context, e locker.Event) { told = e.Err }}})
+		takenBack := func(_ context.Context, e locker.Event) { told = e.Err }
+		c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{TakenBack: takenBack}})
 		_, err := c.TryLock(t.Context(), "job")
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		time.Sleep(2 * ttl)
@@ -481,12 +482,14 @@ func TestBadInput(t *testing.T) {
 		opts []locker.Option
 		want string
 	}{
-		"empty name":          {"", nil, "the name is empty"},
-		"long name":           {strings.Repeat("x", 513), nil, "513 bytes: the limit is 512"},
-		"not UTF-8":           {"a\xff", nil, "not valid UTF-8"},
-		"no TTL":              {"a", []locker.Option{locker.TTL(0)}, "from 100ms to 1h0m0s"},
-		"TTL of 500 µs":       {"a", []locker.Option{locker.TTL(500 * time.Microsecond)}, "a TTL of 500µs is outside of what backend fake can do"},
-		"TTL of 290 years":    {"a", []locker.Option{locker.TTL(290 * 365 * 24 * time.Hour)}, "from 100ms to 1h0m0s"},
+		"empty name": {"", nil, "the name is empty"},
+		"long name":  {strings.Repeat("x", 513), nil, "513 bytes: the limit is 512"},
+		"not UTF-8":  {"a\xff", nil, "not valid UTF-8"},
+		"no TTL":     {"a", []locker.Option{locker.TTL(0)}, "from 100ms to 1h0m0s"},
+		"TTL of 500 µs": {"a", []locker.Option{locker.TTL(500 * time.Microsecond)},
+			"a TTL of 500µs is outside of what backend fake can do"},
+		"TTL of 290 years": {"a", []locker.Option{locker.TTL(290 * 365 * 24 * time.Hour)},
+			"from 100ms to 1h0m0s"},
 		"no MaxHold":          {"a", []locker.Option{locker.MaxHold(0)}, "leave it out for no bound"},
 		"negative MaxHold":    {"a", []locker.Option{locker.MaxHold(-1)}, "positive duration"},
 		"MaxHold of a moment": {"a", []locker.Option{locker.MaxHold(time.Millisecond)}, "at least 10ms"},
@@ -497,7 +500,8 @@ func TestBadInput(t *testing.T) {
 			_, err = c.TryLock(t.Context(), tc.name, tc.opts...)
 			assert.ErrorContains(t, err, tc.want)
 			assert.ErrorIs(t, err, locker.ErrInvalid)
-			assert.Equal(t, strings.Contains(name, "TTL"), errors.Is(err, errors.ErrUnsupported), "asked for more than the backend claims")
+			assert.Equal(t, strings.Contains(name, "TTL"), errors.Is(err, errors.ErrUnsupported),
+				"asked for more than the backend claims")
 		})
 	}
 	for want, o := range map[string]locker.Options{
@@ -559,7 +563,8 @@ func TestTrace(t *testing.T) {
 		<-l.Done()
 		time.Sleep(time.Second)
 		require.NoError(t, c.Close())
-		assert.Equal(t, []string{"held", "granted", "acquired", "renewed", "released", "granted", "acquired", "lost", "taken back"}, events)
+		assert.Equal(t, []string{"held", "granted", "acquired", "renewed", "released", "granted",
+			"acquired", "lost", "taken back"}, events)
 		s := c.Stats()
 		assert.EqualValues(t, 2, s.Acquired)
 		assert.EqualValues(t, 1, s.Lost)
@@ -751,7 +756,8 @@ func TestAServerThatHangsCostsOthersNoRenewal(t *testing.T) {
 // A Notify that hangs keeps neither its caller nor Close.
 func TestHangingNotifyIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &notifying{fake: newFake(), subscribed: func() { time.Sleep(time.Second) }} // deaf to its context
+		f := &notifying{fake: newFake(),
+			subscribed: func() { time.Sleep(time.Second) }} // deaf to its context
 		f.put("job", time.Hour)
 		c := locker.New(f, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -133,7 +133,8 @@ type Validity struct {
 // it.
 func (v Validity) check() error {
 	if v.TTL < 0 || v.Drift < 0 {
-		return fmt.Errorf("the backend granted a TTL of %v with a Drift of %v: neither may be negative", v.TTL, v.Drift)
+		return fmt.Errorf("the backend granted a TTL of %v with a Drift of %v: neither may be negative",
+			v.TTL, v.Drift)
 	}
 	return nil
 }

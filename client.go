@@ -267,7 +267,8 @@ func (c *Client) close() error {
 	c.endRest()
 	var err error
 	if !quiet || c.Stats().LeftBehind > before {
-		err = &Error{Op: "close", Err: fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)}
+		err = fmt.Errorf("not every lock could be released, its TTL or session ends what is left: %w", ErrUnavailable)
+		err = &Error{Op: "close", Err: err}
 	}
 	if c.owned {
 		if closeErr := c.closeBackend(began.Add(closeTimeout)); closeErr != nil {

@@ -190,7 +190,8 @@ const lastWord = 100 * time.Millisecond
 // askAside is ask for a backend that may not return in time. A lock that is granted
 // late is taken back.
 func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
-	return inTime(ctx, l.client.asking.run, func() (Grant, error) { return l.ask(ctx, req) }, func(_ Grant, err error) {
+	ask := func() (Grant, error) { return l.ask(ctx, req) }
+	return inTime(ctx, l.client.asking.run, ask, func(_ Grant, err error) {
 		if err == nil {
 			l.takeBack(unused)
 		}
@@ -200,7 +201,9 @@ func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 // inTime lets run call f in a goroutine of its own, and returns what f returns, or the
 // error of ctx if f has not returned shortly after ctx ended (R8). Then late gets what
 // f returns.
-func inTime[T any](ctx context.Context, run func(func()), f func() (T, error), late func(T, error)) (T, error) {
+func inTime[T any](
+	ctx context.Context, run func(func()), f func() (T, error), late func(T, error),
+) (T, error) {
 	type answer struct {
 		v   T
 		err error

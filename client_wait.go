@@ -63,7 +63,8 @@ func (cl *call) outOfPatience(lasted time.Duration, err error) error {
 	if cl.tries < 2 {
 		return err
 	}
-	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), cl.tries, err)
+	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond),
+		cl.tries, err)
 }
 
 // waitingLog is the time between two log records about one Lock that waits for an
@@ -75,7 +76,8 @@ func (cl *call) waiting(err error, left time.Duration) {
 	now := time.Now()
 	if c := cl.client; left > 0 && (cl.logged.IsZero() || now.Sub(cl.logged) >= waitingLog) {
 		cl.logged = now
-		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend", c.guarantees.Backend, "for", left, "error", err)
+		c.opts.Logger.Warn("locker: waiting for the lock service", "name", cl.name, "backend",
+			c.guarantees.Backend, "for", left, "error", err)
 	}
 	if told := cl.client.trace.Waiting; told != nil {
 		told(cl.values, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})

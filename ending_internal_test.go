@@ -118,7 +118,8 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(granting{}, nil)
 		now := time.Now()
-		l := &Lease{client: c, name: "job", hold: granting{}, start: now, expiry: now.Add(time.Minute), settings: settings{ttl: time.Minute}}
+		l := &Lease{client: c, name: "job", hold: granting{}, start: now, expiry: now.Add(time.Minute),
+			settings: settings{ttl: time.Minute}}
 		l.takeBack(stopped)
 		l.takeBack(lost)
 		synctest.Wait()

@@ -115,7 +115,8 @@ func fromBackend(ctx context.Context, err error) error {
 		return nil
 	}
 	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	for _, known := range []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused, ErrInvalid, errors.ErrUnsupported} {
+	for _, known := range []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused,
+		ErrInvalid, errors.ErrUnsupported} {
 		switch {
 		case !errors.Is(err, known):
 		case timeout && ctx.Err() == nil:

@@ -15,11 +15,12 @@ func Example() {
 	client := locker.New(memory.New(), nil)
 	defer func() { _ = client.Close() }()
 
-	err := locker.Do(context.Background(), client, "invoice/1234", func(ctx context.Context, lease *locker.Lease) error {
-		token, _ := lease.Token()
-		fmt.Println("held until unlocked, fencing token", token)
-		return ctx.Err() // ctx ends at once if the lock is lost
-	})
+	err := locker.Do(context.Background(), client, "invoice/1234",
+		func(ctx context.Context, lease *locker.Lease) error {
+			token, _ := lease.Token()
+			fmt.Println("held until unlocked, fencing token", token)
+			return ctx.Err() // ctx ends at once if the lock is lost
+		})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func ExampleClient_Lock_deadline() {
 	defer cancel()
 	_, err := client.Lock(ctx, "job")
 	fmt.Println(err)
-	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable))
+	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld),
+		errors.Is(err, locker.ErrUnavailable))
 	// Output:
 	// locker: lock "job": context deadline exceeded while waiting: the lock is held by another
 	// true true false
@@ -79,7 +81,8 @@ func ExampleRequire() {
 	client := locker.New(memory.New(), nil)
 	defer func() { _ = client.Close() }()
 
-	err := locker.Require(client, locker.Guarantees{Scope: locker.ScopeNetwork, Fencing: locker.FencingWhileKept})
+	err := locker.Require(client, locker.Guarantees{Scope: locker.ScopeNetwork,
+		Fencing: locker.FencingWhileKept})
 	fmt.Println(err)
 	// Output: locker: require: backend memory promises too little: Scope: want network, have process: unsupported operation
 }

@@ -42,7 +42,8 @@ type fakeKey struct {
 func newFake() *fake { return &fake{keys: map[string]*fakeKey{}} }
 
 func (f *fake) Guarantees() locker.Guarantees {
-	g := locker.Guarantees{Backend: "fake", Scope: locker.ScopeProcess, Exclusion: locker.ExclusionServer, MinTTL: 100 * time.Millisecond, MaxTTL: time.Hour}
+	g := locker.Guarantees{Backend: "fake", Scope: locker.ScopeProcess, Exclusion: locker.ExclusionServer,
+		MinTTL: 100 * time.Millisecond, MaxTTL: time.Hour}
 	if f.guarantees != nil {
 		f.guarantees(&g)
 	}
@@ -87,7 +88,8 @@ func (f *fake) acquire(req locker.Request) (locker.Grant, error) {
 	}
 	f.tokens++
 	f.keys[req.Name] = &fakeKey{req.Owner, now.Add(req.TTL)}
-	return locker.Grant{Hold: f.hold(req), Validity: locker.Validity{Since: now, TTL: req.TTL}, Token: f.tokens}, nil
+	return locker.Grant{Hold: f.hold(req), Validity: locker.Validity{Since: now, TTL: req.TTL},
+		Token: f.tokens}, nil
 }
 
 func (f *fake) hold(req locker.Request) *fakeHold { return &fakeHold{f, req} }

@@ -173,7 +173,8 @@ func word(i int, words ...string) string {
 // accepted.
 func Require(l Locker, want Guarantees) error {
 	if want.Exclusion != ExclusionNone && want.Scope == ScopeNone {
-		return &Error{Op: "require", Err: invalid("Exclusion %q says nothing without a Scope: ask for a Scope, too", want.Exclusion)}
+		return &Error{Op: "require",
+			Err: invalid("Exclusion %q says nothing without a Scope: ask for a Scope, too", want.Exclusion)}
 	}
 	got := l.Guarantees()
 	var short []string
@@ -187,7 +188,8 @@ func Require(l Locker, want Guarantees) error {
 	need(got.Fencing >= want.Fencing, "Fencing", want.Fencing, got.Fencing)
 	need(got.Order >= want.Order, "Order", want.Order, got.Order)
 	need(got.DeadHolder >= want.DeadHolder, "DeadHolder", want.DeadHolder, got.DeadHolder)
-	need(want.DeadHolderSlack == 0 || got.DeadHolderSlack <= want.DeadHolderSlack, "DeadHolderSlack", want.DeadHolderSlack, got.DeadHolderSlack)
+	need(want.DeadHolderSlack == 0 || got.DeadHolderSlack <= want.DeadHolderSlack, "DeadHolderSlack",
+		want.DeadHolderSlack, got.DeadHolderSlack)
 	need(got.ServerCrashes >= want.ServerCrashes, "ServerCrashes", want.ServerCrashes, got.ServerCrashes)
 	need(got.SurvivesRestart || !want.SurvivesRestart, "SurvivesRestart", true, false)
 	need(got.SurvivesFailover || !want.SurvivesFailover, "SurvivesFailover", true, false)

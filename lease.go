@@ -126,7 +126,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return l.fail("renew", err)
 	}
 	if limit := l.limit(); !limit.IsZero() && !l.Until().Before(limit) {
-		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold, limit.Format(time.RFC3339Nano)))
+		return l.fail("renew", invalid("MaxHold of %v is reached, the lease ends at %v", l.settings.maxHold,
+			limit.Format(time.RFC3339Nano)))
 	}
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
@@ -196,7 +197,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	case <-answered:
 		return fromBackend(ctx, l.unlockErr)
 	case <-ctx.Done():
-		return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w", ctxError(ctx)))
+		return l.fail("unlock", fmt.Errorf("not confirmed yet, the release goes on in the background: %w",
+			ctxError(ctx)))
 	}
 }
 
@@ -242,7 +244,8 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	}
 	r, ok := l.hold.(TokenRaiser)
 	if !ok {
-		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w", l.client.guarantees.Backend, errors.ErrUnsupported))
+		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w",
+			l.client.guarantees.Backend, errors.ErrUnsupported))
 	}
 	base := l.client.opts.TokenBase
 	if token <= base {

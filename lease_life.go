@@ -33,7 +33,8 @@ func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 		return &refusedError{err}
 	}
 	if g.Token > MaxToken {
-		return fmt.Errorf("%w: backend %s gave token %d, and the highest is %d", ErrRefused, l.client.guarantees.Backend, g.Token, uint64(MaxToken))
+		return fmt.Errorf("%w: backend %s gave token %d, and the highest is %d", ErrRefused,
+			l.client.guarantees.Backend, g.Token, uint64(MaxToken))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +50,8 @@ func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 	l.extend(g.Validity, now)
 	if l.overdue(now) {
 		l.err = ErrLost
-		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w", g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
+		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w",
+			g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
 	}
 	l.granted, l.line = true, ln
 	return nil

@@ -57,7 +57,8 @@ func TestUntilCountsFromBeforeTheRequest(t *testing.T) {
 			return g, err, true
 		}
 		c, l := lease(t, f)
-		assert.Equal(t, ttl-(ttl/100+2*time.Millisecond), l.Until().Sub(sent), "TTL less 1 % + 2 ms, from the send")
+		assert.Equal(t, ttl-(ttl/100+2*time.Millisecond), l.Until().Sub(sent),
+			"TTL less 1 % + 2 ms, from the send")
 		require.NoError(t, l.Unlock(t.Context()))
 		require.NoError(t, c.Close())
 	})
@@ -80,7 +81,11 @@ func TestLeaseIsRenewedEveryThirdOfItsTTL(t *testing.T) {
 func TestHangingRenewalDoesNotPostponeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		f.renew = func(int, context.Context) error { time.Sleep(time.Hour); return nil } // not even its context ends it
+		f.renew = func(int,
+			context.Context) error {
+			time.Sleep(time.Hour)
+			return nil
+		} // not even its context ends it
 		_, l := lease(t, f)
 		until := l.Until()
 		<-l.Done()
@@ -163,7 +168,8 @@ func TestServiceCanTellALossUnasked(t *testing.T) {
 }
 
 func TestMaxHold(t *testing.T) {
-	for name, hold := range map[string]time.Duration{"longer than the TTL": 5 * ttl, "shorter than the TTL": ttl / 2, "the TTL": ttl} {
+	for name, hold := range map[string]time.Duration{"longer than the TTL": 5 * ttl,
+		"shorter than the TTL": ttl / 2, "the TTL": ttl} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()

@@ -16,7 +16,8 @@ import (
 
 // lineBehindALease starts n callers behind a lease of their own client, and lets
 // go of it while the service is out of reach for so long.
-func lineBehindALease(t *testing.T, queue bool, n int, outage time.Duration) (got int, failed []time.Duration) {
+func lineBehindALease(t *testing.T, queue bool, n int, outage time.Duration) (got int,
+	failed []time.Duration) {
 	t.Helper()
 	var down atomic.Bool
 	f := newFake()

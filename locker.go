@@ -128,7 +128,8 @@ const unlockTimeout = 5 * time.Second
 // the lease is over; fn has to stop then. If the lease was lost, the error of Do
 // matches ErrLost, even if fn returned nil; it matches the error of fn too. If Do did
 // not call fn, the error is that of Lock.
-func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) error {
+func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
+	opts ...Option) error {
 	lease, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
@@ -139,7 +140,8 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context,
 // TryDo is [Do] without a wait: if the lock cannot be had at once, TryDo does not
 // call fn, and the error is that of TryLock. If another holds the lock, the error
 // matches ErrHeld.
-func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error, opts ...Option) error {
+func TryDo(ctx context.Context, l Locker, name string, fn func(ctx context.Context, lease *Lease) error,
+	opts ...Option) error {
 	lease, err := l.TryLock(ctx, name, opts...)
 	if err != nil {
 		return err

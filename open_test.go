@@ -36,7 +36,8 @@ func openers(f *fake) locker.Openers {
 
 func TestOpenReadsTheCommonParameters(t *testing.T) {
 	f := newFake()
-	c, err := openers(f).Open(t.Context(), "fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a&peer=b",
+	c, err := openers(f).Open(t.Context(),
+		"fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a&peer=b",
 		&locker.Options{TTL: time.Minute, Prefix: "overruled"})
 	require.NoError(t, err)
 	l, err := c.Lock(t.Context(), "job")
@@ -54,7 +55,8 @@ func TestOpenReadsTheCommonParameters(t *testing.T) {
 }
 
 func TestPatienceByURL(t *testing.T) {
-	for params, want := range map[string]time.Duration{"patience=none&ttl=9s": 0, "patience=2s&ttl=9s": 2 * time.Second, "ttl=9s": 9 * time.Second} {
+	for params, want := range map[string]time.Duration{"patience=none&ttl=9s": 0,
+		"patience=2s&ttl=9s": 2 * time.Second, "ttl=9s": 9 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			f.before = func(int, context.Context, locker.Request) (locker.Grant, error, bool) {
@@ -137,7 +139,8 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 			assert.NotContains(t, err.Error(), "zy", "%q", url)
 		}
 	}
-	for _, url := range []string{"fake://h/a%0A", "fake://h/a%00b", "fake://h?prefix=p%0D", "fake://h?peer=a%00", "fake://h?peer=a&peer=b%0A"} {
+	for _, url := range []string{"fake://h/a%0A", "fake://h/a%00b", "fake://h?prefix=p%0D",
+		"fake://h?peer=a%00", "fake://h?peer=a&peer=b%0A"} {
 		_, err := openers(newFake()).Open(t.Context(), url, nil)
 		require.ErrorIs(t, err, locker.ErrInvalid, url)
 		assert.ErrorContains(t, err, "a control character or line end", url)
@@ -198,22 +201,26 @@ func TestRequire(t *testing.T) {
 	f := newFake()
 	c := closing(t, locker.New(f, nil))
 	require.NoError(t, locker.Require(c, locker.Guarantees{}))
-	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Exclusion: locker.ExclusionServer}), locker.ErrInvalid, "an Exclusion within no Scope")
-	require.NoError(t, locker.Require(c, locker.Guarantees{Scope: locker.ScopeProcess, MinTTL: time.Second, MaxTTL: time.Minute}))
+	require.ErrorIs(t, locker.Require(c, locker.Guarantees{Exclusion: locker.ExclusionServer}),
+		locker.ErrInvalid, "an Exclusion within no Scope")
+	require.NoError(t, locker.Require(c, locker.Guarantees{Scope: locker.ScopeProcess, MinTTL: time.Second,
+		MaxTTL: time.Minute}))
 	err := locker.Require(c, locker.Guarantees{
 		Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionConsensus, Fencing: locker.FencingWhileKept, Order: locker.OrderFIFO,
 		DeadHolder: locker.RecoveryAtOnce, ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true, SurvivesPause: true,
 		MinTTL: time.Millisecond, MaxTTL: 2 * time.Hour,
 	})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	for _, field := range []string{"Scope: want network, have process", "Exclusion: want consensus, have one server", "Fencing: want while data is kept, have none",
+	for _, field := range []string{"Scope: want network, have process",
+		"Exclusion: want consensus, have one server", "Fencing: want while data is kept, have none",
 		"Order: want fifo, have none", "DeadHolder: want at once, have none", "ServerCrashes: want 1, have 0",
 		"SurvivesRestart", "SurvivesFailover", "SurvivesClockJump", "SurvivesPause", "MinTTL: want 1ms, have 100ms", "MaxTTL: want 2h0m0s, have 1h0m0s"} {
 		assert.ErrorContains(t, err, field)
 	}
 	f.guarantees = func(g *locker.Guarantees) { g.DeadHolderSlack = time.Minute }
 	c = closing(t, locker.New(f, nil))
-	assert.ErrorContains(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: time.Second}), "DeadHolderSlack: want 1s, have 1m0s")
+	assert.ErrorContains(t, locker.Require(c, locker.Guarantees{DeadHolderSlack: time.Second}),
+		"DeadHolderSlack: want 1s, have 1m0s")
 }
 
 func TestInspectNeedsABackendThatCan(t *testing.T) {
@@ -227,7 +234,9 @@ func TestInspectNeedsABackendThatCan(t *testing.T) {
 // A program that imports only this package gets the standard library and
 // nothing else.
 func TestRootImportsOnlyTheStandardLibrary(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		"{{if not .Standard}}{{.ImportPath}}{{end}}", ".").CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.Equal(t, []string{"github.com/golockers/locker/internal/clock", "github.com/golockers/locker"}, strings.Fields(string(out)))
+	assert.Equal(t, []string{"github.com/golockers/locker/internal/clock", "github.com/golockers/locker"},
+		strings.Fields(string(out)))
 }

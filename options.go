@@ -179,12 +179,14 @@ func (c *Client) checkMinHold(s settings) error {
 	case s.minHold < 0:
 		return invalid("a MinHold of %v is not possible: give a positive duration", s.minHold)
 	case longest == 0:
-		return fmt.Errorf("backend %s cannot keep a lock without its client, as MinHold asks: %w", c.guarantees.Backend, errors.ErrUnsupported)
+		return fmt.Errorf("backend %s cannot keep a lock without its client, as MinHold asks: %w",
+			c.guarantees.Backend, errors.ErrUnsupported)
 	case s.minHold > longest:
 		return fmt.Errorf("%w: a MinHold of %v is more than backend %s can do: give at most %v (%w)",
 			ErrInvalid, s.minHold, c.guarantees.Backend, longest, errors.ErrUnsupported)
 	case s.maxHold != 0 && s.minHold > s.maxHold:
-		return invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.minHold, s.maxHold)
+		return invalid("a MinHold of %v is more than the MaxHold of %v: give a shorter one", s.minHold,
+			s.maxHold)
 	}
 	return nil
 }
@@ -207,13 +209,15 @@ const minMaxHold = 10 * time.Millisecond
 // check reports options that are wrong with every backend.
 func (o *Options) check() error {
 	if o.TTL < 0 || o.TTL > maxTTL || o.TTL > 0 && o.TTL < minTTL {
-		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL, maxTTL)
+		return invalid("Options.TTL is %v: give one from %v to %v, or 0 for the default", o.TTL, minTTL,
+			maxTTL)
 	}
 	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < minMaxHold {
 		return invalid("Options.MaxHold is %v: give at least %v, or 0 for no bound", o.MaxHold, minMaxHold)
 	}
 	if o.TokenBase > MaxToken {
-		return invalid("Options.TokenBase is %d: give at most %d, so that no token overflows", o.TokenBase, uint64(MaxToken))
+		return invalid("Options.TokenBase is %d: give at most %d, so that no token overflows", o.TokenBase,
+			uint64(MaxToken))
 	}
 	if len(o.Prefix) > MaxPrefixLen {
 		return invalid("Options.Prefix has %d bytes: the limit is %d", len(o.Prefix), MaxPrefixLen)

@@ -228,7 +228,8 @@ func TestAPassWhoseOutcomeIsUnknownLeavesNothing(t *testing.T) {
 			time.Sleep(time.Second)
 			require.True(t, next.ended())
 			require.NoError(t, next.err)
-			assert.NotEqual(t, f.passed[0].Owner, f.owner("job"), "it asks for itself, with an owner of its own")
+			assert.NotEqual(t, f.passed[0].Owner, f.owner("job"),
+				"it asks for itself, with an owner of its own")
 			require.NoError(t, next.lease.Unlock(t.Context()))
 			assert.Empty(t, f.owner("job"))
 		})
@@ -319,7 +320,8 @@ func TestPassingUnderCancellation(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for n := range 200 {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration((i*7+n*13)%10)*100*time.Microsecond)
+				ctx, cancel := context.WithTimeout(context.Background(),
+					time.Duration((i*7+n*13)%10)*100*time.Microsecond)
 				l, err := c.Lock(ctx, "job")
 				if err == nil {
 					assert.True(t, inside.TryLock(), "two hold at once")

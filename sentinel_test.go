@@ -118,21 +118,24 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 		{name: "EOF", err: io.EOF},
 		{name: "closed", err: fmt.Errorf("read: %w", net.ErrClosed)},
 		{name: "time-out of its own", err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
-		{name: "a server's time-out", err: fmt.Errorf("two of three: %w: %w", locker.ErrUnavailable, context.DeadlineExceeded)},
+		{name: "a server's time-out", err: fmt.Errorf("two of three: %w: %w", locker.ErrUnavailable,
+			context.DeadlineExceeded)},
 		{name: "cancelled by itself", err: context.Canceled},
 		{name: "unavailable", err: errDown},
 		{name: "lost", err: locker.ErrLost},
 		{name: "held", err: &locker.HeldError{}},
 		{name: "no hold", grant: func(g *locker.Grant) { g.Hold = nil }},
 		{name: "negative TTL", grant: func(g *locker.Grant) { g.Validity.TTL = -1 }},
-		{name: "over at once", grant: func(g *locker.Grant) { g.Validity.Since = time.Now().Add(-time.Hour) }},
+		{name: "over at once",
+			grant: func(g *locker.Grant) { g.Validity.Since = time.Now().Add(-time.Hour) }},
 		{name: "token too high", grant: func(g *locker.Grant) { g.Token = locker.MaxToken + 1 }},
 	}
 	for _, k := range kinds {
 		for after := range 12 {
 			synctest.Test(t, func(t *testing.T) {
 				b := &broken{able: &able{fake: newFake()}, after: after, err: k.err, grant: k.grant}
-				open := locker.Openers{"x": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+				open := locker.Openers{"x": func(context.Context, *locker.URL,
+					locker.Options) (locker.Backend, error) {
 					return b, b.fails()
 				}}
 				told := func(err error, what string) {
@@ -147,7 +150,8 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 				minute, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				l, err := c.Lock(minute, "a")
-				assertSentinel(t, err, fmt.Sprintf("%s after %d: lock", k.name, after), errors.Is(err, locker.ErrHeld))
+				assertSentinel(t, err, fmt.Sprintf("%s after %d: lock", k.name, after),
+					errors.Is(err, locker.ErrHeld))
 				for range 2 {
 					_, err = c.TryLock(t.Context(), "b")
 					told(err, "trylock")
@@ -180,7 +184,11 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"no backend": func() error { _, err := locker.New(nil, nil).Lock(t.Context(), "a"); return err }(),
-		"no scheme":  func() error { _, err := locker.Openers{}.Open(t.Context(), "y://", nil); return err }(),
+		"no scheme": func() error {
+			_, err := locker.Openers{}.Open(t.Context(), "y://",
+				nil)
+			return err
+		}(),
 	} {
 		assertSentinel(t, err, what, false)
 	}

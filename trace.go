@@ -205,7 +205,8 @@ func (l *Lease) renewed(took time.Duration, err error) {
 		c.warn("renewal failed", l.name, err)
 	}
 	if c.trace.Renewed != nil {
-		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.token, Took: took, Held: time.Since(l.start), Err: err})
+		c.trace.Renewed(l.values, Event{Op: "renew", Name: l.name, Token: l.token, Took: took,
+			Held: time.Since(l.start), Err: err})
 	}
 }
 
@@ -215,7 +216,8 @@ func (l *Lease) lost(cause error) {
 	c.counters.add(func(s *Stats) { s.Lost++ })
 	c.warn("lease lost", l.name, cause)
 	if c.trace.Lost != nil {
-		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start), Err: cause})
+		c.trace.Lost(l.values, Event{Op: "lease", Name: l.name, Token: l.token, Held: time.Since(l.start),
+			Err: cause})
 	}
 }
 
@@ -229,6 +231,7 @@ func (l *Lease) released(ctx context.Context, took time.Duration, err error) {
 	}
 	if c.trace.Released != nil {
 		held := time.Since(l.start) - took
-		c.trace.Released(context.WithoutCancel(ctx), Event{Op: "unlock", Name: l.name, Token: l.token, Took: took, Held: held, Err: err})
+		c.trace.Released(context.WithoutCancel(ctx),
+			Event{Op: "unlock", Name: l.name, Token: l.token, Took: took, Held: held, Err: err})
 	}
 }

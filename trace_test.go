@@ -37,7 +37,8 @@ func TestWaits(t *testing.T) {
 		assert.Equal(t, []locker.Wait{{Name: "a", Callers: 2, Longest: 2 * time.Minute}}, c.Waits())
 		require.NoError(t, held.Unlock(t.Context()))
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, []locker.Wait{{Name: "a", Callers: 1, Longest: time.Minute + time.Millisecond}}, c.Waits())
+		assert.Equal(t, []locker.Wait{{Name: "a", Callers: 1, Longest: time.Minute + time.Millisecond}},
+			c.Waits())
 		time.Sleep(time.Minute)
 		assert.Empty(t, c.Waits())
 	})
@@ -56,7 +57,8 @@ func (r *told) trace() *locker.Trace {
 		return func(ctx context.Context, e locker.Event) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.events = append(r.events, fmt.Sprint(ctx.Value(caller{}), " ", kind, " ", e.Op, " ", e.Name, " ", e.Outcome()))
+			r.events = append(r.events, fmt.Sprint(ctx.Value(caller{}), " ", kind, " ", e.Op, " ", e.Name,
+				" ", e.Outcome()))
 			r.last[kind] = e
 		}
 	}
@@ -89,7 +91,8 @@ func TestTraceIsCompleteAndHasTheCallersContext(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		_, err = c.TryLock(as("b"), "job")
 		require.ErrorIs(t, err, locker.ErrHeld)
-		assert.Equal(t, []string{"a done lock job ok", "a renewed renew job ok", "b done trylock job held"}, r.take())
+		assert.Equal(t, []string{"a done lock job ok", "a renewed renew job ok", "b done trylock job held"},
+			r.take())
 
 		// One gives up in line behind a head of this client that waits in the queue.
 		other := closing(t, locker.New(locks, nil))
@@ -102,7 +105,8 @@ func TestTraceIsCompleteAndHasTheCallersContext(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(2500 * time.Millisecond)
-		assert.Equal(t, []string{"head waiting lock theirs held", "behind done lock theirs held", "a renewed renew job ok", "head done lock theirs held"}, r.take())
+		assert.Equal(t, []string{"head waiting lock theirs held", "behind done lock theirs held",
+			"a renewed renew job ok", "head done lock theirs held"}, r.take())
 		assert.Equal(t, 2*time.Second, r.last["done"].Took)
 		require.NoError(t, theirs.Unlock(t.Context()))
 
@@ -114,7 +118,8 @@ func TestTraceIsCompleteAndHasTheCallersContext(t *testing.T) {
 		_, err = c.Lock(over, "x")
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, l.Unlock(as("unlock")))
-		assert.Equal(t, []string{"bad done lock  invalid", "over done lock x canceled", "unlock released unlock job ok"}, r.take())
+		assert.Equal(t, []string{"bad done lock  invalid", "over done lock x canceled",
+			"unlock released unlock job ok"}, r.take())
 		assert.Equal(t, 6500*time.Millisecond, r.last["released"].Held)
 		assert.Zero(t, time.Since(held))
 
@@ -123,7 +128,8 @@ func TestTraceIsCompleteAndHasTheCallersContext(t *testing.T) {
 		locks.Fail(errDown)
 		_, err = c.Lock(as("d"), "other", locker.Patience(10*time.Millisecond))
 		require.ErrorIs(t, err, locker.ErrUnavailable)
-		assert.Equal(t, []string{"c done lock job ok", "d waiting lock other unavailable", "d done lock other unavailable"}, r.take())
+		assert.Equal(t, []string{"c done lock job ok", "d waiting lock other unavailable",
+			"d done lock other unavailable"}, r.take())
 		<-l.Done()
 		locks.Fail(nil)
 		events := r.take()

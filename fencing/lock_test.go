@@ -49,11 +49,13 @@ func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
 }
 
 func TestRequireGivesBackALeaseWithoutToken(t *testing.T) {
-	l, err := fencing.WithTokens(newClient(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil))
+	l, err := fencing.WithTokens(newClient(t,
+		tokenless{Backend: memory.New(), claims: locker.FencingWhileKept}, nil))
 	require.NoError(t, err)
 	for range 2 {
 		lease, err := l.TryLock(t.Context(), "n")
-		require.ErrorIs(t, err, fencing.ErrMissing, "the second call would be ErrHeld if the first had kept the lock")
+		require.ErrorIs(t, err, fencing.ErrMissing,
+			"the second call would be ErrHeld if the first had kept the lock")
 		assert.Nil(t, lease)
 		lease, err = l.Lock(t.Context(), "n")
 		require.ErrorIs(t, err, fencing.ErrMissing)
@@ -66,7 +68,8 @@ func TestRequireGivesOutLeasesWithTokens(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "memory", l.Guarantees().Backend)
 	last := fencing.Token(0)
-	for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.Lock, l.TryLock, l.Lock} {
+	for _, lock := range []func(context.Context, string, ...locker.Option) (*locker.Lease, error){l.Lock,
+		l.TryLock, l.Lock} {
 		lease, err := lock(t.Context(), "n")
 		require.NoError(t, err)
 		_, err = l.TryLock(t.Context(), "n")
@@ -83,7 +86,8 @@ func TestDoPutsTheTokenIntoTheContext(t *testing.T) {
 	l := newClient(t, memory.New(), nil)
 	var seen fencing.Token
 	first := seen
-	for _, do := range []func(context.Context, locker.Locker, string, func(context.Context) error, ...locker.Option) error{fencing.Do, fencing.TryDo} {
+	for _, do := range []func(context.Context, locker.Locker, string, func(context.Context) error,
+		...locker.Option) error{fencing.Do, fencing.TryDo} {
 		require.NoError(t, do(t.Context(), l, "n", func(ctx context.Context) error {
 			var err error
 			seen, err = fencing.TokenFor(ctx, "n")

@@ -16,9 +16,11 @@ const MaxNameLen = locker.MaxNameLen + locker.MaxPrefixLen
 func CheckName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: the name of the resource is empty: give 1 to %d bytes of UTF-8", locker.ErrInvalid, MaxNameLen)
+		return fmt.Errorf("%w: the name of the resource is empty: give 1 to %d bytes of UTF-8",
+			locker.ErrInvalid, MaxNameLen)
 	case len(name) > MaxNameLen:
-		return fmt.Errorf("%w: the name of the resource, %.40q…, has %d bytes: the limit is %d", locker.ErrInvalid, name, len(name), MaxNameLen)
+		return fmt.Errorf("%w: the name of the resource, %.40q…, has %d bytes: the limit is %d",
+			locker.ErrInvalid, name, len(name), MaxNameLen)
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%w: the name of the resource, %.40q, is not valid UTF-8", locker.ErrInvalid, name)
 	}

@@ -23,7 +23,8 @@ func WithTokens(l locker.Locker) (locker.Locker, error) {
 		if why == "" {
 			why = "choose a backend that has them"
 		}
-		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: %s (%w)", g.Backend, why, errors.ErrUnsupported)
+		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: %s (%w)", g.Backend,
+			why, errors.ErrUnsupported)
 	}
 	return required{l}, nil
 }

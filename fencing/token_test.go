@@ -22,7 +22,8 @@ func TestATokenSurvivesItsText(t *testing.T) {
 
 		text, err := json.Marshal(map[string]fencing.Token{"token": token})
 		require.NoError(t, err)
-		assert.JSONEq(t, `{"token":"`+token.String()+`"}`, string(text), "a string, since numbers are rounded by others")
+		assert.JSONEq(t, `{"token":"`+token.String()+`"}`, string(text),
+			"a string, since numbers are rounded by others")
 		var back map[string]fencing.Token
 		require.NoError(t, json.Unmarshal(text, &back))
 		assert.Equal(t, token, back["token"])
@@ -42,7 +43,8 @@ func TestNoTokenIsNeverZero(t *testing.T) {
 }
 
 func TestWhatIsNoTokenIsRefused(t *testing.T) {
-	for _, text := range []string{"-1", "+1", " 1", "1 ", "007", "00", "1.5", "1e3", "0x10", "١", "18446744073709551616", strings.Repeat("9", 1000)} {
+	for _, text := range []string{"-1", "+1", " 1", "1 ", "007", "00", "1.5", "1e3", "0x10", "١",
+		"18446744073709551616", strings.Repeat("9", 1000)} {
 		_, err := fencing.Parse(text)
 		require.ErrorIs(t, err, locker.ErrInvalid, text)
 		assert.NotErrorIs(t, err, fencing.ErrMissing)
@@ -62,7 +64,8 @@ func TestAdmit(t *testing.T) {
 	var stale *fencing.StaleError
 	require.ErrorAs(t, err, &stale)
 	assert.Equal(t, fencing.StaleError{Resource: "stock/7", Token: 4, Mark: 5}, *stale)
-	assert.Equal(t, `fencing: stale fencing token 4 for "stock/7": it has seen 5, so a later holder was here`, err.Error())
+	assert.Equal(t,
+		`fencing: stale fencing token 4 for "stock/7": it has seen 5, so a later holder was here`, err.Error())
 }
 
 func TestTokensOfAnotherServiceAreToldApart(t *testing.T) {

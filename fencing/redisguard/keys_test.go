@@ -101,7 +101,8 @@ func TestKeysOutsideOfTheSlotAreRefusedAtOnce(t *testing.T) {
 
 func TestUnclusteredTakesEveryKey(t *testing.T) {
 	server := lab.StartRedis(t)
-	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), &redisguard.Options{Unclustered: true})
+	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}),
+		&redisguard.Options{Unclustered: true})
 	require.NoError(t, g.Set(t.Context(), "night job", 7, "report", "x", 0))
 	guardtest.Stale(t, g.Set(t.Context(), "night job", 6, "report:2", "y", 0), "night job", 6, 7)
 	assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", "report", "report:2"))

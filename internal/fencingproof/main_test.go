@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 // patience is for machines that are busy: nothing here takes that long.
 const patience = 30 * time.Second
 
-var openers = locker.Openers{"redis": single.Open, "redlock": redlock.Open, "etcd": etcd.Open, "zookeeper": zookeeper.Open}
+var openers = locker.Openers{"redis": single.Open, "redlock": redlock.Open, "etcd": etcd.Open,
+	"zookeeper": zookeeper.Open}
 
 // open returns a client of the lock service at url, closed with the test.
 func open(t *testing.T, url string, opts *locker.Options) *locker.Client {

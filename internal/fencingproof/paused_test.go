@@ -29,7 +29,8 @@ var services = []struct {
 			nodes = append(nodes, lab.StartRedis(t).Addr())
 		}
 		// The restart guard would keep new servers out for one TTL.
-		return "redlock://" + strings.Join(nodes, ",") + "?ttl=1s&fencing=on&restart_guard=off", "redis", lab.StartRedis(t).Addr()
+		return "redlock://" + strings.Join(nodes,
+			",") + "?ttl=1s&fencing=on&restart_guard=off", "redis", lab.StartRedis(t).Addr()
 	}},
 	{"etcd", func(t *testing.T) (url, kind, addr string) {
 		addr = lab.StartEtcd(t, 1).Nodes[0].Addr()

@@ -49,7 +49,8 @@ func (z *zooKeeperTarget) write(ctx context.Context, value string) error {
 	if len(z.resource) == 0 {
 		_, err = z.conn.Set(z.path, []byte(value), -1)
 	} else {
-		_, err = z.guard.Multi(ctx, z.resource[0], token, &zk.SetDataRequest{Path: z.path, Data: []byte(value), Version: -1})
+		_, err = z.guard.Multi(ctx, z.resource[0], token,
+			&zk.SetDataRequest{Path: z.path, Data: []byte(value), Version: -1})
 	}
 	return err
 }

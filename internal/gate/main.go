@@ -162,16 +162,19 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 				continue // its top level tells
 			}
 			if e.Action == "fail" {
-				o := outcome{pkg: e.Package, test: top, text: builds[e.FailedBuild] + texts[k].String(), stall: m.since(began[k])}
+				o := outcome{pkg: e.Package, test: top, text: builds[e.FailedBuild] + texts[k].String(),
+					stall: m.since(began[k])}
 				fmt.Fprint(out, o.text)
-				if top != "" || !slices.ContainsFunc(r.failed, func(f outcome) bool { return f.pkg == e.Package }) || final.MatchString(o.text) {
+				ofPackage := func(f outcome) bool { return f.pkg == e.Package }
+				if top != "" || !slices.ContainsFunc(r.failed, ofPackage) || final.MatchString(o.text) {
 					r.failed = append(r.failed, o)
 				}
 			}
 			delete(texts, k)
 			if top == "" {
 				r.took[e.Package] = time.Duration(e.Elapsed * float64(time.Second))
-				fmt.Fprintf(out, "%-4s %s %.1fs\n", map[string]string{"pass": "ok", "skip": "?", "fail": "FAIL"}[e.Action], e.Package, e.Elapsed)
+				said := map[string]string{"pass": "ok", "skip": "?", "fail": "FAIL"}[e.Action]
+				fmt.Fprintf(out, "%-4s %s %.1fs\n", said, e.Package, e.Elapsed)
 			}
 		}
 	}
@@ -186,8 +189,10 @@ func (g *gate) again(flags []string, failed []outcome) (left []outcome) {
 			if f.test == "" || !f.stall.long() || final.MatchString(f.text) || len(failed) > tooMany || try > tries {
 				break
 			}
-			fmt.Fprintf(g.out, "=== %s failed, and the machine stalled meanwhile: %v. Try %d of %d, alone:\n", what, f.stall, try, tries)
-			r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run", "^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
+			fmt.Fprintf(g.out,
+				"=== %s failed, and the machine stalled meanwhile: %v. Try %d of %d, alone:\n", what, f.stall, try, tries)
+			r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run",
+				"^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
 			if err == nil && r.broken == "" {
 				fmt.Fprintf(g.out, "=== %s passed in try %d\n", what, try)
 				ok = true
@@ -210,7 +215,8 @@ func flags(args []string) []string {
 		switch {
 		case !strings.HasPrefix(args[i], "-"):
 			return args[:i]
-		case slices.Contains([]string{"-p", "-run", "-timeout", "-count", "-parallel", "-skip", "-cpu", "-tags"}, args[i]):
+		case slices.Contains([]string{"-p", "-run", "-timeout", "-count", "-parallel", "-skip", "-cpu",
+			"-tags"}, args[i]):
 			i++
 		}
 	}

@@ -82,7 +82,8 @@ const (
 func (s slowness) long() bool { return s.longest >= longStall || s.factor >= slowFactor }
 
 func (s slowness) String() string {
-	return fmt.Sprintf("it stood still for up to %v, and was up to %.1f times slower than it can be", s.longest.Round(time.Millisecond), s.factor)
+	return fmt.Sprintf("it stood still for up to %v, and was up to %.1f times slower than it can be",
+		s.longest.Round(time.Millisecond), s.factor)
 }
 
 // since returns how slow the machine was from then to now.

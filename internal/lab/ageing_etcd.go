@@ -67,7 +67,8 @@ func etcdPassword(t TB) *Aged {
 	return s.then(func(t TB) string {
 		root, err := c.Nodes[0].login("root", "root")
 		if err == nil {
-			err = c.Nodes[0].post("auth/user/changepw", root, map[string]any{"name": "job", "password": "new"}, nil)
+			err = c.Nodes[0].post("auth/user/changepw", root,
+				map[string]any{"name": "job", "password": "new"}, nil)
 		}
 		if err == nil {
 			_, err = login("new")
@@ -216,7 +217,8 @@ func etcdUpkeep(t TB) *Aged {
 		key := base64.StdEncoding.EncodeToString([]byte("lab"))
 		err := n.post("kv/put", "", map[string]any{"key": key}, &now)
 		if err == nil {
-			err = n.post("kv/compaction", "", map[string]any{"revision": now.Header.Revision, "physical": true}, nil)
+			err = n.post("kv/compaction", "", map[string]any{"revision": now.Header.Revision,
+				"physical": true}, nil)
 		}
 		for _, n := range c.Nodes {
 			if err == nil {

@@ -112,7 +112,9 @@ func template(serial int64, name string) *x509.Certificate {
 
 // issue makes a key, signs the certificate with parentKey (with the new key itself if that is nil),
 // and writes both. An empty keyFile is not written.
-func issue(cert, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, certFile, keyFile string) (*ecdsa.PrivateKey, error) {
+func issue(
+	cert, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, certFile, keyFile string,
+) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err

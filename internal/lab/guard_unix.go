@@ -22,7 +22,8 @@ func startGuard(pid int) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", `read -r never; kill -9 "$0"`, strconv.Itoa(pid))
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", `read -r never; kill -9 "$0"`,
+		strconv.Itoa(pid))
 	cmd.Stdin = r
 	// In a group of its own, so that Ctrl-C at the terminal does not end the guard first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -60,7 +60,8 @@ func Need(t TB, tool string) string {
 	if tool == ToolOldEtcd || tool == ToolEtcd35 || tool == ToolEtcdBefore || tool == ToolNewZooJar {
 		t.Skip("lab: " + tool + " is not there: " + advice(tool) + " on Debian")
 	}
-	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", tool, advice(tool), ToolEnv(tool)))
+	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", tool, advice(tool),
+		ToolEnv(tool)))
 	return ""
 }
 
@@ -121,14 +122,17 @@ func built(tool string) (at []string) {
 func places(tool string) []string {
 	switch tool {
 	case ToolFakeLib:
-		return []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"}
+		return []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1",
+			"/usr/local/lib/faketime/libfaketime.so.1"}
 	case ToolZooJar:
 		return []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}
 	case "postgres", "initdb", "pg_basebackup", "pgbouncer":
-		return []string{"/usr/lib/postgresql/*/bin/" + tool, "/usr/local/bin/" + tool, "/usr/sbin/" + tool, "/opt/homebrew/bin/" + tool}
+		return []string{"/usr/lib/postgresql/*/bin/" + tool, "/usr/local/bin/" + tool, "/usr/sbin/" + tool,
+			"/opt/homebrew/bin/" + tool}
 	default:
 		var in []string
-		for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin", "/snap/bin"} {
+		for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin",
+			"/opt/homebrew/bin", "/snap/bin"} {
 			in = append(in, filepath.Join(dir, tool))
 		}
 		return in

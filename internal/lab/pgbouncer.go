@@ -40,7 +40,8 @@ func StartPgbouncer(t TB, s *Postgres) (addr string) {
 	p.answers = func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		u := url.URL{Scheme: "postgres", User: url.User(PostgresUser), Host: loopback(port), Path: "/postgres", RawQuery: "sslmode=disable"}
+		u := url.URL{Scheme: "postgres", User: url.User(PostgresUser), Host: loopback(port),
+			Path: "/postgres", RawQuery: "sslmode=disable"}
 		conn, err := pgx.Connect(ctx, u.String())
 		if err == nil {
 			err = conn.Close(ctx)

@@ -149,7 +149,8 @@ func serve(servers ...*Process) error {
 // of its earlier life are not gone yet.
 func inUse(log string) bool {
 	log = strings.ToLower(log)
-	return strings.Contains(log, "address already in use") || strings.Contains(log, "shared memory block") || strings.Contains(log, "lock file")
+	return strings.Contains(log, "address already in use") ||
+		strings.Contains(log, "shared memory block") || strings.Contains(log, "lock file")
 }
 
 var errPortTaken = errors.New("its port was taken by somebody else")
@@ -192,7 +193,8 @@ func (p *Process) ready(check func() error) error {
 	switch {
 	case errors.Is(err, errEnded):
 		log := strings.Split(strings.TrimSpace(p.Log()), "\n")
-		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded, r.cmd.ProcessState, log[len(log)-1])
+		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded,
+			r.cmd.ProcessState, log[len(log)-1])
 	case err != nil:
 		return fmt.Errorf("lab: %s is not ready after %v: %w", p.name, readyTimeout, err)
 	}

@@ -27,6 +27,7 @@ func addWaits(int, map[int]time.Duration) {}
 
 // suspended reports whether a process stands still.
 func suspended(pid int) bool {
-	state, err := exec.CommandContext(context.Background(), "ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	state, err := exec.CommandContext(context.Background(), "ps", "-o", "state=", "-p",
+		strconv.Itoa(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "T")
 }

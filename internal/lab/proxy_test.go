@@ -190,7 +190,8 @@ func TestProxyHoldsTheEndOfTheStream(t *testing.T) {
 	_ = a.Close()
 	b := dial(t, p)
 	b.silent() // gives the end time to get through, if it could
-	assert.Contains(t, r.MustDo(t, "CLIENT", "LIST"), "name=me", "the server must not learn that its client is gone")
+	assert.Contains(t, r.MustDo(t, "CLIENT", "LIST"), "name=me",
+		"the server must not learn that its client is gone")
 	p.Set(lab.Pass)
 	eventually(t, "now it does", func() bool {
 		list, _ := r.MustDo(t, "CLIENT", "LIST").(string)
@@ -370,7 +371,8 @@ func TestProxyConnectsToAPausedServer(t *testing.T) {
 	a.silent()
 	_ = a.Close()
 	r.Resume()
-	eventually(t, "what was sent to a paused server is carried out", func() bool { return r.MustDo(t, "GET", "k") == "1" })
+	eventually(t, "what was sent to a paused server is carried out",
+		func() bool { return r.MustDo(t, "GET", "k") == "1" })
 }
 
 func TestProxyCloseLeavesNoGoroutine(t *testing.T) {

@@ -46,7 +46,8 @@ func RunRole(roles Roles) {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		fmt.Fprintf(os.Stderr, "lab: no role %q in this test binary; it has %s\n", call.Role, strings.Join(names, ", "))
+		fmt.Fprintf(os.Stderr, "lab: no role %q in this test binary; it has %s\n", call.Role,
+			strings.Join(names, ", "))
 		os.Exit(2)
 	}
 	p := &Parent{Args: call.Args, lines: make(chan string)}

@@ -14,7 +14,8 @@ func TestSentinelFailsOverWhenThePrimaryIsKilled(t *testing.T) {
 	s := lab.StartSentinel(t, 2, lab.WithPassword("secret"))
 	old := s.Primary(t)
 	assert.Same(t, s.Servers[0], old)
-	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(), Password: "secret"})
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(),
+		Password: "secret"})
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, c.Set(t.Context(), "k", "v", 0).Err())
 	assert.Equal(t, "v", old.MustDo(t, "GET", "k"))
@@ -26,7 +27,8 @@ func TestSentinelFailsOverWhenThePrimaryIsKilled(t *testing.T) {
 	assert.Equal(t, "v", next.MustDo(t, "GET", "k"))
 	assert.Equal(t, "master", next.Info(t, "replication")["role"])
 	assert.Same(t, next, s.Primary(t))
-	eventually(t, "clients find the new primary", func() bool { return c.Set(t.Context(), "k", "w", 0).Err() == nil })
+	eventually(t, "clients find the new primary",
+		func() bool { return c.Set(t.Context(), "k", "w", 0).Err() == nil })
 	assert.Equal(t, "w", next.MustDo(t, "GET", "k"))
 }
 
