@@ -54,6 +54,28 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// faults are those of several connections.
+type faults []conformance.Fault
+
+func (all faults) Requests(m conformance.Mode) {
+	for _, f := range all {
+		f.Requests(m)
+	}
+}
+
+func (all faults) Replies(m conformance.Mode) {
+	for _, f := range all {
+		f.Replies(m)
+	}
+}
+
+func (all faults) Sent() (n int64) {
+	for _, f := range all {
+		n += f.Sent()
+	}
+	return n
+}
+
 func harness(t *testing.T, first, second *service, broken string) conformance.Harness {
 	join := func(ct conformance.T, first, second locker.Backend) locker.Backend {
 		b, err := bridge.New(first, second)
@@ -67,17 +89,17 @@ func harness(t *testing.T, first, second *service, broken string) conformance.Ha
 		return join(ct, open(ct, firstURL, first.session(ct.Name())),
 			open(ct, secondURL, second.session(ct.Name())))
 	}
-	through := func(ct conformance.T, s *service, side string) (string, conformance.Faults) {
+	through := func(ct conformance.T, s *service, side string) (string, faults) {
 		if s.addrs == nil || broken != "both" && broken != side {
 			return s.ownURL(), nil
 		}
-		var faults conformance.Faults
+		var all faults
 		var addrs []string
 		for _, a := range s.addrs {
-			p := conformance.StartProxy(ct, a)
-			faults, addrs = append(faults, p), append(addrs, p.Addr())
+			addr, fault := conformance.Proxy(ct, a)
+			all, addrs = append(all, fault), append(addrs, addr)
 		}
-		return s.url(addrs), faults
+		return s.url(addrs), all
 	}
 	secondURL := second.ownURL() // with a parameter: the suite adds one more
 	if !strings.Contains(secondURL, "?") {

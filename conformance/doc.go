@@ -55,8 +55,8 @@
 // request that its sender has given up and that is carried out nevertheless.
 //
 //	Cut: func(t conformance.T) (locker.Backend, conformance.Fault) {
-//		p := conformance.StartProxy(t, server.Addr)
-//		return connect(t, p.Addr()), p
+//		addr, fault := conformance.Proxy(t, server.Addr)
+//		return connect(t, addr), fault
 //	},
 //
 // # What authors ask

@@ -146,8 +146,8 @@ func remoteHarness(addr string, locks *table, ttl time.Duration) conformance.Har
 		TTL: ttl,
 		New: func(conformance.T) locker.Backend { return connect(addr) },
 		Cut: func(t conformance.T) (locker.Backend, conformance.Fault) {
-			p := conformance.StartProxy(t, addr)
-			return connect(p.Addr()), p
+			cut, fault := conformance.Proxy(t, addr)
+			return connect(cut), fault
 		},
 		Delete: func(_ conformance.T, name string) { locks.remove(name, "") },
 	}

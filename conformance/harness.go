@@ -36,7 +36,7 @@ type Harness struct {
 	// connection can be broken. Needed where Scope is ScopeNetwork. A backend
 	// that bounds its single requests needs room there for a pause of TTL/4.
 	//
-	// A [Proxy], started with t, is all that it takes, and ends by itself.
+	// [Proxy], started with t, is all that it takes, and ends by itself.
 	// What Cut starts otherwise it has to end with t.Cleanup: what is left of
 	// it looks like a goroutine that the backend has left behind.
 	Cut func(t T) (locker.Backend, Fault)
@@ -101,7 +101,7 @@ type Harness struct {
 }
 
 // Fault breaks one client's connection to its service: all of it, if it is
-// made of several. [Proxy] is one, and [Faults] makes one of several.
+// made of several. [Proxy] makes one.
 type Fault interface {
 	// Requests changes what happens to all that the client sends from now on.
 	Requests(m Mode)

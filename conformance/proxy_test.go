@@ -66,13 +66,13 @@ func says(t *testing.T, c net.Conn, line string, within time.Duration) (string, 
 func TestProxyDoesWhatAFaultIsToDo(t *testing.T) {
 	for _, way := range []string{"requests", "replies"} {
 		t.Run(way, func(t *testing.T) {
-			p := conformance.StartProxy(t, echo(t))
+			addr, p := conformance.Proxy(t, echo(t))
 			set := p.Requests
 			if way == "replies" {
 				set = p.Replies
 			}
 			dial := func() net.Conn {
-				c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addr())
+				c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = c.Close() })
 				return c
@@ -119,24 +119,12 @@ func TestProxyDoesWhatAFaultIsToDo(t *testing.T) {
 	}
 }
 
-func TestFaultsAreAllOfThem(t *testing.T) {
-	a, b := &network{sent: 2}, &network{sent: 3}
-	all := conformance.Faults{a, b}
-	assert.EqualValues(t, 5, all.Sent())
-	all.Requests(conformance.Hold)
-	all.Replies(conformance.Drop)
-	for _, n := range []*network{a, b} {
-		assert.Equal(t, conformance.Hold, n.requests)
-		assert.Equal(t, conformance.Drop, n.replies)
-	}
-}
-
 func TestProxyEndsWithItsTest(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Run("", func(t *testing.T) {
-		p := conformance.StartProxy(t, "127.0.0.1:1")
+		addr, p := conformance.Proxy(t, "127.0.0.1:1")
 		p.Requests(conformance.Hold)
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addr())
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 	})
@@ -151,8 +139,8 @@ func TestProxyOfTheWholeTestIsNoLeakOfABackend(t *testing.T) {
 	addr := server.Listener.Addr().String()
 	h := remoteHarness(addr, locks, 300*time.Millisecond)
 	h.Cut = func(conformance.T) (locker.Backend, conformance.Fault) {
-		p := conformance.StartProxy(t, addr)
-		return connect(p.Addr()), p
+		cut, fault := conformance.Proxy(t, addr)
+		return connect(cut), fault
 	}
 	r := conformance.Prove(t.Context(), h, checkNamed(t, "reply-lost"))
 	assert.Equal(t, conformance.Passed, r.Outcome, "%v", r.Failures)

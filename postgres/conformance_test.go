@@ -53,8 +53,8 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, s.Addr()) },
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			p := conformance.StartProxy(ct, s.Addr())
-			return connect(ct, p.Addr()), p
+			cut, fault := conformance.Proxy(ct, s.Addr())
+			return connect(ct, cut), fault
 		},
 		Delete: func(_ conformance.T, name string) {
 			s.Exec(t, "DELETE FROM locker_locks WHERE name = $1", []byte(name))
