@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/probe"
 )
 
 // hold is a lock on both services, or what an attempt may have left there.
@@ -161,6 +162,18 @@ func (h *hold) raise(ctx context.Context, i int, token uint64) error {
 
 // As asks both holds, the first one first.
 func (h *hold) As(target any) bool {
+	if remains, ok := target.(*probe.Remains); ok {
+		*remains = func(ctx context.Context) error {
+			return h.each(func(i int) error {
+				var of probe.Remains
+				if a, ok := h.on[i].Hold.(locker.Aser); ok && a.As(&of) {
+					return of(ctx)
+				}
+				return nil
+			})
+		}
+		return true
+	}
 	for _, p := range h.on {
 		if a, ok := p.Hold.(locker.Aser); ok && a.As(target) {
 			return true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/probe"
 )
 
 // Inspect implements [locker.Inspector]; Where says on which of the two services the
@@ -283,7 +284,7 @@ func (b *Backend) checkApart(ctx context.Context) error {
 // freshName returns the name of a lock that nobody else uses.
 func freshName() string { return "locker-check/" + newOwner() }
 
-// locked calls do while it holds name on this service alone.
+// locked calls do while it holds name, which is a fresh one, on this service alone.
 func (s *side) locked(ctx context.Context, name string, do func(*locker.Lease) error) error {
 	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: locker.NoPatience})
 	defer func() { _ = c.Close() }() // it does not close the Backend
@@ -292,7 +293,12 @@ func (s *side) locked(ctx context.Context, name string, do func(*locker.Lease) e
 		return s.fail(err)
 	}
 	err = do(l)
-	return cmp.Or(err, s.fail(l.Unlock(ctx)))
+	var remains probe.Remains
+	unlocked := l.Unlock(ctx)
+	if unlocked == nil && l.As(&remains) {
+		_ = remains(ctx) // without the right to, it stays as of any name
+	}
+	return cmp.Or(err, s.fail(unlocked))
 }
 
 // shown is the greatest number of names in a finding.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/probe"
 )
 
 // hold is a lock that is held: an open file with a lock on it.
@@ -89,9 +90,13 @@ func (h *hold) check() error {
 // As sets a **os.File to the open, locked file. "Children" in the package comment
 // says how it may be used.
 func (h *hold) As(target any) bool {
-	f, ok := target.(**os.File)
-	if ok {
-		*f = h.file
+	switch target := target.(type) {
+	case **os.File:
+		*target = h.file
+	case *probe.Remains:
+		*target = func(context.Context) error { return os.Remove(h.file.Name()) }
+	default:
+		return false
 	}
-	return ok
+	return true
 }

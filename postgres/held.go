@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/probe"
 )
 
 // Held is for locks that are in the database of what they protect. It returns nil if lease is held, and
@@ -76,11 +77,21 @@ func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
 
 // As implements [locker.Aser], for Held.
 func (h *hold) As(target any) bool {
-	p, ok := target.(**hold)
-	if ok {
-		*p = h
+	switch target := target.(type) {
+	case **hold:
+		*target = h
+	case *probe.Remains:
+		*target = func(ctx context.Context) error {
+			s, err := h.b.ready(ctx)
+			if err == nil {
+				_, err = h.b.pool.Exec(ctx, "DELETE FROM "+s.table+" WHERE name = $1", []byte(h.name))
+			}
+			return err
+		}
+	default:
+		return false
 	}
-	return ok
+	return true
 }
 
 // RaiseToken implements [locker.TokenRaiser]. Tokens of all names rise.

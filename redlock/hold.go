@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/probe"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -14,6 +15,20 @@ var (
 	_ locker.Hold        = (*attempt)(nil)
 	_ locker.TokenRaiser = (*attempt)(nil)
 )
+
+// As implements [locker.Aser].
+func (a *attempt) As(target any) bool {
+	remains, ok := target.(*probe.Remains)
+	if ok {
+		*remains = func(ctx context.Context) error {
+			_, causes := each(ctx, a.b, func(ctx context.Context, n *node) (int64, error) {
+				return n.conn.Client().Del(ctx, a.claim.keys.Quorum().(string), a.claim.keys.Wait().(string)).Result()
+			})
+			return errors.Join(causes...)
+		}
+	}
+	return ok
+}
 
 // minHold notes how long the lock is kept at least: no renewal shortens that.
 func (a *attempt) minHold(d time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/probe"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -62,6 +63,17 @@ func (h *hold) Release(ctx context.Context) error {
 		err = h.lost(state)
 	}
 	return failure(err)
+}
+
+// As implements [locker.Aser].
+func (h *hold) As(target any) bool {
+	remains, ok := target.(*probe.Remains)
+	if ok {
+		*remains = func(ctx context.Context) error {
+			return h.b.server.Client().Del(ctx, h.keys.Fence().(string), h.keys.Wait().(string)).Err()
+		}
+	}
+	return ok
 }
 
 // voidTime is how late a request may arrive and still be refused.

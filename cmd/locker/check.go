@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/probe"
 	"github.com/spf13/cobra"
 )
 
@@ -28,10 +30,9 @@ func newCheck() *cobra.Command {
 		Short: "Check whether a lock service keeps what is declared for it",
 		Long: strings.TrimSpace(`
 Check whether a lock service keeps what "locker backends" declares for it: lock,
-renew and unlock the name locker-check, and look for server settings that break
-a guarantee. Each finding says what to change. No setting is changed. The
-service keeps what it keeps of any name that was locked, such as a last token.
-Given two URLs, it also says whether both services work, and which names are
+renew and unlock a name of its own, and look for server settings that break a
+guarantee. Each finding says what to change. No setting is changed, and nothing
+is left behind. Given two URLs, it also says whether both services work, and which names are
 held on only one of them.
 
 Exit status: 0 if all is well; 1 if something may fail under some fault (a
@@ -94,7 +95,7 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	}}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	probed, locked := probe(ctx, client)
+	probed, locked := try(ctx, client)
 	more, err := client.Check(ctx)
 	findings = append(append(findings, probed), more...)
 	switch {
@@ -106,18 +107,18 @@ func check(ctx context.Context, backend *backendFlag) ([]locker.Finding, error) 
 	return findings, nil // no lock can be had, and that is said
 }
 
-// probeName is what probe locks: always the same, so that not more than this one name
-// stays in the service, for as long as that remembers names and their tokens.
-const probeName = "locker-check"
-
-// probe locks, renews and unlocks a name. Its error says that it could not.
-func probe(ctx context.Context, client *locker.Client) (locker.Finding, error) {
+// try locks, renews and unlocks a name that nobody else asks for, and removes what the
+// service keeps of it. Its error says that it could not.
+func try(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	f := locker.Finding{What: "lock, renew and unlock"}
 	began := time.Now()
-	lease, err := client.Lock(ctx, probeName, locker.Patience(locker.NoPatience)) // another check may hold it
+	lease, err := client.Lock(ctx, "locker-check-"+rand.Text(), locker.Patience(locker.NoPatience))
 	if err == nil {
-		err = lease.Renew(ctx)
-		err = errors.Join(err, lease.Unlock(ctx))
+		err = errors.Join(lease.Renew(ctx), lease.Unlock(ctx))
+		var remains probe.Remains
+		if err == nil && lease.As(&remains) {
+			_ = remains(ctx) // without the right to, it stays as of any name
+		}
 	}
 	f.Found = "took " + round(time.Since(began)).String()
 	if err != nil {

@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,13 +29,23 @@ func TestCheckSaysAllWhereNoLockCanBeHad(t *testing.T) {
 	}
 }
 
-func TestCheckLeavesNotMoreThanOneName(t *testing.T) {
+// Whoever checks each minute would fill a service with the names of the checks.
+func TestCheckLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
-	for range 3 {
-		r := do(t, nil, "check", "file://"+dir)
-		assert.Equal(t, 0, r.status, r.stdout+r.stderr)
+	redis, pg := lab.StartRedis(t, lab.WithConfig("appendonly", "yes")), lab.StartPostgres(t)
+	for _, url := range []string{"file://" + dir, "redis://" + redis.Addr(), "redlock://" + redis.Addr() + "?fencing=on&ttl=500ms&restart_guard=1s", pg.URL(pg.Addr()),
+		"file://" + dir + " redis://" + redis.Addr()} {
+		r := do(t, nil, "check", url)
+		assert.NotContains(t, r.stderr, "locker:", url)
+		assert.Contains(t, r.stdout, "lock, renew and unlock: took", r.stderr)
+		if strings.HasPrefix(url, "redis") {
+			assert.Contains(t, r.stdout, "appendfsync of "+redis.Addr()+": everysec")
+			assert.Equal(t, 1, r.status, r.stdout)
+		}
 	}
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Len(t, left, 1)
+	assert.Empty(t, left)
+	assert.Empty(t, redis.MustDo(t, "KEYS", "*{*"))
+	assert.Equal(t, "0", pg.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
 }

@@ -27,6 +27,7 @@ type Server struct {
 	Eviction  string        // maxmemory-policy
 	Cluster   bool          // it is a node of a Cluster
 	AOF       string        // "0" or "1": whether there is an append-only file
+	Fsync     string        // appendfsync, if there is such a file and the user may ask
 	Clock     time.Time     // the server's; Redis 7.0 and later
 }
 
@@ -61,6 +62,10 @@ func (s Server) Findings() []locker.Finding {
 			locker.SeverityWarning,
 			"a restart forgets the locks that are held: set appendonly yes and appendfsync always"))
 	}
+	if s.Fsync != "" {
+		all = append(all, finding("appendfsync", s.Fsync, s.Fsync != "always", locker.SeverityWarning,
+			"a host that crashes forgets the last locks and tokens: set appendfsync always"))
+	}
 	return all
 }
 
@@ -82,9 +87,13 @@ func (n *Conn) Servers(ctx context.Context) ([]Server, error) {
 			if err != nil {
 				return err
 			}
+			s := ParseInfo(addr, text)
+			if s.AOF == "1" { // whoever may not ask it is told nothing of it
+				s.Fsync = client.ConfigGet(ctx, "appendfsync").Val()["appendfsync"]
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, ParseInfo(addr, text))
+			all = append(all, s)
 			return nil
 		})
 		return all, err
