@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 // allEnv asks for what takes too long for every run: all pairs, a hundred moves.
 const allEnv = "LOCKER_BRIDGE_ALL"
 
-// The pairs that every run proves, with a fault on both sides or on one, and those
-// that only a long run does.
-func TestConformance(t *testing.T) {
+// One pair, with faults on both sides, and those that only a long run proves.
+func TestProveConformance(t *testing.T) {
+	lab.NeedProve(t)
 	for _, pair := range []struct {
 		first, second string
 		cut           string // where the network fails: if the first one serves, it may well say "held"

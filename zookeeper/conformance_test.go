@@ -183,18 +183,7 @@ func (f fault) Sent() (n int64) {
 
 func splitServers(s string) []string { return strings.Split(s, ",") }
 
-// alone are the checks on what differs with one server, which answers all by itself
-// and cannot be replaced. Three servers, which share their work, pass all the others
-// too.
-var alone = []string{
-	"claims", "inspect", "url", "wake-up", "drain", "exclusion", "fifo-across-clients", "unlock", "names",
-	"tokens", "tokens-restart",
-	"dead-holder", "cut-off", "reply-lost", "connection-reset", "request-late", "outage", "close",
-	"restart", "clock-jump",
-}
-
-func TestProveConformanceOneServer(t *testing.T) {
-	lab.NeedProve(t)
+func TestConformance(t *testing.T) {
 	z := lab.StartZooKeeper(t)
 	// A server under libfaketime is many times slower: it is for the check of clocks alone.
 	clock := lab.NewZooKeeperClock(t)
@@ -213,10 +202,11 @@ func TestProveConformanceOneServer(t *testing.T) {
 		time.Sleep(5 * suiteTick) // a server looks every tick which sessions are over
 	}
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }
-	conformance.RunOnly(t, h, alone...)
+	conformance.Run(t, h)
 }
 
-func TestConformance(t *testing.T) {
+func TestProveConformanceOfThreeServers(t *testing.T) {
+	lab.NeedProve(t)
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	h := (&service{t, func(string) []string { return e.Addrs() }}).harness()
 	h.Unproven = map[string]string{
