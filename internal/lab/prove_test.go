@@ -14,7 +14,9 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// A test that asks for `make prove` and is not named for it would never run.
+// Every test runs in `make test` or in `make prove`: one that asks for the latter and is not named for it would run in
+// neither, and so would one in a module of its own, where `make prove` does not go. One that is named for it and does
+// not ask would run in both.
 func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
@@ -29,9 +31,16 @@ func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		function := ""
+		asks := strings.Contains(string(text), "\tlab.NeedProve(")
+		if asks {
+			assert.Empty(t, moduleOf(path), "make prove does not run %s", path)
+		}
 		for line := range strings.Lines(string(text)) {
 			if name := head.FindStringSubmatch(line); name != nil {
 				function = name[1]
+				if prove.MatchString(function) {
+					assert.True(t, asks, "%s of %s does not call lab.NeedProve", function, path)
+				}
 			}
 			if strings.Contains(line, "lab.NeedProve(") && strings.HasPrefix(strings.TrimSpace(line), "lab.") {
 				found++
@@ -46,4 +55,14 @@ func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 		return err
 	}))
 	assert.NotZero(t, found)
+}
+
+// moduleOf returns the directory of the module that path is in; "": of this one.
+func moduleOf(path string) string {
+	for dir := filepath.Dir(path); dir != filepath.Clean("../.."); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	return ""
 }
