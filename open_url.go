@@ -1,0 +1,231 @@
+package locker
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// URL is a backend's address, parsed for its [Opener]. Unlike [net/url.URL] it can
+// have several hosts, and its parameters are strict: an Opener asks for each
+// parameter that it knows, and [URL.Check] then reports unknown parameters and wrong
+// values.
+type URL struct {
+	Scheme string
+	User   *url.Userinfo // nil if there is none
+	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
+	Path   string        // decoded, with its leading slash; "" if there is none
+
+	// Parts are the two URLs of a pair; nil for every other URL.
+	Parts   []*URL
+	openers Openers // of a part
+
+	// doubtful: what looks like hosts may be the start of a password with a ? in it.
+	doubtful bool
+
+	params url.Values
+	known  []string
+	lists  []string
+	err    error // the first thing wrong with a parameter
+}
+
+// pairScheme is the scheme of two URLs in one string, which package bridge serves.
+// Nobody writes it.
+const pairScheme = "bridge"
+
+// durationHint says in errors how to write a duration.
+const durationHint = "write a duration such as 500ms, 30s or 1m30s"
+
+// Duration returns the parameter as a duration of more than zero, or def if there is
+// none.
+func (u *URL) Duration(name string, def time.Duration) time.Duration {
+	s := u.Param(name, "")
+	if s == "" {
+		return def
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		u.fail(name, durationHint)
+		return def
+	}
+	if d <= 0 {
+		u.fail(name, "it has to be more than zero")
+		return def
+	}
+	return d
+}
+
+// String returns the URL without user, password and parameters, for messages: in a
+// mistyped URL, a part of the password can look like any of them.
+func (u *URL) String() string {
+	if u.Parts != nil {
+		return u.Parts[0].String() + " " + u.Parts[1].String()
+	}
+	var b strings.Builder
+	b.WriteString(u.Scheme + "://")
+	if u.User != nil {
+		b.WriteString("***@")
+	}
+	if u.doubtful {
+		b.WriteString("***")
+		return b.String()
+	}
+	b.WriteString(strings.Join(u.Hosts, ","))
+	b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
+	return b.String()
+}
+
+// Param returns the parameter, or def if there is none. In a pair, either URL may
+// have it, or both with the same value.
+func (u *URL) Param(name, def string) string {
+	if u.Parts != nil {
+		first, second := u.Parts[0].Param(name, ""), u.Parts[1].Param(name, "")
+		if first != "" && second != "" && first != second {
+			u.fail(name, "the two URLs differ in it: write it once")
+		}
+		return cmp.Or(first, second, def)
+	}
+	u.known = append(u.known, name)
+	v, ok := u.params[name]
+	if !ok {
+		return def
+	}
+	if v[0] == "" {
+		u.fail(name, "it has no value")
+	}
+	return v[0]
+}
+
+// List returns the values of a parameter that may occur more than once.
+func (u *URL) List(name string) []string {
+	u.known, u.lists = append(u.known, name), append(u.lists, name)
+	return u.params[name]
+}
+
+// Uint returns the parameter as a whole number of zero or more, or def.
+func (u *URL) Uint(name string, def uint64) uint64 {
+	s := u.Param(name, "")
+	if s == "" {
+		return def
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		u.fail(name, "write a whole number of zero or more")
+		return def
+	}
+	return n
+}
+
+// Bool returns the parameter as a switch, or def.
+func (u *URL) Bool(name string, def bool) bool {
+	switch s := u.Param(name, ""); s {
+	case "":
+		return def
+	case "on", "true", "yes", "1":
+		return true
+	case "off", "false", "no", "0":
+		return false
+	default:
+		u.fail(name, "write on or off")
+		return def
+	}
+}
+
+// mayBeSecret reports whether an unknown parameter may be a part of a password: of one
+// with a ? in it, or of one that is a parameter and has an & in it.
+func (u *URL) mayBeSecret(name string) bool {
+	for other := range u.params {
+		if other = strings.ToLower(other); strings.Contains(other, "pass") || strings.Contains(other,
+			"auth") {
+			return true
+		}
+	}
+	return u.doubtful || len(name) > 20 || strings.Trim(strings.ToLower(name),
+		"abcdefghijklmnopqrstuvwxyz_") != ""
+}
+
+func (u *URL) fail(name, hint string) {
+	if u.err == nil {
+		u.err = u.Invalid("parameter %s: %s", name, hint)
+	}
+}
+
+// Check returns an error if a parameter has a wrong value, occurs twice, or was not
+// asked for so far. The error matches [ErrInvalid]. Openers call Check when they have
+// asked for every parameter that they know.
+func (u *URL) Check() error {
+	for _, p := range u.Parts {
+		if err := p.Check(); err != nil {
+			return err
+		}
+	}
+	for name, values := range u.params {
+		if !slices.Contains(u.known, name) {
+			slices.Sort(u.known)
+			known := strings.Join(slices.Compact(u.known), ", ")
+			if values[0] == "" || u.mayBeSecret(name) {
+				return u.Invalid("it has an unknown parameter: the known ones are %s", known)
+			}
+			return u.Invalid("unknown parameter %q: the known ones are %s", name, known)
+		}
+		if len(values) > 1 && !slices.Contains(u.lists, name) {
+			return u.Invalid("parameter %q is given %d times: give it once", name, len(values))
+		}
+	}
+	return u.err
+}
+
+// TLSConfig returns the configuration for a scheme with TLS. These parameters are the
+// same for all such schemes:
+//
+//	ca           a PEM file with the authorities to trust; default: those of the system
+//	cert, key    PEM files with the client's certificate and its key
+//	server_name  the name to expect in the server's certificate; default: the host
+//
+// The files of cert and key are read again for each connection, that of ca once. Its
+// error matches [ErrInvalid].
+func (u *URL) TLSConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name", "")}
+	ca, cert, key := u.Param("ca", ""), u.Param("cert", ""), u.Param("key", "")
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, u.Invalid("ca: %v", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, u.Invalid("ca: %s has no PEM certificate in it", ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, u.Invalid("cert and key go together: give both or none")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, u.Invalid("cert and key: %v", err)
+		}
+		// The files are read again for each connection, so that a certificate can be
+		// replaced while the program runs.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if now, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				return &now, nil
+			}
+			return &pair, nil // one of the files was replaced, and the other is next
+		}
+	}
+	return config, nil
+}
+
+// Invalid returns an error that says what is wrong with the URL. The error names the
+// URL, without password and parameters, and matches [ErrInvalid].
+func (u *URL) Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: backend URL: %s: %s", ErrInvalid, u, fmt.Sprintf(format, args...))
+}
