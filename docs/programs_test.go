@@ -2,9 +2,14 @@
 package docs_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/pageprograms"
@@ -47,4 +52,50 @@ before and after hold it at the same time: true
 `
 	pageprograms.RunTwice(t, pageprograms.Build(t, examples, "moving"), output)
 	assert.NotEmpty(t, pageprograms.Quotes(t, "moving.md"))
+}
+
+// A link in a page that leads nowhere is seen by strangers first.
+func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	more, err := filepath.Glob("../*.md")
+	require.NoError(t, err)
+	link, seen := regexp.MustCompile(`\]\(([^), :#]+)(#[^)]*)?\)`), 0
+	for _, page := range append(pages, more...) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			seen++
+			_, err := os.Stat(filepath.Join(filepath.Dir(page), m[1]))
+			assert.NoError(t, err, page)
+		}
+	}
+	assert.Greater(t, seen, 40)
+}
+
+func TestReadmeIsReadInFiveMinutes(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 150, "lines")
+}
+
+func TestThePageOnIntegrationsNamesEveryAdapter(t *testing.T) {
+	page, err := os.ReadFile("integrations.md")
+	require.NoError(t, err)
+	sources, err := filepath.Glob("../adapt/*.go")
+	require.NoError(t, err)
+	constructor := regexp.MustCompile(`(?m)^func ([A-Z]\w+)[([]`)
+	seen := 0
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		if strings.HasSuffix(source, "_test.go") {
+			continue
+		}
+		for _, m := range constructor.FindAllStringSubmatch(string(text), -1) {
+			seen++
+			assert.Contains(t, string(page), "adapt."+m[1])
+		}
+	}
+	assert.GreaterOrEqual(t, seen, 4)
 }
