@@ -11,34 +11,39 @@ LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 PROVE := '^Test(Ageing|Fleet|Prove)'
 SOAK_FOR ?= 30m
-AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN)" -gt 2 && echo 3 || echo 2) # packages
+AT_ONCE := 3 # packages
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test prove soak $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
+.PHONY: all test test-packages test-beside prove soak $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
 
 all: lint build-everywhere test
 
-# Two or three packages at a time, the longest first: they wait more than they work,
-# and each has servers of its own. More would make the times that they measure
-# meaningless. The gate says at the end what failed and where the time went.
-# LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...`
-# skips what needs one, and says so.
+# Three packages at a time, the longest first, on a machine with two cores: they wait more than they work, and each has
+# servers of its own. More would make the times that they measure meaningless. What works more than it waits goes on
+# beside them with what they leave of the machine. The gate says at the end what failed and where the time went.
+# LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 test: servers $(GATE)
-	go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
-	go test -run '^TestManyNamesOverHours' . # its memory, without what -race adds
-	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -shuffle=on -timeout 15m ./etcd ./single ./redlock ./zookeeper ./conformance ./...
-	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 $(GATE) -timeout 5m ./...
+	$(MAKE) --no-print-directory -j2 test-packages test-beside
+
+test-packages:
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -shuffle=on -timeout 15m -skip '^TestSearch' \
+		./zookeeper ./etcd ./redlock ./single ./compare ./postgres ./conformance ./...
+
+test-beside:
+	nice go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
+	nice go test -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -parallel 6 -timeout 5m ./... # they wait
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...
+	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 nice $(GATE) -timeout 10m ./...
+	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md.
 prove: servers $(GATE)
 	./scripts/etcd before
 	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -timeout 20m -run $(PROVE) ./...
+	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
 	$(MAKE) test-newest
 
 # Half an hour of holders, waiters and cancellations on one service, outside of CI: does anything pile up? A Redis of its

@@ -19,7 +19,7 @@ import (
 )
 
 // Ten million events are read and checked in less than a minute, in less than a
-// gigabyte: `make test` asks for them with LOCKER_EVENTS=10000000. Without it
+// gigabyte: `make prove` asks for them with LOCKER_EVENTS=10000000. Without it
 // there are fewer, and only the memory is looked at: it does not grow with them.
 func TestManyEvents(t *testing.T) {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("LOCKER_EVENTS"), "200000"))
