@@ -183,7 +183,7 @@ func until(t TB, happened func() int) (n int) {
 			return fmt.Errorf("lab: nothing happened within %v", readyTimeout)
 		}
 		return nil
-	}, nil); err != nil {
+	}, nil, []*Process(nil)...); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -312,7 +312,7 @@ func (c *EtcdCluster) Leader(t TB, except ...*Etcd) *Etcd {
 			}
 		}
 		return fmt.Errorf("lab: etcd has no leader after %v: votes %v", readyTimeout, votes)
-	}, nil); err != nil {
+	}, nil, c.Nodes...); err != nil {
 		t.Fatal(err)
 	}
 	return found

@@ -86,6 +86,23 @@ exec `+real+` "$@"
 	assert.Contains(t, strings.ToLower(r.Log()), "address already in use")
 }
 
+// On a busy machine a server is slow; one that says nothing any more hangs.
+func TestAServerThatMakesProgressIsWaitedFor(t *testing.T) {
+	real := lab.Need(t, lab.ToolRedis)
+	script := filepath.Join(t.TempDir(), "redis-server")
+	t.Setenv(lab.ToolEnv(lab.ToolRedis), script)
+	lab.SetReadyTimeout(t, time.Second)
+	for says, fails := range map[string]bool{"echo": false, ":": true} {
+		require.NoError(t, os.WriteFile(script, []byte(fmt.Sprintf(
+			"#!/bin/sh\nfor i in 1 2 3 4 5 6; do %s $i; sleep 0.4; done\nexec %s \"$@\"\n", says, real)), 0o700))
+		r := record(t, func(t lab.TB) { lab.StartRedis(t) })
+		assert.Equal(t, fails, r.Failed(), r.said())
+		if fails {
+			assert.Contains(t, r.said(), "has said nothing for 1s")
+		}
+	}
+}
+
 func TestRedisRestartWaitsForItsPort(t *testing.T) {
 	r := lab.StartRedis(t)
 	r.Kill()

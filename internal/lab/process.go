@@ -11,11 +11,14 @@ import (
 	"time"
 )
 
+// readyTimeout is how long a server may say nothing before it is ready. It is long because machines that run tests are
+// busy; a server is up in a fraction of it. While it still writes to its log, it has readyTimes as long altogether.
+var readyTimeout = 90 * time.Second
+
 const (
-	// readyTimeout is long because machines that run tests are busy; a server is up in a fraction of it.
-	readyTimeout = 90 * time.Second
-	stopTimeout  = 10 * time.Second
-	pollEvery    = 5 * time.Millisecond
+	readyTimes  = 5
+	stopTimeout = 10 * time.Second
+	pollEvery   = 5 * time.Millisecond
 )
 
 // Process is a server or a child that belongs to a test. It is killed when the test ends, or when the
@@ -189,23 +192,33 @@ func (p *Process) Restart(t TB) {
 // ready polls check until it returns nil. It gives up when the process has ended or time is up.
 func (p *Process) ready(check func() error) error {
 	r, _ := p.current()
-	err := poll(check, r.done)
+	err := poll(check, r.done, p)
 	switch {
 	case errors.Is(err, errEnded):
 		log := strings.Split(strings.TrimSpace(p.Log()), "\n")
 		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded,
 			r.cmd.ProcessState, log[len(log)-1])
 	case err != nil:
-		return fmt.Errorf("lab: %s is not ready after %v: %w", p.name, readyTimeout, err)
+		return fmt.Errorf("lab: %s is not ready, and has said nothing for %v: %w", p.name, readyTimeout, err)
 	}
 	return nil
 }
 
-// poll calls check until it returns nil, time is up, or ended is closed.
-func poll(check func() error, ended <-chan struct{}) error {
-	for deadline := time.Now().Add(readyTimeout); ; {
+// poll calls check until it returns nil, time is up, or ended is closed. What servers write to their logs is progress,
+// which gives them more time.
+func poll[P interface{ logSize() int64 }](check func() error, ended <-chan struct{}, servers ...P) error {
+	last, said := time.Now().Add(readyTimes*readyTimeout), int64(0)
+	for deadline := last; ; {
+		var size int64
+		for _, s := range servers {
+			size += s.logSize()
+		}
+		now := time.Now()
+		if size != said || deadline.Equal(last) {
+			deadline, said = now.Add(readyTimeout), size
+		}
 		err := check()
-		if err == nil || time.Now().After(deadline) {
+		if err == nil || now.After(deadline) || now.After(last) {
 			return err
 		}
 		select {

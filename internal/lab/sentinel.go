@@ -101,7 +101,7 @@ func (s *Sentinel) agreed(t TB, old *Redis) *Redis {
 			err = fmt.Errorf("lab: the primary still is %s", old.Addr())
 		}
 		return err
-	}, nil); err != nil {
+	}, nil, s.Sentinels...); err != nil {
 		t.Fatalf("lab: the Sentinels do not agree within %v: %v", readyTimeout, err)
 	}
 	return primary

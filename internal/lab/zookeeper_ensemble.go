@@ -110,7 +110,7 @@ func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) *ZooKeeper {
 			}
 		}
 		return fmt.Errorf("lab: no server leads after %v", readyTimeout)
-	}, nil); err != nil {
+	}, nil, e.Servers...); err != nil {
 		t.Fatal(err)
 	}
 	return leader
