@@ -15,6 +15,9 @@ import (
 // ageing is the word for all of these faults in Plan.Only, and the head of their IDs.
 const ageing = "ageing"
 
+// longRun is a run that has time for them.
+const longRun = 5 * time.Minute
+
 // ageingFaults are what time brings: each is tried on servers and with holders of its own, which the lab
 // starts.
 func ageingFaults() (all []history.Fault) {
@@ -27,7 +30,7 @@ func ageingFaults() (all []history.Fault) {
 func ageingFault(id string) history.Fault {
 	thing := lab.Things[slices.IndexFunc(lab.Things, func(t lab.Thing) bool { return t.ID == id })]
 	f := history.Fault{
-		ID: ageing + "-" + id, Title: ageing + ": " + thing.Title, Class: history.Ageing, What: thing.What,
+		ID: ageing + "-" + id, Class: history.Ageing, What: thing.What,
 	}
 	switch id {
 	case "password", "members", "versions":
@@ -40,7 +43,7 @@ func ageingFault(id string) history.Fault {
 
 // ageingTasks are the faults that time brings to a kind of service. They take a while, so that a run that
 // is to be short leaves them out.
-func (b *bench) ageingTasks() (tasks []task) {
+func (b *bench) ageingTasks() (tasks []*task) {
 	known := lab.Ageings()
 	for _, f := range ageingFaults() {
 		i := slices.IndexFunc(known, func(a lab.Ageing) bool {
@@ -52,11 +55,11 @@ func (b *bench) ageingTasks() (tasks []task) {
 			b.leave(f.ID, "who has another password is somebody else to ZooKeeper: rights have to be given anew")
 		case i < 0:
 			b.leave(f.ID, "the lab cannot bring it about on this service")
-		case b.run.plan.For == 0 && len(b.run.plan.Only) == 0:
+		case b.run.plan.For < longRun && len(b.run.plan.Only) == 0:
 			b.leave(f.ID, "it takes a while: --for 5m or --only ageing has time for it")
 		default:
 			start := func(b *bench) service { return startAged(b, known[i]) }
-			tasks = append(tasks, task{id: f.ID, fault: f, open: start})
+			tasks = append(tasks, &task{id: f.ID, fault: f, open: start})
 		}
 	}
 	return tasks
@@ -87,7 +90,7 @@ type agedServer struct{ *lab.Process }
 func (agedServer) Addr() string { return "" }
 
 // apart tries something on a bench of its own.
-func (b *bench) apart(t task) error {
+func (b *bench) apart(t *task) error {
 	b.aparts++
 	key := fmt.Sprintf("%s-%s-%d", b.svc.key, t.id, b.aparts)
 	own := &bench{
@@ -97,10 +100,11 @@ func (b *bench) apart(t task) error {
 	defer own.Close()
 	defer own.quit()
 	if err := own.Do(own.begin); err != nil {
-		b.run.live.say("%s: %s: not tried: %v", b.svc.name, t.fault.Title, err)
+		b.run.live.say("%s: %s: not tried: %v", b.svc.name, t.id, err)
 		return err
 	}
-	return own.round(t.fault, own.names, own.svc.faults[0].script)
+	t.script = own.svc.faults[0].script
+	return own.round(t, own.names)
 }
 
 // ages lets it happen while locks are held and waited for. After each step a job tries to take a lock,
@@ -109,7 +113,7 @@ func (r *round) ages(is *lab.Aged) {
 	const patience = 3 * time.Minute // however long it all takes
 	wait := func(c *command) { c.Within, c.Again = patience, true }
 	a := r.take(r.a, nil)
-	next := r.b.hold(r.trials, wait)
+	next := r.b.hold(r, wait)
 	r.sleep(r.ttl / 5) // long enough to be waiting
 	r.faultBegin(nil, 0)
 	for i, step := range is.Steps {
@@ -124,17 +128,17 @@ func (r *round) ages(is *lab.Aged) {
 		}
 		r.proof(proof)
 		within := check.ServedWindow(r.ttl) + time.Second
-		meanwhile := r.c.hold(r.trials, func(c *command) {
+		meanwhile := r.c.hold(r, func(c *command) {
 			c.Name += fmt.Sprintf("/meanwhile-%d", i)
 			c.Within, c.Try, c.Keep = within, true, time.Millisecond
 		})
 		r.wait(within+time.Second, func() bool { return meanwhile.all(done) })
 	}
 	all := []group{a, next}
-	if r.fault.Class == history.Ageing {
+	if r.task.fault.Class == history.Ageing {
 		// Those who wait began to long ago; so do others now.
 		late := func(c *command) { c.Name += "/late" }
-		all = append(all, r.take(r.a, late), r.b.hold(r.trials, func(c *command) { late(c); wait(c) }))
+		all = append(all, r.take(r.a, late), r.b.hold(r, func(c *command) { late(c); wait(c) }))
 	}
 	r.sleep(13 * r.ttl / 10) // leases that cannot be renewed run out
 	r.faultEnd("")

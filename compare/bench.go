@@ -57,10 +57,9 @@ type bench struct {
 	ttl     time.Duration
 	g       locker.Guarantees
 	a, b, c *holder
-	begun   int // trials
-	lap     int
+	begun   int    // rounds
 	gone    string // why it was given up
-	names   int    // trials at once
+	names   int    // locks at once
 	given   bool   // by a URL
 	kind    string // of the lab's services
 	aparts  int    // what was tried on benches of their own
@@ -141,19 +140,17 @@ type task struct {
 	script func(r *round)
 	open   func(b *bench) service // has a bench of its own for it, with this one fault
 	once   bool                   // what has happened to the servers cannot happen again
+	tries  int
 }
 
 // tasks is what there is to try here, and leaves word of what is not.
-func (b *bench) tasks() []task {
-	tasks := []task{
-		{id: "healthy", fault: healthy, script: (*round).healthy},
-		{id: "order", fault: history.Fault{Title: "order of waiters"}, script: (*round).order},
-	}
+func (b *bench) tasks() []*task {
+	tasks := []*task{{id: "healthy", script: (*round).healthy}}
 	for _, f := range clientFaults {
 		if f.net && b.svc.address.hosts == nil {
 			b.leave(f.fault.ID, b.svc.address.why)
 		}
-		tasks = append(tasks, task{id: f.fault.ID, fault: f.fault, script: f.script})
+		tasks = append(tasks, &task{id: f.fault.ID, fault: f.fault, script: f.script})
 	}
 	for _, f := range b.svc.faults {
 		if f.services != nil && !slices.Contains(f.services, b.svc.name) {
@@ -163,59 +160,103 @@ func (b *bench) tasks() []task {
 		if script == nil {
 			script = func(r *round) { r.serverFault(f) }
 		}
-		tasks = append(tasks, task{id: f.fault.ID, fault: f.fault, script: script, once: f.script != nil})
+		tasks = append(tasks, &task{id: f.fault.ID, fault: f.fault, script: script, once: f.script != nil})
 	}
 	if b.kind != "" {
 		tasks = append(tasks, b.ageingTasks()...)
 	}
-	return slices.DeleteFunc(tasks, func(t task) bool { return !b.run.plan.wants(t.id) || b.svc.untried[t.id] != "" })
+	tasks = append(tasks, &task{id: "order", script: (*round).order})
+	return slices.DeleteFunc(tasks, func(t *task) bool { return !b.run.plan.wants(t.id) || b.svc.untried[t.id] != "" })
 }
 
-// laps does everything once, and then again and again while there is time.
-func (b *bench) laps() {
+// tryAll does everything once, in the order of the tasks, and then, while there is time, what its verdict is least sure of.
+func (b *bench) tryAll() {
 	tasks := b.tasks()
-	b.run.live.lap(b.svc.name, len(tasks))
-	for failures := 0; len(tasks) > 0; {
-		for _, t := range slices.Clone(tasks) {
-			before := b.run.stalled.Load()
-			try := func() error { return b.round(t.fault, b.names, t.script) }
-			if t.open != nil {
-				try = func() error { return b.apart(t) }
-			}
-			err := try()
-			if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !t.once && b.ctx.Err() == nil {
-				b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.fault.Title, d.Round(time.Millisecond))
-				err = try()
-			}
-			if b.ctx.Err() != nil {
-				return
-			}
-			var gone *host.SkipError
-			switch {
-			case errors.As(err, &gone):
-				b.leave(t.id, gone.Why)
-				tasks = slices.DeleteFunc(tasks, func(o task) bool { return o.id == t.id })
-			case err != nil:
-				if failures++; failures == 3 {
-					b.gone = err.Error()
-				}
-			default:
-				failures = 0
-			}
-			if b.gone != "" {
-				b.run.live.say("%s: given up: %s", b.svc.name, b.gone)
-				b.run.live.now(b.svc.name, "given up")
-				return
-			}
-			if b.lap > 0 && time.Now().After(b.run.end) {
-				break
-			}
-		}
-		if b.lap++; time.Now().After(b.run.end) {
+	for failures := 0; ; {
+		t, untried := b.next(tasks)
+		b.run.live.left(b.svc.name, untried)
+		if t == nil {
 			break
 		}
+		before := b.run.stalled.Load()
+		try := func() error { return b.round(t, b.names) }
+		if t.open != nil {
+			try = func() error { return b.apart(t) }
+		}
+		err := try()
+		if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !t.once && b.ctx.Err() == nil {
+			b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.id, d.Round(time.Millisecond))
+			err = try()
+		}
+		if b.ctx.Err() != nil {
+			return
+		}
+		t.tries++
+		var gone *host.SkipError
+		switch {
+		case errors.As(err, &gone):
+			b.leave(t.id, gone.Why)
+			tasks = slices.DeleteFunc(tasks, func(o *task) bool { return o == t })
+		case err != nil:
+			if failures++; failures == 3 {
+				b.gone = err.Error()
+			}
+		default:
+			failures = 0
+		}
+		if b.gone != "" {
+			b.run.live.say("%s: given up: %s", b.svc.name, b.gone)
+			b.run.live.now(b.svc.name, "given up")
+			return
+		}
+	}
+	if b.run.plan.wants("cost") {
+		b.run.live.now(b.svc.name, "waits for its turn to be measured")
+		b.run.alone.Lock()
+		defer b.run.alone.Unlock()
+		_ = b.round(&task{id: "cost", script: (*round).cost}, 1) // told already
 	}
 	b.run.live.now(b.svc.name, "done")
+}
+
+// enough is how often everything is tried before the table is stable.
+const enough = 8
+
+// next is what to try now, nil for nothing, and how much there is that was never tried.
+func (b *bench) next(tasks []*task) (best *task, untried int) {
+	seen := b.run.seen.Load()
+	over, most := time.Now().After(b.run.end), 0.0
+	for _, t := range tasks {
+		unsure, settled := t.doubt(seen, b.svc.name)
+		if t.tries == 0 {
+			untried++
+		} else if over || settled && b.run.plan.Stable {
+			continue
+		}
+		if unsure > most {
+			best, most = t, unsure
+		}
+	}
+	return best, untried
+}
+
+// doubt is how little is known of what the task does to a service: the variance of the share that breaks, of the rule of
+// which that is greatest. It has settled when it was tried often enough and no verdict has changed in the latter half.
+func (t *task) doubt(seen *history.Report, service string) (unsure float64, settled bool) {
+	share := 1 / float64(t.tries+2)
+	most, settled := share*(1-share), t.tries >= enough
+	if seen == nil || t.fault.ID == "" {
+		return most / float64(t.tries+1), settled
+	}
+	for _, row := range seen.Rows {
+		for _, c := range row.Cells {
+			if row.Fault == t.fault.ID && c.Service == service && c.Trials > 0 {
+				share := float64(c.Broken+1) / float64(c.Trials+2)
+				most, settled = max(most, share*(1-share)), settled && c.First <= c.Trials/2
+			}
+		}
+	}
+	return most / float64(t.tries+1), settled
 }
 
 // quit ends the holders, all at the same time: what one gives back must not be told as held by another. Where nobody
@@ -251,9 +292,6 @@ func (b *bench) leave(id, why string) {
 	b.run.describe(b.index, func(h *history.Service) { h.Untried = maps.Clone(b.svc.untried) })
 }
 
-// trial is one name in one round.
-type trial struct{ id, name string }
-
 // wait waits until cond holds, at most for limit, and reports whether it does. It does not return when the
 // run is over.
 func (b *bench) wait(limit time.Duration, cond func() bool) bool {
@@ -282,64 +320,55 @@ func (b *bench) sleep(d time.Duration) {
 	}
 }
 
-func (b *bench) event(kind history.Kind, t trial, set func(e *history.Event)) {
-	e := history.Event{Kind: kind, Service: b.svc.name, Trial: t.id, Name: t.name}
-	if set != nil {
-		set(&e)
-	}
-	b.run.write(e)
-}
-
-// round is some trials of the same kind at the same time.
+// round is some locks to which the same is done at the same time: one trial.
 type round struct {
 	*bench
-	fault  history.Fault
-	trials []trial
-	aside  string        // why they must not be counted
+	task   *task
+	id     string
+	names  []string
 	faulty bool          // between faultBegin and faultEnd
 	proven bool          // the fault was seen to take effect
 	look   func() string // for that, once more
 	on     string        // the process that the fault is for
 }
 
-// round runs script with a number of names of its own, each of which is a trial. What fails in it sets the
-// trials aside, and is told.
-func (b *bench) round(f history.Fault, count int, script func(r *round)) error {
-	r := &round{bench: b, fault: f}
-	b.run.live.now(b.svc.name, f.Title)
-	for range count {
-		b.begun++
-		id := fmt.Sprintf("%s-%d", b.svc.key, b.begun)
-		t := trial{id: id, name: b.run.prefix + id}
-		r.trials = append(r.trials, t)
-		b.event(history.TrialBegin, t, func(e *history.Event) { e.Fault, e.Value = f.ID, int64(b.ttl) })
+// round runs the task's script with a number of names of its own. What fails in it sets the trial aside, and is told.
+func (b *bench) round(t *task, count int) error {
+	b.begun++
+	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.svc.key, b.begun)}
+	for i := range count {
+		r.names = append(r.names, fmt.Sprintf("%s%s/%d", b.run.prefix, r.id, i))
 	}
-	err := b.Do(func() { script(r) })
+	b.run.live.now(b.svc.name, t.id)
+	r.event(history.Event{Kind: history.TrialBegin, Fault: t.fault.ID, Value: int64(b.ttl)})
+	before := b.run.stalled.Load()
+	err := b.Do(func() { t.script(r) })
 	if r.faulty {
 		r.faultEnd("it was healed after something else had failed")
 	}
-	if err != nil && b.ctx.Err() == nil {
-		r.aside = err.Error()
+	if d := time.Duration(b.run.stalled.Load() - before); err != nil && d > 0 {
+		err = fmt.Errorf("%w (this machine stood still for %v meanwhile)", err, d.Round(time.Millisecond))
 	}
 	if b.ctx.Err() == nil {
 		// What was cut short stays without an end, and is not counted where it matters.
-		for _, t := range r.trials {
-			b.event(history.TrialEnd, t, func(e *history.Event) { e.Error = r.aside })
+		end := history.Event{Kind: history.TrialEnd}
+		if err != nil {
+			end.Error = err.Error()
 		}
-	}
-	if b.ctx.Err() == nil {
-		b.run.live.did(b.svc.name, f.Title, len(r.trials), err)
+		r.event(end)
+		b.run.live.did(b.svc.name, t.id, err)
 	}
 	return cmp.Or(err, b.Do(func() { b.recover(err) }))
 }
 
-// tell journals what the round does to its trials.
-func (r *round) tell(kind history.Kind, detail string, takes int) {
-	for _, t := range r.trials {
-		r.event(kind, t, func(e *history.Event) {
-			e.Fault, e.Process, e.Detail, e.Value = r.fault.ID, r.on, detail, int64(takes)
-		})
-	}
+// event journals what the round does.
+func (r *round) event(e history.Event) {
+	e.Service, e.Trial = r.svc.name, r.id
+	r.run.write(e)
+}
+
+func (r *round) fault(kind history.Kind, detail string, takes int) {
+	r.event(history.Event{Kind: kind, Fault: r.task.fault.ID, Process: r.on, Detail: detail, Value: int64(takes)})
 }
 
 func (r *round) faultBegin(h *holder, takes int) {
@@ -347,7 +376,7 @@ func (r *round) faultBegin(h *holder, takes int) {
 	if h != nil {
 		r.on = h.process
 	}
-	r.tell(history.FaultBegin, "", takes)
+	r.fault(history.FaultBegin, "", takes)
 	if r.ctx.Err() != nil {
 		r.Stop(context.Cause(r.ctx)) // nothing is broken of which nobody could know
 	}
@@ -356,7 +385,7 @@ func (r *round) faultBegin(h *holder, takes int) {
 func (r *round) proof(detail string) {
 	if detail != "" {
 		r.proven = true
-		r.tell(history.Evidence, detail, 0)
+		r.fault(history.Evidence, detail, 0)
 	}
 }
 
@@ -365,7 +394,7 @@ func (r *round) faultEnd(detail string) {
 		r.proof(r.look())
 	}
 	r.faulty = false
-	r.tell(history.FaultEnd, detail, 0)
+	r.fault(history.FaultEnd, detail, 0)
 }
 
 // recover makes the bench whole again after a round, whatever it has left: proxies pass, processes run.

@@ -2,49 +2,48 @@ package compare
 
 import "github.com/golockers/locker/compare/internal/history"
 
-// The faults of a comparison. Those of servers are done by the lab, or by the user's own commands.
+// The faults of a comparison, each with the one name that it has everywhere. Those of servers are done by the lab, or by
+// the user's own commands.
 var (
-	healthy = history.Fault{ID: "", Title: "healthy, contended"}
-
-	holderStopped = history.Fault{ID: "holder-stopped", Title: "holder stopped (SIGSTOP)", Class: history.Stopped,
+	holderStopped = history.Fault{ID: "holder-stopped", Class: history.Stopped,
 		What: "The holder's process stands still past the TTL, and goes on then, as in a pause of the garbage collector or of a virtual machine."}
-	holderStoppedAct = history.Fault{ID: "holder-stopped-act", Title: "holder stopped between check and act", Class: history.Stopped,
+	holderStoppedAct = history.Fault{ID: "holder-stopped-act", Class: history.Stopped,
 		What: "The holder has looked at its lease and stands still before it acts. When it goes on, it acts at once, and another has held the lock meanwhile."}
-	holderKilled = history.Fault{ID: "holder-killed", Title: "holder killed (SIGKILL)", Class: history.Killed,
+	holderKilled = history.Fault{ID: "holder-killed", Class: history.Killed,
 		What: "The holder's process ends without a word."}
-	holderCutOff = history.Fault{ID: "holder-cut-off", Title: "holder cut off", Class: history.Client,
+	holderCutOff = history.Fault{ID: "holder-cut-off", Class: history.Client,
 		What: "What the holder sends and what it is sent vanishes, and no connection breaks."}
-	holderSlow = history.Fault{ID: "holder-slow-cut-off", Title: "holder on a slow network, then cut off", Class: history.Client,
+	holderSlow = history.Fault{ID: "holder-slow-cut-off", Class: history.Client,
 		What: "Every byte of the holder takes a fifth of the TTL each way; when it has the lock, it is cut off. Who counts a lease from the answer believes too long."}
-	repliesLost = history.Fault{ID: "replies-lost", Title: "replies lost", Class: history.Client,
+	repliesLost = history.Fault{ID: "replies-lost", Class: history.Client,
 		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has left has to go away."}
-	halfCut = history.Fault{ID: "half-cut", Title: "holder half cut (replies only)", Class: history.Client,
+	halfCut = history.Fault{ID: "half-cut", Class: history.Client,
 		What: "The holder's renewals arrive, and their answers do not."}
-	requestsLate = history.Fault{ID: "requests-late", Title: "requests late", Class: history.Client,
+	requestsLate = history.Fault{ID: "requests-late", Class: history.Client,
 		What: "A client's request is under way for so long that the client has given up; it arrives while another holds the lock."}
-	unlockLate = history.Fault{ID: "unlock-late", Title: "unlock late", Class: history.Client,
+	unlockLate = history.Fault{ID: "unlock-late", Class: history.Client,
 		What: "A holder's release arrives when its lease is over and another holds the lock."}
-	overload = history.Fault{ID: "overload", Title: "overload", Class: history.Load,
+	overload = history.Fault{ID: "overload", Class: history.Load,
 		What: "A client with 256 callers takes locks as fast as it can, beside those that are watched."}
 
 	// Of servers.
-	serversPaused = history.Fault{ID: "server-paused", Title: "server stopped past the TTL, resumed", Class: history.Pause,
+	serversPaused = history.Fault{ID: "server-paused", Class: history.Pause,
 		What: "The server, or the leader of several, stands still for longer than a TTL, and goes on."}
-	leaderKilled = history.Fault{ID: "leader-killed", Title: "leader killed", Class: history.Down,
+	leaderKilled = history.Fault{ID: "leader-killed", Class: history.Down,
 		What: "The server that leads is killed, and another takes over."}
-	memberAlone = history.Fault{ID: "member-isolated", Title: "a member isolated", Class: history.Server,
+	memberAlone = history.Fault{ID: "member-isolated", Class: history.Server,
 		What: "The leader reaches its clients and none of the other members."}
-	minorityDown = history.Fault{ID: "minority-down", Title: "a minority down", Class: history.Down,
+	minorityDown = history.Fault{ID: "minority-down", Class: history.Down,
 		What: "As many servers as the service can spare are killed, and started again later."}
-	majorityDown = history.Fault{ID: "majority-down", Title: "a majority down", Class: history.Down,
+	majorityDown = history.Fault{ID: "majority-down", Class: history.Down,
 		What: "One server more than the service can spare is killed, and started again later."}
-	restarted = history.Fault{ID: "restart", Title: "killed and restarted, with its data", Class: history.Restart,
+	restarted = history.Fault{ID: "restart", Class: history.Restart,
 		What: "All servers of the service are killed (SIGKILL) and started again with what they had on disk."}
-	restartedEmpty = history.Fault{ID: "restart-empty", Title: "killed and restarted, without its data", Class: history.DataLost,
+	restartedEmpty = history.Fault{ID: "restart-empty", Class: history.DataLost,
 		What: "A server is killed and started again with an empty disk."}
-	failedOver = history.Fault{ID: "fail-over", Title: "fail-over to a replica that lags", Class: history.Failover,
+	failedOver = history.Fault{ID: "fail-over", Class: history.Failover,
 		What: "The primary is killed when its replica has not yet got the last writes; the replica takes its place."}
-	clockStepped = history.Fault{ID: "clock-stepped", Title: "a server's clock stepped forward", Class: history.Clock,
+	clockStepped = history.Fault{ID: "clock-stepped", Class: history.Clock,
 		What: "A server's wall clock jumps forward by a minute."}
 )
 

@@ -120,7 +120,7 @@ func (h *holder) start() {
 // returns what was in the way, "" for nothing.
 func (h *holder) warm() (trouble string) {
 	b := h.bench
-	g := h.hold([]trial{{name: b.run.prefix + b.svc.key + "-warm-" + h.process}}, func(c *command) {
+	g := h.hold(&round{names: []string{b.run.prefix + b.svc.key + "-warm-" + h.process}}, func(c *command) {
 		c.Within, c.Again, c.Keep = b.free()+b.opens, true, time.Millisecond
 	})
 	if b.wait(b.free()+b.opens+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
@@ -270,19 +270,18 @@ func (h *holder) network(f func(p *lab.Proxy)) {
 	}
 }
 
-// group is callers of one holder, one for each trial.
+// group is callers of one holder, one for each name.
 type group struct {
 	h       *holder
 	callers []int
-	trials  []trial
 }
 
-// hold has one caller of h ask for the name of each trial, and hold it until it is released.
-func (h *holder) hold(trials []trial, set func(c *command)) group {
-	g := group{h: h, trials: trials}
-	for _, t := range trials {
+// hold has one caller of h ask for each name of the round, and hold it until it is released.
+func (h *holder) hold(r *round, set func(c *command)) group {
+	g := group{h: h}
+	for _, name := range r.names {
 		h.next++
-		c := command{Do: "hold", Trial: t.id, Name: t.name, Caller: h.next}
+		c := command{Do: "hold", Trial: r.id, Name: name, Caller: h.next}
 		if set != nil {
 			set(&c)
 		}

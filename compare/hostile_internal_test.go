@@ -59,7 +59,7 @@ func TestWrongCredentials(t *testing.T) {
 		{strings.Replace(pg.URL(pg.Addr(), "sslmode=disable"), ":"+lab.PostgresPassword+"@", ":s3cret@", 1), "password authentication failed"},
 	} {
 		var out, errs strings.Builder
-		assert.Equal(t, ExitUnavailable, Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), test.url}, &out, &errs), test.url)
+		assert.Equal(t, ExitUnavailable, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), test.url}, &out, &errs), test.url)
 		assert.Contains(t, errs.String(), test.says, test.url)
 		assert.NotContains(t, out.String()+errs.String(), "s3cret")
 	}
@@ -114,9 +114,9 @@ func TestWithoutServers(t *testing.T) {
 		t.Setenv(lab.ToolEnv(tool), "-")
 	}
 	var out, errs strings.Builder
-	status := Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), "--only", "healthy"}, &out, &errs)
+	status := typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--only", "healthy"}, &out, &errs)
 	assert.Equal(t, ExitHeld, status, "%s%s", &out, &errs)
-	assert.Regexp(t, `(?m)^two at once: healthy +held \d+$`, out.String())
+	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out.String())
 	text := strings.Join(strings.Fields(out.String()), " ")
 	for service, pkg := range map[string]string{"redis": "redis-server", "redlock": "redis-server", "etcd": "etcd-server", "zookeeper": "zookeeper", "postgres": "postgresql"} {
 		assert.Regexp(t, service+`: \S+ is not installed \(Debian: apt install `+pkg, text)
@@ -133,7 +133,7 @@ type program struct {
 func startProgram(t *testing.T, shell string, args ...string) *program {
 	t.Helper()
 	p := &program{dir: filepath.Join(t.TempDir(), "run")}
-	p.Cmd = exec.CommandContext(t.Context(), "sh", append([]string{"-c", shell + ` exec "$0" "$@"`, os.Args[0], "--out", p.dir}, args...)...)
+	p.Cmd = exec.CommandContext(t.Context(), "sh", append([]string{"-c", shell + ` exec "$0" "$@"`, os.Args[0], "--for=0s", "--out", p.dir}, args...)...)
 	p.Env = append(os.Environ(), "LOCKER_COMPARE_TEST=1")
 	p.Stdout, p.Stderr = &p.out, &p.errs
 	p.Cancel = func() error { return p.Process.Signal(syscall.SIGTERM) } // its children end with it
@@ -171,16 +171,16 @@ func TestSignals(t *testing.T) {
 			broken, healed := filepath.Join(dir, "broken"), filepath.Join(dir, "healed")
 			faults := filepath.Join(dir, "faults.json")
 			require.NoError(t, os.WriteFile(faults, []byte(`[{"name":"down","inject":"touch `+broken+`","heal":"touch `+healed+`","lasts":"1m"}]`), 0o600))
-			p := startProgram(t, "", "--ttl", "500ms", "--only", "healthy,own-down", "--faults", faults, "file://"+dir)
+			p := startProgram(t, "", "--ttl", "500ms", "--only", "healthy,down", "--faults", faults, "file://"+dir)
 			require.Eventually(t, func() bool { _, err := os.Stat(broken); return err == nil }, time.Minute, 10*time.Millisecond)
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, ExitInterrupted, p.status(t), "%s%s", &p.out, &p.errs)
 			assert.FileExists(t, healed)
-			assert.Regexp(t, `(?m)^two at once: healthy +held \d+$`, p.out.String())
+			assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, p.out.String())
 			assert.Contains(t, p.errs.String(), "it was interrupted")
 			// The same verdicts again, and that they are not of the whole.
 			var out, errs strings.Builder
-			assert.Equal(t, ExitUnavailable, Execute(testOpeners(), []string{"--recheck", p.dir}, &out, &errs))
+			assert.Equal(t, ExitUnavailable, typed([]string{"--recheck", p.dir}, &out, &errs))
 			assert.Equal(t, p.out.String(), out.String())
 			assert.Contains(t, errs.String(), "it was interrupted")
 		})
@@ -193,15 +193,15 @@ func TestAServiceThatDies(t *testing.T) {
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	var out, errs strings.Builder
-	status := Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), "--ttl", "500ms", "--only",
+	status := typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--ttl", "500ms", "--only",
 		"healthy,holder-stopped,holder-killed,overload", "redis://" + r.Addr()}, &out, writer(func(b []byte) (int, error) {
-		if strings.Contains(string(b), "healthy, contended: 4 trials") {
+		if strings.Contains(string(b), "redis: healthy: done") {
 			r.Kill()
 		}
 		return errs.Write(b)
 	}))
 	assert.Equal(t, ExitUnavailable, status, "%s%s", &out, &errs)
-	assert.Regexp(t, `(?m)^two at once: healthy +held \d+$`, out.String())
+	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out.String())
 	assert.Regexp(t, `(?m)^locker: .*redis did not come back: .+$`, errs.String())
 }
 
@@ -214,7 +214,7 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 	t.Parallel()
 	whole := filepath.Join(t.TempDir(), "run")
 	var out, errs strings.Builder
-	require.Equal(t, ExitHeld, Execute(testOpeners(), []string{"--out", whole, "--only", "healthy", "file://" + t.TempDir()}, &out, &errs), "%s", &errs)
+	require.Equal(t, ExitHeld, typed([]string{"--out", whole, "--only", "healthy", "file://" + t.TempDir()}, &out, &errs), "%s", &errs)
 	journal, err := os.ReadFile(filepath.Join(whole, "parent.jsonl"))
 	require.NoError(t, err)
 	for _, test := range []struct {
@@ -224,7 +224,7 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 		says   string
 	}{
 		{"nothing", func(string) error { return nil }, ExitHeld, ""},
-		{"the end of a line", func(dir string) error { return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(len(journal)-1)) }, ExitHeld, ""},
+		{"the end of a line", func(dir string) error { return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(len(journal)-1)) }, ExitNotTried, "was not tried"},
 		{"a part of a journal", func(dir string) error {
 			return os.Truncate(filepath.Join(dir, "parent.jsonl"), int64(bytes.Index(journal, []byte("trial_end"))))
 		}, ExitNotTried, "was not tried"},
@@ -243,7 +243,7 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
 			require.NoError(t, test.spoil(dir))
 			var out, errs strings.Builder
-			assert.Equal(t, test.status, Execute(testOpeners(), []string{"--recheck", dir, "--require", "exclusion"}, &out, &errs), "%s%s", &out, &errs)
+			assert.Equal(t, test.status, typed([]string{"--recheck", dir, "--require", "exclusion"}, &out, &errs), "%s%s", &out, &errs)
 			assert.Contains(t, errs.String(), test.says)
 		})
 	}
@@ -266,7 +266,7 @@ func TestFaultFilesWithMistakes(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "faults.json")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		var out, errs strings.Builder
-		assert.Equal(t, ExitUsage, Execute(testOpeners(), []string{"--out", filepath.Join(t.TempDir(), "run"), "--faults", file, "file://" + t.TempDir()}, &out, &errs), text)
+		assert.Equal(t, ExitUsage, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--faults", file, "file://" + t.TempDir()}, &out, &errs), text)
 		assert.Contains(t, errs.String(), says, text)
 	}
 }

@@ -21,25 +21,32 @@ type live struct {
 
 	mu       sync.Mutex
 	services []string
-	doing    map[string]string
-	trials   map[string]int
-	left     map[string]int  // rounds, of the lap
+	columns  map[string]*column
 	told     map[string]bool // what has been said to be broken
-	end      time.Time       // of the run; zero: after one lap
+	end      time.Time       // of the run; zero: when everything was tried once
 	drawn    int             // lines on the screen
 	stop     func()          // drawing
 }
 
+// column is one service.
+type column struct {
+	doing   string
+	since   time.Time
+	untried int           // what is still to be tried for the first time
+	rounds  int           // that are over
+	took    time.Duration // all of them
+}
+
 func newLive(out io.Writer, benches []*bench) *live {
 	l := &live{
-		out: out, began: time.Now(), doing: map[string]string{}, trials: map[string]int{}, left: map[string]int{}, told: map[string]bool{},
-		stop: func() {},
+		out: out, began: time.Now(), columns: map[string]*column{}, told: map[string]bool{}, stop: func() {},
 	}
 	if out == nil {
 		l.out = io.Discard
 	}
 	for _, b := range benches {
 		l.services = append(l.services, b.svc.name)
+		l.columns[b.svc.name] = &column{}
 	}
 	if f, ok := out.(*os.File); ok && os.Getenv("TERM") != "dumb" {
 		info, err := f.Stat()
@@ -60,40 +67,52 @@ func (l *live) draw() {
 	var s strings.Builder
 	l.erase(&s)
 	for _, name := range l.services {
-		fmt.Fprintf(&s, "%-12s %5d trials  %s\x1b[K\n", name, l.trials[name], l.doing[name])
+		fmt.Fprintf(&s, "%-12s %5d tries  %s\x1b[K\n", name, l.columns[name].rounds, l.columns[name].doing)
 	}
 	fmt.Fprintf(&s, "%v, %s\x1b[K\n", time.Since(l.began).Round(time.Second), l.remaining())
 	l.drawn = len(l.services) + 1
 	_, _ = io.WriteString(l.out, s.String())
 }
 
-// remaining says how long it still takes. It is called with the mutex held.
+// remaining says how long it still takes, as far as what was seen tells: what was not tried yet takes as long as what
+// was. It is called with the mutex held.
 func (l *live) remaining() string {
-	if !l.end.IsZero() {
-		if left := time.Until(l.end); left > 0 {
-			return fmt.Sprintf("about %v still", left.Round(time.Second))
+	var rounds int
+	var took time.Duration
+	for _, c := range l.columns {
+		rounds, took = rounds+c.rounds, took+c.took
+	}
+	still := time.Until(l.end)
+	for _, c := range l.columns {
+		mean := took / time.Duration(max(rounds, 1))
+		if c.rounds > 0 {
+			mean = c.took / time.Duration(c.rounds)
 		}
-		return "the last lap"
+		if c.untried > 0 && mean == 0 {
+			return "nobody knows yet how long still"
+		}
+		if c.untried > 0 {
+			still = max(still, time.Duration(c.untried)*mean-min(time.Since(c.since), mean))
+		}
 	}
-	most := 0
-	for _, n := range l.left {
-		most = max(most, n)
+	if still < time.Second {
+		return "what is under way is the last"
 	}
-	return fmt.Sprintf("about %v still", (time.Duration(most) * 2500 * time.Millisecond).Round(time.Second))
+	return fmt.Sprintf("about %v still", still.Round(time.Second))
 }
 
-// until says when no new lap begins any more.
+// until says when no new round begins any more, but for what was not tried.
 func (l *live) until(end time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.end = end
 }
 
-// lap says how many rounds of a service are still to come in this lap.
-func (l *live) lap(service string, rounds int) {
+// left says how much of a service was not tried at all.
+func (l *live) left(service string, untried int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.left[service] = rounds
+	l.columns[service].untried = untried
 }
 
 // broke tells what has been broken that had not been told before.
@@ -101,15 +120,10 @@ func (l *live) broke(r *history.Report) {
 	for _, row := range r.Rows {
 		for _, c := range row.Cells {
 			id := c.Service + "\x00" + row.ID
-			if c.Verdict != history.Broken || l.told[id] {
-				continue
+			if c.Broken > 0 && !l.told[id] {
+				l.told[id] = true
+				l.say("%s: %s: %s: %s", c.Service, row.Title, c.Verdict, c.Worst)
 			}
-			l.told[id] = true
-			word := "broken (not declared)"
-			if c.Declared {
-				word = "BROKEN"
-			}
-			l.say("%s: %s: %s: %s", c.Service, row.Title, word, c.Worst)
 		}
 	}
 }
@@ -125,19 +139,19 @@ func (l *live) erase(s *strings.Builder) {
 func (l *live) now(service, what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doing[service] = what
+	l.columns[service].doing, l.columns[service].since = what, time.Now()
 }
 
-// did says that some trials are over.
-func (l *live) did(service, what string, trials int, err error) {
+// did says that what was done is over.
+func (l *live) did(service, what string, err error) {
 	l.mu.Lock()
-	l.trials[service] += trials
-	l.left[service]--
+	c := l.columns[service]
+	c.rounds, c.took = c.rounds+1, c.took+time.Since(c.since)
 	l.mu.Unlock()
 	if err != nil {
 		l.say("%s: %s: %v", service, what, err)
 	} else if !l.terminal {
-		l.say("%s: %s: %d trials", service, what, trials)
+		l.say("%s: %s: done", service, what)
 	}
 }
 

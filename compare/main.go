@@ -3,17 +3,20 @@ package compare
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare/internal/check"
@@ -37,13 +40,44 @@ const (
 //	func main() { compare.Main(locker.Openers{"mine": mine.Open, "redis": single.Open}) }
 func Main(openers locker.Openers) {
 	PlayHolder(openers)
-	os.Exit(Execute(openers, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(execute(openers, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-const help = `Compare what lock services guarantee, on real servers and under real faults.
+// execute is [Main] without the end of the process: it returns the exit status.
+func execute(openers locker.Openers, args []string, out, errs io.Writer) int {
+	cmd := Command(openers)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	err := cmd.Execute()
+	var status Status
+	switch {
+	case err == nil:
+		return ExitHeld
+	case errors.As(err, &status):
+		return int(status)
+	}
+	fmt.Fprintf(errs, "compare: %s (see --help)\n", strings.TrimPrefix(err.Error(), "compare: "))
+	return ExitUsage
+}
 
-Usage:
-  %[1]s [flags] [SERVICE | URL ...]
+// Status is the error of a [Command] that ended with this exit status: what there was to say has been said.
+type Status int
+
+func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// Command is `locker compare` for the services that openers open, as a part of another command. Its other errors are about
+// the command line. The program calls [PlayHolder] first.
+func Command(openers locker.Openers) *cobra.Command {
+	o := &options{}
+	var fault []string
+	var faults string
+	cmd := &cobra.Command{
+		Use:   "compare [flags] [SERVICE | URL]...",
+		Short: "Test what lock services guarantee, under real faults",
+		Long: strings.TrimSpace(`
+Compare what lock services guarantee, on real servers and under real faults.
 
 It starts, on this machine and on loopback only, every service that is installed
 (or those named), and breaks it in every way it can. With URLs it tries services
@@ -51,46 +85,127 @@ that exist already: only its own clients are cut off, delayed, stopped and
 killed, it takes locks under a prefix of its own, and servers fail only where
 --fault gives a command for it.
 
-Examples:
-  Everything there is, in two minutes:
-    %[1]s
+Exit status: 0 if all that is declared (or required) held; 1 if something
+declared was broken; 2 if something required could not be tried; 64 if the
+command line is wrong; 69 if no service could be reached, or a history cannot be
+read or written; 130 after Ctrl-C.`),
+		Example: strings.TrimPrefix(`
+  Everything there is, in some minutes:
+    locker compare
 
-  These two, again and again:
-    %[1]s --for 20m redis etcd
+  These two, for longer:
+    locker compare --for 20m redis etcd
 
   Services that exist already, and a fault that you can bring about:
-    %[1]s --fault 'restart=kubectl rollout restart sts/redis --watch' \
-      redis://staging:6379 etcd://a,b,c
+    locker compare redis://staging:6379 etcd://a,b,c \
+      --fault 'restart=kubectl rollout restart sts/redis --watch'
 
   A gate in a pipeline:
-    %[1]s --require exclusion,told,tokens redis://staging:6379
+    locker compare --require exclusion,told,tokens redis://staging:6379
 
   The verdicts again, from the histories:
-    %[1]s --recheck DIR
+    locker compare --recheck DIR`, "\n"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var all []string
+			for _, l := range labServices {
+				if openers[l.scheme] != nil {
+					all = append(all, l.scheme)
+				}
+			}
+			for _, scheme := range slices.Sorted(maps.Keys(openers)) {
+				if scheme != locker.PairScheme {
+					all = append(all, scheme+"://")
+				}
+			}
+			return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.plan.Openers, o.plan.URLs = openers, args
+			if err := o.check(fault, faults); err != nil {
+				return err
+			}
+			if status := o.run(cmd); status != ExitHeld {
+				return Status(status)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.plan.For, "for", 3*time.Minute, "try for this `time`: everything once, and then what\nis least sure; 0s: everything once")
+	f.BoolVar(&o.plan.Stable, "stable", false, "end before that, when everything was tried "+strconv.Itoa(enough)+"\ntimes and verdicts have not changed for long")
+	f.DurationVar(&o.plan.TTL, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
+	f.StringVar(&o.plan.Dir, "out", "", "`directory` for the report and the histories\n(default: a new one in "+os.TempDir()+")")
+	f.StringSliceVar(&o.require, "require", nil, "`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
+	f.StringSliceVar(&o.plan.Only, "only", nil, "try only these `faults`, or healthy, order, cost")
+	f.StringArrayVar(&fault, "fault", nil, "`NAME=COMMAND` that does something to the servers;\nmore than once for more")
+	f.StringVar(&faults, "faults", "", "`file` of faults with commands to inject, to prove\nand to heal them (docs/compare.md)")
+	f.StringVar(&o.recheck, "recheck", "", "judge the histories in this `directory` again")
+	_ = cmd.RegisterFlagCompletionFunc("require", words(check.Rules()))
+	_ = cmd.RegisterFlagCompletionFunc("only", words(things()))
+	_ = cmd.RegisterFlagCompletionFunc("fault", cobra.NoFileCompletions)
+	_ = cmd.MarkFlagDirname("out")
+	_ = cmd.MarkFlagDirname("recheck")
+	return cmd
+}
 
-Flags:
-`
+// words completes a list with commas.
+func words(all []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndex(typed, ",")+1]
+		var lists []string
+		for _, word := range all {
+			lists = append(lists, before+word)
+		}
+		return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
 
-const helpEnd = `
-Exit status: 0, all that is declared (or required) held; 1, something declared
-was broken; 2, something required could not be tried; 64, the command line is
-wrong; 69, no service could be reached, or a history cannot be read or written;
-130, Ctrl-C.
-`
+// options are what the command line says.
+type options struct {
+	plan    Plan
+	recheck string
+	require []string
 
-// Execute is [Main] without the end of the process: it returns the exit status.
-func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
+	signalled bool // by Ctrl-C
+}
+
+// check takes over the faults of the user's own, and says what is wrong with the command line.
+func (o *options) check(fault []string, faults string) error {
+	for _, s := range fault {
+		name, command, ok := strings.Cut(s, "=")
+		if !ok {
+			return fmt.Errorf("--fault %q: write NAME=COMMAND", s)
+		}
+		o.plan.Faults = append(o.plan.Faults, Fault{Name: name, Inject: command})
+	}
+	if faults != "" {
+		more, err := ReadFaults(faults)
+		if err != nil {
+			return err
+		}
+		o.plan.Faults = append(o.plan.Faults, more...)
+	}
+	for _, rule := range o.require {
+		if all := check.Rules(); !slices.Contains(all, rule) {
+			return fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
+		}
+	}
+	if ttl := o.plan.TTL; o.plan.For < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
+		return errors.New("--for is not negative, and --ttl is from 10ms to 1m")
+	}
+	if o.recheck != "" && len(o.plan.URLs) > 0 {
+		return errors.New("--recheck asks no service: write no URL")
+	}
+	return nil
+}
+
+// run compares, or judges again, and returns the exit status.
+func (o *options) run(cmd *cobra.Command) int {
+	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	fail := func(status int, err error) int {
 		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "compare: "), "locker: open: ")
 		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
 		return status
-	}
-	o, err := parse(args, out)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return ExitHeld
-	case err != nil:
-		return fail(ExitUsage, fmt.Errorf("%w (see locker compare --help)", err))
 	}
 	if o.recheck != "" {
 		report, err := Recheck(o.recheck)
@@ -99,14 +214,14 @@ func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 		}
 		return o.finish(report, err, o.recheck, out, errs)
 	}
+	var err error
 	ours := o.plan.Dir == ""
 	if ours {
 		if o.plan.Dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
 			return fail(ExitUnavailable, err)
 		}
 	}
-	o.plan.Openers, o.plan.Live = openers, errs
-	o.plan.Command = "locker compare " + strings.Join(masked(args), " ")
+	o.plan.Live, o.plan.Command = errs, asked()
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // by nohup
 		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was broken is still to be healed
@@ -131,93 +246,16 @@ func Execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	return status
 }
 
-// options are what the command line says.
-type options struct {
-	plan    Plan
-	recheck string
-	require []string
-
-	signalled bool // by Ctrl-C
-}
-
-func parse(args []string, out io.Writer) (*options, error) {
-	o := &options{}
-	var require, only, faults string
-	fs := flag.NewFlagSet("locker compare", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.DurationVar(&o.plan.For, "for", 0, "try for this `time`, such as 20m (default: everything once)")
-	fs.DurationVar(&o.plan.TTL, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab, 2s with URLs)")
-	fs.StringVar(&o.plan.Dir, "out", "", "`directory` for the report and the histories (default: a new one in "+os.TempDir()+")")
-	fs.StringVar(&require, "require", "", "`rules` that have to be tried and to hold for every service,\nsuch as exclusion,told,tokens")
-	fs.StringVar(&only, "only", "", "try only these `faults`, by their names in report.json,\nor healthy, order, cost")
-	fs.Func("fault", "`NAME=COMMAND` that does something to the servers; more than once for more", func(s string) error {
-		name, command, ok := strings.Cut(s, "=")
-		if !ok {
-			return errors.New("write NAME=COMMAND")
-		}
-		o.plan.Faults = append(o.plan.Faults, Fault{Name: name, Inject: command})
-		return nil
-	})
-	fs.StringVar(&faults, "faults", "", "`file` of faults with commands to inject, to prove and to heal them\n(docs/compare.md)")
-	fs.StringVar(&o.recheck, "recheck", "", "judge the histories in this `directory` again")
-	for {
-		if err := fs.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				fmt.Fprintf(out, help, "locker compare")
-				fs.SetOutput(out)
-				fs.PrintDefaults()
-				fmt.Fprint(out, helpEnd)
-			}
-			return nil, err
-		}
-		if fs.NArg() == 0 {
-			break
-		}
-		o.plan.URLs = append(o.plan.URLs, fs.Arg(0))
-		args = fs.Args()[1:]
-	}
-	o.require, o.plan.Only = list(require), list(only)
-	if faults != "" {
-		more, err := ReadFaults(faults)
-		if err != nil {
-			return nil, err
-		}
-		o.plan.Faults = append(o.plan.Faults, more...)
-	}
-	for _, rule := range o.require {
-		if all := check.Rules(); !slices.Contains(all, rule) {
-			return nil, fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
-		}
-	}
-	if ttl := o.plan.TTL; o.plan.For < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
-		return nil, errors.New("--for is not negative, and --ttl is from 10ms to 1m")
-	}
-	if o.recheck != "" && len(o.plan.URLs) > 0 {
-		return nil, errors.New("--recheck asks no service: write no URL")
-	}
-	return o, nil
-}
-
-func list(s string) []string {
-	var all []string
-	for word := range strings.SplitSeq(s, ",") {
-		if word = strings.TrimSpace(word); word != "" {
-			all = append(all, word)
-		}
-	}
-	return all
-}
-
-// masked is a command line without passwords.
-func masked(args []string) []string {
-	shown := make([]string, len(args))
-	for i, arg := range args {
-		shown[i] = arg
+// asked is the command line, without passwords.
+func asked() string {
+	shown := []string{"locker compare"}
+	for _, arg := range os.Args[1+max(0, slices.Index(os.Args, "compare")):] {
 		if u, err := locker.ParseURL(arg); err == nil {
-			shown[i] = u.String()
+			arg = u.String()
 		}
+		shown = append(shown, arg)
 	}
-	return shown
+	return strings.Join(shown, " ")
 }
 
 // finish prints the report, and returns the exit status. failed is what kept it from being read or written as a whole.
@@ -295,7 +333,7 @@ func (o *options) status(report *history.Report) (int, []string) {
 					switch {
 					case c.Verdict == history.Held:
 						held++
-					case c.Verdict == history.Broken && !c.Bad():
+					case c.Verdict == history.Undeclared:
 						bad = fmt.Sprintf("%s: %s: required, and BROKEN: %s", c.Service, row.Title, c.Worst)
 					}
 				}

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,9 +15,9 @@ import (
 // free, and somebody who waits has it.
 func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*time.Second }
 
-// take has h hold the name of each trial, and waits until it does.
+// take has h hold each name, and waits until it does.
 func (r *round) take(h *holder, set func(c *command)) group {
-	g := h.hold(r.trials, func(c *command) {
+	g := h.hold(r, func(c *command) {
 		c.Within = r.free() + 3*time.Second
 		c.Again = true
 		if set != nil {
@@ -29,15 +30,24 @@ func (r *round) take(h *holder, set func(c *command)) group {
 	return g
 }
 
-// queue has h ask for the name of each trial: somebody else has them.
+// queue has h ask for each name: somebody else has them. Where a fault is to come, it comes at any moment between two
+// renewals: what is won or lost by some milliseconds must not be won, or lost, each time.
 func (r *round) queue(h *holder) group {
-	g := h.hold(r.trials, func(c *command) {
+	g := h.hold(r, func(c *command) {
 		c.Within = 4*r.free() + 10*time.Second
 		c.Again = true
 	})
-	// Long enough to be waiting.
-	r.sleep(r.ttl/10 + 20*time.Millisecond)
+	waiting := r.ttl/10 + 20*time.Millisecond // long enough
+	if !r.faulty {
+		waiting += phase(r.task.tries, r.ttl/2) // libraries renew every third or half of a TTL
+	}
+	r.sleep(waiting)
 	return g
+}
+
+// phase spreads the moments 0, 1, 2 … over a period: each falls into the middle of the longest gap before it.
+func phase(n int, period time.Duration) time.Duration {
+	return time.Duration(float64(period) * float64(bits.Reverse32(uint32(n))) / (1 << 32))
 }
 
 // finish has all holders unlock, whoever gets the lock then, too, until nobody is left.
@@ -68,7 +78,7 @@ func (r *round) finish(groups ...group) {
 
 // probe asks for each name once more: it shows whether something was left behind that nobody holds.
 func (r *round) probe() {
-	g := r.c.hold(r.trials, func(c *command) {
+	g := r.c.hold(r, func(c *command) {
 		c.Within = r.free() + 3*time.Second
 		c.Keep = time.Millisecond
 	})
@@ -90,7 +100,7 @@ func (r *round) healthy() {
 	var all []group
 	for _, h := range []*holder{r.a, r.b, r.c} {
 		for range 2 {
-			all = append(all, h.hold(r.trials, func(c *command) {
+			all = append(all, h.hold(r, func(c *command) {
 				c.Do, c.For, c.Keep = "loop", 3*r.ttl/2, time.Millisecond
 			}))
 		}
@@ -106,7 +116,7 @@ func (r *round) order() {
 	var all []group
 	for i := range 4 {
 		h := []*holder{r.b, r.c}[i%2]
-		all = append(all, h.hold(r.trials, func(c *command) {
+		all = append(all, h.hold(r, func(c *command) {
 			c.Within, c.Keep = 4*r.free(), 10*time.Millisecond
 		}))
 		r.sleep(330 * time.Millisecond)
@@ -216,7 +226,7 @@ func (r *round) holderSlow() {
 
 // connect has h's client open a connection for each of its callers, while nothing is in the way.
 func (r *round) connect(h *holder) {
-	g := h.hold(r.trials, func(c *command) {
+	g := h.hold(r, func(c *command) {
 		c.Name += "/warm"
 		c.Within, c.Again, c.Keep = r.free()+3*time.Second, true, 20*time.Millisecond
 	})
@@ -229,7 +239,7 @@ func (r *round) attempt(how func(p *lab.Proxy)) group {
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
 	r.a.network(how)
-	a := r.a.hold(r.trials, func(c *command) { c.Within = r.ttl / 2 })
+	a := r.a.hold(r, func(c *command) { c.Within = r.ttl / 2 })
 	r.seen(r.a, before)
 	return a
 }
@@ -281,7 +291,7 @@ func (r *round) overload() {
 	r.c.send(command{Do: "cost", Name: r.run.prefix + "flood/", Count: 256, For: 2 * r.ttl})
 	var all []group
 	for _, h := range []*holder{r.a, r.b} {
-		all = append(all, h.hold(r.trials, func(c *command) {
+		all = append(all, h.hold(r, func(c *command) {
 			c.Do, c.For, c.Keep = "loop", 2*r.ttl, time.Millisecond
 		}))
 	}
@@ -321,9 +331,9 @@ func (r *round) serverFault(f serverFault) {
 		within = check.ServedWindow(r.ttl) + time.Second
 	}
 	// A server that has forgotten gives the lock to whoever asks first, before those who wait look again.
-	rival := r.c.hold(r.trials, func(c *command) { c.Within, c.Try = 4*r.free()+10*time.Second, true })
+	rival := r.c.hold(r, func(c *command) { c.Within, c.Try = 4*r.free()+10*time.Second, true })
 	// Is it served meanwhile?
-	fresh := r.c.hold(r.trials, func(c *command) {
+	fresh := r.c.hold(r, func(c *command) {
 		c.Name += "/meanwhile"
 		c.Within, c.Again, c.Keep = within, true, time.Millisecond
 	})
@@ -345,7 +355,7 @@ func (r *round) serverFault(f serverFault) {
 		r.faultEnd("")
 	}
 	r.wait(r.free(), func() bool { return fresh.all(done) })
-	again := r.c.hold(r.trials, func(c *command) {
+	again := r.c.hold(r, func(c *command) {
 		c.Name += "/again"
 		c.Within, c.Again, c.Keep = r.free()+15*time.Second, true, time.Millisecond
 	})
@@ -358,11 +368,11 @@ func (r *round) serverFault(f serverFault) {
 // cost measures what a lock costs where nothing is wrong, and nothing else is measured.
 func (r *round) cost() {
 	// Alone: one caller, every event in the journal.
-	g := r.a.hold(r.trials[:1], func(c *command) { c.Do, c.For = "loop", time.Second })
+	g := r.a.hold(r, func(c *command) { c.Do, c.For = "loop", time.Second })
 	r.wait(r.free()+time.Second, func() bool { return g.all(done) })
 
-	r.measure(history.MeasureUncontended, []*holder{r.a}, 64, r.run.prefix+r.trials[0].id+"/own/")
-	r.measure(history.MeasureContended, []*holder{r.a, r.b, r.c}, 4, r.trials[0].name+"/one")
+	r.measure(history.MeasureUncontended, []*holder{r.a}, 64, r.names[0]+"/own/")
+	r.measure(history.MeasureContended, []*holder{r.a, r.b, r.c}, 4, r.names[0]+"/one")
 
 	// Waiters of two clients behind one holder.
 	const waiters = 8
@@ -370,11 +380,10 @@ func (r *round) cost() {
 		return
 	}
 	a := r.take(r.a, nil)
-	one := round{bench: r.bench, trials: r.trials[:1]}
 	var all []group
 	for range waiters {
 		for _, h := range []*holder{r.b, r.c} {
-			all = append(all, h.hold(one.trials, func(c *command) { c.Within, c.Keep = 4*r.free(), time.Millisecond }))
+			all = append(all, h.hold(r, func(c *command) { c.Within, c.Keep = 4*r.free(), time.Millisecond }))
 		}
 	}
 	r.sleep(300 * time.Millisecond) // until all wait
@@ -410,5 +419,5 @@ func (r *round) measure(what string, holders []*holder, callers int, name string
 }
 
 func (r *round) measured(what string, value float64) {
-	r.event(history.Measured, r.trials[0], func(e *history.Event) { e.Detail, e.Value = what, int64(value*1000) })
+	r.event(history.Event{Kind: history.Measured, Detail: what, Value: int64(value * 1000)})
 }

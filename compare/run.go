@@ -36,21 +36,24 @@ type Plan struct {
 	// the lab starts all that it finds.
 	URLs []string
 
-	// For is how long to try. Zero: everything once.
-	For time.Duration
+	// For is how long to try: everything once, whatever it takes, and then what its verdict is least sure of. Zero:
+	// everything once. Stable ends it before, as soon as everything was tried eight times and no verdict has changed
+	// in the latter half of them.
+	For    time.Duration
+	Stable bool
 
 	// TTL is that of the locks; where a service cannot do one that is so short, its shortest is taken. Zero
 	// means one second for the lab, and two for services that exist already.
 	TTL time.Duration
 
-	// Names is how many names each try has at once, each with holders of its own: 0 means 4.
+	// Names is how many locks share each fault: 0 means 4.
 	Names int
 
 	// Faults are the user's own, for the services in URLs.
 	Faults []Fault
 
-	// Only is what to do: IDs of faults, "healthy", "order", "cost", and "ageing" for what time brings to servers of the
-	// lab. Nil means everything; without For, everything but that.
+	// Only is what to do: names of faults, "healthy", "order", "cost", and "ageing" for what time brings to servers of
+	// the lab. Nil means everything; where For is less than five minutes, everything but that.
 	Only []string
 
 	// Dir is where the histories and the report go. It is made; it must not have a run in it.
@@ -76,7 +79,9 @@ type run struct {
 	prefix  string // of all lock names
 	journal *history.Journal
 	live    *live
-	end     time.Time // no new lap after it
+	end     time.Time              // no round after it, but of what was not tried at all
+	alone   sync.Mutex             // what a lock costs is measured of one service at a time
+	seen    atomic.Pointer[Result] // the verdicts so far, from time to time
 	stop    context.CancelCauseFunc
 	stalled atomic.Int64 // nanoseconds in which this process was not run
 
@@ -198,22 +203,21 @@ func (p *Plan) check() error {
 	if p.Dir == "" {
 		return errors.New("compare: Plan.Dir is empty: name a directory for the histories and the report")
 	}
-	named := map[string]bool{}
+	known := map[string]bool{}
+	for _, name := range things() {
+		known[name] = true
+	}
 	for _, f := range p.Faults {
 		if err := f.check(); err != nil {
 			return err
 		}
-		if named[f.Name] {
+		if known[f.Name] {
 			return fmt.Errorf("compare: two faults are named %s", f.Name)
 		}
-		named[f.Name] = true
+		known[f.Name] = true
 	}
 	if len(p.Faults) > 0 && len(p.URLs) == 0 {
 		return errors.New("compare: faults of your own need services of your own: give their URLs")
-	}
-	known := map[string]bool{"healthy": true, "order": true, "cost": true, ageing: true}
-	for _, f := range p.faults() {
-		known[f.ID] = true
 	}
 	for _, id := range p.Only {
 		if !known[id] {
@@ -226,6 +230,15 @@ func (p *Plan) check() error {
 // wants reports whether the plan has a fault, or what else there is, in it.
 func (p *Plan) wants(id string) bool {
 	return len(p.Only) == 0 || slices.Contains(p.Only, id) || strings.HasPrefix(id, ageing) && slices.Contains(p.Only, ageing)
+}
+
+// things are all that a plan can have in Only, but for faults of its own.
+func things() []string {
+	all := []string{"healthy", "order", "cost", ageing}
+	for _, f := range (&Plan{}).faults() {
+		all = append(all, f.ID)
+	}
+	return all
 }
 
 // faults are all that the plan knows, tried or not.
@@ -333,11 +346,10 @@ func (r *run) services() ([]*bench, error) {
 	return benches, nil
 }
 
-// all runs the benches: they start together, what a lock costs is measured one after the other, and the rest
-// is done side by side.
+// all runs the benches: they start together, and work side by side; what a lock costs is measured in the end, one after
+// the other.
 func (r *run) all(ctx context.Context, benches []*bench) {
 	var each, started sync.WaitGroup
-	var alone sync.Mutex
 	// Since when there is time: not before everything has started.
 	var once sync.Once
 	for _, b := range benches {
@@ -363,12 +375,7 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 					r.live.until(r.end)
 				}
 			})
-			alone.Lock()
-			if r.plan.wants("cost") {
-				_ = b.round(history.Fault{Title: "what a lock costs"}, 1, (*round).cost) // told already
-			}
-			alone.Unlock()
-			b.laps()
+			b.tryAll()
 		})
 	}
 	each.Wait()
@@ -389,6 +396,7 @@ func (r *run) tellBroken() (stop func()) {
 		head.Services = slices.Clone(r.head.Services)
 		r.mu.Unlock()
 		seen, _ := judge(&head, r.dir) // where it was not read to its end: journals grow
+		r.seen.Store(seen)
 		r.live.broke(seen)
 		next = time.Now().Add(20 * time.Since(began))
 	})

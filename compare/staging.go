@@ -18,7 +18,7 @@ import (
 
 // Fault is something that the user's own commands do to services that exist already.
 type Fault struct {
-	// Name is its row in the table.
+	// Name is what it is called in the table, in report.json, and in Plan.Only.
 	Name string `json:"name"`
 	// Services are the names of those that it is done to, as in the table, such as "redis"; none means all.
 	Services []string `json:"services,omitempty"`
@@ -41,6 +41,8 @@ func (f *Fault) check() error {
 	switch {
 	case f.Name == "" || f.Inject == "":
 		return errors.New("compare: a fault needs a name and a command: NAME=COMMAND, or \"name\" and \"inject\" in the file")
+	case strings.ContainsAny(f.Name, ",\n"):
+		return fmt.Errorf("compare: fault %q: a name has no comma and is one line", f.Name)
 	case err != nil || lasts <= 0:
 		return fmt.Errorf("compare: fault %s: lasts: %q is no duration such as 10s", f.Name, f.Lasts)
 	case f.Servers < 0:
@@ -54,7 +56,7 @@ func (f *Fault) check() error {
 }
 
 func (f *Fault) describe() history.Fault {
-	return history.Fault{ID: "own-" + f.Name, Title: f.Name, Class: cmp.Or(f.Does, history.Down), What: "Done by: " + f.Inject}
+	return history.Fault{ID: f.Name, Class: cmp.Or(f.Does, history.Down), What: "Done by: " + f.Inject}
 }
 
 // ReadFaults reads a file of faults: a JSON array of [Fault].

@@ -54,15 +54,18 @@ func TestBackendsListsEveryGuarantee(t *testing.T) {
 // The holders are this very command, started again.
 func TestCompare(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
-	r := do(t, nil, "compare", "--only", "healthy", "--out", out, "--require", "exclusion",
+	r := do(t, nil, "compare", "--for", "0s", "--only", "healthy", "--out", out, "--require", "exclusion",
 		(&url.URL{Scheme: "file", Path: t.TempDir()}).String())
 	require.Equal(t, 0, r.status, r.stderr)
 	assert.Contains(t, r.stdout, "two at once: healthy")
 	assert.FileExists(t, filepath.Join(out, "report.html"))
 
 	r = do(t, nil, "help", "compare")
-	assert.Contains(t, r.stdout, "--recheck DIR")
-	assert.Equal(t, 64, do(t, nil, "compare", "--nosuch").status)
+	assert.Contains(t, r.stdout, "--recheck directory")
+	r = do(t, nil, "compare", "--nosuch")
+	assert.Equal(t, result{64, "", "locker: unknown flag: --nosuch (see locker compare --help)\n"}, r)
+	assert.Contains(t, do(t, nil, "__complete", "compare", "z").stdout, "zookeeper\n")
+	assert.Contains(t, do(t, nil, "__complete", "compare", "--only", "healthy,").stdout, "healthy,fail-over\n")
 }
 
 func TestVersionHelpAndCompletion(t *testing.T) {

@@ -8,6 +8,8 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare"
@@ -30,24 +32,16 @@ var subjects = []string{
 }
 
 func main() {
-	compare.PlayHolder(openers)
-	args := os.Args[1:]
-	named := false
-	for _, arg := range args {
-		named = named || arg != "" && openers[scheme(arg)] != nil
+	if !slices.ContainsFunc(os.Args[1:], func(arg string) bool { return openers[scheme(arg)] != nil }) {
+		os.Args = append(os.Args, subjects...)
 	}
-	if !named {
-		args = append(args, subjects...)
-	}
-	os.Exit(compare.Execute(openers, args, os.Stdout, os.Stderr))
+	compare.Main(openers)
 }
 
 // scheme is the part of an argument that names a backend.
 func scheme(arg string) string {
-	for i, c := range arg {
-		if c == '=' || c == ':' {
-			return arg[:i]
-		}
+	if i := strings.IndexAny(arg, "=:"); i >= 0 {
+		return arg[:i]
 	}
 	return arg
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/golockers/locker/compare/internal/history"
 )
@@ -11,6 +12,7 @@ import (
 // tally is what a cell is made of.
 type tally struct {
 	trials, broken, aside int
+	first                 int // of the trials that broke
 	worst, best           int64
 	hasBest               bool
 	why                   string // the last reason to set a trial aside
@@ -77,6 +79,7 @@ func (c *checker) collect(t *trial, aside string) {
 			// Two at once are a fact, whatever else went wrong with the trial.
 			cell.trials++
 			cell.broken++
+			cell.first = cmp.Or(cell.first, cell.trials)
 			o.Broken, o.Note, o.NS = true, f.note, f.worst
 			if cell.witness == nil || f.worst > cell.worst {
 				cell.witness, cell.worst, cell.note = f.witness, f.worst, f.note
@@ -130,7 +133,7 @@ func (c *checker) report() *history.Report {
 		c.addRow(r, &kind, kind.title+": healthy", nil, always)
 		for i := range c.run.Faults {
 			f := &c.run.Faults[i]
-			c.addRow(r, &kind, kind.title+": "+f.Title, f, always)
+			c.addRow(r, &kind, kind.title+": "+f.ID, f, always)
 		}
 		if len(r.Rows) == before {
 			c.addRow(r, &kind, kind.title, nil, true)
@@ -143,14 +146,62 @@ func (c *checker) report() *history.Report {
 		c.addFigures(r, name)
 	}
 	slices.SortStableFunc(r.Rows, func(a, b history.Row) int { return cmp.Compare(rank(&a), rank(&b)) })
-	for _, row := range r.Rows {
-		for i := range row.Cells {
-			if row.Cells[i].Bad() {
-				r.Broken++
+	r.Broken, r.Headline = headline(r)
+	return r
+}
+
+// headline says what was broken: what is declared, and two at once, declared or not.
+func headline(r *history.Report) (bad int, says string) {
+	var declared, others []string
+	tried := 0
+	for i, s := range r.Run.Services {
+		ways := map[bool]map[string][]string{true: {}, false: {}} // declared: by rule, the faults
+		for _, row := range r.Rows {
+			switch c := &row.Cells[i]; {
+			case c.Bad():
+				bad++
+				tried++
+				ways[true][row.Rule] = append(ways[true][row.Rule], row.Fault)
+			case c.Verdict == history.Undeclared && row.Rule == Exclusion:
+				ways[false][row.Rule] = append(ways[false][row.Rule], row.Fault)
+			case c.Verdict == history.Held && c.Declared:
+				tried++
 			}
 		}
+		declared = append(declared, broke(s.Name, ways[true])...)
+		others = append(others, broke(s.Name, ways[false])...)
 	}
-	return r
+	var all []string
+	if bad > 0 {
+		all = append(all, fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried, strings.Join(declared, "; ")))
+	}
+	if len(others) > 0 && bad > 0 {
+		all = append(all, "Not declared: "+strings.Join(others, "; "))
+	} else if len(others) > 0 {
+		all = append(all, strings.Join(others, "; "))
+	}
+	if bad == 0 && tried > 0 {
+		all = append(all, fmt.Sprintf("All %d declared guarantees that were tried held", tried))
+	}
+	return bad, cmp.Or(strings.Join(all, ". "), "Nothing that is declared could be tried")
+}
+
+// broke is what was broken of one service, in words.
+func broke(service string, ways map[string][]string) (all []string) {
+	for _, row := range rows {
+		faults := ways[row.rule]
+		under := ""
+		if n := len(faults); n > 1 {
+			under = fmt.Sprintf(" under %d faults", n)
+		} else if n == 1 && faults[0] != "" {
+			under = " under " + faults[0]
+		}
+		if len(faults) > 0 {
+			what, _, _ := strings.Cut(row.title, ":")
+			all = append(all, service+": "+what+under)
+		}
+	}
+	return all
 }
 
 // rank is 0 for a row with something declared and broken, and higher the less
@@ -164,7 +215,7 @@ func rank(row *history.Row) int {
 		switch c := &row.Cells[i]; {
 		case c.Bad():
 			best = 0
-		case c.Verdict == history.Broken:
+		case c.Verdict == history.Undeclared:
 			best = min(best, 1)
 		}
 	}
@@ -213,7 +264,10 @@ func cell(s *history.Service, t *tally, kind *ruleRow, fault *history.Fault) his
 	out.Trials, out.Broken, out.Set, out.Outcomes = t.trials, t.broken, t.aside, t.outcomes
 	switch {
 	case t.broken > 0:
-		out.Verdict, out.Worst, out.WorstNS, out.Witness = history.Broken, t.note, t.worst, t.witness
+		out.Verdict, out.First, out.Worst, out.WorstNS, out.Witness = history.Undeclared, t.first, t.note, t.worst, t.witness
+		if out.Declared {
+			out.Verdict = history.Broken
+		}
 	case t.trials == 0:
 		out.Verdict, out.Reason = history.Inconclusive, t.why
 	default:

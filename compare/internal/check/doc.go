@@ -11,6 +11,8 @@
 // told. Callers other than the holder should ask while it holds, since a lock
 // that nobody else wants proves nothing.
 //
+//   - All its locks share its fault: a trial is one observation, broken if one of
+//     them is.
 //   - A fault has a FaultBegin before it and an Evidence when it was seen to
 //     have an effect. A trial with a Fault and without Evidence is set aside.
 //   - A kill is a fault of class Killed: its FaultBegin, before the signal, names
@@ -42,7 +44,8 @@
 //   - dead: the lock of a killed holder is granted again after the time declared.
 //   - left: no name is blocked by nobody for longer than a TTL.
 //   - served: while servers are away, locks are granted to those who ask then.
-//   - false-loss: no lease is lost while nothing is wrong.
+//   - false-loss: no lease is lost while nothing is wrong; where servers fail, it
+//     is told, and nobody declares that none is.
 //   - order: waiters are granted in the order in which they began to wait.
 //   - hangs: every call returns.
 //   - fails: what time brings makes no call fail that takes a lock, before the end

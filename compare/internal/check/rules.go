@@ -45,10 +45,11 @@ func (t *trial) finding(rule string) *finding {
 }
 
 const (
-	ringSize  = 300  // events of a trial that are remembered for a witness
-	afterward = 60   // events that follow the break, in a witness
-	maxBreaks = 1000 // of one rule that are remembered, in one trial
-	noLimit   = time.Duration(-1)
+	ringSize   = 1000 // events of a trial that are remembered for a witness
+	beforehand = 300  // of its lock, in a witness
+	afterward  = 60   // events that follow the break, in a witness
+	maxBreaks  = 1000 // of one rule that are remembered, in one trial
+	noLimit    = time.Duration(-1)
 )
 
 func (t *trial) remember(e *history.Event) {
@@ -97,18 +98,19 @@ func (t *trial) breach(rule, name string, b breach, before []history.Event) {
 	}
 	w := &history.Witness{Trial: t.id, Name: name, From: b.from, To: b.to, Says: b.says}
 	f.witness, f.more = w, afterward
-	first := t.recent[t.oldest%len(t.recent)].At
+	for i := range t.recent {
+		if e := &t.recent[(t.oldest+i)%len(t.recent)]; concerns(w, e) {
+			w.Events = append(w.Events, *e)
+		}
+	}
+	w.Events = w.Events[max(0, len(w.Events)-beforehand):]
+	first := w.Events[0].At
 	for _, e := range before {
 		if e.Kind != "" && e.At < first {
 			w.Events = append(w.Events, e)
 		}
 	}
 	slices.SortStableFunc(w.Events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
-	for i := range t.recent {
-		if e := &t.recent[(t.oldest+i)%len(t.recent)]; concerns(w, e) {
-			w.Events = append(w.Events, *e)
-		}
-	}
 }
 
 // settle counts the breaks, now that all stalls are known, and how slow the

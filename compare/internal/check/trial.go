@@ -105,7 +105,7 @@ func newTrial(c *checker, e *history.Event) *trial {
 	}
 	if e.Fault != "" {
 		if t.fault = c.faults[e.Fault]; t.fault == nil {
-			t.fault = &history.Fault{ID: e.Fault, Title: e.Fault, Class: history.Client}
+			t.fault = &history.Fault{ID: e.Fault, Class: history.Client}
 		}
 	}
 	t.remember(e)
@@ -332,17 +332,9 @@ func (t *trial) toldLost(l *lock, by *caller, e *history.Event) {
 	l.ends(b, e)
 }
 
-// lasts reports whether a lease that is lost is something to tell: nothing was done to its holder or to its server but
-// what others may be asked to survive.
+// lasts reports whether a lease that is lost is something to tell: nothing was done to its holder.
 func (t *trial) lasts() bool {
-	if t.fault == nil {
-		return true
-	}
-	switch t.fault.Class {
-	case history.Load, history.Ageing, history.Server, history.Failover:
-		return true
-	}
-	return false
+	return t.fault == nil || !slices.Contains([]history.Class{history.Client, history.Stopped, history.Killed}, t.fault.Class)
 }
 
 func (t *trial) unlocks(l *lock, by *caller, e *history.Event) {

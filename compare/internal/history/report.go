@@ -15,6 +15,8 @@ type Report struct {
 	Events  int64   `json:"events"`
 	Trials  int     `json:"trials"`
 	Broken  int     `json:"declared_and_broken"` // cells
+	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were seen.
+	Headline string `json:"headline"`
 	// Interrupted is what Run.Interrupted says.
 	Interrupted string         `json:"interrupted,omitempty"`
 	Rows        []Row          `json:"rows"` // the worst first
@@ -26,7 +28,7 @@ type Row struct {
 	ID    string `json:"id"`    // "rule" or "rule/fault"
 	Rule  string `json:"rule"`  // such as "exclusion"
 	Fault string `json:"fault"` // a Fault's ID; "" for none
-	Title string `json:"title"` // such as "two at once: holder stopped"
+	Title string `json:"title"` // such as "two at once: holder-stopped"
 	Cells []Cell `json:"cells"` // in the order of Run.Services
 }
 
@@ -36,7 +38,8 @@ type Verdict string
 // Verdicts.
 const (
 	Held         Verdict = "held"         // tried, and never broken
-	Broken       Verdict = "BROKEN"       // broken at least once
+	Broken       Verdict = "BROKEN"       // declared, and broken at least once
+	Undeclared   Verdict = "broken"       // the same, where it is not declared
 	NotTried     Verdict = "not tried"    // Reason says why
 	Inconclusive Verdict = "inconclusive" // tried, but no trial can be counted; Reason says why
 	Seen         Verdict = "measured"     // a figure, which nobody promises
@@ -48,10 +51,13 @@ type Cell struct {
 	Verdict  Verdict `json:"verdict"`
 	Declared bool    `json:"declared"`       // the service promises it
 	What     string  `json:"what,omitempty"` // what it declares, in words
-	Trials   int     `json:"trials"`         // trials that count
-	Broken   int     `json:"broken"`         // of them
+	// Trials are those that count. In each, one fault befalls several locks, which share its luck: it is one
+	// observation. Without a fault, it is a round of locking.
+	Trials int `json:"trials"`
+	Broken int `json:"broken"`                 // of them, with one lock at least
+	First  int `json:"first_broken,omitempty"` // which of them was the first, from 1 on
 	// Bound is, with 95 % confidence, how large the share of broken trials is at
-	// most, if none was seen: 3/n.
+	// most, if none was seen: 3/n, the rule of three.
 	Bound   float64 `json:"bound,omitempty"`
 	Set     int     `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a machine that stalled
 	Worst   string  `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
@@ -63,7 +69,7 @@ type Cell struct {
 }
 
 // Bad reports whether something declared was broken.
-func (c *Cell) Bad() bool { return c.Declared && c.Verdict == Broken }
+func (c *Cell) Bad() bool { return c.Verdict == Broken }
 
 // Outcome is one trial as one cell sees it.
 type Outcome struct {

@@ -73,8 +73,7 @@ func Declare(g locker.Guarantees) Guarantees {
 
 // Fault is something that is done to a service or to a holder.
 type Fault struct {
-	ID    string `json:"id"`    // such as "holder-stopped"
-	Title string `json:"title"` // such as "holder stopped (SIGSTOP)"
+	ID    string `json:"id"` // its one name, such as "holder-stopped"
 	Class Class  `json:"class"`
 	What  string `json:"what,omitempty"` // in a sentence: what is done, and what it shows
 }

@@ -41,24 +41,23 @@ function tip(text, x, y) {
 
 // ---- the table
 
-const bad = (c) => c.declared && c.verdict === "BROKEN";
-const rank = (row) => row.cells.every((c) => c.verdict === "not tried") ? 4 : row.rule === "cost" ? 3 : row.cells.some(bad) ? 0 : row.cells.some((c) => c.verdict === "BROKEN") ? 1 : 2;
+const has = (row, verdict) => row.cells.some((c) => c.verdict === verdict);
+const rank = (row) => row.cells.every((c) => c.verdict === "not tried") ? 4 : row.rule === "cost" ? 3 : has(row, "BROKEN") ? 0 : has(row, "broken") ? 1 : 2;
 const groups = [
-  ["Declared, and broken", "bad"], ["Broken where nobody promises it", "soft"],
+  ["Declared, and broken", "bad"], ["Broken where it is not declared", "soft"],
   ["Held, wherever it was tried", ""], ["What it costs", ""], ["Not tried", ""],
 ];
 
-function cellButton(row, c, sum) {
-  const say = { held: ["held", "held"], measured: ["figure", ""], "not tried": ["none", "–"], inconclusive: ["unsure", "?"] }[c.verdict] || (c.declared ? ["bad", "BROKEN"] : ["soft", "broken"]);
-  const b = el("button", { class: say[0], type: "button", "data-cell": row.id + "@" + c.service, onclick: () => openCell(row, c), "aria-label": `${c.service}, ${row.title}: ${c.verdict}` });
-  if (c.verdict === "measured") {
-    const m = /^p50 (.*), p99 (.*)$/.exec(c.worst);
-    m ? b.append(m[1], " ", el("small", {}, m[2])) : b.append(c.worst);
-  } else {
-    b.append(say[1]);
-    if (c.verdict === "held") b.append(" ", String(sum || c.trials));
-    if (c.verdict === "BROKEN") b.append(` ${c.broken}/${c.trials}`);
-  }
+const look = { held: "held", BROKEN: "bad", broken: "soft", measured: "figure", "not tried": "none", inconclusive: "unsure" };
+const counted = (row) => row.fault ? "fault" : "round";
+
+function cellButton(row, c) {
+  const b = el("button", { class: look[c.verdict], type: "button", "data-cell": row.id + "@" + c.service, onclick: () => openCell(row, c), "aria-label": `${c.service}, ${row.title}: ${c.verdict}` });
+  const m = /^p50 (.*), p99 (.*)$/.exec(c.worst);
+  if (c.verdict === "measured") b.append(...m ? [m[1], " ", el("small", {}, m[2])] : [c.worst]);
+  else if (c.verdict === "held") b.append(`held · ${c.trials}`, el("span", { class: "unit" }, " " + counted(row) + (c.trials > 1 ? "s" : "")));
+  else if (c.broken) b.append(`${c.verdict} ${c.broken} of ${c.trials}`);
+  else b.append(c.verdict === "inconclusive" ? "?" : "–");
   return b;
 }
 
@@ -79,7 +78,7 @@ function foldRow(rows, parts) {
   const cells = services.map((s, i) => {
     const held = rows.map((r) => r.cells[i]).filter((c) => c.verdict === "held");
     const n = held.reduce((sum, c) => sum + c.trials, 0);
-    return el("td", {}, held.length ? el("button", { class: "held", type: "button", onclick: () => b.click() }, `held ${n}`) : cellButton(rows[0], rows[0].cells[i]));
+    return el("td", {}, held.length ? el("button", { class: "held", type: "button", onclick: () => b.click() }, `held · ${n}`) : cellButton(rows[0], rows[0].cells[i]));
   });
   return el("tr", {}, el("th", { scope: "row" }, b), ...cells);
 }
@@ -90,7 +89,7 @@ function drawTable() {
   groups.forEach(([title, kind], k) => {
     const rows = report.rows.filter((r) => rank(r) === k);
     if (!rows.length) return;
-    body.append(el("tr", { class: "group " + kind }, el("th", { colspan: services.length + 1, scope: "rowgroup" }, title)));
+    body.append(el("tr", { class: "group " + kind }, el("th", { colspan: services.length + 1, scope: "rowgroup" }, el("span", {}, title))));
     for (const rule of new Set(rows.map((r) => r.rule))) {
       const same = rows.filter((r) => r.rule === rule);
       const foldable = (k === 2 && rule !== "exclusion" || k === 4) && same.length > 1;
@@ -100,6 +99,10 @@ function drawTable() {
     }
   });
   $("table").append(head, body);
+  $("table").classList.toggle("many", services.length > 6);
+  // Nothing is declared for locks of other libraries: what is said of them is how they are tried.
+  $("notes").append(...services.filter((s) => !s.missing && s.declared.exclusion === "none" && s.declared.rests_on)
+    .map((s) => el("p", { class: "quiet" }, el("strong", {}, s.name), ": " + s.declared.rests_on + ".")));
 }
 
 // ---- a cell
@@ -111,32 +114,32 @@ function openCell(row, c) {
     el("button", { class: "close", type: "button", "aria-label": "close", onclick: () => $("cell").close() }, "×"),
     el("h2", { id: "cell-title" }, `${c.service}: ${row.title}`));
   if (fault && fault.what) inside.append(el("p", { class: "quiet" }, fault.what));
-  const n = plural(c.trials, "trial");
-  const aside = c.set_aside ? ` ${plural(c.set_aside, "trial")} more ${c.set_aside === 1 ? "is" : "are"} not counted.` : "";
+  const n = plural(c.trials, counted(row));
+  const aside = c.set_aside ? ` ${plural(c.set_aside, counted(row))} more ${c.set_aside === 1 ? "is" : "are"} not counted.` : "";
   const line = (kind, word, rest) => el("p", { class: "says" }, el("span", { class: "key " + kind }, word), " ", rest + aside);
-  if (c.verdict === "held") inside.append(line("held", "held", `in ${n}; so it breaks in at most ${c.bound >= 1 ? "all" : (100 * c.bound).toPrecision(2) + " %"} of such cases, with 95 % confidence.${c.worst ? " The tightest: " + c.worst + "." : ""}`));
-  else if (c.verdict === "BROKEN") inside.append(line(c.declared ? "bad" : "soft", c.declared ? "BROKEN" : "broken", `in ${c.broken} of ${n}. The worst: ${c.worst}.`));
+  if (c.verdict === "held") inside.append(line("held", "held", `in ${n}; so at most ${c.bound >= 1 ? "all" : "3 of " + c.trials} such ${counted(row)}s break it, with 95 % confidence.${c.worst ? " The tightest: " + c.worst + "." : ""}`));
+  else if (c.broken) inside.append(line(look[c.verdict], c.verdict, `by ${c.broken} of ${n}. The worst: ${c.worst}.`));
   else if (c.verdict === "measured") inside.append(line("none", c.worst, `of ${c.trials.toLocaleString("en")}.`));
   else inside.append(line("none", c.verdict, (c.reason || "no reason is known") + "."));
-  if (c.what) inside.append(el("p", { class: "quiet" }, (c.declared ? "Declared: " : "Not declared: ") + c.what + (service.declared.rests_on && c.declared ? ". It rests on: " + service.declared.rests_on : ".")));
+  if (c.what) inside.append(el("p", { class: "quiet" }, (c.declared ? "Declared: " : "Not declared: ") + c.what + (service.declared.rests_on ? ". It rests on: " + service.declared.rests_on : ".")));
   $("cell").replaceChildren(inside);
   if (!$("cell").open) $("cell").showModal();
   $("cell").scrollTop = 0;
   if (c.witness) inside.append(el("h3", {}, `Trial ${c.witness.trial}: ${c.witness.says}`), timeline(c.witness, row, fault));
   if (row.rule === "cost" && report.distributions.some((d) => d.name === row.title)) inside.append(el("h3", {}, "All services"), chart(row.title, c.service));
-  if (c.outcomes && c.outcomes.length) inside.append(el("h3", {}, "Trials"), trials(c));
+  if (c.outcomes && c.outcomes.length) inside.append(el("h3", {}, row.fault ? "Faults" : "Rounds"), trials(row, c));
   if (c.witness) inside.append(eventList(c.witness));
   history.replaceState(null, "", "#" + encodeURIComponent(row.id + "@" + c.service));
 }
 
-function trials(c) {
+function trials(row, c) {
   const most = Math.max(...c.outcomes.map((o) => o.ns || 0));
   const rows = c.outcomes.map((o) => el("tr", {},
     el("td", {}, o.trial),
-    el("td", {}, el("span", { class: "key " + (o.broken ? (c.declared ? "bad" : "soft") : o.set_aside ? "none" : "held") }, o.broken ? "broken" : o.set_aside ? "not counted" : "held")),
+    el("td", {}, el("span", { class: "key " + (o.broken ? look[c.verdict] : o.set_aside ? "none" : "held") }, o.broken ? "broken" : o.set_aside ? "not counted" : "held")),
     el("td", { class: "wide" }, o.note || "", o.ns && most ? el("div", { style: `height:3px;border-radius:2px;margin-top:2px;background:currentColor;opacity:.35;width:${Math.max(1, 100 * o.ns / most)}%` }) : "")));
   const more = c.trials + (c.set_aside || 0) - rows.length;
-  return el("div", { class: "figures" }, el("table", { class: "list" }, el("tbody", {}, ...rows)), more > 0 ? el("p", { class: "quiet" }, `and ${plural(more, "trial")} more`) : "");
+  return el("div", { class: "figures" }, el("table", { class: "list" }, el("tbody", {}, ...rows)), more > 0 ? el("p", { class: "quiet" }, `and ${plural(more, counted(row))} more`) : "");
 }
 
 function eventList(w) {
@@ -177,7 +180,7 @@ function lanes(w) {
   for (const e of w.events) {
     switch (e.k) {
       case "fault_begin": {
-        const f = { from: e.t, to: Math.max(last, w.to), text: (faults[e.f] || { title: e.f || "fault" }).title, who: e.p, value: e.v, open: true };
+        const f = { from: e.t, to: Math.max(last, w.to), text: e.f || "fault", who: e.p, value: e.v, open: true };
         faultSpans.push(f);
         if (faults[e.f] && faults[e.f].class === "killed") for (const l of by.values()) if (l.id.startsWith(e.p + "/")) { endBelief(l, e); l.marks.push({ e }); }
         continue;
@@ -435,9 +438,8 @@ function drawServices() {
 }
 
 function drawWords() {
-  const n = report.declared_and_broken, tried = report.rows.flatMap((r) => r.cells).filter((c) => c.declared && (c.verdict === "held" || c.verdict === "BROKEN")).length;
-  $("headline").textContent = n ? `${plural(n, "declared guarantee was", "declared guarantees were")} broken, of ${tried} that were tried` : tried ? `All ${tried} declared guarantees that were tried held` : "Nothing could be tried";
-  $("headline").className = n ? "bad" : "";
+  $("headline").textContent = report.headline;
+  $("headline").className = report.declared_and_broken ? "bad" : "";
   const m = report.run.machine;
   $("facts").textContent = [plural(report.trials, "trial"), plural(report.events, "event"), time(report.seconds * 1e9), new Date(report.run.began).toISOString().slice(0, 16).replace("T", " ") + " UTC"].join(" · ");
   if (report.interrupted) {

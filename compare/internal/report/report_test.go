@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -41,18 +42,33 @@ func TestTheTable(t *testing.T) {
 	text := table(t, sample(t, true), 0, false)
 	lines := strings.Split(text, "\n")
 	assert.Regexp(t, `^ +redis +etcd$`, lines[0])
-	assert.Regexp(t, `^two at once: a server's clock stepped forward +BROKEN 1/1 +-$`, lines[1])
-	assert.Regexp(t, `(?m)^two at once: fail-over to a replica that lags +broken 1/1 +-$`, text)
-	assert.Regexp(t, `(?m)^two at once: holder killed \(SIGKILL\) +held 1 +-$`, text)
-	assert.Regexp(t, `(?m)^tokens rise: \d+ ways +held \d+ +held \d+$`, text)
+	assert.Regexp(t, `^two at once: clock-stepped +BROKEN 1 of 1 +-$`, lines[1])
+	assert.Regexp(t, `(?m)^two at once: fail-over +broken 1 of 1 +-$`, text)
+	assert.Regexp(t, `(?m)^two at once: holder-killed +held · 1 fault +-$`, text)
+	assert.Regexp(t, `(?m)^tokens rise: \d+ ways +held · \d+ +held · \d+$`, text)
+	assert.Contains(t, text, "\n1 of 31 declared guarantees BROKEN: redis: two at once under clock-stepped. Not declared: redis: two\n  at once under 2 faults.\n")
 	assert.Regexp(t, `(?m)^hand-over \(p50 p99\) +\S+s \S+s +\S+s \S+s$`, text)
-	assert.Contains(t, text, "Declared, and BROKEN:\n  redis, two at once: a server's clock stepped forward: 1 of 1. The worst: redis-")
+	assert.Contains(t, text, "Declared, and BROKEN:\n  redis, two at once: clock-stepped: 1 of 1. The worst: redis-")
 	assert.Contains(t, text, "zookeeper: no ZooKeeper here: apt-get install zookeeper")
 	assert.NotContains(t, text, "\x1b")
 
 	text = table(t, sample(t, false), 0, false)
 	assert.NotContains(t, text, "BROKEN 1")
 	assert.NotContains(t, text, "Declared, and")
+	assert.Contains(t, text, "\nredis: two at once under 3 faults. All 28 declared guarantees that were tried held.\n")
+}
+
+// What the table says of a cell is its verdict in report.json.
+func TestTheTableSaysTheVerdict(t *testing.T) {
+	r := sample(t, true)
+	r.Rows = slices.DeleteFunc(r.Rows, func(row history.Row) bool { return row.Rule != check.Exclusion })
+	lines := strings.Split(table(t, r, 0, false), "\n")
+	for _, row := range r.Rows {
+		if v := row.Cells[0].Verdict; v != history.NotTried {
+			i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, row.Title+" ") })
+			assert.Regexp(t, "^"+row.Title+" +"+string(v)+" ", lines[i])
+		}
+	}
 }
 
 // The same histories give the same report, each time.
@@ -71,8 +87,16 @@ func TestTheTableFits(t *testing.T) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), width)
 		}
 	}
+	// Rows that differ have names that differ.
+	var r2 history.Report = *r
+	r2.Run.Services = r.Run.Services[:1]
+	r2.Rows = nil
+	for _, title := range []string{"stale acts, tokens checked: restart", "stale acts, tokens checked: restart-empty"} {
+		r2.Rows = append(r2.Rows, history.Row{Rule: check.Guarded, Title: title, Cells: []history.Cell{{Verdict: history.Undeclared, Broken: 1, Trials: 2}}})
+	}
+	assert.Contains(t, table(t, &r2, 80, false), "stale acts, tokens checked:       broken 1 of 2\n  restart\nstale acts, tokens checked:       broken 1 of 2\n  restart-empty\n")
 	plain, bold := table(t, r, 100, false), table(t, r, 100, true)
-	assert.Contains(t, bold, "\x1b[1mBROKEN 1/1")
+	assert.Contains(t, bold, "\x1b[1mBROKEN 1 of 1")
 	assert.NotContains(t, bold, "\x1b[1mbroken")
 	assert.Equal(t, plain, strings.NewReplacer("\x1b[1m", "", "\x1b[0m", "").Replace(bold))
 }

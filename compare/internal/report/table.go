@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,39 +16,31 @@ import (
 // none, the lines may be as long as they like). With bold, what stands out does
 // so by escape sequences, too.
 func Table(w io.Writer, r *history.Report, width int, bold bool) error {
-	t := &table{bold: bold}
-	rows := fold(r.Rows)
+	t := &table{bold: bold, rows: fold(r.Rows)}
 	title := 0
-	for i := range rows {
-		title = max(title, utf8.RuneCountInString(label(&rows[i])))
+	for i := range t.rows {
+		title = max(title, utf8.RuneCountInString(label(&t.rows[i])))
 	}
 	if width > 0 {
 		title = min(title, max(width*2/5, 24))
 	}
-	// As many services beside each other as there is room for.
 	var tried []int
 	for i, s := range r.Run.Services {
 		if s.Missing == "" {
 			tried = append(tried, i)
 		}
 	}
+	// As many services beside each other as there is room for; what is counted is said in each cell if that leaves room.
+	room := cmp.Or(width, math.MaxInt) - title
+	if t.units = true; len(t.fit(r, tried, room)) < len(tried) {
+		t.units = false
+	}
 	for len(tried) > 0 {
-		n, used := 0, title
-		var widths []int
-		for _, i := range tried {
-			column := utf8.RuneCountInString(r.Run.Services[i].Name)
-			for j := range rows {
-				column = max(column, utf8.RuneCountInString(text(&rows[j].Cells[i])))
-			}
-			if used += column + 2; width > 0 && used > width && n > 0 {
-				break
-			}
-			widths = append(widths, column)
-			n++
-		}
+		widths := t.fit(r, tried, room)
+		n := len(widths)
 		t.head(r, tried[:n], title, widths)
-		for j := range rows {
-			t.row(&rows[j], tried[:n], title, widths)
+		for j := range t.rows {
+			t.row(&t.rows[j], tried[:n], title, widths)
 		}
 		t.line("")
 		tried = tried[n:]
@@ -58,8 +51,25 @@ func Table(w io.Writer, r *history.Report, width int, bold bool) error {
 }
 
 type table struct {
-	out  strings.Builder
-	bold bool
+	out   strings.Builder
+	bold  bool
+	units bool // each cell says what it counts
+	rows  []history.Row
+}
+
+// fit is how wide the columns are for which there is room: one at least.
+func (t *table) fit(r *history.Report, services []int, room int) (widths []int) {
+	for _, i := range services {
+		column := utf8.RuneCountInString(r.Run.Services[i].Name)
+		for j := range t.rows {
+			column = max(column, utf8.RuneCountInString(t.text(&t.rows[j], i)))
+		}
+		if room -= column + 2; room < 0 && len(widths) > 0 {
+			break
+		}
+		widths = append(widths, column)
+	}
+	return widths
 }
 
 func (t *table) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n", args...) }
@@ -95,13 +105,40 @@ func (t *table) row(row *history.Row, columns []int, title int, widths []int) {
 	for k, i := range columns {
 		c := &row.Cells[i]
 		bad = bad || c.Bad()
-		line += t.cell(text(c), widths[k], k == len(columns)-1, c.Bad())
+		line += t.cell(t.text(row, i), widths[k], k == len(columns)-1, c.Bad())
 	}
-	name := pad(label(row), title)
-	if bad {
-		name = t.strong(name)
+	// A long name goes on below, so that rows that differ have names that differ.
+	for i, name := range broken(label(row), title) {
+		if name = pad(name, title); bad {
+			name = t.strong(name)
+		}
+		if i > 0 {
+			line = ""
+			name = strings.TrimRight(name, " ")
+		}
+		t.line("%s", name+line)
 	}
-	t.line("%s", name+line)
+}
+
+// broken is a text in lines of at most width columns, all but the first indented.
+func broken(s string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(s) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line+" "+word) > width:
+			lines = append(lines, line)
+			line = "  " + word
+		default:
+			line += " " + word
+		}
+		for utf8.RuneCountInString(line) > width {
+			lines = append(lines, string([]rune(line)[:width]))
+			line = "  " + string([]rune(line)[width:])
+		}
+	}
+	return append(lines, line)
 }
 
 // cell is s in a column; the last one needs no spaces after it.
@@ -133,16 +170,20 @@ func worsts(row *history.Row) (all []string) {
 }
 
 // text is a cell in a word or two.
-func text(c *history.Cell) string {
+func (t *table) text(row *history.Row, service int) string {
+	c := &row.Cells[service]
 	switch c.Verdict {
 	case history.Held:
-		return fmt.Sprintf("held %d", c.Trials)
-	case history.Broken:
-		word := "broken"
-		if c.Declared {
-			word = "BROKEN"
+		s := fmt.Sprintf("held · %d", c.Trials)
+		if t.units && row.Fault != "" {
+			s += " fault"
+			if c.Trials > 1 {
+				s += "s"
+			}
 		}
-		return fmt.Sprintf("%s %d/%d", word, c.Broken, c.Trials)
+		return s
+	case history.Broken, history.Undeclared:
+		return fmt.Sprintf("%s %d of %d", c.Verdict, c.Broken, c.Trials)
 	case history.Seen:
 		return strings.NewReplacer("p50 ", "", ", p99", "").Replace(c.Worst)
 	case history.Inconclusive:
@@ -177,6 +218,7 @@ func fold(rows []history.Row) (out []history.Row) {
 			count[row.Rule] = 1
 		default:
 			count[row.Rule]++
+			out[i].Fault = ""
 			rule, _, _ := strings.Cut(row.Title, ":")
 			ways := "ways"
 			if row.Rule == exclusion {
@@ -198,8 +240,11 @@ func fold(rows []history.Row) (out []history.Row) {
 // notes are what stands below the table.
 func (t *table) notes(r *history.Report, width int) {
 	if r.Trials > 0 {
-		t.wrap(width, "", "held n: tried n times and never broken, so at most in 3/n of all cases (95 % sure). BROKEN k/n: declared, and broken in k of n. "+
-			"broken k/n: the same, where the service does not promise it. -: not tried. ?: tried, and nothing can be said.")
+		t.wrap(width, "", r.Headline+".")
+		t.line("")
+		t.wrap(width, "", "held · n: none of n faults broke it (several locks share each), so at most 3 of n such faults do (95 % sure). "+
+			"BROKEN k of n: declared, and broken by k of n faults. broken k of n: the same, where the service does not declare it. "+
+			"Rows without a fault count rounds. -: not tried. ?: inconclusive.")
 	}
 	var bad, unsure, missing []string
 	for _, row := range r.Rows {
@@ -231,18 +276,9 @@ func (t *table) section(title string, notes []string, width int) {
 	}
 }
 
-// wrap writes a text in lines of at most width columns, all but the first indented.
+// wrap writes a text in lines of at most width columns.
 func (t *table) wrap(width int, indent, s string) {
-	line := indent
-	for _, word := range strings.Fields(s) {
-		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width && strings.TrimSpace(line) != "" {
-			t.line("%s", line)
-			line = indent + "  "
-		}
-		if strings.TrimSpace(line) != "" {
-			line += " "
-		}
-		line += word
+	for _, line := range broken(s, width-len(indent)) {
+		t.line("%s", indent+line)
 	}
-	t.line("%s", line)
 }
