@@ -105,9 +105,10 @@ build-everywhere:
 bench: servers
 	./scripts/bench $(ROUNDS)
 
-# What locks of other libraries guarantee, beside ours: a table and a page. PEERS="--for 10m" to dig.
+# What locks of other libraries guarantee, beside ours (docs/peers.md): again and again until the table is stable.
+# PEERS="--for 2h" has more time for it, PEERS="redis redislock=redis" fewer subjects.
 compare-peers: servers
-	cd compare/peers && go run . $(PEERS)
+	cd compare/peers && go run . --stable --for 30m $(PEERS)
 
 clean:
 	rm -rf .cache bin

@@ -261,7 +261,7 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 		return false
 	}
 	var over <-chan time.Time
-	if c.Keep > 0 {
+	if c.Keep > 0 || c.Do == "loop" {
 		over = time.After(c.Keep)
 	}
 	granted := lease.Until()

@@ -123,3 +123,18 @@ func TestTheTimeThatIsLeft(t *testing.T) {
 	l.until(time.Now())
 	assert.Equal(t, "what is under way is the last", l.remaining())
 }
+
+// What a lock costs is measured of many, and to the end.
+func TestTheCost(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, lab.ToolRedis)
+	report := compareOne(t, Plan{URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: time.Second, Only: []string{"cost"}})
+	measured := map[string]int{}
+	for _, row := range report.Rows {
+		measured[row.ID] = row.Cells[0].Trials
+	}
+	assert.Greater(t, measured["cost/"+history.CurveLock], 10)
+	assert.Equal(t, 1, measured["cost/"+history.MeasureUncontended])
+	assert.Equal(t, 1, measured["cost/"+history.MeasureContended])
+	assert.Equal(t, 1, measured["cost/"+history.MeasureRequests])
+}

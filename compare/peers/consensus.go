@@ -52,7 +52,7 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 	if _, err := session(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", err, locker.ErrUnavailable), c.Close())
 	}
-	g := undeclared("etcd-mutex")
+	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
 	g.MinTTL = time.Second
 	return &queued{simple{g: g, close: func() error { return errors.Join(current.Close(), c.Close()) },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -126,7 +126,7 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), locker.ErrUnavailable)
 		}
 	}
-	g := undeclared("zk.lock")
+	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which its user watches, tells of a loss")
 	g.MinTTL = 400 * time.Millisecond
 	return &queued{simple{g: g, close: func() error { conn.Close(); return nil },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {

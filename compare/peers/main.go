@@ -2,7 +2,7 @@
 // does and believes what the library itself does and says, no more. Nothing is declared for them, so what breaks
 // is information.
 //
-//	go run . --for 5m
+//	go run . --stable --for 30m
 package main
 
 import (
@@ -46,12 +46,10 @@ func scheme(arg string) string {
 	return arg
 }
 
-// undeclared is what is said of a library: its name, and how far apart its callers can be.
-func undeclared(name string) locker.Guarantees {
-	return locker.Guarantees{
-		Backend: name, Scope: locker.ScopeNetwork,
-		RestsOn: "what the library says of itself: nothing is declared here",
-	}
+// undeclared is what is said of a library: its name, how far apart its callers can be, and what keeps time for its
+// holders.
+func undeclared(name, timer string) locker.Guarantees {
+	return locker.Guarantees{Backend: name, Scope: locker.ScopeNetwork, RestsOn: timer}
 }
 
 // refused is the answer that another holds the lock. None of these libraries says for how long.

@@ -52,16 +52,18 @@ type hold struct {
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) { return h.renew(ctx) }
 func (h *hold) Release(ctx context.Context) error                  { return h.release(ctx) }
 
-// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so holders
-// count from the answer.
+// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so holders count
+// from before they asked, as a careful user does.
 func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	c, err := clients(ctx, u)
 	if err != nil {
 		return nil, err
 	}
 	locks := redislock.New(c[0])
-	return &simple{g: undeclared("redislock"), close: c[0].Close,
+	return &simple{g: undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor "+
+		"ends a lease, so the timer calls Refresh, and ends the lease a TTL after the last request that was answered"), close: c[0].Close,
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			since := time.Now()
 			l, err := locks.Obtain(ctx, req.Name, req.TTL, nil)
 			if errors.Is(err, redislock.ErrNotObtained) {
 				return refused()
@@ -69,14 +71,15 @@ func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker
 			if err != nil {
 				return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 			}
-			valid := func() locker.Validity { return locker.Validity{Since: time.Now(), TTL: req.TTL, Drift: 1} }
-			return locker.Grant{Validity: valid(), Hold: &hold{
+			valid := func(since time.Time) locker.Validity { return locker.Validity{Since: since, TTL: req.TTL, Drift: 1} }
+			return locker.Grant{Validity: valid(since), Hold: &hold{
 				renew: func(ctx context.Context) (locker.Validity, error) {
+					since := time.Now()
 					err := l.Refresh(ctx, req.TTL, nil)
 					if errors.Is(err, redislock.ErrNotObtained) {
 						err = locker.ErrLost
 					}
-					return valid(), err
+					return valid(since), err
 				},
 				release: func(ctx context.Context) error {
 					err := l.Release(ctx)
@@ -106,7 +109,8 @@ func openRedsync(ctx context.Context, u *locker.URL, _ locker.Options) (locker.B
 		}
 		return err
 	}
-	return &simple{g: undeclared("redsync"), close: closeAll,
+	return &simple{g: undeclared("redsync", "our engine's timer, wrapped around it: the library says until when it holds, "+
+		"so the timer calls Extend, and ends the lease at Until"), close: closeAll,
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			m := rs.NewMutex(req.Name, redsync.WithExpiry(req.TTL), redsync.WithTries(1))
 			valid := func() locker.Validity {
@@ -153,7 +157,7 @@ func openRueidislock(_ context.Context, u *locker.URL, opts locker.Options) (loc
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 	}
-	return &simple{g: undeclared("rueidislock"), close: func() error { locks.Close(); return nil },
+	return &simple{g: undeclared("rueidislock", "the library alone: it renews every half of a TTL, and ends its own context"), close: func() error { locks.Close(); return nil },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			// The context is the lock's life, too: that of the request must not end it.
 			held, release, err := locks.TryWithContext(context.WithoutCancel(ctx), req.Name)

@@ -159,15 +159,16 @@ func TestThePageInABrowser(t *testing.T) {
 	b := open(t)
 	b.size(1300, 900)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
-	assert.Regexp(t, `^1 declared guarantee was broken, of \d+ that were tried$`, ask[string](b, `document.querySelector("h1").textContent`))
-	assert.Equal(t, "two at once: a server's clock stepped forward", ask[string](b, `document.querySelector("#table tbody tr:not(.group) th").textContent`))
-	assert.Equal(t, "BROKEN 1/1", ask[string](b, `document.querySelector("#table tbody td > button.bad").textContent`))
+	assert.Regexp(t, `^1 of \d+ declared guarantees BROKEN: redis: two at once under clock-stepped\. Not declared: redis: two at once under 2 faults$`,
+		ask[string](b, `document.querySelector("h1").textContent`))
+	assert.Equal(t, "two at once: clock-stepped", ask[string](b, `document.querySelector("#table tbody tr:not(.group) th").textContent`))
+	assert.Equal(t, "BROKEN 1 of 1", ask[string](b, `document.querySelector("#table tbody td > button.bad").textContent`))
 	b.look("table-light")
 
 	b.click("#table td > button.bad")
 	b.until(`document.querySelector("dialog[open] .time svg .band")`)
 	says := ask[string](b, `document.querySelector("dialog").innerText`)
-	assert.Regexp(t, `BROKEN in 1 of 1 trial\. The worst: redis-a2/\d+ and redis-\w+/\d+ held at once for \S+\.`, says)
+	assert.Regexp(t, `BROKEN by 1 of 1 fault\. The worst: redis-a2/\d+ and redis-\w+/\d+ held at once for \S+\.`, says)
 	assert.Contains(t, says, "Declared: outlasts a step of a clock")
 	b.look("cell-light")
 	// Both who held at once have a lane, and their beliefs lie in the band.
@@ -236,7 +237,7 @@ func TestTheWitnessOfEachBadLock(t *testing.T) {
 	} {
 		cell := `button[data-cell="` + row + "@" + flaw + `"]`
 		b.until(`document.querySelector('` + cell + `')`)
-		assert.Equal(t, "BROKEN 1/1", ask[string](b, `document.querySelector('`+cell+`').textContent`), flaw)
+		assert.Equal(t, "BROKEN 1 of 1", ask[string](b, `document.querySelector('`+cell+`').textContent`), flaw)
 		ask[bool](b, `document.querySelector('`+cell+`').click() || true`)
 		b.until(`document.querySelector("dialog[open] .time svg .band")`)
 		says := ask[string](b, `document.querySelector("dialog .time").getAttribute("aria-label")`)
@@ -287,13 +288,55 @@ func TestTheCurvesAndTheDark(t *testing.T) {
 	b.look("cell-dark")
 }
 
-// On a phone, nothing but the table is wider than the screen, and the table scrolls.
+// Nine services fit on a page that is 1,200 px wide, and how a lock of which nothing is declared is tried is said.
+func TestNineServicesOnThePage(t *testing.T) {
+	run, err := history.LoadRun("../report/testdata/run")
+	require.NoError(t, err)
+	r, err := check.Check(run, history.Read("../report/testdata/run"))
+	require.NoError(t, err)
+	r.Run.Services = r.Run.Services[:2]
+	r.Run.Services[1].Declared.Exclusion, r.Run.Services[1].Declared.RestsOn = "none", "our engine's timer renews it"
+	for i := range r.Rows {
+		r.Rows[i].Cells = r.Rows[i].Cells[:2]
+	}
+	for _, name := range []string{"redislock", "rueidislock", "redlock", "redsync", "etcd-mutex", "zookeeper", "zk.lock"} {
+		s := r.Run.Services[0]
+		s.Name = name
+		r.Run.Services = append(r.Run.Services, s)
+		for i := range r.Rows {
+			c := r.Rows[i].Cells[0]
+			c.Service = name
+			if c.Verdict == history.Held {
+				c.Trials = 128
+			}
+			r.Rows[i].Cells = append(r.Rows[i].Cells, c)
+		}
+	}
+	b := openReport(t, r)
+	b.size(1200, 900)
+	b.until(`document.querySelectorAll("#table td > button").length > 60`)
+	b.look("nine")
+	assert.LessOrEqual(t, ask[float64](b, `document.querySelector("#table").getBoundingClientRect().right`), 1200.0)
+	assert.Equal(t, 0, ask[int](b, `[...document.querySelectorAll("#table td > button")].filter((b) => b.scrollWidth > b.clientWidth + 1).length`), "no cell is cut off")
+	assert.Contains(t, ask[string](b, `document.querySelector("main").innerText`), "etcd: our engine's timer renews it.")
+}
+
+// On a phone, nothing but the table is wider than the screen, and the table scrolls under its head and its first column.
 func TestThePageOnAPhone(t *testing.T) {
 	b := open(t)
 	b.size(400, 800)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
 	assert.LessOrEqual(t, ask[int](b, `document.documentElement.scrollWidth`), 400)
 	b.look("phone-table")
+	ask[bool](b, `(document.querySelector(".scroll").scrollTop = 300, document.querySelector(".scroll").scrollLeft = 90) > 0`)
+	assert.Positive(t, ask[float64](b, `document.querySelector(".scroll").scrollTop`))
+	stays := ask[[]bool](b, `(() => { const box = document.querySelector(".scroll").getBoundingClientRect();
+		const near = (a, b) => Math.abs(a - b) < 3;
+		return [...document.querySelectorAll("#table thead th")].map((h) => near(h.getBoundingClientRect().top, box.top))
+			.concat([...document.querySelectorAll("#table tbody tr:not(.group):not([hidden]) th")].map((h) => near(h.getBoundingClientRect().left, box.left))) })()`)
+	assert.NotContains(t, stays, false)
+	b.look("phone-scrolled")
+	ask[bool](b, `(document.querySelector(".scroll").scrollTop = document.querySelector(".scroll").scrollLeft = 0) === 0`)
 	b.click("#table td > button.bad")
 	b.until(`document.querySelector("dialog[open] .time svg .band")`)
 	assert.LessOrEqual(t, ask[int](b, `document.querySelector("dialog").scrollWidth`), 400)
