@@ -12,22 +12,30 @@ package batch
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Options are the bounds of a Batcher. All of them have to be set.
+// Options are the bounds of a Batcher. All of them have to be set that have no meaning for zero.
 type Options struct {
 	// Max is how many callers share a round trip at most.
 	Max int
 	// Flights is how many round trips are under way, not counting the slow ones.
 	Flights int
-	// Timeout is how long a round trip may take.
+	// Most is how many round trips are under way, the slow ones counted. Of those that were given up while
+	// the driver still has them (see [Batcher.Sweep]) there may be twice as many beside them. 0: no bound.
+	Most int
+	// Timeout is how long a round trip may take. 0: Sweep sees to that.
 	Timeout time.Duration
 	// Slow is after how long a round trip does not keep others from being sent any more.
 	Slow time.Duration
+	// Patient requests wait for those under way if they are fewer, where otherwise they go if Flights says so:
+	// a server that does one thing after the other answers no later then, and has less to do.
+	Patient bool
 	// Late is how long a round trip goes on whose callers have all left. Most are answered by then, and their
 	// connection is of use to others; drivers close the connection of a request that they give up.
 	Late time.Duration
@@ -36,15 +44,27 @@ type Options struct {
 // Batcher has callers with requests of type Q share round trips whose answers are of type A. Make it with
 // [New].
 type Batcher[Q, A any] struct {
-	life context.Context
-	send func(ctx context.Context, requests []Q) ([]A, error)
-	key  func(Q) string
-	opts Options
+	// Alone, if it is not nil, sends the request of a caller that is alone, in the caller's goroutine, where
+	// otherwise send does. It is for drivers that do not look at a context while they wait, and returns soon
+	// all the same; done is false if the request has to go by send. It is set before the first request.
+	Alone func(ctx context.Context, request Q) (value A, done bool)
 
-	mu      sync.Mutex
-	waiting []*call[Q, A]
-	flying  int            // flights that are not slow
-	busy    sync.WaitGroup // all flights
+	life  context.Context
+	send  func(ctx context.Context, requests []Q) ([]A, error)
+	key   func(Q) string
+	opts  Options
+	calls sync.Pool // of *call[Q, A], for their channel's sake
+
+	came atomic.Int64 // how many requests were ever queued
+
+	mu       sync.Mutex
+	waiting  []*call[Q, A] // those that have left are among them for a while
+	left     int           // how many
+	flights  []*flight[Q, A]
+	starting bool           // a flight is about to take off
+	waking   bool           // launch is called when a flight has become slow
+	ended    bool           // so has the life
+	busy     sync.WaitGroup // all flights
 }
 
 // Answer is what became of one request.
@@ -54,18 +74,24 @@ type Answer[A any] struct {
 	Sent  bool      // it was handed to send: beside an error, it may have been carried out
 }
 
-// call is one caller that waits.
+// call is a request, and who waits for its answer.
 type call[Q, A any] struct {
 	request Q
-	flight  *flight // nil: not sent yet
-	done    chan struct{}
+	done    chan struct{}          // of capacity 1
+	told    func(Answer[A], error) // instead of done, of a request that was started
+	flight  *flight[Q, A]          // nil: not sent yet
+	over    bool                   // it has its answer, or its caller has left
 	answer  Answer[A]
 	err     error
 }
 
-// flight is a round trip of callers that wait.
-type flight struct {
-	callers int // that have not left
+// flight is a round trip.
+type flight[Q, A any] struct {
+	since   time.Time
+	calls   []*call[Q, A] // none: the caller waits in its own goroutine; nil among them: told by Sweep
+	callers int           // that have not left
+	given   bool          // given up: nothing waits for it
+	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
@@ -81,125 +107,320 @@ type flight struct {
 func New[Q, A any](
 	life context.Context, opts Options, key func(Q) string, send func(context.Context, []Q) ([]A, error),
 ) *Batcher[Q, A] {
-	return &Batcher[Q, A]{life: life, send: send, key: key, opts: opts}
+	b := &Batcher[Q, A]{life: life, send: send, key: key, opts: opts}
+	b.calls.New = func() any { return &call[Q, A]{done: make(chan struct{}, 1)} }
+	b.busy.Add(1)
+	context.AfterFunc(life, b.end)
+	return b
 }
 
 // Do has request sent, and returns when there is an answer, or ctx or the Batcher's life ends. The error is
 // send's, or the cause of the context that ended.
 func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	b.mu.Lock()
-	if err := ended(ctx, b.life); err != nil {
+	if err := b.over(ctx); err != nil {
 		b.mu.Unlock()
 		return Answer[A]{}, err
 	}
-	if b.flying == 0 {
-		b.flying++
+	if since := time.Now(); len(b.waiting) == 0 && !b.starting && b.room(since, 0, 1) {
+		f := &flight[Q, A]{since: since}
 		b.busy.Add(1)
+		b.flights = append(b.flights, f)
 		b.mu.Unlock()
-		return b.alone(ctx, request)
+		if answer, done, err := b.alone(ctx, request, f); done {
+			return answer, err
+		}
+		b.mu.Lock()
 	}
-	c := &call[Q, A]{request: request, done: make(chan struct{})}
-	b.waiting = append(b.waiting, c)
-	b.launch()
+	c := b.calls.Get().(*call[Q, A])
+	c.request = request
+	b.enqueue(c)
 	b.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.answer, c.err
 	case <-ctx.Done():
-		return b.leave(ctx, c)
+		if sent, left := b.leave(c); left {
+			return Answer[A]{Sent: sent}, context.Cause(ctx)
+		}
+		<-c.done // the answer came at the same moment
 	}
+	answer, err := c.answer, c.err
+	*c = call[Q, A]{done: c.done}
+	b.calls.Put(c)
+	return answer, err
+}
+
+// Start has request sent, and does not wait: told is called with what Do would return, once, and must not
+// block. It returns why not, if the Batcher's life has ended.
+func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.over(b.life)
+	if err == nil {
+		b.enqueue(&call[Q, A]{request: request, told: told})
+	}
+	return err
+}
+
+// Sweep asks of each request under way whether it has taken too long, and tells those who wait for these
+// that error, whatever becomes of them. A round trip of which nothing is waited for any more is given up.
+// overdue is called with a mutex held.
+func (b *Batcher[Q, A]) Sweep(overdue func(Q) error) {
+	var told []*call[Q, A]
+	b.mu.Lock()
+	for _, f := range b.flights {
+		given := len(f.calls) > 0
+		for i, c := range f.calls {
+			if c == nil {
+				continue
+			}
+			err := overdue(c.request)
+			given = given && err != nil
+			if err != nil && !c.over {
+				f.calls[i] = nil
+				c.over, c.answer, c.err = true, Answer[A]{Since: f.since, Sent: true}, err
+				told = append(told, c)
+			}
+		}
+		if given && !f.given {
+			f.given = true
+			f.cancel()
+		}
+	}
+	b.launch()
+	b.mu.Unlock()
+	tell(told)
 }
 
 // Wait returns when nothing is under way. It is called after the Batcher's life has ended.
-func (b *Batcher[Q, A]) Wait() {
-	b.mu.Lock()   // whoever comes later sees that it has ended
-	b.mu.Unlock() //nolint:staticcheck // there is nothing to do in between
-	b.busy.Wait()
+func (b *Batcher[Q, A]) Wait() { b.busy.Wait() }
+
+// end ends all requests with the Batcher's life.
+func (b *Batcher[Q, A]) end() {
+	defer b.busy.Done()
+	b.mu.Lock()
+	b.ended = true
+	waiting := slices.DeleteFunc(b.waiting, func(c *call[Q, A]) bool { return c.over })
+	b.waiting = nil
+	for _, c := range waiting {
+		c.over, c.err = true, context.Cause(b.life)
+	}
+	b.mu.Unlock()
+	tell(waiting)
+	b.Sweep(func(Q) error { return context.Cause(b.life) })
 }
 
-func ended(all ...context.Context) error {
-	for _, ctx := range all {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+// over returns why nothing is sent any more, if so. b.mu is held.
+func (b *Batcher[Q, A]) over(ctx context.Context) error {
+	switch {
+	case b.ended, b.life.Err() != nil:
+		return context.Cause(b.life)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// alone sends one request in its caller's goroutine.
-func (b *Batcher[Q, A]) alone(ctx context.Context, request Q) (answer Answer[A], err error) {
+// alone sends one request in its caller's goroutine. done is false if it has to go another way.
+func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (
+	answer Answer[A], done bool, err error,
+) {
 	defer b.busy.Done()
+	defer b.land(f, false)
+	answer.Since, answer.Sent = f.since, true
+	if b.Alone != nil {
+		answer.Value, done = b.Alone(ctx, request)
+		return answer, done, nil
+	}
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	defer context.AfterFunc(b.life, cancel)()
-	defer b.lands()()
-	answer.Since, answer.Sent = time.Now(), true
 	values, err := b.send(bounded, []Q{request})
 	if err == nil {
 		answer.Value = values[0]
 	}
-	return answer, err
+	return answer, true, err
 }
 
-// leave ends a call whose context has ended, unless its answer came at the same time.
-func (b *Batcher[Q, A]) leave(ctx context.Context, c *call[Q, A]) (Answer[A], error) {
+// enqueue has c wait for a flight. b.mu is held.
+func (b *Batcher[Q, A]) enqueue(c *call[Q, A]) {
+	b.waiting = append(b.waiting, c)
+	b.came.Add(1)
+	b.launch()
+}
+
+// leave ends a call whose caller waits no more, unless it is over.
+func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.answer, c.err
-	default:
+	if c.over {
+		return false, false
 	}
+	c.over = true
 	if c.flight == nil {
-		b.waiting = slices.DeleteFunc(b.waiting, func(other *call[Q, A]) bool { return other == c })
-		return Answer[A]{}, context.Cause(ctx)
+		if b.left++; b.left > len(b.waiting)/2 {
+			b.waiting = slices.DeleteFunc(b.waiting, func(other *call[Q, A]) bool { return other.over })
+			b.left = 0
+		}
+		return false, true
 	}
 	if c.flight.callers--; c.flight.callers == 0 {
 		time.AfterFunc(b.opts.Late, c.flight.cancel)
 	}
-	return Answer[A]{Sent: true}, context.Cause(ctx)
+	return true, true
 }
 
-// lands returns what makes room for the next flight, once: it is called when this one has landed, and by
-// itself when it is slow.
-func (b *Batcher[Q, A]) lands() func() {
-	landed := sync.OnceFunc(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.flying--
-		b.launch()
-	})
-	slow := time.AfterFunc(b.opts.Slow, landed)
-	return func() {
-		slow.Stop()
-		landed()
-	}
-}
-
-// launch sends what waits, as far as it may. b.mu is held.
-func (b *Batcher[Q, A]) launch() {
-	for b.flying < b.opts.Flights && len(b.waiting) > 0 {
-		calls := b.share()
-		ctx, cancel := context.WithTimeout(b.life, b.opts.Timeout)
-		f := &flight{callers: len(calls), cancel: cancel}
-		for _, c := range calls {
-			c.flight = f
+// room reports whether a flight of so many may take off, beside fewer than that many others that are not
+// slow. b.mu is held.
+func (b *Batcher[Q, A]) room(now time.Time, requests, flights int) bool {
+	open, quick, others := 0, 0, 0
+	var oldest time.Time // of those that are not slow
+	for _, f := range b.flights {
+		if !f.given {
+			open++
 		}
-		b.flying++
-		b.busy.Go(func() {
-			defer cancel()
-			b.fly(ctx, calls)
+		if now.Sub(f.since) < b.opts.Slow {
+			if quick++; quick == 1 {
+				oldest = f.since
+			}
+			others += max(1, f.callers)
+		}
+	}
+	switch {
+	case b.opts.Most > 0 && (open >= b.opts.Most || len(b.flights) >= 3*b.opts.Most):
+		return false
+	case quick == 0, quick < flights && (!b.opts.Patient || requests >= others):
+		return true
+	}
+	if !b.waking && requests > 0 {
+		b.waking = true
+		time.AfterFunc(oldest.Add(b.opts.Slow).Sub(now), func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.waking = false
+			b.launch()
 		})
 	}
+	return false
 }
 
+// launch starts a flight for those that wait, if it may. b.mu is held.
+func (b *Batcher[Q, A]) launch() {
+	if !b.starting && b.may() {
+		b.starting = true
+		b.busy.Go(b.fly)
+	}
+}
+
+// may reports whether a flight may take off for those that wait. b.mu is held.
+func (b *Batcher[Q, A]) may() bool {
+	requests := len(b.waiting) - b.left
+	return requests > 0 && !b.ended && b.room(time.Now(), requests, b.opts.Flights)
+}
+
+// fly makes round trips for those that wait, for as long as there are any.
+func (b *Batcher[Q, A]) fly() {
+	for {
+		b.gather()
+		b.mu.Lock()
+		b.starting = false
+		if !b.may() {
+			b.mu.Unlock()
+			return
+		}
+		f, requests := b.board()
+		b.launch() // for what does not go with these
+		b.mu.Unlock()
+		values, err := b.send(f.ctx, requests)
+		more := b.land(f, true)
+		for i, c := range f.calls {
+			if c == nil {
+				continue
+			}
+			c.answer, c.err = Answer[A]{Since: f.since, Sent: true}, err
+			if err == nil {
+				c.answer.Value = values[i]
+			}
+		}
+		tell(f.calls)
+		if !more {
+			return
+		}
+	}
+}
+
+// board returns a flight that is under way from now on. b.mu is held.
+func (b *Batcher[Q, A]) board() (f *flight[Q, A], requests []Q) {
+	f = &flight[Q, A]{calls: b.share(), since: time.Now()}
+	f.callers = len(f.calls)
+	if b.opts.Timeout > 0 {
+		f.ctx, f.cancel = context.WithTimeout(b.life, b.opts.Timeout)
+	} else {
+		f.ctx, f.cancel = context.WithCancel(b.life)
+	}
+	requests = make([]Q, len(f.calls))
+	for i, c := range f.calls {
+		c.flight, requests[i] = f, c.request
+	}
+	b.flights = append(b.flights, f)
+	return f, requests
+}
+
+// land takes a flight off the list. Its calls are over; those that were so before are nil from here on. If
+// it is to go on, its goroutine makes the next flight: those that it answers ask again, and share it.
+func (b *Batcher[Q, A]) land(f *flight[Q, A], goOn bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flights = slices.DeleteFunc(b.flights, func(other *flight[Q, A]) bool { return other == f })
+	for i, c := range f.calls {
+		if c != nil && c.over {
+			f.calls[i] = nil
+		} else if c != nil {
+			c.over = true
+		}
+	}
+	if f.cancel != nil {
+		f.cancel()
+	}
+	if goOn && !b.starting {
+		b.starting = true
+		return true
+	}
+	b.launch()
+	return false
+}
+
+// gather lets the goroutines run that were just answered, or are about to ask, for as long as more come:
+// their requests share the flight.
+func (b *Batcher[Q, A]) gather() {
+	for range maxYields {
+		before := b.came.Load()
+		runtime.Gosched()
+		if b.came.Load() == before {
+			return
+		}
+	}
+}
+
+// maxYields is how often a flight lets others run before it takes off: of 256 callers 20 and more share a
+// round trip then, and without it 4.
+const maxYields = 8
+
 // share takes those that go now from the line. It looks no further than it has to: thousands may be waiting.
+// b.mu is held.
 func (b *Batcher[Q, A]) share() (now []*call[Q, A]) {
 	var passed []*call[Q, A]
-	keys := make(map[string]bool)
+	var keys map[string]bool
+	if b.key != nil {
+		keys = make(map[string]bool)
+	}
 	n := 0
 	for ; n < len(b.waiting) && len(now) < b.opts.Max; n++ {
 		c := b.waiting[n]
+		if c.over {
+			b.left--
+			continue
+		}
 		if b.key != nil {
 			if key := b.key(c.request); keys[key] {
 				passed = append(passed, c)
@@ -221,20 +442,15 @@ func (b *Batcher[Q, A]) share() (now []*call[Q, A]) {
 	return now
 }
 
-func (b *Batcher[Q, A]) fly(ctx context.Context, calls []*call[Q, A]) {
-	lands := b.lands()
-	requests := make([]Q, len(calls))
-	for i, c := range calls {
-		requests[i] = c.request
-	}
-	since := time.Now()
-	values, err := b.send(ctx, requests)
-	lands()
-	for i, c := range calls {
-		c.answer.Since, c.answer.Sent = since, true
-		if c.err = err; err == nil {
-			c.answer.Value = values[i]
+// tell hands answers to those who wait for them, and who may use the calls again then.
+func tell[Q, A any](calls []*call[Q, A]) {
+	for _, c := range calls {
+		switch {
+		case c == nil:
+		case c.told != nil:
+			c.told(c.answer, c.err)
+		default:
+			c.done <- struct{}{}
 		}
-		close(c.done)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,5 +232,120 @@ func TestAnErrorIsForAll(t *testing.T) {
 			})
 		}
 		all.Wait()
+	})
+}
+
+// What has taken too long is told so, while its trip goes on, and holds up nobody else: as many trips may hang
+// as are waited for, and as many again twice that were given up.
+func TestWhatHasTakenTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		life, end := context.WithCancel(context.Background())
+		tooLong := errors.New("too long")
+		hangs := make(chan struct{})
+		var hung atomic.Int32
+		b := batch.New(life, batch.Options{Max: 3, Flights: 2, Most: 4, Slow: time.Millisecond}, itself,
+			func(ctx context.Context, requests []string) ([]string, error) {
+				if hung.Add(1) <= 12 {
+					<-hangs // whatever ctx says
+				}
+				return requests, nil
+			})
+		b.Alone = func(context.Context, string) (string, bool) { return "", false }
+		var all sync.WaitGroup
+		for round := range 4 {
+			for range 4 {
+				all.Go(func() {
+					answer, err := b.Do(t.Context(), "stays")
+					assert.Equal(t, err != nil, answer.Sent && answer.Value == "")
+					if err != nil {
+						assert.Equal(t, tooLong, err)
+					}
+				})
+			}
+			time.Sleep(20 * time.Millisecond)
+			synctest.Wait()
+			assert.EqualValues(t, min(4*(round+1), 12), hung.Load(), "four more, up to twelve")
+			b.Sweep(func(string) error { return nil })
+			synctest.Wait()
+			assert.EqualValues(t, min(4*(round+1), 12), hung.Load(), "nothing has taken too long")
+			if round < 3 {
+				b.Sweep(func(request string) error { assert.Equal(t, "stays", request); return tooLong })
+			}
+		}
+		close(hangs)
+		all.Wait()
+		end()
+		b.Wait()
+	})
+}
+
+// A caller alone goes its own way if that can be had, and with the others otherwise.
+func TestAloneItGoesAnotherWay(t *testing.T) {
+	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, _ func()) {
+		b.Alone = func(_ context.Context, request string) (string, bool) {
+			time.Sleep(time.Millisecond)
+			return "alone", request == "a"
+		}
+		answer, err := b.Do(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, "alone", answer.Value)
+		assert.Empty(t, s.trips)
+		answer, err = b.Do(t.Context(), "b")
+		require.NoError(t, err)
+		assert.Equal(t, "b", answer.Value)
+		assert.Equal(t, [][]string{{"b"}}, s.trips)
+	})
+}
+
+// Patient requests wait for those under way if they are fewer, but not for slow ones.
+func TestPatientRequests(t *testing.T) {
+	for _, slow := range []time.Duration{2 * time.Millisecond, 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			life, end := context.WithCancel(context.Background())
+			s := &service{takes: 10 * time.Millisecond, began: time.Now()}
+			b := batch.New(life, batch.Options{Max: 9, Flights: 2, Timeout: time.Second, Slow: slow, Patient: true},
+				nil, s.send)
+			var all sync.WaitGroup
+			start(t.Context(), t, b, &all, "a", "b", "c", "d", "e")
+			time.Sleep(11 * time.Millisecond)
+			start(t.Context(), t, b, &all, "f")
+			all.Wait()
+			if slow < s.takes {
+				assert.Less(t, time.Since(s.began), 25*time.Millisecond)
+			} else {
+				assert.Equal(t, [][]string{{"a"}, {"b"}, {"c", "d", "e"}, {"f"}}, s.trips)
+				assert.Equal(t, 30*time.Millisecond, time.Since(s.began))
+			}
+			end()
+			b.Wait()
+		})
+	}
+}
+
+// Who starts a request is told once, whatever becomes of it.
+func TestWhatIsStartedIsTold(t *testing.T) {
+	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, end func()) {
+		var told []string
+		begin := func(request string) error {
+			return b.Start(request, func(answer batch.Answer[string], err error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				told = append(told, fmt.Sprint(request, " ", answer.Value, " ", err))
+			})
+		}
+		require.NoError(t, begin("a"))
+		time.Sleep(20 * time.Millisecond)
+		s.mu.Lock()
+		s.takes = time.Hour
+		s.mu.Unlock()
+		for _, request := range []string{"b", "c", "d"} { // the last waits
+			require.NoError(t, begin(request))
+			synctest.Wait()
+		}
+		end()
+		b.Wait()
+		require.Error(t, begin("late"))
+		assert.ElementsMatch(t, []string{"a a <nil>", "b  context canceled", "c  context canceled",
+			"d  context canceled"}, told)
 	})
 }

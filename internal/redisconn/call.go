@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/internal/batch"
 )
 
 // Script is a Lua script in the form in which commands need it. The fields are
@@ -80,33 +82,31 @@ type Call struct {
 	WaitErr        error
 
 	script   *Script
-	line     []any         // EVALSHA, the script, the number of keys, keys, arguments; never changed
-	room     [10]any       // for line
-	inFull   bool          // send the script's text: the server does not know it
-	apart    bool          // it is not to share a script call: see deliver
-	again    bool          // it was sent before and not answered: it goes through the queue
-	repeated bool          // it was sent more than once: a copy may still be under way
-	answered func(*Call)   // or nil: done is signalled
-	done     chan struct{} // capacity 1
+	line     []any   // EVALSHA, the script, the number of keys, keys, arguments; never changed
+	room     [10]any // for line
+	inFull   bool    // send the script's text: the server does not know it
+	again    bool    // it was sent before and not answered: it does not go alone
+	repeated bool    // it was sent more than once: a copy may still be under way
+	trip     *trip   // guarded by the lane's mutex
 
-	reply any   // the server's reply
-	cause error // the server's error, or the driver's
-
-	// Guarded by the batcher's mutex until the call is over; the caller's after.
-	state      callState
-	sent       time.Time
-	err        *Error // why there is no answer; nil: see reply and cause
-	prev, next *Call  // in the queue
+	// What became of it.
+	reply any    // the server's reply
+	cause error  // the server's error, or the driver's
+	err   *Error // why there is no answer; nil: see reply and cause
+	sent  time.Time
 }
 
-// callState is the life of a call: queued -> underWay -> over, or queued -> over.
-type callState uint8
-
-const (
-	queued   callState = iota // nothing has been sent: it can still be withdrawn
-	underWay                  // given to the driver: the outcome may be unknown
-	over                      // answered, or given up
-)
+// ended notes what became of the call.
+func (c *Call) ended(a batch.Answer[result], err error) {
+	r := &a.Value
+	c.sent, c.reply, c.cause, c.repeated = a.Since, r.value, r.cause, c.repeated || r.repeated
+	if r.waited != nil {
+		c.Acked, c.WaitErr = r.waited.acked, r.waited.err
+	}
+	if err != nil {
+		c.err = &Error{Err: err, Unknown: a.Sent}
+	}
+}
 
 // Reply is the server's reply.
 func (c *Call) Reply() any { return c.reply }
@@ -139,29 +139,21 @@ func (c *Call) Again() *Call {
 	return d
 }
 
-// failure is why the call has no answer, or not all of it.
-func (c *Call) failure() error {
-	if c.cause == nil {
-		return c.WaitErr
-	}
-	return c.cause
-}
-
 // parts returns the keys and the arguments.
 func (c *Call) parts() (keys, args []any) {
 	n, _ := c.line[firstKey-1].(int)
 	return c.line[firstKey : firstKey+n], c.line[firstKey+n:]
 }
 
-// calls are used again, for their channel's sake.
-var calls = sync.Pool{New: func() any { return &Call{done: make(chan struct{}, 1)} }}
+// calls are used again.
+var calls = sync.Pool{New: func() any { return new(Call) }}
 
 // Recycle is for calls whose Do returned nil, and for calls that were started and are
 // over; only for who waited for them, and once. One that was given up is left alone,
 // since the driver may still write to it.
 func (c *Call) Recycle() {
 	if c.err == nil {
-		*c = Call{done: c.done}
+		*c = Call{}
 		calls.Put(c)
 	}
 }
@@ -172,42 +164,4 @@ func (c *Call) complete(err *Error, addr string) *Error {
 	err.Op, err.Addr = c.Op, addr
 	err.Unknown = err.Unknown || c.repeated
 	return err
-}
-
-// sameWait reports whether the two can share a pipeline: one WAIT ends it and
-// speaks for all its writes.
-func (c *Call) sameWait(d *Call) bool {
-	return c.Replicas == d.Replicas && (c.Replicas == 0 || c.ReplicaTimeout == d.ReplicaTimeout)
-}
-
-// callQueue is a first-in first-out line from which anybody can step out.
-type callQueue struct {
-	head, tail *Call
-	n          int
-}
-
-func (q *callQueue) push(c *Call) {
-	q.n++
-	c.state, c.prev, c.next = queued, q.tail, nil
-	if q.tail == nil {
-		q.head = c
-	} else {
-		q.tail.next = c
-	}
-	q.tail = c
-}
-
-func (q *callQueue) remove(c *Call) {
-	q.n--
-	if c.prev == nil {
-		q.head = c.next
-	} else {
-		c.prev.next = c.next
-	}
-	if c.next == nil {
-		q.tail = c.prev
-	} else {
-		c.next.prev = c.prev
-	}
-	c.prev, c.next = nil, nil
 }

@@ -32,12 +32,12 @@ type Conn struct {
 	routes  router
 
 	ctx        context.Context // ends with Close
-	cancel     context.CancelFunc
+	cancel     context.CancelCauseFunc
 	background chan struct{} // slots for questions outside of batchers
 
 	mu         sync.Mutex
 	closed     bool
-	goroutines sync.WaitGroup // started with Go; the batchers have their own
+	goroutines sync.WaitGroup // started with Go; the lanes have their own
 }
 
 // New returns a Conn on a client of the caller's, which Close leaves open. It
@@ -59,7 +59,7 @@ func New(client redis.UniversalClient, timeout time.Duration) (*Conn, error) {
 			"server, Sentinel, a Cluster or redlock")
 	}
 	n.addr = addrOf(client)
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	if c, ok := client.(*redis.ClusterClient); ok {
 		// Plain PUBLISH goes to every node of a Cluster. Before 7.0 there is nothing else, and the script
 		// falls back to it.
@@ -179,10 +179,7 @@ func (n *Conn) End() {
 	if ended {
 		return
 	}
-	n.cancel()
-	for _, r := range n.routes.all() {
-		r.close()
-	}
+	n.cancel(ErrClosed)
 }
 
 // Close ends all requests with ErrClosed and waits for the goroutines of the
@@ -197,8 +194,7 @@ func (n *Conn) Close() error {
 		defer close(ended)
 		n.goroutines.Wait()
 		for _, r := range n.routes.all() {
-			r.plain.workers.Wait()
-			r.acked.workers.Wait()
+			r.wait()
 		}
 	}()
 	wait := time.NewTimer(closeWait)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/golockers/locker/internal/batch"
 	"github.com/golockers/locker/internal/clock"
 )
 
@@ -17,8 +18,46 @@ import (
 type Route struct {
 	Shard *redis.Client // on a Cluster, the master of the name's slot; nil elsewhere
 	Addr  string
-	plain *batcher // most requests
-	acked *batcher // those that wait for replicas, which must not hold up the others' renewals
+	n     *Conn
+	plain *lane // most requests
+
+	mu    sync.Mutex
+	acked map[waiting]*lane // those that wait for replicas, which must not hold up the others' renewals
+}
+
+// waiting is for how many replicas a call waits, and how long: one WAIT ends a pipeline and speaks for all
+// its writes.
+type waiting struct {
+	replicas int
+	most     time.Duration
+}
+
+// lane returns the way of a call.
+func (r *Route) lane(c *Call) *lane {
+	if c.Replicas == 0 {
+		return r.plain
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := waiting{c.Replicas, c.ReplicaTimeout}
+	l := r.acked[w]
+	if l == nil {
+		// WAIT has no key by which a Cluster's client could find the shard.
+		l = r.n.newLane(r.plain.server, r.plain.server)
+		l.wait = w.most
+		r.acked[w] = l
+	}
+	return l
+}
+
+// wait returns when nothing is under way.
+func (r *Route) wait() {
+	r.plain.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.acked {
+		l.Wait()
+	}
 }
 
 // router finds the route of a name.
@@ -36,7 +75,7 @@ func (r oneRoute) route(context.Context, string) (*Route, *Error) { return r.the
 func (r oneRoute) all() []*Route                                  { return []*Route{r.the} }
 
 func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
-	r := &Route{Addr: n.addr}
+	r := &Route{n: n, Addr: n.addr, acked: map[waiting]*lane{}}
 	if c, ok := client.(*redis.Client); ok {
 		// The driver's own timeouts are no longer than ours, whoever made the client (R22).
 		timeout := n.timeout + 500*time.Millisecond // so that it is ours that is told
@@ -44,12 +83,11 @@ func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
 			timeout = min(timeout, theirs)
 		}
 		client = c.WithTimeout(timeout)
-		r.plain = n.newBatcher(client.(*redis.Client), c)
-		r.plain.direct = directly(c, false)
+		r.plain = n.newLane(client, client)
+		r.plain.short = c.WithTimeout(shortTime)
 	} else {
-		r.plain = n.newBatcher(client, client)
+		r.plain = n.newLane(client, client)
 	}
-	r.acked = n.newBatcher(client, client)
 	return oneRoute{r}
 }
 
@@ -84,16 +122,11 @@ func (s *shardRoutes) route(ctx context.Context, name string) (*Route, *Error) {
 	defer s.mu.Unlock()
 	r := s.routes[shard]
 	if r == nil {
-		// The Cluster's client sends the batches, since it follows a key that has
-		// moved. WAIT has no key by which it could find the shard, so those go to
-		// the shard itself.
-		r = &Route{Shard: shard, Addr: shard.Options().Addr, plain: s.n.newBatcher(s.cluster, shard),
-			acked: s.n.newBatcher(shard, shard)}
-		r.plain.direct = directly(shard, true)
+		// The Cluster's client sends the batches, since it follows a key that has moved.
+		r = &Route{n: s.n, Shard: shard, Addr: shard.Options().Addr, plain: s.n.newLane(s.cluster, shard),
+			acked: map[waiting]*lane{}}
+		r.plain.short = shard.WithTimeout(shortTime)
 		s.routes[shard] = r
-		if s.n.ctx.Err() != nil { // closed meanwhile: nobody would close it any more
-			r.close()
-		}
 	}
 	return r, nil
 }
@@ -106,17 +139,6 @@ func (s *shardRoutes) all() []*Route {
 		all = append(all, r)
 	}
 	return all
-}
-
-func (r *Route) close() {
-	r.plain.close()
-	r.acked.close()
-}
-
-func (n *Conn) newBatcher(d driver, server redis.UniversalClient) *batcher {
-	b := &batcher{ctx: n.ctx, timeout: n.timeout, driver: d, server: server, ping: pinging(server)}
-	b.ticking = b.tick
-	return b
 }
 
 // Route returns the way to the server of a name.
@@ -157,16 +179,20 @@ func (n *Conn) do(ctx context.Context, c *Call) error {
 		if err != nil {
 			return c.complete(err, n.addr)
 		}
-		b := r.plain
-		if c.Replicas > 0 {
-			b = r.acked
-		}
-		if err := b.do(ctx, c); err != nil {
-			return c.complete(err, r.Addr)
-		}
+		c.ended(r.lane(c).Do(ctx, c))
 		cause := c.cause
-		if cause == nil {
+		switch {
+		case c.err == nil && cause == nil:
 			return nil
+		case c.err == nil && n.ctx.Err() != nil:
+			c.err = &Error{Err: ErrClosed, Unknown: classify(cause).unknown}
+		case c.err == nil && ctx.Err() != nil:
+			c.err = &Error{Err: ctx.Err(), Unknown: classify(cause).unknown}
+		case c.err != nil && ctx.Err() != nil && !errors.Is(c.err, ErrClosed):
+			c.err.Err = ctx.Err() // and not its cause
+		}
+		if c.err != nil {
+			return c.complete(c.err, r.Addr)
 		}
 		n.Remap(r, cause)
 		// A batcher to a shard cannot follow a slot that has moved by itself. And a slot
@@ -175,7 +201,7 @@ func (n *Conn) do(ctx context.Context, c *Call) error {
 		if !moves || attempt == attempts || clock.Sleep(ctx, remapTime) != nil {
 			return c.complete(n.failed(c.Op, r.Addr, cause), r.Addr)
 		}
-		c.inFull, c.apart = false, false // another server may know it, and have it together with others
+		c.inFull = false // another server may know it
 	}
 }
 
@@ -184,16 +210,19 @@ func (n *Conn) do(ctx context.Context, c *Call) error {
 // returns false if the Conn is closed: then c is over, and answered is not called.
 // It is not for Clusters.
 func (n *Conn) Start(c *Call, answered func(c *Call)) bool {
-	c.answered = answered
-	b := n.routes.(oneRoute).the.plain
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.enqueue(c)
+	told := func(a batch.Answer[result], err error) {
+		c.ended(a, err)
+		answered(c)
+	}
+	err := n.routes.(oneRoute).the.plain.Start(c, told)
+	if err != nil {
+		c.ended(batch.Answer[result]{}, err)
+	}
+	return err == nil
 }
 
-// Withdraw gives up a call that was started and is still in the queue: it will
-// never be sent, and its callback is not called. It returns false for any other.
-func (n *Conn) Withdraw(c *Call) bool { return n.routes.(oneRoute).the.plain.withdraw(c) }
+// Withdraw gives up a call that was started and is still in the queue.
+func (n *Conn) Withdraw(*Call) bool { return false }
 
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.

@@ -1,8 +1,8 @@
 package redisconn
 
 import (
-	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,93 +24,100 @@ const (
 	maxProbes   = 4
 )
 
+// trip is a batch that the driver has.
+type trip struct {
+	since      time.Time
+	silentFrom time.Time // see heard; zero: nothing is known against its connection
+	timer      *time.Timer
+	due        time.Time // when the timer fires
+}
+
+// sent notes that the driver has calls from now on.
+func (l *lane) sent(calls []*Call) *trip {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &trip{since: time.Now()}
+	wait := l.silence()
+	for _, c := range calls {
+		c.trip = t
+		if c.Limit > 0 {
+			wait = min(wait, c.Limit)
+		}
+	}
+	t.due = t.since.Add(wait)
+	t.timer = time.AfterFunc(wait, func() { l.look(t) })
+	l.trips = append(l.trips, t)
+	return t
+}
+
+// landed notes that the driver is done with a batch.
+func (l *lane) landed(t *trip, answered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.timer.Stop()
+	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == t })
+	l.timed(time.Since(t.since), answered)
+	if answered {
+		l.heard(t.since)
+	}
+}
+
 // silence is how long a batch may go without an answer before its connection is
 // doubted. The caller holds mu.
-func (b *batcher) silence(batch *batch) time.Duration {
-	return max(silentAfter, 2*b.usual) + batch.wait
-}
+func (l *lane) silence() time.Duration { return max(silentAfter, 2*l.usual) + l.wait }
 
 // heard notes that what was sent at a time was answered: who was sent before and
 // is not answered soon never will be. The caller holds mu.
-func (b *batcher) heard(sent time.Time) {
-	now := time.Now()
-	for _, batch := range b.batches {
-		if batch.silentFrom.IsZero() && batch.since.Before(sent) {
-			batch.silentFrom = now.Add(max(grace, 2*b.usual))
-			b.alarm.set(b.ticking, latest(batch.silentFrom, batch.since.Add(b.silence(batch))))
+func (l *lane) heard(sent time.Time) {
+	for _, t := range l.trips {
+		if t.silentFrom.IsZero() && t.since.Before(sent) {
+			t.silentFrom = time.Now().Add(max(grace, 2*l.usual))
 		}
 	}
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// tick ends what has taken too long, looks for silent connections, and starts a
-// batch for requests that have waited too long for others.
-func (b *batcher) tick() {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return
-	}
+// look ends what has taken too long in a batch, and looks whether its connection is silent.
+func (l *lane) look(t *trip) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	// Where this very process was late, answers may be there and unread.
-	late := b.alarm.rang(now)
-	var ended []*Call
-	for _, batch := range b.batches {
-		if batch.given {
-			continue
+	late := now.Sub(t.due) // where this very process was late, answers may be there and unread
+	silentAt := t.since.Add(l.silence() + late)
+	doubted := !now.Before(silentAt)
+	silent := doubted && !t.silentFrom.IsZero() && !now.Before(t.silentFrom.Add(late))
+	open, next := false, now.Add(l.timeout)
+	l.Sweep(func(c *Call) error {
+		if c.trip != t {
+			return nil
 		}
-		silentAt := batch.since.Add(b.silence(batch) + late)
-		silent := !now.Before(silentAt)
-		live := 0
-		next := now.Add(b.timeout)
-		for _, c := range batch.calls {
-			if c == nil || c.state != underWay {
-				continue
-			}
-			limit := b.timeout
-			if c.Limit > 0 {
-				// Where there is much to do all answers take long, and none is missing (R21).
-				limit = min(limit, max(c.Limit, 4*b.usual))
-			}
-			end := batch.since.Add(limit + late)
-			switch {
-			case !now.Before(end):
-				c.state, c.err = over, &Error{Err: ErrTimeout, Unknown: true}
-			case silent && !batch.silentFrom.IsZero() && !now.Before(batch.silentFrom.Add(late)):
-				c.state, c.err = over, &Error{Err: ErrSilent, Unknown: true}
-			default:
-				live++
-				if end.Before(next) {
-					next = end
-				}
-				continue
-			}
-			ended = append(ended, c)
+		limit := l.timeout
+		if c.Limit > 0 {
+			// Where there is much to do all answers take long, and none is missing (R21).
+			limit = min(limit, max(c.Limit, 4*l.usual))
 		}
+		end := t.since.Add(limit + late)
 		switch {
-		case live == 0 && (silent || len(ended) > 0):
-			batch.given = true
-			b.busy--
-			continue
-		case !silent:
-			next = earliest(next, silentAt)
-		case batch.silentFrom.IsZero():
-			b.probe(now)
-			next = earliest(next, b.probeAt)
-		default:
-			next = earliest(next, latest(batch.silentFrom, now.Add(time.Millisecond)))
+		case !now.Before(end):
+			return ErrTimeout
+		case silent:
+			return ErrSilent
 		}
-		b.alarm.set(b.ticking, next)
+		open, next = true, earliest(next, end)
+		return nil
+	})
+	switch {
+	case !open:
+		return
+	case !doubted:
+		next = earliest(next, silentAt)
+	case t.silentFrom.IsZero():
+		l.probe(now)
+		next = earliest(next, l.probeAt)
+	default:
+		next = earliest(next, t.silentFrom)
 	}
-	b.startSoon(now)
-	b.mu.Unlock()
-	tell(ended)
+	t.due = next
+	t.timer.Reset(max(time.Millisecond, next.Sub(now)))
 }
 
 func earliest(a, b time.Time) time.Time {
@@ -122,93 +129,27 @@ func earliest(a, b time.Time) time.Time {
 
 // probe asks the server for a sign of life, on whatever connection the driver
 // takes. The caller holds mu.
-func (b *batcher) probe(now time.Time) {
-	if now.Before(b.probeAt) {
+func (l *lane) probe(now time.Time) {
+	if now.Before(l.probeAt) {
 		return
 	}
-	b.probeAt = now.Add(probeEvery)
-	if b.probes >= maxProbes || b.ping == nil {
+	l.probeAt = now.Add(probeEvery)
+	if l.probes >= maxProbes {
 		return
 	}
-	b.probes++
-	b.workers.Go(func() {
-		err := Recovered(func() error { return b.ping(b.ctx) })
+	l.probes++
+	l.start(func() {
+		client := l.server
+		if c, ok := client.(*redis.Client); ok {
+			client = c.WithTimeout(probeTime)
+		}
+		err := Recovered(func() error { return client.Ping(l.ctx).Err() })
 		var reply redis.Error
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.probes--
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.probes--
 		if err == nil || errors.As(err, &reply) {
-			b.heard(now)
+			l.heard(now)
 		}
 	})
-}
-
-// pinging returns the ping function of a batcher to the server of client.
-func pinging(client redis.UniversalClient) func(context.Context) error {
-	if c, ok := client.(*redis.Client); ok {
-		client = c.WithTimeout(probeTime)
-	}
-	return func(ctx context.Context) error { return client.Ping(ctx).Err() }
-}
-
-// close ends all calls. It does not wait for the workers.
-func (b *batcher) close() {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return
-	}
-	b.closed = true
-	b.alarm.stop()
-	var ended []*Call
-	for c := b.queue.head; c != nil; c = b.queue.head {
-		b.queue.remove(c)
-		c.state, c.err = over, &Error{Err: ErrClosed}
-		ended = append(ended, c)
-	}
-	for _, batch := range b.batches {
-		for _, c := range batch.calls {
-			if c != nil && c.state == underWay {
-				c.state, c.err = over, &Error{Err: ErrClosed, Unknown: true}
-				ended = append(ended, c)
-			}
-		}
-	}
-	b.mu.Unlock()
-	tell(ended)
-}
-
-// alarm is a timer that is set to the earliest of many times, and rarely reset:
-// one per batcher instead of one per request. It is guarded by the batcher's mutex.
-type alarm struct {
-	timer *time.Timer
-	at    time.Time // zero: not set
-}
-
-// set has f called at t at the latest.
-func (a *alarm) set(f func(), t time.Time) {
-	if !a.at.IsZero() && !t.Before(a.at) {
-		return
-	}
-	a.at = t
-	if a.timer == nil {
-		a.timer = time.AfterFunc(time.Until(t), f)
-		return
-	}
-	a.timer.Reset(time.Until(t))
-}
-
-// rang notes that the timer has fired, and returns how late.
-func (a *alarm) rang(now time.Time) (late time.Duration) {
-	if !a.at.IsZero() {
-		late = max(0, now.Sub(a.at))
-	}
-	a.at = time.Time{}
-	return late
-}
-
-func (a *alarm) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 }

@@ -20,23 +20,23 @@ const maxShare = 64
 // scriptCall is one command on its way, and the calls that it is for.
 type scriptCall struct {
 	cmd   command
-	calls []*Call
+	calls []*result
 }
 
 // pack puts the calls of a batch into as few script calls as may be. Those with a
 // script's text come first: the server does not know it yet.
-func pack(calls []*Call) (scriptCalls []scriptCall) {
-	var groups map[kind][]*Call
-	for i, c := range calls {
-		k, ok := c.kind()
+func pack(calls []*result) (scriptCalls []scriptCall) {
+	var groups map[kind][]*result
+	for i, r := range calls {
+		k, ok := r.kind()
 		if !ok || len(calls) == 1 {
-			scriptCalls = append(scriptCalls, scriptCall{together(c), calls[i : i+1]})
+			scriptCalls = append(scriptCalls, scriptCall{together(r), calls[i : i+1]})
 			continue
 		}
 		if groups == nil {
-			groups = make(map[kind][]*Call, 2)
+			groups = make(map[kind][]*result, 2)
 		}
-		groups[k] = append(groups[k], c)
+		groups[k] = append(groups[k], r)
 	}
 	for _, group := range groups {
 		for part := range slices.Chunk(group, maxShare) {
@@ -53,9 +53,10 @@ type kind struct {
 	shared any
 }
 
-// kind returns false if c has to go by itself.
-func (c *Call) kind() (kind, bool) {
-	if c.script.args == 0 || c.inFull || c.apart {
+// kind returns false if the call has to go by itself.
+func (r *result) kind() (kind, bool) {
+	c := r.call
+	if c.script.args == 0 || r.inFull || r.apart {
 		return kind{}, false
 	}
 	keys, args := c.parts()
@@ -69,19 +70,19 @@ func (c *Call) kind() (kind, bool) {
 // locks first n first keys, n second ones and so on (a call that has fewer has its
 // first key there), then the shared argument, and then the arguments of each. The
 // command of a single call is as the call is.
-func together(calls ...*Call) command {
-	s, n := calls[0].script, len(calls)
+func together(calls ...*result) command {
+	s, n := calls[0].call.script, len(calls)
 	var line []any
 	if n == 1 {
-		line = slices.Clone(calls[0].line) // the call is used again, and somebody's hook may keep the command
+		line = slices.Clone(calls[0].call.line) // the call is used again, and somebody's hook may keep the command
 		if calls[0].inFull {
 			line[0], line[1] = eval, s.text // which makes the server remember it
 		}
 	} else {
 		line = make([]any, firstKey+s.keys*n, firstKey+s.keys*n+1+s.args*n)
 		line[0], line[1], line[2] = evalsha, s.sha, s.keys*n
-		for i, c := range calls {
-			keys, args := c.parts()
+		for i, r := range calls {
+			keys, args := r.call.parts()
 			for j := range s.keys {
 				key := keys[0]
 				if j < len(keys) {
@@ -100,13 +101,20 @@ func together(calls ...*Call) command {
 	return command{cmd}
 }
 
+// process sends a script call by itself.
+func (p scriptCall) process(ctx context.Context, d driver) {
+	if err := Recovered(func() error { return d.Process(ctx, p.cmd) }); err != nil {
+		p.cmd.SetErr(err)
+	}
+}
+
 // deliver gives the calls of a script call their answers. Among again it returns those
 // that did nothing and are to be sent once more, and among broken those that failed for
 // a reason which may be the connection's. Where the server refused what several
 // share, one of its keys may be the reason (an ACL may allow the others): then they
 // go one by one. And where it does not know the script (a restart, SCRIPT FLUSH) it
 // is to be given the text.
-func (p scriptCall) deliver() (again, broken []*Call) {
+func (p scriptCall) deliver() (again, broken []*result) {
 	err := p.cmd.Err()
 	answers, ok := p.cmd.Val().([]any)
 	several := len(p.calls) > 1
@@ -114,23 +122,23 @@ func (p scriptCall) deliver() (again, broken []*Call) {
 	if several && err == nil && (!ok || len(answers) != len(p.calls)) {
 		err = unexpected(p.cmd.Val())
 	}
-	for i, c := range p.calls {
-		c.apart, c.cause = c.apart || apart, err
+	for i, r := range p.calls {
+		r.apart, r.cause = r.apart || apart, err
 		switch {
 		case err != nil:
 		case !several:
-			c.reply = p.cmd.Val()
+			r.value = p.cmd.Val()
 		default:
-			c.reply = answers[i]
+			r.value = answers[i]
 			if text, failed := errorAmong(answers[i]); failed {
-				c.reply, c.cause = nil, scriptError(text)
+				r.value, r.cause = nil, scriptError(text)
 			}
 		}
 		switch {
-		case apart || !c.script.Strict && IsNoScript(c.cause):
-			again = append(again, c)
-		case ofConnection(c.failure()):
-			broken = append(broken, c)
+		case apart || !r.call.script.Strict && IsNoScript(r.cause):
+			again = append(again, r)
+		case ofConnection(r.failure()):
+			broken = append(broken, r)
 		}
 	}
 	return again, broken
@@ -160,28 +168,30 @@ func (scriptError) RedisError() {}
 // transmit has the driver send script calls, whose calls all wait for as many
 // replicas, and returns when each has its reply or error. It hands these out, and
 // returns what deliver does.
-func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again, broken []*Call) {
-	like := scriptCalls[0].calls[0]
+func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again, broken []*result) {
+	like := scriptCalls[0].calls[0].call
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
 	if _, cluster := d.(*redis.ClusterClient); len(scriptCalls) == 1 && like.Replicas == 0 && !cluster {
-		cmd := scriptCalls[0].cmd
-		if err := Recovered(func() error { return d.Process(ctx, cmd) }); err != nil {
-			cmd.SetErr(err)
-		}
+		scriptCalls[0].process(ctx, d)
 	} else {
 		pipeline(ctx, d, scriptCalls, like)
 	}
-	introduced := make(map[*Script]bool)
+	var introduced map[*Script]bool
 	for _, p := range scriptCalls {
 		unseen, ended := p.deliver()
 		broken = append(broken, ended...)
-		for _, c := range unseen {
+		for _, r := range unseen {
 			// The first of each script has the text, where they all go to one server: that knows it by the second.
-			c.inFull = IsNoScript(c.cause) && (c.script.args == 0 || !introduced[c.script])
-			introduced[c.script] = introduced[c.script] || c.inFull
-			again = append(again, c)
+			s := r.call.script
+			if r.inFull = IsNoScript(r.cause) && (s.args == 0 || !introduced[s]); r.inFull {
+				if introduced == nil {
+					introduced = make(map[*Script]bool)
+				}
+				introduced[s] = true
+			}
+			again = append(again, r)
 		}
 	}
 	return again, broken
@@ -211,9 +221,10 @@ func pipeline(ctx context.Context, d driver, scriptCalls []scriptCall, like *Cal
 	if wait == nil {
 		return
 	}
+	w := &waited{int(wait.Val()), wait.Err()}
 	for _, p := range scriptCalls {
-		for _, c := range p.calls {
-			c.Acked, c.WaitErr = int(wait.Val()), wait.Err()
+		for _, r := range p.calls {
+			r.waited = w
 		}
 	}
 }

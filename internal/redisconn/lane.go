@@ -1,0 +1,195 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/golockers/locker/internal/batch"
+)
+
+// bounds are those of what is under way to one server. While it works on one batch, the next is written. On
+// a short link a batch is back before it counts as slow; on a long one, or where a connection hangs, one
+// more starts then.
+var bounds = batch.Options{Max: 512, Flights: 2, Most: 8, Slow: 2 * time.Millisecond, Patient: true}
+
+// lane takes the calls to one server and back. Those of one moment share a batch: one pipeline, one round
+// trip. It is not go-redis's AutoPipeline, which does not look at a command's context once that is queued
+// (R8).
+type lane struct {
+	*batch.Batcher[*Call, result]
+	ctx     context.Context     // ends with the Conn
+	start   func(f func()) bool // [Conn.Go]
+	timeout time.Duration       // the longest wait for an answer
+	driver  driver
+	server  redis.UniversalClient // the same server, without the way of a Cluster's client
+	short   *redis.Client         // for callers that are alone; nil: they go with the others
+	wait    time.Duration         // what WAIT may add
+
+	mu      sync.Mutex
+	trips   []*trip       // all that the driver has
+	quick   int           // how many came back quickly since the last that did not
+	usual   time.Duration // what a batch takes that is answered, lately
+	probes  int
+	probeAt time.Time // no probe before
+}
+
+// driver is the part of a go-redis client that batches need.
+type driver interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+// result is what became of a call.
+type result struct {
+	call     *Call
+	value    any
+	cause    error   // the server's error, or the driver's
+	waited   *waited // nil: it was not to wait for replicas
+	repeated bool    // it was sent more than once: a copy may still be under way
+	inFull   bool    // send the script's text: the server does not know it
+	apart    bool    // it is not to share a script call: see deliver
+}
+
+// waited is the answer to WAIT.
+type waited struct {
+	acked int
+	err   error
+}
+
+// failure is why a call has no answer, or not all of it.
+func (r *result) failure() error {
+	if r.cause == nil && r.waited != nil {
+		return r.waited.err
+	}
+	return r.cause
+}
+
+func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
+	l := &lane{ctx: n.ctx, start: n.Go, timeout: n.timeout, driver: d, server: server}
+	l.Batcher = batch.New(n.ctx, bounds, nil, l.send)
+	l.Alone = l.alone
+	return l
+}
+
+// send implements the round trip of a [batch.Batcher]. The driver does not look at ctx, and is not to: it
+// would give up connections that it is about to make.
+func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
+	t := l.sent(calls)
+	results := make([]result, len(calls))
+	open := make([]*result, len(calls))
+	for i, c := range calls {
+		results[i] = result{call: c, inFull: c.inFull}
+		open[i] = &results[i]
+	}
+	retry := NewRetry(l.server)
+	for refused := 0; len(open) > 0 && refused < maxRefused && ctx.Err() == nil; {
+		again, broken := transmit(l.ctx, l.driver, pack(open))
+		if len(again) > 0 {
+			refused++
+		}
+		if len(broken) > 0 && retry.Worth(broken[0].failure()) {
+			again = append(again, broken...)
+		}
+		for _, r := range again {
+			r.repeated = r.repeated || HungUp(r.failure())
+		}
+		open = again
+	}
+	answered := false
+	for i := range results {
+		answered = answered || results[i].cause == nil
+	}
+	l.landed(t, answered)
+	return results, nil
+}
+
+// maxRefused is how often calls are sent that the server refuses unseen: see deliver.
+const maxRefused = 3
+
+// A caller alone goes to the driver in its own goroutine. Handing its request to
+// another and being woken by it costs 10 to 20 µs, where the round trip itself
+// takes 15 to 60.
+//
+// The driver cannot be interrupted there, and does not look at a context once it
+// has written. So that the caller returns in time all the same (R8), this goes
+// through a copy of the client, on the same connections, whose timeouts are
+// short; only where answers have lately come much faster than that; and not if
+// the context's deadline or the call's limit is nearer. A request that is not
+// answered in that time ends with ErrSilent.
+const (
+	// shortTime is how long a caller may be kept from noticing that its context has ended.
+	shortTime = 50 * time.Millisecond
+	// quickTime is what an answer may take to count as quick.
+	quickTime = shortTime / 10
+	// quickEnough is how many quick answers in a row it takes to go alone.
+	quickEnough = 3
+	// slowPenalty is how many more it takes after an answer that did not come in time.
+	slowPenalty = 100
+)
+
+// alone is [batch.Batcher.Alone]. What the server refuses unseen goes by send, whose driver knows better
+// where to send it: a Cluster's follows redirections.
+func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
+	began := time.Now()
+	if !l.mayGoAlone(ctx, c, began) {
+		return result{}, false
+	}
+	r := &result{call: c, inFull: c.inFull}
+	p := scriptCall{together(r), []*result{r}}
+	p.process(l.ctx, l.short)
+	again, broken := p.deliver()
+	tooSlow := r.cause != nil && timedOut(r.cause)
+	l.mu.Lock()
+	l.timed(time.Since(began), r.cause == nil)
+	if tooSlow {
+		l.quick = -slowPenalty
+	}
+	l.mu.Unlock()
+	_, cluster := l.driver.(*redis.ClusterClient)
+	switch {
+	case tooSlow:
+		r.cause = ErrSilent // the request may have been carried out, or may yet be
+	case ctx.Err() != nil:
+	case len(again) > 0, len(broken) > 0, r.cause != nil && cluster && !classify(r.cause).unknown:
+		c.inFull, c.repeated = IsNoScript(r.cause), HungUp(r.cause)
+		return result{}, false
+	}
+	return *r, true
+}
+
+// mayGoAlone reports whether c can be sent by its caller itself.
+func (l *lane) mayGoAlone(ctx context.Context, c *Call, now time.Time) bool {
+	if l.short == nil || c.again || l.timeout <= shortTime || c.Limit != 0 && c.Limit <= shortTime {
+		return false
+	}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) <= shortTime {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.quick >= quickEnough
+}
+
+// timed keeps account of how fast answers come. The caller holds mu.
+func (l *lane) timed(took time.Duration, answered bool) {
+	if answered {
+		l.usual += (min(took, maxUsual) - l.usual) / 8
+	}
+	if took < quickTime {
+		l.quick++
+	} else {
+		l.quick = min(l.quick, 0)
+	}
+}
+
+// timedOut reports a timeout that left the outcome open: not one of dialling or
+// of waiting for a connection.
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout() && classify(err).unknown
+}
