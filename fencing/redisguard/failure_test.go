@@ -36,7 +36,8 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 	}
 }
 
-func TestTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T) {
+func TestProveTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T) {
+	lab.NeedProve(t)
 	rights := append(leastRights[:len(leastRights):len(leastRights)], "+command", "+cluster|slots", "+asking")
 	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("app", rights...))
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app",

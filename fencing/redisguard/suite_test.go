@@ -19,7 +19,8 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-func TestSuiteOnACluster(t *testing.T) {
+func TestProveSuiteOnACluster(t *testing.T) {
+	lab.NeedProve(t)
 	cluster := lab.StartCluster(t)
 	guardtest.Run(t, func(t *testing.T) guardtest.Store {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})

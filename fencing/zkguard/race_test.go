@@ -81,7 +81,8 @@ func history(t *testing.T, conn *zk.Conn) []fencing.Token {
 	return tokens
 }
 
-func TestLowerTokensNeverWriteAfterHigherOnesWhileALeaderIsKilled(t *testing.T) {
+func TestProveLowerTokensNeverWriteAfterHigherOnesWhileALeaderIsKilled(t *testing.T) {
+	lab.NeedProve(t)
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	leader := e.Leader(t)
 	admin := connect(t, e.Others(leader)[0].Addr())
@@ -135,7 +136,8 @@ func TestOneHolderWritesAtTheSameTime(t *testing.T) {
 
 // A server that is behind shows an old mark: it must not let anything through
 // that the newest one refuses.
-func TestServerThatIsBehind(t *testing.T) {
+func TestProveServerThatIsBehind(t *testing.T) {
+	lab.NeedProve(t)
 	// Ticks so long that it is followed for longer than all this takes.
 	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(500*time.Millisecond))
 	leader := e.Leader(t)
