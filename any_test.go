@@ -299,6 +299,26 @@ func TestLockAnyRefusesWhatCannotWork(t *testing.T) {
 	assert.Equal(t, "b", next.Name())
 }
 
+// An error tells what the caller called, and not by which way LockAny tried it.
+func TestErrorsOfLockAnyNameLock(t *testing.T) {
+	c := locker.New(memory.New(), nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, call := range map[string]func() error{
+		"no name":    func() error { _, err := locker.LockAny(t.Context(), c, nil); return err },
+		"empty name": func() error { _, err := locker.LockAny(t.Context(), c, []string{"", "a"}); return err },
+		"ended":      func() error { _, err := locker.LockAny(ended, c, []string{"a", "b"}); return err },
+		"MinHold": func() error {
+			_, err := locker.LockAny(t.Context(), c, []string{"a"}, locker.MinHold(time.Hour))
+			return err
+		},
+	} {
+		var e *locker.Error
+		require.ErrorAs(t, call(), &e, what)
+		assert.Equal(t, "lock", e.Op, what)
+	}
+}
+
 func TestTryLockAllHoldsAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()

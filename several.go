@@ -118,6 +118,9 @@ func LockAny(ctx context.Context, l Locker, names []string, opts ...Option) (*Le
 		return nil, err
 	}
 	lease, err := TryLockAny(ctx, l, names, opts...)
+	if e, ok := err.(*Error); ok && !mayPass(err) { //nolint:errorlint // a Locker's own, whole
+		return nil, &Error{Op: "lock", Name: e.Name, Err: e.Err}
+	}
 	if err == nil || !mayPass(err) {
 		return lease, err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/fencing/redisguard"
 	"github.com/golockers/locker/internal/lab"
 )
 
