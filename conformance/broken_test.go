@@ -111,6 +111,7 @@ var brokenBackends = []broken{
 	{renewInTwoSteps, poor, "late-replies", "Renew, whose reply was late, promised a hold"},
 	{expiryInTwoSteps, poor, "dead-asker", "was not free"},
 	{neverExpires, poor, "dead-asker", "was not free"},
+	{grantInSteps, poor, "dead-asker", "a transaction stays open over several round trips"},
 	{leavesNodes, poor, "dead-asker", "the service still has"},
 	{grantMadeUp, poor, "dead-asker", "succeeded without a reply"},
 

@@ -129,6 +129,7 @@
 //	  the lock and its TTL are one step           dead-asker             expiryInTwoSteps
 //	  no transaction is left open                 trylock-held           grantUncommitted
 //	  nor by a refusal                            trylock-held           refusalUncommitted
+//	  nor by a client that dies in the middle     dead-asker             grantInSteps
 //	Backend.Guarantees
 //	  always the same                             claims                 claimsByMood
 //	  no I/O                                      claims                 claimsAsk

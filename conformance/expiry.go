@@ -131,8 +131,9 @@ func checkDeadWaiter(s *trial) {
 
 func checkDeadAsker(s *trial) {
 	b, fault := s.cut()
-	other := s.client()
+	raw, other := s.backend(), s.client()
 	s.warm(b)
+	s.warm(raw)
 	name, life := s.name("dead-asker"), s.life(s.ttl)
 	fault.Replies(Drop)
 	// What is sent is carried out, and nothing can follow that builds on the reply.
@@ -142,4 +143,24 @@ func checkDeadAsker(s *trial) {
 	both(fault, Drop)
 	s.unlock(s.freeWithin(s.freedWithin(life), other, name, "the key gets its TTL in a request of its own, which a client that dies in between never sends: both have to be one step"))
 	s.nothingLeft(name)
+
+	// Others die in the middle, with a part of the replies, if there are several.
+	const parts = 8
+	began := time.Now()
+	held := s.acquire(raw, s.request(s.name("usual"), s.long))
+	usual := time.Since(began)
+	s.release(held.Hold)
+	var names []string
+	for i := range parts {
+		b, fault := s.cut()
+		s.warm(b)
+		name := s.name(fmt.Sprintf("dead-asker-%d", i))
+		names = append(names, name)
+		time.AfterFunc(usual*time.Duration(i)/parts, func() { both(fault, Drop) })
+		s.spawn(func() { _, _ = b.Acquire(s.Context(), s.request(name, s.ttl)) })
+	}
+	time.Sleep(usual)
+	for _, name := range names {
+		s.unlock(s.freeWithin(s.freedWithin(life), other, name, "a transaction stays open over several round trips, and its row is locked until the server gives up a client that is gone, which takes hours: make it one statement, or one round trip"))
+	}
 }

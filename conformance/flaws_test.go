@@ -109,6 +109,7 @@ const (
 	// Transactions that stay open: others wait for the rows that they have locked.
 	grantUncommitted   flaw = "the transaction of a grant stays open"
 	refusalUncommitted flaw = "the transaction of a refusal stays open"
+	grantInSteps       flaw = "the transaction of an acquire is several requests"
 	releaseUncommitted flaw = "the transaction of a release stays open"
 
 	// Steps that a late reply comes between.

@@ -18,6 +18,20 @@ func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (any, error)
 		if err != nil {
 			return nil, err
 		}
+	case grantInSteps:
+		lock := func(by *client) { s.do(func() { s.rows[s.key(h.name)] = by }) }
+		if _, err := c.net.call(ctx, func() any { lock(c); return nil }); err != nil {
+			lock(nil)
+			return nil, err
+		}
+		answer, err := c.net.call(ctx, func() any {
+			defer lock(nil)
+			return s.acquire(h.place, h.name, wait)
+		})
+		if err != nil {
+			lock(nil)
+		}
+		return answer, err
 	case expiryInTwoSteps:
 		forever := h.place
 		forever.ttl *= 1000
