@@ -80,6 +80,7 @@ var brokenBackends = []broken{
 	{renewsNothing, poor, "renewal", "before the holder's Until"},
 	{renewsNothing, poor, "no-renew", "before the holder's Until"},
 	{renewalStale, poor, "renewal", "was lost"},
+	{renewsAlone, poor, "renewal", "renewals at the same time failed"},
 	{renewalStale, poor, "no-renew", "did not move Until"},
 	{renewalHangs, poor, "renewal-hangs", "Renew did not return"},
 	{renewalMadeUp, poor, "renewal-hangs", "was not told of a loss"},

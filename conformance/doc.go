@@ -198,6 +198,7 @@
 //	  the hold lasts for its TTL from now on      renewal                renewsNothing
 //	  returns the new Validity                    no-renew               renewalStale
 //	  not without an answer                       cut-off                renewalMadeUp
+//	  several at a time are all answered          renewal                renewsAlone
 //	  ErrLost if the hold is gone                 deletion               deletionUnnoticed
 //	  an outage is no loss                        short-outage           outageIsLoss
 //	  a lock that is gone is not taken again      deletion               renewAcquires

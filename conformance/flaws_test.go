@@ -61,6 +61,7 @@ const (
 	renewalStale              flaw = "Renew returns the validity of the grant"
 	renewalHangs              flaw = "Renew ignores its context"
 	renewalMadeUp             flaw = "Renew does not wait for the answer"
+	renewsAlone               flaw = "one of several renewals at the same time fails"
 	roundsRenewal             flaw = "renewals are rounded down to whole seconds"
 	renewalShort              flaw = "Renew grants less than was asked for"
 	renewAcquires             flaw = "Renew puts back a key that is gone"

@@ -2,6 +2,8 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,6 +16,7 @@ type hold struct {
 	name   string
 	ctx    context.Context // of the acquire, for the flaw of using it
 	since  time.Time       // of the grant
+	busy   atomic.Bool     // for the flaw of one renewal at a time
 }
 
 // beats renews the session that the holds of c share.
@@ -73,6 +76,12 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		return c.validity(c.beat, h.place.ttl), nil
 	}
 	since := time.Now()
+	if s.flaw == renewsAlone {
+		if !h.busy.CompareAndSwap(false, true) {
+			return locker.Validity{}, errors.New("busy")
+		}
+		defer h.busy.Store(false)
+	}
 	if s.flaw == renewalHangs {
 		ctx = s.stubborn(ctx)
 	}
