@@ -140,9 +140,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 		return result{}, false
 	}
 	r := &result{call: c, inFull: c.inFull}
-	p := scriptCall{together(r), []*result{r}}
-	p.process(l.ctx, l.short)
-	again, broken := p.deliver()
+	again, broken := transmit(l.ctx, l.short, []parcel{wrap([]*result{r})})
 	tooSlow := r.cause != nil && timedOut(r.cause)
 	l.mu.Lock()
 	l.timed(time.Since(began), r.cause == nil)
@@ -156,7 +154,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 		r.cause = ErrSilent // the request may have been carried out, or may yet be
 	case ctx.Err() != nil:
 	case len(again) > 0, len(broken) > 0, r.cause != nil && cluster && !classify(r.cause).unknown:
-		c.inFull, c.repeated = IsNoScript(r.cause), HungUp(r.cause)
+		c.inFull, c.repeated = r.inFull, HungUp(r.cause)
 		return result{}, false
 	}
 	return *r, true

@@ -17,20 +17,21 @@ import (
 // nothing else meanwhile: some 4 µs for each.
 const maxShare = 64
 
-// scriptCall is one command on its way, and the calls that it is for.
-type scriptCall struct {
-	cmd   command
+// parcel is what several calls send together: one script call, or the commands of a [Commands].
+type parcel struct {
 	calls []*result
+	cmds  []command
+	reply func(i int) (any, error) // of Commands
 }
 
-// pack puts the calls of a batch into as few script calls as may be. Those with a
-// script's text come first: the server does not know it yet.
-func pack(calls []*result) (scriptCalls []scriptCall) {
+// pack puts the calls of a batch into as few parcels as may be. Scripts with their
+// text come first: the server does not know them yet.
+func pack(calls []*result) (parcels []parcel) {
 	var groups map[kind][]*result
 	for i, r := range calls {
 		k, ok := r.kind()
 		if !ok || len(calls) == 1 {
-			scriptCalls = append(scriptCalls, scriptCall{together(r), calls[i : i+1]})
+			parcels = append(parcels, wrap(calls[i:i+1]))
 			continue
 		}
 		if groups == nil {
@@ -38,12 +39,36 @@ func pack(calls []*result) (scriptCalls []scriptCall) {
 		}
 		groups[k] = append(groups[k], r)
 	}
-	for _, group := range groups {
-		for part := range slices.Chunk(group, maxShare) {
-			scriptCalls = append(scriptCalls, scriptCall{together(part...), part})
+	for k, group := range groups {
+		most := maxShare
+		if k.script.commands != nil {
+			most = len(group)
+		}
+		for part := range slices.Chunk(group, most) {
+			parcels = append(parcels, wrap(part))
 		}
 	}
-	return scriptCalls
+	return parcels
+}
+
+// wrap returns the parcel of calls of one kind.
+func wrap(calls []*result) parcel {
+	p := parcel{calls: calls}
+	f := calls[0].call.script.commands
+	if f == nil {
+		p.cmds = []command{together(calls...)}
+		return p
+	}
+	requests := make([]any, len(calls))
+	for i, r := range calls {
+		requests[i] = r.call.request
+	}
+	p.reply = f(func(args ...any) *redis.Cmd {
+		cmd := redis.NewCmd(context.Background(), args...)
+		p.cmds = append(p.cmds, command{cmd})
+		return cmd
+	}, requests)
+	return p
 }
 
 // kind is what calls that share a script call have in common: the script and its
@@ -56,6 +81,9 @@ type kind struct {
 // kind returns false if the call has to go by itself.
 func (r *result) kind() (kind, bool) {
 	c := r.call
+	if c.script.commands != nil {
+		return kind{script: c.script}, true
+	}
 	if c.script.args == 0 || r.inFull || r.apart {
 		return kind{}, false
 	}
@@ -101,33 +129,35 @@ func together(calls ...*result) command {
 	return command{cmd}
 }
 
-// process sends a script call by itself.
-func (p scriptCall) process(ctx context.Context, d driver) {
-	if err := Recovered(func() error { return d.Process(ctx, p.cmd) }); err != nil {
-		p.cmd.SetErr(err)
-	}
-}
-
-// deliver gives the calls of a script call their answers. Among again it returns those
+// deliver gives the calls of a parcel their answers. Among again it returns those
 // that did nothing and are to be sent once more, and among broken those that failed for
 // a reason which may be the connection's. Where the server refused what several
 // share, one of its keys may be the reason (an ACL may allow the others): then they
 // go one by one. And where it does not know the script (a restart, SCRIPT FLUSH) it
 // is to be given the text.
-func (p scriptCall) deliver() (again, broken []*result) {
-	err := p.cmd.Err()
-	answers, ok := p.cmd.Val().([]any)
+func (p parcel) deliver() (again, broken []*result) {
+	if p.reply != nil {
+		for i, r := range p.calls {
+			if r.value, r.cause = p.reply(i); ofConnection(r.cause) {
+				broken = append(broken, r)
+			}
+		}
+		return nil, broken
+	}
+	cmd := p.cmds[0]
+	err := cmd.Err()
+	answers, ok := cmd.Val().([]any)
 	several := len(p.calls) > 1
 	apart := several && err != nil && classify(err).refused && !badCredentials(err)
 	if several && err == nil && (!ok || len(answers) != len(p.calls)) {
-		err = unexpected(p.cmd.Val())
+		err = unexpected(cmd.Val())
 	}
 	for i, r := range p.calls {
 		r.apart, r.cause = r.apart || apart, err
 		switch {
 		case err != nil:
 		case !several:
-			r.value = p.cmd.Val()
+			r.value = cmd.Val()
 		default:
 			r.value = answers[i]
 			if text, failed := errorAmong(answers[i]); failed {
@@ -165,21 +195,22 @@ func (e scriptError) Error() string { return string(e) }
 // RedisError marks it as the server's.
 func (scriptError) RedisError() {}
 
-// transmit has the driver send script calls, whose calls all wait for as many
-// replicas, and returns when each has its reply or error. It hands these out, and
-// returns what deliver does.
-func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again, broken []*result) {
-	like := scriptCalls[0].calls[0].call
+// transmit has the driver send parcels, whose calls all wait for as many replicas, and
+// returns when each has its reply or error. It hands these out, and returns what deliver does.
+func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []*result) {
+	like, first := parcels[0].calls[0].call, parcels[0].cmds
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
-	if _, cluster := d.(*redis.ClusterClient); len(scriptCalls) == 1 && like.Replicas == 0 && !cluster {
-		scriptCalls[0].process(ctx, d)
+	if _, cluster := d.(*redis.ClusterClient); len(parcels) == 1 && len(first) == 1 && like.Replicas == 0 && !cluster {
+		if err := Recovered(func() error { return d.Process(ctx, first[0]) }); err != nil {
+			first[0].SetErr(err)
+		}
 	} else {
-		pipeline(ctx, d, scriptCalls, like)
+		pipeline(ctx, d, parcels, like)
 	}
 	var introduced map[*Script]bool
-	for _, p := range scriptCalls {
+	for _, p := range parcels {
 		unseen, ended := p.deliver()
 		broken = append(broken, ended...)
 		for _, r := range unseen {
@@ -197,12 +228,14 @@ func transmit(ctx context.Context, d driver, scriptCalls []scriptCall) (again, b
 	return again, broken
 }
 
-// pipeline sends script calls in one pipeline, with WAIT if they are as like is and
+// pipeline sends parcels in one pipeline, with WAIT if they are as like is and
 // wait for replicas.
-func pipeline(ctx context.Context, d driver, scriptCalls []scriptCall, like *Call) {
+func pipeline(ctx context.Context, d driver, parcels []parcel, like *Call) {
 	pipe := d.Pipeline()
-	for _, p := range scriptCalls {
-		_ = pipe.Process(ctx, p.cmd)
+	for _, p := range parcels {
+		for _, cmd := range p.cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
 	}
 	var wait *redis.IntCmd
 	if like.Replicas > 0 {
@@ -212,9 +245,11 @@ func pipeline(ctx context.Context, d driver, scriptCalls []scriptCall, like *Cal
 	}
 	if err := Recovered(func() error { _, err := pipe.Exec(ctx); return err }); err != nil {
 		// Where there was no connection to send them on, the driver does not tell the commands.
-		for _, p := range scriptCalls {
-			if p.cmd.Err() == nil && p.cmd.Val() == nil {
-				p.cmd.SetErr(err)
+		for _, p := range parcels {
+			for _, cmd := range p.cmds {
+				if cmd.Err() == nil && cmd.Val() == nil {
+					cmd.SetErr(err)
+				}
 			}
 		}
 	}
@@ -222,7 +257,7 @@ func pipeline(ctx context.Context, d driver, scriptCalls []scriptCall, like *Cal
 		return
 	}
 	w := &waited{int(wait.Val()), wait.Err()}
-	for _, p := range scriptCalls {
+	for _, p := range parcels {
 		for _, r := range p.calls {
 			r.waited = w
 		}
