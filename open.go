@@ -44,6 +44,12 @@ type Openers map[string]Opener
 // behind a URL, such as the line end of a file with a secret. ctx bounds only Open, and
 // not the Client; if the service has not answered at the deadline of ctx, the error
 // matches ErrUnavailable. Errors never contain the password.
+//
+// Open asks the service once, and has no Patience: a wrong address looks like an outage,
+// and a program that starts tells it at once. A program that has to start beside a service
+// that is down repeats Open while the error matches ErrUnavailable, or makes the backend
+// with the New of its package and the Client with [New]. That asks for nothing before the
+// first Lock, which then waits for the end of the outage as any Lock does.
 func (o Openers) Open(ctx context.Context, rawURL string, opts *Options) (*Client, error) {
 	c, err := o.open(ctx, rawURL, opts)
 	if err != nil {
