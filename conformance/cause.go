@@ -10,7 +10,7 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Three mistakes show in nearly every check, and look like something else in each. So
+// Some mistakes show in nearly every check, and look like something else in each. So
 // when a check has failed, the suite measures whether it is one of them. What it finds
 // is told as the cause, before what the check would guess.
 
@@ -68,15 +68,14 @@ func (s *trial) measure() string {
 	r := newRecorder(context.WithoutCancel(s.Context()), s.check.Name)
 	found := make(chan string, 1)
 	go func() {
-		_ = r.Do(func() {
-			t := newTrial(r, s.h, check{})
-			for _, find := range []func() string{t.ownerCut, t.transactionOpen, t.otherUnit} {
-				if cause := find(); cause != "" {
-					found <- cause
-					return
-				}
+		for _, find := range []func(*trial) string{(*trial).otherUnit, (*trial).ownerCut, (*trial).ownerIgnored, (*trial).transactionOpen} {
+			cause := ""
+			_ = r.Do(func() { cause = find(newTrial(r, s.h, check{})) })
+			if cause != "" {
+				found <- cause
+				break
 			}
-		})
+		}
 		r.cancel()
 		r.Close()
 		close(found)
@@ -132,12 +131,35 @@ func (s *trial) ownerCut() string {
 			other = '1'
 		}
 		differs.Owner = req.Owner[:digits] + string(other) + req.Owner[digits+1:]
-		if _, err := s.askWith(b, differs); err == nil && digits > 0 {
+		_, err := s.askWith(b, differs)
+		if err == nil && digits > 0 {
+			if _, err = grant.Hold.Renew(s.within(s.soon)); err != nil {
+				return "" // it has ended
+			}
 			return fmt.Sprintf("of an owner's %d digits the first %d are compared: the column or field that keeps it is too short", ownerDigits, digits)
-		} else if !errors.Is(err, locker.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+		}
+		if !errors.Is(err, locker.ErrHeld) {
 			return ""
 		}
 	}
+	return ""
+}
+
+// ownerIgnored finds out whether a hold that is gone takes part in another's.
+func (s *trial) ownerIgnored() string {
+	name := s.name("ignored")
+	b, other := s.backend(), s.backend()
+	gone := s.acquire(b, s.request(name, s.long)).Hold
+	s.release(gone)
+	next := s.acquire(other, s.request(name, s.long)).Hold
+	if _, err := next.Renew(s.within(s.soon)); err != nil {
+		return ""
+	}
+	_ = gone.Release(s.within(s.soon))
+	if _, err := next.Renew(s.within(s.soon)); errors.Is(err, locker.ErrLost) {
+		return "Release of a hold that is gone removes the next one's lock: it does not compare the whole owner"
+	}
+	s.release(next)
 	return ""
 }
 
@@ -153,68 +175,27 @@ func ofError(err error) string {
 	return "the service's own error is the cause: if it is for requests that collide (a deadlock, a serialization failure), Acquire has to repeat its request"
 }
 
-// apart returns a client whose connections end when it is closed, the harness's own, too.
-func (s *trial) apart() (b locker.Backend, closeIt func()) {
-	r := newRecorder(s.Context(), s.Name())
-	if r.Do(func() { b = s.h.New(r) }) != nil || b == nil {
-		s.broken("New failed", "")
-	}
-	closeIt = func() {
-		_ = b.Close()
-		r.cancel()
-		r.Close()
-	}
-	return b, closeIt
-}
-
-// transactionOpen finds out whether something is in the way until a client closes that
-// has got its answer.
+// transactionOpen finds out who keeps a name locked after a call has returned: others
+// are not refused then, but get no answer.
 func (s *trial) transactionOpen() string {
-	const answer = " leaves its transaction open: others wait until its connection is closed. Commit, or roll back, before each return"
+	const open = " leaves its transaction open, and others wait for it: commit, or roll back, before each return"
+	a, b, c := s.backend(), s.backend(), s.backend()
 	name := s.name("transaction")
-	holder, endHolder := s.apart()
-	refused, endRefused := s.apart()
-	defer endHolder()
-	defer endRefused()
-	first := s.acquire(holder, s.request(name, s.long))
-	_, err := s.askWith(refused, s.request(name, s.ttl))
-	free := func(orHeld bool) bool {
-		return s.eventually(s.ttl+s.soon, func() bool {
-			ctx, cancel := context.WithTimeout(s.Context(), s.soon)
-			defer cancel()
-			b, end := s.apart()
-			defer end()
-			grant, err := b.Acquire(ctx, s.request(name, s.ttl))
-			if err == nil {
-				_ = grant.Hold.Release(ctx)
-			}
-			return err == nil || orHeld && errors.Is(err, locker.ErrHeld)
-		})
+	hold := s.acquire(a, s.request(name, s.long)).Hold
+	_, err := s.askWith(b, s.request(name, s.long))
+	s.warm(b) // who has no answer here would get none at all
+	if unanswered(err) {
+		return "an Acquire that is granted" + open
 	}
-	if err == nil {
-		return ""
+	err = hold.Release(s.within(s.soon))
+	s.warm(a)
+	if unanswered(err) {
+		return "an Acquire that is refused" + open
 	}
-	if !errors.Is(err, locker.ErrHeld) {
-		if endHolder(); free(true) {
-			return "an Acquire that is granted" + answer
-		}
-		return ""
-	}
-	if err := first.Hold.Release(s.within(s.soon)); err != nil {
-		endRefused()
-		if first.Hold.Release(s.within(s.soon)) == nil {
-			return "an Acquire that is refused" + answer
-		}
-		return ""
-	}
-	if free(false) {
-		return ""
-	}
-	if endRefused(); free(false) {
-		return "an Acquire that is refused" + answer
-	}
-	if endHolder(); free(false) {
-		return "Release" + answer + "; if there is a session, Release leaves to its end what it has to remove"
+	_, err = s.askWith(c, s.request(name, s.long))
+	s.warm(c)
+	if unanswered(err) {
+		return "a Release" + open
 	}
 	return ""
 }
@@ -237,6 +218,9 @@ func (s *trial) otherUnit() string {
 			if err == nil {
 				_ = next.Hold.Release(s.within(s.soon))
 				return true
+			}
+			if unanswered(err) {
+				s.FailNow()
 			}
 			var held *locker.HeldError
 			if refused = true; errors.As(err, &held) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"regexp"
+	"strings"
 	"time"
 
 	"go.uber.org/goleak"
@@ -57,5 +58,9 @@ func (l leaks) report(t T, c check, told *toldLeaks) {
 		t.Logf("check %s leaves goroutines behind, too, of the kind that was told of before", c.Name)
 		return
 	}
-	t.Errorf("broken promise: After Close no goroutine of a backend is left.\nseen: %v after everything was closed, goroutines that check %s has started are still there\nprobable cause: a goroutine that Close, or the end of a context, does not end: %v", goneWithin, c.Name, err)
+	cause := "a goroutine that Close, or the end of a context, does not end"
+	if strings.Contains(err.Error(), "database/sql.(*Tx)") {
+		cause = "a transaction that a call has left open: commit, or roll back, before each return"
+	}
+	t.Errorf("broken promise: After Close no goroutine of a backend is left.\nseen: %v after everything was closed, goroutines that check %s has started are still there\nprobable cause: %s: %v", goneWithin, c.Name, cause, err)
 }

@@ -19,7 +19,7 @@ func (c *client) queueForRow(ctx context.Context, name string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
