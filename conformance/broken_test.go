@@ -42,6 +42,7 @@ var brokenBackends = []broken{
 	{labelIsOwner, poor, "exclusion", "held the name at once"},
 	{oneAtATime, queued, "independent-names", "Lock of another failed"},
 
+	{waitsOnDeleted, queued, "handover", "held the name at once"},
 	{wakeLost, rich, "wake-up", "after the release, with a TTL of"},
 	{wakeLost, rich, "notify", "after a release, wake was not called"},
 	{subscribesToNothing, rich, "wake-up", "after the release, with a TTL of"},
@@ -68,6 +69,10 @@ var brokenBackends = []broken{
 	{minHoldPassed, rich, "min-hold", "was passed was free"},
 	{minHoldEndless, rich, "min-hold", "was not free within"},
 	{minHoldSticks, rich, "min-hold", "was not free within"},
+
+	{minHoldOfClock, rich, "min-hold", "whose clock is -40s ahead was free"},
+	{minHoldOfClock, rich, "min-hold", "was not free within"},
+	{minHoldJumps, rich, "clock-jump", "MinHold is kept for too long"},
 
 	{listsContains, rich, "list", "List tells of"},
 	{listsLike, rich, "list", "List tells of"},
@@ -100,11 +105,9 @@ var brokenBackends = []broken{
 
 	{noOwnerCheck, poor, "owner-exact", "another in its place"},
 	{noOwnerCheck, poor, "late-requests", "before the holder's Until"},
-	{prefixOfOwner, poor, "owner-exact", "another in its place"},
-	{ownerOfPrefix, poor, "owner-exact", "another in its place"},
-	{foldsOwner, poor, "owner-exact", "another in its place"},
+	{endOfOwner, poor, "owner-exact", "another in its place"},
 	{forgetsOwners, poor, "idempotent", "repeated with the same owner, failed"},
-	{tokenPerRequest, rich, "idempotent", "got token 2 after 1"},
+	{tokenPerRequest, rich, "idempotent", "with the same owner, got token"},
 
 	{acquireInTwoSteps, poor, "late-replies", "granted a name that another had been granted"},
 	{releaseInTwoSteps, poor, "late-replies", "Release whose reply was late, Renew of a hold failed"},
@@ -120,6 +123,7 @@ var brokenBackends = []broken{
 	{thirdStays, queued, "cancel", "the third of four that waited left"},
 	{leavesGrant, queued, "cancel-in-the-middle", "was not free"},
 	{promisesPrompt, poor, "prompt", "after its context had ended"},
+	{leavesLateGrant, queued, "cancel-in-the-middle", "was not free"},
 	{pilesUp, poor, "nothing-piles-up", "have left"},
 	{wakesOne, rich, "notify", "was not told of a release"},
 	{roundsRenewal, poor, "ttl-kept", "before it was over"},
@@ -129,6 +133,7 @@ var brokenBackends = []broken{
 
 	{sinceFromReply, poor, "since", "Acquire waited"},
 	{sinceFromRenewal, poor, "since", "Renew waited"},
+	{sinceFromWait, queued, "since", "a waiter was told late of its grant"},
 	{sinceFromBeat, shared, "since", "a session's renewal was kept back"},
 	{boastsTTL, poor, "cut-off", "before the holder's Until"},
 	{boastsTTL, poor, "ttl-kept", "before it was over"},
@@ -145,6 +150,7 @@ var brokenBackends = []broken{
 	{deathUnnoticed, queued, "dead-holder", "was not free"},
 
 	{tokenUnclaimed, poor, "tokens", "a lease has the token"},
+	{tokenLater, rich, "token-order", "got token"},
 	{tokenTwice, rich, "tokens", "after token"},
 	{tokenTooHigh, rich, "tokens", "the highest is"},
 	{tokenWithLock, rich, "tokens", "after token"},
@@ -176,9 +182,11 @@ var brokenBackends = []broken{
 	{leavesGhost, poor, "request-late", "was not free"},
 	{ghostAfterReset, poor, "connection-reset", "was not free"},
 	{timeoutIsHeld, poor, "outage", "which matches ErrHeld"},
+	{slownessIsHeld, poor, "outage", "the reply to Acquire did not come"},
 	{outageIsHeld, poor, "outage", "which matches ErrHeld"},
 	{outageIsHeld, poor, "connection-reset", "nobody held the name"},
 
+	{closesUsers, poor, "close-given", "by the other failed"},
 	{closeForgets, poor, "close", "Acquire of a closed Backend returned"},
 	{closeTwicePanics, poor, "close", "panic"},
 	{closeHangs, poor, "close-cut-off", "does not return"},
@@ -270,6 +278,24 @@ func TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem(t *testing.T) {
 			assert.Contains(t, failures, "broken promise: ")
 			assert.Contains(t, failures, "probable cause: ")
 		})
+	}
+}
+
+// Mistakes live in the second state: a client that nothing has happened to makes none.
+func TestBrokenBackendsAreRejectedInTheSecondState(t *testing.T) {
+	for _, b := range brokenBackends {
+		if checkNamed(t, b.check).Once {
+			continue
+		}
+		for _, when := range []string{"refusal", "pass"} {
+			if when == "pass" && !b.kind.notifies { // its holds are no Passers
+				continue
+			}
+			t.Run(b.check+"/"+string(b.flaw)+"/after a "+when, func(t *testing.T) {
+				r := proveAfter(t, when, b.flaw, b.kind, checkNamed(t, b.check))
+				assert.Equal(t, conformance.Failed, r.Outcome, "%s", r.Reason) // what is seen depends on the moment
+			})
+		}
 	}
 }
 

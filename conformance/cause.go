@@ -70,7 +70,12 @@ func (s *trial) measure() string {
 	go func() {
 		for _, find := range []func(*trial) string{(*trial).otherUnit, (*trial).ownerCut, (*trial).ownerIgnored, (*trial).transactionOpen} {
 			cause := ""
-			_ = r.Do(func() { cause = find(newTrial(r, s.h, check{})) })
+			_ = r.Do(func() {
+				t := newTrial(r, s.h, s.g, check{})
+				t.turn, t.state = s.turn, s.state // it may be a mistake of the second state
+				t.meetEarlier()
+				cause = find(t)
+			})
 			if cause != "" {
 				found <- cause
 				break

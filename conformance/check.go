@@ -24,6 +24,9 @@ type check struct {
 	// rare: what is missing is hard to have. The promise is told as unproven
 	// then, and does not fail.
 	rare bool
+	// Once: it is run with fresh holds alone, since its clients go through all states,
+	// or the states are no matter of its promise, or it shakes the servers.
+	Once bool
 	run  func(s *trial)
 }
 

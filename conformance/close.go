@@ -16,6 +16,17 @@ func closeChecks() []check {
 			run:     checkClose,
 		},
 		{
+			Name:    "close-given",
+			Promise: "Close ends nothing that the backend's user has given it: another backend that was made of the same goes on.",
+			unasked: func(s subject) string {
+				if s.Pair == nil {
+					return "the harness has no Pair: its backends are made of nothing that is their user's"
+				}
+				return ""
+			},
+			run: checkCloseGiven,
+		},
+		{
 			Name:    "close-cut-off",
 			Promise: "Close returns although the service is silent, and leaves no goroutine.",
 			unasked: noNetwork, missing: needsCut, run: checkCloseCutOff,
@@ -92,6 +103,28 @@ func checkClose(s *trial) {
 	// What they return is not promised, but that they return is.
 	_, _ = open.Hold.Renew(s.within(s.ttl))
 	_ = open.Hold.Release(s.within(s.ttl))
+}
+
+func checkCloseGiven(s *trial) {
+	const cause = "Close closes the driver's client, pool or connection that the backend was made of, and not only what it has made itself"
+	var a, b locker.Backend
+	s.hook(func() { a, b = s.h.Pair(s) })
+	s.experienced(s.closed(a))
+	s.experienced(s.closed(b))
+	s.release(s.acquire(a, s.request(s.name("given-a"), s.long)).Hold)
+	held := s.acquire(b, s.request(s.name("given-b"), s.long))
+	if err := a.Close(); err != nil {
+		s.broken(fmt.Sprintf("Close of a Backend failed: %v", err), "")
+	}
+	if _, err := held.Hold.Renew(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Renew by the other failed: %v", err), cause)
+	}
+	s.release(held.Hold)
+	grant, err := s.ask(b, s.name("given-later"), s.long)
+	if err != nil {
+		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Acquire by the other failed: %v", err), cause)
+	}
+	s.release(grant.Hold)
 }
 
 // patienceOfClose is what the engine gives a silent service, and some more.

@@ -160,7 +160,7 @@ func later(a, b time.Time) time.Time {
 }
 
 func checkShortOutage(s *trial) {
-	for _, mode := range []Mode{Reset, Drop} {
+	s.inModes(func(mode Mode) {
 		b, fault := s.cut()
 		holder, other := s.clientOf(b), s.client()
 		name := s.name("outage-" + mode.String())
@@ -175,5 +175,5 @@ func checkShortOutage(s *trial) {
 			s.broken(fmt.Sprintf("an outage (%v) of half a TTL cost the lease: %v", mode, err), "a failed Renew returns ErrLost, or the connection is not made again in time")
 		}
 		s.unlock(l)
-	}
+	})
 }

@@ -95,6 +95,7 @@
 //	  of many callers one holds the name          exclusion              grantsAlways
 //	  it returns when ctx ends                    context-at-backend     waitsOn
 //	  nothing of a cancelled request is left      cancel-in-the-middle   leavesGhost
+//	  nor if the cancel comes at the very grant   cancel-in-the-middle   leavesLateGrant
 //	  callers of one Client in order              fifo-in-client         vagueRefusal
 //	  a wait for one name delays no other         independent-names      oneAtATime
 //	  an outage that ends fails no caller         outage                 neverReconnects
@@ -130,6 +131,8 @@
 //	  no transaction is left open                 trylock-held           grantUncommitted
 //	  nor by a refusal                            trylock-held           refusalUncommitted
 //	  nor by a client that dies in the middle     dead-asker             grantInSteps
+//	  who waits does not wait for what is gone    handover               waitsOnDeleted
+//	  a time-out of its own is no refusal         outage                 slownessIsHeld
 //	Backend.Guarantees
 //	  always the same                             claims                 claimsByMood
 //	  no I/O                                      claims                 claimsAsk
@@ -138,6 +141,7 @@
 //	  ends sessions                               close                  keepsSession
 //	  afterwards Acquire returns ErrClosed        close                  closeForgets
 //	  it may be called twice                      close                  closeTwicePanics
+//	  it ends nothing that its user has given it  close-given            closesUsers
 //	  it returns although the service is silent   close-cut-off          closeHangs
 //	Request.Name
 //	  any UTF-8                                   names                  asciiNames
@@ -149,7 +153,7 @@
 //	Request.Owner
 //	  40 digits are stored                        unlock                 cutsOwner
 //	  40 digits are compared                      owner-exact            comparesOwner32
-//	  case matters                                owner-exact            foldsOwner
+//	  from the first to the last                  owner-exact            endOfOwner
 //	  it marks the attempt, not the client        no-reentrancy          reentrant
 //	Request.Label
 //	  kept as it is                               inspect                inspectsGibberish
@@ -165,6 +169,8 @@
 //	  a renewal makes it no shorter               min-hold               minHoldRenewed
 //	  nor for who gets the lock by Pass           min-hold               minHoldPassed
 //	  and not for much longer                     min-hold               minHoldEndless
+//	  by no client's clock                        min-hold               minHoldOfClock
+//	  nor by one that is set back                 clock-jump             minHoldJumps
 //	  a take-back removes the lock at once        min-hold               minHoldSticks
 //	Request.Wait
 //	  with it a release wakes                     wake-up                wakeLost
@@ -180,11 +186,13 @@
 //	Grant.Token
 //	  rises from holder to holder                 tokens                 tokenTwice
 //	  for all clients                             tokens                 tokenOfClient
+//	  drawn in the step that grants               token-order            tokenLater
 //	  also when the lock was gone                 tokens                 tokenWithLock
 //	  at most MaxToken                            tokens                 tokenTooHigh
 //	  0 if Fencing is none                        tokens                 tokenUnclaimed
 //	Validity.Since
 //	  before a grant's request is sent            since                  sinceFromReply
+//	  before a waiter's is granted                since                  sinceFromWait
 //	  before a renewal's                          since                  sinceFromRenewal
 //	  before a session's renewal                  since                  sinceFromBeat
 //	  not in the future                           max-hold               sinceFuture

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,13 @@ func exclusionChecks() []check {
 		{
 			Name:    "exclusion",
 			Promise: "Of clients that contend for a name, one holds it at a time.",
-			run:     checkExclusion,
+			Once:    true, run: checkExclusion,
+		},
+		{
+			Name: "handover",
+			Promise: "However a hold ends, by its release, a deletion or a Break, while some wait and others come: " +
+				"one of them has the name at a time, and each gets it.",
+			Once: true, run: checkHandover,
 		},
 		{
 			Name:    "independent-names",
@@ -82,6 +89,79 @@ func checkExclusion(s *trial) {
 	if n := counter.Load(); n != clients*rounds && !s.failed.Load() {
 		s.broken(fmt.Sprintf("%d updates of %d were lost", clients*rounds-n, clients*rounds), cause)
 	}
+}
+
+// checkHandover ends holds in all ways that there are, many at a time.
+func checkHandover(s *trial) {
+	const rounds = 4
+	holder := s.client()
+	clients := []*locker.Client{s.client(), s.client(), s.client(), s.client(), s.client()}
+	ends := map[string]func(name string) bool{
+		"released": func(string) bool { return false },
+		"broken": func(name string) bool {
+			_, err := clients[0].Break(s.within(s.patience()), name)
+			return err == nil
+		},
+	}
+	if s.h.Delete != nil {
+		ends["deleted"] = func(name string) bool { s.remove(name); return true }
+	}
+	var parts []func()
+	for how, end := range ends {
+		for round := range rounds {
+			parts = append(parts, func() { s.handOver(holder, clients, s.name(fmt.Sprintf("%s-%d", how, round)), how, end) })
+		}
+	}
+	s.together(parts...)
+}
+
+// handOver lets all but two of the clients wait, and those two come when the hold has
+// ended. If somebody has ended it, its holder lets go when another has the name.
+func (s *trial) handOver(holder *locker.Client, clients []*locker.Client, name, how string, end func(name string) (ended bool)) {
+	l := s.try(holder, name, locker.TTL(s.ttl)) // the next poll comes when that is over, if nothing else does
+	var inside atomic.Int32
+	through := make(chan struct{})
+	all := s.group()
+	turn := func(c *locker.Client) {
+		got, err := c.Lock(s.within(s.long+s.patience()), name, locker.TTL(s.long))
+		if err != nil {
+			s.report(fmt.Sprintf("after a hold was %s, a caller did not get the name: %v", how, err), "a waiter that is forgotten when what it waits for goes away")
+			return
+		}
+		if n := inside.Add(1); n > 1 {
+			s.report(fmt.Sprintf("after a hold was %s, %d clients held the name at once", how, n),
+				"who waits for a file, node or row goes on to wait for it when it was removed, and another comes in by a new one: when it has the lock, it has to look whether that is still the one")
+		}
+		<-through
+		time.Sleep(settle / 20)
+		inside.Add(-1)
+		if err := got.Unlock(s.Context()); err != nil {
+			s.report(fmt.Sprintf("after the hold before was %s, Unlock failed: %v", how, err), "a lock that is taken from its holder")
+		}
+	}
+	for _, c := range clients[2:] {
+		all.Go(func() { turn(c) })
+	}
+	s.eventually(s.patience(), func() bool {
+		for _, c := range clients[2:] {
+			if !slices.ContainsFunc(c.Waits(), func(w locker.Wait) bool { return w.Name == name }) {
+				return false
+			}
+		}
+		return true
+	})
+	time.Sleep(settle)
+	ended := end(name)
+	for _, c := range clients[:2] {
+		all.Go(func() { turn(c) })
+	}
+	if ended {
+		s.eventually(s.soon, func() bool { return inside.Load() > 0 })
+	}
+	_ = l.Unlock(s.within(s.patience()))
+	time.Sleep(settle / 2) // for one that must not come in
+	close(through)
+	all.Wait()
 }
 
 func checkTryLockHeld(s *trial) {

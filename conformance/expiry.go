@@ -64,7 +64,8 @@ func checkDeadHolder(s *trial) {
 		if s.g.DeadHolder == locker.RecoveryAtOnce {
 			ttl = s.long // or else the end of the TTL would look like it
 		}
-		kill := s.h.Victim(s, name, ttl)
+		var kill func()
+		s.hook(func() { kill = s.h.Victim(s, name, ttl) })
 		time.Sleep(s.ttl / 2)
 		if _, err := s.tryLock(other, name); !errors.Is(err, locker.ErrHeld) {
 			s.broken(fmt.Sprintf("while the victim lived, TryLock of its name returned %v", err), "the victim of the harness holds nothing")

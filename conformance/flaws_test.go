@@ -40,6 +40,8 @@ const (
 	promisesPrompt      flaw = "says that it is prompt, and ignores its context"
 	pilesUp             flaw = "each wait starts what ends with the client"
 	wakesOne            flaw = "of those who listen for a name one is told"
+	waitsOnDeleted      flaw = "who waits for a lock that is deleted waits for that one, and gets it"
+	leavesLateGrant     flaw = "a wait that ends in the moment of its grant leaves the lock"
 	wakeLost            flaw = "wake-ups are lost"
 	subscribesLate      flaw = "Notify returns before it listens"
 	subscribesToNothing flaw = "Notify listens to nothing"
@@ -82,6 +84,8 @@ const (
 	minHoldRenewed flaw = "a renewal makes MinHold shorter"
 	minHoldEndless flaw = "MinHold is kept in another unit"
 	minHoldSticks  flaw = "a take-back keeps the lock for its MinHold"
+	minHoldOfClock flaw = "MinHold ends by the clock of the client that asked for it"
+	minHoldJumps   flaw = "MinHold ends by a wall clock, which can be set back"
 	minHoldPassed  flaw = "Pass forgets MinHold"
 
 	// Operators.
@@ -97,9 +101,7 @@ const (
 	noOwnerCheck    flaw = "release and renewal without an owner check"
 	releasesAnybody flaw = "release without an owner check"
 	countsOwners    flaw = "a repeated request has to be released twice"
-	prefixOfOwner   flaw = "an owner that is a prefix of the key's is its owner"
-	ownerOfPrefix   flaw = "an owner that has the key's as a prefix is its owner"
-	foldsOwner      flaw = "owners are compared without case"
+	endOfOwner      flaw = "the second half of an owner is compared"
 	forgetsOwners   flaw = "a repeated request is refused"
 	tokenPerRequest flaw = "a repeated request gets a new token"
 
@@ -122,6 +124,7 @@ const (
 
 	// Time.
 	sinceFromReply   flaw = "a grant counts from the reply"
+	sinceFromWait    flaw = "a grant to a waiter counts from the reply"
 	sinceFromBeat    flaw = "a session's renewal counts from the reply"
 	sinceFromRenewal flaw = "a renewal counts from the reply"
 	boastsTTL        flaw = "claims twice the TTL that the service keeps"
@@ -144,6 +147,7 @@ const (
 	tokenUnclaimed flaw = "tokens that nothing is promised of"
 	tokenMissing   flaw = "no token although tokens are claimed"
 	tokenTooHigh   flaw = "tokens above MaxToken"
+	tokenLater     flaw = "a token is drawn in a request of its own after the grant"
 	tokenTwice     flaw = "a token is given out twice"
 	tokenWithLock  flaw = "the counter ends with the lock"
 	forgetsTokens  flaw = "the counter is lost in a restart"
@@ -177,6 +181,7 @@ const (
 	leavesNodes     flaw = "Release leaves something of the lock"
 	ghostAfterReset flaw = "a broken connection leaves its key"
 	timeoutIsHeld   flaw = "a time-out is reported as held"
+	slownessIsHeld  flaw = "a request's own time-out is reported as held"
 	outageIsHeld    flaw = "an outage is reported as held"
 	vagueOutage     flaw = "an outage is an error of the driver"
 	grantMadeUp     flaw = "Acquire that got no answer says yes"
@@ -184,6 +189,7 @@ const (
 
 	// Ends.
 	keepsSession     flaw = "a session outlives Close"
+	closesUsers      flaw = "Close closes what its user has given"
 	closeForgets     flaw = "Close closes nothing"
 	closeTwicePanics flaw = "the second Close panics"
 	closeTwiceFails  flaw = "the second Close fails"

@@ -14,8 +14,8 @@ import (
 // lacks its hook fails, unless Unproven says why it cannot be had.
 //
 // Names that are given to hooks are those of [locker.Request]: with prefix.
-// Hooks are called from the goroutine of the check, one at a time, and report
-// their own failures with t.Errorf and t.FailNow.
+// Hooks are called one at a time, and report their own failures with t.Errorf and
+// t.FailNow.
 type Harness struct {
 	// New returns one more client of the same service: another connection, as
 	// another program would have it. The suite closes it.
@@ -40,6 +40,11 @@ type Harness struct {
 	// What Cut starts otherwise it has to end with t.Cleanup: what is left of
 	// it looks like a goroutine that the backend has left behind.
 	Cut func(t T) (locker.Backend, Fault)
+
+	// Pair returns two Backends, each as New returns one, that were made of the same
+	// driver's client, pool or connection, which their user has given them and closes
+	// after both. nil: backends are made of nothing that is their user's.
+	Pair func(t T) (a, b locker.Backend)
 
 	// OffClock returns one more client of the same service, as New does, on a
 	// machine whose wall clock is d ahead, or behind if d is negative. A driver

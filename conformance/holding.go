@@ -123,29 +123,31 @@ func checkNoRenew(s *trial) {
 
 func checkMaxHold(s *trial) {
 	// One bound that the first grant alone would pass, one that needs renewals.
-	for _, bound := range []time.Duration{s.ttl / 2, s.ttl + s.ttl/2} {
-		holder, other := s.client(), s.client()
-		name := s.name("max-hold-" + bound.String())
-		began := time.Now()
-		l := s.try(holder, name, locker.TTL(s.ttl), locker.MaxHold(bound))
-		started := time.Now()
-		granted := s.life(s.ttl)
-		s.nobodyGetsIn(l, other, name, bound+s.long, "the service lets go of the lock before the TTL that it granted is over")
-		s.eventually(bound+s.soon, func() bool { return l.Err() != nil })
-		if !errors.Is(l.Err(), locker.ErrLost) {
-			s.broken(fmt.Sprintf("%v after the grant, a lease with a MaxHold of %v says %v", time.Since(began), bound, l.Err()), "a Validity whose Since is in the future")
-		}
-		if past := l.Until().Sub(started.Add(bound)); past > 0 {
-			s.broken(fmt.Sprintf("Until passed MaxHold by %v", past), "a Validity whose Since is in the future")
-		}
-		// The holder is stuck: it never unlocks.
-		next := s.freeWithin(s.freedWithin(granted), other, name, "a lease that ended by MaxHold is not released: Release does not find its own key")
-		if next.Err() != nil {
-			s.broken(fmt.Sprintf("the next holder's lease ended at once: %v", next.Err()), "the take-back of the lost lease removed the next holder's key (R9)")
-		}
-		s.unlock(next)
-		if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("Unlock after the loss returned %v", err), "Release reports success for a key that is gone")
-		}
+	s.together(func() { s.bounded(s.ttl / 2) }, func() { s.bounded(s.ttl + s.ttl/2) })
+}
+
+func (s *trial) bounded(bound time.Duration) {
+	holder, other := s.client(), s.client()
+	name := s.name("max-hold-" + bound.String())
+	began := time.Now()
+	l := s.try(holder, name, locker.TTL(s.ttl), locker.MaxHold(bound))
+	started := time.Now()
+	granted := s.life(s.ttl)
+	s.nobodyGetsIn(l, other, name, bound+s.long, "the service lets go of the lock before the TTL that it granted is over")
+	s.eventually(bound+s.soon, func() bool { return l.Err() != nil })
+	if !errors.Is(l.Err(), locker.ErrLost) {
+		s.broken(fmt.Sprintf("%v after the grant, a lease with a MaxHold of %v says %v", time.Since(began), bound, l.Err()), "a Validity whose Since is in the future")
+	}
+	if past := l.Until().Sub(started.Add(bound)); past > 0 {
+		s.broken(fmt.Sprintf("Until passed MaxHold by %v", past), "a Validity whose Since is in the future")
+	}
+	// The holder is stuck: it never unlocks.
+	next := s.freeWithin(s.freedWithin(granted), other, name, "a lease that ended by MaxHold is not released: Release does not find its own key")
+	if next.Err() != nil {
+		s.broken(fmt.Sprintf("the next holder's lease ended at once: %v", next.Err()), "the take-back of the lost lease removed the next holder's key (R9)")
+	}
+	s.unlock(next)
+	if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
+		s.broken(fmt.Sprintf("Unlock after the loss returned %v", err), "Release reports success for a key that is gone")
 	}
 }

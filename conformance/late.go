@@ -137,7 +137,7 @@ func (s *trial) lateAtEnd(b locker.Backend, fault Fault, other locker.Backend, n
 	if what == "Release" {
 		seen = got && in.Before(expiry)
 		if !got && s.h.Delete != nil { // a session keeps it
-			s.h.Delete(s, name)
+			s.remove(name)
 			got = take()
 		}
 	}

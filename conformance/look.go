@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -23,7 +24,7 @@ func (s *trial) request(name string, ttl time.Duration) locker.Request {
 }
 
 // isWaiting returns when n callers of c wait and, as far as can be seen, the
-// service knows of it. c has had no other refusals.
+// service knows of it. c has had no other refusals in the check.
 func (s *trial) isWaiting(c *locker.Client, n int) {
 	s.Helper()
 	if !s.eventually(s.patience(), func() bool { return c.Stats().Waiting >= n }) {
@@ -31,7 +32,10 @@ func (s *trial) isWaiting(c *locker.Client, n int) {
 	}
 	// A service with a queue does not answer before the lock is free: that
 	// the request has arrived cannot be seen then, only given some time.
-	s.eventually(settle, func() bool { return c.Stats().Refused > 0 })
+	s.mu.Lock()
+	before := s.refused[c]
+	s.mu.Unlock()
+	s.eventually(settle, func() bool { return c.Stats().Refused > before })
 }
 
 // settle is what is given where nothing can be waited for.
@@ -46,7 +50,7 @@ func (s *trial) nothingLeft(name string) {
 	}
 	var left []string
 	if !s.eventually(s.soon, func() bool {
-		left = s.h.Left(s, name)
+		s.hook(func() { left = s.h.Left(s, name) })
 		return len(left) == 0
 	}) {
 		s.broken(fmt.Sprintf("nobody holds or waits for the name, and the service still has %s", strings.Join(left, ", ")), "a key or node that nobody takes back (R7)")
@@ -56,17 +60,19 @@ func (s *trial) nothingLeft(name string) {
 // freeWithin fails if other cannot get name within d.
 func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string) *locker.Lease {
 	s.Helper()
-	l, err := other.Lock(s.within(d), name, locker.TTL(s.long))
+	ctx, cancel := context.WithTimeout(s.Context(), d)
+	defer cancel()
+	l, err := other.Lock(ctx, name, locker.TTL(s.long))
 	if err != nil {
 		s.broken(fmt.Sprintf("the name was not free within %v: %v", d, err), cause)
 	}
 	return l
 }
 
-// acquire asks a backend for a name that nobody has.
+// acquire asks a backend for a name that nobody has, in the trial's state.
 func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
 	s.Helper()
-	grant, err := b.Acquire(s.within(s.patience()), req)
+	grant, err := s.get(s.within(s.patience()), b, req)
 	if err != nil || grant.Hold == nil {
 		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
 	}
@@ -83,10 +89,8 @@ func (s *trial) freedWithin(d time.Duration) time.Duration {
 func (s *trial) life(ttl time.Duration) time.Duration {
 	s.Helper()
 	b := s.backend()
-	grant := s.acquire(b, s.request(s.name("life"), ttl))
-	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-	}
+	grant := s.acquire(b, s.request(s.name(fmt.Sprintf("life-%d", s.number())), ttl))
+	s.release(grant.Hold)
 	return max(grant.Validity.TTL, ttl)
 }
 
@@ -94,12 +98,9 @@ func (s *trial) life(ttl time.Duration) time.Duration {
 // it sends is a request and not a greeting.
 func (s *trial) warm(b locker.Backend) {
 	s.Helper()
-	s.warmed++
-	grant := s.acquire(b, s.request(s.name(fmt.Sprintf("warm-%d", s.warmed)), s.long))
+	grant := s.acquire(b, s.request(s.name(fmt.Sprintf("warm-%d", s.number())), s.long))
 	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil {
 		s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
 	}
-	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-	}
+	s.release(grant.Hold)
 }

@@ -39,8 +39,7 @@ func checkMinHold(s *trial) {
 			s.broken(fmt.Sprintf("Renew of a hold with MinHold failed: %v", err), "Renew does not find its own key")
 		}
 	}
-	const forgotten = "MinHold is not looked at, or in another unit, or the time that a renewal or a pass sets replaces it"
-	all := s.group()
+	var parts []func()
 	// A hold without a deadline ends by its release alone: with its process.
 	hold := s.acquire(b, s.request(s.name("min-hold-deadline"), s.ttl))
 	endless := hold.Validity.TTL == 0
@@ -69,32 +68,53 @@ func checkMinHold(s *trial) {
 		if endless && what != "unlocked" {
 			continue
 		}
-		other, name, backend := s.client(), s.name("min-hold-"+what), s.backend()
-		all.Go(func() {
-			began := time.Now()
-			hold(backend, name)
-			if session && what != "unlocked" {
-				_ = backend.Close() // which ends the session
-			}
-			granted := time.Now()
-			l := s.freeWithin(s.freedWithin(max(keep, s.ttl)+keep), other, name, "MinHold is kept for too long: its unit, or its sum with the TTL")
-			in := time.Now()
-			s.unlock(l)
-			if early := keep - in.Sub(began); early > 0 {
-				s.broken(fmt.Sprintf("a lock with a MinHold of %v that was %s was free %v before its time", keep, what, early), forgotten)
-			}
-			if late := in.Sub(granted) - s.freedWithin(max(keep, s.ttl)+keep/3); late > 0 {
-				s.broken(fmt.Sprintf("a lock with a MinHold of %v that was %s was free only after %v", keep, what, in.Sub(granted)), "it is kept for the sum of several times")
-			}
+		name, backend := s.name("min-hold-"+what), s.backend()
+		parts = append(parts, func() {
+			s.keptFor(keep, name, "was "+what, func() {
+				hold(backend, name)
+				if session && what != "unlocked" {
+					_ = backend.Close() // which ends the session
+				}
+			})
 		})
 	}
-	// Nobody holds what is taken back.
-	name := s.name("min-hold-undone")
-	if err := takeBackOnce(s, s.acquire(b, request(name)).Hold); err != nil {
-		s.broken(fmt.Sprintf("the take-back of a lock with MinHold failed: %v", err), "Release looks whether MinHold is over: the engine does")
+	if s.h.OffClock != nil && !endless {
+		for _, off := range []time.Duration{2 * s.long, -2 * s.long} {
+			name, backend := s.name(fmt.Sprintf("min-hold-%v", off)), s.offClock(off)
+			parts = append(parts, func() {
+				s.keptFor(keep, name, fmt.Sprintf("was asked for by a client whose clock is %v ahead", off), func() {
+					s.acquire(backend, request(name))
+					_ = backend.Close()
+				})
+			})
+		}
 	}
-	s.unlock(s.freeWithin(keep/2, s.client(), name, "a take-back keeps the lock for its MinHold, although nobody was told that it holds"))
-	all.Wait()
+	// Nobody holds what is taken back.
+	s.together(append(parts, func() {
+		name := s.name("min-hold-undone")
+		if err := takeBackOnce(s, s.acquire(b, request(name)).Hold); err != nil {
+			s.broken(fmt.Sprintf("the take-back of a lock with MinHold failed: %v", err), "Release looks whether MinHold is over: the engine does")
+		}
+		s.unlock(s.freeWithin(keep/2, s.client(), name, "a take-back keeps the lock for its MinHold, although nobody was told that it holds"))
+	})...)
+}
+
+// keptFor fails if what hold makes is not kept for its MinHold, or for much longer.
+func (s *trial) keptFor(keep time.Duration, name, what string, hold func()) {
+	s.Helper()
+	other, began := s.client(), time.Now()
+	hold()
+	granted := time.Now()
+	l := s.freeWithin(s.freedWithin(max(keep, s.ttl)+keep), other, name, "MinHold is kept for too long: its unit, its sum with the TTL, or a clock that is not the service's")
+	in := time.Now()
+	s.unlock(l)
+	if early := keep - in.Sub(began); early > 0 {
+		s.broken(fmt.Sprintf("a lock with a MinHold of %v that %s was free %v before its time", keep, what, early),
+			"MinHold is not looked at, or in another unit, or by a clock that is not the service's, or the time that a renewal or a pass sets replaces it")
+	}
+	if late := in.Sub(granted) - s.freedWithin(max(keep, s.ttl)+keep/3); late > 0 {
+		s.broken(fmt.Sprintf("a lock with a MinHold of %v that %s was free only after %v", keep, what, in.Sub(granted)), "it is kept for the sum of several times")
+	}
 }
 
 // takeBackOnce takes an attempt back as the engine does.

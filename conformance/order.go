@@ -16,7 +16,7 @@ func orderChecks() []check {
 		{
 			Name:    "fifo-in-client",
 			Promise: "Callers of one client get a name in the order in which they asked (R13).",
-			run: func(s *trial) {
+			Once:    true, run: func(s *trial) {
 				c := s.client()
 				s.inOrder(func(int) *locker.Client { return c }, "Acquire fails or returns to callers in an order of its own: the engine asks with one caller at a time")
 			},
@@ -30,7 +30,7 @@ func orderChecks() []check {
 				}
 				return ""
 			},
-			run: func(s *trial) {
+			Once: true, run: func(s *trial) {
 				s.inOrder(func(int) *locker.Client { return s.client() }, "the service hands the lock to who asks at the right moment, or to the latest, or to a caller who did not wait")
 			},
 		},

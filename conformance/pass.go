@@ -17,17 +17,17 @@ func passChecks() []check {
 		{
 			Name:    "pass",
 			Promise: "Pass ends one hold and begins another that has an owner and a token of its own, in one step; or, with yield, lets another client have it.",
-			run:     checkPass,
+			Once:    true, run: checkPass,
 		},
 		{
 			Name:    "pass-exclusion",
 			Promise: "Of clients that contend for a name and pass it on among their callers, one caller holds it at a time, and everybody gets it.",
-			run:     checkPassExclusion,
+			Once:    true, run: checkPassExclusion,
 		},
 		{
 			Name:    "pass-reply-lost",
 			Promise: "A Pass whose reply was lost, or whose next caller has left meanwhile, leaves nothing of either (R7, R8).",
-			unasked: noNetwork, missing: needsCut, run: checkPassReplyLost,
+			unasked: noNetwork, missing: needsCut, Once: true, run: checkPassReplyLost,
 		},
 	}
 }
@@ -190,61 +190,64 @@ func checkPassExclusion(s *trial) {
 const ghostOfPass = "Pass did not return a Hold of what is next beside its error, or its Release does not find what Pass has put there"
 
 func checkPassReplyLost(s *trial) {
-	for _, leaves := range []bool{false, true} {
-		b, fault := s.cut()
-		c, other := s.clientOf(b), s.client()
-		s.warm(b)
-		name := s.name(fmt.Sprintf("pass-lost-%v", leaves))
-		if p, grant := s.passer(b, name); p == nil {
-			return
-		} else {
-			s.release(grant.Hold)
-		}
-		l := s.try(c, name, locker.TTL(s.long))
-		ctx, cancel := context.WithCancel(s.Context())
-		next := make(chan error, 1)
-		s.spawn(func() {
-			got, err := c.Lock(ctx, name, locker.TTL(s.long))
-			if err == nil {
-				err = got.Unlock(s.Context())
-			}
-			next <- err
-		})
-		s.eventually(s.patience(), func() bool { return c.Stats().Waiting == 1 })
-		fault.Replies(Hold)
-		if !leaves {
-			fault.Replies(Drop)
-		}
-		sent := fault.Sent()
-		s.spawn(func() { _ = l.Unlock(s.within(s.ttl)) })
-		s.eventually(s.soon, func() bool { return fault.Sent() > sent })
-		time.Sleep(settle)
-		if leaves {
-			cancel()
-			select {
-			case err := <-next:
-				if !errors.Is(err, context.Canceled) {
-					s.broken(fmt.Sprintf("a Lock that was cancelled while the lock was passed to it returned %v", err), "")
-				}
-			case <-time.After(s.soon):
-				s.broken("a Lock that was cancelled while the lock was passed to it did not return", "it waits for the request of another (R8)")
-			}
-		} else {
-			time.Sleep(s.ttl + settle) // the Unlock has given up
-		}
-		both(fault, Pass)
-		if !leaves {
-			// Who was next asks for itself.
-			select {
-			case err := <-next:
-				if err != nil {
-					s.broken(fmt.Sprintf("the next caller did not get the lock: %v", err), ghostOfPass)
-				}
-			case <-time.After(s.long / 2):
-				s.broken(fmt.Sprintf("the next caller did not get the lock within %v", s.long/2), ghostOfPass)
-			}
-		}
-		s.unlock(s.freeWithin(s.long/2, other, name, ghostOfPass))
-		cancel()
+	s.together(func() { s.passReplyLost(false) }, func() { s.passReplyLost(true) })
+}
+
+// passReplyLost cuts a Pass off, and if the next caller leaves, that meanwhile.
+func (s *trial) passReplyLost(leaves bool) {
+	b, fault := s.cut()
+	c, other := s.clientOf(b), s.client()
+	s.warm(b)
+	name := s.name(fmt.Sprintf("pass-lost-%v", leaves))
+	if p, grant := s.passer(b, name); p == nil {
+		return
+	} else {
+		s.release(grant.Hold)
 	}
+	l := s.try(c, name, locker.TTL(s.long))
+	ctx, cancel := context.WithCancel(s.Context())
+	next := make(chan error, 1)
+	s.spawn(func() {
+		got, err := c.Lock(ctx, name, locker.TTL(s.long))
+		if err == nil {
+			err = got.Unlock(s.Context())
+		}
+		next <- err
+	})
+	s.eventually(s.patience(), func() bool { return c.Stats().Waiting == 1 })
+	fault.Replies(Hold)
+	if !leaves {
+		fault.Replies(Drop)
+	}
+	sent := fault.Sent()
+	s.spawn(func() { _ = l.Unlock(s.within(s.ttl)) })
+	s.eventually(s.soon, func() bool { return fault.Sent() > sent })
+	time.Sleep(settle)
+	if leaves {
+		cancel()
+		select {
+		case err := <-next:
+			if !errors.Is(err, context.Canceled) {
+				s.broken(fmt.Sprintf("a Lock that was cancelled while the lock was passed to it returned %v", err), "")
+			}
+		case <-time.After(s.soon):
+			s.broken("a Lock that was cancelled while the lock was passed to it did not return", "it waits for the request of another (R8)")
+		}
+	} else {
+		time.Sleep(s.ttl + settle) // the Unlock has given up
+	}
+	both(fault, Pass)
+	if !leaves {
+		// Who was next asks for itself.
+		select {
+		case err := <-next:
+			if err != nil {
+				s.broken(fmt.Sprintf("the next caller did not get the lock: %v", err), ghostOfPass)
+			}
+		case <-time.After(s.long / 2):
+			s.broken(fmt.Sprintf("the next caller did not get the lock within %v", s.long/2), ghostOfPass)
+		}
+	}
+	s.unlock(s.freeWithin(s.long/2, other, name, ghostOfPass))
+	cancel()
 }

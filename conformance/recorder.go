@@ -116,7 +116,15 @@ func (p *prover) attempt(r *recorder, h Harness, c check) {
 			return
 		}
 	}
-	t := newTrial(r, h, c)
-	t.measured = &p.measured
-	c.run(t)
+	whole := newTrial(r, h, s.Guarantees, c)
+	whole.measured = &p.measured
+	states := []state{fresh}
+	if !c.Once {
+		states = h.statesOf(r)
+	}
+	var parts []func()
+	for _, in := range states { // all of them before one begins: what they clean up comes last
+		parts = append(parts, whole.in(in).begin)
+	}
+	whole.together(parts...)
 }

@@ -84,7 +84,7 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, k := range []kind{poor, rich, queued} {
 		for _, c := range conformance.Checks() {
 			if r := prove(t, none, k, c); r.Outcome == conformance.Unclaimed {
-				assert.Contains(t, []string{"notify", "fifo-across-clients", "raise-token", "tokens-restart", "tokens-failover", "tokens-cut-off", "restart", "failover", "server-crashes", "clock-jump", "prompt"}, c.Name)
+				assert.Contains(t, []string{"notify", "fifo-across-clients", "raise-token", "token-order", "tokens-restart", "tokens-failover", "tokens-cut-off", "restart", "failover", "server-crashes", "clock-jump", "prompt"}, c.Name)
 			}
 		}
 	}

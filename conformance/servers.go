@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -21,7 +22,7 @@ func serverChecks() []check {
 				return ""
 			},
 			missing: needsRestart,
-			run:     func(s *trial) { s.survives("a restart", func() { s.h.Restart(s) }) },
+			Once:    true, run: func(s *trial) { s.survives("a restart", func() { s.h.Restart(s) }) },
 		},
 		{
 			Name:    "failover",
@@ -33,7 +34,7 @@ func serverChecks() []check {
 				return ""
 			},
 			missing: needsFailover,
-			run:     func(s *trial) { s.survives("a fail-over", func() { s.h.Failover(s) }) },
+			Once:    true, run: func(s *trial) { s.survives("a fail-over", func() { s.h.Failover(s) }) },
 		},
 		{
 			Name:    "server-crashes",
@@ -50,7 +51,7 @@ func serverChecks() []check {
 				}
 				return ""
 			},
-			run: checkServerCrashes,
+			Once: true, run: checkServerCrashes,
 		},
 		{
 			Name:    "clock-jump",
@@ -70,7 +71,7 @@ func serverChecks() []check {
 				}
 				return ""
 			},
-			run: checkClockJump,
+			Once: true, run: checkClockJump,
 		},
 	}
 }
@@ -161,10 +162,38 @@ func checkClockJump(s *trial) {
 		holder, other := s.client(), s.client()
 		name := s.name("clock-" + d.String())
 		l := s.try(holder, name, locker.TTL(s.long))
-		s.h.JumpClock(s, d)
-		s.staysHeld(l, other, name, fmt.Sprintf("a step of the servers' clocks by %v", d))
+		what := fmt.Sprintf("a step of the servers' clocks by %v", d)
+		taken, jumped := make(chan struct{}), make(chan struct{})
+		s.together(func() {
+			s.keptOverJump(what, sync.OnceFunc(func() { close(taken) }), jumped)
+		}, func() {
+			<-taken
+			s.h.JumpClock(s, d)
+			close(jumped)
+			s.staysHeld(l, other, name, what)
+		})
 		s.unlock(l)
 		s.unlock(s.comesBack(other, name))
 		s.h.JumpClock(s, -d)
 	}
+}
+
+// keptOverJump is keptFor, of a lock whose MinHold begins before the clocks jump.
+func (s *trial) keptOverJump(what string, taken func(), jumped <-chan struct{}) {
+	defer taken()
+	b := s.backend()
+	m, ok := b.(locker.MinHolder)
+	if !ok || m.MaxMinHold() == 0 {
+		return
+	}
+	req := s.request(s.name("min-hold "+what), s.ttl)
+	req.MinHold = min(3*s.ttl, m.MaxMinHold())
+	s.keptFor(req.MinHold, req.Name, "was held over "+what, func() {
+		grant := s.acquire(b, req)
+		if _, session := grant.Hold.(locker.TakeBacker); session {
+			_ = b.Close()
+		}
+		taken()
+		<-jumped
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,7 +15,9 @@ import (
 // client is a Backend of the simulated service: the good one, unless the
 // service has a flaw that is the client's to have.
 type client struct {
-	service *service
+	first   *service    // as it is to a client that nothing has happened to
+	later   *service    // with its flaw
+	changed atomic.Bool // to the later one
 	net     *network
 	kind    kind
 	closed  chan struct{}
@@ -31,8 +34,11 @@ type client struct {
 
 func newClient(s *service, k kind) *client {
 	c := &client{
-		service: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}), alone: make(chan struct{}, 1),
+		first: s, later: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}), alone: make(chan struct{}, 1),
 		wakers: make(map[string]map[*func()]struct{}),
+	}
+	if s.when != "" {
+		c.first = &service{store: s.store}
 	}
 	if s.flaw != missedNotTold {
 		c.net.mended = c.wakeAll
@@ -45,9 +51,24 @@ func newClient(s *service, k kind) *client {
 	return c
 }
 
+// service is the service as it is to this client now.
+func (c *client) service() *service {
+	if c.changed.Load() {
+		return c.later
+	}
+	return c.first
+}
+
+// had is told what has happened to the client.
+func (c *client) had(what string) {
+	if c.later.when == what {
+		c.changed.Store(true)
+	}
+}
+
 // Acquire asks once, or waits in the queue if there is one.
 func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s := c.service
+	s := c.service()
 	asked := ctx
 	if s.flaw == ignoresContext || s.flaw == promisesPrompt {
 		ctx = s.stubborn(ctx)
@@ -89,7 +110,7 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 // wait asks, and while it waits, asks again when it was woken, and often
 // enough to keep its place.
 func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s := c.service
+	s := c.service()
 	waits := req.Wait && c.kind.queued || s.flaw == tryWaits
 	if s.flaw == pilesUp {
 		go func() { <-c.closed }()
@@ -145,7 +166,7 @@ func (c *client) place(req locker.Request) place {
 
 // ask sends one request.
 func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s := c.service
+	s := c.service()
 	h := &hold{client: c, name: req.Name, place: c.place(req), ctx: ctx, since: time.Now()}
 	switch s.flaw {
 	case overflowsTTL:
@@ -162,8 +183,15 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	if err := c.queueForRow(ctx, h.name); err != nil {
 		return locker.Grant{Hold: h}, err
 	}
-	answer, err := c.acquireIn(ctx, h, req.Wait && c.kind.queued)
+	limited, cancel := ctx, func() {}
+	if s.flaw == slownessIsHeld {
+		limited, cancel = context.WithTimeout(ctx, time.Second)
+	}
+	answer, err := c.acquireIn(limited, h, req.Wait && c.kind.queued)
+	cancel()
 	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil && s.flaw == slownessIsHeld:
+		return locker.Grant{Hold: h}, locker.ErrHeld
 	case err != nil && s.flaw == grantMadeUp:
 		return locker.Grant{Hold: h, Validity: c.validity(h.since, h.place.ttl)}, nil
 	case err != nil && s.flaw == vagueOutage && errors.Is(err, locker.ErrUnavailable):
@@ -181,6 +209,7 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err
 	case !v.granted:
+		c.had("refusal")
 		if s.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}
@@ -196,6 +225,10 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		c.mu.Unlock()
 	}
 	switch s.flaw {
+	case sinceFromWait:
+		if req.Wait {
+			h.since = time.Now()
+		}
 	case sinceFromReply:
 		h.since = time.Now()
 	case sinceFuture:
@@ -205,7 +238,7 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 }
 
 func (c *client) validity(since time.Time, ttl time.Duration) locker.Validity {
-	switch c.service.flaw {
+	switch c.service().flaw {
 	case boastsTTL:
 		ttl *= 2
 	case negativeDrift:
@@ -227,9 +260,12 @@ func (c *client) isClosed() bool {
 
 // Close ends all waits.
 func (c *client) Close() error {
-	s := c.service
+	s := c.service()
 	if s.flaw == closeHangs && c.net.isCut() {
 		<-s.end
+	}
+	if s.flaw == closesUsers {
+		c.net.end()
 	}
 	c.mu.Lock()
 	first := !c.gone

@@ -26,6 +26,10 @@ func (s *service) delete(name string) {
 		if rec.client.kind.queued && s.flaw != deletionUnnoticed {
 			s.after = append(s.after, func() { rec.client.net.push(nil, rec.lost) })
 		}
+		if queue := s.queues[name]; s.flaw == waitsOnDeleted && len(queue) > 0 {
+			s.orphans[rec.owner] = queue[0].owner
+			s.queues[name] = queue[1:]
+		}
 		s.remove(name)
 	})
 }
@@ -79,12 +83,16 @@ func (s *service) crash(n int) (restore func()) {
 
 // jumpClock steps the wall clock, which has no part in what is held.
 func (s *service) jumpClock(d time.Duration) {
-	if s.flaw != wallClock {
+	if s.flaw != wallClock && s.flaw != minHoldJumps {
 		return
 	}
 	s.do(func() {
 		for name, rec := range s.locks {
-			rec.expires = rec.expires.Add(-d)
+			if s.flaw == wallClock {
+				rec.expires = rec.expires.Add(-d)
+			} else if d < 0 && time.Now().Before(rec.keep) {
+				rec.expires = rec.keep.Add(-d)
+			}
 			s.arm(name, rec)
 		}
 	})

@@ -18,6 +18,11 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 			c := newClient(s, k)
 			return c.backend(), c.net
 		},
+		Pair: func(conformance.T) (a, b locker.Backend) {
+			one, other := newClient(s, k), newClient(s, k)
+			other.net = one.net
+			return one.backend(), other.backend()
+		},
 		OffClock: func(_ conformance.T, d time.Duration) locker.Backend {
 			c := newClient(s, k)
 			c.off = d

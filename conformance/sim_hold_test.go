@@ -36,12 +36,12 @@ func (c *client) beats() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for h := range c.holds {
-				_, _ = c.service.renew(h.place, h.name)
+				_, _ = c.service().renew(h.place, h.name)
 			}
 			return nil
 		})
 		cancel()
-		if c.service.flaw == sinceFromBeat {
+		if c.service().flaw == sinceFromBeat {
 			sent = time.Now()
 		}
 		if err == nil {
@@ -54,7 +54,7 @@ func (c *client) beats() {
 
 // RaiseToken makes every later holder's token greater.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
-	found, err := h.send(ctx, false, func() (bool, error) { return h.client.service.raise(h.place, h.name, token) })
+	found, err := h.send(ctx, false, func() (bool, error) { return h.client.service().raise(h.place, h.name, token) })
 	if err == nil && !found {
 		return locker.ErrLost
 	}
@@ -63,7 +63,7 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 
 // Renew gives the hold another TTL.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	c, s := h.client, h.client.service
+	c, s := h.client, h.client.service()
 	if c.kind.shared {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 
 // Release removes the hold.
 func (h *hold) Release(ctx context.Context) error {
-	s := h.client.service
+	s := h.client.service()
 	release := func() (bool, error) { return s.release(h.name, h.place.owner) }
 	switch s.flaw {
 	case releaseHangs:
@@ -140,7 +140,7 @@ func (h *hold) Release(ctx context.Context) error {
 }
 
 func (h *hold) send(ctx context.Context, releasing bool, op func() (bool, error)) (found bool, err error) {
-	if h.client.isClosed() && h.client.service.flaw != closeForgets {
+	if h.client.isClosed() && h.client.service().flaw != closeForgets {
 		return false, locker.ErrClosed
 	}
 	if err := h.client.queueForRow(ctx, h.name); err != nil {
@@ -149,7 +149,7 @@ func (h *hold) send(ctx context.Context, releasing bool, op func() (bool, error)
 	if releasing {
 		defer h.client.keepRow(h.name, releaseUncommitted)
 	}
-	if h.client.service.twoSteps(releasing) {
+	if h.client.service().twoSteps(releasing) {
 		return h.sendTwo(ctx, releasing)
 	}
 	type answer struct {

@@ -53,7 +53,7 @@ func (c *client) Guarantees() locker.Guarantees {
 		g.SurvivesRestart, g.SurvivesFailover, g.SurvivesClockJump = true, true, true
 		g.ServerCrashes = 1
 	}
-	switch c.service.flaw {
+	switch c.service().flaw {
 	case claimsEverything:
 		g.RestsOn = ""
 	case claimsAsk:
@@ -61,7 +61,7 @@ func (c *client) Guarantees() locker.Guarantees {
 		defer cancel()
 		_, _ = c.net.call(ctx, func() any { return nil })
 	case claimsByMood:
-		c.service.do(func() { g.ServerCrashes = len(c.service.clients) })
+		c.service().do(func() { g.ServerCrashes = len(c.service().clients) })
 	case claimsNonsense:
 		g = locker.Guarantees{Backend: "the sim", Order: 7, DeadHolderSlack: -1, MinTTL: time.Hour, MaxTTL: time.Minute}
 	}
@@ -93,9 +93,9 @@ type bare struct{ c *client }
 
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
-func (b bare) HasQueue() bool                { return b.c.kind.queued || b.c.service.flaw == claimsQueue }
+func (b bare) HasQueue() bool                { return b.c.kind.queued || b.c.service().flaw == claimsQueue }
 func (b bare) Prompt() bool {
-	return b.c.kind.notifies || b.c.service.flaw == promisesPrompt
+	return b.c.kind.notifies || b.c.later.flaw == promisesPrompt
 }
 
 func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -113,7 +113,7 @@ type sessionHold struct{ *hold }
 
 // TakeBack makes the attempt's owner void, so that nothing of it can come.
 func (h sessionHold) TakeBack(ctx context.Context) error {
-	_, err := h.send(ctx, true, func() (bool, error) { return h.client.service.void(h.name, h.place.owner) })
+	_, err := h.send(ctx, true, func() (bool, error) { return h.client.service().void(h.name, h.place.owner) })
 	return err
 }
 
@@ -122,7 +122,7 @@ type passingHold struct{ *hold }
 
 // Pass releases the hold and acquires the lock for next, in one step.
 func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
-	c, s := h.client, h.client.service
+	c, s := h.client, h.client.service()
 	n := &hold{client: c, name: next.Name, place: c.place(next), ctx: ctx, since: time.Now()}
 	if s.flaw == passesSame {
 		n.place.owner = h.place.owner
@@ -142,6 +142,7 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 	case !v.granted:
 		return locker.Grant{}, nil
 	}
+	c.had("pass")
 	if s.flaw == passSinceReply {
 		n.since = time.Now()
 	}
@@ -153,7 +154,7 @@ type inspector client
 // Inspect asks the service.
 func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, error) {
 	c := (*client)(i)
-	s := c.service
+	s := c.service()
 	a, err := c.net.call(ctx, func() any {
 		st := locker.State{Waiters: -1}
 		s.do(func() {

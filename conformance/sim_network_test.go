@@ -211,6 +211,14 @@ func (n *network) changed(m conformance.Mode) func() {
 	return func() {}
 }
 
+// end closes the connection for good.
+func (n *network) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fragile = true
+	n.breakAll()
+}
+
 // Sent is part of conformance.Fault.
 func (n *network) Sent() int64 {
 	n.mu.Lock()

@@ -16,7 +16,7 @@ func (operator) MaxMinHold() time.Duration { return time.Hour }
 
 // List asks the service.
 func (o operator) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
-	s := o.c.service
+	s := o.c.service()
 	like := regexp.MustCompile("^" + strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(prefix), "_", "."), "%", ".*"))
 	a, err := o.c.net.call(ctx, func() any {
 		all := map[string]locker.State{}
@@ -51,7 +51,7 @@ func (o operator) List(ctx context.Context, prefix string, found func(string, lo
 
 // Break asks the service.
 func (o operator) Break(ctx context.Context, name string) (locker.State, error) {
-	s := o.c.service
+	s := o.c.service()
 	a, err := o.c.net.call(ctx, func() any {
 		st := locker.State{Waiters: -1}
 		s.do(func() {

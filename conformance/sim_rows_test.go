@@ -9,8 +9,8 @@ import (
 func (c *client) queueForRow(ctx context.Context, name string) error {
 	for {
 		free := false
-		c.service.do(func() {
-			by := c.service.rows[c.service.key(name)]
+		c.service().do(func() {
+			by := c.service().rows[c.service().key(name)]
 			free = by == nil || by == c || by.isClosed()
 		})
 		if free {
@@ -26,7 +26,7 @@ func (c *client) queueForRow(ctx context.Context, name string) error {
 
 // keepRow leaves the transaction of c open.
 func (c *client) keepRow(name string, because flaw) {
-	if c.service.flaw == because {
-		c.service.do(func() { c.service.rows[c.service.key(name)] = c })
+	if c.service().flaw == because {
+		c.service().do(func() { c.service().rows[c.service().key(name)] = c })
 	}
 }

@@ -11,7 +11,13 @@ import (
 // to, a queue of waiters. With a flaw, it does one thing wrong.
 type service struct {
 	flaw flaw
-	end  chan struct{} // closed when the test is over: what hangs on purpose ends then
+	when string // whom it does it to: "" everybody; after a "refusal", or a "pass"
+	*store
+}
+
+// store is what a service has, whatever its flaw.
+type store struct {
+	end chan struct{} // closed when the test is over: what hangs on purpose ends then
 
 	mu      sync.Mutex
 	down    bool
@@ -23,6 +29,7 @@ type service struct {
 	waited  map[string]bool // names that somebody was refused who waits
 	raised  map[string]uint64
 	rows    map[string]*client // whose open transaction has locked it
+	orphans map[string]string  // who waits for a lock that was deleted, by its holder, and by itself once it is free
 	after   []func()           // to be done when mu is free
 }
 
@@ -31,6 +38,7 @@ type record struct {
 	owner, label string
 	token        uint64
 	expires      time.Time
+	began        time.Time
 	granted      time.Time // when it expires if it is never renewed
 	keep         time.Time // MinHold lasts so long
 	raised       bool      // its holder has raised the tokens
@@ -54,12 +62,13 @@ type place struct {
 }
 
 func newService(f flaw) *service {
-	return &service{
-		flaw: f, end: make(chan struct{}),
+	return &service{flaw: f, store: &store{
+		end:   make(chan struct{}),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
-		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64), rows: make(map[string]*client),
-	}
+		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64), orphans: make(map[string]string),
+		rows: make(map[string]*client),
+	}}
 }
 
 // do runs op, and after it what op wants to be done without the mutex.
@@ -119,10 +128,14 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 			rec.owner = p.owner
 		}
 		switch {
+		case s.orphans[p.owner] == p.owner: // it waited for a lock that was deleted
+			v = verdict{granted: true, token: s.tokens[name]}
 		case rec != nil && rec.owner == s.asked(p.owner) && s.flaw != forgetsOwners:
 			rec.confirmed = true
-			rec.expires = time.Now().Add(s.lifetime(p.ttl))
-			s.arm(name, rec)
+			if s.flaw != sinceFromWait {
+				rec.expires = time.Now().Add(s.lifetime(p.ttl))
+				s.arm(name, rec)
+			}
 			if s.flaw == tokenPerRequest {
 				s.tokens[name]++
 				rec.token = s.tokens[name]
@@ -170,17 +183,20 @@ func (s *service) grant(name string, p place) *record {
 	if old := s.locks[name]; old != nil {
 		old.timer.Stop()
 	}
-	if s.flaw != tokenTwice || s.tokens[name]%3 != 2 {
+	if s.flaw != tokenLater && s.flaw != tokenTwice || s.flaw == tokenTwice && s.tokens[name]%3 != 2 {
 		s.tokens[name]++
 	}
 	if s.flaw == raiseTwice && s.raised[name] > 0 {
 		s.tokens[name] = s.raised[name] + 1
 	}
 	rec := &record{
-		owner: s.stored(p.owner), label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
+		began: time.Now(), owner: s.stored(p.owner), label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
 		expires: time.Now().Add(s.lifetime(p.ttl)),
 	}
 	rec.keep = time.Now().Add(s.minHold(p.minHold))
+	if s.flaw == minHoldOfClock && p.minHold > 0 {
+		rec.keep = rec.keep.Add(p.client.off)
+	}
 	rec.expires = later(rec.expires, rec.keep)
 	rec.granted = rec.expires
 	s.locks[name] = rec

@@ -8,7 +8,7 @@ import (
 // acquireIn sends what makes an acquire: one request, or with a flaw two, of
 // which the second builds on the reply to the first.
 func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (any, error) {
-	s := c.service
+	s := c.service()
 	switch s.flaw {
 	case acquireInTwoSteps:
 		found, err := c.net.call(ctx, func() any { return s.found(h) })
@@ -32,6 +32,18 @@ func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (any, error)
 			lock(nil)
 		}
 		return answer, err
+	case tokenLater:
+		first, err := c.net.call(ctx, func() any { return s.acquire(h.place, h.name, wait) })
+		if err != nil || !first.(verdict).granted {
+			return first, err
+		}
+		return c.net.call(ctx, func() (a any) {
+			s.do(func() {
+				s.tokens[h.name]++
+				a = verdict{granted: true, token: s.tokens[h.name]}
+			})
+			return a
+		})
 	case expiryInTwoSteps:
 		forever := h.place
 		forever.ttl *= 1000
@@ -78,7 +90,7 @@ func (s *service) twoSteps(releasing bool) bool {
 // sendTwo looks who has the lock, and then removes or renews it, whoever has
 // it by then.
 func (h *hold) sendTwo(ctx context.Context, releasing bool) (found bool, err error) {
-	c, s := h.client, h.client.service
+	c, s := h.client, h.client.service()
 	a, err := c.net.call(ctx, func() any { return s.found(h) })
 	if err != nil || !a.(foundBy).owner {
 		return false, err

@@ -28,10 +28,10 @@ func (c *client) wake(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for heard := range c.wakers {
-		if c.service.key(heard) == name {
+		if c.service().key(heard) == name {
 			for wake := range c.wakers[heard] {
 				(*wake)()
-				if c.service.flaw == wakesOne {
+				if c.service().flaw == wakesOne {
 					break
 				}
 			}
@@ -56,7 +56,7 @@ type notifier client
 // that there is nothing to ask for but whether it is there.
 func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	c := (*client)(n)
-	if c.service.flaw == subscribesLate {
+	if c.service().flaw == subscribesLate {
 		time.AfterFunc(50*time.Millisecond, func() { c.listen(name, wake) })
 		return func() {}, nil
 	}
@@ -65,7 +65,7 @@ func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop f
 		stop()
 		return nil, err
 	}
-	if c.service.flaw == subscribesToNothing {
+	if c.service().flaw == subscribesToNothing {
 		stop()
 		return func() {}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -40,6 +41,46 @@ func sinceChecks() []check {
 // counted from before it. A new connection that has to be made first is a
 // good excuse once, not every time.
 func checkSince(s *trial) {
+	s.together(s.sinceOfRequests, s.sinceOfWait)
+}
+
+// sinceOfWait keeps back what tells a waiter of its grant, and then cuts it off. Its hold
+// may count from later than the grant if it has asked once more; but it has to be over
+// before the service gives the lock to another.
+func (s *trial) sinceOfWait() {
+	b, fault := s.cut()
+	if q, ok := b.(locker.Queuer); !ok || !q.HasQueue() {
+		return
+	}
+	s.warm(b)
+	earlier, other, name := s.backend(), s.client(), s.name("since-wait")
+	before := s.acquire(earlier, s.request(name, s.long))
+	req, queued := s.request(name, s.ttl), make(chan struct{})
+	req.Wait, req.Queued = true, sync.OnceFunc(func() { close(queued) })
+	grants := make(chan locker.Grant, 1)
+	s.spawn(func() {
+		grant, _ := b.Acquire(s.within(s.patience()), req)
+		grants <- grant
+	})
+	s.returns(s.soon, func() { <-queued })
+	fault.Replies(Hold)
+	s.release(before.Hold)
+	time.Sleep(s.ttl / 5)
+	fault.Replies(Pass)
+	grant := <-grants
+	both(fault, Drop)
+	if grant.Validity.TTL == 0 {
+		return // it was not granted
+	}
+	l := s.freeWithin(s.freedWithin(grant.Validity.TTL), other, name, "the lock does not expire")
+	if early := time.Until(grant.Validity.Until()); early > 0 {
+		s.broken(fmt.Sprintf("a waiter was told late of its grant and then cut off, and another got in %v before its Until", early),
+			"the service counts from the grant, and Since is read when the waiter is told of it (R1)")
+	}
+	s.unlock(l)
+}
+
+func (s *trial) sinceOfRequests() {
 	const tries = 4
 	b, fault := s.cut()
 	pause := s.ttl / 5
@@ -162,7 +203,7 @@ func (s *trial) sinceOfBeats(b locker.Backend, fault Fault, pause time.Duration)
 func checkClientClock(s *trial) {
 	const cause = "the time at which a lock ends is written or compared by the clock of a client: only the service's own clock may do both"
 	for _, off := range []time.Duration{2 * s.long, -2 * s.long} {
-		there, here := s.clientOf(s.closed(s.h.OffClock(s, off))), s.client()
+		there, here := s.clientOf(s.offClock(off)), s.client()
 		for what, pair := range map[string][2]*locker.Client{"asks": {here, there}, "holds": {there, here}} {
 			name := s.name(fmt.Sprintf("clock-%s-%v", what, off))
 			held := s.try(pair[0], name, locker.TTL(s.long))
@@ -173,4 +214,10 @@ func checkClientClock(s *trial) {
 			s.unlock(s.freeWithin(s.soon, pair[1], name, cause))
 		}
 	}
+}
+
+// offClock is backend, on a machine whose clock is off.
+func (s *trial) offClock(off time.Duration) (b locker.Backend) {
+	s.hook(func() { b = s.h.OffClock(s, off) })
+	return s.experienced(s.closed(b))
 }

@@ -29,6 +29,23 @@ func tokenChecks() []check {
 			run: checkRaiseToken,
 		},
 		{
+			Name:    "token-order",
+			Promise: "A token is drawn in the step that grants its lock: however late the reply, it is less than those of all later holders.",
+			unasked: func(s subject) string {
+				if s.Fencing == locker.FencingNone {
+					return "Fencing is none"
+				}
+				return noNetwork(s)
+			},
+			missing: func(s subject) string {
+				if s.Delete == nil {
+					return "Delete"
+				}
+				return needsCut(s)
+			},
+			run: checkTokenOrder,
+		},
+		{
 			Name:    "tokens-restart",
 			Promise: "Tokens go on rising when the service was restarted.",
 			unasked: func(s subject) string {
@@ -43,7 +60,7 @@ func tokenChecks() []check {
 				return ""
 			},
 			missing: needsRestart,
-			run:     func(s *trial) { s.tokensRiseOver("a restart", s.h.Restart) },
+			Once:    true, run: func(s *trial) { s.tokensRiseOver("a restart", s.h.Restart) },
 		},
 		{
 			Name:    "tokens-failover",
@@ -58,7 +75,7 @@ func tokenChecks() []check {
 				return ""
 			},
 			missing: needsFailover,
-			run:     func(s *trial) { s.tokensRiseOver("a fail-over", s.h.Failover) },
+			Once:    true, run: func(s *trial) { s.tokensRiseOver("a fail-over", s.h.Failover) },
 		},
 		{
 			Name:    "tokens-cut-off",
@@ -187,7 +204,7 @@ func checkTokens(s *trial) {
 	if s.h.Delete != nil {
 		for range 2 {
 			s.admit(&f, s.try(a, name, locker.TTL(s.long)), "after a deletion")
-			s.h.Delete(s, name)
+			s.remove(name)
 			l := s.admit(&f, s.freeWithin(s.soon+s.ttl, b, name, "the harness's Delete removed nothing"), "after a deletion")
 			s.unlock(l)
 			a = s.client() // the line of the one before stands until it knows of its loss
@@ -278,6 +295,49 @@ func checkRaiseToken(s *trial) {
 	if r, ok := grant.Hold.(locker.TokenRaiser); ok {
 		if err := r.RaiseToken(s.within(s.patience()), grant.Token+1<<37); !errors.Is(err, locker.ErrLost) {
 			s.broken(fmt.Sprintf("RaiseToken after Release returned %v instead of ErrLost", err), "the owner is not compared")
+		}
+	}
+}
+
+// checkTokenOrder ends a hold whose reply is late, and lets another have the name.
+func checkTokenOrder(s *trial) {
+	b, fault := s.cut()
+	other, name := s.backend(), s.name("token-order") // the first use of a name may take steps of its own
+	for range lateTries {
+		s.again(b)
+		type answer struct {
+			grant locker.Grant
+			err   error
+		}
+		answers := make(chan answer, 1)
+		fault.Replies(Hold)
+		s.spawn(func() {
+			grant, err := s.ask(b, name, s.long)
+			answers <- answer{grant, err}
+		})
+		time.Sleep(s.ttl / 10) // for the request to arrive
+		next, err := s.ask(other, name, s.long)
+		seen := errors.Is(err, locker.ErrHeld)
+		if seen {
+			s.remove(name)
+			s.eventually(s.soon, func() bool {
+				next, err = s.ask(other, name, s.long)
+				return err == nil
+			})
+		}
+		fault.Replies(Pass)
+		late := <-answers
+		if seen && err == nil && late.err == nil && late.grant.Token >= next.Token {
+			s.broken(fmt.Sprintf("a holder with token %d was deleted and another got token %d, and then came the reply with the token of the first: %d",
+				late.grant.Token, next.Token, late.grant.Token), "the token is drawn in a request after the grant: between the two another can be granted the lock")
+		}
+		for _, h := range []locker.Hold{late.grant.Hold, next.Hold} {
+			if h != nil {
+				_ = takeBackOnce(s, h)
+			}
+		}
+		if seen && late.err == nil {
+			return
 		}
 	}
 }

@@ -21,28 +21,40 @@ type trial struct {
 	h     Harness
 	check check
 	g     locker.Guarantees
+	state state
+	*shared
 
 	ttl  time.Duration // of locks that are to end by themselves
 	long time.Duration // of locks that are not
 	soon time.Duration // what is prompt, on a busy machine: well before long
 	run  string        // what makes the names of this trial its own
 
-	measured  *measured     // what is known of the backend's mistakes; nil while it is being found out
-	measuring chan struct{} // has one place; a mutex would stop virtual time
-	asked     bool          // it was measured in this trial
+	others  sync.WaitGroup // goroutines of the check
+	numbers atomic.Int64   // for names that are used by the way
+	failed  atomic.Bool
+	earlier locker.Backend // has names before the check has them
 
-	others sync.WaitGroup // goroutines of the check
-	faults []Fault        // connections to mend before anything is closed
-	warmed int            // names used by warm
-	failed atomic.Bool
+	mu      sync.Mutex
+	faults  []Fault                   // connections to mend before anything is closed
+	refused map[*locker.Client]uint64 // before the check
+}
+
+// shared is what the trials of one run have in common.
+type shared struct {
+	turn chan struct{} // has one place, for who calls a hook; a mutex would stop virtual time
+
+	measured  *measured     // what is known of the backend's mistakes; nil while it is being found out
+	measuring chan struct{} // has one place
+	asked     bool          // it was measured in this run
 }
 
 const defaultTTL = time.Second
 
 func (h Harness) ttlOrDefault() time.Duration { return cmp.Or(h.TTL, defaultTTL) }
 
-func newTrial(t T, h Harness, c check) *trial {
-	s := &trial{T: t, h: h, check: c, g: h.subject(t).Guarantees, measuring: make(chan struct{}, 1)}
+func newTrial(t T, h Harness, g locker.Guarantees, c check) *trial {
+	s := &trial{T: t, h: h, check: c, g: g, refused: map[*locker.Client]uint64{}}
+	s.shared = &shared{turn: make(chan struct{}, 1), measuring: make(chan struct{}, 1)}
 	longest := cmp.Or(s.g.MaxTTL, 24*time.Hour)
 	s.ttl = min(max(h.ttlOrDefault(), s.g.MinTTL), longest)
 	s.long = min(20*s.ttl, longest)
@@ -55,6 +67,36 @@ func newTrial(t T, h Harness, c check) *trial {
 	t.Cleanup(s.waitForOthers)
 	return s
 }
+
+// in returns another trial of the same run, in that state.
+func (s *trial) in(state state) *trial {
+	other := newTrial(s.T, s.h, s.g, s.check)
+	other.state, other.shared = state, s.shared
+	return other
+}
+
+// begin runs the check.
+func (s *trial) begin() {
+	s.meetEarlier()
+	s.check.run(s)
+}
+
+// meetEarlier connects who has names before the check has them.
+func (s *trial) meetEarlier() {
+	if s.state == afterWait {
+		s.earlier = s.connect()
+	}
+}
+
+// hook calls hooks of the harness, whose turn it is.
+func (s *trial) hook(call func()) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	call()
+}
+
+// remove deletes a lock behind the backend's back.
+func (s *trial) remove(name string) { s.hook(func() { s.h.Delete(s, name) }) }
 
 // waitForOthers waits for the goroutines of the check.
 func (s *trial) waitForOthers() {
@@ -92,23 +134,36 @@ func (s *trial) clientOf(b locker.Backend, opts ...func(*locker.Options)) *locke
 	return c
 }
 
+// number returns another one each time.
+func (s *trial) number() int64 { return s.numbers.Add(1) }
+
 // backend returns another client of the service, without an engine. It is
 // closed with the trial.
-func (s *trial) backend() locker.Backend { return s.closed(s.h.New(s)) }
+func (s *trial) backend() locker.Backend { return s.experienced(s.connect()) }
+
+func (s *trial) connect() (b locker.Backend) {
+	s.hook(func() { b = s.h.New(s) })
+	return s.closed(b)
+}
 
 // cut returns a backend whose connection can be broken, and the means.
-func (s *trial) cut() (locker.Backend, Fault) {
-	b, f := s.h.Cut(s)
+func (s *trial) cut() (b locker.Backend, f Fault) {
+	s.hook(func() { b, f = s.h.Cut(s) })
+	s.mu.Lock()
 	s.faults = append(s.faults, f)
-	return s.closed(b), f
+	s.mu.Unlock()
+	return s.experienced(s.closed(b)), f
 }
 
 // mend makes all connections well, so that what is closed can say goodbye.
 func (s *trial) mend() {
-	for _, f := range s.faults {
+	s.mu.Lock()
+	faults := s.faults
+	s.faults = nil
+	s.mu.Unlock()
+	for _, f := range faults {
 		both(f, Pass)
 	}
-	s.faults = nil
 }
 
 func (s *trial) closed(b locker.Backend) locker.Backend {
@@ -155,6 +210,18 @@ func (s *trial) group() *group { return &group{s: s} }
 // Go runs f on a goroutine of its own.
 func (g *group) Go(f func()) { g.WaitGroup.Go(g.s.caught(f)) }
 
+// together runs parts of the check side by side, and ends the check if one of them failed.
+func (s *trial) together(parts ...func()) {
+	all := s.group()
+	for _, part := range parts {
+		all.Go(part)
+	}
+	all.Wait()
+	if s.failed.Load() {
+		s.FailNow()
+	}
+}
+
 // broken ends the check as failed.
 func (s *trial) broken(seen, cause string) {
 	s.Helper()
@@ -167,6 +234,9 @@ func (s *trial) broken(seen, cause string) {
 func (s *trial) report(seen, cause string) {
 	s.Helper()
 	s.failed.Store(true)
+	if s.state != fresh {
+		seen = fmt.Sprintf("with holds that were %s: %s", s.state, seen)
+	}
 	s.Errorf("broken promise: %s\nseen: %s\nprobable cause: %s", s.check.Promise, seen, s.cause(cause))
 }
 
@@ -185,10 +255,10 @@ func (s *trial) tryLock(c *locker.Client, name string, opts ...locker.Option) (*
 	return c.TryLock(ctx, name, opts...)
 }
 
-// try takes a lock that nobody can have.
+// try takes a lock that nobody can have, in the trial's state.
 func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
 	s.Helper()
-	l, err := s.tryLock(c, name, opts...)
+	l, err := s.tryAfter(c, name, opts)
 	if errors.Is(err, locker.ErrUnavailable) {
 		// A service on a busy machine may take longer than a short lease lasts.
 		s.eventually(s.soon, func() bool {

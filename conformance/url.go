@@ -19,7 +19,7 @@ func urlChecks() []check {
 				}
 				return ""
 			},
-			run: checkURL,
+			Once: true, run: checkURL,
 		},
 	}
 }

@@ -15,12 +15,12 @@ func waitingChecks() []check {
 		{
 			Name:    "wake-up",
 			Promise: "A release wakes a waiter of another client well before the TTL.",
-			run:     checkWakeUp,
+			Once:    true, run: checkWakeUp,
 		},
 		{
 			Name:    "drain",
 			Promise: "Of many clients that wait for a name, each gets its turn and none hangs.",
-			run:     checkDrain,
+			Once:    true, run: checkDrain,
 		},
 		{
 			Name:    "cancel",
@@ -35,7 +35,7 @@ func waitingChecks() []check {
 		{
 			Name:    "nothing-piles-up",
 			Promise: "Waits that are over leave no goroutines behind while the client lives.",
-			run:     checkNothingPilesUp,
+			Once:    true, run: checkNothingPilesUp,
 		},
 		{
 			Name:    "context-at-backend",

@@ -39,13 +39,19 @@ func conform(t *testing.T, members int, opts etcd.Options, version ...lab.EtcdOp
 func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance.Harness {
 	options.Members = len(s.Nodes)
 	admin := dial(t, s.Addrs())
-	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) locker.Backend {
-		c, err := newClient(s.Addrs(), opts...)
-		ctFail(ct, err)
-		ct.Cleanup(func() { _ = c.Close() })
+	on := func(ct conformance.T, c *clientv3.Client) locker.Backend {
 		b, err := etcd.New(c, &options)
 		ctFail(ct, err)
 		return b
+	}
+	client := func(ct conformance.T, opts ...func(*clientv3.Config)) *clientv3.Client {
+		c, err := newClient(s.Addrs(), opts...)
+		ctFail(ct, err)
+		ct.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	connect := func(ct conformance.T, opts ...func(*clientv3.Config)) locker.Backend {
+		return on(ct, client(ct, opts...))
 	}
 	known := []string{
 		"github.com/golockers/locker/internal/lab.(*Process).start.func1", // a server that was restarted
@@ -58,6 +64,10 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 	h := conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct) },
+		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+			c := client(ct)
+			return on(ct, c), on(ct, c)
+		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			c := newCut(t)
 			ct.Cleanup(func() {

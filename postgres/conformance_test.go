@@ -52,6 +52,16 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 	conformance.Run(t, conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, s.Addr()) },
+		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+			a, pool, err := dial(context.Background(), s.URL(s.Addr(), params...), opts)
+			if err != nil {
+				ct.Errorf("dial: %v", err)
+				ct.FailNow()
+			}
+			ct.Cleanup(pool.Close)
+			b, _ := postgres.New(pool, opts)
+			return a, b
+		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			cut, fault := conformance.Proxy(ct, s.Addr())
 			return connect(ct, cut), fault

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
@@ -39,24 +41,31 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 	options := func() redlock.Options {
 		return redlock.Options{Fencing: fencing}
 	}
-	connect := func(ct conformance.T, timeout time.Duration, addr func(i int) string) locker.Backend {
+	on := func(ct conformance.T, timeout time.Duration, clients []*redis.Client) locker.Backend {
 		o := options()
 		o.NodeTimeout = timeout
-		b, err := redlock.New(s.clients(ct, addr), &o)
+		b, err := redlock.New(clients, &o)
 		if err != nil {
 			ct.Errorf("redlock.New: %v", err)
 			ct.FailNow()
 		}
 		return b
 	}
+	connect := func(ct conformance.T, timeout time.Duration, addr func(i int) string) locker.Backend {
+		return on(ct, timeout, s.clients(ct, addr))
+	}
 	direct := func(i int) string { return s.servers[i].Addr() }
-	on := "off"
+	fenced := "off"
 	if fencing {
-		on = "on"
+		fenced = "on"
 	}
 	return conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, slack, direct) },
+		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+			clients := s.clients(ct, direct)
+			return on(ct, slack, clients), on(ct, slack, clients)
+		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			c := &cut{}
 			for _, r := range s.servers {
@@ -95,7 +104,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			// a connection that is being made, which the driver's Close does not end
 			"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2",
 		},
-		URL:  s.url() + "?node_timeout=300ms&fencing=" + on,
+		URL:  s.url() + "?node_timeout=300ms&fencing=" + fenced,
 		Open: locker.Openers{"redlock": redlock.Open, "redlocks": redlock.Open},
 	}
 }

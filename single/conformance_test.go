@@ -44,7 +44,7 @@ var reached = []string{
 	"owner-exact", "idempotent", "deletion", "names", "prefixes", "tokens", "tokens-cut-off", "dead-asker",
 	"cut-off", "prompt",
 	"since", "cancel-in-the-middle", "reply-lost", "connection-reset", "request-late", "take-back-overtakes",
-	"unlock-through-outage", "outage", "close", "close-cut-off",
+	"unlock-through-outage", "outage", "close", "close-given", "close-cut-off",
 }
 
 func TestConformance(t *testing.T) {
@@ -115,8 +115,7 @@ func conform(t *testing.T, d deployment, only ...string) {
 	for _, scheme := range []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"} {
 		opener[scheme] = single.Open
 	}
-	connect := func(ct conformance.T, dial dialer) locker.Backend {
-		client := d.client(dial)
+	on := func(ct conformance.T, client redis.UniversalClient) locker.Backend {
 		b, err := single.New(client, nil)
 		if err != nil {
 			ct.Errorf("single.New: %v", err)
@@ -125,9 +124,14 @@ func conform(t *testing.T, d deployment, only ...string) {
 		ct.Cleanup(func() { _ = client.Close() })
 		return b
 	}
+	connect := func(ct conformance.T, dial dialer) locker.Backend { return on(ct, d.client(dial)) }
 	h := conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, nil) },
+		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
+			client := d.client(nil)
+			return on(ct, client), on(ct, client)
+		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
 			c := &cut{t: t, proxies: map[string]*lab.Proxy{}}
 			ct.Cleanup(c.close)

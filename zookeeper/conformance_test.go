@@ -138,6 +138,9 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 		return nil, nil
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "%tokens" }) // stays by design
+	slices.SortFunc(names, func(a, b string) int {                                        // by their place
+		return strings.Compare(a[max(0, len(a)-10):], b[max(0, len(b)-10):])
+	})
 	for i := range names {
 		names[i] = dir + "/" + names[i]
 	}
