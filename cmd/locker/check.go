@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -128,8 +129,19 @@ func try(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	return f, err
 }
 
+// colours are those of severities, on terminals.
+var colours = map[locker.Severity]string{
+	locker.SeverityOK: "32", locker.SeverityWarning: "33", locker.SeverityProblem: "1;31",
+}
+
+// inColour reports whether w is a terminal, whose user has not said NO_COLOR.
+func inColour(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
 func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
-	out := json.NewEncoder(w)
+	out, colour := json.NewEncoder(w), inColour(w)
 	for _, f := range findings {
 		var err error
 		if asJSON {
@@ -137,7 +149,11 @@ func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
 				"severity": f.Severity.String(), "what": f.What, "found": f.Found, "advice": f.Advice,
 			})
 		} else {
-			_, err = fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.What, f.Found)
+			severity := fmt.Sprintf("%-8s", f.Severity)
+			if c := colours[f.Severity]; colour && c != "" {
+				severity = "\x1b[" + c + "m" + severity + "\x1b[m"
+			}
+			_, err = fmt.Fprintf(w, "%s %s: %s\n", severity, f.What, f.Found)
 			if err == nil && f.Advice != "" {
 				_, err = fmt.Fprintf(w, "%-8s %s\n", "", f.Advice)
 			}
