@@ -57,6 +57,8 @@ func (b *bench) ageingTasks() (tasks []*task) {
 			b.leave(f.ID, "the lab cannot bring it about on this service")
 		case b.run.plan.For < longRun && len(b.run.plan.Only) == 0:
 			b.leave(f.ID, "it takes a while: --for 5m or --only ageing has time for it")
+		case b.run.foreign && len(b.run.plan.Only) == 0:
+			b.leave(f.ID, "the lab cannot bring it about on all of these services: --only ageing tries the others")
 		default:
 			start := func(b *bench) service { return startAged(b, known[i]) }
 			tasks = append(tasks, &task{id: f.ID, fault: f, open: start})

@@ -61,7 +61,7 @@ type bench struct {
 	gone    string // why it was given up
 	names   int    // locks at once
 	given   bool   // by a URL
-	kind    string // of the lab's services
+	kind    string // its scheme, where the lab starts it
 	aparts  int    // what was tried on benches of their own
 }
 

@@ -137,7 +137,7 @@ func (h *holderProgram) tell(c command, kind history.Kind, set func(e *history.E
 
 func (h *holderProgram) run(openers locker.Openers) {
 	var err error
-	if h.journal, err = history.Create(h.Journal, true); err != nil {
+	if h.journal, err = history.Create(h.Journal); err != nil {
 		h.say(message{Failed: err.Error()})
 		return
 	}

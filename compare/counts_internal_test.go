@@ -138,3 +138,19 @@ func TestTheCost(t *testing.T) {
 	assert.Equal(t, 1, measured["cost/"+history.MeasureContended])
 	assert.Equal(t, 1, measured["cost/"+history.MeasureRequests])
 }
+
+// What ages a service of the lab's own is not told of another's lock on servers of that kind.
+func TestAgeingIsNotTriedOnOthers(t *testing.T) {
+	r := &run{plan: Plan{Openers: testOpeners(), URLs: []string{"redis", "good=redis"}, For: longRun}}
+	benches, err := r.services()
+	require.NoError(t, err)
+	for _, only := range [][]string{nil, {ageing}} {
+		for _, b := range benches {
+			r.plan.Only, b.svc.untried = only, map[string]string{}
+			r.live, r.dir = newLive(nil, benches), t.TempDir()
+			tried := len(b.ageingTasks())
+			assert.Equal(t, only != nil && b.kind == "redis", tried > 0, "%s, %v", b.kind, only)
+			assert.Len(t, b.svc.untried, len(ageingFaults())-tried)
+		}
+	}
+}

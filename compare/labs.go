@@ -75,20 +75,29 @@ func paused(which func(b *bench) server) serverFault {
 	}
 }
 
-// down is the fault of servers that are killed, and started again later.
-func down(f history.Fault, n int, which func(b *bench) []server, restart func(b *bench, killed []server)) serverFault {
-	var killed []server
-	return serverFault{fault: f, takes: n, long: true,
+// killed is the fault of servers that are killed, lose what wipe takes from them, and are started again: later where the
+// fault is that they are away, else at once.
+func killed(f history.Fault, n int, which func(b *bench) []server, wipe func(b *bench, s server),
+	restart func(b *bench, killed []server),
+) serverFault {
+	var all []server
+	return serverFault{fault: f, takes: n, long: f.Class == history.Down,
 		inject: func(b *bench) string {
-			killed = which(b)
-			var pids []string
-			for _, s := range killed {
-				pids = append(pids, fmt.Sprint(s.Pid()))
+			all = which(b)
+			proof := "gone: process"
+			for _, s := range all {
+				proof += fmt.Sprintf(" %d", s.Pid())
 				s.Kill()
+				if wipe != nil {
+					wipe(b, s)
+				}
 			}
-			return "gone: process " + strings.Join(pids, ", ")
+			if wipe != nil {
+				proof += ", and what it had on disk"
+			}
+			return proof
 		},
-		heal: func(b *bench) { restart(b, killed) },
+		heal: func(b *bench) { restart(b, all) },
 	}
 }
 
@@ -98,27 +107,8 @@ func restartEach(b *bench, killed []server) {
 	}
 }
 
-// reborn has servers killed and started again at once.
-func reborn(f history.Fault, all []server, wipe func(b *bench, s server), restart func(b *bench, killed []server)) serverFault {
-	return serverFault{fault: f, takes: len(all),
-		inject: func(b *bench) string {
-			var pids []string
-			for _, s := range all {
-				pids = append(pids, fmt.Sprint(s.Pid()))
-				s.Kill()
-				if wipe != nil {
-					wipe(b, s)
-				}
-			}
-			proof := "gone: process " + strings.Join(pids, ", ")
-			if wipe != nil {
-				proof += ", and what it had on disk"
-			}
-			return proof
-		},
-		heal: func(b *bench) { restart(b, all) },
-	}
-}
+// every is which servers: these.
+func every(all ...server) func(*bench) []server { return func(*bench) []server { return all } }
 
 // forget removes what a Redis has on disk.
 func forget(b *bench, s server) {
@@ -170,11 +160,11 @@ func startRedis(b *bench) service {
 		watched: all, version: "Redis " + primary.Info(b.stage, "server")["redis_version"],
 		faults: []serverFault{
 			paused(one),
-			reborn(restarted, all, nil, restartEach),
-			reborn(restartedEmpty, all, forget, restartEach),
+			killed(restarted, len(all), every(all...), nil, restartEach),
+			killed(restartedEmpty, 1, every(primary), forget, restartEach),
 			failOver(primary, replica, link),
 			stepped(0, 0, clockedRedis),
-			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
+			killed(majorityDown, 1, every(primary), nil, restartEach),
 		},
 		untried: map[string]string{
 			leaderKilled.ID: "it has one server that decides: see the fail-over",
@@ -229,16 +219,15 @@ func redlockWith(b *bench, parameters string, opts ...lab.RedisOption) service {
 		f.after = func(b *bench) { b.sleep(guard + time.Second) }
 		return f
 	}
-	first := func(n int) func(*bench) []server { return func(*bench) []server { return all[:n] } }
 	return service{
 		address: b.labAddress("redlock://" + strings.Join(addrs, ",") + "?" + parameters),
 		watched: all, version: "Redis " + version,
 		faults: []serverFault{
 			paused(func(*bench) server { return all[0] }),
-			settled(down(minorityDown, 2, first(2), restartEach)),
-			settled(down(majorityDown, 3, first(3), restartEach)),
-			settled(reborn(restarted, all, nil, restartEach)),
-			settled(forgetful(reborn(restartedEmpty, all[2:3], forget, restartEach))),
+			settled(killed(minorityDown, 2, every(all[:2]...), nil, restartEach)),
+			settled(killed(majorityDown, 3, every(all[:3]...), nil, restartEach)),
+			settled(killed(restarted, len(all), every(all...), nil, restartEach)),
+			settled(forgetful(killed(restartedEmpty, 1, every(all[2]), forget, restartEach))),
 			stepped(4, guard+time.Second, clockedRedis),
 		},
 		untried: map[string]string{
@@ -313,15 +302,15 @@ func (s service) led(leader func(b *bench) server, revive func(t lab.TB), isolat
 	}
 	s.faults = []serverFault{
 		paused(leader),
-		down(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, restart),
+		killed(leaderKilled, 1, func(b *bench) []server { return []server{leader(b)} }, nil, restart),
 		{
 			fault: memberAlone, long: true,
 			inject: func(b *bench) string { return "cut off from its peers; they follow " + isolate(b).Addr() },
 			heal:   func(*bench) { undo() },
 		},
-		down(minorityDown, 1, some(1), restart),
-		down(majorityDown, 2, some(2), restart),
-		reborn(restarted, s.watched, nil, restart),
+		killed(minorityDown, 1, some(1), nil, restart),
+		killed(majorityDown, 2, some(2), nil, restart),
+		killed(restarted, len(s.watched), every(s.watched...), nil, restart),
 	}
 	s.untried[failedOver.ID] = "see the leader killed"
 	return s
@@ -358,10 +347,10 @@ func startPostgres(b *bench) service {
 		watched: all, version: "PostgreSQL " + primary.Query(b.stage, "SHOW server_version"),
 		faults: []serverFault{
 			paused(func(*bench) server { return primary }),
-			reborn(restarted, all, nil, restartEach),
+			killed(restarted, len(all), every(all...), nil, restartEach),
 			failOver,
 			stepped(0, 0, func(b *bench) clocked { return lab.StartPostgres(b.stage, lab.WithPostgresClock()) }),
-			down(majorityDown, 1, func(*bench) []server { return all }, restartEach),
+			killed(majorityDown, 1, every(primary), nil, restartEach),
 		},
 		untried: map[string]string{
 			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings back is in docs/postgres.md",

@@ -77,6 +77,7 @@ type run struct {
 	dir     string
 	program string // the executable of the holders
 	prefix  string // of all lock names
+	foreign bool   // there are services that are not the lab's own
 	journal *history.Journal
 	live    *live
 	end     time.Time              // no round after it, but of what was not tried at all
@@ -141,7 +142,7 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	if err := os.MkdirAll(plan.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	journal, err := history.Create(filepath.Join(plan.Dir, "parent.jsonl"), true)
+	journal, err := history.Create(filepath.Join(plan.Dir, "parent.jsonl"))
 	if err != nil {
 		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another directory: %w", plan.Dir, err)
 	}
@@ -328,8 +329,8 @@ func (r *run) services() ([]*bench, error) {
 			}
 			return s
 		})
-		if r.plan.lab == nil {
-			benches[len(benches)-1].kind = kind
+		if r.foreign = r.foreign || kind != scheme; r.plan.lab == nil {
+			benches[len(benches)-1].kind = scheme // what ages the lab's own says nothing of another's
 		}
 	}
 	for _, f := range r.plan.Faults {

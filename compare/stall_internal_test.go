@@ -54,7 +54,7 @@ func TestServersThatWaitForAProcessor(t *testing.T) {
 	require.Eventually(t, func() bool { return all[2].(watched).Log() != "" }, time.Minute, time.Millisecond)
 
 	dir := t.TempDir()
-	j, err := history.Create(filepath.Join(dir, "parent.jsonl"), true)
+	j, err := history.Create(filepath.Join(dir, "parent.jsonl"))
 	require.NoError(t, err)
 	waits := func(s server) (sum time.Duration) {
 		for e, err := range history.Read(dir) {

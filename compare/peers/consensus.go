@@ -126,7 +126,8 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), locker.ErrUnavailable)
 		}
 	}
-	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which its user watches, tells of a loss")
+	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which its user "+
+		"watches, tells of a loss")
 	g.MinTTL = 400 * time.Millisecond
 	return &queued{simple{g: g, close: func() error { conn.Close(); return nil },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {

@@ -60,8 +60,9 @@ func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker
 		return nil, err
 	}
 	locks := redislock.New(c[0])
-	return &simple{g: undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor "+
-		"ends a lease, so the timer calls Refresh, and ends the lease a TTL after the last request that was answered"), close: c[0].Close,
+	g := undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor ends a lease, "+
+		"so the timer calls Refresh, and ends the lease a TTL after the last request that was answered")
+	return &simple{g: g, close: c[0].Close,
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			since := time.Now()
 			l, err := locks.Obtain(ctx, req.Name, req.TTL, nil)
@@ -109,8 +110,9 @@ func openRedsync(ctx context.Context, u *locker.URL, _ locker.Options) (locker.B
 		}
 		return err
 	}
-	return &simple{g: undeclared("redsync", "our engine's timer, wrapped around it: the library says until when it holds, "+
-		"so the timer calls Extend, and ends the lease at Until"), close: closeAll,
+	g := undeclared("redsync", "our engine's timer, wrapped around it: the library says until when it holds, "+
+		"so the timer calls Extend, and ends the lease at Until")
+	return &simple{g: g, close: closeAll,
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			m := rs.NewMutex(req.Name, redsync.WithExpiry(req.TTL), redsync.WithTries(1))
 			valid := func() locker.Validity {
@@ -157,7 +159,8 @@ func openRueidislock(_ context.Context, u *locker.URL, opts locker.Options) (loc
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 	}
-	return &simple{g: undeclared("rueidislock", "the library alone: it renews every half of a TTL, and ends its own context"), close: func() error { locks.Close(); return nil },
+	g := undeclared("rueidislock", "the library alone: it renews every half of a TTL, and ends its own context")
+	return &simple{g: g, close: func() error { locks.Close(); return nil },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			// The context is the lock's life, too: that of the request must not end it.
 			held, release, err := locks.TryWithContext(context.WithoutCancel(ctx), req.Name)

@@ -152,56 +152,47 @@ func (c *checker) report() *history.Report {
 
 // headline says what was broken: what is declared, and two at once, declared or not.
 func headline(r *history.Report) (bad int, says string) {
-	var declared, others []string
 	tried := 0
+	said := make(map[bool][]string) // of what is declared, and of what is not
 	for i, s := range r.Run.Services {
-		ways := map[bool]map[string][]string{true: {}, false: {}} // declared: by rule, the faults
-		for _, row := range r.Rows {
-			switch c := &row.Cells[i]; {
-			case c.Bad():
-				bad++
-				tried++
-				ways[true][row.Rule] = append(ways[true][row.Rule], row.Fault)
-			case c.Verdict == history.Undeclared && row.Rule == Exclusion:
-				ways[false][row.Rule] = append(ways[false][row.Rule], row.Fault)
-			case c.Verdict == history.Held && c.Declared:
-				tried++
+		for _, kind := range rows {
+			ways := make(map[bool][]string) // the faults that broke it
+			for _, row := range r.Rows {
+				switch c := &row.Cells[i]; {
+				case row.Rule != kind.rule, c.Verdict == history.Undeclared && kind.rule != Exclusion:
+				case c.Broken > 0:
+					ways[c.Declared] = append(ways[c.Declared], row.Fault)
+				case c.Verdict == history.Held && c.Declared:
+					tried++
+				}
+			}
+			bad += len(ways[true])
+			for declared, faults := range ways {
+				what, _, _ := strings.Cut(kind.title, ":")
+				if len(faults) > 1 {
+					what += fmt.Sprintf(" under %d faults", len(faults))
+				} else if faults[0] != "" {
+					what += " under " + faults[0]
+				}
+				said[declared] = append(said[declared], s.Name+": "+what)
 			}
 		}
-		declared = append(declared, broke(s.Name, ways[true])...)
-		others = append(others, broke(s.Name, ways[false])...)
 	}
-	var all []string
-	if bad > 0 {
-		all = append(all, fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried, strings.Join(declared, "; ")))
-	}
-	if len(others) > 0 && bad > 0 {
-		all = append(all, "Not declared: "+strings.Join(others, "; "))
-	} else if len(others) > 0 {
-		all = append(all, strings.Join(others, "; "))
-	}
-	if bad == 0 && tried > 0 {
-		all = append(all, fmt.Sprintf("All %d declared guarantees that were tried held", tried))
-	}
-	return bad, cmp.Or(strings.Join(all, ". "), "Nothing that is declared could be tried")
-}
-
-// broke is what was broken of one service, in words.
-func broke(service string, ways map[string][]string) (all []string) {
-	for _, row := range rows {
-		faults := ways[row.rule]
-		under := ""
-		if n := len(faults); n > 1 {
-			under = fmt.Sprintf(" under %d faults", n)
-		} else if n == 1 && faults[0] != "" {
-			under = " under " + faults[0]
+	others := strings.Join(said[false], "; ")
+	switch {
+	case bad > 0:
+		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried+bad, strings.Join(said[true], "; "))
+		if others != "" {
+			says += ". Not declared: " + others
 		}
-		if len(faults) > 0 {
-			what, _, _ := strings.Cut(row.title, ":")
-			all = append(all, service+": "+what+under)
+	case tried > 0:
+		if says = fmt.Sprintf("All %d declared guarantees that were tried held", tried); others != "" {
+			says = others + ". " + says
 		}
+	default:
+		says = cmp.Or(others, "Nothing that is declared could be tried")
 	}
-	return all
+	return bad, says
 }
 
 // rank is 0 for a row with something declared and broken, and higher the less

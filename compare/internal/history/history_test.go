@@ -36,7 +36,7 @@ func TestJournalsComeBackAsTheyWereWritten(t *testing.T) {
 	}
 	for _, e := range []history.Event{full, {Kind: history.Ask}, {Kind: history.Landed, Token: 1, Seq: 2, Process: "p"}} {
 		var out sink
-		j := history.NewJournal("j", &out, false)
+		j := history.NewJournal("j", &out)
 		at, err := j.Write(e)
 		require.NoError(t, err)
 		require.NoError(t, j.Close())
@@ -56,7 +56,7 @@ func TestJournalsAreMerged(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
 	for _, process := range []string{"a", "b", "c"} {
-		j, err := history.Create(filepath.Join(dir, process+".jsonl"), process == "a")
+		j, err := history.Create(filepath.Join(dir, process+".jsonl"))
 		require.NoError(t, err)
 		var writers sync.WaitGroup
 		for caller := range 4 {
@@ -125,7 +125,7 @@ func TestAFullDiskIsSaid(t *testing.T) {
 	}
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	require.NoError(t, err)
-	j := history.NewJournal("/dev/full", f, true)
+	j := history.NewJournal("/dev/full", f)
 	_, err = j.Write(history.Event{Kind: history.Ask})
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	assert.ErrorContains(t, err, "Make room")
@@ -137,7 +137,7 @@ func TestAFullDiskIsSaid(t *testing.T) {
 // A write that fails in the middle leaves a journal that can be read.
 func TestAJournalEndsWhereItsDiskDid(t *testing.T) {
 	out := &short{room: 200}
-	j := history.NewJournal("j", out, true)
+	j := history.NewJournal("j", out)
 	for range 20 {
 		if _, err := j.Write(history.Event{Kind: history.Ask, Service: "s"}); err != nil {
 			break
@@ -191,7 +191,7 @@ func TestDurations(t *testing.T) {
 
 func BenchmarkRead(b *testing.B) {
 	var out sink
-	j := history.NewJournal("j", &out, false)
+	j := history.NewJournal("j", &out)
 	e := history.Event{Kind: history.Granted, Service: "redlock", Trial: "redlock-17", Process: "redlock-17-a", Caller: 3, Name: "compare/17", Token: 123456, Until: 1 << 50}
 	for range 1000 {
 		_, _ = j.Write(e)

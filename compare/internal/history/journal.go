@@ -23,30 +23,29 @@ func Until(t time.Time) int64 {
 
 // Journal writes events. Its methods may be called from any goroutine.
 type Journal struct {
-	mu      sync.Mutex
-	name    string
-	out     io.WriteCloser
-	buf     *bufio.Writer
-	line    []byte
-	through bool
-	last    int64
-	err     error
+	mu   sync.Mutex
+	name string
+	out  io.WriteCloser
+	buf  *bufio.Writer
+	line []byte
+	last int64
+	err  error
 }
 
-// Create makes the journal file at path, which must not exist. With through set,
-// each event but Acted and Landed is with the operating system when Write
-// returns, so that it outlives a kill of this process; without it, Flush says when.
-func Create(path string, through bool) (*Journal, error) {
+// Create makes the journal file at path, which must not exist. Each event but Acted
+// and Landed is with the operating system when Write returns, so that it outlives a
+// kill of this process.
+func Create(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	return NewJournal(path, f, through), nil
+	return NewJournal(path, f), nil
 }
 
 // NewJournal is as Create, with a destination of the caller's that Close closes.
-func NewJournal(name string, out io.WriteCloser, through bool) *Journal {
-	return &Journal{name: name, out: out, buf: bufio.NewWriterSize(out, 1<<16), through: through}
+func NewJournal(name string, out io.WriteCloser) *Journal {
+	return &Journal{name: name, out: out, buf: bufio.NewWriterSize(out, 1<<16)}
 }
 
 // Write appends e, with At set to the present, and returns At. Once it has
@@ -63,24 +62,17 @@ func (j *Journal) Write(e Event) (at int64, err error) {
 	}
 	j.line = e.AppendLine(j.line[:0])
 	_, err = j.buf.Write(j.line)
-	if err == nil && j.through && e.Kind != Acted && e.Kind != Landed {
+	if err == nil && e.Kind != Acted && e.Kind != Landed {
 		err = j.buf.Flush()
 	}
 	return e.At, j.fail(err)
 }
 
-// Flush hands everything written so far to the operating system.
-func (j *Journal) Flush() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.fail(j.buf.Flush())
-}
-
 // Close flushes and closes. It returns the first error that there ever was.
 func (j *Journal) Close() error {
-	err := j.Flush()
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	err := j.fail(j.buf.Flush())
 	if closing := j.out.Close(); err == nil {
 		err = j.fail(closing)
 	}
