@@ -28,3 +28,16 @@ func TestTheFaultFilesOfThePage(t *testing.T) {
 		}
 	}
 }
+
+// docs/peers.md is about the versions that make compare-peers runs.
+func TestThePeersPageHasTheirVersions(t *testing.T) {
+	page, err := os.ReadFile("../docs/peers.md")
+	require.NoError(t, err)
+	mod, err := os.ReadFile("peers/go.mod")
+	require.NoError(t, err)
+	for _, path := range []string{"bsm/redislock", "redis/rueidis", "go-redsync/redsync", "etcd/client", "go-zookeeper/zk"} {
+		version := regexp.MustCompile(`(?m)^\t\S*` + path + `(?:/v\d)? (v\S+)$`).FindSubmatch(mod)
+		require.NotNil(t, version, path)
+		assert.Regexp(t, `(?m)^\|.*`+regexp.QuoteMeta(path)+`.*\| `+regexp.QuoteMeta(string(version[1]))+` \|`, string(page))
+	}
+}

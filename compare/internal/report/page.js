@@ -99,7 +99,7 @@ function drawTable() {
     }
   });
   $("table").append(head, body);
-  $("table").classList.toggle("many", services.length > 6);
+  $("table").classList.toggle("many", services.length > 5);
   // Nothing is declared for locks of other libraries: what is said of them is how they are tried.
   $("notes").append(...services.filter((s) => !s.missing && s.declared.exclusion === "none" && s.declared.rests_on)
     .map((s) => el("p", { class: "quiet" }, el("strong", {}, s.name), ": " + s.declared.rests_on + ".")));
@@ -125,7 +125,7 @@ function openCell(row, c) {
   $("cell").replaceChildren(inside);
   if (!$("cell").open) $("cell").showModal();
   $("cell").scrollTop = 0;
-  if (c.witness) inside.append(el("h3", {}, `Trial ${c.witness.trial}: ${c.witness.says}`), timeline(c.witness, row, fault));
+  if (c.witness) inside.append(el("h3", {}, `Trial ${c.witness.trial}: ${c.witness.says}`), timeline(c.witness));
   if (row.rule === "cost" && report.distributions.some((d) => d.name === row.title)) inside.append(el("h3", {}, "All services"), chart(row.title, c.service));
   if (c.outcomes && c.outcomes.length) inside.append(el("h3", {}, row.fault ? "Faults" : "Rounds"), trials(row, c));
   if (c.witness) inside.append(eventList(c.witness));
@@ -180,7 +180,7 @@ function lanes(w) {
   for (const e of w.events) {
     switch (e.k) {
       case "fault_begin": {
-        const f = { from: e.t, to: Math.max(last, w.to), text: e.f || "fault", who: e.p, value: e.v, open: true };
+        const f = { from: e.t, to: Math.max(last, w.to), text: e.f || "fault", who: e.p, open: true };
         faultSpans.push(f);
         if (faults[e.f] && faults[e.f].class === "killed") for (const l of by.values()) if (l.id.startsWith(e.p + "/")) { endBelief(l, e); l.marks.push({ e }); }
         continue;
@@ -235,7 +235,7 @@ const signs = {
 signs.refused = ["is refused", signs.gave_up[1]];
 signs.fault_begin = ["its process is killed", (x, y) => svg("path", { d: `M${x - 5} ${y - 5}l10 10m0-10l-10 10`, stroke: "var(--bad)", "stroke-width": 3, fill: "none" })];
 
-function timeline(w, row) {
+function timeline(w) {
   const { lanes: all, faultSpans, hidden } = lanes(w);
   const times = w.events.filter((e) => e.k !== "trial_begin" && e.k !== "trial_end" || w.events.length < 3).map((e) => e.t).concat(w.from, w.to);
   const spans = all.flatMap((l) => l.spans);
@@ -446,7 +446,7 @@ function drawWords() {
     $("interrupted").hidden = false;
     $("interrupted").textContent = "This is what was seen until the run ended early: " + report.interrupted;
   }
-  $("machine").textContent = [m.system, m.cpus && plural(m.cpus, "CPU"), m.memory_bytes && (m.memory_bytes / 2 ** 30).toFixed(0) + " GiB", m.go, m.locker && "locker " + m.locker, report.run.command].filter(Boolean).join(" · ");
+  $("machine").textContent = [m.system, m.cpus && plural(m.cpus, "CPU"), m.go, m.locker && "locker " + m.locker, report.run.command].filter(Boolean).join(" · ");
 }
 
 drawWords();
