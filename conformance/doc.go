@@ -47,6 +47,7 @@
 //	ServerCrashes                     Crash
 //	SurvivesClockJump                 JumpClock, where servers have a part in exclusion
 //	no client's clock decides         OffClock; without it, told as unproven
+//	Close of what is the user's       Pair, where a backend is made of a driver's client
 //	SurvivesPause                     none: package compare tries it
 //
 // Cut matters most. Between its client and the service there has to be a [Proxy], or
@@ -83,6 +84,13 @@
 //   - A request may arrive after its take-back. If a TTL ends its lock, that is all
 //     right. If a session would keep the lock alive, TakeBack has to make the request
 //     void, or retire the session.
+//
+// # States
+//
+// Mistakes live in the second state. So a check runs in each state at once: with holds
+// that were granted to the first request of a fresh client for a fresh name; with holds
+// that a client has got which was refused, or has waited, while another held the name;
+// and, if holds are Passers, with those that were passed on. A failure says in which.
 //
 // # The contract
 //

@@ -131,8 +131,11 @@ func (s *trial) getAfter(ctx context.Context, before locker.Hold, b locker.Backe
 	if a == (answer{}) {
 		a = <-answers
 	}
-	if waits.Owner == req.Owner || !errors.Is(a.err, locker.ErrHeld) {
-		return a.grant, a.err
+	if errors.Is(a.err, locker.ErrHeld) {
+		s.eventually(s.soon, func() bool { // the earlier hold may still be on its way out
+			a.grant, a.err = b.Acquire(ctx, req)
+			return !errors.Is(a.err, locker.ErrHeld)
+		})
 	}
-	return b.Acquire(ctx, req)
+	return a.grant, a.err
 }
