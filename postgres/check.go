@@ -99,7 +99,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		return nil, b.failure(ctx, err)
 	}
 	all = append(all, tokens)
-	conn, err := b.listen(bounded)
+	conn, err := b.listen(bounded, nil)
 	f := locker.Finding{What: "NOTIFY", Found: "is heard"}
 	switch {
 	case errors.Is(err, errDeaf):

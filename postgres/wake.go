@@ -44,9 +44,9 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 }
 
 // pause is how long it takes until the connection for wake-ups is opened again. Deafness is told once.
-func (b *Backend) pause() func(error) time.Duration {
+func (b *Backend) pause() func(any, error, int) time.Duration {
 	warned := false
-	return func(err error) time.Duration {
+	return func(_ any, err error, _ int) time.Duration {
 		if !errors.Is(err, errDeaf) {
 			return reconnectTime
 		}
@@ -66,17 +66,17 @@ type ear struct {
 }
 
 // Next implements [wake.Conn].
-func (e *ear) Next(ctx context.Context) (string, error) {
+func (e *ear) Next(ctx context.Context) (wake.Event, error) {
 	for {
 		n, err := e.conn.WaitForNotification(ctx)
 		if err != nil {
-			return "", err
+			return wake.Event{}, err
 		}
 		// A table of that name in another schema has the same channel.
 		schema, text, ok := strings.Cut(n.Payload, "/")
 		name, err := hex.DecodeString(text)
 		if found := e.b.found.Load(); ok && err == nil && (found == nil || found.schemaName == schema) {
-			return string(name), nil
+			return wake.Event{Name: string(name)}, nil
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (e *ear) Close() {
 }
 
 // listen makes a connection that has heard a message which came by way of the pool.
-func (b *Backend) listen(ctx context.Context) (wake.Conn, error) {
+func (b *Backend) listen(ctx context.Context, _ any) (wake.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	pool := b.pool.Config()

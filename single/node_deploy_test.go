@@ -111,11 +111,8 @@ func TestEachRightIsNeeded(t *testing.T) {
 		assert.False(t, e.Unknown, command)
 		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
 	}
-	server.MustDo(t, "ACL", "SETUSER", "locker", "resetchannels")
-	_, err := node.Subscribe(t.Context(), "n", func() {})
-	assert.True(t, asError(t, err).Refused, "channels")
 	server.MustDo(t, "ACL", "SETUSER", "locker", "-wait")
-	_, err = node.Acquire(t.Context(), single.Request{Name: "w", Value: "me", TTL: ttl, Replicas: 1,
+	_, err := node.Acquire(t.Context(), single.Request{Name: "w", Value: "me", TTL: ttl, Replicas: 1,
 		ReplicaTimeout: time.Millisecond})
 	e := asError(t, err)
 	assert.True(t, e.Refused, "wait")

@@ -34,7 +34,7 @@ func appendLockKey(b []byte, name string) []byte {
 // WakeChannel returns the channel on which a release is published: locker:1:{name}:wake. Channels
 // do not belong to a database: locks of one name in two databases of a server wake each other,
 // needlessly but harmlessly.
-func WakeChannel(name string) string { return LockKey(name) + wakeSuffix }
+func WakeChannel(name string) string { return LockKey(name) + WakeSuffix }
 
 // Keys are the keys of one lock and its owner value, in one string, for 10,000 leases
 // have 10,000 of them. Lock and what the methods return are strings in the form in
@@ -83,7 +83,7 @@ const (
 	fenceSuffix  = ":fence"
 	waitSuffix   = ":wait"
 	voidSuffix   = ":void:"
-	wakeSuffix   = ":wake"
+	WakeSuffix   = ":wake"
 )
 
 // NameOf is the inverse of LockKey; ok is false where key is not one that LockKey makes.

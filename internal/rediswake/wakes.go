@@ -1,17 +1,21 @@
-// Package rediswake tells callers when a lock may have become free: one
-// subscription connection for all names of a server (on a Cluster one per shard).
+// Package rediswake tells callers when a lock may have become free: package wake with one subscription
+// connection for all names of a server (on a Cluster one per shard).
 package rediswake
 
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/wake"
 )
 
 // Options tunes [Wakes]. The zero value is the default.
@@ -32,47 +36,16 @@ type Options struct {
 	Me string
 }
 
-// Wakes are the subscriptions of a Conn: one topic per name, one connection for
-// all of them (on a Cluster one per shard, where shard channels live). A topic
-// outlives its last waiter by Options.Linger, and the connection ends with its
-// last topic, or with the Conn.
+// Wakes are the subscriptions of a Conn.
 type Wakes struct {
-	n    *redisconn.Conn
-	opts Options
+	n     *redisconn.Conn
+	opts  Options
+	wakes *wake.Wakes
 	// plain: use SUBSCRIBE and not SSUBSCRIBE, since this is no Cluster, or one before 7.0.
 	plain atomic.Bool
 
-	mu          sync.Mutex
-	topics      map[string]*topic             // by channel
-	connections map[*redis.Client]*connection // by shard; nil where there are none
-}
-
-// topic is the subscription of one name. Its fields are guarded by Wakes.mu.
-type topic struct {
-	name, channel string
-	connection    *connection
-	waiters       map[*waiter]struct{}
-	idle          time.Time // since when there is no waiter
-
-	live         bool     // the server has confirmed the subscription
-	again        bool     // it was confirmed before: messages may have been lost since
-	confirmation *outcome // of the attempt that is under way; nil if live
-
-	later *time.Timer // wakes, since a message was for another client; nil: there was none
-
-	asked bool // subscribed to in this session of the connection, perhaps not yet confirmed
-}
-
-// waiter is one call of Subscribe.
-type waiter struct {
-	wake func()
-	gone atomic.Bool
-}
-
-// outcome is closed when it is known whether a subscription succeeded.
-type outcome struct {
-	known chan struct{}
-	err   error
+	mu    sync.Mutex
+	later map[string]*time.Timer // of names whose last message was for another client
 }
 
 // New returns the subscriptions of n. It does no I/O.
@@ -83,8 +56,12 @@ func New(n *redisconn.Conn, opts Options) *Wakes {
 	if opts.Silence <= 0 {
 		opts.Silence = 5 * time.Second
 	}
-	w := &Wakes{n: n, opts: opts, topics: map[string]*topic{}, connections: map[*redis.Client]*connection{}}
+	w := &Wakes{n: n, opts: opts, later: map[string]*time.Timer{}}
 	w.plain.Store(!n.IsCluster())
+	w.wakes = wake.New(n.Context(), wake.Options{
+		Route: func(ctx context.Context, name string) (any, error) { return n.Route(ctx, name) },
+		Open:  w.open, Linger: opts.Linger, Pause: w.pause, Go: n.Go,
+	})
 	return w
 }
 
@@ -92,214 +69,150 @@ func New(n *redisconn.Conn, opts Options) *Wakes {
 // release, and after the subscription connection was lost and made again, since a
 // message may have been lost meanwhile. It returns once the server has confirmed
 // the subscription, so that a release from then on is certain to wake (as long as
-// someone's request said that it waits). It fails when ctx ends, after the
-// Conn's timeout, or when the first attempt to subscribe fails.
-//
-// wake is called from one goroutine for all names of a server, without a lock
-// held, perhaps when there is no reason; it must not block. cancel may be called
-// more than once and never blocks; a call of wake that has begun may still be
-// running when it returns.
+// someone's request said that it waits), or when ctx or the Conn's life ends. wake
+// must not block. stop may be called more than once and never blocks.
 //
 // A wake-up is a help, not a promise (R14): the key can expire without a message,
 // and a connection can be broken without anybody having noticed yet (that takes
-// up to three times Options.Silence). Poll as well.
-func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (cancel func(), err error) {
-	addr := w.n.Addr()
-	fail := func(err error) (func(), error) {
-		var known *redisconn.Error
-		if !errors.As(err, &known) {
-			err = &redisconn.Error{Op: "subscribe", Addr: addr, Err: err}
+// up to twice Options.Silence). Poll as well.
+func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (stop func(), err error) {
+	stop, err = w.wakes.Notify(ctx, name, wake)
+	var known *redisconn.Error
+	if err != nil && !errors.As(err, &known) {
+		err = &redisconn.Error{Op: "subscribe", Addr: w.n.Addr(), Err: err}
+	}
+	return stop, err
+}
+
+// The pause after a connection was lost: it doubles from the first to the second.
+const minPause, maxPause = 50 * time.Millisecond, time.Second
+
+func (w *Wakes) pause(server any, err error, failed int) time.Duration {
+	w.n.Remap(server.(*redisconn.Route), err)
+	if redis.HasErrorPrefix(err, "unknown command") {
+		w.plain.Store(true) // a Cluster before 7.0: without shard channels
+	}
+	return clock.BackOff(failed, minPause, maxPause)
+}
+
+// ear is one subscription connection. go-redis would make it again by itself, but would not say so, and on a
+// Cluster it subscribes to channels of different slots in one command, which is an error. So one that fails
+// is closed.
+type ear struct {
+	w   *Wakes
+	sub *redis.PubSub
+}
+
+// open implements [wake.Options]. The driver connects with the first channel, which on a Cluster decides
+// where the connection leads.
+func (w *Wakes) open(ctx context.Context, _ any) (wake.Conn, error) {
+	e := ear{w, w.n.Client().Subscribe(ctx)}
+	context.AfterFunc(ctx, e.Close) // the driver waits for a message whatever ctx does
+	return e, nil
+}
+
+// Close implements [wake.Conn].
+func (e ear) Close() { _ = e.sub.Close() }
+
+// Listen implements [wake.Listener].
+func (e ear) Listen(ctx context.Context, names []string) error {
+	return e.send(ctx, names, e.sub.Subscribe, e.sub.SSubscribe)
+}
+
+// Forget implements [wake.Listener].
+func (e ear) Forget(ctx context.Context, names []string) error {
+	return e.send(ctx, names, e.sub.Unsubscribe, e.sub.SUnsubscribe)
+}
+
+func (e ear) send(ctx context.Context, names []string, all, one func(context.Context, ...string) error) error {
+	channels := make([]string, len(names))
+	for i, name := range names {
+		channels[i] = redisconn.WakeChannel(name)
+	}
+	return redisconn.Recovered(func() error {
+		if e.w.plain.Load() {
+			return all(ctx, channels...)
 		}
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return fail(err)
-	}
-	if w.n.Context().Err() != nil {
-		return fail(redisconn.ErrClosed)
-	}
-	r, err := w.n.Route(ctx, name)
-	if err != nil {
-		return fail(err)
-	}
-	addr = r.Addr
-	me := &waiter{wake: wake}
-	t, confirmation := w.join(r, name, me)
-	if t == nil {
-		return fail(redisconn.ErrClosed)
-	}
-	cancel = func() { w.leave(t, me) }
-	if confirmation == nil {
-		return cancel, nil
-	}
-	stop := time.NewTimer(w.n.Timeout())
-	defer stop.Stop()
-	for known := false; !known; {
-		known = true
-		select {
-		case <-confirmation.known:
-			err = confirmation.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-stop.C:
-			// Where others are before this one and the connection works, it is only work (R21).
-			if left := w.n.Timeout() - w.unheard(t); left > 0 {
-				stop.Reset(left)
-				known = false
-			} else {
-				err = redisconn.ErrTimeout
+		for _, channel := range channels { // shard channels of one command must be of one slot
+			if err := one(ctx, channel); err != nil {
+				return err
 			}
-		case <-w.n.Context().Done():
-			err = redisconn.ErrClosed
+		}
+		return nil
+	})
+}
+
+var errSilent = errors.New("the subscription connection gives no sign of life")
+
+// Next implements [wake.Conn].
+func (e ear) Next(ctx context.Context) (event wake.Event, err error) {
+	for asked := false; ; {
+		var message any
+		err := redisconn.Recovered(func() (err error) {
+			message, err = e.sub.ReceiveTimeout(ctx, e.w.opts.Silence)
+			return err
+		})
+		var late net.Error
+		switch {
+		case err == nil:
+		case !errors.As(err, &late) || !late.Timeout() || ctx.Err() != nil:
+			return wake.Event{}, err
+		case asked:
+			return wake.Event{}, errSilent
+		default:
+			asked = true
+			if err := e.sub.Ping(ctx); err != nil {
+				return wake.Event{}, err
+			}
+			continue
+		}
+		asked = false
+		switch m := message.(type) {
+		case *redis.Message:
+			if e.w.mine(nameOf(m.Channel), m.Payload) {
+				return wake.Event{Name: nameOf(m.Channel)}, nil
+			}
+		case *redis.Subscription:
+			switch m.Kind {
+			case "subscribe", "ssubscribe":
+				return wake.Event{Name: nameOf(m.Channel), Kind: wake.Hears}, nil
+			case "sunsubscribe": // by us, or by the server, since the slot has moved to another shard
+				return wake.Event{Name: nameOf(m.Channel), Kind: wake.Deaf}, nil
+			}
 		}
 	}
-	if err != nil {
-		cancel()
-		return fail(err)
-	}
-	return cancel, nil
 }
 
-// unheard is for how long nothing has come from the connection of a topic.
-func (w *Wakes) unheard(t *topic) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Since(t.connection.lastHeard())
-}
-
-// join adds a waiter to the topic of a name, which is made if need be. confirmation is nil if the
-// topic is live already; t is nil if the Conn is closed.
-func (w *Wakes) join(r *redisconn.Route, name string, me *waiter) (t *topic, confirmation *outcome) {
-	channel := redisconn.WakeChannel(name)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t = w.topics[channel]
-	if t == nil {
-		t = &topic{name: name, channel: channel, waiters: map[*waiter]struct{}{}, confirmation: newOutcome()}
-		if !w.attach(t, r) {
-			return nil, nil
-		}
-		w.topics[channel] = t
-	}
-	t.waiters[me] = struct{}{}
-	return t, t.confirmation
-}
-
-// leave removes a waiter. The topic stays for a while: on a busy name the next waiter is near.
-func (w *Wakes) leave(t *topic, me *waiter) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if me.gone.Swap(true) {
-		return
-	}
-	delete(t.waiters, me)
-	if len(t.waiters) == 0 {
-		t.idle = time.Now()
-	}
-}
-
-// attach gives a topic to the connection of a route, which is started if need be. The caller holds mu.
-func (w *Wakes) attach(t *topic, r *redisconn.Route) bool {
-	c := w.connections[r.Shard]
-	if c == nil {
-		c = &connection{w: w, route: r, topics: map[*topic]struct{}{}, kicked: make(chan struct{}, 1)}
-		if !w.n.Go(c.run) {
-			return false
-		}
-		w.connections[r.Shard] = c
-	}
-	t.connection = c
-	c.topics[t] = struct{}{}
-	c.subscribe(t)
-	return true
-}
-
-// subscribe has the connection subscribe to a topic soon. The caller holds Wakes.mu.
-func (c *connection) subscribe(t *topic) {
-	t.asked = false
-	c.fresh = append(c.fresh, t)
-	c.kick()
-}
-
-// confirmed notes that the server has subscribed us to a channel.
-func (w *Wakes) confirmed(channel string) {
-	w.mu.Lock()
-	t := w.topics[channel]
-	if t == nil {
-		w.mu.Unlock()
-		return
-	}
-	missed := t.again
-	t.live, t.again = true, true
-	if t.confirmation != nil {
-		close(t.confirmation.known)
-		t.confirmation = nil
-	}
-	w.mu.Unlock()
-	if missed {
-		w.wake(channel)
-	}
-}
-
-// unsubscribed notes that the server has ended a subscription: its slot has moved to another shard.
-// (Our own unsubscribing is confirmed in the same words. If somebody has subscribed again in
-// between, that is done once more, for nothing.)
-func (w *Wakes) unsubscribed(channel string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if t := w.topics[channel]; t != nil {
-		t.unconfirmed()
-		t.connection.subscribe(t)
-	}
-}
-
-// unconfirmed notes that a topic is not live any more. The caller holds mu.
-func (t *topic) unconfirmed() {
-	t.live = false
-	if t.confirmation == nil {
-		t.confirmation = newOutcome()
-	}
+// nameOf is the name of a channel.
+func nameOf(channel string) string {
+	name, _ := redisconn.NameOf(strings.TrimSuffix(channel, redisconn.WakeSuffix))
+	return name
 }
 
 // turnTime is how long a lock that was released is another client's, at least: see
 // pass.lua of package single. A client that asks too early learns for how much longer.
 const turnTime = 10 * time.Millisecond
 
-// message takes a message for a channel.
-func (w *Wakes) message(channel, whom string) {
-	w.mu.Lock()
+// mine reports whether a message is for this client first. If it is not, the name's waiters are woken a little
+// later, in case that the other does not come for the lock.
+func (w *Wakes) mine(name, whom string) bool {
 	mine := whom == "" || whom == w.opts.Me
-	if t := w.topics[channel]; t != nil {
-		switch {
-		case t.later != nil && mine:
-			t.later.Stop()
-		case t.later != nil:
-			t.later.Reset(turnTime)
-		case !mine:
-			t.later = time.AfterFunc(turnTime, func() { w.wake(channel) })
-		}
-	}
-	w.mu.Unlock()
-	if mine {
-		w.wake(channel)
-	}
-}
-
-// wake calls all waiters of a channel. No lock is held meanwhile: they may call back.
-func (w *Wakes) wake(channel string) {
 	w.mu.Lock()
-	var waiters []*waiter
-	if t := w.topics[channel]; t != nil {
-		for me := range t.waiters {
-			waiters = append(waiters, me)
-		}
+	defer w.mu.Unlock()
+	timer := w.later[name]
+	switch {
+	case timer != nil && mine:
+		timer.Stop()
+		delete(w.later, name)
+	case timer != nil:
+		timer.Reset(turnTime)
+	case !mine:
+		w.later[name] = time.AfterFunc(turnTime, func() {
+			w.mu.Lock()
+			delete(w.later, name)
+			w.mu.Unlock()
+			w.wakes.Wake(name)
+		})
 	}
-	w.mu.Unlock()
-	for _, me := range waiters {
-		if !me.gone.Load() {
-			me.wake()
-		}
-	}
+	return mine
 }
-
-func newOutcome() *outcome { return &outcome{known: make(chan struct{})} }

@@ -24,20 +24,27 @@ type service struct {
 	said    chan string   // what connections hear
 	cut     chan struct{} // ends the connection
 	errs    []error       // that Pause was told
+	waits   atomic.Int32  // in Next
 }
 
 type conn struct{ s *service }
 
-func (c conn) Close() { c.s.open.Add(-1) }
+func (c conn) Close() {
+	if c.s.waits.Load() == 0 { // drivers may not close what they read from
+		c.s.open.Add(-1)
+	}
+}
 
-func (c conn) Next(ctx context.Context) (string, error) {
+func (c conn) Next(ctx context.Context) (wake.Event, error) {
+	c.s.waits.Add(1)
+	defer c.s.waits.Add(-1)
 	select {
 	case name := <-c.s.said:
-		return name, nil
+		return wake.Event{Name: name}, nil
 	case <-c.s.cut:
-		return "", errLost
+		return wake.Event{}, errLost
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return wake.Event{}, ctx.Err()
 	}
 }
 
@@ -50,7 +57,7 @@ func run(t *testing.T, test func(t *testing.T, w *wake.Wakes, s *service, end fu
 		life, end := context.WithCancel(context.Background())
 		w := wake.New(life, wake.Options{
 			Linger: linger,
-			Open: func(context.Context) (wake.Conn, error) {
+			Open: func(context.Context, any) (wake.Conn, error) {
 				time.Sleep(10 * time.Millisecond)
 				if s.refuses.Load() {
 					return nil, errLost
@@ -59,7 +66,7 @@ func run(t *testing.T, test func(t *testing.T, w *wake.Wakes, s *service, end fu
 				s.open.Add(1)
 				return conn{s}, nil
 			},
-			Pause: func(err error) time.Duration {
+			Pause: func(_ any, err error, _ int) time.Duration {
 				s.errs = append(s.errs, err)
 				return pause
 			},
