@@ -11,7 +11,7 @@ LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 PROVE := '^Test(Ageing|Fleet|Prove)'
 SOAK_FOR ?= 30m
-AT_ONCE := 3 # packages
+AT_ONCE := 3
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
@@ -39,10 +39,11 @@ test-beside:
 	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
-# newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md.
+# newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
+# many of them start several servers for one test.
 prove: servers $(GATE)
 	./scripts/etcd before
-	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -timeout 20m -run $(PROVE) ./...
+	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -timeout 20m -run $(PROVE) ./...
 	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
 	$(MAKE) test-newest
 
