@@ -186,20 +186,22 @@ func (s *trial) transactionOpen() string {
 	const open = " leaves its transaction open, and others wait for it: commit, or roll back, before each return"
 	a, b, c := s.backend(), s.backend(), s.backend()
 	name := s.name("transaction")
+	// locked reports whether err is for want of an answer that b gets for other names.
+	locked := func(b locker.Backend, err error) bool {
+		s.release(s.acquire(b, s.request(s.name(fmt.Sprintf("free-%d", s.number())), s.long)).Hold)
+		return unanswered(err)
+	}
 	hold := s.acquire(a, s.request(name, s.long)).Hold
 	_, err := s.askWith(b, s.request(name, s.long))
-	s.warm(b) // who has no answer here would get none at all
-	if unanswered(err) {
+	if locked(b, err) {
 		return "an Acquire that is granted" + open
 	}
 	err = hold.Release(s.within(s.soon))
-	s.warm(a)
-	if unanswered(err) {
+	if locked(a, err) {
 		return "an Acquire that is refused" + open
 	}
 	_, err = s.askWith(c, s.request(name, s.long))
-	s.warm(c)
-	if unanswered(err) {
+	if locked(c, err) {
 		return "a Release" + open
 	}
 	return ""

@@ -79,6 +79,24 @@ func (s *trial) acquire(b locker.Backend, req locker.Request) locker.Grant {
 	return grant
 }
 
+// release releases a hold that must still be there.
+func (s *trial) release(h locker.Hold) {
+	s.Helper()
+	if err := h.Release(s.within(s.patience())); err != nil {
+		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
+	}
+}
+
+// renew renews a hold that must still be there.
+func (s *trial) renew(h locker.Hold) locker.Validity {
+	s.Helper()
+	v, err := h.Renew(s.within(s.patience()))
+	if err != nil {
+		s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
+	}
+	return v
+}
+
 // freedWithin is when a lock must be free that lives for another d at most.
 func (s *trial) freedWithin(d time.Duration) time.Duration {
 	return d + s.g.DeadHolderSlack + s.soon
@@ -99,8 +117,6 @@ func (s *trial) life(ttl time.Duration) time.Duration {
 func (s *trial) warm(b locker.Backend) {
 	s.Helper()
 	grant := s.acquire(b, s.request(s.name(fmt.Sprintf("warm-%d", s.number())), s.long))
-	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
-	}
+	s.renew(grant.Hold)
 	s.release(grant.Hold)
 }

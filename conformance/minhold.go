@@ -34,11 +34,6 @@ func checkMinHold(s *trial) {
 		req.MinHold = keep
 		return req
 	}
-	renew := func(h locker.Hold) {
-		if _, err := h.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("Renew of a hold with MinHold failed: %v", err), "Renew does not find its own key")
-		}
-	}
 	var parts []func()
 	// A hold without a deadline ends by its release alone: with its process.
 	hold := s.acquire(b, s.request(s.name("min-hold-deadline"), s.ttl))
@@ -47,19 +42,19 @@ func checkMinHold(s *trial) {
 	s.release(hold.Hold)
 	for what, hold := range map[string]func(b locker.Backend, name string){
 		"abandoned": func(b locker.Backend, name string) { s.acquire(b, request(name)) },
-		"renewed":   func(b locker.Backend, name string) { renew(s.acquire(b, request(name)).Hold) },
+		"renewed":   func(b locker.Backend, name string) { s.renew(s.acquire(b, request(name)).Hold) },
 		"passed": func(b locker.Backend, name string) {
 			p, first := s.passer(b, name)
 			if p == nil {
 				first = s.acquire(b, request(name))
-				renew(first.Hold)
+				s.renew(first.Hold)
 				return
 			}
 			next, err := p.Pass(s.within(s.patience()), request(name), false)
 			if err != nil || next.Hold == nil {
 				s.broken(fmt.Sprintf("Pass to a caller with MinHold failed: %v", err), "Pass knows no MinHold")
 			}
-			renew(next.Hold)
+			s.renew(next.Hold)
 		},
 		"unlocked": func(b locker.Backend, name string) {
 			s.unlock(s.try(s.clientOf(b), name, locker.TTL(s.ttl), locker.MinHold(keep)))

@@ -33,9 +33,7 @@ func checkNotify(s *trial) {
 		grant := s.acquire(other, s.request(name, s.long))
 		told, stop := s.listen(b, name)
 		s.refusedWaiting(b, name)
-		if err := grant.Hold.Release(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-		}
+		s.release(grant.Hold)
 		if !s.eventually(s.prompt(), told) {
 			s.broken(fmt.Sprintf("%v after a release, wake was not called", s.prompt()), "Notify returns before the service has confirmed it, or the release tells another channel")
 		}
@@ -51,9 +49,7 @@ func checkNotify(s *trial) {
 		s.refusedWaiting(listener, name)
 		all = append(all, told)
 	}
-	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-	}
+	s.release(grant.Hold)
 	for i, told := range all {
 		if !s.eventually(s.prompt(), told) {
 			s.broken(fmt.Sprintf("of %d who listened for one name, number %d was not told of a release", len(all), i+1), "a wake-up goes to one listener and not to all: each of them may be the one whose turn it is")
@@ -69,9 +65,7 @@ func checkNotify(s *trial) {
 	defer stop()
 	s.refusedWaiting(b, name)
 	both(fault, Reset)
-	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-	}
+	s.release(grant.Hold)
 	time.Sleep(settle)
 	both(fault, Pass)
 	if !s.eventually(s.patience(), told) {

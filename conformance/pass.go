@@ -71,13 +71,6 @@ func (s *trial) wholeTTL(b, other locker.Backend, name string) {
 	_ = next.Hold.Release(s.within(s.patience()))
 }
 
-func (s *trial) release(h locker.Hold) {
-	s.Helper()
-	if err := h.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-	}
-}
-
 func checkPass(s *trial) {
 	name := s.name("pass")
 	b, other := s.backend(), s.backend()

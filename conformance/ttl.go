@@ -96,17 +96,14 @@ func checkTTLKept(s *trial) {
 		h.grant = s.acquire(b, s.request(h.name, ttl))
 		v := h.grant.Validity
 		if v.TTL == 0 {
-			s.harmlessRelease(h.grant)
+			s.release(h.grant.Hold)
 			continue
 		}
 		if v.TTL < ttl {
 			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL), "the TTL is rounded down to what the service counts in")
 		}
 		if renew {
-			var err error
-			if v, err = h.grant.Hold.Renew(s.within(s.patience())); err != nil {
-				s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
-			}
+			v = s.renew(h.grant.Hold)
 			h.grant.Validity = v
 		}
 		// What the holder goes by is Until; what others go by is the TTL.
@@ -126,7 +123,7 @@ func checkTTLKept(s *trial) {
 				v := h.grant.Validity
 				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v with a drift of %v, another got the name %v before it was over", h.ttl, v.TTL, v.Drift, h.until.Sub(in)), "the TTL is rounded down to what the service counts in, or Validity.Drift is negative")
 			case err == nil:
-				s.harmlessRelease(grant)
+				s.release(grant.Hold)
 			case in.Before(h.until.Add(s.ttl / 10)):
 				rest = append(rest, h)
 			default: // a session keeps it
@@ -135,12 +132,5 @@ func checkTTLKept(s *trial) {
 		}
 		holds = rest
 		time.Sleep(s.ttl / 100)
-	}
-}
-
-func (s *trial) harmlessRelease(g locker.Grant) {
-	s.Helper()
-	if err := g.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
 	}
 }

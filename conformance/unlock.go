@@ -118,19 +118,14 @@ func checkHoldContract(s *trial) {
 	name := s.name("contract")
 	ctx := s.within(s.patience())
 	grant := s.acquire(b, s.request(name, s.long))
-	v, err := grant.Hold.Renew(ctx)
-	if err != nil {
-		s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
-	}
+	v := s.renew(grant.Hold)
 	if (v.TTL == 0) != (grant.Validity.TTL == 0) {
 		s.broken(fmt.Sprintf("the TTL granted was %v, and renewed %v", grant.Validity.TTL, v.TTL), "a hold has a deadline or has none")
 	}
 	if v.TTL != 0 && v.TTL < s.long {
 		s.broken(fmt.Sprintf("a TTL of %v was asked for and renewed as %v", s.long, v.TTL), "a TTL is never shortened silently (R16)")
 	}
-	if err := grant.Hold.Release(ctx); err != nil {
-		s.broken(fmt.Sprintf("Release of a hold failed: %v", err), "Release does not find its own key")
-	}
+	s.release(grant.Hold)
 	if err := grant.Hold.Release(ctx); !errors.Is(err, locker.ErrLost) {
 		s.broken(fmt.Sprintf("Release of a hold that was released returned %v", err), "Release does not look whether there was something to remove")
 	}
