@@ -131,6 +131,10 @@ func (s *trial) getAfter(ctx context.Context, before locker.Hold, b locker.Backe
 	if a == (answer{}) {
 		a = <-answers
 	}
+	if a.err == nil && a.grant.Hold != nil && waits.Owner != req.Owner { // it waits, although it is no Queuer
+		_ = a.grant.Hold.Release(ctx)
+		return b.Acquire(ctx, req)
+	}
 	if errors.Is(a.err, locker.ErrHeld) {
 		s.eventually(s.soon, func() bool { // the earlier hold may still be on its way out
 			a.grant, a.err = b.Acquire(ctx, req)
