@@ -18,6 +18,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/waiting"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -103,7 +104,7 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := startWaiting(ctx, waiter, "a", 1)
+	w := waiting.Start(ctx, waiter, "a", 1, settles)
 	for range 4 {
 		// Longer than a session may be idle, and not so long that pgx asks whether it lives.
 		time.Sleep(600 * time.Millisecond)
@@ -117,7 +118,7 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 	require.NotEmpty(t, before)
 	time.Sleep(600 * time.Millisecond)
 	require.Equal(t, before, s.Query(t, listens), "the connection that listens is not idle")
-	<-w.ready
+	<-w.Ready
 
 	// It ends all the same: the waiter is told of what comes after that.
 	s.Exec(t, "SELECT pg_terminate_backend("+before+", 5000)")
@@ -125,9 +126,9 @@ func TestIdleSessionsThatAreEnded(t *testing.T) {
 		10*time.Millisecond)
 	began := time.Now()
 	require.NoError(t, l.Unlock(t.Context()))
-	require.Less(t, (<-w.got).Sub(began), 3*time.Second)
+	require.Less(t, (<-w.Got).Sub(began), 3*time.Second)
 	cancel()
-	w.done.Wait()
+	w.Done.Wait()
 }
 
 // Connections that a proxy has forgotten, so that nothing answers on them, are left within the time of a
@@ -192,15 +193,15 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			w := startWaiting(ctx, waiter, "a", 1)
-			<-w.ready
+			w := waiting.Start(ctx, waiter, "a", 1, settles)
+			<-w.Ready
 			change()
 			s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours)
 			require.NoError(t, l.Renew(t.Context()))
 			require.NoError(t, l.Unlock(t.Context()))
-			<-w.got
+			<-w.Got
 			cancel()
-			w.done.Wait()
+			w.Done.Wait()
 		})
 	}
 	// A user whose time is over is refused, and says so; a lease lasts as long as its connections do.
@@ -244,14 +245,14 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := startWaiting(ctx, c, "a", 1)
-	<-w.ready
+	w := waiting.Start(ctx, c, "a", 1, settles)
+	<-w.Ready
 	const away = "SELECT count(*) " + ours + " AND client_addr = '127.0.0.2'"
 	now.Store("127.0.0.1")
 	s.Exec(t, "SELECT pg_terminate_backend(pid, 5000) "+ours)
 	require.NoError(t, l.Unlock(t.Context()))
-	<-w.got
+	<-w.Got
 	assert.Equal(t, "0", s.Query(t, away))
 	cancel()
-	w.done.Wait()
+	w.Done.Wait()
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/waiting"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -197,19 +198,19 @@ func TestListAndBreak(t *testing.T) {
 	defer func() { require.NoError(t, client.Close()) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := startWaiting(ctx, client, "b", 1)
-	<-w.ready
+	w := waiting.Start(ctx, client, "b", 1, settles)
+	<-w.Ready
 	state, err = b.Break(t.Context(), "b")
 	require.NoError(t, err)
 	assert.Equal(t, "holder of b", state.Label)
 	assert.True(t, state.Held)
 	select {
-	case <-w.got:
+	case <-w.Got:
 	case <-time.After(3 * time.Second):
 		t.Error("who waits is not told")
 	}
 	cancel()
-	w.done.Wait()
+	w.Done.Wait()
 }
 
 // Check says what breaks a promise, and what to change.
