@@ -267,12 +267,7 @@ func (r *run) services() ([]*bench, error) {
 			name = base + "-" + strconv.Itoa(n)
 		}
 		r.head.Services = append(r.head.Services, history.Service{Name: name})
-		key := strings.Map(func(c rune) rune {
-			if c == '/' || c == '+' || c == ':' {
-				return '-'
-			}
-			return c
-		}, name)
+		key := strings.NewReplacer("/", "-", "+", "-", ":", "-").Replace(name)
 		b := &bench{run: r, index: len(benches), open: open, opens: opens, ttl: cmp.Or(r.plan.TTL, ttl), names: cmp.Or(r.plan.Names, 4)}
 		b.svc = &service{name: name, key: key}
 		benches = append(benches, b)

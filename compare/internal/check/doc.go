@@ -36,19 +36,7 @@
 // A lease's belief begins with Granted and ends with the earliest of its latest
 // Until, ToldLost, UnlockBegin, and the FaultBegin that kills its process.
 //
-//   - exclusion: beliefs of two callers in one name do not overlap.
-//   - told: who lost a lease is told before the next one is granted.
-//   - stale, guarded: an act lands after an act of a later holder; the second is
-//     the same with acts refused whose token is smaller than one seen before.
-//   - tokens: a token is greater than all of earlier holders.
-//   - dead: the lock of a killed holder is granted again after the time declared.
-//   - left: no name is blocked by nobody for longer than a TTL.
-//   - served: while servers are away, locks are granted to those who ask then.
-//   - false-loss: no lease is lost while nothing is wrong; where servers fail, it
-//     is told, and nobody declares that none is.
-//   - order: waiters are granted in the order in which they began to wait.
-//   - hangs: every call returns.
-//   - fails: what time brings makes no call fail that takes a lock, before the end
-//     of its context.
-//   - cost: what it takes; figures, not verdicts.
+// What each rule asks of these beliefs is in docs/compare.md, by the names for
+// --require. Where servers fail, a lease that is lost is told, and nobody declares
+// that none is.
 package check
