@@ -631,6 +631,11 @@ func TestALeaseThatIsLostWhileServersFail(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0)
 		assert.Equal(t, verdict[declared], r.Rows[i].Cells[0].Verdict, fault)
 	}
+	peer := run()
+	peer.Services[0].Declared.Exclusion = "none"
+	r, err := check.Check(peer, all(script(t, "0 ask a\n1 granted a until=1001\n400 renewed a until=1400\n900 told_lost a")))
+	require.NoError(t, err)
+	assert.Zero(t, r.Broken, "of another's lock nothing is declared")
 }
 
 // What a cell counts: trials, those broken, and what is known if none was.

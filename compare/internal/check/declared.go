@@ -39,7 +39,7 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	case FalseLoss:
-		return fault == nil || fault.Class == history.Ageing, "a renewed lease lasts"
+		return excludes && (fault == nil || fault.Class == history.Ageing), "a renewed lease lasts"
 	case Fails:
 		return true, "a service that is there answers"
 	case Order:
