@@ -47,43 +47,34 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{}, err
 		}
 		// An owner of its own for each round: what is late of one never touches the key of the next (R10).
-		a := b.newAttempt(claim{
+		r := b.newRound(claim{
 			ttl:     req.TTL,
 			lasts:   max(req.TTL, req.MinHold),
 			fenced:  b.opts.Fencing,
 			waiting: req.Wait,
 			keys:    redisconn.KeysOf(req.Name, req.Owner, roundMark+strconv.Itoa(n)+labelMark, req.Label),
 		}, stalls > 0)
-		if req.MinHold > 0 {
-			a.claim.atLeast = time.Now().Add(req.MinHold)
-		}
-		a.run(ctx)       // steps 1 and 2: all nodes are asked, a quorum decides
-		v := a.verdict() // less the time that took, and the drift
+		result := r.run(ctx) // steps 1 and 2: all nodes are asked, a quorum decides
 		busy := len(b.rounds) > maxRounds/4
 		b.leave()
-		if err := b.twice(); err != nil {
-			a.freeAll()
-			return locker.Grant{}, err
+		err := b.twice()
+		if err == nil && result == won {
+			return locker.Grant{Hold: r.hold, Validity: r.hold.win(r, req.MinHold), Token: r.token}, nil
 		}
-		if v == won {
-			if req.MinHold > 0 {
-				a.minHold(req.MinHold)
-			}
-			return locker.Grant{Hold: a, Validity: a.validity(a.since), Token: a.token}, nil
+		left := r.hold.giveUp() // step 3
+		switch {
+		case err != nil:
+			return left, err
+		case b.isClosed():
+			return left, locker.ErrClosed
+		case ctx.Err() != nil:
+			return left, ctx.Err()
 		}
-		a.freeAll() // step 3
-		if b.isClosed() {
-			return a.doubt(), locker.ErrClosed
-		}
-		if err := ctx.Err(); err != nil {
-			return a.doubt(), err
-		}
-		switch v {
+		switch result {
 		case heldByOne:
-			return locker.Grant{}, a.heldError()
+			return locker.Grant{}, r.heldError()
 		case tooLate:
-			return a.doubt(), a.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid",
-				req.TTL))
+			return left, r.unavailable(fmt.Sprintf("the answers took longer than a lease of %v is valid", req.TTL))
 		case outOfReach:
 			// Healthy until now: a stall of the network, or of this process. Once more,
 			// with more time; and more often where there is much to do (R21).
@@ -91,21 +82,21 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			if busy {
 				most = busyStalls
 			}
-			if stalls++; stalls > most || !a.healthy && !busy || !a.stalled() {
-				return a.doubt(), a.unavailable("")
+			if stalls++; stalls > most || !r.healthy && !busy || !r.stalled() {
+				return left, r.unavailable("")
 			}
 			continue
 		case perhaps:
 			if n+1 >= perhapsRounds {
-				return locker.Grant{}, a.heldError()
+				return locker.Grant{}, r.heldError()
 			}
 		default:
 			if n+1 >= splitRounds && !req.Wait || n+1 >= waitRounds {
-				return a.doubt(), a.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
+				return left, r.unavailable(fmt.Sprintf("nobody won %d rounds of votes", n+1))
 			}
 		}
-		if err := b.pause(ctx, n, time.Since(a.since)); err != nil {
-			return a.doubt(), err
+		if err := b.pause(ctx, n, time.Since(r.since)); err != nil {
+			return left, err
 		}
 	}
 }
@@ -119,7 +110,7 @@ func (b *Backend) enter(ctx context.Context) error {
 	case b.rounds <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-b.closing:
+	case <-b.ctx.Done():
 	}
 	if b.isClosed() {
 		return locker.ErrClosed
@@ -129,13 +120,8 @@ func (b *Backend) enter(ctx context.Context) error {
 
 func (b *Backend) leave() { <-b.rounds }
 
-// validity is what a quorum that was asked at since has promised.
-func (a *attempt) validity(since time.Time) locker.Validity {
-	return locker.Validity{Since: since, TTL: a.claim.ttl, Drift: a.b.drift(a.claim.ttl)}
-}
-
 // twice reports that two nodes are one server. That is remembered from earlier
-// looks: the others may be a quorum before this attempt's look has ended.
+// looks: the others may be a quorum before this round's look has ended.
 func (b *Backend) twice() error {
 	for _, n := range b.nodes {
 		if d := n.twin.Load(); d != nil {
@@ -155,21 +141,7 @@ func (b *Backend) pause(ctx context.Context, n int, took time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-b.closing:
+	case <-b.ctx.Done():
 		return locker.ErrClosed
 	}
-}
-
-// doubt is what the engine is told of an attempt whose outcome is not known:
-// something to release, if a request may still be under way. Rounds with a known
-// outcome have released what they left behind already.
-func (a *attempt) doubt() locker.Grant {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range a.states {
-		if s := &a.states[i]; s.left == late || s.vote == pending {
-			return locker.Grant{Hold: a}
-		}
-	}
-	return locker.Grant{}
 }

@@ -11,22 +11,22 @@
 //
 //  1. The client notes the time and asks all nodes at once, for the same key and the
 //     same random owner. Each request has a timeout of its own, which holds whatever
-//     the driver does (attempt.go, run; internal/redisconn keeps the limit, and
+//     the driver does (round.go, run; internal/redisconn keeps the limit, and
 //     counts it from when the request was sent).
 //
 //  2. The lock is granted as soon as a quorum has granted it. The lease is valid for
 //
 //     TTL − (now − start) − drift, drift = TTL × Options.Drift + 2 ms
 //
-//     if that is more than zero (tally.go, verdict). The engine counts the lease
+//     if that is more than zero (round.go, run). The engine counts the lease
 //     from the start, which is the same.
 //
 //  3. Otherwise the key is released at once on every node that may have it. If votes
 //     were split, another round with another owner begins after a random pause. If
-//     another holder has a quorum, the caller is told so (acquire.go, release.go).
+//     another holder has a quorum, the caller is told so (acquire.go).
 //
 //  4. If a vote comes after the decision, its node counts as one that has the lock,
-//     or the vote is taken back (attempt.go, voted).
+//     or the vote is taken back (hold.go, take).
 //
 //  5. A renewal goes to all nodes, and succeeds if a quorum had the lock. Nodes
 //     without the lock get it again afterwards, and do not count (hold.go). A release
@@ -37,9 +37,14 @@
 //     [locker.ErrHeld], and [locker.ErrUnavailable] as a [*QuorumError] with the
 //     cause for every node.
 //
-//  7. A node that does not answer costs nothing: nobody waits for it, a request to it
-//     needs no goroutine, and after three failures in a row it is asked rarely,
-//     unless there is no quorum without it (node.go).
+//  7. A node that does not answer costs little: no caller waits for it, a bounded number
+//     of requests does, and after three failures in a row it is asked rarely, unless
+//     there is no quorum without it (node.go).
+//
+// A round that votes and the hold that it wins are two things. All that a round knows
+// belongs to the goroutine of its Acquire, which reads the nodes' answers (answers.go).
+// What may be left on the nodes outlives the round, in the hold. One goroutine removes
+// it in the end (release.go).
 //
 // # The restart guard
 //

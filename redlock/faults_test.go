@@ -144,6 +144,25 @@ func TestMajorityBroken(t *testing.T) {
 	}
 }
 
+// A quorum confirms a release that the third node does not get. If that node was not asked again,
+// it would keep the lock for its TTL, and no other node could fail until then.
+func TestANodeThatMissedAReleaseIsAskedAgain(t *testing.T) {
+	s := durable(t, 3)
+	a, b := s.through(t, redlock.Options{}), s.backend(t, redlock.Options{})
+	release(t, acquire(t, b, "warm", time.Minute))
+	g := acquire(t, a, "x", time.Minute)
+	s.everywhere(t, g, "x")
+	s.proxies[2].Set(lab.Drop)
+	release(t, g)
+	within(t, 20*time.Second, "its time is up", func() bool { return a.Nodes()[2].InFlight == 0 })
+	s.proxies[2].PassNew()
+	s.servers[0].Kill()
+	within(t, 20*time.Second, "the next holder has that node's vote", func() bool {
+		_, err := b.Acquire(t.Context(), request("x", time.Minute))
+		return err == nil
+	})
+}
+
 // A node that fails in the middle of each step: its reply is lost, so that
 // nobody knows whether it did what it was asked.
 func TestNodeFailsInTheMiddleOfAStep(t *testing.T) {
@@ -259,7 +278,7 @@ func TestSlowNodes(t *testing.T) {
 	})
 }
 
-// Nothing piles up behind a hung node, and it is asked rarely.
+// What piles up behind a hung node has a bound, and the node is asked rarely.
 func TestHungNodeCostsNothing(t *testing.T) {
 	s := durable(t, 5)
 	b := s.backend(t, redlock.Options{})
@@ -281,7 +300,7 @@ func TestHungNodeCostsNothing(t *testing.T) {
 	}
 	wg.Wait()
 	n := b.Nodes()[2]
-	assert.Less(t, n.InFlight, 1000)
+	assert.LessOrEqual(t, n.InFlight, redlock.Behind+16, "one beyond the bound for each caller")
 	assert.True(t, n.Sick)
 	s.servers[2].Resume()
 	within(t, 20*time.Second, "it is asked again, and votes", func() bool {

@@ -92,57 +92,73 @@ func (n *node) forget(b *scripts) {
 	}
 }
 
-// look finds out which server answers, and whether it may vote, once for all who
-// ask at the same time. done is called with its scripts, or with an error.
-func (n *node) look(done func(*scripts, error)) {
+// look is one look at the server of a node, for all who wait for it.
+type look struct {
+	over    chan struct{} // closed when it is
+	scripts *scripts
+	err     error
+}
+
+// ready returns the scripts by which the node votes. If it has none, its server is looked
+// at, once for all who ask at the same time, and no longer waited for than wait.
+func (n *node) ready(wait time.Duration) (*scripts, error) {
 	n.mu.Lock()
-	looking := len(n.waiting) > 0
-	if !looking && n.scripts == nil && time.Now().Before(n.guardUntil) {
+	s, l := n.scripts, n.looking
+	var err error
+	switch {
+	case s != nil:
+	case time.Now().Before(n.guardUntil):
 		// Nothing is gained by asking it again before. Should it have been
 		// restarted meanwhile, the look after that will see it.
-		err := n.guarded()
-		n.mu.Unlock()
-		done(nil, err)
-		return
+		err = n.guarded()
+	case l == nil:
+		l = &look{over: make(chan struct{})}
+		n.looking = l
+		if !n.b.start(func() { n.look(l) }) {
+			n.looking, err = nil, redisconn.ErrClosed
+		}
 	}
-	n.waiting = append(n.waiting, done)
 	n.mu.Unlock()
-	if !looking && !n.b.start(func() { n.looked(n.identify()) }) {
-		n.looked(nil, redisconn.ErrClosed)
+	if s != nil || err != nil {
+		return s, err
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-l.over:
+		return l.scripts, l.err
+	case <-timer.C:
+		return nil, errNoAnswer
+	case <-n.b.ctx.Done():
+		return nil, redisconn.ErrClosed
 	}
 }
 
-// looked takes what came of a look.
-func (n *node) looked(b *scripts, err error) {
+// look finds out which server answers, and whether it may vote.
+func (n *node) look(l *look) {
+	ctx, cancel := context.WithTimeout(n.b.ctx, requestTimeout)
+	defer cancel()
+	l.scripts, l.err = n.identify(ctx)
+	l.err = ourLimit(n.b.ctx, l.err)
 	var guarded *guardedError
 	var twice *duplicateError
 	n.mu.Lock()
-	waiting := n.waiting
-	n.waiting, n.seen = nil, true
-	if err == nil {
-		n.scripts = b
+	defer n.mu.Unlock()
+	n.looking, n.seen = nil, true
+	if l.err == nil {
+		n.scripts = l.scripts
 	}
-	if err == nil || errors.As(err, &guarded) || errors.As(err, &twice) {
+	if l.err == nil || errors.As(l.err, &guarded) || errors.As(l.err, &twice) {
 		n.fails, n.lastErr = 0, nil
 	} else {
-		n.failed(err)
+		n.failed(l.err)
 	}
-	n.mu.Unlock()
-	for _, done := range waiting {
-		done(b, err)
-	}
+	close(l.over)
 }
 
 // identify asks the server who it is, decides whether it may vote, and gives it
 // its scripts.
-func (n *node) identify() (*scripts, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-	defer cancel()
-	b, err := n.identifyWithin(ctx)
-	return b, ourLimit(context.Background(), err)
-}
-
-func (n *node) identifyWithin(ctx context.Context) (*scripts, error) {
+func (n *node) identify(ctx context.Context) (*scripts, error) {
 	asked := time.Now()
 	r, err := n.askWhoItIs(ctx)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -11,18 +13,85 @@ import (
 	"github.com/golockers/locker/internal/redisconn"
 )
 
+// hold is what a round was for: the lock, if it was won, and in any case what the round
+// may have left on the nodes.
+type hold struct {
+	b     *Backend
+	claim claim
+
+	mu    sync.Mutex
+	stage stage
+	token uint64    // with fencing
+	until time.Time // of the lease; renewals move it on
+	keep  time.Time // the lock is not made shorter than up to here (MinHold)
+	sites []site
+
+	// answers are read by the round, and by the ending. Between the two, votes may come in that
+	// were too late for the round; nil once there are none to come.
+	answers *answers
+	end     *ending // from when it is given up
+}
+
+// stage is the life of a hold:
+//
+//	wanted -> held -> releasing -> released
+//	     \-> abandoned
+type stage uint8
+
+const (
+	wanted    stage = iota // a round asks for it
+	held                   // won
+	releasing              // given back by its holder
+	released               // and confirmed
+	abandoned              // not won: nothing of it may stay
+)
+
+// site is what a hold may have left on one node. There are as many as held leases
+// times nodes.
+type site struct {
+	left      leftover
+	asking    bool  // a vote is under way, which may put the lock there
+	releasing bool  // a release is under way
+	again     bool  // a release of before may have been carried out: to find nothing is no sign of a loss
+	err       error // why the last release was not answered
+}
+
+// leftover is what may be of a hold on one node:
+//
+//	none -> there -> removed
+//	   \-> late ---/
+type leftover uint8
+
+const (
+	none    leftover = iota // nothing, for certain
+	there                   // the lock may be there
+	late                    // and a request may still be under way: a release has to make it void
+	removed                 // nothing: it was released there
+)
+
+// voted notes what a vote has left.
+func (s *site) voted(a answer) {
+	s.asking = false
+	switch {
+	case a.repeated, a.err != nil && !certain(a.err):
+		s.left = late // whatever the answer to the last copy is
+	case a.said.granted:
+		s.left = max(s.left, there) // late: a repair is under way
+	}
+}
+
 var (
-	_ locker.Hold        = (*attempt)(nil)
-	_ locker.TokenRaiser = (*attempt)(nil)
+	_ locker.Hold        = (*hold)(nil)
+	_ locker.TokenRaiser = (*hold)(nil)
 )
 
 // As implements [locker.Aser].
-func (a *attempt) As(target any) bool {
+func (h *hold) As(target any) bool {
 	remains, ok := target.(*probe.Remains)
 	if ok {
 		*remains = func(ctx context.Context) error {
-			_, causes := each(ctx, a.b, func(ctx context.Context, n *node) (int64, error) {
-				return n.conn.Client().Del(ctx, a.claim.keys.Quorum().(string), a.claim.keys.Wait().(string)).Result()
+			_, causes := each(ctx, h.b, func(ctx context.Context, n *node) (int64, error) {
+				return n.conn.Client().Del(ctx, h.claim.keys.Quorum().(string), h.claim.keys.Wait().(string)).Result()
 			})
 			return errors.Join(causes...)
 		}
@@ -30,184 +99,202 @@ func (a *attempt) As(target any) bool {
 	return ok
 }
 
-// minHold notes how long the lock is kept at least: no renewal shortens that.
-func (a *attempt) minHold(d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.claim.atLeast = time.Now().Add(d)
+func newHold(b *Backend, c claim) *hold {
+	return &hold{b: b, claim: c, sites: make([]site, len(b.nodes)), answers: newAnswers(len(b.nodes))}
 }
 
-// answers collects what nodes say to one question, until it is decided. Its
-// fields are guarded by the attempt's mutex.
-type answers struct {
-	a       *attempt
-	nodes   []nodeAnswer
-	over    bool          // a quorum has renewed: what comes later still counts for the repair
-	changed chan struct{} // capacity 1
-}
-
-type nodeAnswer struct {
-	reply
-	got bool
-}
-
-// askAll asks all nodes the same question.
-func (a *attempt) askAll(ask func(n *node, answer func(reply))) *answers {
-	r := &answers{a: a, nodes: make([]nodeAnswer, len(a.states)), changed: make(chan struct{}, 1)}
-	for i, n := range a.b.nodes {
-		ask(n, func(got reply) {
-			a.mu.Lock()
-			r.nodes[i] = nodeAnswer{got, true}
-			if got.err == nil && got.state == redisconn.Mine && a.states[i].left == none {
-				a.states[i].left = there
-			}
-			over := r.over
-			a.mu.Unlock()
-			if over {
-				a.repair(r)
-			}
-			signal(r.changed)
-		})
+// win makes the hold the winner's of round r.
+func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
+	v := r.validity()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stage, h.token, h.until = held, r.token, v.Until()
+	if minHold > 0 {
+		h.keep = time.Now().Add(minHold)
 	}
-	return r
-}
-
-// wait returns nil when a quorum has said that it has the lock. Its error matches
-// ErrLost once no quorum can have it, and says why where it is not known.
-func (r *answers) wait(ctx context.Context, op string) error {
-	quorum := r.a.b.quorum
-	for {
-		mine, lost, open := r.count()
-		switch {
-		case mine >= quorum:
-			return nil
-		case lost > len(r.nodes)-quorum:
-			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", lost, len(r.nodes),
-				locker.ErrLost)
-		case open == 0:
-			return r.error(op, nil)
-		}
-		select {
-		case <-r.changed:
-		case <-ctx.Done():
-			return r.error(op, ctx.Err())
-		case <-r.a.b.closing:
-			return locker.ErrClosed
-		}
-	}
-}
-
-func (r *answers) count() (mine, lost, open int) {
-	r.a.mu.Lock()
-	defer r.a.mu.Unlock()
-	for _, n := range r.nodes {
-		switch {
-		case !n.got:
-			open++
-		case n.err != nil:
-		case n.state == redisconn.Mine:
-			mine++
-		default:
-			lost++
-		}
-	}
-	return mine, lost, open
-}
-
-func (r *answers) error(op string, ctxErr error) error {
-	r.a.mu.Lock()
-	defer r.a.mu.Unlock()
-	causes := make([]error, len(r.nodes))
-	for i, n := range r.nodes {
-		causes[i] = n.err
-		if !n.got {
-			causes[i] = errNoAnswer
-		}
-	}
-	err := r.a.b.quorumError(op, "", causes)
-	if ctxErr != nil {
-		return fmt.Errorf("%w: %w", ctxErr, err)
-	}
-	return err
+	return v
 }
 
 // Renew implements [locker.Hold] (step 5): it holds if a quorum had the lock,
 // and has it for another TTL. Nodes that have lost it are given it again
 // afterwards, and do not count: another may have had the lock in between (R12).
-func (a *attempt) Renew(ctx context.Context) (locker.Validity, error) {
-	since := time.Now()
-	a.mu.Lock()
-	c, token := a.claim, a.token
-	a.mu.Unlock()
-	r := a.askAll(func(n *node, answer func(reply)) {
-		n.renew(&c, token, a.b.patience(c.ttl), answer)
+func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	v := h.b.validity(time.Now(), h.claim.ttl)
+	h.mu.Lock()
+	h.hear()
+	token, expiry := h.token, h.expiry()
+	h.mu.Unlock()
+	p := h.ask(func(n *node, answered func(reply)) {
+		n.renew(&h.claim, token, expiry, h.patience(), answered)
 	})
-	if err := r.wait(ctx, "renew"); err != nil {
+	if err := p.wait(ctx, "renew"); err != nil {
 		return locker.Validity{}, err
 	}
-	a.mu.Lock()
-	if until := since.Add(c.ttl - a.b.drift(c.ttl)); until.After(a.until) {
-		a.until = until
+	h.mu.Lock()
+	if until := v.Until(); until.After(h.until) {
+		h.until = until
 	}
-	r.over = true
-	a.mu.Unlock()
-	a.repair(r)
-	return a.validity(since), nil
+	h.mu.Unlock()
+	if p.open > 0 || len(p.gone) > 0 {
+		h.b.start(func() { h.repair(p) })
+	}
+	return v, nil
 }
 
-// repair gives the lock again to nodes that do not have it, while a quorum of
-// others has just renewed it and the lease is valid.
-func (a *attempt) repair(r *answers) {
-	var nodes []int
-	a.mu.Lock()
-	if a.stage == held && time.Now().Before(a.until) {
-		for i := range r.nodes {
-			if n := &r.nodes[i]; n.got && n.err == nil && n.state == redisconn.Gone {
-				n.state = redisconn.Theirs // once
-				nodes = append(nodes, i)
-			}
+// hear takes the votes that came after the round: 10,000 locks that are held do not keep
+// them. h.mu is held.
+func (h *hold) hear() {
+	if h.answers == nil || h.stage != held {
+		return
+	}
+	h.answers.take(nil, 0, h.take)
+	if !slices.ContainsFunc(h.sites, func(s site) bool { return s.asking }) {
+		h.answers = nil
+	}
+}
+
+// take notes what an answer says that comes after the round. h.mu is held.
+func (h *hold) take(a answer) {
+	switch s := &h.sites[a.node]; a.to {
+	case toVote:
+		s.voted(a)
+		if h.end != nil {
+			h.release(a.node)
 		}
-	}
-	a.mu.Unlock()
-	for _, i := range nodes {
-		a.repairOne(i)
+	case toRelease:
+		s.freed(a.reply)
 	}
 }
 
-// repairOne gives the lock again to one node, unless the restart guard keeps
-// that out: what it voted for before its restart may still count for another,
+// expiry is the TTL to set now. h.mu is held.
+func (h *hold) expiry() time.Duration {
+	if h.keep.IsZero() {
+		return h.claim.ttl
+	}
+	return max(h.claim.ttl, time.Until(h.keep))
+}
+
+// patience is how long each node is given for what is no vote.
+func (h *hold) patience() time.Duration { return h.b.patience(h.claim.ttl) }
+
+// repair gives the lock again to nodes that do not have it, while a quorum of others
+// has just renewed it. It is one goroutine, which first hears the slow ones.
+func (h *hold) repair(p *poll) {
+	p.answers.take(nil, p.open, p.take)
+	for _, i := range p.gone {
+		h.b.start(func() { h.repairOne(i) })
+	}
+}
+
+// repairOne gives the lock again to one node while the lease is valid, unless the restart
+// guard keeps that out: what it voted for before its restart may still count for another,
 // and would then count twice. So a repair needs scripts, as a vote does.
-func (a *attempt) repairOne(i int) {
-	n := a.b.nodes[i]
-	b := n.currentScripts()
-	if b == nil {
-		n.look(func(*scripts, error) {}) // for the next renewal's repair
+func (h *hold) repairOne(i int) {
+	n, s := h.b.nodes[i], &h.sites[i]
+	scripts, err := n.ready(h.patience())
+	if err != nil {
 		return
 	}
-	a.mu.Lock()
-	if a.stage != held {
-		a.mu.Unlock()
+	h.mu.Lock()
+	if h.stage != held || !time.Now().Before(h.until) {
+		h.mu.Unlock()
 		return
 	}
-	s := &a.states[i]
-	// A vote that may still arrive is not over when the repair is.
-	voting := s.left == late || s.vote == looked || s.vote == pending
+	was, token, expiry := s.left, h.token, h.expiry()
+	if s.asking {
+		was = late // that vote may still arrive, and is not over when the repair is
+	}
 	s.left = late
-	c, token := a.claim, a.token
-	a.mu.Unlock()
-	n.repair(b, &c, token, a.b.patience(c.ttl), func(r reply) {
-		if errors.Is(r.err, errRestarted) {
-			n.forget(b)
-			n.look(func(*scripts, error) {})
-		}
-		a.mu.Lock()
-		if !voting && !r.repeated && (r.err == nil || certain(r.err)) {
-			s.left = there
-		}
-		back := a.stage.given()
-		a.mu.Unlock()
-		if back {
-			a.free(i)
-		}
+	h.mu.Unlock()
+	got := await(func(answered func(reply)) {
+		n.repair(scripts, &h.claim, token, expiry, h.patience(), answered)
 	})
+	if errors.Is(got.err, errRestarted) {
+		n.forget(scripts)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.left == late && !got.repeated && (got.err == nil || certain(got.err)) {
+		s.left = max(was, there)
+	}
+}
+
+// maxToken is up to where a Lua number counts exactly, less one for the next.
+const maxToken = 1<<53 - 2
+
+// RaiseToken implements [locker.TokenRaiser], with fencing: a quorum's counters
+// are raised, and renewals keep them there. The lease's own token stays as it was.
+func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
+	switch {
+	case !h.claim.fenced:
+		return fmt.Errorf("redlock: tokens are off, see Options.Fencing: %w", errors.ErrUnsupported)
+	case token > maxToken:
+		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
+	}
+	h.mu.Lock()
+	lower := token <= h.token
+	h.token = max(h.token, token)
+	h.mu.Unlock()
+	if lower {
+		return nil
+	}
+	return h.ask(func(n *node, answered func(reply)) {
+		n.raise(&h.claim, token, h.patience(), answered)
+	}).wait(ctx, "raise the token")
+}
+
+// poll is one question about a hold that all nodes are asked at the same time.
+type poll struct {
+	b          *Backend
+	answers    *answers // one goroutine at a time reads them
+	open       int      // how many are still to come
+	mine, lost int
+	gone       []int // the nodes that have no lock of the name
+	causes     []error
+}
+
+// ask asks all nodes.
+func (h *hold) ask(question func(n *node, answered func(reply))) *poll {
+	n := len(h.b.nodes)
+	p := &poll{b: h.b, answers: newAnswers(n), open: n, causes: make([]error, n)}
+	for i, n := range h.b.nodes {
+		p.causes[i] = errNoAnswer
+		question(n, func(r reply) { p.answers.put(answer{i, toRenew, vote{}, r}) })
+	}
+	return p
+}
+
+// wait returns nil when a quorum has said that it has the lock. Its error matches
+// ErrLost once no quorum can have it, and says why where it is not known.
+func (p *poll) wait(ctx context.Context, op string) error {
+	for n, want := len(p.causes), p.b.quorum; ; want = 1 {
+		if !p.answers.take(ctx.Done(), want, p.take) {
+			return fmt.Errorf("%w: %w", ctx.Err(), p.b.quorumError(op, "", p.causes))
+		}
+		switch {
+		case p.mine >= p.b.quorum:
+			return nil
+		case p.lost > n-p.b.quorum:
+			return fmt.Errorf("redlock: %d of %d nodes do not have it any more: %w", p.lost, n, locker.ErrLost)
+		case p.b.isClosed():
+			return locker.ErrClosed
+		case p.open == 0:
+			return p.b.quorumError(op, "", p.causes)
+		}
+	}
+}
+
+func (p *poll) take(a answer) {
+	p.open--
+	p.causes[a.node] = a.err
+	switch {
+	case a.err != nil:
+	case a.state == redisconn.Mine:
+		p.mine++
+	default:
+		p.lost++
+		if a.state == redisconn.Gone {
+			p.gone = append(p.gone, a.node)
+		}
+	}
 }

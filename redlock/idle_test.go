@@ -97,6 +97,7 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 	s := durable(t, 3)
 	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
 	g := acquire(t, b, "held", time.Minute)
+	s.everywhere(t, g, "held")
 	cold := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
 	for _, p := range s.proxies {
 		p.Set(lab.Drop)

@@ -31,8 +31,9 @@ var repairText string
 
 // node is one server of the quorum, with what is known of it. Its questions do
 // not wait: a hung node must not pile up goroutines. Each answer comes to a
-// callback, which must not block and is never called with an attempt's mutex held.
-// It comes for certain: with an error when the limit of the question has passed.
+// callback, which must not block, and comes for certain: with an error when the
+// limit of the question has passed since it was sent. Time in the queue of this
+// process does not count (R21).
 type node struct {
 	b     *Backend
 	index int
@@ -42,20 +43,19 @@ type node struct {
 
 	raiseScript, renewScript, releaseScript *redisconn.Script
 
-	inFlight        atomic.Int64                   // questions queued or under way
-	pendingReleases atomic.Int64                   // releases that are sent again later
-	twin            atomic.Pointer[duplicateError] // as the last look found: the node leads to another's server
+	inFlight atomic.Int64                   // questions queued or under way
+	twin     atomic.Pointer[duplicateError] // as the last look found: the node leads to another's server
 
 	mu         sync.Mutex
 	run        run // of the server that was seen last
 	scripts    *scripts
-	guardUntil time.Time               // it does not vote before
-	voted      time.Time               // when that run was last known to run
-	seen       bool                    // it was looked at
-	waiting    []func(*scripts, error) // for the look under way
-	fails      int                     // moments in a row without an answer
-	failedAt   time.Time               // the last of them
-	probeAt    time.Time               // when to ask again, if it is sick
+	guardUntil time.Time // it does not vote before
+	voted      time.Time // when that run was last known to run
+	seen       bool      // it was looked at
+	looking    *look     // the look under way
+	fails      int       // moments in a row without an answer
+	failedAt   time.Time // the last of them
+	probeAt    time.Time // when to ask again, if it is sick
 	lastErr    error
 }
 
@@ -69,12 +69,11 @@ func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 	}
 }
 
-// claim is what all questions of one attempt have in common.
+// claim is what all questions about one hold have in common.
 type claim struct {
 	keys    redisconn.Keys // with the owner value, which is compared whole (R9)
 	ttl     time.Duration
 	lasts   time.Duration // how long a vote for it lasts, unless it is released: the longer of TTL and MinHold
-	atLeast time.Time     // the lock is not made shorter than up to here (MinHold)
 	fenced  bool          // the nodes keep counters for tokens
 	waiting bool          // a release is to be published
 }
@@ -97,15 +96,7 @@ func (c *claim) voteArgs(life any) []any {
 	if c.waiting {
 		args = append(args, k.Wait())
 	}
-	return append(args, life, k.Value(), c.expiry())
-}
-
-// expiry is the TTL to set now.
-func (c *claim) expiry() int64 {
-	if c.atLeast.IsZero() {
-		return redisconn.Milliseconds(c.ttl)
-	}
-	return redisconn.Milliseconds(max(c.ttl, time.Until(c.atLeast)))
+	return append(args, life, k.Value(), redisconn.Milliseconds(c.lasts))
 }
 
 // A node is sick when it has not answered so many times in a row. It is then
@@ -152,6 +143,15 @@ func (n *node) why() error {
 
 var errBusy = errors.New("not asked, since it is behind with its answers")
 
+// ask sends a question. answered is called once, with c that is over.
+func (n *node) ask(c *redisconn.Call, limit time.Duration, answered func(c *redisconn.Call)) {
+	c.Limit = limit
+	n.inFlight.Add(1)
+	if !n.conn.Start(c, answered) {
+		answered(c) // closed
+	}
+}
+
 // over keeps account of a question that is over. err is why it has no answer, or none
 // that makes sense: errRestarted if the server does not know the script.
 func (n *node) over(c *redisconn.Call, err error) error {
@@ -160,6 +160,7 @@ func (n *node) over(c *redisconn.Call, err error) error {
 	}
 	n.inFlight.Add(-1)
 	n.note(c.Op, c.Sent(), err)
+	c.Recycle()
 	return err
 }
 
@@ -233,17 +234,30 @@ const (
 	codeRaised
 )
 
+// vote asks for a vote on args.
+func (n *node) vote(
+	s *scripts, cl *claim, args []any, limit time.Duration, answered func(vote, reply),
+) {
+	fenced := cl.fenced
+	c := s.vote.Call(opVote, cl.keys.Name, len(args)-voteArgc, args...)
+	n.ask(c, limit, func(c *redisconn.Call) {
+		v, err := n.readVote(c, fenced)
+		r := reply{repeated: c.Repeated()}
+		r.err = n.over(c, err)
+		answered(v, r)
+	})
+}
+
 // readVote reads a node's vote, strictly: what the script does not answer is no vote.
-// The error is errRestarted if the server does not know the script.
 func (n *node) readVote(c *redisconn.Call, fenced bool) (vote, error) {
-	var v vote
 	reply, err := n.conn.Result(c)
-	if token, ok := reply.(int64); ok && isToken(token, fenced) {
-		v = vote{granted: true, token: uint64(token)}
-	} else if err == nil {
-		v, err = n.readCode(c.Op, reply, fenced)
+	if err != nil {
+		return vote{}, err
 	}
-	return v, n.over(c, err)
+	if token, ok := reply.(int64); ok && isToken(token, fenced) {
+		return vote{granted: true, token: uint64(token)}, nil
+	}
+	return n.readCode(c.Op, reply, fenced)
 }
 
 // isToken reports whether a vote can have this token: none without fencing.
@@ -282,73 +296,75 @@ func (n *node) readCode(op string, reply any, fenced bool) (vote, error) {
 	return vote{}, n.conn.Unexpected(op, reply)
 }
 
-// reply is what a node says to a question whose script answers with a State, or why it
-// does not.
-type reply struct {
-	state    redisconn.State
-	repeated bool // it was sent more than once: a copy may still be under way, or have done it before
-	err      error
-}
-
 // raise is the second phase of a token: Mine if the node's counter now stands at
 // token for this claim.
-func (n *node) raise(cl *claim, token uint64, limit time.Duration, answer func(reply)) {
+func (n *node) raise(cl *claim, token uint64, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
 	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token), n.b.life),
-		limit, answer)
+		limit, answered)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
-func (n *node) renew(cl *claim, token uint64, limit time.Duration, answer func(reply)) {
+func (n *node) renew(cl *claim, token uint64, ttl, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
 	lock := k.Lock
 	counter, life := lock, noTokens
 	if cl.fenced {
 		counter, life = k.Quorum(), n.b.life
 	}
-	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(), cl.expiry(),
-		decimal(token)), limit, answer)
+	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(),
+		redisconn.Milliseconds(ttl), decimal(token)), limit, answered)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
 // if the claim is void. Like a vote it needs scripts, and fails with errRestarted.
-func (n *node) repair(b *scripts, cl *claim, token uint64, limit time.Duration, answer func(reply)) {
-	k := &cl.keys
-	var c *redisconn.Call
+func (n *node) repair(s *scripts, cl *claim, token uint64, ttl, limit time.Duration, answered func(reply)) {
+	k, ms := &cl.keys, redisconn.Milliseconds(ttl)
+	c := s.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), ms)
 	if cl.fenced {
-		c = b.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), cl.expiry(),
-			decimal(token), n.b.life)
-	} else {
-		c = b.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), cl.expiry())
+		c = s.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), ms, decimal(token),
+			n.b.life)
 	}
-	n.state(c, limit, answer)
+	n.state(c, limit, answered)
 }
 
 // release removes the lock: Mine if it was there. void > 0 leaves a note for so
 // long, so that what is still under way with this value is refused.
-func (n *node) release(cl *claim, void, limit time.Duration, answer func(reply)) {
+func (n *node) release(cl *claim, void, limit time.Duration, answered func(reply)) {
 	c := n.conn.ReleaseCall(n.releaseScript, &cl.keys, void)
 	c.Op = opRelease
-	n.state(c, limit, answer)
+	began := time.Now()
+	n.state(c, limit, func(r reply) {
+		if errors.Is(r.err, redisconn.ErrSilent) && time.Since(began) < limit {
+			n.release(cl, void, limit-time.Since(began), func(r reply) { // on another connection
+				r.repeated = true
+				answered(r)
+			})
+			return
+		}
+		answered(r)
+	})
 }
 
 func decimal(token uint64) string { return strconv.FormatUint(token, 10) }
 
-// state asks a question whose script answers with a State. answer is called once.
-func (n *node) state(c *redisconn.Call, limit time.Duration, answer func(reply)) {
-	answered := func(c *redisconn.Call) {
-		last := redisconn.Overtaken
-		if c.Op == opRelease {
-			last = redisconn.Theirs
-		}
+// state asks a question whose script answers with a State.
+func (n *node) state(c *redisconn.Call, limit time.Duration, answered func(reply)) {
+	last := redisconn.Overtaken
+	if c.Op == opRelease {
+		last = redisconn.Theirs
+	}
+	n.ask(c, limit, func(c *redisconn.Call) {
 		st, err := n.conn.StateOf(c, last)
-		r := reply{state: st, repeated: c.Repeated(), err: n.over(c, err)}
-		c.Recycle()
-		answer(r)
-	}
-	c.Limit = limit
-	n.inFlight.Add(1)
-	if !n.conn.Start(c, answered) {
-		answered(c) // closed
-	}
+		r := reply{state: st, repeated: c.Repeated()}
+		r.err = n.over(c, err)
+		answered(r)
+	})
+}
+
+// await waits for the answer to a question.
+func await(ask func(answered func(reply))) reply {
+	got := make(chan reply, 1)
+	ask(func(r reply) { got <- r })
+	return <-got
 }

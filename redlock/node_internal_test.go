@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"crypto/sha1"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -47,24 +46,6 @@ func (m *member) prepared() run {
 	return r
 }
 
-type result[T any] struct {
-	v   T
-	err error
-}
-
-// answer waits for a callback.
-func answer[T any](ask func(func(T, error))) (T, error) {
-	c := make(chan result[T], 1)
-	ask(func(v T, err error) { c <- result[T]{v, err} })
-	select {
-	case r := <-c:
-		return r.v, r.err
-	case <-time.After(10 * time.Second):
-		var none T
-		return none, errors.New("no answer")
-	}
-}
-
 // fenced is a claim with a token.
 type fenced struct {
 	claim
@@ -72,8 +53,8 @@ type fenced struct {
 }
 
 func claimOf(name, value string, token uint64) fenced {
-	return fenced{claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, fenced: true,
-		waiting: true}, token}
+	return fenced{claim{keys: redisconn.KeysOf(name, value, "", ""), ttl: time.Minute, lasts: time.Minute,
+		fenced: true, waiting: true}, token}
 }
 
 func of(value string, token uint64) fenced { return claimOf("x", value, token) }
@@ -82,13 +63,15 @@ func of(value string, token uint64) fenced { return claimOf("x", value, token) }
 const tries = 5 * time.Second
 
 func (m *member) tryVote(b *scripts, c fenced) (vote, error) {
-	return answer(func(f func(vote, error)) {
-		args := c.voteArgs(m.node.b.life)
-		call := b.vote.Call(opVote, c.keys.Name, len(args)-voteArgc, args...)
-		call.Limit = tries
-		m.inFlight.Add(1)
-		require.True(m.t, m.conn.Start(call, func(call *redisconn.Call) { f(m.readVote(call, c.fenced)) }))
+	var v vote
+	var err error
+	done := make(chan struct{})
+	m.vote(b, &c.claim, c.voteArgs(m.node.b.life), tries, func(said vote, r reply) {
+		v, err = said, r.err
+		close(done)
 	})
+	<-done
+	return v, err
 }
 
 func (m *member) votes(c fenced) vote {
@@ -98,10 +81,10 @@ func (m *member) votes(c fenced) vote {
 	return v
 }
 
-func (m *member) says(ask func(func(reply))) redisconn.State {
+func (m *member) says(ask func(answered func(reply))) redisconn.State {
 	m.t.Helper()
-	r, err := answer(func(f func(reply, error)) { ask(func(r reply) { f(r, r.err) }) })
-	require.NoError(m.t, err)
+	r := await(ask)
+	require.NoError(m.t, r.err)
 	return r.state
 }
 
@@ -112,12 +95,12 @@ func (m *member) raises(c fenced) redisconn.State {
 
 func (m *member) renews(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, tries, f) })
+	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, c.ttl, tries, f) })
 }
 
 func (m *member) repairs(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(reply)) { m.repair(m.b, &c.claim, c.token, tries, f) })
+	return m.says(func(f func(reply)) { m.repair(m.b, &c.claim, c.token, c.ttl, tries, f) })
 }
 
 func (m *member) releases(c fenced, void time.Duration) redisconn.State {
@@ -213,14 +196,14 @@ func TestQuorumRepair(t *testing.T) {
 
 // A vote that was given up may arrive after a repair and the release: it finds its value void.
 func TestAVoteAfterRepairAndReleaseFindsItsValueVoid(t *testing.T) {
-	for _, s := range []nodeState{{vote: failed, left: late}, {vote: pending}} {
+	for _, s := range []site{{left: late}, {asking: true}} {
 		m := newMember(t)
-		a := m.node.b.newAttempt(of("o", 0).claim, false)
-		a.stage, a.until, a.states[0], m.scripts = held, time.Now().Add(time.Minute), s, m.b
-		a.repairOne(0)
-		require.Eventually(t, func() bool { return m.inFlight.Load() == 0 }, 5*time.Second, time.Millisecond)
+		h := newHold(m.node.b, of("o", 0).claim)
+		h.stage, h.until, h.sites[0], m.scripts = held, time.Now().Add(time.Minute), s, m.b
+		h.repairOne(0)
 		require.NotNil(t, m.server.MustDo(t, "GET", redisconn.LockKey("x")))
-		require.NoError(t, a.Release(t.Context()))
+		h.answers.put(answer{to: toVote, reply: reply{err: redisconn.ErrTimeout}}) // not waited for any longer
+		require.NoError(t, h.Release(t.Context()))
 		assert.True(t, m.votes(of("o", 0)).void)
 	}
 }
@@ -239,11 +222,8 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	_, err := q.tryVote(before, of("a", 0))
 	require.ErrorIs(t, err, errRestarted)
 	a := of("a", 1)
-	_, err = answer(func(f func(reply, error)) {
-		q.repair(before, &a.claim, a.token, tries,
-			func(r reply) { f(r, r.err) })
-	})
-	require.ErrorIs(t, err, errRestarted)
+	got := await(func(f func(reply)) { q.repair(before, &a.claim, a.token, a.ttl, tries, f) })
+	require.ErrorIs(t, got.err, errRestarted)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
 	_, err = q.prepare(t.Context(), first)
 	require.ErrorIs(t, err, errRestarted, "another run answers")
@@ -367,31 +347,4 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	exists, err := client.ScriptExists(t.Context(), fmt.Sprintf("%x", sha1.Sum([]byte(b.vote.Text())))).Result()
 	require.NoError(t, err)
 	assert.Equal(t, []bool{false}, exists)
-}
-
-// Many wait for one look; that it failed says once, not for each of them, how the
-// node is.
-func TestLookThatFailsCountsOnce(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = client.Close() })
-	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close() })
-	n := b.nodes[0]
-	n.waiting = []func(*scripts, error){func(*scripts, error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.failedAt = time.Time{} // to tell all of them takes a while
-	}}
-	a := b.newAttempt(claim{}, false)
-	a.states[0].vote, a.limit = looked, time.Minute
-	a.look(0, nil)
-	n.looked(nil, redisconn.ErrSilent)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.timer.Stop()
-	assert.Equal(t, failed, a.states[0].vote)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	assert.Equal(t, 1, n.fails)
 }

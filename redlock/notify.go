@@ -51,17 +51,17 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 				return w.stop, nil
 			}
 		case <-ctx.Done():
-		case <-b.closing:
+		case <-b.ctx.Done():
 		}
 		break
 	}
-	w.stop()
+	w.mu.Lock()
+	failed := b.quorumError("notify", "", w.errs)
+	w.mu.Unlock()
+	w.stop() // which ends what is still under way, and is no reason
 	if b.isClosed() {
 		return nil, locker.ErrClosed
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	failed := b.quorumError("notify", "", w.errs)
 	if err := ctx.Err(); err != nil {
 		return nil, errors.Join(err, failed)
 	}

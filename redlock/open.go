@@ -100,7 +100,10 @@ func (b *Backend) lookAtAll(ctx context.Context) error {
 	}
 	results := make(chan result, len(b.nodes))
 	for i, n := range b.nodes {
-		n.look(func(_ *scripts, err error) { results <- result{i, err} })
+		b.start(func() {
+			_, err := n.ready(dialTimeout)
+			results <- result{i, err}
+		})
 	}
 	causes := make([]error, len(b.nodes))
 	for i := range causes {

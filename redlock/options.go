@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -79,13 +80,15 @@ type Backend struct {
 	quorum  int
 	life    any             // of token counters, in the scripts' words
 	rounds  chan struct{}   // see maxRounds
+	owed    atomic.Int64    // holds that a node has not released: see maxOwed
 	clients []*redis.Client // those that Open made: Close closes them
 
-	closing chan struct{}
-	once    sync.Once
-	err     error
-	warned  atomic.Bool    // that clients differ in MaxTTL
-	wg      sync.WaitGroup // looks at nodes
+	ctx    context.Context // ends with the Backend
+	end    context.CancelFunc
+	once   sync.Once
+	err    error
+	warned atomic.Bool    // that clients differ in MaxTTL
+	wg     sync.WaitGroup // every goroutine of the Backend
 
 	mu     sync.Mutex
 	runs   map[string]int // which node has which run_id
@@ -114,7 +117,8 @@ var (
 // leads elsewhere. (The others may grant a lock before that.)
 func New(nodes []*redis.Client, opts *Options) (*Backend, error) {
 	b := &Backend{quorum: len(nodes)/2 + 1, life: "expire", rounds: make(chan struct{}, maxRounds),
-		closing: make(chan struct{}), runs: map[string]int{}}
+		runs: map[string]int{}}
+	b.ctx, b.end = context.WithCancel(context.Background())
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -195,11 +199,16 @@ func (b *Backend) drift(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl)*b.opts.Drift) + fixedDrift
 }
 
+// validity is what a quorum that was asked at since has promised.
+func (b *Backend) validity(since time.Time, ttl time.Duration) locker.Validity {
+	return locker.Validity{Since: since, TTL: ttl, Drift: b.drift(ttl)}
+}
+
 // Guarantees says what this quorum promises: see the package documentation.
 func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.nodes), b.opts) }
 
-// Prompt implements [locker.Prompt]: requests are taken to the nodes by
-// goroutines of their own, and whoever waits for the answers looks at its ctx.
+// Prompt implements [locker.Prompt]: each node is asked by a goroutine of its own, and
+// the caller that waits for the answers looks at its ctx.
 func (b *Backend) Prompt() bool { return true }
 
 // Guarantees says what a Backend on so many nodes, with these options,
@@ -256,7 +265,7 @@ func (b *Backend) Close() error {
 		b.closed = true
 		b.mu.Unlock()
 		b.settle()
-		close(b.closing)
+		b.end()
 		for _, n := range b.nodes {
 			n.conn.End()
 		}

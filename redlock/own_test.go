@@ -101,7 +101,7 @@ func TestLockIsOnAllNodesAndGoneAfterRelease(t *testing.T) {
 			s := durable(t, n)
 			a, b := s.backend(t, redlock.Options{Fencing: fencing}), s.backend(t, redlock.Options{Fencing: fencing})
 			g := acquire(t, a, "x", 10*time.Second)
-			within(t, 10*time.Second, "all nodes have it", func() bool { return s.holders(t, "x") == n })
+			s.everywhere(t, g, "x")
 			refused(t, b, "x", 10*time.Second)
 			v, err := g.Hold.Renew(t.Context())
 			require.NoError(t, err)

@@ -2,8 +2,8 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,169 +14,241 @@ import (
 // voidTime is how late a request may arrive and still be refused.
 const voidTime = time.Minute
 
-// Release implements [locker.Hold]: it removes the lock from all nodes that may
-// have it, and returns when a quorum has confirmed that. The others go on in
-// the background.
-func (a *attempt) Release(ctx context.Context) error {
-	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
-	changed := make(chan struct{}, 1)
-	a.mu.Lock()
-	switch a.stage {
-	case released:
-		a.mu.Unlock()
-		return fmt.Errorf("redlock: it was released before: %w", locker.ErrLost)
-	case held:
-		a.stage = releasing // from here on a late vote or repair is taken back
-	case voting, raising:
-		a.stage = abandoned
-	}
-	a.watching = append(a.watching, changed)
-	a.mu.Unlock()
-	a.freeAll()
-	for {
-		if done, err := a.released(); done {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return fmt.Errorf("%w: %w", ctx.Err(), a.unreleased())
-		case <-a.b.closing:
-			return locker.ErrClosed
-		}
-	}
-}
-
-// released reports whether it is known what came of a release.
-func (a *attempt) released() (done bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	// From how many nodes the key was removed, how many did not have it, have not
-	// answered yet, and did not in time.
-	was, wasNot, open, unanswered := 0, 0, 0, 0
-	for i := range a.states {
-		switch s := &a.states[i]; {
-		case s.freed == yes:
-			was++
-		case s.freed == no, s.left == none && s.vote != pending:
-			wasNot++
-		case s.freed == failed:
-			unanswered++
-		default:
-			open++
-		}
-	}
-	n, quorum, won := len(a.states), a.b.quorum, a.stage != abandoned
-	switch {
-	case won && wasNot > n-quorum:
-		return true, fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
-	case won && was >= quorum:
-	case open > 0:
-		return false, nil
-	case won && was+wasNot >= quorum, !won && unanswered == 0:
-		// Others can have it. Of a round that was not won, nothing is left.
-	default:
-		return true, a.unreleased()
-	}
-	if a.stage == releasing {
-		a.stage = released
-	}
-	return true, nil
-}
-
-// unreleased is the error of a release that too few nodes answered. a.mu is held.
-func (a *attempt) unreleased() error {
-	causes := make([]error, len(a.states))
-	for i := range a.states {
-		if s := &a.states[i]; s.freed != yes && s.freed != no && s.left != none {
-			causes[i] = errNoAnswer
-			if s.freed == failed && s.err != nil {
-				causes[i] = s.err
-			}
-		}
-	}
-	return a.b.quorumError("release", "", causes)
-}
-
-// freeAll takes an attempt back from every node that may have it, and does not
-// wait. Nodes that have not answered yet are taken care of when they do, or when
-// their time is up.
-func (a *attempt) freeAll() {
-	var nodes []int
-	a.mu.Lock()
-	a.withdraw()
-	for i := range a.states {
-		if s := &a.states[i]; s.left != none && s.freed != yes && s.freed != no && s.freed != pending {
-			nodes = append(nodes, i)
-		}
-	}
-	a.mu.Unlock()
-	for _, i := range nodes {
-		a.free(i)
-	}
-}
-
-// free removes the key from one node. Where the node does not answer, that is
-// tried again for as long as the lock could last there: a minority that keeps it
-// would cost the next holders their spare nodes.
-func (a *attempt) free(i int) {
-	a.mu.Lock()
-	s := &a.states[i]
-	if s.freed != yes {
-		s.freed = pending
-	}
-	var void time.Duration
-	if s.left == late {
-		void = max(a.claim.lasts, voidTime)
-	}
-	claim := a.claim
-	a.mu.Unlock()
-	n := a.b.nodes[i]
-	until := time.Now().Add(claim.lasts)
-	began := time.Now()
-	limit := a.b.patience(claim.ttl)
-	var send func(delay time.Duration)
-	send = func(delay time.Duration) {
-		n.release(&claim, void, limit, func(r reply) {
-			silent := errors.Is(r.err, redisconn.ErrSilent) && time.Since(began) < limit
-			a.mu.Lock()
-			s := &a.states[i]
-			s.again = s.again || r.repeated || r.err != nil && !certain(r.err)
-			switch {
-			case s.freed == yes, silent:
-			case r.err != nil:
-				s.freed, s.err = failed, r.err
-			case r.state == redisconn.Mine, s.again:
-				s.freed = yes
-			default:
-				s.freed = no
-			}
-			a.tell()
-			a.mu.Unlock()
-			switch {
-			case r.err == nil, a.b.isClosed():
-			case silent:
-				send(delay) // on another connection
-			case time.Now().Add(delay).Before(until) && n.pendingReleases.Load() < maxPending:
-				n.pendingReleases.Add(1)
-				time.AfterFunc(clock.Jitter(delay), func() {
-					n.pendingReleases.Add(-1)
-					if !a.b.isClosed() {
-						send(min(2*delay, lastRelease))
-					}
-				})
-			}
-		})
-	}
-	send(firstRelease)
-}
-
-// The pauses before a release that was not answered is sent again, and how many
-// of them one node can have: the others end with their TTL.
+// The pauses before a release that was not answered is sent again, and how many holds
+// have one: the others end with their TTL.
 const (
 	firstRelease = 200 * time.Millisecond
 	lastRelease  = 2 * time.Second
-	maxPending   = 10000
+	maxOwed      = 4096 // each is a goroutine
 )
+
+// ending is how a hold ends: one goroutine has the lock removed from all nodes that may
+// have it (run). A quorum may confirm that long before the last node has answered. Where
+// a node does not, it is asked again for as long as the lock could last there: a minority
+// that keeps the lock would cost the next holders their spare nodes, and nobody else
+// knows of it.
+type ending struct {
+	try   *try          // the one under way, or to begin at once; nil between two
+	again chan struct{} // ends the pause between two; capacity 1
+}
+
+// try is one release on all nodes that may have the lock.
+type try struct {
+	over chan struct{} // closed when it is known what came of it
+	err  error
+}
+
+func newTry() *try { return &try{over: make(chan struct{})} }
+
+func (t *try) done(err error) {
+	t.err = err
+	close(t.over)
+}
+
+// Release implements [locker.Hold]: it removes the lock from all nodes that may
+// have it, and returns when a quorum has confirmed that. The others go on in
+// the background.
+func (h *hold) Release(ctx context.Context) error {
+	ctx, _ = clock.Parts(ctx) // each node's answer has a limit of its own
+	h.mu.Lock()
+	switch h.stage {
+	case released:
+		h.mu.Unlock()
+		return fmt.Errorf("redlock: it was released before: %w", locker.ErrLost)
+	case held:
+		h.stage = releasing // from here on nothing is repaired
+	}
+	t := h.try()
+	h.mu.Unlock()
+	select {
+	case <-t.over:
+		return t.err
+	case <-ctx.Done():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return fmt.Errorf("%w: %w", ctx.Err(), h.unreleased())
+	}
+}
+
+// giveUp is the end of a round that was not won: nothing of it may stay. It returns what
+// the engine is told: something to release, if it is not known what a node may have.
+func (h *hold) giveUp() (left locker.Grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stage = abandoned
+	some := false
+	for _, s := range h.sites {
+		some = some || s.asking || s.left != none
+		if s.asking || s.left == late {
+			left.Hold = h
+		}
+	}
+	if some {
+		h.try()
+	}
+	return left
+}
+
+// try has all nodes released that may have the lock: by the try under way, or by the
+// next. h.mu is held.
+func (h *hold) try() *try {
+	if h.end != nil {
+		if h.end.try == nil {
+			h.end.try = newTry()
+			signal(h.end.again)
+		}
+		return h.end.try
+	}
+	t := newTry()
+	h.end = &ending{try: t, again: make(chan struct{}, 1)}
+	if !h.b.start(h.run) {
+		h.end = nil
+		t.done(locker.ErrClosed)
+	}
+	return t
+}
+
+// run is the goroutine of an ending: tries, with pauses between them.
+func (h *hold) run() {
+	until := time.Now().Add(h.claim.lasts)
+	owed := false
+	for delay := firstRelease; ; delay = min(2*delay, lastRelease) {
+		settled := h.releaseAll()
+		if !settled && !owed {
+			owed = true
+			defer h.b.owed.Add(-1)
+			settled = h.b.owed.Add(1) > maxOwed
+		}
+		h.mu.Lock()
+		if h.end.try == nil && (settled || h.b.isClosed() || !time.Now().Before(until)) {
+			h.end = nil
+			h.mu.Unlock()
+			return
+		}
+		again := h.end.again
+		h.mu.Unlock()
+		timer := time.NewTimer(clock.Jitter(delay))
+		select {
+		case <-again:
+		case <-timer.C:
+		case <-h.b.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// releaseAll is one try. It returns when each node has answered, or has had the time to,
+// and reports whether all have. Nodes whose votes are still to come are released when they
+// have, if they need to be.
+func (h *hold) releaseAll() (settled bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.answers == nil {
+		h.answers = newAnswers(len(h.sites))
+	}
+	for i := range h.sites {
+		h.release(i)
+	}
+	for want := h.b.quorum; ; want = 1 {
+		open := h.decide()
+		if open == 0 {
+			return !slices.ContainsFunc(h.sites, func(s site) bool { return s.err != nil })
+		}
+		if h.end.try == nil && !slices.ContainsFunc(h.sites, func(s site) bool { return s.asking }) {
+			want = open // nobody waits, and there is nothing to do before that
+		}
+		h.mu.Unlock()
+		h.answers.take(nil, min(want, open), func(a answer) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.take(a)
+		})
+		h.mu.Lock()
+	}
+}
+
+// release asks a node to remove what it may have, unless its vote is still to come. h.mu
+// is held.
+func (h *hold) release(i int) {
+	s := &h.sites[i]
+	var void time.Duration
+	switch {
+	case s.asking, s.releasing, s.left == none, s.left == removed:
+		return
+	case s.left == late:
+		void = max(h.claim.lasts, voidTime)
+	}
+	s.releasing, s.err = true, nil
+	answers := h.answers
+	h.b.nodes[i].release(&h.claim, void, h.patience(), func(r reply) {
+		answers.put(answer{i, toRelease, vote{}, r})
+	})
+}
+
+// freed notes what a release has left.
+func (s *site) freed(r reply) {
+	s.releasing = false
+	s.again = s.again || r.repeated || r.err != nil && !certain(r.err)
+	switch {
+	case r.err != nil:
+		s.err = r.err
+	case r.state == redisconn.Mine, s.again:
+		s.left = removed
+	default:
+		s.left = none
+	}
+}
+
+// decide ends the try if it is known what came of it, and returns how many nodes have
+// not answered yet. h.mu is held.
+func (h *hold) decide() (open int) {
+	// From how many nodes the lock was removed, how many did not have it, and did not answer in time.
+	was, wasNot, unanswered := 0, 0, 0
+	for _, s := range h.sites {
+		switch {
+		case s.asking, s.releasing:
+			open++
+		case s.err != nil:
+			unanswered++
+		case s.left == removed:
+			was++
+		default:
+			wasNot++
+		}
+	}
+	t, n, quorum, won := h.end.try, len(h.sites), h.b.quorum, h.stage != abandoned
+	var err error
+	switch {
+	case t == nil:
+		return open
+	case won && wasNot > n-quorum:
+		err = fmt.Errorf("redlock: %d of %d nodes did not have it any more: %w", wasNot, n, locker.ErrLost)
+	case won && was >= quorum:
+	case open > 0:
+		return open
+	case won && was+wasNot >= quorum, !won && unanswered == 0:
+		// Others can have it. Of a round that was not won, nothing is left.
+	case h.b.isClosed():
+		err = locker.ErrClosed
+	default:
+		err = h.unreleased()
+	}
+	if err == nil && won {
+		h.stage = released
+	}
+	h.end.try = nil
+	t.done(err)
+	return open
+}
+
+// unreleased is the error of a release that too few nodes answered. h.mu is held.
+func (h *hold) unreleased() error {
+	causes := make([]error, len(h.sites))
+	for i, s := range h.sites {
+		causes[i] = s.err
+		if s.asking || s.releasing {
+			causes[i] = errNoAnswer
+		}
+	}
+	return h.b.quorumError("release", "", causes)
+}

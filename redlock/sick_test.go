@@ -147,11 +147,18 @@ func TestFullMemory(t *testing.T) {
 	given := acquire(t, a, "given", time.Minute)
 	s.everywhere(t, g, "x")
 	s.everywhere(t, given, "given")
+	_, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err)
+	for _, r := range s.servers {
+		within(t, 5*time.Second, "its token is on all nodes, also where the vote came last", func() bool {
+			return r.MustDo(t, "EXISTS", redisconn.LockKey("x")+":quorum") == int64(1)
+		})
+	}
 	s.full(t, true)
 	for _, r := range s.servers { // as after a minute and more
 		assert.Equal(t, int64(1), r.MustDo(t, "PEXPIRE", redisconn.LockKey("x")+":quorum", 1000000))
 	}
-	_, err := g.Hold.Renew(t.Context())
+	_, err = g.Hold.Renew(t.Context())
 	require.NoError(t, err, "a renewal writes nothing anew")
 	for _, r := range s.servers {
 		within(t, 5*time.Second, "and the counter lives on, also where the renewal arrives last", func() bool {

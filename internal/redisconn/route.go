@@ -221,9 +221,6 @@ func (n *Conn) Start(c *Call, answered func(c *Call)) bool {
 	return err == nil
 }
 
-// Withdraw gives up a call that was started and is still in the queue.
-func (n *Conn) Withdraw(*Call) bool { return false }
-
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.
 func (n *Conn) Remap(r *Route, err error) {
