@@ -33,8 +33,9 @@ type Options struct {
 	Timeout time.Duration
 	// Slow is after how long a round trip does not keep others from being sent any more.
 	Slow time.Duration
-	// Patient requests wait for those under way if they are fewer, where otherwise they go if Flights says so:
-	// a server that does one thing after the other answers no later then, and has less to do.
+	// Patient requests wait for those under way if they are fewer or Flights are full, but not longer than
+	// Slow for each round trip: a server that does one thing after the other answers no later then, and has
+	// less to do. Otherwise they go when less than Flights are under way that are not slow.
 	Patient bool
 	// Late is how long a round trip goes on whose callers have all left. Most are answered by then, and their
 	// connection is of use to others; drivers close the connection of a request that they give up.
@@ -77,6 +78,7 @@ type Answer[A any] struct {
 // call is a request, and who waits for its answer.
 type call[Q, A any] struct {
 	request Q
+	since   time.Time              // when it was asked
 	done    chan struct{}          // of capacity 1
 	told    func(Answer[A], error) // instead of done, of a request that was started
 	flight  *flight[Q, A]          // nil: not sent yet
@@ -187,7 +189,7 @@ func (b *Batcher[Q, A]) Sweep(overdue func(Q) error) {
 			f.cancel()
 		}
 	}
-	b.launch()
+	b.launch(time.Now())
 	b.mu.Unlock()
 	tell(told)
 }
@@ -244,9 +246,10 @@ func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (
 
 // enqueue has c wait for a flight. b.mu is held.
 func (b *Batcher[Q, A]) enqueue(c *call[Q, A]) {
+	c.since = time.Now()
 	b.waiting = append(b.waiting, c)
 	b.came.Add(1)
-	b.launch()
+	b.launch(c.since)
 }
 
 // leave ends a call whose caller waits no more, unless it is over.
@@ -270,52 +273,58 @@ func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 	return true, true
 }
 
-// room reports whether a flight of so many may take off, beside fewer than that many others that are not
-// slow. b.mu is held.
+// room reports whether a flight of so many may take off, beside fewer than that many others. b.mu is held.
 func (b *Batcher[Q, A]) room(now time.Time, requests, flights int) bool {
 	open, quick, others := 0, 0, 0
-	var oldest time.Time // of those that are not slow
+	var next time.Time // when there is room
 	for _, f := range b.flights {
-		if !f.given {
-			open++
+		if f.given {
+			continue
 		}
+		open++
+		others += max(1, f.callers)
 		if now.Sub(f.since) < b.opts.Slow {
 			if quick++; quick == 1 {
-				oldest = f.since
+				next = f.since.Add(b.opts.Slow)
 			}
-			others += max(1, f.callers)
 		}
 	}
 	switch {
 	case b.opts.Most > 0 && (open >= b.opts.Most || len(b.flights) >= 3*b.opts.Most):
 		return false
-	case quick == 0, quick < flights && (!b.opts.Patient || requests >= others):
+	case open == 0, !b.opts.Patient && quick < flights, b.opts.Patient && open < flights && requests >= others:
 		return true
+	case requests == 0:
+		return false
+	case b.opts.Patient:
+		if next = b.waiting[0].since.Add(time.Duration(open) * b.opts.Slow); !now.Before(next) {
+			return true
+		}
 	}
-	if !b.waking && requests > 0 {
+	if !b.waking {
 		b.waking = true
-		time.AfterFunc(oldest.Add(b.opts.Slow).Sub(now), func() {
+		time.AfterFunc(next.Sub(now), func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.waking = false
-			b.launch()
+			b.launch(time.Now())
 		})
 	}
 	return false
 }
 
 // launch starts a flight for those that wait, if it may. b.mu is held.
-func (b *Batcher[Q, A]) launch() {
-	if !b.starting && b.may() {
+func (b *Batcher[Q, A]) launch(now time.Time) {
+	if !b.starting && b.may(now) {
 		b.starting = true
 		b.busy.Go(b.fly)
 	}
 }
 
 // may reports whether a flight may take off for those that wait. b.mu is held.
-func (b *Batcher[Q, A]) may() bool {
+func (b *Batcher[Q, A]) may(now time.Time) bool {
 	requests := len(b.waiting) - b.left
-	return requests > 0 && !b.ended && b.room(time.Now(), requests, b.opts.Flights)
+	return requests > 0 && !b.ended && b.room(now, requests, b.opts.Flights)
 }
 
 // fly makes round trips for those that wait, for as long as there are any.
@@ -324,12 +333,13 @@ func (b *Batcher[Q, A]) fly() {
 		b.gather()
 		b.mu.Lock()
 		b.starting = false
-		if !b.may() {
+		now := time.Now()
+		if !b.may(now) {
 			b.mu.Unlock()
 			return
 		}
-		f, requests := b.board()
-		b.launch() // for what does not go with these
+		f, requests := b.board(now)
+		b.launch(now) // for what does not go with these
 		b.mu.Unlock()
 		values, err := b.send(f.ctx, requests)
 		more := b.land(f, true)
@@ -350,8 +360,8 @@ func (b *Batcher[Q, A]) fly() {
 }
 
 // board returns a flight that is under way from now on. b.mu is held.
-func (b *Batcher[Q, A]) board() (f *flight[Q, A], requests []Q) {
-	f = &flight[Q, A]{calls: b.share(), since: time.Now()}
+func (b *Batcher[Q, A]) board(now time.Time) (f *flight[Q, A], requests []Q) {
+	f = &flight[Q, A]{calls: b.share(), since: now}
 	f.callers = len(f.calls)
 	if b.opts.Timeout > 0 {
 		f.ctx, f.cancel = context.WithTimeout(b.life, b.opts.Timeout)
@@ -386,7 +396,7 @@ func (b *Batcher[Q, A]) land(f *flight[Q, A], goOn bool) bool {
 		b.starting = true
 		return true
 	}
-	b.launch()
+	b.launch(time.Now())
 	return false
 }
 

@@ -53,17 +53,19 @@ func pack(calls []*result) (parcels []parcel) {
 
 // wrap returns the parcel of calls of one kind.
 func wrap(calls []*result) parcel {
-	p := parcel{calls: calls}
-	f := calls[0].call.script.commands
-	if f == nil {
-		p.cmds = []command{together(calls...)}
-		return p
+	if calls[0].call.script.commands != nil {
+		return wrapCommands(calls)
 	}
+	return parcel{calls: calls, cmds: []command{together(calls...)}}
+}
+
+func wrapCommands(calls []*result) parcel {
+	p := parcel{calls: calls}
 	requests := make([]any, len(calls))
 	for i, r := range calls {
 		requests[i] = r.call.request
 	}
-	p.reply = f(func(args ...any) *redis.Cmd {
+	p.reply = calls[0].call.script.commands(func(args ...any) *redis.Cmd {
 		cmd := redis.NewCmd(context.Background(), args...)
 		p.cmds = append(p.cmds, command{cmd})
 		return cmd
