@@ -238,6 +238,7 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	defer pool.Close()
 	b, err := postgres.New(pool, nil)
 	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
 	c := locker.New(b, nil)
 	defer func() { require.NoError(t, c.Close()) }()
 	l, err := newClient(t, s.URL(s.Addr(), "sslmode=disable", "application_name=holder"),
