@@ -185,23 +185,18 @@ func ofError(err error) string {
 func (s *trial) transactionOpen() string {
 	const open = " leaves its transaction open, and others wait for it: commit, or roll back, before each return"
 	a, b, c := s.backend(), s.backend(), s.backend()
-	name := s.name("transaction")
-	// locked reports whether err is for want of an answer that b gets for other names.
-	locked := func(b locker.Backend, err error) bool {
-		s.release(s.acquire(b, s.request(s.name(fmt.Sprintf("free-%d", s.number())), s.long)).Hold)
-		return unanswered(err)
+	for i, each := range []locker.Backend{a, b, c} { // who gets no answer here never gets one
+		s.release(s.acquire(each, s.request(s.name(fmt.Sprintf("answers-%d", i)), s.long)).Hold)
 	}
+	name := s.name("transaction")
 	hold := s.acquire(a, s.request(name, s.long)).Hold
-	_, err := s.askWith(b, s.request(name, s.long))
-	if locked(b, err) {
+	if _, err := s.askWith(b, s.request(name, s.long)); unanswered(err) {
 		return "an Acquire that is granted" + open
 	}
-	err = hold.Release(s.within(s.soon))
-	if locked(a, err) {
+	if unanswered(hold.Release(s.within(s.soon))) {
 		return "an Acquire that is refused" + open
 	}
-	_, err = s.askWith(c, s.request(name, s.long))
-	if locked(c, err) {
+	if _, err := s.askWith(c, s.request(name, s.long)); unanswered(err) {
 		return "a Release" + open
 	}
 	return ""
