@@ -22,7 +22,6 @@ type Script struct {
 	// How many keys and arguments each lock has if one call can be for several:
 	// see together. 0: each call is for one lock.
 	keys, args int
-	commands   Commands // instead of all this
 }
 
 // NewScript returns a script whose calls are for one lock each.
@@ -49,24 +48,6 @@ func (s *Script) Call(op, name string, keys int, args ...any) *Call {
 	c := calls.Get().(*Call)
 	c.Op, c.Name, c.script = op, name, s
 	c.line = append(append(c.room[:0], evalsha, s.sha, keys), args...)
-	return c
-}
-
-// Commands are for requests in plain commands, where a [Script] would do too much: the
-// calls of one moment go in one pipeline, with each other and with scripts. It adds the
-// commands of all of them (the first may be for all, such as a proof), and what it
-// returns reads the reply to the i-th. It is not for Clusters. None is sent again but
-// for one whose connection was silent, or closed while a caller was alone: see
-// [Call.Repeated].
-type Commands func(add func(args ...any) *redis.Cmd, requests []any) (reply func(i int) (any, error))
-
-// NewCommands returns what makes calls of f, by [Script.Request].
-func NewCommands(f Commands) *Script { return &Script{Strict: true, commands: f} }
-
-// Request makes a call of s, which is of [NewCommands].
-func (s *Script) Request(op, name string, request any) *Call {
-	c := calls.Get().(*Call)
-	c.Op, c.Name, c.script, c.request = op, name, s, request
 	return c
 }
 
@@ -101,7 +82,6 @@ type Call struct {
 	WaitErr        error
 
 	script   *Script
-	request  any     // of Commands
 	line     []any   // EVALSHA, the script, the number of keys, keys, arguments; never changed
 	room     [10]any // for line
 	inFull   bool    // send the script's text: the server does not know it
@@ -155,7 +135,7 @@ func (c *Call) Sent() time.Time { return c.sent }
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
 	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
-	d.script, d.line, d.request, d.again, d.repeated = c.script, c.line, c.request, true, true
+	d.script, d.line, d.again, d.repeated = c.script, c.line, true, true
 	return d
 }
 

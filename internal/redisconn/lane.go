@@ -140,7 +140,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 		return result{}, false
 	}
 	r := &result{call: c, inFull: c.inFull}
-	again, broken := transmit(l.ctx, l.short, []parcel{wrap([]*result{r})})
+	again, broken := transmit(l.ctx, l.short, []parcel{{together(r), []*result{r}}})
 	tooSlow := r.cause != nil && timedOut(r.cause)
 	l.mu.Lock()
 	l.timed(time.Since(began), r.cause == nil)

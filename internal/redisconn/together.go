@@ -17,11 +17,10 @@ import (
 // nothing else meanwhile: some 4 µs for each.
 const maxShare = 64
 
-// parcel is what several calls send together: one script call, or the commands of a [Commands].
+// parcel is one script call, and the calls that it is for.
 type parcel struct {
+	cmd   command
 	calls []*result
-	cmds  []command
-	reply func(i int) (any, error) // of Commands
 }
 
 // pack puts the calls of a batch into as few parcels as may be. Scripts with their
@@ -31,7 +30,7 @@ func pack(calls []*result) (parcels []parcel) {
 	for i, r := range calls {
 		k, ok := r.kind()
 		if !ok || len(calls) == 1 {
-			parcels = append(parcels, wrap(calls[i:i+1]))
+			parcels = append(parcels, parcel{together(r), calls[i : i+1]})
 			continue
 		}
 		if groups == nil {
@@ -39,38 +38,12 @@ func pack(calls []*result) (parcels []parcel) {
 		}
 		groups[k] = append(groups[k], r)
 	}
-	for k, group := range groups {
-		most := maxShare
-		if k.script.commands != nil {
-			most = len(group)
-		}
-		for part := range slices.Chunk(group, most) {
-			parcels = append(parcels, wrap(part))
+	for _, group := range groups {
+		for part := range slices.Chunk(group, maxShare) {
+			parcels = append(parcels, parcel{together(part...), part})
 		}
 	}
 	return parcels
-}
-
-// wrap returns the parcel of calls of one kind.
-func wrap(calls []*result) parcel {
-	if calls[0].call.script.commands != nil {
-		return wrapCommands(calls)
-	}
-	return parcel{calls: calls, cmds: []command{together(calls...)}}
-}
-
-func wrapCommands(calls []*result) parcel {
-	p := parcel{calls: calls}
-	requests := make([]any, len(calls))
-	for i, r := range calls {
-		requests[i] = r.call.request
-	}
-	p.reply = calls[0].call.script.commands(func(args ...any) *redis.Cmd {
-		cmd := redis.NewCmd(context.Background(), args...)
-		p.cmds = append(p.cmds, command{cmd})
-		return cmd
-	}, requests)
-	return p
 }
 
 // kind is what calls that share a script call have in common: the script and its
@@ -83,9 +56,6 @@ type kind struct {
 // kind returns false if the call has to go by itself.
 func (r *result) kind() (kind, bool) {
 	c := r.call
-	if c.script.commands != nil {
-		return kind{script: c.script}, true
-	}
 	if c.script.args == 0 || r.inFull || r.apart {
 		return kind{}, false
 	}
@@ -138,28 +108,19 @@ func together(calls ...*result) command {
 // go one by one. And where it does not know the script (a restart, SCRIPT FLUSH) it
 // is to be given the text.
 func (p parcel) deliver() (again, broken []*result) {
-	if p.reply != nil {
-		for i, r := range p.calls {
-			if r.value, r.cause = p.reply(i); ofConnection(r.cause) {
-				broken = append(broken, r)
-			}
-		}
-		return nil, broken
-	}
-	cmd := p.cmds[0]
-	err := cmd.Err()
-	answers, ok := cmd.Val().([]any)
+	err := p.cmd.Err()
+	answers, ok := p.cmd.Val().([]any)
 	several := len(p.calls) > 1
 	apart := several && err != nil && classify(err).refused && !badCredentials(err)
 	if several && err == nil && (!ok || len(answers) != len(p.calls)) {
-		err = unexpected(cmd.Val())
+		err = unexpected(p.cmd.Val())
 	}
 	for i, r := range p.calls {
 		r.apart, r.cause = r.apart || apart, err
 		switch {
 		case err != nil:
 		case !several:
-			r.value = cmd.Val()
+			r.value = p.cmd.Val()
 		default:
 			r.value = answers[i]
 			if text, failed := errorAmong(answers[i]); failed {
@@ -200,13 +161,14 @@ func (scriptError) RedisError() {}
 // transmit has the driver send parcels, whose calls all wait for as many replicas, and
 // returns when each has its reply or error. It hands these out, and returns what deliver does.
 func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []*result) {
-	like, first := parcels[0].calls[0].call, parcels[0].cmds
+	like := parcels[0].calls[0].call
 	// Alone, a Cluster's client would first ask for the list of all commands,
 	// which a user may not be allowed to; in a pipeline it takes our word for
 	// where the keys are.
-	if _, cluster := d.(*redis.ClusterClient); len(parcels) == 1 && len(first) == 1 && like.Replicas == 0 && !cluster {
-		if err := Recovered(func() error { return d.Process(ctx, first[0]) }); err != nil {
-			first[0].SetErr(err)
+	if _, cluster := d.(*redis.ClusterClient); len(parcels) == 1 && like.Replicas == 0 && !cluster {
+		cmd := parcels[0].cmd
+		if err := Recovered(func() error { return d.Process(ctx, cmd) }); err != nil {
+			cmd.SetErr(err)
 		}
 	} else {
 		pipeline(ctx, d, parcels, like)
@@ -235,9 +197,7 @@ func transmit(ctx context.Context, d driver, parcels []parcel) (again, broken []
 func pipeline(ctx context.Context, d driver, parcels []parcel, like *Call) {
 	pipe := d.Pipeline()
 	for _, p := range parcels {
-		for _, cmd := range p.cmds {
-			_ = pipe.Process(ctx, cmd)
-		}
+		_ = pipe.Process(ctx, p.cmd)
 	}
 	var wait *redis.IntCmd
 	if like.Replicas > 0 {
@@ -248,10 +208,8 @@ func pipeline(ctx context.Context, d driver, parcels []parcel, like *Call) {
 	if err := Recovered(func() error { _, err := pipe.Exec(ctx); return err }); err != nil {
 		// Where there was no connection to send them on, the driver does not tell the commands.
 		for _, p := range parcels {
-			for _, cmd := range p.cmds {
-				if cmd.Err() == nil && cmd.Val() == nil {
-					cmd.SetErr(err)
-				}
+			if p.cmd.Err() == nil && p.cmd.Val() == nil {
+				p.cmd.SetErr(err)
 			}
 		}
 	}
