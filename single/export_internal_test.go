@@ -19,9 +19,8 @@ type Node struct {
 }
 
 type NodeOptions struct {
-	Timeout         time.Duration
-	KeepTokens      bool
-	Linger, Silence time.Duration
+	Timeout    time.Duration
+	KeepTokens bool
 }
 
 func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
@@ -37,7 +36,7 @@ func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
 		return nil, err
 	}
 	n.server = newServer(conn, n.opts.KeepTokens)
-	n.Wakes = rediswake.New(conn, rediswake.Options{Linger: n.opts.Linger, Silence: n.opts.Silence})
+	n.Wakes = rediswake.New(conn, rediswake.Options{})
 	return n, nil
 }
 

@@ -1,0 +1,257 @@
+package rediswake_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+	"github.com/golockers/locker/internal/rediswake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const soon = 5 * time.Second
+
+// listener is a client whose callers are told of releases.
+type listener struct {
+	*rediswake.Wakes
+	t      *testing.T
+	server *lab.Redis
+}
+
+func listen(t *testing.T, server *lab.Redis, addr string, opts rediswake.Options) *listener {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	n, err := redisconn.New(client, soon)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, n.Close())
+		assert.NoError(t, client.Close())
+	})
+	return &listener{rediswake.New(n, opts), t, server}
+}
+
+func setUp(t *testing.T, opts rediswake.Options) *listener {
+	t.Helper()
+	server := lab.StartRedis(t)
+	return listen(t, server, server.Addr(), opts)
+}
+
+// waits returns what is told a caller who waits for a name.
+func (l *listener) waits(name string) (told chan struct{}, stop func()) {
+	l.t.Helper()
+	told = make(chan struct{}, 1000)
+	stop, err := l.Subscribe(l.t.Context(), name, func() { told <- struct{}{} })
+	require.NoError(l.t, err)
+	l.t.Cleanup(stop)
+	return told, stop
+}
+
+func (l *listener) released(name, whom string) {
+	l.t.Helper()
+	l.server.MustDo(l.t, "PUBLISH", redisconn.WakeChannel(name), whom)
+}
+
+// connections counts those that listen.
+func (l *listener) connections() int {
+	l.t.Helper()
+	return strings.Count(l.server.MustDo(l.t, "CLIENT", "LIST", "TYPE", "PUBSUB").(string), "\n")
+}
+
+func told(t *testing.T, c chan struct{}, why string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(soon):
+		t.Fatal("not told: " + why)
+	}
+}
+
+// At once after the subscription, and after each other: no release is missed, and none told to others.
+func TestThoseWhoWaitAreTold(t *testing.T) {
+	l := setUp(t, rediswake.Options{})
+	other := listen(t, l.server, l.server.Addr(), rediswake.Options{})
+	first, _ := l.waits("n")
+	second, _ := l.waits("n")
+	elsewhere, _ := other.waits("n")
+	stranger, _ := l.waits("other")
+	left, stop := l.waits("n")
+	stop()
+	stop() // does nothing
+	for range 20 {
+		l.released("n", "")
+		told(t, first, "release")
+		told(t, second, "release")
+		told(t, elsewhere, "release")
+	}
+	l.released("other", "")
+	told(t, stranger, "one goroutine calls them all, so the others' calls are over")
+	assert.Empty(t, stranger)
+	assert.Empty(t, left)
+}
+
+// Who is told may leave, and have others leave, and subscribe.
+func TestWakesMayCallBack(t *testing.T) {
+	l := setUp(t, rediswake.Options{})
+	var stops [2]func()
+	calls := make(chan int, 10)
+	var err error
+	for i := range stops {
+		stops[i], err = l.Subscribe(t.Context(), "n", func() {
+			stops[1-i]()
+			calls <- i
+			done := make(chan struct{})
+			go func() {
+				_, stop := l.waits("n")
+				stop()
+				close(done)
+			}()
+			<-done
+		})
+		require.NoError(t, err)
+	}
+	after, _ := l.waits("after")
+	l.released("n", "")
+	l.released("after", "")
+	told(t, after, "the calls before are over")
+	assert.Len(t, calls, 1, "the other was gone")
+}
+
+func TestSubscriptionsShareAConnectionAndEndWithTheirWaiters(t *testing.T) {
+	const linger = 200 * time.Millisecond
+	l := setUp(t, rediswake.Options{Linger: linger})
+	require.Zero(t, l.connections(), "nobody waits yet")
+	before := l.server.Commands(t)
+	var stops []func()
+	for i := range 50 {
+		for range 3 {
+			_, stop := l.waits(fmt.Sprint(i))
+			stops = append(stops, stop)
+		}
+	}
+	for range 100 { // a busy name, whose waiters come and go
+		_, stop := l.waits("0")
+		stop()
+	}
+	assert.Equal(t, 1, l.connections())
+	assert.LessOrEqual(t, int(l.server.Commands(t).Since(before).ByName["subscribe"]), 50, "once per name")
+	assert.Len(t, l.server.MustDo(t, "PUBSUB", "CHANNELS", "locker:*"), 50)
+	for _, stop := range stops[1:] {
+		stop()
+	}
+	require.Eventually(t, func() bool {
+		channels, _ := l.server.MustDo(t, "PUBSUB", "CHANNELS", "locker:*").([]any)
+		return len(channels) == 1
+	}, soon, linger/10)
+	time.Sleep(2 * linger)
+	assert.Equal(t, 1, l.connections(), "somebody still waits")
+	stops[0]()
+	require.Eventually(t, func() bool { return l.connections() == 0 }, soon, linger/10)
+	n, _ := l.waits("n")
+	l.released("n", "")
+	told(t, n, "a connection of its own again")
+}
+
+// A message may have been missed while there was no connection (R14).
+func TestALostConnectionTellsEverybodyOnceItIsBack(t *testing.T) {
+	l := setUp(t, rediswake.Options{})
+	first, _ := l.waits("first")
+	second, _ := l.waits("second")
+	for range 3 {
+		require.Equal(t, int64(1), l.server.MustDo(t, "CLIENT", "KILL", "TYPE", "pubsub"))
+		told(t, first, "a message may have been lost")
+		told(t, second, "a message may have been lost")
+		l.released("first", "")
+		told(t, first, "a release after it")
+	}
+	l.server.Restart(t)
+	told(t, first, "the server was restarted")
+}
+
+func TestASilentConnectionIsMadeAgain(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	const silence = 300 * time.Millisecond
+	l := listen(t, server, proxy.Addr(), rediswake.Options{Silence: silence})
+	var subscription *lab.Link
+	proxy.OnRequest("subscribe", func(l *lab.Link) { subscription = l })
+	n, _ := l.waits("n")
+	time.Sleep(3 * silence)
+	require.Empty(t, n, "the connection is well, it answers pings")
+	subscription.SetReplies(lab.Drop)
+	told(t, n, "the connection gave no sign of life")
+	l.released("n", "")
+	told(t, n, "a release on the new connection")
+}
+
+func TestSubscribeReturnsWhenItsContextEnds(t *testing.T) {
+	lab.NeedPause(t)
+	l := setUp(t, rediswake.Options{})
+	l.server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := l.Subscribe(ctx, "n", func() {})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	l.server.Resume()
+	n, _ := l.waits("n")
+	l.released("n", "")
+	told(t, n, "release")
+}
+
+// A message that is for another client wakes this one a little later, in case the other does not come.
+func TestWhoseTurnItIsNotIsWokenLater(t *testing.T) {
+	l := setUp(t, rediswake.Options{Me: "me"})
+	n, _ := l.waits("n")
+	for whom, later := range map[string]bool{"another": true, "me": false, "": false} {
+		began := time.Now()
+		l.released("n", whom)
+		told(t, n, "release")
+		if later {
+			assert.GreaterOrEqual(t, time.Since(began), 10*time.Millisecond)
+		}
+	}
+	l.released("n", "another")
+	l.released("n", "me")
+	told(t, n, "release")
+	time.Sleep(50 * time.Millisecond)
+	assert.LessOrEqual(t, len(n), 1, "told of its own, and perhaps, on a busy machine, of the other before")
+}
+
+func TestManyNamesComeAndGo(t *testing.T) {
+	l := setUp(t, rediswake.Options{Linger: 5 * time.Millisecond})
+	var all sync.WaitGroup
+	end := time.Now().Add(time.Second)
+	for i := range 20 {
+		all.Go(func() {
+			for n := 0; time.Now().Before(end); n++ {
+				name := fmt.Sprint(i, " ", n%3)
+				woken := make(chan struct{}, 100)
+				stop, err := l.Subscribe(t.Context(), name, func() { woken <- struct{}{} })
+				if !assert.NoError(t, err) {
+					return
+				}
+				l.released(name, "")
+				select {
+				case <-woken:
+				case <-time.After(soon):
+					t.Error("nobody has woken it")
+				}
+				stop()
+				if n%5 == 0 {
+					time.Sleep(10 * time.Millisecond) // long enough for the subscription to end
+				}
+			}
+		})
+	}
+	all.Wait()
+}
