@@ -51,7 +51,7 @@ func execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
 	err := cmd.Execute()
-	var status Status
+	var status StatusError
 	switch {
 	case err == nil:
 		return ExitHeld
@@ -62,10 +62,10 @@ func execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	return ExitUsage
 }
 
-// Status is the error of a [Command] that ended with this exit status: what there was to say has been said.
-type Status int
+// StatusError is the error of a [Command] that ended with this exit status: what there was to say has been said.
+type StatusError int
 
-func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+func (s StatusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // Command is `locker compare` for the services that openers open, as a part of another command. Its other errors are about
 // the command line. The program calls [PlayHolder] first.
@@ -125,7 +125,7 @@ read or written; 130 after Ctrl-C.`),
 				return err
 			}
 			if status := o.run(cmd); status != ExitHeld {
-				return Status(status)
+				return StatusError(status)
 			}
 			return nil
 		},
@@ -330,10 +330,10 @@ func (o *options) status(report *history.Report) (int, []string) {
 					if row.Rule != rule || c.Service != s.Name {
 						continue
 					}
-					switch {
-					case c.Verdict == history.Held:
+					switch c.Verdict {
+					case history.Held:
 						held++
-					case c.Verdict == history.Undeclared:
+					case history.Undeclared:
 						bad = fmt.Sprintf("%s: %s: required, and BROKEN: %s", c.Service, row.Title, c.Worst)
 					}
 				}

@@ -13,7 +13,7 @@ func newCompare() *cobra.Command {
 	cmd := compare.Command(openers)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var status compare.Status
+		var status compare.StatusError
 		err := run(cmd, args)
 		if errors.As(err, &status) {
 			return &exitError{status: int(status)}

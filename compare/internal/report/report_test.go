@@ -88,7 +88,7 @@ func TestTheTableFits(t *testing.T) {
 		}
 	}
 	// Rows that differ have names that differ.
-	var r2 history.Report = *r
+	r2 := *r
 	r2.Run.Services = r.Run.Services[:1]
 	r2.Rows = nil
 	for _, title := range []string{"stale acts, tokens checked: restart", "stale acts, tokens checked: restart-empty"} {
