@@ -62,7 +62,7 @@ func TestWhatAnswersLeave(t *testing.T) {
 		assert.Equal(t, c.to, s.left, "%+v", c)
 		assert.Equal(t, c.got.err, s.err)
 		assert.False(t, s.releasing)
-		assert.Equal(t, c.from.again || c.got.repeated || c.got.err == error(unknown), s.again, "%+v", c)
+		assert.Equal(t, c.from.again || c.got.repeated || errors.Is(c.got.err, unknown), s.again, "%+v", c)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestWhatComesOfARelease(t *testing.T) {
 		select {
 		case <-try.over:
 			require.NotNil(t, c.is, "%s: %v", c.nodes, try.err)
-			if c.is == errDone {
+			if errors.Is(c.is, errDone) {
 				assert.NoError(t, try.err, c.nodes)
 			} else {
 				assert.ErrorIs(t, try.err, c.is, c.nodes)
