@@ -21,7 +21,7 @@ func TestACellCountsFaults(t *testing.T) {
 	const ttl = 600 * time.Millisecond
 	dir := filepath.Join(t.TempDir(), "run")
 	report := compareOne(t, Plan{
-		URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: ttl, Names: 3, For: time.Minute, Stable: true, Only: []string{holderKilled.ID}, Dir: dir,
+		URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: ttl, Names: 3, For: 4 * time.Second, Only: []string{holderKilled.ID}, Dir: dir,
 	})
 	renewed := map[string]int64{} // by process: when it was last granted or renewed a lock
 	after := map[string][]int64{} // by process: how long before it was killed that was
@@ -38,9 +38,8 @@ func TestACellCountsFaults(t *testing.T) {
 	for _, p := range after {
 		phases = append(phases, p[0])
 	}
-	c := cell(t, report, check.Exclusion, holderKilled.ID)
-	require.GreaterOrEqual(t, len(phases), enough, "faults")
-	assert.Equal(t, len(phases), c.Trials+c.Set)
+	require.Greater(t, len(phases), 3, "faults")
+	assert.Equal(t, len(phases), cell(t, report, check.Exclusion, holderKilled.ID).Trials)
 	assert.Greater(t, slices.Max(phases)-slices.Min(phases), int64(ttl/6), "%v", phases)
 }
 
@@ -60,7 +59,7 @@ func TestAFailureWhileTheMachineStoodStillSaysSo(t *testing.T) {
 	}}}})
 	c := cell(t, report, check.Exclusion, restarted.ID)
 	assert.Equal(t, history.Inconclusive, c.Verdict)
-	assert.Regexp(t, `^a lock that was free was not granted \(this machine stood still for 2\S*s meanwhile\)$`, c.Reason)
+	assert.Contains(t, c.Reason, "a lock that was free was not granted (this machine stood still for 2s meanwhile)")
 }
 
 // After everything was tried once, what is tried is what is least sure: what breaks now and then before what never does,

@@ -185,18 +185,23 @@ func ofError(err error) string {
 func (s *trial) transactionOpen() string {
 	const open = " leaves its transaction open, and others wait for it: commit, or roll back, before each return"
 	a, b, c := s.backend(), s.backend(), s.backend()
-	for i, each := range []locker.Backend{a, b, c} { // who gets no answer here never gets one
-		s.release(s.acquire(each, s.request(s.name(fmt.Sprintf("answers-%d", i)), s.long)).Hold)
-	}
 	name := s.name("transaction")
+	// locked reports whether err is for want of an answer that b gets for other names.
+	locked := func(b locker.Backend, err error) bool {
+		s.release(s.acquire(b, s.request(s.name(fmt.Sprintf("free-%d", s.number())), s.long)).Hold)
+		return unanswered(err)
+	}
 	hold := s.acquire(a, s.request(name, s.long)).Hold
-	if _, err := s.askWith(b, s.request(name, s.long)); unanswered(err) {
+	_, err := s.askWith(b, s.request(name, s.long))
+	if locked(b, err) {
 		return "an Acquire that is granted" + open
 	}
-	if unanswered(hold.Release(s.within(s.soon))) {
+	err = hold.Release(s.within(s.soon))
+	if locked(a, err) {
 		return "an Acquire that is refused" + open
 	}
-	if _, err := s.askWith(c, s.request(name, s.long)); unanswered(err) {
+	_, err = s.askWith(c, s.request(name, s.long))
+	if locked(c, err) {
 		return "a Release" + open
 	}
 	return ""

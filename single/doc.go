@@ -28,6 +28,8 @@
 //   - A server that runs out of memory may evict the keys of locks, with any
 //     maxmemory-policy except noeviction. The backend reads this setting once, if it
 //     has the right to, and warns.
+//   - A proxy that spreads keys over several servers, other than as a Redis Cluster,
+//     is not one Redis: its servers refuse the scripts.
 //   - Waiters of different clients get the lock in no guaranteed order. Busy clients
 //     take turns, except with Replicas and on a Cluster.
 //   - A holder that is paused past its lease can still act: check
@@ -36,13 +38,17 @@
 // # Keys
 //
 // All keys of a lock share a hash tag, and so a shard. locker:1:{name} is the lock,
-// with the owner and the holder's label as its value; or "turn:", for the 10 to
-// 200 ms for which it is kept for a client that waits. locker:1:{name}:fence is the
-// token counter, which expires a day after its last use (see Options.KeepTokens).
-// :wait says which clients wait, until two seconds after the holder's TTL. :void:…
-// makes a request void that was given up, should it still arrive; it lasts for the
-// TTL, for MinHold or for a minute, whichever is longest. The 1 is the version of this layout. In
-// names, %, { and } are written %25, %7B, %7D.
+// with its token, the owner and the holder's label as its value; or "turn" and a
+// client, for the 10 to 200 ms for which it is kept for that client. :wait says which
+// clients wait, until two seconds after the holder's TTL. :void:… makes a request
+// void that was given up, should it still arrive; it lasts for the TTL, for MinHold
+// or for a minute, whichever is longest. In names, %, { and } are written %25, %7B,
+// %7D.
+//
+// locker:1:tokens, without expiry, is the counter of tokens: one for all names, on a
+// Cluster one for the names of each slot (locker:1:tokens:{N}). So
+// [locker.Lease.RaiseToken] raises the tokens of all of them. The 1 is the version of
+// this layout.
 //
 // # Connections that end
 //
@@ -70,6 +76,9 @@
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
 //	    +ssubscribe +sunsubscribe +wait
 //
+// A user that is to have some names alone, as with ~locker:1:{app/*, needs
+// ~locker:1:tokens* beside them, and can then raise everybody's tokens.
+//
 // In addition, reading the eviction policy and [Backend.Check] need +info, and
 // [Backend.List] needs +scan.
 //
@@ -89,7 +98,6 @@
 //	timeout            the longest wait for one answer; default 3s
 //	replicas           Options.Replicas
 //	replica_timeout    Options.ReplicaTimeout
-//	keep_tokens        Options.KeepTokens: on or off
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name        the name to expect in the server's certificate (TLS only)
 //	sentinel_username, sentinel_password    credentials for the Sentinels themselves

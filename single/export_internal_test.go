@@ -19,8 +19,7 @@ type Node struct {
 }
 
 type NodeOptions struct {
-	Timeout    time.Duration
-	KeepTokens bool
+	Timeout time.Duration
 }
 
 func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
@@ -35,7 +34,7 @@ func NewNode(client redis.UniversalClient, opts *NodeOptions) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.server = newServer(conn, n.opts.KeepTokens)
+	n.server = newServer(conn)
 	n.Wakes = rediswake.New(conn, rediswake.Options{})
 	return n, nil
 }
@@ -77,6 +76,12 @@ func exported(a answer) Answer {
 	}
 }
 
+// ReadValue reads what stands in a lock's key.
+func ReadValue(text string) (token uint64, owner string) {
+	v := readValue(text)
+	return v.token, v.owner
+}
+
 // Me is how n is called among those who wait.
 func (n *Node) Me() string { return n.me }
 
@@ -101,4 +106,11 @@ func (n *Node) TakeBack(ctx context.Context, name, value string, void time.Durat
 
 func (n *Node) Inspect(ctx context.Context, name string) (redisconn.Status, error) {
 	return n.inspect(ctx, name)
+}
+
+// Alter changes the texts of the scripts.
+func (n *Node) Alter(change func(text string) string) {
+	for _, s := range []**redisconn.Script{&n.acquireScript, &n.passScript, &n.releaseScript} {
+		*s = redisconn.NewScript(change((*s).Text()))
+	}
 }

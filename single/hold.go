@@ -70,7 +70,7 @@ func (h *hold) As(target any) bool {
 	remains, ok := target.(*probe.Remains)
 	if ok {
 		*remains = func(ctx context.Context) error {
-			return h.b.server.Client().Del(ctx, h.keys.Fence().(string), h.keys.Wait().(string)).Err()
+			return h.b.server.Client().Del(ctx, h.keys.Wait().(string)).Err()
 		}
 	}
 	return ok

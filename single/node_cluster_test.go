@@ -171,7 +171,7 @@ func moveSlot(t *testing.T, cluster *lab.Cluster, key string) {
 	for i, n := range cluster.Nodes {
 		if reply, err := n.Do("EXISTS", key); err == nil {
 			from = i
-			n.MustDo(t, "DEL", key, key+":fence", key+":wait")
+			n.MustDo(t, "DEL", key, key+":wait")
 			keys, ok := n.MustDo(t, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any)
 			require.True(t, ok, "%v", reply)
 			for _, k := range keys {

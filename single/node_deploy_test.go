@@ -140,7 +140,7 @@ func TestProveReplicasAreCounted(t *testing.T) {
 			assert.True(t, a.Granted)
 			assert.Equal(t, 2, a.Replicas)
 			for _, replica := range []*lab.Redis{first, second} {
-				assert.Equal(t, "me", replica.MustDo(t, "GET", redisconn.LockKey(name)), "acknowledged, and not there")
+				assert.Equal(t, "me", owned(t, replica, name), "acknowledged, and not there")
 			}
 		})
 	}
@@ -259,7 +259,7 @@ func TestProveSentinelNamesTheNextMaster(t *testing.T) {
 		return err == nil
 	}, 20*time.Second, 50*time.Millisecond)
 	assert.True(t, after.Granted)
-	assert.Equal(t, "me", next.MustDo(t, "GET", redisconn.LockKey("after")))
+	assert.Equal(t, "me", owned(t, next, "after"))
 	state, err := node.Renew(t.Context(), "before", "me", ttl)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state, "the replica had it")

@@ -60,13 +60,13 @@ func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
 	defer cancel()
 	_, err := node.Acquire(ctx, r)
 	require.True(t, asError(t, err).Unknown)
-	granted := func() bool { return server.MustDo(t, "GET", redisconn.LockKey("n")) == r.Value }
+	granted := func() bool { return owned(t, server, "n") == r.Value }
 	require.Eventually(t, granted, soon, time.Millisecond, "the server has granted it")
-	counter := server.MustDo(t, "GET", redisconn.LockKey("n")+":fence")
+	before := counter(t, server)
 	a := acquire(t, node, r)
 	assert.True(t, a.Granted)
 	assert.True(t, a.Again)
-	assert.Equal(t, counter, server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "no second token")
+	assert.Equal(t, before, counter(t, server), "no second token")
 
 	// Where the connection is cut, it is asked again at once.
 	r = single.Request{Name: "cut", Value: owner(), TTL: ttl}

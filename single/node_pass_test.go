@@ -34,12 +34,12 @@ func TestPassIsOneGrantHoweverOftenItArrives(t *testing.T) {
 	again := pass(t, node, "a:x", "b:y", false)
 	assert.True(t, again.Granted && again.Again)
 	assert.Equal(t, a.Token, again.Token, "no second token")
-	assert.Equal(t, "b:y", server.MustDo(t, "GET", redisconn.LockKey("n")))
+	assert.Equal(t, "b:y", owned(t, server, "n"))
 
 	// One that comes when the lock is another's, or nobody's, changes nothing.
 	require.True(t, pass(t, node, "b:y", "c:z", false).Granted)
 	assert.True(t, pass(t, node, "a:x", "b:y", true).Lost)
-	assert.Equal(t, "c:z", server.MustDo(t, "GET", redisconn.LockKey("n")))
+	assert.Equal(t, "c:z", owned(t, server, "n"))
 	_, err := node.Release(t.Context(), "n", "c:z")
 	require.NoError(t, err)
 	assert.True(t, pass(t, node, "a:x", "b:y", false).Lost)

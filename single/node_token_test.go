@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -44,72 +43,61 @@ func TestTokensRiseWhateverIsLost(t *testing.T) {
 	}
 	server.MustDo(t, "FLUSHALL")
 	rises("FLUSHALL")
-	server.MustDo(t, "DEL", redisconn.LockKey("n")+":fence")
-	rises("the expiry of the counter")
+	server.MustDo(t, "DEL", redisconn.TokensKey)
+	rises("the loss of the counter")
 	server.Restart(t)
 	rises("a restart without data")
-	server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", "not a number")
+	server.MustDo(t, "SET", redisconn.TokensKey, "not a number")
 	rises("a counter written over by hand")
-	server.MustDo(t, "DEL", redisconn.LockKey("n")+":fence")
-	server.MustDo(t, "RPUSH", redisconn.LockKey("n")+":fence", "x")
+	server.MustDo(t, "DEL", redisconn.TokensKey)
+	server.MustDo(t, "RPUSH", redisconn.TokensKey, "x")
 	rises("a counter of another type")
 }
 
 func TestTokensRiseWhenTheClockIsBehindTheCounter(t *testing.T) {
 	server, node := setUp(t)
-	ahead := time.Now().Add(time.Hour).UnixMicro()
-	server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", ahead)
-	assert.Equal(t, uint64(ahead+1), takeToken(t, node, "n"))
-	assert.Equal(t, uint64(ahead+2), takeToken(t, node, "n"))
-	assert.Equal(t, strconv.FormatInt(ahead+2, 10),
-		server.MustDo(t, "GET", redisconn.LockKey("n")+":fence"), "kept as digits, not as 1.7e+15")
-	assert.InDelta(t, 25*time.Hour, pttl(t, server, redisconn.LockKey("n")+":fence"), float64(time.Minute),
-		"a day after the clock has caught up")
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	server.MustDo(t, "SET", redisconn.TokensKey, ahead)
+	assert.Equal(t, ahead+1, takeToken(t, node, "n"))
+	assert.Equal(t, ahead+2, takeToken(t, node, "other"), "names share it")
+	assert.Equal(t, ahead+2, counter(t, server), "kept as digits, not as 1.7e+15")
+	assert.Negative(t, pttl(t, server, redisconn.TokensKey), "it never expires")
 }
 
 func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 	server, node := setUp(t)
+	held := acquire(t, node, single.Request{Name: "held", Value: "me", TTL: ttl})
 	for _, counter := range []string{"9007199254740991", "9007199254740992", "1e300", "inf", "nan"} {
-		server.MustDo(t, "SET", redisconn.LockKey("n")+":fence", counter)
+		server.MustDo(t, "SET", redisconn.TokensKey, counter)
+		pass := func() error {
+			_, err := node.Pass(t.Context(), "held", "me", "next", ttl, false)
+			return err
+		}
 		_, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})
-		var e *redisconn.Error
-		require.ErrorAs(t, err, &e, counter)
-		assert.Contains(t, err.Error(), redisconn.LockKey("n")+":fence", "what to delete")
-		assert.True(t, e.Refused)
-		assert.False(t, e.Unknown)
+		for _, err := range []error{err, pass()} {
+			e := asError(t, err)
+			assert.Contains(t, err.Error(), redisconn.TokensKey, "what to delete")
+			assert.True(t, e.Refused)
+			assert.False(t, e.Unknown)
+		}
 		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "refused, and yet taken")
+		assert.Equal(t, "me", owned(t, server, "held"))
 	}
+	server.MustDo(t, "DEL", redisconn.TokensKey)
+	assert.Greater(t, takeToken(t, node, "n"), held.Token)
 }
 
-func TestCountersExpireADayAfterTheirLastUse(t *testing.T) {
-	server, node := setUp(t)
-	fence := redisconn.LockKey("n") + ":fence"
-	acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl})
-	assert.InDelta(t, 24*time.Hour, pttl(t, server, fence), float64(time.Minute))
-
-	renew := func() {
-		t.Helper()
-		state, err := node.Renew(t.Context(), "n", "me", ttl)
-		require.NoError(t, err)
-		require.Equal(t, redisconn.Mine, state)
-	}
-	server.MustDo(t, "PEXPIRE", fence, 60_000)
-	renew()
-	assert.InDelta(t, 24*time.Hour, pttl(t, server, fence), float64(time.Minute), "a renewal is a use")
-
-	server.MustDo(t, "SET", fence, time.Now().Add(time.Hour).UnixMicro(), "PX", 60_000)
-	renew()
-	assert.InDelta(t, 25*time.Hour, pttl(t, server, fence), float64(time.Minute))
-}
-
-func TestKeptCountersDoNotExpire(t *testing.T) {
-	server := lab.StartRedis(t)
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr()}), &single.NodeOptions{KeepTokens: true})
-	acquire(t, node, single.Request{Name: "n", Value: "me", TTL: ttl})
-	assert.Negative(t, pttl(t, server, redisconn.LockKey("n")+":fence"))
-	_, err := node.Renew(t.Context(), "n", "me", ttl)
-	require.NoError(t, err)
-	assert.Negative(t, pttl(t, server, redisconn.LockKey("n")+":fence"), "a renewal gave it an expiry")
+// Where the ACL does not allow the counter, nothing is left of the lock.
+func TestALockIsNotTakenWhereItsTokenCannotBeKept(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "%RW~locker:1:{*",
+		"%R~locker:1:*"))
+	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}), nil)
+	_, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})
+	e := asError(t, err)
+	assert.True(t, e.Refused)
+	assert.False(t, e.Unknown)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "refused, and yet taken")
 }
 
 func TestTokensAreUniqueUnderContention(t *testing.T) {

@@ -37,7 +37,6 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 		Timeout:        u.Duration("timeout", 0),
 		Replicas:       int(min(u.Uint("replicas", 0), 1000)),
 		ReplicaTimeout: u.Duration("replica_timeout", 0),
-		KeepTokens:     u.Bool("keep_tokens", false),
 		Logger:         opts.Logger,
 	}
 	conn, err := connOptions(u)

@@ -7,12 +7,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker/internal/redisconn"
 )
+
+//go:embed tokens.lua
+var tokensText string
 
 //go:embed acquire.lua
 var acquireText string
@@ -31,31 +33,25 @@ type server struct {
 	*redisconn.Conn
 	acquireScript, passScript, renewScript, releaseScript, raiseScript *redisconn.Script
 
-	life any    // how long a token counter lives, in the scripts' words
-	me   string // the name of this client among the waiters
-
-	firstArgs [maxTurn / minTurn]any // life, and who asks, for each length of its turn
-	usual     atomic.Int64           // how long an acquire takes, about, as a time.Duration
+	me    string                 // the name of this client among the waiters
+	marks [maxTurn / minTurn]any // it as it is noted there, for each length of its turn
+	usual atomic.Int64           // how long an acquire takes, about, as a time.Duration
 }
 
-func newServer(conn *redisconn.Conn, keepTokens bool) *server {
+func newServer(conn *redisconn.Conn) *server {
 	s := &server{
 		Conn:          conn,
-		acquireScript: conn.Script("local old\n"+acquireText, 4, 2),
-		passScript:    conn.Script(passText+acquireText, 0, 0),
-		renewScript:   conn.Script(renewText, 2, 2),
+		acquireScript: conn.Script(tokensText+acquireText, 3, 2).OneKey(),
+		passScript:    conn.Script(tokensText+passText, 0, 0),
+		renewScript:   conn.Script(renewText, 1, 2),
 		releaseScript: conn.ReleaseScript(),
-		raiseScript:   redisconn.NewScript(raiseText),
-		life:          "expire",
-	}
-	if keepTokens {
-		s.life = "keep"
+		raiseScript:   conn.Script(raiseText, 0, 0),
 	}
 	var random [4]byte
 	_, _ = rand.Read(random[:])
 	s.me = hex.EncodeToString(random[:])
-	for i := range s.firstArgs {
-		s.firstArgs[i] = fmt.Sprintf("%s %s=%d;", s.life, s.me, (time.Duration(i+1) * minTurn).Milliseconds())
+	for i := range s.marks {
+		s.marks[i] = fmt.Sprintf("%s=%d;", s.me, (time.Duration(i+1) * minTurn).Milliseconds())
 	}
 	return s
 }
@@ -68,10 +64,20 @@ const (
 	maxTurn = 200 * time.Millisecond
 )
 
-// firstArg is life, and who asks.
-func (s *server) firstArg() any {
-	return s.firstArgs[min(int(2*time.Duration(s.usual.Load())/minTurn), len(s.firstArgs)-1)]
+// mark is what notes this client among the waiters.
+func (s *server) mark() any {
+	return s.marks[min(int(2*time.Duration(s.usual.Load())/minTurn), len(s.marks)-1)]
 }
+
+// tokens is the counter of the tokens of a name.
+func (s *server) tokens(name string) any {
+	if s.IsCluster() {
+		return redisconn.SlotTokensKey(name)
+	}
+	return tokensKey
+}
+
+var tokensKey any = redisconn.TokensKey
 
 // took notes how long an acquire took: it counts for an eighth.
 func (s *server) took(d time.Duration) {
@@ -123,10 +129,10 @@ type answer struct {
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(), s.firstArg(),
+		c = s.acquireScript.Call("acquire", k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(), s.mark(),
 			k.Value(), redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, k.Lock, k.Void(), k.Fence(), s.firstArg(), k.Value(),
+		c = s.acquireScript.Call("acquire", k.Name, 3, s.tokens(k.Name), k.Void(), k.Lock, s.mark(), k.Value(),
 			redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
@@ -214,8 +220,8 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 	if yield {
 		turn = "1"
 	}
-	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, k.Lock, k.Void(), k.Fence(), k.Wait(),
-		s.firstArg(), k.Value(), redisconn.Milliseconds(ttl), old.Value(), turn))
+	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(),
+		old.Value(), k.Value(), redisconn.Milliseconds(ttl), turn))
 	if err != nil {
 		return answer{}, err
 	}
@@ -226,7 +232,7 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
 // Otherwise it changes nothing.
 func (s *server) renew(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 2, k.Lock, k.Fence(), s.life,
+	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 1, k.Lock, "",
 		k.Value(), redisconn.Milliseconds(ttl)))
 	return state, err
 }
@@ -257,8 +263,8 @@ func (s *server) takeBack(ctx context.Context, k *redisconn.Keys, void time.Dura
 
 // raise makes later tokens of the name greater than token, if the lock has the value.
 func (s *server) raise(ctx context.Context, k *redisconn.Keys, token uint64) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, k.Lock, k.Fence(),
-		k.Value(), strconv.FormatUint(token, 10), s.life))
+	state, _, err := s.state(ctx, s.raiseScript.Call("raise the token", k.Name, 2, s.tokens(k.Name), k.Lock,
+		k.Value(), strconv.FormatUint(token, 10)))
 	return state, err
 }
 
@@ -273,20 +279,18 @@ func (s *server) state(ctx context.Context, c *redisconn.Call) (redisconn.State,
 	return state, c.Repeated(), err
 }
 
-// turnMark begins the value of a lock that nobody holds, and that pass.lua keeps for
-// a client's next attempt.
-const turnMark = "turn:"
-
 // inspect reads the state of a lock from the master, and changes nothing.
 func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, error) {
 	k := redisconn.KeysOf(name, "", "", "")
-	c, err := s.Do(ctx, redisconn.InspectCall(&k, k.Fence()))
+	c, err := s.Do(ctx, redisconn.InspectCall(&k, k.Lock))
 	if err != nil {
 		return redisconn.Status{}, err
 	}
 	defer c.Recycle()
 	st, err := s.StatusOf(c)
-	if strings.HasPrefix(st.Value, turnMark) {
+	v := readValue(st.Value)
+	st.Value, st.Token = v.owner, v.token
+	if v.turn != "" {
 		st.Held, st.Waited = false, true
 	}
 	return st, err

@@ -33,12 +33,6 @@ type Options struct {
 	// ReplicaTimeout bounds the wait for the replicas. 0: a sixth of Timeout.
 	ReplicaTimeout time.Duration
 
-	// KeepTokens keeps each name's token counter for ever. Without it a
-	// counter expires a day after its last use, and tokens rise after that
-	// because the server's clock has: which fails if the clock was set back by
-	// more than a day meanwhile. With it every name ever used leaves a key.
-	KeepTokens bool
-
 	// Logger is told if the server may evict lock keys. nil: nothing is logged.
 	Logger *slog.Logger
 
@@ -117,7 +111,7 @@ func New(client redis.UniversalClient, opts *Options) (*Backend, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	b.server = newServer(conn, o.KeepTokens)
+	b.server = newServer(conn)
 	b.wakes = rediswake.New(conn, rediswake.Options{Me: b.server.me})
 	b.closing, b.stopLook = context.WithCancel(context.Background())
 	return b, nil

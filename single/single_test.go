@@ -185,14 +185,14 @@ func TestProveReplicasMustHaveTheLock(t *testing.T) {
 		ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")
 	require.NoError(t, err)
-	assert.NotNil(t, replica.MustDo(t, "GET", redisconn.LockKey("job")), "granted once the replica has it")
+	assert.NotNil(t, owned(t, replica, "job"), "granted once the replica has it")
 	require.NoError(t, l.Unlock(t.Context()))
 
 	link.Set(lab.Drop)
 	_, err = c.TryLock(t.Context(), "job")
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.ErrorContains(t, err, "0 of the 1 replicas")
-	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisconn.LockKey("job")) == nil },
+	require.Eventually(t, func() bool { return owned(t, primary, "job") == nil },
 		5*time.Second, 5*time.Millisecond, "the lock has to be undone")
 }
 

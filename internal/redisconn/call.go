@@ -22,6 +22,7 @@ type Script struct {
 	// How many keys and arguments each lock has if one call can be for several:
 	// see together. 0: each call is for one lock.
 	keys, args int
+	oneKey     int // 1: the first key of each call is the same
 }
 
 // NewScript returns a script whose calls are for one lock each.

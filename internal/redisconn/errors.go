@@ -109,7 +109,7 @@ var (
 		"ERR AUTH", "ERR Client sent AUTH", "ERR invalid password", "ERR unknown command",
 		"ERR Unknown command", "ERR DB index", "ERR SELECT is not allowed",
 		"ERR This instance has cluster support disabled", "ERR WAIT cannot be used", "ERR unknown subcommand",
-		"ERR Unknown subcommand",
+		"ERR Unknown subcommand", "ERR The user executing the script can't",
 	}
 	// These pass: the server cannot just now, or this server cannot.
 	troubles = []string{

@@ -1,6 +1,10 @@
 package redisconn
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+	"sync"
+)
 
 // layout begins every key and channel. The number changes with the meaning of the keys,
 // so that two releases of this library never misread each other's.
@@ -68,19 +72,52 @@ func (k *Keys) Wait() any { return k.all[:k.key+len(waitSuffix)] }
 // locker:1:{name}:void:value.
 func (k *Keys) Void() any { return k.all[k.key+len(waitSuffix):] }
 
-// Fence returns the key of the fencing counter of a single server: locker:1:{name}:fence.
-func (k *Keys) Fence() any { return k.all[:k.key] + fenceSuffix }
-
-// Quorum returns the key of the fencing counter that a quorum raises, apart from
-// the one of a single server: locker:1:{name}:quorum.
+// Quorum returns the key of the fencing counter that a quorum raises: locker:1:{name}:quorum.
 func (k *Keys) Quorum() any { return k.all[:k.key] + quorumSuffix }
 
 // RunsKey is where redlock notes which runs of a server have given votes.
 const RunsKey = "locker:1:runs"
 
+// TokensKey is the counter of the tokens of all names on one server: locker:1:tokens.
+const TokensKey = "locker:1:tokens"
+
+// slots is how many parts a Cluster divides keys into.
+const slots = 1 << 14
+
+// slotOf returns the slot of what stands between the braces of a key: its CRC16 (XMODEM).
+func slotOf(tag string) uint16 {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			over := crc >> 15
+			crc = crc<<1 ^ over*0x1021
+		}
+	}
+	return crc % slots
+}
+
+// tags are short numbers, one for each slot.
+var tags = sync.OnceValue(func() *[slots]string {
+	var tags [slots]string
+	for i, left := 0, slots; left > 0; i++ {
+		tag := strconv.Itoa(i)
+		if at := &tags[slotOf(tag)]; *at == "" {
+			*at, left = tag, left-1
+		}
+	}
+	return &tags
+})
+
+// SlotTokensKey is the counter of the tokens of all names in the name's slot of a Cluster:
+// locker:1:tokens:{tag}, where the tag is the lowest number in the slot.
+func SlotTokensKey(name string) string {
+	lock := LockKey(name)
+	return TokensKey + ":{" + tags()[slotOf(lock[len(layout):len(lock)-1])] + "}"
+}
+
 const (
 	quorumSuffix = ":quorum"
-	fenceSuffix  = ":fence"
 	waitSuffix   = ":wait"
 	voidSuffix   = ":void:"
 	WakeSuffix   = ":wake"

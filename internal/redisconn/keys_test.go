@@ -26,7 +26,7 @@ func keysOf(name string) (keys []string) {
 		k := redisconn.KeysOf(name, owner, "", "")
 		keys = append(keys, k.Void().(string))
 		if owner == "owner" {
-			for _, key := range []any{k.Lock, k.Fence(), k.Quorum(), k.Wait()} {
+			for _, key := range []any{k.Lock, k.Quorum(), k.Wait()} {
 				keys = append(keys, key.(string))
 			}
 		}
@@ -38,7 +38,6 @@ func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
 	k := redisconn.KeysOf("orders/42", "me", ":", "label")
 	assert.Equal(t, "orders/42", k.Name)
 	assert.Equal(t, "locker:1:{orders/42}", k.Lock)
-	assert.Equal(t, "locker:1:{orders/42}:fence", k.Fence())
 	assert.Equal(t, "locker:1:{orders/42}:quorum", k.Quorum())
 	assert.Equal(t, "locker:1:{orders/42}:wait", k.Wait())
 	assert.Equal(t, "locker:1:{orders/42}:void:me:label", k.Void())
@@ -109,7 +108,7 @@ func TestAllKeysOfALockAreInOneHashSlot(t *testing.T) {
 		return reply
 	}
 	for _, name := range awkward {
-		for _, key := range keysOf(name) {
+		for _, key := range append(keysOf(name), redisconn.SlotTokensKey(name)) {
 			require.Equal(t, slot(redisconn.LockKey(name)), slot(key), "slot of %q", key)
 		}
 	}

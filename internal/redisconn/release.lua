@@ -13,7 +13,6 @@
 -- A server whose memory is full refuses writes but not removals: so the lock goes
 -- first. Where the note is refused that is the answer, and the caller asks again.
 
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local n = math.floor(#KEYS / 2)
 
 -- Publishing is worth its price only where somebody waits. pcall, since the lock
@@ -28,7 +27,7 @@ end
 -- MGET and not GET, which would fail on a key of another type.
 if n == 1 then
 	local answer = 1
-	if call('MGET', KEYS[1])[1] ~= ARGV[2] then
+	if not owns(call('MGET', KEYS[1])[1], ARGV[2]) then
 		answer = call('EXISTS', KEYS[1]) * 2
 	elseif call('DEL', KEYS[1], KEYS[2]) == 2 then -- two only if somebody waits
 		wake(KEYS[1])
@@ -47,7 +46,7 @@ local found = call('MGET', unpack(KEYS))
 local answers, removed, awaited = {}, {}, {}
 for i = 1, n do
 	answers[i] = 1
-	if found[i] ~= ARGV[i + 1] then
+	if not owns(found[i], ARGV[i + 1]) then
 		answers[i] = call('EXISTS', KEYS[i]) * 2
 	else
 		removed[#removed + 1] = KEYS[i]

@@ -2,7 +2,6 @@
 -- itself: one(i) is the answer for the i-th. For a single lock that is the answer
 -- of the script; for several it is an array, in which {-1, text} is the error that
 -- the lock alone would have been answered with.
-local call, KEYS, ARGV = redis.call, KEYS, ARGV
 
 local function several(n, one)
 	if n == 1 then

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+//go:embed value.lua
+var valueText string
+
 //go:embed release.lua
 var releaseText string
 
@@ -53,14 +56,21 @@ func (n *Conn) StateOf(c *Call, last State) (State, error) {
 }
 
 // ReleaseScript returns the script for ReleaseCall.
-func (n *Conn) ReleaseScript() *Script { return n.share(releaseText, 2, 1) }
+func (n *Conn) ReleaseScript() *Script { return n.share(valueText+releaseText, 2, 1) }
 
 // Script returns a script that answers with several (several.lua), and can be
 // called for several locks, with up to so many keys and exactly so many arguments
 // for each, and one argument before those that is the same for all. A call with
 // other numbers goes by itself, as do all on a Cluster.
 func (n *Conn) Script(text string, keys, args int) *Script {
-	return n.share(severalText+text, keys, args)
+	return n.share(valueText+severalText+text, keys, args)
+}
+
+// OneKey returns s for calls whose first key is the same for all, beside those that
+// each lock has.
+func (s *Script) OneKey() *Script {
+	s.oneKey = 1
+	return s
 }
 
 func (n *Conn) share(text string, keys, args int) *Script {

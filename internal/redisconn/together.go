@@ -60,16 +60,16 @@ func (r *result) kind() (kind, bool) {
 		return kind{}, false
 	}
 	keys, args := c.parts()
-	if len(keys) > c.script.keys || len(args) != 1+c.script.args {
+	if len(keys) > c.script.oneKey+c.script.keys || len(args) != 1+c.script.args {
 		return kind{}, false
 	}
 	return kind{c.script, args[0]}, true
 }
 
-// together makes one command of the calls of several callers, all of one kind: for n
-// locks first n first keys, n second ones and so on (a call that has fewer has its
-// first key there), then the shared argument, and then the arguments of each. The
-// command of a single call is as the call is.
+// together makes one command of the calls of several callers, all of one kind: the key
+// that is the same for all, if there is one; for n locks n first keys, n second ones and
+// so on (a call that has fewer has its first key there); then the shared argument, and
+// the arguments of each. The command of a single call is as the call is.
 func together(calls ...*result) command {
 	s, n := calls[0].call.script, len(calls)
 	var line []any
@@ -79,16 +79,19 @@ func together(calls ...*result) command {
 			line[0], line[1] = eval, s.text // which makes the server remember it
 		}
 	} else {
-		line = make([]any, firstKey+s.keys*n, firstKey+s.keys*n+1+s.args*n)
-		line[0], line[1], line[2] = evalsha, s.sha, s.keys*n
+		first := firstKey + s.oneKey
+		line = make([]any, first+s.keys*n, first+s.keys*n+1+s.args*n)
+		line[0], line[1], line[2] = evalsha, s.sha, s.oneKey+s.keys*n
 		for i, r := range calls {
 			keys, args := r.call.parts()
+			copy(line[firstKey:first], keys)
+			keys = keys[s.oneKey:]
 			for j := range s.keys {
 				key := keys[0]
 				if j < len(keys) {
 					key = keys[j]
 				}
-				line[firstKey+j*n+i] = key
+				line[first+j*n+i] = key
 			}
 			if i == 0 {
 				line = append(line, args[0])

@@ -100,7 +100,6 @@ function drawTable() {
   });
   $("table").append(head, body);
   $("table").classList.toggle("many", services.length > 5);
-  $("table").classList.toggle("crowded", services.length > 6);
   // Nothing is declared for locks of other libraries: what is said of them is how they are tried.
   $("notes").append(...services.filter((s) => !s.missing && s.declared.exclusion === "none" && s.declared.rests_on)
     .map((s) => el("p", { class: "quiet" }, el("strong", {}, s.name), ": " + s.declared.rests_on + ".")));
