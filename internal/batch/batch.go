@@ -112,8 +112,9 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 		b.mu.Unlock()
 		return Answer[A]{}, err
 	}
-	if since := time.Now(); len(b.waiting) == 0 && !b.starting && b.room(since, 0, 1) {
-		f := &flight[Q, A]{since: since}
+	now := time.Now()
+	if len(b.waiting) == 0 && !b.starting && b.room(now, 0, 1) {
+		f := &flight[Q, A]{since: now}
 		b.busy.Add(1)
 		b.flights = append(b.flights, f)
 		b.mu.Unlock()
@@ -121,9 +122,10 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 			return answer, err
 		}
 		b.mu.Lock()
+		now = time.Now()
 	}
 	c := b.calls.Get().(*call[Q, A])
-	c.request = request
+	c.request, c.since = request, now
 	b.enqueue(c)
 	b.mu.Unlock()
 	select {
@@ -147,7 +149,7 @@ func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) error {
 	defer b.mu.Unlock()
 	err := b.over(b.life)
 	if err == nil {
-		b.enqueue(&call[Q, A]{request: request, told: told})
+		b.enqueue(&call[Q, A]{request: request, since: time.Now(), told: told})
 	}
 	return err
 }
@@ -234,7 +236,6 @@ func (b *Batcher[Q, A]) alone(ctx context.Context, request Q, f *flight[Q, A]) (
 
 // enqueue has c wait for a flight. b.mu is held.
 func (b *Batcher[Q, A]) enqueue(c *call[Q, A]) {
-	c.since = time.Now()
 	b.waiting = append(b.waiting, c)
 	b.came.Add(1)
 	b.launch(c.since)

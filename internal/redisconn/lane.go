@@ -139,8 +139,15 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 	if !l.mayGoAlone(ctx, c, began) {
 		return result{}, false
 	}
-	r := &result{call: c, inFull: c.inFull}
-	again, broken := transmit(l.ctx, l.short, []parcel{{together(r), []*result{r}}})
+	var room struct { // one allocation for all
+		result  result
+		calls   [1]*result
+		parcels [1]parcel
+	}
+	r := &room.result
+	*r, room.calls[0] = result{call: c, inFull: c.inFull}, r
+	room.parcels[0] = parcel{together(r), room.calls[:]}
+	again, broken := transmit(l.ctx, l.short, room.parcels[:])
 	tooSlow := r.cause != nil && timedOut(r.cause)
 	l.mu.Lock()
 	l.timed(time.Since(began), r.cause == nil)

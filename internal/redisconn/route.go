@@ -158,13 +158,18 @@ const remapTime = 50 * time.Millisecond
 // sends c again, for as long as the timeout of the Conn: then it returns the copy that
 // was answered. The caller recycles what Do returns, and must not after an error.
 func (n *Conn) Do(ctx context.Context, c *Call) (*Call, error) {
-	began := time.Now()
 	ctx, limit := clock.Parts(ctx)
-	for {
+	for began := (time.Time{}); ; {
 		if limit > 0 && (c.Limit == 0 || limit < c.Limit) {
 			c.Limit = limit // a batcher has one timer for all
 		}
 		err := n.do(ctx, c)
+		if err == nil {
+			return c, nil
+		}
+		if began.IsZero() {
+			began = c.sent
+		}
 		if !errors.Is(err, ErrSilent) || ctx.Err() != nil || time.Since(began) >= n.timeout {
 			return c, err
 		}
