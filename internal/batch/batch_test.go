@@ -253,7 +253,7 @@ func TestWhatHasTakenTooLong(t *testing.T) {
 		b.Alone = func(context.Context, string) (string, bool) { return "", false }
 		var all sync.WaitGroup
 		for round := range 4 {
-			for range 4 {
+			for range 6 {
 				all.Go(func() {
 					answer, err := b.Do(t.Context(), "stays")
 					assert.Equal(t, err != nil, answer.Sent && answer.Value == "")
