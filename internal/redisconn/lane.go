@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golockers/locker/internal/batch"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // bounds are those of what is under way to one server. While it works on one batch, the next is written. On
@@ -139,6 +140,12 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 	if !l.mayGoAlone(ctx, c, began) {
 		return result{}, false
 	}
+	life := l.ctx
+	if l.short.Options().Addr == sentinels { // a new connection takes a question to them, which has no timeout of ours
+		bounded := clock.Within(life, shortTime)
+		defer bounded.Cancel()
+		life = bounded
+	}
 	var room struct { // one allocation for all
 		result  result
 		calls   [1]*result
@@ -147,7 +154,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 	r := &room.result
 	*r, room.calls[0] = result{call: c, inFull: c.inFull}, r
 	room.parcels[0] = parcel{together(r), room.calls[:]}
-	again, broken := transmit(l.ctx, l.short, room.parcels[:])
+	again, broken := transmit(life, l.short, room.parcels[:])
 	tooSlow := r.cause != nil && timedOut(r.cause)
 	l.mu.Lock()
 	l.timed(time.Since(began), r.cause == nil)

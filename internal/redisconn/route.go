@@ -246,7 +246,7 @@ func Moved(err error) bool {
 func addrOf(client redis.UniversalClient) string {
 	switch c := client.(type) {
 	case *redis.Client:
-		if addr := c.Options().Addr; addr != "FailoverClient" {
+		if addr := c.Options().Addr; addr != sentinels {
 			return addr
 		}
 		return "master of the Sentinels"
@@ -255,3 +255,6 @@ func addrOf(client redis.UniversalClient) string {
 	}
 	return "server"
 }
+
+// sentinels is what the driver has for the address of a client that asks Sentinels for it.
+const sentinels = "FailoverClient"
