@@ -226,6 +226,17 @@ func BenchmarkRedisCallers256(b *testing.B) {
 	)
 }
 
+// BenchmarkRedisFresh256 is 256 goroutines on one Redis, each lock with a name that was never used.
+func BenchmarkRedisFresh256(b *testing.B) {
+	s := lab.StartRedis(b)
+	compete(b, 256, redisTime(b, s), nil,
+		contender{"raw", fresh(rawRedis(b, autoPipeline(b, s.Addr())))},
+		contender{"locker", fresh(viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL)))},
+		contender{"redsync", fresh(viaRedsync(autoPipeline(b, s.Addr())))},
+		contender{"redislock", fresh(viaRedislock(autoPipeline(b, s.Addr())))},
+	)
+}
+
 // BenchmarkRedlockCallers256 is 256 goroutines with names of their own on five
 // Redis.
 func BenchmarkRedlockCallers256(b *testing.B) {
