@@ -31,7 +31,7 @@ test-packages:
 		./zookeeper ./etcd ./redlock ./single ./compare ./postgres ./conformance ./...
 
 test-beside:
-	nice go test -run '^TestSearch' ./redlock # all interleavings: too many for -race
+	nice go test -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
 	nice go test -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -parallel 6 -timeout 5m ./... # they wait
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...

@@ -468,7 +468,7 @@ func (m *sModel) search() (states int, broken string) {
 }
 
 // Small letters do not wait. Where two attempts are one client's, the first passes on to the second.
-func TestAllInterleavings(t *testing.T) {
+func TestSearch(t *testing.T) {
 	for _, c := range []struct {
 		clients string
 		repeats int
@@ -487,7 +487,7 @@ func TestAllInterleavings(t *testing.T) {
 }
 
 // A search that does not find what is wrong proves nothing.
-func TestTheSearchFindsMistakes(t *testing.T) {
+func TestSearchFindsMistakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		clients string
 		change  []string // in the scripts: what, and by what
