@@ -217,7 +217,7 @@ func TestBusyClientsShareALockEvenly(t *testing.T) {
 	for i := range counts {
 		assert.Greater(t, counts[i].Load(), int64(grants/len(counts)/4))
 	}
-	assert.Less(t, s.Commands(t).ByName["evalsha"], int64(2*grants), "a pair is one request, not two or more")
+	assert.Less(t, s.Commands(t).ByName["evalsha"], int64(3*grants), "most pairs are one request: without passing it is four")
 }
 
 // What stands in the way of the next one does not keep the holder from letting go.
