@@ -140,7 +140,7 @@ func TestTheCost(t *testing.T) {
 }
 
 // What ages a service of the lab's own is not told of another's lock on servers of that kind.
-func TestAgeingIsNotTriedOnOthers(t *testing.T) {
+func TestOthersAreNotAged(t *testing.T) {
 	r := &run{plan: Plan{Openers: testOpeners(), URLs: []string{"redis", "good=redis"}, For: longRun}}
 	benches, err := r.services()
 	require.NoError(t, err)

@@ -243,6 +243,7 @@
 //	  from the moment at which it returns         notify                 subscribesLate
 //	  to all who listen                           notify                 wakesOne
 //	  what was missed is made up for              notify                 missedNotTold
+//	  stop does not wait for the service          notify                 stopWaits
 //	Passer.Pass
 //	  the one ends, the other begins              pass                   passesSame
 //	  with a token of its own                     pass-exclusion         passesSame
@@ -280,6 +281,8 @@
 //	  and begins with the prefix                  list                   listsContains
 //	  which is no pattern                         list                   listsLike
 //	  no name that is free                        list                   listsFree
+//	  found is called for one name at a time      list                   listsAtOnce
+//	  and not again after its error               list                   listsOn
 //	Breaker.Break
 //	  removes the holder                          break                  breaksNothing
 //	  returns the State before                    break                  breaksBlindly

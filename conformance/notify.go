@@ -71,6 +71,25 @@ func checkNotify(s *trial) {
 	if !s.eventually(s.patience(), told) {
 		s.broken("a release that happened while the connection was broken was not made up for", "when it subscribes again, the backend does not wake those who may have missed something")
 	}
+	both(fault, Hold)
+	stopped := make(chan struct{})
+	s.spawn(func() {
+		stop()
+		close(stopped)
+	})
+	inTime := s.eventually(s.ttl/2, func() bool {
+		select {
+		case <-stopped:
+			return true
+		default:
+			return false
+		}
+	})
+	both(fault, Pass)
+	if !inTime {
+		s.broken(fmt.Sprintf("while the service was silent, the stop of Notify took more than %v", s.ttl/2),
+			"it waits for the service: a waiter that leaves would wait, too")
+	}
 }
 
 // listen returns whether wake was called since the call of listen.

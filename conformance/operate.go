@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/golockers/locker"
 )
@@ -38,7 +40,14 @@ func checkList(s *trial) {
 	listed := func(prefix string) []string {
 		s.Helper()
 		var names []string
+		var inside sync.Mutex
 		err := lister.List(s.within(s.patience()), prefix, func(name string, st locker.State) error {
+			if !inside.TryLock() {
+				s.report("List calls found for a name while it is called for another", "several pages or nodes are read at the same time")
+				return nil
+			}
+			defer inside.Unlock()
+			time.Sleep(time.Millisecond) // time for another call
 			if !st.Held {
 				s.broken(fmt.Sprintf("List tells of %q, which somebody holds, that it is not held", name), "the State is that of another name, or of none")
 			}
@@ -66,6 +75,15 @@ func checkList(s *trial) {
 	}
 	if got := listed(base + "/"); len(got) != 6 {
 		s.broken(fmt.Sprintf("of the names that begin with %q, 6 are held, and List tells of %q", base+"/", got), cause)
+	}
+	enough, told := errors.New("enough"), 0
+	err := lister.List(s.within(s.patience()), base+"/", func(string, locker.State) error {
+		told++
+		return enough
+	})
+	if told != 1 || !errors.Is(err, enough) {
+		s.broken(fmt.Sprintf("List, whose found returns an error, has called it %d times and returned %v", told, err),
+			"the error of found is not passed on, or ends only a page or a node")
 	}
 	if got := listed(under + "/2"); len(got) != 0 {
 		s.broken(fmt.Sprintf("no name begins with %q, and List tells of %q", under+"/2", got), cause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -41,8 +42,14 @@ func (o operator) List(ctx context.Context, prefix string, found func(string, lo
 	if err != nil {
 		return err
 	}
+	var all sync.WaitGroup
+	defer all.Wait()
 	for name, st := range a.(map[string]locker.State) {
-		if err := found(name, st); err != nil {
+		if s.flaw == listsAtOnce {
+			all.Go(func() { _ = found(name, st) })
+			continue
+		}
+		if err := found(name, st); err != nil && s.flaw != listsOn {
 			return err
 		}
 	}

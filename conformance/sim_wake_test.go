@@ -69,5 +69,12 @@ func (n *notifier) Notify(ctx context.Context, name string, wake func()) (stop f
 		stop()
 		return func() {}, nil
 	}
+	if c.service().flaw == stopWaits {
+		unlisten := stop
+		return func() {
+			unlisten()
+			_, _ = c.net.call(context.Background(), func() any { return nil })
+		}, nil
+	}
 	return stop, nil
 }
