@@ -81,6 +81,7 @@ var brokenBackends = []broken{
 	{listsOn, rich, "list", "whose found returns an error, has called it"},
 	{listsAtOnce, rich, "list", "while it is called for another"},
 	{breaksNothing, rich, "break", "failed"},
+	{breaksAndRefuses, rich, "break", "after a Break that was refused, Renew failed"},
 	{breaksBlindly, rich, "break", "Break of a held name returned"},
 	{breaksQueue, rich, "break", "the holder of another name failed"},
 

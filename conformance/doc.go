@@ -287,6 +287,7 @@
 //	  removes the holder                          break                  breaksNothing
 //	  returns the State before                    break                  breaksBlindly
 //	  nothing else is removed                     break                  breaksQueue
+//	  if it is refused, nothing changes           break                  breaksAndRefuses
 //	Checker.Check
 //	  finds what breaks a guarantee               none                   each has its own settings
 //	Aser.As
@@ -345,6 +346,11 @@
 // service, a disk that lies, a network that reorders, nor whether RestsOn is true.
 // And no lock prevents the late write of a holder that is stopped between its last
 // look and its write; only tokens that the resource checks do.
+//
+// Of the contract, four sentences have no check. That Since has its monotonic reading: the
+// suite's own tests run in virtual time, which has none. That credentials which are refused are
+// not told as an outage: each service has its own. That Pass does not wait for others, and that
+// List tells of a name that is waited for and not held: both last for a moment only.
 //
 // The suite's own tests prove that it can fail, by the broken backends of the table.
 package conformance

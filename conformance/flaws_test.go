@@ -90,15 +90,16 @@ const (
 	minHoldPassed  flaw = "Pass forgets MinHold"
 
 	// Operators.
-	listsContains flaw = "List tells of names that contain the prefix"
-	listsLike     flaw = "List takes the prefix for a pattern"
-	listsNothing  flaw = "List tells of nothing"
-	listsFree     flaw = "List tells of names that are free"
-	listsOn       flaw = "List does not stop at an error of found"
-	listsAtOnce   flaw = "List calls found for several names at a time"
-	breaksNothing flaw = "Break removes nothing"
-	breaksBlindly flaw = "Break does not tell who held it"
-	breaksQueue   flaw = "Break removes more than the holder"
+	listsContains    flaw = "List tells of names that contain the prefix"
+	listsLike        flaw = "List takes the prefix for a pattern"
+	listsNothing     flaw = "List tells of nothing"
+	listsFree        flaw = "List tells of names that are free"
+	listsOn          flaw = "List does not stop at an error of found"
+	listsAtOnce      flaw = "List calls found for several names at a time"
+	breaksNothing    flaw = "Break removes nothing"
+	breaksBlindly    flaw = "Break does not tell who held it"
+	breaksQueue      flaw = "Break removes more than the holder"
+	breaksAndRefuses flaw = "Break removes the holder, and says that it cannot"
 
 	// Owners.
 	noOwnerCheck    flaw = "release and renewal without an owner check"

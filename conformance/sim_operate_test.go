@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"strings"
 	"sync"
@@ -77,6 +78,9 @@ func (o operator) Break(ctx context.Context, name string) (locker.State, error) 
 		})
 		return st
 	})
+	if err == nil && s.flaw == breaksAndRefuses && a.(locker.State).Held {
+		err = errors.ErrUnsupported
+	}
 	if err != nil {
 		return locker.State{}, err
 	}
