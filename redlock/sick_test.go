@@ -225,6 +225,27 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
+// A release whose connections have gone silent is sent again on others, and is not told as
+// unconfirmed.
+func TestAReleaseOnSilentConnectionsIsConfirmed(t *testing.T) {
+	t.Parallel()
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
+	var grants []locker.Grant
+	for i := range 100 {
+		grants = append(grants, acquire(t, b, fmt.Sprint("n", i), time.Minute))
+	}
+	for _, p := range s.proxies {
+		p.Set(lab.Drop)
+		p.PassNew()
+	}
+	var all sync.WaitGroup
+	for _, g := range grants {
+		all.Go(func() { assert.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context()))) })
+	}
+	all.Wait()
+}
+
 // silence returns how many leases a silence costs, and when the first lock was granted after it.
 func (s *nodes) silence(t *testing.T, silence time.Duration) (lost int, wait time.Duration) {
 	for _, p := range s.proxies {
