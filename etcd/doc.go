@@ -42,9 +42,9 @@
 //     the earlier holder, most often within a millisecond; but if that holder is cut
 //     off at this moment, it does not learn of it for up to a TTL.
 //     Options.StrictExpiry (strict_expiry=true) makes this impossible, at a price:
-//     the lock of a dead holder is then free one TTL after somebody first finds its
-//     lease gone, which can be two TTLs in all, and each lock writes one more key. It
-//     is off by default because such a pause is rare, because fencing tokens also
+//     the lock of a dead holder is then free one TTL, or a MinHold that is longer,
+//     after somebody first finds its lease gone, which can be two TTLs in all, and
+//     each lock writes one more key. It is off by default because such a pause is rare, because fencing tokens also
 //     cover it, and because dead holders are not rare. Each holder decides for
 //     itself: clients with and without it can be mixed.
 //   - If somebody deletes a holder's key by hand, the holder learns of it at its next
