@@ -44,9 +44,9 @@
 //     Options.StrictExpiry (strict_expiry=true) makes this impossible, at a price:
 //     the lock of a dead holder is then free one TTL, or a MinHold that is longer,
 //     after somebody first finds its lease gone, which can be two TTLs in all, and
-//     each lock writes one more key. It is off by default because such a pause is rare, because fencing tokens also
-//     cover it, and because dead holders are not rare. Each holder decides for
-//     itself: clients with and without it can be mixed.
+//     each lock writes one more key. It is off by default because such a pause is
+//     rare, because fencing tokens also cover it, and because dead holders are not
+//     rare. Each holder decides for itself: clients with and without it can be mixed.
 //   - If somebody deletes a holder's key by hand, the holder learns of it at its next
 //     renewal, within a third of the TTL, and not before the next holder gets the
 //     lock.
