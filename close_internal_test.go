@@ -27,7 +27,9 @@ type shutting struct {
 
 func (s *shutting) open(t *testing.T) *Client {
 	t.Helper()
-	c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) { return s, nil }}.Open(t.Context(), "x://", nil)
+	c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) {
+		return s, nil
+	}}.Open(t.Context(), "x://", nil)
 	require.NoError(t, err)
 	return c
 }
@@ -127,7 +129,9 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shutting{}
 		var told []error
-		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) { told = append(told, e.Err) }}})
+		c := New(s, &Options{Trace: &Trace{TakenBack: func(_ context.Context, e Event) {
+			told = append(told, e.Err)
+		}}})
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
 		(&Lease{client: c, name: "job", hold: s, settings: settings{ttl: DefaultTTL}}).takeBack(unknown)
@@ -141,7 +145,9 @@ func TestATakeBackAfterCloseIsCounted(t *testing.T) {
 func TestCloseOfAServiceThatHangsInAllThings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hangingService{end: make(chan struct{})}
-		c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) { return h, nil }}.Open(t.Context(), "x://", nil)
+		c, err := Openers{"x": func(context.Context, *URL, Options) (Backend, error) {
+			return h, nil
+		}}.Open(t.Context(), "x://", nil)
 		require.NoError(t, err)
 		for _, name := range []string{"a", "b"} {
 			_, err := c.Lock(t.Context(), name)

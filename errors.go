@@ -55,7 +55,9 @@ var errClosing = fmt.Errorf("%w", ErrClosed)
 
 // Error is the type of all errors returned by [Client] and [Lease].
 type Error struct {
-	Op   string // "lock", "trylock", "renew", "unlock", "lease" (its end), "raise token", "inspect", "list", "break", "check", "open", "require", "close"
+	// Op is "lock", "trylock", "renew", "unlock", "lease" (its end), "raise token", "inspect", "list",
+	// "break", "check", "open", "require" or "close".
+	Op   string
 	Name string // the lock's name as the caller gave it; "" where there is none
 	Err  error  // the cause
 }

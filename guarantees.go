@@ -113,8 +113,8 @@ type Fencing int
 // Fencings, from the weakest to the strongest.
 const (
 	FencingNone         Fencing = iota // leases have no token
-	FencingWhileKept                   // tokens rise as long as the service keeps its data; RestsOn says what happens after
-	FencingUnlessRewind                // tokens rise unless the service's data is set back to an older state, as by restoring a backup
+	FencingWhileKept                   // tokens rise while the service keeps its data; RestsOn says what then
+	FencingUnlessRewind                // tokens rise unless its data is set back, as by restoring a backup
 )
 
 // String returns the fencing in a few words.

@@ -152,7 +152,8 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 			ErrInvalid, s.ttl, c.guarantees.Backend, lo, hi, errors.ErrUnsupported)
 	}
 	if s.maxHold < 0 || s.holdGiven && s.maxHold == 0 {
-		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for no bound", s.maxHold)
+		return s, invalid("a MaxHold of %v is not possible: give a positive duration, or leave it out for "+
+			"no bound", s.maxHold)
 	}
 	if s.maxHold != 0 && s.maxHold < minMaxHold {
 		return s, invalid("a MaxHold of %v is too short to act in: give at least %v", s.maxHold, minMaxHold)

@@ -18,7 +18,8 @@ import (
 
 // sentinels are what every error that leaves the library matches.
 var sentinels = []error{
-	locker.ErrHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrClosed, locker.ErrUnavailable, locker.ErrRefused, locker.ErrInvalid,
+	locker.ErrHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrClosed, locker.ErrUnavailable,
+	locker.ErrRefused, locker.ErrInvalid,
 	errors.ErrUnsupported, context.Canceled, context.DeadlineExceeded,
 }
 
@@ -118,8 +119,8 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 		{name: "EOF", err: io.EOF},
 		{name: "closed", err: fmt.Errorf("read: %w", net.ErrClosed)},
 		{name: "time-out of its own", err: fmt.Errorf("dial: %w", context.DeadlineExceeded)},
-		{name: "a server's time-out", err: fmt.Errorf("two of three: %w: %w", locker.ErrUnavailable,
-			context.DeadlineExceeded)},
+		{name: "a server's time-out", err: fmt.Errorf("two of three: %w: %w",
+			locker.ErrUnavailable, context.DeadlineExceeded)},
 		{name: "cancelled by itself", err: context.Canceled},
 		{name: "unavailable", err: errDown},
 		{name: "lost", err: locker.ErrLost},

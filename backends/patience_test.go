@@ -20,8 +20,8 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// What is made with New asks its service for nothing before the first Lock: a program can start beside a service that is
-// down, and its Lock waits for it as for any outage.
+// What is made with New asks its service for nothing before the first Lock: a program can start beside a
+// service that is down, and its Lock waits for it as for any outage.
 func TestALockWaitsForAServiceThatIsNotThereYet(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) (s service, b locker.Backend, err error){
 		"single": func(t *testing.T) (service, locker.Backend, error) {

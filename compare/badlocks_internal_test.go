@@ -21,7 +21,7 @@ const (
 	none            flaw = "good"
 	sinceAnswer     flaw = "since-answer"     // its validity counts from the answer
 	noOwnerCheck    flaw = "no-owner-check"   // Release deletes whatever is there
-	ownSignal       flaw = "own-signal"       // its own loss signal, which comes when renewals have failed for long
+	ownSignal       flaw = "own-signal"       // its own loss signal, when renewals have failed for long
 	boasts          flaw = "boasts"           // its leases are said to be longer than the service keeps them
 	renewsNothing   flaw = "renews-nothing"   // a renewal says yes and does nothing
 	renewsOthers    flaw = "renews-others"    // a renewal sets the key, whoever has it
@@ -38,7 +38,8 @@ const (
 )
 
 var flaws = []flaw{
-	none, sinceAnswer, noOwnerCheck, ownSignal, boasts, renewsNothing, renewsOthers, sharedSession, forgetsTokens, clientTokens,
+	none, sinceAnswer, noOwnerCheck, ownSignal, boasts, renewsNothing, renewsOthers, sharedSession,
+	forgetsTokens, clientTokens,
 	neverExpires, leavesGhosts, claimsQueue, claimsRestart, losesLeases, looksThenLocks, ignoresCommands,
 }
 
@@ -51,7 +52,8 @@ func badOpeners() locker.Openers {
 				return nil, err
 			}
 			b := &badLock{flaw: f, rdb: redis.NewClient(&redis.Options{
-				Addr: u.Hosts[0], ContextTimeoutEnabled: true, DialTimeout: 300 * time.Millisecond, ReadTimeout: 300 * time.Millisecond, MaxRetries: -1,
+				Addr: u.Hosts[0], ContextTimeoutEnabled: true, DialTimeout: 300 * time.Millisecond,
+				ReadTimeout: 300 * time.Millisecond, MaxRetries: -1,
 			})}
 			err := b.rdb.Ping(ctx).Err()
 			for err != nil && ctx.Err() == nil { // on a busy machine
@@ -71,7 +73,8 @@ type badLock struct {
 
 func (b *badLock) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{
-		Backend: string(b.flaw), Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionServer, Fencing: locker.FencingWhileKept,
+		Backend: string(b.flaw), Scope: locker.ScopeNetwork, Exclusion: locker.ExclusionServer,
+		Fencing:    locker.FencingWhileKept,
 		DeadHolder: locker.RecoveryAfterTTL, RestsOn: "a test",
 	}
 	if b.flaw == claimsQueue {
@@ -91,8 +94,10 @@ var (
 		if has and has ~= ARGV[1] then return {0, redis.call('PTTL', KEYS[1])} end
 		redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 		return {redis.call('INCR', KEYS[2]), 0}`)
-	badRenew   = redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0`)
-	badRelease = redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
+	badRenew = redis.NewScript(
+		`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0`)
+	badRelease = redis.NewScript(
+		`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 )
 
 func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -108,7 +113,8 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		_ = b.rdb.Del(ctx, h.key).Err()
 	}
 	since := time.Now()
-	answer, err := badAcquire.Run(ctx, b.rdb, []string{h.key, h.key + ":token"}, h.owner, req.TTL.Milliseconds()).Int64Slice()
+	answer, err := badAcquire.Run(ctx, b.rdb, []string{h.key, h.key + ":token"}, h.owner,
+		req.TTL.Milliseconds()).Int64Slice()
 	if b.flaw == ignoresCommands && err != nil {
 		answer, err = []int64{1, 0}, nil
 	}

@@ -91,7 +91,8 @@ func (b *bench) begin() {
 	b.lookAtProxies()
 	b.a, b.b, b.c = b.newHolder("a"), b.newHolder("b"), b.newHolder("c")
 	for _, h := range []*holder{b.c, b.b, b.a} {
-		// Servers that have just started may give out no lock for a while, and a user may have every right but that.
+		// Servers that have just started may give out no lock for a while, and a user may have every right
+		// but that.
 		if trouble := h.warm(); trouble != "" {
 			b.Fatalf("it gives out no lock: %s", trouble)
 		}
@@ -102,13 +103,14 @@ func (b *bench) begin() {
 func (b *bench) describe() {
 	s := b.svc
 	b.run.describe(b.index, func(h *history.Service) {
-		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, len(s.address.hosts), history.Declare(b.g)
+		h.URL, h.Version, h.Servers, h.Declared = s.address.shown, s.version, len(s.address.hosts),
+			history.Declare(b.g)
 		h.Untried = maps.Clone(s.untried)
 	})
 }
 
-// lookAtProxies has clients go straight to a service that is not to be had through proxies: the name in a certificate
-// is checked against the proxy's address, say.
+// lookAtProxies has clients go straight to a service that is not to be had through proxies: the name in a
+// certificate is checked against the proxy's address, say.
 func (b *bench) lookAtProxies() {
 	var at []string
 	for _, host := range b.svc.address.hosts {
@@ -166,10 +168,13 @@ func (b *bench) tasks() []*task {
 		tasks = append(tasks, b.ageingTasks()...)
 	}
 	tasks = append(tasks, &task{id: "order", script: (*round).order})
-	return slices.DeleteFunc(tasks, func(t *task) bool { return !b.run.plan.wants(t.id) || b.svc.untried[t.id] != "" })
+	return slices.DeleteFunc(tasks, func(t *task) bool {
+		return !b.run.plan.wants(t.id) || b.svc.untried[t.id] != ""
+	})
 }
 
-// tryAll does everything once, in the order of the tasks, and then, while there is time, what its verdict is least sure of.
+// tryAll does everything once, in the order of the tasks, and then, while there is time, what its verdict is
+// least sure of.
 func (b *bench) tryAll() {
 	tasks := b.tasks()
 	for failures := 0; ; {
@@ -185,7 +190,8 @@ func (b *bench) tryAll() {
 		}
 		err := try()
 		if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !t.once && b.ctx.Err() == nil {
-			b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.id, d.Round(time.Millisecond))
+			b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.id,
+				d.Round(time.Millisecond))
 			err = try()
 		}
 		if b.ctx.Err() != nil {
@@ -240,8 +246,9 @@ func (b *bench) next(tasks []*task) (best *task, untried int) {
 	return best, untried
 }
 
-// doubt is how little is known of what the task does to a service: the variance of the share that breaks, of the rule of
-// which that is greatest. It has settled when it was tried often enough and no verdict has changed in the latter half.
+// doubt is how little is known of what the task does to a service: the variance of the share that breaks, of
+// the rule of which that is greatest. It has settled when it was tried often enough and no verdict has
+// changed in the latter half.
 func (t *task) doubt(seen *history.Report, service string) (unsure float64, settled bool) {
 	share := 1 / float64(t.tries+2)
 	most, settled := share*(1-share), t.tries >= enough
@@ -259,11 +266,12 @@ func (t *task) doubt(seen *history.Report, service string) (unsure float64, sett
 	return most / float64(t.tries+1), settled
 }
 
-// quit ends the holders, all at the same time: what one gives back must not be told as held by another. Where nobody
-// could write down that it was given back, they stand still first, and then they are killed.
+// quit ends the holders, all at the same time: what one gives back must not be told as held by another. Where
+// nobody could write down that it was given back, they stand still first, and then they are killed.
 func (b *bench) quit() {
 	var all sync.WaitGroup
-	holders := slices.DeleteFunc([]*holder{b.a, b.b, b.c}, func(h *holder) bool { return h == nil || h.proc == nil })
+	holders := slices.DeleteFunc([]*holder{b.a, b.b, b.c},
+		func(h *holder) bool { return h == nil || h.proc == nil })
 	var full *fullError
 	if errors.As(context.Cause(b.ctx), &full) {
 		for _, h := range holders {
@@ -332,7 +340,8 @@ type round struct {
 	on     string        // the process that the fault is for
 }
 
-// round runs the task's script with a number of names of its own. What fails in it sets the trial aside, and is told.
+// round runs the task's script with a number of names of its own. What fails in it sets the trial aside, and
+// is told.
 func (b *bench) round(t *task, count int) error {
 	b.begun++
 	r := &round{bench: b, task: t, id: fmt.Sprintf("%s-%d", b.svc.key, b.begun)}
@@ -368,7 +377,8 @@ func (r *round) event(e history.Event) {
 }
 
 func (r *round) fault(kind history.Kind, detail string, takes int) {
-	r.event(history.Event{Kind: kind, Fault: r.task.fault.ID, Process: r.on, Detail: detail, Value: int64(takes)})
+	r.event(history.Event{Kind: kind, Fault: r.task.fault.ID, Process: r.on, Detail: detail,
+		Value: int64(takes)})
 }
 
 func (r *round) faultBegin(h *holder, takes int) {

@@ -117,10 +117,12 @@ func (h *holderProgram) say(m message) {
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be written, it does
-// not return, so that nothing happens that nobody knows of: an Unlock, for one. The parent ends such a process.
+// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be written,
+// it does not return, so that nothing happens that nobody knows of: an Unlock, for one. The parent ends such
+// a process.
 func (h *holderProgram) tell(c command, kind history.Kind, set func(e *history.Event)) {
-	e := history.Event{Kind: kind, Service: h.Service, Trial: c.Trial, Process: h.Process, Caller: c.Caller, Name: c.Name}
+	e := history.Event{Kind: kind, Service: h.Service, Trial: c.Trial, Process: h.Process,
+		Caller: c.Caller, Name: c.Name}
 	if set != nil {
 		set(&e)
 	}
@@ -144,8 +146,10 @@ func (h *holderProgram) run(openers locker.Openers) {
 	defer h.journal.Close()
 	stop := watchStalls(h.journal, h.Service, h.Process, nil)
 	defer stop()
-	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to come back.
-	client, err := openAgain(context.Background(), openers, h.URL, &locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens, h.Opens)
+	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to come
+	// back.
+	client, err := openAgain(context.Background(), openers, h.URL,
+		&locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens, h.Opens)
 	if err != nil {
 		h.say(message{Failed: err.Error()})
 		return
@@ -174,7 +178,8 @@ func (h *holderProgram) run(openers locker.Openers) {
 }
 
 // openAgain opens a service within limit. Where it is away it is asked again, for so long.
-func openAgain(ctx context.Context, openers locker.Openers, url string, opts *locker.Options, limit, again time.Duration) (*locker.Client, error) {
+func openAgain(ctx context.Context, openers locker.Openers, url string, opts *locker.Options,
+	limit, again time.Duration) (*locker.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
@@ -185,8 +190,8 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	return client, err
 }
 
-// close has all callers leave, so that nobody believes to hold what is released here, and closes the client. Where
-// one does not come back, its lock is left to its TTL.
+// close has all callers leave, so that nobody believes to hold what is released here, and closes the client.
+// Where one does not come back, its lock is left to its TTL.
 func (h *holderProgram) close() {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		h.mu.Lock()
@@ -245,8 +250,8 @@ func (h *holderProgram) obey(c command) {
 	}
 }
 
-// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports whether it got
-// the lock.
+// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports
+// whether it got the lock.
 func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 	if c.Within > 0 {
 		var cancel context.CancelFunc
@@ -334,7 +339,9 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 	switch {
 	case err == nil:
 		token, _ := lease.Token()
-		h.tell(c, history.Granted, func(e *history.Event) { e.Token, e.Until = token, history.Until(lease.Until()) })
+		h.tell(c, history.Granted, func(e *history.Event) {
+			e.Token, e.Until = token, history.Until(lease.Until())
+		})
 	case errors.Is(err, locker.ErrHeld) && ctx.Err() == nil:
 		h.tell(c, history.Refused, func(e *history.Event) { e.Error = err.Error() })
 	default:
@@ -347,8 +354,8 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 	return lease
 }
 
-// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until it
-// has, or the holder is told of its loss: what else comes after it comes after its effect.
+// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until
+// it has, or the holder is told of its loss: what else comes after it comes after its effect.
 func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
 	landed := make(chan struct{})
 	h.mu.Lock()

@@ -91,7 +91,8 @@ func broken(report *Result) (all []string) {
 	return all
 }
 
-// places is how many runs go on at the same time: they wait most of the time, whatever the number of processors.
+// places is how many runs go on at the same time: they wait most of the time, whatever the number of
+// processors.
 var places = make(chan struct{}, 6)
 
 type sideBySide struct {
@@ -141,9 +142,11 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 			var dir string
 			var report *Result
 			var c *history.Cell
-			for range 10 { // on a machine that stalls, nothing may be said, or a ghost may be gone before it is kept alive
+			// On a machine that stalls, nothing may be said, or a ghost may be gone before it is kept alive.
+			for range 10 {
 				dir = filepath.Join(t.TempDir(), "run")
-				report = compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()}, TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
+				report = compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()},
+					TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
 				c = cell(t, report, test.rule, test.fault)
 				if c.Verdict == history.Broken || c.Verdict == history.Held && !stalledFor(t, dir, 250*time.Millisecond) {
 					break
@@ -172,8 +175,8 @@ func stalledFor(t *testing.T, dir string, d time.Duration) bool {
 	return false
 }
 
-// witnesses keeps the trials in which bad locks were found out, where LOCKER_WITNESSES names a directory: those in
-// internal/report/testdata are for the page's test in a browser.
+// witnesses keeps the trials in which bad locks were found out, where LOCKER_WITNESSES names a directory:
+// those in internal/report/testdata are for the page's test in a browser.
 type witnesses struct {
 	dir string
 	mu  sync.Mutex
@@ -229,7 +232,8 @@ func TestTheLab(t *testing.T) {
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolJava, lab.ToolZooJar, "postgres"} {
 		lab.Need(t, tool)
 	}
-	report := compareOne(t, Plan{Only: []string{"healthy", holderStopped.ID, holderKilled.ID, unlockLate.ID, serversPaused.ID, restarted.ID, minorityDown.ID}})
+	report := compareOne(t, Plan{Only: []string{"healthy", holderStopped.ID, holderKilled.ID, unlockLate.ID,
+		serversPaused.ID, restarted.ID, minorityDown.ID}})
 	assert.Empty(t, broken(report))
 	for _, s := range report.Run.Services {
 		assert.Empty(t, s.Missing, s.Name)
@@ -263,11 +267,15 @@ func TestTheCommand(t *testing.T) {
 		{"own fault in the lab", []string{"--fault", "a=true"}, ExitUsage, "need services of your own"},
 		{"password", []string{"redis://me:secret@127.0.0.1:1"}, ExitUnavailable, "***@127.0.0.1:1"},
 		{"memory", []string{"memory://"}, ExitUnavailable, "between goroutines of one process"},
-		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion", "file://" + locks}, ExitHeld, ""},
-		{"second run", []string{"--out", filepath.Join(dir, "run"), "file://" + locks}, ExitUsage, "has a run in it"},
-		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"}, ExitNotTried, "unavailable"},
+		{"run", []string{"--out", filepath.Join(dir, "run"), "--only", "healthy", "--require", "exclusion",
+			"file://" + locks}, ExitHeld, ""},
+		{"second run", []string{"--out", filepath.Join(dir, "run"), "file://" + locks}, ExitUsage,
+			"has a run in it"},
+		{"one is missing", []string{"--only", "healthy", "file://" + locks, "redis://127.0.0.1:1"},
+			ExitNotTried, "unavailable"},
 		{"recheck", []string{"--recheck", filepath.Join(dir, "run"), "--require", "exclusion"}, ExitHeld, ""},
-		{"not tried", []string{"--recheck", filepath.Join(dir, "run"), "--require", "dead"}, ExitNotTried, "was not tried"},
+		{"not tried", []string{"--recheck", filepath.Join(dir, "run"), "--require", "dead"},
+			ExitNotTried, "was not tried"},
 		{"recheck nothing", []string{"--recheck", dir}, ExitUsage, "not the directory of a run"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -294,8 +302,8 @@ func TestCrash(t *testing.T) {
 	assert.NotEqual(t, history.Broken, c.Verdict, "%+v", c)
 }
 
-// A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there to
-// keep it from voting.
+// A Redis that is restarted without its data gives a lock away: five of them do not, unless nobody is there
+// to keep it from voting.
 func TestRestartedWithoutItsData(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
@@ -362,11 +370,13 @@ func TestInterrupted(t *testing.T) {
 		}
 	}()
 	report, err := Run(ctx, Plan{
-		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second, Dir: filepath.Join(t.TempDir(), "run"),
+		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second,
+		Dir:  filepath.Join(t.TempDir(), "run"),
 		Only: []string{"healthy", "down"},
 		// As one that Ctrl-C ends, too: it is tried again.
-		Faults: []Fault{{Name: "down", Inject: "touch " + broken, Heal: "rm " + broken + " && exit 1; touch " + healed, Lasts: "1m"}},
-		Live:   testLive{t},
+		Faults: []Fault{{Name: "down", Inject: "touch " + broken,
+			Heal: "rm " + broken + " && exit 1; touch " + healed, Lasts: "1m"}},
+		Live: testLive{t},
 	})
 	require.NoError(t, err)
 	assert.Equal(t, "it was interrupted", report.Interrupted)

@@ -21,7 +21,8 @@ func TestACellCountsFaults(t *testing.T) {
 	const ttl = 600 * time.Millisecond
 	dir := filepath.Join(t.TempDir(), "run")
 	report := compareOne(t, Plan{
-		URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: ttl, Names: 3, For: 4 * time.Second, Only: []string{holderKilled.ID}, Dir: dir,
+		URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: ttl, Names: 3, For: 4 * time.Second,
+		Only: []string{holderKilled.ID}, Dir: dir,
 	})
 	renewed := map[string]int64{} // by process: when it was last granted or renewed a lock
 	after := map[string][]int64{} // by process: how long before it was killed that was
@@ -46,24 +47,27 @@ func TestACellCountsFaults(t *testing.T) {
 // A lock that was not granted while this machine stood still is not said to be the service's fault alone.
 func TestAFailureWhileTheMachineStoodStillSaysSo(t *testing.T) {
 	t.Parallel()
-	report := compareOne(t, Plan{Only: []string{restarted.ID}, lab: []labService{{"file", func(b *bench) service {
-		s := startFile(b)
-		delete(s.untried, restarted.ID)
-		s.faults = []serverFault{{fault: restarted, script: func(r *round) {
-			r.take(r.a, nil)
-			r.queue(r.b)
-			r.run.stalled.Add(int64(2 * time.Second))
-			r.Fatalf("a lock that was free was not granted")
-		}}}
-		return s
-	}}}})
+	report := compareOne(t, Plan{Only: []string{restarted.ID},
+		lab: []labService{{"file", func(b *bench) service {
+			s := startFile(b)
+			delete(s.untried, restarted.ID)
+			s.faults = []serverFault{{fault: restarted, script: func(r *round) {
+				r.take(r.a, nil)
+				r.queue(r.b)
+				r.run.stalled.Add(int64(2 * time.Second))
+				r.Fatalf("a lock that was free was not granted")
+			}}}
+			return s
+		}}}})
 	c := cell(t, report, check.Exclusion, restarted.ID)
 	assert.Equal(t, history.Inconclusive, c.Verdict)
-	assert.Contains(t, c.Reason, "a lock that was free was not granted (this machine stood still for 2s meanwhile)")
+	assert.Contains(t, c.Reason,
+		"a lock that was free was not granted (this machine stood still for 2s meanwhile)")
 }
 
-// After everything was tried once, what is tried is what is least sure: what breaks now and then before what never does,
-// and the seldom tried before the often tried. A stable table is one in which nothing has changed for long.
+// After everything was tried once, what is tried is what is least sure: what breaks now and then before what
+// never does, and the seldom tried before the often tried. A stable table is one in which nothing has changed
+// for long.
 func TestTheTimeGoesWhereTheVerdictIsLeastSure(t *testing.T) {
 	faults := map[string]*task{}
 	b := &bench{svc: &service{name: "s"}, run: &run{end: time.Now().Add(time.Hour)}}
@@ -76,7 +80,8 @@ func TestTheTimeGoesWhereTheVerdictIsLeastSure(t *testing.T) {
 		faults[f.id] = &task{id: f.id, fault: history.Fault{ID: f.id}, tries: f.tries}
 		tasks = append(tasks, faults[f.id])
 		report.Rows = append(report.Rows, history.Row{Rule: check.Exclusion, Fault: f.id, Cells: []history.Cell{
-			{Service: "other", Trials: 20, Broken: 10, First: 20}, {Service: "s", Trials: f.tries, Broken: f.broken, First: f.first},
+			{Service: "other", Trials: 20, Broken: 10, First: 20},
+			{Service: "s", Trials: f.tries, Broken: f.broken, First: f.first},
 		}})
 	}
 	b.run.seen.Store(report)
@@ -114,7 +119,8 @@ func TestTheTimeThatIsLeft(t *testing.T) {
 	assert.Equal(t, "nobody knows yet how long still", l.remaining())
 	l.columns["quick"].rounds, l.columns["quick"].took, l.columns["quick"].since = 2, 4*time.Second, time.Now()
 	assert.Equal(t, "about 18s still", l.remaining())
-	l.columns["slow"].rounds, l.columns["slow"].took, l.columns["slow"].since = 1, time.Minute, time.Now().Add(-20*time.Second)
+	l.columns["slow"].rounds, l.columns["slow"].took, l.columns["slow"].since = 1, time.Minute,
+		time.Now().Add(-20*time.Second)
 	assert.Equal(t, "about 2m40s still", l.remaining())
 	l.until(time.Now().Add(5 * time.Minute))
 	assert.Equal(t, "about 5m0s still", l.remaining())
@@ -128,7 +134,8 @@ func TestTheTimeThatIsLeft(t *testing.T) {
 func TestTheCost(t *testing.T) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
-	report := compareOne(t, Plan{URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: time.Second, Only: []string{"cost"}})
+	report := compareOne(t, Plan{URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: time.Second,
+		Only: []string{"cost"}})
 	measured := map[string]int{}
 	for _, row := range report.Rows {
 		measured[row.ID] = row.Cells[0].Trials

@@ -35,9 +35,12 @@ func TestThePeersPageHasTheirVersions(t *testing.T) {
 	require.NoError(t, err)
 	mod, err := os.ReadFile("peers/go.mod")
 	require.NoError(t, err)
-	for _, path := range []string{"bsm/redislock", "redis/rueidis", "go-redsync/redsync", "etcd/client", "go-zookeeper/zk"} {
+	for _, path := range []string{"bsm/redislock", "redis/rueidis", "go-redsync/redsync", "etcd/client",
+		"go-zookeeper/zk"} {
 		version := regexp.MustCompile(`(?m)^\t\S*` + path + `(?:/v\d)? (v\S+)$`).FindSubmatch(mod)
 		require.NotNil(t, version, path)
-		assert.Regexp(t, `(?m)^\|.*`+regexp.QuoteMeta(path)+`.*\| `+regexp.QuoteMeta(string(version[1]))+` \|`, string(page))
+		assert.Regexp(t,
+			`(?m)^\|.*`+regexp.QuoteMeta(path)+`.*\| `+regexp.QuoteMeta(string(version[1]))+` \|`,
+			string(page))
 	}
 }

@@ -2,25 +2,30 @@ package compare
 
 import "github.com/golockers/locker/compare/internal/history"
 
-// The faults of a comparison, each with the one name that it has everywhere. Those of servers are done by the lab, or by
-// the user's own commands.
+// The faults of a comparison, each with the one name that it has everywhere. Those of servers are done by the
+// lab, or by the user's own commands.
 var (
 	holderStopped = history.Fault{ID: "holder-stopped", Class: history.Stopped,
-		What: "The holder's process stands still past the TTL, and goes on then, as in a pause of the garbage collector or of a virtual machine."}
+		What: "The holder's process stands still past the TTL, and goes on then, as in a pause of the " +
+			"garbage collector or of a virtual machine."}
 	holderStoppedAct = history.Fault{ID: "holder-stopped-act", Class: history.Stopped,
-		What: "The holder has looked at its lease and stands still before it acts. When it goes on, it acts at once, and another has held the lock meanwhile."}
+		What: "The holder has looked at its lease and stands still before it acts. When it goes on, it " +
+			"acts at once, and another has held the lock meanwhile."}
 	holderKilled = history.Fault{ID: "holder-killed", Class: history.Killed,
 		What: "The holder's process ends without a word."}
 	holderCutOff = history.Fault{ID: "holder-cut-off", Class: history.Client,
 		What: "What the holder sends and what it is sent vanishes, and no connection breaks."}
 	holderSlow = history.Fault{ID: "holder-slow-cut-off", Class: history.Client,
-		What: "Every byte of the holder takes a fifth of the TTL each way; when it has the lock, it is cut off. Who counts a lease from the answer believes too long."}
+		What: "Every byte of the holder takes a fifth of the TTL each way; when it has the lock, it is cut " +
+			"off. Who counts a lease from the answer believes too long."}
 	repliesLost = history.Fault{ID: "replies-lost", Class: history.Client,
-		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has left has to go away."}
+		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has " +
+			"left has to go away."}
 	halfCut = history.Fault{ID: "half-cut", Class: history.Client,
 		What: "The holder's renewals arrive, and their answers do not."}
 	requestsLate = history.Fault{ID: "requests-late", Class: history.Client,
-		What: "A client's request is under way for so long that the client has given up; it arrives while another holds the lock."}
+		What: "A client's request is under way for so long that the client has given up; it arrives while " +
+			"another holds the lock."}
 	unlockLate = history.Fault{ID: "unlock-late", Class: history.Client,
 		What: "A holder's release arrives when its lease is over and another holds the lock."}
 	overload = history.Fault{ID: "overload", Class: history.Load,
@@ -42,7 +47,8 @@ var (
 	restartedEmpty = history.Fault{ID: "restart-empty", Class: history.DataLost,
 		What: "A server is killed and started again with an empty disk."}
 	failedOver = history.Fault{ID: "fail-over", Class: history.Failover,
-		What: "The primary is killed when its replica has not yet got the last writes; the replica takes its place."}
+		What: "The primary is killed when its replica has not yet got the last writes; the replica " +
+			"takes its place."}
 	clockStepped = history.Fault{ID: "clock-stepped", Class: history.Clock,
 		What: "A server's wall clock jumps forward by a minute."}
 )
@@ -67,5 +73,6 @@ var clientFaults = []struct {
 
 // labFaults are those of servers.
 var labFaults = []history.Fault{
-	serversPaused, leaderKilled, memberAlone, minorityDown, majorityDown, restarted, restartedEmpty, failedOver, clockStepped,
+	serversPaused, leaderKilled, memberAlone, minorityDown, majorityDown, restarted, restartedEmpty,
+	failedOver, clockStepped,
 }

@@ -72,7 +72,8 @@ func (h *holder) start() {
 		hosts[i] = p.Addr()
 	}
 	text, err := json.Marshal(part{
-		Process: h.process, Service: b.svc.name, URL: b.svc.address.through(hosts), TTL: b.ttl, Act: max(b.ttl/50, 10*time.Millisecond), Opens: b.opens,
+		Process: h.process, Service: b.svc.name, URL: b.svc.address.through(hosts), TTL: b.ttl,
+		Act: max(b.ttl/50, 10*time.Millisecond), Opens: b.opens,
 		Journal: filepath.Join(b.run.dir, h.process+".jsonl"),
 	})
 	if err != nil {

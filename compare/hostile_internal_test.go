@@ -56,17 +56,19 @@ func TestWrongCredentials(t *testing.T) {
 		{"etcd://root:s3cret@" + etcd.Nodes[0].Addr(), "authentication failed"},
 		{"etcd://" + etcd.Nodes[0].Addr(), "user name is empty"},
 		{"zookeeper://" + zoo.Addr() + "/app/locks?auth=digest:u:s3cret", "credentials"},
-		{strings.Replace(pg.URL(pg.Addr(), "sslmode=disable"), ":"+lab.PostgresPassword+"@", ":s3cret@", 1), "password authentication failed"},
+		{strings.Replace(pg.URL(pg.Addr(), "sslmode=disable"), ":"+lab.PostgresPassword+"@", ":s3cret@", 1),
+			"password authentication failed"},
 	} {
 		var out, errs strings.Builder
-		assert.Equal(t, ExitUnavailable, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), test.url}, &out, &errs), test.url)
+		assert.Equal(t, ExitUnavailable, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), test.url},
+			&out, &errs), test.url)
 		assert.Contains(t, errs.String(), test.says, test.url)
 		assert.NotContains(t, out.String()+errs.String(), "s3cret")
 	}
 }
 
-// Clients that check certificates go through proxies, too: for the name in the URL. Where the driver takes no other
-// name than that of whom it calls, they go past the proxies, and it is said what cannot be tried.
+// Clients that check certificates go through proxies, too: for the name in the URL. Where the driver takes no
+// other name than that of whom it calls, they go past the proxies, and it is said what cannot be tried.
 func TestStagingWithTLS(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, "postgres"} {
@@ -118,7 +120,8 @@ func TestWithoutServers(t *testing.T) {
 	assert.Equal(t, ExitHeld, status, "%s%s", &out, &errs)
 	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out.String())
 	text := strings.Join(strings.Fields(out.String()), " ")
-	for service, pkg := range map[string]string{"redis": "redis-server", "redlock": "redis-server", "etcd": "etcd-server", "zookeeper": "zookeeper", "postgres": "postgresql"} {
+	for service, pkg := range map[string]string{"redis": "redis-server", "redlock": "redis-server",
+		"etcd": "etcd-server", "zookeeper": "zookeeper", "postgres": "postgresql"} {
 		assert.Regexp(t, service+`: \S+ is not installed \(Debian: apt install `+pkg, text)
 	}
 }
@@ -133,7 +136,8 @@ type program struct {
 func startProgram(t *testing.T, shell string, args ...string) *program {
 	t.Helper()
 	p := &program{dir: filepath.Join(t.TempDir(), "run")}
-	p.Cmd = exec.CommandContext(t.Context(), "sh", append([]string{"-c", shell + ` exec "$0" "$@"`, os.Args[0], "--for=0s", "--out", p.dir}, args...)...)
+	p.Cmd = exec.CommandContext(t.Context(), "sh",
+		append([]string{"-c", shell + ` exec "$0" "$@"`, os.Args[0], "--for=0s", "--out", p.dir}, args...)...)
 	p.Env = append(os.Environ(), "LOCKER_COMPARE_TEST=1")
 	p.Stdout, p.Stderr = &p.out, &p.errs
 	p.Cancel = func() error { return p.Process.Signal(syscall.SIGTERM) } // its children end with it
@@ -151,7 +155,8 @@ func (p *program) status(t *testing.T) int {
 // A disk that is full ends the run with a clear line, and what was seen is printed.
 func TestAFullDiskUnderTheHistories(t *testing.T) {
 	t.Parallel()
-	// A file may have a hundred blocks of half a kilobyte, or of one: to a program, that is as a disk that is full.
+	// A file may have a hundred blocks of half a kilobyte, or of one: to a program, that is as a disk that is
+	// full.
 	p := startProgram(t, "ulimit -f 100;", "--only", "healthy", "file://"+t.TempDir())
 	assert.Equal(t, ExitUnavailable, p.status(t), "%s%s", &p.out, &p.errs)
 	assert.Contains(t, p.errs.String(), "jsonl ends here: write")
@@ -170,9 +175,11 @@ func TestSignals(t *testing.T) {
 			dir := t.TempDir()
 			broken, healed := filepath.Join(dir, "broken"), filepath.Join(dir, "healed")
 			faults := filepath.Join(dir, "faults.json")
-			require.NoError(t, os.WriteFile(faults, []byte(`[{"name":"down","inject":"touch `+broken+`","heal":"touch `+healed+`","lasts":"1m"}]`), 0o600))
+			require.NoError(t, os.WriteFile(faults, []byte(`[{"name":"down","inject":"touch `+broken+
+				`","heal":"touch `+healed+`","lasts":"1m"}]`), 0o600))
 			p := startProgram(t, "", "--ttl", "500ms", "--only", "healthy,down", "--faults", faults, "file://"+dir)
-			require.Eventually(t, func() bool { _, err := os.Stat(broken); return err == nil }, time.Minute, 10*time.Millisecond)
+			require.Eventually(t, func() bool { _, err := os.Stat(broken); return err == nil }, time.Minute,
+				10*time.Millisecond)
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, ExitInterrupted, p.status(t), "%s%s", &p.out, &p.errs)
 			assert.FileExists(t, healed)
@@ -194,12 +201,13 @@ func TestAServiceThatDies(t *testing.T) {
 	r := lab.StartRedis(t)
 	var out, errs strings.Builder
 	status := typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--ttl", "500ms", "--only",
-		"healthy,holder-stopped,holder-killed,overload", "redis://" + r.Addr()}, &out, writer(func(b []byte) (int, error) {
-		if strings.Contains(string(b), "redis: healthy: done") {
-			r.Kill()
-		}
-		return errs.Write(b)
-	}))
+		"healthy,holder-stopped,holder-killed,overload", "redis://" + r.Addr()}, &out,
+		writer(func(b []byte) (int, error) {
+			if strings.Contains(string(b), "redis: healthy: done") {
+				r.Kill()
+			}
+			return errs.Write(b)
+		}))
 	assert.Equal(t, ExitUnavailable, status, "%s%s", &out, &errs)
 	assert.Regexp(t, `(?m)^two at once: healthy +held · \d+$`, out.String())
 	assert.Regexp(t, `(?m)^locker: .*redis did not come back: .+$`, errs.String())
@@ -214,7 +222,8 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 	t.Parallel()
 	whole := filepath.Join(t.TempDir(), "run")
 	var out, errs strings.Builder
-	require.Equal(t, ExitHeld, typed([]string{"--out", whole, "--only", "healthy", "file://" + t.TempDir()}, &out, &errs), "%s", &errs)
+	require.Equal(t, ExitHeld, typed([]string{"--out", whole, "--only", "healthy", "file://" + t.TempDir()},
+		&out, &errs), "%s", &errs)
 	journal, err := os.ReadFile(filepath.Join(whole, "parent.jsonl"))
 	require.NoError(t, err)
 	end := bytes.Index(journal, []byte("trial_end")) // of the first round; a fast machine has time for more
@@ -231,22 +240,27 @@ func TestRecheckOfWhatIsNotWhole(t *testing.T) {
 		{"nothing", func(string) error { return nil }, ExitHeld, ""},
 		{"the end of a line", cutAt(endLine), ExitNotTried, "was not tried"},
 		{"a part of a journal", cutAt(end), ExitNotTried, "was not tried"},
-		{"a journal", func(dir string) error { return os.Remove(filepath.Join(dir, "file-b1.jsonl")) }, ExitUnavailable, "the journal of file-b1 is missing"},
-		{"the parent's", func(dir string) error { return os.Remove(filepath.Join(dir, "parent.jsonl")) }, ExitNotTried, "was not tried"},
+		{"a journal", func(dir string) error { return os.Remove(filepath.Join(dir, "file-b1.jsonl")) },
+			ExitUnavailable, "the journal of file-b1 is missing"},
+		{"the parent's", func(dir string) error { return os.Remove(filepath.Join(dir, "parent.jsonl")) },
+			ExitNotTried, "was not tried"},
 		{"foreign", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "x.jsonl"), []byte(`{"level":"info"}`+"\n"), 0o600)
 		}, ExitUnavailable, "no event"},
 		{"bytes", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "x.jsonl"), []byte("\x00\xff\n"), 0o600)
 		}, ExitUnavailable, "x.jsonl, line 1"},
-		{"run.json", func(dir string) error { return os.WriteFile(filepath.Join(dir, "run.json"), []byte("["), 0o600) }, ExitUsage, "run.json"},
+		{"run.json", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "run.json"), []byte("["), 0o600)
+		}, ExitUsage, "run.json"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
 			require.NoError(t, test.spoil(dir))
 			var out, errs strings.Builder
-			assert.Equal(t, test.status, typed([]string{"--recheck", dir, "--require", "exclusion"}, &out, &errs), "%s%s", &out, &errs)
+			assert.Equal(t, test.status, typed([]string{"--recheck", dir, "--require", "exclusion"}, &out,
+				&errs), "%s%s", &out, &errs)
 			assert.Contains(t, errs.String(), test.says)
 		})
 	}
@@ -269,7 +283,8 @@ func TestFaultFilesWithMistakes(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "faults.json")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		var out, errs strings.Builder
-		assert.Equal(t, ExitUsage, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--faults", file, "file://" + t.TempDir()}, &out, &errs), text)
+		assert.Equal(t, ExitUsage, typed([]string{"--out", filepath.Join(t.TempDir(), "run"), "--faults",
+			file, "file://" + t.TempDir()}, &out, &errs), text)
 		assert.Contains(t, errs.String(), says, text)
 	}
 }

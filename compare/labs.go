@@ -42,7 +42,8 @@ func startFile(b *bench) service {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		b.Fatal(err)
 	}
-	s := service{address: b.labAddress("file://" + dir), version: "kernel file locks", untried: map[string]string{}}
+	s := service{address: b.labAddress("file://" + dir), version: "kernel file locks",
+		untried: map[string]string{}}
 	for _, f := range append(slices.Clone(labFaults), ageingFaults()...) {
 		s.untried[f.ID] = "it has no server"
 	}
@@ -75,8 +76,8 @@ func paused(which func(b *bench) server) serverFault {
 	}
 }
 
-// killed is the fault of servers that are killed, lose what wipe takes from them, and are started again: later where the
-// fault is that they are away, else at once.
+// killed is the fault of servers that are killed, lose what wipe takes from them, and are started again:
+// later where the fault is that they are away, else at once.
 func killed(f history.Fault, n int, which func(b *bench) []server, wipe func(b *bench, s server),
 	restart func(b *bench, killed []server),
 ) serverFault {
@@ -251,10 +252,11 @@ func forgetful(f serverFault) serverFault {
 
 func startEtcd(b *bench) service {
 	c := lab.StartEtcd(b.stage, 3, lab.WithPeerProxies())
-	s := service{address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")), version: "etcd 3", untried: map[string]string{
-		restartedEmpty.ID: "a member without its data cannot join its cluster again: an operator has to replace it",
-		clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
-	}}
+	s := service{address: b.labAddress("etcd://" + strings.Join(c.Addrs(), ",")), version: "etcd 3",
+		untried: map[string]string{
+			restartedEmpty.ID: "a member without its data cannot join its cluster again: it has to be replaced",
+			clockStepped.ID:   "libfaketime cannot move the clock of a static Go program",
+		}}
 	for _, n := range c.Nodes {
 		s.watched = append(s.watched, n)
 	}
@@ -269,16 +271,19 @@ func startEtcd(b *bench) service {
 
 func startZooKeeper(b *bench) service {
 	e := lab.StartZooKeeperEnsemble(b.stage, 3)
-	s := service{address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")), version: "ZooKeeper", untried: map[string]string{
-		restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
-		clockStepped.ID:   "ZooKeeper counts sessions on the monotonic clock: stepping the other one is tried in its tests",
-	}}
+	s := service{address: b.labAddress("zookeeper://" + strings.Join(e.Addrs(), ",")), version: "ZooKeeper",
+		untried: map[string]string{
+			restartedEmpty.ID: "a member without its data is given it by the others: what is lost is no lock",
+			clockStepped.ID: "ZooKeeper counts sessions on the monotonic clock: stepping the other one is " +
+				"tried in its tests",
+		}}
 	for _, z := range e.Servers {
 		s.watched = append(s.watched, z)
 	}
 	if text, err := e.Servers[0].FourLetters("srvr"); err == nil {
 		if _, rest, ok := strings.Cut(text, "Zookeeper version: "); ok {
-			s.version += " " + strings.FieldsFunc(rest, func(r rune) bool { return r == '-' || r == ',' || r == ' ' })[0]
+			s.version += " " + strings.FieldsFunc(rest,
+				func(r rune) bool { return r == '-' || r == ',' || r == ' ' })[0]
 		}
 	}
 	var cut *lab.ZooKeeper
@@ -289,9 +294,10 @@ func startZooKeeper(b *bench) service {
 	}, func() { e.Isolate(cut, lab.Pass) })
 }
 
-// led adds what can be done to three servers of which one leads. revive starts those that do not run; isolate cuts the
-// leader off from the others, and returns whom these follow then.
-func (s service) led(leader func(b *bench) server, revive func(t lab.TB), isolate func(b *bench) server, undo func()) service {
+// led adds what can be done to three servers of which one leads. revive starts those that do not run; isolate
+// cuts the leader off from the others, and returns whom these follow then.
+func (s service) led(leader func(b *bench) server, revive func(t lab.TB), isolate func(b *bench) server,
+	undo func()) service {
 	restart := func(b *bench, _ []server) { revive(b.stage) }
 	// The leader goes last, so that a majority is there as long as can be.
 	some := func(n int) func(b *bench) []server {
@@ -353,10 +359,11 @@ func startPostgres(b *bench) service {
 			killed(majorityDown, 1, every(primary), nil, restartEach),
 		},
 		untried: map[string]string{
-			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings back is in docs/postgres.md",
-			leaderKilled.ID:   "it has one server that decides: see the fail-over",
-			memberAlone.ID:    "it has one server",
-			minorityDown.ID:   "it can spare none of one server",
+			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings " +
+				"back is in docs/postgres.md",
+			leaderKilled.ID: "it has one server that decides: see the fail-over",
+			memberAlone.ID:  "it has one server",
+			minorityDown.ID: "it can spare none of one server",
 		},
 	}
 }

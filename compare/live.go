@@ -12,8 +12,8 @@ import (
 	"github.com/golockers/locker/internal/stall"
 )
 
-// live tells people what is done. On a terminal it draws a line for each service again and again; elsewhere it
-// writes a line for each round that is over.
+// live tells people what is done. On a terminal it draws a line for each service again and again; elsewhere
+// it writes a line for each round that is over.
 type live struct {
 	out      io.Writer
 	terminal bool
@@ -74,8 +74,8 @@ func (l *live) draw() {
 	_, _ = io.WriteString(l.out, s.String())
 }
 
-// remaining says how long it still takes, as far as what was seen tells: what was not tried yet takes as long as what
-// was. It is called with the mutex held.
+// remaining says how long it still takes, as far as what was seen tells: what was not tried yet takes as long
+// as what was. It is called with the mutex held.
 func (l *live) remaining() string {
 	var rounds int
 	var took time.Duration

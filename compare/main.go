@@ -30,7 +30,7 @@ const (
 	ExitBroken      = 1   // something declared, or required, was broken
 	ExitNotTried    = 2   // nothing was broken, and not everything required could be tried
 	ExitUsage       = 64  // the command line, a URL or a file is wrong
-	ExitUnavailable = 69  // no service could be reached, one did not come back, or histories cannot be written or read
+	ExitUnavailable = 69  // no service could be reached or came back, or histories cannot be written or read
 	ExitInterrupted = 130 // Ctrl-C, and nothing was broken by then
 )
 
@@ -62,13 +62,14 @@ func execute(openers locker.Openers, args []string, out, errs io.Writer) int {
 	return ExitUsage
 }
 
-// StatusError is the error of a [Command] that ended with this exit status: what there was to say has been said.
+// StatusError is the error of a [Command] that ended with this exit status: what there was to say has been
+// said.
 type StatusError int
 
 func (s StatusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Command is `locker compare` for the services that openers open, as a part of another command. Its other errors are about
-// the command line. The program calls [PlayHolder] first.
+// Command is `locker compare` for the services that openers open, as a part of another command. Its other
+// errors are about the command line. The program calls [PlayHolder] first.
 func Command(openers locker.Openers) *cobra.Command {
 	o := &options{}
 	var fault []string
@@ -131,14 +132,20 @@ read or written; 130 after Ctrl-C.`),
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.plan.For, "for", 3*time.Minute, "try for this `time`: everything once, and then what\nis least sure; 0s: everything once")
-	f.BoolVar(&o.plan.Stable, "stable", false, "end before that, when everything was tried "+strconv.Itoa(enough)+"\ntimes and verdicts have not changed for long")
+	f.DurationVar(&o.plan.For, "for", 3*time.Minute,
+		"try for this `time`: everything once, and then what\nis least sure; 0s: everything once")
+	f.BoolVar(&o.plan.Stable, "stable", false, "end before that, when everything was tried "+
+		strconv.Itoa(enough)+"\ntimes and verdicts have not changed for long")
 	f.DurationVar(&o.plan.TTL, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
-	f.StringVar(&o.plan.Dir, "out", "", "`directory` for the report and the histories\n(default: a new temporary one)")
-	f.StringSliceVar(&o.require, "require", nil, "`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
+	f.StringVar(&o.plan.Dir, "out", "",
+		"`directory` for the report and the histories\n(default: a new temporary one)")
+	f.StringSliceVar(&o.require, "require", nil,
+		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
 	f.StringSliceVar(&o.plan.Only, "only", nil, "try only these `faults`, or healthy, order, cost")
-	f.StringArrayVar(&fault, "fault", nil, "`NAME=COMMAND` that does something to the servers;\nmore than once for more")
-	f.StringVar(&faults, "faults", "", "`file` of faults with commands to inject, to prove\nand to heal them (docs/compare.md)")
+	f.StringArrayVar(&fault, "fault", nil,
+		"`NAME=COMMAND` that does something to the servers;\nmore than once for more")
+	f.StringVar(&faults, "faults", "",
+		"`file` of faults with commands to inject, to prove\nand to heal them (docs/compare.md)")
 	f.StringVar(&o.recheck, "recheck", "", "judge the histories in this `directory` again")
 	_ = cmd.RegisterFlagCompletionFunc("require", words(check.Rules()))
 	_ = cmd.RegisterFlagCompletionFunc("only", words(things()))
@@ -258,7 +265,8 @@ func asked() string {
 	return strings.Join(shown, " ")
 }
 
-// finish prints the report, and returns the exit status. failed is what kept it from being read or written as a whole.
+// finish prints the report, and returns the exit status. failed is what kept it from being read or written as
+// a whole.
 func (o *options) finish(report *history.Report, failed error, dir string, out, errs io.Writer) int {
 	status, why := o.status(report)
 	if err := errors.Join(failed, show(report, dir, out)); err != nil {

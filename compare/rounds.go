@@ -30,8 +30,8 @@ func (r *round) take(h *holder, set func(c *command)) group {
 	return g
 }
 
-// queue has h ask for each name: somebody else has them. Where a fault is to come, it comes at any moment between two
-// renewals: what is won or lost by some milliseconds must not be won, or lost, each time.
+// queue has h ask for each name: somebody else has them. Where a fault is to come, it comes at any moment
+// between two renewals: what is won or lost by some milliseconds must not be won, or lost, each time.
 func (r *round) queue(h *holder) group {
 	g := h.hold(r, func(c *command) {
 		c.Within = 4*r.free() + 10*time.Second
@@ -166,7 +166,8 @@ func (r *round) holderKilled() {
 // before, in words; "" for none.
 func (h *holder) lost(before lab.Stats) string {
 	now := h.traffic()
-	switch requests, replies := now.Requests.Dropped-before.Requests.Dropped, now.Replies.Dropped-before.Replies.Dropped; {
+	switch requests, replies := now.Requests.Dropped-before.Requests.Dropped,
+		now.Replies.Dropped-before.Replies.Dropped; {
 	case requests > 0:
 		return fmt.Sprintf("%d bytes of its requests vanished", requests)
 	case replies > 0:
@@ -177,8 +178,8 @@ func (h *holder) lost(before lab.Stats) string {
 	return ""
 }
 
-// seen waits for the evidence that a fault on the holder's network takes effect. Where it does not come soon, it is
-// looked for again at the end of the fault.
+// seen waits for the evidence that a fault on the holder's network takes effect. Where it does not come soon,
+// it is looked for again at the end of the fault.
 func (r *round) seen(h *holder, before lab.Stats) {
 	r.wait(r.ttl, func() bool { return h.lost(before) != "" })
 	if r.proof(h.lost(before)); !r.proven {
@@ -300,7 +301,8 @@ func (r *round) overload() {
 	}
 	if r.wait(r.free()+4*r.ttl, func() bool { return len(r.c.measured()) > costs }) {
 		flood := r.c.measured()[costs]
-		r.proof(fmt.Sprintf("256 callers beside it took %d locks in %v", flood.Pairs, flood.Took.Round(time.Millisecond)))
+		r.proof(fmt.Sprintf("256 callers beside it took %d locks in %v",
+			flood.Pairs, flood.Took.Round(time.Millisecond)))
 	}
 	r.faultEnd("")
 	r.probe()

@@ -36,9 +36,9 @@ type Plan struct {
 	// the lab starts all that it finds.
 	URLs []string
 
-	// For is how long to try: everything once, whatever it takes, and then what its verdict is least sure of. Zero:
-	// everything once. Stable ends it before, as soon as everything was tried eight times and no verdict has changed
-	// in the latter half of them.
+	// For is how long to try: everything once, whatever it takes, and then what its verdict is least sure of.
+	// Zero: everything once. Stable ends it before, as soon as everything was tried eight times and no
+	// verdict has changed in the latter half of them.
 	For    time.Duration
 	Stable bool
 
@@ -52,8 +52,8 @@ type Plan struct {
 	// Faults are the user's own, for the services in URLs.
 	Faults []Fault
 
-	// Only is what to do: names of faults, "healthy", "order", "cost", and "ageing" for what time brings to servers of
-	// the lab. Nil means everything; where For is less than five minutes, everything but that.
+	// Only is what to do: names of faults, "healthy", "order", "cost", and "ageing" for what time brings to
+	// servers of the lab. Nil means everything; where For is less than five minutes, everything but that.
 	Only []string
 
 	// Dir is where the histories and the report go. It is made; it must not have a run in it.
@@ -134,7 +134,8 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	caller := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r := &run{plan: plan, dir: plan.Dir, program: program, stop: stop, prefix: fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano())}
+	r := &run{plan: plan, dir: plan.Dir, program: program, stop: stop,
+		prefix: fmt.Sprintf("locker-compare/%x/", time.Now().UnixNano())}
 	benches, err := r.services()
 	if err != nil {
 		return nil, err
@@ -144,7 +145,8 @@ func Run(ctx context.Context, plan Plan) (*Result, error) {
 	}
 	journal, err := history.Create(filepath.Join(plan.Dir, "parent.jsonl"))
 	if err != nil {
-		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another directory: %w", plan.Dir, err)
+		return nil, fmt.Errorf("compare: %s has a run in it, or cannot be written: name another "+
+			"directory: %w", plan.Dir, err)
 	}
 	r.journal = journal
 	r.live = newLive(plan.Live, benches)
@@ -222,7 +224,8 @@ func (p *Plan) check() error {
 	}
 	for _, id := range p.Only {
 		if !known[id] {
-			return fmt.Errorf("compare: there is no %q to try: there is %s", id, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return fmt.Errorf("compare: there is no %q to try: there is %s",
+				id, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
 	return nil
@@ -230,7 +233,8 @@ func (p *Plan) check() error {
 
 // wants reports whether the plan has a fault, or what else there is, in it.
 func (p *Plan) wants(id string) bool {
-	return len(p.Only) == 0 || slices.Contains(p.Only, id) || strings.HasPrefix(id, ageing) && slices.Contains(p.Only, ageing)
+	return len(p.Only) == 0 || slices.Contains(p.Only, id) ||
+		strings.HasPrefix(id, ageing) && slices.Contains(p.Only, ageing)
 }
 
 // things are all that a plan can have in Only, but for faults of its own.
@@ -268,7 +272,8 @@ func (r *run) services() ([]*bench, error) {
 		}
 		r.head.Services = append(r.head.Services, history.Service{Name: name})
 		key := strings.NewReplacer("/", "-", "+", "-", ":", "-").Replace(name)
-		b := &bench{run: r, index: len(benches), open: open, opens: opens, ttl: cmp.Or(r.plan.TTL, ttl), names: cmp.Or(r.plan.Names, 4)}
+		b := &bench{run: r, index: len(benches), open: open, opens: opens, ttl: cmp.Or(r.plan.TTL, ttl),
+			names: cmp.Or(r.plan.Names, 4)}
 		b.svc = &service{name: name, key: key}
 		benches = append(benches, b)
 	}
@@ -296,8 +301,8 @@ func (r *run) services() ([]*bench, error) {
 			}
 		}
 		if r.plan.Openers[scheme] == nil {
-			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s", locker.ErrInvalid, scheme,
-				strings.Join(slices.Sorted(maps.Keys(r.plan.Openers)), ", "))
+			return nil, fmt.Errorf("compare: %w: there is no backend %q: there is %s",
+				locker.ErrInvalid, scheme, strings.Join(slices.Sorted(maps.Keys(r.plan.Openers)), ", "))
 		}
 		if isURL {
 			a, err := parseAddress(raw)
@@ -314,7 +319,8 @@ func (r *run) services() ([]*bench, error) {
 			for _, l := range known {
 				kinds = append(kinds, l.scheme)
 			}
-			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists already is given by its URL",
+			return nil, fmt.Errorf("compare: %w: the lab has no %q: it has %s; a service that exists "+
+				"already is given by its URL",
 				locker.ErrInvalid, kind, strings.Join(kinds, ", "))
 		}
 		add(scheme, time.Second, 40*time.Second, func(b *bench) service {
@@ -335,15 +341,16 @@ func (r *run) services() ([]*bench, error) {
 				for _, s := range r.head.Services {
 					names = append(names, s.Name)
 				}
-				return nil, fmt.Errorf("compare: fault %s: there is no service %q: there is %s", f.Name, name, strings.Join(names, ", "))
+				return nil, fmt.Errorf("compare: fault %s: there is no service %q: there is %s",
+					f.Name, name, strings.Join(names, ", "))
 			}
 		}
 	}
 	return benches, nil
 }
 
-// all runs the benches: they start together, and work side by side; what a lock costs is measured in the end, one after
-// the other.
+// all runs the benches: they start together, and work side by side; what a lock costs is measured in the end,
+// one after the other.
 func (r *run) all(ctx context.Context, benches []*bench) {
 	var each, started sync.WaitGroup
 	// Since when there is time: not before everything has started.
@@ -378,8 +385,8 @@ func (r *run) all(ctx context.Context, benches []*bench) {
 	_ = os.RemoveAll(filepath.Join(r.dir, "servers"))
 }
 
-// tellBroken judges what there is from time to time, and tells what is new. It spends no more than a twentieth of
-// the time on it.
+// tellBroken judges what there is from time to time, and tells what is new. It spends no more than a
+// twentieth of the time on it.
 func (r *run) tellBroken() (stop func()) {
 	var next time.Time
 	return stall.Every(5*time.Second, func() {
@@ -399,7 +406,8 @@ func (r *run) tellBroken() (stop func()) {
 }
 
 func machine() history.Machine {
-	m := history.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Locker: "(devel)"}
+	m := history.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Go: runtime.Version(), Locker: "(devel)"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range append(info.Deps, &info.Main) {
 			if d.Path == "github.com/golockers/locker" && d.Version != "" {

@@ -30,7 +30,8 @@ type Fault struct {
 	Heal string `json:"heal,omitempty"`
 	// Lasts is the time between Inject and Heal, such as "10s"; by default it is a bit longer than a TTL.
 	Lasts string `json:"lasts,omitempty"`
-	// Does says which declaration covers it: down (the default), restart, data_lost, failover, clock, pause, server.
+	// Does says which declaration covers it: down (the default), restart, data_lost, failover, clock, pause,
+	// server.
 	Does history.Class `json:"does,omitempty"`
 	// Servers is how many servers it takes away.
 	Servers int `json:"servers,omitempty"`
@@ -40,7 +41,8 @@ func (f *Fault) check() error {
 	lasts, err := time.ParseDuration(cmp.Or(f.Lasts, "1s"))
 	switch {
 	case f.Name == "" || f.Inject == "":
-		return errors.New("compare: a fault needs a name and a command: NAME=COMMAND, or \"name\" and \"inject\" in the file")
+		return errors.New("compare: a fault needs a name and a command: NAME=COMMAND, or \"name\" and " +
+			"\"inject\" in the file")
 	case strings.ContainsAny(f.Name, ",\n"):
 		return fmt.Errorf("compare: fault %q: a name has no comma and is one line", f.Name)
 	case err != nil || lasts <= 0:
@@ -48,9 +50,11 @@ func (f *Fault) check() error {
 	case f.Servers < 0:
 		return fmt.Errorf("compare: fault %s: servers: %d is no number of servers", f.Name, f.Servers)
 	}
-	does := []history.Class{"", history.Down, history.Restart, history.DataLost, history.Failover, history.Clock, history.Pause, history.Server}
+	does := []history.Class{"", history.Down, history.Restart, history.DataLost, history.Failover,
+		history.Clock, history.Pause, history.Server}
 	if !slices.Contains(does, f.Does) {
-		return fmt.Errorf("compare: fault %s: does: %q is none of down, restart, data_lost, failover, clock, pause, server", f.Name, f.Does)
+		return fmt.Errorf("compare: fault %s: does: %q is none of down, restart, data_lost, failover, "+
+			"clock, pause, server", f.Name, f.Does)
 	}
 	return nil
 }
@@ -96,7 +100,8 @@ func staged(a address, faults []Fault) service {
 // server is the fault as a bench runs it.
 func (f Fault) server() serverFault {
 	lasts, _ := time.ParseDuration(f.Lasts)
-	own := serverFault{fault: f.describe(), takes: f.Servers, lasts: lasts, long: lasts == 0, must: true, services: f.Services}
+	own := serverFault{fault: f.describe(), takes: f.Servers, lasts: lasts, long: lasts == 0, must: true,
+		services: f.Services}
 	own.inject = func(b *bench) string {
 		out, err := shell(b.ctx, f.Inject)
 		if err != nil {

@@ -28,7 +28,8 @@ func watchStalls(j *history.Journal, service, process string, note func(d time.D
 	})
 }
 
-// watchServers journals how long the lab's servers had to wait for a processor: holders that run know nothing of it.
+// watchServers journals how long the lab's servers had to wait for a processor: holders that run know nothing
+// of it.
 func watchServers(j *history.Journal, service string, servers []server) (stop func()) {
 	before := make([]map[int]time.Duration, len(servers))
 	return stall.Every(look, func() {
@@ -41,7 +42,8 @@ func watchServers(j *history.Journal, service string, servers []server) (stop fu
 				}
 			}
 			if before[i] = now; longest > starved {
-				_, _ = j.Write(history.Event{Kind: history.Starved, Service: service, Process: fmt.Sprint(s.Pid()), Value: int64(longest)})
+				_, _ = j.Write(history.Event{Kind: history.Starved, Service: service,
+					Process: fmt.Sprint(s.Pid()), Value: int64(longest)})
 			}
 		}
 	})

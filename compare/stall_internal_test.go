@@ -25,8 +25,8 @@ type watched struct{ *lab.Process }
 func (watched) Restart(lab.TB) {}
 func (watched) Addr() string   { return "" }
 
-// Of two programs that share a processor and would each take the whole of it, both are seen to wait; of one that
-// sleeps there is next to nothing to see.
+// Of two programs that share a processor and would each take the whole of it, both are seen to wait; of one
+// that sleeps there is next to nothing to see.
 func TestServersThatWaitForAProcessor(t *testing.T) {
 	t.Parallel()
 	stdin, keep, err := os.Pipe()
@@ -68,7 +68,8 @@ func TestServersThatWaitForAProcessor(t *testing.T) {
 		return sum
 	}
 	stop := watchServers(j, "redis", all)
-	assert.Eventually(t, func() bool { return waits(all[0]) > time.Second && waits(all[1]) > time.Second }, time.Minute, look)
+	assert.Eventually(t, func() bool { return waits(all[0]) > time.Second && waits(all[1]) > time.Second },
+		time.Minute, look)
 	stop()
 	require.NoError(t, j.Close())
 	assert.Less(t, waits(all[2]), 250*time.Millisecond)

@@ -18,8 +18,9 @@ func ambiguousChecks() []check {
 			Once:    true, run: checkCancelInTheMiddle,
 		},
 		{
-			Name:    "reply-lost",
-			Promise: "A request that was carried out and whose reply was lost leaves nothing behind (R7), and its caller returns in time (R8).",
+			Name: "reply-lost",
+			Promise: "A request that was carried out and whose reply was lost leaves nothing behind (R7), " +
+				"and its caller returns in time (R8).",
 			unasked: noNetwork, missing: needsCut, run: checkReplyLost,
 		},
 		{
@@ -33,19 +34,22 @@ func ambiguousChecks() []check {
 			unasked: noNetwork, missing: needsCut, run: checkRequestLate,
 		},
 		{
-			Name:    "take-back-overtakes",
-			Promise: "A take-back that arrives before the request leaves the request in the way for one TTL at most (R7).",
+			Name: "take-back-overtakes",
+			Promise: "A take-back that arrives before the request leaves the request in the way for one " +
+				"TTL at most (R7).",
 			unasked: noNetwork, missing: needsCut, run: checkTakeBackOvertakes,
 		},
 		{
-			Name:    "request-very-late",
-			Promise: "A request that arrives when nobody takes it back any more is in the way for one TTL at most, and never for as long as a session lives (R7).",
+			Name: "request-very-late",
+			Promise: "A request that arrives when nobody takes it back any more is in the way for one TTL " +
+				"at most, and never for as long as a session lives (R7).",
 			unasked: noNetwork, missing: needsCut, run: checkRequestVeryLate,
 		},
 	}
 }
 
-const ghost = "Acquire did not return a Hold beside its error, its Release does not find what Acquire has put there, or the take-back uses a context that is over"
+const ghost = "Acquire did not return a Hold beside its error, its Release does not find what Acquire has " +
+	"put there, or the take-back uses a context that is over"
 
 func checkCancelInTheMiddle(s *trial) {
 	const rounds = 40
@@ -68,7 +72,8 @@ func checkCancelInTheMiddle(s *trial) {
 		case err == nil:
 			s.unlock(l)
 		case !errors.Is(err, context.Canceled):
-			s.broken(fmt.Sprintf("a cancelled Lock failed with %v", err), "something of an earlier cancelled Lock is in the way, or Acquire hides why it gave up")
+			s.broken(fmt.Sprintf("a cancelled Lock failed with %v", err),
+				"something of an earlier cancelled Lock is in the way, or Acquire hides why it gave up")
 		}
 	}
 	// And with somebody in the way, so that it is waits that are cancelled.
@@ -87,7 +92,10 @@ func checkCancelInTheMiddle(s *trial) {
 	}
 	var parts []func()
 	for i := range 4 {
-		parts = append(parts, func() { s.cancelAtGrant(s.client(), other, s.name(fmt.Sprintf("middle-handed-%d", i)), usual) })
+		parts = append(parts, func() {
+			s.cancelAtGrant(s.client(), other,
+				s.name(fmt.Sprintf("middle-handed-%d", i)), usual)
+		})
 	}
 	s.together(parts...)
 }
@@ -136,7 +144,8 @@ func (s *trial) cancelAtGrant(c, other *locker.Client, name string, usual time.D
 // was up. Which of them is first is a matter of luck where a driver has the
 // deadline of the context for its connection, too. A refusal is never right.
 func unanswered(err error) bool {
-	return !errors.Is(err, locker.ErrHeld) && (errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
+	return !errors.Is(err, locker.ErrHeld) &&
+		(errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // giveUp calls Lock until its request has been sent, and then cancels it. It
@@ -152,7 +161,8 @@ func (s *trial) giveUp(c *locker.Client, fault Fault, name string) {
 		answers <- err
 	})
 	if !s.eventually(s.soon, func() bool { return fault.Sent() > sent }) {
-		s.broken("Lock has not sent anything that the harness's Fault counts", "Fault.Sent of the harness does not grow, or requests go another way")
+		s.broken("Lock has not sent anything that the harness's Fault counts",
+			"Fault.Sent of the harness does not grow, or requests go another way")
 	}
 	time.Sleep(settle) // the request itself, where something else was sent before
 	cancel()
@@ -167,7 +177,8 @@ func (s *trial) giveUp(c *locker.Client, fault Fault, name string) {
 			s.broken(fmt.Sprintf("Lock without a reply, cancelled, returned %v", err), "Acquire makes up an answer")
 		}
 	case <-time.After(s.patience()):
-		s.broken("the cancelled Lock did not return", "the engine waits for Acquire, which does not watch its context")
+		s.broken("the cancelled Lock did not return",
+			"the engine waits for Acquire, which does not watch its context")
 	}
 }
 
@@ -220,9 +231,13 @@ func (s *trial) reset(what string) {
 	case a.err == nil:
 		s.unlock(a.lease)
 	case errors.Is(a.err, locker.ErrHeld):
-		s.broken(fmt.Sprintf("the connection broke under the %s, nobody held the name, and TryLock failed with %v", what, a.err), "a repeated request found its own key and took it for another's (R11), or an outage is reported as held (R17)")
+		s.broken(fmt.Sprintf("the connection broke under the %s, nobody held the name, and TryLock failed "+
+			"with %v", what, a.err), "a repeated request found its own key and took it for another's "+
+			"(R11), or an outage is reported as held (R17)")
 	case !unanswered(a.err):
-		s.broken(fmt.Sprintf("the connection broke under the %s, and TryLock failed with %q, which does not match ErrUnavailable", what, a.err), "errors of the network have to be wrapped with ErrUnavailable")
+		s.broken(fmt.Sprintf("the connection broke under the %s, and TryLock failed with %q, which does "+
+			"not match ErrUnavailable", what, a.err),
+			"errors of the network have to be wrapped with ErrUnavailable")
 	}
 	s.unlock(s.freeWithin(s.long/2, other, name, ghost))
 	s.nothingLeft(name)
@@ -270,6 +285,7 @@ func (s *trial) lateRequest(name string, mode Mode) {
 	// The client lives on, and works: what keeps its session alive must not
 	// keep the ghost alive.
 	s.warm(b)
-	s.unlock(s.freeWithin(s.freedWithin(life), other, name, "the late request made a key that lives as long as its client's session: it has to be made impossible, or the session retired"))
+	s.unlock(s.freeWithin(s.freedWithin(life), other, name, "the late request made a key that lives as "+
+		"long as its client's session: it has to be made impossible, or the session retired"))
 	s.nothingLeft(name)
 }

@@ -68,7 +68,8 @@ func (s *trial) measure() string {
 	r := newRecorder(context.WithoutCancel(s.Context()), s.check.Name)
 	found := make(chan string, 1)
 	go func() {
-		for _, find := range []func(*trial) string{(*trial).otherUnit, (*trial).ownerCut, (*trial).ownerIgnored, (*trial).transactionOpen} {
+		for _, find := range []func(*trial) string{(*trial).otherUnit, (*trial).ownerCut,
+			(*trial).ownerIgnored, (*trial).transactionOpen} {
 			cause := ""
 			_ = r.Do(func() {
 				t := newTrial(r, s.h, s.g, check{})
@@ -124,7 +125,8 @@ func (s *trial) ownerCut() string {
 		for works(digits) != nil {
 			digits--
 		}
-		return fmt.Sprintf("an owner of %d digits does not work (%v), and one of %d does: the column or field that keeps it is too short", ownerDigits, err, digits)
+		return fmt.Sprintf("an owner of %d digits does not work (%v), and one of %d does: the column or "+
+			"field that keeps it is too short", ownerDigits, err, digits)
 	}
 	req := s.request(s.name("digits"), s.long)
 	grant := s.acquire(b, req)
@@ -141,7 +143,8 @@ func (s *trial) ownerCut() string {
 			if _, err = grant.Hold.Renew(s.within(s.soon)); err != nil {
 				return "" // it has ended
 			}
-			return fmt.Sprintf("of an owner's %d digits the first %d are compared: the column or field that keeps it is too short", ownerDigits, digits)
+			return fmt.Sprintf("of an owner's %d digits the first %d are compared: the column or field "+
+				"that keeps it is too short", ownerDigits, digits)
 		}
 		if !errors.Is(err, locker.ErrHeld) {
 			return ""
@@ -177,7 +180,8 @@ func ofError(err error) string {
 	case err == nil || unanswered(err):
 		return "the service cannot be reached, or takes too long"
 	}
-	return "the service's own error is the cause: if it is for requests that collide (a deadlock, a serialization failure), Acquire has to repeat its request"
+	return "the service's own error is the cause: if it is for requests that collide (a deadlock, a " +
+		"serialization failure), Acquire has to repeat its request"
 }
 
 // transactionOpen finds out who keeps a name locked after a call has returned: others
@@ -240,9 +244,11 @@ func (s *trial) otherUnit() string {
 	least := max(s.g.MinTTL, engineMin)
 	if _, ended, took, told := kept(least, 10*least+s.g.DeadHolderSlack+settle); !ended {
 		if told > 10*least {
-			return fmt.Sprintf("a TTL of %v keeps a lock for %v, %.0f times as long: %s", least, told, told.Seconds()/least.Seconds(), unit)
+			return fmt.Sprintf("a TTL of %v keeps a lock for %v, %.0f times as long: %s",
+				least, told, told.Seconds()/least.Seconds(), unit)
 		}
-		return fmt.Sprintf("a lock with a TTL of %v that nobody renews is still held after %v: %s, or locks do not end by themselves", least, took, unit)
+		return fmt.Sprintf("a lock with a TTL of %v that nobody renews is still held after %v: %s, or "+
+			"locks do not end by themselves", least, took, unit)
 	}
 	// What is over before the first look may be seen with a TTL that is longer.
 	for ttl := s.long; s.g.MaxTTL == 0 && ttl < engineMax/10 || ttl <= s.g.MaxTTL; ttl *= 10 {

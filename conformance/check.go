@@ -100,7 +100,8 @@ func (h Harness) validate() error {
 	}
 	for name, why := range h.Unproven {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("Harness.Unproven names %q, which is no check: there are %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("Harness.Unproven names %q, which is no check: there are %s",
+				name, strings.Join(names, ", "))
 		}
 		if strings.TrimSpace(why) == "" {
 			return fmt.Errorf("Harness.Unproven gives no reason for %q", name)

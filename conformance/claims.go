@@ -12,9 +12,10 @@ import (
 func claimChecks() []check {
 	return []check{
 		{
-			Name:    "claims",
-			Promise: "Guarantees are complete, in range, the same for every client and at every time, and asked without I/O.",
-			Once:    true, run: checkClaims,
+			Name: "claims",
+			Promise: "Guarantees are complete, in range, the same for every client and at every time, and " +
+				"asked without I/O.",
+			Once: true, run: checkClaims,
 		},
 	}
 }
@@ -47,7 +48,8 @@ func checkClaims(s *trial) {
 		bad(fmt.Sprintf("MaxTTL is %v and MinTTL %v", g.MaxTTL, g.MinTTL), "no TTL is possible")
 	}
 	if g.MinTTL > time.Minute {
-		bad(fmt.Sprintf("MinTTL is %v", g.MinTTL), "the lock of a dead holder would be kept for longer than anybody wants to wait")
+		bad(fmt.Sprintf("MinTTL is %v", g.MinTTL),
+			"the lock of a dead holder would be kept for longer than anybody wants to wait")
 	}
 	if other := s.backend().Guarantees(); other != g {
 		bad(fmt.Sprintf("one client claims %+v, another %+v", g, other), "Guarantees depend on the client's state")
@@ -74,6 +76,7 @@ func checkClaims(s *trial) {
 	both(fault, Drop)
 	began := time.Now()
 	if now := cut.Guarantees(); now != g || time.Since(began) > s.soon {
-		bad(fmt.Sprintf("without a connection, Guarantees took %v and returned %+v", time.Since(began), now), "Guarantees asks the service")
+		bad(fmt.Sprintf("without a connection, Guarantees took %v and returned %+v", time.Since(began), now),
+			"Guarantees asks the service")
 	}
 }

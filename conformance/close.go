@@ -11,13 +11,15 @@ import (
 func closeChecks() []check {
 	return []check{
 		{
-			Name:    "close",
-			Promise: "Close ends waits in ErrClosed and frees what is held for others at once; it can be called twice, and nothing is granted after it.",
-			run:     checkClose,
+			Name: "close",
+			Promise: "Close ends waits in ErrClosed and frees what is held for others at once; it can be " +
+				"called twice, and nothing is granted after it.",
+			run: checkClose,
 		},
 		{
-			Name:    "close-given",
-			Promise: "Close ends nothing that the backend's user has given it: another backend that was made of the same goes on.",
+			Name: "close-given",
+			Promise: "Close ends nothing that the backend's user has given it: another backend that was " +
+				"made of the same goes on.",
 			unasked: func(s subject) string {
 				if s.Pair == nil {
 					return "the harness has no Pair: its backends are made of nothing that is their user's"
@@ -50,7 +52,8 @@ func checkClose(s *trial) {
 
 	began := time.Now()
 	if err := c.Close(); err != nil {
-		s.broken(fmt.Sprintf("Close of a Client failed: %v", err), "Release fails, or Acquire does not return when its context ends")
+		s.broken(fmt.Sprintf("Close of a Client failed: %v", err),
+			"Release fails, or Acquire does not return when its context ends")
 	}
 	if took := time.Since(began); took > s.soon {
 		s.broken(fmt.Sprintf("Close of a Client took %v", took), "Acquire does not return when its context ends")
@@ -58,7 +61,8 @@ func checkClose(s *trial) {
 	all.Wait()
 	for _, err := range answers {
 		if !errors.Is(err, locker.ErrClosed) {
-			s.broken(fmt.Sprintf("Close ended a wait with %v", err), "Acquire makes up an answer when its context ends")
+			s.broken(fmt.Sprintf("Close ended a wait with %v", err),
+				"Acquire makes up an answer when its context ends")
 		}
 	}
 	if !errors.Is(l.Err(), locker.ErrClosed) {
@@ -69,7 +73,8 @@ func checkClose(s *trial) {
 	}
 	s.unlock(s.freeWithin(s.soon, other, mine, "the lease was not released"))
 	s.unlock(held)
-	s.unlock(s.freeWithin(s.soon, other, others, "a waiter that Close ended left its place, its node or its key"))
+	s.unlock(s.freeWithin(s.soon, other, others,
+		"a waiter that Close ended left its place, its node or its key"))
 	s.nothingLeft(mine)
 	s.nothingLeft(others)
 
@@ -84,7 +89,8 @@ func checkClose(s *trial) {
 		select {
 		case err := <-closed:
 			if err != nil {
-				s.broken(fmt.Sprintf("Close of a Backend failed: %v", err), "Close is not prepared to be called twice, or with a hold that was not released")
+				s.broken(fmt.Sprintf("Close of a Backend failed: %v", err),
+					"Close is not prepared to be called twice, or with a hold that was not released")
 			}
 		case <-time.After(s.patience()):
 			s.broken("Close of a Backend does not return", "it waits for a hold that nobody releases, or for itself")
@@ -92,13 +98,15 @@ func checkClose(s *trial) {
 	}
 	grant, err := b.Acquire(s.within(s.patience()), s.request(s.name("closed"), s.long))
 	if !errors.Is(err, locker.ErrClosed) {
-		s.broken(fmt.Sprintf("Acquire of a closed Backend returned %v", err), "Close does not mark the Backend as closed")
+		s.broken(fmt.Sprintf("Acquire of a closed Backend returned %v", err),
+			"Close does not mark the Backend as closed")
 	}
 	if grant.Hold != nil {
 		s.broken("Acquire of a closed Backend returned a Hold", "Close does not mark the Backend as closed")
 	}
 	if _, session := open.Hold.(locker.TakeBacker); session {
-		s.unlock(s.freeWithin(s.soon, other, s.name("open"), "Close does not give the session back, which keeps its locks until it ends by itself"))
+		s.unlock(s.freeWithin(s.soon, other, s.name("open"),
+			"Close does not give the session back, which keeps its locks until it ends by itself"))
 	}
 	// What they return is not promised, but that they return is.
 	_, _ = open.Hold.Renew(s.within(s.ttl))
@@ -106,7 +114,8 @@ func checkClose(s *trial) {
 }
 
 func checkCloseGiven(s *trial) {
-	const cause = "Close closes the driver's client, pool or connection that the backend was made of, and not only what it has made itself"
+	const cause = "Close closes the driver's client, pool or connection that the backend was made of, and " +
+		"not only what it has made itself"
 	var a, b locker.Backend
 	s.hook(func() { a, b = s.h.Pair(s) })
 	s.experienced(s.closed(a))
@@ -117,12 +126,14 @@ func checkCloseGiven(s *trial) {
 		s.broken(fmt.Sprintf("Close of a Backend failed: %v", err), "")
 	}
 	if _, err := held.Hold.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Renew by the other failed: %v", err), cause)
+		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Renew by the other "+
+			"failed: %v", err), cause)
 	}
 	s.release(held.Hold)
 	grant, err := s.ask(b, s.name("given-later"), s.long)
 	if err != nil {
-		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Acquire by the other failed: %v", err), cause)
+		s.broken(fmt.Sprintf("one of two backends on one client was closed, and Acquire by the other "+
+			"failed: %v", err), cause)
 	}
 	s.release(grant.Hold)
 }
@@ -153,10 +164,12 @@ func checkCloseCutOff(s *trial) {
 	select {
 	case <-closed:
 	case <-time.After(patienceOfClose + s.patience()):
-		s.broken("Close does not return while the service is silent", "Release or Close waits for an answer, whatever its context says")
+		s.broken("Close does not return while the service is silent",
+			"Release or Close waits for an answer, whatever its context says")
 	}
 	if took := time.Since(began); took > patienceOfClose+s.soon {
-		s.broken(fmt.Sprintf("Close took %v while the service was silent", took), "Release or Close waits for an answer for longer than its context allows")
+		s.broken(fmt.Sprintf("Close took %v while the service was silent", took),
+			"Release or Close waits for an answer for longer than its context allows")
 	}
 	if err := <-answer; !errors.Is(err, locker.ErrClosed) {
 		s.broken(fmt.Sprintf("Close ended a wait with %v", err), "Acquire makes up an answer when its context ends")

@@ -23,8 +23,9 @@ func cutOffChecks() []check {
 			unasked: noNetwork, missing: needsCut, run: checkLateRequests,
 		},
 		{
-			Name:    "renewal-hangs",
-			Promise: "A renewal without an answer does not delay the end of a lease (R2), and returns when its context ends (R8).",
+			Name: "renewal-hangs",
+			Promise: "A renewal without an answer does not delay the end of a lease (R2), and returns when " +
+				"its context ends (R8).",
 			unasked: noNetwork, missing: needsCut, run: checkRenewalHangs,
 		},
 		{
@@ -38,15 +39,18 @@ func cutOffChecks() []check {
 // theCut is what both checks of a cut-off holder have in common: a holder that
 // renews is cut off while another waits. It returns the holder, its lease and
 // that of the next, and fails if they overlap.
-func (s *trial) theCut(name string, mode Mode) (holder *locker.Client, fault Fault, lost, next *locker.Lease) {
+func (s *trial) theCut(name string, mode Mode) (holder *locker.Client, fault Fault,
+	lost, next *locker.Lease) {
 	s.Helper()
-	const cause = "the lease counts from the answer and not from before the request was sent (R1), or the service's TTL is shorter than was granted"
+	const cause = "the lease counts from the answer and not from before the request was sent (R1), or the " +
+		"service's TTL is shorter than was granted"
 	b, fault := s.cut()
 	holder = s.clientOf(b)
 	other := s.client()
 	lost = s.try(holder, name, locker.TTL(s.ttl))
 	if clock.Endless(lost.Until()) {
-		s.broken("a lock that is held over a network has no deadline", "Validity.TTL is 0: nothing then tells a holder that is cut off")
+		s.broken("a lock that is held over a network has no deadline",
+			"Validity.TTL is 0: nothing then tells a holder that is cut off")
 	}
 	type entered struct {
 		lease *locker.Lease
@@ -68,11 +72,13 @@ func (s *trial) theCut(name string, mode Mode) (holder *locker.Client, fault Fau
 	e := <-in
 	switch {
 	case e.err != nil:
-		s.broken(fmt.Sprintf("the name of a holder that was cut off did not become free: %v", e.err), "the lock does not expire")
+		s.broken(fmt.Sprintf("the name of a holder that was cut off did not become free: %v", e.err),
+			"the lock does not expire")
 	case e.at.Before(lost.Until()):
 		s.broken(fmt.Sprintf("another got in %v before the holder's Until", lost.Until().Sub(e.at)), cause)
 	case !errors.Is(e.late, locker.ErrLost):
-		s.broken(fmt.Sprintf("when another got in, the lease of the holder that was cut off said %v", e.late), cause)
+		s.broken(fmt.Sprintf("when another got in, the lease of the holder that was cut off said %v", e.late),
+			cause)
 	}
 	// The holder that does not ask but listens is told in time, but for what
 	// a busy machine takes to run its goroutine.
@@ -84,7 +90,8 @@ func (s *trial) theCut(name string, mode Mode) (holder *locker.Client, fault Fau
 			return false
 		}
 	}); !told {
-		s.broken("Done of the lost lease was not closed when another had got in", "a Validity that lasts longer than the service's TTL")
+		s.broken("Done of the lost lease was not closed when another had got in",
+			"a Validity that lasts longer than the service's TTL")
 	}
 	return holder, fault, lost, e.lease
 }
@@ -105,9 +112,12 @@ func checkLateRequests(s *trial) {
 	third := s.client()
 	// Now all that the lost holder has sent arrives: renewals and releases.
 	both(fault, Pass)
-	s.nobodyGetsIn(next, third, name, 2*s.ttl, "a late release or renewal of the holder before does not compare the whole owner value (R9)")
+	s.nobodyGetsIn(next, third, name, 2*s.ttl,
+		"a late release or renewal of the holder before does not compare the whole owner value (R9)")
 	if err := next.Err(); err != nil {
-		s.broken(fmt.Sprintf("late requests of the holder before ended the next one's lease: %v", err), "a late release or renewal of the holder before does not compare the whole owner value, or puts its key back (R9, R12)")
+		s.broken(fmt.Sprintf("late requests of the holder before ended the next one's lease: %v", err),
+			"a late release or renewal of the holder before does not compare the whole owner value, or "+
+				"puts its key back (R9, R12)")
 	}
 	s.unlock(next)
 	s.unlock(s.freeWithin(s.soon, third, name, "a late renewal of a lost holder put its key back (R12)"))
@@ -136,16 +146,20 @@ func checkRenewalHangs(s *trial) {
 	told := time.Now()
 	switch {
 	case !over || !errors.Is(l.Err(), locker.ErrLost):
-		s.broken(fmt.Sprintf("a holder whose renewals get no answer was not told of a loss: its lease says %v", l.Err()), "Renew makes up a Validity without having heard from the service")
+		s.broken(fmt.Sprintf("a holder whose renewals get no answer was not told of a loss: its lease "+
+			"says %v", l.Err()), "Renew makes up a Validity without having heard from the service")
 	case told.Sub(until) > s.soon:
-		s.broken(fmt.Sprintf("the holder was told %v after its Until", told.Sub(until)), "a renewal that hangs delays the end")
+		s.broken(fmt.Sprintf("the holder was told %v after its Until", told.Sub(until)),
+			"a renewal that hangs delays the end")
 	}
 	for what, call := range map[string]func(context.Context) error{
 		"Renew":   func(ctx context.Context) error { _, err := raw.Hold.Renew(ctx); return err },
 		"Release": raw.Hold.Release,
 	} {
 		if !s.returns(s.ttl/4+s.soon, func() { _ = call(s.within(s.ttl / 4)) }) {
-			s.broken(fmt.Sprintf("%s did not return within %v after its context had ended", what, s.soon), "it waits for the network, whatever its context says: a driver that ignores the deadline has to be left behind")
+			s.broken(fmt.Sprintf("%s did not return within %v after its context had ended", what, s.soon),
+				"it waits for the network, whatever its context says: a driver that ignores the deadline "+
+					"has to be left behind")
 		}
 	}
 	both(fault, Pass)
@@ -172,7 +186,8 @@ func checkShortOutage(s *trial) {
 		both(fault, Pass)
 		s.nobodyGetsIn(l, other, name, ttl, "after an outage, renewals do not find the way to the service again")
 		if err := l.Err(); err != nil {
-			s.broken(fmt.Sprintf("an outage (%v) of half a TTL cost the lease: %v", mode, err), "a failed Renew returns ErrLost, or the connection is not made again in time")
+			s.broken(fmt.Sprintf("an outage (%v) of half a TTL cost the lease: %v", mode, err),
+				"a failed Renew returns ErrLost, or the connection is not made again in time")
 		}
 		s.unlock(l)
 	})

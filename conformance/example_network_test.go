@@ -63,11 +63,13 @@ func (r *remote) Guarantees() locker.Guarantees {
 
 // ask sends one request. An error says that it is not known whether it was
 // carried out.
-func (r *remote) ask(ctx context.Context, path string, form url.Values) (ok bool, remaining time.Duration, err error) {
+func (r *remote) ask(ctx context.Context, path string, form url.Values) (
+	ok bool, remaining time.Duration, err error) {
 	if r.closed.Load() {
 		return false, 0, locker.ErrClosed
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.addr+path, strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.addr+path,
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		return false, 0, err
 	}
@@ -94,7 +96,8 @@ func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, err
 	}
-	e := &remoteEntry{r, url.Values{"name": {req.Name}, "owner": {req.Owner}, "ttl": {req.TTL.String()}}, req.TTL}
+	e := &remoteEntry{r, url.Values{"name": {req.Name}, "owner": {req.Owner},
+		"ttl": {req.TTL.String()}}, req.TTL}
 	since := time.Now()
 	ok, remaining, err := r.ask(ctx, "/set", e.form)
 	switch {
@@ -160,7 +163,8 @@ func Example_network() {
 	server := httptest.NewServer(serve(locks))
 	defer server.Close()
 	harness := remoteHarness(server.Listener.Addr().String(), locks, time.Second)
-	fmt.Println(conformance.Check(context.Background(), harness, "late-replies", "connection-reset", "request-late"))
+	fmt.Println(conformance.Check(context.Background(), harness, "late-replies",
+		"connection-reset", "request-late"))
 	// Output:
 	// <nil>
 }

@@ -52,7 +52,8 @@ func exclusionChecks() []check {
 // unless one of them does it at a time.
 func checkExclusion(s *trial) {
 	const clients, rounds = 8, 10
-	const cause = "the service grants a name that is taken: the look and the taking are not one step, or the key of one client is not that of another"
+	const cause = "the service grants a name that is taken: the look and the taking are not one step, or " +
+		"the key of one client is not that of another"
 	name := s.name("counter")
 	var counter, inside atomic.Int64
 	ctx := s.within(3 * s.patience())
@@ -63,7 +64,8 @@ func checkExclusion(s *trial) {
 			for range rounds {
 				l, err := c.Lock(ctx, name, locker.TTL(s.long))
 				if errors.Is(err, context.DeadlineExceeded) {
-					s.report(fmt.Sprintf("client %d did not get its turn: %v", i, err), "a waiter that is forgotten: see the checks wake-up and drain")
+					s.report(fmt.Sprintf("client %d did not get its turn: %v", i, err),
+						"a waiter that is forgotten: see the checks wake-up and drain")
 					return
 				}
 				if err != nil {
@@ -79,7 +81,8 @@ func checkExclusion(s *trial) {
 				counter.Store(n + 1)
 				inside.Add(-1)
 				if err := l.Unlock(s.Context()); err != nil {
-					s.report(fmt.Sprintf("client %d: Unlock failed: %v", i, err), "a lock that ends early, or one that was taken from its holder")
+					s.report(fmt.Sprintf("client %d: Unlock failed: %v", i, err),
+						"a lock that ends early, or one that was taken from its holder")
 					return
 				}
 			}
@@ -109,7 +112,10 @@ func checkHandover(s *trial) {
 	var parts []func()
 	for how, end := range ends {
 		for round := range rounds {
-			parts = append(parts, func() { s.handOver(holder, clients, s.name(fmt.Sprintf("%s-%d", how, round)), how, end) })
+			parts = append(parts, func() {
+				s.handOver(holder, clients,
+					s.name(fmt.Sprintf("%s-%d", how, round)), how, end)
+			})
 		}
 	}
 	s.together(parts...)
@@ -117,7 +123,8 @@ func checkHandover(s *trial) {
 
 // handOver lets all but two of the clients wait, and those two come when the hold has
 // ended. If somebody has ended it, its holder lets go when another has the name.
-func (s *trial) handOver(holder *locker.Client, clients []*locker.Client, name, how string, end func(name string) (ended bool)) {
+func (s *trial) handOver(holder *locker.Client, clients []*locker.Client, name, how string,
+	end func(name string) (ended bool)) {
 	l := s.try(holder, name, locker.TTL(s.ttl)) // the next poll comes when that is over, if nothing else does
 	var inside atomic.Int32
 	through := make(chan struct{})
@@ -125,18 +132,22 @@ func (s *trial) handOver(holder *locker.Client, clients []*locker.Client, name, 
 	turn := func(c *locker.Client) {
 		got, err := c.Lock(s.within(s.long+s.patience()), name, locker.TTL(s.long))
 		if err != nil {
-			s.report(fmt.Sprintf("after a hold was %s, a caller did not get the name: %v", how, err), "a waiter that is forgotten when what it waits for goes away")
+			s.report(fmt.Sprintf("after a hold was %s, a caller did not get the name: %v", how, err),
+				"a waiter that is forgotten when what it waits for goes away")
 			return
 		}
 		if n := inside.Add(1); n > 1 {
 			s.report(fmt.Sprintf("after a hold was %s, %d clients held the name at once", how, n),
-				"who waits for a file, node or row goes on to wait for it when it was removed, and another comes in by a new one: when it has the lock, it has to look whether that is still the one")
+				"who waits for a file, node or row goes on to wait for it when it was removed, "+
+					"and another comes in by a new one: when it has the lock, it has to look whether that "+
+					"is still the one")
 		}
 		<-through
 		time.Sleep(settle / 20)
 		inside.Add(-1)
 		if err := got.Unlock(s.Context()); err != nil {
-			s.report(fmt.Sprintf("after the hold before was %s, Unlock failed: %v", how, err), "a lock that is taken from its holder")
+			s.report(fmt.Sprintf("after the hold before was %s, Unlock failed: %v", how, err),
+				"a lock that is taken from its holder")
 		}
 	}
 	for _, c := range clients[2:] {
@@ -176,15 +187,18 @@ func checkTryLockHeld(s *trial) {
 	case got != nil:
 		s.broken("TryLock returned an error and a lease", "both must never be")
 	case !errors.Is(err, locker.ErrHeld):
-		s.broken(fmt.Sprintf("TryLock of a held name failed with %q, which does not match ErrHeld", err), "Acquire has to answer a refusal by ErrHeld or a *HeldError")
+		s.broken(fmt.Sprintf("TryLock of a held name failed with %q, which does not match ErrHeld", err),
+			"Acquire has to answer a refusal by ErrHeld or a *HeldError")
 	case took > s.soon:
-		s.broken(fmt.Sprintf("TryLock of a held name took %v", took), "Acquire waits although Request.Wait is not set")
+		s.broken(fmt.Sprintf("TryLock of a held name took %v", took),
+			"Acquire waits although Request.Wait is not set")
 	}
 	// What a refusal returns beside its error would be taken back by the
 	// engine, for nothing, after every refusal.
 	grant, err := raw.Acquire(s.within(s.patience()), s.request(name, s.long))
 	if !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("Acquire of a held name returned the error %v", err), "Acquire has to answer a refusal by ErrHeld or a *HeldError")
+		s.broken(fmt.Sprintf("Acquire of a held name returned the error %v", err),
+			"Acquire has to answer a refusal by ErrHeld or a *HeldError")
 	}
 	var held *locker.HeldError
 	if errors.As(err, &held) && held.Remaining > s.life(s.long) {
@@ -192,10 +206,12 @@ func checkTryLockHeld(s *trial) {
 			"another unit of time: waiters then poll too late")
 	}
 	if grant.Hold != nil {
-		s.broken("Acquire returned a Hold beside a refusal whose outcome is known", "the Hold beside an error is for unknown outcomes")
+		s.broken("Acquire returned a Hold beside a refusal whose outcome is known",
+			"the Hold beside an error is for unknown outcomes")
 	}
 	if l.Err() != nil {
-		s.broken(fmt.Sprintf("the holder's lease ended when others tried: %v", l.Err()), "a refused attempt must not touch the holder's key")
+		s.broken(fmt.Sprintf("the holder's lease ended when others tried: %v", l.Err()),
+			"a refused attempt must not touch the holder's key")
 	}
 	s.unlock(l)
 	s.unlock(s.try(other, name, locker.TTL(s.long)))
@@ -250,7 +266,8 @@ func checkIndependentNames(s *trial) {
 				return
 			}
 			if err := l.Unlock(s.Context()); err != nil {
-				s.report(fmt.Sprintf("Unlock of %q failed: %v", name, err), "locks of several names in one client are mixed up")
+				s.report(fmt.Sprintf("Unlock of %q failed: %v", name, err),
+					"locks of several names in one client are mixed up")
 			}
 		})
 	}

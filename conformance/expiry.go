@@ -12,8 +12,9 @@ import (
 func expiryChecks() []check {
 	return []check{
 		{
-			Name:    "dead-holder",
-			Promise: "The lock of a holder that died is free when DeadHolder and DeadHolderSlack say, and not before its lease is over.",
+			Name: "dead-holder",
+			Promise: "The lock of a holder that died is free when DeadHolder and DeadHolderSlack say, and " +
+				"not before its lease is over.",
 			unasked: func(s subject) string {
 				switch {
 				case s.DeadHolder == locker.RecoveryNone:
@@ -35,13 +36,15 @@ func expiryChecks() []check {
 			run: checkDeadHolder,
 		},
 		{
-			Name:    "dead-waiter",
-			Promise: "A waiter that is cut off in the queue is in the way of those behind it no longer than a dead holder.",
+			Name: "dead-waiter",
+			Promise: "A waiter that is cut off in the queue is in the way of those behind it no longer " +
+				"than a dead holder.",
 			unasked: noNetwork, missing: needsCut, run: checkDeadWaiter,
 		},
 		{
-			Name:    "dead-asker",
-			Promise: "A client that dies between its request and the reply leaves nothing that outlives a dead holder's lock.",
+			Name: "dead-asker",
+			Promise: "A client that dies between its request and the reply leaves nothing that outlives a " +
+				"dead holder's lock.",
 			unasked: func(s subject) string {
 				if s.DeadHolder == locker.RecoveryNone {
 					return "DeadHolder is none"
@@ -68,7 +71,8 @@ func checkDeadHolder(s *trial) {
 		s.hook(func() { kill = s.h.Victim(s, name, ttl) })
 		time.Sleep(s.ttl / 2)
 		if _, err := s.tryLock(other, name); !errors.Is(err, locker.ErrHeld) {
-			s.broken(fmt.Sprintf("while the victim lived, TryLock of its name returned %v", err), "the victim of the harness holds nothing")
+			s.broken(fmt.Sprintf("while the victim lived, TryLock of its name returned %v", err),
+				"the victim of the harness holds nothing")
 		}
 		kill()
 		died = time.Now()
@@ -84,11 +88,13 @@ func checkDeadHolder(s *trial) {
 	if s.g.DeadHolder == locker.RecoveryAfterTTL {
 		bound = s.life(s.ttl)
 	}
-	next := s.freeWithin(s.freedWithin(bound), other, name, "the lock of a dead holder is kept for longer than is claimed")
+	next := s.freeWithin(s.freedWithin(bound), other, name,
+		"the lock of a dead holder is kept for longer than is claimed")
 	in := time.Now()
 	s.Logf("the lock of a holder that died was free after %v", in.Sub(died))
 	if in.Before(until) {
-		s.broken(fmt.Sprintf("another client got the name %v before the dead holder's lease was over", until.Sub(in)), "the service keeps the lock for less than the TTL that it granted")
+		s.broken(fmt.Sprintf("another client got the name %v before the dead holder's lease was over",
+			until.Sub(in)), "the service keeps the lock for less than the TTL that it granted")
 	}
 	s.unlock(next)
 }
@@ -122,11 +128,13 @@ func checkDeadWaiter(s *trial) {
 	s.unlock(held)
 	freed := time.Now()
 	if err := <-in; err != nil {
-		s.broken(fmt.Sprintf("the waiter behind a dead one did not get the name: %v", err), "the dead waiter keeps its place for ever")
+		s.broken(fmt.Sprintf("the waiter behind a dead one did not get the name: %v", err),
+			"the dead waiter keeps its place for ever")
 	}
 	// The dead one may be granted the lock, and then keeps it for its TTL.
 	if took, bound := time.Since(freed), s.freedWithin(s.life(s.ttl)); took > bound {
-		s.broken(fmt.Sprintf("the waiter behind a dead one got the name after %v, the bound is %v", took, bound), "the place of a dead waiter lives for longer than its TTL")
+		s.broken(fmt.Sprintf("the waiter behind a dead one got the name after %v, the bound is %v",
+			took, bound), "the place of a dead waiter lives for longer than its TTL")
 	}
 }
 
@@ -142,7 +150,8 @@ func checkDeadAsker(s *trial) {
 		s.broken("Acquire succeeded without a reply", "Acquire makes up an answer")
 	}
 	both(fault, Drop)
-	s.unlock(s.freeWithin(s.freedWithin(life), other, name, "the key gets its TTL in a request of its own, which a client that dies in between never sends: both have to be one step"))
+	s.unlock(s.freeWithin(s.freedWithin(life), other, name, "the key gets its TTL in a request of its own, "+
+		"which a client that dies in between never sends: both have to be one step"))
 	s.nothingLeft(name)
 
 	// Others die in the middle, with a part of the replies, if there are several.
@@ -162,6 +171,8 @@ func checkDeadAsker(s *trial) {
 	}
 	time.Sleep(usual)
 	for _, name := range names {
-		s.unlock(s.freeWithin(s.freedWithin(life), other, name, "a transaction stays open over several round trips, and its row is locked until the server gives up a client that is gone, which takes hours: make it one statement, or one round trip"))
+		s.unlock(s.freeWithin(s.freedWithin(life), other, name,
+			"a transaction stays open over several round trips, and its row is locked until the server "+
+				"gives up a client that is gone, which takes hours: make it one statement, or one round trip"))
 	}
 }

@@ -34,7 +34,8 @@ func TestGoodBackendsPassEveryCheck(t *testing.T) {
 		for _, c := range conformance.Checks() {
 			t.Run(k.name+"/"+c.Name, func(t *testing.T) {
 				r := prove(t, none, k, c)
-				assert.Contains(t, []conformance.Outcome{conformance.Passed, conformance.Unclaimed}, r.Outcome, "%v", r.Failures)
+				assert.Contains(t, []conformance.Outcome{conformance.Passed, conformance.Unclaimed},
+					r.Outcome, "%v", r.Failures)
 				for _, line := range r.Log {
 					t.Log(line)
 				}

@@ -22,16 +22,18 @@ func holdingChecks() []check {
 			run:     checkNoRenew,
 		},
 		{
-			Name:    "max-hold",
-			Promise: "MaxHold ends a lease that is renewed, never earlier for others than for its holder, and a stuck holder keeps nobody out for ever (R19).",
-			run:     checkMaxHold,
+			Name: "max-hold",
+			Promise: "MaxHold ends a lease that is renewed, never earlier for others than for its holder, " +
+				"and a stuck holder keeps nobody out for ever (R19).",
+			run: checkMaxHold,
 		},
 	}
 }
 
 // nobodyGetsIn tries to get name until l says that it is over, or for d if l
 // does not. It fails if somebody else gets it before the holder's Until.
-func (s *trial) nobodyGetsIn(l *locker.Lease, other *locker.Client, name string, d time.Duration, cause string) {
+func (s *trial) nobodyGetsIn(l *locker.Lease, other *locker.Client, name string,
+	d time.Duration, cause string) {
 	s.Helper()
 	for deadline := time.Now().Add(d); time.Now().Before(deadline) && l.Err() == nil; time.Sleep(s.ttl / 50) {
 		got, err := s.tryLock(other, name, locker.TTL(s.long))
@@ -59,11 +61,13 @@ func checkRenewal(s *trial) {
 	l := s.try(s.client(), name, locker.TTL(s.ttl))
 	first := l.Until()
 	if !time.Now().Before(first) {
-		s.broken("a context with the deadline Until ends at once", "Validity.Since is not the time before the request was sent")
+		s.broken("a context with the deadline Until ends at once",
+			"Validity.Since is not the time before the request was sent")
 	}
 	s.nobodyGetsIn(l, s.client(), name, 5*s.ttl/2, cause)
 	if err := l.Err(); err != nil {
-		s.broken(fmt.Sprintf("a lease of %v that is renewed was lost: %v", s.ttl, err), "Renew fails, or returns a Validity that does not move on")
+		s.broken(fmt.Sprintf("a lease of %v that is renewed was lost: %v", s.ttl, err),
+			"Renew fails, or returns a Validity that does not move on")
 	}
 	if !clock.Endless(first) && !l.Until().After(first) {
 		s.broken("Until has not moved on after several renewals", "Renew returns the Validity of the grant")
@@ -82,11 +86,14 @@ func (s *trial) renewAtOnce(l *locker.Lease) {
 	}
 	for range callers {
 		if err := <-answers; err != nil {
-			s.broken(fmt.Sprintf("one of %d renewals at the same time failed: %v", callers, err), "renewals of one hold that share a request, or that overtake each other, are not all answered")
+			s.broken(fmt.Sprintf("one of %d renewals at the same time failed: %v", callers, err),
+				"renewals of one hold that share a request, or that overtake each other, are "+
+					"not all answered")
 		}
 	}
 	if err := l.Err(); err != nil {
-		s.broken(fmt.Sprintf("after %d renewals at the same time the lease says %v", callers, err), "renewals of one hold that share a request are not all answered")
+		s.broken(fmt.Sprintf("after %d renewals at the same time the lease says %v", callers, err),
+			"renewals of one hold that share a request are not all answered")
 	}
 }
 
@@ -95,9 +102,11 @@ func checkNoRenew(s *trial) {
 	name := s.name("no-renew")
 	l := s.try(c, name, locker.TTL(s.ttl), locker.NoRenew())
 	if clock.Endless(l.Until()) {
-		s.nobodyGetsIn(l, other, name, 2*s.ttl, "the hold is said to have no deadline, and the service lets go of it")
+		s.nobodyGetsIn(l, other, name, 2*s.ttl,
+			"the hold is said to have no deadline, and the service lets go of it")
 		if err := l.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("Renew by hand failed: %v", err), "Renew of a hold without deadline has to look whether it is still there")
+			s.broken(fmt.Sprintf("Renew by hand failed: %v", err),
+				"Renew of a hold without deadline has to look whether it is still there")
 		}
 		s.unlock(l)
 		return
@@ -109,16 +118,20 @@ func checkNoRenew(s *trial) {
 	time.Sleep(granted / 2)
 	before := l.Until()
 	if err := l.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Renew by hand after half of the TTL failed: %v", err), "the service keeps the lock for less than the TTL that it granted")
+		s.broken(fmt.Sprintf("Renew by hand after half of the TTL failed: %v", err),
+			"the service keeps the lock for less than the TTL that it granted")
 	}
 	if moved := l.Until().Sub(before); moved <= 0 {
 		s.broken("Renew by hand did not move Until", "Renew returns the Validity of the grant")
 	}
-	s.nobodyGetsIn(l, other, name, s.long+granted, "the service keeps the lock for less than the TTL that Renew returned")
+	s.nobodyGetsIn(l, other, name, s.long+granted,
+		"the service keeps the lock for less than the TTL that Renew returned")
 	if s.eventually(s.long+granted, func() bool { return l.Err() != nil }); !errors.Is(l.Err(), locker.ErrLost) {
-		s.broken(fmt.Sprintf("after its TTL a lease that nobody renewed says %v", l.Err()), "a Validity that moves on by itself")
+		s.broken(fmt.Sprintf("after its TTL a lease that nobody renewed says %v", l.Err()),
+			"a Validity that moves on by itself")
 	}
-	s.unlock(s.freeWithin(s.freedWithin(granted), other, name, "the service keeps a lock for longer than its TTL, and the take-back of the lost lease finds nothing"))
+	s.unlock(s.freeWithin(s.freedWithin(granted), other, name, "the service keeps a lock for longer than "+
+		"its TTL, and the take-back of the lost lease finds nothing"))
 }
 
 func checkMaxHold(s *trial) {
@@ -133,21 +146,26 @@ func (s *trial) bounded(bound time.Duration) {
 	l := s.try(holder, name, locker.TTL(s.ttl), locker.MaxHold(bound))
 	started := time.Now()
 	granted := s.life(s.ttl)
-	s.nobodyGetsIn(l, other, name, bound+s.long, "the service lets go of the lock before the TTL that it granted is over")
+	s.nobodyGetsIn(l, other, name, bound+s.long,
+		"the service lets go of the lock before the TTL that it granted is over")
 	s.eventually(bound+s.soon, func() bool { return l.Err() != nil })
 	if !errors.Is(l.Err(), locker.ErrLost) {
-		s.broken(fmt.Sprintf("%v after the grant, a lease with a MaxHold of %v says %v", time.Since(began), bound, l.Err()), "a Validity whose Since is in the future")
+		s.broken(fmt.Sprintf("%v after the grant, a lease with a MaxHold of %v says %v",
+			time.Since(began), bound, l.Err()), "a Validity whose Since is in the future")
 	}
 	if past := l.Until().Sub(started.Add(bound)); past > 0 {
 		s.broken(fmt.Sprintf("Until passed MaxHold by %v", past), "a Validity whose Since is in the future")
 	}
 	// The holder is stuck: it never unlocks.
-	next := s.freeWithin(s.freedWithin(granted), other, name, "a lease that ended by MaxHold is not released: Release does not find its own key")
+	next := s.freeWithin(s.freedWithin(granted), other, name,
+		"a lease that ended by MaxHold is not released: Release does not find its own key")
 	if next.Err() != nil {
-		s.broken(fmt.Sprintf("the next holder's lease ended at once: %v", next.Err()), "the take-back of the lost lease removed the next holder's key (R9)")
+		s.broken(fmt.Sprintf("the next holder's lease ended at once: %v", next.Err()),
+			"the take-back of the lost lease removed the next holder's key (R9)")
 	}
 	s.unlock(next)
 	if err := l.Unlock(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("Unlock after the loss returned %v", err), "Release reports success for a key that is gone")
+		s.broken(fmt.Sprintf("Unlock after the loss returned %v", err),
+			"Release reports success for a key that is gone")
 	}
 }

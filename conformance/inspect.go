@@ -12,9 +12,10 @@ import (
 func inspectChecks() []check {
 	return []check{
 		{
-			Name:    "inspect",
-			Promise: "Inspect tells who holds a name and for how long, and changes nothing; a backend that cannot tell says ErrUnsupported.",
-			run:     checkInspect,
+			Name: "inspect",
+			Promise: "Inspect tells who holds a name and for how long, and changes nothing; a backend that " +
+				"cannot tell says ErrUnsupported.",
+			run: checkInspect,
 		},
 	}
 }
@@ -27,7 +28,8 @@ func checkInspect(s *trial) {
 	ctx := s.within(s.patience())
 	if _, ok := b.(locker.Inspector); !ok {
 		if _, err := c.Inspect(ctx, name); !errors.Is(err, errors.ErrUnsupported) {
-			s.broken(fmt.Sprintf("Inspect of a backend without Inspector returned %v", err), "an engine that makes up an answer")
+			s.broken(fmt.Sprintf("Inspect of a backend without Inspector returned %v", err),
+				"an engine that makes up an answer")
 		}
 		// A Client for which nothing was said has to say the same.
 		if _, ok := any(b).(interface {
@@ -41,29 +43,37 @@ func checkInspect(s *trial) {
 		s.Helper()
 		st, err := who.Inspect(ctx, name)
 		if err != nil {
-			s.broken(fmt.Sprintf("Inspect failed: %v", err), "a name that is encoded in another way than in Acquire, or a free name taken for an error")
+			s.broken(fmt.Sprintf("Inspect failed: %v", err),
+				"a name that is encoded in another way than in Acquire, or a free name taken for an error")
 		}
 		return st
 	}
 	if st := look(watcher); st.Held || st.Label != "" || st.Remaining != 0 || st.Token != 0 || st.Waiters > 0 {
-		s.broken(fmt.Sprintf("of a name that nobody had, Inspect says %+v", st), "the zero State is what is known of it")
+		s.broken(fmt.Sprintf("of a name that nobody had, Inspect says %+v", st),
+			"the zero State is what is known of it")
 	}
 	s.nothingLeft(name)
 	l := s.try(c, name, locker.TTL(s.long))
 	life := s.life(s.long)
-	for who, st := range map[string]locker.State{"its holder's client": look(c), "another client": look(watcher)} {
+	for who, st := range map[string]locker.State{"its holder's client": look(c),
+		"another client": look(watcher)} {
 		token, _ := l.Token()
 		switch {
 		case !st.Held:
-			s.broken(fmt.Sprintf("of a held name, Inspect of %s says %+v", who, st), "a name that is encoded in another way than in Acquire")
+			s.broken(fmt.Sprintf("of a held name, Inspect of %s says %+v", who, st),
+				"a name that is encoded in another way than in Acquire")
 		case st.Label != "" && st.Label != "inspected é":
-			s.broken(fmt.Sprintf("the label is %q instead of %q", st.Label, "inspected é"), "the label is not stored as it is")
+			s.broken(fmt.Sprintf("the label is %q instead of %q", st.Label, "inspected é"),
+				"the label is not stored as it is")
 		case st.Remaining < 0 || st.Remaining > life:
-			s.broken(fmt.Sprintf("of a lease of %v, Inspect of %s says that %v remain", life, who, st.Remaining), "another unit of time")
+			s.broken(fmt.Sprintf("of a lease of %v, Inspect of %s says that %v remain",
+				life, who, st.Remaining), "another unit of time")
 		case st.Token != 0 && st.Token != token:
-			s.broken(fmt.Sprintf("the holder's token is %d, Inspect of %s says %d", token, who, st.Token), "the counter is read, and not the holder's token")
+			s.broken(fmt.Sprintf("the holder's token is %d, Inspect of %s says %d", token, who, st.Token),
+				"the counter is read, and not the holder's token")
 		case st.Waiters < -1 || st.Waiters > 0:
-			s.broken(fmt.Sprintf("nobody waits, and Inspect of %s says %d", who, st.Waiters), "the holder is counted, or -1 is meant")
+			s.broken(fmt.Sprintf("nobody waits, and Inspect of %s says %d", who, st.Waiters),
+				"the holder is counted, or -1 is meant")
 		}
 	}
 	counts := look(watcher).Waiters >= 0
@@ -77,14 +87,18 @@ func checkInspect(s *trial) {
 			}
 		})
 		if !s.eventually(s.soon, func() bool { return look(watcher).Waiters == 1 }) {
-			s.broken(fmt.Sprintf("one waits, and Inspect says %d", look(watcher).Waiters), "who waits is not counted: -1 says so")
+			s.broken(fmt.Sprintf("one waits, and Inspect says %d", look(watcher).Waiters),
+				"who waits is not counted: -1 says so")
 		}
-		if st := look(watcher); len(st.Waiting) > 0 && (len(st.Waiting) > 1 || !strings.HasPrefix(st.Waiting[0], "waits é")) {
-			s.broken(fmt.Sprintf("one with the label %q waits, and Inspect says %q", "waits é", st.Waiting), "the holder is among those who wait, or their labels are not stored as they are")
+		if st := look(watcher); len(st.Waiting) > 0 &&
+			(len(st.Waiting) > 1 || !strings.HasPrefix(st.Waiting[0], "waits é")) {
+			s.broken(fmt.Sprintf("one with the label %q waits, and Inspect says %q", "waits é", st.Waiting),
+				"the holder is among those who wait, or their labels are not stored as they are")
 		}
 		stop()
 		if !s.eventually(s.soon, func() bool { return look(watcher).Waiters == 0 }) {
-			s.broken(fmt.Sprintf("the waiter has left, and Inspect says %d", look(watcher).Waiters), "a waiter that gives up leaves its place behind")
+			s.broken(fmt.Sprintf("the waiter has left, and Inspect says %d", look(watcher).Waiters),
+				"a waiter that gives up leaves its place behind")
 		}
 	}
 	if err := l.Err(); err != nil {
@@ -92,7 +106,8 @@ func checkInspect(s *trial) {
 	}
 	s.unlock(l)
 	if st := look(watcher); st.Held {
-		s.broken(fmt.Sprintf("of a name that was unlocked, Inspect says %+v", st), "what Inspect reads is not what Release removes")
+		s.broken(fmt.Sprintf("of a name that was unlocked, Inspect says %+v", st),
+			"what Inspect reads is not what Release removes")
 	}
 	s.unlock(s.try(watcher, name))
 	s.nothingLeft(name)

@@ -12,15 +12,17 @@ import (
 func lateChecks() []check {
 	return []check{
 		{
-			Name:    "late-replies",
-			Promise: "To look who holds a lock and to take, renew or remove it are one step: a client whose replies are late between two steps would do it to another's (R9, R12).",
+			Name: "late-replies",
+			Promise: "To look who holds a lock and to take, renew or remove it are one step: a client " +
+				"whose replies are late between two steps would do it to another's (R9, R12).",
 			unasked: noNetwork, missing: needsCut, run: checkLateReplies,
 		},
 	}
 }
 
 // twoSteps is what a late reply brings to light.
-const twoSteps = "the service is asked who holds the name in one request, and told what to do with it in the next: both have to be one script, transaction or conditional write"
+const twoSteps = "the service is asked who holds the name in one request, and told what to do with it in " +
+	"the next: both have to be one script, transaction or conditional write"
 
 // lateTries is how often a busy machine may miss the moment. To miss it proves
 // nothing, neither for the backend nor against it.
@@ -60,7 +62,8 @@ func (s *trial) again(b locker.Backend) {
 		}
 		return err == nil
 	}) {
-		s.broken(fmt.Sprintf("after late replies Acquire fails, at last with %v", err), "a connection that is broken and never made again")
+		s.broken(fmt.Sprintf("after late replies Acquire fails, at last with %v", err),
+			"a connection that is broken and never made again")
 	}
 }
 
@@ -97,7 +100,8 @@ func (s *trial) lateAcquire(b locker.Backend, fault Fault, other locker.Backend,
 // lateAtEnd calls Release or Renew of a hold that is about to expire, and lets
 // the reply pass when another has the lock. It reports whether the call was
 // seen to have its effect in one step.
-func (s *trial) lateAtEnd(b locker.Backend, fault Fault, other locker.Backend, name, what string) (seen bool) {
+func (s *trial) lateAtEnd(b locker.Backend, fault Fault, other locker.Backend,
+	name, what string) (seen bool) {
 	s.Helper()
 	// A backend has to leave a request TTL/4 for its reply.
 	before, after := s.ttl/8, s.ttl/12
@@ -148,7 +152,8 @@ func (s *trial) lateAtEnd(b locker.Backend, fault Fault, other locker.Backend, n
 		return seen
 	}
 	if until := a.validity.Until(); what == "Renew" && a.err == nil && in.Before(until) {
-		s.broken(fmt.Sprintf("Renew, whose reply was late, promised a hold for %v after another had been granted the name", until.Sub(in)), twoSteps)
+		s.broken(fmt.Sprintf("Renew, whose reply was late, promised a hold for %v after another had been "+
+			"granted the name", until.Sub(in)), twoSteps)
 	}
 	s.unharmed(next, what)
 	return seen
@@ -158,10 +163,12 @@ func (s *trial) lateAtEnd(b locker.Backend, fault Fault, other locker.Backend, n
 func (s *trial) unharmed(next locker.Grant, what string) {
 	s.Helper()
 	if _, err := next.Hold.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("after another client's %s whose reply was late, Renew of a hold failed: %v", what, err), twoSteps)
+		s.broken(fmt.Sprintf("after another client's %s whose reply was late, Renew of a hold failed: %v",
+			what, err), twoSteps)
 	}
 	if err := next.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("after another client's %s whose reply was late, Release of a hold failed: %v", what, err), twoSteps)
+		s.broken(fmt.Sprintf("after another client's %s whose reply was late, Release of a hold failed: %v",
+			what, err), twoSteps)
 	}
 }
 

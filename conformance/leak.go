@@ -62,5 +62,7 @@ func (l leaks) report(t T, c check, told *toldLeaks) {
 	if strings.Contains(err.Error(), "database/sql.(*Tx)") {
 		cause = "a transaction that a call has left open: commit, or roll back, before each return"
 	}
-	t.Errorf("broken promise: After Close no goroutine of a backend is left.\nseen: %v after everything was closed, goroutines that check %s has started are still there\nprobable cause: %s: %v", goneWithin, c.Name, cause, err)
+	t.Errorf("broken promise: After Close no goroutine of a backend is left.\nseen: %v after everything "+
+		"was closed, goroutines that check %s has started are still there\nprobable cause: %s: %v",
+		goneWithin, c.Name, cause, err)
 }

@@ -28,7 +28,8 @@ func (s *trial) request(name string, ttl time.Duration) locker.Request {
 func (s *trial) isWaiting(c *locker.Client, n int) {
 	s.Helper()
 	if !s.eventually(s.patience(), func() bool { return c.Stats().Waiting >= n }) {
-		s.broken(fmt.Sprintf("%d callers of Lock were to wait, and %d do", n, c.Stats().Waiting), "Lock of a held name does not wait")
+		s.broken(fmt.Sprintf("%d callers of Lock were to wait, and %d do", n, c.Stats().Waiting),
+			"Lock of a held name does not wait")
 	}
 	// A service with a queue does not answer before the lock is free: that
 	// the request has arrived cannot be seen then, only given some time.
@@ -53,7 +54,8 @@ func (s *trial) nothingLeft(name string) {
 		s.hook(func() { left = s.h.Left(s, name) })
 		return len(left) == 0
 	}) {
-		s.broken(fmt.Sprintf("nobody holds or waits for the name, and the service still has %s", strings.Join(left, ", ")), "a key or node that nobody takes back (R7)")
+		s.broken(fmt.Sprintf("nobody holds or waits for the name, and the service still has %s",
+			strings.Join(left, ", ")), "a key or node that nobody takes back (R7)")
 	}
 }
 

@@ -12,7 +12,8 @@ func minHoldChecks() []check {
 	return []check{
 		{
 			Name: "min-hold",
-			Promise: "A lock with MinHold is kept for that long, without its client and whatever renewals and releases do, and not much longer; " +
+			Promise: "A lock with MinHold is kept for that long, without its client and whatever renewals " +
+				"and releases do, and not much longer; " +
 				"a take-back removes it at once; a backend that cannot keep it says ErrUnsupported.",
 			run: checkMinHold,
 		},
@@ -23,8 +24,10 @@ func checkMinHold(s *trial) {
 	b := s.backend()
 	m, ok := b.(locker.MinHolder)
 	if !ok || m.MaxMinHold() == 0 {
-		if _, err := s.tryLock(s.client(), s.name("min-hold"), locker.MinHold(time.Second)); !errors.Is(err, errors.ErrUnsupported) {
-			s.broken(fmt.Sprintf("a lock with MinHold, on a backend that keeps none, returned %v", err), "an engine that does not ask the backend")
+		_, err := s.tryLock(s.client(), s.name("min-hold"), locker.MinHold(time.Second))
+		if !errors.Is(err, errors.ErrUnsupported) {
+			s.broken(fmt.Sprintf("a lock with MinHold, on a backend that keeps none, returned %v", err),
+				"an engine that does not ask the backend")
 		}
 		return
 	}
@@ -88,9 +91,11 @@ func checkMinHold(s *trial) {
 	s.together(append(parts, func() {
 		name := s.name("min-hold-undone")
 		if err := takeBackOnce(s, s.acquire(b, request(name)).Hold); err != nil {
-			s.broken(fmt.Sprintf("the take-back of a lock with MinHold failed: %v", err), "Release looks whether MinHold is over: the engine does")
+			s.broken(fmt.Sprintf("the take-back of a lock with MinHold failed: %v", err),
+				"Release looks whether MinHold is over: the engine does")
 		}
-		s.unlock(s.freeWithin(keep/2, s.client(), name, "a take-back keeps the lock for its MinHold, although nobody was told that it holds"))
+		s.unlock(s.freeWithin(keep/2, s.client(), name,
+			"a take-back keeps the lock for its MinHold, although nobody was told that it holds"))
 	})...)
 }
 
@@ -100,15 +105,18 @@ func (s *trial) keptFor(keep time.Duration, name, what string, hold func()) {
 	other, began := s.client(), time.Now()
 	hold()
 	granted := time.Now()
-	l := s.freeWithin(s.freedWithin(max(keep, s.ttl)+keep), other, name, "MinHold is kept for too long: its unit, its sum with the TTL, or a clock that is not the service's")
+	l := s.freeWithin(s.freedWithin(max(keep, s.ttl)+keep), other, name,
+		"MinHold is kept for too long: its unit, its sum with the TTL, or a clock that is not the service's")
 	in := time.Now()
 	s.unlock(l)
 	if early := keep - in.Sub(began); early > 0 {
 		s.broken(fmt.Sprintf("a lock with a MinHold of %v that %s was free %v before its time", keep, what, early),
-			"MinHold is not looked at, or in another unit, or by a clock that is not the service's, or the time that a renewal or a pass sets replaces it")
+			"MinHold is not looked at, or in another unit, or by a clock that is not the service's, or the "+
+				"time that a renewal or a pass sets replaces it")
 	}
 	if late := in.Sub(granted) - s.freedWithin(max(keep, s.ttl)+keep/3); late > 0 {
-		s.broken(fmt.Sprintf("a lock with a MinHold of %v that %s was free only after %v", keep, what, in.Sub(granted)), "it is kept for the sum of several times")
+		s.broken(fmt.Sprintf("a lock with a MinHold of %v that %s was free only after %v",
+			keep, what, in.Sub(granted)), "it is kept for the sum of several times")
 	}
 }
 

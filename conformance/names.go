@@ -30,13 +30,19 @@ func nameChecks() []check {
 func troublesome() []string {
 	return []string{
 		"", "x", "X", "x ", " x", "x.", ".x", "x..", "x\t", "x\n", "x\r\n", "x\x00", "x\x00y", "\x00x",
-		".", "..", "/", "//", "x/", "/x", "x/y", "x//y", "x/./y", "x/../x", "../x", "../../x", "x/..", "./x", "x\\y", "..\\x", "C:\\x", "c:x",
-		"{x}", "{x", "x}", "{}", "{x}{y}", "}x{", "{x}:fence", "x:fence", "x:wait", "x:y", "x:", ":x", "{x}:fence:y",
+		".", "..", "/", "//", "x/", "/x", "x/y", "x//y", "x/./y", "x/../x", "../x", "../../x", "x/..", "./x",
+		"x\\y", "..\\x", "C:\\x", "c:x",
+		"{x}", "{x", "x}", "{}", "{x}{y}", "}x{", "{x}:fence", "x:fence", "x:wait", "x:y", "x:",
+		":x", "{x}:fence:y",
 		"x-0000000001", "x-lock-0000000001", "x.lock", "x.tmp", "x~", "#x#", "x/lock", "x/0",
-		"%", "%2F", "%2f", "%252F", "%00", "x%20", "x+", "x y", "%x", "x%", "%2", "+", "=", "==", "x=", "-", "_", "-x", "--",
-		"*", "?", "x*", "x?", "[x]", "$x", "${x}", "~", "~x", "`x`", "'x'", "\"x\"", "x;y", "x|y", "x&y", "<x>", "x,y", "(x)", "!x", "@x", "^x",
-		"é", "e\u0301", "É", "ß", "ss", "SS", "İ", "i", "I", "ı", "ﬁ", "fi", "Å", "\u212b", "Ω", "\u2126", "ö", "o\u0308", "ｘ", "х",
-		"日本語", "🔒", "🔒🔒", "\u200b", "x\u200b", "\ufeff", "\ufeffx", "\u202ex", "\u2028", "\u00a0", "x\u00a0", "\U0010ffff", "\ufffd", "\u0085",
+		"%", "%2F", "%2f", "%252F", "%00", "x%20", "x+", "x y", "%x", "x%", "%2", "+", "=", "==", "x=",
+		"-", "_", "-x", "--",
+		"*", "?", "x*", "x?", "[x]", "$x", "${x}", "~", "~x", "`x`", "'x'", "\"x\"", "x;y", "x|y", "x&y",
+		"<x>", "x,y", "(x)", "!x", "@x", "^x",
+		"é", "e\u0301", "É", "ß", "ss", "SS", "İ", "i", "I", "ı", "ﬁ", "fi", "Å", "\u212b", "Ω", "\u2126",
+		"ö", "o\u0308", "ｘ", "х",
+		"日本語", "🔒", "🔒🔒", "\u200b", "x\u200b", "\ufeff", "\ufeffx", "\u202ex", "\u2028", "\u00a0", "x\u00a0",
+		"\U0010ffff", "\ufffd", "\u0085",
 		"con", "CON", "nul", "aux.txt", "com1", "lpt1", "null", "nil", "true", "0", "00", "-1", "1e3", "1000",
 		"zookeeper", "__sessions__", "quota", "\x1b[2J", "\x7f", "\x01",
 		"a", "ab", "abc", "aa", "aaa", "eA==", "eA", "78", "0x78", "x78",
@@ -58,7 +64,8 @@ func longNames(length int) (names []string) {
 }
 
 func checkNames(s *trial) {
-	const cause = "names are encoded so that two become one: by folding case, cleaning paths, trimming, cutting, or a separator that a name can contain"
+	const cause = "names are encoded so that two become one: by folding case, cleaning paths, trimming, " +
+		"cutting, or a separator that a name can contain"
 	c, other := s.client(), s.client()
 	var names []string
 	for _, n := range slices.Concat(troublesome(), s.h.Names) {
@@ -69,7 +76,8 @@ func checkNames(s *trial) {
 		names = append(names, s.run+n)
 	}
 	// Two bytes to a character, and the most that fits.
-	names = append(names, s.run+strings.Repeat("é", (locker.MaxNameLen-len(s.run))/2), s.run+strings.Repeat("\x00", locker.MaxNameLen-len(s.run)))
+	names = append(names, s.run+strings.Repeat("é", (locker.MaxNameLen-len(s.run))/2),
+		s.run+strings.Repeat("\x00", locker.MaxNameLen-len(s.run)))
 	// What is nothing but special stands alone, if nobody has it.
 	for _, n := range []string{".", "..", "/", "//", "../..", "%", "*", "{}", "\x00", " "} {
 		l, err := s.tryLock(c, n, locker.TTL(s.long))
@@ -77,7 +85,8 @@ func checkNames(s *trial) {
 		case errors.Is(err, locker.ErrHeld):
 			s.broken(fmt.Sprintf("the name %q is held although nobody locked it", n), cause)
 		case err != nil:
-			s.broken(fmt.Sprintf("Lock of %q failed: %v", n, err), "the name reaches the service without being encoded")
+			s.broken(fmt.Sprintf("Lock of %q failed: %v", n, err),
+				"the name reaches the service without being encoded")
 		}
 		s.unlock(l)
 	}
@@ -90,17 +99,20 @@ func checkNames(s *trial) {
 		l, err := s.tryLock(c, n, locker.TTL(s.long))
 		switch {
 		case errors.Is(err, locker.ErrHeld):
-			s.report(fmt.Sprintf("%s is held although nobody locked it: it is the same lock as another of the suite's names", show(n)), cause)
+			s.report(fmt.Sprintf("%s is held although nobody locked it: it is the same lock as another of "+
+				"the suite's names", show(n)), cause)
 			continue
 		case err != nil:
-			s.report(fmt.Sprintf("Lock of %s failed: %v", show(n), err), "the name reaches the service without being encoded, or is too long for it: hash what is too long")
+			s.report(fmt.Sprintf("Lock of %s failed: %v", show(n), err), "the name reaches the service "+
+				"without being encoded, or is too long for it: hash what is too long")
 			continue
 		}
 		held[n] = l
 	}
 	for n, l := range held {
 		if _, err := s.tryLock(other, n, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
-			s.report(fmt.Sprintf("%s is held, and TryLock of another client returned %v", show(n), err), "the name is encoded in a way that differs from client to client, or two names share a lock")
+			s.report(fmt.Sprintf("%s is held, and TryLock of another client returned %v", show(n), err),
+				"the name is encoded in a way that differs from client to client, or two names share a lock")
 		}
 		if err := l.Unlock(s.within(s.patience())); err != nil {
 			s.report(fmt.Sprintf("Unlock of %s failed: %v", show(n), err), cause)
@@ -108,7 +120,8 @@ func checkNames(s *trial) {
 	}
 	for _, bad := range []string{"", strings.Repeat("n", locker.MaxNameLen+1), "x\xff"} {
 		if _, err := s.tryLock(c, bad); err == nil || errors.Is(err, locker.ErrHeld) {
-			s.report(fmt.Sprintf("the bad name %s was not refused: %v", show(bad), err), "an engine that does not check names")
+			s.report(fmt.Sprintf("the bad name %s was not refused: %v", show(bad), err),
+				"an engine that does not check names")
 		}
 	}
 }
@@ -122,7 +135,8 @@ func show(name string) string {
 }
 
 func checkPrefixes(s *trial) {
-	const cause = "prefix and name are joined by something that a name can contain, or one of them is encoded by itself"
+	const cause = "prefix and name are joined by something that a name can contain, or one of them is " +
+		"encoded by itself"
 	with := func(prefix string) *locker.Client {
 		return s.client(func(o *locker.Options) { o.Prefix, o.TTL = prefix, s.long })
 	}
@@ -131,20 +145,24 @@ func checkPrefixes(s *trial) {
 	l := s.try(holder, whole)
 	for _, at := range []int{1, len(s.run), len(s.run) + 1, len(s.run) + 3, len(whole) - 1} {
 		if _, err := s.tryLock(with(whole[:at]), whole[at:]); !errors.Is(err, locker.ErrHeld) {
-			s.broken(fmt.Sprintf("%q is held, and with the prefix %q TryLock of %q returned %v", whole, whole[:at], whole[at:], err), cause)
+			s.broken(fmt.Sprintf("%q is held, and with the prefix %q TryLock of %q returned %v",
+				whole, whole[:at], whole[at:], err), cause)
 		}
 	}
-	for _, p := range [][2]string{{s.run, "ab:cd"}, {s.run + "//", "ab:cd"}, {s.run + "/a", "ab:cd"}, {s.run + "/ab", "cd"}, {s.run + "/ab:", ":cd"}} {
+	for _, p := range [][2]string{{s.run, "ab:cd"}, {s.run + "//", "ab:cd"}, {s.run + "/a", "ab:cd"},
+		{s.run + "/ab", "cd"}, {s.run + "/ab:", ":cd"}} {
 		s.unlock(s.try(with(p[0]), p[1]))
 	}
 	s.unlock(l)
 	// The most that can reach a backend.
-	prefix, name := s.run+strings.Repeat("p", locker.MaxPrefixLen-len(s.run)), strings.Repeat("n", locker.MaxNameLen)
+	prefix, name := s.run+strings.Repeat("p", locker.MaxPrefixLen-len(s.run)),
+		strings.Repeat("n", locker.MaxNameLen)
 	a, b := with(prefix), with(prefix)
 	l = s.try(a, name)
 	s.unlock(s.try(b, name[1:]+"m"))
 	if _, err := s.tryLock(b, name); !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("%s with the longest prefix is held, and TryLock of another client returned %v", show(name), err), cause)
+		s.broken(fmt.Sprintf("%s with the longest prefix is held, and TryLock of another client returned %v",
+			show(name), err), cause)
 	}
 	s.unlock(l)
 }

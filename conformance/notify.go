@@ -12,8 +12,9 @@ import (
 func notifyChecks() []check {
 	return []check{
 		{
-			Name:    "notify",
-			Promise: "A release after Notify has returned is told, and one that a broken connection hid is made up for (R14).",
+			Name: "notify",
+			Promise: "A release after Notify has returned is told, and one that a broken connection hid is " +
+				"made up for (R14).",
 			unasked: func(s subject) string {
 				if !s.notifies {
 					return "the backend is no Notifier"
@@ -35,7 +36,8 @@ func checkNotify(s *trial) {
 		s.refusedWaiting(b, name)
 		s.release(grant.Hold)
 		if !s.eventually(s.prompt(), told) {
-			s.broken(fmt.Sprintf("%v after a release, wake was not called", s.prompt()), "Notify returns before the service has confirmed it, or the release tells another channel")
+			s.broken(fmt.Sprintf("%v after a release, wake was not called", s.prompt()),
+				"Notify returns before the service has confirmed it, or the release tells another channel")
 		}
 		stop()
 	}
@@ -52,7 +54,9 @@ func checkNotify(s *trial) {
 	s.release(grant.Hold)
 	for i, told := range all {
 		if !s.eventually(s.prompt(), told) {
-			s.broken(fmt.Sprintf("of %d who listened for one name, number %d was not told of a release", len(all), i+1), "a wake-up goes to one listener and not to all: each of them may be the one whose turn it is")
+			s.broken(fmt.Sprintf("of %d who listened for one name, number %d was not told of a release",
+				len(all), i+1),
+				"a wake-up goes to one listener and not to all: each of them may be the one whose turn it is")
 		}
 	}
 	if s.h.Cut == nil {
@@ -69,7 +73,8 @@ func checkNotify(s *trial) {
 	time.Sleep(settle)
 	both(fault, Pass)
 	if !s.eventually(s.patience(), told) {
-		s.broken("a release that happened while the connection was broken was not made up for", "when it subscribes again, the backend does not wake those who may have missed something")
+		s.broken("a release that happened while the connection was broken was not made up for",
+			"when it subscribes again, the backend does not wake those who may have missed something")
 	}
 	both(fault, Hold)
 	stopped := make(chan struct{})
@@ -110,6 +115,7 @@ func (s *trial) refusedWaiting(b locker.Backend, name string) {
 	req := s.request(name, s.long)
 	req.Wait = true
 	if _, err := b.Acquire(s.within(s.patience()), req); !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("Acquire of a name that is held, with Wait set, returned %v", err), "a backend with a Notifier does not wait itself: it returns ErrHeld at once")
+		s.broken(fmt.Sprintf("Acquire of a name that is held, with Wait set, returned %v", err),
+			"a backend with a Notifier does not wait itself: it returns ErrHeld at once")
 	}
 }

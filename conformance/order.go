@@ -18,12 +18,14 @@ func orderChecks() []check {
 			Promise: "Callers of one client get a name in the order in which they asked (R13).",
 			Once:    true, run: func(s *trial) {
 				c := s.client()
-				s.inOrder(func(int) *locker.Client { return c }, "Acquire fails or returns to callers in an order of its own: the engine asks with one caller at a time")
+				s.inOrder(func(int) *locker.Client { return c }, "Acquire fails or returns to callers in "+
+					"an order of its own: the engine asks with one caller at a time")
 			},
 		},
 		{
-			Name:    "fifo-across-clients",
-			Promise: "Waiters of different clients get a name in the order in which they began to wait (Order is FIFO).",
+			Name: "fifo-across-clients",
+			Promise: "Waiters of different clients get a name in the order in which they began to wait " +
+				"(Order is FIFO).",
 			unasked: func(s subject) string {
 				if s.Order != locker.OrderFIFO {
 					return fmt.Sprintf("Order is %v", s.Order)
@@ -31,7 +33,8 @@ func orderChecks() []check {
 				return ""
 			},
 			Once: true, run: func(s *trial) {
-				s.inOrder(func(int) *locker.Client { return s.client() }, "the service hands the lock to who asks at the right moment, or to the latest, or to a caller who did not wait")
+				s.inOrder(func(int) *locker.Client { return s.client() }, "the service hands the lock to "+
+					"who asks at the right moment, or to the latest, or to a caller who did not wait")
 			},
 		},
 	}
@@ -79,7 +82,8 @@ func (s *trial) order(name string, callers int, client func(i int) *locker.Clien
 			defer over.Store(true)
 			l, err := c.Lock(ctx, name, locker.TTL(s.long))
 			if err != nil {
-				s.report(fmt.Sprintf("caller %d did not get its turn: %v", i, err), "a waiter that is forgotten, or a refusal that does not match ErrHeld")
+				s.report(fmt.Sprintf("caller %d did not get its turn: %v", i, err),
+					"a waiter that is forgotten, or a refusal that does not match ErrHeld")
 				return
 			}
 			mu.Lock()

@@ -17,8 +17,9 @@ func outageChecks() []check {
 			unasked: noNetwork, missing: needsCut, run: checkUnlockThroughOutage,
 		},
 		{
-			Name:    "outage",
-			Promise: "An outage is ErrUnavailable and never ErrHeld (R17), calls return when their context ends (R8), and after it everything works again.",
+			Name: "outage",
+			Promise: "An outage is ErrUnavailable and never ErrHeld (R17), calls return when their context " +
+				"ends (R8), and after it everything works again.",
 			unasked: noNetwork, missing: needsCut, run: checkOutage,
 		},
 	}
@@ -40,14 +41,18 @@ func checkUnlockThroughOutage(s *trial) {
 		err := l.Unlock(s.within(s.ttl / 2))
 		switch {
 		case err == nil:
-			s.broken("Unlock was confirmed by a service that could not be reached", "Release reports success without having heard from the service")
+			s.broken("Unlock was confirmed by a service that could not be reached",
+				"Release reports success without having heard from the service")
 		case errors.Is(err, locker.ErrLost):
-			s.broken(fmt.Sprintf("Unlock during an outage (%v) returned %v", mode, err), "Release takes an outage for a loss")
+			s.broken(fmt.Sprintf("Unlock during an outage (%v) returned %v", mode, err),
+				"Release takes an outage for a loss")
 		case time.Since(began) > s.ttl/2+s.soon:
-			s.broken(fmt.Sprintf("Unlock returned %v after its deadline", time.Since(began)-s.ttl/2), "the engine waits for Release, which does not watch its context")
+			s.broken(fmt.Sprintf("Unlock returned %v after its deadline", time.Since(began)-s.ttl/2),
+				"the engine waits for Release, which does not watch its context")
 		}
 		both(fault, Pass)
-		s.unlock(s.freeWithin(s.long/2, other, name, "Release reports an end where it has not heard from the service, so that it is not tried again"))
+		s.unlock(s.freeWithin(s.long/2, other, name,
+			"Release reports an end where it has not heard from the service, so that it is not tried again"))
 		s.nothingLeft(name)
 	})
 }
@@ -93,7 +98,8 @@ func (s *trial) slow(name string) {
 	case err == nil:
 		s.broken("Acquire succeeded without a reply", "it did not ask the service")
 	case !unanswered(err):
-		s.broken(fmt.Sprintf("the reply to Acquire did not come, and it failed with %q, which matches ErrHeld or does not match ErrUnavailable", err),
+		s.broken(fmt.Sprintf("the reply to Acquire did not come, and it failed with %q, which matches "+
+			"ErrHeld or does not match ErrUnavailable", err),
 			"a time-out of the backend, its driver or its server is taken for a refusal (R17)")
 	}
 }
@@ -109,23 +115,29 @@ func (s *trial) outage(mode Mode, other *locker.Client, held string) {
 		// in time whatever its backend does.
 		var grant locker.Grant
 		var err error
-		returned := s.returns(s.ttl/2+s.soon, func() { grant, err = b.Acquire(s.within(s.ttl/2), s.request(name, s.long)) })
+		returned := s.returns(s.ttl/2+s.soon, func() {
+			grant, err = b.Acquire(s.within(s.ttl/2), s.request(name, s.long))
+		})
 		if returned && grant.Hold != nil {
 			s.spawn(func() { s.takeBack(grant.Hold) })
 		}
 		switch {
 		case !returned:
-			s.broken(fmt.Sprintf("in an outage (%v), Acquire did not return within %v after its context had ended", mode, s.soon), "it waits for the network, whatever its context says (R8)")
+			s.broken(fmt.Sprintf("in an outage (%v), Acquire did not return within %v after its context "+
+				"had ended", mode, s.soon), "it waits for the network, whatever its context says (R8)")
 		case err == nil:
 			s.broken(fmt.Sprintf("in an outage (%v), Acquire succeeded", mode), "it did not ask the service")
 		case errors.Is(err, locker.ErrHeld):
-			s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which matches ErrHeld", mode, err), "every failure is taken for a refusal (R17)")
+			s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which matches ErrHeld",
+				mode, err), "every failure is taken for a refusal (R17)")
 		case !unanswered(err):
-			s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which does not match ErrUnavailable", mode, err), "errors of the network have to be wrapped with ErrUnavailable")
+			s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which does not match "+
+				"ErrUnavailable", mode, err), "errors of the network have to be wrapped with ErrUnavailable")
 		}
 		_, err = c.TryLock(s.within(s.ttl/2), name)
 		if !unanswered(err) {
-			s.broken(fmt.Sprintf("in an outage (%v), TryLock failed with %v instead of ErrUnavailable", mode, err), "an outage is reported as something else (R17)")
+			s.broken(fmt.Sprintf("in an outage (%v), TryLock failed with %v instead of ErrUnavailable",
+				mode, err), "an outage is reported as something else (R17)")
 		}
 	}
 	both(fault, Pass)
@@ -138,7 +150,8 @@ func (s *trial) outage(mode Mode, other *locker.Client, held string) {
 		}
 		return err == nil
 	}) {
-		s.broken(fmt.Sprintf("after an outage (%v) the client did not find the way to the service again", mode), "a connection that is broken and never made again")
+		s.broken(fmt.Sprintf("after an outage (%v) the client did not find the way to the service again",
+			mode), "a connection that is broken and never made again")
 	}
 	s.unlock(s.freeWithin(s.long/2, other, free, ghost))
 }

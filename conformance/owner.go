@@ -12,13 +12,15 @@ import (
 func ownerChecks() []check {
 	return []check{
 		{
-			Name:    "owner-exact",
-			Promise: "A hold that is gone never removes or renews another's, however alike their owners are (R9, R12).",
-			run:     checkOwnerExact,
+			Name: "owner-exact",
+			Promise: "A hold that is gone never removes or renews another's, however alike their " +
+				"owners are (R9, R12).",
+			run: checkOwnerExact,
 		},
 		{
-			Name:    "idempotent",
-			Promise: "A request that is repeated with the same owner finds the lock granted, with the same token, and one release ends it (R11).",
+			Name: "idempotent",
+			Promise: "A request that is repeated with the same owner finds the lock granted, with the same " +
+				"token, and one release ends it (R11).",
 			unasked: func(s subject) string {
 				if s.Scope < locker.ScopeNetwork {
 					return fmt.Sprintf("nothing repeats requests within the scope of one %v", s.Scope)
@@ -28,8 +30,9 @@ func ownerChecks() []check {
 			run: checkIdempotent,
 		},
 		{
-			Name:    "deletion",
-			Promise: "A holder whose lock was deleted behind its back is told, does not take it back, and does no harm to the next (R12).",
+			Name: "deletion",
+			Promise: "A holder whose lock was deleted behind its back is told, does not take it back, and " +
+				"does no harm to the next (R12).",
 			unasked: func(s subject) string {
 				if s.Scope <= locker.ScopeProcess && s.Delete == nil {
 					return "nobody can get at the memory of one process from outside"
@@ -136,27 +139,34 @@ func (s *trial) harmless(gone, next locker.Grant, name, how string, last bool) (
 	const cause = "the owner is not compared, or only a part of it"
 	ctx := s.within(s.patience())
 	if _, err := gone.Hold.Renew(ctx); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("Renew of a hold that was %s, with another in its place, returned %v", how, err), cause)
+		s.broken(fmt.Sprintf("Renew of a hold that was %s, with another in its place, returned %v", how, err),
+			cause)
 	}
 	err := gone.Hold.Release(ctx)
 	_, third := s.backend().Acquire(ctx, s.request(name, s.long))
-	if told = errors.Is(err, locker.ErrLost); !told && (last || err != nil || !errors.Is(third, locker.ErrHeld)) {
-		s.broken(fmt.Sprintf("Release of a hold that was %s, with another in its place, returned %v", how, err), cause)
+	if told = errors.Is(err, locker.ErrLost); !told &&
+		(last || err != nil || !errors.Is(third, locker.ErrHeld)) {
+		s.broken(fmt.Sprintf("Release of a hold that was %s, with another in its place, returned %v",
+			how, err), cause)
 	}
 	if !errors.Is(third, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, a third client's Acquire returned %v", how, third), cause)
+		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, a third client's Acquire "+
+			"returned %v", how, third), cause)
 	}
 	if _, err := next.Hold.Renew(ctx); err != nil {
-		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, Renew of the next failed: %v", how, err), cause)
+		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, Renew of the next failed: %v",
+			how, err), cause)
 	}
 	if err := next.Hold.Release(ctx); err != nil {
-		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, Release of the next failed: %v", how, err), cause)
+		s.broken(fmt.Sprintf("after the late Release of a hold that was %s, Release of the next failed: %v",
+			how, err), cause)
 	}
 	return told
 }
 
 func checkIdempotent(s *trial) {
-	const cause = "the service does not compare the owner of the key that it finds: a driver repeats requests whose reply was lost"
+	const cause = "the service does not compare the owner of the key that it finds: a driver repeats " +
+		"requests whose reply was lost"
 	b, other := s.backend(), s.backend()
 	for _, wait := range []bool{false, true} {
 		name := s.name(fmt.Sprintf("again-%v", wait))
@@ -169,7 +179,9 @@ func checkIdempotent(s *trial) {
 			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, failed: %v", err), cause)
 		}
 		if again.Token != first.Token {
-			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, got token %d after %d", again.Token, first.Token), "a token is minted for each request and not for each hold: the one in use would be refused")
+			s.broken(fmt.Sprintf("Acquire, repeated with the same owner, got token %d after %d",
+				again.Token, first.Token),
+				"a token is minted for each request and not for each hold: the one in use would be refused")
 		}
 		if _, err := other.Acquire(ctx, s.request(name, s.long)); !errors.Is(err, locker.ErrHeld) {
 			s.broken(fmt.Sprintf("Acquire of another client returned %v meanwhile", err), cause)
@@ -178,11 +190,13 @@ func checkIdempotent(s *trial) {
 			s.broken(fmt.Sprintf("Release failed: %v", err), "the repeated request made something else than the first")
 		}
 		if err := first.Hold.Release(ctx); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("after the release, Release of the same hold returned %v", err), "the lock is counted per request: it is reentrant")
+			s.broken(fmt.Sprintf("after the release, Release of the same hold returned %v", err),
+				"the lock is counted per request: it is reentrant")
 		}
 		next := s.acquire(other, s.request(name, s.long))
 		if err := next.Hold.Release(ctx); err != nil {
-			s.broken(fmt.Sprintf("Release of the next hold failed: %v", err), "something of the repeated request is left")
+			s.broken(fmt.Sprintf("Release of the next hold failed: %v", err),
+				"something of the repeated request is left")
 		}
 		s.nothingLeft(name)
 	}
@@ -202,14 +216,18 @@ func (s *trial) toldOfDeletion() {
 	b := s.backend()
 	grant := s.acquire(b, req)
 	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil || told.Load() != 0 {
-		s.broken(fmt.Sprintf("Renew of a hold returned %v, and Lost was called %d times", err, told.Load()), "Lost is called for a hold that is there")
+		s.broken(fmt.Sprintf("Renew of a hold returned %v, and Lost was called %d times", err, told.Load()),
+			"Lost is called for a hold that is there")
 	}
 	s.remove(req.Name)
-	if _, err := grant.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) && !s.eventually(s.soon, func() bool { return told.Load() > 0 }) {
-		s.broken(fmt.Sprintf("the key was deleted: Renew returned %v, and Lost was not called", err), "Renew does not look whether its key is there, or puts it back (R12)")
+	if _, err := grant.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) &&
+		!s.eventually(s.soon, func() bool { return told.Load() > 0 }) {
+		s.broken(fmt.Sprintf("the key was deleted: Renew returned %v, and Lost was not called", err),
+			"Renew does not look whether its key is there, or puts it back (R12)")
 	}
 	if err := grant.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("the key was deleted, and Release returned %v", err), "Release does not look whether there was something to remove")
+		s.broken(fmt.Sprintf("the key was deleted, and Release returned %v", err),
+			"Release does not look whether there was something to remove")
 	}
 }
 
@@ -224,14 +242,17 @@ func (s *trial) deleted(alone bool) {
 	s.remove(name)
 	deleted := time.Now()
 	take := func() *locker.Lease {
-		return s.freeWithin(s.soon+s.ttl, other, name, "the harness's Delete removed nothing, or a renewal put the key back (R12)")
+		return s.freeWithin(s.soon+s.ttl, other, name,
+			"the harness's Delete removed nothing, or a renewal put the key back (R12)")
 	}
 	var next *locker.Lease
 	if !alone {
 		next = take()
 	}
 	if !s.eventually(life+s.soon, func() bool { return l.Err() != nil }) || !errors.Is(l.Err(), locker.ErrLost) {
-		s.broken(fmt.Sprintf("%v after its lock was deleted, the holder's lease says %v", time.Since(deleted), l.Err()), "Renew does not look whether its key is there, or puts it back (R12), or a watch is missing")
+		s.broken(fmt.Sprintf("%v after its lock was deleted, the holder's lease says %v",
+			time.Since(deleted), l.Err()),
+			"Renew does not look whether its key is there, or puts it back (R12), or a watch is missing")
 	}
 	s.Logf("the holder was told %v after the deletion", time.Since(deleted))
 	if alone {
@@ -242,7 +263,8 @@ func (s *trial) deleted(alone bool) {
 		s.broken(fmt.Sprintf("Unlock of a lock that was deleted returned %v", err), "a loss that is forgotten")
 	}
 	if err := next.Err(); err != nil {
-		s.broken(fmt.Sprintf("the next holder's lease ended: %v", err), "the holder before removed a lock that is not its own (R9)")
+		s.broken(fmt.Sprintf("the next holder's lease ended: %v", err),
+			"the holder before removed a lock that is not its own (R9)")
 	}
 	s.unlock(next)
 	s.nothingLeft(name)

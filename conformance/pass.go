@@ -15,18 +15,21 @@ import (
 func passChecks() []check {
 	return []check{
 		{
-			Name:    "pass",
-			Promise: "Pass ends one hold and begins another that has an owner and a token of its own, in one step; or, with yield, lets another client have it.",
-			Once:    true, run: checkPass,
+			Name: "pass",
+			Promise: "Pass ends one hold and begins another that has an owner and a token of its own, in " +
+				"one step; or, with yield, lets another client have it.",
+			Once: true, run: checkPass,
 		},
 		{
-			Name:    "pass-exclusion",
-			Promise: "Of clients that contend for a name and pass it on among their callers, one caller holds it at a time, and everybody gets it.",
-			Once:    true, run: checkPassExclusion,
+			Name: "pass-exclusion",
+			Promise: "Of clients that contend for a name and pass it on among their callers, one caller " +
+				"holds it at a time, and everybody gets it.",
+			Once: true, run: checkPassExclusion,
 		},
 		{
-			Name:    "pass-reply-lost",
-			Promise: "A Pass whose reply was lost, or whose next caller has left meanwhile, leaves nothing of either (R7, R8).",
+			Name: "pass-reply-lost",
+			Promise: "A Pass whose reply was lost, or whose next caller has left meanwhile, leaves nothing " +
+				"of either (R7, R8).",
 			unasked: noNetwork, missing: needsCut, Once: true, run: checkPassReplyLost,
 		},
 	}
@@ -60,7 +63,8 @@ func (s *trial) wholeTTL(b, other locker.Backend, name string) {
 	for until := next.Validity.Until(); time.Now().Before(until); time.Sleep(s.ttl / 50) {
 		grant, err := other.Acquire(s.within(s.patience()), s.request(name, s.ttl))
 		if err == nil && time.Now().Before(until) {
-			s.broken(fmt.Sprintf("another client got a name %v before the end of a hold that came by Pass", time.Until(until)),
+			s.broken(fmt.Sprintf("another client got a name %v before the end of a hold that came by Pass",
+				time.Until(until)),
 				"Pass leaves the time that remained of the hold before, or its validity is made up")
 		}
 		if grant.Hold != nil {
@@ -81,16 +85,20 @@ func checkPass(s *trial) {
 	before := time.Now()
 	second, err := p.Pass(s.within(s.patience()), s.request(name, s.long), true)
 	if err != nil || second.Hold == nil {
-		s.broken(fmt.Sprintf("Pass of a hold, with nobody else waiting, failed: %v", err), "Pass does not find its own key, or yields to nobody")
+		s.broken(fmt.Sprintf("Pass of a hold, with nobody else waiting, failed: %v", err),
+			"Pass does not find its own key, or yields to nobody")
 	}
 	if since := second.Validity.Since; since.After(time.Now()) || since.Before(before) {
-		s.broken(fmt.Sprintf("what was passed on counts from %v before the request", before.Sub(since)), "the validity is that of the hold before: each holder's is its own")
+		s.broken(fmt.Sprintf("what was passed on counts from %v before the request", before.Sub(since)),
+			"the validity is that of the hold before: each holder's is its own")
 	}
 	if first.Token != 0 && second.Token <= first.Token {
-		s.broken(fmt.Sprintf("after token %d, a holder got token %d by Pass", first.Token, second.Token), "what is passed on is the hold, and not a new grant (R13)")
+		s.broken(fmt.Sprintf("after token %d, a holder got token %d by Pass", first.Token, second.Token),
+			"what is passed on is the hold, and not a new grant (R13)")
 	}
 	if _, err := first.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-		s.broken(fmt.Sprintf("Renew of a hold that was passed on returned %v instead of ErrLost", err), "the next one has the same owner (R10)")
+		s.broken(fmt.Sprintf("Renew of a hold that was passed on returned %v instead of ErrLost", err),
+			"the next one has the same owner (R10)")
 	}
 	for what, call := range map[string]func() error{
 		"Release": func() error { return first.Hold.Release(s.within(s.patience())) },
@@ -100,20 +108,24 @@ func checkPass(s *trial) {
 		},
 	} {
 		if err := call(); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("%s of a hold that was passed on returned %v instead of ErrLost", what, err), "it does not look whose the lock is")
+			s.broken(fmt.Sprintf("%s of a hold that was passed on returned %v instead of ErrLost", what, err),
+				"it does not look whose the lock is")
 		}
 	}
 	if _, err := second.Hold.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Renew of a hold that came by Pass failed: %v", err), "its key was taken by who had it before (R9), or was never there")
+		s.broken(fmt.Sprintf("Renew of a hold that came by Pass failed: %v", err),
+			"its key was taken by who had it before (R9), or was never there")
 	}
-	if _, err := other.Acquire(s.within(s.patience()), s.request(name, s.long)); !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("Acquire of a name that was passed on returned %v", err), "Pass sets nothing in the service")
+	if _, err = other.Acquire(s.within(s.patience()), s.request(name, s.long)); !errors.Is(err, locker.ErrHeld) {
+		s.broken(fmt.Sprintf("Acquire of a name that was passed on returned %v", err),
+			"Pass sets nothing in the service")
 	}
 	s.release(second.Hold)
 	// What is gone is not passed on, and nobody gets it by that.
 	grant, err := second.Hold.(locker.Passer).Pass(s.within(s.patience()), s.request(name, s.long), false)
 	if !errors.Is(err, locker.ErrLost) || grant.Hold != nil {
-		s.broken(fmt.Sprintf("Pass of a hold that was released returned %v instead of ErrLost", err), "it does not look whether the lock is there: the next one would hold by a right that was over")
+		s.broken(fmt.Sprintf("Pass of a hold that was released returned %v instead of ErrLost", err),
+			"it does not look whether the lock is there: the next one would hold by a right that was over")
 	}
 	s.release(s.acquire(other, s.request(name, s.long)).Hold)
 	s.wholeTTL(b, other, s.name("pass-late"))
@@ -125,11 +137,14 @@ func checkPass(s *trial) {
 	told, stop := s.listen(other, name)
 	defer stop()
 	s.refusedWaiting(other, name)
-	if grant, err = p.Pass(s.within(s.patience()), s.request(name, s.long), true); err != nil || grant.Hold != nil {
-		s.broken(fmt.Sprintf("Pass with yield, while another client waited, passed the lock on all the same (error %v)", err), "it does not ask who waits: a busy client keeps the lock for ever")
+	if grant, err = p.Pass(s.within(s.patience()), s.request(name, s.long), true); err != nil ||
+		grant.Hold != nil {
+		s.broken(fmt.Sprintf("Pass with yield, while another client waited, passed the lock on all the "+
+			"same (error %v)", err), "it does not ask who waits: a busy client keeps the lock for ever")
 	}
 	if !s.eventually(s.prompt(), told) {
-		s.broken(fmt.Sprintf("%v after a Pass that yields, wake was not called", s.prompt()), "it does not tell those who wait")
+		s.broken(fmt.Sprintf("%v after a Pass that yields, wake was not called", s.prompt()),
+			"it does not tell those who wait")
 	}
 	req := s.request(name, s.long)
 	req.Wait = true
@@ -155,14 +170,17 @@ func checkPassExclusion(s *trial) {
 				for range rounds {
 					l, err := c.Lock(ctx, name, locker.TTL(s.long))
 					if err != nil {
-						s.report(fmt.Sprintf("a caller did not get its turn: %v", err), "the lock is passed on for ever, or to somebody who does not hear of it")
+						s.report(fmt.Sprintf("a caller did not get its turn: %v", err),
+							"the lock is passed on for ever, or to somebody who does not hear of it")
 						return
 					}
 					if n := inside.Add(1); n != 1 {
-						s.report(fmt.Sprintf("%d callers held the name at once", n), "Pass grants what the old holder does not have")
+						s.report(fmt.Sprintf("%d callers held the name at once", n),
+							"Pass grants what the old holder does not have")
 					}
 					if token, ok := l.Token(); ok && highest.Swap(token) >= token {
-						s.report(fmt.Sprintf("token %d came after one that was not less", token), "Pass draws its token from elsewhere than Acquire")
+						s.report(fmt.Sprintf("token %d came after one that was not less", token),
+							"Pass draws its token from elsewhere than Acquire")
 					}
 					time.Sleep(200 * time.Microsecond)
 					inside.Add(-1)
@@ -180,7 +198,8 @@ func checkPassExclusion(s *trial) {
 	}
 }
 
-const ghostOfPass = "Pass did not return a Hold of what is next beside its error, or its Release does not find what Pass has put there"
+const ghostOfPass = "Pass did not return a Hold of what is next beside its error, or its Release does not " +
+	"find what Pass has put there"
 
 func checkPassReplyLost(s *trial) {
 	s.together(func() { s.passReplyLost(false) }, func() { s.passReplyLost(true) })
@@ -224,7 +243,8 @@ func (s *trial) passReplyLost(leaves bool) {
 				s.broken(fmt.Sprintf("a Lock that was cancelled while the lock was passed to it returned %v", err), "")
 			}
 		case <-time.After(s.soon):
-			s.broken("a Lock that was cancelled while the lock was passed to it did not return", "it waits for the request of another (R8)")
+			s.broken("a Lock that was cancelled while the lock was passed to it did not return",
+				"it waits for the request of another (R8)")
 		}
 	} else {
 		time.Sleep(s.ttl + settle) // the Unlock has given up

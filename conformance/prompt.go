@@ -9,8 +9,9 @@ import (
 func promptChecks() []check {
 	return []check{
 		{
-			Name:    "prompt",
-			Promise: "A backend that says it is Prompt returns within 100 ms after its context ended, whatever the network does (R8).",
+			Name: "prompt",
+			Promise: "A backend that says it is Prompt returns within 100 ms after its context ended, " +
+				"whatever the network does (R8).",
 			unasked: func(s subject) string {
 				if !s.prompt {
 					return "the backend is not Prompt"
@@ -52,7 +53,9 @@ func checkPrompt(s *trial) {
 				}
 			}
 			if late >= promptWithin {
-				s.broken(fmt.Sprintf("%s returned %v after its context had ended, with requests in mode %v", what, late, mode), "it waits for the network or for another request, whatever its context says: do not claim Prompt, and the engine sees to it")
+				s.broken(fmt.Sprintf("%s returned %v after its context had ended, with requests in mode %v",
+					what, late, mode), "it waits for the network or for another request, whatever its "+
+					"context says: do not claim Prompt, and the engine sees to it")
 			}
 		}
 		both(fault, Pass)

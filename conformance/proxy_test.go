@@ -86,7 +86,8 @@ func TestProxyDoesWhatAFaultIsToDo(t *testing.T) {
 			set(conformance.Hold)
 			_, err = says(t, c, "bc", mustNot)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.Eventually(t, func() bool { return p.Sent() == 3 }, comes, time.Millisecond, "what is held was sent")
+			require.Eventually(t, func() bool { return p.Sent() == 3 }, comes, time.Millisecond,
+				"what is held was sent")
 			set(conformance.Pass)
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(comes)))
 			b := make([]byte, 100)

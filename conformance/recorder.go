@@ -53,7 +53,8 @@ func (r *recorder) result(c check) result {
 		res.Outcome = failed
 	}
 	if more := len(res.Failures) - maxFailures; more > 0 {
-		res.Failures = append(res.Failures[:maxFailures], fmt.Sprintf("and %d more failures of the same check", more))
+		res.Failures = append(res.Failures[:maxFailures],
+			fmt.Sprintf("and %d more failures of the same check", more))
 	}
 	return res
 }
@@ -79,7 +80,8 @@ func (p *prover) runWatched(ctx context.Context, h Harness, c check) result {
 	case <-timer.C:
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		r.Errorf("broken promise: %s\nseen: the check did not end within %v\nprobable cause: a call that does not return; the stacks of all goroutines:\n%s", c.Promise, patience, stacks)
+		r.Errorf("broken promise: %s\nseen: the check did not end within %v\nprobable cause: a call that "+
+			"does not return; the stacks of all goroutines:\n%s", c.Promise, patience, stacks)
 		// Much of what hangs ends with the context. What does not is left behind.
 		r.cancel()
 		timer.Reset(goneWithin)
@@ -112,7 +114,9 @@ func (p *prover) attempt(r *recorder, h Harness, c check) {
 				r.decide(unproven, "the harness has no hook "+hook)
 				return
 			}
-			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] why it cannot be proven", c.Promise, s.Backend, hook, hook, c.Name)
+			r.Errorf("unproven promise: %s\nseen: backend %s claims it, and the harness has no hook %s to "+
+				"prove it with\nwhat to do: give Harness.%s, claim less, or say in Harness.Unproven[%q] "+
+				"why it cannot be proven", c.Promise, s.Backend, hook, hook, c.Name)
 			return
 		}
 	}

@@ -72,7 +72,8 @@ func run(t *testing.T, h Harness, checks []check) {
 			switch r.Outcome {
 			case failed:
 				if len(broken) > 0 {
-					r.Failures = append(r.Failures, "this may follow from what was broken before: "+strings.Join(broken, ", "))
+					r.Failures = append(r.Failures,
+						"this may follow from what was broken before: "+strings.Join(broken, ", "))
 				}
 				broken = append(broken, c.Name)
 				t.Error(strings.Join(r.Failures, "\n"))
@@ -155,9 +156,11 @@ func (p *prover) prove(ctx context.Context, h Harness, c check) result {
 		if r.Outcome != failed || stalled < h.TTL/4 || ctx.Err() != nil {
 			break
 		}
-		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine stalled for %v meanwhile", try, tries, stalled))
+		r.Log = append(r.Log, fmt.Sprintf("try %d of %d failed, and the machine stalled for %v meanwhile",
+			try, tries, stalled))
 		if try == tries {
-			r.Outcome, r.Reason = inconclusive, fmt.Sprintf("the machine stalled in each of %d tries, at last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL)
+			r.Outcome, r.Reason = inconclusive, fmt.Sprintf("the machine stalled in each of %d tries, at "+
+				"last for %v with a TTL of %v: run it again on one that is less busy", tries, stalled, h.TTL)
 			break
 		}
 		r.Log = append(r.Log, tried.Failures...)

@@ -47,9 +47,11 @@ func TestLeakIsToldOnce(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	leaking := check{Name: "leaking", Promise: "Nothing.", run: func(*trial) { go func() { <-end }() }}
-	p := prover{watch: func() func() time.Duration { return func() time.Duration { return 0 } }} // a stall would be another try
+	// No stalls: each would be another try.
+	p := prover{watch: func() func() time.Duration { return func() time.Duration { return 0 } }}
 	first, second := p.prove(t.Context(), h, leaking), p.prove(t.Context(), h, leaking)
 	assert.Equal(t, failed, first.Outcome)
 	assert.Equal(t, passed, second.Outcome)
-	assert.Contains(t, second.Log, "check leaking leaves goroutines behind, too, of the kind that was told of before")
+	assert.Contains(t, second.Log,
+		"check leaking leaves goroutines behind, too, of the kind that was told of before")
 }

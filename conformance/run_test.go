@@ -76,7 +76,9 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, c := range []struct {
 		kind  kind
 		check string
-	}{{poor, "restart"}, {poor, "failover"}, {poor, "server-crashes"}, {poor, "clock-jump"}, {poor, "notify"}, {poor, "fifo-across-clients"}, {poor, "tokens-restart"}, {poor, "tokens-failover"}, {poor, "tokens-cut-off"}} {
+	}{{poor, "restart"}, {poor, "failover"}, {poor, "server-crashes"}, {poor, "clock-jump"}, {poor, "notify"},
+		{poor, "fifo-across-clients"}, {poor, "tokens-restart"}, {poor, "tokens-failover"},
+		{poor, "tokens-cut-off"}} {
 		r := proveWith(t, c.kind, c.check, func(*conformance.Harness) {})
 		assert.Equal(t, conformance.Unclaimed, r.Outcome, c.check)
 		assert.NotEmpty(t, r.Reason, c.check)
@@ -84,7 +86,9 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 	for _, k := range []kind{poor, rich, queued} {
 		for _, c := range conformance.Checks() {
 			if r := prove(t, none, k, c); r.Outcome == conformance.Unclaimed {
-				assert.Contains(t, []string{"notify", "fifo-across-clients", "raise-token", "token-order", "tokens-restart", "tokens-failover", "tokens-cut-off", "restart", "failover", "server-crashes", "clock-jump", "prompt"}, c.Name)
+				assert.Contains(t, []string{"notify", "fifo-across-clients", "raise-token", "token-order",
+					"tokens-restart", "tokens-failover", "tokens-cut-off", "restart", "failover",
+					"server-crashes", "clock-jump", "prompt"}, c.Name)
 			}
 		}
 	}
@@ -92,12 +96,16 @@ func TestWhatIsNotClaimedIsNotProven(t *testing.T) {
 
 func TestHarnessThatMakesNoSenseIsRefused(t *testing.T) {
 	for seen, change := range map[string]func(*conformance.Harness){
-		"has no New":            func(h *conformance.Harness) { h.New = nil },
-		"Harness.TTL is -1s":    func(h *conformance.Harness) { h.TTL = -time.Second },
-		"no Openers":            func(h *conformance.Harness) { h.Open = nil },
-		`names "cutoff"`:        func(h *conformance.Harness) { h.Unproven = map[string]string{"cutoff": "a typing error"} },
+		"has no New":         func(h *conformance.Harness) { h.New = nil },
+		"Harness.TTL is -1s": func(h *conformance.Harness) { h.TTL = -time.Second },
+		"no Openers":         func(h *conformance.Harness) { h.Open = nil },
+		`names "cutoff"`: func(h *conformance.Harness) {
+			h.Unproven = map[string]string{"cutoff": "a typing error"}
+		},
 		`no reason for "close"`: func(h *conformance.Harness) { h.Unproven = map[string]string{"close": " "} },
-		"a nil Backend":         func(h *conformance.Harness) { h.New = func(conformance.T) locker.Backend { return nil } },
+		"a nil Backend": func(h *conformance.Harness) {
+			h.New = func(conformance.T) locker.Backend { return nil }
+		},
 	} {
 		r := proveWith(t, poor, "close", change)
 		assert.Equal(t, conformance.Failed, r.Outcome)

@@ -106,9 +106,11 @@ func (s *trial) survives(what string, happen func()) {
 	}
 	renewed := l.Until().Sub(granted)
 	happen()
-	if st, err := other.Inspect(s.within(s.patience()), name); err == nil && st.Held && renewed > s.ttl && st.Remaining > 0 {
+	if st, err := other.Inspect(s.within(s.patience()), name); err == nil && st.Held && renewed > s.ttl &&
+		st.Remaining > 0 {
 		if short := time.Until(l.Until()) - st.Remaining; short > renewed/2 {
-			s.broken(fmt.Sprintf("after %s the service keeps the lock for %v less than its holder was told by its renewal", what, short), "a renewal is confirmed before it is as durable as the grant")
+			s.broken(fmt.Sprintf("after %s the service keeps the lock for %v less than its holder was told "+
+				"by its renewal", what, short), "a renewal is confirmed before it is as durable as the grant")
 		}
 	}
 	s.staysHeld(l, other, name, what)
@@ -127,9 +129,11 @@ func (s *trial) staysHeld(l *locker.Lease, other *locker.Client, name, what stri
 		cancel()
 		switch {
 		case err == nil && l.Err() == nil:
-			s.broken(fmt.Sprintf("after %s another client got a held lock", what), "the service has lost the lock, or takes it for expired")
+			s.broken(fmt.Sprintf("after %s another client got a held lock", what),
+				"the service has lost the lock, or takes it for expired")
 		case l.Err() != nil:
-			s.broken(fmt.Sprintf("after %s the holder's lease ended: %v", what, l.Err()), "the service has lost the lock, or the client does not find the way to it in time")
+			s.broken(fmt.Sprintf("after %s the holder's lease ended: %v", what, l.Err()),
+				"the service has lost the lock, or the client does not find the way to it in time")
 		case errors.Is(err, locker.ErrHeld):
 			refused = true
 		}
@@ -137,7 +141,8 @@ func (s *trial) staysHeld(l *locker.Lease, other *locker.Client, name, what stri
 			return
 		}
 		if time.Now().After(deadline) {
-			s.broken(fmt.Sprintf("after %s the lock was not served: the last TryLock returned %v", what, err), "the service, or the client's connection to it, has not come back")
+			s.broken(fmt.Sprintf("after %s the lock was not served: the last TryLock returned %v", what, err),
+				"the service, or the client's connection to it, has not come back")
 		}
 	}
 }

@@ -34,7 +34,8 @@ type client struct {
 
 func newClient(s *service, k kind) *client {
 	c := &client{
-		first: s, later: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}), alone: make(chan struct{}, 1),
+		first: s, later: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
+		alone:  make(chan struct{}, 1),
 		wakers: make(map[string]map[*func()]struct{}),
 	}
 	if s.when != "" {
@@ -93,7 +94,8 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	switch {
 	case err == nil && s.flaw == holdDiesWithContext:
 		context.AfterFunc(asked, func() { _, _ = s.release(req.Name, req.Owner) })
-	case err != nil && (s.flaw == leavesGhost || s.flaw == ghostAfterReset && errors.Is(err, locker.ErrUnavailable)):
+	case err != nil && (s.flaw == leavesGhost ||
+		s.flaw == ghostAfterReset && errors.Is(err, locker.ErrUnavailable)):
 		grant = locker.Grant{}
 	case s.flaw == timeoutIsHeld && errors.Is(err, context.DeadlineExceeded):
 		err = locker.ErrHeld
@@ -161,7 +163,8 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 func (c *client) place(req locker.Request) place {
-	return place{owner: req.Owner, label: req.Label, waits: req.Wait, ttl: req.TTL, minHold: req.MinHold, client: c, lost: req.Lost}
+	return place{owner: req.Owner, label: req.Label, waits: req.Wait, ttl: req.TTL, minHold: req.MinHold,
+		client: c, lost: req.Lost}
 }
 
 // ask sends one request.

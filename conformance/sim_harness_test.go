@@ -35,7 +35,8 @@ func (s *service) harness(k kind, ttl time.Duration) conformance.Harness {
 		JumpClock: func(_ conformance.T, d time.Duration) { s.jumpClock(d) },
 		Left:      func(_ conformance.T, name string) []string { return s.left(name) },
 		URL:       "sim://",
-		Open: locker.Openers{"sim": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
+		Open: locker.Openers{"sim": func(
+			_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 			if s.flaw == opensFirst && u.Param("no_such_parameter", "") != "" {
 				return nil, locker.ErrUnavailable
 			}

@@ -54,7 +54,9 @@ func (c *client) beats() {
 
 // RaiseToken makes every later holder's token greater.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
-	found, err := h.send(ctx, false, func() (bool, error) { return h.client.service().raise(h.place, h.name, token) })
+	found, err := h.send(ctx, false, func() (bool, error) {
+		return h.client.service().raise(h.place, h.name, token)
+	})
 	if err == nil && !found {
 		return locker.ErrLost
 	}

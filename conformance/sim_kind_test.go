@@ -63,7 +63,8 @@ func (c *client) Guarantees() locker.Guarantees {
 	case claimsByMood:
 		c.service().do(func() { g.ServerCrashes = len(c.service().clients) })
 	case claimsNonsense:
-		g = locker.Guarantees{Backend: "the sim", Order: 7, DeadHolderSlack: -1, MinTTL: time.Hour, MaxTTL: time.Minute}
+		g = locker.Guarantees{Backend: "the sim", Order: 7, DeadHolderSlack: -1, MinTTL: time.Hour,
+			MaxTTL: time.Minute}
 	}
 	return g
 }

@@ -19,7 +19,8 @@ func (operator) MaxMinHold() time.Duration { return time.Hour }
 // List asks the service.
 func (o operator) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
 	s := o.c.service()
-	like := regexp.MustCompile("^" + strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(prefix), "_", "."), "%", ".*"))
+	like := regexp.MustCompile("^" + strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(prefix),
+		"_", "."), "%", ".*"))
 	a, err := o.c.net.call(ctx, func() any {
 		all := map[string]locker.State{}
 		s.do(func() {
@@ -71,7 +72,8 @@ func (o operator) Break(ctx context.Context, name string) (locker.State, error) 
 				st.Held, st.Label, st.Token = true, rec.label, rec.token
 			}
 			for other := range s.locks {
-				if other == s.key(name) && s.flaw != breaksNothing || s.flaw == breaksQueue && strings.HasPrefix(other, s.key(name)) {
+				if other == s.key(name) && s.flaw != breaksNothing ||
+					s.flaw == breaksQueue && strings.HasPrefix(other, s.key(name)) {
 					s.remove(other)
 				}
 			}

@@ -29,7 +29,7 @@ type store struct {
 	waited  map[string]bool // names that somebody was refused who waits
 	raised  map[string]uint64
 	rows    map[string]*client // whose open transaction has locked it
-	orphans map[string]string  // who waits for a lock that was deleted, by its holder, and by itself once it is free
+	orphans map[string]string  // who waits for a deleted lock, by its holder, and by itself once it is free
 	after   []func()           // to be done when mu is free
 }
 
@@ -66,8 +66,9 @@ func newService(f flaw) *service {
 		end:   make(chan struct{}),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
-		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64), orphans: make(map[string]string),
-		rows: make(map[string]*client),
+		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64),
+		orphans: make(map[string]string),
+		rows:    make(map[string]*client),
 	}}
 }
 
@@ -124,7 +125,8 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 		case s.flaw == grantsAlways,
 			s.flaw == clientClock && rec != nil && rec.expires.Before(time.Now().Add(p.client.off)):
 			rec = nil
-		case rec != nil && (s.flaw == reentrant && rec.client == p.client || s.flaw == labelIsOwner && rec.label == p.label):
+		case rec != nil && (s.flaw == reentrant && rec.client == p.client ||
+			s.flaw == labelIsOwner && rec.label == p.label):
 			rec.owner = p.owner
 		}
 		switch {
@@ -190,7 +192,8 @@ func (s *service) grant(name string, p place) *record {
 		s.tokens[name] = s.raised[name] + 1
 	}
 	rec := &record{
-		began: time.Now(), owner: s.stored(p.owner), label: p.label, token: s.tokens[name], client: p.client, lost: p.lost, count: 1,
+		began: time.Now(), owner: s.stored(p.owner), label: p.label, token: s.tokens[name], client: p.client,
+		lost: p.lost, count: 1,
 		expires: time.Now().Add(s.lifetime(p.ttl)),
 	}
 	rec.keep = time.Now().Add(s.minHold(p.minHold))

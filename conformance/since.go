@@ -13,8 +13,9 @@ import (
 func sinceChecks() []check {
 	return []check{
 		{
-			Name:    "since",
-			Promise: "Validity.Since is read before the request is sent, so that no time on the way counts as held (R1).",
+			Name: "since",
+			Promise: "Validity.Since is read before the request is sent, so that no time on the way " +
+				"counts as held (R1).",
 			unasked: noNetwork, missing: needsCut, run: checkSince,
 		},
 		{
@@ -74,7 +75,8 @@ func (s *trial) sinceOfWait() {
 	}
 	l := s.freeWithin(s.freedWithin(grant.Validity.TTL), other, name, "the lock does not expire")
 	if early := time.Until(grant.Validity.Until()); early > 0 {
-		s.broken(fmt.Sprintf("a waiter was told late of its grant and then cut off, and another got in %v before its Until", early),
+		s.broken(fmt.Sprintf("a waiter was told late of its grant and then cut off, and another got in %v "+
+			"before its Until", early),
 			"the service counts from the grant, and Since is read when the waiter is told of it (R1)")
 	}
 	s.unlock(l)
@@ -106,18 +108,22 @@ func (s *trial) sinceOfRequests() {
 			a := <-answers
 			switch {
 			case a.err != nil && passed.Sub(held) >= s.ttl/4: // on a busy machine
-				s.Logf("%s failed when its reply took %v, which is more than it has to be given: %v", what, passed.Sub(held), a.err)
+				s.Logf("%s failed when its reply took %v, which is more than it has to be given: %v",
+					what, passed.Sub(held), a.err)
 				continue
 			case a.err != nil:
-				s.broken(fmt.Sprintf("%s failed when its reply took %v: %v", what, pause, a.err), "the backend gives its requests less time than the harness has to leave them: TTL/4")
+				s.broken(fmt.Sprintf("%s failed when its reply took %v: %v", what, pause, a.err),
+					"the backend gives its requests less time than the harness has to leave them: TTL/4")
 			case a.v.Since.After(time.Now()):
-				s.broken(fmt.Sprintf("%s returned a Since in the future", what), "Since is not a reading of the local clock")
+				s.broken(fmt.Sprintf("%s returned a Since in the future", what),
+					"Since is not a reading of the local clock")
 			}
 			if late = a.v.Since.Sub(passed); late < 0 {
 				return
 			}
 		}
-		s.broken(fmt.Sprintf("%s waited %v for its reply, and its Since is %v after that", what, pause, late), "Since is read when the reply has come (R1)")
+		s.broken(fmt.Sprintf("%s waited %v for its reply, and its Since is %v after that", what, pause, late),
+			"Since is read when the reply has come (R1)")
 	}
 	var grant locker.Grant
 	measure("Acquire", func() {
@@ -130,14 +136,16 @@ func (s *trial) sinceOfRequests() {
 		return grant.Validity, err
 	})
 	if grant.Validity.TTL == 0 {
-		s.broken("a lock that is held over a network has no deadline", "Validity.TTL is 0: nothing then tells a holder that is cut off")
+		s.broken("a lock that is held over a network has no deadline",
+			"Validity.TTL is 0: nothing then tells a holder that is cut off")
 	}
 	measure("Renew", func() { s.warm(b) }, func() (locker.Validity, error) {
 		return grant.Hold.Renew(s.within(s.patience()))
 	})
 	if _, ok := grant.Hold.(locker.Passer); ok {
 		measure("Pass", func() { s.warm(b) }, func() (locker.Validity, error) {
-			next, err := grant.Hold.(locker.Passer).Pass(s.within(s.patience()), s.request(s.name("since"), s.long), false)
+			next, err := grant.Hold.(locker.Passer).Pass(s.within(s.patience()),
+				s.request(s.name("since"), s.long), false)
 			if err == nil {
 				grant = next
 			}
@@ -200,21 +208,24 @@ func (s *trial) sinceOfBeats(b locker.Backend, fault Fault, pause time.Duration)
 		counted++
 	}
 	if counted > 1 {
-		s.broken(fmt.Sprintf("the reply to a session's renewal was kept back for %v, and its holds' Since is %v after that", pause, late), "the session counts from the reply (R1)")
+		s.broken(fmt.Sprintf("the reply to a session's renewal was kept back for %v, and its holds' Since "+
+			"is %v after that", pause, late), "the session counts from the reply (R1)")
 	}
 	s.Logf("no reply to a session's renewal was seen to be kept back in %d tries", tries)
 }
 
 // checkClientClock lets clients contend whose clocks are far apart.
 func checkClientClock(s *trial) {
-	const cause = "the time at which a lock ends is written or compared by the clock of a client: only the service's own clock may do both"
+	const cause = "the time at which a lock ends is written or compared by the clock of a client: only the " +
+		"service's own clock may do both"
 	for _, off := range []time.Duration{2 * s.long, -2 * s.long} {
 		there, here := s.clientOf(s.offClock(off)), s.client()
 		for what, pair := range map[string][2]*locker.Client{"asks": {here, there}, "holds": {there, here}} {
 			name := s.name(fmt.Sprintf("clock-%s-%v", what, off))
 			held := s.try(pair[0], name, locker.TTL(s.long))
 			if _, err := s.tryLock(pair[1], name, locker.TTL(s.long)); !errors.Is(err, locker.ErrHeld) {
-				s.broken(fmt.Sprintf("a client whose clock is %v ahead %s, and TryLock of a held name returned %v", off, what, err), cause)
+				s.broken(fmt.Sprintf("a client whose clock is %v ahead %s, and TryLock of a held name "+
+					"returned %v", off, what, err), cause)
 			}
 			s.unlock(held)
 			s.unlock(s.freeWithin(s.soon, pair[1], name, cause))

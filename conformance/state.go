@@ -26,7 +26,8 @@ func (h Harness) statesOf(t T) []state {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	ttl := max(h.ttlOrDefault(), b.Guarantees().MinTTL)
-	grant, err := b.Acquire(ctx, locker.Request{Name: "conformance-" + owner(), Owner: owner(), TTL: ttl, Lost: func() {}})
+	grant, err := b.Acquire(ctx, locker.Request{Name: "conformance-" + owner(), Owner: owner(),
+		TTL: ttl, Lost: func() {}})
 	states := []state{fresh, afterWait}
 	if _, ok := grant.Hold.(locker.Passer); ok && err == nil {
 		states = append(states, afterPass)
@@ -40,7 +41,8 @@ func (h Harness) statesOf(t T) []state {
 // experienced gives b what the state of the trial has been through.
 func (s *trial) experienced(b locker.Backend) locker.Backend {
 	if s.state != fresh {
-		grant, _ := s.get(s.within(s.patience()), b, s.request(s.name(fmt.Sprintf("before-%d", s.number())), s.long))
+		grant, _ := s.get(s.within(s.patience()), b,
+			s.request(s.name(fmt.Sprintf("before-%d", s.number())), s.long))
 		if grant.Hold != nil {
 			_ = grant.Hold.Release(s.within(s.patience()))
 		}
@@ -100,7 +102,8 @@ func (s *trial) tryAfter(c *locker.Client, name string, opts []locker.Option) (l
 
 // getAfter is refused as long as there is an earlier holder, or waits in the queue
 // until it releases.
-func (s *trial) getAfter(ctx context.Context, before locker.Hold, b locker.Backend, req locker.Request) (locker.Grant, error) {
+func (s *trial) getAfter(ctx context.Context, before locker.Hold, b locker.Backend,
+	req locker.Request) (locker.Grant, error) {
 	type answer struct {
 		grant locker.Grant
 		err   error

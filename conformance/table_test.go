@@ -145,12 +145,14 @@ func TestEverySentenceOfTheContractHasACheckThatFails(t *testing.T) {
 func TestGapsOfTheTableAreSeen(t *testing.T) {
 	members, flaws := contract(t), flawNames(t)
 	for seen, change := range map[string]func(r *tableRow){
-		"Hold.Release has no row":                         func(r *tableRow) { r.subject = "Hold.Renew" },
-		"the contract has no such member":                 func(r *tableRow) { r.subject = "Hold.Relase" },
-		"there is no check owner-exakt":                   func(r *tableRow) { r.check = "owner-exakt" },
-		"there is no check none":                          func(r *tableRow) { r.check = "none" },
-		"there is no flaw releasesEverybody":              func(r *tableRow) { r.flaw = "releasesEverybody" },
-		"nothing proves that ttl-kept rejects closeHangs": func(r *tableRow) { r.check, r.flaw = "ttl-kept", "closeHangs" },
+		"Hold.Release has no row":            func(r *tableRow) { r.subject = "Hold.Renew" },
+		"the contract has no such member":    func(r *tableRow) { r.subject = "Hold.Relase" },
+		"there is no check owner-exakt":      func(r *tableRow) { r.check = "owner-exakt" },
+		"there is no check none":             func(r *tableRow) { r.check = "none" },
+		"there is no flaw releasesEverybody": func(r *tableRow) { r.flaw = "releasesEverybody" },
+		"nothing proves that ttl-kept rejects closeHangs": func(r *tableRow) {
+			r.check, r.flaw = "ttl-kept", "closeHangs"
+		},
 	} {
 		rows := readTable(t)
 		for i := range rows {

@@ -13,13 +13,15 @@ import (
 func tokenChecks() []check {
 	return []check{
 		{
-			Name:    "tokens",
-			Promise: "Tokens rise from holder to holder, over contention, cancels, expiry and deletion, and none is given twice; where Fencing is none, there are none.",
-			run:     checkTokens,
+			Name: "tokens",
+			Promise: "Tokens rise from holder to holder, over contention, cancels, expiry and deletion, " +
+				"and none is given twice; where Fencing is none, there are none.",
+			run: checkTokens,
 		},
 		{
-			Name:    "raise-token",
-			Promise: "Once RaiseToken has returned, the next holder's token is greater, also that of one who waited already; without the lock it is refused.",
+			Name: "raise-token",
+			Promise: "Once RaiseToken has returned, the next holder's token is greater, also that of one " +
+				"who waited already; without the lock it is refused.",
 			unasked: func(s subject) string {
 				if s.Fencing == locker.FencingNone {
 					return "Fencing is none"
@@ -29,8 +31,9 @@ func tokenChecks() []check {
 			run: checkRaiseToken,
 		},
 		{
-			Name:    "token-order",
-			Promise: "A token is drawn in the step that grants its lock: however late the reply, it is less than those of all later holders.",
+			Name: "token-order",
+			Promise: "A token is drawn in the step that grants its lock: however late the reply, it is " +
+				"less than those of all later holders.",
 			unasked: func(s subject) string {
 				if s.Fencing == locker.FencingNone {
 					return "Fencing is none"
@@ -78,8 +81,9 @@ func tokenChecks() []check {
 			Once:    true, run: func(s *trial) { s.tokensRiseOver("a fail-over", s.h.Failover) },
 		},
 		{
-			Name:    "tokens-cut-off",
-			Promise: "Tokens go on rising when a holder was cut off for so long that the service has ended its lease, or its session.",
+			Name: "tokens-cut-off",
+			Promise: "Tokens go on rising when a holder was cut off for so long that the service has ended " +
+				"its lease, or its session.",
 			unasked: func(s subject) string {
 				if s.Fencing == locker.FencingNone {
 					return "Fencing is none"
@@ -109,7 +113,8 @@ func (f *fence) pass(token uint64) (last uint64, ok bool) {
 	return last, ok
 }
 
-const tokenCause = "the counter is not raised in the same step as the grant, is kept with the lock and goes with it, or is kept per client"
+const tokenCause = "the counter is not raised in the same step as the grant, is kept with the lock and " +
+	"goes with it, or is kept per client"
 
 // admit takes a lease to the fence, and returns it.
 func (s *trial) admit(f *fence, l *locker.Lease, when string) *locker.Lease {
@@ -117,7 +122,8 @@ func (s *trial) admit(f *fence, l *locker.Lease, when string) *locker.Lease {
 	switch {
 	case s.g.Fencing == locker.FencingNone:
 		if has || token != 0 {
-			s.report(fmt.Sprintf("Fencing is none, and a lease has the token %d", token), "claim it, or return none: a token that nothing is promised of is worse than none")
+			s.report(fmt.Sprintf("Fencing is none, and a lease has the token %d", token),
+				"claim it, or return none: a token that nothing is promised of is worse than none")
 		}
 	case !has:
 		s.report(fmt.Sprintf("Fencing is %q, and %s a lease had no token", s.g.Fencing, when), "Grant.Token is 0")
@@ -196,7 +202,8 @@ func checkTokens(s *trial) {
 		l = s.lock(a, name, locker.TTL(s.long))
 	}
 	s.unlock(s.admit(&f, l, "after an expiry"))
-	lost := s.admit(&f, s.lock(b, name, locker.TTL(s.ttl), locker.MaxHold(max(s.ttl/4, 10*time.Millisecond))), "after an expiry")
+	lost := s.admit(&f, s.lock(b, name, locker.TTL(s.ttl), locker.MaxHold(max(s.ttl/4, 10*time.Millisecond))),
+		"after an expiry")
 	s.eventually(s.patience(), func() bool { return lost.Err() != nil })
 	_ = lost.Unlock(s.within(s.patience()))
 	s.unlock(s.admit(&f, s.lock(a, name, locker.TTL(s.long)), "after a loss"))
@@ -205,7 +212,8 @@ func checkTokens(s *trial) {
 		for range 2 {
 			s.admit(&f, s.try(a, name, locker.TTL(s.long)), "after a deletion")
 			s.remove(name)
-			l := s.admit(&f, s.freeWithin(s.soon+s.ttl, b, name, "the harness's Delete removed nothing"), "after a deletion")
+			l := s.admit(&f, s.freeWithin(s.soon+s.ttl, b, name, "the harness's Delete removed nothing"),
+				"after a deletion")
 			s.unlock(l)
 			a = s.client() // the line of the one before stands until it knows of its loss
 		}
@@ -239,7 +247,8 @@ func checkRaiseToken(s *trial) {
 				return
 			}
 			if err != nil {
-				s.broken(fmt.Sprintf("RaiseToken(%d) of a holder with token %d failed: %v", to, token, err), "a lower one is nothing to do, and the same one twice is a request that was sent again")
+				s.broken(fmt.Sprintf("RaiseToken(%d) of a holder with token %d failed: %v", to, token, err),
+					"a lower one is nothing to do, and the same one twice is a request that was sent again")
 			}
 		}
 		s.unlock(l)
@@ -250,7 +259,8 @@ func checkRaiseToken(s *trial) {
 			return
 		}
 		if token, _ = l.Token(); token <= far {
-			s.broken(fmt.Sprintf("tokens were raised to %d, and the next holder has %d", far, token), "what was raised is not read at the moment of the grant, or is kept with the lock")
+			s.broken(fmt.Sprintf("tokens were raised to %d, and the next holder has %d", far, token),
+				"what was raised is not read at the moment of the grant, or is kept with the lock")
 		}
 		a, b = b, a
 	}
@@ -273,11 +283,13 @@ func checkRaiseToken(s *trial) {
 			s.broken("a name whose holder is gone was not free", "RaiseToken makes the lock last for longer")
 		}
 		if last, ok := f.pass(grant.Token); !ok {
-			s.broken(fmt.Sprintf("after tokens were raised, token %d came after token %d", grant.Token, last), "the next token is what was raised, and not above what was given since")
+			s.broken(fmt.Sprintf("after tokens were raised, token %d came after token %d", grant.Token, last),
+				"the next token is what was raised, and not above what was given since")
 		}
 		switch {
 		case round == 1:
-			if err := grant.Hold.(locker.TokenRaiser).RaiseToken(s.within(s.patience()), grant.Token+1<<37); err != nil {
+			if err := grant.Hold.(locker.TokenRaiser).RaiseToken(s.within(s.patience()),
+				grant.Token+1<<37); err != nil {
 				s.broken(fmt.Sprintf("RaiseToken of a holder failed: %v", err), "")
 			}
 			f.pass(grant.Token + 1<<37)
@@ -294,7 +306,8 @@ func checkRaiseToken(s *trial) {
 	}
 	if r, ok := grant.Hold.(locker.TokenRaiser); ok {
 		if err := r.RaiseToken(s.within(s.patience()), grant.Token+1<<37); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("RaiseToken after Release returned %v instead of ErrLost", err), "the owner is not compared")
+			s.broken(fmt.Sprintf("RaiseToken after Release returned %v instead of ErrLost", err),
+				"the owner is not compared")
 		}
 	}
 }
@@ -328,8 +341,10 @@ func checkTokenOrder(s *trial) {
 		fault.Replies(Pass)
 		late := <-answers
 		if seen && err == nil && late.err == nil && late.grant.Token >= next.Token {
-			s.broken(fmt.Sprintf("a holder with token %d was deleted and another got token %d, and then came the reply with the token of the first: %d",
-				late.grant.Token, next.Token, late.grant.Token), "the token is drawn in a request after the grant: between the two another can be granted the lock")
+			s.broken(fmt.Sprintf("a holder with token %d was deleted and another got token %d, and then "+
+				"came the reply with the token of the first: %d",
+				late.grant.Token, next.Token, late.grant.Token), "the token is drawn in a request after "+
+				"the grant: between the two another can be granted the lock")
 		}
 		for _, h := range []locker.Hold{late.grant.Hold, next.Hold} {
 			if h != nil {
@@ -379,7 +394,8 @@ func (s *trial) comesBack(c *locker.Client, name string) (l *locker.Lease) {
 		l, err = c.Lock(s.within(s.patience()), name, locker.TTL(s.long))
 		return err == nil
 	}) {
-		s.broken(fmt.Sprintf("after the servers had come back, Lock failed: %v", err), "a connection that is broken and never made again, or a lock that nobody removes")
+		s.broken(fmt.Sprintf("after the servers had come back, Lock failed: %v", err),
+			"a connection that is broken and never made again, or a lock that nobody removes")
 	}
 	return l
 }

@@ -108,7 +108,8 @@ func (s *trial) waitForOthers() {
 	select {
 	case <-done:
 	case <-time.After(s.patience()):
-		s.report("after everything was closed, a call has not returned", "it does not watch its context, and Close does not end it")
+		s.report("after everything was closed, a call has not returned",
+			"it does not watch its context, and Close does not end it")
 	}
 }
 
@@ -168,7 +169,8 @@ func (s *trial) mend() {
 
 func (s *trial) closed(b locker.Backend) locker.Backend {
 	if b == nil {
-		s.broken("the harness returned a nil Backend", "New or Cut of the Harness failed and did not say so with t.Errorf and t.FailNow")
+		s.broken("the harness returned a nil Backend",
+			"New or Cut of the Harness failed and did not say so with t.Errorf and t.FailNow")
 	}
 	s.Cleanup(func() {
 		s.mend()
@@ -277,7 +279,8 @@ func (s *trial) lock(c *locker.Client, name string, opts ...locker.Option) *lock
 	s.Helper()
 	l, err := c.Lock(s.within(s.patience()), name, opts...)
 	if err != nil {
-		s.broken(fmt.Sprintf("Lock of a name that was to be free soon failed: %v", err), "a waiter that is forgotten, or something of an earlier holder that nobody removed")
+		s.broken(fmt.Sprintf("Lock of a name that was to be free soon failed: %v", err),
+			"a waiter that is forgotten, or something of an earlier holder that nobody removed")
 	}
 	return l
 }
@@ -291,7 +294,8 @@ func (s *trial) unlock(l *locker.Lease) {
 	ctx, cancel := context.WithTimeout(s.Context(), s.patience())
 	defer cancel()
 	if err := l.Unlock(ctx); err != nil {
-		s.broken(fmt.Sprintf("Unlock of a held lease failed: %v", err), "the key or node was not found: another owner value, a TTL that is too short, a name that is encoded in two ways")
+		s.broken(fmt.Sprintf("Unlock of a held lease failed: %v", err), "the key or node was not found: "+
+			"another owner value, a TTL that is too short, a name that is encoded in two ways")
 	}
 }
 

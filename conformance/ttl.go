@@ -16,14 +16,16 @@ import (
 func ttlChecks() []check {
 	return []check{
 		{
-			Name:    "ttl-bounds",
-			Promise: "TTLs within MinTTL and MaxTTL work; others are refused with an error that names the bounds (R16).",
-			run:     checkTTLBounds,
+			Name: "ttl-bounds",
+			Promise: "TTLs within MinTTL and MaxTTL work; others are refused with an error that names " +
+				"the bounds (R16).",
+			run: checkTTLBounds,
 		},
 		{
-			Name:    "ttl-kept",
-			Promise: "A TTL is never shortened: the service keeps a lock for at least what was asked for and what it granted (R16).",
-			run:     checkTTLKept,
+			Name: "ttl-kept",
+			Promise: "A TTL is never shortened: the service keeps a lock for at least what was asked for " +
+				"and what it granted (R16).",
+			run: checkTTLKept,
 		},
 	}
 }
@@ -37,13 +39,15 @@ const (
 func checkTTLBounds(s *trial) {
 	c, other := s.client(), s.client()
 	lo, hi := max(s.g.MinTTL, engineMin), min(cmp.Or(s.g.MaxTTL, engineMax), engineMax)
-	for _, ttl := range []time.Duration{0, -time.Second, 500 * time.Microsecond, lo - 1, hi + 1, 400 * 24 * time.Hour, math.MaxInt64} {
+	for _, ttl := range []time.Duration{0, -time.Second, 500 * time.Microsecond, lo - 1, hi + 1,
+		400 * 24 * time.Hour, math.MaxInt64} {
 		_, err := s.tryLock(c, s.name("refused"), locker.TTL(ttl))
 		switch {
 		case err == nil:
 			s.broken(fmt.Sprintf("a TTL of %v was granted", ttl), "an engine that does not check TTLs")
 		case !strings.Contains(err.Error(), lo.String()) || !strings.Contains(err.Error(), hi.String()):
-			s.broken(fmt.Sprintf("a TTL of %v was refused with %q, which does not name the bounds %v and %v", ttl, err, lo, hi), "an error that says what is wrong and not what to do")
+			s.broken(fmt.Sprintf("a TTL of %v was refused with %q, which does not name the bounds %v and %v",
+				ttl, err, lo, hi), "an error that says what is wrong and not what to do")
 		}
 	}
 	s.unlock(s.try(other, s.name("refused"), locker.TTL(s.ttl)))
@@ -59,20 +63,25 @@ func checkTTLBounds(s *trial) {
 			grant, err = s.ask(b, name, ttl)
 			return err == nil
 		}) {
-			s.broken(fmt.Sprintf("Acquire of a free name with a TTL of %v failed: %v", ttl, err), "MinTTL or MaxTTL of the Guarantees promise too much")
+			s.broken(fmt.Sprintf("Acquire of a free name with a TTL of %v failed: %v", ttl, err),
+				"MinTTL or MaxTTL of the Guarantees promise too much")
 		}
 		if v := grant.Validity.TTL; v != 0 && v < ttl {
-			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v), "the TTL is rounded down, or overflows")
+			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v),
+				"the TTL is rounded down, or overflows")
 		}
 		v, err := grant.Hold.Renew(s.within(s.patience()))
 		if short := errors.Is(err, locker.ErrLost) && ttl < time.Second; err != nil && !short {
-			s.broken(fmt.Sprintf("Renew of a hold with a TTL of %v failed: %v", ttl, err), "MinTTL or MaxTTL of the Guarantees promise too much, or the TTL overflows")
+			s.broken(fmt.Sprintf("Renew of a hold with a TTL of %v failed: %v", ttl, err),
+				"MinTTL or MaxTTL of the Guarantees promise too much, or the TTL overflows")
 		}
 		if err == nil && v.TTL != 0 && v.TTL < ttl {
-			s.broken(fmt.Sprintf("a TTL of %v was asked for and renewed as %v", ttl, v.TTL), "the TTL is rounded down, or overflows")
+			s.broken(fmt.Sprintf("a TTL of %v was asked for and renewed as %v", ttl, v.TTL),
+				"the TTL is rounded down, or overflows")
 		}
 		_ = grant.Hold.Release(s.within(s.patience()))
-		s.unlock(s.freeWithin(s.freedWithin(max(grant.Validity.TTL, lo)), other, name, "Release does not find its own key"))
+		s.unlock(s.freeWithin(s.freedWithin(max(grant.Validity.TTL, lo)), other, name,
+			"Release does not find its own key"))
 	}
 }
 
@@ -100,7 +109,8 @@ func checkTTLKept(s *trial) {
 			continue
 		}
 		if v.TTL < ttl {
-			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL), "the TTL is rounded down to what the service counts in")
+			s.broken(fmt.Sprintf("a TTL of %v was asked for and granted as %v", ttl, v.TTL),
+				"the TTL is rounded down to what the service counts in")
 		}
 		if renew {
 			v = s.renew(h.grant.Hold)
@@ -121,7 +131,9 @@ func checkTTLKept(s *trial) {
 			switch {
 			case err == nil && in.Before(h.until):
 				v := h.grant.Validity
-				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v with a drift of %v, another got the name %v before it was over", h.ttl, v.TTL, v.Drift, h.until.Sub(in)), "the TTL is rounded down to what the service counts in, or Validity.Drift is negative")
+				s.broken(fmt.Sprintf("with a TTL of %v, granted as %v with a drift of %v, another got the "+
+					"name %v before it was over", h.ttl, v.TTL, v.Drift, h.until.Sub(in)),
+					"the TTL is rounded down to what the service counts in, or Validity.Drift is negative")
 			case err == nil:
 				s.release(grant.Hold)
 			case in.Before(h.until.Add(s.ttl / 10)):

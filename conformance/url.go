@@ -11,8 +11,9 @@ import (
 func urlChecks() []check {
 	return []check{
 		{
-			Name:    "url",
-			Promise: "A client that was opened by URL meets those that were made by hand, and refuses parameters that it does not know.",
+			Name: "url",
+			Promise: "A client that was opened by URL meets those that were made by hand, and refuses " +
+				"parameters that it does not know.",
 			unasked: func(s subject) string {
 				if s.URL == "" {
 					return "the harness has no URL"
@@ -35,7 +36,9 @@ func checkURL(s *trial) {
 	other := s.client()
 	l := s.try(other, name, locker.TTL(s.long))
 	if _, err := c.TryLock(ctx, name, locker.TTL(s.ttl)); !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("a client made by hand holds a name, and TryLock of one opened by URL returned %v", err), "it is opened for another server, database or directory, or with another prefix of its own")
+		s.broken(fmt.Sprintf("a client made by hand holds a name, and TryLock of "+
+			"one opened by URL returned %v", err),
+			"it is opened for another server, database or directory, or with another prefix of its own")
 	}
 	s.unlock(l)
 	s.try(c, name, locker.TTL(s.long))
@@ -53,7 +56,8 @@ func checkURL(s *trial) {
 		s.broken("a parameter that does not exist was accepted", "an engine that does not check")
 	}
 	if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), "unknown parameter") {
-		s.broken(fmt.Sprintf("a parameter that does not exist was refused with %v", err), "the URL is used before u.Check has been called")
+		s.broken(fmt.Sprintf("a parameter that does not exist was refused with %v", err),
+			"the URL is used before u.Check has been called")
 	}
 	if g, want := c.Guarantees().Backend, s.g.Backend; g != want {
 		s.broken(fmt.Sprintf("by URL the backend is %q, by hand %q", g, want), "it is another backend")

@@ -23,14 +23,16 @@ func waitingChecks() []check {
 			Once:    true, run: checkDrain,
 		},
 		{
-			Name:    "cancel",
-			Promise: "A cancelled Lock returns at once with context.Canceled, and nothing of it is in the way of others.",
-			run:     checkCancel,
+			Name: "cancel",
+			Promise: "A cancelled Lock returns at once with context.Canceled, and nothing of it is in " +
+				"the way of others.",
+			run: checkCancel,
 		},
 		{
-			Name:    "deadline",
-			Promise: "A Lock whose deadline passes while another holds the name matches context.DeadlineExceeded and ErrHeld, also behind another caller of its client.",
-			run:     checkDeadline,
+			Name: "deadline",
+			Promise: "A Lock whose deadline passes while another holds the name matches " +
+				"context.DeadlineExceeded and ErrHeld, also behind another caller of its client.",
+			run: checkDeadline,
 		},
 		{
 			Name:    "nothing-piles-up",
@@ -38,9 +40,10 @@ func waitingChecks() []check {
 			Once:    true, run: checkNothingPilesUp,
 		},
 		{
-			Name:    "context-at-backend",
-			Promise: "Acquire returns when its context ends, grants nothing under one that is over, and what it granted does not end with it.",
-			run:     checkContextAtBackend,
+			Name: "context-at-backend",
+			Promise: "Acquire returns when its context ends, grants nothing under one that is over, and " +
+				"what it granted does not end with it.",
+			run: checkContextAtBackend,
 		},
 	}
 }
@@ -76,8 +79,10 @@ func checkWakeUp(s *trial) {
 		}
 	}
 	if slow > 1 {
-		s.broken(fmt.Sprintf("in %d of %d rounds the waiter came later than %v after the release, with a TTL of %v", slow, wakeUpRounds, s.prompt(), s.long),
-			"the wake-up does not arrive: it goes to another channel or name, is sent before the key is gone, or nobody listens; what helped was the poll")
+		s.broken(fmt.Sprintf("in %d of %d rounds the waiter came later than %v after the release, with a "+
+			"TTL of %v", slow, wakeUpRounds, s.prompt(), s.long),
+			"the wake-up does not arrive: it goes to another channel or name, is sent before the key is "+
+				"gone, or nobody listens; what helped was the poll")
 	}
 }
 
@@ -87,7 +92,8 @@ func (s *trial) prompt() time.Duration { return min(2*time.Second, s.soon) }
 
 func checkDrain(s *trial) {
 	const clients = 20
-	const cause = "a waiter that is forgotten, by a queue that loses its place or a wake-up that nothing backs (R14)"
+	const cause = "a waiter that is forgotten, by a queue that loses its place or a wake-up that " +
+		"nothing backs (R14)"
 	name := s.name("drain")
 	held := s.try(s.client(), name, locker.TTL(s.long))
 	ctx := s.within(s.long + 3*s.patience())
@@ -137,7 +143,8 @@ func checkCancel(s *trial) {
 	all.Go(func() {
 		l, err := behind.Lock(s.within(s.long/2+s.soon), name, locker.TTL(s.long))
 		if err != nil {
-			s.report(fmt.Sprintf("the waiter behind a cancelled one did not get the name: %v", err), "the cancelled one left its place, its node or its key")
+			s.report(fmt.Sprintf("the waiter behind a cancelled one did not get the name: %v", err),
+				"the cancelled one left its place, its node or its key")
 			return
 		}
 		_ = l.Unlock(s.Context())
@@ -153,9 +160,11 @@ func checkCancel(s *trial) {
 	case err == nil:
 		s.broken("a cancelled Lock of a held name was granted", "no exclusion at all")
 	case !errors.Is(err, context.Canceled):
-		s.broken(fmt.Sprintf("the cancelled Lock failed with %q, which does not match context.Canceled", err), "Acquire hides why it gave up: wrap ctx.Err()")
+		s.broken(fmt.Sprintf("the cancelled Lock failed with %q, which does not match context.Canceled", err),
+			"Acquire hides why it gave up: wrap ctx.Err()")
 	case held.Err() != nil:
-		s.broken(fmt.Sprintf("the holder's lease ended when a waiter left: %v", held.Err()), "the take-back of the waiter removed the holder's key (R9)")
+		s.broken(fmt.Sprintf("the holder's lease ended when a waiter left: %v", held.Err()),
+			"the take-back of the waiter removed the holder's key (R9)")
 	}
 	s.unlock(held)
 	all.Wait()
@@ -183,7 +192,8 @@ func (s *trial) leaveTheMiddle() {
 			case err == nil:
 				_ = l.Unlock(s.Context())
 			case i != 2:
-				s.report(fmt.Sprintf("the third of four that waited left, and number %d did not get the name: %v", i+1, err), "the one that left kept its place, its node or its key")
+				s.report(fmt.Sprintf("the third of four that waited left, and number %d did not get the "+
+					"name: %v", i+1, err), "the one that left kept its place, its node or its key")
 			}
 			if i == 2 {
 				close(left)
@@ -220,17 +230,22 @@ func checkDeadline(s *trial) {
 	case err == nil:
 		s.broken("Lock of a held name was granted", "no exclusion at all")
 	case !errors.Is(err, context.DeadlineExceeded):
-		s.broken(fmt.Sprintf("Lock failed with %q, which does not match context.DeadlineExceeded", err), "Acquire hides why it gave up: wrap ctx.Err()")
+		s.broken(fmt.Sprintf("Lock failed with %q, which does not match context.DeadlineExceeded", err),
+			"Acquire hides why it gave up: wrap ctx.Err()")
 	case !errors.Is(err, locker.ErrHeld):
-		s.broken(fmt.Sprintf("Lock failed with %q, which does not match ErrHeld", err), "Acquire waited in its queue and does not say that the name was held: join ErrHeld and ctx.Err()")
+		s.broken(fmt.Sprintf("Lock failed with %q, which does not match ErrHeld", err),
+			"Acquire waited in its queue and does not say that the name was held: join ErrHeld and ctx.Err()")
 	case took < wait:
-		s.broken(fmt.Sprintf("Lock gave up after %v of %v", took, wait), "Acquire has a limit of its own on waiting")
+		s.broken(fmt.Sprintf("Lock gave up after %v of %v", took, wait),
+			"Acquire has a limit of its own on waiting")
 	case took > wait+s.soon:
-		s.broken(fmt.Sprintf("Lock returned %v after its deadline", took-wait), "Acquire does not watch its context")
+		s.broken(fmt.Sprintf("Lock returned %v after its deadline", took-wait),
+			"Acquire does not watch its context")
 	}
 	s.deadlineBehind(waiter, name)
 	s.unlock(held)
-	s.unlock(s.freeWithin(s.soon, s.client(), name, "the waiter that gave up left its place, its node or its key"))
+	s.unlock(s.freeWithin(s.soon, s.client(), name,
+		"the waiter that gave up left its place, its node or its key"))
 	s.nothingLeft(name)
 }
 
@@ -254,7 +269,8 @@ func (s *trial) deadlineBehind(c *locker.Client, name string) {
 	cancel()
 	all.Wait()
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("behind another caller of its client Lock failed with %q, which does not match context.DeadlineExceeded and ErrHeld", err),
+		s.broken(fmt.Sprintf("behind another caller of its client Lock failed with %q, which does not "+
+			"match context.DeadlineExceeded and ErrHeld", err),
 			"Acquire waits in its queue and does not call Request.Queued")
 	}
 }
@@ -280,7 +296,8 @@ func checkNothingPilesUp(s *trial) {
 	wait(rounds)
 	after := 0
 	if !s.eventually(s.soon, func() bool { after = runtime.NumGoroutine(); return after < before+spare }) {
-		s.broken(fmt.Sprintf("%d waits that were given up have left %d goroutines", rounds, after-before), "a watch, a listener or a request that lives as long as the client, and not as long as the wait")
+		s.broken(fmt.Sprintf("%d waits that were given up have left %d goroutines", rounds, after-before),
+			"a watch, a listener or a request that lives as long as the client, and not as long as the wait")
 	}
 	s.unlock(held)
 }
@@ -298,25 +315,30 @@ func checkContextAtBackend(s *trial) {
 	cancel()
 	time.Sleep(settle)
 	if _, err := s.tryLock(other, name); !errors.Is(err, locker.ErrHeld) {
-		s.broken(fmt.Sprintf("after the context of a granted Acquire had ended, TryLock of another returned %v", err), "the hold lives on the context of the request that made it")
+		s.broken(fmt.Sprintf("after the context of a granted Acquire had ended, TryLock of another "+
+			"returned %v", err), "the hold lives on the context of the request that made it")
 	}
 	if _, err := grant.Hold.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Renew failed after the context of Acquire had ended: %v", err), "the hold uses the context of the request that made it")
+		s.broken(fmt.Sprintf("Renew failed after the context of Acquire had ended: %v", err),
+			"the hold uses the context of the request that made it")
 	}
 	if err := grant.Hold.Release(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("Release failed after the context of Acquire had ended: %v", err), "the hold uses the context of the request that made it")
+		s.broken(fmt.Sprintf("Release failed after the context of Acquire had ended: %v", err),
+			"the hold uses the context of the request that made it")
 	}
 
 	over, end := context.WithCancel(s.Context())
 	end()
 	grant, err = b.Acquire(over, s.request(name, s.long))
 	if !errors.Is(err, context.Canceled) {
-		s.broken(fmt.Sprintf("Acquire with a cancelled context returned the error %v", err), "Acquire does not look at its context")
+		s.broken(fmt.Sprintf("Acquire with a cancelled context returned the error %v", err),
+			"Acquire does not look at its context")
 	}
 	if grant.Hold != nil {
 		_ = grant.Hold.Release(s.within(s.patience()))
 	}
-	s.unlock(s.freeWithin(s.soon, other, name, "Acquire sent its request under a cancelled context and said nothing of what may be left"))
+	s.unlock(s.freeWithin(s.soon, other, name,
+		"Acquire sent its request under a cancelled context and said nothing of what may be left"))
 
 	// With Wait, a service with a queue waits; it must leave when told to.
 	held := s.try(other, name, locker.TTL(s.long))
@@ -334,13 +356,17 @@ func checkContextAtBackend(s *trial) {
 	select {
 	case err := <-answer:
 		if !errors.Is(err, locker.ErrHeld) {
-			s.broken(fmt.Sprintf("Acquire of a held name with Wait returned the error %v", err), "a wait that ends, and one that is not possible, both have to match ErrHeld")
+			s.broken(fmt.Sprintf("Acquire of a held name with Wait returned the error %v", err),
+				"a wait that ends, and one that is not possible, both have to match ErrHeld")
 		}
 		if q, ok := b.(locker.Queuer); ok && q.HasQueue() && !errors.Is(err, context.DeadlineExceeded) {
-			s.broken(fmt.Sprintf("Acquire waited in its queue until its context ended, and returned %q, which does not match context.DeadlineExceeded", err), "the error of a wait that ends says why: join ErrHeld and ctx.Err()")
+			s.broken(fmt.Sprintf("Acquire waited in its queue until its context ended, and returned %q, "+
+				"which does not match context.DeadlineExceeded", err),
+				"the error of a wait that ends says why: join ErrHeld and ctx.Err()")
 		}
 	case <-time.After(s.ttl/2 + s.soon):
-		s.broken(fmt.Sprintf("Acquire did not return within %v after its context had ended", s.soon), "Acquire does not watch its context while it waits")
+		s.broken(fmt.Sprintf("Acquire did not return within %v after its context had ended", s.soon),
+			"Acquire does not watch its context while it waits")
 	}
 	s.unlock(held)
 	s.unlock(s.freeWithin(s.soon, other, name, "the wait that ended left its place, its node or its key"))

@@ -23,7 +23,8 @@ func TestExportedDocsNameNoRuleByItsNumber(t *testing.T) {
 		switch name := d.Name(); {
 		case err != nil:
 			return err
-		case d.IsDir() && (name == "internal" || name == "testdata" || name == "cmd" || name == ".git" || name == ".cache"):
+		case d.IsDir() && (name == "internal" || name == "testdata" || name == "cmd" || name == ".git" ||
+			name == ".cache"):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil

@@ -97,9 +97,9 @@
 // without it, the shadow still holds the queue. With StrictExpiry, the client that
 // finds it puts it on a lease of the holder's TTL, or MinHold if that is longer, that
 // nobody renews. No leader ends that one early: what a leader can have missed are
-// renewals. With MinHold alone, the shadow is on such a lease from the grant on. A shadow without its key that was never the first, since an older
-// place is still before it, is deleted at once: any number of dead waiters cost no more
-// than one dead holder.
+// renewals. With MinHold alone, the shadow is on such a lease from the grant on. A shadow without its key
+// that was never the first, since an older place is still before it, is deleted at once: any number of dead
+// waiters cost no more than one dead holder.
 //
 // What can go wrong in the middle, and what covers it:
 //

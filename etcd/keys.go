@@ -76,8 +76,8 @@ type shadow int
 
 const (
 	without shadow = iota
-	// strict (Options.StrictExpiry): for its SECONDS from when somebody finds that its key is gone. Until then it
-	// is on no lease. With MinHold, the SECONDS are the longer of that and the TTL.
+	// strict (Options.StrictExpiry): for its SECONDS from when somebody finds that its key is gone. Until
+	// then it is on no lease. With MinHold, the SECONDS are the longer of that and the TTL.
 	strict
 	// kept (Request.MinHold): for as long as the lease of its own lasts that it is put on with the grant. Its
 	// SECONDS are 0: one that is on no lease was never granted.

@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. The holder of the
-// first place may believe in it: its shadow is kept for its TTL from now on. The others never were the first,
-// and are deleted at once: eight dead waiters cost what one dead holder does.
+// sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. The holder of
+// the first place may believe in it: its shadow is kept for its TTL from now on. The others never were the
+// first, and are deleted at once: eight dead waiters cost what one dead holder does.
 func (b *Backend) sweep(ctx context.Context, queue string) error {
 	done, err := b.reading(ctx)
 	if err != nil {

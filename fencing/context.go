@@ -43,7 +43,8 @@ func TokenFor(ctx context.Context, lock string) (Token, error) {
 	if all := tokens(ctx); len(all) > 0 {
 		there = "tokens of " + names(all)
 	}
-	return 0, fmt.Errorf("fencing: %w for the lock %q in the context, which has %s: make the context with fencing.Do or fencing.NewContext", ErrMissing, lock, there)
+	return 0, fmt.Errorf("fencing: %w for the lock %q in the context, which has %s: make the context with "+
+		"fencing.Do or fencing.NewContext", ErrMissing, lock, there)
 }
 
 // FromContext returns the token that ctx carries, whatever the name of its lock. It
@@ -53,11 +54,13 @@ func TokenFor(ctx context.Context, lock string) (Token, error) {
 func FromContext(ctx context.Context) (Token, error) {
 	switch all := tokens(ctx); len(all) {
 	case 0:
-		return 0, fmt.Errorf("fencing: %w in the context: make the context with fencing.Do or fencing.NewContext", ErrMissing)
+		return 0, fmt.Errorf("fencing: %w in the context: make the context with fencing.Do or "+
+			"fencing.NewContext", ErrMissing)
 	case 1:
 		return all[0].token, nil
 	default:
-		return 0, fmt.Errorf("fencing: the context has tokens of several locks, %s: name one with fencing.TokenFor: %w", names(all), locker.ErrInvalid)
+		return 0, fmt.Errorf("fencing: the context has tokens of several locks, %s: name one with "+
+			"fencing.TokenFor: %w", names(all), locker.ErrInvalid)
 	}
 }
 
@@ -116,8 +119,9 @@ func withTokenOf(name string, fn func(ctx context.Context) error) func(context.C
 		if !errors.As(err, &stale) || stale.Token != token || lease.Err() != nil {
 			return err
 		}
-		err = fmt.Errorf("%w; the lease on %q still lasts, however: the lock service lost data and gave the lock away,"+
-			" or its tokens were set back (a restored backup, another service), or tokens of another lock move this mark", err, name)
+		err = fmt.Errorf("%w; the lease on %q still lasts, however: the lock service lost data and "+
+			"gave the lock away, or its tokens were set back (a restored backup, another service), or "+
+			"tokens of another lock move this mark", err, name)
 		if !stale.rewound() {
 			err = fmt.Errorf("%w; where tokens were set back, token_base has to be above all that were given out,"+
 				" %d at least", err, stale.Mark)

@@ -33,10 +33,11 @@ type StaleError struct {
 
 // Error says what was refused and why, on one line.
 func (e *StaleError) Error() string {
-	s := fmt.Sprintf("fencing: %v %d for %q: it has seen %d, so a later holder was here", ErrStale, e.Token,
-		e.Resource, e.Mark)
+	s := fmt.Sprintf("fencing: %v %d for %q: it has seen %d, so a later holder was here",
+		ErrStale, e.Token, e.Resource, e.Mark)
 	if e.rewound() {
-		s += fmt.Sprintf("; or, as the numbers are so far apart, these are tokens of another lock service or of one whose data was set back:"+
+		s += fmt.Sprintf("; or, as the numbers are so far apart, these are tokens of another lock service "+
+			"or of one whose data was set back:"+
 			" then every token is refused until token_base is above all that were given out, %d at least", e.Mark)
 	}
 	return s

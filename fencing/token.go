@@ -22,7 +22,8 @@ type Token uint64
 func Of(lease *locker.Lease) (Token, error) {
 	n, ok := lease.Token()
 	if !ok {
-		return 0, fmt.Errorf("%w: the lease on %q has none: its backend gives out none, or not as it is set", ErrMissing, lease.Name())
+		return 0, fmt.Errorf("%w: the lease on %q has none: its backend gives out none, or not as it is set",
+			ErrMissing, lease.Name())
 	}
 	return Token(n), nil
 }
@@ -36,7 +37,8 @@ func Parse(text string) (Token, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || text[0] == '0' {
-		return 0, fmt.Errorf("fencing: %.40q is not a token: want a number from 1 to %d in decimal digits: %w", text, uint64(1<<64-1), locker.ErrInvalid)
+		return 0, fmt.Errorf("fencing: %.40q is not a token: want a number from 1 to %d in decimal "+
+			"digits: %w", text, uint64(1<<64-1), locker.ErrInvalid)
 	}
 	return Token(n), nil
 }

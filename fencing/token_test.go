@@ -69,7 +69,8 @@ func TestAdmit(t *testing.T) {
 }
 
 func TestTokensOfAnotherServiceAreToldApart(t *testing.T) {
-	// Redis counts in microseconds, etcd in revisions: after a move everything is refused, and the error says what helps.
+	// Redis counts in microseconds, etcd in revisions: after a move everything is refused, and the error says
+	// what helps.
 	err := fencing.Admit("stock/7", 812, 1_763_700_000_000_000)
 	assert.ErrorContains(t, err, "token_base is above all that were given out, 1763700000000000 at least")
 	assert.NotContains(t, err.Error(), "\n")

@@ -223,7 +223,8 @@ func TestProveAnAddressThatMoves(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t, lab.WithSetting("listen_addresses", "127.0.0.1,127.0.0.2"))
 	config, err := pgxpool.ParseConfig(fmt.Sprintf(
-		"postgres://locker:%s@db.test:%d/postgres?sslmode=disable&application_name=locker", lab.PostgresPassword, s.Port()))
+		"postgres://locker:%s@db.test:%d/postgres?sslmode=disable&application_name=locker",
+		lab.PostgresPassword, s.Port()))
 	require.NoError(t, err)
 	var now atomic.Value
 	now.Store("127.0.0.2")

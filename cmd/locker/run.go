@@ -82,7 +82,8 @@ func newRun() *cobra.Command {
 		"(default: never)")
 	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock at least so long from its grant,\neven if "+
 		"COMMAND, locker or the machine ends")
-	flags.IntVar(&f.slots, "slots", 0, "let so many run at once; LOCKER_SLOT has the\nnumber of each: 0, 1, 2 and so on")
+	flags.IntVar(&f.slots, "slots", 0,
+		"let so many run at once; LOCKER_SLOT has the\nnumber of each: 0, 1, 2 and so on")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing "+
 		"while waiting for it")
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld,

@@ -47,7 +47,8 @@ const turns = 3
 // compete has the contenders take turns with so many goroutines, each with a name
 // of its own. servers returns the processor time that the servers have used;
 // targets are for the contender locker.
-func compete(b *testing.B, goroutines int, servers func() time.Duration, targets map[string]float64, contenders ...contender) {
+func compete(b *testing.B, goroutines int, servers func() time.Duration, targets map[string]float64,
+	contenders ...contender) {
 	for range turns {
 		for _, c := range contenders {
 			b.Run(c.name, func(b *testing.B) {

@@ -20,7 +20,8 @@ type queued struct{ simple }
 
 func (q *queued) HasQueue() bool { return true }
 
-// openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells of a loss.
+// openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells of a
+// loss.
 func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
@@ -105,7 +106,8 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 		return nil, err
 	}
 	lost := make(chan struct{}, 1)
-	conn, events, err := zk.Connect(u.Hosts, max(opts.TTL, 400*time.Millisecond), zk.WithLogInfo(false), zk.WithLogger(silent{}),
+	conn, events, err := zk.Connect(u.Hosts, max(opts.TTL, 400*time.Millisecond), zk.WithLogInfo(false),
+		zk.WithLogger(silent{}),
 		zk.WithEventCallback(func(e zk.Event) {
 			if e.State == zk.StateExpired {
 				select {
@@ -126,8 +128,9 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), locker.ErrUnavailable)
 		}
 	}
-	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which its user "+
-		"watches, tells of a loss")
+	g := undeclared("zk.lock",
+		"the library alone: the connection renews, and the session's state, which its user "+
+			"watches, tells of a loss")
 	g.MinTTL = 400 * time.Millisecond
 	return &queued{simple{g: g, close: func() error { conn.Close(); return nil },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -135,7 +138,8 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 			if !req.Wait {
 				return locker.Grant{}, errors.ErrUnsupported // zk.Lock cannot try
 			}
-			_, err := alone(ctx, func() (struct{}, error) { return struct{}{}, l.Lock() }, func(struct{}) { _ = l.Unlock() })
+			_, err := alone(ctx, func() (struct{}, error) { return struct{}{}, l.Lock() },
+				func(struct{}) { _ = l.Unlock() })
 			if err != nil {
 				return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 			}

@@ -1,6 +1,6 @@
-// Command peers is `locker compare` with locks of other libraries beside ours: each is wrapped as a backend that
-// does and believes what the library itself does and says, no more. Nothing is declared for them, so what breaks
-// is information.
+// Command peers is `locker compare` with locks of other libraries beside ours: each is wrapped as a backend
+// that does and believes what the library itself does and says, no more. Nothing is declared for them, so
+// what breaks is information.
 //
 //	go run . --stable --for 30m
 package main
@@ -46,8 +46,8 @@ func scheme(arg string) string {
 	return arg
 }
 
-// undeclared is what is said of a library: its name, how far apart its callers can be, and what keeps time for its
-// holders.
+// undeclared is what is said of a library: its name, how far apart its callers can be, and what keeps time
+// for its holders.
 func undeclared(name, timer string) locker.Guarantees {
 	return locker.Guarantees{Backend: name, Scope: locker.ScopeNetwork, RestsOn: timer}
 }
@@ -55,7 +55,8 @@ func undeclared(name, timer string) locker.Guarantees {
 // refused is the answer that another holds the lock. None of these libraries says for how long.
 func refused() (locker.Grant, error) { return locker.Grant{}, locker.ErrHeld }
 
-// alone calls f, which does not look at a context, and goes on without it when ctx ends; late gets its result then.
+// alone calls f, which does not look at a context, and goes on without it when ctx ends; late gets its result
+// then.
 func alone[T any](ctx context.Context, f func() (T, error), late func(T)) (T, error) {
 	type answer struct {
 		value T

@@ -52,16 +52,17 @@ type hold struct {
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) { return h.renew(ctx) }
 func (h *hold) Release(ctx context.Context) error                  { return h.release(ctx) }
 
-// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so holders count
-// from before they asked, as a careful user does.
+// openRedislock: its lock has no deadline that its holder could ask for without asking the server, so holders
+// count from before they asked, as a careful user does.
 func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 	c, err := clients(ctx, u)
 	if err != nil {
 		return nil, err
 	}
 	locks := redislock.New(c[0])
-	g := undeclared("redislock", "our engine's timer, wrapped around it: the library neither renews nor ends a lease, "+
-		"so the timer calls Refresh, and ends the lease a TTL after the last request that was answered")
+	g := undeclared("redislock",
+		"our engine's timer, wrapped around it: the library neither renews nor ends a lease, "+
+			"so the timer calls Refresh, and ends the lease a TTL after the last request that was answered")
 	return &simple{g: g, close: c[0].Close,
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			since := time.Now()
@@ -72,7 +73,9 @@ func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker
 			if err != nil {
 				return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
 			}
-			valid := func(since time.Time) locker.Validity { return locker.Validity{Since: since, TTL: req.TTL, Drift: 1} }
+			valid := func(since time.Time) locker.Validity {
+				return locker.Validity{Since: since, TTL: req.TTL, Drift: 1}
+			}
 			return locker.Grant{Validity: valid(since), Hold: &hold{
 				renew: func(ctx context.Context) (locker.Validity, error) {
 					since := time.Now()
@@ -154,7 +157,8 @@ func openRueidislock(_ context.Context, u *locker.URL, opts locker.Options) (loc
 		ttl = time.Second
 	}
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: u.Hosts}, KeyValidity: ttl, KeyMajority: 1, NoLoopTracking: true,
+		ClientOption: rueidis.ClientOption{InitAddress: u.Hosts}, KeyValidity: ttl, KeyMajority: 1,
+		NoLoopTracking: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)

@@ -64,7 +64,8 @@ func autoPipeline(b *testing.B, addr string) *redis.AutoPipeliner {
 }
 
 func rawRedis(b *testing.B, client redis.Cmdable) pair {
-	const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+	const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then ` +
+		`return redis.call('DEL', KEYS[1]) end return 0`
 	sha, err := client.ScriptLoad(b.Context(), deleteOwn).Result()
 	if err != nil {
 		b.Fatal(err)
@@ -83,7 +84,8 @@ func rawRedis(b *testing.B, client redis.Cmdable) pair {
 func viaRedislock(client redislock.RedisClient) pair {
 	locks := redislock.New(client)
 	return func(ctx context.Context, name string) error {
-		l, err := locks.Obtain(ctx, "redislock:"+name, locker.DefaultTTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
+		l, err := locks.Obtain(ctx, "redislock:"+name, locker.DefaultTTL,
+			&redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
 		if err != nil {
 			return err
 		}
@@ -110,7 +112,8 @@ func viaRedsync(clients ...redis.UniversalClient) pair {
 // newRueidislock beats as often as a locker.Client does.
 func newRueidislock(b testing.TB, addr string, ttl time.Duration) rueidislock.Locker {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyValidity: ttl, ExtendInterval: ttl / 3, KeyMajority: 1, NoLoopTracking: true,
+		ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}, KeyValidity: ttl,
+		ExtendInterval: ttl / 3, KeyMajority: 1, NoLoopTracking: true,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -244,7 +247,8 @@ func BenchmarkRedlockCallers256(b *testing.B) {
 	var plain, piped []redis.UniversalClient
 	for i := range servers {
 		servers[i] = lab.StartRedis(b)
-		plain, piped = append(plain, newRedis(b, servers[i].Addr())), append(piped, autoPipeline(b, servers[i].Addr()))
+		plain, piped = append(plain, newRedis(b, servers[i].Addr())),
+			append(piped, autoPipeline(b, servers[i].Addr()))
 	}
 	compete(b, 256, redisTime(b, servers...), map[string]float64{"target-speed": 3.5},
 		contender{"redsync", viaRedsync(plain...)},
@@ -257,7 +261,9 @@ func BenchmarkRedlockCallers256(b *testing.B) {
 // are no contenders.
 func fresh(p pair) pair {
 	var n atomic.Int64
-	return func(ctx context.Context, name string) error { return p(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10)) }
+	return func(ctx context.Context, name string) error {
+		return p(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10))
+	}
 }
 
 // BenchmarkRedlockAlone is one caller on five Redis, beside the raw commands on all

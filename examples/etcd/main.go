@@ -36,7 +36,8 @@ func (o order) Get(ctx context.Context) (string, error) {
 }
 
 func main() {
-	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"}, DialTimeout: 5 * time.Second})
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"},
+		DialTimeout: 5 * time.Second})
 	story.Must(err)
 	guard, err := etcdguard.New(cli, nil)
 	story.Must(err)

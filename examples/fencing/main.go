@@ -26,8 +26,10 @@ import (
 
 var (
 	lockURL = flag.String("lock", "redis://localhost:6379?ttl=5s", "the lock service")
-	dbURL   = flag.String("db", "postgres://postgres:secret@localhost:5432/postgres?idle_in_transaction_session_timeout=5s", "the database")
-	stop    = flag.Bool("stop", false, "stop before the write")
+	dbURL   = flag.String("db",
+		"postgres://postgres:secret@localhost:5432/postgres?idle_in_transaction_session_timeout=5s",
+		"the database")
+	stop = flag.Bool("stop", false, "stop before the write")
 )
 
 const account = "account/42" // the lock, and the resource that it protects
@@ -46,7 +48,8 @@ func main() {
 	guard, err := sqlguard.New(sqlguard.Postgres, nil)
 	must(err)
 	must(guard.Create(ctx, db)) // or guard.Schema() in a migration
-	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance BIGINT NOT NULL)")
+	_, err = db.ExecContext(ctx,
+		"CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, balance BIGINT NOT NULL)")
 	must(err)
 	_, err = db.ExecContext(ctx, "INSERT INTO accounts VALUES ($1, 100) ON CONFLICT DO NOTHING", account)
 	must(err)
@@ -61,7 +64,8 @@ func main() {
 			return err
 		}
 		var balance int
-		if err = db.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE name = $1", account).Scan(&balance); err != nil {
+		if err = db.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE name = $1", account).
+			Scan(&balance); err != nil {
 			return err
 		}
 		fmt.Printf("token %d, balance %d\n", token, balance)

@@ -59,7 +59,8 @@ func (o order) Get(ctx context.Context) (string, error) {
 	return o.do(ctx, http.MethodGet, 0, "", false)
 }
 
-func (o order) do(ctx context.Context, method string, token fencing.Token, body string, raise bool) (string, error) {
+func (o order) do(ctx context.Context, method string, token fencing.Token, body string,
+	raise bool) (string, error) {
 	ctx = fencing.NewContext(ctx, "order/42", token) // fencing.Do has done it where its context came along
 	req, err := http.NewRequestWithContext(ctx, method, o.url, strings.NewReader(body))
 	if err != nil {

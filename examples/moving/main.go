@@ -32,14 +32,16 @@ func main() {
 	}
 
 	var token uint64
-	for _, step := range [][2]string{{"before", "meanwhile"}, {"meanwhile", "after"}, {"after", "meanwhile"}, {"meanwhile", "before"}} {
+	for _, step := range [][2]string{{"before", "meanwhile"}, {"meanwhile", "after"}, {"after", "meanwhile"},
+		{"meanwhile", "before"}} {
 		for i, holder := range step {
 			other := step[1-i]
 			lease, err := fleet[holder].TryLock(ctx, "order/42")
 			story.Must(err)
 			_, err = fleet[other].TryLock(ctx, "order/42")
 			now, _ := lease.Token()
-			fmt.Printf("%s holds, %s is refused: %v, the token rises: %v\n", holder, other, errors.Is(err, locker.ErrHeld), now > token)
+			fmt.Printf("%s holds, %s is refused: %v, the token rises: %v\n", holder, other,
+				errors.Is(err, locker.ErrHeld), now > token)
 			token = now
 			story.Must(lease.Unlock(ctx))
 		}

@@ -20,7 +20,8 @@ import (
 )
 
 // withSqlx: its *Tx is a transaction for Check.
-func withSqlx(ctx context.Context, db *sqlx.DB, guard *sqlguard.Guard, token fencing.Token, state string) error {
+func withSqlx(ctx context.Context, db *sqlx.DB, guard *sqlguard.Guard, token fencing.Token,
+	state string) error {
 	tx, err := db.BeginTxx(ctx, nil)
 	if err != nil {
 		return err
@@ -29,14 +30,16 @@ func withSqlx(ctx context.Context, db *sqlx.DB, guard *sqlguard.Guard, token fen
 	if err = guard.Check(ctx, tx, "order/42", token); err != nil {
 		return err // tx is rolled back
 	}
-	if _, err = tx.NamedExecContext(ctx, "UPDATE orders SET state = :state WHERE id = 42", map[string]any{"state": state}); err != nil {
+	if _, err = tx.NamedExecContext(ctx, "UPDATE orders SET state = :state WHERE id = 42",
+		map[string]any{"state": state}); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
 // withGORM: the ConnPool of a transaction is one for Check.
-func withGORM(ctx context.Context, db *gorm.DB, guard *sqlguard.Guard, token fencing.Token, state string) error {
+func withGORM(ctx context.Context, db *gorm.DB, guard *sqlguard.Guard, token fencing.Token,
+	state string) error {
 	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := guard.Check(ctx, tx.Statement.ConnPool.(sqlguard.Tx), "order/42", token); err != nil {
 			return err
@@ -46,11 +49,13 @@ func withGORM(ctx context.Context, db *gorm.DB, guard *sqlguard.Guard, token fen
 }
 
 // withEnt: its client works inside the transaction of Do.
-func withEnt(ctx context.Context, db *sql.DB, guard *sqlguard.Guard, token fencing.Token, state string) error {
+func withEnt(ctx context.Context, db *sql.DB, guard *sqlguard.Guard, token fencing.Token,
+	state string) error {
 	return guard.Do(ctx, db, nil, "order/42", token, func(ctx context.Context, tx *sql.Tx) error {
 		driver := entsql.NewDriver(dialect.Postgres, entsql.Conn{ExecQuerier: tx})
 		// client := ent.NewClient(ent.Driver(driver)), with what ent has generated for you, and without:
-		query, args := entsql.Dialect(dialect.Postgres).Update("orders").Set("state", state).Where(entsql.EQ("id", 42)).Query()
+		query, args := entsql.Dialect(dialect.Postgres).Update("orders").
+			Set("state", state).Where(entsql.EQ("id", 42)).Query()
 		return driver.Exec(ctx, query, args, nil)
 	})
 }
@@ -94,9 +99,15 @@ func main() {
 		name string
 		set  func(ctx context.Context, token fencing.Token, state string) error
 	}{
-		{"sqlx", func(ctx context.Context, t fencing.Token, s string) error { return withSqlx(ctx, sqlxDB, guard, t, s) }},
-		{"GORM", func(ctx context.Context, t fencing.Token, s string) error { return withGORM(ctx, gormDB, guard, t, s) }},
-		{"ent", func(ctx context.Context, t fencing.Token, s string) error { return withEnt(ctx, db, guard, t, s) }},
+		{"sqlx", func(ctx context.Context, t fencing.Token, s string) error {
+			return withSqlx(ctx, sqlxDB, guard, t, s)
+		}},
+		{"GORM", func(ctx context.Context, t fencing.Token, s string) error {
+			return withGORM(ctx, gormDB, guard, t, s)
+		}},
+		{"ent", func(ctx context.Context, t fencing.Token, s string) error {
+			return withEnt(ctx, db, guard, t, s)
+		}},
 	} {
 		fmt.Println(with.name)
 		story.Tell(ctx, "redis://localhost:6379", order{db, guard, with.set})

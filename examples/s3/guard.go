@@ -63,7 +63,8 @@ func (g *Guard) change(ctx context.Context, key string, token fencing.Token, nex
 		switch said := status(err); {
 		case err == nil:
 			return nil
-		case said == http.StatusPreconditionFailed, said == http.StatusConflict, said == http.StatusNotFound && old.etag != nil:
+		case said == http.StatusPreconditionFailed, said == http.StatusConflict,
+			said == http.StatusNotFound && old.etag != nil:
 			// Another write was here since, or a deletion, or this write itself, whose
 			// answer was lost and which the client has sent again: look once more.
 		case said == 0, said >= http.StatusInternalServerError:

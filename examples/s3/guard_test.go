@@ -18,7 +18,8 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	fake := gofakes3.New(s3mem.New(), gofakes3.WithGlobalLog(), gofakes3.WithLogger(gofakes3.StdLog(log.New(io.Discard, "", 0))))
+	fake := gofakes3.New(s3mem.New(), gofakes3.WithGlobalLog(),
+		gofakes3.WithLogger(gofakes3.StdLog(log.New(io.Discard, "", 0))))
 	server := httptest.NewServer(fake.Server())
 	t.Cleanup(server.Close)
 	guard := &Guard{Client: connect(server.URL), Bucket: "orders"}

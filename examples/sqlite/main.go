@@ -27,7 +27,8 @@ func (o order) Raise(ctx context.Context, token fencing.Token) error {
 
 func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
 	return o.guard.Do(ctx, o.db, nil, "order/42", token, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (42, ?) ON CONFLICT DO UPDATE SET state = excluded.state", state)
+		_, err := tx.ExecContext(ctx,
+			"INSERT INTO orders VALUES (42, ?) ON CONFLICT DO UPDATE SET state = excluded.state", state)
 		return err
 	})
 }

@@ -24,7 +24,8 @@ func (o order) Raise(ctx context.Context, token fencing.Token) error {
 }
 
 func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	_, err := o.guard.Multi(ctx, "order/42", token, &zk.SetDataRequest{Path: "/order-42", Data: []byte(state), Version: -1})
+	_, err := o.guard.Multi(ctx, "order/42", token,
+		&zk.SetDataRequest{Path: "/order-42", Data: []byte(state), Version: -1})
 	return err
 }
 

@@ -88,8 +88,10 @@ func TestKeysOutsideOfTheSlotAreRefusedAtOnce(t *testing.T) {
 	err := g.Set(t.Context(), "orders/42", 1, "total", "", 0)
 	assert.ErrorIs(t, err, locker.ErrInvalid)
 	assert.EqualError(t, err,
-		`redisguard: invalid argument: "total" is not in the hash slot of the mark of "orders/42", so that a Cluster could not write both in one step:`+
-			` put {orders/42} into the key, as in "{orders/42}:total", or set Options.Unclustered if there will never be a Cluster`)
+		`redisguard: invalid argument: "total" is not in the hash slot of the mark of "orders/42", `+
+			`so that a Cluster could not write both in one step:`+
+			` put {orders/42} into the key, as in "{orders/42}:total", or set `+
+			`Options.Unclustered if there will never be a Cluster`)
 	_, err = g.Del(t.Context(), "r", 1, "{r}:a", "b")
 	assert.ErrorIs(t, err, locker.ErrInvalid)
 	assert.ErrorIs(t, g.Run(t.Context(), "r", 1, push, []string{"{r}:a", "{x}{r}"}).Err(), locker.ErrInvalid)

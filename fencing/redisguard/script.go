@@ -116,7 +116,7 @@ func (g *Guard) run(
 		g.rouse(ctx, mark)
 	}
 	cmd, unknown := g.ask(ctx, script, keys, append(args, g.keep, token.String()), repeatable)
-	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // an answer, which callers compare like this
+	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // an answer
 		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), unknown))
 	}
 	return cmd

@@ -29,7 +29,8 @@ func TestTableIsAnIdentifier(t *testing.T) {
 			require.NoError(t, err, "%v %q", d, name)
 		}
 		for _, name := range []string{
-			" ", "a b", "a;b", "a-b", `a"b`, "a`b", "a'b", `"a"`, "a.b.c", ".a", "a.", "a..b", "1a", "a.1b", "ä", "a\n", "\na", "a\x00", "a--",
+			" ", "a b", "a;b", "a-b", `a"b`, "a`b", "a'b", `"a"`, "a.b.c", ".a", "a.", "a..b", "1a", "a.1b", "ä",
+			"a\n", "\na", "a\x00", "a--",
 			"a/*", "a)", long + "x", long + "." + long + "x", "$1", "TABLE_NAME;",
 		} {
 			_, err := sqlguard.New(d, &sqlguard.Options{Table: name})
@@ -45,7 +46,7 @@ func TestDialectIsKnown(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid)
 		require.ErrorContains(t, err, d.String())
 	}
-	assert.Equal(t, "PostgreSQL SQLite MySQL", dialects[0].String()+" "+dialects[1].String()+" "+dialects[2].String())
+	assert.Equal(t, "[PostgreSQL SQLite MySQL]", fmt.Sprint(dialects))
 }
 
 // The schema is for migrations: a statement, with the table in it, quoted.

@@ -42,16 +42,20 @@ BenchmarkUncontended/locker-2   1000  240 ns/op
 
 func TestTargets(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
-		"time met":    {"BenchmarkA/raw 1 100 ns/op\nBenchmarkA/locker 1 109 ns/op 1.1 target-time", "1.09 <= 1.10 met p A 100ns, raw 100ns"},
-		"speed met":   {"BenchmarkA/raw 1 300 ns/op\nBenchmarkA/locker 1 100 ns/op 3 target-speed", "3.00 >= 3.00 met p A 10000000/s, raw 3333333/s"},
-		"speed":       {"BenchmarkA/raw 1 200 ns/op\nBenchmarkA/locker 1 100 ns/op 3 target-speed", "2.00 >= 3.00 missed p A 10000000/s, raw 5000000/s"},
-		"none":        {"BenchmarkA/raw 1 200 ns/op\nBenchmarkA/locker 1 100 ns/op", "0.50 p A 100ns, raw 200ns"},
-		"number met":  {"BenchmarkA/locker 1 0.5 x/s 1 target:x/s", "0.5 <= 1 met p A x/s"},
-		"number":      {"BenchmarkA/locker 1 1.5 x/s 1 target:x/s", "1.5 <= 1 missed p A x/s"},
-		"no raw":      {"BenchmarkA/locker 1 2500 ns/op", "2.5µs p A per operation"},
-		"two rounds":  {"BenchmarkA/locker 1 1 x\nBenchmarkA/locker 1 2 x", "1.5 1-2 p A x"},
-		"of variants": {"BenchmarkA/n=5/raw-8 1 100 ns/op\nBenchmarkA/n=5/locker-8 1 100 ns/op", "1.00 p A/n=5 100ns, raw 100ns"},
-		"memory":      {"BenchmarkA/locker 1 9 B/op 3 allocs/op 2 x", "2 p A x"},
+		"time met": {"BenchmarkA/raw 1 100 ns/op\nBenchmarkA/locker 1 109 ns/op 1.1 target-time",
+			"1.09 <= 1.10 met p A 100ns, raw 100ns"},
+		"speed met": {"BenchmarkA/raw 1 300 ns/op\nBenchmarkA/locker 1 100 ns/op 3 target-speed",
+			"3.00 >= 3.00 met p A 10000000/s, raw 3333333/s"},
+		"speed": {"BenchmarkA/raw 1 200 ns/op\nBenchmarkA/locker 1 100 ns/op 3 target-speed",
+			"2.00 >= 3.00 missed p A 10000000/s, raw 5000000/s"},
+		"none":       {"BenchmarkA/raw 1 200 ns/op\nBenchmarkA/locker 1 100 ns/op", "0.50 p A 100ns, raw 200ns"},
+		"number met": {"BenchmarkA/locker 1 0.5 x/s 1 target:x/s", "0.5 <= 1 met p A x/s"},
+		"number":     {"BenchmarkA/locker 1 1.5 x/s 1 target:x/s", "1.5 <= 1 missed p A x/s"},
+		"no raw":     {"BenchmarkA/locker 1 2500 ns/op", "2.5µs p A per operation"},
+		"two rounds": {"BenchmarkA/locker 1 1 x\nBenchmarkA/locker 1 2 x", "1.5 1-2 p A x"},
+		"of variants": {"BenchmarkA/n=5/raw-8 1 100 ns/op\nBenchmarkA/n=5/locker-8 1 100 ns/op",
+			"1.00 p A/n=5 100ns, raw 100ns"},
+		"memory": {"BenchmarkA/locker 1 9 B/op 3 allocs/op 2 x", "2 p A x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.want, table(t, "pkg: a/p\n"+tc.in)[1])
@@ -124,7 +128,8 @@ func TestFailuresAreErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
 			require.Error(t, run(strings.NewReader(text), &out))
-			assert.Equal(t, name != "nothing", strings.Contains(out.String(), "p A"), "what did not fail is shown all the same")
+			assert.Equal(t, name != "nothing", strings.Contains(out.String(), "p A"),
+				"what did not fail is shown all the same")
 		})
 	}
 }

@@ -17,7 +17,8 @@ func TestADeadlineHoldsInBothClocks(t *testing.T) {
 	assert.True(t, clock.Passed(now, now))
 	slept := clocktest.WallBack(t, now, time.Hour)
 	assert.True(t, clock.Passed(slept.Add(time.Minute), now), "by the wall clock: the machine has slept")
-	assert.True(t, clock.Passed(clocktest.WallBack(t, now, -time.Hour), now), "by the monotonic clock: the wall clock was set back")
+	assert.True(t, clock.Passed(clocktest.WallBack(t, now, -time.Hour), now),
+		"by the monotonic clock: the wall clock was set back")
 	assert.Equal(t, time.Hour, clock.Stepped(slept, now).Round(time.Second))
 	assert.Zero(t, clock.Stepped(now, now.Add(time.Hour)))
 	assert.Equal(t, time.Hour, clock.Elapsed(slept, now).Round(time.Second))
@@ -58,7 +59,8 @@ func TestALimitedContextIsOne(t *testing.T) {
 		end  func(parent context.CancelFunc, l *clock.Limited)
 		want error
 	}{
-		{"its time", func(context.CancelFunc, *clock.Limited) { time.Sleep(time.Second) }, context.DeadlineExceeded},
+		{"its time", func(context.CancelFunc, *clock.Limited) { time.Sleep(time.Second) },
+			context.DeadlineExceeded},
 		{"its parent", func(parent context.CancelFunc, _ *clock.Limited) { parent() }, context.Canceled},
 		{"Cancel", func(_ context.CancelFunc, l *clock.Limited) { l.Cancel() }, context.Canceled},
 	} {

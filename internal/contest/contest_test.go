@@ -88,14 +88,16 @@ func BenchmarkTopic(b *testing.B) {
 		contest.Competitor{Name: "ours", Goroutines: 2, Op: slow, Target: 1.25})
 	if os.Getenv("CONTEST_FAILS") != "" {
 		contest.Run(b, "fails", time.Millisecond,
-			contest.Competitor{Name: "raw", Goroutines: 1, Op: contest.On(func(int) error { return errors.New("on purpose") })})
+			contest.Competitor{Name: "raw", Goroutines: 1,
+				Op: contest.On(func(int) error { return errors.New("on purpose") })})
 	}
 }
 
 // bench runs BenchmarkTopic, and returns what it prints.
 func bench(t *testing.T, env ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkTopic$", "-test.benchtime=1x", "-test.cpu=2")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkTopic$",
+		"-test.benchtime=1x", "-test.cpu=2")
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -95,7 +95,8 @@ type holder struct {
 
 func startHolder(t *testing.T, url, name, value string, where ...string) *holder {
 	t.Helper()
-	return &holder{Child: lab.StartChild(t, "holder", append([]string{url, name, value}, where...)...), name: name}
+	return &holder{Child: lab.StartChild(t, "holder",
+		append([]string{url, name, value}, where...)...), name: name}
 }
 
 // stopBeforeWrite lets the holder take the lock and look at its lease, and

@@ -45,7 +45,10 @@ func refused(t *testing.T, a *access, err error, r *resource, name, before strin
 func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
 	redis := open(t, "redis://"+lab.StartRedis(t).Addr()+"?ttl=5s", nil)
 	for name, start := range map[string]func(t *testing.T) (url string){
-		"etcd":      func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s" },
+		"etcd": func(t *testing.T) string {
+			return "etcd://" +
+				lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s"
+		},
 		"zookeeper": func(t *testing.T) string { return "zookeeper://" + lab.StartZooKeeper(t).Addr() + "?ttl=5s" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +60,8 @@ func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
 			mark := refused(t, a, err, r, name, "from redis")
 			t.Log(err)
 
-			require.ErrorIs(t, hold(t, a, open(t, url, &locker.Options{TokenBase: 1000}), r, name, "too low a base"), fencing.ErrStale)
+			require.ErrorIs(t, hold(t, a, open(t, url, &locker.Options{TokenBase: 1000}), r, name,
+				"too low a base"), fencing.ErrStale)
 			above := uint64(mark) + 1
 			for how, c := range map[string]*locker.Client{
 				"Options.TokenBase": open(t, url, &locker.Options{TokenBase: above}),
@@ -71,7 +75,8 @@ func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
 			// above the mark they soon meet those of clients that have not moved.
 			const years = 1_000_000 * 3600 * 24 * 365
 			require.NoError(t, hold(t, a, redis, r, name, "by one who has not moved"))
-			require.NoError(t, hold(t, a, open(t, url, &locker.Options{TokenBase: above + 10*years}), r, name, "far above"))
+			require.NoError(t, hold(t, a, open(t, url, &locker.Options{TokenBase: above + 10*years}), r,
+				name, "far above"))
 			require.ErrorIs(t, hold(t, a, redis, r, name, "by one who has not moved"), fencing.ErrStale)
 		})
 	}

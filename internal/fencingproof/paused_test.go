@@ -61,7 +61,8 @@ func TestAHolderPausedBetweenItsLookAndItsWrite(t *testing.T) {
 			assert.Equal(t, atOnce*rounds, p.paused)
 			for _, th := range p.things("") {
 				plain, guarded := p.landed[th.kind], p.landed[th.kind+" guarded"]
-				t.Logf("%d holders of locks in %s were paused between look and write; of their writes to %s landed over the newer one: %d without a guard, %d with",
+				t.Logf("%d holders of locks in %s were paused between look and write; of their writes to "+
+					"%s landed over the newer one: %d without a guard, %d with",
 					p.paused, service.name, th.kind, plain, guarded)
 				assert.Equal(t, p.paused, plain, "a lock alone prevents none: or this test proves nothing")
 				assert.Zero(t, guarded)

@@ -72,7 +72,8 @@ func TestRedisRestartedWithoutItsDataUnderAPausedHolder(t *testing.T) {
 				h.Kill()
 				_ = lease.Unlock(t.Context()) // it may have been lost on a slow machine
 			}
-			t.Logf("%s: after %d restarts, no stale write landed behind the guard; %d times the lease of the holder that was refused still lasted", c.name, rounds, unaware)
+			t.Logf("%s: after %d restarts, no stale write landed behind the guard; %d times the lease of "+
+				"the holder that was refused still lasted", c.name, rounds, unaware)
 		})
 	}
 }

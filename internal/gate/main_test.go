@@ -33,8 +33,10 @@ func TestTimes(t *testing.T) {
 `
 
 func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
-	stalls := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour), took: chunks * time.Millisecond, late: time.Second}}}
-	works := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour), took: chunks * time.Millisecond, late: time.Millisecond}}}
+	stalls := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour),
+		took: chunks * time.Millisecond, late: time.Second}}}
+	works := &meter{best: time.Millisecond, samples: []sample{{at: time.Now().Add(time.Hour),
+		took: chunks * time.Millisecond, late: time.Millisecond}}}
 	for _, c := range []struct {
 		name, left, reason string
 		meter              *meter
@@ -51,7 +53,8 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{
-				"go.mod": "module p\n\ngo 1.26\n", "p_test.go": strings.ReplaceAll(program, "REASON", c.reason), "left": c.left,
+				"go.mod": "module p\n\ngo 1.26\n", "p_test.go": strings.ReplaceAll(program, "REASON",
+					c.reason), "left": c.left,
 			} {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}

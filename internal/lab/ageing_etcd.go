@@ -177,8 +177,9 @@ func etcdVersions(t TB) *Aged {
 	return s.aged
 }
 
-// Roll stops the members one after the other, and starts them again with another version of etcd and their data. The
-// next one follows when between returns. Roll returns when the cluster has agreed on the new version.
+// Roll stops the members one after the other, and starts them again with another version of etcd and their
+// data. The next one follows when between returns. Roll returns when the cluster has agreed on the new
+// version.
 func (c *EtcdCluster) Roll(t TB, tool string, between func()) {
 	t.Helper()
 	for _, n := range c.Nodes {

@@ -62,8 +62,8 @@ func Need(t TB, tool string) string {
 	if tool == ToolOldEtcd || tool == ToolEtcd35 || tool == ToolEtcdBefore || tool == ToolNewZooJar {
 		t.Skip("lab: " + tool + " is not there: " + advice(tool) + " on Debian")
 	}
-	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", tool, advice(tool),
-		ToolEnv(tool)))
+	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)",
+		tool, advice(tool), ToolEnv(tool)))
 	return ""
 }
 
@@ -77,7 +77,8 @@ func NeedEtcd(t TB, minor int) {
 		t.Fatalf("lab: etcd --version says %q: %v", said, errors.Join(err, bad))
 	}
 	if found < minor {
-		missing(t, fmt.Sprintf("lab: etcd is 3.%d, and this test needs 3.%d (in this repository: scripts/etcd)", found, minor))
+		missing(t, fmt.Sprintf("lab: etcd is 3.%d, and this test needs 3.%d (in this repository: "+
+			"scripts/etcd)", found, minor))
 	}
 }
 

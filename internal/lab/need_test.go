@@ -57,7 +57,8 @@ func TestNeedLooksBesidesPath(t *testing.T) {
 // Another etcd in PATH is not the version that the tests are for.
 func TestNeedPrefersWhatTheRepositoryBuildsToPath(t *testing.T) {
 	built := lab.Need(t, lab.ToolEtcd)
-	if filepath.Base(filepath.Dir(built)) != "bin" || filepath.Base(filepath.Dir(filepath.Dir(built))) != ".cache" {
+	if filepath.Base(filepath.Dir(built)) != "bin" ||
+		filepath.Base(filepath.Dir(filepath.Dir(built))) != ".cache" {
 		t.Skip("this repository has not built one: scripts/etcd")
 	}
 	dir := t.TempDir()

@@ -121,6 +121,7 @@ func TestPauseReturnsWhenTheProcessStandsStill(t *testing.T) {
 // alive reports whether a process exists and is not just waiting to be reaped.
 func alive(t *testing.T, pid int) bool {
 	t.Helper()
-	state, err := exec.CommandContext(context.Background(), "ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	state, err := exec.CommandContext(context.Background(), "ps", "-o", "state=", "-p",
+		strconv.Itoa(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }

@@ -27,8 +27,10 @@ func StartPgbouncer(t TB, s *Postgres) (addr string) {
 		t.Fatalf("lab: prepare a pgbouncer: %v, %v", err, failed)
 	}
 	file := filepath.Join(dir, "pgbouncer.ini")
-	text := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d user=%s password=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
-		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n", s.port, PostgresUser, PostgresPassword, port)
+	text := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d user=%s password=%s\n"+
+		"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
+		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n", s.port, PostgresUser,
+		PostgresPassword, port)
 	if err = os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatalf("lab: configuration of pgbouncer: %v", err)
 	}

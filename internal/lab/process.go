@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// readyTimeout is how long a server may say nothing before it is ready. It is long because machines that run tests are
-// busy; a server is up in a fraction of it. While it still writes to its log, it has readyTimes as long altogether.
+// readyTimeout is how long a server may say nothing before it is ready. It is long because machines that run
+// tests are busy; a server is up in a fraction of it. While it still writes to its log, it has readyTimes as
+// long altogether.
 var readyTimeout = 90 * time.Second
 
 const (
@@ -122,8 +123,9 @@ func (p *Process) current() (*run, bool) {
 	}
 }
 
-// serve starts those servers that do not run, all at once, since one may need the others to get ready, and returns when
-// all answer. If it fails, none of them runs. The error is errPortTaken where one could not bind.
+// serve starts those servers that do not run, all at once, since one may need the others to get ready, and
+// returns when all answer. If it fails, none of them runs. The error is errPortTaken where one could not
+// bind.
 func serve(servers ...*Process) error {
 	from := make([]int64, len(servers))
 	var err error
@@ -148,8 +150,8 @@ func serve(servers ...*Process) error {
 	return err
 }
 
-// inUse reports whether a server that has ended says that it found its port taken, or, of a database, that processes
-// of its earlier life are not gone yet.
+// inUse reports whether a server that has ended says that it found its port taken, or, of a database, that
+// processes of its earlier life are not gone yet.
 func inUse(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") ||
@@ -173,7 +175,8 @@ func onFreePorts(t TB, start func() error) {
 }
 
 // Restart starts the server again on the same port, with the same configuration and data, and returns once it
-// answers; a member of several needs a majority of them for that. One that still runs is killed first (SIGKILL).
+// answers; a member of several needs a majority of them for that. One that still runs is killed first
+// (SIGKILL).
 func (p *Process) Restart(t TB) {
 	t.Helper()
 	p.Kill()
@@ -196,16 +199,16 @@ func (p *Process) ready(check func() error) error {
 	switch {
 	case errors.Is(err, errEnded):
 		log := strings.Split(strings.TrimSpace(p.Log()), "\n")
-		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s", p.name, errEnded,
-			r.cmd.ProcessState, log[len(log)-1])
+		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s",
+			p.name, errEnded, r.cmd.ProcessState, log[len(log)-1])
 	case err != nil:
 		return fmt.Errorf("lab: %s is not ready, and has said nothing for %v: %w", p.name, readyTimeout, err)
 	}
 	return nil
 }
 
-// poll calls check until it returns nil, time is up, or ended is closed. What servers write to their logs is progress,
-// which gives them more time.
+// poll calls check until it returns nil, time is up, or ended is closed. What servers write to their logs is
+// progress, which gives them more time.
 func poll[P interface{ logSize() int64 }](check func() error, ended <-chan struct{}, servers ...P) error {
 	last, said := time.Now().Add(readyTimes*readyTimeout), int64(0)
 	for deadline := last; ; {
@@ -254,8 +257,8 @@ func (p *Process) Running() bool {
 	return running
 }
 
-// Waits returns for each thread of the process, by its number, how long it could have run so far and had to wait for
-// a processor. It is empty where the process does not run, and on systems other than Linux.
+// Waits returns for each thread of the process, by its number, how long it could have run so far and had to
+// wait for a processor. It is empty where the process does not run, and on systems other than Linux.
 func (p *Process) Waits() map[int]time.Duration {
 	waits := map[int]time.Duration{}
 	if p.Running() {

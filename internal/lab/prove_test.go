@@ -14,9 +14,9 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// Every test runs in `make test` or in `make prove`: one that asks for the latter and is not named for it would run in
-// neither, and so would one in a module of its own, where `make prove` does not go. One that is named for it and does
-// not ask would run in both.
+// Every test runs in `make test` or in `make prove`: one that asks for the latter and is not named for it
+// would run in neither, and so would one in a module of its own, where `make prove` does not go. One that is
+// named for it and does not ask would run in both.
 func TestWhatAsksForProveIsRunByIt(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)

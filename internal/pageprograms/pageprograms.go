@@ -30,12 +30,14 @@ func Build(t *testing.T, examples, name string, documentedAndReal ...string) str
 	}
 	dir := t.TempDir()
 	copied := filepath.Join(dir, "main.go")
-	require.NoError(t, os.WriteFile(copied, []byte(strings.NewReplacer(documentedAndReal...).Replace(string(text))), 0o600))
+	require.NoError(t,
+		os.WriteFile(copied, []byte(strings.NewReplacer(documentedAndReal...).Replace(string(text))), 0o600))
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {main: copied}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	binary := filepath.Join(dir, "program")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "./"+name)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"),
+		"-o", binary, "./"+name)
 	cmd.Dir = examples
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", said)

@@ -28,7 +28,8 @@ const format = "1 %d %d %d" // begins with its version
 func Parse(text string) (t Tokens, err error) {
 	_, err = fmt.Sscanf(text, format, &t.By, &t.Before, &t.Add)
 	if err != nil || t.Add > maxToken || t.Before > t.Add || t.String() != text {
-		return Tokens{}, fmt.Errorf("what is kept of raised tokens is not readable (%.64q): %w", text, locker.ErrRefused)
+		return Tokens{}, fmt.Errorf("what is kept of raised tokens is not readable (%.64q): %w",
+			text, locker.ErrRefused)
 	}
 	return t, nil
 }
@@ -49,7 +50,8 @@ func (t Tokens) Of(number int64) uint64 {
 // present holder's, greater than token. It never adds less than before.
 func (t Tokens) Raise(number int64, token uint64) (Tokens, error) {
 	if token > maxToken {
-		return t, fmt.Errorf("%w: the token %d is above %d, up to where tokens can be raised", locker.ErrInvalid, token, uint64(maxToken))
+		return t, fmt.Errorf("%w: the token %d is above %d, up to where tokens can be raised",
+			locker.ErrInvalid, token, uint64(maxToken))
 	}
 	if token <= uint64(number)+t.Add {
 		return t, nil

@@ -50,7 +50,8 @@ func TestTokensDoNotOverflow(t *testing.T) {
 }
 
 func TestWhatIsNotReadableIsNotZero(t *testing.T) {
-	for _, text := range []string{"", "1", "1 2 3", "2 1 1 1", "1 1 1 1 ", "1 1 2 1", "1 1 1 9223372036854775807", "1 1 -1 1", "1 1 1 x"} {
+	for _, text := range []string{"", "1", "1 2 3", "2 1 1 1", "1 1 1 1 ", "1 1 2 1",
+		"1 1 1 9223372036854775807", "1 1 -1 1", "1 1 1 x"} {
 		_, err := raised.Parse(text)
 		assert.ErrorIs(t, err, locker.ErrRefused, "%q", text)
 	}

@@ -124,7 +124,8 @@ func (e ear) Forget(ctx context.Context, names []string) error {
 	return e.send(ctx, names, e.sub.Unsubscribe, e.sub.SUnsubscribe)
 }
 
-func (e ear) send(ctx context.Context, names []string, all, one func(context.Context, ...string) error) error {
+func (e ear) send(ctx context.Context, names []string,
+	all, one func(context.Context, ...string) error) error {
 	channels := make([]string, len(names))
 	for i, name := range names {
 		channels[i] = redisconn.WakeChannel(name)
@@ -193,8 +194,8 @@ func nameOf(channel string) string {
 // pass.lua of package single. A client that asks too early learns for how much longer.
 const turnTime = 10 * time.Millisecond
 
-// mine reports whether a message is for this client first. If it is not, the name's waiters are woken a little
-// later, in case that the other does not come for the lock.
+// mine reports whether a message is for this client first. If it is not, the name's waiters are woken a
+// little later, in case that the other does not come for the lock.
 func (w *Wakes) mine(name, whom string) bool {
 	mine := whom == "" || whom == w.opts.Me
 	w.mu.Lock()

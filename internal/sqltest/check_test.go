@@ -200,8 +200,10 @@ func testNames(t *testing.T, s *store) {
 	db := s.open(t)
 	g, _ := s.guard(t, db)
 	names := []string{
-		"a", "A", "a ", "a  ", " a", "a\t", "a\n", "a\x00", "\x00", "\x00\x00", "ä", "a\u0308", "Ä", "á", "ss", "ß", "ſ", "ı", "i", "İ",
-		"日本語", "🔒", "'", `"`, "`", `\`, `\\`, `\x61`, "a'; DROP TABLE marks; --", "%", "_", "$1", "?", "0", "00", "NULL", "TRUE", "1e0", "1",
+		"a", "A", "a ", "a  ", " a", "a\t", "a\n", "a\x00", "\x00", "\x00\x00", "ä", "a\u0308", "Ä", "á",
+		"ss", "ß", "ſ", "ı", "i", "İ",
+		"日本語", "🔒", "'", `"`, "`", `\`, `\\`, `\x61`, "a'; DROP TABLE marks; --", "%", "_", "$1", "?",
+		"0", "00", "NULL", "TRUE", "1e0", "1",
 		strings.Repeat("x", fencing.MaxNameLen), strings.Repeat("é", fencing.MaxNameLen/2),
 		strings.Repeat("y", fencing.MaxNameLen), strings.Repeat("y", fencing.MaxNameLen-1) + "Y",
 	}

@@ -132,7 +132,8 @@ func (st *state) write(ctx context.Context, tx *sql.Tx, token fencing.Token) err
 	}
 	n := st.store.number
 	_, err = tx.ExecContext(ctx,
-		"UPDATE "+st.table+" SET token = "+n(1)+", history = "+n(2)+" WHERE id = 1", int64(token), history+token.String()+" ")
+		"UPDATE "+st.table+" SET token = "+n(1)+", history = "+n(2)+" WHERE id = 1", int64(token),
+		history+token.String()+" ")
 	return err
 }
 

@@ -25,7 +25,8 @@ type Waiters struct {
 
 // Start has so many goroutines wait for name until ctx ends. They poll until they are told of
 // releases: they are ready when they were refused twice, and not again for the time of settle.
-func Start(ctx context.Context, c *locker.Client, name string, goroutines int, settle time.Duration) *Waiters {
+func Start(ctx context.Context, c *locker.Client, name string, goroutines int,
+	settle time.Duration) *Waiters {
 	w := &Waiters{Ready: make(chan struct{}), Got: make(chan time.Time, goroutines)}
 	refused := c.Stats().Refused
 	for range goroutines {

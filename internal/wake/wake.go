@@ -106,7 +106,8 @@ type connection struct {
 
 // New returns a Wakes that works until life ends. It does no I/O.
 func New(life context.Context, opts Options) *Wakes {
-	return &Wakes{life: life, opts: opts, topics: make(map[string]*topic), connections: make(map[any]*connection)}
+	return &Wakes{life: life, opts: opts, topics: make(map[string]*topic),
+		connections: make(map[any]*connection)}
 }
 
 // Notify has wake called whenever name may have become free, until stop is called. It returns when that is

@@ -46,7 +46,9 @@ type library func(ctx context.Context, l locker.Locker, dir string, work func())
 var libraries = map[string]library{
 	"gocron locker":  gocronLocker,
 	"gocron elector": gocronElector,
-	"goose":          gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption { return goose.WithLocker(l) }),
+	"goose": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
+		return goose.WithLocker(l)
+	}),
 	"goose session": gooseProvider(func(l *adapt.GooseLocker) goose.ProviderOption {
 		return goose.WithSessionLocker(l)
 	}),

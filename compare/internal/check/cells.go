@@ -123,7 +123,8 @@ func (c *tally) keep(o history.Outcome) {
 }
 
 func (c *checker) report() *history.Report {
-	r := &history.Report{Version: 1, Run: *c.run, Interrupted: c.run.Interrupted, Events: c.events, Trials: c.count, Seconds: float64(c.last-c.first) / 1e9}
+	r := &history.Report{Version: 1, Run: *c.run, Interrupted: c.run.Interrupted, Events: c.events,
+		Trials: c.count, Seconds: float64(c.last-c.first) / 1e9}
 	for _, kind := range rows {
 		if !kind.split {
 			c.addRow(r, &kind, kind.title, nil, true)
@@ -139,10 +140,12 @@ func (c *checker) report() *history.Report {
 			c.addRow(r, &kind, kind.title, nil, true)
 		}
 	}
-	for _, name := range []string{history.CurveLock, history.CurveUnlock, history.CurveWait, history.CurveHandOver, history.CurveDead, history.CurveServed} {
+	for _, name := range []string{history.CurveLock, history.CurveUnlock, history.CurveWait,
+		history.CurveHandOver, history.CurveDead, history.CurveServed} {
 		c.addFigures(r, name)
 	}
-	for _, name := range []string{history.MeasureUncontended, history.MeasureContended, history.MeasureRequests} {
+	for _, name := range []string{history.MeasureUncontended, history.MeasureContended,
+		history.MeasureRequests} {
 		c.addFigures(r, name)
 	}
 	slices.SortStableFunc(r.Rows, func(a, b history.Row) int { return cmp.Compare(rank(&a), rank(&b)) })
@@ -181,7 +184,8 @@ func headline(r *history.Report) (bad int, says string) {
 	others := strings.Join(said[false], "; ")
 	switch {
 	case bad > 0:
-		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried+bad, strings.Join(said[true], "; "))
+		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s",
+			bad, tried+bad, strings.Join(said[true], "; "))
 		if others != "" {
 			says += ". Not declared: " + others
 		}
@@ -255,7 +259,8 @@ func cell(s *history.Service, t *tally, kind *ruleRow, fault *history.Fault) his
 	out.Trials, out.Broken, out.Set, out.Outcomes = t.trials, t.broken, t.aside, t.outcomes
 	switch {
 	case t.broken > 0:
-		out.Verdict, out.First, out.Worst, out.WorstNS, out.Witness = history.Undeclared, t.first, t.note, t.worst, t.witness
+		out.Verdict, out.First, out.Worst, out.WorstNS, out.Witness = history.Undeclared, t.first, t.note,
+			t.worst, t.witness
 		if out.Declared {
 			out.Verdict = history.Broken
 		}

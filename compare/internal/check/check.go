@@ -67,7 +67,8 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 		c.event(&e)
 	}
 	if failed == nil && c.silent != "" {
-		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under which lock", c.silent)
+		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under "+
+			"which lock", c.silent)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
 		c.trials[id].finish(c.last, "the history ends before the trial does")

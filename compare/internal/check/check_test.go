@@ -20,10 +20,12 @@ import (
 func run() *history.Run {
 	r := &history.Run{Services: []history.Service{{Name: "s", Declared: history.Guarantees{
 		Backend: "s", Scope: "network", Exclusion: "consensus", Fencing: "unless data is set back", Order: "fifo",
-		DeadHolder: "after the TTL", ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true, SurvivesClockJump: true,
+		DeadHolder: "after the TTL", ServerCrashes: 1, SurvivesRestart: true, SurvivesFailover: true,
+		SurvivesClockJump: true,
 	}}}}
 	for _, class := range []history.Class{
-		history.Client, history.Stopped, history.Killed, history.Load, history.Server, history.Down, history.Restart,
+		history.Client, history.Stopped, history.Killed, history.Load, history.Server,
+		history.Down, history.Restart,
 		history.DataLost, history.Ageing,
 	} {
 		r.Faults = append(r.Faults, history.Fault{ID: string(class), Class: class})
@@ -49,7 +51,8 @@ func script(t *testing.T, text string) []history.Event {
 		}
 		ms, err := strconv.Atoi(fields[0])
 		require.NoError(t, err)
-		e := history.Event{At: int64(ms)*1e6 + start, Kind: history.Kind(fields[1]), Service: "s", Trial: "t", Name: "n"}
+		e := history.Event{At: int64(ms)*1e6 + start, Kind: history.Kind(fields[1]), Service: "s",
+			Trial: "t", Name: "n"}
 		for _, field := range fields[2:] {
 			key, value, pair := strings.Cut(field, "=")
 			if !pair {
@@ -83,7 +86,8 @@ func script(t *testing.T, text string) []history.Event {
 		if e.Kind == history.Ask && e.Until == 0 {
 			e.Until = 9e9
 		}
-		if slices.Contains([]history.Kind{history.FaultBegin, history.FaultEnd, history.Evidence, history.Stall, history.Starved}, e.Kind) {
+		if slices.Contains([]history.Kind{history.FaultBegin, history.FaultEnd, history.Evidence,
+			history.Stall, history.Starved}, e.Kind) {
 			e.Name = ""
 		}
 		out = append(out, e)
@@ -143,7 +147,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 ask b
 			900 granted b tok=2 until=1901
 			1000 unlock_begin a
-			1001 unlocked a`, broken: "exclusion", held: "false-loss hangs tokens", worst: "a/0 and b/0 held at once for 100ms"},
+			1001 unlocked a`,
+			broken: "exclusion", held: "false-loss hangs tokens", worst: "a/0 and b/0 held at once for 100ms"},
 		{name: "two at once, neither has a deadline", history: `
 			0 ask a
 			1 granted a tok=1
@@ -174,7 +179,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			1151 unlocked b
 			1160 renewed a until=3160
 			1161 unlock_begin a
-			1162 unlocked a`, broken: "exclusion", held: "false-loss hangs tokens", worst: "went on after it had run out"},
+			1162 unlocked a`,
+			broken: "exclusion", held: "false-loss hangs tokens", worst: "went on after it had run out"},
 		{name: "a grant that is over when it comes", history: `
 			0 ask a
 			1 ask b
@@ -197,7 +203,9 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 ask b
 			1100 granted b tok=2 until=9001
 			1600 told_lost a
-			1700 fault_end`, broken: "told", held: "exclusion hangs tokens", worst: "a/0 was told 500ms after the next had got in"},
+			1700 fault_end`,
+			broken: "told", held: "exclusion hangs tokens",
+			worst: "a/0 was told 500ms after the next had got in"},
 		{name: "never told", history: `
 			0 fault_begin f=client
 			0 ask a
@@ -205,7 +213,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 evidence
 			2 ask b
 			1100 granted b tok=2 until=20000
-			1700 fault_end`, broken: "told", held: "exclusion hangs tokens", worst: "a/0 had not been told 12.9s after"},
+			1700 fault_end`,
+			broken: "told", held: "exclusion hangs tokens", worst: "a/0 had not been told 12.9s after"},
 		{name: "told late, as one who was stopped", history: `
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -290,7 +299,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 unlock_begin a
 			3 unlocked a
 			4 ask b
-			5 granted b tok=7 until=1005`, broken: "tokens", held: "exclusion false-loss hangs", worst: "b/0 got token 7 after 7"},
+			5 granted b tok=7 until=1005`,
+			broken: "tokens", held: "exclusion false-loss hangs", worst: "b/0 got token 7 after 7"},
 		{name: "a token that falls, of one who waited", history: `
 			0 ask a
 			1 ask b
@@ -327,7 +337,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			2 ask b
 			100 fault_begin a f=killed
 			110 evidence
-			4300 granted b tok=2 until=5300`, broken: "dead", held: "exclusion hangs tokens", worst: "free 4.2s after its holder a/0 had died"},
+			4300 granted b tok=2 until=5300`,
+			broken: "dead", held: "exclusion hangs tokens", worst: "free 4.2s after its holder a/0 had died"},
 		{name: "never free after a death", history: `
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -485,7 +496,9 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			902 unlocked a
 			903 unlock_begin c
 			904 granted b tok=3 until=9100
-			905 unlocked c`, broken: "order", held: "exclusion false-loss hangs tokens", worst: "c/0 got in before b/0, which had begun to wait 498ms earlier"},
+			905 unlocked c`,
+			broken: "order", held: "exclusion false-loss hangs tokens",
+			worst: "c/0 got in before b/0, which had begun to wait 498ms earlier"},
 		{name: "a waiter overtaken, where everything is slow", history: `
 			0 ask a
 			190 granted a tok=1 until=9001
@@ -570,7 +583,8 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 				if cell.Verdict == history.Broken {
 					require.NotNil(t, cell.Witness, row.ID)
 					assert.NotEmpty(t, cell.Witness.Events, row.ID)
-					assert.True(t, slices.IsSortedFunc(cell.Witness.Events, func(a, b history.Event) int { return int(a.At - b.At) }), row.ID)
+					assert.True(t, slices.IsSortedFunc(cell.Witness.Events,
+						func(a, b history.Event) int { return int(a.At - b.At) }), row.ID)
 				}
 			}
 			assert.Contains(t, worst, c.worst)
@@ -596,7 +610,8 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	lags := run()
 	lags.Services[0].Declared.SurvivesFailover = false
 	lags.Faults = append(lags.Faults, history.Fault{ID: "failover", Class: history.Failover})
-	for fault, declared := range map[string]bool{"client": true, "restart": true, "failover": false, "data_lost": false} {
+	for fault, declared := range map[string]bool{"client": true, "restart": true, "failover": false,
+		"data_lost": false} {
 		r, err := check.Check(lags, all(script(t, fmt.Sprintf(two, fault))))
 		require.NoError(t, err)
 		i := slices.IndexFunc(r.Rows, func(row history.Row) bool { return row.ID == "exclusion/"+fault })
@@ -607,17 +622,21 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 		if declared {
 			assert.Positive(t, r.Broken)
 			assert.True(t, r.Rows[0].Cells[0].Bad(), "the worst is first")
-			assert.Regexp(t, `^\d of \d+ declared guarantees BROKEN: s: two at once under `+fault+`; s: told in time under `+fault+`; s: tokens rise under `+fault+`$`, r.Headline)
+			assert.Regexp(t, `^\d of \d+ declared guarantees BROKEN: s: two at once under `+fault+
+				`; s: told in time under `+fault+`; s: tokens rise under `+fault+`$`, r.Headline)
 		} else {
-			assert.Regexp(t, `^s: two at once under `+fault+`\. All \d+ declared guarantees that were tried held$`, r.Headline)
+			assert.Regexp(t,
+				`^s: two at once under `+fault+`\. All \d+ declared guarantees that were tried held$`,
+				r.Headline)
 		}
 	}
 }
 
-// A lease lasts where only time goes by. Where servers fail it is nobody's promise, and a row of its own, though its holder
-// was told in time.
+// A lease lasts where only time goes by. Where servers fail it is nobody's promise, and a row of its own,
+// though its holder was told in time.
 func TestALeaseThatIsLostWhileServersFail(t *testing.T) {
-	for fault, declared := range map[string]bool{"ageing": true, "server": false, "down": false, "restart": false, "data_lost": false} {
+	for fault, declared := range map[string]bool{"ageing": true, "server": false, "down": false,
+		"restart": false, "data_lost": false} {
 		r, err := check.Check(run(), all(script(t, fmt.Sprintf(`
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -633,14 +652,16 @@ func TestALeaseThatIsLostWhileServersFail(t *testing.T) {
 	}
 	peer := run()
 	peer.Services[0].Declared.Exclusion = "none"
-	r, err := check.Check(peer, all(script(t, "0 ask a\n1 granted a until=1001\n400 renewed a until=1400\n900 told_lost a")))
+	r, err := check.Check(peer, all(script(t,
+		"0 ask a\n1 granted a until=1001\n400 renewed a until=1400\n900 told_lost a")))
 	require.NoError(t, err)
 	assert.Zero(t, r.Broken, "of another's lock nothing is declared")
 }
 
 // What a cell counts: trials, those broken, and what is known if none was.
 func TestTrialsAreCounted(t *testing.T) {
-	good := script(t, "0 ask a\n1 granted a tok=1 until=1001\n2 ask b\n3 unlock_begin a\n4 unlocked a\n5 granted b tok=2 until=1100")
+	good := script(t, "0 ask a\n1 granted a tok=1 until=1001\n2 ask b\n3 unlock_begin a\n4 unlocked a\n"+
+		"5 granted b tok=2 until=1100")
 	bad := script(t, "0 ask a\n1 granted a tok=1 until=1001\n2 ask b\n5 granted b tok=2 until=1100")
 	var events []history.Event
 	for i := range 60 {
@@ -665,7 +686,8 @@ func TestTrialsAreCounted(t *testing.T) {
 		cells[row.ID] = row.Cells[0]
 	}
 	x := cells[check.Exclusion]
-	assert.Equal(t, []any{60, 1, 8, "t7", history.Broken}, []any{x.Trials, x.Broken, x.First, x.Witness.Trial, x.Verdict})
+	assert.Equal(t, []any{60, 1, 8, "t7", history.Broken},
+		[]any{x.Trials, x.Broken, x.First, x.Witness.Trial, x.Verdict})
 	assert.Equal(t, "t7", x.Outcomes[0].Trial)
 	k := cells[check.Tokens]
 	assert.Equal(t, []any{60, 0, 0.05, history.Held}, []any{k.Trials, k.Broken, k.Bound, k.Verdict})

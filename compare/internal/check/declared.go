@@ -25,7 +25,8 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 		switch g.Fencing {
 		case "unless data is set back":
 			// A replica that may lag sets it back.
-			set := fault != nil && (fault.Class == history.DataLost || fault.Class == history.Failover && !g.SurvivesFailover)
+			set := fault != nil && (fault.Class == history.DataLost ||
+				fault.Class == history.Failover && !g.SurvivesFailover)
 			return !set, "tokens rise unless data is set back"
 		case "while data is kept":
 			ok, what := covers(g, fault)
@@ -33,7 +34,8 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 		}
 		return false, "no tokens"
 	case Dead:
-		return g.DeadHolder != "none" && g.DeadHolder != "", fmt.Sprintf("free %s, at most %g s later", g.DeadHolder, g.DeadHolderSlackMS/1000)
+		return g.DeadHolder != "none" && g.DeadHolder != "",
+			fmt.Sprintf("free %s, at most %g s later", g.DeadHolder, g.DeadHolderSlackMS/1000)
 	case Left:
 		return g.DeadHolder != "none" && g.DeadHolder != "", "what is left of a failed attempt is gone after a TTL"
 	case Served:

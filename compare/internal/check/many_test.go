@@ -55,7 +55,8 @@ func TestManyEvents(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, report.Events, int64(n*9/10))
 	assert.Zero(t, report.Broken)
-	t.Logf("%d events of %d trials in %v (%.0f ns each), in %d MiB", report.Events, report.Trials, took, float64(took)/float64(n), most>>20)
+	t.Logf("%d events of %d trials in %v (%.0f ns each), in %d MiB",
+		report.Events, report.Trials, took, float64(took)/float64(n), most>>20)
 	assert.Less(t, most, uint64(256<<20))
 	if n >= 10_000_000 {
 		assert.Less(t, took, time.Minute)
@@ -82,7 +83,8 @@ func journalOf(to io.Writer, service string, n int) error {
 		id := fmt.Sprint(service, "-", trial)
 		put(history.Event{Kind: history.TrialBegin, Trial: id, Value: 1e9})
 		for i := 0; i < length; i += 7 {
-			e := history.Event{Trial: id, Process: fmt.Sprint(id, "-", i/7%3), Caller: i / 7 % 5, Name: "compare/" + id}
+			e := history.Event{Trial: id, Process: fmt.Sprint(id, "-", i/7%3), Caller: i / 7 % 5,
+				Name: "compare/" + id}
 			is := func(kind history.Kind, until int64) {
 				e.Kind, e.Until, e.Token, e.Seq = kind, until, 0, 0
 				switch kind {

@@ -78,7 +78,8 @@ func (t *trial) broken(rule, name string, when span, says string, before ...hist
 }
 
 // late notes that something took too long, if it took longer than limit.
-func (t *trial) late(rule, name string, took span, limit time.Duration, says string, before ...history.Event) {
+func (t *trial) late(rule, name string, took span, limit time.Duration, says string,
+	before ...history.Event) {
 	t.finding(rule).applies = true
 	if took.to-took.from > int64(limit) {
 		t.breach(rule, name, breach{took, limit, says}, before)
@@ -146,13 +147,15 @@ func (t *trial) settle(rule string, f *finding) {
 func (t *trial) overlaps(l *lock, b *belief, now int64) {
 	f := t.finding(Exclusion)
 	for _, a := range l.believing {
-		if a == b || a.end() <= now || slices.ContainsFunc(f.pairs, func(p pair) bool { return p.a == a && p.b == b || p.a == b && p.b == a }) {
+		if a == b || a.end() <= now || slices.ContainsFunc(f.pairs,
+			func(p pair) bool { return p.a == a && p.b == b || p.a == b && p.b == a }) {
 			continue
 		}
 		if len(f.pairs) < maxBreaks {
 			f.pairs = append(f.pairs, pair{a, b, now})
 		}
-		t.broken(Exclusion, l.name, span{now, now}, fmt.Sprintf("%s and %s held at once", who(a.granted), who(b.granted)),
+		t.broken(Exclusion, l.name, span{now, now},
+			fmt.Sprintf("%s and %s held at once", who(a.granted), who(b.granted)),
 			a.ask, a.granted, a.renewed, b.ask, b.granted, b.renewed)
 	}
 }
@@ -162,7 +165,8 @@ func (t *trial) overlapSizes(at int64) {
 	f := t.finding(Exclusion)
 	for _, p := range f.pairs {
 		to := max(p.from, min(p.a.end(), p.b.end(), at))
-		says := fmt.Sprintf("%s and %s held at once for %s", who(p.a.granted), who(p.b.granted), history.Duration(to-p.from))
+		says := fmt.Sprintf("%s and %s held at once for %s",
+			who(p.a.granted), who(p.b.granted), history.Duration(to-p.from))
 		i := slices.IndexFunc(f.breaks, func(b breach) bool { return b.from == p.from && b.to == p.from })
 		if i >= 0 {
 			f.breaks[i].to, f.breaks[i].says = to, says
@@ -213,7 +217,8 @@ func (t *trial) told(l *lock, b *belief, at int64, what string) {
 		return // to one who was stopped, its Until was what told it
 	}
 	t.late(Told, l.name, span{b.passed, at}, toldGrace,
-		fmt.Sprintf("%s %s %s after the next had got in", who(b.granted), what, history.Duration(at-b.passed)), b.ask, b.granted, b.renewed)
+		fmt.Sprintf("%s %s %s after the next had got in",
+			who(b.granted), what, history.Duration(at-b.passed)), b.ask, b.granted, b.renewed)
 }
 
 // overtakes looks who has waited longer than b, and still does.
@@ -236,13 +241,14 @@ func (t *trial) overtakes(l *lock, b *belief) {
 	}
 }
 
-// overtaken is for the time when a waiter has got in, or has waited to its end: before, it may yet say that it had
-// lost the service, and its place with it.
+// overtaken is for the time when a waiter has got in, or has waited to its end: before, it may yet say that
+// it had lost the service, and its place with it.
 func (t *trial) overtaken(w *caller) {
 	for _, b := range w.passed {
 		earlier := b.ask.At - w.ask.At
 		t.late(Order, w.ask.Name, span{w.ask.At, b.ask.At}, orderGrace,
-			fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier", who(b.granted), who(w.ask), history.Duration(earlier)), w.ask, b.ask)
+			fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier",
+				who(b.granted), who(w.ask), history.Duration(earlier)), w.ask, b.ask)
 	}
 	w.passed = nil
 }
@@ -301,7 +307,8 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	}
 	f := t.finding(Left)
 	f.best = max(f.best, at-free)
-	t.late(Left, l.name, span{free, at}, t.allowed(), fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)), *ask)
+	t.late(Left, l.name, span{free, at}, t.allowed(),
+		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)), *ask)
 }
 
 func (t *trial) deadHolder(l *lock, died *belief, from, at int64, still bool, ask *history.Event) {
@@ -310,7 +317,8 @@ func (t *trial) deadHolder(l *lock, died *belief, from, at int64, still bool, as
 		limit -= time.Duration(t.ttl)
 	}
 	f := t.finding(Dead)
-	says := fmt.Sprintf("still not free %s after its holder %s had died", history.Duration(took), who(died.granted))
+	says := fmt.Sprintf("still not free %s after its holder %s had died",
+		history.Duration(took), who(died.granted))
 	if !still {
 		says = fmt.Sprintf("free %s after its holder %s had died", history.Duration(took), who(died.granted))
 		l.died = nil
@@ -345,7 +353,8 @@ func (t *trial) landed(l *lock, by *caller, e *history.Event) {
 		says := fmt.Sprintf("an act of %s landed after one of a later holder", who(*e))
 		t.broken(Stale, l.name, span{e.At, e.At}, says)
 		if e.Token != 0 && e.Token >= l.seen {
-			t.broken(Guarded, l.name, span{e.At, e.At}, says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
+			t.broken(Guarded, l.name, span{e.At, e.At},
+				says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
 		}
 	}
 	l.seen = max(l.seen, e.Token)
@@ -374,7 +383,8 @@ func (t *trial) finish(at int64, aside string) {
 		}
 		if (by.asking || by.unlockIn) && call.Until != 0 && at > call.Until {
 			t.late(Hangs, call.Name, span{call.Until, at}, hangGrace,
-				fmt.Sprintf("%s of %s never returned: its context had ended %s before", what, who(call), history.Duration(at-call.Until)), call)
+				fmt.Sprintf("%s of %s never returned: its context had ended %s before",
+					what, who(call), history.Duration(at-call.Until)), call)
 		}
 		// It waits, or waited in vain, for what nobody may hold.
 		if l := t.locks[by.id.name]; (l.grants > 0 || l.unclear && len(l.askers) > 1) && call.Value != 1 {
@@ -433,6 +443,7 @@ func (t *trial) wasServed(at int64) {
 		limit = 0 // nothing is declared: what was seen is said
 	}
 	t.late(Served, "", span{t.shown, end}, limit,
-		fmt.Sprintf("nobody got a lock in the %s that it lasted, with %d servers away", history.Duration(end-t.shown), t.servers))
+		fmt.Sprintf("nobody got a lock in the %s that it lasted, with %d servers away",
+			history.Duration(end-t.shown), t.servers))
 	f.applies = len(f.breaks) > 0 // else it was too short to tell
 }

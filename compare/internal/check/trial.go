@@ -237,7 +237,8 @@ func (t *trial) fails(by *caller, e *history.Event) {
 	if t.fault != nil && t.fault.Class == history.Ageing {
 		t.finding(Fails).applies = true
 		if e.Value == 1 {
-			t.broken(Fails, e.Name, span{by.ask.At, e.At}, fmt.Sprintf("a call of %s failed: %s", who(*e), e.Error), by.ask)
+			t.broken(Fails, e.Name, span{by.ask.At, e.At},
+				fmt.Sprintf("a call of %s failed: %s", who(*e), e.Error), by.ask)
 		}
 	}
 }
@@ -248,7 +249,9 @@ func (t *trial) returned(call history.Event, at int64, what string) {
 		return
 	}
 	if late := at - call.Until; !t.absent(call.Process, call.Until, at) {
-		t.late(Hangs, call.Name, span{call.Until, at}, hangGrace, fmt.Sprintf("%s of %s returned %s after its context had ended", what, who(call), history.Duration(late)), call)
+		t.late(Hangs, call.Name, span{call.Until, at}, hangGrace,
+			fmt.Sprintf("%s of %s returned %s after its context had ended",
+				what, who(call), history.Duration(late)), call)
 	}
 }
 
@@ -307,7 +310,9 @@ func (t *trial) renewed(l *lock, by *caller, e *history.Event) {
 	if lapsed {
 		t.overlaps(l, b, e.At)
 		if l.grants-1 > b.n {
-			t.broken(Exclusion, l.name, span{e.At, e.At}, fmt.Sprintf("the lease of %s went on after it had run out and another had held", who(b.granted)), b.ask, b.granted)
+			t.broken(Exclusion, l.name, span{e.At, e.At},
+				fmt.Sprintf("the lease of %s went on after it had run out and another had held",
+					who(b.granted)), b.ask, b.granted)
 		}
 	}
 }
@@ -334,7 +339,8 @@ func (t *trial) toldLost(l *lock, by *caller, e *history.Event) {
 
 // lasts reports whether a lease that is lost is something to tell: nothing was done to its holder.
 func (t *trial) lasts() bool {
-	return t.fault == nil || !slices.Contains([]history.Class{history.Client, history.Stopped, history.Killed}, t.fault.Class)
+	return t.fault == nil || !slices.Contains([]history.Class{history.Client, history.Stopped,
+		history.Killed}, t.fault.Class)
 }
 
 func (t *trial) unlocks(l *lock, by *caller, e *history.Event) {
@@ -407,7 +413,8 @@ func within(spans []span, from, to int64) (sum int64) {
 
 // allowed is how long after the end of a holder the service may keep its lock.
 func (t *trial) allowed() time.Duration {
-	return time.Duration(t.ttl) + time.Duration(t.service.Declared.DeadHolderSlackMS*float64(time.Millisecond)) + freeGrace
+	return time.Duration(t.ttl) +
+		time.Duration(t.service.Declared.DeadHolderSlackMS*float64(time.Millisecond)) + freeGrace
 }
 
 func who(e history.Event) string { return fmt.Sprintf("%s/%d", e.Process, e.Caller) }

@@ -29,12 +29,14 @@ func (*sink) Close() error { return nil }
 func TestJournalsComeBackAsTheyWereWritten(t *testing.T) {
 	full := history.Event{
 		Kind: history.Granted, Service: "etcd ×3", Trial: `a "b" \ <c>`, Process: "p\n", Caller: -7, Name: "n",
-		Token: 1<<64 - 1, Until: -1, Seq: 1 << 63, Fault: "f", Value: 1<<63 - 1, Error: "e", Detail: strings.Repeat("long ", 30_000),
+		Token: 1<<64 - 1, Until: -1, Seq: 1 << 63, Fault: "f", Value: 1<<63 - 1, Error: "e",
+		Detail: strings.Repeat("long ", 30_000),
 	}
 	if reflect.ValueOf(full).NumField() != 14 {
 		t.Fatal("an Event has fields that this test does not set")
 	}
-	for _, e := range []history.Event{full, {Kind: history.Ask}, {Kind: history.Landed, Token: 1, Seq: 2, Process: "p"}} {
+	for _, e := range []history.Event{full, {Kind: history.Ask},
+		{Kind: history.Landed, Token: 1, Seq: 2, Process: "p"}} {
 		var out sink
 		j := history.NewJournal("j", &out)
 		at, err := j.Write(e)
@@ -174,7 +176,8 @@ func (s *short) Write(b []byte) (int, error) {
 
 func TestRunsComeBack(t *testing.T) {
 	dir := t.TempDir()
-	run := &history.Run{Services: []history.Service{{Name: "file"}}, Faults: []history.Fault{{ID: "cut", Class: history.Client}}}
+	run := &history.Run{Services: []history.Service{{Name: "file"}},
+		Faults: []history.Fault{{ID: "cut", Class: history.Client}}}
 	require.NoError(t, run.Save(dir))
 	got, err := history.LoadRun(dir)
 	require.NoError(t, err)
@@ -184,7 +187,8 @@ func TestRunsComeBack(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
-	for ns, want := range map[int64]string{0: "0s", 1234: "1.234µs", 123_456: "123µs", 12_345_678: "12.3ms", 1_234_567_890: "1.23s", 123_456_789_012: "2m3s"} {
+	for ns, want := range map[int64]string{0: "0s", 1234: "1.234µs", 123_456: "123µs", 12_345_678: "12.3ms",
+		1_234_567_890: "1.23s", 123_456_789_012: "2m3s"} {
 		assert.Equal(t, want, history.Duration(ns))
 	}
 }
@@ -192,7 +196,8 @@ func TestDurations(t *testing.T) {
 func BenchmarkRead(b *testing.B) {
 	var out sink
 	j := history.NewJournal("j", &out)
-	e := history.Event{Kind: history.Granted, Service: "redlock", Trial: "redlock-17", Process: "redlock-17-a", Caller: 3, Name: "compare/17", Token: 123456, Until: 1 << 50}
+	e := history.Event{Kind: history.Granted, Service: "redlock", Trial: "redlock-17",
+		Process: "redlock-17-a", Caller: 3, Name: "compare/17", Token: 123456, Until: 1 << 50}
 	for range 1000 {
 		_, _ = j.Write(e)
 	}

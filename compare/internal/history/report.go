@@ -59,7 +59,7 @@ type Cell struct {
 	// Bound is, with 95 % confidence, how large the share of broken trials is at
 	// most, if none was seen: 3/n, the rule of three.
 	Bound   float64 `json:"bound,omitempty"`
-	Set     int     `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a machine that stalled
+	Set     int     `json:"set_aside,omitempty"` // trials that do not count: no evidence, or a stall
 	Worst   string  `json:"worst,omitempty"`     // in words: "two held for 1.2 s"
 	WorstNS int64   `json:"worst_ns,omitempty"`
 	Reason  string  `json:"reason,omitempty"` // why not tried, or inconclusive

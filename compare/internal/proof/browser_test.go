@@ -70,7 +70,8 @@ func openReport(t *testing.T, r *history.Report) *browser {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))...)
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
@@ -129,7 +130,8 @@ func ask[T any](b *browser, expression string) T {
 // until waits until an expression is true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ask[bool](b, "!!("+expression+")"); time.Sleep(20 * time.Millisecond) {
+	deadline := time.Now().Add(30 * time.Second)
+	for ; !ask[bool](b, "!!("+expression+")"); time.Sleep(20 * time.Millisecond) {
 		require.True(b.t, time.Now().Before(deadline), expression)
 	}
 }
@@ -150,7 +152,9 @@ func (b *browser) size(width, height int64) {
 }
 
 func (b *browser) theme(name string) {
-	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	call(b, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+			Value: name}}})
 }
 
 // The page shows the table, says first what is declared and broken, and a click
@@ -159,22 +163,27 @@ func TestThePageInABrowser(t *testing.T) {
 	b := open(t)
 	b.size(1300, 900)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
-	assert.Regexp(t, `^1 of \d+ declared guarantees BROKEN: redis: two at once under clock-stepped\. Not declared: redis: two at once under 2 faults$`,
+	assert.Regexp(t, `^1 of \d+ declared guarantees BROKEN: redis: two at once under clock-stepped\. `+
+		`Not declared: redis: two at once under 2 faults$`,
 		ask[string](b, `document.querySelector("h1").textContent`))
-	assert.Equal(t, "two at once: clock-stepped", ask[string](b, `document.querySelector("#table tbody tr:not(.group) th").textContent`))
-	assert.Equal(t, "BROKEN 1 of 1", ask[string](b, `document.querySelector("#table tbody td > button.bad").textContent`))
+	assert.Equal(t, "two at once: clock-stepped",
+		ask[string](b, `document.querySelector("#table tbody tr:not(.group) th").textContent`))
+	assert.Equal(t, "BROKEN 1 of 1", ask[string](b,
+		`document.querySelector("#table tbody td > button.bad").textContent`))
 	b.look("table-light")
 
 	b.click("#table td > button.bad")
 	b.until(`document.querySelector("dialog[open] .time svg .band")`)
 	says := ask[string](b, `document.querySelector("dialog").innerText`)
-	assert.Regexp(t, `BROKEN by 1 of 1 fault\. The worst: redis-a2/\d+ and redis-\w+/\d+ held at once for \S+\.`, says)
+	assert.Regexp(t,
+		`BROKEN by 1 of 1 fault\. The worst: redis-a2/\d+ and redis-\w+/\d+ held at once for \S+\.`, says)
 	assert.Contains(t, says, "Declared: outlasts a step of a clock")
 	b.look("cell-light")
 	// Both who held at once have a lane, and their beliefs lie in the band.
 	both := `(() => {
 		const band = document.querySelector(".time .band").getBoundingClientRect();
-		return [...document.querySelectorAll(".time g rect")].filter((r) => { const a = r.getBoundingClientRect(); return a.left <= band.left + 1 && a.right >= band.right - 3 }).length;
+		return [...document.querySelectorAll(".time g rect")].map((r) => r.getBoundingClientRect())
+			.filter((r) => r.left <= band.left + 1 && r.right >= band.right - 3).length;
 	})()`
 	assert.Equal(t, 2, ask[int](b, both))
 	width := `document.querySelector(".time .band").getBoundingClientRect().width`
@@ -185,17 +194,23 @@ func TestThePageInABrowser(t *testing.T) {
 	assert.Equal(t, 2, ask[int](b, both))
 	b.look("cell-zoomed")
 	// The wheel zooms around the pointer, and a drag moves.
-	at := ask[struct{ X, Y float64 }](b, `(() => { const r = document.querySelector(".time .band").getBoundingClientRect(); return {X: r.left + r.width / 2, Y: r.top + 30} })()`)
+	at := ask[struct{ X, Y float64 }](b, `(() => {
+		const r = document.querySelector(".time .band").getBoundingClientRect();
+		return {X: r.left + r.width / 2, Y: r.top + 30} })()`)
 	mouse := func(what input.DispatchMouseEventType, x float64, set func(p *input.DispatchMouseEventParams)) {
 		b.run(chromedp.MouseEvent(what, x, at.Y, set))
 	}
-	mouse(input.DispatchMouseEventTypeMouseWheel, at.X, func(p *input.DispatchMouseEventParams) { p.DeltaX, p.DeltaY = 0.01, 200 })
+	mouse(input.DispatchMouseEventTypeMouseWheel, at.X,
+		func(p *input.DispatchMouseEventParams) { p.DeltaX, p.DeltaY = 0.01, 200 })
 	b.until(width + ` < ` + jsonOf(near*0.8))
 	left := `document.querySelector(".time .band").getBoundingClientRect().left`
 	was := ask[float64](b, left)
-	mouse(input.DispatchMouseEventTypeMousePressed, at.X, func(p *input.DispatchMouseEventParams) { p.Button, p.ClickCount = "left", 1 })
-	mouse(input.DispatchMouseEventTypeMouseMoved, at.X+90, func(p *input.DispatchMouseEventParams) { p.Button, p.Buttons = "left", 1 })
-	mouse(input.DispatchMouseEventTypeMouseReleased, at.X+90, func(p *input.DispatchMouseEventParams) { p.Button, p.ClickCount = "left", 1 })
+	mouse(input.DispatchMouseEventTypeMousePressed, at.X,
+		func(p *input.DispatchMouseEventParams) { p.Button, p.ClickCount = "left", 1 })
+	mouse(input.DispatchMouseEventTypeMouseMoved, at.X+90,
+		func(p *input.DispatchMouseEventParams) { p.Button, p.Buttons = "left", 1 })
+	mouse(input.DispatchMouseEventTypeMouseReleased, at.X+90,
+		func(p *input.DispatchMouseEventParams) { p.Button, p.ClickCount = "left", 1 })
 	b.until(left + ` > ` + jsonOf(was+50))
 	b.run(chromedp.KeyEvent("\x1b"))
 	b.until(`!document.querySelector("dialog[open]")`)
@@ -207,8 +222,9 @@ func TestThePageInABrowser(t *testing.T) {
 	assert.Greater(t, ask[int](b, rows), folded)
 }
 
-// Each known bad lock is BROKEN in the row that is meant for it, and a click there draws what happened: who held, when,
-// and where it breaks. The histories are those that TestKnownBadLocksAreBroken of package compare keeps.
+// Each known bad lock is BROKEN in the row that is meant for it, and a click there draws what happened: who
+// held, when, and where it breaks. The histories are those that TestKnownBadLocksAreBroken of package compare
+// keeps.
 func TestTheWitnessOfEachBadLock(t *testing.T) {
 	run, err := history.LoadRun("../report/testdata/badlocks")
 	require.NoError(t, err)
@@ -247,7 +263,9 @@ func TestTheWitnessOfEachBadLock(t *testing.T) {
 			assert.Positive(t, ask[int](b, `document.querySelectorAll("dialog .time g rect").length`), flaw)
 		}
 		assert.Contains(t, ask[string](b, `document.querySelector("dialog .time svg").textContent`), flaw+"-", flaw)
-		assert.True(t, ask[bool](b, `(() => { const band = document.querySelector(".time .band").getBoundingClientRect(), pic = document.querySelector(".time svg").getBoundingClientRect();
+		assert.True(t, ask[bool](b, `(() => {
+			const band = document.querySelector(".time .band").getBoundingClientRect();
+			const pic = document.querySelector(".time svg").getBoundingClientRect();
 			return band.right > pic.left && band.left < pic.right && band.width > 0 && band.height > 0 })()`), flaw)
 		b.look("bad-" + flaw)
 		b.run(chromedp.KeyEvent("\x1b"))
@@ -263,16 +281,25 @@ func TestTheCurvesAndTheDark(t *testing.T) {
 	b.until(`document.querySelectorAll("#curves svg").length === 1`)
 	names := ask[[]string](b, `[...document.querySelectorAll("#curves .tabs button")].map((b) => b.textContent)`)
 	assert.Subset(t, names, []string{history.CurveWait, history.CurveHandOver})
-	ask[bool](b, `[...document.querySelectorAll("#curves .tabs button")].find((b) => b.textContent === "`+history.CurveWait+`").click() || true`)
-	b.until(`document.querySelector("#curves svg")?.getAttribute("aria-label").endsWith("` + history.CurveWait + `")`)
+	ask[bool](b, `[...document.querySelectorAll("#curves .tabs button")]
+		.find((b) => b.textContent === "`+history.CurveWait+`").click() || true`)
+	b.until(`document.querySelector("#curves svg")?.getAttribute("aria-label").endsWith("` +
+		history.CurveWait + `")`)
 	assert.Equal(t, 2, ask[int](b, `document.querySelectorAll("#curves svg path[stroke]").length`))
-	assert.Equal(t, []string{"redis", "etcd"}, ask[[]string](b, `[...document.querySelectorAll("#curves tbody th")].map((h) => h.textContent)`))
+	assert.Equal(t, []string{"redis", "etcd"},
+		ask[[]string](b, `[...document.querySelectorAll("#curves tbody th")].map((h) => h.textContent)`))
 
-	luminance := `(() => { const lum = (c) => { const v = c.match(/[\d.]+/g).slice(0, 3).map(Number).map((x) => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2] };
+	luminance := `(() => {
+		const linear = (x) => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+		const lum = (c) => {
+			const [r, g, b] = c.match(/[\d.]+/g).slice(0, 3).map(Number).map(linear);
+			return .2126 * r + .7152 * g + .0722 * b };
 		const of = (e, what) => lum(getComputedStyle(e)[what]);
 		const ratio = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
 		const ground = of(document.body, "backgroundColor");
-		return {ground, least: Math.min(ratio(ground, of(document.body, "color")), ...[...document.querySelectorAll("button.held, button.bad, button.soft")].map((e) => ratio(of(e, "backgroundColor"), of(e, "color"))),
+		const buttons = [...document.querySelectorAll("button.held, button.bad, button.soft")];
+		return {ground, least: Math.min(ratio(ground, of(document.body, "color")),
+			...buttons.map((e) => ratio(of(e, "backgroundColor"), of(e, "color"))),
 			...[...document.querySelectorAll("#facts, .legend")].map((e) => ratio(ground, of(e, "color"))))} })()`
 	type light struct{ Ground, Least float64 }
 	for _, theme := range []string{"light", "dark"} {
@@ -288,18 +315,21 @@ func TestTheCurvesAndTheDark(t *testing.T) {
 	b.look("cell-dark")
 }
 
-// Nine services fit on a page that is 1,200 px wide, and how a lock of which nothing is declared is tried is said.
+// Nine services fit on a page that is 1,200 px wide, and how a lock of which nothing is declared is tried is
+// said.
 func TestNineServicesOnThePage(t *testing.T) {
 	run, err := history.LoadRun("../report/testdata/run")
 	require.NoError(t, err)
 	r, err := check.Check(run, history.Read("../report/testdata/run"))
 	require.NoError(t, err)
 	r.Run.Services = r.Run.Services[:2]
-	r.Run.Services[1].Declared.Exclusion, r.Run.Services[1].Declared.RestsOn = "none", "our engine's timer renews it"
+	r.Run.Services[1].Declared.Exclusion, r.Run.Services[1].Declared.RestsOn = "none",
+		"our engine's timer renews it"
 	for i := range r.Rows {
 		r.Rows[i].Cells = r.Rows[i].Cells[:2]
 	}
-	for _, name := range []string{"redislock", "rueidislock", "redlock", "redsync", "etcd-mutex", "zookeeper", "zk.lock"} {
+	for _, name := range []string{"redislock", "rueidislock", "redlock", "redsync", "etcd-mutex",
+		"zookeeper", "zk.lock"} {
 		s := r.Run.Services[0]
 		s.Name = name
 		r.Run.Services = append(r.Run.Services, s)
@@ -316,31 +346,38 @@ func TestNineServicesOnThePage(t *testing.T) {
 	b.size(1200, 900)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
 	b.look("nine")
-	assert.LessOrEqual(t, ask[float64](b, `document.querySelector("#table").getBoundingClientRect().right`), 1200.0)
-	assert.Equal(t, 0, ask[int](b, `[...document.querySelectorAll("#table td > button")].filter((b) => b.scrollWidth > b.clientWidth + 1).length`), "no cell is cut off")
-	assert.Contains(t, ask[string](b, `document.querySelector("main").innerText`), "etcd: our engine's timer renews it.")
+	assert.LessOrEqual(t, ask[float64](b, `document.querySelector("#table").getBoundingClientRect().right`),
+		1200.0)
+	assert.Equal(t, 0, ask[int](b, `[...document.querySelectorAll("#table td > button")]
+		.filter((b) => b.scrollWidth > b.clientWidth + 1).length`), "no cell is cut off")
+	assert.Contains(t, ask[string](b, `document.querySelector("main").innerText`),
+		"etcd: our engine's timer renews it.")
 }
 
-// On a phone, nothing but the table is wider than the screen, and the table scrolls under its head and its first column.
+// On a phone, nothing but the table is wider than the screen, and the table scrolls under its head and its
+// first column.
 func TestThePageOnAPhone(t *testing.T) {
 	b := open(t)
 	b.size(400, 800)
 	b.until(`document.querySelectorAll("#table td > button").length > 60`)
 	assert.LessOrEqual(t, ask[int](b, `document.documentElement.scrollWidth`), 400)
 	b.look("phone-table")
-	ask[bool](b, `(document.querySelector(".scroll").scrollTop = 300, document.querySelector(".scroll").scrollLeft = 90) > 0`)
+	ask[bool](b, `document.querySelector(".scroll").scrollTo({top: 300, left: 90, behavior: "instant"}) || true`)
 	assert.Positive(t, ask[float64](b, `document.querySelector(".scroll").scrollTop`))
 	stays := ask[[]bool](b, `(() => { const box = document.querySelector(".scroll").getBoundingClientRect();
 		const near = (a, b) => Math.abs(a - b) < 3;
-		return [...document.querySelectorAll("#table thead th")].map((h) => near(h.getBoundingClientRect().top, box.top))
-			.concat([...document.querySelectorAll("#table tbody tr:not(.group):not([hidden]) th")].map((h) => near(h.getBoundingClientRect().left, box.left))) })()`)
+		return [...document.querySelectorAll("#table thead th")]
+			.map((h) => near(h.getBoundingClientRect().top, box.top))
+			.concat([...document.querySelectorAll("#table tbody tr:not(.group):not([hidden]) th")]
+				.map((h) => near(h.getBoundingClientRect().left, box.left))) })()`)
 	assert.NotContains(t, stays, false)
 	b.look("phone-scrolled")
-	ask[bool](b, `(document.querySelector(".scroll").scrollTop = document.querySelector(".scroll").scrollLeft = 0) === 0`)
+	ask[bool](b, `document.querySelector(".scroll").scrollTo({top: 0, left: 0, behavior: "instant"}) || true`)
 	b.click("#table td > button.bad")
 	b.until(`document.querySelector("dialog[open] .time svg .band")`)
 	assert.LessOrEqual(t, ask[int](b, `document.querySelector("dialog").scrollWidth`), 400)
-	assert.LessOrEqual(t, ask[float64](b, `document.querySelector(".time").getBoundingClientRect().right`), 400.0)
+	assert.LessOrEqual(t, ask[float64](b, `document.querySelector(".time").getBoundingClientRect().right`),
+		400.0)
 	b.look("phone-cell")
 }
 

@@ -29,7 +29,9 @@ func histories(t *testing.T) int {
 // that in this order tokens rise.
 func TestTheCheckerAgreesWithPorcupine(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	run := &history.Run{Services: []history.Service{{Name: "s", Declared: history.Guarantees{Exclusion: "consensus", Fencing: "unless data is set back", Scope: "network"}}}}
+	run := &history.Run{Services: []history.Service{{Name: "s",
+		Declared: history.Guarantees{Exclusion: "consensus", Fencing: "unless data is set back",
+			Scope: "network"}}}}
 	said := make(map[[2]bool]int)
 	for i := range histories(t) {
 		events, holds := randomHistory(random)
@@ -45,7 +47,8 @@ func TestTheCheckerAgreesWithPorcupine(t *testing.T) {
 		said[[2]bool{exclusion, tokens}]++
 		alone := porcupine.CheckOperations(model(false), operations(holds))
 		both := porcupine.CheckOperations(model(true), operations(holds))
-		if !assert.Equal(t, alone, exclusion, "two at once, history %d", i) || !assert.Equal(t, both, exclusion && tokens, "tokens, history %d", i) {
+		if !assert.Equal(t, alone, exclusion, "two at once, history %d", i) ||
+			!assert.Equal(t, both, exclusion && tokens, "tokens, history %d", i) {
 			for _, e := range events {
 				t.Logf("%4d %-13s %s tok=%d until=%d", e.At, e.Kind, e.Process, e.Token, e.Until)
 			}
@@ -134,7 +137,8 @@ func randomHistory(random *rand.Rand) (events []history.Event, holds []hold) {
 		}
 	}
 	slices.SortFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
-	events = append([]history.Event{{At: begin - 1, Kind: history.TrialBegin, Service: "s", Trial: "t", Value: 1e9}}, events...)
+	events = append([]history.Event{{At: begin - 1, Kind: history.TrialBegin, Service: "s", Trial: "t",
+		Value: 1e9}}, events...)
 	events = append(events, history.Event{At: end * 10, Kind: history.TrialEnd, Service: "s", Trial: "t"})
 	return events, holds
 }

@@ -32,7 +32,8 @@ func Page(r *history.Report) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
-	return []byte(strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/", string(data)).Replace(page)), nil
+	return []byte(strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/",
+		string(data)).Replace(page)), nil
 }
 
 // Save writes report.json and report.html into dir.

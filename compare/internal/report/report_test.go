@@ -46,16 +46,19 @@ func TestTheTable(t *testing.T) {
 	assert.Regexp(t, `(?m)^two at once: fail-over +broken 1 of 1 +-$`, text)
 	assert.Regexp(t, `(?m)^two at once: holder-killed +held · 1 fault +-$`, text)
 	assert.Regexp(t, `(?m)^tokens rise: \d+ ways +held · \d+ +held · \d+$`, text)
-	assert.Contains(t, text, "\n1 of 31 declared guarantees BROKEN: redis: two at once under clock-stepped. Not declared: redis: two\n  at once under 2 faults.\n")
+	assert.Contains(t, text, "\n1 of 31 declared guarantees BROKEN: redis: two at once under "+
+		"clock-stepped. Not declared: redis: two\n  at once under 2 faults.\n")
 	assert.Regexp(t, `(?m)^hand-over \(p50 p99\) +\S+s \S+s +\S+s \S+s$`, text)
-	assert.Contains(t, text, "Declared, and BROKEN:\n  redis, two at once: clock-stepped: 1 of 1. The worst: redis-")
+	assert.Contains(t, text,
+		"Declared, and BROKEN:\n  redis, two at once: clock-stepped: 1 of 1. The worst: redis-")
 	assert.Contains(t, text, "zookeeper: no ZooKeeper here: apt-get install zookeeper")
 	assert.NotContains(t, text, "\x1b")
 
 	text = table(t, sample(t, false), 0, false)
 	assert.NotContains(t, text, "BROKEN 1")
 	assert.NotContains(t, text, "Declared, and")
-	assert.Contains(t, text, "\nredis: two at once under 3 faults. All 28 declared guarantees that were tried held.\n")
+	assert.Contains(t, text,
+		"\nredis: two at once under 3 faults. All 28 declared guarantees that were tried held.\n")
 }
 
 // What the table says of a cell is its verdict in report.json.
@@ -91,10 +94,13 @@ func TestTheTableFits(t *testing.T) {
 	r2 := *r
 	r2.Run.Services = r.Run.Services[:1]
 	r2.Rows = nil
-	for _, title := range []string{"stale acts, tokens checked: restart", "stale acts, tokens checked: restart-empty"} {
-		r2.Rows = append(r2.Rows, history.Row{Rule: check.Guarded, Title: title, Cells: []history.Cell{{Verdict: history.Undeclared, Broken: 1, Trials: 2}}})
+	for _, title := range []string{"stale acts, tokens checked: restart",
+		"stale acts, tokens checked: restart-empty"} {
+		r2.Rows = append(r2.Rows, history.Row{Rule: check.Guarded, Title: title,
+			Cells: []history.Cell{{Verdict: history.Undeclared, Broken: 1, Trials: 2}}})
 	}
-	assert.Contains(t, table(t, &r2, 80, false), "stale acts, tokens checked:       broken 1 of 2\n  restart\nstale acts, tokens checked:       broken 1 of 2\n  restart-empty\n")
+	assert.Contains(t, table(t, &r2, 80, false), "stale acts, tokens checked:       broken 1 of 2\n"+
+		"  restart\nstale acts, tokens checked:       broken 1 of 2\n  restart-empty\n")
 	plain, bold := table(t, r, 100, false), table(t, r, 100, true)
 	assert.Contains(t, bold, "\x1b[1mBROKEN 1 of 1")
 	assert.NotContains(t, bold, "\x1b[1mbroken")

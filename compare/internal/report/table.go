@@ -30,7 +30,8 @@ func Table(w io.Writer, r *history.Report, width int, bold bool) error {
 			tried = append(tried, i)
 		}
 	}
-	// As many services beside each other as there is room for; what is counted is said in each cell if that leaves room.
+	// As many services beside each other as there is room for; what is counted is said in each cell if that
+	// leaves room.
 	room := cmp.Or(width, math.MaxInt) - title
 	if t.units = true; len(t.fit(r, tried, room)) < len(tried) {
 		t.units = false
@@ -242,8 +243,10 @@ func (t *table) notes(r *history.Report, width int) {
 	if r.Trials > 0 {
 		t.wrap(width, "", r.Headline+".")
 		t.line("")
-		t.wrap(width, "", "held · n: none of n faults broke it (several locks share each), so at most 3 of n such faults do (95 % sure). "+
-			"BROKEN k of n: declared, and broken by k of n faults. broken k of n: the same, where the service does not declare it. "+
+		t.wrap(width, "", "held · n: none of n faults broke it (several locks share each), so at most 3 of "+
+			"n such faults do (95 % sure). "+
+			"BROKEN k of n: declared, and broken by k of n faults. broken k of n: the same, where the "+
+			"service does not declare it. "+
 			"Rows without a fault count rounds. -: not tried. ?: inconclusive.")
 	}
 	var bad, unsure, missing []string
@@ -251,7 +254,8 @@ func (t *table) notes(r *history.Report, width int) {
 		for i := range row.Cells {
 			switch c := &row.Cells[i]; {
 			case c.Bad():
-				bad = append(bad, fmt.Sprintf("%s, %s: %d of %d. The worst: %s (trial %s). Declared: %s.", c.Service, row.Title, c.Broken, c.Trials, c.Worst, c.Witness.Trial, c.What))
+				bad = append(bad, fmt.Sprintf("%s, %s: %d of %d. The worst: %s (trial %s). Declared: %s.",
+					c.Service, row.Title, c.Broken, c.Trials, c.Worst, c.Witness.Trial, c.What))
 			case c.Verdict == history.Inconclusive:
 				unsure = append(unsure, fmt.Sprintf("%s, %s: %s", c.Service, row.Title, c.Reason))
 			}
