@@ -90,6 +90,22 @@ type Request struct {
 	// Wait asks a service with a queue to wait in it.
 	Wait bool
 
+	// Shared asks for the lock together with others that ask for it shared: many
+	// sharers hold a name at the same time, each with a Hold, a TTL and a MinHold of
+	// its own, and nobody holds it alone meanwhile. It is set only if the Guarantees
+	// say that the backend has shared locks.
+	//
+	// A request without Shared that waits keeps new sharers out from the moment when
+	// it was refused or queued, so that it gets its turn: by its place in the queue of
+	// the service or, where the engine asks again, by what [HeldError] says. The sharers
+	// before it stay. A run of sharers at the head of a queue gets in together.
+	//
+	// Sharers that hold at the same time have the same token. It is greater than that
+	// of every holder before, and smaller than that of every later one that holds the
+	// name alone; or they have none, if the Guarantees say so. MaxSharers hold a name
+	// at most; beyond that, the error matches ErrRefused.
+	Shared bool
+
 	// Lost is for services that report, unasked, that a hold is gone (by a watch, or
 	// the end of a session): the backend then calls Lost. Lost does not block and may
 	// be called at any time, from any goroutine, more than once; it has no effect for
@@ -253,7 +269,7 @@ type MinHolder interface {
 type TokenRaiser interface {
 	// RaiseToken gives every later grant of this hold's name a token greater than
 	// token. It works only while the hold is held; otherwise its error matches
-	// ErrLost. If the service has already given out a higher token, nothing changes.
+	// ErrLost. The engine does not call it for a sharer. If the service has already given out a higher token, nothing changes.
 	RaiseToken(ctx context.Context, token uint64) error
 }
 
@@ -276,8 +292,8 @@ type Lister interface {
 
 // Breaker is implemented by a [Backend] that can take a lock away from its holder.
 type Breaker interface {
-	// Break removes the holder of name, and returns the State before: not Held if
-	// there was no holder. The holder learns of it as if its key had been deleted.
+	// Break removes the holder of name, or all its sharers, and returns the State before:
+	// not Held if there was no holder. The holder learns of it as if its key had been deleted.
 	// Waiters stay in the queue. If this holder cannot be removed, as one that lives
 	// on a service of the kernel, nothing changes, and the error matches
 	// [errors.ErrUnsupported].
@@ -331,10 +347,15 @@ type Aser interface {
 // act.
 type State struct {
 	Held bool
-	// Label is the holder's label, "" if it is not known.
+	// Label is the holder's label, or that of one of the sharers; "" if it is not known.
 	Label string
-	// Remaining is how long the lock lasts unless its holder renews it; 0 if
-	// it has no deadline or that is not known.
+	// Sharers is how many hold the name together; 0 if one holds it alone, or nobody.
+	Sharers int
+	// Sharing has the labels of the sharers, each once, in no order, of 16 of them at
+	// most; nil if they are not known.
+	Sharing []string
+	// Remaining is how long the lock lasts unless its holder renews it, and the longest
+	// such time of its sharers; 0 if it has no deadline or that is not known.
 	Remaining time.Duration
 	// Token is the holder's fencing token, 0 if there is none or it is not known.
 	Token uint64

@@ -146,6 +146,7 @@ func (cl *call) request() (*Lease, Request) {
 		TTL:     cl.settings.ttl,
 		MinHold: cl.settings.minHold,
 		Wait:    cl.wait,
+		Shared:  cl.settings.shared,
 		Lost:    l.goneByService,
 	}
 	if cl.wait {

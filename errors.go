@@ -80,6 +80,17 @@ type HeldError struct {
 	// Remaining is the time after which the lock is free unless its holder
 	// renews it. Zero or less: not known.
 	Remaining time.Duration
+
+	// AskWithin is for a request that waits in vain for sharers to end, and that has
+	// left a note in the service which keeps new sharers out. The note ends after at
+	// most a second, so that a dead waiter is in nobody's way, and the engine asks again
+	// within AskWithin, which renews the note. 0: there is no note.
+	AskWithin time.Duration
+
+	// Leave removes the note. The engine calls it, in the background and once, if the
+	// caller stops waiting; the grant of a request of this caller removes the note by
+	// itself. nil: there is nothing to remove.
+	Leave func(ctx context.Context) error
 }
 
 // Error says that the lock is held.

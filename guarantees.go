@@ -37,6 +37,10 @@ type Guarantees struct {
 	// Inside one client it is always first come, first served.
 	Order Order
 
+	// Shared says whether many can hold a name together, and with which tokens. See
+	// [Shared].
+	Shared Sharing
+
 	// DeadHolder says when the lock of a dead holder is free again.
 	DeadHolder Recovery
 
@@ -134,6 +138,21 @@ const (
 // String returns the order in a word.
 func (o Order) String() string { return word(int(o), "none", "fifo") }
 
+// Sharing says whether a backend has shared locks.
+type Sharing int
+
+// Sharings.
+const (
+	SharingNone       Sharing = iota // every lock is held alone
+	SharingTokenless                 // shared leases have no token, even if others have one
+	SharingWithTokens                // those that hold together have one token, which rises as Fencing says
+)
+
+// String returns the sharing in a few words.
+func (s Sharing) String() string {
+	return word(int(s), "none", "without tokens", "with tokens")
+}
+
 // Recovery says when the lock of a dead holder is free.
 type Recovery int
 
@@ -187,6 +206,7 @@ func Require(l Locker, want Guarantees) error {
 	need(got.Exclusion >= want.Exclusion, "Exclusion", want.Exclusion, got.Exclusion)
 	need(got.Fencing >= want.Fencing, "Fencing", want.Fencing, got.Fencing)
 	need(got.Order >= want.Order, "Order", want.Order, got.Order)
+	need(got.Shared >= want.Shared, "Shared", want.Shared, got.Shared)
 	need(got.DeadHolder >= want.DeadHolder, "DeadHolder", want.DeadHolder, got.DeadHolder)
 	need(want.DeadHolderSlack == 0 || got.DeadHolderSlack <= want.DeadHolderSlack, "DeadHolderSlack",
 		want.DeadHolderSlack, got.DeadHolderSlack)

@@ -89,7 +89,7 @@ type Option interface{ apply(*settings) }
 type settings struct {
 	ttl, maxHold, minHold, patience time.Duration
 	ttlGiven, holdGiven             bool
-	noRenew                         bool
+	noRenew, shared                 bool
 	label                           string
 }
 
@@ -131,6 +131,27 @@ func NoRenew() Option {
 	return optionFunc(func(s *settings) { s.noRenew = true })
 }
 
+// Shared makes a call ask for the name together with others that ask for it so: any
+// number of readers up to [MaxSharers] hold it at the same time, each with a lease of
+// its own, and a caller without Shared, a writer, holds it alone. A writer that waits
+// keeps new readers out, so it gets its turn when those before it have ended.
+//
+// Readers that hold at the same time have the same token, if the [Guarantees] say
+// that shared leases have one. A writer's token is greater than that of every reader
+// before it, so a guard of package fencing refuses readers that are late, too.
+//
+// A reader cannot become a writer: two that tried would wait for each other. Unlock,
+// lock without Shared, and read again what may have changed between the two. A call
+// with the context of a shared lease on the name, as [Do] gives it, is refused with
+// an error that matches [ErrInvalid]. If the service has no shared locks, the error
+// matches [errors.ErrUnsupported].
+func Shared() Option {
+	return optionFunc(func(s *settings) { s.shared = true })
+}
+
+// MaxSharers is how many can hold one name together.
+const MaxSharers = 4096
+
 // Label sets Options.Label for one call. "": that of the client.
 func Label(label string) Option {
 	return optionFunc(func(s *settings) { s.label = label })
@@ -160,6 +181,10 @@ func (c *Client) settingsFor(opts []Option) (settings, error) {
 	}
 	if s.patience == 0 {
 		s.patience = s.ttl
+	}
+	if s.shared && c.guarantees.Shared == SharingNone {
+		return s, fmt.Errorf("backend %s has no shared locks, as Shared asks for: %w", c.guarantees.Backend,
+			errors.ErrUnsupported)
 	}
 	if s.label == "" {
 		s.label = c.opts.Label // which is checked
