@@ -95,10 +95,10 @@ type Request struct {
 	// its own, and nobody holds it alone meanwhile. It is set only if the Guarantees
 	// say that the backend has shared locks.
 	//
-	// A request without Shared that waits keeps new sharers out from the moment when
-	// it was refused or queued, so that it gets its turn: by its place in the queue of
-	// the service or, where the engine asks again, by what [HeldError] says. The sharers
-	// before it stay. A run of sharers at the head of a queue gets in together.
+	// A request without Shared that waits for sharers to end keeps new ones out, so that
+	// it gets its turn: by its place in the queue of the service or, where the engine
+	// asks again, by the note of a [HeldError]. A run of sharers at the head of a queue
+	// gets in together.
 	//
 	// Sharers that hold at the same time have the same token. It is greater than that
 	// of every holder before, and smaller than that of every later one that holds the

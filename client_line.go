@@ -3,6 +3,8 @@ package locker
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,6 +20,10 @@ type lines struct {
 	held    int // lines whose head is a lease
 	waiting int // calls of Lock in all lines
 	closed  bool
+
+	// sharing has the lines whose name is held together. It is a map, so that the
+	// others need no room for it.
+	sharing map[*line]*sharing
 }
 
 // line is the line for one name. lines.mu guards its fields.
@@ -25,6 +31,7 @@ type line struct {
 	name string
 
 	// The head is a call that asks the service, and then its lease: one of the two.
+	// A shared lease is in lines.sharing, and the next call becomes the head.
 	asking *call
 	lease  *Lease
 
@@ -64,18 +71,22 @@ const (
 
 // place is where a call stands:
 //
-//	behind ──> atHead ──> gone (its lease is the head, or it has left)
-//	   └──────────────────> gone (its context or its patience has ended)
+//	behind ──> atHead ──> gone (it has a lease, or has left)
+//	  │ │ ↑
+//	  │ └─┴──> joining ──> gone (the same)
+//	  └──────────────────> gone (its context or its patience has ended)
 type place uint8
 
 const (
-	behind place = iota // somebody is before it in line
-	atHead              // it asks the service
-	gone                // it is in no line
+	behind  place = iota // somebody is before it in line
+	atHead               // it asks the service, and waits there
+	joining              // a sharer that asks beside the head, once
+	gone                 // it is in no line
 )
 
-// enter returns nil when cl is at the head of the line for name. If the caller must
-// not wait, or its patience or ctx ends first, the error says what was in the way.
+// enter returns nil when cl may ask the service: at the head of the line for name, or
+// beside it. If the caller must not wait, or its patience or ctx ends first, the error
+// says what was in the way.
 func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	ls.mu.Lock()
 	if ls.closed {
@@ -83,33 +94,74 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		return ErrClosed
 	}
 	ln := ls.byName[name]
-	if ln != nil && !cl.wait {
-		err := ln.inTheWay()
-		ls.mu.Unlock()
-		return cmp.Or(err, ErrHeld) // where nothing is known, the call before it is in the way
-	}
-	if cl.wait {
-		ls.waiting++
-	}
 	if ln == nil {
 		if ls.byName == nil {
 			ls.byName = make(map[string]*line)
 		}
-		ln = &line{name: name, asking: cl}
+		ln = &line{name: name}
 		ls.byName[name] = ln
-		cl.line, cl.place = ln, atHead
+	} else if err := ls.keepsOut(ctx, ln, cl); err != nil {
+		ls.mu.Unlock()
+		return err
+	}
+	if cl.wait {
+		ls.waiting++
+	}
+	cl.line = ln
+	switch at := ls.standing(ln, cl); at {
+	case behind:
+		ln.push(cl, ln.last)
+		ls.mu.Unlock()
+		return ls.await(ctx, cl)
+	default:
+		ls.let(cl, at)
 		ls.mu.Unlock()
 		return nil
 	}
-	// A call that waits here learns of an outage when the head does.
-	if cl.settings.patience < 0 && ln.lease == nil && !ln.away.IsZero() {
-		defer ls.mu.Unlock()
-		ls.settle(cl)
-		return ln.state
-	}
-	ln.push(cl)
-	ls.mu.Unlock()
+}
 
+// keepsOut returns why cl, which has just come, has no place in ln; nil if it has one.
+func (ls *lines) keepsOut(ctx context.Context, ln *line, cl *call) error {
+	if err := ls.upgrade(ctx, ln, cl); err != nil {
+		return err
+	}
+	switch {
+	case ls.standing(ln, cl) != behind:
+		return nil
+	case !cl.wait:
+		return cmp.Or(ls.inTheWay(ln), ErrHeld) // where nothing is known, a call before it is in the way
+	case cl.settings.patience < 0 && ln.lease == nil && !ln.away.IsZero():
+		return ln.state // a call that waits here learns of an outage when the head does
+	}
+	return nil
+}
+
+// standing is where cl stands, which comes now.
+func (ls *lines) standing(ln *line, cl *call) place {
+	switch sh := ls.sharing[ln]; {
+	case ln.lease != nil || ln.first != nil:
+	case ln.asking != nil:
+		if cl.settings.shared && ls.joins(ln, !cl.wait) {
+			return joining
+		}
+	case cl.settings.shared || sh == nil || cl.wait && len(sh.joining) == 0:
+		return atHead
+	}
+	return behind
+}
+
+// let makes cl ask at its new place. The caller holds ls.mu.
+func (ls *lines) let(cl *call, at place) {
+	cl.place = at
+	if at == atHead {
+		cl.line.asking = cl
+	} else {
+		ls.shares(cl.line).joining[cl] = struct{}{}
+	}
+}
+
+// await returns nil when cl, which is behind, may ask the service.
+func (ls *lines) await(ctx context.Context, cl *call) error {
 	select {
 	case <-cl.ready:
 		return cl.away // nothing changes it any more
@@ -122,28 +174,26 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	}
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
-		err = &waitError{ctx: err, state: ln.inTheWay()}
+		err = &waitError{ctx: err, state: ls.inTheWay(cl.line)}
 	}
-	switch cl.place {
-	case atHead:
-		ls.advance(ln)
-	case behind:
-		ln.unlink(cl)
-		ls.settle(cl)
-	}
+	ls.remove(cl)
 	return err
 }
 
-// push puts cl at the end of the line.
-func (ln *line) push(cl *call) {
-	cl.line, cl.ready = ln, make(chan struct{})
-	cl.before = ln.last
-	if ln.last == nil {
-		ln.first = cl
+// push puts cl behind before, and at the front of the line if before is nil.
+func (ln *line) push(cl, before *call) {
+	cl.place, cl.ready = behind, make(chan struct{})
+	cl.before = before
+	if before == nil {
+		cl.after, ln.first = ln.first, cl
 	} else {
-		ln.last.after = cl
+		cl.after, before.after = before.after, cl
 	}
-	ln.last = cl
+	if cl.after == nil {
+		ln.last = cl
+	} else {
+		cl.after.before = cl
+	}
 	ln.behind++
 }
 
@@ -171,33 +221,76 @@ func (ls *lines) settle(cl *call) {
 	}
 }
 
-// leave passes the place at the head of ln to the next call in line.
-func (ls *lines) leave(ln *line) {
+// leave takes cl out of its line, and lets the next call ask.
+func (ls *lines) leave(cl *call) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.advance(ln)
+	ls.remove(cl)
 }
 
-// advance makes the next call in line the head. The caller holds ls.mu.
-func (ls *lines) advance(ln *line) {
-	if ln.lease != nil {
-		ln.lease, ln.state, ln.away = nil, nil, time.Time{}
-		ls.held--
-	} else {
-		ls.settle(ln.asking)
-	}
-	cl := ln.first
-	ln.asking, ln.visit = cl, visit{}
-	if cl == nil {
-		delete(ls.byName, ln.name)
+// remove is leave for a caller that holds ls.mu.
+func (ls *lines) remove(cl *call) {
+	switch cl.place {
+	case behind:
+		cl.line.unlink(cl)
+	case atHead:
+		cl.line.asking, cl.line.visit = nil, visit{}
+	case joining:
+		delete(ls.sharing[cl.line].joining, cl)
+	case gone:
 		return
 	}
-	ln.unlink(cl)
-	cl.place = atHead
-	close(cl.ready)
+	ls.settle(cl)
+	ls.admit(cl.line)
 }
 
-// hold makes l, the lease of cl, the head; it returns false if the client is closed.
+// release takes l out of its line, and lets the next call ask.
+func (ls *lines) release(ln *line, l *Lease) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.take(ln, l)
+	ls.admit(ln)
+}
+
+// take takes l out of its line. The caller holds ls.mu.
+func (ls *lines) take(ln *line, l *Lease) {
+	ls.held--
+	if l.settings.shared {
+		delete(ls.sharing[ln].leases, l)
+		return
+	}
+	ln.lease, ln.state, ln.away, ln.visit = nil, nil, time.Time{}, visit{}
+}
+
+// admit lets those ask who may now: the first call behind the head, if there is no head;
+// with it, where the name is held together, all sharers who directly follow it. A line
+// that nobody is in ends. The caller holds ls.mu.
+func (ls *lines) admit(ln *line) {
+	sh := ls.sharing[ln]
+	if sh != nil && len(sh.leases)+len(sh.joining) == 0 {
+		delete(ls.sharing, ln)
+		sh = nil
+	}
+	for cl := ln.first; cl != nil && ln.lease == nil; cl = ln.first {
+		at := atHead
+		switch shared := cl.settings.shared; {
+		case ln.asking != nil && shared && ls.joins(ln, false):
+			at = joining
+		case ln.asking != nil:
+			return
+		case !shared && sh != nil && len(sh.joining) > 0:
+			return // they came before it
+		}
+		ln.unlink(cl)
+		ls.let(cl, at)
+		close(cl.ready)
+	}
+	if ln.asking == nil && ln.lease == nil && ln.first == nil && sh == nil {
+		delete(ls.byName, ln.name)
+	}
+}
+
+// hold gives l, the lease of cl, its place; it returns false if the client is closed.
 func (ls *lines) hold(cl *call, l *Lease) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -205,9 +298,13 @@ func (ls *lines) hold(cl *call, l *Lease) bool {
 		return false
 	}
 	ln := cl.line
+	ls.held++
+	if l.settings.shared {
+		ls.shares(ln).leases[l] = struct{}{} // cl stands where it is until it is sure: see joined
+		return true
+	}
 	ls.settle(cl)
 	ln.asking, ln.lease = nil, l
-	ls.held++
 	if ln.visit.began.IsZero() {
 		ln.visit = visit{l.start, ln.behind}
 	}
@@ -216,34 +313,38 @@ func (ls *lines) hold(cl *call, l *Lease) bool {
 
 // drop undoes hold for a lease that could not be given out: the call goes on. If Close
 // has come between, drop ends the call in its place.
-func (ls *lines) drop(cl *call) {
+func (ls *lines) drop(cl *call, l *Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	cl.line.asking, cl.line.lease = cl, nil
-	cl.place = atHead
-	ls.held--
-	if cl.wait {
-		ls.waiting++
+	if l.settings.shared {
+		ls.take(cl.line, l)
+	} else {
+		cl.line.asking, cl.line.lease = cl, nil
+		cl.place = atHead
+		ls.held--
+		if cl.wait {
+			ls.waiting++
+		}
 	}
 	if ls.closed {
 		cl.cancel(errClosing)
 	}
 }
 
-// next returns the next call in line for the lock that the head has, nil if there is
-// none, and whether the line has had the lock for long enough to yield it.
+// next returns the next call in line that wants the lock of the head for itself, nil if
+// there is none, and whether the line has had the lock for long enough to yield it.
 func (ls *lines) next(ln *line) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.closed || ln.first == nil {
+	if ls.closed || ln.first == nil || ln.first.settings.shared {
 		return nil, false
 	}
 	return ln.first, ln.visit.over()
 }
 
-// pass makes cl the head, with what was granted to it. It returns false if cl has
-// left, and then makes the call that is next the head.
-func (ls *lines) pass(ln *line, cl *call, won *passed) bool {
+// pass makes cl the head after l, with what was granted to it. It returns false if cl
+// has left, and then makes the call that is next the head.
+func (ls *lines) pass(ln *line, l *Lease, cl *call, won *passed) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	here := ln.first == cl
@@ -251,7 +352,8 @@ func (ls *lines) pass(ln *line, cl *call, won *passed) bool {
 		cl.won = won
 	}
 	visit := ln.visit
-	ls.advance(ln)
+	ls.take(ln, l)
+	ls.admit(ln)
 	visit.behind--
 	ln.visit = visit
 	return here
@@ -295,8 +397,8 @@ func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
 
 // inTheWay is the reason why a call behind the head does not have the lock: an outage
 // is never reported as "held" (R17).
-func (ln *line) inTheWay() error {
-	if ln.lease != nil {
+func (ls *lines) inTheWay(ln *line) error {
+	if sh := ls.sharing[ln]; ln.lease != nil || sh != nil && len(sh.leases) > 0 {
 		return ErrHeld
 	}
 	return ln.state
@@ -315,12 +417,21 @@ func (ls *lines) waits() (all []Wait) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, ln := range ls.byName {
-		w, longest := Wait{Name: ln.name, Callers: ln.behind}, ln.first
-		if ln.asking != nil && ln.asking.wait {
-			w.Callers, longest = w.Callers+1, ln.asking
+		w := Wait{Name: ln.name, Callers: ln.behind}
+		var began time.Time
+		if ln.first != nil {
+			began = ln.first.began
 		}
-		if longest != nil {
-			w.Longest = now.Sub(longest.began)
+		for cl := range ls.ask(ln) {
+			if cl.wait {
+				w.Callers++
+				if began.IsZero() || cl.began.Before(began) {
+					began = cl.began
+				}
+			}
+		}
+		if w.Callers > 0 {
+			w.Longest = now.Sub(began)
 			all = append(all, w)
 		}
 	}
@@ -334,8 +445,8 @@ func (ls *lines) close() []*Lease {
 	defer ls.mu.Unlock()
 	ls.closed = true
 	for _, ln := range ls.byName {
-		if ln.asking != nil {
-			ln.asking.cancel(errClosing)
+		for cl := range ls.ask(ln) {
+			cl.cancel(errClosing)
 		}
 		for cl := ln.first; cl != nil; cl = cl.after {
 			cl.cancel(errClosing)
@@ -356,6 +467,9 @@ func (ls *lines) leasesLocked() (held []*Lease) {
 		if ln.lease != nil {
 			held = append(held, ln.lease)
 		}
+	}
+	for _, sh := range ls.sharing {
+		held = slices.AppendSeq(held, maps.Keys(sh.leases))
 	}
 	return held
 }

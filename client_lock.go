@@ -59,8 +59,13 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, 
 		if err == nil {
 			return l, nil
 		}
-		if err = cl.pause(ctx, err); err != nil {
-			c.lines.leave(cl.line)
+		if cl.place == joining && cl.wait && ctx.Err() == nil && mayPass(err) {
+			err = c.lines.again(ctx, cl, err)
+		} else if err = cl.pause(ctx, err); err != nil {
+			c.lines.leave(cl)
+		}
+		if err != nil {
+			cl.leaveService()
 			return nil, err
 		}
 	}
@@ -87,10 +92,11 @@ type call struct {
 	won           *passed       // by the head before it; nil once it is used
 
 	// What it knows at the head.
-	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
-	tries  int       // attempts that have found that in the way, one after the other
-	logged time.Time // when Options.Logger was told last
-	notice notice    // by which the backend tells when to ask again
+	state  error                           // what is in the way: ErrHeld, why the service cannot be asked, or nil
+	tries  int                             // attempts that have found that in the way, one after the other
+	logged time.Time                       // when Options.Logger was told last
+	notice notice                          // by which the backend tells when to ask again
+	unnote func(ctx context.Context) error // HeldError.Leave of the last attempt; nil: nothing to remove
 }
 
 // passed is a lock that the release before acquired for a call (see [Passer]).
@@ -108,7 +114,9 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 		return cl.take()
 	}
 	l, req := cl.request()
-	if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
+	if cl.place == joining {
+		req.Wait = false // it waits in the line, where it stood
+	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
 		req.Queued = cl.queued()
 	}
 	began := time.Now()

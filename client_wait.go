@@ -30,6 +30,10 @@ func (cl *call) pause(ctx context.Context, err error) error {
 		cl.notice.begin(ctx, c, cl.line.name)
 		var held *HeldError
 		errors.As(err, &held)
+		cl.unnote = nil
+		if held != nil {
+			cl.unnote = held.Leave
+		}
 		delay = cl.pollDelay(held)
 	case errors.Is(err, ErrUnavailable):
 		lasted, left := c.lines.outage(cl, err)
@@ -140,7 +144,25 @@ func (cl *call) pollDelay(held *HeldError) time.Duration {
 	if held != nil && held.Remaining > 0 && held.Remaining < d {
 		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
 	}
+	if held != nil && held.AskWithin > 0 {
+		d = min(d, held.AskWithin)
+	}
 	return d
+}
+
+// leaveService removes, in the background, what the backend has noted for a call that
+// does not wait any more.
+func (cl *call) leaveService() {
+	remove := cl.unnote
+	if remove == nil {
+		return
+	}
+	c := cl.client
+	c.asking.run(func() {
+		ctx, cancel := context.WithTimeout(c.rest, unlockTimeout)
+		defer cancel()
+		_ = remove(ctx) // the note ends by itself
+	})
 }
 
 // sleep waits for a wake-up or for the delay.

@@ -85,13 +85,13 @@ func TestPlacesInALine(t *testing.T) {
 		l := &Lease{}
 		require.True(t, ls.hold(first, l))
 		check(1, 1, map[*call]place{first: gone, third: behind})
-		ls.drop(first) // it could not be given out
+		ls.drop(first, l) // it could not be given out
 		check(2, 1, map[*call]place{first: atHead, third: behind})
 		require.True(t, ls.hold(first, l))
 
 		next, _ := ls.next(first.line)
 		require.Same(t, third, next)
-		require.True(t, ls.pass(first.line, third, &passed{}))
+		require.True(t, ls.pass(first.line, l, third, &passed{}))
 		require.NoError(t, <-thirdEnd)
 		check(1, 0, map[*call]place{third: atHead})
 
@@ -107,7 +107,7 @@ func TestPlacesInALine(t *testing.T) {
 		ls.outage(third, ErrUnavailable)
 		require.ErrorIs(t, <-fifthEnd, ErrUnavailable)
 		check(1, 0, map[*call]place{third: atHead, fifth: gone, sixth: gone})
-		ls.leave(third.line)
+		ls.leave(third)
 		check(0, 0, map[*call]place{third: gone})
 		assert.Empty(t, ls.byName)
 	})

@@ -96,6 +96,9 @@ func (l *Lease) Err() error {
 // returns the same error as Err. Call cancel when the context is not needed any
 // more; cancel does not unlock.
 func (l *Lease) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	if l.settings.shared {
+		parent = context.WithValue(parent, sharerKey{l.client, l.name}, l)
+	}
 	ctx, end := context.WithCancelCause(parent)
 	l.mu.Lock()
 	over := l.err
@@ -242,6 +245,10 @@ func (l *Lease) RaiseToken(ctx context.Context, token uint64) error {
 	if err := l.Err(); err != nil {
 		return l.fail("raise token", err)
 	}
+	if l.settings.shared {
+		return l.fail("raise token", fmt.Errorf("sharers have one token, which rises with the next that holds alone: "+
+			"raise it there: %w", errors.ErrUnsupported))
+	}
 	r, ok := l.hold.(TokenRaiser)
 	if !ok {
 		return l.fail("raise token", fmt.Errorf("backend %s cannot raise its tokens: %w",
@@ -308,7 +315,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	passer, can := l.hold.(Passer)
 	var next *call
 	var yield bool
-	if can && ln != nil {
+	if can && ln != nil && !l.settings.shared {
 		next, yield = c.lines.next(ln)
 	}
 	if next == nil {
@@ -334,7 +341,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	l.line = nil
 	l.mu.Unlock()
 	c.asking.add() // Close waits until it is a lease, or taken back
-	if !c.lines.pass(ln, next, &passed{to, grant, took}) {
+	if !c.lines.pass(ln, l, next, &passed{to, grant, took}) {
 		c.attempted(next, took, context.Canceled)
 		to.takeBack(unused)
 		c.asking.done()
@@ -391,7 +398,7 @@ func (l *Lease) leaveLine() {
 	l.line = nil
 	l.mu.Unlock()
 	if ln != nil {
-		l.client.lines.leave(ln)
+		l.client.lines.release(ln, l)
 	}
 }
 

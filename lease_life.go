@@ -18,9 +18,12 @@ func (l *Lease) begin(cl *call, g Grant) error {
 	err := ErrClosed
 	if c.lines.hold(cl, l) {
 		if err = l.take(cl.line, g, now); err == nil {
+			if l.settings.shared {
+				c.lines.joined(cl)
+			}
 			return nil
 		}
-		c.lines.drop(cl)
+		c.lines.drop(cl, l)
 	}
 	c.schedule.remove(l)
 	l.takeBack(unused)

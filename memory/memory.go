@@ -20,7 +20,7 @@ type Backend struct {
 	closeOnce sync.Once
 
 	mu     sync.Mutex
-	queues map[string][]*hold // by name: the first has the lock, the others wait, longest first
+	queues map[string][]*hold // by name: the first has the lock, or the first sharers; the others wait, longest first
 	token  uint64             // the last one given out, to whatever name
 	fault  error              // what every call returns; nil: none
 	failed chan struct{}      // closed when fault is set
@@ -78,6 +78,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Exclusion:         locker.ExclusionMemory,
 		Fencing:           locker.FencingWhileKept,
 		Order:             locker.OrderFIFO,
+		Shared:            locker.SharingWithTokens,
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
@@ -100,15 +101,16 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, err
 	}
-	h := &hold{backend: b, name: req.Name, label: req.Label, lost: req.Lost, granted: make(chan struct{})}
+	h := &hold{backend: b, name: req.Name, label: req.Label, shared: req.Shared, lost: req.Lost,
+		granted: make(chan struct{})}
 	if b.expiring || req.MinHold > 0 {
 		h.ttl, h.minHold = req.TTL, req.MinHold
 	}
-	first, failed, err := b.enter(h, req.Wait)
+	granted, failed, err := b.enter(h, req.Wait)
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	if !first && req.Queued != nil {
+	if !granted && req.Queued != nil {
 		req.Queued()
 	}
 	select {
@@ -127,9 +129,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return locker.Grant{Hold: h, Validity: locker.Validity{Since: h.since, TTL: h.ttl}, Token: h.token}, nil
 }
 
-// enter puts h at the end of the queue for its name, and grants it the lock if it is
-// the first entry. failed is closed when the Backend begins to fail.
-func (b *Backend) enter(h *hold, wait bool) (first bool, failed <-chan struct{}, err error) {
+// enter puts h at the end of the queue for its name, and grants it the lock if nobody is
+// in the way. failed is closed when the Backend begins to fail.
+func (b *Backend) enter(h *hold, wait bool) (granted bool, failed <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
@@ -141,15 +143,21 @@ func (b *Backend) enter(h *hold, wait bool) (first bool, failed <-chan struct{},
 		return false, nil, b.fault
 	}
 	queue := b.queues[h.name]
-	if len(queue) > 0 && !wait {
+	granted = len(queue) == 0 || h.follows(queue[len(queue)-1])
+	switch {
+	case !granted && !wait:
 		return false, nil, locker.ErrHeld
+	case granted && len(queue) >= locker.MaxSharers:
+		return false, nil, fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(queue), h.name)
 	}
 	b.queues[h.name] = append(queue, h)
-	if len(queue) == 0 {
-		b.grant(h)
-	}
-	return len(queue) == 0, b.failed, nil
+	b.admit(h.name)
+	return granted, b.failed, nil
 }
+
+// follows reports whether h has the lock together with before, the one before it in the
+// queue: if both are sharers, and that one has it.
+func (h *hold) follows(before *hold) bool { return h.shared && before.shared && before.isGranted() }
 
 // isFailing returns the error that Fail has set, or ErrUnavailable if Fail has cleared
 // it meanwhile.
@@ -164,12 +172,7 @@ func (b *Backend) isFailing() error {
 func (b *Backend) giveUp(h *hold) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-h.granted:
-		return false
-	default:
-		return b.drop(h)
-	}
+	return !h.isGranted() && b.drop(h)
 }
 
 // leave removes h from its queue. If the lock was granted at this very moment, it goes
@@ -180,8 +183,8 @@ func (b *Backend) leave(h *hold) {
 	b.drop(h)
 }
 
-// drop removes h from its queue, and reports whether it was there. The lock goes to the
-// new first entry. The caller holds b.mu.
+// drop removes h from its queue, and reports whether it was there. The lock goes to those
+// who are next. The caller holds b.mu.
 func (b *Backend) drop(h *hold) bool {
 	queue := b.queues[h.name]
 	i := slices.Index(queue, h)
@@ -197,16 +200,32 @@ func (b *Backend) drop(h *hold) bool {
 		return true
 	}
 	b.queues[h.name] = queue
-	if i == 0 {
-		b.grant(queue[0])
-	}
+	b.admit(h.name)
 	return true
 }
 
-// grant gives the lock to h, the first entry of its queue. The caller holds b.mu.
+// admit gives the lock to the first entry of a queue, and to the sharers who follow it if
+// it is one. The caller holds b.mu.
+func (b *Backend) admit(name string) {
+	queue := b.queues[name]
+	for i, h := range queue[:min(len(queue), locker.MaxSharers)] {
+		switch {
+		case h.isGranted():
+			continue
+		case i == 0:
+			b.token++
+			h.token = b.token
+		case h.follows(queue[i-1]):
+			h.token = queue[i-1].token
+		default:
+			return
+		}
+		b.grant(h)
+	}
+}
+
+// grant gives the lock to h, which has its token. The caller holds b.mu.
 func (b *Backend) grant(h *hold) {
-	b.token++
-	h.token = b.token
 	// The time in the queue does not count for the hold.
 	h.since = time.Now()
 	if h.ttl > 0 {
@@ -216,27 +235,42 @@ func (b *Backend) grant(h *hold) {
 	close(h.granted)
 }
 
-// state is the State of h. The caller holds b.mu, or h cannot change any more.
-func (h *hold) state(waiters int) locker.State {
-	st := locker.State{Held: true, Label: h.label, Token: h.token, Waiters: waiters}
-	if h.ttl > 0 {
-		st.Remaining = max(time.Until(h.end), 0)
-	}
-	return st
-}
-
-// maxWaiting is how many places of the queue State.Waiting covers.
+// maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
 const maxWaiting = 16
 
 // stateOf is the State of a queue. The caller holds b.mu.
 func stateOf(queue []*hold) locker.State {
-	st := queue[0].state(len(queue) - 1)
-	for _, h := range queue[1:min(len(queue), 1+maxWaiting)] {
-		if !slices.Contains(st.Waiting, h.label) {
-			st.Waiting = append(st.Waiting, h.label)
+	have := holders(queue)
+	st := locker.State{Held: true, Label: have[0].label, Token: have[0].token, Waiters: len(queue) - len(have)}
+	for _, h := range have {
+		if h.ttl > 0 {
+			st.Remaining = max(st.Remaining, time.Until(h.end))
 		}
 	}
+	if have[0].shared {
+		st.Sharers, st.Sharing = len(have), labels(have)
+	}
+	st.Waiting = labels(queue[len(have):])
 	return st
+}
+
+// holders are those of a queue who have the lock.
+func holders(queue []*hold) []*hold {
+	i := 1
+	for i < len(queue) && queue[i].isGranted() {
+		i++
+	}
+	return queue[:i]
+}
+
+// labels are those of the first entries, each once.
+func labels(entries []*hold) (all []string) {
+	for _, h := range entries[:min(len(entries), maxWaiting)] {
+		if !slices.Contains(all, h.label) {
+			all = append(all, h.label)
+		}
+	}
+	return all
 }
 
 // Inspect implements [locker.Inspector].
@@ -278,8 +312,8 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(string, lo
 	return nil
 }
 
-// Break implements [locker.Breaker]: the holder's lease is lost, and the next waiter
-// gets the lock. It also works while the Backend fails.
+// Break implements [locker.Breaker]: the lease of the holder, or of every sharer, is
+// lost, and the next waiter gets the lock. It also works while the Backend fails.
 func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
 	b.mu.Lock()
 	queue := b.queues[name]
@@ -287,13 +321,16 @@ func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
 		b.mu.Unlock()
 		return locker.State{}, nil
 	}
-	h := queue[0]
-	st := h.state(len(queue) - 1)
-	b.drop(h)
+	st, have := stateOf(queue), slices.Clone(holders(queue))
+	for _, h := range slices.Backward(have) { // the waiters come when the last is gone
+		b.drop(h)
+	}
 	b.mu.Unlock()
 	// Without b.mu: Lost may call back.
-	if h.lost != nil {
-		h.lost()
+	for _, h := range have {
+		if h.lost != nil {
+			h.lost()
+		}
 	}
 	return st, nil
 }
@@ -325,6 +362,7 @@ type hold struct {
 	backend *Backend
 	name    string
 	label   string
+	shared  bool
 	lost    func()
 
 	granted      chan struct{} // closed when token and since are set
@@ -374,10 +412,10 @@ func (h *hold) held(do func()) error {
 	b := h.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch queue := b.queues[h.name]; {
+	switch {
 	case b.fault != nil:
 		return b.fault
-	case len(queue) == 0 || queue[0] != h:
+	case !h.isGranted() || !slices.Contains(b.queues[h.name], h):
 		return locker.ErrLost
 	}
 	do()
@@ -391,5 +429,14 @@ func (h *hold) expire() {
 	defer b.mu.Unlock()
 	if !time.Now().Before(h.end) { // and was not renewed at this very moment
 		b.drop(h)
+	}
+}
+
+func (h *hold) isGranted() bool {
+	select {
+	case <-h.granted:
+		return true
+	default:
+		return false
 	}
 }
