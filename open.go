@@ -34,10 +34,8 @@ type Openers map[string]Opener
 //	label       Options.Label
 //	token_base  Options.TokenBase
 //
-// Two URLs with white space between them make one Client that locks on both services,
-// first on the first one, during a move from one to the other (by package bridge,
-// whose Openers have to be in o). Then prefix and token_base belong to their own URL;
-// the other parameters apply to both, in whichever URL they stand.
+// The Openers of package bridge also open two URLs with white space between them: one
+// Client then locks on both services, during a move from one to the other.
 //
 // The scheme's package documents its other parameters. An unknown parameter, or one
 // that is given twice, is an error. So is white space or an invisible character in or
@@ -63,9 +61,6 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range u.Parts {
-		part.openers = o
-	}
 	var merged Options
 	if opts != nil {
 		merged = *opts
@@ -81,16 +76,11 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 		merged.Patience = u.Duration("patience", merged.Patience)
 	}
 	merged.Label = u.Param("label", merged.Label)
-	if u.Parts == nil {
-		merged.Prefix = u.Param("prefix", merged.Prefix)
-		merged.TokenBase = u.Uint("token_base", merged.TokenBase)
-	}
+	merged.Prefix = u.Param("prefix", merged.Prefix)
+	merged.TokenBase = u.Uint("token_base", merged.TokenBase)
 	b, err := o.backend(ctx, u, merged)
 	if err != nil {
 		return nil, err
-	}
-	if u.Parts != nil {
-		merged.Prefix, merged.TokenBase = "", 0 // each part has its own
 	}
 	c := New(b, &merged)
 	c.owned = true
@@ -103,15 +93,9 @@ func (o Openers) open(ctx context.Context, rawURL string, opts *Options) (*Clien
 // backend opens u with the settings of the future Client.
 func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, error) {
 	opener := o[u.Scheme]
-	switch {
-	case opener == nil && u.Parts != nil:
-		return nil, fmt.Errorf("%w: backend URL: it is two URLs, and package bridge is not among the "+
-			"Openers", ErrInvalid)
-	case opener == nil:
-		known := slices.Sorted(maps.Keys(o))
-		known = slices.DeleteFunc(known, func(scheme string) bool { return scheme == pairScheme })
+	if opener == nil {
 		return nil, fmt.Errorf("%w: backend URL: no backend for scheme %q: use one of %s", ErrInvalid,
-			u.Scheme, strings.Join(known, ", "))
+			u.Scheme, strings.Join(slices.Sorted(maps.Keys(o)), ", "))
 	}
 	if u.err != nil {
 		return nil, u.err
@@ -124,12 +108,6 @@ func (o Openers) backend(ctx context.Context, u *URL, opts Options) (Backend, er
 		err = fmt.Errorf("%w: %w", err, ErrUnavailable) // it had the time, and did not answer
 	}
 	return b, fromBackend(ctx, err)
-}
-
-// Open opens one of the Parts of a pair, with the Openers that were asked to open the
-// pair. It is for the Opener of a pair, which closes what it has opened if it fails.
-func (u *URL) Open(ctx context.Context, opts Options) (Backend, error) {
-	return u.openers.backend(ctx, u, opts)
 }
 
 // checkTTL reports a TTL outside the backend's bounds, before the first Lock would.

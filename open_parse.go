@@ -8,20 +8,17 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // checkCharacters refuses what nobody sees, such as the line end of a secret's file:
-// taken for a part of a prefix or a directory, it would make another lock (R27). A pair
-// has white space between its URLs.
-func checkCharacters(rawURL string, pair bool) error {
+// taken for a part of a prefix or a directory, it would make another lock (R27).
+func checkCharacters(rawURL string) error {
 	n := 0
-	for i, r := range rawURL {
+	for _, r := range rawURL {
 		n++
-		inside := 0 < i && i+utf8.RuneLen(r) < len(rawURL)
-		kind := "an invisible character"
+		kind, meant := "an invisible character", "a space that is meant is %20"
 		switch {
-		case r != ' ' && unicode.IsPrint(r), pair && inside && unicode.IsSpace(r):
+		case r != ' ' && unicode.IsPrint(r):
 			continue
 		case r == ' ':
 			kind = "a space"
@@ -30,39 +27,20 @@ func checkCharacters(rawURL string, pair bool) error {
 		case unicode.IsControl(r):
 			kind = "a control character"
 		}
-		return fmt.Errorf("%w: backend URL: character %d is %s (%U): remove it (a space that is meant is "+
-			"%%20)", ErrInvalid, n, kind, r)
+		if strings.Count(rawURL, "://") > 1 {
+			meant += ", and two URLs are for the Openers of package bridge"
+		}
+		return fmt.Errorf("%w: backend URL: character %d is %s (%U): remove it (%s)", ErrInvalid, n, kind, r,
+			meant)
 	}
 	return nil
-}
-
-// parsePair takes two URLs with white space between them apart.
-func parsePair(fields []string) (*URL, error) {
-	if len(fields) > 2 {
-		return nil, fmt.Errorf("%w: backend URL: it has %d parts with white space between them: write one "+
-			"URL, or two while a fleet moves", ErrInvalid, len(fields))
-	}
-	u := &URL{Scheme: pairScheme}
-	for _, field := range fields {
-		part, err := ParseURL(field)
-		if err != nil {
-			return nil, err
-		}
-		u.Parts = append(u.Parts, part)
-	}
-	return u, nil
 }
 
 // ParseURL parses rawURL. Its error matches [ErrInvalid] and does not repeat rawURL,
 // which may contain a password.
 func ParseURL(rawURL string) (*URL, error) {
-	fields := strings.Fields(rawURL)
-	pair := len(fields) > 1 && strings.Count(rawURL, "://") > 1
-	if err := checkCharacters(rawURL, pair); err != nil {
+	if err := checkCharacters(rawURL); err != nil {
 		return nil, err
-	}
-	if pair {
-		return parsePair(fields)
 	}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, ":/?#@") {

@@ -130,7 +130,6 @@ func TestWhiteSpaceAndControlCharactersAreRefused(t *testing.T) {
 		for _, url := range []string{
 			"fake://user:zzy@h" + what, "fake://user:zzy@h/1" + what, "fake://user:zzy@h/1?prefix=p" + what, "fake://user:zzy@h/1?prefix=p" + what + "q",
 			what + "fake://user:zzy@h", "fake://user:z" + what + "zy@h", "fake://h/x" + what + "y",
-			"fake://a fake://user:zzy@b" + what, what + "fake://a fake://b",
 		} {
 			f := newFake()
 			_, err := openers(f).Open(t.Context(), url, nil)

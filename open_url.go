@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -23,10 +22,6 @@ type URL struct {
 	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
 	Path   string        // decoded, with its leading slash; "" if there is none
 
-	// Parts are the two URLs of a pair; nil for every other URL.
-	Parts   []*URL
-	openers Openers // of a part
-
 	// doubtful: what looks like hosts may be the start of a password with a ? in it.
 	doubtful bool
 
@@ -35,10 +30,6 @@ type URL struct {
 	lists  []string
 	err    error // the first thing wrong with a parameter
 }
-
-// pairScheme is the scheme of two URLs in one string, which package bridge serves.
-// Nobody writes it.
-const pairScheme = "bridge"
 
 // durationHint says in errors how to write a duration.
 const durationHint = "write a duration such as 500ms, 30s or 1m30s"
@@ -65,9 +56,6 @@ func (u *URL) Duration(name string, def time.Duration) time.Duration {
 // String returns the URL without user, password and parameters, for messages: in a
 // mistyped URL, a part of the password can look like any of them.
 func (u *URL) String() string {
-	if u.Parts != nil {
-		return u.Parts[0].String() + " " + u.Parts[1].String()
-	}
 	var b strings.Builder
 	b.WriteString(u.Scheme + "://")
 	if u.User != nil {
@@ -82,16 +70,8 @@ func (u *URL) String() string {
 	return b.String()
 }
 
-// Param returns the parameter, or def if there is none. In a pair, either URL may
-// have it, or both with the same value.
+// Param returns the parameter, or def if there is none.
 func (u *URL) Param(name, def string) string {
-	if u.Parts != nil {
-		first, second := u.Parts[0].Param(name, ""), u.Parts[1].Param(name, "")
-		if first != "" && second != "" && first != second {
-			u.fail(name, "the two URLs differ in it: write it once")
-		}
-		return cmp.Or(first, second, def)
-	}
 	u.known = append(u.known, name)
 	v, ok := u.params[name]
 	if !ok {
@@ -161,11 +141,6 @@ func (u *URL) fail(name, hint string) {
 // asked for so far. The error matches [ErrInvalid]. Openers call Check when they have
 // asked for every parameter that they know.
 func (u *URL) Check() error {
-	for _, p := range u.Parts {
-		if err := p.Check(); err != nil {
-			return err
-		}
-	}
 	for name, values := range u.params {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)

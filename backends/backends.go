@@ -22,7 +22,8 @@ import (
 )
 
 // Openers opens the URLs of every package beside this one. It is to be read:
-// a program that wants fewer or more makes a copy with [maps.Clone].
+// a program that wants fewer or more makes a copy with [maps.Clone]. It opens two URLs
+// in one string, too.
 var Openers = join(
 	memory.Openers,
 	file.Openers,
@@ -31,11 +32,10 @@ var Openers = join(
 	postgres.Openers,
 	etcd.Openers,
 	zookeeper.Openers,
-	bridge.Openers, // two of them in one string
 )
 
-func join(all ...locker.Openers) locker.Openers {
-	joined := locker.Openers{}
+func join(all ...locker.Openers) bridge.Openers {
+	joined := bridge.Openers{}
 	for _, o := range all {
 		maps.Copy(joined, o)
 	}

@@ -39,9 +39,10 @@ var (
 // side is one of the two services.
 type side struct {
 	locker.Backend
-	name   string // for people: its URL without secrets, or the name of the service
-	prefix string // is put before every name
-	base   uint64 // is added to every token
+	name   string         // for people: its URL without secrets, or the name of the service
+	prefix string         // is put before every name
+	base   uint64         // is added to every token
+	client *locker.Client // asks for everything but the locks of the pair
 }
 
 // New returns a Backend of both. It locks first before second; the order has to be
@@ -65,6 +66,7 @@ func newBackend(sides [2]side) (*Backend, error) {
 				"give two")
 		}
 		s.name = cmp.Or(s.name, s.Guarantees().Backend)
+		s.client = locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base})
 	}
 	if g := b.Guarantees(); g.MaxTTL != 0 && g.MaxTTL < g.MinTTL {
 		short, long := &b.sides[0], &b.sides[1]
@@ -79,57 +81,6 @@ func newBackend(sides [2]side) (*Backend, error) {
 		b.mark = " [" + b.sides[0].Guarantees().Backend + " " + b.sides[1].Guarantees().Backend + "]"
 	}
 	return b, nil
-}
-
-// Openers serve two URLs in one string.
-var Openers = locker.Openers{
-	"bridge": Open, // what two URLs count as
-}
-
-// Open is the [locker.Opener] of two URLs. If one of them does not accept the TTL,
-// the error says which.
-func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
-	if len(u.Parts) != 2 {
-		return nil, u.Invalid("write the two URLs with white space between them, without %s://", u.Scheme)
-	}
-	var sides [2]side
-	for i, p := range u.Parts {
-		own := opts
-		own.Prefix, own.TokenBase = p.Param("prefix", opts.Prefix), p.Uint("token_base", opts.TokenBase)
-		b, err := p.Open(ctx, own)
-		sides[i] = side{Backend: b, name: p.String(), prefix: own.Prefix, base: own.TokenBase}
-		if err == nil {
-			err = fits(p, b.Guarantees(), opts.TTL)
-		}
-		if err != nil {
-			return nil, errors.Join(err, closeAll(sides))
-		}
-	}
-	b, err := newBackend(sides)
-	if err != nil {
-		return nil, errors.Join(err, closeAll(sides))
-	}
-	return b, nil
-}
-
-// fits returns an error if a TTL, where one is given, is outside the bounds of one service.
-func fits(u *locker.URL, g locker.Guarantees, ttl time.Duration) error {
-	if ttl == 0 || ttl >= g.MinTTL && (g.MaxTTL == 0 || ttl <= g.MaxTTL) {
-		return nil
-	}
-	return u.Invalid("a TTL of %v is outside of what backend %s can do, from %v to %v", ttl, g.Backend,
-		g.MinTTL, cmp.Or(g.MaxTTL, unbounded))
-}
-
-// closeAll closes what was opened before something else failed.
-func closeAll(sides [2]side) error {
-	var errs []error
-	for _, s := range sides {
-		if s.Backend != nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // unbounded is longer than every TTL.
@@ -229,7 +180,10 @@ func (b *Backend) Close() error {
 	<-ctx.Done() // a release that is late ends with its service
 	var errs [2]error
 	for i := range b.sides {
-		all.Go(func() { errs[i] = b.sides[i].fail(b.sides[i].Close()) })
+		all.Go(func() {
+			s := &b.sides[i]
+			errs[i] = s.fail(errors.Join(bare(s.client.Close()), s.Close()))
+		})
 	}
 	all.Wait()
 	return errors.Join(errs[:]...)
@@ -272,7 +226,7 @@ func (s *side) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", s.name, err)
+	return fmt.Errorf("%s: %w", s.name, bare(err))
 }
 
 // fromBase returns a token of this service with its TokenBase.

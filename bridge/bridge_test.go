@@ -349,11 +349,7 @@ func TestTokensRiseThroughTheMove(t *testing.T) {
 		for range 5000 { // a is far ahead
 			unlock(t, try(t, clientOf(t, shared{a}, ""), "x"))
 		}
-		open := locker.Openers{
-			"old":    opens(shared{a}),
-			"young":  opens(shared{b}),
-			"bridge": bridge.Open,
-		}
+		open := bridge.Openers{"old": opens(shared{a}), "young": opens(shared{b})}
 		urls := []string{"old://" + bases[0], "old://" + bases[0] + " young://" + bases[1], "young://" + bases[1]}
 		clients := make([]*locker.Client, len(urls))
 		for i, u := range urls {
@@ -392,11 +388,8 @@ func TestCheckFindsTokensThatWouldFall(t *testing.T) {
 		unlock(t, l)
 	}
 	open := func(parameters string) *locker.Client {
-		c, err := locker.Openers{
-			"old":    opens(shared{a}),
-			"young":  opens(shared{b}),
-			"bridge": bridge.Open,
-		}.Open(t.Context(), "old:// young://"+parameters, nil)
+		open := bridge.Openers{"old": opens(shared{a}), "young": opens(shared{b})}
+		c, err := open.Open(t.Context(), "old:// young://"+parameters, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, c.Close()) })
 		return c
@@ -515,6 +508,19 @@ func TestWhoHoldsWhere(t *testing.T) {
 	}
 }
 
+// Broken on one service alone, the lock would be free for those with only that URL.
+func TestBreakThatOneServiceCannotDo(t *testing.T) {
+	a, b := memory.New(), memory.New()
+	pair := pairOf(t, a, struct {
+		locker.Backend
+		locker.Inspector
+	}{b, b})
+	l := try(t, pair, "job")
+	_, err := pair.Break(t.Context(), "job")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	unlock(t, l)
+}
+
 func TestWhatCannotBeAPair(t *testing.T) {
 	m := memory.New()
 	one, err := bridge.New(m, memory.New())
@@ -608,64 +614,4 @@ func TestTwoURLsOfOneService(t *testing.T) {
 			require.ErrorContains(t, err, "lead to the same locks")
 		})
 	}
-}
-
-func TestTwoURLs(t *testing.T) {
-	dir := "file://" + t.TempDir()
-	for url, want := range map[string]string{
-		"memory:// memory:// memory://": "it has 3 parts",
-		"memory:// nosuch://":           `no backend for scheme "nosuch"`,
-
-		"bridge://a":                                     "write the two URLs with white space between them",
-		"memory://?ttl=10s memory://?ttl=20s":            "parameter ttl: the two URLs differ in it",
-		"memory://?nosuch=1 " + dir:                      `memory://: unknown parameter "nosuch"`,
-		dir + " memory://?nosuch=1":                      `memory://: unknown parameter "nosuch"`,
-		dir + " memory://?prefix=a&prefix=b":             `parameter "prefix" is given 2 times`,
-		"memory:// redis://:sesame@127.0.0.1:1?ttl=20ms": "redis://***@127.0.0.1:1",
-		dir + " file://?ttl=0s":                          "it has to be more than zero",
-	} {
-		c, err := backends.Openers.Open(t.Context(), url, nil)
-		if !assert.Error(t, err, url) {
-			_ = c.Close()
-			continue
-		}
-		assert.ErrorContains(t, err, want, url)
-		assert.NotContains(t, err.Error(), "sesame")
-	}
-	_, err := memory.Openers.Open(t.Context(), "memory:// memory://", nil)
-	require.ErrorContains(t, err, "package bridge is not among the Openers")
-
-	// A parameter that is written once holds for both, and each has a prefix of its own.
-	c, err := backends.Openers.Open(t.Context(), dir+"?prefix=a%2F&ttl=7s \n"+dir+"?prefix=b%2F&label=me", nil)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, c.Close()) }()
-	l := try(t, c, "job")
-	one, err := backends.Openers.Open(t.Context(), dir, nil)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, one.Close()) }()
-	for _, name := range []string{"a/job", "b/job"} {
-		st, err := one.Inspect(t.Context(), name)
-		require.NoError(t, err)
-		assert.True(t, st.Held)
-		assert.Contains(t, st.Label, "me [")
-	}
-	var names []string
-	for e, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		names = append(names, e.Name+" "+e.Label+" "+e.Where)
-	}
-	assert.Equal(t, []string{"job me both"}, names)
-	unlock(t, l)
-
-	// A TTL that one of them cannot do.
-	short := locker.Openers{
-		"old": memory.Open,
-		"young": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
-			return limited{shared{memory.New()}, time.Second, time.Minute}, nil
-		},
-		"bridge": bridge.Open,
-	}
-	_, err = short.Open(t.Context(), "old:// young://host", &locker.Options{TTL: time.Hour})
-	require.ErrorIs(t, err, locker.ErrInvalid)
-	require.ErrorContains(t, err, "young://host: a TTL of 1h0m0s is outside")
 }

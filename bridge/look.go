@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,17 +30,8 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 }
 
 func (s *side) inspect(ctx context.Context, name string) (locker.State, error) {
-	in, ok := s.Backend.(locker.Inspector)
-	if !ok {
-		return locker.State{}, s.cannot("tell who holds a lock")
-	}
-	st, err := in.Inspect(ctx, s.prefix+name)
-	st.Token = s.fromBase(st.Token)
+	st, err := s.client.Inspect(ctx, name)
 	return st, s.fail(err)
-}
-
-func (s *side) cannot(what string) error {
-	return s.fail(fmt.Errorf("it cannot %s: %w", what, errors.ErrUnsupported))
 }
 
 // merge is the state of a name on both services; the labels of the waiters say which
@@ -110,23 +102,13 @@ func (b *Backend) List(ctx context.Context, prefix string, found func(string, lo
 func (b *Backend) list(ctx context.Context, prefix string) (map[string][2]locker.State, error) {
 	names := make(map[string][2]locker.State)
 	for i := range b.sides {
-		s := &b.sides[i]
-		ls, ok := s.Backend.(locker.Lister)
-		if !ok {
-			return nil, s.cannot("list its locks")
-		}
-		err := ls.List(ctx, s.prefix+prefix, func(name string, st locker.State) error {
-			name, ok := strings.CutPrefix(name, s.prefix)
-			if ok {
-				st.Token = s.fromBase(st.Token)
-				on := names[name]
-				on[i] = st
-				names[name] = on
+		for found, err := range b.sides[i].client.List(ctx, prefix) {
+			if err != nil {
+				return nil, b.sides[i].fail(err)
 			}
-			return nil
-		})
-		if err != nil {
-			return nil, s.fail(err)
+			on := names[found.Name]
+			on[i] = found.State
+			names[found.Name] = on
 		}
 	}
 	return names, nil
@@ -136,16 +118,14 @@ func (b *Backend) list(ctx context.Context, prefix string) (map[string][2]locker
 // holder on the second service, for which the other one waits.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	var on [2]locker.State
-	var breakers [2]locker.Breaker
 	for i := range b.sides {
 		s := &b.sides[i]
 		var err error
 		if on[i], err = s.inspect(ctx, name); err != nil {
 			return locker.State{}, err
 		}
-		var ok bool
-		if breakers[i], ok = s.Backend.(locker.Breaker); !ok {
-			return locker.State{}, s.cannot("break a lock")
+		if _, ok := s.Backend.(locker.Breaker); !ok { // known before the other one is broken
+			return locker.State{}, s.fail(fmt.Errorf("it cannot break a lock: %w", errors.ErrUnsupported))
 		}
 	}
 	for i := range b.sides {
@@ -153,7 +133,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 			continue
 		}
 		s := &b.sides[i]
-		if _, err := breakers[i].Break(ctx, s.prefix+name); err != nil {
+		if _, err := s.client.Break(ctx, name); err != nil {
 			return locker.State{}, s.fail(err)
 		}
 	}
@@ -172,15 +152,8 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	var all []locker.Finding
 	for i := range b.sides {
 		s := &b.sides[i]
-		c, ok := s.Backend.(locker.Checker)
-		if !ok {
-			continue
-		}
-		found, err := c.Check(ctx)
-		if err != nil {
-			if errors.Is(err, errors.ErrUnsupported) {
-				continue
-			}
+		found, err := s.client.Check(ctx)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			return nil, s.fail(err)
 		}
 		for _, f := range found {
@@ -282,13 +255,11 @@ func (b *Backend) checkApart(ctx context.Context) error {
 }
 
 // freshName returns the name of a lock that nobody else uses.
-func freshName() string { return "locker-check/" + newOwner() }
+func freshName() string { return "locker-check/" + rand.Text() }
 
 // locked calls do while it holds name, which is a fresh one, on this service alone.
 func (s *side) locked(ctx context.Context, name string, do func(*locker.Lease) error) error {
-	c := locker.New(s.Backend, &locker.Options{Prefix: s.prefix, TokenBase: s.base, Patience: locker.NoPatience})
-	defer func() { _ = c.Close() }() // it does not close the Backend
-	l, err := c.TryLock(ctx, name)
+	l, err := s.client.TryLock(ctx, name)
 	if err != nil {
 		return s.fail(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
 )
 
 // address is a backend's URL whose hosts can be replaced by those of proxies.
@@ -26,13 +26,15 @@ var defaultPorts = map[string]string{
 
 // parseAddress finds the hosts in rawURL.
 func parseAddress(rawURL string) (address, error) {
-	u, err := locker.ParseURL(rawURL)
+	urls, err := bridge.ParseURLs(rawURL)
 	if err != nil {
 		return address{}, err
 	}
-	a := address{straight: rawURL, shown: u.String()}
+	a, u := address{straight: rawURL, shown: urls.String()}, urls[0]
 	base, _, _ := strings.Cut(u.Scheme, "+")
 	switch {
+	case len(urls) > 1:
+		a.why = "no one network between its clients and two services"
 	case strings.Contains(u.Scheme, "+sentinel"):
 		a.why = "Sentinel leads clients to the servers' own addresses, past any proxy"
 	case strings.Contains(u.Scheme, "+cluster"):

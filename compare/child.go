@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/compare/internal/history"
 )
 
@@ -182,10 +183,10 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	limit, again time.Duration) (*locker.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	began := time.Now()
-	client, err := openers.Open(ctx, url, opts)
+	open, began := bridge.Openers(openers).Open, time.Now()
+	client, err := open(ctx, url, opts)
 	for errors.Is(err, locker.ErrUnavailable) && time.Since(began) < again && pause(ctx, 50*time.Millisecond) {
-		client, err = openers.Open(ctx, url, opts)
+		client, err = open(ctx, url, opts)
 	}
 	return client, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/compare/internal/check"
 	"github.com/golockers/locker/compare/internal/history"
 	"github.com/golockers/locker/compare/internal/report"
@@ -114,9 +115,7 @@ read or written; 130 after Ctrl-C.`),
 				}
 			}
 			for _, scheme := range slices.Sorted(maps.Keys(openers)) {
-				if scheme != "bridge" { // what two URLs count as
-					all = append(all, scheme+"://")
-				}
+				all = append(all, scheme+"://")
 			}
 			return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		},
@@ -257,8 +256,8 @@ func (o *options) run(cmd *cobra.Command) int {
 func asked() string {
 	shown := []string{"locker compare"}
 	for _, arg := range os.Args[1+max(0, slices.Index(os.Args, "compare")):] {
-		if u, err := locker.ParseURL(arg); err == nil {
-			arg = u.String()
+		if urls, err := bridge.ParseURLs(arg); err == nil {
+			arg = urls.String()
 		}
 		shown = append(shown, arg)
 	}

@@ -93,7 +93,9 @@ type Harness struct {
 	// URL and Open say how the same service is opened by URL. Where URL is
 	// set, what is opened has to meet the clients of New.
 	URL  string
-	Open locker.Openers
+	Open interface { // such as locker.Openers
+		Open(ctx context.Context, rawURL string, opts *locker.Options) (*locker.Client, error)
+	}
 
 	// Unproven says, by the names of checks, why a hook that they need cannot
 	// be had. Such a check is reported as unproven, and never as passed. It

@@ -13,13 +13,14 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/bridge"
 	"github.com/golockers/locker/file"
 	"github.com/spf13/cobra"
 )
 
 // openers are the lock services of this command, by URL scheme. memory is not
 // among them: a lock that no other process sees would protect nothing here.
-var openers = func() locker.Openers {
+var openers = func() bridge.Openers {
 	o := maps.Clone(backends.Openers)
 	delete(o, "memory")
 	return o
@@ -59,9 +60,7 @@ func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
 	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, directive) {
 		var urls []string
 		for _, scheme := range slices.Sorted(maps.Keys(openers)) {
-			if scheme != "bridge" { // what two URLs count as
-				urls = append(urls, scheme+"://")
-			}
+			urls = append(urls, scheme+"://")
 		}
 		return urls, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	})
@@ -122,11 +121,11 @@ func (f *backendFlag) duration(name string, def time.Duration) time.Duration {
 	if err != nil {
 		return def
 	}
-	u, err := locker.ParseURL(address)
+	urls, err := bridge.ParseURLs(address)
 	if err != nil {
 		return def
 	}
-	if d, err := time.ParseDuration(u.Param(name, "")); err == nil {
+	if d, err := time.ParseDuration(urls.Param(name)); err == nil {
 		return d // a wrong one is told when the URL is opened
 	}
 	return def

@@ -28,7 +28,6 @@ func TestReadmeListsEveryURL(t *testing.T) {
 		listed[m[1]] = true
 	}
 	all := slices.Sorted(maps.Keys(backends.Openers))
-	all = slices.DeleteFunc(all, func(scheme string) bool { return scheme == "bridge" })
 	assert.Equal(t, all, slices.Sorted(maps.Keys(listed)), "the table")
 
 	named := map[string]bool{}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ func run(args []string) int {
 	}
 	// Drivers log what the errors say anyway; stderr is for people.
 	logging.Disable()
-	compare.PlayHolder(openers)
+	compare.PlayHolder(locker.Openers(openers))
 	root := newRoot()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()

@@ -1,0 +1,144 @@
+package bridge_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/memory"
+)
+
+func TestTwoURLs(t *testing.T) {
+	dir := "file://" + t.TempDir()
+	for url, want := range map[string]string{
+		"memory:// memory:// memory://": "it has 3 parts",
+		"memory:// nosuch://":           `no backend for scheme "nosuch"`,
+
+		"bridge://a":                                     `no backend for scheme "bridge"`,
+		"memory://?ttl=10s memory://?ttl=20s":            "parameter ttl: the two URLs differ in it",
+		"memory://?nosuch=1 " + dir:                      `memory://: unknown parameter "nosuch"`,
+		dir + " memory://?nosuch=1":                      `memory://: unknown parameter "nosuch"`,
+		dir + " memory://?prefix=a&prefix=b":             `parameter "prefix" is given 2 times`,
+		"memory:// redis://:sesame@127.0.0.1:1?ttl=20ms": "redis://***@127.0.0.1:1",
+		dir + " file://?ttl=0s":                          "it has to be more than zero",
+	} {
+		c, err := backends.Openers.Open(t.Context(), url, nil)
+		if !assert.Error(t, err, url) {
+			_ = c.Close()
+			continue
+		}
+		assert.ErrorContains(t, err, want, url)
+		assert.NotContains(t, err.Error(), "sesame")
+	}
+	_, err := memory.Openers.Open(t.Context(), "memory:// memory://", nil)
+	require.ErrorContains(t, err, "two URLs are for the Openers of package bridge")
+
+	// A parameter that is written once holds for both, and each has a prefix of its own.
+	c, err := backends.Openers.Open(t.Context(), dir+"?prefix=a%2F&ttl=7s \n"+dir+"?prefix=b%2F&label=me", nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	l := try(t, c, "job")
+	one, err := backends.Openers.Open(t.Context(), dir, nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, one.Close()) }()
+	for _, name := range []string{"a/job", "b/job"} {
+		st, err := one.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.True(t, st.Held)
+		assert.Contains(t, st.Label, "me [")
+	}
+	var names []string
+	for e, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, e.Name+" "+e.Label+" "+e.Where)
+	}
+	assert.Equal(t, []string{"job me both"}, names)
+	unlock(t, l)
+
+	// A TTL that one of them cannot do.
+	short := bridge.Openers{
+		"old":   memory.Open,
+		"young": opens(limited{shared{memory.New()}, time.Second, time.Minute}),
+	}
+	_, err = short.Open(t.Context(), "old:// young://host", &locker.Options{TTL: time.Hour})
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorContains(t, err, "young://host: invalid argument: a TTL of 1h0m0s is outside")
+}
+
+// Options and the parameters that are written once hold for both, also where a backend
+// needs them to connect; a prefix and a token_base belong to their own URL.
+func TestWhatTheOpenersOfTwoURLsAreGiven(t *testing.T) {
+	given := map[string]locker.Options{}
+	open := func(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+		given[u.Scheme] = opts
+		return memory.NewExpiring(), u.Check()
+	}
+	c, err := bridge.Openers{"old": open, "young": open}.Open(t.Context(),
+		"old://?prefix=a%2F&patience=none\t young://?token_base=7&ttl=9s&label=me",
+		&locker.Options{TTL: time.Minute, Prefix: "p/", TokenBase: 5, MaxHold: time.Hour})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	both := locker.Options{TTL: 9 * time.Second, MaxHold: time.Hour, Patience: locker.NoPatience, Label: "me"}
+	old, young := both, both
+	old.Prefix, old.TokenBase = "a/", 5
+	young.Prefix, young.TokenBase = "p/", 7
+	assert.Equal(t, map[string]locker.Options{"old": old, "young": young}, given)
+	l := try(t, c, "job")
+	assert.Greater(t, time.Until(l.Until()), 8*time.Second)
+	assert.Less(t, time.Until(l.Until()), 9*time.Second)
+	token, _ := l.Token()
+	assert.EqualValues(t, 8, token, "the first one's is raised")
+	unlock(t, l)
+}
+
+// What is opened before something else fails is closed again.
+func TestTheFirstIsClosedIfTheSecondFails(t *testing.T) {
+	for _, second := range []string{"nosuch://", "broken://", "long://", "pair://"} {
+		first := memory.New()
+		pair, err := bridge.New(memory.New(), memory.New())
+		require.NoError(t, err)
+		_, err = bridge.Openers{
+			"first": opens(first),
+			"long":  opens(limited{shared{memory.New()}, time.Minute, time.Hour}),
+			"pair":  opens(pair),
+			"broken": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
+				return nil, locker.ErrUnavailable
+			},
+		}.Open(t.Context(), "first://?ttl=10s "+second, nil)
+		require.Error(t, err, second)
+		assert.Equal(t, 1, strings.Count(err.Error(), "locker: "), err)
+		_, err = first.Acquire(t.Context(), locker.Request{})
+		assert.ErrorIs(t, err, locker.ErrClosed, second)
+	}
+}
+
+// White space that was not meant is refused beside two URLs as beside one.
+func TestWhiteSpaceBetweenTwoURLsAndElsewhere(t *testing.T) {
+	for url, want := range map[string]string{
+		"memory://a memory://user:zzy@b\n":      "URL 2 of 2: invalid argument: backend URL: character 20 is a line end",
+		"memory://a\nmemory://user:zzy@b\u00a0": "an invisible character (U+00A0)",
+		" memory://user:zzy@a memory://a":       "URL 1 of 2: invalid argument: backend URL: character 1 is a space",
+		"memory://a \u200bmemory://user:zzy@b":  "an invisible character (U+200B)",
+		"memory://a\x00 memory://user:zzy@b":    "a control character (U+0000)",
+		"memory:// user:zzy@b":                  "character 10 is a space",
+	} {
+		_, err := bridge.ParseURLs(url)
+		require.ErrorIs(t, err, locker.ErrInvalid, "%q", url)
+		assert.ErrorContains(t, err, want, "%q", url)
+		assert.NotContains(t, err.Error(), "zy")
+		_, opening := backends.Openers.Open(t.Context(), url, nil)
+		assert.ErrorContains(t, opening, want, "%q", url)
+	}
+	urls, err := bridge.ParseURLs("redis://user:zzy@a?ttl=1s \r\n\t etcd://b/c")
+	require.NoError(t, err)
+	assert.Equal(t, "redis://***@a etcd://b/c", urls.String())
+	assert.Equal(t, "1s", urls.Param("ttl"))
+	assert.Empty(t, urls.Param("label"))
+}
