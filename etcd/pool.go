@@ -24,6 +24,7 @@ import (
 // twice, and at any time later. What that leaves to clear up is told by [fate].
 type pool struct {
 	driver  *clientv3.Client // the caller's: the pool follows its endpoints
+	dialer  clientv3.Client  // a copy, which dials
 	timeout time.Duration
 	lines   [2]chan struct{} // by line
 
@@ -61,7 +62,14 @@ const (
 )
 
 func newPool(driver *clientv3.Client, timeout time.Duration) (*pool, error) {
-	p := &pool{driver: driver, timeout: timeout}
+	// The driver's Dial reads endpoints without the lock under which SetEndpoints and AutoSync write them.
+	// Those of a copy are written by nobody; the lock, taken on both sides, keeps the copying from being a race
+	// with all that they did before and will do later.
+	if len(driver.Endpoints()) == 0 {
+		return nil, errors.New("the client has no endpoint: give it one")
+	}
+	p := &pool{driver: driver, dialer: *driver, timeout: timeout}
+	_ = driver.Endpoints()
 	for i := range p.lines {
 		p.lines[i] = make(chan struct{}, atOnce)
 	}
@@ -85,7 +93,7 @@ func (p *pool) follow() (err error) {
 	for _, addr := range addrs {
 		if i := slices.IndexFunc(before, func(m *member) bool { return m.isAt(addr) }); i >= 0 {
 			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
-		} else if conn, dialErr := p.dial(addr); dialErr == nil {
+		} else if conn, dialErr := p.dialer.Dial(addr); dialErr == nil {
 			now = append(now, &member{pool: p, addr: addr, conn: conn})
 		} else {
 			err = errors.Join(err, dialErr)
@@ -105,18 +113,6 @@ func (p *pool) follow() (err error) {
 		_ = m.conn.Close() // what is in flight there is asked of another member
 	}
 	return err
-}
-
-// dial makes a connection with the driver's settings; it does not wait for it. The driver reads the first of
-// its endpoints here, without the lock under which SetEndpoints and AutoSync write them; any value does. The
-// lock, taken before and after, keeps that from being a race with all that they have done before and will do
-// later.
-func (p *pool) dial(addr string) (*grpc.ClientConn, error) {
-	if len(p.driver.Endpoints()) == 0 {
-		return nil, errors.New("the client has no endpoints any more")
-	}
-	defer p.driver.Endpoints()
-	return p.driver.Dial(addr)
 }
 
 // all returns the members as they are now.
@@ -199,7 +195,7 @@ func (p *pool) probe(m *member) {
 	silent := !p.answers(m)
 	if silent {
 		var err error
-		other.conn, err = p.dial(m.addr)
+		other.conn, err = p.dialer.Dial(m.addr)
 		silent = err == nil
 	}
 	if silent && len(p.all()) == 1 {

@@ -1,0 +1,35 @@
+package etcd
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The driver's Dial reads the endpoints that SetEndpoints and AutoSync write: under the race detector of a
+// user, that was a race.
+func TestEndpointsMayChangeAtAnyTime(t *testing.T) {
+	t.Parallel()
+	driver, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
+	require.NoError(t, err)
+	defer driver.Close()
+	p, err := newPool(driver, time.Second)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for i := range 2000 {
+			driver.SetEndpoints(fmt.Sprintf("127.0.0.1:%d", i%2+1))
+		}
+	})
+	for range 2000 {
+		require.NoError(t, p.follow())
+	}
+	all.Wait()
+	require.NoError(t, p.follow())
+	require.True(t, p.all()[0].isAt(driver.Endpoints()[0]))
+	require.NoError(t, p.close())
+}
