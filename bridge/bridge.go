@@ -42,7 +42,7 @@ type side struct {
 	name   string         // for people: its URL without secrets, or the name of the service
 	prefix string         // is put before every name
 	base   uint64         // is added to every token
-	client *locker.Client // asks for everything but the locks of the pair
+	client *locker.Client // asks for what a pair cannot: a list, a check, a name of this service alone
 }
 
 // New returns a Backend of both. It locks first before second; the order has to be

@@ -521,6 +521,22 @@ func TestBreakThatOneServiceCannotDo(t *testing.T) {
 	unlock(t, l)
 }
 
+// The name that a Backend is asked for has the prefix of the Client in it.
+func TestTheLongestNames(t *testing.T) {
+	pair, err := bridge.New(memory.New(), memory.New())
+	require.NoError(t, err)
+	c := locker.New(pair, &locker.Options{Prefix: strings.Repeat("p", locker.MaxPrefixLen)})
+	name := strings.Repeat("n", locker.MaxNameLen)
+	l := try(t, c, name)
+	for do, state := range map[string]func(context.Context, string) (locker.State, error){
+		"Inspect": c.Inspect, "Break": c.Break} {
+		st, err := state(t.Context(), name)
+		require.NoError(t, err, do)
+		assert.True(t, st.Held || do == "Inspect", do)
+	}
+	require.ErrorIs(t, l.Unlock(t.Context()), locker.ErrLost)
+}
+
 func TestWhatCannotBeAPair(t *testing.T) {
 	m := memory.New()
 	one, err := bridge.New(m, memory.New())

@@ -30,8 +30,17 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 }
 
 func (s *side) inspect(ctx context.Context, name string) (locker.State, error) {
-	st, err := s.client.Inspect(ctx, name)
+	in, ok := s.Backend.(locker.Inspector)
+	if !ok {
+		return locker.State{}, s.cannot("tell who holds a lock")
+	}
+	st, err := in.Inspect(ctx, s.prefix+name)
+	st.Token = s.fromBase(st.Token)
 	return st, s.fail(err)
+}
+
+func (s *side) cannot(what string) error {
+	return s.fail(fmt.Errorf("it cannot %s: %w", what, errors.ErrUnsupported))
 }
 
 // merge is the state of a name on both services; the labels of the waiters say which
@@ -118,14 +127,16 @@ func (b *Backend) list(ctx context.Context, prefix string) (map[string][2]locker
 // holder on the second service, for which the other one waits.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	var on [2]locker.State
+	var breakers [2]locker.Breaker
 	for i := range b.sides {
 		s := &b.sides[i]
 		var err error
 		if on[i], err = s.inspect(ctx, name); err != nil {
 			return locker.State{}, err
 		}
-		if _, ok := s.Backend.(locker.Breaker); !ok { // known before the other one is broken
-			return locker.State{}, s.fail(fmt.Errorf("it cannot break a lock: %w", errors.ErrUnsupported))
+		var ok bool
+		if breakers[i], ok = s.Backend.(locker.Breaker); !ok {
+			return locker.State{}, s.cannot("break a lock")
 		}
 	}
 	for i := range b.sides {
@@ -133,7 +144,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 			continue
 		}
 		s := &b.sides[i]
-		if _, err := s.client.Break(ctx, name); err != nil {
+		if _, err := breakers[i].Break(ctx, s.prefix+name); err != nil {
 			return locker.State{}, s.fail(err)
 		}
 	}
