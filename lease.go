@@ -48,6 +48,9 @@ func (l *Lease) Name() string { return l.name }
 // if the backend has no tokens.
 func (l *Lease) Token() (token uint64, ok bool) { return l.token, l.token != 0 }
 
+// Shared reports whether others that asked for the name shared may hold it, too.
+func (l *Lease) Shared() bool { return l.settings.shared }
+
 // Until returns the time until which the holder may act. Renewals move it forward.
 // Nobody else holds the lock before Until, under the conditions in [Guarantees]. It
 // counts from before the request that granted or renewed the lease was sent, less the

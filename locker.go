@@ -56,7 +56,20 @@
 // for the service. In the background, the Client then asks the service to undo the
 // request, which may have been carried out.
 //
-// # Several locks at once, and locks that stay
+// # Shared locks
+//
+// [Shared] makes many hold a name together, while others ask for it alone: readers and
+// a writer. Use it where reading takes long or happens at the same time on many hosts,
+// and a reader must not see half of what a writer does: a backup that reads while a
+// migration must wait, workers that use a configuration which one replaces. Each reader
+// has a lease of its own with all that a lease has, and a dead one is in the writer's way
+// for its own TTL at most. A writer that waits keeps new readers out. If readers are
+// short and few, a plain lock is simpler and costs no more. A shared lease protects what
+// is read as long as it is held: a paused reader may go on reading while a writer
+// writes, and only a resource that checks tokens can refuse it, too. A reader that wants
+// to write unlocks first; somebody else may write in between.
+//
+// # Several at once, and locks that stay
 //
 // [LockAll] and [DoAll] hold several names at once, without deadlocks; [LockAny] holds
 // one of several. [MinHold] keeps a lock for longer than its holder runs: for a job

@@ -109,6 +109,13 @@ func take(ctx context.Context, lock lockAny, l locker.Locker, name string, names
 	if err != nil {
 		return nil, err
 	}
+	if lease.Shared() {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = lease.Unlock(over) // in the background
+		return nil, &locker.Error{Op: "lock", Name: name, Err: fmt.Errorf("%w: a slot has one holder: leave "+
+			"Shared out", locker.ErrInvalid)}
+	}
 	got, _ := a.names.Load(lease)
 	return &Slot{Lease: lease, Number: slices.Index(names, got.(string))}, nil
 }

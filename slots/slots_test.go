@@ -385,3 +385,12 @@ func TestNames(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrInvalid, what)
 	}
 }
+
+func TestASlotIsNotShared(t *testing.T) {
+	c := locker.New(memory.New(), nil)
+	defer c.Close()
+	_, err := slots.TryLock(t.Context(), c, "job", 2, locker.Shared())
+	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorContains(t, err, "one holder")
+	require.Eventually(t, func() bool { return c.Stats().Held == 0 }, time.Second, time.Millisecond)
+}

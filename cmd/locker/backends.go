@@ -103,6 +103,7 @@ var guarantees = []guarantee{
 	{"exclusion by", "exclusion", func(p promise) any { return p.Exclusion.String() }},
 	{"fencing tokens rise", "fencing", func(p promise) any { return p.Fencing.String() }},
 	{"order of waiters", "order", func(p promise) any { return p.Order.String() }},
+	{"shared by many", "shared", func(p promise) any { return p.Shared.String() }},
 	{"dead holder's lock is free", "dead_holder", func(p promise) any { return p.DeadHolder.String() }},
 	{"at most later by", "dead_holder_slack_ms", func(p promise) any { return p.DeadHolderSlack }},
 	{"serves with servers down", "server_crashes", func(p promise) any { return p.ServerCrashes }},

@@ -21,7 +21,8 @@ func newBreak() *cobra.Command {
 		Long: strings.TrimSpace(`
 Take the lock NAME away from its holder, and say who that was. This is for a
 holder that is known not to act any more although its lock lasts: it hangs and
-still renews, or it had a long TTL or --min-hold.
+still renews, or it had a long TTL or --min-hold. If several share the lock, it
+is taken away from all of them.
 
 A holder that still acts is not stopped. It learns that its lock is gone at its
 next renewal, after a third of its TTL; until then, two may act. If the resource

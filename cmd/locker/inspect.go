@@ -32,8 +32,9 @@ URL is wrong; 69 if the lock service cannot be used or does not know.
 With --json, each line is one object: "name", "held", "label", "remaining_ms",
 "token" and "waiters"; the last four are null if the service does not know them
 or the lock has none. Where the service knows the waiters, "waiting" has the
-labels of at most 16 of them. With two services (two URLs), "where" is "both" or
-the URL of one.`),
+labels of at most 16 of them. If the name is shared, "sharers" is by how many,
+and "sharing" has the labels of at most 16 of them. With two services (two
+URLs), "where" is "both" or the URL of one.`),
 		Example: examples(
 			"Who holds it?",
 			"locker inspect backup",
@@ -97,8 +98,8 @@ func stateText(s named) string {
 		return strconv.Quote(s.name) + ": free" + waiting
 	}
 	text := strconv.Quote(s.name) + ": held"
-	if s.Label != "" {
-		text += " by " + printable(s.Label)
+	if by := heldBy(s); by != "" {
+		text += " by " + by
 	}
 	if s.Where != "" {
 		text += " on " + printable(s.Where)
@@ -110,6 +111,18 @@ func stateText(s named) string {
 		text += fmt.Sprintf(", token %d", s.Token)
 	}
 	return text + waiting
+}
+
+// heldBy is who holds the name, or who share it; "" if that is not known.
+func heldBy(s named) string {
+	if s.Sharers == 0 {
+		return printable(s.Label)
+	}
+	text := fmt.Sprintf("%d who share it", s.Sharers)
+	if len(s.Sharing) > 0 {
+		text += ": " + printable(strings.Join(s.Sharing, ", "))
+	}
+	return text
 }
 
 // printable quotes what a terminal should not be given as it is: whoever can

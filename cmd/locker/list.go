@@ -104,12 +104,9 @@ func writeTable(w io.Writer, all []named) error {
 	}
 	fmt.Fprintln(tw, heading)
 	for _, n := range all {
-		holder, remaining, token, waiting := "-", "-", "-", "-"
+		by, remaining, token, waiting := "-", "-", "-", "-"
 		if n.Held {
-			holder = "?"
-			if n.Label != "" {
-				holder = printable(n.Label)
-			}
+			by = cmp.Or(heldBy(n), "?")
 		}
 		if n.Remaining > 0 {
 			remaining = round(n.Remaining).String()
@@ -123,7 +120,7 @@ func writeTable(w io.Writer, all []named) error {
 		if where && len(n.Waiting) > 0 { // the labels say with which URLs they came
 			waiting = strings.TrimPrefix(waiting+": ", "-: ") + printable(strings.Join(n.Waiting, ", "))
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s", printable(n.name), holder, remaining, token, waiting)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s", printable(n.name), by, remaining, token, waiting)
 		if where {
 			fmt.Fprintf(tw, "\t%s", cmp.Or(printable(n.Where), "-"))
 		}
@@ -145,8 +142,10 @@ func writeJSON(w io.Writer, all []named) error {
 			Token     *uint64  `json:"token"`
 			Waiters   *int     `json:"waiters"`
 			Waiting   []string `json:"waiting,omitempty"`
+			Sharers   int      `json:"sharers,omitempty"`
+			Sharing   []string `json:"sharing,omitempty"`
 			Where     string   `json:"where,omitempty"`
-		}{Name: n.name, Held: n.Held, Waiting: n.Waiting, Where: n.Where}
+		}{Name: n.name, Held: n.Held, Waiting: n.Waiting, Sharers: n.Sharers, Sharing: n.Sharing, Where: n.Where}
 		if n.Label != "" {
 			o.Label = &n.Label
 		}

@@ -27,6 +27,7 @@ type runFlags struct {
 	outlive bool
 	held    int // the exit status if another holds the lock
 	slots   int // 0: a lock, and no slots
+	shared  bool
 
 	waitGiven, ttlGiven, maxHoldGiven, slotsGiven bool
 }
@@ -84,6 +85,8 @@ func newRun() *cobra.Command {
 		"COMMAND, locker or the machine ends")
 	flags.IntVar(&f.slots, "slots", 0,
 		"let so many run at once; LOCKER_SLOT has the\nnumber of each: 0, 1, 2 and so on")
+	flags.BoolVar(&f.shared, "shared", false, "hold the lock together with others that run with\n--shared; who runs "+
+		"without it is alone")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing "+
 		"while waiting for it")
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld,
@@ -129,6 +132,9 @@ func (f *runFlags) options() (opts []locker.Option) {
 	}
 	if f.maxHoldGiven {
 		opts = append(opts, locker.MaxHold(f.maxHold))
+	}
+	if f.shared {
+		opts = append(opts, locker.Shared())
 	}
 	return opts
 }
@@ -203,6 +209,8 @@ func (f *runFlags) check() error {
 	case f.slots > 0 && f.minHold > 0 && !f.tries():
 		return errors.New("--slots with --min-hold needs --try: a command that waits asks for more slots " +
 			"than it keeps")
+	case f.slots > 0 && f.shared:
+		return errors.New("give --slots or --shared, not both: each slot has one holder")
 	case f.ttlGiven && f.ttl <= 0:
 		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
 	}

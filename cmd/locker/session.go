@@ -177,7 +177,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return usage(err) // the service does not support this TTL or --min-hold
+		return usage(err) // the service does not support this TTL, --min-hold or --shared
 	case err != nil:
 		return failure(err)
 	}
