@@ -35,12 +35,14 @@ const (
 	losesLeases     flaw = "loses-leases"     // a lease is said to be lost now and then
 	looksThenLocks  flaw = "looks-then-locks" // GET, and SET if there was nothing
 	ignoresCommands flaw = "ignores-errors"   // no answer is taken for a yes
+	letsReadersIn   flaw = "lets-readers-in"  // who shares does not look for who does not
 )
 
 var flaws = []flaw{
 	none, sinceAnswer, noOwnerCheck, ownSignal, boasts, renewsNothing, renewsOthers, sharedSession,
 	forgetsTokens, clientTokens,
 	neverExpires, leavesGhosts, claimsQueue, claimsRestart, losesLeases, looksThenLocks, ignoresCommands,
+	letsReadersIn,
 }
 
 // badOpeners are a lock on one Redis in some tens of lines, with each flaw under a scheme of its own.
@@ -80,6 +82,9 @@ func (b *badLock) Guarantees() locker.Guarantees {
 	if b.flaw == claimsQueue {
 		g.Order = locker.OrderFIFO
 	}
+	if b.flaw == letsReadersIn {
+		g.Shared = locker.SharingWithTokens
+	}
 	if b.flaw == claimsRestart {
 		g.SurvivesRestart = true
 	}
@@ -104,6 +109,9 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	h := &badHold{lock: b, key: req.Name, owner: req.Owner, ttl: req.TTL, lost: req.Lost}
 	if b.flaw == sharedSession {
 		h.owner, _ = os.Hostname()
+	}
+	if req.Shared {
+		h.key += ":" + h.owner
 	}
 	if b.flaw == looksThenLocks {
 		if n, err := b.rdb.Exists(ctx, h.key).Result(); err == nil && n > 0 {

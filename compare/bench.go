@@ -152,6 +152,9 @@ func (b *bench) tasks() []*task {
 		if f.net && b.svc.address.hosts == nil {
 			b.leave(f.fault.ID, b.svc.address.why)
 		}
+		if f.shares && b.g.Shared == locker.SharingNone {
+			b.leave(f.fault.ID, "it has no shared locks")
+		}
 		tasks = append(tasks, &task{id: f.fault.ID, fault: f.fault, script: f.script})
 	}
 	for _, f := range b.svc.faults {
@@ -338,6 +341,9 @@ type round struct {
 	proven bool          // the fault was seen to take effect
 	look   func() string // for that, once more
 	on     string        // the process that the fault is for
+
+	sharing bool  // who holds, shares with
+	beside  group // these
 }
 
 // round runs the task's script with a number of names of its own. What fails in it sets the trial aside, and

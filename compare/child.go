@@ -39,6 +39,7 @@ type command struct {
 	Within time.Duration // hold: how long to wait for the lock
 	Again  bool          // hold: ask again where the service is away
 	Try    bool          // hold: do not wait, but ask again and again
+	Shared bool          // hold, loop: together with others
 	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
 	Keep   time.Duration // hold, loop: how long to hold; 0 with hold: until "release"
 	For    time.Duration // loop, cost: for how long
@@ -328,15 +329,19 @@ func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
 		if end, ok := ctx.Deadline(); ok {
 			e.Until = history.Until(end)
 		}
-		if c.Try {
+		if e.Shared = c.Shared; c.Try {
 			e.Value = 1
 		}
 	})
+	var opts []locker.Option
+	if c.Shared {
+		opts = append(opts, locker.Shared())
+	}
 	lock := h.client.Lock
 	if c.Try {
 		lock = h.client.TryLock
 	}
-	lease, err := lock(ctx, c.Name)
+	lease, err := lock(ctx, c.Name, opts...)
 	switch {
 	case err == nil:
 		token, _ := lease.Token()

@@ -130,6 +130,7 @@ func TestKnownBadLocksAreBroken(t *testing.T) {
 		{renewsOthers, holderStopped.ID, check.Exclusion, holderStopped.ID},
 		{sharedSession, "healthy", check.Exclusion, ""},
 		{looksThenLocks, "healthy", check.Exclusion, ""},
+		{letsReadersIn, "sharing", check.Exclusion, "sharing"},
 		{forgetsTokens, "healthy", check.Tokens, ""},
 		{clientTokens, "healthy", check.Tokens, ""},
 		{neverExpires, holderKilled.ID, check.Dead, holderKilled.ID},

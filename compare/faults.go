@@ -28,6 +28,14 @@ var (
 			"another holds the lock."}
 	unlockLate = history.Fault{ID: "unlock-late", Class: history.Client,
 		What: "A holder's release arrives when its lease is over and another holds the lock."}
+	sharing = history.Fault{ID: "sharing", Class: history.Load,
+		What: "Readers share the lock, come and go, and writers want it alone."}
+	sharerStopped = history.Fault{ID: "sharer-stopped", Class: history.Stopped,
+		What: "One of two readers who share the lock stands still past the TTL, as a holder that is stopped; " +
+			"the other one leaves, and a writer waits."}
+	sharerCutOff = history.Fault{ID: "sharer-cut-off", Class: history.Client,
+		What: "One of two readers who share the lock is cut off, as a holder that is; the other one leaves, " +
+			"and a writer waits."}
 	overload = history.Fault{ID: "overload", Class: history.Load,
 		What: "A client with 256 callers takes locks as fast as it can, beside those that are watched."}
 
@@ -58,17 +66,21 @@ var clientFaults = []struct {
 	fault  history.Fault
 	net    bool // it needs proxies
 	script func(r *round)
+	shares bool // it needs shared locks
 }{
-	{holderStopped, false, (*round).holderStopped},
-	{holderKilled, false, (*round).holderKilled},
-	{holderStoppedAct, false, (*round).holderStoppedAct},
-	{holderCutOff, true, (*round).holderCutOff},
-	{holderSlow, true, (*round).holderSlow},
-	{halfCut, true, (*round).halfCut},
-	{repliesLost, true, (*round).repliesLost},
-	{requestsLate, true, (*round).requestsLate},
-	{unlockLate, true, (*round).unlockLate},
-	{overload, false, (*round).overload},
+	{holderStopped, false, (*round).holderStopped, false},
+	{holderKilled, false, (*round).holderKilled, false},
+	{holderStoppedAct, false, (*round).holderStoppedAct, false},
+	{holderCutOff, true, (*round).holderCutOff, false},
+	{holderSlow, true, (*round).holderSlow, false},
+	{halfCut, true, (*round).halfCut, false},
+	{repliesLost, true, (*round).repliesLost, false},
+	{requestsLate, true, (*round).requestsLate, false},
+	{unlockLate, true, (*round).unlockLate, false},
+	{overload, false, (*round).overload, false},
+	{sharing, false, (*round).readersAndWriters, true},
+	{sharerStopped, false, (*round).sharerStopped, true},
+	{sharerCutOff, true, (*round).sharerCutOff, true},
 }
 
 // labFaults are those of servers.

@@ -19,7 +19,7 @@ func (b *bench) free() time.Duration { return 2*b.ttl + b.g.DeadHolderSlack + 2*
 func (r *round) take(h *holder, set func(c *command)) group {
 	g := h.hold(r, func(c *command) {
 		c.Within = r.free() + 3*time.Second
-		c.Again = true
+		c.Again, c.Shared = true, r.sharing
 		if set != nil {
 			set(c)
 		}
@@ -87,6 +87,9 @@ func (r *round) probe() {
 
 // handOn waits until a holder that is in trouble is followed by those who wait, if its lock has a deadline.
 func (r *round) handOn(a, next group) {
+	if r.sharing {
+		r.beside.tell("release")
+	}
 	if a.all(func(s *seen) bool { return s.until == 0 }) {
 		// It lasts as long as the process does: nobody may follow.
 		r.sleep(r.ttl)
@@ -284,6 +287,49 @@ func (r *round) unlockLate() {
 	r.sleep(r.ttl / 2)
 	r.finish(a, next, last)
 	r.probe()
+}
+
+// readersAndWriters has readers hold together while a writer waits, and then all come and go.
+func (r *round) readersAndWriters() {
+	r.faultBegin(nil, 0)
+	r.share(r.b)
+	a := r.take(r.a, nil)
+	r.proof("two clients held it at the same time")
+	writer := r.queue(r.c)
+	a.tell("release")
+	r.sleep(r.ttl / 4)
+	r.beside.tell("release")
+	r.wait(r.free(), func() bool { return writer.all(granted) })
+	r.finish(a, r.beside, writer)
+	var all []group
+	for _, h := range []*holder{r.a, r.b, r.c} {
+		for i := range 3 {
+			all = append(all, h.hold(r, func(c *command) {
+				c.Do, c.For, c.Keep, c.Shared = "loop", 3*r.ttl/2, 2*time.Millisecond, i > 0
+			}))
+		}
+	}
+	for _, g := range all {
+		r.wait(r.free()+3*r.ttl, func() bool { return g.all(done) })
+	}
+	r.faultEnd("")
+	r.probe()
+}
+
+func (r *round) sharerStopped() {
+	r.share(r.c)
+	r.holderStopped()
+}
+
+func (r *round) sharerCutOff() {
+	r.share(r.c)
+	r.holderCutOff()
+}
+
+// share has who holds from now on share with h, until the lock is to be handed on.
+func (r *round) share(h *holder) {
+	r.sharing = true
+	r.beside = r.take(h, nil)
 }
 
 func (r *round) overload() {

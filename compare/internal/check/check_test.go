@@ -55,6 +55,10 @@ func script(t *testing.T, text string) []history.Event {
 			Trial: "t", Name: "n"}
 		for _, field := range fields[2:] {
 			key, value, pair := strings.Cut(field, "=")
+			if field == "shared" {
+				e.Shared = true
+				continue
+			}
 			if !pair {
 				e.Process = field
 				continue
@@ -149,6 +153,57 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			1000 unlock_begin a
 			1001 unlocked a`,
 			broken: "exclusion", held: "false-loss hangs tokens", worst: "a/0 and b/0 held at once for 100ms"},
+		{name: "two share it, and a writer follows", history: `
+			0 ask a shared
+			1 granted a tok=1 until=1001
+			2 ask b shared
+			3 granted b tok=1 until=1901
+			4 ask c
+			10 acted a q=1 tok=1
+			11 landed a q=1 tok=1
+			12 acted b q=1 tok=1
+			13 landed b q=1 tok=1
+			14 acted a q=2 tok=1
+			15 landed a q=2 tok=1
+			400 unlock_begin a
+			401 unlocked a
+			500 unlock_begin b
+			501 unlocked b
+			502 granted c tok=2 until=1501
+			503 acted c q=1 tok=2
+			504 landed c q=1 tok=2
+			600 unlock_begin c
+			601 unlocked c`, held: "exclusion false-loss guarded hangs stale tokens"},
+		{name: "a reader beside a writer", history: `
+			0 ask a shared
+			1 granted a tok=1 until=1001
+			2 ask b
+			900 granted b tok=2 until=1901
+			1000 unlock_begin a
+			1001 unlocked a`,
+			broken: "exclusion", held: "false-loss hangs tokens", worst: "a/0 and b/0 held at once for 100ms"},
+		{name: "a reader with the token of the writer before", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			100 unlock_begin a
+			101 unlocked a
+			200 ask b shared
+			201 granted b tok=1 until=1901
+			300 unlock_begin b
+			301 unlocked b`, broken: "tokens", held: "exclusion false-loss hangs"},
+		{name: "an act of a reader after one of the writer that followed", history: `
+			0 ask a shared
+			1 granted a tok=1 until=1001
+			2 ask b shared
+			3 granted b tok=1 until=1001
+			4 ask c
+			10 acted b q=1 tok=1
+			1002 granted c tok=2 until=5001
+			1003 acted c q=1 tok=2
+			1004 landed c q=1 tok=2
+			1010 landed b q=1 tok=1
+			1011 told_lost a
+			1011 told_lost b`, broken: "stale", held: "exclusion false-loss hangs tokens told"},
 		{name: "two at once, neither has a deadline", history: `
 			0 ask a
 			1 granted a tok=1

@@ -147,7 +147,7 @@ func (t *trial) settle(rule string, f *finding) {
 func (t *trial) overlaps(l *lock, b *belief, now int64) {
 	f := t.finding(Exclusion)
 	for _, a := range l.believing {
-		if a == b || a.end() <= now || slices.ContainsFunc(f.pairs,
+		if a == b || a.together(b) || a.end() <= now || slices.ContainsFunc(f.pairs,
 			func(p pair) bool { return p.a == a && p.b == b || p.a == b && p.b == a }) {
 			continue
 		}
@@ -178,7 +178,8 @@ func (t *trial) overlapSizes(at int64) {
 }
 
 // compareTokens: a token is greater than those of all holders who had theirs
-// before this one asked, or whose belief was over before it was granted.
+// before this one asked, or whose belief was over before it was granted. That of one who
+// shares may be equal to that of another who did.
 func (t *trial) compareTokens(l *lock, by *caller, b *belief) {
 	token := b.granted.Token
 	over := max(l.tokenOver, by.tokens)
@@ -187,12 +188,12 @@ func (t *trial) compareTokens(l *lock, by *caller, b *belief) {
 			over = max(over, a.granted.Token)
 		}
 	}
-	if token == 0 && over == 0 {
+	if token == 0 && (over == 0 || b.ask.Shared) { // those who share may have none
 		return
 	}
 	f := t.finding(Tokens)
 	f.applies = f.applies || l.grants > 1
-	if token <= over {
+	if token <= over && (!b.ask.Shared || token < over || token <= l.aloneOver) {
 		t.broken(Tokens, l.name, span{b.granted.At, b.granted.At},
 			fmt.Sprintf("%s got token %d after %d had been given out", who(b.granted), token, over), b.ask)
 	}

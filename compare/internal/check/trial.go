@@ -59,6 +59,7 @@ type lock struct {
 	died      []*belief // of killed processes, since the last grant
 	tokens    uint64    // the greatest granted
 	tokenOver uint64    // the greatest of those whose belief is over
+	aloneOver uint64    // the same, of those who did not share
 	unclear   bool      // an attempt had an outcome that is not known, or a lease was lost
 	landed    int       // the latest holder whose act has landed; -1: none
 	seen      uint64    // the greatest token that has landed
@@ -96,6 +97,9 @@ func (b *belief) end() int64 {
 	}
 	return b.until
 }
+
+// together reports whether two may believe at once.
+func (b *belief) together(o *belief) bool { return b.ask.Shared && o.ask.Shared }
 
 func newTrial(c *checker, e *history.Event) *trial {
 	t := &trial{
@@ -263,6 +267,11 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 	}
 	t.overtaken(by)
 	b := &belief{by: by, n: l.grants, ask: asked, granted: *e, until: e.Until}
+	for _, a := range l.believing {
+		if a.together(b) && a.n == l.grants-1 {
+			b.n = a.n // nobody is later than those it shares with
+		}
+	}
 	if e.Until == 0 {
 		b.until = math.MaxInt64
 	}
@@ -270,7 +279,7 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 		return // over before it was looked at: nobody believed anything
 	}
 	by.belief = b
-	l.grants++
+	l.grants = b.n + 1
 	// What happened to holders before, as it is now known.
 	t.compareTokens(l, by, b)
 	t.overlaps(l, b, e.At)
@@ -284,7 +293,9 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 		t.worked = cmp.Or(t.worked, e.At)
 	}
 	for _, a := range l.believing {
-		a.passed = cmp.Or(a.passed, e.At)
+		if !a.together(b) {
+			a.passed = cmp.Or(a.passed, e.At)
+		}
 	}
 	l.believing = append(l.believing, b)
 	l.tokens = max(l.tokens, e.Token)
@@ -376,6 +387,9 @@ func (l *lock) ends(b *belief, e *history.Event) {
 	l.believing = slices.DeleteFunc(l.believing, func(o *belief) bool { return o == b })
 	l.lastEnd = max(l.lastEnd, min(e.At, b.until))
 	l.tokenOver = max(l.tokenOver, b.granted.Token)
+	if !b.ask.Shared {
+		l.aloneOver = max(l.aloneOver, b.granted.Token)
+	}
 }
 
 func (t *trial) stall(e *history.Event) {

@@ -18,6 +18,7 @@ type Event struct {
 	Seq     uint64 `json:"q,omitempty"`          // an act's number, per caller
 	Fault   string `json:"f,omitempty"`          // a Fault's ID
 	Value   int64  `json:"v,omitempty"`          // see the Kind
+	Shared  bool   `json:"sh,omitempty"`         // of an Ask: together with others that ask so
 	Error   string `json:"e,omitempty"`          // what the library answered
 	Detail  string `json:"d,omitempty"`          // for people
 }

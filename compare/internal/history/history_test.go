@@ -29,10 +29,10 @@ func (*sink) Close() error { return nil }
 func TestJournalsComeBackAsTheyWereWritten(t *testing.T) {
 	full := history.Event{
 		Kind: history.Granted, Service: "etcd ×3", Trial: `a "b" \ <c>`, Process: "p\n", Caller: -7, Name: "n",
-		Token: 1<<64 - 1, Until: -1, Seq: 1 << 63, Fault: "f", Value: 1<<63 - 1, Error: "e",
+		Token: 1<<64 - 1, Until: -1, Seq: 1 << 63, Fault: "f", Value: 1<<63 - 1, Shared: true, Error: "e",
 		Detail: strings.Repeat("long ", 30_000),
 	}
-	if reflect.ValueOf(full).NumField() != 14 {
+	if reflect.ValueOf(full).NumField() != 15 {
 		t.Fatal("an Event has fields that this test does not set")
 	}
 	for _, e := range []history.Event{full, {Kind: history.Ask},

@@ -129,6 +129,9 @@ func (e *Event) AppendLine(b []byte) []byte {
 	}
 	text("f", e.Fault)
 	number("v", e.Value)
+	if e.Shared {
+		b = append(b, `,"sh":true`...)
+	}
 	text("e", e.Error)
 	text("d", e.Detail)
 	return append(b, '}', '\n')

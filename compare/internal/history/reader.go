@@ -242,6 +242,9 @@ func number(e *Event, key string, value []byte) bool {
 		return err == nil && n >= 0
 	case "v":
 		e.Value = n
+	case "sh":
+		e.Shared = string(value) == "true"
+		return e.Shared
 	default:
 		return false
 	}

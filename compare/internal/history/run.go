@@ -50,6 +50,7 @@ type Guarantees struct {
 	Exclusion         string  `json:"exclusion"`
 	Fencing           string  `json:"fencing"`
 	Order             string  `json:"order"`
+	Shared            string  `json:"shared"`
 	DeadHolder        string  `json:"dead_holder"`
 	DeadHolderSlackMS float64 `json:"dead_holder_slack_ms"`
 	ServerCrashes     int     `json:"server_crashes"`
@@ -64,7 +65,7 @@ type Guarantees struct {
 func Declare(g locker.Guarantees) Guarantees {
 	return Guarantees{
 		Backend: g.Backend, Scope: g.Scope.String(), Exclusion: g.Exclusion.String(), Fencing: g.Fencing.String(),
-		Order: g.Order.String(), DeadHolder: g.DeadHolder.String(),
+		Order: g.Order.String(), Shared: g.Shared.String(), DeadHolder: g.DeadHolder.String(),
 		DeadHolderSlackMS: float64(g.DeadHolderSlack) / float64(time.Millisecond),
 		ServerCrashes:     g.ServerCrashes, SurvivesRestart: g.SurvivesRestart,
 		SurvivesFailover:  g.SurvivesFailover,
