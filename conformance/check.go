@@ -58,6 +58,7 @@ func allChecks() []check {
 		ambiguousChecks(),
 		outageChecks(),
 		passChecks(),
+		sharedChecks(),
 		closeChecks(),
 		serverChecks(),
 	)

@@ -60,11 +60,11 @@ func (s *trial) nothingLeft(name string) {
 }
 
 // freeWithin fails if other cannot get name within d.
-func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string) *locker.Lease {
+func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string, opts ...locker.Option) *locker.Lease {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), d)
 	defer cancel()
-	l, err := other.Lock(ctx, name, locker.TTL(s.long))
+	l, err := other.Lock(ctx, name, append(opts, locker.TTL(s.long))...)
 	if err != nil {
 		s.broken(fmt.Sprintf("the name was not free within %v: %v", d, err), cause)
 	}
