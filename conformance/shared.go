@@ -279,13 +279,13 @@ func checkSharedExclusion(s *trial) {
 
 // checkSharedOrder lets readers and writers wait for one that holds the name alone.
 func checkSharedOrder(s *trial) {
-	one, two := s.client(), s.client()
+	one, two, three := s.client(), s.client(), s.client()
 	each := func(int) *locker.Client { return s.client() }
 	parts := []func(){
 		func() { s.sharedInOrder("one client", "RRWRRW", func(int) *locker.Client { return one }) },
 		func() { s.sharedInOrder("run", "RRRR", each) },
 		func() {
-			s.sharedInOrder("run of two", "RRRRR", func(i int) *locker.Client { return []*locker.Client{one, two}[i/3] })
+			s.sharedInOrder("run of two", "RRRRR", func(i int) *locker.Client { return []*locker.Client{two, three}[i/3] })
 		},
 	}
 	if s.g.Order == locker.OrderFIFO {
@@ -340,7 +340,10 @@ func (s *trial) sharedOrder(name, want string, client func(i int) *locker.Client
 				return
 			}
 			entered <- me
-			<-me.in
+			select {
+			case <-me.in:
+			case <-ctx.Done():
+			}
 			if err := l.Unlock(s.Context()); err != nil {
 				s.report(fmt.Sprintf("Unlock of caller %d of %s failed: %v", i+1, want, err), "a lock that ends early")
 			}
@@ -357,18 +360,15 @@ func (s *trial) sharedOrder(name, want string, client func(i int) *locker.Client
 			run++
 		}
 		var in []caller
-		late := time.NewTimer(s.soon + s.g.DeadHolderSlack)
-		for timeout := false; len(in) < run && !timeout; {
+		for late := ctx.Done(); len(in) < run; late = s.within(s.soon + s.g.DeadHolderSlack).Done() {
 			select {
 			case c := <-entered:
 				in = append(in, c)
-			case <-late.C:
-				timeout = len(in) > 0
-			case <-ctx.Done():
-				timeout = true
+				continue
+			case <-late:
 			}
+			break
 		}
-		late.Stop()
 		if len(in) == 0 {
 			break
 		}
