@@ -36,7 +36,7 @@ func checkClaims(s *trial) {
 	if strings.TrimSpace(g.RestsOn) == "" {
 		bad("RestsOn is empty", "no claim is always true: say what has to hold for it")
 	}
-	for _, f := range []fmt.Stringer{g.Scope, g.Exclusion, g.Fencing, g.Order, g.DeadHolder} {
+	for _, f := range []fmt.Stringer{g.Scope, g.Exclusion, g.Fencing, g.Order, g.Shared, g.DeadHolder} {
 		if strings.HasPrefix(f.String(), "unknown") {
 			bad(fmt.Sprintf("a field of type %T is out of range: %v", f, f), "use the constants")
 		}

@@ -116,7 +116,6 @@
 //	Backend.Acquire
 //	  refuses what another holds                  trylock-held           grantsAlways
 //	  a refusal has no Hold                       trylock-held           holdBesideRefusal
-//	  a HeldError tells the time that remains     trylock-held           remainsTooLong
 //	  without Wait it does not wait               trylock-held           tryWaits
 //	  in its queue it waits until ctx is done     context-at-backend     ignoresContext
 //	  then it leaves the queue                    cancel                 thirdStays
@@ -141,6 +140,18 @@
 //	  nor by a client that dies in the middle     dead-asker             grantInSteps
 //	  who waits does not wait for what is gone    handover               waitsOnDeleted
 //	  a time-out of its own is no refusal         outage                 slownessIsHeld
+//	HeldError.Remaining
+//	  no longer than the lock lasts               trylock-held           remainsTooLong
+//	  nor than what is in the way                 shared-gate            remainsOfSharers
+//	HeldError.AskWithin
+//	  before the note ends                        shared-gate            asksTooLate
+//	  which it does within a second               shared-gate            notesLast
+//	  each caller has one                         shared-gate            notesOfOwners
+//	  that its grant removes                      shared-gate            grantKeepsNote
+//	HeldError.Leave
+//	  removes the note                            shared-gate            leaveForgets
+//	  and no other                                shared-gate            leaveOpens
+//	  and tells who waits                         shared-operate         leaveSilent
 //	Backend.Guarantees
 //	  always the same                             claims                 claimsByMood
 //	  no I/O                                      claims                 claimsAsk
@@ -182,6 +193,37 @@
 //	  a take-back removes the lock at once        min-hold               minHoldSticks
 //	Request.Wait
 //	  with it a release wakes                     wake-up                wakeLost
+//	Request.Shared
+//	  many hold a name together                   shared-together        releasesAllSharers
+//	  and no writer beside them                   shared-together        writesBesideSharers
+//	  also under contention                       shared-exclusion       writesBesideSharers
+//	  no sharer beside a writer                   shared-exclusion       sharesUnderWriter
+//	  to look and to join are one step            shared-late            sharesInTwoSteps
+//	  each has a TTL of its own                   shared-lives           sharersHaveOneTTL
+//	  which no other renews                       shared-lives           sharersHaveLongestTTL
+//	  by no client's clock                        shared-lives           sharersByClock
+//	  and a MinHold of its own                    shared-lives           sharerMinHoldIgnored
+//	  a release ends one of them                  shared-lives           releasesSharersOfName
+//	  that is gone for good                       shared-lives           renewalSharesAgain
+//	  also if its renewal comes late              shared-late            renewalSharesAgain
+//	  an unknown outcome is taken back            shared-late            leavesGhost
+//	  and no other with it                        shared-late            releasesAllSharers
+//	  nothing of a cancel at the grant is left    shared-cancel          leavesSharer
+//	  nor of a writer that waits for sharers      shared-cancel          leavesGrant
+//	  a writer that waits keeps new ones out      shared-gate            noGate
+//	  but nobody who holds, or asks again         shared-gate            gateRefusesSharers
+//	  one that does not wait keeps nobody out     shared-gate            notesWithoutWait
+//	  nor one that has left the queue             shared-gate            placesStay
+//	  a run of sharers gets in together           shared-order           admitsOneOfRun
+//	  after the writers before it, if in order    shared-order           sharersOvertake
+//	  no name is the key of another's sharers     shared-names           keyOfSharers
+//	  no owner holds in both ways                 shared-names           ownerInBoth
+//	  one token for those that hold together      shared-tokens          tokenPerSharer
+//	  whoever of them has left                    shared-tokens          generationOfFounder
+//	  greater than each before                    shared-tokens          staleGeneration
+//	  Inspect and Break see all                   shared-operate         inspectsOneSharer
+//	  Break removes all                           shared-operate         breaksOneSharer
+//	  who waits is told when the last leaves      shared-operate         sharersSilent
 //	Request.Lost
 //	  called when the hold is gone                deletion               deletionUnnoticed
 //	  not called while it is there                deletion               lostTooOften
@@ -308,6 +350,8 @@
 //	  promises nothing                            none                   it is for people
 //	Guarantees.Order
 //	  FIFO over clients, if claimed               fifo-across-clients    lastInFirstOut
+//	Guarantees.Shared
+//	  0 tokens of sharers if it says so           shared-tokens          sharerTokenUnclaimed
 //	Guarantees.DeadHolder
 //	  the lock is free when it says               dead-holder            deathUnnoticed
 //	  and not before its lease is over            dead-holder            shortTTL

@@ -106,7 +106,9 @@ func (s *trial) sharerGivenUp(replies, among bool) {
 		s.release(s.acquireNow(third, s.request(name, s.long), "when the writer had unlocked, with the late request of a sharer that had come meanwhile"))
 	}
 	if among {
-		s.renew(before.Hold)
+		if _, err := before.Hold.Renew(s.within(s.patience())); err != nil {
+			s.broken(fmt.Sprintf("a sharer held the name, and another was taken back: Renew of the first failed: %v", err), "a take-back removes the sharers of a name, and not the one with its owner")
+		}
 		s.refuse(third, s.request(name, s.long), "while a sharer held the name, and another was taken back", "a take-back removes the sharers of a name, and not the one with its owner")
 		s.release(before.Hold)
 	}

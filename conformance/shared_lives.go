@@ -183,7 +183,9 @@ func (s *trial) sharerDies() {
 		over := dead.Validity.Since.Add(dead.Validity.TTL + s.g.DeadHolderSlack + s.ttl/2)
 		for time.Now().Before(over) {
 			s.refuse(other, s.request(name, s.long), fmt.Sprintf("while a sharer with a TTL of %v held the name, beside one with %v that had died", s.long, s.ttl), setOfSharers)
-			s.renew(stays.Hold)
+			if !first { // it comes or renews last; and else the one that has died
+				s.renew(stays.Hold)
+			}
 			time.Sleep(s.ttl / 20)
 		}
 		s.renew(stays.Hold)

@@ -77,11 +77,9 @@ func (s *trial) tokensOfLeases() {
 		g.writer(token(l), when)
 		s.unlock(l)
 	}
-	for round := range 3 {
-		if round > 0 {
-			write(a, "after sharers had left")
-			write(b, "after a writer")
-		}
+	for range 3 {
+		write(a, "after sharers had left")
+		write(b, "after a writer")
 		first, second := s.join(a, name), s.join(b, name)
 		g.generation([]uint64{token(first), token(second)}, "in turns")
 		s.unlock(first) // who has drawn the token leaves, and the generation goes on

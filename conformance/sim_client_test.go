@@ -163,7 +163,7 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 func (c *client) place(req locker.Request) place {
-	return place{owner: req.Owner, label: req.Label, waits: req.Wait, ttl: req.TTL, minHold: req.MinHold,
+	return place{owner: req.Owner, label: req.Label, waits: req.Wait, shared: req.Shared, ttl: req.TTL, minHold: req.MinHold,
 		client: c, lost: req.Lost}
 }
 
@@ -216,7 +216,13 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		if s.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}
-		return locker.Grant{}, &locker.HeldError{Remaining: v.remaining}
+		held := &locker.HeldError{Remaining: v.remaining}
+		if v.note {
+			held = c.noted(h, held)
+		}
+		return locker.Grant{}, held
+	case req.Shared && c.kind.sharing == locker.SharingTokenless && s.flaw != sharerTokenUnclaimed:
+		v.token = 0
 	case !c.kind.fenced && s.flaw != tokenUnclaimed, s.flaw == tokenMissing:
 		v.token = 0
 	case s.flaw == tokenTooHigh:
@@ -283,6 +289,9 @@ func (c *client) Close() error {
 	close(c.closed)
 	s.do(func() {
 		delete(s.clients, c)
+		for name := range s.shares {
+			s.diedSharing(name, c, c.kind.queued && s.flaw != keepsSession)
+		}
 		for name, rec := range s.locks { // its session's
 			if c.kind.queued && rec.client == c && s.flaw != keepsSession {
 				s.remove(name)

@@ -21,6 +21,7 @@ func (s *service) delete(name string) {
 	s.do(func() {
 		rec := s.live(name)
 		if rec == nil {
+			s.after = append(s.after, s.endedSharers(name, -1)...)
 			return
 		}
 		if rec.client.kind.queued && s.flaw != deletionUnnoticed {
@@ -40,6 +41,12 @@ func (s *service) left(name string) (left []string) {
 	s.do(func() {
 		if rec := s.live(name); rec != nil {
 			left = append(left, "the lock of "+rec.owner)
+		}
+		for _, rec := range s.sharers(name).holders {
+			left = append(left, "the sharer "+rec.owner)
+		}
+		for note := range s.sharers(name).notes {
+			left = append(left, "the note of "+note)
 		}
 		for _, p := range s.queues[name] {
 			left = append(left, "the place of "+p.owner)
@@ -61,6 +68,7 @@ func (s *service) restart() {
 				rec.timer.Stop()
 				delete(s.locks, name)
 			}
+			clear(s.shares)
 		case forgetsRenewal:
 			for name, rec := range s.locks {
 				rec.expires = rec.granted
@@ -104,6 +112,9 @@ func (s *service) died(c *client) {
 		return
 	}
 	s.do(func() {
+		for name := range s.shares {
+			s.diedSharing(name, c, true)
+		}
 		for name, rec := range s.locks {
 			if rec.client == c {
 				s.remove(name)

@@ -18,15 +18,18 @@ type kind struct {
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
 	shared          bool // a session renews for all holds of a client
+	sharing         locker.Sharing
 	hasty           bool // its driver calls a request unanswered just before its context ends
 }
 
 var (
-	poor   = kind{name: "poor"}
+	poor   = kind{name: "poor", sharing: locker.SharingTokenless}
 	hasty  = kind{name: "hasty", hasty: true}
-	rich   = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true}
+	rich   = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true, sharing: locker.SharingWithTokens}
 	shared = kind{name: "shared", shared: true}
-	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true}
+	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true, sharing: locker.SharingWithTokens}
+	// A service with a queue whose shared leases have no tokens, although others have.
+	tokenless = kind{name: "tokenless", fenced: true, queued: true, tells: true, sharing: locker.SharingTokenless}
 )
 
 // Guarantees are those of the kind.
@@ -37,6 +40,7 @@ func (c *client) Guarantees() locker.Guarantees {
 		Exclusion:  locker.ExclusionServer,
 		DeadHolder: locker.RecoveryAfterTTL,
 		MinTTL:     10 * time.Millisecond,
+		Shared:     c.kind.sharing,
 		RestsOn:    "a map in the memory of this test",
 	}
 	if c.kind.fenced {
@@ -166,6 +170,7 @@ func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, err
 			if s.flaw == inspectsNoWaiters {
 				st.Waiters = 0
 			}
+			st = s.stateOfSharers(s.key(name), st)
 			if rec == nil && s.flaw == inspectsThePast && s.tokens[s.key(name)] > 0 {
 				st.Held = true
 			}

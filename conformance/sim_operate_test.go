@@ -34,8 +34,10 @@ func (o operator) List(ctx context.Context, prefix string, found func(string, lo
 				case listsNothing:
 					match = false
 				}
-				if rec := s.live(name); match && (rec != nil || s.flaw == listsFree) {
-					all[name] = locker.State{Held: true, Waiters: -1}
+				st := s.stateOfSharers(name, locker.State{Waiters: -1})
+				if rec := s.live(name); match && (st.Held || rec != nil || s.flaw == listsFree) {
+					st.Held = true
+					all[name] = st
 				}
 			}
 		})
@@ -66,6 +68,12 @@ func (o operator) Break(ctx context.Context, name string) (locker.State, error) 
 		s.do(func() {
 			rec := s.live(s.key(name))
 			if rec == nil {
+				st = s.stateOfSharers(s.key(name), st)
+				most := -1
+				if s.flaw == breaksOneSharer {
+					most = 1
+				}
+				s.after = append(s.after, s.endedSharers(s.key(name), most)...)
 				return
 			}
 			if s.flaw != breaksBlindly {

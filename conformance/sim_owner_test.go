@@ -21,6 +21,9 @@ func (s *service) asked(owner string) string {
 // owned returns the lock on name if it is that owner's. s.mu is held.
 func (s *service) owned(name, owner string, releasing bool) *record {
 	rec := s.live(name)
+	if sharer := s.sharers(name).find(owner); sharer != nil {
+		return sharer
+	}
 	if rec == nil {
 		return nil
 	}
@@ -51,6 +54,9 @@ func (s *service) renew(p place, name string) (found bool, err error) {
 		if rec == nil && s.flaw == renewAcquires && s.locks[name] == nil {
 			rec = s.grant(name, p)
 		}
+		if rec == nil && s.flaw == renewalSharesAgain && p.shared {
+			rec = s.admit(name, p)
+		}
 		if found = rec != nil; found && s.flaw != renewsNothing {
 			life := s.lifetime(p.ttl)
 			if s.flaw == roundsRenewal {
@@ -61,6 +67,9 @@ func (s *service) renew(p place, name string) (found bool, err error) {
 				rec.expires = later(rec.expires, rec.keep)
 			}
 			s.arm(name, rec)
+			if rec.shared {
+				s.oneTTL(name, rec)
+			}
 		}
 	})
 	return found || s.flaw == deletionUnnoticed, err
@@ -150,9 +159,7 @@ func (s *service) release(name, owner string) (found bool, err error) {
 					break
 				}
 			}
-			if len(s.queues[name]) == 0 {
-				delete(s.queues, name)
-			}
+			s.advance(name)
 		}
 		if next := s.orphans[owner]; next != "" {
 			delete(s.orphans, owner)
@@ -164,12 +171,17 @@ func (s *service) release(name, owner string) (found bool, err error) {
 		if s.flaw == leavesLateGrant && rec != nil && !rec.confirmed && time.Since(rec.began) < latency/5 {
 			rec = nil
 		}
-		if s.flaw == leavesGrant && rec != nil && !rec.confirmed {
+		if (s.flaw == leavesGrant || s.flaw == leavesSharer && rec != nil && rec.shared) && rec != nil && !rec.confirmed {
 			rec = nil
+		}
+		if rec == nil && s.flaw == releasesSharersOfName && len(s.sharers(name).holders) > 0 {
+			rec = s.sharers(name).holders[0]
 		}
 		if rec != nil {
 			found = true
-			if rec.count--; rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)) {
+			if rec.shared {
+				s.leaves(name, rec)
+			} else if rec.count--; rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)) {
 				s.remove(name)
 			}
 		}

@@ -22,6 +22,7 @@ type store struct {
 	mu      sync.Mutex
 	down    bool
 	locks   map[string]*record
+	shares  map[string]*sharing
 	queues  map[string][]*place
 	tokens  map[string]uint64
 	clients map[*client]struct{}
@@ -47,6 +48,7 @@ type record struct {
 	timer        *time.Timer
 	count        int  // for the flaw of counting
 	confirmed    bool // its holder has been answered
+	shared       bool // it is one of several
 }
 
 // place is a waiter in the queue. It is kept by asking again.
@@ -54,6 +56,7 @@ type place struct {
 	owner   string
 	label   string
 	waits   bool
+	shared  bool
 	ttl     time.Duration
 	minHold time.Duration
 	client  *client
@@ -63,7 +66,7 @@ type place struct {
 
 func newService(f flaw) *service {
 	return &service{flaw: f, store: &store{
-		end:   make(chan struct{}),
+		end: make(chan struct{}), shares: make(map[string]*sharing),
 		locks: make(map[string]*record), queues: make(map[string][]*place),
 		tokens: make(map[string]uint64), clients: make(map[*client]struct{}),
 		voided: make(map[string]bool), waited: make(map[string]bool), raised: make(map[string]uint64),
@@ -104,6 +107,7 @@ type verdict struct {
 	granted   bool
 	token     uint64
 	remaining time.Duration
+	note      bool // of a writer that waits for sharers
 	err       error
 }
 
@@ -120,7 +124,14 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 			v.err = errBroken
 			return
 		}
+		if p.shared {
+			v = s.share(p, name, wait)
+			return
+		}
 		rec := s.live(name)
+		if rec == nil && s.besides(name, p, wait, &v) {
+			return
+		}
 		switch {
 		case s.flaw == grantsAlways,
 			s.flaw == clientClock && rec != nil && rec.expires.Before(time.Now().Add(p.client.off)):
@@ -167,6 +178,7 @@ func (s *service) line(name string, p place) {
 	if s.flaw == placesStay || s.flaw == thirdStays && len(s.queues[name]) == 2 {
 		p.expires = time.Now().Add(1000 * p.ttl)
 	}
+	time.AfterFunc(time.Until(p.expires), func() { s.do(func() { s.advance(name) }) })
 	for _, q := range s.queues[name] {
 		if q.owner == p.owner {
 			q.expires = p.expires
@@ -203,6 +215,9 @@ func (s *service) grant(name string, p place) *record {
 	rec.expires = later(rec.expires, rec.keep)
 	rec.granted = rec.expires
 	s.locks[name] = rec
+	if s.flaw != grantKeepsNote {
+		delete(s.sharers(name).notes, s.noteOf(p))
+	}
 	s.arm(name, rec)
 	return rec
 }
@@ -252,7 +267,10 @@ func (s *service) arm(name string, rec *record) {
 	}
 	rec.timer = time.AfterFunc(time.Until(rec.expires), func() {
 		s.do(func() {
-			if s.locks[name] == rec {
+			switch {
+			case rec.shared && !time.Now().Before(rec.expires):
+				s.leaves(name, rec)
+			case s.locks[name] == rec:
 				s.live(name)
 			}
 		})
@@ -282,21 +300,7 @@ func (s *service) remove(name string) {
 	if s.flaw == tokenWithLock {
 		delete(s.tokens, name)
 	}
-	queue := s.queues[name]
-	for len(queue) > 0 && !time.Now().Before(queue[0].expires) {
-		queue = queue[1:]
-	}
-	if len(queue) > 0 {
-		next := queue[0]
-		queue = queue[1:]
-		if s.flaw == deadWaitersStay {
-			next.ttl *= 1000 // until it asks again
-		}
-		s.grant(name, *next)
-	}
-	if s.queues[name] = queue; len(queue) == 0 {
-		delete(s.queues, name)
-	}
+	s.advance(name)
 	s.tell(name)
 }
 

@@ -10,6 +10,10 @@ import (
 func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (any, error) {
 	s := c.service()
 	switch s.flaw {
+	case sharesInTwoSteps:
+		if h.place.shared {
+			return c.shareInTwoSteps(ctx, h)
+		}
 	case acquireInTwoSteps:
 		found, err := c.net.call(ctx, func() any { return s.found(h) })
 		if err == nil && !found.(foundBy).another {

@@ -52,8 +52,8 @@ func readTable(t *testing.T) (rows []tableRow) {
 // has, and each field of the structs in which something is promised.
 func contract(t *testing.T) (members []string) {
 	t.Helper()
-	promises := []string{"Request", "Grant", "Validity", "Guarantees"}
-	for _, file := range []string{"../locker.go", "../backend.go", "../guarantees.go"} {
+	promises := []string{"Request", "Grant", "Validity", "HeldError", "Guarantees"}
+	for _, file := range []string{"../locker.go", "../backend.go", "../errors.go", "../guarantees.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
