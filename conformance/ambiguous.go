@@ -104,7 +104,8 @@ func checkCancelInTheMiddle(s *trial) {
 // cancelAtGrant cancels waits at the moment at which the lock is handed on, and requests
 // at that of their reply: a little before and a little after, as often as time allows.
 // before and waits are the options of who has the lock, and of who waits for it.
-func (s *trial) cancelAtGrant(c, other *locker.Client, name string, usual time.Duration, before, waits []locker.Option) {
+func (s *trial) cancelAtGrant(c, other *locker.Client, name string, usual time.Duration, before,
+	waits []locker.Option) {
 	waits = slices.Clip(waits)
 	const most = 750 // a leak was seen in 4 of 3,000 tries
 	for i, end := 0, time.Now().Add(2*s.ttl); i < most && time.Now().Before(end); i++ {
@@ -173,11 +174,13 @@ func (s *trial) giveUp(c *locker.Client, fault Fault, name string) {
 	select {
 	case err := <-answers:
 		if took := time.Since(began); took > s.soon {
-			s.broken(fmt.Sprintf("the cancelled Lock returned after %v", took), "the engine's own answer came late")
+			s.broken(fmt.Sprintf("the cancelled Lock returned after %v", took),
+				"the engine's own answer came late")
 		}
 		// A backend that bounds its requests may have ended it before.
 		if !errors.Is(err, context.Canceled) && !unanswered(err) {
-			s.broken(fmt.Sprintf("Lock without a reply, cancelled, returned %v", err), "Acquire makes up an answer")
+			s.broken(fmt.Sprintf("Lock without a reply, cancelled, returned %v", err),
+				"Acquire makes up an answer")
 		}
 	case <-time.After(s.patience()):
 		s.broken("the cancelled Lock did not return",

@@ -60,7 +60,8 @@ func (s *trial) nothingLeft(name string) {
 }
 
 // freeWithin fails if other cannot get name within d.
-func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string, opts ...locker.Option) *locker.Lease {
+func (s *trial) freeWithin(d time.Duration, other *locker.Client, name, cause string,
+	opts ...locker.Option) *locker.Lease {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), d)
 	defer cancel()

@@ -15,13 +15,15 @@ import (
 func sharedChecks() []check {
 	checks := []check{
 		{
-			Name:    "shared-together",
-			Promise: "Sharers of one client and of several hold a name together, and nobody else does until the last of them has ended.",
-			run:     checkSharedTogether,
+			Name: "shared-together",
+			Promise: "Sharers of one client and of several hold a name together, and nobody else does " +
+				"until the last of them has ended.",
+			run: checkSharedTogether,
 		},
 		{
 			Name: "shared-lives",
-			Promise: "Each sharer has a life of its own: what releases, renews or outlives one does nothing to another, " +
+			Promise: "Each sharer has a life of its own: what releases, renews or outlives one does " +
+				"nothing to another, " +
 				"and a dead one ends after its TTL while others live on (R9, R12).",
 			run: checkSharedLives,
 		},
@@ -37,35 +39,41 @@ func sharedChecks() []check {
 			run: checkSharedGate,
 		},
 		{
-			Name:    "shared-order",
-			Promise: "A run of sharers that wait gets in together; where the order is FIFO, also between readers and writers.",
-			run:     checkSharedOrder,
+			Name: "shared-order",
+			Promise: "A run of sharers that wait gets in together; where the order is FIFO, also between " +
+				"readers and writers.",
+			run: checkSharedOrder,
 		},
 		{
-			Name:    "shared-cancel",
-			Promise: "A reader or writer that is cancelled at the very moment of its grant leaves nothing (R7).",
-			run:     checkSharedCancel,
+			Name: "shared-cancel",
+			Promise: "A reader or writer that is cancelled at the very moment of its grant leaves nothing " +
+				"(R7).",
+			run: checkSharedCancel,
 		},
 		{
 			Name: "shared-tokens",
-			Promise: "Sharers that hold together have one token, greater than that of each writer before, and less than that of each after; " +
+			Promise: "Sharers that hold together have one token, greater than that of each writer before, " +
+				"and less than that of each after; " +
 				"or none, if that is claimed.",
 			run: checkSharedTokens,
 		},
 		{
-			Name:    "shared-late",
-			Promise: "What a sharer sent before it was given up, or was over, lets it in beside no writer and harms nobody when it arrives (R7, R9).",
+			Name: "shared-late",
+			Promise: "What a sharer sent before it was given up, or was over, lets it in beside no writer " +
+				"and harms nobody when it arrives (R7, R9).",
 			unasked: noNetwork, missing: needsCut, run: checkSharedLate,
 		},
 		{
-			Name:    "shared-names",
-			Promise: "No name or owner is taken for a part of what a service keeps for the sharers of another name (R18).",
-			run:     checkSharedNames,
+			Name: "shared-names",
+			Promise: "No name or owner is taken for a part of what a service keeps for the sharers of " +
+				"another name (R18).",
+			run: checkSharedNames,
 		},
 		{
-			Name:    "shared-operate",
-			Promise: "Inspect, List, Break and Notify know of all sharers, and each that is broken or deleted is told.",
-			run:     checkSharedOperate,
+			Name: "shared-operate",
+			Promise: "Inspect, List, Break and Notify know of all sharers, and each that is broken or " +
+				"deleted is told.",
+			run: checkSharedOperate,
 		},
 	}
 	for i := range checks {
@@ -85,8 +93,9 @@ func sharedChecks() []check {
 }
 
 const (
-	besideSharers = "the request of a writer does not look for sharers, or in another place than where they are"
-	besideWriter  = "the request of a sharer does not look for a writer, or in another place than where it is"
+	besideSharers = "the request of a writer does not look for sharers, or in another place than where " +
+		"they are"
+	besideWriter = "the request of a sharer does not look for a writer, or in another place than where it is"
 )
 
 // shares is a sharer's request.
@@ -112,7 +121,8 @@ func (s *trial) share(b locker.Backend, name string, ttl time.Duration) locker.G
 			"something that a writer, or a refused attempt, has left; or sharers exclude each other")
 	}
 	if v := grant.Validity.TTL; v != 0 && v < ttl {
-		s.broken(fmt.Sprintf("a sharer asked for a TTL of %v, and was granted %v", ttl, v), "the TTL of the others is taken for its own")
+		s.broken(fmt.Sprintf("a sharer asked for a TTL of %v, and was granted %v", ttl, v),
+			"the TTL of the others is taken for its own")
 	}
 	return grant
 }
@@ -141,13 +151,17 @@ func (s *trial) refuse(b locker.Backend, req locker.Request, when, cause string)
 	_ = errors.As(err, &held)
 	switch {
 	case !errors.Is(err, locker.ErrHeld):
-		s.broken(fmt.Sprintf("%s, Acquire of another returned %v", when, err), "Acquire has to answer a refusal by ErrHeld or a *HeldError")
+		s.broken(fmt.Sprintf("%s, Acquire of another returned %v", when, err),
+			"Acquire has to answer a refusal by ErrHeld or a *HeldError")
 	case grant.Hold != nil:
-		s.broken(fmt.Sprintf("%s, Acquire returned a Hold beside a refusal", when), "the Hold beside an error is for unknown outcomes")
+		s.broken(fmt.Sprintf("%s, Acquire returned a Hold beside a refusal", when),
+			"the Hold beside an error is for unknown outcomes")
 	case time.Since(began) > s.soon:
-		s.broken(fmt.Sprintf("%s, a refusal took %v", when, time.Since(began)), "Acquire waits although Request.Wait is not set")
+		s.broken(fmt.Sprintf("%s, a refusal took %v", when, time.Since(began)),
+			"Acquire waits although Request.Wait is not set")
 	case held.Remaining > s.long && held.Remaining > s.life(s.long):
-		s.broken(fmt.Sprintf("%s, a refusal says that %v remain, with TTLs of at most %v", when, held.Remaining, s.long), "another unit of time, or the sum of several lives")
+		s.broken(fmt.Sprintf("%s, a refusal says that %v remain, with TTLs of at most %v", when,
+			held.Remaining, s.long), "another unit of time, or the sum of several lives")
 	}
 	return held
 }
@@ -163,7 +177,8 @@ func checkSharedTogether(s *trial) {
 		}
 		l, err := s.tryLock(c, name, locker.TTL(s.long), locker.Shared())
 		if err != nil {
-			s.broken(fmt.Sprintf("TryLock of sharer %d, with nobody but sharers before it, failed: %v", i+1, err), "sharers exclude each other")
+			s.broken(fmt.Sprintf("TryLock of sharer %d, with nobody but sharers before it, failed: %v", i+1,
+				err), "sharers exclude each other")
 		}
 		all = append(all, l)
 	}
@@ -184,23 +199,28 @@ func checkSharedTogether(s *trial) {
 		s.unlock(l)
 		for _, l := range all[i+1:] {
 			if err := l.Renew(s.within(s.patience())); err != nil {
-				s.broken(fmt.Sprintf("after one of %d sharers had unlocked, Renew of another failed: %v", left, err), "a release removes the sharers of a name, and not the one with its owner")
+				s.broken(fmt.Sprintf("after one of %d sharers had unlocked, Renew of another failed: %v",
+					left, err), "a release removes the sharers of a name, and not the one with its owner")
 			}
 		}
 	}
 	for _, c := range []*locker.Client{other, a} {
 		w, err := s.tryLock(c, name, locker.TTL(s.long))
 		if err != nil {
-			s.broken(fmt.Sprintf("when the last sharer had unlocked, TryLock of a writer returned %v", err), "Release of a sharer returns before the service has confirmed it, or leaves something")
+			s.broken(fmt.Sprintf("when the last sharer had unlocked, TryLock of a writer returned %v", err),
+				"Release of a sharer returns before the service has confirmed it, or leaves something")
 		}
 		s.refuse(raw, s.shares(name, s.long), "while a writer held the name", besideWriter)
 		for _, c := range []*locker.Client{a, b, other} {
-			if l, err := s.tryLock(c, name, locker.TTL(s.long), locker.Shared()); l != nil || !errors.Is(err, locker.ErrHeld) {
-				s.broken(fmt.Sprintf("while a writer held the name, TryLock of a sharer returned %v", err), besideWriter)
+			if l, err := s.tryLock(c, name, locker.TTL(s.long), locker.Shared()); l != nil || !errors.Is(err,
+				locker.ErrHeld) {
+				s.broken(fmt.Sprintf("while a writer held the name, TryLock of a sharer returned %v", err),
+					besideWriter)
 			}
 		}
 		if err := w.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("Renew of a writer failed after sharers had been refused: %v", err), "a refused attempt must not touch the holder's key")
+			s.broken(fmt.Sprintf("Renew of a writer failed after sharers had been refused: %v", err),
+				"a refused attempt must not touch the holder's key")
 		}
 		s.unlock(w)
 	}
@@ -237,7 +257,8 @@ func checkSharedExclusion(s *trial) {
 			before := counter.Load()
 			time.Sleep(200 * time.Microsecond)
 			if n := writers.Load(); n != 0 || counter.Load() != before {
-				s.report(fmt.Sprintf("beside a reader there were %d writers, and what it read changed by %d", n, counter.Load()-before), besideSharers+"; or: "+besideWriter)
+				s.report(fmt.Sprintf("beside a reader there were %d writers, and what it read changed by %d",
+					n, counter.Load()-before), besideSharers+"; or: "+besideWriter)
 			}
 			readers.Add(-1)
 			return l.Unlock(s.Context())
@@ -247,7 +268,8 @@ func checkSharedExclusion(s *trial) {
 			return err
 		}
 		if n := writers.Add(1); n != 1 || readers.Load() != 0 {
-			s.report(fmt.Sprintf("beside a writer there were %d other writers and %d readers", n-1, readers.Load()), besideSharers+"; or: "+besideWriter)
+			s.report(fmt.Sprintf("beside a writer there were %d other writers and %d readers", n-1,
+				readers.Load()), besideSharers+"; or: "+besideWriter)
 		}
 		counter.Add(1)
 		time.Sleep(200 * time.Microsecond)
@@ -263,7 +285,8 @@ func checkSharedExclusion(s *trial) {
 				writes := (i+round)%3 == 0
 				if err := turn(c, writes, !writes && i%2 == 0); err != nil {
 					s.report(fmt.Sprintf("client %d, round %d, writes %t: %v", i, round, writes, err),
-						"a waiter that is forgotten: see the checks shared-order and drain; or a lock that ends early")
+						"a waiter that is forgotten: see the checks shared-order and drain; or a lock "+
+							"that ends early")
 					return
 				}
 			}
@@ -285,7 +308,8 @@ func checkSharedOrder(s *trial) {
 		func() { s.sharedInOrder("one client", "RRWRRW", func(int) *locker.Client { return one }) },
 		func() { s.sharedInOrder("run", "RRRR", each) },
 		func() {
-			s.sharedInOrder("run of two", "RRRRR", func(i int) *locker.Client { return []*locker.Client{two, three}[i/3] })
+			s.sharedInOrder("run of two", "RRRRR",
+				func(i int) *locker.Client { return []*locker.Client{two, three}[i/3] })
 		},
 	}
 	if s.g.Order == locker.OrderFIFO {
@@ -306,8 +330,10 @@ func (s *trial) sharedInOrder(what, want string, client func(i int) *locker.Clie
 		}
 		s.Logf("%s, try %d: callers who asked in the order %s got in as %s", what, try, want, got)
 	}
-	s.broken(fmt.Sprintf("callers who asked in the order %s got in as %s (%s; a run of readers is RR, and readers one after the other R-R)", want, got, what),
-		"a grant looks only at the first in the queue, and wakes one reader of a run; or readers overtake a writer that waits before them")
+	s.broken(fmt.Sprintf("callers who asked in the order %s got in as %s (%s; a run of readers is RR, and "+
+		"readers one after the other R-R)", want, got, what),
+		"a grant looks only at the first in the queue, and wakes one reader of a run; or readers overtake "+
+			"a writer that waits before them")
 }
 
 // sharedOrder returns in which order callers get in; a reader that is alone has a "-"
@@ -335,7 +361,8 @@ func (s *trial) sharedOrder(name, want string, client func(i int) *locker.Client
 			defer over.Store(true)
 			l, err := c.Lock(ctx, name, opts...)
 			if err != nil {
-				s.report(fmt.Sprintf("caller %d of %s did not get its turn: %v", i+1, want, err), "a waiter that is forgotten")
+				s.report(fmt.Sprintf("caller %d of %s did not get its turn: %v", i+1, want, err),
+					"a waiter that is forgotten")
 				entered <- me
 				return
 			}
@@ -345,7 +372,8 @@ func (s *trial) sharedOrder(name, want string, client func(i int) *locker.Client
 			case <-ctx.Done():
 			}
 			if err := l.Unlock(s.Context()); err != nil {
-				s.report(fmt.Sprintf("Unlock of caller %d of %s failed: %v", i+1, want, err), "a lock that ends early")
+				s.report(fmt.Sprintf("Unlock of caller %d of %s failed: %v", i+1, want, err),
+					"a lock that ends early")
 			}
 		})
 		s.eventually(s.patience(), func() bool { return c.Stats().Waiting > before || over.Load() })
@@ -418,7 +446,8 @@ func (s *trial) unlockAll(leases ...*locker.Lease) {
 
 // writing lets a writer wait for name. It returns what ends its wait, and returns when it
 // has ended; and what has its lease.
-func (s *trial) writing(c *locker.Client, name string, ttl time.Duration) (leave func(), in <-chan *locker.Lease) {
+func (s *trial) writing(c *locker.Client, name string, ttl time.Duration) (leave func(),
+	in <-chan *locker.Lease) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	granted, done := make(chan *locker.Lease, 1), make(chan struct{})

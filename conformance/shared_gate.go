@@ -57,9 +57,11 @@ func (s *trial) gateStands() {
 	l := s.join(reader, name, locker.TTL(s.ttl)) // it lives by its renewals
 	_, in := s.writing(writer, name, s.long)
 	s.gated(probe, name)
-	for end := time.Now().Add(max(3*noteWithin/2, 3*s.ttl/2)); time.Now().Before(end); time.Sleep(s.ttl / 20) {
+	for end := time.Now().Add(max(3*noteWithin/2,
+		3*s.ttl/2)); time.Now().Before(end); time.Sleep(s.ttl / 20) {
 		if err := s.knock(probe, name); !errors.Is(err, locker.ErrHeld) {
-			s.broken(fmt.Sprintf("while a writer waits, a new sharer was refused first, and then its Acquire returned %v", err),
+			s.broken(fmt.Sprintf("while a writer waits, a new sharer was refused first, and then its "+
+				"Acquire returned %v", err),
 				"what keeps sharers out ends, and the next request of the waiting writer does not renew it")
 		}
 		if len(in) > 0 {
@@ -67,7 +69,8 @@ func (s *trial) gateStands() {
 		}
 		s.renew(first.Hold)
 		if err := l.Err(); err != nil {
-			s.broken(fmt.Sprintf("while a writer waits, a sharer from before lost its lease: %v", err), "the writer that waits is in the way of renewals")
+			s.broken(fmt.Sprintf("while a writer waits, a sharer from before lost its lease: %v", err),
+				"the writer that waits is in the way of renewals")
 		}
 	}
 	// An answer that was lost is asked for again.
@@ -76,7 +79,8 @@ func (s *trial) gateStands() {
 		again, err = s.askWith(b, req)
 	}
 	if err != nil || again.Token != first.Token {
-		s.broken(fmt.Sprintf("while a writer waits, the request of a sharer that holds, repeated with its owner, returned %v (token %d after %d)", err, again.Token, first.Token),
+		s.broken(fmt.Sprintf("while a writer waits, the request of a sharer that holds, repeated with its "+
+			"owner, returned %v (token %d after %d)", err, again.Token, first.Token),
 			"it is taken for a new sharer (R11)")
 	}
 	s.unlock(l)
@@ -86,10 +90,12 @@ func (s *trial) gateStands() {
 		s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 		s.unlock(w)
 	case <-time.After(s.patience()):
-		s.broken("when all sharers had left, the writer that waited did not get in", "a waiter that is forgotten")
+		s.broken("when all sharers had left, the writer that waited did not get in",
+			"a waiter that is forgotten")
 	}
 	if err := s.knock(probe, name); err != nil {
-		s.broken(fmt.Sprintf("when the writer had been in and had left, Acquire of a sharer returned %v", err), gateStays)
+		s.broken(fmt.Sprintf("when the writer had been in and had left, Acquire of a sharer returned %v",
+			err), gateStays)
 	}
 	s.nothingLeft(name)
 }
@@ -114,7 +120,8 @@ func (s *trial) turnOfWriter() {
 				}
 				l, err := c.Lock(ctx, name, locker.Shared(), locker.TTL(s.long))
 				if err != nil {
-					s.report(fmt.Sprintf("a reader did not get its turn while a writer came and went: %v", err), "a waiter that is forgotten")
+					s.report(fmt.Sprintf("a reader did not get its turn while a writer came and went: %v",
+						err), "a waiter that is forgotten")
 					return
 				}
 				time.Sleep(hold)
@@ -133,7 +140,8 @@ func (s *trial) turnOfWriter() {
 	all.Wait()
 	s.Logf("a writer among %d readers that hold for %v got in after %v", readers, hold, took)
 	if bound := 2*hold + s.soon/2; err != nil || took > bound {
-		s.broken(fmt.Sprintf("readers held the name for %v each, one after the other, and a writer waited for %v (error %v): the bound is %v", hold, took, err, bound), noGate)
+		s.broken(fmt.Sprintf("readers held the name for %v each, one after the other, and a writer waited "+
+			"for %v (error %v): the bound is %v", hold, took, err, bound), noGate)
 	}
 }
 
@@ -148,7 +156,8 @@ func (s *trial) gateOfWhoLeft() {
 	s.spawn(func() {
 		l, err := behind.Lock(s.within(s.long+s.patience()), name, locker.Shared(), locker.TTL(s.long))
 		if err != nil {
-			s.report(fmt.Sprintf("Lock of a reader behind a writer failed: %v", err), "a waiter that is forgotten")
+			s.report(fmt.Sprintf("Lock of a reader behind a writer failed: %v", err),
+				"a waiter that is forgotten")
 		}
 		joined <- l
 	})
@@ -158,7 +167,8 @@ func (s *trial) gateOfWhoLeft() {
 		s.broken("a writer got in while a sharer held the name", besideSharers)
 	}
 	if !s.eventually(s.soon, func() bool { return s.knock(probe, name) == nil }) {
-		s.broken(fmt.Sprintf("%v after a writer that waited had left, a new sharer was still refused", s.soon), gateStays)
+		s.broken(fmt.Sprintf("%v after a writer that waited had left, a new sharer was still refused",
+			s.soon), gateStays)
 	}
 	select {
 	case l := <-joined:
@@ -168,8 +178,10 @@ func (s *trial) gateOfWhoLeft() {
 		s.renew(first.Hold)
 		s.unlock(l)
 	case <-time.After(s.soon):
-		s.broken(fmt.Sprintf("%v after the writer before it had left, a reader that waited did not get in beside others", s.soon),
-			"nobody tells it; or its refusal said that as much time remains as the sharers have, and not the writer that is in its way")
+		s.broken(fmt.Sprintf("%v after the writer before it had left, a reader that waited did not get in "+
+			"beside others", s.soon),
+			"nobody tells it; or its refusal said that as much time remains as the sharers have, and not "+
+				"the writer that is in its way")
 	}
 	s.release(first.Hold)
 	s.nothingLeft(name)
@@ -198,8 +210,10 @@ func (s *trial) gateOfDead() {
 	died := time.Now()
 	l, err := behind.Lock(s.within(bound), name, locker.Shared(), locker.TTL(s.long))
 	if err != nil {
-		s.broken(fmt.Sprintf("%v after a writer that waited had died, a reader was still kept out: %v", time.Since(died), err),
-			"what a waiting writer leaves lasts for the TTL of its request or for ever: it is to end within a second, and the waiting writer renews it; or nobody tells who waits")
+		s.broken(fmt.Sprintf("%v after a writer that waited had died, a reader was still kept out: %v",
+			time.Since(died), err),
+			"what a waiting writer leaves lasts for the TTL of its request or for ever: it is to end "+
+				"within a second, and the waiting writer renews it; or nobody tells who waits")
 	}
 	s.Logf("a writer that died kept readers out for %v", time.Since(died))
 	s.unlock(l)
@@ -217,7 +231,8 @@ func (s *trial) noteOfDead() {
 	s.refuse(writer, s.waits(name, s.long), "while a sharer held the name", besideSharers)
 	asked := time.Now()
 	if !s.eventually(noteWithin+s.soon/2, func() bool { return s.knock(probe, name) == nil }) {
-		s.broken(fmt.Sprintf("%v after a writer had asked for the last time, a new sharer was still refused", time.Since(asked)),
+		s.broken(fmt.Sprintf("%v after a writer had asked for the last time, a new sharer was still refused",
+			time.Since(asked)),
 			"what it leaves is to end within a second, by the service's clock")
 	}
 	s.release(first.Hold)
@@ -233,14 +248,17 @@ func (s *trial) notes() {
 	first := s.share(b, name, s.long)
 	s.refuse(one, s.request(name, s.long), "while a sharer held the name", besideSharers)
 	if err := s.knock(probe, name); err != nil {
-		s.broken(fmt.Sprintf("after a writer that does not wait was refused, Acquire of a sharer returned %v", err), "a request without Wait leaves something")
+		s.broken(fmt.Sprintf("after a writer that does not wait was refused, Acquire of a sharer returned %v",
+			err), "a request without Wait leaves something")
 	}
 	writes := func(b locker.Backend) func() {
 		s.Helper()
 		held := s.refuse(b, s.waits(name, s.long), "while a sharer held the name", besideSharers)
 		if held.AskWithin <= 0 || held.AskWithin >= noteWithin || held.Leave == nil {
-			s.broken(fmt.Sprintf("a writer that waits for sharers was refused with AskWithin %v and Leave given: %t", held.AskWithin, held.Leave != nil),
-				"a refusal of such a request says that it left a note, which the engine renews in time, and how to remove it")
+			s.broken(fmt.Sprintf("a writer that waits for sharers was refused with AskWithin %v and Leave "+
+				"given: %t", held.AskWithin, held.Leave != nil),
+				"a refusal of such a request says that it left a note, which the engine renews in time, "+
+					"and how to remove it")
 		}
 		return func() {
 			s.Helper()
@@ -278,19 +296,22 @@ func (s *trial) notes() {
 	s.release(first.Hold)
 	grant, err := s.askWith(one, s.waits(name, s.long))
 	if err != nil {
-		s.broken(fmt.Sprintf("when the sharers had left, Acquire of a writer that had waited returned %v", err), "its own note, or that of another writer, is in its way")
+		s.broken(fmt.Sprintf("when the sharers had left, Acquire of a writer that had waited returned %v",
+			err), "its own note, or that of another writer, is in its way")
 	}
 	leaveOther()
 	leaveOne() // late
 	s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 	s.renew(grant.Hold)
 	s.release(grant.Hold)
-	open("when the writer that had waited had been granted the lock and had released it, and the other had left", gateStays)
+	open("when the writer that had waited had been granted the lock and had released it, and the other "+
+		"had left", gateStays)
 	first = s.share(b, name, s.long)
 	writes(one)
 	s.release(first.Hold)
 	if grant, err = s.askWith(one, s.waits(name, s.long)); err != nil {
-		s.broken(fmt.Sprintf("when the sharers had left, Acquire of a writer that had waited returned %v", err), "its own note is in its way")
+		s.broken(fmt.Sprintf("when the sharers had left, Acquire of a writer that had waited returned %v",
+			err), "its own note is in its way")
 	}
 	s.release(grant.Hold)
 	open("when the writer that had waited had been granted the lock and had released it", gateStays)

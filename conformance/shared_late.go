@@ -48,7 +48,8 @@ func (s *trial) lateKinds() {
 				fault.Replies(Pass)
 				grant := <-late
 				if err == nil && grant.Hold != nil {
-					s.broken(fmt.Sprintf("a %s was granted a name that a %s had been granted while its reply was late", first, second), twoSteps)
+					s.broken(fmt.Sprintf("a %s was granted a name that a %s had been granted while its "+
+						"reply was late", first, second), twoSteps)
 				}
 				seen = errors.Is(err, locker.ErrHeld)
 				for _, hold := range []locker.Hold{got.Hold, grant.Hold} {
@@ -89,7 +90,8 @@ func (s *trial) sharerGivenUp(replies, among bool) {
 	time.Sleep(settle)
 	cancel()
 	if err := <-answers; !errors.Is(err, context.Canceled) && !unanswered(err) {
-		s.broken(fmt.Sprintf("Lock of a reader without a reply, cancelled, returned %v", err), "Acquire makes up an answer")
+		s.broken(fmt.Sprintf("Lock of a reader without a reply, cancelled, returned %v", err),
+			"Acquire makes up an answer")
 	}
 	var writer *locker.Lease
 	if !replies && !among { // the request arrives when a writer has the name
@@ -98,18 +100,24 @@ func (s *trial) sharerGivenUp(replies, among bool) {
 	both(fault, Pass)
 	time.Sleep(settle)
 	if writer != nil {
-		s.refuse(third, s.shares(name, s.long), "while a writer held the name, and the late request of a sharer had arrived", besideWriter)
+		s.refuse(third, s.shares(name, s.long),
+			"while a writer held the name, and the late request of a sharer had arrived", besideWriter)
 		if err := writer.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("after the late request of a sharer, Renew of a writer failed: %v", err), twoSteps)
+			s.broken(fmt.Sprintf("after the late request of a sharer, Renew of a writer failed: %v", err),
+				twoSteps)
 		}
 		s.unlock(writer)
-		s.release(s.acquireNow(third, s.request(name, s.long), "when the writer had unlocked, with the late request of a sharer that had come meanwhile"))
+		s.release(s.acquireNow(third, s.request(name, s.long),
+			"when the writer had unlocked, with the late request of a sharer that had come meanwhile"))
 	}
 	if among {
 		if _, err := before.Hold.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("a sharer held the name, and another was taken back: Renew of the first failed: %v", err), "a take-back removes the sharers of a name, and not the one with its owner")
+			s.broken(fmt.Sprintf("a sharer held the name, and another was taken back: Renew of the first "+
+				"failed: %v", err), "a take-back removes the sharers of a name, and not the one with its "+
+				"owner")
 		}
-		s.refuse(third, s.request(name, s.long), "while a sharer held the name, and another was taken back", "a take-back removes the sharers of a name, and not the one with its owner")
+		s.refuse(third, s.request(name, s.long), "while a sharer held the name, and another was taken back",
+			"a take-back removes the sharers of a name, and not the one with its owner")
 		s.release(before.Hold)
 	}
 	s.unlock(s.freeWithin(s.soon, other, name, ghost))
@@ -149,19 +157,25 @@ func (s *trial) lateEnds() {
 				}
 				done <- err
 			})
-			writer := s.freeWithin(s.freedWithin(s.life(s.ttl)), other, name, "a sharer that nobody renews has no end")
+			writer := s.freeWithin(s.freedWithin(s.life(s.ttl)), other, name,
+				"a sharer that nobody renews has no end")
 			both(fault, Pass)
 			if err := <-done; err == nil && what == "Renew" {
-				s.broken("Renew of a sharer succeeded that arrived when a writer had the name", "it puts its entry back (R12)")
+				s.broken("Renew of a sharer succeeded that arrived when a writer had the name",
+					"it puts its entry back (R12)")
 			}
 			for range 2 {
-				s.refuse(third, s.shares(name, s.long), fmt.Sprintf("while a writer held the name, and a late %s of a sharer had arrived", what), besideWriter)
+				s.refuse(third, s.shares(name, s.long),
+					fmt.Sprintf("while a writer held the name, and a late %s of a sharer had arrived", what),
+					besideWriter)
 				if err := writer.Renew(s.within(s.patience())); err != nil {
-					s.broken(fmt.Sprintf("after a late %s of a sharer, Renew of a writer failed: %v", what, err), "it removes what has its name, and not what has its owner (R9)")
+					s.broken(fmt.Sprintf("after a late %s of a sharer, Renew of a writer failed: %v", what,
+						err), "it removes what has its name, and not what has its owner (R9)")
 				}
 			}
 			s.unlock(writer)
-			s.release(s.acquireNow(third, s.request(name, s.long), fmt.Sprintf("when the writer had unlocked, after a late %s of a sharer", what)))
+			s.release(s.acquireNow(third, s.request(name, s.long),
+				fmt.Sprintf("when the writer had unlocked, after a late %s of a sharer", what)))
 		})
 	}
 	s.together(parts...)

@@ -9,12 +9,14 @@ import (
 	"github.com/golockers/locker"
 )
 
-const setOfSharers = "the sharers of a name have one time at which they end, which is set by whoever comes, or renews, last: each needs its own"
+const setOfSharers = "the sharers of a name have one time at which they end, which is set by whoever " +
+	"comes, or renews, last: each needs its own"
 
 func checkSharedLives(s *trial) {
 	parts := []func(){s.sharerReleased, s.sharersAlike, s.sharerExpires, s.sharerDies, s.sharerRenewed}
 	if s.h.OffClock != nil {
-		parts = append(parts, func() { s.sharerOffClock(2 * s.long) }, func() { s.sharerOffClock(-2 * s.long) })
+		parts = append(parts, func() { s.sharerOffClock(2 * s.long) },
+			func() { s.sharerOffClock(-2 * s.long) })
 	}
 	if m, ok := s.backend().(locker.MinHolder); ok && m.MaxMinHold() > 0 {
 		parts = append(parts, func() { s.sharerMinHold(min(3*s.ttl, m.MaxMinHold())) })
@@ -43,26 +45,35 @@ func (s *trial) sharerReleased() {
 		for i, gone := range holds {
 			s.release(gone.Hold)
 			if err := gone.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-				s.broken(fmt.Sprintf("the second Release of a sharer returned %v, while %d others held the name", err, len(holds)-i-1), "it does not look for its own entry, but whether the name is held; or a repeated request has made two of it")
+				s.broken(fmt.Sprintf("the second Release of a sharer returned %v, while %d others held "+
+					"the name", err, len(holds)-i-1),
+					"it does not look for its own entry, but whether the name is held; or a repeated "+
+						"request has made two of it")
 			}
 			if _, err := gone.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-				s.broken(fmt.Sprintf("Renew of a sharer that was released returned %v, while %d others held the name", err, len(holds)-i-1), "it does not look for its own entry, or puts it back (R12)")
+				s.broken(fmt.Sprintf("Renew of a sharer that was released returned %v, while %d others "+
+					"held the name", err, len(holds)-i-1),
+					"it does not look for its own entry, or puts it back (R12)")
 			}
 			for _, stays := range holds[i+1:] {
 				s.renew(stays.Hold)
-				s.refuse(other, s.request(name, s.long), fmt.Sprintf("while %d sharers held the name", len(holds)-i-1), besideSharers)
+				s.refuse(other, s.request(name, s.long),
+					fmt.Sprintf("while %d sharers held the name", len(holds)-i-1), besideSharers)
 			}
 		}
 		w, err := s.askWith(other, s.request(name, s.long))
 		if err != nil {
-			s.broken(fmt.Sprintf("when the last sharer had released, Acquire of a writer returned %v", err), "something of a sharer is left")
+			s.broken(fmt.Sprintf("when the last sharer had released, Acquire of a writer returned %v", err),
+				"something of a sharer is left")
 		}
 		for _, gone := range holds {
 			if err := gone.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-				s.broken(fmt.Sprintf("Release of a sharer that was gone, with a writer in its place, returned %v", err), "the owner is not compared")
+				s.broken(fmt.Sprintf("Release of a sharer that was gone, with a writer in its place, "+
+					"returned %v", err), "the owner is not compared")
 			}
 			if _, err := gone.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-				s.broken(fmt.Sprintf("Renew of a sharer that was gone, with a writer in its place, returned %v", err), "it puts its entry back (R12)")
+				s.broken(fmt.Sprintf("Renew of a sharer that was gone, with a writer in its place, "+
+					"returned %v", err), "it puts its entry back (R12)")
 			}
 		}
 		s.renew(w.Hold)
@@ -70,10 +81,12 @@ func (s *trial) sharerReleased() {
 		// And a writer that is gone does nothing to sharers.
 		stays := s.share(a, name, s.long)
 		if err := w.Hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("Release of a writer that was gone, with a sharer in its place, returned %v", err), "the owner is not compared")
+			s.broken(fmt.Sprintf("Release of a writer that was gone, with a sharer in its place, returned %v",
+				err), "the owner is not compared")
 		}
 		if _, err := w.Hold.Renew(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("Renew of a writer that was gone, with a sharer in its place, returned %v", err), "the owner is not compared")
+			s.broken(fmt.Sprintf("Renew of a writer that was gone, with a sharer in its place, returned %v",
+				err), "the owner is not compared")
 		}
 		s.renew(stays.Hold)
 		s.refuse(other, s.request(name, s.long), "while a sharer held the name", besideSharers)
@@ -92,7 +105,8 @@ func (s *trial) repeated(b locker.Backend, name string) locker.Grant {
 		again, err2 = s.askWith(b, req)
 	}
 	if err != nil || err2 != nil || again.Token != first.Token {
-		s.broken(fmt.Sprintf("a sharer's request, repeated with its owner, returned %v, then %v, and token %d after %d",
+		s.broken(fmt.Sprintf("a sharer's request, repeated with its owner, returned %v, then %v, and "+
+			"token %d after %d",
 			err, err2, again.Token, first.Token), "it is taken for one more sharer (R11)")
 	}
 	return again
@@ -116,9 +130,11 @@ func (s *trial) sharersAlike() {
 		}
 		s.release(holds[0])
 		if _, err := holds[1].Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("a sharer was released whose owner differs in one digit, and Renew of the other returned %v", err), cause)
+			s.broken(fmt.Sprintf("a sharer was released whose owner differs in one digit, and Renew of "+
+				"the other returned %v", err), cause)
 		}
-		s.refuse(other, s.request(name, s.long), "while one of two sharers with similar owners held the name", cause)
+		s.refuse(other, s.request(name, s.long), "while one of two sharers with similar owners held the name",
+			cause)
 		s.release(holds[1])
 	}
 }
@@ -130,13 +146,16 @@ func (s *trial) sharerExpires() {
 	if l.Hold == nil {
 		return
 	}
-	w := s.freeWithin(s.freedWithin(l.Validity.TTL), s.client(), name, "a sharer that nobody renews has no end")
+	w := s.freeWithin(s.freedWithin(l.Validity.TTL), s.client(), name,
+		"a sharer that nobody renews has no end")
 	if early := time.Until(l.Validity.Until()); early > 0 {
-		s.broken(fmt.Sprintf("a writer got in %v before the Until of a sharer that died", early), "a sharer's TTL is cut or rounded down")
+		s.broken(fmt.Sprintf("a writer got in %v before the Until of a sharer that died", early),
+			"a sharer's TTL is cut or rounded down")
 	}
 	s.unlock(w)
 	if _, err := l.Hold.Renew(s.within(s.ttl / 4)); err == nil {
-		s.broken("Renew of a sharer that had died succeeded after a writer had been in", "it puts its entry back (R12)")
+		s.broken("Renew of a sharer that had died succeeded after a writer had been in",
+			"it puts its entry back (R12)")
 	}
 	s.release(s.acquire(s.backend(), s.request(name, s.long)).Hold)
 }
@@ -182,7 +201,9 @@ func (s *trial) sharerDies() {
 		}
 		over := dead.Validity.Since.Add(dead.Validity.TTL + s.g.DeadHolderSlack + s.ttl/2)
 		for time.Now().Before(over) {
-			s.refuse(other, s.request(name, s.long), fmt.Sprintf("while a sharer with a TTL of %v held the name, beside one with %v that had died", s.long, s.ttl), setOfSharers)
+			s.refuse(other, s.request(name, s.long),
+				fmt.Sprintf("while a sharer with a TTL of %v held the name, beside one with %v that had died",
+					s.long, s.ttl), setOfSharers)
 			if !first { // it comes or renews last; and else the one that has died
 				s.renew(stays.Hold)
 			}
@@ -195,7 +216,8 @@ func (s *trial) sharerDies() {
 				st, _ = i.Inspect(s.Context(), name)
 				return st.Sharers == 1
 			}) {
-				s.broken(fmt.Sprintf("one of two sharers has died, and after its time was over Inspect says %+v", st), setOfSharers)
+				s.broken(fmt.Sprintf("one of two sharers has died, and after its time was over Inspect "+
+					"says %+v", st), setOfSharers)
 			}
 		}
 		s.release(stays.Hold)
@@ -208,23 +230,27 @@ func (s *trial) sharerRenewed() {
 	name := s.name("renewed")
 	a, b := s.client(), s.client()
 	l, other := s.join(a, name, locker.TTL(s.ttl)), s.join(b, name, locker.TTL(s.ttl))
-	s.nobodyGetsIn(l, s.client(), name, 5*s.ttl/2, "Renew of a sharer reports success and does not make the service keep it for another TTL")
+	s.nobodyGetsIn(l, s.client(), name, 5*s.ttl/2,
+		"Renew of a sharer reports success and does not make the service keep it for another TTL")
 	for _, l := range []*locker.Lease{l, other} {
 		if err := l.Err(); err != nil {
-			s.broken(fmt.Sprintf("a sharer that is renewed has lost its lease: %v", err), "Renew of a sharer does not find its own entry")
+			s.broken(fmt.Sprintf("a sharer that is renewed has lost its lease: %v", err),
+				"Renew of a sharer does not find its own entry")
 		}
 	}
 	s.unlockAll(l, other)
 	w, err := s.tryLock(s.client(), name, locker.TTL(s.ttl))
 	if err != nil {
-		s.broken(fmt.Sprintf("when both sharers had unlocked, TryLock of a writer returned %v", err), "a renewal of a sharer makes a second entry")
+		s.broken(fmt.Sprintf("when both sharers had unlocked, TryLock of a writer returned %v", err),
+			"a renewal of a sharer makes a second entry")
 	}
 	s.unlock(w)
 }
 
 // sharerOffClock has a sharer whose clock is far from that of another.
 func (s *trial) sharerOffClock(off time.Duration) {
-	const cause = "the time at which a sharer ends is written or compared by the clock of a client: only the service's own clock may do both"
+	const cause = "the time at which a sharer ends is written or compared by the clock of a client: only " +
+		"the service's own clock may do both"
 	name := s.name(fmt.Sprintf("off-%v", off))
 	here, there := s.backend(), s.offClock(off)
 	when := fmt.Sprintf("among sharers of which one has a clock that is %v ahead", off)
@@ -239,7 +265,8 @@ func (s *trial) sharerOffClock(off time.Duration) {
 	s.release(stays.Hold)
 	w, err := s.askWith(here, s.request(name, s.long))
 	if in := time.Now(); err == nil && in.Before(far.Validity.Until()) && far.Validity.TTL != 0 {
-		s.broken(fmt.Sprintf("%s, a writer got in %v before the end of the sharer that was left", when, far.Validity.Until().Sub(in)), cause)
+		s.broken(fmt.Sprintf("%s, a writer got in %v before the end of the sharer that was left", when,
+			far.Validity.Until().Sub(in)), cause)
 	}
 	if err == nil {
 		s.release(w.Hold)
@@ -274,7 +301,9 @@ func (s *trial) sharerMinHold(keep time.Duration) {
 		s.broken(fmt.Sprintf("Acquire of a sharer with MinHold failed: %v", err), ofError(err))
 	}
 	if err := takeBackOnce(s, grant.Hold); err != nil {
-		s.broken(fmt.Sprintf("the take-back of a sharer with MinHold failed: %v", err), "Release looks whether MinHold is over: the engine does")
+		s.broken(fmt.Sprintf("the take-back of a sharer with MinHold failed: %v", err),
+			"Release looks whether MinHold is over: the engine does")
 	}
-	s.unlock(s.freeWithin(keep/2, s.client(), name, "a take-back keeps a sharer for its MinHold, although nobody was told that it holds"))
+	s.unlock(s.freeWithin(keep/2, s.client(), name,
+		"a take-back keeps a sharer for its MinHold, although nobody was told that it holds"))
 }

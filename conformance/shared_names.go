@@ -10,19 +10,24 @@ import (
 
 // sharedNames are names that a service may use for what it keeps of the sharers of name.
 func sharedNames(name string) (names []string) {
-	parts := []string{"shared", "sharers", "sharing", "share", "readers", "reader", "read", "r", "s", "set", "gate", "gates", "note", "notes",
-		"w", "writer", "writers", "wait", "waits", "fence", "token", "gen", "generation", "count", "lock", "write", "x", "0", "1"}
+	parts := []string{"shared", "sharers", "sharing", "share", "readers", "reader", "read", "r", "s", "set",
+		"gate", "gates", "note", "notes",
+		"w", "writer", "writers", "wait", "waits", "fence", "token", "gen", "generation", "count", "lock",
+		"write", "x", "0", "1"}
 	for _, part := range parts {
 		for _, sep := range []string{":", "/", "-", ".", "\x00", "#", "_", ""} {
 			names = append(names, name+sep+part, part+sep+name, "{"+name+"}"+sep+part)
 		}
 	}
-	return append(names, name+"\x00", name+":", name+"/", name+"/shared/x", name+":s:x", name+"/write-0000000001", name+"/read-0000000001",
-		name+"/s-0000000001", name+"/lock-s-0000000001", name+":"+owner(), name+"/"+owner(), name+"\x00"+owner())
+	return append(names, name+"\x00", name+":", name+"/", name+"/shared/x", name+":s:x",
+		name+"/write-0000000001", name+"/read-0000000001",
+		name+"/s-0000000001", name+"/lock-s-0000000001", name+":"+owner(), name+"/"+owner(),
+		name+"\x00"+owner())
 }
 
 func checkSharedNames(s *trial) {
-	const cause = "what is kept for sharers, or for a writer that waits, has a key that is another name's key, too"
+	const cause = "what is kept for sharers, or for a writer that waits, has a key that is another name's " +
+		"key, too"
 	name := s.name("crafted")
 	b, other, writer := s.backend(), s.backend(), s.client()
 	first := s.share(b, name, s.long)
@@ -37,7 +42,8 @@ func checkSharedNames(s *trial) {
 		for _, req := range []locker.Request{s.request(n, s.long), s.shares(n, s.long)} {
 			grant, err := s.askWith(other, req)
 			if err != nil {
-				s.broken(fmt.Sprintf("sharers hold %q, a writer waits for it, and Acquire of %s, which nobody has, returned %v (shared: %t)", name, show(n), err, req.Shared), cause)
+				s.broken(fmt.Sprintf("sharers hold %q, a writer waits for it, and Acquire of %s, which "+
+					"nobody has, returned %v (shared: %t)", name, show(n), err, req.Shared), cause)
 			}
 			if req.Shared || i%2 == 0 { // one after the other, so that all of them are held
 				s.release(grant.Hold)
@@ -50,11 +56,13 @@ func checkSharedNames(s *trial) {
 	again := s.shares(name, s.long)
 	again.Owner = owner()
 	s.renew(first.Hold)
-	s.refuse(other, again, fmt.Sprintf("while a writer waited for a name, and %d names like it were held", len(holds)), cause)
+	s.refuse(other, again, fmt.Sprintf("while a writer waited for a name, and %d names like it were held",
+		len(holds)), cause)
 	leave()
 	<-in
 	s.release(first.Hold)
-	w := s.acquireNow(b, s.request(name, s.long), "when the sharer of a name had released it, and names like it were held")
+	w := s.acquireNow(b, s.request(name, s.long),
+		"when the sharer of a name had released it, and names like it were held")
 	for _, hold := range holds {
 		s.renew(hold)
 		s.release(hold)
@@ -78,13 +86,18 @@ func (s *trial) craftedOwner(b, other locker.Backend) {
 		crafted := req
 		crafted.Shared = !shared
 		for _, c := range []locker.Backend{b, other} {
-			if second, err := s.askWith(c, crafted); err == nil || second.Hold != nil && errors.Is(err, locker.ErrHeld) {
-				s.broken(fmt.Sprintf("an owner holds a name (shared: %t), and its request to hold it in the other way returned %v", shared, err), "who finds its owner in place has been granted what it asks for only if that is what is there")
+			if second, err := s.askWith(c, crafted); err == nil || second.Hold != nil && errors.Is(err,
+				locker.ErrHeld) {
+				s.broken(fmt.Sprintf("an owner holds a name (shared: %t), and its request to hold it in "+
+					"the other way returned %v", shared, err),
+					"who finds its owner in place has been granted what it asks for only if that is what "+
+						"is there")
 			}
 		}
 		s.renew(grant.Hold)
 		third := s.request(req.Name, s.long)
-		s.refuse(other, third, fmt.Sprintf("while an owner held a name that had asked for it in both ways (shared: %t)", shared), besideSharers)
+		s.refuse(other, third, fmt.Sprintf("while an owner held a name that had asked for it in both ways "+
+			"(shared: %t)", shared), besideSharers)
 		s.release(grant.Hold)
 		s.release(s.acquireNow(other, third, "when the only holder had released a name"))
 	}

@@ -45,8 +45,10 @@ func (s *trial) isShared(who string, st locker.State, sharers int, token uint64,
 		bad = bad || !slices.Equal(st.Sharing, labels)
 	}
 	if bad {
-		s.broken(fmt.Sprintf("%d sharers with the labels %q and the token %d hold a name, and %s says %+v", sharers, labels, token, who, st),
-			"the State is that of one of them, or of those that were there before; labels stand in it once each; or another unit of time")
+		s.broken(fmt.Sprintf("%d sharers with the labels %q and the token %d hold a name, and %s says %+v",
+			sharers, labels, token, who, st),
+			"the State is that of one of them, or of those that were there before; labels stand in it "+
+				"once each; or another unit of time")
 	}
 }
 
@@ -61,7 +63,8 @@ func (s *trial) inspectShared() {
 		s.Helper()
 		st, err := watcher.Inspect(s.within(s.patience()), name)
 		if err != nil {
-			s.broken(fmt.Sprintf("Inspect failed: %v", err), "a name that is shared is looked for in another place")
+			s.broken(fmt.Sprintf("Inspect failed: %v", err),
+				"a name that is shared is looked for in another place")
 		}
 		return st
 	}
@@ -78,7 +81,8 @@ func (s *trial) inspectShared() {
 			return nil
 		})
 		if err != nil || len(listed) != 1 {
-			s.broken(fmt.Sprintf("a name is held by sharers, and List tells of it %d times (error %v)", len(listed), err), "List tells of what is stored, and not of names")
+			s.broken(fmt.Sprintf("a name is held by sharers, and List tells of it %d times (error %v)",
+				len(listed), err), "List tells of what is stored, and not of names")
 		}
 		if listed[0].Sharers != 0 || !listed[0].Held {
 			s.isShared("List", listed[0], 3, token, "a é", "b")
@@ -86,7 +90,8 @@ func (s *trial) inspectShared() {
 	}
 	leave, in := s.writing(writer, name, s.long)
 	if st := inspect(); st.Waiters > 1 || st.Waiters == 0 {
-		s.broken(fmt.Sprintf("a writer waits behind sharers, and Inspect says that %d wait", st.Waiters), "sharers are counted, or who waits is not: -1 says so")
+		s.broken(fmt.Sprintf("a writer waits behind sharers, and Inspect says that %d wait", st.Waiters),
+			"sharers are counted, or who waits is not: -1 says so")
 	}
 	leave()
 	<-in
@@ -95,11 +100,13 @@ func (s *trial) inspectShared() {
 	s.release(holds[0].Hold)
 	s.release(holds[2].Hold)
 	if st := inspect(); st.Held || st.Sharers != 0 {
-		s.broken(fmt.Sprintf("of a name whose sharers have left, Inspect says %+v", st), "what Inspect reads is not what Release removes")
+		s.broken(fmt.Sprintf("of a name whose sharers have left, Inspect says %+v", st),
+			"what Inspect reads is not what Release removes")
 	}
 	w := s.acquireNow(b, s.request(name, s.long), "when all sharers had left")
 	if st := inspect(); !st.Held || st.Sharers != 0 || st.Sharing != nil {
-		s.broken(fmt.Sprintf("of a name that one holds alone, Inspect says %+v", st), "Sharers is for those that hold together")
+		s.broken(fmt.Sprintf("of a name that one holds alone, Inspect says %+v", st),
+			"Sharers is for those that hold together")
 	}
 	s.release(w)
 }
@@ -129,10 +136,14 @@ func (t *told) all(what string) {
 			_, err := hold.Renew(ctx)
 			return t.lost[i].Load() || errors.Is(err, locker.ErrLost)
 		}) {
-			s.broken(fmt.Sprintf("a name with %d sharers was %s, and sharer %d was not told: its Renew succeeds", len(t.holds), what, i+1), "one of the sharers is removed, or Renew does not look for its own entry, or puts it back (R12)")
+			s.broken(fmt.Sprintf("a name with %d sharers was %s, and sharer %d was not told: its Renew "+
+				"succeeds", len(t.holds), what, i+1),
+				"one of the sharers is removed, or Renew does not look for its own entry, or puts it back "+
+					"(R12)")
 		}
 		if err := hold.Release(s.within(s.patience())); !errors.Is(err, locker.ErrLost) {
-			s.broken(fmt.Sprintf("a name with sharers was %s, and Release of sharer %d returned %v", what, i+1, err), "it does not look whether there was something to remove")
+			s.broken(fmt.Sprintf("a name with sharers was %s, and Release of sharer %d returned %v", what,
+				i+1, err), "it does not look whether there was something to remove")
 		}
 	}
 }
@@ -166,7 +177,8 @@ func (s *trial) breakShared() {
 		return
 	}
 	if err != nil || !st.Held || st.Sharers != len(sharers.holds)+1 || st.Token != 0 && st.Token != token {
-		s.broken(fmt.Sprintf("Break of a name with %d sharers and the token %d returned %+v (error %v)", len(sharers.holds)+1, token, st, err), "it is the State of one of them, or that after")
+		s.broken(fmt.Sprintf("Break of a name with %d sharers and the token %d returned %+v (error %v)",
+			len(sharers.holds)+1, token, st, err), "it is the State of one of them, or that after")
 	}
 	select {
 	case w := <-in:
@@ -174,15 +186,21 @@ func (s *trial) breakShared() {
 			s.FailNow()
 		}
 		sharers.all("broken")
-		if !s.eventually(s.soon, func() bool { return l.Err() != nil || errors.Is(l.Renew(s.within(s.patience())), locker.ErrLost) }) {
-			s.broken("a name with sharers was broken, and the lease of one is renewed", "one of the sharers is removed")
+		if !s.eventually(s.soon, func() bool {
+			return l.Err() != nil || errors.Is(l.Renew(s.within(s.patience())), locker.ErrLost)
+		}) {
+			s.broken("a name with sharers was broken, and the lease of one is renewed",
+				"one of the sharers is removed")
 		}
 		if err := w.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("sharers were broken, their holds ended, and Renew of the writer after them failed: %v", err), "a late release removes what has its name, and not what has its owner")
+			s.broken(fmt.Sprintf("sharers were broken, their holds ended, and Renew of the writer after "+
+				"them failed: %v", err), "a late release removes what has its name, and not what has its "+
+				"owner")
 		}
 		s.unlock(w)
 	case <-time.After(s.patience()):
-		s.broken("all sharers of a name were broken, and a writer that waited did not get in", "one of the sharers is removed, or nobody tells those who wait")
+		s.broken("all sharers of a name were broken, and a writer that waited did not get in",
+			"one of the sharers is removed, or nobody tells those who wait")
 	}
 	s.release(near.Hold)
 }
@@ -199,7 +217,8 @@ func (s *trial) deleteShared() {
 	w := s.freeWithin(s.soon+s.ttl, s.client(), name, "the harness's Delete does not remove all sharers")
 	sharers.all("deleted")
 	if err := w.Renew(s.within(s.patience())); err != nil {
-		s.broken(fmt.Sprintf("sharers were deleted, their holds ended, and Renew of the writer after them failed: %v", err), "a late release removes what has its name, and not what has its owner")
+		s.broken(fmt.Sprintf("sharers were deleted, their holds ended, and Renew of the writer after them "+
+			"failed: %v", err), "a late release removes what has its name, and not what has its owner")
 	}
 	s.unlock(w)
 }
@@ -219,25 +238,29 @@ func (s *trial) notifyShared() {
 		held := s.refuse(listener, waits, "while others held the name", besideSharers)
 		end()
 		if !s.eventually(s.prompt(), told) {
-			s.broken(fmt.Sprintf("%v after %s, wake of one that waits was not called (shared: %t)", s.prompt(), what, waits.Shared), cause)
+			s.broken(fmt.Sprintf("%v after %s, wake of one that waits was not called (shared: %t)",
+				s.prompt(), what, waits.Shared), cause)
 		}
 		if held.Leave != nil {
 			_ = held.Leave(s.within(s.patience()))
 		}
 	}
 	first, second := s.share(a, name, s.long), s.share(b, name, s.long)
-	wakes("the last sharer had left", "a release tells those who wait only when a writer has left", s.request(name, s.long), func() {
-		s.release(first.Hold)
-		s.release(second.Hold)
-	})
+	wakes("the last sharer had left", "a release tells those who wait only when a writer has left",
+		s.request(name, s.long), func() {
+			s.release(first.Hold)
+			s.release(second.Hold)
+		})
 	w := s.acquireNow(a, s.request(name, s.long), "when all sharers had left")
-	wakes("the writer had left", "a writer's release tells no sharers", s.shares(name, s.long), func() { s.release(w) })
+	wakes("the writer had left", "a writer's release tells no sharers", s.shares(name, s.long),
+		func() { s.release(w) })
 	if !polled(listener) {
 		return
 	}
 	first = s.share(a, name, s.long)
 	held := s.refuse(b, s.waits(name, s.long), "while a sharer held the name", besideSharers)
-	wakes("a writer that waited had left", "Leave tells nobody: a sharer that was refused because of the note waits for its end", s.shares(name, s.long), func() {
+	wakes("a writer that waited had left", "Leave tells nobody: a sharer that was refused because of the "+
+		"note waits for its end", s.shares(name, s.long), func() {
 		if err := held.Leave(s.within(s.patience())); err != nil {
 			s.broken(fmt.Sprintf("Leave failed: %v", err), "")
 		}

@@ -7,7 +7,8 @@ import (
 	"github.com/golockers/locker"
 )
 
-const tokenOfGeneration = "sharers that hold together are a generation: the first of them draws its token, in the step that grants, above that of each writer before, and the others get the same"
+const tokenOfGeneration = "sharers that hold together are a generation: the first of them draws its " +
+	"token, in the step that grants, above that of each writer before, and the others get the same"
 
 // generations are the tokens of a name, as a resource sees them.
 type generations struct {
@@ -22,10 +23,12 @@ func (g *generations) writer(token uint64, when string) {
 	switch {
 	case g.s.g.Fencing == locker.FencingNone:
 		if token != 0 {
-			g.s.broken(fmt.Sprintf("Fencing is none, and %s a writer has the token %d", when, token), "claim it, or return none")
+			g.s.broken(fmt.Sprintf("Fencing is none, and %s a writer has the token %d", when, token),
+				"claim it, or return none")
 		}
 	case token <= g.exclusive || token <= g.sharers:
-		g.s.broken(fmt.Sprintf("%s a writer got token %d, after a writer with %d and sharers with %d", when, token, g.exclusive, g.sharers), tokenOfGeneration)
+		g.s.broken(fmt.Sprintf("%s a writer got token %d, after a writer with %d and sharers with %d", when,
+			token, g.exclusive, g.sharers), tokenOfGeneration)
 	}
 	g.exclusive = token
 }
@@ -38,16 +41,21 @@ func (g *generations) generation(tokens []uint64, when string) {
 		switch {
 		case g.s.g.Shared == locker.SharingTokenless:
 			if token != 0 {
-				g.s.broken(fmt.Sprintf("Shared is %q, and %s a sharer has the token %d", g.s.g.Shared, when, token), "claim it, or return none")
+				g.s.broken(fmt.Sprintf("Shared is %q, and %s a sharer has the token %d", g.s.g.Shared, when,
+					token), "claim it, or return none")
 			}
 		case token == 0:
-			g.s.broken(fmt.Sprintf("Shared is %q, and %s a sharer has no token", g.s.g.Shared, when), "Grant.Token is 0")
+			g.s.broken(fmt.Sprintf("Shared is %q, and %s a sharer has no token", g.s.g.Shared, when),
+				"Grant.Token is 0")
 		case token != tokens[0]:
-			g.s.broken(fmt.Sprintf("%s sharers that hold together have tokens %d", when, tokens), tokenOfGeneration)
+			g.s.broken(fmt.Sprintf("%s sharers that hold together have tokens %d", when, tokens),
+				tokenOfGeneration)
 		case token <= g.exclusive:
-			g.s.broken(fmt.Sprintf("%s a sharer got token %d, after a writer with %d", when, token, g.exclusive), tokenOfGeneration)
+			g.s.broken(fmt.Sprintf("%s a sharer got token %d, after a writer with %d", when, token,
+				g.exclusive), tokenOfGeneration)
 		case token < g.sharers, token == g.sharers && g.sharers < g.exclusive:
-			g.s.broken(fmt.Sprintf("%s a sharer got token %d, after sharers with %d", when, token, g.sharers), tokenOfGeneration)
+			g.s.broken(fmt.Sprintf("%s a sharer got token %d, after sharers with %d", when, token, g.sharers),
+				tokenOfGeneration)
 		}
 	}
 	g.sharers = tokens[0]
@@ -55,7 +63,8 @@ func (g *generations) generation(tokens []uint64, when string) {
 
 func checkSharedTokens(s *trial) {
 	if s.g.Shared == locker.SharingWithTokens && s.g.Fencing == locker.FencingNone {
-		s.broken("Shared is with tokens, and Fencing is none", "tokens of sharers that rise, and of writers that do not, protect nothing")
+		s.broken("Shared is with tokens, and Fencing is none",
+			"tokens of sharers that rise, and of writers that do not, protect nothing")
 	}
 	s.together(s.tokensOfLeases, s.tokensOfHolds)
 }
@@ -67,7 +76,8 @@ func (s *trial) tokensOfLeases() {
 	token := func(l *locker.Lease) uint64 {
 		token, has := l.Token()
 		if has != (token != 0) {
-			s.broken(fmt.Sprintf("Token of a lease returned %d and %t", token, has), "an engine that makes up an answer")
+			s.broken(fmt.Sprintf("Token of a lease returned %d and %t", token, has),
+				"an engine that makes up an answer")
 		}
 		return token
 	}
@@ -139,7 +149,8 @@ func (s *trial) tokensOfHolds() {
 		s.release(third.Hold)
 		last := s.dies(name)
 		g.generation([]uint64{last.Token}, "when all had left")
-		l := s.freeWithin(s.freedWithin(last.Validity.TTL), other, name, "a sharer that nobody renews has no end")
+		l := s.freeWithin(s.freedWithin(last.Validity.TTL), other, name,
+			"a sharer that nobody renews has no end")
 		token, _ := l.Token()
 		g.writer(token, "after sharers had died")
 		s.unlock(l)

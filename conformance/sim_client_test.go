@@ -163,8 +163,8 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 func (c *client) place(req locker.Request) place {
-	return place{owner: req.Owner, label: req.Label, waits: req.Wait, shared: req.Shared, ttl: req.TTL, minHold: req.MinHold,
-		client: c, lost: req.Lost}
+	return place{owner: req.Owner, label: req.Label, waits: req.Wait, shared: req.Shared, ttl: req.TTL,
+		minHold: req.MinHold, client: c, lost: req.Lost}
 }
 
 // ask sends one request.

@@ -171,7 +171,7 @@ func (s *service) release(name, owner string) (found bool, err error) {
 		if s.flaw == leavesLateGrant && rec != nil && !rec.confirmed && time.Since(rec.began) < latency/5 {
 			rec = nil
 		}
-		if (s.flaw == leavesGrant || s.flaw == leavesSharer && rec != nil && rec.shared) && rec != nil && !rec.confirmed {
+		if rec != nil && !rec.confirmed && (s.flaw == leavesGrant || s.flaw == leavesSharer && rec.shared) {
 			rec = nil
 		}
 		if rec == nil && s.flaw == releasesSharersOfName && len(s.sharers(name).holders) > 0 {
@@ -179,9 +179,11 @@ func (s *service) release(name, owner string) (found bool, err error) {
 		}
 		if rec != nil {
 			found = true
-			if rec.shared {
+			rec.count--
+			switch {
+			case rec.shared:
 				s.leaves(name, rec)
-			} else if rec.count--; rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)) {
+			case rec.count <= 0 && (s.flaw != minHoldSticks || !time.Now().Before(rec.keep)):
 				s.remove(name)
 			}
 		}

@@ -115,8 +115,9 @@ func (s *service) admit(name string, p place) *record {
 		s.tokens[name]++
 	}
 	rec := &record{
-		began: time.Now(), owner: p.owner, label: p.label, client: p.client, lost: p.lost, count: 1, shared: true,
-		token: s.tokens[name],
+		began: time.Now(), owner: p.owner, label: p.label, client: p.client, lost: p.lost, count: 1,
+		shared: true,
+		token:  s.tokens[name],
 	}
 	if p.minHold > 0 && s.flaw != sharerMinHoldIgnored {
 		rec.keep = time.Now().Add(p.minHold)
@@ -136,7 +137,8 @@ func (s *service) admit(name string, p place) *record {
 func (s *service) oneTTL(name string, last *record) {
 	sh := s.sharers(name)
 	for _, rec := range sh.holders {
-		if s.flaw == sharersHaveOneTTL || s.flaw == sharersHaveLongestTTL && rec.expires.Before(last.expires) {
+		ends := s.flaw == sharersHaveLongestTTL && rec.expires.Before(last.expires)
+		if ends || s.flaw == sharersHaveOneTTL {
 			rec.expires = last.expires
 			s.arm(name, rec)
 		}
@@ -190,10 +192,8 @@ func (s *service) advance(name string) {
 	for len(queue) > 0 {
 		next := queue[0]
 		gone := !time.Now().Before(next.expires)
-		if !gone && (s.locks[name] != nil || !next.shared && len(s.sharers(name).holders) > 0 && s.flaw != writesBesideSharers) {
-			break
-		}
-		if next.shared && s.flaw == admitsOneOfRun && admitted > 0 {
+		beside := !next.shared && len(s.sharers(name).holders) > 0 && s.flaw != writesBesideSharers
+		if !gone && (s.locks[name] != nil || beside || next.shared && s.flaw == admitsOneOfRun && admitted > 0) {
 			break
 		}
 		queue = queue[1:]
@@ -329,7 +329,8 @@ func (s *service) stateOfSharers(name string, st locker.State) locker.State {
 		return st
 	}
 	first := sh.holders[0]
-	st.Held, st.Label, st.Token, st.Remaining, st.Sharers = true, first.label, first.token, sh.remaining(), len(sh.holders)
+	st.Held, st.Label, st.Token, st.Remaining, st.Sharers = true, first.label, first.token, sh.remaining(),
+		len(sh.holders)
 	for _, rec := range sh.holders {
 		if !slices.Contains(st.Sharing, rec.label) {
 			st.Sharing = append(st.Sharing, rec.label)

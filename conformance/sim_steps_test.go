@@ -55,7 +55,11 @@ func (c *client) acquireIn(ctx context.Context, h *hold, wait bool) (any, error)
 		if err != nil || !first.(verdict).granted {
 			return first, err
 		}
-		if _, err := c.net.call(ctx, func() any { _, err := s.renew(h.place, h.name); return err }); err != nil {
+		if _, err := c.net.call(ctx, func() any {
+			_,
+				err := s.renew(h.place, h.name)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		return first, nil
