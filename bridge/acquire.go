@@ -27,7 +27,8 @@ import (
 // engine asks again: a program that died during the wait would leave the first lock there
 // for all of that time, although nobody held the lock.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL}}
+	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL, lasts: req.TTL + req.MinHold,
+		ended: sync.OnceValue(time.Now)}}
 	a.req.Label = b.label(req.Label)
 	a.ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)

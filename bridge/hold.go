@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -13,19 +12,17 @@ import (
 
 // hold is a lock on both services, or what an attempt may have left there.
 type hold struct {
-	b   *Backend
-	ttl time.Duration
-	on  [2]part
-
-	mu    sync.Mutex
-	until time.Time // when the TTL has ended what can still arrive; set by the first TakeBack
+	b     *Backend
+	ttl   time.Duration
+	lasts time.Duration // how long a service keeps what nobody renews
+	on    [2]part
+	ended func() time.Time // when it was first taken back
 }
 
 // part is the hold on one service.
 type part struct {
 	locker.Hold      // nil: nothing
 	granted     bool // for certain
-	settled     bool // nothing is left; guarded by hold.mu
 }
 
 var (
@@ -98,31 +95,16 @@ func (h *hold) Release(ctx context.Context) error {
 	return err
 }
 
-// TakeBack removes the leftover on both services (R7). If the hold on a service has
-// no TakeBack, it is released again until the release has found something, or until
-// its TTL bounds whatever may still arrive.
+// TakeBack removes the leftover on both services (R7). If the hold on a service has no
+// TakeBack, it is released again until the release has found something, or the TTL has
+// bounded what may still arrive, or the service has ended what cannot be removed.
 func (h *hold) TakeBack(ctx context.Context) error {
-	h.mu.Lock()
-	if h.until.IsZero() {
-		h.until = time.Now().Add(h.ttl)
-	}
-	until := h.until
-	h.mu.Unlock()
+	ended := h.ended()
 	err := h.each(func(i int) error {
-		p := &h.on[i]
-		h.mu.Lock()
-		settled := p.Hold == nil || p.settled
-		h.mu.Unlock()
-		if settled {
+		if h.on[i].Hold == nil {
 			return nil
 		}
-		err := p.takeBack(ctx, until)
-		if err == nil {
-			h.mu.Lock()
-			p.settled = true
-			h.mu.Unlock()
-		}
-		return err
+		return h.takeBack(ctx, h.on[i], ended)
 	})
 	if err == nil {
 		h.b.forget(h)
@@ -130,12 +112,12 @@ func (h *hold) TakeBack(ctx context.Context) error {
 	return err
 }
 
-func (p *part) takeBack(ctx context.Context, until time.Time) error {
+func (h *hold) takeBack(ctx context.Context, p part, ended time.Time) error {
 	if t, ok := p.Hold.(locker.TakeBacker); ok {
 		return t.TakeBack(ctx)
 	}
-	err := p.Release(ctx)
-	if p.granted && errors.Is(err, locker.ErrLost) || !time.Now().Before(until) {
+	err, since := p.Release(ctx), time.Since(ended)
+	if since >= h.lasts || errors.Is(err, locker.ErrLost) && (p.granted || since >= h.ttl) {
 		return nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"context"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -164,4 +165,30 @@ func TestMinHoldOnServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// downAtRefusal is a service that refuses everybody, at which moment the other one fails.
+type downAtRefusal struct {
+	shared
+	other *memory.Backend
+}
+
+func (d downAtRefusal) Acquire(context.Context, locker.Request) (locker.Grant, error) {
+	d.other.Fail(locker.ErrUnavailable)
+	return locker.Grant{}, locker.ErrHeld
+}
+
+// Nobody holds what an attempt has left on a service that is down: it does not stay for all
+// of its MinHold when the service is back, however long that takes.
+func TestMinHoldOfALeftoverIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := memory.NewExpiring()
+		pair := pairOf(t, shared{a}, downAtRefusal{shared{memory.New()}, a})
+		_, err := pair.TryLock(t.Context(), "job", locker.MinHold(minHold))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		time.Sleep(3 * ttl)
+		a.Fail(nil)
+		time.Sleep(ttl)
+		unlock(t, try(t, clientOf(t, shared{a}, ""), "job"))
+	})
 }

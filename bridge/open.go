@@ -46,26 +46,19 @@ func (o Openers) Open(ctx context.Context, rawURL string, opts *locker.Options) 
 
 // pair opens both.
 func (o Openers) pair(ctx context.Context, rawURLs []string, opts locker.Options) (locker.Backend, error) {
-	var sides [2]side
-	var err error
-	for i := range sides {
-		if sides[i], err = o.side(ctx, rawURLs[i], opts); err != nil {
-			break
-		}
+	first, err := o.side(ctx, rawURLs[0], opts)
+	if err != nil {
+		return nil, err
 	}
-	var b *Backend
-	if err == nil {
-		b, err = newBackend(sides)
+	second, err := o.side(ctx, rawURLs[1], opts)
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
 	}
-	if err == nil {
-		return b, nil
+	b, err := newBackend([2]side{first, second})
+	if err != nil {
+		return nil, errors.Join(err, first.Close(), second.Close())
 	}
-	for _, s := range sides {
-		if s.Backend != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}
-	return nil, err
+	return b, nil
 }
 
 // side opens one of two. It takes the Backend from under its Client, which is not used:
