@@ -16,18 +16,6 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-func TestForget(t *testing.T) {
-	var guard fencing.Guard
-	require.NoError(t, guard.Raise(t.Context(), "r", 2))
-	mark, ok := guard.Mark("r")
-	assert.True(t, ok)
-	assert.Equal(t, fencing.Token(2), mark)
-	guard.Forget("r")
-	_, ok = guard.Mark("r")
-	assert.False(t, ok)
-	require.NoError(t, guard.Raise(t.Context(), "r", 1), "after Forget any token passes")
-}
-
 func TestTheMarkMovesWithTheWriteOrNotAtAll(t *testing.T) {
 	var guard fencing.Guard
 	require.NoError(t, guard.Do(t.Context(), "r", 5, nil))

@@ -33,6 +33,7 @@ func TestSuite(t *testing.T) {
 				mark, _ := guard.Mark(r)
 				return mark, nil
 			},
+			Forget: func(_ context.Context, r string) error { guard.Forget(r); return nil },
 		}
 	})
 }

@@ -3,7 +3,6 @@ package etcdguard_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -16,122 +15,6 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/lab"
 )
-
-// A reply that is lost leaves it open what happened, and the error has to say so.
-func TestLostReply(t *testing.T) {
-	for how, patience := range map[string]time.Duration{"connection cut": soon, "silence": time.Second} {
-		t.Run(how, func(t *testing.T) {
-			s := newScene(t, 1)
-			p := lab.StartProxy(t, s.Nodes[0].Addr())
-			g := newGuard(t, dial(t, []string{p.Addr()}), nil)
-			_, err := g.Commit(within(t, soon), "r", 1)
-			require.NoError(t, err)
-			links := make(chan *lab.Link, 1)
-			p.OnRequest("lost words", func(l *lab.Link) {
-				l.SetReplies(lab.Drop)
-				links <- l
-			})
-			ctx := within(t, patience)
-			answer := make(chan error, 1)
-			go func() {
-				_, err := g.Commit(ctx, "r", 2, clientv3.OpPut("data", "lost words"))
-				answer <- err
-			}()
-			link := <-links
-			require.Eventually(
-				t,
-				func() bool { return s.value(t, "data") == "lost words" },
-				soon,
-				time.Millisecond,
-				"it is carried out",
-			)
-			began := time.Now()
-			if how == "connection cut" {
-				link.Reset()
-			}
-			err = <-answer
-			require.ErrorIs(t, err, fencing.ErrUnknown)
-			require.ErrorIs(t, err, locker.ErrUnavailable)
-			require.NotErrorIs(t, err, fencing.ErrStale)
-			assert.Less(t, time.Since(began), 1500*time.Millisecond)
-			link.Reset() // it would be silent for good
-			// The same again is safe for the mark.
-			require.Eventually(t, func() bool {
-				_, err = g.Commit(within(t, soon), "r", 2, clientv3.OpPut("data", "lost words"))
-				return err == nil
-			}, soon, 10*time.Millisecond)
-			_, err = g.Commit(within(t, soon), "r", 1)
-			require.ErrorIs(t, err, fencing.ErrStale)
-		})
-	}
-}
-
-// What was given up and arrives late must not undo what a later holder wrote.
-func TestLateRequestIsGuarded(t *testing.T) {
-	s := newScene(t, 1)
-	p := lab.StartProxy(t, s.Nodes[0].Addr())
-	late := newGuard(t, dial(t, []string{p.Addr()}), nil)
-	_, err := late.Commit(within(t, soon), "r", 1, clientv3.OpPut("data", "first"))
-	require.NoError(t, err)
-	p.SetRequests(lab.Hold)
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	began := time.Now()
-	_, err = late.Commit(ctx, "r", 1, clientv3.OpPut("data", "late"))
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, fencing.ErrUnknown)
-	require.NotErrorIs(t, err, locker.ErrUnavailable, "it was the caller who gave up")
-	assert.Less(t, time.Since(began), time.Second)
-	_, err = s.guard.Commit(within(t, soon), "r", 2, clientv3.OpPut("data", "second"))
-	require.NoError(t, err)
-	sent := p.Stats().Requests.Delivered
-	p.SetRequests(lab.Pass)
-	require.Eventually(t, func() bool { return p.Stats().Requests.Delivered > sent }, soon, time.Millisecond)
-	for range 20 {
-		_, err = late.Mark(within(t, soon), "r") // behind the late one, on the same connection
-		require.NoError(t, err)
-	}
-	assert.Equal(t, "second", s.value(t, "data"))
-}
-
-func TestUnreachableIsToldWithinTheDeadline(t *testing.T) {
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	client := dial(t, []string{l.Addr().String()})
-	check := func(d time.Duration, addr string, call func(context.Context) error) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), d)
-		defer cancel()
-		began := time.Now()
-		err := call(ctx)
-		require.ErrorIs(t, err, locker.ErrUnavailable)
-		require.NotErrorIs(t, err, fencing.ErrUnknown, "nothing can have been written")
-		assert.Contains(t, err.Error(), addr)
-		assert.NotContains(t, err.Error(), "\n")
-		assert.Less(t, time.Since(began), d+1500*time.Millisecond)
-	}
-	g := newGuard(t, client, nil)
-	for range 3 {
-		// Long before a deadline that is far.
-		for _, d := range []time.Duration{soon, 100 * time.Millisecond} {
-			began := time.Now()
-			check(
-				d,
-				l.Addr().String(),
-				func(ctx context.Context) error { _, err := g.Commit(ctx, "r", 1); return err },
-			)
-			check(d, l.Addr().String(), func(ctx context.Context) error { _, err := g.Mark(ctx, "r"); return err })
-			assert.Less(t, time.Since(began), 5*time.Second)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = newGuard(t, client, nil).Commit(ctx, "r", 1)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, fencing.ErrUnknown)
-}
 
 func TestSilentServerIsToldWithinTheDeadline(t *testing.T) {
 	s := newScene(t, 1)

@@ -2,7 +2,6 @@ package etcdguard_test
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
@@ -16,52 +15,6 @@ import (
 	"github.com/golockers/locker/fencing/etcdguard"
 	"github.com/golockers/locker/internal/lab"
 )
-
-func TestTokensAreAdmittedByNumber(t *testing.T) {
-	s := newScene(t, 1)
-	ctx := within(t, soon)
-	mark, err := s.guard.Mark(ctx, "r")
-	require.NoError(t, err)
-	assert.Zero(t, mark)
-	// As text without leading zeroes, 10 is before 9. The numbers above 2⁶³ are
-	// no int64, those around 2⁵³ no float64.
-	rising := []fencing.Token{9, 10, 99, 100, 1<<53 + 1, 1<<53 + 2, 1 << 63, math.MaxUint64}
-	for i, token := range rising {
-		for range 2 { // equal: the same holder goes on
-			resp, err := s.guard.Commit(ctx, "r", token, clientv3.OpPut("data", token.String()))
-			require.NoError(t, err)
-			assert.True(t, resp.Succeeded)
-			require.Len(t, resp.Responses, 1, "of the caller's own operation")
-			assert.NotNil(t, resp.Responses[0].GetResponsePut())
-			assert.NotZero(t, resp.Header.Revision)
-		}
-		for _, lower := range append([]fencing.Token{1}, rising[:i]...) {
-			before := s.revision(t)
-			resp, err := s.guard.Commit(ctx, "r", lower, clientv3.OpPut("data", "late"))
-			require.Nil(t, resp)
-			require.ErrorIs(t, err, fencing.ErrStale)
-			var stale *fencing.StaleError
-			require.ErrorAs(t, err, &stale)
-			assert.Equal(t, fencing.StaleError{Resource: "r", Token: lower, Mark: token}, *stale)
-			require.NotErrorIs(t, err, locker.ErrUnavailable)
-			require.NotErrorIs(t, err, fencing.ErrUnknown)
-			assert.Equal(t, before, s.revision(t), "nothing at all was written")
-		}
-		mark, err := s.guard.Mark(ctx, "r")
-		require.NoError(t, err)
-		assert.Equal(t, token, mark)
-		assert.Equal(t, token.String(), s.value(t, "data"))
-	}
-}
-
-func TestNoTokenIsNotALowOne(t *testing.T) {
-	s := newScene(t, 1)
-	before := s.revision(t)
-	_, err := s.guard.Commit(within(t, soon), "r", 0, clientv3.OpPut("data", "x"))
-	require.ErrorIs(t, err, fencing.ErrMissing)
-	require.NotErrorIs(t, err, fencing.ErrStale)
-	assert.Equal(t, before, s.revision(t))
-}
 
 func TestMarkMovesWithoutOperationsAndWithReads(t *testing.T) {
 	s := newScene(t, 1)
@@ -79,47 +32,16 @@ func TestMarkMovesWithoutOperationsAndWithReads(t *testing.T) {
 	require.ErrorIs(t, err, fencing.ErrStale)
 }
 
-func TestForgottenMarkLetsAnyTokenPass(t *testing.T) {
+// A prefix may go on where another's ends.
+func TestPrefixesDoNotMeet(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := within(t, soon)
-	_, err := s.guard.Commit(ctx, "r", 5)
-	require.NoError(t, err)
-	require.NoError(t, s.guard.Forget(ctx, "r"))
-	require.NoError(t, s.guard.Forget(ctx, "r"))
-	_, err = s.guard.Commit(ctx, "r", 4)
-	require.NoError(t, err)
-}
-
-// A name that is not encoded injectively would share its mark with another.
-func TestNamesDoNotMeet(t *testing.T) {
-	s := newScene(t, 1)
-	ctx := within(t, soon)
-	names := []string{
-		"a", "A", "a/b", "a%2Fb", "a%252Fb", "/", "//", ".", "..", "../x", "%", "\x00", "a\x00",
-		" ", "ä", "日本", "\n",
-		strings.Repeat(
-			"x",
-			fencing.MaxNameLen,
-		), strings.Repeat("/", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
-		"1/mark/x",
-	}
-	for i, name := range names {
-		_, err := s.guard.Commit(ctx, name, fencing.Token(i+1))
-		require.NoError(t, err, "%q", name)
-	}
-	for i, name := range names {
-		mark, err := s.guard.Mark(ctx, name)
-		require.NoError(t, err)
-		assert.Equal(t, fencing.Token(i+1), mark, "%q", name)
-	}
-	// Nor do those of a prefix that goes on where another's ends.
 	deeper := newGuard(t, s.admin, &etcdguard.Options{Prefix: "fencing/1/mark"})
-	_, err := deeper.Commit(ctx, "x", 100)
-	require.NoError(t, err)
+	require.NoError(t, deeper.Raise(ctx, "x", 100))
 	for _, name := range []string{"1/mark/x", "x", "mark/x"} {
 		mark, err := s.guard.Mark(ctx, name)
 		require.NoError(t, err)
-		assert.NotEqual(t, fencing.Token(100), mark)
+		assert.Zero(t, mark)
 	}
 }
 
@@ -127,57 +49,30 @@ func TestBadInputIsToldAtOnce(t *testing.T) {
 	s := newScene(t, 1)
 	ctx := within(t, soon)
 	before := s.revision(t)
+	commit := func(ops ...clientv3.Op) func() error {
+		return func() error { _, err := s.guard.Commit(ctx, "r", 1, ops...); return err }
+	}
+	guardOn := func(kv clientv3.KV, prefix string) func() error {
+		return func() error { _, err := etcdguard.New(kv, &etcdguard.Options{Prefix: prefix}); return err }
+	}
+	hidden := clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpPut("fencing/1/x", "")})
 	for what, call := range map[string]func() error{
-		"empty name": func() error { _, err := s.guard.Commit(ctx, "", 1); return err },
-		"long name": func() error {
-			_, err := s.guard.Commit(ctx, strings.Repeat("x", fencing.MaxNameLen+1), 1)
-			return err
-		},
-		"not UTF-8":       func() error { _, err := s.guard.Commit(ctx, "\xff", 1); return err },
-		"mark, not UTF-8": func() error { _, err := s.guard.Mark(ctx, "\xff"); return err },
-		"forget nothing":  func() error { return s.guard.Forget(ctx, "") },
-		"empty operation": func() error { _, err := s.guard.Commit(ctx, "r", 1, clientv3.Op{}); return err },
-		"its own mark": func() error {
-			_, err := s.guard.Commit(ctx, "r", 1, clientv3.OpPut("fencing/1/mark/r", "0"))
-			return err
-		},
-		"another's mark": func() error {
-			_, err := s.guard.Commit(ctx, "r", 1, clientv3.OpDelete("fencing/1/mark/q"))
-			return err
-		},
-		"all keys": func() error {
-			_, err := s.guard.Commit(ctx, "r", 1, clientv3.OpDelete("", clientv3.WithPrefix()))
-			return err
-		},
-		"all from a key on": func() error {
-			_, err := s.guard.Commit(ctx, "r", 1, clientv3.OpDelete("f", clientv3.WithFromKey()))
-			return err
-		},
-		"a range": func() error {
-			_, err := s.guard.Commit(ctx, "r", 1, clientv3.OpDelete("fencing/0", clientv3.WithRange("fencing/1/n")))
-			return err
-		},
+		"empty operation":   commit(clientv3.Op{}),
+		"its own mark":      commit(clientv3.OpPut("fencing/1/mark/r", "0")),
+		"another's mark":    commit(clientv3.OpDelete("fencing/1/mark/q")),
+		"all keys":          commit(clientv3.OpDelete("", clientv3.WithPrefix())),
+		"all from a key on": commit(clientv3.OpDelete("f", clientv3.WithFromKey())),
+		"a range":           commit(clientv3.OpDelete("fencing/0", clientv3.WithRange("fencing/1/n"))),
+		"one key twice":     commit(clientv3.OpPut("k", "1"), clientv3.OpPut("k", "2")),
+		"no key":            commit(clientv3.OpPut("", "1")),
 		"hidden in a transaction": func() error {
-			put := []clientv3.Op{clientv3.OpPut("fencing/1/x", "")}
-			_, err := s.guard.Txn(ctx, "r", 1).Else(clientv3.OpTxn(nil, nil, put)).Commit()
+			_, err := s.guard.Txn(ctx, "r", 1).Else(hidden).Commit()
 			return err
 		},
-		"one key twice": func() error {
-			_, err := s.guard.Commit(ctx, "r", 1, clientv3.OpPut("k", "1"), clientv3.OpPut("k", "2"))
-			return err
-		},
-		"no key": func() error { _, err := s.guard.Commit(ctx, "r", 1, clientv3.OpPut("", "1")); return err },
-		"no client": func() error {
-			var c *clientv3.Client
-			_, err := etcdguard.New(c, nil)
-			return err
-		},
-		"nil":   func() error { _, err := etcdguard.New(nil, nil); return err },
-		"slash": func() error { _, err := etcdguard.New(s.admin, &etcdguard.Options{Prefix: "/a"}); return err },
-		"long prefix": func() error {
-			_, err := etcdguard.New(s.admin, &etcdguard.Options{Prefix: strings.Repeat("a", 300)})
-			return err
-		},
+		"no client":   guardOn((*clientv3.Client)(nil), ""),
+		"nil":         guardOn(nil, ""),
+		"slash":       guardOn(s.admin, "/a"),
+		"long prefix": guardOn(s.admin, strings.Repeat("a", 300)),
 	} {
 		err := call()
 		require.ErrorIs(t, err, locker.ErrInvalid, what)

@@ -38,6 +38,7 @@ func TestMarkMovesWithAWriteOrNotAtAll(t *testing.T) {
 	assert.True(t, resp.Succeeded)
 	require.Len(t, resp.Responses, 2)
 	assert.Equal(t, "new", string(resp.Responses[1].GetResponseRange().Kvs[0].Value))
+	assert.NotZero(t, resp.Header.Revision)
 	assert.EqualValues(t, 4, mark())
 
 	resp, err = s.guard.Txn(ctx, "r", 6).

@@ -54,8 +54,8 @@ func New(path string) (*Guard, error) {
 		return nil, invalid("%q: no file can be called that", path)
 	case os.IsPathSeparator(path[len(path)-1]) || base == "." || base == "..":
 		return nil, invalid("%q names a directory: give the path of a file", path)
-	case strings.HasPrefix(base, ".") && (strings.HasSuffix(base, sideSuffix) || strings.HasSuffix(base,
-		tempSuffix)):
+	case strings.HasPrefix(base, ".") &&
+		(strings.HasSuffix(base, sideSuffix) || strings.HasSuffix(base, tempSuffix)):
 		return nil, invalid("%q is reserved for the guard's own files: choose a name that does not begin "+
 			"with a dot and end in %s or %s", path, sideSuffix, tempSuffix)
 	case len(base) > maxName:
@@ -134,10 +134,8 @@ func (g *Guard) Remove(ctx context.Context, token fencing.Token) error {
 // with a lower token can happen. A holder calls it before it reads the state on which
 // its write depends. Errors are those of [Guard.WriteFile].
 func (g *Guard) Raise(ctx context.Context, token fencing.Token) error {
-	return g.change(ctx, "raise the mark of", token, func(fs.FileInfo) (func() error, error) {
-		return nil,
-			nil
-	})
+	nothing := func(fs.FileInfo) (func() error, error) { return nil, nil }
+	return g.change(ctx, "raise the mark of", token, nothing)
 }
 
 // Mark returns the highest token that was accepted for the file; 0 if there is none.

@@ -128,8 +128,8 @@ func (g *Guard) lock(ctx context.Context) (f *os.File, err error) {
 			err = fmt.Errorf("%s: it is deleted and created again all the time: find out what does that",
 				g.side)
 			try++
-		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist), errors.Is(err,
-			fs.ErrPermission) && g.sideMode != 0o600:
+		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist),
+			errors.Is(err, fs.ErrPermission) && g.sideMode != 0o600:
 			try++
 			_ = clock.Sleep(ctx, minPause)
 		default:

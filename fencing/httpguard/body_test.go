@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -45,10 +44,7 @@ func TestABodyThatBreaksOffBreaksOffInTheHandler(t *testing.T) {
 		assert.ErrorIs(t, err, broken)
 		http.Error(w, "no", http.StatusBadRequest)
 	}), path, &httpguard.Options{Guard: &guard})
-	r := httptest.NewRequest(http.MethodPut, "/thing", &breaksOnce{text: strings.NewReader("half"), err: broken})
-	r.Header.Set(httpguard.Header, "1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	w := put(t.Context(), h, "1", &breaksOnce{text: strings.NewReader("half"), err: broken})
 	assert.Equal(t, 400, w.Code)
 	assert.Equal(t, "no\n", w.Body.String(), "nothing is added to what the handler answered")
 }
@@ -76,11 +72,7 @@ func TestOnlySoMuchOfABodyIsReadAhead(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, int64(5000), n)
 	}), path, &httpguard.Options{Guard: &guard, BodyAhead: 100})
-	r := httptest.NewRequest(http.MethodPut, "/thing",
-		io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}))
-	r.Header.Set(httpguard.Header, "1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	w := put(t.Context(), h, "1", io.TeeReader(strings.NewReader(strings.Repeat("x", 5000)), counter{&read}))
 	assert.Equal(t, 200, w.Code)
 }
 

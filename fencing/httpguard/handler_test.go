@@ -38,9 +38,7 @@ func TestWhatIsRefusedAndHow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var guard fencing.Guard
 			require.NoError(t, guard.Do(t.Context(), "/thing", 10, nil))
-			h := httpguard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				assert.Fail(t, "the handler was called")
-			}), path, &httpguard.Options{Guard: &guard})
+			h := httpguard.Handler(unreached(t), path, &httpguard.Options{Guard: &guard})
 			w := handle(t, h, c.method, c.tokens...)
 			assert.Equal(t, c.status, w.Code)
 			p := fields(t, w)
@@ -94,41 +92,8 @@ func TestWithoutAGuardTheTokenIsOnlyCarried(t *testing.T) {
 	assert.Equal(t, []fencing.Token{9, 7}, got)
 }
 
-func TestWithAGuardTheTokenIsCarriedToo(t *testing.T) {
-	var guard fencing.Guard
-	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		token, err := fencing.FromContext(r.Context())
-		assert.NoError(t, err)
-		assert.Equal(t, fencing.Token(9), token)
-	}), path, &httpguard.Options{Guard: &guard})
-	assert.Equal(t, 200, handle(t, h, "PUT", "9").Code)
-	assert.Equal(t, fencing.Token(9), markOf(&guard))
-}
-
-func TestAGuardFurtherDownFindsTheToken(t *testing.T) {
-	var store fencing.Guard // stands for one in a database
-	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, err := fencing.FromContext(r.Context())
-		if err == nil {
-			err = store.Do(r.Context(), "row/1", token, nil)
-		}
-		if httpguard.WriteError(w, err) {
-			return
-		}
-		assert.NoError(t, err)
-	}), path, nil)
-	assert.Equal(t, 200, handle(t, h, "PUT", "9").Code)
-	w := handle(t, h, "PUT", "8")
-	assert.Equal(t, 412, w.Code)
-	p := fields(t, w)
-	assert.Equal(t, []any{"row/1", "8", "9"}, []any{p["resource"], p["token"], p["mark"]},
-		"the store's own mark")
-}
-
 func TestTheNameOfTheResourceIsNeeded(t *testing.T) {
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		assert.Fail(t, "the handler was called")
-	})
+	next := unreached(t)
 	for _, opts := range []*httpguard.Options{nil, {Guard: &fencing.Guard{}}} {
 		h := httpguard.Handler(next, func(*http.Request) string { return "" }, opts)
 		w := handle(t, h, "PUT", "1")

@@ -79,6 +79,26 @@ func handle(t *testing.T, h http.Handler, method string, tokens ...string) *http
 	return w
 }
 
+// put gives a PUT with this token to h, without a server.
+func put(ctx context.Context, h http.Handler, token string, body io.Reader) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPut, "/thing", body)
+	r.Header.Set(httpguard.Header, token)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// unreached is a handler that must not be called.
+func unreached(t *testing.T) http.Handler {
+	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { assert.Fail(t, "the handler was called") })
+}
+
+// trip sends r by tr.
+func trip(tr *httpguard.Transport, r *http.Request) error {
+	_, err := tr.RoundTrip(r) //nolint:bodyclose // there is none
+	return err
+}
+
 // fields reads the body of a problem.
 func fields(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 	t.Helper()

@@ -158,12 +158,12 @@ func TestWithTokensOfTwoLocksTheTransportIsToldWhichIsMeant(t *testing.T) {
 	ctx := fencing.NewContext(fencing.NewContext(t.Context(), "order", 3), "invoice", 900)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://host/order", nil)
 	require.NoError(t, err)
-	_, err = (&httpguard.Transport{Base: b}).RoundTrip(req) //nolint:bodyclose // there is none
+	err = trip(&httpguard.Transport{Base: b}, req)
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "Transport.Lock")
 	assert.Empty(t, b.sent)
 	lock := func(r *http.Request) string { return r.URL.Path[1:] }
-	_, err = (&httpguard.Transport{Base: b, Lock: lock}).RoundTrip(req) //nolint:bodyclose // there is none
+	err = trip(&httpguard.Transport{Base: b, Lock: lock}, req)
 	require.NoError(t, err)
 	assert.Equal(t, "3", b.sent[0].Header.Get(httpguard.Header))
 }

@@ -48,7 +48,7 @@ func TestTheTokenOfTheContextIsSent(t *testing.T) {
 	for _, method := range []string{"PUT", "GET", ""} {
 		r := request(t, method, "http://host/", 1<<64-1, "")
 		r.Header.Set("Other", "kept")
-		_, err := tr.RoundTrip(r) //nolint:bodyclose // there is none
+		err := trip(tr, r)
 		require.NoError(t, err)
 		got := b.sent[len(b.sent)-1]
 		assert.Equal(t, []string{"18446744073709551615"}, got.Header[httpguard.Header], "method %q", method)
@@ -57,7 +57,7 @@ func TestTheTokenOfTheContextIsSent(t *testing.T) {
 	}
 	r := request(t, "PUT", "http://host/", 7, "")
 	r.Header = nil
-	_, err := tr.RoundTrip(r) //nolint:bodyclose // there is none
+	err := trip(tr, r)
 	require.NoError(t, err)
 	assert.Nil(t, r.Header)
 }
@@ -68,7 +68,7 @@ func TestAWriteWithoutATokenIsNotSent(t *testing.T) {
 		r := request(t, method, "http://host/", 0, "")
 		data := &body{Reader: strings.NewReader("data")}
 		r.Body = data
-		_, err := (&httpguard.Transport{Base: b}).RoundTrip(r) //nolint:bodyclose // there is none
+		err := trip(&httpguard.Transport{Base: b}, r)
 		require.ErrorIs(t, err, fencing.ErrMissing, method)
 		assert.Empty(t, b.sent, method)
 		assert.True(t, data.closed, "a RoundTripper closes the body, whatever happens")
@@ -76,13 +76,13 @@ func TestAWriteWithoutATokenIsNotSent(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", ""} {
 		b := &base{}
 		req := request(t, method, "http://host/", 0, "")
-		_, err := (&httpguard.Transport{Base: b}).RoundTrip(req) //nolint:bodyclose // there is none
+		err := trip(&httpguard.Transport{Base: b}, req)
 		require.NoError(t, err, method)
 		assert.NotContains(t, b.sent[0].Header, httpguard.Header)
 	}
 	b := &base{}
 	req := request(t, "PUT", "http://host/", 0, "")
-	_, err := (&httpguard.Transport{Base: b, Optional: true}).RoundTrip(req) //nolint:bodyclose // there is none
+	err := trip(&httpguard.Transport{Base: b, Optional: true}, req)
 	require.NoError(t, err)
 	assert.NotContains(t, b.sent[0].Header, httpguard.Header)
 }
@@ -105,7 +105,7 @@ func TestATokenInTheHeaderByHand(t *testing.T) {
 		b := &base{}
 		r := request(t, c.method, "http://host/", c.context, "")
 		r.Header[httpguard.Header] = c.header
-		_, err := (&httpguard.Transport{Base: b}).RoundTrip(r) //nolint:bodyclose // there is none
+		err := trip(&httpguard.Transport{Base: b}, r)
 		require.ErrorIs(t, err, c.want, name)
 		if c.want == nil {
 			assert.Equal(t, []string{"7"}, b.sent[0].Header[httpguard.Header], name)
@@ -119,7 +119,7 @@ func TestWhatTheBaseSaysIsPassedOn(t *testing.T) {
 	broken := errors.New("broken pipe")
 	b := &base{err: broken}
 	tr := &httpguard.Transport{Base: b}
-	_, err := tr.RoundTrip(request(t, "PUT", "http://host/", 1, "")) //nolint:bodyclose // there is none
+	err := trip(tr, request(t, "PUT", "http://host/", 1, ""))
 	assert.Equal(t, broken, err)
 	(&http.Client{Transport: tr}).CloseIdleConnections()
 	assert.Equal(t, 1, b.closed)
@@ -149,26 +149,14 @@ func TestARedirectedWriteHasItsToken(t *testing.T) {
 	assert.Equal(t, []string{"/old 5", "/new 5"}, got)
 }
 
-func TestTheHolderIsToldByTheClient(t *testing.T) {
-	var guard fencing.Guard
-	s := serve(t, &httpguard.Options{Guard: &guard}, func(http.ResponseWriter, *http.Request) {})
+func TestAServerRefusesAWriteWithoutAToken(t *testing.T) {
+	s := serve(t, &httpguard.Options{Guard: &fencing.Guard{}}, func(http.ResponseWriter, *http.Request) {})
 	c := clientOf(t, s)
-	status, err := send(t, c, "PUT", s.URL+"/thing", 1<<64-1, "")
-	require.NoError(t, err)
-	assert.Equal(t, 200, status)
-	status, err = send(t, c, "PUT", s.URL+"/thing", 1<<64-2, "")
-	assert.Equal(t, 412, status)
-	var stale *fencing.StaleError
-	require.ErrorAs(t, err, &stale)
-	assert.Equal(t, fencing.StaleError{Resource: "/thing", Token: 1<<64 - 2, Mark: 1<<64 - 1}, *stale,
-		"all 64 bits")
-
-	base := c.Transport.(*httpguard.Transport).Base
-	optional := &http.Client{Transport: &httpguard.Transport{Base: base, Optional: true}}
-	status, err = send(t, optional, "PUT", s.URL+"/thing", 0, "")
-	assert.Equal(t, 428, status)
-	require.ErrorIs(t, err, fencing.ErrMissing)
-	_, err = c.Do(request(t, "PUT", s.URL, 0, "")) //nolint:bodyclose // there is none
+	_, err := send(t, c, "PUT", s.URL, 0, "")
 	require.ErrorIs(t, err, fencing.ErrMissing, "through http.Client's own error")
 	require.NotErrorIs(t, err, context.Canceled)
+	c.Transport.(*httpguard.Transport).Optional = true
+	status, err := send(t, c, "PUT", s.URL+"/thing", 0, "")
+	assert.Equal(t, 428, status)
+	require.ErrorIs(t, err, fencing.ErrMissing)
 }

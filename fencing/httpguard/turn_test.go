@@ -37,6 +37,8 @@ func startSlow(t *testing.T) *slow {
 		release: make(chan struct{}, 100), ended: make(chan struct{}, 100)}
 	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.calls.Add(1)
+		_, err := fencing.TokenFor(r.Context(), r.URL.Path)
+		assert.NoError(t, err, "with a Guard the token is carried, too")
 		if r.URL.Path == "/thing" {
 			assert.Equal(t, int32(1), s.running.Add(1), "two write to one resource at once")
 			defer s.running.Add(-1)
@@ -128,16 +130,11 @@ func TestAClientThatGoesAwayWhileWaiting(t *testing.T) {
 
 func TestAWaitThatEndsWithItsClientStillThereIsAnswered(t *testing.T) {
 	var guard fencing.Guard
-	h := httpguard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		assert.Fail(t, "the handler was called")
-	}), path, &httpguard.Options{Guard: &guard})
+	h := httpguard.Handler(unreached(t), path, &httpguard.Options{Guard: &guard})
 	err := guard.Do(t.Context(), "/thing", 1, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPut, "/thing", strings.NewReader("data"))
-		r.Header.Set(httpguard.Header, "2")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		w := put(ctx, h, "2", strings.NewReader("data"))
 		assert.Equal(t, 503, w.Code)
 		assert.Equal(t, "/thing", fields(t, w)["resource"])
 		return nil
@@ -148,15 +145,11 @@ func TestAWaitThatEndsWithItsClientStillThereIsAnswered(t *testing.T) {
 
 func TestARequestWhoseClientIsGoneDoesNotBegin(t *testing.T) {
 	var guard fencing.Guard
-	h := httpguard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		assert.Fail(t, "the handler was called")
-	}), path, &httpguard.Options{Guard: &guard})
+	h := httpguard.Handler(unreached(t), path, &httpguard.Options{Guard: &guard})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 { // the turn is free: which of the two is seen first would be chance
-		r := httptest.NewRequestWithContext(ctx, http.MethodPut, "/thing", nil)
-		r.Header.Set(httpguard.Header, "2")
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		put(ctx, h, "2", nil)
 	}
 	assert.Equal(t, fencing.Token(0), markOf(&guard))
 }
@@ -165,22 +158,11 @@ func TestAStaleRequestIsRefusedBeforeItsBodyIsSent(t *testing.T) {
 	var guard fencing.Guard
 	require.NoError(t, guard.Do(t.Context(), "/thing", 2, nil))
 	h := httpguard.Handler(http.NotFoundHandler(), path, &httpguard.Options{Guard: &guard})
-	r := httptest.NewRequest(http.MethodPut, "/thing", nil)
-	r.Header.Set(httpguard.Header, "1")
-	r.Body = &untouched{t}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	read := 0
+	w := put(t.Context(), h, "1", io.TeeReader(strings.NewReader("data"), counter{&read}))
 	assert.Equal(t, 412, w.Code)
+	assert.Zero(t, read, "the body was read")
 }
-
-type untouched struct{ t *testing.T }
-
-func (u *untouched) Read([]byte) (int, error) {
-	assert.Fail(u.t, "the body was read")
-	return 0, io.EOF
-}
-
-func (u *untouched) Close() error { return nil }
 
 // A holder that is paused halfway through sending its body must not keep the
 // next one out; and when it goes on, it is refused.

@@ -21,18 +21,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/sqlmark"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
@@ -52,8 +49,7 @@ type Executor interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// New returns a Guard. It does no I/O. If the name of the table is not valid, the error matches
-// [locker.ErrInvalid].
+// New returns a Guard. It does no I/O. Its errors are those of [sqlguard.New].
 func New(opts *sqlguard.Options) (*Guard, error) {
 	g, err := sqlguard.New(sqlguard.Postgres, opts)
 	if err != nil {
@@ -89,23 +85,14 @@ func (g *Guard) Check(ctx context.Context, tx pgx.Tx, resource string, token fen
 
 func (g *Guard) check(ctx context.Context, tx pgx.Tx, resource string, token fencing.Token) error {
 	const op = "check the token for"
-	err := errors.Join(fencing.CheckName(resource), token.Check())
-	if err == nil && token > math.MaxInt64 {
-		err = fmt.Errorf("the token %d is more than a signed 64-bit column can hold, which is %d: %w",
-			token, int64(math.MaxInt64), locker.ErrInvalid)
-	}
-	if err != nil {
-		return fmt.Errorf("pgxguard: %s %q: %w", op, resource, err)
+	if err := sqlmark.Check(resource, token); err != nil {
+		return sqlmark.Failed(guard, op, resource, err)
 	}
 	var mark int64
 	if err := tx.QueryRow(ctx, g.sql.Raise, []byte(resource), int64(token)).Scan(&mark); err != nil {
 		return wrap(ctx, op, resource, err)
 	}
-	if mark <= 0 {
-		return fmt.Errorf("pgxguard: %s %q: its mark in the table is %d, which is not a token: "+
-			"no guard has written it", op, resource, mark)
-	}
-	return fencing.Admit(resource, token, fencing.Token(mark))
+	return sqlmark.Admit(guard, op, resource, token, mark)
 }
 
 // Do begins a transaction, checks token for resource, calls fn in the transaction, and commits, as
@@ -164,7 +151,7 @@ func (g *Guard) Raise(ctx context.Context, db DB, resource string, token fencing
 // resource: see [sqlguard.Guard.Forget].
 func (g *Guard) Forget(ctx context.Context, tx pgx.Tx, resource string) error {
 	if err := fencing.CheckName(resource); err != nil {
-		return fmt.Errorf("pgxguard: forget the mark of %q: %w", resource, err)
+		return sqlmark.Failed(guard, "forget the mark of", resource, err)
 	}
 	_, err := tx.Exec(ctx, g.sql.Forget, []byte(resource))
 	return wrap(ctx, "forget the mark of", resource, err)
@@ -174,7 +161,7 @@ func (g *Guard) Forget(ctx context.Context, tx pgx.Tx, resource string) error {
 // for people and for tests: only Check decides.
 func (g *Guard) Mark(ctx context.Context, db Executor, resource string) (fencing.Token, bool, error) {
 	if err := fencing.CheckName(resource); err != nil {
-		return 0, false, fmt.Errorf("pgxguard: read the mark of %q: %w", resource, err)
+		return 0, false, sqlmark.Failed(guard, "read the mark of", resource, err)
 	}
 	var mark int64
 	err := db.QueryRow(ctx, g.sql.Mark, []byte(resource)).Scan(&mark)
@@ -184,31 +171,12 @@ func (g *Guard) Mark(ctx context.Context, db Executor, resource string) (fencing
 	return fencing.Token(mark), err == nil, wrap(ctx, "read the mark of", resource, err)
 }
 
-// failure is an error of the database: the operation, the resource and the cause, on one line.
-type failure struct {
-	text   string
-	causes []error
-}
+// guard begins the errors of this package.
+const guard = "pgxguard"
 
-func (f *failure) Error() string   { return f.text }
-func (f *failure) Unwrap() []error { return f.causes }
-
-// wrap says what failed, and makes the error match the error of ctx if ctx is over, and
-// [locker.ErrUnavailable] if the database cannot be reached.
+// wrap makes the error for the caller.
 func wrap(ctx context.Context, op, resource string, err error) error {
-	if err == nil {
-		return nil
-	}
-	f := &failure{text: "pgxguard: " + op, causes: []error{err}}
-	if resource != "" {
-		f.text += " " + strconv.Quote(resource)
-	}
-	f.text += ": " + strings.Join(strings.Fields(err.Error()), " ")
-	switch state := sqlstate.Of(err); {
-	case ctx.Err() != nil:
-		f.causes = append(f.causes, ctx.Err())
-	case sqlstate.Unavailable(state), state == "" && !errors.Is(err, pgx.ErrTxClosed):
-		f.causes = append(f.causes, locker.ErrUnavailable)
-	}
-	return f
+	state := sqlstate.Of(err)
+	unreachable := sqlstate.Unavailable(state) || state == "" && !errors.Is(err, pgx.ErrTxClosed)
+	return sqlmark.Wrap(ctx, guard, op, resource, err, unreachable)
 }

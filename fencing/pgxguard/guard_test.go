@@ -61,10 +61,13 @@ func TestSuite(t *testing.T) {
 								return err
 							})
 					},
-					Raise: func(ctx context.Context, r string,
-						token fencing.Token) error {
+					Raise: func(ctx context.Context, r string, token fencing.Token) error {
 						return g.Raise(ctx, pool, r, token)
 					},
+					Forget: func(ctx context.Context, r string) error {
+						return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return g.Forget(ctx, tx, r) })
+					},
+					AnyName: true,
 					Read: func(ctx context.Context, r string) (value string, err error) {
 						err = pool.QueryRow(ctx, "SELECT value FROM resources WHERE name = $1",
 							r).Scan(&value)
@@ -115,21 +118,12 @@ func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
 		require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxClosed, what)
 	}
 	own := errors.New("changed my mind")
-	require.Equal(t, own, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(context.Context,
-		pgx.Tx) error {
-		return own
-	}))
+	require.Equal(t, own, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12,
+		func(context.Context, pgx.Tx) error { return own }))
 	mark, ok, err := g.Mark(t.Context(), pool, "r")
 	require.NoError(t, err)
 	assert.True(t, ok)
 	assert.EqualValues(t, 10, mark)
-	require.NoError(t, g.Do(t.Context(), pool, pgx.TxOptions{}, "r", 12, func(ctx context.Context,
-		tx pgx.Tx) error {
-		return g.Forget(ctx, tx, "r")
-	}))
-	_, ok, err = g.Mark(t.Context(), pool, "r")
-	require.NoError(t, err)
-	assert.False(t, ok)
 
 	// The answer to the commit is lost.
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -15,7 +15,9 @@ import (
 func TestSuite(t *testing.T) {
 	server := lab.StartRedis(t)
 	guardtest.Run(t, func(t *testing.T) guardtest.Store {
-		return storeOn(t, newClient(t, &redis.Options{Addr: server.Addr()}))
+		s := storeOn(t, newClient(t, &redis.Options{Addr: server.Addr()}))
+		s.State = func() any { return everything(t, server) }
+		return s
 	})
 }
 
@@ -43,6 +45,8 @@ func storeOn(t *testing.T, client redis.UniversalClient) guardtest.Store {
 			}
 			return value, err
 		},
-		Mark: g.Mark,
+		Mark:    g.Mark,
+		Forget:  g.Forget,
+		AnyName: true,
 	}
 }

@@ -6,12 +6,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/sqlmark"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
@@ -52,26 +51,14 @@ func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing
 
 func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
 	const op = "check the token for"
-	if err := fencing.CheckName(resource); err != nil {
+	if err := sqlmark.Check(resource, token); err != nil {
 		return failed(op, resource, err)
-	}
-	if err := token.Check(); err != nil {
-		return failed(op, resource, err)
-	}
-	if token > math.MaxInt64 {
-		return failed(op, resource, fmt.Errorf(
-			"the token %d is more than a signed 64-bit column can hold, which is %d: %w",
-			token, int64(math.MaxInt64), locker.ErrInvalid))
 	}
 	mark, err := g.raise(ctx, tx, resource, int64(token))
 	if err != nil {
 		return g.dialect.wrap(ctx, op, resource, err)
 	}
-	if mark <= 0 {
-		return failed(op, resource, fmt.Errorf(
-			"its mark in the table is %d, which is not a token: no guard has written it", mark))
-	}
-	return fencing.Admit(resource, token, fencing.Token(mark))
+	return sqlmark.Admit(guard, op, resource, token, mark)
 }
 
 // raise moves the mark up to token if the mark is lower, locks its row, and returns it.
@@ -147,7 +134,7 @@ const undecided = "40003"
 // network, it is about the connection to the database. unknown: the write may have
 // taken place. An error that is not the database's is returned unchanged.
 func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, unknown bool) error {
-	var ours *failure
+	var ours *sqlmark.Error
 	switch {
 	case unknown:
 		return fmt.Errorf("%w: %w", g.dialect.wrap(ctx, op, resource, err), fencing.ErrUnknown)

@@ -8,52 +8,19 @@ import (
 	"net"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/sqlmark"
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// failure is an error of this package: the operation, the resource, and the causes.
-type failure struct {
-	op, name string
-	what     string // put before the cause; may be empty
-	causes   []error
-}
+// guard begins the errors of this package.
+const guard = "sqlguard"
 
-func failed(op, name string, err error) error {
-	return &failure{op: op, name: name, causes: []error{err}}
-}
+func failed(op, name string, err error) error { return sqlmark.Failed(guard, op, name, err) }
 
-// Error is one line, also if the driver's error has several.
-func (f *failure) Error() string {
-	s := "sqlguard: " + f.op
-	if f.name != "" {
-		s += " " + strconv.Quote(f.name)
-	}
-	return s + ": " + f.what + strings.Join(strings.Fields(f.causes[0].Error()), " ")
-}
-
-func (f *failure) Unwrap() []error { return f.causes }
-
-// wrap says what failed, and makes the error match the error of ctx if ctx is over, and
-// [locker.ErrUnavailable] if the database cannot be reached.
+// wrap makes the error for the caller.
 func (d Dialect) wrap(ctx context.Context, op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	f := &failure{op: op, name: name, causes: []error{err}}
-	over := ctx.Err()
-	if over != nil && !errors.Is(err, over) {
-		f.what = over.Error() + ": "
-		f.causes = append(f.causes, over)
-	}
-	if over == nil && d.unreachable(err) {
-		f.what = "the database cannot be reached, or not now: "
-		f.causes = append(f.causes, locker.ErrUnavailable)
-	}
-	return f
+	return sqlmark.Wrap(ctx, guard, op, name, err, d.unreachable(err))
 }
 
 // unreachable reports whether err says that the database cannot be reached. An answer

@@ -22,7 +22,7 @@ type OpError struct {
 
 // Error says what failed and why, on one line.
 func (e *OpError) Error() string {
-	path, kind := target(e.Op)
+	path, kind, _ := parts(e.Op)
 	return fmt.Sprintf("zkguard: %q: operation %d (%s %q): %v: nothing was written",
 		e.Resource, e.Index+1, kind, path, e.Err)
 }

@@ -106,12 +106,9 @@ func (g *Guard) Multi(
 	if err := token.Check(); err != nil {
 		return nil, fencing.Admit(resource, token, 0)
 	}
-	if err := g.checkOps(ops); err != nil {
+	sent, err := g.checked(ops)
+	if err != nil {
 		return nil, err
-	}
-	sent := make([]any, len(ops))
-	for i, op := range ops {
-		sent[i] = clone(op)
 	}
 	path := g.markPath(resource)
 	for round := 0; ; round++ {

@@ -3,10 +3,8 @@ package zkguard_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,44 +15,9 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/zkguard"
+	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
 )
-
-// race lets writers with tokens of all ages each append a node to /log, until
-// stop says so. It returns how many writes were accepted, and how many of unknown outcome.
-func race(t *testing.T, servers []string, writers int, stop func(written int64) bool) (accepted,
-	unknown int64) {
-	t.Helper()
-	var newest, ok, doubtful, stale atomic.Int64
-	var wg sync.WaitGroup
-	for range writers {
-		g := newGuard(t, connect(t, servers...), nil)
-		wg.Go(func() {
-			for !stop(ok.Load()) {
-				token := fencing.Token(newest.Add(1))
-				token -= min(token-1, fencing.Token(rand.IntN(4)))
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				_, err := g.Multi(ctx, "r", token, &zk.CreateRequest{
-					Path: "/log/", Data: []byte(token.String()), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagSequence,
-				})
-				cancel()
-				switch {
-				case err == nil:
-					ok.Add(1)
-				case errors.Is(err, fencing.ErrStale):
-					stale.Add(1)
-				case errors.Is(err, fencing.ErrUnknown):
-					doubtful.Add(1)
-				default:
-					assert.ErrorIs(t, err, locker.ErrUnavailable)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	assert.NotZero(t, stale.Load(), "the writers were never in each other's way")
-	return ok.Load(), doubtful.Load()
-}
 
 // history is every token that was written to /log, in order.
 func history(t *testing.T, conn *zk.Conn) []fencing.Token {
@@ -87,33 +50,20 @@ func TestProveLowerTokensNeverWriteAfterHigherOnesWhileALeaderIsKilled(t *testin
 	leader := e.Leader(t)
 	admin := connect(t, e.Others(leader)[0].Addr())
 	put(t, admin, "/log", "")
-	kill, over := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	var elected atomic.Bool
-	go func() {
-		defer close(over)
-		<-kill
+	var writers []func(context.Context, fencing.Token) error
+	for range 6 {
+		g := newGuard(t, connect(t, e.Addrs()...), nil)
+		writers = append(writers, func(ctx context.Context, token fencing.Token) error {
+			_, err := g.Multi(ctx, "r", token, &zk.CreateRequest{
+				Path: "/log/", Data: []byte(token.String()), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagSequence,
+			})
+			return err
+		})
+	}
+	guardtest.DuringFault(t, writers, func() {
 		leader.Kill()
 		e.Leader(t, e.Others(leader)...)
-		elected.Store(true)
-	}()
-	const writes = 40
-	var beyond atomic.Int64 // what was written under the next leader
-	accepted, unknown := race(t, e.Addrs(), 6, func(written int64) bool {
-		if written >= writes {
-			once.Do(func() { close(kill) })
-		}
-		if !elected.Load() {
-			return false
-		}
-		beyond.CompareAndSwap(0, written)
-		return written >= beyond.Load()+writes
-	})
-	<-over
-	tokens := history(t, admin)
-	assert.IsNonDecreasing(t, tokens)
-	assert.GreaterOrEqual(t, len(tokens), int(accepted), "what was accepted is there")
-	assert.LessOrEqual(t, len(tokens), int(accepted+unknown), "what was refused is not")
+	}, func() []fencing.Token { return history(t, admin) })
 }
 
 // Writers of one holder are not in each other's way.

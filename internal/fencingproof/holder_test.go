@@ -29,7 +29,7 @@ func holderRole(p *lab.Parent) {
 		client, err = openers.Open(ctx, url, nil)
 	}
 	fail(err)
-	var where []target
+	var where []*target
 	for _, description := range p.Args[3:] {
 		opened, err := openTarget(description)
 		fail(err)
@@ -54,9 +54,8 @@ func holderRole(p *lab.Parent) {
 	// stopped by its machine. Neither does the write end with the lease: what
 	// is already in a socket, or in a call that knows no context, cannot.
 	p.Hear()
-	ctx = fencing.NewContext(ctx, name, token)
 	for _, target := range where {
-		p.Say("wrote %s", describe(target.write(ctx, value)))
+		p.Say("wrote %s", describe(target.write(ctx, token, value)))
 	}
 	p.Say("lease %v", lease.Err())
 }

@@ -14,39 +14,35 @@ import (
 	"github.com/golockers/locker/fencing/httpguard"
 )
 
-// httpTarget is a thing on the server of a resource: "http URL".
-type httpTarget struct {
-	url    string
-	client *http.Client
+// openHTTP opens a thing on the server of a resource: "http URL".
+func openHTTP(url string) *target {
+	client := &http.Client{Transport: &httpguard.Transport{Base: &http.Transport{},
+		Lock: func(*http.Request) string { return "it" }}}
+	return &target{
+		write: func(ctx context.Context, token fencing.Token, value string) error {
+			_, err := send(fencing.NewContext(ctx, "it", token), client, http.MethodPut, url, value, false)
+			return err
+		},
+		raise: func(ctx context.Context, token fencing.Token) error {
+			_, err := send(fencing.NewContext(ctx, "it", token), client, http.MethodGet, url, "", true)
+			return err
+		},
+		read: func(ctx context.Context) (string, error) {
+			return send(ctx, client, http.MethodGet, url, "", false)
+		},
+		close: client.CloseIdleConnections,
+	}
 }
 
-func openHTTP(url string) (target, error) {
-	return &httpTarget{url, &http.Client{Transport: &httpguard.Transport{Base: &http.Transport{}}}}, nil
-}
-
-func (h *httpTarget) write(ctx context.Context, value string) error {
-	_, err := h.do(ctx, http.MethodPut, value, false)
-	return err
-}
-
-func (h *httpTarget) raise(ctx context.Context) error {
-	_, err := h.do(ctx, http.MethodGet, "", true)
-	return err
-}
-
-func (h *httpTarget) read(ctx context.Context) (string, error) {
-	return h.do(ctx, http.MethodGet, "", false)
-}
-
-func (h *httpTarget) do(ctx context.Context, method, value string, raise bool) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, h.url, strings.NewReader(value))
+func send(ctx context.Context, client *http.Client, method, url, value string, raise bool) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(value))
 	if err != nil {
 		return "", err
 	}
 	if raise {
 		httpguard.RaiseFirst(req)
 	}
-	resp, err := h.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -56,12 +52,10 @@ func (h *httpTarget) do(ctx context.Context, method, value string, raise bool) (
 	}
 	text, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s %s: %s: %s", method, h.url, resp.Status, text)
+		return "", fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, text)
 	}
 	return string(text), err
 }
-
-func (h *httpTarget) close() { h.client.CloseIdleConnections() }
 
 // resource is a server that keeps things in its memory: below /plain those
 // that take every write, below /guarded those behind its guard.

@@ -20,7 +20,9 @@ func hold(t *testing.T, a *access, l locker.Locker, r *resource, name, value str
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return fencing.Do(ctx, l, name, func(ctx context.Context) error {
-		return a.to(r.thing(name).guarded).write(ctx, value)
+		token, err := fencing.TokenFor(ctx, name)
+		require.NoError(t, err)
+		return a.to(r.thing(name).guarded).write(ctx, token, value)
 	})
 }
 
@@ -46,8 +48,7 @@ func TestAMoveToAServiceWhoseTokensAreLower(t *testing.T) {
 	redis := open(t, "redis://"+lab.StartRedis(t).Addr()+"?ttl=5s", nil)
 	for name, start := range map[string]func(t *testing.T) (url string){
 		"etcd": func(t *testing.T) string {
-			return "etcd://" +
-				lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s"
+			return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=5s"
 		},
 		"zookeeper": func(t *testing.T) string { return "zookeeper://" + lab.StartZooKeeper(t).Addr() + "?ttl=5s" },
 	} {

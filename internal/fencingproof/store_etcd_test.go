@@ -11,15 +11,8 @@ import (
 	"github.com/golockers/locker/fencing/etcdguard"
 )
 
-// etcdTarget is a key of an etcd.
-type etcdTarget struct {
-	client   *clientv3.Client
-	guard    *etcdguard.Guard
-	key      string
-	resource []string // none: without a guard
-}
-
-func openEtcd(addr, key string, resource []string) (target, error) {
+// openEtcd opens a key of an etcd.
+func openEtcd(addr, key, resource string) (*target, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{addr}, Logger: zap.NewNop(),
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
@@ -28,36 +21,23 @@ func openEtcd(addr, key string, resource []string) (target, error) {
 		return nil, err
 	}
 	guard, err := etcdguard.New(client, nil)
-	return &etcdTarget{client, guard, key, resource}, err
+	return &target{
+		write: func(ctx context.Context, token fencing.Token, value string) (err error) {
+			if resource == "" {
+				_, err = client.Put(ctx, key, value)
+			} else {
+				_, err = guard.Commit(ctx, resource, token, clientv3.OpPut(key, value))
+			}
+			return err
+		},
+		raise: func(ctx context.Context, token fencing.Token) error { return guard.Raise(ctx, resource, token) },
+		read: func(ctx context.Context) (string, error) {
+			resp, err := client.Get(ctx, key)
+			if err != nil || len(resp.Kvs) == 0 {
+				return "", err
+			}
+			return string(resp.Kvs[0].Value), nil
+		},
+		close: func() { _ = client.Close() },
+	}, err
 }
-
-func (e *etcdTarget) write(ctx context.Context, value string) error {
-	token, err := fencing.FromContext(ctx)
-	if err != nil {
-		return err
-	}
-	if len(e.resource) == 0 {
-		_, err = e.client.Put(ctx, e.key, value)
-	} else {
-		_, err = e.guard.Commit(ctx, e.resource[0], token, clientv3.OpPut(e.key, value))
-	}
-	return err
-}
-
-func (e *etcdTarget) raise(ctx context.Context) error {
-	token, err := fencing.FromContext(ctx)
-	if err != nil {
-		return err
-	}
-	return e.guard.Raise(ctx, e.resource[0], token)
-}
-
-func (e *etcdTarget) read(ctx context.Context) (string, error) {
-	resp, err := e.client.Get(ctx, e.key)
-	if err != nil || len(resp.Kvs) == 0 {
-		return "", err
-	}
-	return string(resp.Kvs[0].Value), nil
-}
-
-func (e *etcdTarget) close() { _ = e.client.Close() }

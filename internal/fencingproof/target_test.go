@@ -11,15 +11,15 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// target is one thing that holders write to, with the token of their context.
+// target is one thing that holders write to.
 // The holder in the child and the one in the test write by the same code.
-type target interface {
+type target struct {
 	// write returns an error that matches fencing.ErrStale if it was refused.
-	write(ctx context.Context, value string) error
+	write func(ctx context.Context, token fencing.Token, value string) error
 	// raise moves the mark of one behind a guard.
-	raise(ctx context.Context) error
-	read(ctx context.Context) (string, error)
-	close()
+	raise func(ctx context.Context, token fencing.Token) error
+	read  func(ctx context.Context) (string, error)
+	close func()
 }
 
 // thing is two targets of one kind, one without a guard and one behind it.
@@ -44,17 +44,17 @@ func storeThing(kind, addr, name string) thing {
 		fmt.Sprintf("%s %s {%s}:guarded %s", kind, addr, name, name)}
 }
 
-func openTarget(description string) (target, error) {
-	words := strings.Fields(description)
+func openTarget(description string) (*target, error) {
+	words := append(strings.Fields(description), "") // no resource: without a guard
 	switch words[0] {
 	case "http":
-		return openHTTP(words[1])
+		return openHTTP(words[1]), nil
 	case "etcd":
-		return openEtcd(words[1], words[2], words[3:])
+		return openEtcd(words[1], words[2], words[3])
 	case "redis":
-		return openRedis(words[1], words[2], words[3:])
+		return openRedis(words[1], words[2], words[3])
 	case "zookeeper":
-		return openZooKeeper(words[1], words[2], words[3:])
+		return openZooKeeper(words[1], words[2], words[3])
 	}
 	return nil, fmt.Errorf("no target %q", description)
 }
@@ -62,11 +62,11 @@ func openTarget(description string) (target, error) {
 // access opens targets once for the test that uses them.
 type access struct {
 	t    *testing.T
-	open map[string]target
+	open map[string]*target
 }
 
 func newAccess(t *testing.T) *access {
-	a := &access{t, map[string]target{}}
+	a := &access{t, map[string]*target{}}
 	t.Cleanup(func() {
 		for _, target := range a.open {
 			target.close()
@@ -75,7 +75,7 @@ func newAccess(t *testing.T) *access {
 	return a
 }
 
-func (a *access) to(description string) target {
+func (a *access) to(description string) *target {
 	a.t.Helper()
 	if a.open[description] == nil {
 		target, err := openTarget(description)
@@ -88,17 +88,17 @@ func (a *access) to(description string) target {
 // write writes as the holder with token.
 func (a *access) write(token fencing.Token, description, value string) error {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(fencing.NewContext(a.t.Context(), "it", token), patience)
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
-	return a.to(description).write(ctx, value)
+	return a.to(description).write(ctx, token, value)
 }
 
 // raise raises the mark as the holder with token.
 func (a *access) raise(token fencing.Token, description string) error {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(fencing.NewContext(a.t.Context(), "it", token), patience)
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
-	return a.to(description).raise(ctx)
+	return a.to(description).raise(ctx, token)
 }
 
 func (a *access) read(description string) string {

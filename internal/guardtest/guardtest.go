@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 )
 
@@ -30,11 +32,20 @@ type Store struct {
 	Mark  func(ctx context.Context, resource string) (fencing.Token, error)
 
 	// Again reports that others were in the way and that the caller has to repeat
-	// its write, as with transactions. nil: never.
+	// its write, as with transactions. nil: never. Raise repeats itself.
 	Again func(error) bool
 
 	// MaxToken is the highest token that the store can keep. 0: the highest of all.
 	MaxToken fencing.Token
+
+	// AnyName: each text of 1 to fencing.MaxNameLen bytes names a resource, and no other does.
+	AnyName bool
+
+	// Forget removes the mark of a resource. nil: the guard has no such method.
+	Forget func(ctx context.Context, resource string) error
+
+	// State changes with anything that is written to the store. nil: nobody knows it.
+	State func() any
 }
 
 func (s Store) again(write func() error) error {
@@ -54,7 +65,7 @@ func (s Store) write(t *testing.T, resource string, token fencing.Token, value s
 
 func (s Store) raise(t *testing.T, resource string, token fencing.Token) error {
 	t.Helper()
-	return s.again(func() error { return s.Raise(t.Context(), resource, token) })
+	return s.Raise(t.Context(), resource, token)
 }
 
 func (s Store) read(t *testing.T, resource string) (value string) {
@@ -83,16 +94,29 @@ func Stale(t testing.TB, err error, resource string, token, mark fencing.Token) 
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("tokens are numbers", func(t *testing.T) { testTokens(t, open(t)) })
 	t.Run("no token is not a low one", func(t *testing.T) { testMissing(t, open(t)) })
+	t.Run("names do not meet", func(t *testing.T) { testNames(t, open(t)) })
+	t.Run("a forgotten mark lets any token pass", func(t *testing.T) { testForget(t, open(t)) })
 	t.Run("raise", func(t *testing.T) { testRaise(t, open(t)) })
 	t.Run("no update is lost", func(t *testing.T) { testLostUpdate(t, open(t)) })
-	t.Run("one lock over two resources", func(t *testing.T) { testTwoResources(t, open(t)) })
 	t.Run("many at once", func(t *testing.T) { testRace(t, open) })
 }
 
-// The order of texts, of floats and of signed numbers is another.
+// unchanged checks that nothing at all is written to the store until the function is called
+// that it returns.
+func (s Store) unchanged(t *testing.T) (until func()) {
+	t.Helper()
+	if s.State == nil {
+		return func() {}
+	}
+	before := s.State()
+	return func() { t.Helper(); assert.Equal(t, before, s.State(), "something was written") }
+}
+
+// The order of texts, of floats, of signed numbers and of ten digits at a time is another.
 func testTokens(t *testing.T, s Store) {
 	const r = "tokens"
-	rising := []fencing.Token{2, 9, 10, 99, 100, 1<<53 + 1, 1<<53 + 2, math.MaxInt64, 1 << 63,
+	rising := []fencing.Token{2, 9, 10, 99, 100, 9_999_999_999, 10_000_000_000, 10_000_000_001, 19_999_999_999,
+		1<<53 + 1, 1<<53 + 2, math.MaxInt64, 1 << 63, 9_999_999_999_999_999_999, 10_000_000_000_000_000_000,
 		math.MaxUint64 - 1, math.MaxUint64}
 	assert.Zero(t, s.mark(t, r))
 	for i, token := range rising {
@@ -102,10 +126,12 @@ func testTokens(t *testing.T, s Store) {
 		for range 2 { // equal: the same holder goes on
 			require.NoError(t, s.write(t, r, token, token.String()))
 		}
+		until := s.unchanged(t)
 		for _, lower := range append([]fencing.Token{1}, rising[:i]...) {
 			Stale(t, s.write(t, r, lower, "late"), r, lower, token)
 			Stale(t, s.raise(t, r, lower), r, lower, token)
 		}
+		until()
 		assert.Equal(t, token.String(), s.read(t, r))
 		assert.Equal(t, token, s.mark(t, r))
 	}
@@ -115,13 +141,71 @@ func testTokens(t *testing.T, s Store) {
 func testMissing(t *testing.T, s Store) {
 	const r = "missing"
 	for range 2 { // without a mark, and with one
+		until := s.unchanged(t)
 		for _, err := range []error{s.write(t, r, 0, "none"), s.raise(t, r, 0)} {
 			require.ErrorIs(t, err, fencing.ErrMissing)
 			require.NotErrorIs(t, err, fencing.ErrStale)
 		}
+		until()
 		assert.NotEqual(t, "none", s.read(t, r))
 		require.NoError(t, s.write(t, r, 1, "one"))
 	}
+}
+
+// Names are some that an encoding, a collation or a padding could take for one another, and some
+// that mean something to a store.
+var Names = append(strings.Fields(`a A a/b a%2Fb a%252Fb / // . .. ... %2E %2E%2E ../x % 1/mark/x zookeeper
+	ä Ä á ss ß ſ ı i İ 日本 日本語 🔒 ' " \ \\ \x61 _ $1 ? 0 00 NULL TRUE 1e0 1
+	{a} {a}b b{a} } { {} {}a {}{a} a}b a}b{c} a{b a{b}c %7D a%7Db =a ={a} %{a} = {a}} {{a} {{a}}`),
+	" ", "a ", "a  ", " a", "a\t", "a\n", "\n", "\x00", "\x00\x00", "a\x00", "a\u0308", "\u007f", "\u0085", "\ue000",
+	"\ufff0", "`", "a'; DROP TABLE marks; --", strings.Repeat("/", fencing.MaxNameLen),
+	strings.Repeat("}", fencing.MaxNameLen), strings.Repeat("ü", fencing.MaxNameLen/2),
+	strings.Repeat("y", fencing.MaxNameLen), strings.Repeat("y", fencing.MaxNameLen-1)+"Y")
+
+func testNames(t *testing.T, s Store) {
+	if !s.AnyName {
+		t.Skip("not every name is one of a resource here")
+	}
+	// The first gets the highest token: whoever shared its mark would be refused.
+	token := func(i int) fencing.Token { return fencing.Token(1000 - i) }
+	for i, name := range Names {
+		require.NoError(t, s.raise(t, name, token(i)), "%q", name)
+	}
+	for i, name := range Names {
+		assert.Equal(t, token(i), s.mark(t, name), "%q", name)
+		Stale(t, s.raise(t, name, token(i)-1), name, token(i)-1, token(i))
+	}
+	until := s.unchanged(t)
+	for _, name := range []string{"", "\xff", strings.Repeat("x", fencing.MaxNameLen+1)} {
+		_, err := s.Mark(t.Context(), name)
+		all := []error{err, s.write(t, name, 1, "bad"), s.raise(t, name, 1)}
+		if s.Forget != nil {
+			all = append(all, s.Forget(t.Context(), name))
+		}
+		for _, err := range all {
+			require.ErrorIs(t, err, locker.ErrInvalid, "%.10q", name)
+			assert.NotErrorIs(t, err, locker.ErrUnavailable)
+			assert.NotContains(t, err.Error(), "\n")
+		}
+	}
+	until()
+}
+
+func testForget(t *testing.T, s Store) {
+	if s.Forget == nil {
+		t.Skip("its guard forgets nothing")
+	}
+	const r, kept = "forgotten", "kept"
+	for _, name := range []string{r, kept} {
+		require.NoError(t, s.write(t, name, 9, "nine"))
+	}
+	for range 2 { // the second time there is none
+		require.NoError(t, s.again(func() error { return s.Forget(t.Context(), r) }))
+		assert.Zero(t, s.mark(t, r))
+	}
+	assert.Equal(t, fencing.Token(9), s.mark(t, kept))
+	assert.Equal(t, "nine", s.read(t, r))
+	require.NoError(t, s.write(t, r, 1, "one"), "a token of any age passes then")
 }
 
 func testRaise(t *testing.T, s Store) {
@@ -154,21 +238,6 @@ func testLostUpdate(t *testing.T, s Store) {
 	assert.Equal(t, "ac", s.read(t, r))
 }
 
-// A holder raises the marks of all that its lock protects: otherwise one from
-// before could still write to the second when it has written to the first.
-func testTwoResources(t *testing.T, s Store) {
-	both := []string{"left", "right"}
-	for _, r := range both {
-		require.NoError(t, s.write(t, r, 1, "first"))
-	}
-	for _, r := range both {
-		require.NoError(t, s.raise(t, r, 2))
-	}
-	require.NoError(t, s.write(t, "left", 2, "second"))
-	Stale(t, s.write(t, "right", 1, "late"), "right", 1, 2)
-	require.NoError(t, s.write(t, "right", 2, "second"))
-}
-
 // Writers of all ages, each with a client of its own.
 func testRace(t *testing.T, open func(t *testing.T) Store) {
 	const r, writers, each = "race", 6, 25
@@ -188,12 +257,12 @@ func testRace(t *testing.T, open func(t *testing.T) Store) {
 			for n := 0; n < each || stale.Load() == 0 && n < 100*each; n++ {
 				token := fencing.Token(newest.Add(1))
 				token -= min(token-1, fencing.Token(rand.IntN(4)))
-				err := s.again(func() error {
-					if rand.IntN(4) == 0 {
-						return s.Raise(t.Context(), r, token)
-					}
-					return s.Write(t.Context(), r, token, token.String())
-				})
+				var err error
+				if rand.IntN(4) == 0 {
+					err = s.raise(t, r, token)
+				} else {
+					err = s.write(t, r, token, token.String())
+				}
 				var refused *fencing.StaleError
 				switch {
 				case err == nil:

@@ -3,7 +3,6 @@
 package sqltest_test
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,9 +11,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"become": become})
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		removeTemplates()
-		os.Exit(code)
-	}))
+	lab.RunRole(nil)
+	goleak.VerifyTestMain(m)
 }

@@ -7,10 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -29,30 +26,14 @@ func mysqlDSN(addr, password string) string {
 // startMariaDB starts a MariaDB server with a few more settings.
 func startMariaDB(t *testing.T, settings ...string) *store {
 	t.Helper()
-	install, mariadbd := lab.Need(t, "mariadb-install-db"), lab.Need(t, "mariadbd")
-	dir := fromTemplate(t, "mariadb", func(dir string) {
-		run(t, dir, install, "--no-defaults", "--datadir="+filepath.Join(dir, "data"), "--skip-test-db",
-			"--auth-root-authentication-method=normal", "--innodb-log-file-size=8M")
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "first.sql"), []byte(fmt.Sprintf(
-			"CREATE DATABASE locker CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;\n"+
-				"CREATE USER locker@'%%' IDENTIFIED BY '%s';\nGRANT ALL ON *.* TO locker@'%%';\n", password)), 0o644))
-	})
-	data := filepath.Join(dir, "data")
-	child, port := serve(t, func(port int) *lab.Child {
-		return startProcess(t, data, append([]string{mariadbd, "--no-defaults", "--datadir=" + data,
-			"--bind-address=127.0.0.1",
-			"--port=" + strconv.Itoa(port), "--socket=" + filepath.Join(dir,
-				"s"), "--pid-file=" + filepath.Join(dir, "pid"),
-			"--skip-name-resolve", "--init-file=" + filepath.Join(dir,
-				"first.sql"), "--innodb-flush-log-at-trx-commit=0",
-			"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"}, settings...)...)
-	}, func(port int) error { return ping("mysql", mysqlDSN(address(port), password)) })
+	server := lab.StartMariaDB(t, func(addr string) error { return ping("mysql", mysqlDSN(addr, password)) },
+		settings...)
 	return &store{
 		name:    "MariaDB",
 		dialect: sqlguard.MySQL,
 		driver:  "mysql",
-		server:  child.Process,
-		addr:    address(port),
+		server:  server.Process,
+		addr:    server.Addr(),
 		dsn:     mysqlDSN,
 		levels: []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
 			sql.LevelRepeatableRead, sql.LevelSerializable},

@@ -17,33 +17,6 @@ import (
 	"github.com/golockers/locker/fencing"
 )
 
-// Raise is a whole transaction, and so does it again itself where it met others.
-func testRaise(t *testing.T, s *store) {
-	db := s.open(t)
-	if s.strict != nil {
-		db = s.openDSN(t, s.strict(s.dsn(s.addr, password)))
-	}
-	g, _ := s.guard(t, db)
-	done := make(chan error)
-	const raisers = 8
-	for i := range raisers {
-		go func() {
-			for n := range 20 {
-				if err := g.Raise(t.Context(), db, "r",
-					fencing.Token(raisers*n+i+1)); err != nil && !errors.Is(err, fencing.ErrStale) {
-					done <- err
-					return
-				}
-			}
-			done <- nil
-		}()
-	}
-	for range raisers {
-		assert.NoError(t, <-done)
-	}
-	assert.EqualValues(t, raisers*20, mark(t, g, db, "r"))
-}
-
 // Do reports an error of a statement in fn in the same way as one of the
 // commit: who asks for ErrUnknown gets it wherever it came from.
 func TestWhatTheDriverSaysInFn(t *testing.T) {

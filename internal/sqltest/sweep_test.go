@@ -3,7 +3,6 @@
 package sqltest_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"sync"
@@ -58,25 +57,6 @@ func testTables(t *testing.T, s *store) {
 		require.NoError(t, s.check(t, g, db, "r", 2), name)
 		require.ErrorIs(t, s.check(t, g, db, "r", 1), fencing.ErrStale, name)
 	}
-}
-
-func testForget(t *testing.T, s *store) {
-	db := s.open(t)
-	g, _ := s.guard(t, db)
-	require.NoError(t, s.check(t, g, db, "r", 7))
-	require.NoError(t, s.check(t, g, db, "kept", 7))
-	require.NoError(t, g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context,
-		tx *sql.Tx) error {
-		return g.Forget(ctx, tx, "r")
-	}))
-	assert.Zero(t, mark(t, g, db, "r"))
-	assert.EqualValues(t, 7, mark(t, g, db, "kept"))
-	require.NoError(t, s.check(t, g, db, "r", 1))
-	err := g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context,
-		tx *sql.Tx) error {
-		return g.Forget(ctx, tx, "")
-	})
-	require.ErrorIs(t, err, locker.ErrInvalid)
 }
 
 // age makes marks older than they are.

@@ -1,0 +1,163 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/lab"
+)
+
+const soon = 20 * time.Second
+
+// Proxied is a store whose Write, Raise and Mark go through a proxy. Its Read does not.
+type Proxied struct {
+	Store
+	Proxy *lab.Proxy
+	// Later writes as another client, past the proxy.
+	Later func(ctx context.Context, resource string, token fencing.Token, value string) error
+}
+
+// LostReply checks that a reply that is lost leaves it open what happened, and that the error says so.
+func LostReply(t *testing.T, open func(t *testing.T) Proxied) {
+	for how, patience := range map[string]time.Duration{"connection cut": soon, "silence": time.Second} {
+		t.Run(how, func(t *testing.T) {
+			s := open(t)
+			require.NoError(t, s.write(t, "r", 1, "first"))
+			links := make(chan *lab.Link, 1)
+			s.Proxy.OnRequest("lost words", func(l *lab.Link) {
+				l.SetReplies(lab.Drop)
+				links <- l
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			answer := make(chan error, 1)
+			go func() { answer <- s.Write(ctx, "r", 2, "lost words") }()
+			link := <-links
+			require.Eventually(t, func() bool { return s.read(t, "r") == "lost words" }, soon, time.Millisecond,
+				"it is carried out")
+			began := time.Now()
+			if how == "connection cut" {
+				link.Reset()
+			}
+			err := <-answer
+			require.ErrorIs(t, err, fencing.ErrUnknown)
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			require.NotErrorIs(t, err, fencing.ErrStale)
+			assert.Less(t, time.Since(began), 1500*time.Millisecond)
+			link.Reset() // it would be silent for good
+			require.Eventually(t, func() bool { return s.write(t, "r", 2, "lost words") == nil }, soon,
+				10*time.Millisecond, "the same again is safe for the mark")
+			require.ErrorIs(t, s.raise(t, "r", 1), fencing.ErrStale)
+		})
+	}
+}
+
+// LateRequest checks that what was given up and arrives late does not undo what a later holder wrote.
+func LateRequest(t *testing.T, s Proxied) {
+	require.NoError(t, s.write(t, "r", 1, "first"))
+	s.Proxy.OnRequest("late words", func(*lab.Link) { s.Proxy.SetRequests(lab.Hold) })
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	began := time.Now()
+	err := s.Write(ctx, "r", 1, "late words")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, fencing.ErrUnknown)
+	require.NotErrorIs(t, err, locker.ErrUnavailable, "it was the caller who gave up")
+	assert.Less(t, time.Since(began), time.Second)
+	require.NoError(t, s.Later(t.Context(), "r", 2, "second"))
+	sent := s.Proxy.Stats().Requests.Delivered
+	s.Proxy.SetRequests(lab.Pass)
+	require.Eventually(t, func() bool { return s.Proxy.Stats().Requests.Delivered > sent }, soon, time.Millisecond)
+	for range 20 {
+		s.mark(t, "r") // behind the late one, on the same connection
+	}
+	require.ErrorIs(t, s.write(t, "r", 1, "later"), fencing.ErrStale)
+	assert.Equal(t, "second", s.read(t, "r"))
+}
+
+// Unreachable checks what Raise and Mark of s say, whose store is not there: soon, and within the
+// deadline, and where it was to be.
+func Unreachable(t *testing.T, s Store, where string) {
+	for _, d := range []time.Duration{100 * time.Millisecond, soon, soon} {
+		for what, call := range map[string]func(context.Context) error{
+			"raise": func(ctx context.Context) error { return s.Raise(ctx, "r", 1) },
+			"mark":  func(ctx context.Context) error { _, err := s.Mark(ctx, "r"); return err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			began := time.Now()
+			err := call(ctx)
+			cancel()
+			require.ErrorIs(t, err, locker.ErrUnavailable, what)
+			require.NotErrorIs(t, err, fencing.ErrUnknown, "nothing can have been written")
+			assert.ErrorContains(t, err, where)
+			assert.NotContains(t, err.Error(), "\n")
+			assert.Less(t, time.Since(began), min(d, 5*time.Second)+1500*time.Millisecond, what)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := s.Raise(ctx, "r", 1)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, fencing.ErrUnknown)
+}
+
+// DuringFault lets writers with tokens of all ages write, before fault, meanwhile and after it. written
+// returns all tokens that were ever written, in their order.
+func DuringFault(
+	t *testing.T, writers []func(ctx context.Context, token fencing.Token) error, fault func(),
+	written func() []fencing.Token,
+) {
+	const writes = 40 // before the fault, and after it
+	var newest, accepted, unknown, stale, enough atomic.Int64
+	var begin sync.Once
+	var all, over sync.WaitGroup
+	enough.Store(1 << 60)
+	over.Add(1)
+	for _, write := range writers {
+		all.Go(func() {
+			for n := accepted.Load(); n < enough.Load(); n = accepted.Load() {
+				if n >= writes {
+					begin.Do(func() {
+						go func() {
+							defer over.Done()
+							fault()
+							enough.Store(accepted.Load() + writes)
+						}()
+					})
+				}
+				token := fencing.Token(newest.Add(1))
+				token -= min(token-1, fencing.Token(rand.IntN(4)))
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				err := write(ctx, token)
+				cancel()
+				switch {
+				case err == nil:
+					accepted.Add(1)
+				case errors.Is(err, fencing.ErrStale):
+					stale.Add(1)
+				case errors.Is(err, fencing.ErrUnknown):
+					unknown.Add(1)
+				default:
+					assert.ErrorIs(t, err, locker.ErrUnavailable)
+				}
+			}
+		})
+	}
+	all.Wait()
+	over.Wait()
+	assert.NotZero(t, stale.Load(), "the writers were never in each other's way")
+	tokens := written()
+	assert.IsNonDecreasing(t, tokens)
+	assert.GreaterOrEqual(t, len(tokens), int(accepted.Load()), "what was accepted is there")
+	assert.LessOrEqual(t, len(tokens), int(accepted.Load()+unknown.Load()), "what was refused is not")
+}
