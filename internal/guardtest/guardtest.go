@@ -97,6 +97,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("names do not meet", func(t *testing.T) { testNames(t, open(t)) })
 	t.Run("a forgotten mark lets any token pass", func(t *testing.T) { testForget(t, open(t)) })
 	t.Run("raise", func(t *testing.T) { testRaise(t, open(t)) })
+	t.Run("many raise", func(t *testing.T) { testRaisers(t, open(t)) })
 	t.Run("no update is lost", func(t *testing.T) { testLostUpdate(t, open(t)) })
 	t.Run("many at once", func(t *testing.T) { testRace(t, open) })
 }
@@ -220,6 +221,23 @@ func testRaise(t *testing.T, s Store) {
 	Stale(t, s.write(t, r, 1, "late"), r, 1, 2)
 	assert.Equal(t, "one", s.read(t, r), "Raise writes nothing")
 	require.NoError(t, s.write(t, r, 2, "two"))
+}
+
+// Raise repeats itself where it meets others.
+func testRaisers(t *testing.T, s Store) {
+	const r, raisers, each = "raisers", 8, 20
+	var all sync.WaitGroup
+	for i := range raisers {
+		all.Go(func() {
+			for n := range each {
+				if err := s.Raise(t.Context(), r, fencing.Token(raisers*n+i+1)); !errors.Is(err, fencing.ErrStale) {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, raisers*each, s.mark(t, r))
 }
 
 // A holder that has read and is stopped before it writes must not write into what
