@@ -23,13 +23,16 @@ type kind struct {
 }
 
 var (
-	poor   = kind{name: "poor", sharing: locker.SharingTokenless}
-	hasty  = kind{name: "hasty", hasty: true}
-	rich   = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true, sharing: locker.SharingWithTokens}
+	poor  = kind{name: "poor", sharing: locker.SharingTokenless}
+	hasty = kind{name: "hasty", hasty: true}
+	rich  = kind{name: "rich", fenced: true, notifies: true, tells: true, lasting: true,
+		sharing: locker.SharingWithTokens}
 	shared = kind{name: "shared", shared: true}
-	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true, sharing: locker.SharingWithTokens}
+	queued = kind{name: "queued", fenced: true, queued: true, tells: true, notices: true,
+		sharing: locker.SharingWithTokens}
 	// A service with a queue whose shared leases have no tokens, although others have.
-	tokenless = kind{name: "tokenless", fenced: true, queued: true, tells: true, sharing: locker.SharingTokenless}
+	tokenless = kind{name: "tokenless", fenced: true, queued: true, tells: true,
+		sharing: locker.SharingTokenless}
 )
 
 // Guarantees are those of the kind.

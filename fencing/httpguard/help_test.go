@@ -90,7 +90,9 @@ func put(ctx context.Context, h http.Handler, token string, body io.Reader) *htt
 
 // unreached is a handler that must not be called.
 func unreached(t *testing.T) http.Handler {
-	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { assert.Fail(t, "the handler was called") })
+	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		assert.Fail(t, "the handler was called")
+	})
 }
 
 // trip sends r by tr.

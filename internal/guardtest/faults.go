@@ -77,7 +77,8 @@ func LateRequest(t *testing.T, s Proxied) {
 	require.NoError(t, s.Later(t.Context(), "r", 2, "second"))
 	sent := s.Proxy.Stats().Requests.Delivered
 	s.Proxy.SetRequests(lab.Pass)
-	require.Eventually(t, func() bool { return s.Proxy.Stats().Requests.Delivered > sent }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Proxy.Stats().Requests.Delivered > sent },
+		soon, time.Millisecond)
 	for range 20 {
 		s.mark(t, "r") // behind the late one, on the same connection
 	}
