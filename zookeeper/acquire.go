@@ -24,19 +24,23 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		s, err := b.session(ctx)
 		if err == nil {
 			since = time.Now()
-			err = s.peek(ctx, dir, req.Owner)
+			err = s.peek(ctx, dir, req.Owner, req.Shared)
 		}
 		if err != nil {
 			return locker.Grant{}, err
 		}
 	}
-	room := pathBytes(dir + "/" + req.Owner + lockMark + sequenceDigits)
+	mark := lockMark
+	if req.Shared {
+		mark = readMark
+	}
+	room := pathBytes(dir + "/" + req.Owner + mark + sequenceDigits)
 	s, err := b.join(ctx, room)
 	if err != nil {
 		return locker.Grant{}, err
 	}
 	e := &entry{
-		s: s, dir: dir, owner: req.Owner, label: req.Label, lost: req.Lost,
+		s: s, dir: dir, owner: req.Owner, label: req.Label, mark: mark, lost: req.Lost,
 		tokens: tokens{version: -1}, room: room,
 	}
 	if req.Wait {
@@ -55,23 +59,24 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return locker.Grant{Hold: e}, err
 }
 
-// peek returns a *HeldError if somebody is in the queue: a caller who does not
+// peek returns a *HeldError if somebody in the queue is in the way: a caller who does not
 // wait enters no node then. Its node would be in the way of those who come
 // after, for a session's timeout if it is cut off just then. A server that lags
 // behind may show a holder who has left: what it shows is looked at again.
 // Between this look and the node somebody else may come, who is then before it.
-func (s *session) peek(ctx context.Context, dir, owner string) error {
+func (s *session) peek(ctx context.Context, dir, owner string, shared bool) error {
 	for _, sync := range []bool{false, true} {
 		q, err := s.queueOf(ctx, dir, owner, sync)
 		if err != nil {
 			return err
 		}
 		// With a node of this very attempt there, it is a repeated request (R11).
-		if len(q.nodes) == 0 || q.found {
+		ahead := inTheWay(q.nodes, shared)
+		if len(ahead) == 0 || q.found {
 			return nil
 		}
 		if sync {
-			if others, err := s.others(ctx, dir, q.nodes); err != nil || !others {
+			if others, err := s.others(ctx, dir, ahead); err != nil || !others {
 				return err
 			}
 		}
@@ -128,7 +133,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		for {
 			answer, err := c.Multi(
 				&zk.CreateRequest{
-					Path: e.dir + "/" + e.owner + lockMark, Data: []byte(e.label),
+					Path: e.dir + "/" + e.owner + e.mark, Data: []byte(e.label),
 					Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence,
 				},
 				&zk.SetDataRequest{Path: e.dir, Version: -1})
@@ -175,10 +180,12 @@ func (e *entry) send() (chan struct{}, error) {
 	return e.sending, nil
 }
 
-// grant makes a hold of an entry that is the first of its queue.
+// grant makes a hold of an entry that nobody is in the way of. A sharer has no token: the
+// czxids of those who hold together differ, and what they have in common would take a
+// request more.
 func (e *entry) grant(ctx context.Context, since time.Time) (locker.Grant, error) {
 	v, err := e.s.validity(ctx, since)
-	if err == nil && e.raised {
+	if err == nil && e.raised && !e.shared() {
 		// No earlier holder can raise them any more.
 		e.tokens, err = e.s.tokensOf(ctx, e.dir)
 	}
@@ -188,5 +195,9 @@ func (e *entry) grant(ctx context.Context, since time.Time) (locker.Grant, error
 	if err != nil {
 		return locker.Grant{Hold: e}, err
 	}
-	return locker.Grant{Hold: e, Validity: v, Token: e.tokens.Of(e.czxid)}, nil
+	g := locker.Grant{Hold: e, Validity: v}
+	if !e.shared() {
+		g.Token = e.tokens.Of(e.czxid)
+	}
+	return g, nil
 }

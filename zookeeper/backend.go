@@ -87,6 +87,7 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 		Exclusion:         locker.ExclusionConsensus,
 		Fencing:           locker.FencingUnlessRewind,
 		Order:             locker.OrderFIFO,
+		Shared:            locker.SharingTokenless,
 		DeadHolder:        locker.RecoveryAfterTTL,
 		DeadHolderSlack:   deadHolderSlack + timeout, // whatever the TTL, the session lasts for its timeout
 		ServerCrashes:     max(servers-1, 0) / 2,

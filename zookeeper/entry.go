@@ -16,6 +16,7 @@ type entry struct {
 	dir   string // the lock's node
 	owner string // marks the attempt and no other
 	label string
+	mark  string // lockMark, or readMark of a sharer
 	lost  func()
 
 	raised bool   // an earlier holder has raised the tokens, or may have
@@ -73,6 +74,8 @@ var next = [...][]state{
 
 // isOver reports whether the node was there and is gone.
 func (s state) isOver() bool { return len(next[s]) == 0 }
+
+func (e *entry) shared() bool { return e.mark == readMark }
 
 // become moves the entry on, if its state may be followed by that one, and returns
 // the state before. An entry that has no node any more takes no room, and has nothing

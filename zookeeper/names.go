@@ -24,17 +24,21 @@ func newID() string {
 // czxids: see [locker.TokenRaiser]. It is there if tokens have ever been raised.
 const tokensNode = "%tokens"
 
-// lockMark stands between a node's ID and its sequence number.
-const lockMark = "-lock-"
+// One of them stands between a node's ID and its sequence number: readMark for a sharer.
+const (
+	lockMark = "-lock-"
+	readMark = "-read-"
+)
 
 // sequenceDigits is as long as the sequence number that the service appends.
 const sequenceDigits = "0000000000"
 
 // node is one node in the queue of a lock.
 type node struct {
-	name string
-	id   string
-	seq  int32
+	name   string
+	id     string
+	seq    int32
+	shared bool
 }
 
 // lastSeq is the last sequence number that is used. Servers since 3.6 stop
@@ -43,12 +47,13 @@ const lastSeq = 1<<31 - 1<<20
 
 // parseNode returns the node of that name, unless it is none of ours.
 func parseNode(name string) (node, bool) {
-	id, seq, ok := strings.Cut(name, lockMark)
-	if !ok {
-		return node{}, false
+	for _, mark := range []string{lockMark, readMark} {
+		if id, seq, ok := strings.Cut(name, mark); ok {
+			n, err := strconv.ParseInt(seq, 10, 32)
+			return node{name: name, id: id, seq: int32(n), shared: mark == readMark}, err == nil
+		}
 	}
-	n, err := strconv.ParseInt(seq, 10, 32)
-	return node{name: name, id: id, seq: int32(n)}, err == nil
+	return node{}, false
 }
 
 // spent reports whether nodes that come after this one may have no order.
@@ -82,4 +87,13 @@ func readQueue(children []string, id string) queue {
 // before returns those that stand before self.
 func (q queue) before() []node {
 	return q.nodes[:slices.Index(q.nodes, q.self)]
+}
+
+// inTheWay returns those of nodes that keep one out which stands behind them: all of
+// them, and of a sharer only those that want the lock alone.
+func inTheWay(nodes []node, shared bool) []node {
+	if !shared {
+		return nodes
+	}
+	return slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return n.shared })
 }

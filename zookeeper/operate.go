@@ -29,14 +29,14 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return st, err
 }
 
-// maxWaiting is how many places of the queue State.Waiting covers.
+// maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
 const maxWaiting = 16
 
-// inspect returns what is known of a lock, and the node of its holder.
-func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.State, string, error) {
+// inspect returns what is known of a lock, and the nodes of its holder or its sharers.
+func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.State, []node, error) {
 	q, err := s.queueOf(ctx, dir, "", sync)
 	if err != nil {
-		return locker.State{}, "", err
+		return locker.State{}, nil, err
 	}
 	for i, n := range q.nodes {
 		path := dir + "/" + n.name
@@ -45,28 +45,48 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.St
 			continue // released meanwhile, or nobody's
 		}
 		if err != nil {
-			return locker.State{}, "", err
+			return locker.State{}, nil, err
 		}
-		var tokens tokens
-		if q.raised {
-			if tokens, err = s.tokensOf(ctx, dir); err != nil {
-				return locker.State{}, "", err
+		have := 1
+		for n.shared && i+have < len(q.nodes) && q.nodes[i+have].shared {
+			have++
+		}
+		held, waiting := q.nodes[i:i+have], q.nodes[i+have:]
+		st := locker.State{Held: true, Label: label, Waiters: len(waiting)}
+		if n.shared {
+			st.Sharers = have
+			st.Sharing, err = s.labels(ctx, dir, held)
+		} else {
+			var tokens tokens
+			if q.raised {
+				tokens, err = s.tokensOf(ctx, dir)
 			}
+			st.Token = tokens.Of(stat.Czxid)
 		}
-		st := locker.State{Held: true, Label: label, Token: tokens.Of(stat.Czxid), Waiters: len(q.nodes) - 1 - i}
-		for _, w := range q.nodes[i+1 : min(len(q.nodes), i+1+maxWaiting)] {
-			label, stat, err := s.label(ctx, dir+"/"+w.name)
-			switch {
-			case gone(err) || err == nil && stat.EphemeralOwner == 0:
-			case err != nil:
-				return locker.State{}, "", err
-			case !slices.Contains(st.Waiting, label):
-				st.Waiting = append(st.Waiting, label)
-			}
+		if err == nil {
+			st.Waiting, err = s.labels(ctx, dir, waiting)
 		}
-		return st, path, nil
+		if err != nil {
+			return locker.State{}, nil, err
+		}
+		return st, held, nil
 	}
-	return locker.State{}, "", nil
+	return locker.State{}, nil, nil
+}
+
+// labels reads the labels of the first nodes, each once.
+func (s *session) labels(ctx context.Context, dir string, nodes []node) (all []string, err error) {
+	for _, n := range nodes[:min(len(nodes), maxWaiting)] {
+		label, stat, err := s.label(ctx, dir+"/"+n.name)
+		switch {
+		case gone(err) || err == nil && stat.EphemeralOwner == 0:
+		case err != nil:
+			return nil, err
+		case !slices.Contains(all, label):
+			all = append(all, label)
+		}
+	}
+	return all, nil
 }
 
 // label reads the label in a node.
@@ -111,20 +131,27 @@ func (b *Backend) List(
 	return err
 }
 
-// Break implements [locker.Breaker]: it removes the node of the holder, who is
-// told at once.
+// Break implements [locker.Breaker]: it removes the node of the holder, or of every
+// sharer, who is told at once. A sharer that comes meanwhile stays.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	s, err := b.session(ctx)
 	if err != nil {
 		return locker.State{}, err
 	}
-	st, path, err := s.inspect(ctx, b.dir(name), true)
+	st, held, err := s.inspect(ctx, b.dir(name), true)
 	if err != nil || !st.Held {
 		return locker.State{}, err
 	}
-	err = s.do(ctx, func(c *zk.Conn) error { return c.Delete(path, -1) })
-	if gone(err) {
+	broken := false
+	for _, n := range held {
+		err = s.do(ctx, func(c *zk.Conn) error { return c.Delete(b.dir(name)+"/"+n.name, -1) })
+		if err != nil && !gone(err) {
+			return st, err
+		}
+		broken = broken || err == nil
+	}
+	if !broken {
 		return locker.State{}, nil // its holder was faster
 	}
-	return st, err
+	return st, nil
 }

@@ -31,8 +31,8 @@ func (s *session) queueOf(ctx context.Context, dir, owner string, sync bool) (qu
 	return readQueue(children, owner), nil
 }
 
-// wait waits until the entry is the first in its queue: it reads the queue until
-// nobody is ahead, and awaits a reason before it reads again. It returns a time from
+// wait waits until nobody is in the way of the entry: it reads the queue until nobody
+// who keeps it out is ahead, and awaits a reason before it reads again. It returns a time from
 // before that was known, for MaxHold.
 func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error) {
 	for queued := false; ; {
@@ -71,7 +71,9 @@ func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error)
 	}
 }
 
-// ahead reads which nodes are before this one in the queue.
+// ahead reads which nodes before this one in the queue keep it out. So a run of sharers
+// gets in together, when the last one before them that wants the lock alone is gone;
+// and whoever waits to have it alone keeps those out who come later.
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
 		q, err := e.s.queueOf(ctx, e.dir, e.owner, sync)
@@ -85,7 +87,12 @@ func (e *entry) ahead(ctx context.Context) ([]node, error) {
 			return nil, err
 		case q.found:
 			e.raised = e.raised || q.raised
-			return q.before(), nil
+			ahead := inTheWay(q.before(), e.shared())
+			if e.shared() && len(q.before())-len(ahead) >= locker.MaxSharers {
+				return nil, fmt.Errorf("zookeeper: %w: %d share %s, or wait to, and no more can", locker.ErrRefused,
+					locker.MaxSharers, e.dir)
+			}
+			return ahead, nil
 		case sync:
 			return nil, e.removed()
 		}
