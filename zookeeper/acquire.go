@@ -18,21 +18,20 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, err
 	}
-	dir := b.dir(req.Name)
+	dir, mark := b.dir(req.Name), lockMark
+	if req.Shared {
+		mark = readMark
+	}
 	var since time.Time
 	if !req.Wait { // without room: many may look at once
 		s, err := b.session(ctx)
 		if err == nil {
 			since = time.Now()
-			err = s.peek(ctx, dir, req.Owner, req.Shared)
+			err = s.peek(ctx, dir, req.Owner+mark, req.Shared)
 		}
 		if err != nil {
 			return locker.Grant{}, err
 		}
-	}
-	mark := lockMark
-	if req.Shared {
-		mark = readMark
 	}
 	room := pathBytes(dir + "/" + req.Owner + mark + sequenceDigits)
 	s, err := b.join(ctx, room)
@@ -64,9 +63,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 // after, for a session's timeout if it is cut off just then. A server that lags
 // behind may show a holder who has left: what it shows is looked at again.
 // Between this look and the node somebody else may come, who is then before it.
-func (s *session) peek(ctx context.Context, dir, owner string, shared bool) error {
+func (s *session) peek(ctx context.Context, dir, id string, shared bool) error {
 	for _, sync := range []bool{false, true} {
-		q, err := s.queueOf(ctx, dir, owner, sync)
+		q, err := s.queueOf(ctx, dir, id, sync)
 		if err != nil {
 			return err
 		}
@@ -133,7 +132,7 @@ func (e *entry) enter(ctx context.Context, ttl time.Duration) (others bool, err 
 		for {
 			answer, err := c.Multi(
 				&zk.CreateRequest{
-					Path: e.dir + "/" + e.owner + e.mark, Data: []byte(e.label),
+					Path: e.dir + "/" + e.id(), Data: []byte(e.label),
 					Acl: acl, Flags: zk.FlagEphemeral | zk.FlagSequence,
 				},
 				&zk.SetDataRequest{Path: e.dir, Version: -1})

@@ -87,8 +87,10 @@ func (s *service) harness() conformance.Harness {
 			admin, done := dial(s.t, s.addrs(ct.Name()))
 			defer done()
 			children, err := childrenOf(admin, name)
-			if err == nil && len(children) > 0 {
-				err = admin.Delete(children[0], -1)
+			for i, path := range children { // the holder, or all who share
+				if err == nil && (i == 0 || strings.Contains(children[0], "-read-") && strings.Contains(path, "-read-")) {
+					err = admin.Delete(path, -1)
+				}
 			}
 			if err != nil {
 				ct.Errorf("%v", err)

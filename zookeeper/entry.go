@@ -77,6 +77,9 @@ func (s state) isOver() bool { return len(next[s]) == 0 }
 
 func (e *entry) shared() bool { return e.mark == readMark }
 
+// id is what the name of the entry's node begins with, and no other attempt's.
+func (e *entry) id() string { return e.owner + e.mark }
+
 // become moves the entry on, if its state may be followed by that one, and returns
 // the state before. An entry that has no node any more takes no room, and has nothing
 // to be told.

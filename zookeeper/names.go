@@ -36,7 +36,7 @@ const sequenceDigits = "0000000000"
 // node is one node in the queue of a lock.
 type node struct {
 	name   string
-	id     string
+	id     string // the owner, and the mark
 	seq    int32
 	shared bool
 }
@@ -50,7 +50,7 @@ func parseNode(name string) (node, bool) {
 	for _, mark := range []string{lockMark, readMark} {
 		if id, seq, ok := strings.Cut(name, mark); ok {
 			n, err := strconv.ParseInt(seq, 10, 32)
-			return node{name: name, id: id, seq: int32(n), shared: mark == readMark}, err == nil
+			return node{name: name, id: id + mark, seq: int32(n), shared: mark == readMark}, err == nil
 		}
 	}
 	return node{}, false

@@ -72,12 +72,12 @@ func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 	q := readQueue([]string{
 		"b-lock--2147483648", "c-lock--2147483647", "a-lock-2147483647", "x-lock-2147483646", "rubbish",
 		"y-lock-", "z-lock-99999999999",
-	}, "b")
+	}, "b-lock-")
 	assert.Len(t, q.nodes, 4)
 	assert.Equal(t, "x-lock-2147483646", q.nodes[0].name)
 	assert.True(t, q.found)
 	assert.Equal(t, "a-lock-2147483647", q.before()[1].name)
-	q = readQueue([]string{"b-lock-0000000007", "b-lock-0000000003", "a-lock-0000000005"}, "b")
+	q = readQueue([]string{"b-lock-0000000007", "b-lock-0000000003", "a-lock-0000000005"}, "b-lock-")
 	assert.Equal(t, "b-lock-0000000003", q.self.name, "the first of those that a repeated request made (R11)")
 	assert.Empty(t, q.before())
 }

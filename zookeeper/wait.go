@@ -15,7 +15,7 @@ import (
 // queueOf returns the queue of a lock; it is empty if the lock's node does not
 // exist. A server that this session has just come to may lag behind: with sync,
 // it first catches up with all that was done before.
-func (s *session) queueOf(ctx context.Context, dir, owner string, sync bool) (queue, error) {
+func (s *session) queueOf(ctx context.Context, dir, id string, sync bool) (queue, error) {
 	children, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
 		if sync {
 			if _, err := c.Sync(dir); err != nil {
@@ -28,7 +28,7 @@ func (s *session) queueOf(ctx context.Context, dir, owner string, sync bool) (qu
 	if err != nil && !gone(err) {
 		return queue{}, err
 	}
-	return readQueue(children, owner), nil
+	return readQueue(children, id), nil
 }
 
 // wait waits until nobody is in the way of the entry: it reads the queue until nobody
@@ -76,7 +76,7 @@ func (e *entry) wait(ctx context.Context, req locker.Request) (time.Time, error)
 // and whoever waits to have it alone keeps those out who come later.
 func (e *entry) ahead(ctx context.Context) ([]node, error) {
 	for sync := false; ; sync = true { // a server that lags behind hides nodes
-		q, err := e.s.queueOf(ctx, e.dir, e.owner, sync)
+		q, err := e.s.queueOf(ctx, e.dir, e.id(), sync)
 		if first := e.dir + "/" + q.self.name; err == nil && q.found && first != e.node() {
 			if err = e.adopt(ctx, first); err == nil {
 				continue
