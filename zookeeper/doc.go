@@ -56,6 +56,20 @@
 // sessions of other programs with too many nodes. [Backend.Check] sees the first, and
 // the second if the servers' 4lw.commands.whitelist has dump.
 //
+// # Shared locks
+//
+// A sharer ([locker.Shared]) has a node of its own in the same queue, with another
+// mark. Nobody but those before it that want the lock alone keeps it out, and whoever
+// wants it alone waits until all before it are gone: so a writer that waits keeps those
+// out who come later, the readers between two writers get in together, and the order
+// is that of the nodes. A waiting writer that has died is in their way until its
+// session ends. Each sharer lives as long as the session of its own client. Shared
+// leases have no tokens: the czxids of those who hold together differ, and a number that
+// they have in common would take one more request. A writer's token is the czxid of its
+// node, as ever. A writer that waits for many readers watches one of them at a time, the
+// last; each reader that waits watches the same writer, and reads the queue once when it
+// goes. Beyond [locker.MaxSharers] that share a name or wait to, a sharer is refused.
+//
 // # What it does not promise
 //
 //   - Servers that lose written data (a disk that lies, forceSync=no and a power
@@ -81,6 +95,7 @@
 //	/locker/%beat-<random>                      one for each session: the heartbeat writes to it
 //	/locker/<name>                              the lock, a container: the service removes it when it is empty
 //	/locker/<name>/<owner>-lock-<sequence>      holder and waiters in their order, with their labels
+//	/locker/<name>/<owner>-read-<sequence>      the same, of sharers
 //	/locker/<name>/%tokens                      what is added to the czxids, once tokens were raised
 //
 // [locker.Lease.RaiseToken] makes %tokens, a lasting node, and writes to the holder's
@@ -127,6 +142,10 @@
 //   - The node ahead is that of a waiter who gave up: the queue is read again
 //     after each wake-up, unless that node was the only one ahead. On a new
 //     connection it is read again, too, and a few times an hour without any reason.
+//   - Readers come and go while a writer waits for them: those that come stand behind it,
+//     and it looks again after each one that it has watched.
+//   - The tokens are raised by a writer, and readers stand between it and the next: that
+//     one reads the queue when the last reader is gone, and finds %tokens there.
 //   - The node ahead belongs to no session, since somebody made it by hand: it is
 //     ignored.
 //   - Somebody removes a waiter's node: the waiter learns of that before it learns of

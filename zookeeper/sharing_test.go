@@ -1,0 +1,85 @@
+package zookeeper_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/zookeeper"
+)
+
+// Tokens are raised by a writer while a reader and the next writer wait: that one has
+// watched the reader alone.
+func TestTokensRaisedBeforeReaders(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t)
+	var clients []*locker.Client
+	for range 3 {
+		clients = append(clients, newClient(t, []string{z.Addr()}, zookeeper.Options{}))
+		warm(t, clients[len(clients)-1], "warm")
+	}
+	first, err := clients[0].Lock(t.Context(), "a")
+	require.NoError(t, err)
+	lock := func(c *locker.Client, opts ...locker.Option) chan *locker.Lease {
+		got := make(chan *locker.Lease, 1)
+		go func() {
+			l, err := c.Lock(t.Context(), "a", opts...)
+			assert.NoError(t, err)
+			got <- l
+		}()
+		return got
+	}
+	reader := lock(clients[1], locker.Shared())
+	eventuallyLen(t, z.Addr(), "a", 2)
+	writer := lock(clients[2])
+	eventuallyLen(t, z.Addr(), "a", 3)
+	token, _ := first.Token()
+	require.NoError(t, first.RaiseToken(t.Context(), token+1000))
+	require.NoError(t, first.Unlock(t.Context()))
+	l := <-reader
+	none, ok := l.Token()
+	assert.False(t, ok, none)
+	require.NoError(t, l.Unlock(t.Context()))
+	l = <-writer
+	raised, _ := l.Token()
+	assert.Greater(t, raised, token+1000)
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+func TestNoMoreShareANameThanThereMayBe(t *testing.T) {
+	t.Parallel()
+	z := lab.StartZooKeeper(t)
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	first, err := c.Lock(t.Context(), "a", locker.Shared())
+	require.NoError(t, err)
+	admin, done := dial(t, []string{z.Addr()})
+	defer done()
+	for n := 1; n < locker.MaxSharers; {
+		var some []any
+		for ; len(some) < 512 && n < locker.MaxSharers; n++ {
+			some = append(some, &zk.CreateRequest{Path: "/locker/a/" + strconv.Itoa(n) + "-read-",
+				Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral | zk.FlagSequence})
+		}
+		_, err := admin.Multi(some...)
+		require.NoError(t, err)
+	}
+	began := time.Now()
+	_, err = c.TryLock(t.Context(), "a", locker.Shared())
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	t.Logf("refused after %v", time.Since(began))
+	eventuallyLen(t, z.Addr(), "a", locker.MaxSharers)
+	st, err := c.Inspect(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Equal(t, locker.MaxSharers, st.Sharers)
+	require.NoError(t, first.Unlock(t.Context()))
+	last, err := c.TryLock(t.Context(), "a", locker.Shared())
+	require.NoError(t, err)
+	require.NoError(t, last.Unlock(t.Context()))
+}
