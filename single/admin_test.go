@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func backend(t *testing.T, rdb redis.UniversalClient, opts *single.Options) *sin
 
 func grant(t *testing.T, b *single.Backend, name string, minHold time.Duration) locker.Grant {
 	t.Helper()
-	g, err := b.Acquire(t.Context(), locker.Request{Name: name, Owner: owner(), Label: "me", TTL: ttl,
+	g, err := b.Acquire(t.Context(), locker.Request{Name: name, Owner: rand.Text(), Label: "me", TTL: ttl,
 		MinHold: minHold})
 	require.NoError(t, err)
 	return g
@@ -112,7 +113,7 @@ func TestMinHold(t *testing.T) {
 	server := lab.StartRedis(t)
 	b := backend(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
 	g := grant(t, b, "n", time.Hour)
-	left := func() time.Duration { return pttl(t, server, redisconn.LockKey("n")) }
+	left := func() time.Duration { return server.TTL(t, redisconn.LockKey("n")) }
 	assert.Greater(t, left(), 50*time.Minute)
 	for range 3 {
 		before := left()
@@ -132,13 +133,13 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 		&single.Options{Timeout: 300 * time.Millisecond})
 	late := func(acquire func(locker.Request) (locker.Grant, error)) {
 		t.Helper()
-		req := locker.Request{Name: "n", Owner: owner(), TTL: ttl, MinHold: time.Hour}
+		req := locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl, MinHold: time.Hour}
 		proxy.SetReplies(lab.Drop)
 		g, err := acquire(req)
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		proxy.PassNew()
 		require.NoError(t, g.Hold.Release(t.Context()))
-		assert.Greater(t, pttl(t, server, redisconn.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
+		assert.Greater(t, server.TTL(t, redisconn.LockKey("n")+":void:"+req.Owner+":"), 50*time.Minute)
 	}
 	late(func(req locker.Request) (locker.Grant, error) { return b.Acquire(t.Context(), req) })
 	h, ok := grant(t, b, "n", 0).Hold.(locker.Passer)

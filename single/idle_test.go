@@ -124,32 +124,6 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	callers.Wait()
 }
 
-// A server that hangs up on everybody is not asked for ever.
-func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
-	f := lab.StartFakeRedis(t, "")
-	node := newNode(t, fakeClient(t, f), nil)
-	e := try(t, t.Context(), node)
-	assert.True(t, e.Unknown)
-	assert.False(t, e.Refused)
-	assert.LessOrEqual(t, f.Count("evalsha"), 4)
-	var callers sync.WaitGroup
-	for range 50 { // they share pipelines
-		callers.Go(func() {
-			_, err := node.Release(t.Context(), "n", "me")
-			assert.Error(t, err)
-		})
-	}
-	callers.Wait()
-	assert.LessOrEqual(t, f.Count("evalsha"), 4*51)
-
-	// A pool that is filled up again all the time never runs out of idle connections.
-	const idle = 5
-	f = lab.StartFakeRedis(t, "")
-	full := newNode(t, newClient(t, &redis.Options{Addr: f.Addr(), Protocol: 2, MinIdleConns: idle}), nil)
-	_ = try(t, t.Context(), full)
-	assert.LessOrEqual(t, f.Count("evalsha"), 4+idle)
-}
-
 // A name that leads to another server from now on: connections to the one before,
 // which is a replica now, are given up at once, all of them.
 func TestAnAddressThatMoves(t *testing.T) {

@@ -26,7 +26,7 @@ func TestSilentConnections(t *testing.T) {
 		for _, given := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, given=%v", silence, given), func(t *testing.T) {
 				t.Parallel()
-				again(t, func() bool { // a machine that stalls loses leases, too
+				lab.Again(t, func() bool { // a machine that stalls loses leases, too
 					lost, wait := silent(t, server, silence, given)
 					t.Logf("granted %v after the network was back, %d leases lost", wait, lost)
 					return lost == 0 && wait < 300*time.Millisecond
@@ -126,31 +126,4 @@ func TestErrorsAreClassifiedByCause(t *testing.T) {
 			assert.True(t, errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded), err)
 		}
 	}
-}
-
-// With full memory and noeviction, held is held, leases live, and what is given
-// up goes at once.
-func TestFullMemory(t *testing.T) {
-	server, node := setUp(t)
-	held := single.Request{Name: "n", Value: "holder", TTL: ttl}
-	acquire(t, node, held)
-	acquire(t, node, single.Request{Name: "given", Value: "me", TTL: ttl})
-	load(t, node)
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", 1)
-	a := acquire(t, node, single.Request{Name: "n", Value: "other", TTL: ttl, Waiting: true})
-	assert.False(t, a.Granted)
-	assert.Positive(t, a.Left)
-	state, err := node.Renew(t.Context(), "n", "holder", ttl)
-	require.NoError(t, err)
-	assert.Equal(t, redisconn.Mine, state)
-	_, err = node.TakeBack(t.Context(), "given", "me", time.Minute)
-	assert.NoError(t, err)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("given")), "a ghost")
-	_, err = node.TakeBack(t.Context(), "given", "never there", time.Minute)
-	assert.ErrorContains(t, err, "OOM", "the note that it is void has to be tried again")
-	_, err = node.Acquire(t.Context(), single.Request{Name: "free", Value: "me", TTL: ttl})
-	assert.False(t, asError(t, err).Unknown)
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", 0)
-	_, err = node.TakeBack(t.Context(), "given", "never there", time.Minute)
-	assert.NoError(t, err)
 }

@@ -32,6 +32,19 @@ var openers = locker.Openers{
 	"redis+sentinel": single.Open, "redis+cluster": single.Open,
 }
 
+const (
+	ttl  = 30 * time.Second
+	soon = 5 * time.Second
+)
+
+// newClient returns a client that is closed with the test.
+func newClient(t testing.TB, opts *redis.Options) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // client returns a Client on one Redis that ends with the test.
 func client(t *testing.T, addr string, opts *single.Options) *locker.Client {
 	t.Helper()
@@ -185,14 +198,14 @@ func TestProveReplicasMustHaveTheLock(t *testing.T) {
 		ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")
 	require.NoError(t, err)
-	assert.NotNil(t, owned(t, replica, "job"), "granted once the replica has it")
+	assert.NotNil(t, replica.MustDo(t, "GET", redisconn.LockKey("job")), "granted once the replica has it")
 	require.NoError(t, l.Unlock(t.Context()))
 
 	link.Set(lab.Drop)
 	_, err = c.TryLock(t.Context(), "job")
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.ErrorContains(t, err, "0 of the 1 replicas")
-	require.Eventually(t, func() bool { return owned(t, primary, "job") == nil },
+	require.Eventually(t, func() bool { return primary.MustDo(t, "GET", redisconn.LockKey("job")) == nil },
 		5*time.Second, 5*time.Millisecond, "the lock has to be undone")
 }
 

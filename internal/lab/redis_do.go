@@ -46,6 +46,13 @@ func (r *Redis) MustDo(t TB, args ...any) any {
 	return reply
 }
 
+// TTL returns how long a key is kept; negative: it never expires, or there is none.
+func (r *Redis) TTL(t TB, key string) time.Duration {
+	t.Helper()
+	ms, _ := r.MustDo(t, "PTTL", []byte(key)).(int64)
+	return time.Duration(ms) * time.Millisecond
+}
+
 // HangUp ends the connections of all clients, as an idle limit of a server or of a load balancer does.
 // Subscriptions are left alone.
 func (r *Redis) HangUp(t TB) {

@@ -14,3 +14,14 @@ type TB interface {
 	Failed() bool
 	FailNow()
 }
+
+// Again repeats what depends on the machine's not being too busy.
+func Again(t TB, try func() bool) {
+	t.Helper()
+	for range 10 {
+		if try() {
+			return
+		}
+	}
+	t.Fatalf("not once in ten times: the machine is too busy, or the code is broken")
+}

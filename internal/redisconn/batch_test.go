@@ -1,7 +1,9 @@
-package single_test
+package redisconn_test
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -16,36 +18,7 @@ import (
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/single"
 )
-
-// load has the server know all scripts.
-func load(t *testing.T, node *single.Node) {
-	t.Helper()
-	value := owner()
-	acquire(t, node, single.Request{Name: value, Value: value, TTL: ttl})
-	_, err := node.Renew(t.Context(), value, value, ttl)
-	require.NoError(t, err)
-	_, err = node.Release(t.Context(), value, value)
-	require.NoError(t, err)
-}
-
-// warm makes so many quick requests that the next one goes to the driver in its caller's own goroutine.
-func warm(t *testing.T, node *single.Node) {
-	t.Helper()
-	load(t, node)
-	for range 200 {
-		_, err := node.Inspect(t.Context(), "warm")
-		require.NoError(t, err)
-	}
-}
-
-func asError(t *testing.T, err error) *redisconn.Error {
-	t.Helper()
-	var e *redisconn.Error
-	require.ErrorAs(t, err, &e)
-	return e
-}
 
 // promptly is what a caller may take to notice that its context has ended, on a busy machine.
 const promptly = time.Second
@@ -96,17 +69,17 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {
 	lab.NeedPause(t)
 	server := lab.StartRedis(t)
-	client := newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: -1, WriteTimeout: -1})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: -1, WriteTimeout: -1})
 	const timeout = 300 * time.Millisecond
-	node := newNode(t, client, &single.NodeOptions{Timeout: timeout})
-	_, err := node.Inspect(t.Context(), "n")
+	node := askerWithin(t, client, timeout)
+	_, err := node.inspect(t.Context(), "n")
 	require.NoError(t, err)
 	server.Pause()
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
 			begin := time.Now()
-			_, err := node.Acquire(context.Background(), single.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
+			_, err := node.take(context.Background(), strconv.Itoa(i), "me")
 			assert.ErrorIs(t, err, redisconn.ErrTimeout)
 			assert.GreaterOrEqual(t, time.Since(begin), timeout)
 			assert.Less(t, time.Since(begin), timeout+promptly)
@@ -115,7 +88,7 @@ func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {
 	all.Wait()
 	server.Resume()
 	require.Eventually(t, func() bool {
-		_, err := node.Inspect(t.Context(), "n")
+		_, err := node.inspect(t.Context(), "n")
 		return err == nil
 	}, soon, 10*time.Millisecond, "it works again once the server does")
 }
@@ -133,7 +106,7 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
-				_, err := node.Release(ctx, "n", "me")
+				_, err := node.drop(ctx, "n", "me")
 				assert.Error(t, err)
 			})
 		}
@@ -147,7 +120,7 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 	lab.NeedPause(t)
 	server, node := setUp(t)
-	again(t, func() bool {
+	lab.Again(t, func() bool {
 		server.MustDo(t, "FLUSHALL")
 		server.Pause()
 		var mu sync.Mutex
@@ -158,7 +131,7 @@ func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				name := strconv.Itoa(i)
-				_, err := node.Acquire(ctx, single.Request{Name: name, Value: "me", TTL: ttl})
+				_, err := node.take(ctx, name, "me")
 				var e *redisconn.Error
 				if assert.ErrorAs(t, err, &e) && !e.Unknown {
 					mu.Lock()
@@ -182,7 +155,7 @@ func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 		all.Wait()
 		server.Resume()
 		require.Eventually(t, func() bool {
-			_, err := node.Inspect(t.Context(), "n")
+			_, err := node.inspect(t.Context(), "n")
 			return err == nil
 		}, soon, 10*time.Millisecond)
 		for _, name := range unsent {
@@ -196,10 +169,10 @@ func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
-	node := newNode(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}))
 	load(t, node)
 	proxy.SetDelay(20 * time.Millisecond)
-	_, err := node.Inspect(t.Context(), "n") // slow enough that the next does not go alone, to be sent again
+	_, err := node.inspect(t.Context(), "n") // slow enough that the next does not go alone, to be sent again
 	require.NoError(t, err)
 	proxy.SetDelay(0)
 	ctx := t.Context()
@@ -213,17 +186,17 @@ func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 			held <- l
 		})
 		hangs.Go(func() {
-			a, err := node.Acquire(ctx, single.Request{Name: name, Value: "me", TTL: ttl})
+			a, err := node.take(ctx, name, "me")
 			assert.NoError(t, err, "its connection is silent, and others are not: it asks again")
-			assert.True(t, a.Granted)
+			assert.Equal(t, redisconn.Mine, a)
 		})
 		links = append(links, <-held)
 	}
 	for i := range 20 {
 		begin := time.Now()
-		a, err := node.Acquire(ctx, single.Request{Name: strconv.Itoa(i), Value: "me", TTL: ttl})
+		a, err := node.take(ctx, strconv.Itoa(i), "me")
 		require.NoError(t, err)
-		require.True(t, a.Granted)
+		require.Equal(t, redisconn.Mine, a)
 		require.Less(t, time.Since(begin), promptly)
 	}
 	hangs.Wait()
@@ -240,10 +213,10 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 		for i := range 100 {
 			callers.Go(func() {
 				name := fmt.Sprint(why, i)
-				a, err := node.Acquire(t.Context(), single.Request{Name: name, Value: "me", TTL: ttl})
+				a, err := node.take(t.Context(), name, "me")
 				assert.NoError(t, err, why)
-				assert.True(t, a.Granted)
-				state, err := node.Release(t.Context(), name, "me")
+				assert.Equal(t, redisconn.Mine, a)
+				state, err := node.drop(t.Context(), name, "me")
 				assert.NoError(t, err, why)
 				assert.Equal(t, redisconn.Mine, state)
 			})
@@ -255,9 +228,8 @@ func TestForgottenScriptsAreSentAgain(t *testing.T) {
 	all("SCRIPT FLUSH")
 	warm(t, node)
 	server.MustDo(t, "SCRIPT", "FLUSH")
-	a := acquire(t, node, single.Request{Name: "alone", Value: "me", TTL: ttl})
-	assert.True(t, a.Granted)
-	assert.False(t, a.Again)
+	a := node.mustTake(t, "alone", "me")
+	assert.Equal(t, redisconn.Mine, a)
 	server.Restart(t)
 	all("restart")
 }
@@ -276,7 +248,7 @@ func TestConcurrentCallersShareRoundTrips(t *testing.T) {
 	for i := range callers {
 		all.Go(func() {
 			for range each {
-				_, err := node.Renew(t.Context(), strconv.Itoa(i), "me", ttl)
+				_, err := node.take(t.Context(), strconv.Itoa(i), "me")
 				assert.NoError(t, err)
 			}
 		})
@@ -289,17 +261,16 @@ func TestConcurrentCallersShareRoundTrips(t *testing.T) {
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	lab.NeedPause(t)
 	server := lab.StartRedis(t)
-	client := newClient(t, &redis.Options{Addr: server.Addr()})
-	node, err := single.NewNode(client, nil)
-	require.NoError(t, err)
-	_, err = node.Inspect(t.Context(), "n")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	node := newAsker(t, client)
+	_, err := node.inspect(t.Context(), "n")
 	require.NoError(t, err)
 	server.Pause()
 	defer server.Resume()
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			_, err := node.Release(t.Context(), "n", "me")
+			_, err := node.drop(t.Context(), "n", "me")
 			assert.ErrorIs(t, err, redisconn.ErrClosed)
 		})
 	}
@@ -328,60 +299,45 @@ type wrapped struct{ redis.UniversalClient }
 
 func TestAnyUniversalClientWillDo(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithSocket())
-	tcp := newClient(t, &redis.Options{Addr: server.Addr()})
-	auto, err := newClient(t, &redis.Options{Addr: server.Addr()}).AutoPipeline()
+	tcp := func() *redis.Client { return redis.NewClient(&redis.Options{Addr: server.Addr()}) }
+	auto, err := tcp().AutoPipeline()
 	require.NoError(t, err)
 	certs := lab.NewCerts(t)
 	encrypted := lab.StartRedis(t, lab.WithTLS(certs))
 	for name, client := range map[string]redis.UniversalClient{
-		"TCP":            tcp,
-		"RESP2":          newClient(t, &redis.Options{Addr: server.Addr(), Protocol: 2}),
-		"unix socket":    newClient(t, &redis.Options{Network: "unix", Addr: server.Socket()}),
-		"TLS":            newClient(t, &redis.Options{Addr: encrypted.Addr(), TLSConfig: certs.ClientConfig()}),
-		"database 3":     newClient(t, &redis.Options{Addr: server.Addr(), DB: 3}),
+		"TCP":            tcp(),
+		"RESP2":          redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2}),
+		"unix socket":    redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket()}),
+		"TLS":            redis.NewClient(&redis.Options{Addr: encrypted.Addr(), TLSConfig: certs.ClientConfig()}),
+		"database 3":     redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3}),
 		"autopipeline":   auto,
-		"wrapped":        wrapped{tcp},
-		"one connection": newClient(t, &redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1}),
-		"ctx time-outs":  newClient(t, &redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}),
+		"wrapped":        wrapped{tcp()},
+		"one connection": redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1}),
+		"ctx time-outs":  redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := newNode(t, client, nil)
-			woken := make(chan struct{}, 100)
-			cancel, err := node.Subscribe(t.Context(), name, func() { woken <- struct{}{} })
-			require.NoError(t, err)
-			defer cancel()
+			node := newAsker(t, client)
+			woken := node.subscribe(t, name)
 			var all sync.WaitGroup
 			for range 20 {
 				all.Go(func() {
 					for range 20 {
-						value := owner()
-						a, err := node.Acquire(t.Context(), single.Request{Name: name, Value: value, TTL: ttl, Waiting: true})
+						value := rand.Text()
+						a, err := node.take(t.Context(), name, value)
 						assert.NoError(t, err)
-						if !a.Granted {
+						if a != redisconn.Mine {
 							continue
 						}
-						_, err = node.Renew(t.Context(), name, value, ttl)
-						assert.NoError(t, err)
-						state, err := node.Release(t.Context(), name, value)
+						state, err := node.drop(t.Context(), name, value)
 						assert.NoError(t, err)
 						assert.Equal(t, redisconn.Mine, state)
 					}
 				})
 			}
 			all.Wait()
-			acquire(t, node, single.Request{Name: name, Value: "holder", TTL: ttl})
-			for len(woken) > 0 {
-				<-woken
-			}
-			acquire(t, node, single.Request{Name: name, Value: "me", TTL: ttl, Waiting: true})
-			_, err = node.Release(t.Context(), name, "holder")
-			require.NoError(t, err)
-			select {
-			case <-woken:
-			case <-time.After(soon):
-				t.Fatal("not woken")
-			}
-			s, err := node.Inspect(t.Context(), name)
+			node.handOver(t, name)
+			told(t, woken, "release")
+			s, err := node.inspect(t.Context(), name)
 			require.NoError(t, err)
 			assert.False(t, s.Held)
 			servers, err := node.Servers(t.Context())
@@ -389,4 +345,102 @@ func TestAnyUniversalClientWillDo(t *testing.T) {
 			assert.Equal(t, "master", servers[0].Role)
 		})
 	}
+}
+
+func TestAKeyThatTheACLForbidsIsItsCallersAlone(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "~locker:1:*"))
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}))
+	load(t, node)
+	// As narrow as a rule can be: all names but those with an x.
+	server.MustDo(t, "ACL", "SETUSER", "locker", "resetkeys", "~locker:1:*[0-9]}*", "~locker:1:tokens")
+	server.AllAtOnce(t, 64, func(i int) {
+		name := "n" + strconv.Itoa(i)
+		if i%8 == 7 {
+			name += "x"
+		}
+		a, err := node.take(t.Context(), name, "me")
+		if i%8 == 7 {
+			var e *redisconn.Error
+			if assert.ErrorAs(t, err, &e) {
+				assert.True(t, e.Refused)
+			}
+			return
+		}
+		assert.NoError(t, err)
+		assert.Equal(t, redisconn.Mine, a)
+	})
+}
+
+func TestForgottenScriptsAreSentOnceForMany(t *testing.T) {
+	server, node := setUp(t)
+	load(t, node)
+	server.MustDo(t, "SCRIPT", "FLUSH")
+	before := server.Commands(t)
+	server.AllAtOnce(t, 128, func(i int) {
+		a, err := node.take(t.Context(), strconv.Itoa(i), "me")
+		assert.NoError(t, err)
+		assert.Equal(t, redisconn.Mine, a)
+	})
+	assert.LessOrEqual(t, server.Commands(t).Since(before).ByName["eval"], int64(8),
+		"one for each batch at most")
+}
+
+func TestAWrongPasswordIsRefusedToEachOfMany(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("default", "off"),
+		lab.WithUser("locker", "on", ">secret", "+@all", "~*"))
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "wrong"}))
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range 64 {
+		all.Go(func() {
+			_, err := node.take(t.Context(), strconv.Itoa(i), "me")
+			var e *redisconn.Error
+			if assert.ErrorAs(t, err, &e) {
+				assert.True(t, e.Refused, e)
+				// On a machine that stalls, a connection may look silent first.
+				assert.False(t, e.Unknown && time.Since(began) < 100*time.Millisecond, "nothing was sent")
+				assert.NotContains(t, e.Error(), "wrong\"")
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAnAnswerToTooFewIsUnknownToAll(t *testing.T) {
+	_, node := fake(t, "*1\r\n:1\r\n")
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			_, err := node.take(t.Context(), strconv.Itoa(i), "me")
+			var e *redisconn.Error
+			if assert.Error(t, err) && errors.As(err, &e) {
+				assert.True(t, e.Unknown)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond}))
+	load(t, node)
+	server.MustDo(t, "SCRIPT", "FLUSH")
+	value := rand.Text()
+	held := make(chan *lab.Link, 1)
+	proxy.OnRequest(value, func(l *lab.Link) {
+		l.SetReplies(lab.Hold)
+		held <- l
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond) // too short to go alone
+	defer cancel()
+	_, err := node.take(ctx, "n", value)
+	require.True(t, asError(t, err).Unknown)
+	(<-held).SetReplies(lab.Pass) // NOSCRIPT arrives
+	time.Sleep(50 * time.Millisecond)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
+		"locked for a caller who has left long ago")
 }

@@ -1,4 +1,4 @@
-package single_test
+package redisconn_test
 
 import (
 	"context"
@@ -12,21 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/single"
 )
-
-// try asks for a lock and returns the error, which there must be.
-func try(t *testing.T, ctx context.Context, node *single.Node) *redisconn.Error {
-	t.Helper()
-	_, err := node.Acquire(ctx, single.Request{Name: "n", Value: "me", TTL: ttl})
-	var e *redisconn.Error
-	require.ErrorAs(t, err, &e)
-	assert.NotContains(t, err.Error(), "\n")
-	return e
-}
 
 func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 	type verdict struct{ unknown, refused bool }
@@ -68,8 +56,8 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 		"WHATEVER":             perhaps,
 	} {
 		t.Run(reply[:min(len(reply), 20)], func(t *testing.T) {
-			f := lab.StartFakeRedis(t, "-"+reply+"\r\n")
-			e := try(t, t.Context(), newNode(t, fakeClient(t, f), nil))
+			f, node := fake(t, "-"+reply+"\r\n")
+			e := try(t, t.Context(), node)
 			assert.Equal(t, want, verdict{e.Unknown, e.Refused}, reply)
 			assert.Equal(t, "acquire", e.Op)
 			assert.Equal(t, f.Addr(), e.Addr)
@@ -78,53 +66,26 @@ func TestErrorRepliesSayWhatHappenedToTheRequest(t *testing.T) {
 }
 
 func TestErrorsNeverRepeatArguments(t *testing.T) {
-	f := lab.StartFakeRedis(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' "+
+	_, node := fake(t, "-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' "+
 		"'default' 'secret'\r\n")
-	e := try(t, t.Context(), newNode(t, fakeClient(t, f), nil))
+	e := try(t, t.Context(), node)
 	assert.NotContains(t, e.Error(), "secret")
 	assert.Contains(t, e.Error(), "unknown command 'HELLO'")
 }
 
-// Another program at the address, or a proxy that is broken: no answer but a script's
-// own makes a lease, and trying again is no use.
+// Another program at the address, or a proxy that is broken: trying again is no use.
 func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
-	refused := func(err error, what ...any) {
-		t.Helper()
-		e := asError(t, err)
-		assert.True(t, e.Refused, what...)
-		assert.True(t, e.Unknown, what...)
-		assert.ErrorContains(t, err, "a reply that this script does not give")
+	for _, reply := range []string{"+OK\r\n", "$1\r\n1\r\n", ":-1\r\n", ":3\r\n", "*0\r\n", "*2\r\n:1\r\n:0\r\n",
+		"*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n"} {
+		_, node := fake(t, reply)
+		_, asked := node.inspect(t.Context(), "n")
+		_, dropped := node.drop(t.Context(), "n", "me")
+		for _, err := range []error{try(t, t.Context(), node), asked, dropped} {
+			assert.ErrorContains(t, err, "a reply that this script does not give")
+			assert.True(t, asError(t, err).Refused, reply)
+			assert.True(t, asError(t, err).Unknown, reply)
+		}
 	}
-	for _, reply := range []string{
-		"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", ":-1\r\n", ":9007199254740993\r\n",
-		"$1\r\n1\r\n",
-		"*2\r\n:1\r\n:0\r\n", "*2\r\n:0\r\n:-9\r\n", "*2\r\n:2\r\n:1\r\n", "*2\r\n:4\r\n:1\r\n",
-		"*2\r\n:4\r\n:7\r\n", "*2\r\n:5\r\n:1\r\n",
-		"*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
-	} {
-		f := lab.StartFakeRedis(t, reply)
-		node := newNode(t, fakeClient(t, f), nil)
-		refused(try(t, t.Context(), node), reply)
-		_, err := node.Inspect(t.Context(), "n")
-		refused(err, reply)
-		_, err = node.Release(t.Context(), "n", "me")
-		refused(err, reply)
-		_, err = node.Pass(t.Context(), "n", "me", "next", ttl, true)
-		refused(err, reply)
-	}
-	// answers of other scripts
-	for _, reply := range []string{":0\r\n", "*2\r\n:4\r\n:0\r\n", "*2\r\n:5\r\n:0\r\n"} {
-		refused(try(t, t.Context(), newNode(t, fakeClient(t, lab.StartFakeRedis(t, reply)), nil)), reply)
-	}
-	node := newNode(t, fakeClient(t, lab.StartFakeRedis(t, ":3\r\n")), nil)
-	_, err := node.Renew(t.Context(), "n", "me", ttl)
-	refused(err, "a state of redlock's scripts")
-
-	b := backend(t, fakeClient(t, lab.StartFakeRedis(t, ":0\r\n")), nil)
-	g, err := b.Acquire(t.Context(), locker.Request{Name: "n", Owner: owner(), TTL: ttl})
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
-	assert.NotNil(t, g.Hold, "it may have been carried out: for the engine to take back")
-	assert.Zero(t, g.Validity)
 }
 
 // A server that is no Redis sends lengths that the driver panics at. That ends the
@@ -132,15 +93,14 @@ func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
 func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
 	for _, reply := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n",
 		"*2\r\n$9223372036854775807\r\n"} {
-		f := lab.StartFakeRedis(t, reply)
-		node := newNode(t, fakeClient(t, f), nil)
+		_, node := fake(t, reply)
 		e := try(t, t.Context(), node)
 		assert.True(t, e.Unknown)
 		assert.ErrorContains(t, e, "cannot be read")
 		var callers sync.WaitGroup
 		for range 20 { // in pipelines, too
 			callers.Go(func() {
-				_, err := node.Release(t.Context(), "n", "me")
+				_, err := node.drop(t.Context(), "n", "me")
 				assert.Error(t, err)
 			})
 		}
@@ -148,8 +108,7 @@ func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
 	}
 	for _, push := range []string{"$9223372036854775807\r\n", "*4611686018427387904\r\n", "*0\r\n",
 		"*1\r\n:0\r\n", "*2\r\n$7\r\nmessage\r\n$1\r\nx\r\n"} {
-		f := lab.StartFakeRedis(t, push)
-		node := newNode(t, fakeClient(t, f), nil)
+		f, node := fake(t, push)
 		go func() {
 			_, err := node.Subscribe(t.Context(), "n", func() {})
 			assert.Error(t, err, "%q", push)
@@ -162,8 +121,8 @@ func TestAnswersAtWhichTheDriverPanics(t *testing.T) {
 func TestAQuestionThatChangesNothingIsNeverUnknown(t *testing.T) {
 	lab.NeedPause(t)
 	server := lab.StartRedis(t)
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond,
-		MaxRetries: -1}), nil)
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 50 * time.Millisecond,
+		MaxRetries: -1}))
 	load(t, node)
 	server.Pause()
 	_, err := node.Servers(t.Context())
@@ -176,7 +135,7 @@ func TestAServerThatIsNotThereIsNotAskedAndNotRefusing(t *testing.T) {
 	require.NoError(t, err)
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
-	node := newNode(t, newClient(t, &redis.Options{Addr: addr, DialerRetries: 1}), nil)
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: addr, DialerRetries: 1}))
 	e := try(t, t.Context(), node)
 	assert.False(t, e.Unknown)
 	assert.False(t, e.Refused)
@@ -201,11 +160,11 @@ func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts.DialerRetries = 1
-			client := newClient(t, opts)
+			client := redis.NewClient(opts)
 			if name == "client closed by owner" {
 				require.NoError(t, client.Close())
 			}
-			node := newNode(t, client, nil)
+			node := newAsker(t, client)
 			e := try(t, t.Context(), node)
 			for range 200 {
 				// The server says why and hangs up, which may be what is seen first: on a
@@ -227,7 +186,7 @@ func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
 func TestAReplicaIsNoPlaceForALock(t *testing.T) {
 	primary := lab.StartRedis(t)
 	replica := lab.StartRedis(t, lab.ReplicaOf(primary))
-	node := newNode(t, newClient(t, &redis.Options{Addr: replica.Addr()}), nil)
+	node := newAsker(t, redis.NewClient(&redis.Options{Addr: replica.Addr()}))
 	e := try(t, t.Context(), node)
 	assert.ErrorContains(t, e, "READONLY")
 	assert.False(t, e.Unknown)
@@ -250,10 +209,9 @@ func TestAFullServerRefusesAndTakesNothing(t *testing.T) {
 
 func TestANodeThatIsClosedSaysSoAndLeavesTheClientOpen(t *testing.T) {
 	server := lab.StartRedis(t)
-	client := newClient(t, &redis.Options{Addr: server.Addr()})
-	node, err := single.NewNode(client, nil)
-	require.NoError(t, err)
-	_, err = node.Release(t.Context(), "n", "me")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	node := newAsker(t, client)
+	_, err := node.drop(t.Context(), "n", "me")
 	require.NoError(t, err)
 	_, err = node.Subscribe(t.Context(), "n", func() {})
 	require.NoError(t, err)
@@ -288,8 +246,33 @@ func TestContextThatHasEndedSendsNothing(t *testing.T) {
 func TestAClientThatMovesLocksIsRefused(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer func() { _ = ring.Close() }()
-	_, err := single.NewNode(ring, nil)
+	_, err := redisconn.New(ring, soon)
 	require.ErrorContains(t, err, "Ring")
-	_, err = single.NewNode(nil, nil)
+	_, err = redisconn.New(nil, soon)
 	require.Error(t, err)
+}
+
+// A server that hangs up on everybody is not asked for ever.
+func TestAServerThatAlwaysHangsUpIsAskedAFewTimes(t *testing.T) {
+	f, node := fake(t, "")
+	e := try(t, t.Context(), node)
+	assert.True(t, e.Unknown)
+	assert.False(t, e.Refused)
+	assert.LessOrEqual(t, f.Count("evalsha"), 4)
+	var callers sync.WaitGroup
+	for range 50 { // they share pipelines
+		callers.Go(func() {
+			_, err := node.drop(t.Context(), "n", "me")
+			assert.Error(t, err)
+		})
+	}
+	callers.Wait()
+	assert.LessOrEqual(t, f.Count("evalsha"), 4*51)
+
+	// A pool that is filled up again all the time never runs out of idle connections.
+	const idle = 5
+	f = lab.StartFakeRedis(t, "")
+	full := newAsker(t, redis.NewClient(&redis.Options{Addr: f.Addr(), Protocol: 2, MinIdleConns: idle}))
+	_ = try(t, t.Context(), full)
+	assert.LessOrEqual(t, f.Count("evalsha"), 4+idle)
 }

@@ -1,7 +1,8 @@
-package single_test
+package single
 
 import (
 	"context"
+	"crypto/rand"
 	"testing"
 	"time"
 
@@ -11,17 +12,16 @@ import (
 
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/single"
 )
 
-// behindProxy starts a server and a Node that reaches it through a proxy.
-func behindProxy(t *testing.T) (*lab.Redis, *lab.Proxy, *single.Node) {
+// behindProxy starts a server and a Backend that reaches it through a proxy.
+func behindProxy(t *testing.T) (*lab.Redis, *lab.Proxy, *Backend) {
 	t.Helper()
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
 	// A reply that is lost keeps the driver, and so Close, waiting that long.
-	client := newClient(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: 500 * time.Millisecond})
-	return server, proxy, newNode(t, client, nil)
+	return server, proxy, newNode(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(),
+		ReadTimeout: 500 * time.Millisecond}))
 }
 
 // holdRequest keeps the next request with this text from the server. What it returns lets it go,
@@ -54,65 +54,45 @@ const tooShortToGoAlone = 40 * time.Millisecond
 func TestALostReplyIsUnknownAndAskingAgainIsTheSameGrant(t *testing.T) {
 	server, proxy, node := behindProxy(t)
 	load(t, node)
-	r := single.Request{Name: "n", Value: owner(), TTL: ttl}
-	proxy.LoseReply(r.Value)
+	v := rand.Text()
+	proxy.LoseReply(v)
 	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
 	defer cancel()
-	_, err := node.Acquire(ctx, r)
+	_, err := node.server.acquire(ctx, keys("n", v), once)
 	require.True(t, asError(t, err).Unknown)
-	granted := func() bool { return owned(t, server, "n") == r.Value }
+	granted := func() bool { return owned(t, server, "n") == v }
 	require.Eventually(t, granted, soon, time.Millisecond, "the server has granted it")
 	before := counter(t, server)
-	a := acquire(t, node, r)
-	assert.True(t, a.Granted)
-	assert.True(t, a.Again)
+	a := acquire(t, node, "n", v, once)
+	assert.True(t, a.granted)
+	assert.True(t, a.again)
 	assert.Equal(t, before, counter(t, server), "no second token")
 
 	// Where the connection is cut, it is asked again at once.
-	r = single.Request{Name: "cut", Value: owner(), TTL: ttl}
-	cancelCut := proxy.CutReply(r.Value)
-	a = acquire(t, node, r)
+	v = rand.Text()
+	cancelCut := proxy.CutReply(v)
+	a = acquire(t, node, "cut", v, once)
 	require.False(t, cancelCut(), "the reply was cut")
-	assert.True(t, a.Granted)
-	assert.True(t, a.Again)
-	assert.True(t, a.Repeated)
+	assert.True(t, a.granted)
+	assert.True(t, a.again)
+	assert.True(t, a.repeated)
 }
 
 func TestATakeBackOutrunsItsRequest(t *testing.T) {
 	server, proxy, node := behindProxy(t)
 	load(t, node)
-	r := single.Request{Name: "n", Value: owner(), TTL: ttl}
-	letGo := holdRequest(t, server, proxy, r.Value)
+	v := rand.Text()
+	letGo := holdRequest(t, server, proxy, v)
 	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
 	defer cancel()
-	_, err := node.Acquire(ctx, r)
+	_, err := node.server.acquire(ctx, keys("n", v), once)
 	require.True(t, asError(t, err).Unknown)
 
-	state, err := node.TakeBack(t.Context(), "n", r.Value, time.Minute)
+	state, err := node.server.takeBack(t.Context(), keys("n", v), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Gone, state)
 	letGo()
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "R7: a ghost holds the lock")
-}
-
-func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
-	server, proxy, node := behindProxy(t)
-	load(t, node)
-	server.MustDo(t, "SCRIPT", "FLUSH")
-	value := owner()
-	held := make(chan *lab.Link, 1)
-	proxy.OnRequest(value, func(l *lab.Link) {
-		l.SetReplies(lab.Hold)
-		held <- l
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
-	defer cancel()
-	_, err := node.Acquire(ctx, single.Request{Name: "n", Value: value, TTL: ttl})
-	require.True(t, asError(t, err).Unknown)
-	(<-held).SetReplies(lab.Pass) // NOSCRIPT arrives
-	time.Sleep(50 * time.Millisecond)
-	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
-		"locked for a caller who has left long ago")
 }
 
 // The requests of a caller alone are sent again if no answer comes in a short time. On a machine
@@ -121,32 +101,28 @@ func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
 
 func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
 	server, proxy, node := behindProxy(t)
-	lock := func() single.Request {
-		return single.Request{Name: owner(), Value: owner(), TTL: ttl}
-	}
-
 	t.Run("acquire", func(t *testing.T) {
-		again(t, func() bool {
+		lab.Again(t, func() bool {
 			warm(t, node)
-			r := lock()
-			cancel := proxy.LoseReply(r.Value)
-			a, err := node.Acquire(t.Context(), r)
+			v := rand.Text()
+			cancel := proxy.LoseReply(v)
+			a, err := node.server.acquire(t.Context(), keys(v, v), once)
 			if err != nil {
 				return false
 			}
 			assert.False(t, cancel(), "the reply was lost")
-			assert.True(t, a.Granted)
-			assert.True(t, a.Repeated, "a copy may still be under way")
+			assert.True(t, a.granted)
+			assert.True(t, a.repeated, "a copy may still be under way")
 			return true
 		})
 	})
 	t.Run("renew", func(t *testing.T) {
-		r := lock()
-		acquire(t, node, r)
-		again(t, func() bool {
+		v := rand.Text()
+		acquire(t, node, v, v, once)
+		lab.Again(t, func() bool {
 			warm(t, node)
-			proxy.LoseReply(r.Value)
-			state, err := node.Renew(t.Context(), r.Name, r.Value, ttl)
+			proxy.LoseReply(v)
+			state, err := node.server.renew(t.Context(), keys(v, v), ttl)
 			if err != nil {
 				return false
 			}
@@ -155,17 +131,17 @@ func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
 		})
 	})
 	t.Run("release", func(t *testing.T) {
-		again(t, func() bool {
-			r := lock()
-			acquire(t, node, r)
+		lab.Again(t, func() bool {
+			v := rand.Text()
+			acquire(t, node, v, v, once)
 			warm(t, node)
-			proxy.LoseReply(r.Value)
-			state, err := node.Release(t.Context(), r.Name, r.Value)
+			proxy.LoseReply(v)
+			state, err := node.server.release(t.Context(), keys(v, v))
 			if err != nil {
 				return false
 			}
 			assert.Equal(t, redisconn.Mine, state, "the first copy has removed it, and the second found nothing")
-			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)))
+			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)))
 			return true
 		})
 	})
@@ -173,22 +149,22 @@ func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
 
 func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 	server, proxy, node := behindProxy(t)
-	again(t, func() bool {
+	lab.Again(t, func() bool {
 		warm(t, node)
-		r := single.Request{Name: owner(), Value: owner(), TTL: ttl}
-		letGo := holdRequest(t, server, proxy, r.Value)
-		a, err := node.Acquire(t.Context(), r)
+		v := rand.Text()
+		letGo := holdRequest(t, server, proxy, v)
+		a, err := node.server.acquire(t.Context(), keys(v, v), once)
 		if err != nil {
 			return false
 		}
-		require.True(t, a.Granted)
-		require.False(t, a.Again, "the second copy was the first to arrive")
-		require.True(t, a.Repeated)
-		state, err := node.TakeBack(t.Context(), r.Name, r.Value, time.Minute) // as a hold does then
+		require.True(t, a.granted)
+		require.False(t, a.again, "the second copy was the first to arrive")
+		require.True(t, a.repeated)
+		state, err := node.server.takeBack(t.Context(), keys(v, v), time.Minute) // as a hold does then
 		require.NoError(t, err)
 		require.Equal(t, redisconn.Mine, state)
 		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)),
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)),
 			"R7: a ghost holds the lock")
 		return true
 	})
@@ -196,36 +172,25 @@ func TestTheFirstCopyOfARequestSentTwiceTakesNoReleasedLock(t *testing.T) {
 
 func TestARefusalOfARequestSentTwiceIsTakenBack(t *testing.T) {
 	server, proxy, node := behindProxy(t)
-	again(t, func() bool {
-		r := single.Request{Name: owner(), Value: owner(), TTL: ttl}
-		acquire(t, node, single.Request{Name: r.Name, Value: "holder", TTL: ttl})
+	lab.Again(t, func() bool {
+		v := rand.Text()
+		acquire(t, node, v, "holder", once)
 		warm(t, node)
-		letGo := holdRequest(t, server, proxy, r.Value)
-		a, err := node.Acquire(t.Context(), r)
+		letGo := holdRequest(t, server, proxy, v)
+		a, err := node.server.acquire(t.Context(), keys(v, v), once)
 		if err != nil {
 			return false
 		}
-		require.False(t, a.Granted)
-		require.Positive(t, a.Left)
-		require.True(t, a.Repeated)
-		_, err = node.TakeBack(t.Context(), r.Name, r.Value, time.Minute) // as the engine has it done then
+		require.False(t, a.granted)
+		require.Positive(t, a.left)
+		require.True(t, a.repeated)
+		_, err = node.server.takeBack(t.Context(), keys(v, v), time.Minute) // as the engine has it done then
 		require.NoError(t, err)
-		_, err = node.Release(t.Context(), r.Name, "holder")
+		_, err = node.server.release(t.Context(), keys(v, "holder"))
 		require.NoError(t, err)
 		letGo()
-		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(r.Name)),
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey(v)),
 			"refused, and yet taken by the copy that came late")
 		return true
 	})
-}
-
-// again repeats what depends on the machine's not being too busy.
-func again(t *testing.T, try func() bool) {
-	t.Helper()
-	for range 10 {
-		if try() {
-			return
-		}
-	}
-	t.Fatal("not once in ten times: the machine is too busy, or the code is broken")
 }

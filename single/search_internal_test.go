@@ -1,4 +1,4 @@
-package single_test
+package single
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/single"
 )
 
 // What follows searches through all that can happen to some clients and a server, and not through
@@ -77,12 +76,12 @@ type sModel struct {
 	cut   bool // a mistake: the counter is raised by a second request, and the connection can break between
 
 	admin *redis.Client
-	nodes map[byte]*single.Node
-	known map[request]sResult
+	nodes map[byte]*Backend
+	known map[sRequest]sResult
 	fail  string
 }
 
-type request struct {
+type sRequest struct {
 	kind    string
 	attempt int
 	now     int
@@ -90,20 +89,20 @@ type request struct {
 }
 
 type sResult struct {
-	answer single.Answer
+	answer answer
 	state  redisconn.State
 	store  sStore
 }
 
 func newModel(t *testing.T, clients string, mistake ...string) *sModel {
 	addr := lab.StartRedis(t).Addr()
-	m := &sModel{t: t, clients: clients, admin: newClient(t, &redis.Options{Addr: addr}),
-		nodes: map[byte]*single.Node{}, known: map[request]sResult{}}
+	m := &sModel{t: t, clients: clients, admin: redis.NewClient(&redis.Options{Addr: addr}),
+		nodes: map[byte]*Backend{}, known: map[sRequest]sResult{}}
 	for _, c := range strings.ToUpper(clients) {
 		if m.nodes[byte(c)] == nil {
-			node := newNode(t, newClient(t, &redis.Options{Addr: addr}), nil)
+			node := newNode(t, redis.NewClient(&redis.Options{Addr: addr}))
 			changed := len(mistake) == 0
-			node.Alter(func(text string) string {
+			alter(node.server, func(text string) string {
 				text = strings.ReplaceAll(text, "redis.call('TIME')", "{0, tonumber(redis.call('GET', 'now'))}")
 				for i := 0; i < len(mistake); i += 2 {
 					changed = changed || strings.Contains(text, mistake[i])
@@ -118,12 +117,18 @@ func newModel(t *testing.T, clients string, mistake ...string) *sModel {
 	return m
 }
 
+// alter changes the texts of the scripts.
+func alter(s *server, change func(text string) string) {
+	for _, script := range []**redisconn.Script{&s.acquireScript, &s.passScript, &s.releaseScript} {
+		*script = redisconn.NewScript(change((*script).Text()))
+	}
+}
+
 func (m *sModel) client(i int) byte { return strings.ToUpper(m.clients)[i] }
 
 // ownerOf is the attempt whose the lock is; -1: nobody's.
 func ownerOf(lock string) int {
-	_, owner := single.ReadValue(lock)
-	i, err := strconv.Atoi(owner)
+	i, err := strconv.Atoi(readValue(lock).owner)
 	if err != nil {
 		return -1
 	}
@@ -131,8 +136,8 @@ func ownerOf(lock string) int {
 }
 
 // carryOut has the server do what a request of attempt i asks for.
-func (m *sModel) carryOut(s *sState, kind string, i int, do func(*single.Node, *sResult) error) sResult {
-	key := request{kind, i, s.now, s.store}
+func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sResult) error) sResult {
+	key := sRequest{kind, i, s.now, s.store}
 	r, known := m.known[key]
 	if known {
 		return r
@@ -151,7 +156,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*single.Node, *
 	put(redisconn.TokensKey, s.store.counter, 0)
 	line := ""
 	for _, c := range s.store.line {
-		line += m.nodes[byte(c)].Me() + "=10;"
+		line += m.nodes[byte(c)].server.me + "=10;"
 	}
 	put(lock+":wait", line, sTTL)
 	for j, isVoid := range s.store.voids {
@@ -193,7 +198,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*single.Node, *
 	for part := range strings.SplitSeq(values[2].Val(), ";") {
 		name, _, _ := strings.Cut(part, "=")
 		for c, node := range m.nodes {
-			if node.Me() == name {
+			if node.server.me == name {
 				r.store.line += string(c)
 			}
 		}
@@ -205,16 +210,17 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*single.Node, *
 const sTTL = time.Hour
 
 func (m *sModel) acquire(s *sState, i int) sResult {
-	return m.carryOut(s, "acquire", i, func(n *single.Node, r *sResult) (err error) {
-		r.answer, err = n.Acquire(m.t.Context(), single.Request{Name: "n", Value: strconv.Itoa(i), TTL: sTTL,
-			Waiting: m.clients[i] == m.client(i)})
+	return m.carryOut(s, "acquire", i, func(n *Backend, r *sResult) (err error) {
+		r.answer, err = n.server.acquire(m.t.Context(), keys("n", strconv.Itoa(i)),
+			request{ttl: sTTL, waiting: m.clients[i] == m.client(i)})
 		return err
 	})
 }
 
 func (m *sModel) pass(s *sState, i int) sResult {
-	return m.carryOut(s, "pass", i, func(n *single.Node, r *sResult) (err error) {
-		r.answer, err = n.Pass(m.t.Context(), "n", strconv.Itoa(i), strconv.Itoa(i+1), sTTL, true)
+	return m.carryOut(s, "pass", i, func(n *Backend, r *sResult) (err error) {
+		r.answer, err = n.server.pass(m.t.Context(), keys("n", strconv.Itoa(i)),
+			keys("n", strconv.Itoa(i+1)), sTTL, true)
 		return err
 	})
 }
@@ -223,13 +229,13 @@ func (m *sModel) pass(s *sState, i int) sResult {
 func (m *sModel) release(s *sState, i int) sResult {
 	a := &s.attempt[i]
 	if a.phase == sUndoing || a.repeated {
-		return m.carryOut(s, "take back", i, func(n *single.Node, r *sResult) (err error) {
-			r.state, err = n.TakeBack(m.t.Context(), "n", strconv.Itoa(i), sTTL)
+		return m.carryOut(s, "take back", i, func(n *Backend, r *sResult) (err error) {
+			r.state, err = n.server.takeBack(m.t.Context(), keys("n", strconv.Itoa(i)), sTTL)
 			return err
 		})
 	}
-	return m.carryOut(s, "release", i, func(n *single.Node, r *sResult) (err error) {
-		r.state, err = n.Release(m.t.Context(), "n", strconv.Itoa(i))
+	return m.carryOut(s, "release", i, func(n *Backend, r *sResult) (err error) {
+		r.state, err = n.server.release(m.t.Context(), keys("n", strconv.Itoa(i)))
 		return err
 	})
 }
@@ -385,7 +391,7 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 }
 
 func (m *sModel) acquireArrives(i int, a sAttempt, do func(string, func(*sState, *sAttempt))) {
-	arrives := func(s *sState, a *sAttempt) single.Answer {
+	arrives := func(s *sState, a *sAttempt) answer {
 		r := m.acquire(s, i)
 		a.acquires--
 		s.store = r.store
@@ -404,8 +410,8 @@ func (m *sModel) acquireArrives(i int, a sAttempt, do func(string, func(*sState,
 	}
 	do("its acquire arrives", func(s *sState, a *sAttempt) {
 		switch answer := arrives(s, a); {
-		case answer.Granted:
-			m.granted(s, i, answer.Token)
+		case answer.granted:
+			m.granted(s, i, answer.token)
 		case a.repeated:
 			a.phase, a.releases = sUndoing, a.releases+1
 		default:
@@ -415,7 +421,7 @@ func (m *sModel) acquireArrives(i int, a sAttempt, do func(string, func(*sState,
 }
 
 func (m *sModel) passArrives(i int, a sAttempt, do func(string, func(*sState, *sAttempt))) {
-	arrives := func(s *sState, a *sAttempt) single.Answer {
+	arrives := func(s *sState, a *sAttempt) answer {
 		r := m.pass(s, i)
 		a.passes--
 		s.store = r.store
@@ -429,8 +435,8 @@ func (m *sModel) passArrives(i int, a sAttempt, do func(string, func(*sState, *s
 		answer, next := arrives(s, a), &s.attempt[i+1]
 		a.phase, a.settled = sOver, true
 		switch {
-		case answer.Granted:
-			m.granted(s, i+1, answer.Token)
+		case answer.granted:
+			m.granted(s, i+1, answer.token)
 		default: // it is another's turn, or was lost: the next asks for itself
 			*next = sAttempt{}
 		}

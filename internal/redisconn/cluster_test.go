@@ -1,7 +1,8 @@
-package single_test
+package redisconn_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,20 +15,17 @@ import (
 
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/single"
 )
 
-func clusterNode(t *testing.T, cluster *lab.Cluster, opts *single.NodeOptions) *single.Node {
+func onCluster(t *testing.T, cluster *lab.Cluster) *asker {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	t.Cleanup(func() { _ = client.Close() })
-	return newNode(t, client, opts)
+	return newAsker(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}))
 }
 
 func TestProveACluster(t *testing.T) {
 	lab.NeedProve(t)
 	cluster := lab.StartCluster(t)
-	node := clusterNode(t, cluster, nil)
+	node := onCluster(t, cluster)
 
 	t.Run("keeps all keys of a lock on one shard", func(t *testing.T) {
 		var all sync.WaitGroup
@@ -35,12 +33,11 @@ func TestProveACluster(t *testing.T) {
 			all.Go(func() {
 				name := fmt.Sprintf("{%d}:%s", i, awkward[i%len(awkward)])
 				for range 20 {
-					value := owner()
-					a, err := node.Acquire(t.Context(), single.Request{Name: name, Value: value, TTL: ttl, Waiting: true})
-					if assert.NoError(t, err) {
-						assert.True(t, a.Granted)
-					}
-					state, err := node.Release(t.Context(), name, value)
+					value := rand.Text()
+					state, err := node.take(t.Context(), name, value)
+					assert.NoError(t, err)
+					assert.Equal(t, redisconn.Mine, state)
+					state, err = node.drop(t.Context(), name, value)
 					assert.NoError(t, err)
 					assert.Equal(t, redisconn.Mine, state)
 				}
@@ -48,7 +45,7 @@ func TestProveACluster(t *testing.T) {
 		}
 		all.Wait()
 		for _, n := range cluster.Nodes {
-			assert.NotZero(t, n.MustDo(t, "DBSIZE"), "the names are spread")
+			assert.NotZero(t, n.Commands(t).ByName["evalsha"], "the names are spread")
 		}
 	})
 
@@ -57,43 +54,40 @@ func TestProveACluster(t *testing.T) {
 		for i, n := range cluster.Nodes {
 			before[i] = n.Commands(t)
 		}
-		bells := map[string]*bell{}
+		bells := map[string]chan struct{}{}
 		for i := range 30 {
 			name := fmt.Sprint("wake ", i)
-			bells[name] = newBell()
-			subscribe(t, node, name, bells[name])
+			bells[name] = node.subscribe(t, name)
 		}
 		for name, b := range bells {
-			handOver(t, node, name)
-			b.rings(t, "release of "+name)
+			node.handOver(t, name)
+			told(t, b, "release of "+name)
 		}
 		for i, n := range cluster.Nodes {
 			used := n.Commands(t).Since(before[i]).ByName
 			assert.Zero(t, used["publish"], "PUBLISH goes to every node")
 			assert.NotZero(t, used["spublish"])
-			assert.Len(t, subscribers(t, n), 1, "one connection per shard")
+			assert.Equal(t, 1, strings.Count(n.MustDo(t, "CLIENT", "LIST", "TYPE", "PUBSUB").(string), "\n"),
+				"one connection per shard")
 		}
 	})
 
 	t.Run("makes lost subscriptions again", func(t *testing.T) {
-		bells := map[string]*bell{}
+		bells := map[string]chan struct{}{}
 		for i := range 10 {
 			name := fmt.Sprint("lost ", i)
-			bells[name] = newBell()
-			subscribe(t, node, name, bells[name])
+			bells[name] = node.subscribe(t, name)
 		}
 		for _, n := range cluster.Nodes {
 			n.MustDo(t, "CLIENT", "KILL", "TYPE", "pubsub")
 		}
 		for name, b := range bells {
-			b.rings(t, "messages for "+name+" may have been lost")
+			told(t, b, "messages for "+name+" may have been lost")
 		}
 		for name, b := range bells {
-			for len(b.rung) > 0 {
-				<-b.rung
-			}
-			handOver(t, node, name)
-			b.rings(t, "release of "+name)
+			drain(b)
+			node.handOver(t, name)
+			told(t, b, "release of "+name)
 		}
 	})
 
@@ -109,37 +103,31 @@ func TestProveACluster(t *testing.T) {
 
 	t.Run("follows a slot that moves", func(t *testing.T) {
 		const name = "moves"
-		b := newBell()
-		subscribe(t, node, name, b)
+		b := node.subscribe(t, name)
 		// Others of its shard must not lose their subscriptions for good, nor keep it on theirs.
-		stays := map[string]*bell{}
+		stays := map[string]chan struct{}{}
 		for i := range 10 {
 			other := fmt.Sprint("stays ", i)
-			stays[other] = newBell()
-			subscribe(t, node, other, stays[other])
+			stays[other] = node.subscribe(t, other)
 		}
 		warm(t, node)
 		for range 3 {
 			moveSlot(t, cluster, redisconn.LockKey(name))
-			value := owner()
-			for _, r := range []single.Request{
-				{Name: name, Value: value, TTL: ttl},
-				{Name: name, Value: value, TTL: ttl, Replicas: 1, ReplicaTimeout: time.Millisecond},
-			} {
-				a := acquire(t, node, r)
-				assert.True(t, a.Granted)
-				assert.Zero(t, a.Replicas)
+			value := rand.Text()
+			for replicas := range 2 {
+				state, acked, err := node.replicated(t.Context(), name, value, replicas, time.Millisecond)
+				require.NoError(t, err)
+				assert.Equal(t, redisconn.Mine, state)
+				assert.Zero(t, acked)
 			}
-			_, err := node.Release(t.Context(), name, value)
+			_, err := node.drop(t.Context(), name, value)
 			require.NoError(t, err)
-			b.rings(t, "the subscription was lost with the slot")
+			told(t, b, "the subscription was lost with the slot")
 			require.Eventually(t, func() bool {
-				for len(b.rung) > 0 {
-					<-b.rung
-				}
-				handOver(t, node, name)
+				drain(b)
+				node.handOver(t, name)
 				select {
-				case <-b.rung:
+				case <-b:
 					return true
 				case <-time.After(100 * time.Millisecond):
 					return false
@@ -147,11 +135,9 @@ func TestProveACluster(t *testing.T) {
 			}, soon, time.Millisecond, "a release after the move wakes")
 		}
 		for other, b := range stays {
-			for len(b.rung) > 0 {
-				<-b.rung
-			}
-			handOver(t, node, other)
-			b.rings(t, "release of "+other)
+			drain(b)
+			node.handOver(t, other)
+			told(t, b, "release of "+other)
 		}
 		for _, n := range cluster.Nodes {
 			require.Eventually(t, func() bool {
@@ -193,14 +179,14 @@ func TestProveAShardThatHangsHoldsUpNoOther(t *testing.T) {
 	lab.NeedProve(t)
 	lab.NeedPause(t)
 	cluster := lab.StartCluster(t, lab.WithConfig("cluster-node-timeout", "60000"))
-	node := clusterNode(t, cluster, nil)
+	node := onCluster(t, cluster)
 	names := map[*lab.Redis]string{}
 	for i := 0; len(names) < len(cluster.Nodes); i++ {
 		name := fmt.Sprint(i)
 		names[cluster.NodeOf(t, redisconn.LockKey(name))] = name
 	}
 	for _, name := range names {
-		_, err := node.Inspect(t.Context(), name)
+		_, err := node.inspect(t.Context(), name)
 		require.NoError(t, err)
 	}
 	hung := cluster.Nodes[0]
@@ -210,14 +196,14 @@ func TestProveAShardThatHangsHoldsUpNoOther(t *testing.T) {
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			_, err := node.Inspect(ctx, names[hung])
+			_, err := node.inspect(ctx, names[hung])
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
 	}
 	for _, n := range cluster.Nodes[1:] {
 		for range 20 {
 			begin := time.Now()
-			_, err := node.Inspect(ctx, names[n])
+			_, err := node.inspect(ctx, names[n])
 			require.NoError(t, err)
 			require.Less(t, time.Since(begin), 2*time.Second)
 		}
@@ -229,8 +215,7 @@ func TestProveAShardThatHangsHoldsUpNoOther(t *testing.T) {
 func TestAClusterThatCannotBeFoundIsNotWaitedFor(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"},
 		DialerRetries: 1})
-	t.Cleanup(func() { _ = client.Close() })
-	node := newNode(t, client, nil)
+	node := newAsker(t, client)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	e := try(t, ctx, node)

@@ -1,7 +1,8 @@
-package single_test
+package single
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"testing"
 	"time"
@@ -12,19 +13,18 @@ import (
 
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
-	"github.com/golockers/locker/single"
 )
 
 // takeToken locks and releases, and returns the token.
-func takeToken(t *testing.T, node *single.Node, name string) uint64 {
+func takeToken(t *testing.T, node *Backend, name string) uint64 {
 	t.Helper()
-	value := owner()
-	a := acquire(t, node, single.Request{Name: name, Value: value, TTL: ttl})
-	require.True(t, a.Granted)
-	state, err := node.Release(t.Context(), name, value)
+	value := rand.Text()
+	a := acquire(t, node, name, value, once)
+	require.True(t, a.granted)
+	state, err := node.server.release(t.Context(), keys(name, value))
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
-	return a.Token
+	return a.token
 }
 
 func TestTokensRiseWhateverIsLost(t *testing.T) {
@@ -61,19 +61,19 @@ func TestTokensRiseWhenTheClockIsBehindTheCounter(t *testing.T) {
 	assert.Equal(t, ahead+1, takeToken(t, node, "n"))
 	assert.Equal(t, ahead+2, takeToken(t, node, "other"), "names share it")
 	assert.Equal(t, ahead+2, counter(t, server), "kept as digits, not as 1.7e+15")
-	assert.Negative(t, pttl(t, server, redisconn.TokensKey), "it never expires")
+	assert.Negative(t, server.TTL(t, redisconn.TokensKey), "it never expires")
 }
 
 func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 	server, node := setUp(t)
-	held := acquire(t, node, single.Request{Name: "held", Value: "me", TTL: ttl})
+	held := acquire(t, node, "held", "me", once)
 	for _, counter := range []string{"9007199254740991", "9007199254740992", "1e300", "inf", "nan"} {
 		server.MustDo(t, "SET", redisconn.TokensKey, counter)
 		pass := func() error {
-			_, err := node.Pass(t.Context(), "held", "me", "next", ttl, false)
+			_, err := node.server.pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false)
 			return err
 		}
-		_, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})
+		_, err := node.server.acquire(t.Context(), keys("n", "me"), once)
 		for _, err := range []error{err, pass()} {
 			e := asError(t, err)
 			assert.Contains(t, err.Error(), redisconn.TokensKey, "what to delete")
@@ -84,16 +84,16 @@ func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 		assert.Equal(t, "me", owned(t, server, "held"))
 	}
 	server.MustDo(t, "DEL", redisconn.TokensKey)
-	assert.Greater(t, takeToken(t, node, "n"), held.Token)
+	assert.Greater(t, takeToken(t, node, "n"), held.token)
 }
 
 // Where the ACL does not allow the counter, nothing is left of the lock.
 func TestALockIsNotTakenWhereItsTokenCannotBeKept(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("locker", "on", ">secret", "+@all", "%RW~locker:1:{*",
 		"%R~locker:1:*"))
-	node := newNode(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "locker",
-		Password: "secret"}), nil)
-	_, err := node.Acquire(t.Context(), single.Request{Name: "n", Value: "me", TTL: ttl})
+	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}))
+	_, err := node.server.acquire(t.Context(), keys("n", "me"), once)
 	e := asError(t, err)
 	assert.True(t, e.Refused)
 	assert.False(t, e.Unknown)
@@ -108,19 +108,19 @@ func TestTokensAreUniqueUnderContention(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			for held := 0; held < 10; {
-				value := owner()
-				a, err := node.Acquire(context.Background(), single.Request{Name: "n", Value: value, TTL: ttl})
+				value := rand.Text()
+				a, err := node.server.acquire(context.Background(), keys("n", value), once)
 				if !assert.NoError(t, err) {
 					return
 				}
-				if !a.Granted {
+				if !a.granted {
 					continue
 				}
 				held++
 				mu.Lock()
-				tokens = append(tokens, a.Token)
+				tokens = append(tokens, a.token)
 				mu.Unlock()
-				_, err = node.Release(context.Background(), "n", value)
+				_, err = node.server.release(context.Background(), keys("n", value))
 				assert.NoError(t, err)
 			}
 		})

@@ -1,0 +1,265 @@
+package single
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+const (
+	ttl  = 30 * time.Second
+	soon = 5 * time.Second
+)
+
+// How the tests ask for a lock.
+var once, waiting = request{ttl: ttl}, request{ttl: ttl, waiting: true}
+
+// awkward are names that a careless key layout confuses.
+var awkward = []string{
+	"", "a", "%", "%25", "%7D", "{", "}", "{}", "{}a", "a{b}c", "a}:fence", "}:void:x", "{{a}}",
+	"a:fence", "a:void:x", "locker:1:{a}", "\x00", "\xff\xfe", "a\r\nb", "*", "[a-z]?",
+}
+
+// newNode returns a Backend on client. Both are closed with the test.
+func newNode(t *testing.T, client redis.UniversalClient) *Backend {
+	t.Helper()
+	node, err := New(client, &Options{Timeout: 2 * soon})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, node.Close())
+		_ = client.Close()
+	})
+	return node
+}
+
+// newFake returns a Backend on a server that answers all scripts so.
+func newFake(t *testing.T, reply string) *Backend {
+	t.Helper()
+	return newNode(t, redis.NewClient(&redis.Options{Addr: lab.StartFakeRedis(t, reply).Addr(), Protocol: 2}))
+}
+
+// load has the server know all scripts.
+func load(t *testing.T, node *Backend) {
+	t.Helper()
+	acquire(t, node, "load", "me", once)
+	_, err := node.server.renew(t.Context(), keys("load", "me"), ttl)
+	require.NoError(t, err)
+	_, err = node.server.release(t.Context(), keys("load", "me"))
+	require.NoError(t, err)
+}
+
+// warm makes so many quick requests that the next one goes to the driver in its caller's own goroutine.
+func warm(t *testing.T, node *Backend) {
+	t.Helper()
+	load(t, node)
+	for range 200 {
+		_, err := node.server.inspect(t.Context(), "warm")
+		require.NoError(t, err)
+	}
+}
+
+// setUp starts a server and a Backend on it.
+func setUp(t *testing.T, opts ...lab.RedisOption) (*lab.Redis, *Backend) {
+	t.Helper()
+	server := lab.StartRedis(t, opts...)
+	return server, newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+}
+
+func keys(name, value string) *redisconn.Keys {
+	k := redisconn.KeysOf(name, value, "", "")
+	return &k
+}
+
+func acquire(t *testing.T, node *Backend, name, value string, r request) answer {
+	t.Helper()
+	a, err := node.server.acquire(t.Context(), keys(name, value), r)
+	require.NoError(t, err)
+	return a
+}
+
+// failed asks for a lock and returns the error, which there must be.
+func failed(t *testing.T, ctx context.Context, node *Backend) *redisconn.Error {
+	t.Helper()
+	_, err := node.server.acquire(ctx, keys("n", "me"), once)
+	return asError(t, err)
+}
+
+func asError(t *testing.T, err error) *redisconn.Error {
+	t.Helper()
+	var e *redisconn.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// owned is who has the lock; nil: there is no such key.
+func owned(t *testing.T, server *lab.Redis, name string) any {
+	t.Helper()
+	text, ok := server.MustDo(t, "GET", []byte(redisconn.LockKey(name))).(string)
+	if !ok {
+		return nil
+	}
+	return readValue(text).owner
+}
+
+// counter is the last token of the server; 0: there is none.
+func counter(t *testing.T, server *lab.Redis) uint64 {
+	t.Helper()
+	text, _ := server.MustDo(t, "GET", redisconn.TokensKey).(string)
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return n
+}
+
+func TestAcquireTakesAFreeLock(t *testing.T) {
+	server, node := setUp(t)
+	for _, name := range awkward {
+		a := acquire(t, node, name, "me:label", once)
+		assert.Equal(t, answer{granted: true, token: a.token}, a, "%q", name)
+		assert.Equal(t, "me:label", owned(t, server, name))
+		assert.InDelta(t, ttl, server.TTL(t, redisconn.LockKey(name)), float64(soon))
+		assert.Equal(t, a.token, counter(t, server))
+	}
+}
+
+func TestAcquireLeavesAHeldLockAlone(t *testing.T) {
+	server, node := setUp(t)
+	acquire(t, node, "n", "ab", once)
+	before := counter(t, server)
+	// The values are prefixes of each other: the whole value counts.
+	for _, value := range []string{"abc", "a", "", "AB", "ab\x00"} {
+		a := acquire(t, node, "n", value, request{ttl: time.Hour})
+		assert.False(t, a.granted, "%q", value)
+		assert.InDelta(t, ttl, a.left, float64(soon))
+		a.left = 0
+		assert.Equal(t, answer{}, a)
+	}
+	assert.Equal(t, "ab", owned(t, server, "n"))
+	assert.LessOrEqual(t, server.TTL(t, redisconn.LockKey("n")), ttl, "the refused asked for an hour")
+	assert.Equal(t, before, counter(t, server), "a refusal raised the counter")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"),
+		"nobody said that it waits")
+}
+
+func TestAcquireAgainIsTheSameGrant(t *testing.T) {
+	server, node := setUp(t)
+	first := acquire(t, node, "n", "me", once)
+	require.NotZero(t, first.token)
+	server.MustDo(t, "PEXPIRE", redisconn.LockKey("n"), 1000)
+
+	second := acquire(t, node, "n", "me", once)
+	assert.Equal(t, answer{granted: true, again: true, token: first.token}, second,
+		"R11: the same token, not another one")
+	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")), 10*time.Second, "the TTL starts anew")
+
+	acquire(t, node, "other", "me", once)
+	server.MustDo(t, "DEL", redisconn.TokensKey)
+	assert.Equal(t, second, acquire(t, node, "n", "me", once), "whatever has become of the counter")
+}
+
+func TestTTLIsRoundedUp(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	node := newNode(t, redis.NewClient(&redis.Options{Addr: proxy.Addr()}))
+	asked := make(chan struct{}, 1)
+	proxy.OnRequest("\r\n3600001\r\n", func(*lab.Link) { asked <- struct{}{} })
+	acquire(t, node, "n", "me", request{ttl: time.Hour + 1})
+	assert.Len(t, asked, 1, "an hour and a nanosecond is 3600001 ms")
+}
+
+func TestAKeySetByHandIsInTheWayButNoCrash(t *testing.T) {
+	server, node := setUp(t)
+	key := redisconn.LockKey("n")
+
+	server.MustDo(t, "SET", key, "by hand")
+	a := acquire(t, node, "n", "me", waiting)
+	assert.False(t, a.granted)
+	assert.False(t, a.foreign)
+	assert.Negative(t, a.left, "it has no expiry")
+	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")+":wait"), 30*time.Second)
+
+	server.MustDo(t, "DEL", key)
+	server.MustDo(t, "RPUSH", key, "no", "string")
+	a = acquire(t, node, "n", "me", waiting)
+	assert.False(t, a.granted)
+	assert.True(t, a.foreign)
+	assert.Negative(t, a.left)
+	server.MustDo(t, "PEXPIRE", key, 60_000)
+	a = acquire(t, node, "n", "me", waiting)
+	assert.True(t, a.foreign)
+	assert.Positive(t, a.left)
+
+	s, ctx, me := node.server, t.Context(), keys("n", "me")
+	for what, do := range map[string]func() (redisconn.State, error){
+		"renew":     func() (redisconn.State, error) { return s.renew(ctx, me, ttl) },
+		"release":   func() (redisconn.State, error) { return s.release(ctx, me) },
+		"take back": func() (redisconn.State, error) { return s.takeBack(ctx, me, ttl) },
+	} {
+		state, err := do()
+		require.NoError(t, err, what)
+		assert.Equal(t, redisconn.Theirs, state, what)
+	}
+	assert.Equal(t, int64(2), server.MustDo(t, "LLEN", key))
+}
+
+func TestWaitingLeavesANoteThatOutlivesTheHolder(t *testing.T) {
+	server, node := setUp(t)
+	acquire(t, node, "n", "holder", waiting)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"),
+		"who gets the lock does not wait")
+	a := acquire(t, node, "n", "me", waiting)
+	require.False(t, a.granted)
+	note := server.TTL(t, redisconn.LockKey("n")+":wait")
+	assert.Greater(t, note, a.left+time.Second)
+	assert.Less(t, note, a.left+time.Minute)
+}
+
+// A holder in its last millisecond is one whose end is known, and not one to be waited for until a
+// message comes: expiry sends none.
+func TestTheLastMillisecondIsNotAnUnknownTime(t *testing.T) {
+	node := newFake(t, "*2\r\n:0\r\n:0\r\n")
+	a, err := node.server.acquire(t.Context(), keys("n", "me"), once)
+	require.NoError(t, err)
+	assert.False(t, a.granted)
+	assert.Equal(t, time.Millisecond, a.left)
+}
+
+// Another program at the address, or a proxy that is broken: no answer but a script's
+// own makes a lease, and trying again is no use.
+func TestAnAnswerOfNoScriptOfOursIsRefused(t *testing.T) {
+	refused := func(err error, what string) {
+		t.Helper()
+		e := asError(t, err)
+		assert.True(t, e.Refused, what)
+		assert.True(t, e.Unknown, what)
+		assert.ErrorContains(t, err, "a reply that this script does not give")
+	}
+	for _, reply := range []string{
+		"+OK\r\n", "*0\r\n", "*2\r\n:9\r\n:9\r\n", "*2\r\n+a\r\n+b\r\n", ":-1\r\n", ":9007199254740993\r\n",
+		"$1\r\n1\r\n", "*2\r\n:1\r\n:0\r\n", "*2\r\n:0\r\n:-9\r\n", "*2\r\n:2\r\n:1\r\n", "*2\r\n:4\r\n:1\r\n",
+		"*2\r\n:4\r\n:7\r\n", "*2\r\n:5\r\n:1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:7\r\n",
+	} {
+		node := newFake(t, reply)
+		refused(failed(t, t.Context(), node), reply)
+		_, err := node.server.pass(t.Context(), keys("n", "me"), keys("n", "next"), ttl, true)
+		refused(err, reply)
+	}
+	// answers of other scripts
+	for _, reply := range []string{":0\r\n", "*2\r\n:4\r\n:0\r\n", "*2\r\n:5\r\n:0\r\n"} {
+		refused(failed(t, t.Context(), newFake(t, reply)), reply)
+	}
+	_, err := newFake(t, ":3\r\n").server.renew(t.Context(), keys("n", "me"), ttl)
+	refused(err, "a state of redlock's scripts")
+
+	g, err := newFake(t, ":0\r\n").Acquire(t.Context(), locker.Request{Name: "n", Owner: "me", TTL: ttl})
+	assert.NotErrorIs(t, err, locker.ErrUnavailable)
+	assert.NotNil(t, g.Hold, "it may have been carried out: for the engine to take back")
+	assert.Zero(t, g.Validity)
+}

@@ -1,0 +1,207 @@
+package single
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+func pass(t *testing.T, node *Backend, old, next string, yield bool) answer {
+	t.Helper()
+	a, err := node.server.pass(t.Context(), keys("n", old), keys("n", next), ttl, yield)
+	require.NoError(t, err)
+	return a
+}
+
+func TestPassIsOneGrantHoweverOftenItArrives(t *testing.T) {
+	server, node := setUp(t)
+	first := acquire(t, node, "n", "a:x", once)
+	a := pass(t, node, "a:x", "b:y", false)
+	assert.True(t, a.granted)
+	assert.Greater(t, a.token, first.token)
+	again := pass(t, node, "a:x", "b:y", false)
+	assert.True(t, again.granted && again.again)
+	assert.Equal(t, a.token, again.token, "no second token")
+	assert.Equal(t, "b:y", owned(t, server, "n"))
+
+	// One that comes when the lock is another's, or nobody's, changes nothing.
+	require.True(t, pass(t, node, "b:y", "c:z", false).granted)
+	assert.True(t, pass(t, node, "a:x", "b:y", true).lost)
+	assert.Equal(t, "c:z", owned(t, server, "n"))
+	_, err := node.server.release(t.Context(), keys("n", "c:z"))
+	require.NoError(t, err)
+	assert.True(t, pass(t, node, "a:x", "b:y", false).lost)
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+}
+
+// The next one is taken back before the request arrives, and the release of the old one after it.
+func TestATakeBackOutrunsAPass(t *testing.T) {
+	for _, yield := range []bool{false, true} {
+		server, node := setUp(t)
+		acquire(t, node, "n", "a", once)
+		_, err := node.server.takeBack(t.Context(), keys("n", "b"), time.Minute)
+		require.NoError(t, err)
+		assert.True(t, pass(t, node, "a", "b", yield).void)
+		state, err := node.server.release(t.Context(), keys("n", "a"))
+		require.NoError(t, err)
+		assert.Equal(t, redisconn.Mine, state)
+		assert.True(t, pass(t, node, "a", "b", yield).lost, "a later copy")
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), "R7: a ghost holds the lock")
+	}
+}
+
+// The request arrives when its caller has given up and what it asked for was taken back, but not
+// yet what it was to release.
+func TestAPassThatArrivesLateGrantsNothing(t *testing.T) {
+	server, proxy, node := behindProxy(t)
+	get := func() locker.Grant {
+		g, err := node.Acquire(t.Context(), locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl})
+		require.NoError(t, err)
+		return g
+	}
+	request := func() locker.Request { return locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl} }
+	g, err := get().Hold.(locker.Passer).Pass(t.Context(), request(), true) // the server knows the scripts
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(t.Context()))
+
+	old, req := get(), request()
+	letGo := holdRequest(t, server, proxy, req.Owner)
+	ctx, cancel := context.WithTimeout(t.Context(), tooShortToGoAlone)
+	defer cancel()
+	g, err = old.Hold.(locker.Passer).Pass(ctx, req, false)
+	require.Error(t, err)
+	require.NotNil(t, g.Hold)
+	require.NoError(t, g.Hold.Release(t.Context()))
+	letGo()
+	_, err = old.Hold.Renew(t.Context())
+	require.NoError(t, err, "R7: a ghost has the lock")
+	require.NoError(t, old.Hold.Release(t.Context()))
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+}
+
+func TestALostReplyOfAPassIsAskedForAgain(t *testing.T) {
+	_, proxy, node := behindProxy(t)
+	pass(t, node, "nobody", "a", false) // the server knows the script
+	lab.Again(t, func() bool {
+		old, next := rand.Text(), rand.Text()
+		_, err := node.server.acquire(t.Context(), keys(old, old), once)
+		require.NoError(t, err)
+		warm(t, node)
+		cancel := proxy.LoseReply(next)
+		a, err := node.server.pass(t.Context(), keys(old, old), keys(old, next), ttl, false)
+		if err != nil {
+			return false
+		}
+		assert.False(t, cancel(), "the reply was lost")
+		assert.True(t, a.granted && a.again && a.repeated)
+		return true
+	})
+}
+
+// Clients that wait get the lock in the order in which they came, each in its turn.
+func TestClientsTakeTurns(t *testing.T) {
+	server := lab.StartRedis(t)
+	var nodes [3]*Backend
+	for i := range nodes {
+		nodes[i] = newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	}
+	ask := func(i int, value string) answer {
+		t.Helper()
+		return acquire(t, nodes[i], "n", value, waiting)
+	}
+	require.True(t, ask(0, "a").granted)
+	for range 2 {
+		require.False(t, ask(1, "b").granted)
+		require.False(t, ask(2, "c").granted)
+	}
+	before := server.TTL(t, redisconn.LockKey("n")+":wait")
+	require.True(t, pass(t, nodes[0], "a", "a2", false).granted, "not its turn to yield")
+	lab.Again(t, func() bool { // within the time that a turn lasts
+		if !pass(t, nodes[0], "a2", "a3", true).turn {
+			return false
+		}
+		st, err := nodes[0].server.inspect(t.Context(), "n")
+		require.NoError(t, err)
+		own, other, next := ask(0, "a4"), ask(2, "c2"), ask(1, "b2")
+		if !next.granted { // the machine was busy: anybody could have it, and nobody waits for it now
+			for _, v := range []string{"a4", "c2"} {
+				_, err := nodes[0].server.takeBack(t.Context(), keys("n", v), time.Second)
+				require.NoError(t, err)
+			}
+			server.MustDo(t, "DEL", redisconn.LockKey("n")+":wait")
+			ask(0, "a2")
+			ask(1, "b")
+			ask(2, "c")
+			return false
+		}
+		assert.False(t, own.granted || other.granted)
+		assert.LessOrEqual(t, own.left, 200*time.Millisecond)
+		assert.False(t, st.Held, "nobody has it")
+		assert.True(t, st.Waited)
+		return true
+	})
+	assert.InDelta(t, before, server.TTL(t, redisconn.LockKey("n")+":wait"), float64(soon),
+		"who waits for long is noted for as long")
+	require.True(t, pass(t, nodes[1], "b2", "b3", true).turn)
+	require.Eventually(t, func() bool { return ask(0, "a5").granted }, soon, time.Millisecond,
+		"the turn of who does not come is over")
+	assert.True(t, pass(t, nodes[0], "a5", "a6", true).turn, "its own: it asked before the others")
+	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")+":wait"))
+	assert.True(t, acquire(t, nodes[2], "n", "c3", once).granted,
+		"who does not wait does not wait for a turn")
+}
+
+// A message that is for another client wakes this one a little later, in case the other does not come.
+func TestWhoseTurnItIsNotIsWokenAllTheSame(t *testing.T) {
+	_, node := setUp(t)
+	other := newNode(t, redis.NewClient(&redis.Options{Addr: node.server.Addr()}))
+	acquire(t, node, "n", "a", once)
+	woken := subscribe(t, other, "n")
+	acquire(t, node, "n", "b", waiting)
+	require.True(t, pass(t, node, "a", "c", true).turn)
+	told(t, woken, "it waits for a poll")
+	require.Eventually(t, func() bool {
+		return acquire(t, other, "n", "d", once).granted
+	}, soon, time.Millisecond)
+}
+
+// Each refusal reads the note, so it is bounded.
+func TestTheLineOfClientsIsBounded(t *testing.T) {
+	server, node := setUp(t)
+	acquire(t, node, "n", "a", once)
+	server.MustDo(t, "SET", redisconn.LockKey("n")+":wait", strings.Repeat("abcdef01=10;", 200))
+	require.False(t, acquire(t, node, "n", "b", waiting).granted)
+	assert.Equal(t, int64(2400), server.MustDo(t, "STRLEN", redisconn.LockKey("n")+":wait"))
+}
+
+// A refusal is a read, where the note says already that its client waits, and for long enough: a poll is not
+// written to disk or sent to replicas.
+func TestWhoIsNotedAsWaitingIsNotNotedAgain(t *testing.T) {
+	server, node := setUp(t)
+	note := redisconn.LockKey("n") + ":wait"
+	ask := func(value string) {
+		acquire(t, node, "n", value, waiting)
+	}
+	written := func() string { return server.Info(t, "persistence")["rdb_changes_since_last_save"] }
+	ask("a")
+	ask("b")
+	before, noted := written(), server.MustDo(t, "GET", note)
+	ask("c")
+	assert.Equal(t, before, written())
+	assert.Equal(t, noted, server.MustDo(t, "GET", note))
+
+	server.MustDo(t, "PEXPIRE", redisconn.LockKey("n"), 4*ttl.Milliseconds()) // renewed
+	ask("d")
+	assert.Equal(t, noted, server.MustDo(t, "GET", note))
+	assert.Greater(t, server.TTL(t, note), 3*ttl, "it is to outlive the lock")
+}

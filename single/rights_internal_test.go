@@ -1,0 +1,142 @@
+package single
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// rightsOfTheDocs are the ACL rules that doc.go names.
+var rightsOfTheDocs = []string{
+	"on", ">secret", "resetkeys", "resetchannels", "~locker:1:*", "&locker:1:*", "-@all",
+	"+evalsha", "+eval", "+mget", "+set", "+del", "+exists", "+time", "+pttl", "+pexpire", "+publish",
+	"+spublish",
+	"+subscribe", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+ping", "+wait",
+}
+
+var replicated = request{ttl: ttl, replicas: 1, replicaTime: time.Millisecond}
+
+// subscribe returns what is told a caller who waits for a name.
+func subscribe(t *testing.T, node *Backend, name string) (woken chan struct{}) {
+	t.Helper()
+	woken = make(chan struct{}, 1000)
+	stop, err := node.Notify(t.Context(), name, func() { woken <- struct{}{} })
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	return woken
+}
+
+func told(t *testing.T, woken chan struct{}, why string) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-time.After(soon):
+		t.Fatalf("not woken: %s", why)
+	}
+}
+
+// handOver takes the lock, lets somebody wait for it, and releases it.
+func handOver(t *testing.T, node *Backend, name string) {
+	t.Helper()
+	require.True(t, acquire(t, node, name, "holder", once).granted)
+	require.False(t, acquire(t, node, name, "waiter", waiting).granted)
+	state, err := node.server.release(t.Context(), keys(name, "holder"))
+	require.NoError(t, err)
+	require.Equal(t, redisconn.Mine, state)
+}
+
+func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("locker", rightsOfTheDocs...))
+	for _, protocol := range []int{2, 3} {
+		node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
+			Password: "secret", Protocol: protocol}))
+		name := "protocol " + strconv.Itoa(protocol)
+		woken := subscribe(t, node, name)
+		handOver(t, node, name)
+		told(t, woken, "release")
+		require.True(t, acquire(t, node, name, "me", replicated).granted)
+		_, err := node.server.renew(t.Context(), keys(name, "me"), ttl)
+		require.NoError(t, err)
+		_, err = node.server.takeBack(t.Context(), keys(name, "me"), ttl)
+		require.NoError(t, err)
+		_, err = node.server.inspect(t.Context(), name)
+		require.NoError(t, err)
+		server.MustDo(t, "SCRIPT", "FLUSH")
+		server.MustDo(t, "CLIENT", "KILL", "TYPE", "pubsub")
+		told(t, woken, "the connection was lost")
+		_, err = node.server.Servers(t.Context())
+		assert.True(t, asError(t, err).Refused, "INFO is not among them, and that is no failure")
+	}
+}
+
+func TestProveTheRightsThatTheDocumentationNamesForAClusterAreEnough(t *testing.T) {
+	lab.NeedProve(t)
+	rights := append(rightsOfTheDocs[:len(rightsOfTheDocs):len(rightsOfTheDocs)], "+cluster|slots", "+asking")
+	cluster := lab.StartCluster(t, lab.WithUser("default", "off"), lab.WithUser("locker", rights...))
+	node := newNode(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "locker",
+		Password: "secret"}))
+	for i := range 10 {
+		name := strconv.Itoa(i)
+		woken := subscribe(t, node, name)
+		handOver(t, node, name)
+		told(t, woken, "release")
+		require.True(t, acquire(t, node, name, "me", replicated).granted)
+	}
+	for _, n := range cluster.Nodes {
+		denied, ok := n.MustDo(t, "ACL", "LOG", 1000).([]any)
+		require.True(t, ok)
+		for _, entry := range denied {
+			assert.NotContains(t, fmt.Sprint(entry), "object command ", "the list of commands was asked for")
+		}
+	}
+}
+
+// Each right is needed: without it, what it is for is refused and says so, and takes nothing.
+func TestEachRightIsNeeded(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("locker", rightsOfTheDocs...))
+	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}))
+	load(t, node)
+	for _, command := range []string{"evalsha", "mget", "set", "time"} {
+		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
+		e := failed(t, t.Context(), node)
+		assert.True(t, e.Refused, command)
+		assert.False(t, e.Unknown, command)
+		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
+			"%s: refused, and yet taken", command)
+	}
+	acquire(t, node, "n", "me", once)
+	for _, command := range []string{"del", "exists", "pexpire", "pttl"} {
+		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
+		var err error
+		switch command {
+		case "del":
+			_, err = node.server.release(t.Context(), keys("n", "me"))
+		case "exists":
+			_, err = node.server.release(t.Context(), keys("gone", "me"))
+		case "pexpire":
+			_, err = node.server.renew(t.Context(), keys("n", "me"), ttl)
+		case "pttl":
+			_, err = node.server.inspect(t.Context(), "n")
+		}
+		e := asError(t, err)
+		assert.True(t, e.Refused, command)
+		assert.False(t, e.Unknown, command)
+		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
+	}
+	server.MustDo(t, "ACL", "SETUSER", "locker", "-wait")
+	_, err := node.server.acquire(t.Context(), keys("w", "me"), replicated)
+	e := asError(t, err)
+	assert.True(t, e.Refused, "wait")
+	assert.True(t, e.Unknown, "the lock was granted all the same, and is to be taken back")
+	assert.Equal(t, "wait for replicas", e.Op)
+}

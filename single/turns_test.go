@@ -1,0 +1,99 @@
+package single_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// Four clients with four callers each: everybody gets the lock, none much more often than another.
+func TestBusyClientsShareALockEvenly(t *testing.T) {
+	s := lab.StartRedis(t)
+	const grants = 2000
+	var counts [4]atomic.Int64
+	var total, inside atomic.Int64
+	var all sync.WaitGroup
+	for i := range counts {
+		c := client(t, s.Addr(), nil)
+		for range 4 {
+			all.Go(func() {
+				for total.Add(1) <= grants {
+					l, err := c.Lock(context.Background(), "n")
+					if !assert.NoError(t, err) {
+						return
+					}
+					assert.EqualValues(t, 1, inside.Add(1), "two hold at once")
+					inside.Add(-1)
+					counts[i].Add(1)
+					assert.NoError(t, l.Unlock(context.Background()))
+				}
+			})
+		}
+	}
+	all.Wait()
+	for i := range counts {
+		assert.Greater(t, counts[i].Load(), int64(grants/len(counts)/4))
+	}
+	assert.Less(t, s.Commands(t).ByName["evalsha"], int64(3*grants),
+		"most pairs are one request: without passing it is four")
+}
+
+// What stands in the way of the next one does not keep the holder from letting go.
+func TestAPassThatIsRefusedIsARelease(t *testing.T) {
+	s := lab.StartRedis(t)
+	c := client(t, s.Addr(), nil)
+	l, err := c.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	next := make(chan error, 1)
+	go func() {
+		l, err := c.Lock(context.Background(), "n", locker.TTL(time.Second))
+		if err == nil {
+			err = l.Unlock(context.Background())
+		}
+		next <- err
+	}()
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 1 }, soon, time.Millisecond)
+	s.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+	require.NoError(t, l.Unlock(t.Context()))
+	assert.Equal(t, int64(0), s.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+	s.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+	require.NoError(t, <-next)
+}
+
+// A client for which each request takes longer than a turn of a near one lasts: the near client is
+// busy all the time, and does not keep it out.
+func TestAClientFarAwayGetsItsTurn(t *testing.T) {
+	s := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, s.Addr())
+	proxy.SetDelay(20 * time.Millisecond)
+	near, far := client(t, s.Addr(), nil), client(t, proxy.Addr(), nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if l, err := near.Lock(ctx, "n"); err == nil {
+					assert.NoError(t, l.Unlock(context.Background()))
+				}
+			}
+		})
+	}
+	defer all.Wait()
+	defer cancel()
+	for range 5 {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		l, err := far.Lock(ctx, "n")
+		cancel()
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(context.Background()))
+	}
+}
