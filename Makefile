@@ -10,8 +10,9 @@ GATE := $(BIN)/gate
 LARGEST := 23000000 # bytes of the released command for linux/amd64
 ROUNDS ?= 5
 PROVE := '^Test(Ageing|Fleet|Prove)'
+BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
 SOAK_FOR ?= 30m
-AT_ONCE := 3
+AT_ONCE := 4
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
@@ -19,32 +20,36 @@ DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etc
 
 all: lint build-everywhere test
 
-# Three packages at a time, the longest first, on a machine with two cores: they wait more than they work, and each has
+# Four packages at a time, the longest first, on a machine with two cores: they wait more than they work, and each has
 # servers of its own. More would make the times that they measure meaningless. What works more than it waits goes on
 # beside them with what they leave of the machine. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
+# `make lint` vets everything, so that no test does it again.
 test: servers $(GATE)
 	$(MAKE) --no-print-directory -j2 test-packages test-beside
 
 test-packages:
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -shuffle=on -timeout 15m -skip '^TestSearch' \
-		./zookeeper ./etcd ./redlock ./single ./compare ./postgres ./conformance ./...
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
+		./redlock ./postgres ./etcd ./zookeeper ./compare ./single ./cmd/locker ./conformance ./...
 
 test-beside:
-	nice go test -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
-	nice go test -run '^TestManyNamesOverHours' . # its memory, without what -race adds
-	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -parallel 6 -timeout 5m ./... # they wait
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -shuffle=on -timeout 10m ./...
-	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 LOCKER_HISTORIES=100000 nice $(GATE) -timeout 10m ./...
-	cd examples && go test ./s3 # the programs are run by ./docs and internal/sqltest
+	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
+	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
+	cd examples && go test -vet=off ./s3 # the programs are run by ./docs and internal/sqltest
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
-# many of them start several servers for one test.
+# many of them start several servers for one test. BY_NAME are those that are not to run with -race, or are in a
+# module of their own, where there is no lab.NeedProve to call.
 prove: servers $(GATE)
 	./scripts/etcd before
-	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -timeout 20m -run $(PROVE) ./...
-	LOCKER_EVENTS=10000000 go test -run '^TestManyEvents' ./compare/internal/check # its memory and its time
+	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -vet=off -timeout 20m -run $(PROVE) ./...
+	go test -vet=off -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
+	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
+	LOCKER_EVENTS=10000000 go test -vet=off -run '^TestManyEvents' ./compare/internal/check # its memory and its time
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m -run $(BY_NAME) ./...
+	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test -vet=off -run '^TestTheChecker' ./...
 	$(MAKE) test-newest
 
 # Half an hour of holders, waiters and cancellations on one service, outside of CI: does anything pile up? A Redis of its
@@ -55,7 +60,7 @@ soak: servers
 # go.mod asks for the oldest drivers that work: the backends' suites once more with the newest, on one deployment
 # each (and Redis Cluster, which is other code in the driver), and with the newest ZooKeeper.
 test-newest: servers $(GATE)
-	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -p 5 -timeout 10m \
+	LOCKER_ZOOKEEPER_JAR=$$(ls $(BIN)/zookeeper-newest/zookeeper.jar 2>/dev/null) LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -modfile=scripts/newest.mod -vet=off -p 5 -timeout 10m \
 		-run '^Test(Prove)?Conformance$$/^(Cluster|[a-z-]+)$$' ./single ./redlock ./etcd ./zookeeper ./postgres
 
 newest:

@@ -69,7 +69,8 @@ func TestWrongCredentials(t *testing.T) {
 
 // Clients that check certificates go through proxies, too: for the name in the URL. Where the driver takes no
 // other name than that of whom it calls, they go past the proxies, and it is said what cannot be tried.
-func TestStagingWithTLS(t *testing.T) {
+func TestProveStagingWithTLS(t *testing.T) {
+	lab.NeedProve(t)
 	t.Parallel()
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolZooJar, "postgres"} {
 		lab.Need(t, tool)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // broken is a backend with a flaw, and the checks that are there to find it.
@@ -336,7 +337,8 @@ func TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem(t *testing.T) {
 }
 
 // Mistakes live in the second state: a client that nothing has happened to makes none.
-func TestBrokenBackendsAreRejectedInTheSecondState(t *testing.T) {
+func TestProveBrokenBackendsAreRejectedInTheSecondState(t *testing.T) {
+	lab.NeedProve(t)
 	for _, b := range brokenBackends {
 		if checkNamed(t, b.check).Once {
 			continue

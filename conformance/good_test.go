@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golockers/locker/conformance"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // prove runs one check against the simulated service in virtual time.
@@ -45,10 +46,8 @@ func TestGoodBackendsPassEveryCheck(t *testing.T) {
 }
 
 // In real time, the race detector and a busy machine have their say, too.
-func TestGoodBackendPassesInRealTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some 20 seconds")
-	}
+func TestProveGoodBackendPassesInRealTime(t *testing.T) {
+	lab.NeedProve(t)
 	s := newService(none)
 	defer close(s.end)
 	conformance.Run(t, s.harness(rich, 300*time.Millisecond))

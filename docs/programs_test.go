@@ -19,7 +19,8 @@ const examples = "../examples"
 
 // The programs that the page on fencing quotes do what it says, each time. Those for
 // SQL need its servers; internal/sqltest runs them.
-func TestTheProgramsOfFencing(t *testing.T) {
+func TestProveTheProgramsOfFencing(t *testing.T) {
+	lab.NeedProve(t)
 	for name, addresses := range map[string]func(t *testing.T) []string{
 		"redis": func(t *testing.T) []string { return []string{"localhost:6379", lab.StartRedis(t).Addr()} },
 		"http":  func(t *testing.T) []string { return []string{"localhost:6379", lab.StartRedis(t).Addr()} },

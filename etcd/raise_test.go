@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -22,76 +21,40 @@ func tokenOf(t testing.TB, l *locker.Lease) uint64 {
 	return token
 }
 
-// Whoever holds after the tokens were raised has a greater one, in whatever way it came to
-// hold: at once, having waited since before, by another client, after an expiry or a Break.
+// What every backend does is in conformance's check.
 func TestRaisedTokens(t *testing.T) {
 	t.Parallel()
-	for _, members := range []int{1, 3} {
-		t.Run(fmt.Sprint(members), func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, members)
-			ctx := t.Context()
-			clients := []*locker.Client{client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)}
-			raiser, err := clients[0].Lock(ctx, "n")
-			require.NoError(t, err)
-			waits := lockLater(ctx, clients[1], "n")
-			s.queued(t, "n", 2)
-			s.watched(t, 1)
-			own := tokenOf(t, raiser)
-			require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
-			assert.Len(t, all(t, s.admin), 2, "nothing is kept then")
-			require.NoError(t, raiser.RaiseToken(ctx, far))
-			require.NoError(t, raiser.RaiseToken(ctx, far-5), "lower: nothing")
-			inspect := func(c *locker.Client) locker.State {
-				st, err := c.Inspect(ctx, "n")
-				require.NoError(t, err)
-				listed := map[string]locker.State{}
-				for e, err := range c.List(ctx, "") {
-					require.NoError(t, err)
-					listed[e.Name] = e.State
-				}
-				require.Len(t, listed, 1)
-				assert.Equal(t, st.Token, listed["n"].Token)
-				return st
-			}
-			assert.Equal(t, own, inspect(clients[1]).Token, "the holder keeps its own")
-			nobody(t, waits)
-			require.NoError(t, raiser.Unlock(ctx))
-			require.ErrorIs(t, raiser.RaiseToken(ctx, far+100), locker.ErrUnlocked)
-
-			last := uint64(far)
-			for i, l := 0, s.get(t, waits, 5*time.Second).lease; i < 6; i++ {
-				token := tokenOf(t, l)
-				require.Greater(t, token, last)
-				assert.Equal(t, token, inspect(clients[i%2]).Token)
-				last = token
-				switch i {
-				case 1:
-					last += 1000
-					require.NoError(t, l.RaiseToken(ctx, last))
-				case 2:
-					require.ErrorIs(t, l.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
-				}
-				if i == 3 {
-					_, err = clients[0].Break(ctx, "n")
-					require.NoError(t, err)
-					require.ErrorIs(t, l.RaiseToken(ctx, last+1_000_000), locker.ErrLost)
-					_ = l.Unlock(ctx)
-				} else {
-					require.NoError(t, l.Unlock(ctx))
-				}
-				if i%2 == 0 {
-					l, err = clients[(i/2)%2].TryLock(ctx, "n")
-				} else {
-					l, err = clients[i%2].Lock(ctx, "n")
-				}
-				require.NoError(t, err)
-			}
-			other, err := clients[0].Lock(ctx, "n/") // not the same name
-			require.NoError(t, err)
-			assert.Less(t, tokenOf(t, other), uint64(far))
-		})
+	s := newScene(t, 1)
+	ctx := t.Context()
+	c := client(t, s.Addrs(), time.Minute)
+	raiser, err := c.Lock(ctx, "n")
+	require.NoError(t, err)
+	own := tokenOf(t, raiser)
+	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
+	assert.Len(t, all(t, s.admin), 1, "nothing is kept then")
+	require.NoError(t, raiser.RaiseToken(ctx, far))
+	listed := map[string]uint64{}
+	for e, err := range c.List(ctx, "") {
+		require.NoError(t, err)
+		listed[e.Name] = e.Token
 	}
+	assert.Equal(t, map[string]uint64{"n": own}, listed, "the holder keeps its own")
+	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
+	_, err = c.Break(ctx, "n")
+	require.NoError(t, err)
+	require.ErrorIs(t, raiser.RaiseToken(ctx, 2*far), locker.ErrLost)
+	_ = raiser.Unlock(ctx)
+	next, err := c.Lock(ctx, "n")
+	require.NoError(t, err)
+	token := tokenOf(t, next)
+	assert.Greater(t, token, uint64(far))
+	assert.Less(t, token, uint64(2*far), "by whom it was taken from")
+	st, err := c.Inspect(ctx, "n")
+	require.NoError(t, err)
+	assert.Equal(t, token, st.Token)
+	other, err := c.Lock(ctx, "n/") // not the same name
+	require.NoError(t, err)
+	assert.Less(t, tokenOf(t, other), uint64(far))
 }
 
 // A holder whose key is gone raises nothing, and neither does a copy of its request that

@@ -92,17 +92,6 @@ func TestMinHoldOutlastsUnlockAndClose(t *testing.T) {
 	})
 }
 
-func TestTokensAreRaised(t *testing.T) {
-	locks := memory.New()
-	c := newClient(t, locks, nil)
-	lease := mustLock(t, c, "job")
-	require.NoError(t, lease.RaiseToken(t.Context(), 1000))
-	require.NoError(t, lease.RaiseToken(t.Context(), 10), "lower: nothing")
-	require.NoError(t, lease.Unlock(t.Context()))
-	token, _ := mustLock(t, c, "job").Token()
-	assert.Greater(t, token, uint64(1000))
-}
-
 func TestListAndBreak(t *testing.T) {
 	locks := memory.New()
 	c := newClient(t, locks, &locker.Options{Prefix: "app/"})

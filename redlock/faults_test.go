@@ -49,47 +49,52 @@ func faults() []fault {
 // With one or two of five nodes broken in any way, before or during the lock,
 // everything goes on: locks are exclusive, are renewed and released, and
 // nothing waits for the broken ones.
-func TestMinorityBroken(t *testing.T) {
+func TestMinorityBroken(t *testing.T) { minorityBroken(t, 2, true) }
+
+func TestProveMinorityBroken(t *testing.T) {
+	lab.NeedProve(t)
+	minorityBroken(t, 1, true)
+	minorityBroken(t, 1, false)
+	minorityBroken(t, 2, false)
+}
+
+func minorityBroken(t *testing.T, n int, fencing bool) {
 	for _, f := range faults() {
-		for _, n := range []int{1, 2} {
-			for _, fencing := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%d/fencing=%v", f.name, n, fencing), func(t *testing.T) {
-					s := durable(t, 5)
-					o := redlock.Options{Fencing: fencing}
-					a, b := s.through(t, o), s.through(t, o)
-					release(t, acquire(t, b, "warm", time.Minute))
-					release(t, acquire(t, a, "warm", time.Minute))
-					before := acquire(t, a, "before", time.Minute)
-					s.everywhere(t, before, "before")
+		t.Run(fmt.Sprintf("%s/%d/fencing=%v", f.name, n, fencing), func(t *testing.T) {
+			s := durable(t, 5)
+			o := redlock.Options{Fencing: fencing}
+			a, b := s.through(t, o), s.through(t, o)
+			release(t, acquire(t, b, "warm", time.Minute))
+			release(t, acquire(t, a, "warm", time.Minute))
+			before := acquire(t, a, "before", time.Minute)
+			s.everywhere(t, before, "before")
 
-					var mends []func(testing.TB)
-					for i := range n {
-						mends = append(mends, f.damage(s, i))
-					}
-					began := time.Now()
-					refused(t, b, "before", time.Minute)
-					_, err := before.Hold.Renew(t.Context())
-					require.NoError(t, err)
-					during := acquire(t, b, "during", time.Minute)
-					refused(t, a, "during", time.Minute)
-					release(t, during)
-					during = acquire(t, a, "during", time.Minute)
-					release(t, before)
-					before = acquire(t, b, "before", time.Minute)
-					assert.Less(t, time.Since(began), 3*time.Second, "something waited for a broken node")
-
-					for _, mend := range mends {
-						mend(t)
-					}
-					refused(t, a, "before", time.Minute)
-					release(t, before)
-					release(t, during)
-					within(t, 20*time.Second, "releases reach the nodes that are back", func() bool {
-						return s.holders(t, "before") == 0 && s.holders(t, "during") == 0
-					})
-				})
+			var mends []func(testing.TB)
+			for i := range n {
+				mends = append(mends, f.damage(s, i))
 			}
-		}
+			began := time.Now()
+			refused(t, b, "before", time.Minute)
+			_, err := before.Hold.Renew(t.Context())
+			require.NoError(t, err)
+			during := acquire(t, b, "during", time.Minute)
+			refused(t, a, "during", time.Minute)
+			release(t, during)
+			during = acquire(t, a, "during", time.Minute)
+			release(t, before)
+			before = acquire(t, b, "before", time.Minute)
+			assert.Less(t, time.Since(began), 3*time.Second, "something waited for a broken node")
+
+			for _, mend := range mends {
+				mend(t)
+			}
+			refused(t, a, "before", time.Minute)
+			release(t, before)
+			release(t, during)
+			within(t, 20*time.Second, "releases reach the nodes that are back", func() bool {
+				return s.holders(t, "before") == 0 && s.holders(t, "during") == 0
+			})
+		})
 	}
 }
 
@@ -98,6 +103,7 @@ func TestMinorityBroken(t *testing.T) {
 func TestMajorityBroken(t *testing.T) {
 	for _, f := range faults() {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			s := durable(t, 5)
 			b := s.through(t, redlock.Options{})
 			g := acquire(t, b, "x", time.Minute)
@@ -165,42 +171,47 @@ func TestANodeThatMissedAReleaseIsAskedAgain(t *testing.T) {
 
 // A node that fails in the middle of each step: its reply is lost, so that
 // nobody knows whether it did what it was asked.
-func TestNodeFailsInTheMiddleOfAStep(t *testing.T) {
+func TestNodeFailsInTheMiddleOfAStep(t *testing.T) { nodesFailInTheMiddleOfAStep(t, 2) }
+
+func TestProveOneNodeFailsInTheMiddleOfAStep(t *testing.T) {
+	lab.NeedProve(t)
+	nodesFailInTheMiddleOfAStep(t, 1)
+}
+
+func nodesFailInTheMiddleOfAStep(t *testing.T, n int) {
 	// Which of the client's requests to the node fails: the vote, the raise, the renewal, the release.
 	for nth := 1; nth <= 4; nth++ {
-		for _, n := range []int{1, 2} {
-			t.Run(fmt.Sprintf("request %d/%d nodes", nth, n), func(t *testing.T) {
-				s := durable(t, 5)
-				a := s.through(t, redlock.Options{Fencing: true})
-				b := s.backend(t, redlock.Options{Fencing: true})
-				release(t, acquire(t, a, "warm", time.Minute))
-				arm := func(step int) {
-					if step == nth {
-						for i := range n {
-							s.proxies[i].CutReply("{x}")
-						}
+		t.Run(fmt.Sprintf("request %d/%d nodes", nth, n), func(t *testing.T) {
+			s := durable(t, 5)
+			a := s.through(t, redlock.Options{Fencing: true})
+			b := s.backend(t, redlock.Options{Fencing: true})
+			release(t, acquire(t, a, "warm", time.Minute))
+			arm := func(step int) {
+				if step == nth {
+					for i := range n {
+						s.proxies[i].CutReply("{x}")
 					}
 				}
-				for i := range n {
-					if nth == 2 { // the raise comes in the acquire, after the vote
-						s.proxies[i].OnRequest("{x}", func(*lab.Link) { s.proxies[i].CutReply("{x}:quorum") })
-					}
+			}
+			for i := range n {
+				if nth == 2 { // the raise comes in the acquire, after the vote
+					s.proxies[i].OnRequest("{x}", func(*lab.Link) { s.proxies[i].CutReply("{x}:quorum") })
 				}
-				arm(1)
-				g := acquire(t, a, "x", time.Minute)
-				refused(t, b, "x", time.Minute)
-				s.everywhere(t, g, "x") // a node that was too slow would be one more that fails
-				arm(3)
-				_, err := g.Hold.Renew(t.Context())
-				require.NoError(t, err)
-				arm(4)
-				release(t, g)
-				within(t, 10*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
-				g2 := acquire(t, b, "x", time.Minute)
-				assert.Greater(t, g2.Token, g.Token)
-				release(t, g2)
-			})
-		}
+			}
+			arm(1)
+			g := acquire(t, a, "x", time.Minute)
+			refused(t, b, "x", time.Minute)
+			s.everywhere(t, g, "x") // a node that was too slow would be one more that fails
+			arm(3)
+			_, err := g.Hold.Renew(t.Context())
+			require.NoError(t, err)
+			arm(4)
+			release(t, g)
+			within(t, 10*time.Second, "nothing is left", func() bool { return s.holders(t, "x") == 0 })
+			g2 := acquire(t, b, "x", time.Minute)
+			assert.Greater(t, g2.Token, g.Token)
+			release(t, g2)
+		})
 	}
 }
 

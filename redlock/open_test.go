@@ -175,7 +175,8 @@ func TestHungMinorityIsNotWaitedForByOpenAndClose(t *testing.T) {
 		if what == "after Open" {
 			undo = hang(nodes...)
 		}
-		l, err := c.Lock(t.Context(), "x")
+		// Each its own name: a node that hung through the release keeps the lock for its TTL.
+		l, err := c.Lock(t.Context(), what)
 		require.NoError(t, err)
 		require.NoError(t, l.Unlock(t.Context()))
 		began = time.Now()

@@ -23,69 +23,31 @@ func tokenOf(t testing.TB, l *locker.Lease) uint64 {
 	return token
 }
 
-func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) { raisedTokens(t, []string{z.Addr()}) }
-
-func testRaisedTokensOfAnEnsemble(t *testing.T, e *lab.ZooKeeperEnsemble) {
-	raisedTokens(t, e.Addrs())
-}
-
-// A holder that comes after the tokens were raised has a greater one, however it came to
-// hold: at once, having waited since before, by another client, after a Break.
-func raisedTokens(t *testing.T, addrs []string) {
+// What every backend does is in conformance's check.
+func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	ctx := within(t, time.Minute)
-	clients := []*locker.Client{newClient(t, addrs, zookeeper.Options{}), newClient(t, addrs,
-		zookeeper.Options{})}
-	raiser, err := clients[0].Lock(ctx, "raised")
+	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
+	raiser, err := c.Lock(ctx, "raised")
 	require.NoError(t, err)
-	waits := make(chan *locker.Lease, 1)
-	go func() {
-		l, err := clients[1].Lock(ctx, "raised")
-		assert.NoError(t, err)
-		waits <- l
-	}()
-	eventuallyLen(t, addrs[0], "raised", 2)
 	own := tokenOf(t, raiser)
 	require.NoError(t, raiser.RaiseToken(ctx, own), "every later one is greater anyway")
 	require.NoError(t, raiser.RaiseToken(ctx, far<<10))
-	require.NoError(t, raiser.RaiseToken(ctx, far), "lower: nothing")
-	inspect := func(c *locker.Client) uint64 {
-		st, err := c.Inspect(ctx, "raised")
-		require.NoError(t, err)
-		assert.NotEmpty(t, st.Label)
-		return st.Token
-	}
-	assert.Equal(t, own, inspect(clients[1]), "the holder keeps its own")
-	require.NoError(t, raiser.Unlock(ctx))
-
-	last := uint64(far << 10)
-	for i, l := 0, <-waits; i < 6; i++ {
-		token := tokenOf(t, l)
-		require.Greater(t, token, last)
-		assert.Equal(t, token, inspect(clients[i%2]))
-		last = token
-		switch i {
-		case 1:
-			last += 1000
-			require.NoError(t, l.RaiseToken(ctx, last))
-		case 2:
-			require.ErrorIs(t, l.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
-		case 3:
-			_, err = clients[0].Break(ctx, "raised")
-			require.NoError(t, err)
-			require.Error(t, l.RaiseToken(ctx, last+1_000_000))
-		}
-		_ = l.Unlock(ctx)
-		if i == 5 {
-			break
-		}
-		if i%2 == 0 {
-			l, err = clients[(i/2)%2].TryLock(ctx, "raised")
-		} else {
-			l, err = clients[i%2].Lock(ctx, "raised")
-		}
-		require.NoError(t, err)
-	}
-	for e, err := range clients[0].List(ctx, "raised") {
+	st, err := c.Inspect(ctx, "raised")
+	require.NoError(t, err)
+	assert.NotEmpty(t, st.Label)
+	assert.Equal(t, own, st.Token, "the holder keeps its own")
+	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
+	_, err = c.Break(ctx, "raised")
+	require.NoError(t, err)
+	require.Error(t, raiser.RaiseToken(ctx, far<<11))
+	_ = raiser.Unlock(ctx)
+	next, err := c.Lock(ctx, "raised")
+	require.NoError(t, err)
+	token := tokenOf(t, next)
+	assert.Greater(t, token, uint64(far<<10))
+	assert.Less(t, token, uint64(far<<11), "by whom it was taken from")
+	require.NoError(t, next.Unlock(ctx))
+	for e, err := range c.List(ctx, "raised") {
 		t.Error("nobody holds it", e.Name, err)
 	}
 }

@@ -49,7 +49,8 @@ func TestEtcdKeepsItsDataOverARestart(t *testing.T) {
 	assert.Contains(t, etcdDo(t, n, "/v3/kv/range", etcdGet), `"value":"dg=="`)
 }
 
-func TestEtcdElectsAnotherLeaderWhenItsOwnIsPausedOrKilled(t *testing.T) {
+func TestProveEtcdElectsAnotherLeaderWhenItsOwnIsPausedOrKilled(t *testing.T) {
+	lab.NeedProve(t)
 	c := lab.StartEtcd(t, 3)
 	first := c.Leader(t)
 	first.Pause()
@@ -64,7 +65,8 @@ func TestEtcdElectsAnotherLeaderWhenItsOwnIsPausedOrKilled(t *testing.T) {
 	assert.NotSame(t, third, c.Follower(t))
 }
 
-func TestEtcdMemberThatIsIsolatedServesNobody(t *testing.T) {
+func TestProveEtcdMemberThatIsIsolatedServesNobody(t *testing.T) {
+	lab.NeedProve(t)
 	c := lab.StartEtcd(t, 3, lab.WithPeerProxies())
 	n := c.Leader(t)
 	undo := c.Isolate(n)

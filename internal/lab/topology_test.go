@@ -10,7 +10,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-func TestSentinelFailsOverWhenThePrimaryIsKilled(t *testing.T) {
+func TestProveSentinelFailsOverWhenThePrimaryIsKilled(t *testing.T) {
+	lab.NeedProve(t)
 	s := lab.StartSentinel(t, 2, lab.WithPassword("secret"))
 	old := s.Primary(t)
 	assert.Same(t, s.Servers[0], old)
@@ -32,7 +33,8 @@ func TestSentinelFailsOverWhenThePrimaryIsKilled(t *testing.T) {
 	assert.Equal(t, "w", next.MustDo(t, "GET", "k"))
 }
 
-func TestSentinelFailsOverWhenThePrimaryIsPaused(t *testing.T) {
+func TestProveSentinelFailsOverWhenThePrimaryIsPaused(t *testing.T) {
+	lab.NeedProve(t)
 	s := lab.StartSentinel(t, 1, lab.WithTLS(lab.NewCerts(t)))
 	old := s.Primary(t)
 	old.Pause()
@@ -40,7 +42,8 @@ func TestSentinelFailsOverWhenThePrimaryIsPaused(t *testing.T) {
 	assert.Same(t, s.Servers[1], next)
 }
 
-func TestClusterServesEverySlot(t *testing.T) {
+func TestProveClusterServesEverySlot(t *testing.T) {
+	lab.NeedProve(t)
 	for name, opts := range map[string][]lab.RedisOption{
 		"plain":    nil,
 		"password": {lab.WithPassword("secret")},
@@ -69,7 +72,8 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 }
 
-func TestClusterNodeComesBack(t *testing.T) {
+func TestProveClusterNodeComesBack(t *testing.T) {
+	lab.NeedProve(t)
 	c := lab.StartCluster(t, lab.WithAppendOnly())
 	node := c.NodeOf(t, "k")
 	node.MustDo(t, "SET", "k", "v")

@@ -26,7 +26,8 @@ func TestZooKeeperStandsAloneAndComesBack(t *testing.T) {
 	assert.Equal(t, "standalone", mode)
 }
 
-func TestZooKeeperEnsembleElectsAnotherLeader(t *testing.T) {
+func TestProveZooKeeperEnsembleElectsAnotherLeader(t *testing.T) {
+	lab.NeedProve(t)
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	old := e.Leader(t)
 	began := time.Now()
@@ -38,7 +39,8 @@ func TestZooKeeperEnsembleElectsAnotherLeader(t *testing.T) {
 	assert.Same(t, next, e.Leader(t))
 }
 
-func TestZooKeeperIsolatedFollowerServesNobody(t *testing.T) {
+func TestProveZooKeeperIsolatedFollowerServesNobody(t *testing.T) {
+	lab.NeedProve(t)
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	follower := e.Others(e.Leader(t))[0]
 	e.Isolate(follower, lab.Drop)
@@ -48,7 +50,8 @@ func TestZooKeeperIsolatedFollowerServesNobody(t *testing.T) {
 	testEventually(t, time.Minute, func() bool { mode, _ := follower.Mode(); return mode == "follower" })
 }
 
-func TestZooKeeperIsolatedLeaderIsReplaced(t *testing.T) {
+func TestProveZooKeeperIsolatedLeaderIsReplaced(t *testing.T) {
+	lab.NeedProve(t)
 	e := lab.StartZooKeeperEnsemble(t, 3)
 	old := e.Leader(t)
 	e.Isolate(old, lab.Drop)
