@@ -233,19 +233,19 @@ func (w *witnesses) save(t *testing.T) {
 	}
 }
 
-func TestGoodLocksAreHeld(t *testing.T) {
+func TestGoodLocksAreHeld(t *testing.T) { isHeld(t, string(none)) }
+
+func TestProveGoodLocksAreHeld(t *testing.T) {
+	lab.NeedProve(t)
+	isHeld(t, "redis") // which TestTheLab breaks less
+}
+
+func isHeld(t *testing.T, scheme string) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
-	r := lab.StartRedis(t)
-	all := sideBySide{t: t}
-	defer all.all.Wait()
-	for _, scheme := range []string{string(none), "redis"} {
-		all.run(scheme, func(t *testing.T) {
-			report := compareOne(t, Plan{URLs: []string{scheme + "://" + r.Addr()}, TTL: time.Second})
-			assert.Empty(t, broken(report))
-			assert.GreaterOrEqual(t, report.Trials, 11)
-		})
-	}
+	report := compareOne(t, Plan{URLs: []string{scheme + "://" + lab.StartRedis(t).Addr()}, TTL: time.Second})
+	assert.Empty(t, broken(report))
+	assert.GreaterOrEqual(t, report.Trials, 11)
 }
 
 // What our own backends declare agrees with what the lab shows, where servers fail, too.
@@ -328,29 +328,24 @@ func TestCrash(t *testing.T) {
 // to keep it from voting.
 func TestRestartedWithoutItsData(t *testing.T) {
 	t.Parallel()
+	t.Run("guard", func(t *testing.T) { restartsEmpty(t, "4s", history.Held) })
+	t.Run("no guard", func(t *testing.T) { restartsEmpty(t, "off", history.Undeclared) })
+}
+
+func TestProveRestartedWithoutItsDataThatWasKept(t *testing.T) {
+	lab.NeedProve(t)
+	restartsEmpty(t, "4s", history.Held, lab.WithAppendOnly())
+}
+
+func restartsEmpty(t *testing.T, guard string, verdict history.Verdict, opts ...lab.RedisOption) {
+	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
-	all := sideBySide{t: t}
-	defer all.all.Wait()
-	for _, test := range []struct {
-		name, guard string
-		opts        []lab.RedisOption
-		verdict     history.Verdict
-	}{
-		{"guard", "4s", nil, history.Held},
-		{"guard, persistence", "4s", []lab.RedisOption{lab.WithAppendOnly()}, history.Held},
-		{"no guard", "off", nil, history.Undeclared},
-	} {
-		all.run(test.name, func(t *testing.T) {
-			// The TTL is longer than a restart takes on a busy machine.
-			report := compareOne(t, Plan{TTL: 3 * time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
-				{"redlock", func(b *bench) service {
-					return redlockWith(b, "restart_guard="+test.guard, test.opts...)
-				}},
-			}})
-			c := cell(t, report, check.Exclusion, restartedEmpty.ID)
-			assert.Equal(t, test.verdict, c.Verdict, "%+v", c)
-		})
-	}
+	// The TTL is longer than a restart takes on a busy machine.
+	report := compareOne(t, Plan{TTL: 3 * time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
+		{"redlock", func(b *bench) service { return redlockWith(b, "restart_guard="+guard, opts...) }},
+	}})
+	c := cell(t, report, check.Exclusion, restartedEmpty.ID)
+	assert.Equal(t, verdict, c.Verdict, "%+v", c)
 }
 
 // The user's own command makes a server forget.
