@@ -150,8 +150,9 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 			a.req.Queued()
 		}
 	}
-	var notice notice
-	defer notice.end()
+	waiting, end := context.WithCancel(a.ctx)
+	defer end()
+	var told *notice
 	for n := 0; ; n++ {
 		var refused atomic.Bool
 		req.Lost = func() {
@@ -177,8 +178,10 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 		}
 		// The service has no queue.
 		req.Queued()
-		notice.begin(a.ctx, s, req.Name)
-		if err := notice.wait(a.ctx, n, err); err != nil {
+		if told == nil {
+			told = s.notices(waiting, req.Name)
+		}
+		if err := told.wait(waiting, n, err); err != nil {
 			return locker.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
 		}
 		req.Owner = newOwner() // R10
@@ -302,39 +305,31 @@ const (
 
 // notice gets wake-ups from a service without a queue.
 type notice struct {
-	wake  chan struct{} // nil: it was not asked to
+	wake  chan struct{}
 	tells atomic.Bool
-	stop  context.CancelFunc
 }
 
-// begin asks the service for wake-ups, in the background: polling goes on until it
-// confirms (R14). A release before that sent no wake-up, so one poll follows.
-func (n *notice) begin(ctx context.Context, s *side, name string) {
-	if n.wake != nil {
-		return
-	}
-	n.wake = make(chan struct{}, 1)
-	notifier, ok := s.Backend.(locker.Notifier)
-	if !ok {
-		return
-	}
-	ctx, n.stop = context.WithCancel(ctx)
+// notices asks the service for wake-ups until ctx ends, in the background: polling goes on
+// until it confirms (R14). A release before that sent no wake-up, so one poll follows.
+func (s *side) notices(ctx context.Context, name string) *notice {
+	n := &notice{wake: make(chan struct{}, 1)}
 	wake := func() {
 		select {
 		case n.wake <- struct{}{}:
 		default:
 		}
 	}
-	go func() {
-		end, err := notifier.Notify(ctx, name, wake)
-		if err != nil {
-			return
-		}
-		n.tells.Store(true)
-		wake()
-		<-ctx.Done()
-		end()
-	}()
+	if notifier, ok := s.Backend.(locker.Notifier); ok {
+		go func() {
+			if end, err := notifier.Notify(ctx, name, wake); err == nil {
+				n.tells.Store(true)
+				wake()
+				<-ctx.Done()
+				end()
+			}
+		}()
+	}
+	return n
 }
 
 // wait returns nil when it is time to ask again, or the error of ctx.
@@ -356,12 +351,6 @@ func (n *notice) wait(ctx context.Context, polls int, refusal error) error {
 		return ctx.Err()
 	}
 	return nil
-}
-
-func (n *notice) end() {
-	if n.stop != nil {
-		n.stop()
-	}
 }
 
 // newOwner returns 20 random bytes in hexadecimal digits.

@@ -32,10 +32,11 @@ func (o Openers) Open(ctx context.Context, rawURL string, opts *locker.Options) 
 	if err != nil {
 		return nil, &locker.Error{Op: "open", Err: err}
 	}
-	var own, shared locker.Options
+	var own locker.Options
 	if opts != nil {
-		own, shared = *opts, *opts
+		own = *opts
 	}
+	shared := own
 	shared.Prefix, shared.TokenBase = "", 0
 	pair := func(ctx context.Context, _ *locker.URL, opts locker.Options) (locker.Backend, error) {
 		opts.Prefix, opts.TokenBase = own.Prefix, own.TokenBase
@@ -73,13 +74,10 @@ func (o Openers) side(ctx context.Context, rawURL string, opts locker.Options) (
 		}
 	}
 	_, err = taking.Open(ctx, rawURL, &opts)
-	switch {
-	case err == nil:
-		return s, nil
-	case s.Backend != nil: // it is closed again, since it does not accept the TTL
-		return side{}, s.fail(err)
+	if err != nil && s.Backend != nil { // it is closed again, since it does not accept the TTL
+		err = s.fail(err)
 	}
-	return side{}, bare(err)
+	return s, bare(err)
 }
 
 // bare is an error of a Client without the operation: that of the pair's Client has it.
