@@ -17,29 +17,7 @@ import (
 // number of callers, each with a name of its own: nobody is refused, and 16 times
 // the callers of the peak get most of it (R21).
 func BenchmarkCurve(b *testing.B) {
-	for _, service := range []struct {
-		name  string
-		start func(b *testing.B) (url string)
-	}{
-		{"memory", func(*testing.B) string { return "memory://" }},
-		{"file", func(b *testing.B) string { return "file://" + b.TempDir() }},
-		{"single", func(b *testing.B) string { return "redis://" + lab.StartRedis(b).Addr() }},
-		{"redlock", func(b *testing.B) string {
-			var addrs []string
-			for range 5 {
-				addrs = append(addrs, lab.StartRedis(b).Addr())
-			}
-			return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off"
-		}},
-		{"postgres", func(b *testing.B) string {
-			s := lab.StartPostgres(b)
-			return s.URL(s.Addr(), "")
-		}},
-		{"etcd", func(b *testing.B) string {
-			return "etcd://" + lab.StartEtcd(b, 1, lab.WithEtcdFlag("unsafe-no-fsync", "false")).Addrs()[0]
-		}},
-		{"zookeeper", func(b *testing.B) string { return "zookeeper://" + lab.StartZooKeeper(b).Addr() }},
-	} {
+	for _, service := range services() {
 		b.Run(service.name, func(b *testing.B) {
 			client, err := backends.Openers.Open(b.Context(), service.start(b), nil)
 			require.NoError(b, err)
@@ -62,5 +40,33 @@ func BenchmarkCurve(b *testing.B) {
 				})
 			}
 		})
+	}
+}
+
+type measured struct {
+	name  string
+	start func(b *testing.B) (url string)
+}
+
+func services() []measured {
+	return []measured{
+		{"memory", func(*testing.B) string { return "memory://" }},
+		{"file", func(b *testing.B) string { return "file://" + b.TempDir() }},
+		{"single", func(b *testing.B) string { return "redis://" + lab.StartRedis(b).Addr() }},
+		{"redlock", func(b *testing.B) string {
+			var addrs []string
+			for range 5 {
+				addrs = append(addrs, lab.StartRedis(b).Addr())
+			}
+			return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off"
+		}},
+		{"postgres", func(b *testing.B) string {
+			s := lab.StartPostgres(b)
+			return s.URL(s.Addr(), "")
+		}},
+		{"etcd", func(b *testing.B) string {
+			return "etcd://" + lab.StartEtcd(b, 1, lab.WithEtcdFlag("unsafe-no-fsync", "false")).Addrs()[0]
+		}},
+		{"zookeeper", func(b *testing.B) string { return "zookeeper://" + lab.StartZooKeeper(b).Addr() }},
 	}
 }
