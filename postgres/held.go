@@ -14,7 +14,7 @@ import (
 )
 
 // Held is for locks that are in the database of what they protect. It returns nil if lease is held, and
-// then nobody else is granted the lock until tx ends, however long that takes and whatever becomes of the
+// then nobody else is granted the lock (but other sharers, if lease is shared) until tx ends, however long that takes and whatever becomes of the
 // lease. So what tx writes is either committed before the next holder is let in, or not at all: a holder
 // that was paused past its lease is refused here or, if it stopped later, in nobody's way.
 //
@@ -55,9 +55,13 @@ func (h *hold) keep(ctx context.Context, tx pgx.Tx) error {
 		return h.b.failure(ctx, err)
 	}
 	batch, held := &pgx.Batch{}, false
+	find, holder := s.held, any(h.owner)
+	if h.kind == &h.b.sharing {
+		find, holder = s.heldShared, []byte(request{name: h.name, owner: h.owner}.entry())
+	}
 	batch.Queue("SELECT pg_advisory_xact_lock_shared($1)", s.key(h.name))
 	batch.Queue("SAVEPOINT locker_held")
-	batch.Queue(s.held, []byte(h.name), h.owner).QueryRow(func(row pgx.Row) error {
+	batch.Queue(find, []byte(h.name), holder).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&held)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

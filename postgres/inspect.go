@@ -12,7 +12,7 @@ import (
 // Inspect implements [locker.Inspector]. The server does not know how many wait.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	st := locker.State{Waiters: -1}
-	query := func(s *statements) string { return s.look + "name = $1" }
+	query := func(s *statements) string { return s.look + "l.name = $1" }
 	err := b.rows(ctx, query, []any{[]byte(name)}, one(&st))
 	return st, err
 }
@@ -21,7 +21,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 func (b *Backend) List(
 	ctx context.Context, prefix string, found func(name string, st locker.State) error,
 ) error {
-	query := func(s *statements) string { return s.look + "substring(name FROM 1 FOR $2) = $1" }
+	query := func(s *statements) string { return s.look + "substring(l.name FROM 1 FOR $2) = $1" }
 	return b.rows(ctx, query, []any{[]byte(prefix), len(prefix)}, found)
 }
 
@@ -81,14 +81,21 @@ type lock struct {
 
 func (b *Backend) locks(ctx context.Context, query string, args []any) (all []lock, err error) {
 	var name, label []byte
+	var labels [][]byte
 	var token, left int64
+	var sharers int
 	err = b.send(ctx, onDisk, func(batch *pgx.Batch) {
 		all = nil
-		batch.Queue(query, args...).Query(each([]any{&name, &label, &token, &left}, func() {
-			all = append(all, lock{string(name), locker.State{
-				Held: true, Label: string(label), Token: uint64(token), Waiters: -1,
+		batch.Queue(query, args...).Query(each([]any{&name, &label, &token, &left, &sharers, &labels}, func() {
+			st := locker.State{
+				Held: true, Label: string(label), Token: uint64(token), Waiters: -1, Sharers: sharers,
 				Remaining: max(time.Duration(left)*time.Microsecond, 0),
-			}})
+			}
+			for _, l := range labels {
+				st.Label = string(l)
+				st.Sharing = append(st.Sharing, st.Label)
+			}
+			all = append(all, lock{string(name), st})
 		}))
 	})
 	return all, err

@@ -16,9 +16,12 @@ import (
 // Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
 // then leaves ends with its TTL, or its MinHold.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	h := &hold{b: b, name: req.Name, owner: req.Owner, ttl: req.TTL}
+	h := &hold{b: b, kind: &b.exclusive, name: req.Name, owner: req.Owner, ttl: req.TTL}
+	if req.Shared {
+		h.kind = &b.sharing
+	}
 	first := max(req.TTL, req.MinHold)
-	answer, err := b.acquires.Do(ctx, request{
+	answer, err := h.kind.acquires.Do(ctx, request{
 		name: req.Name, owner: req.Owner, label: req.Label, ttl: first, waits: req.Wait,
 	})
 	g := answer.Value
@@ -27,6 +30,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{Hold: h}, b.failure(ctx, err)
 	case err != nil:
 		return locker.Grant{}, b.failure(ctx, err)
+	case g.full:
+		return locker.Grant{}, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
+			b.addr, locker.ErrRefused, locker.MaxSharers, req.Name)
+	case g.token == 0 && g.sharers && req.Wait && !req.Shared:
+		return locker.Grant{}, b.waitForSharers(ctx, req, g.left)
 	case g.token == 0:
 		return locker.Grant{}, &locker.HeldError{Remaining: g.left}
 	}
@@ -53,10 +61,26 @@ func (b *Backend) bounds() batch.Options {
 	}
 }
 
+// kind has the requests for locks of one kind: those that are held alone, or those of sharers.
+type kind struct {
+	acquires *batch.Batcher[request, grant]
+	renewals *batch.Batcher[request, bool]
+	releases *batch.Batcher[request, end]
+}
+
+// wait returns when nothing is under way.
+func (k *kind) wait() {
+	k.acquires.Wait()
+	k.renewals.Wait()
+	k.releases.Wait()
+}
+
 // grant is the answer to a request for a lock: its token, or how long its holder has it at most.
 type grant struct {
-	token uint64
-	left  time.Duration
+	token   uint64
+	left    time.Duration
+	sharers bool // have it
+	full    bool // there are as many of them as can be
 }
 
 // askIn is when to ask for a lock again that ends in that time. For one that has ended, a transaction that
@@ -86,20 +110,19 @@ func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant
 	err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
 		answers = slices.Repeat([]grant{{left: askAgain}}, len(requests))
 		keys := s.keysOf(requests)
-		answer := func(set func(g *grant, value int64)) func(pgx.Rows) error {
-			var name []byte
-			var value int64
-			return each([]any{&name, &value}, func() { set(&answers[index[string(name)]], value) })
-		}
-		trip.Queue(s.acquire, names, owners, labels, ttls, keys).
-			Query(answer(func(g *grant, token int64) { g.token = uint64(token) }))
+		var name []byte
+		var value int64
+		var sharers bool
+		trip.Queue(s.acquire, names, owners, labels, ttls, keys).Query(each([]any{&name, &value}, func() {
+			answers[index[string(name)]].token = uint64(value)
+		}))
 		if len(waited) > 0 {
 			trip.Queue(s.mark, waited, waiters)
 		}
-		trip.Queue(s.tell, names, owners, waits, keys).
-			Query(answer(func(g *grant, left int64) {
-				g.left = askIn(time.Duration(left) * time.Microsecond)
-			}))
+		trip.Queue(s.tell, names, owners, waits, keys).Query(each([]any{&name, &value, &sharers}, func() {
+			g := &answers[index[string(name)]]
+			g.left, g.sharers = askIn(time.Duration(value)*time.Microsecond), sharers
+		}))
 	})
 	b.sweep()
 	return answers, err
@@ -121,13 +144,14 @@ func each(values []any, found func()) func(pgx.Rows) error {
 // hold is a lock that was granted, or may have been.
 type hold struct {
 	b           *Backend
+	kind        *kind
 	name, owner string
 	ttl         time.Duration
 }
 
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	answer, err := h.b.renewals.Do(ctx, request{name: h.name, owner: h.owner, ttl: h.ttl})
+	answer, err := h.kind.renewals.Do(ctx, request{name: h.name, owner: h.owner, ttl: h.ttl})
 	if err != nil {
 		return locker.Validity{}, h.b.failure(ctx, err)
 	}
@@ -155,7 +179,7 @@ func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]bool,
 
 // Release implements [locker.Hold].
 func (h *hold) Release(ctx context.Context) error {
-	answer, err := h.b.releases.Do(ctx, request{name: h.name, owner: h.owner})
+	answer, err := h.kind.releases.Do(ctx, request{name: h.name, owner: h.owner})
 	switch {
 	case err != nil:
 		return h.b.failure(ctx, err)

@@ -71,9 +71,8 @@ type Backend struct {
 	found         atomic.Pointer[statements] // for the table that this means; nil: not known
 	timeline      atomic.Pointer[string]     // of the server, when a standby last confirmed something
 
-	acquires *batch.Batcher[request, grant]
-	renewals *batch.Batcher[request, bool]
-	releases *batch.Batcher[request, end]
+	exclusive, sharing kind
+	notes              *batch.Batcher[request, bool] // of writers that wait for sharers
 
 	life context.Context // ends with Close
 	stop context.CancelFunc
@@ -130,9 +129,17 @@ func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
 	}
 	b.life, b.stop = context.WithCancel(context.Background())
 	b.wakes = wake.New(b.life, wake.Options{Open: b.listen, Linger: lingerTime, Pause: b.pause()})
-	b.acquires = batch.New(b.life, b.bounds(), request.key, b.sendAcquires)
-	b.renewals = batch.New(b.life, b.bounds(), request.key, b.sendRenewals)
-	b.releases = batch.New(b.life, b.bounds(), request.key, b.sendReleases)
+	b.exclusive = kind{
+		acquires: batch.New(b.life, b.bounds(), request.key, b.sendAcquires),
+		renewals: batch.New(b.life, b.bounds(), request.key, b.sendRenewals),
+		releases: batch.New(b.life, b.bounds(), request.key, b.sendReleases),
+	}
+	b.sharing = kind{
+		acquires: batch.New(b.life, b.bounds(), request.entry, b.sendJoins),
+		renewals: batch.New(b.life, b.bounds(), request.entry, b.sendSharedRenewals),
+		releases: batch.New(b.life, b.bounds(), request.entry, b.sendLeaves),
+	}
+	b.notes = batch.New(b.life, b.bounds(), request.key, b.sendNotes)
 	return b, nil
 }
 
@@ -146,6 +153,7 @@ func Guarantees(opts *Options) locker.Guarantees {
 		Scope:           locker.ScopeNetwork,
 		Exclusion:       locker.ExclusionServer,
 		Fencing:         locker.FencingUnlessRewind,
+		Shared:          locker.SharingWithTokens,
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesRestart: true,
@@ -247,9 +255,9 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.stop()
 	b.mu.Unlock()
-	b.acquires.Wait()
-	b.renewals.Wait()
-	b.releases.Wait()
+	b.exclusive.wait()
+	b.sharing.wait()
+	b.notes.Wait()
 	b.wakes.Wait()
 	b.busy.Wait()
 	if b.owned {

@@ -80,12 +80,12 @@ const markSQL = `UPDATE TABLE_NAME l SET waited = true FROM (
 // tellSQL says of what was not granted how long its holder still has it. Of a name that is neither held nor
 // to be had, it says 0, or how long ago the lease ended (less than 0) if transactions that called Held
 // protect it: their advisory locks are shared. If the row was swept meanwhile, that is long ago. It is
-// silent about a row that a waiter could not mark.
+// silent about a row that a waiter could not mark. Last, it says whether sharers are in the way.
 const tellSQL = `SELECT a.name, CAST(EXTRACT(EPOCH FROM CASE
 	WHEN l.owner <> '' AND l.expires > clock_timestamp() THEN l.expires
 	WHEN pg_try_advisory_xact_lock_shared(a.key)
 		THEN LEAST(coalesce(l.expires, clock_timestamp() - interval '1 minute'), clock_timestamp())
-	ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint)
+	ELSE clock_timestamp() END - clock_timestamp()) * 1000000 AS bigint), (l.owner = 'SHARERS_OWNER') IS TRUE
 FROM unnest($1::bytea[], $2::text[], $3::boolean[], $4::bigint[]) AS a (name, owner, waits, key)
 LEFT JOIN TABLE_NAME l ON l.name = a.name
 WHERE l.owner IS DISTINCT FROM a.owner
@@ -138,10 +138,16 @@ RETURNING l.label <> ''`
 const floorSQL = `INSERT INTO TABLE_NAME AS l VALUES ('', '', '', $1, clock_timestamp(), false)
 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token`
 
+// stateSQL is the state of a row l that is held.
+const stateSQL = `SELECT l.name, l.label, l.token,
+	CAST(EXTRACT(EPOCH FROM l.expires - clock_timestamp()) * 1000000 AS bigint), sharing.number, sharing.labels
+FROM TABLE_OR_CTE l CROSS JOIN LATERAL (
+	SELECT count(*) AS number, (array_agg(DISTINCT s.label))[1:16] AS labels
+	FROM TABLE_NAME s WHERE l.owner = 'SHARERS_OWNER' AND ENTRIES_OF_L
+) sharing`
+
 // lookSQL finds what is held; a condition follows it.
-const lookSQL = `SELECT name, label, token,
-	CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
-FROM TABLE_NAME WHERE owner <> '' AND expires > clock_timestamp() AND `
+const lookSQL = stateSQL + ` WHERE l.owner <> '' AND l.expires > clock_timestamp() AND `
 
 const breakSQL = `WITH freed AS (
 	UPDATE TABLE_NAME l SET owner = '', label = '', expires = clock_timestamp()
@@ -151,9 +157,8 @@ const breakSQL = `WITH freed AS (
 	) o
 	WHERE l.name = o.name
 	RETURNING o.*
-)
-SELECT name, label, token, CAST(EXTRACT(EPOCH FROM expires - clock_timestamp()) * 1000000 AS bigint)
-FROM freed, pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode($1, 'hex'))`
+), ended AS (DELETE FROM TABLE_NAME s USING freed l WHERE ENTRIES_OF_L)
+` + stateSQL + `, pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode($1, 'hex'))`
 
 // raiseGap is how far above a token the sequence is set. Between reading it and setting it, others may draw
 // from it, and must not be overtaken: sixteen million of them do not come in that time. Redis counts up to
@@ -181,6 +186,8 @@ type statements struct {
 	table      string // quoted, with its schema
 
 	schema, last, acquire, mark, tell, renew, release, sweep, floor, look, evict, raise, held string
+
+	make, lock, join, renewShared, leave, note, unnote, heldShared string
 }
 
 // parse splits the name of a table. The schema is "" if it is not named.
@@ -206,16 +213,25 @@ func statementsFor(schema, table string) *statements {
 	}
 	literal := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 	sequence := quote(table + "_tokens")
-	with := strings.NewReplacer(
+	sharers := strings.NewReplacer(
+		"ENTRIES_OF_L", entriesSQL, "SHARERS_OWNER", sharersOwner, "MAX_SHARERS", strconv.Itoa(locker.MaxSharers),
+	)
+	tokens := strings.NewReplacer(
+		"BYTE_FF", "decode('ff', 'hex')",
 		"TABLE_NAME", quote(table), "'SEQUENCE_NAME'", literal(sequence), "SEQUENCE_NAME", sequence,
 		"CHANNEL_NAME", literal(table), "SCHEMA_NAME", literal(schema), "RAISE_GAP", strconv.Itoa(raiseGap),
-	).Replace
+	)
+	with := func(text string) string { return tokens.Replace(sharers.Replace(text)) }
+	look := strings.Replace(lookSQL, "TABLE_OR_CTE", "TABLE_NAME", 1)
+	evict := strings.Replace(breakSQL, "TABLE_OR_CTE", "freed", 1)
 	return &statements{
 		schemaName: schema, table: quote(table),
 		schema: with(schemaSQL), last: with(lastSQL),
 		acquire: with(grantSQL), mark: with(markSQL), tell: with(tellSQL),
 		renew: with(renewSQL), release: with(releaseSQL), sweep: with(sweepSQL), floor: with(floorSQL),
-		look: with(lookSQL), evict: with(breakSQL), raise: with(raiseSQL), held: with(heldSQL),
+		look: with(look), evict: with(evict), raise: with(raiseSQL), held: with(heldSQL),
+		make: with(makeSQL), lock: with(lockSQL), join: with(joinSQL), renewShared: with(renewSharedSQL),
+		leave: with(leaveSQL), note: with(noteSQL), unnote: with(unnoteSQL), heldShared: with(heldSharedSQL),
 	}
 }
 
