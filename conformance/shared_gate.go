@@ -22,10 +22,12 @@ func checkSharedGate(s *trial) {
 	s.together(s.gateStands, s.turnOfWriter, s.gateOfWhoLeft, s.gateOfDead, s.notes, s.noteOfDead)
 }
 
-// polled reports whether the engine asks the backend again and again while it waits.
+// polled reports whether the engine asks the backend again and again while it waits. One
+// that has neither a queue nor a Notifier may wait in Acquire all the same, as on a file.
 func polled(b locker.Backend) bool {
+	_, notifies := b.(locker.Notifier)
 	q, ok := b.(locker.Queuer)
-	return !ok || !q.HasQueue()
+	return notifies && (!ok || !q.HasQueue())
 }
 
 // gated fails if no new sharer is kept out of name from now on, or soon.

@@ -26,8 +26,11 @@ type Backend struct {
 	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
 
-	mu    sync.Mutex
-	waits map[string]*wait // by path: what a thread is blocked for
+	mu      sync.Mutex
+	waits   map[waited]*wait // what a thread is blocked for
+	sharers map[string]int   // by path: how many holds of this Backend share it
+
+	turns sync.Mutex // of those in this process who take the turn of sharers for a moment
 }
 
 var (
@@ -52,7 +55,8 @@ func New(dir string) (*Backend, error) {
 		dirMode:  info.Mode(),
 		fileMode: localfile.ModeIn(info.Mode()),
 		closed:   make(chan struct{}),
-		waits:    make(map[string]*wait),
+		waits:    make(map[waited]*wait),
+		sharers:  make(map[string]int),
 	}, nil
 }
 
@@ -63,6 +67,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Scope:             locker.ScopeHost,
 		Exclusion:         locker.ExclusionKernel,
 		Fencing:           locker.FencingWhileKept,
+		Shared:            locker.SharingWithTokens,
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
@@ -94,6 +99,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if b.isClosed() {
 		return locker.Grant{}, locker.ErrClosed
 	}
+	if req.Shared {
+		g, err := b.share(ctx, req)
+		return g, unavailable(err)
+	}
 	f, err := b.acquire(ctx, req)
 	if err != nil {
 		return locker.Grant{}, unavailable(err)
@@ -114,9 +123,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 func (b *Backend) acquire(ctx context.Context, req locker.Request) (*os.File, error) {
 	path := b.path(req.Name)
 	if !req.Wait {
-		return b.tryLock(ctx, path, req.Name)
+		return again(ctx, func() (*os.File, error) { return b.tryLock(path, req.Name, localfile.Exclusive) })
 	}
-	if !b.hasWaiters(path) {
+	if !b.hasWaiters(waited{path: path}) {
 		f, err := b.openLocked(path, localfile.Exclusive|localfile.NoWait)
 		if !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced) {
 			return f, err
@@ -125,7 +134,8 @@ func (b *Backend) acquire(ctx context.Context, req locker.Request) (*os.File, er
 	if req.Queued != nil {
 		req.Queued()
 	}
-	return b.wait(ctx, path)
+	l, err := b.wait(ctx, waited{path: path}, req)
+	return l.file, err
 }
 
 // A visitor has the lock for some microseconds, or until the system runs it again: an
@@ -136,40 +146,50 @@ const (
 	visitorPause = 50 * time.Microsecond
 )
 
-// tryLock locks the file unless another holder has locked it.
-func (b *Backend) tryLock(ctx context.Context, path, name string) (*os.File, error) {
+// again calls try until it neither finds the file replaced nor locked by somebody who may be a visitor.
+func again[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	pause := visitorPause
-	for try := 1; ; try++ {
-		f, err := b.open(path)
-		if err != nil {
-			return nil, err
-		}
-		err = lock(f, path, localfile.Exclusive|localfile.NoWait)
-		if err == nil {
-			return f, nil
-		}
-		held := errors.Is(err, localfile.ErrBusy) && (try == visitorTries || !onlyVisitors(f, name))
-		_ = f.Close()
+	for tries := 1; ; tries++ {
+		v, err := try()
 		switch {
-		case held:
-			return nil, locker.ErrHeld
-		case try == visitorTries || !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced):
-			return nil, err
+		case !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced):
+			return v, err
+		case tries == visitorTries && errors.Is(err, errReplaced):
+			return v, err
+		case tries == visitorTries:
+			return v, locker.ErrHeld
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return v, ctx.Err()
 		}
 		pause *= 2
 	}
 }
 
+// tryLock locks the file unless another holder has locked it, and then returns
+// ErrHeld, or localfile.ErrBusy if that may be a visitor.
+func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error) {
+	f, err := b.open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err = lock(f, path, how|localfile.NoWait); err == nil {
+		return f, nil
+	}
+	if errors.Is(err, localfile.ErrBusy) && !onlyVisitors(f, name, how) {
+		err = locker.ErrHeld
+	}
+	_ = f.Close()
+	return nil, err
+}
+
 // onlyVisitors reports whether a refused lock may have no holder: the file names
-// none, or a dead one.
-func onlyVisitors(f *os.File, name string) bool {
+// none, or a dead one. Sharers refuse no sharer, but the last one does as it leaves.
+func onlyVisitors(f *os.File, name string, how localfile.How) bool {
 	r, _, err := read(f, name)
-	return err != nil || !alive(r.pid)
+	return err != nil || !alive(r.pid) || r.shared && how == localfile.Shared
 }
 
 // MaxMinHold implements [locker.MinHolder]. The lock file says how long the lock is

@@ -12,7 +12,7 @@ const MaxThreads = maxThreads
 func (b *Backend) Waiters(name string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.waits[b.path(name)]; w != nil {
+	if w := b.waits[waited{path: b.path(name)}]; w != nil {
 		return len(w.waiters)
 	}
 	return 0

@@ -19,6 +19,9 @@ type hold struct {
 	name   string
 	record record
 
+	sharers *Backend  // where it is one of them; nil: it holds alone
+	before  time.Time // for how long others of them keep the lock: record.kept without its MinHold
+
 	mu       sync.Mutex
 	released bool
 }
@@ -49,7 +52,11 @@ func (h *hold) Release(context.Context) error {
 	}
 	h.released = true
 	// The record helps TryLock and Inspect, which also work without it.
-	_ = clearHolder(h.file, h.name, h.record)
+	if h.sharers != nil {
+		h.leave()
+	} else {
+		_ = clearHolder(h.file, h.name, h.record)
+	}
 	localfile.LetGo(h.file)
 	if errors.Is(err, locker.ErrLost) {
 		return err

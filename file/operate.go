@@ -49,21 +49,26 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 	}
 	pause := visitorPause
 	for range visitorTries {
-		busy := localfile.Flock(f, localfile.Shared|localfile.NoWait)
-		if busy == nil {
-			_ = localfile.Flock(f, localfile.Unlock) // at once: it is in the way of others
-		} else if !errors.Is(busy, localfile.ErrBusy) {
+		busy := visit(f, localfile.Shared)
+		if busy != nil && !errors.Is(busy, localfile.ErrBusy) {
 			return st, record{}, unavailable(busy)
 		}
 		var r record
 		r, _, err = read(f, name)
 		left := r.left(time.Now())
-		if busy == nil && (err != nil || left <= 0) {
+		shared := busy == nil && err == nil && r.shared // which does not say that somebody does
+		if shared && left <= 0 {
+			shared = errors.Is(visit(f, localfile.Exclusive), localfile.ErrBusy)
+		}
+		if busy == nil && !shared && (err != nil || left <= 0) {
 			return st, record{}, nil // it was free, whatever is in it
 		}
-		if err == nil && r.pid != 0 {
-			return locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0),
-				Waiters: -1}, r, ctx.Err()
+		if err == nil && r.pid != 0 && r.shared == shared {
+			st := locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0), Waiters: -1}
+			if shared {
+				st.Sharers = sharersOf(f)
+			}
+			return st, r, ctx.Err()
 		}
 		// The holder is about to write its record, or there is no holder: look again.
 		if err := clock.Sleep(ctx, pause); err != nil {
@@ -75,6 +80,31 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", err)
 	}
 	return locker.State{Held: true, Waiters: -1}, record{}, ctx.Err()
+}
+
+// visit locks f for a moment, in which it is in the way of others.
+func visit(f *os.File, how localfile.How) error {
+	err := localfile.Flock(f, how|localfile.NoWait)
+	if err == nil {
+		_ = localfile.Flock(f, localfile.Unlock)
+	}
+	return err
+}
+
+// sharersOf returns how many have locked f shared, 1 where the system does not tell.
+func sharersOf(f *os.File) int {
+	info, err := f.Stat()
+	all, _ := os.ReadFile("/proc/locks") // of Linux
+	n := 0
+	for line := range strings.Lines(string(all)) {
+		// 1: FLOCK  ADVISORY  READ 708 fd:01:4194 0 EOF
+		field := strings.Fields(line)
+		if err == nil && len(field) == 8 && field[1] == "FLOCK" && field[3] == "READ" &&
+			strings.HasSuffix(field[5], ":"+inode(info)) {
+			n++
+		}
+	}
+	return max(n, 1)
 }
 
 // List implements [locker.Lister] for names that are held. Only the kernel knows who

@@ -19,6 +19,7 @@ import (
 // the kernel keeps the lock itself.
 type record struct {
 	token  uint64 // the last one given out
+	shared bool   // the holder is a sharer, and those beside it have the same token
 	pid    int    // the holder's process, as it sees itself; 0: released
 	since  time.Time
 	label  string
@@ -40,7 +41,11 @@ const (
 func (r record) encode(name string) []byte {
 	holder := "free\n"
 	if r.pid != 0 {
-		holder = fmt.Sprintf("held by process %d since %s as %s\n",
+		how := "held"
+		if r.shared {
+			how = "shared"
+		}
+		holder = fmt.Sprintf("%s by process %d since %s as %s\n", how,
 			r.pid, r.since.UTC().Format(time.RFC3339Nano), strconv.Quote(r.label))
 	}
 	if !r.kept.IsZero() {
@@ -66,9 +71,10 @@ var errRecord = errors.New("not what this release writes into the lock file of t
 // that part count. Later records replace no more than the first sector, at once.
 func decode(content []byte, name string) (record, error) {
 	var r record
-	var since, kept string
-	_, _ = fmt.Sscanf(string(content), magic+"token %d\nheld by process %d since %s as %q\n", &r.token,
-		&r.pid, &since, &r.label)
+	var how, since, kept string
+	_, _ = fmt.Sscanf(string(content), magic+"token %d\n%s by process %d since %s as %q\n", &r.token,
+		&how, &r.pid, &since, &r.label)
+	r.shared = how == "shared"
 	for line := range strings.Lines(string(content)) {
 		_, _ = fmt.Sscanf(line, "kept until %s\n", &kept)
 		_, _ = fmt.Sscanf(line, "raised to %d\n", &r.raised)
@@ -138,10 +144,11 @@ func take(f *os.File, req locker.Request, now time.Time) (record, error) {
 	r := record{
 		// The clock matters if the file was deleted or lost its last changes;
 		// otherwise tokens rise without it.
-		token: max(last+1, uint64(max(now.UnixMicro(), 0))),
-		pid:   os.Getpid(),
-		since: now,
-		label: req.Label,
+		token:  max(last+1, uint64(max(now.UnixMicro(), 0))),
+		shared: req.Shared,
+		pid:    os.Getpid(),
+		since:  now,
+		label:  req.Label,
 	}
 	if req.MinHold > 0 {
 		r.kept = now.Add(req.MinHold)

@@ -15,3 +15,4 @@ func alive(int) bool                       { return false }
 func passes(error) bool                    { return false }
 func checkWritable(string) error           { return errors.ErrUnsupported }
 func owner(fs.FileInfo) (uid int, ok bool) { return 0, false }
+func inode(fs.FileInfo) string             { return "" }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -44,4 +45,13 @@ func owner(info fs.FileInfo) (uid int, ok bool) {
 		return 0, false
 	}
 	return int(st.Uid), true
+}
+
+// inode returns the number of a file within its file system.
+func inode(info fs.FileInfo) string {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return strconv.FormatUint(st.Ino, 10)
 }

@@ -15,6 +15,12 @@ import (
 // of 10,000, at which a program crashes.
 const maxThreads = 256
 
+// waited is what a goroutine waits for: the lock on the file at path, alone or shared.
+type waited struct {
+	path   string
+	shared bool
+}
+
 // wait is a goroutine that is blocked in flock, with the callers of this process for
 // which it waits. Callers come and go. The goroutine stays until the lock is granted,
 // and releases it at once if nobody waits any more.
@@ -25,31 +31,43 @@ type wait struct {
 // locked is the result of flock.
 type locked struct {
 	file *os.File
+	turn *os.File // of a sharer
 	err  error
 }
 
-// wait returns when the kernel has granted the lock on the file at path, or
-// when ctx is done or the backend closed.
-func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
+func (l locked) letGo() {
+	for _, f := range []*os.File{l.file, l.turn} {
+		if f != nil {
+			localfile.LetGo(f)
+		}
+	}
+}
+
+// wait returns when the kernel has granted the lock, or when ctx is done or the
+// backend closed.
+func (b *Backend) wait(ctx context.Context, on waited, req locker.Request) (locked, error) {
 	mine := make(chan locked, 1)
 	b.mu.Lock()
-	w := b.waits[path]
+	w := b.waits[on]
 	if w == nil {
 		if len(b.waits) == maxThreads {
 			b.mu.Unlock()
-			return nil, locker.ErrHeld // the engine polls
+			return locked{}, locker.ErrHeld // the engine polls
 		}
 		w = &wait{}
-		b.waits[path] = w
-		go b.block(path, w)
+		b.waits[on] = w
+		go b.block(on, w)
 	}
 	w.waiters = append(w.waiters, mine)
 	b.mu.Unlock()
 
 	var err error
+	if !on.shared {
+		defer b.keepOutSharers(on.path, req)()
+	}
 	select {
 	case l := <-mine:
-		return l.file, l.err
+		return l, l.err
 	case <-ctx.Done():
 		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
 	case <-b.closed:
@@ -63,24 +81,22 @@ func (b *Backend) wait(ctx context.Context, path string) (*os.File, error) {
 	b.mu.Unlock()
 	if i < 0 {
 		// The lock was granted at this very moment.
-		if l := <-mine; l.err == nil {
-			localfile.LetGo(l.file)
-		}
+		(<-mine).letGo()
 	}
-	return nil, err
+	return locked{}, err
 }
 
 // maxReplaced is how often in a row block may find the file replaced before it
 // returns an error: more often than any cleaner deletes files.
 const maxReplaced = 1000
 
-// block is the only goroutine of its backend that blocks for the file at path. Each
-// flock serves one waiter: the lock itself is never passed on (R13).
-func (b *Backend) block(path string, w *wait) {
+// block is the only goroutine of its backend that blocks for this. Each flock serves
+// one waiter: the lock itself is never passed on (R13).
+func (b *Backend) block(on waited, w *wait) {
 	replaced := 0
 	for {
-		f, err := b.openLocked(path, localfile.Exclusive)
-		if errors.Is(err, errReplaced) && replaced < maxReplaced {
+		l := b.blockOnce(on)
+		if errors.Is(l.err, errReplaced) && replaced < maxReplaced {
 			replaced++
 		} else {
 			replaced = 0
@@ -93,14 +109,13 @@ func (b *Backend) block(path string, w *wait) {
 		}
 		again := len(w.waiters) > 0
 		if !again {
-			delete(b.waits, path)
+			delete(b.waits, on)
 		}
 		b.mu.Unlock()
-		switch {
-		case first != nil:
-			first <- locked{f, err}
-		case err == nil:
-			localfile.LetGo(f)
+		if first != nil {
+			first <- l
+		} else {
+			l.letGo()
 		}
 		if !again {
 			return
@@ -108,11 +123,27 @@ func (b *Backend) block(path string, w *wait) {
 	}
 }
 
-// hasWaiters reports whether others in this process wait for the file at path; a new
-// caller has to wait behind them.
-func (b *Backend) hasWaiters(path string) bool {
+// blockOnce returns when the kernel has granted the lock. A sharer gets its turn first.
+func (b *Backend) blockOnce(on waited) (l locked) {
+	how := localfile.Exclusive
+	if on.shared {
+		how = localfile.Shared
+		if l.turn, l.err = b.openLocked(turnOf(on.path), localfile.Exclusive); l.err != nil {
+			return l
+		}
+	}
+	if l.file, l.err = b.openLocked(on.path, how); l.err != nil {
+		l.letGo()
+		return locked{err: l.err}
+	}
+	return l
+}
+
+// hasWaiters reports whether others in this process wait for the same; a new caller
+// has to wait behind them.
+func (b *Backend) hasWaiters(on waited) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waits[path]
+	w := b.waits[on]
 	return w != nil && len(w.waiters) > 0
 }
