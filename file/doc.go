@@ -27,6 +27,28 @@
 // (nothing here waits for a disk), tokens still rise unless the clock was set back to
 // before the last token.
 //
+// # Shared locks
+//
+// Sharers ([locker.Shared]) lock the file shared, and the kernel keeps those out who want
+// it alone. They have one token until a writer has had the lock, which the first of them
+// draws. A sharer ends with its process at the latest, and the others stay.
+//
+// A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
+// is shared for the first time. A writer that waits for sharers keeps it locked, and new
+// sharers wait for it. The kernel ends that with the process of the writer, and the
+// writer at once if it stops waiting. While it waits for a name that was never shared
+// before, sharers may come in for another 50 ms.
+//
+// `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
+// they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
+// name; how many there are in all is up to the number of files that are open.
+//
+// A MinHold of a sharer keeps writers out, and not sharers. If a sharer's request is
+// cancelled at the very moment of its grant, with a MinHold and while a writer waits,
+// that MinHold stays. Inspect says how many share a lock where the system tells, as Linux
+// does in /proc/locks, and otherwise that there is one. The label is that of one of them,
+// who may have left.
+//
 // # What it does not promise
 //
 // Another host is not kept out. Network, cluster and user-space file systems (NFS,
@@ -50,13 +72,15 @@
 //
 // # Threads
 //
-// Waiting takes one thread for each name for which this Backend waits. The kernel
-// cannot cancel such a wait: after the caller has given up, the thread stays until it
-// gets the lock, and then releases it at once, unless the next waiter for that name
-// has adopted the thread by then. So a thread may outlive Close. The Backend waits
-// like this for at most 256 names; the Client polls for further names.
+// Waiting takes one thread for each name for which this Backend waits, and another one
+// if both sharers and writers do. The kernel cannot cancel such a wait: after the caller
+// has given up, the thread stays until it gets the lock, and then releases it at once,
+// unless the next waiter for that name has adopted the thread by then. So a thread may
+// outlive Close. The Backend waits like this for at most 256 names; the Client polls for
+// further names.
 //
-// Each held lock, and each name with a waiter, takes a file descriptor.
+// Each held lock, and each name with a waiter, takes a file descriptor, or two if it is
+// shared and waited for.
 //
 // # Children
 //

@@ -34,6 +34,9 @@ var roles = lab.Roles{
 	"limited": limited,
 	"nobody":  nobody,
 	"crowd":   crowd,
+	"share":   share,
+	"visits":  visits,
+	"knock":   knock,
 }
 
 const patience = 30 * time.Second

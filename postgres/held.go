@@ -14,9 +14,10 @@ import (
 )
 
 // Held is for locks that are in the database of what they protect. It returns nil if lease is held, and
-// then nobody else is granted the lock (but other sharers, if lease is shared) until tx ends, however long that takes and whatever becomes of the
-// lease. So what tx writes is either committed before the next holder is let in, or not at all: a holder
-// that was paused past its lease is refused here or, if it stopped later, in nobody's way.
+// then nobody else is granted the lock until tx ends, however long that takes and whatever becomes of the
+// lease; beside a shared lease, other sharers are. So what tx writes is either committed before the next
+// holder is let in, or not at all: a holder that was paused past its lease is refused here or, if it stopped
+// later, in nobody's way.
 //
 //	err = postgres.Held(ctx, tx, lease)
 //

@@ -1,30 +1,30 @@
 package postgres
 
-// While sharers hold a name, its row says so: its owner is sharersOwner, its token theirs, and it expires with
-// the last of them. Nothing else is asked by who wants the lock alone. Each sharer has an entry of its own in
-// the same table, and so has the writer that waits for them: the note. The entry's name is the byte FF, which
-// no name has since names are UTF-8, the lock's name, FF again, and the sharer's owner; nothing more for a
-// note. Its owner is empty, so that nobody takes it for a lock. An entry counts only while its token is that
-// of the lock's row. So what ends the row ends all entries: a deletion, a Break, and the grant of the next
-// token, which makes every note void.
+// While sharers hold a name, its row says so: its owner is sharersOwner, its token theirs, and it expires
+// with the last of them. A request for the lock alone looks at nothing else. Each sharer has an entry of its
+// own in the same table, and so has the writer that waits for them: the note. The entry's name is the byte
+// FF, which no name has since names are UTF-8, the lock's name, FF again, and the sharer's owner, or nothing
+// more for a note. Its owner is empty, so that nobody takes it for a lock. An entry counts only while its
+// token is that of the lock's row. So what ends the row ends all entries: a deletion, a Break, and the grant
+// of the next token, which makes every note void.
 //
-// Each change of an entry of a sharer is made by a statement that comes after one which has locked the lock's
+// Each change of a sharer's entry is made by a statement that comes after one which has locked the lock's
 // row, and it changes that row, too. Under READ COMMITTED, a statement sees what was committed before it
-// began, and so those who share a name see each other's changes one after the other, whatever clients they
-// come from; above it, the one that comes later fails with 40001, and is tried again. A writer's grant is one
-// statement that changes the lock's row: it waits for the transaction that has locked the row, and then
+// began. So those who share a name see each other's changes one after the other, whatever clients they come
+// from; above that level, the one that comes later fails with 40001, and is tried again. A writer's grant is
+// one statement that changes the lock's row: it waits for the transaction that has locked the row, and then
 // judges the row as that has left it (ON CONFLICT). What can meet:
 //
-//   - A sharer asks while a writer's grant is under way, or the other way round: whoever has locked the row
-//     first commits, and the other finds it held. They may hinder each other at the advisory lock: then the
-//     one that waits for the row gets the lock.
-//   - The last sharer leaves while another comes: if it leaves first, the other opens a generation of its own,
-//     with a new token; if not, it finds the other's entry, and the row stays.
-//   - A sharer's request, or its repetition, arrives when the row is a writer's: it changes nothing. When the
-//     row is free, or another generation's: it is a sharer of the next one, until its TTL ends, as with a late
-//     request of a writer.
+//   - A sharer asks while a writer's grant is under way, or the other way round: the one that has locked the
+//     row first commits, and the other finds it held. They may hinder each other at the advisory lock: then
+//     the one that waits for the row gets the lock.
+//   - The last sharer leaves while another comes: if it leaves first, the other opens a generation of its
+//     own, with a new token; if not, it finds the other's entry, and the row stays.
+//   - A sharer's request, or its repetition, arrives when the row is a writer's: it changes nothing. If the
+//     row is free, or another generation's, it makes a sharer that ends with its TTL, as a late request of
+//     a writer does.
 //   - A renewal or a release arrives late: there is no entry with that owner and the token of the row.
-//   - The row expires at any moment: its end is never before that of an entry, so no sharer outlives it.
+//   - The row expires: its end is never before that of an entry, so no sharer outlives it.
 //   - A transaction that called Held has the advisory lock shared: it keeps writers and new generations out.
 //   - A note is written without the row's lock. A sharer that does not see it yet has come before it.
 const sharersOwner = "shared"
@@ -56,13 +56,15 @@ const joinSQL = `WITH asked AS MATERIALIZED (
 		SELECT *, owner = 'SHARERS_OWNER' AND expires > clock_timestamp() AS shared
 		FROM TABLE_NAME WHERE name IN (SELECT name FROM asked)
 	) l
-	LEFT JOIN TABLE_NAME g ON g.name = BYTE_FF || l.name || BYTE_FF AND g.token = l.token AND g.expires > clock_timestamp()
+	LEFT JOIN TABLE_NAME g
+		ON g.name = BYTE_FF || l.name || BYTE_FF AND g.token = l.token AND g.expires > clock_timestamp()
 	WHERE l.shared OR l.owner = '' OR l.expires <= clock_timestamp()
 ), judged AS MATERIALIZED (
 	SELECT a.*, f.shared, f.note, s.name IS NOT NULL AS has, NOT (f.shared AND f.sharers + row_number()
 		OVER (PARTITION BY a.name, s.name IS NULL ORDER BY a.i) > MAX_SHARERS) AS fits
 	FROM asked a JOIN found f ON f.name = a.name
-	LEFT JOIN TABLE_NAME s ON f.shared AND s.name = a.entry AND s.token = f.token AND s.expires > clock_timestamp()
+	LEFT JOIN TABLE_NAME s
+		ON f.shared AND s.name = a.entry AND s.token = f.token AND s.expires > clock_timestamp()
 ), let AS MATERIALIZED (
 	SELECT * FROM judged WHERE has OR note IS NULL AND fits
 ), opened AS (
@@ -83,7 +85,8 @@ const joinSQL = `WITH asked AS MATERIALIZED (
 			ELSE excluded.expires END
 	RETURNING s.name, s.token
 )
-SELECT j.i, coalesce(e.token, 0), coalesce(CAST(EXTRACT(EPOCH FROM j.note - clock_timestamp()) * 1000000 AS bigint), 0),
+SELECT j.i, coalesce(e.token, 0),
+	coalesce(CAST(EXTRACT(EPOCH FROM j.note - clock_timestamp()) * 1000000 AS bigint), 0),
 	j.note IS NULL AND NOT j.fits AND NOT j.has
 FROM judged j LEFT JOIN entered e ON e.name = j.entry`
 
@@ -102,8 +105,8 @@ const renewSharedSQL = `WITH kept AS (
 )
 SELECT i FROM kept`
 
-// leaveSQL says which sharers were still held. The lock's row ends with the last of the others, and at once if
-// there are none; then those are told who wait.
+// leaveSQL says which sharers were still held. The lock's row ends with the last of the others, and at once
+// if there are none; then those are told who wait.
 const leaveSQL = `WITH gone AS (
 	DELETE FROM TABLE_NAME s USING unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS a (name, entry, i)
 	LEFT JOIN TABLE_NAME l ON l.name = a.name
@@ -120,11 +123,12 @@ const leaveSQL = `WITH gone AS (
 	WHERE l.name = r.name
 	RETURNING l.name, l.waited AND r.expires IS NULL AS tell
 )
-SELECT g.i, g.here AND g.expires > clock_timestamp(), CASE WHEN f.tell THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(g.name, 'hex')) IS NULL END
+SELECT g.i, g.here AND g.expires > clock_timestamp(),
+	CASE WHEN f.tell THEN pg_notify(CHANNEL_NAME, SCHEMA_NAME || '/' || encode(g.name, 'hex')) IS NULL END
 FROM gone g LEFT JOIN freed f ON f.name = g.name`
 
-// noteSQL keeps new sharers out for a second, for the writer with that owner, and returns the names that are
-// shared.
+// noteSQL keeps new sharers out for a second, for the writer with that owner, and returns the names that
+// are shared.
 const noteSQL = `INSERT INTO TABLE_NAME AS g (name, owner, label, token, expires, waited)
 SELECT BYTE_FF || l.name || BYTE_FF, '', a.writer, l.token, clock_timestamp() + interval '1 second', false
 FROM unnest($1::bytea[], $2::bytea[]) AS a (name, writer) JOIN TABLE_NAME l ON l.name = a.name

@@ -1,0 +1,277 @@
+//go:build linux || darwin
+
+package file_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+)
+
+// share holds a name shared, or waits for it alone if the last argument says so.
+func share(p *lab.Parent) {
+	var opts []locker.Option
+	if p.Args[2] == "shared" {
+		opts = append(opts, locker.Shared(), locker.Label(p.Args[3]))
+	}
+	p.Say("asking")
+	lease := must(clientIn(p.Args[0]).Lock(context.Background(), p.Args[1], opts...))
+	token, _ := lease.Token()
+	p.Say("holding %d", token)
+	p.Hear()
+	p.Say("unlocked %v", lease.Unlock(context.Background()))
+}
+
+// visits reads or writes a number, often: a reader must see it unchanged, and every token
+// is above that of the writer before.
+func visits(p *lab.Parent) {
+	c, number := clientIn(p.Args[0]), p.Args[1]
+	read := func() (n int, token uint64) {
+		must(fmt.Sscan(string(must(os.ReadFile(number))), &n, &token))
+		return n, token
+	}
+	p.Say("ready")
+	p.Hear()
+	for range must(strconv.Atoi(p.Args[2])) {
+		var opts []locker.Option
+		writes := rand.N(3) == 0
+		if !writes {
+			opts = append(opts, locker.Shared())
+		}
+		lease := must(c.Lock(context.Background(), "visits", opts...))
+		token, _ := lease.Token()
+		n, last := read()
+		if token <= last {
+			panic(fmt.Sprintf("token %d after a writer's %d (writes: %t)", token, last, writes))
+		}
+		if writes {
+			// Not at once: a reader would see it.
+			f := must(os.OpenFile(number, os.O_WRONLY|os.O_TRUNC, 0))
+			time.Sleep(10 * time.Microsecond)
+			must(fmt.Fprintln(f, n+1, token))
+			_ = f.Close()
+		} else if again, _ := read(); again != n {
+			panic("a writer came beside a reader")
+		}
+		if err := lease.Unlock(context.Background()); err != nil {
+			panic(err)
+		}
+	}
+	p.Say("done")
+}
+
+// Readers and writers in several processes, of which some are killed at any moment.
+func TestSharersAndWritersOfSeveralProcesses(t *testing.T) {
+	dir, number := t.TempDir(), filepath.Join(t.TempDir(), "number")
+	require.NoError(t, os.WriteFile(number, []byte("0 0"), 0o600))
+	begin := func(times int) *lab.Child {
+		c := lab.StartChild(t, "visits", dir, number, strconv.Itoa(times))
+		c.Expect(t, "ready", patience)
+		return c
+	}
+	var all []*lab.Child
+	for range 3 {
+		all = append(all, begin(200))
+	}
+	for _, c := range all {
+		c.Send(t, "go")
+	}
+	for range 5 {
+		killed := lab.StartChild(t, "knock", dir)
+		killed.Expect(t, "ready", patience)
+		time.Sleep(rand.N(20 * time.Millisecond))
+		killed.Kill()
+	}
+	for _, c := range all {
+		c.Expect(t, "done", patience)
+	}
+	c := newClient(t, dir, nil)
+	l, err := c.TryLock(t.Context(), "visits")
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// knock locks and unlocks until it is killed, and changes nothing.
+func knock(p *lab.Parent) {
+	c := clientIn(p.Args[0])
+	p.Say("ready")
+	for i := 0; ; i++ {
+		shared := []locker.Option{locker.Shared()}
+		lease := must(c.Lock(context.Background(), "visits", shared[i%2:]...))
+		_ = lease.Unlock(context.Background())
+	}
+}
+
+// What processes do to each other: who shares is counted, and has one token; a writer
+// that waits keeps new ones out, and nobody once it is killed.
+func TestSharersOfSeveralProcesses(t *testing.T) {
+	dir := t.TempDir()
+	first := lab.StartChild(t, "share", dir, "n", "shared", "one")
+	second := lab.StartChild(t, "share", dir, "n", "shared", "two")
+	token := first.Expect(t, "holding", patience)
+	assert.Equal(t, token, second.Expect(t, "holding", patience))
+	b := newBackend(t, dir)
+	st, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.True(t, st.Held)
+	assert.Contains(t, []string{"one", "two"}, st.Label)
+	if _, err := os.Stat("/proc/locks"); err == nil {
+		assert.Equal(t, 2, st.Sharers)
+	}
+	_, err = b.Break(t.Context(), "n")
+	require.ErrorContains(t, err, "the kernel keeps the lock")
+
+	c := newClient(t, dir, nil)
+	shared := func() error {
+		l, err := c.TryLock(t.Context(), "n", locker.Shared())
+		if err == nil {
+			err = l.Unlock(t.Context())
+		}
+		return err
+	}
+	require.NoError(t, shared())
+	writer := lab.StartChild(t, "share", dir, "n", "alone")
+	writer.Expect(t, "asking", patience)
+	require.Eventually(t, func() bool { return shared() != nil }, patience, time.Millisecond)
+	require.ErrorIs(t, shared(), locker.ErrHeld)
+	writer.Kill()
+	require.NoError(t, shared(), "the kernel has ended what it left")
+
+	first.Kill() // which may have drawn the token
+	l, err := c.TryLock(t.Context(), "n", locker.Shared())
+	require.NoError(t, err)
+	got, _ := l.Token()
+	assert.Equal(t, token, strconv.FormatUint(got, 10))
+	second.Send(t, "unlock")
+	second.Expect(t, "unlocked <nil>", patience)
+	_, err = c.TryLock(t.Context(), "n")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, l.Unlock(t.Context()))
+	l, err = c.TryLock(t.Context(), "n")
+	require.NoError(t, err)
+	next, _ := l.Token()
+	assert.Greater(t, next, got)
+}
+
+// flock(1) shares with sharers, and is kept out by what keeps them out.
+func TestSharersBesideFlock(t *testing.T) {
+	if _, err := exec.LookPath("flock"); err != nil {
+		t.Skip("there is no flock(1)")
+	}
+	dir := t.TempDir()
+	c := newClient(t, dir, nil)
+	flock := func(how string) error {
+		return exec.CommandContext(t.Context(), "flock", how, "--nonblock", filepath.Join(dir, "n.lock"),
+			"true").Run()
+	}
+	l, err := c.Lock(t.Context(), "n", locker.Shared())
+	require.NoError(t, err)
+	require.NoError(t, flock("--shared"))
+	require.Error(t, flock("--exclusive"))
+	require.NoError(t, l.Unlock(t.Context()))
+	require.NoError(t, flock("--exclusive"))
+
+	cmd := exec.CommandContext(t.Context(), "flock", "--shared", filepath.Join(dir, "n.lock"), "sh", "-c",
+		"echo in; read x")
+	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
+	require.NoError(t, cmd.Start())
+	_, _ = out.Read(make([]byte, 3))
+	_, err = c.TryLock(t.Context(), "n")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	l, err = c.TryLock(t.Context(), "n", locker.Shared())
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	_ = cmd.Wait()
+	_, err = c.TryLock(t.Context(), "n")
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// A MinHold of sharers keeps writers out, and not sharers; one that is taken back takes
+// nothing of another's with it.
+func TestMinHoldOfSharers(t *testing.T) {
+	b := newBackend(t, t.TempDir())
+	req := func(owner string, minHold time.Duration, shared bool) locker.Request {
+		return locker.Request{Name: "n", Owner: owner, TTL: time.Second, MinHold: minHold, Shared: shared,
+			Lost: func() {}}
+	}
+	acquire := func(minHold time.Duration) locker.Hold {
+		t.Helper()
+		g, err := b.Acquire(t.Context(), req("a", minHold, true))
+		require.NoError(t, err)
+		return g.Hold
+	}
+	refused := func(least time.Duration) {
+		t.Helper()
+		_, err := b.Acquire(t.Context(), req("w", 0, false))
+		var held *locker.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.Greater(t, held.Remaining, least)
+		assert.LessOrEqual(t, held.Remaining, 2*least)
+	}
+	dead, longer, short := acquire(time.Hour), acquire(3*time.Hour), acquire(time.Second)
+	var f *os.File
+	require.True(t, dead.(locker.Aser).As(&f))
+	require.NoError(t, f.Close()) // as its process ends
+	require.NoError(t, short.Release(t.Context()))
+	st, err := b.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Greater(t, st.Remaining, 2*time.Hour)
+	require.NoError(t, longer.Release(t.Context()))
+	refused(30 * time.Minute)
+	require.NoError(t, acquire(0).Release(t.Context()), "sharers go on")
+	refused(30 * time.Minute)
+	_, err = b.Break(t.Context(), "n")
+	require.NoError(t, err)
+	g, err := b.Acquire(t.Context(), req("w", time.Hour, false))
+	require.NoError(t, err)
+	require.True(t, g.Hold.(locker.Aser).As(&f))
+	require.NoError(t, f.Close())
+	_, err = b.Acquire(t.Context(), req("a", 0, true))
+	require.ErrorIs(t, err, locker.ErrHeld, "a writer's MinHold keeps sharers out, too")
+}
+
+// The number of sharers is bounded, and nothing of them is left.
+func TestSharersAtTheBound(t *testing.T) {
+	dir := t.TempDir()
+	b := newBackend(t, dir)
+	req := locker.Request{Name: "n", TTL: time.Second, Shared: true, Lost: func() {}}
+	var holds []locker.Hold
+	began := time.Now()
+	for i := range locker.MaxSharers {
+		req.Owner = fmt.Sprintf("%040x", i)
+		g, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		holds = append(holds, g.Hold)
+	}
+	_, err := b.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	taken := time.Since(began)
+	for _, h := range holds {
+		require.NoError(t, h.Release(t.Context()))
+	}
+	t.Logf("%d sharers came in %v, and left in %v", len(holds), taken, time.Since(began)-taken)
+	var bytes int64
+	for _, e := range must(os.ReadDir(dir)) {
+		bytes += must(e.Info()).Size()
+		assert.True(t, strings.HasPrefix(e.Name(), "n."), e.Name())
+	}
+	assert.Less(t, bytes, int64(2048))
+	g, err := b.Acquire(t.Context(), locker.Request{Name: "n", TTL: time.Second, Lost: func() {}})
+	require.NoError(t, err)
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
