@@ -30,6 +30,15 @@
 //     backend says so in its Logger, and waiters poll.
 //   - A request with an unknown outcome is taken back. If it arrives after that, it
 //     makes a lock that ends with its TTL, or its MinHold.
+//   - Sharers ([locker.Shared]) have an entry each in the same table, with an expiry of
+//     its own, and one token; the row of the lock ends with the last of them. An entry
+//     counts only while the row has its token, so neither a late request nor a lost row
+//     lets a sharer in beside a writer. Each change of an entry comes after the lock on
+//     the row, in one more statement of the same round trip. At most
+//     [locker.MaxSharers] share a name.
+//   - A writer that waits for sharers leaves a note, in a round trip of its own, which
+//     keeps new sharers out for a second; it renews it three times a second. The grant
+//     of the next token makes the note void, and a writer that leaves removes it.
 //   - Rows that were not used for ten minutes are removed, by one client at a time,
 //     in passes over the whole table. This does not set tokens back.
 //
@@ -50,7 +59,8 @@
 // # How it works
 //
 // A transaction that has called [Held] keeps the name's advisory lock in shared mode
-// until it ends; meanwhile nobody else is granted the name. The number of an advisory
+// until it ends; meanwhile nobody else is granted the name, except those who join the
+// sharers that hold it. The number of an advisory
 // lock is the first 8 bytes of the SHA-256 of the table's name with its schema, both
 // quoted, a NUL and the lock's name. A program's own advisory locks conflict with it
 // only by a chance of one in 2⁶⁴.
@@ -58,7 +68,10 @@
 // The table's columns are name (bytes, which convert_from(name, 'UTF8') shows), owner
 // (” once it is released), label, token, expires and waited, which says whether
 // somebody is to be told. The row whose name is empty is no lock: its token is at least
-// that of every row that was removed. The columns will not change in a way that makes
+// that of every row that was removed. While sharers hold a lock, its owner is the word
+// shared. The entry of a sharer has as its name the byte FF, the lock's name, FF and the
+// sharer's owner, and the note of a writer the same without an owner; no lock has such
+// a name, which would not be UTF-8. The columns will not change in a way that makes
 // two releases of this package misread each other.
 //
 // # Access

@@ -1,0 +1,199 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+func sharer(name string, i int) locker.Request {
+	req := request(name, owner(i))
+	req.Shared = true
+	return req
+}
+
+// A transaction that called Held with a shared lease keeps writers out until it ends, whatever becomes of the
+// lease, and nobody who shares the lock.
+func TestHeldOfASharer(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	other, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	c := locker.New(b, nil)
+	defer func() { require.NoError(t, c.Close()) }()
+	l, err := c.Lock(t.Context(), "a", locker.Shared())
+	require.NoError(t, err)
+	g, err := other.Acquire(t.Context(), sharer("a", 1))
+	require.NoError(t, err)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, postgres.Held(t.Context(), tx, l))
+	second, err := other.Acquire(t.Context(), sharer("a", 2))
+	require.NoError(t, err, "another joins")
+	require.NoError(t, second.Hold.Release(t.Context()))
+	require.NoError(t, g.Hold.Release(t.Context()))
+	_, err = other.Break(t.Context(), "a")
+	require.NoError(t, err)
+	for _, req := range []locker.Request{request("a", owner(3)), sharer("a", 4)} {
+		_, err = other.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, locker.ErrHeld, "the transaction goes on (shared: %t)", req.Shared)
+	}
+	late, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, postgres.Held(t.Context(), late, l), locker.ErrLost)
+	require.NoError(t, tx.Commit(t.Context()))
+	acquire(t, other, "a", owner(3))
+}
+
+// The number of sharers is bounded. At the bound they come, are renewed and leave in time, and leave nothing.
+func TestSharersAtTheBound(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	holds := make([]locker.Hold, locker.MaxSharers)
+	var tokens sync.Map
+	all := func(what string, do func(i int) error) {
+		t.Helper()
+		began := time.Now()
+		var group sync.WaitGroup
+		for i := range holds {
+			group.Go(func() { assert.NoError(t, do(i)) })
+		}
+		group.Wait()
+		t.Logf("%d sharers %s in %v; the table has %s bytes", len(holds), what, time.Since(began),
+			s.Query(t, "SELECT pg_total_relation_size('locker_locks')"))
+	}
+	all("came", func(i int) error {
+		g, err := b.Acquire(t.Context(), sharer("a", i))
+		holds[i] = g.Hold
+		tokens.Store(g.Token, true)
+		return err
+	})
+	n := 0
+	tokens.Range(func(any, any) bool { n++; return true })
+	assert.Equal(t, 1, n, "they have one token")
+	_, err := b.Acquire(t.Context(), sharer("a", len(holds)))
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	_, err = b.Acquire(t.Context(), sharer("a", 7))
+	require.NoError(t, err, "it is one of them")
+	all("renewed", func(i int) error {
+		_, err := holds[i].Renew(t.Context())
+		return err
+	})
+	st, err := b.Inspect(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Equal(t, len(holds), st.Sharers)
+	all("left", func(i int) error { return holds[i].Release(t.Context()) })
+	assert.Equal(t, "1", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
+	acquire(t, b, "a", owner(1))
+}
+
+// Entries of the dead and old notes go with the sweep, and are no locks before that.
+func TestOldEntriesAreSwept(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	_, err := b.Acquire(t.Context(), sharer("a", 1))
+	require.NoError(t, err)
+	waits := request("a", owner(2))
+	waits.Wait = true
+	_, err = b.Acquire(t.Context(), waits)
+	var held *locker.HeldError
+	require.ErrorAs(t, err, &held)
+	require.NotNil(t, held.Leave)
+	var names []string
+	require.NoError(t, b.List(t.Context(), "", func(name string, _ locker.State) error {
+		names = append(names, name)
+		return nil
+	}))
+	assert.Equal(t, []string{"a"}, names)
+	assert.Equal(t, "3", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
+	s.Exec(t, "UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour'")
+	require.NoError(t, postgres.Sweep(t.Context(), b))
+	assert.Equal(t, "0", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
+}
+
+// Readers and writers of several clients, of which one has transactions above READ COMMITTED and one prepares
+// no statements, while an administrator ends connections again and again.
+func TestSharersAndWritersUnderFaults(t *testing.T) {
+	t.Parallel()
+	const names, each, rounds = 2, 4, 20
+	s := lab.StartPostgres(t)
+	var clients []*locker.Client
+	for _, param := range []string{"application_name=locker", "default_query_exec_mode=exec",
+		"options=-c%20default_transaction_isolation%3Dserializable"} {
+		clients = append(clients, newClient(t, s.URL(s.Addr(), "sslmode=disable", param),
+			&locker.Options{TTL: 5 * time.Second, Patience: time.Minute}))
+	}
+	var readers, writers [names]atomic.Int32
+	var last [names]atomic.Uint64 // of a writer
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	turn := func(c *locker.Client, n int, writes bool) {
+		var opts []locker.Option
+		if !writes {
+			opts = append(opts, locker.Shared())
+		}
+		l, err := c.Lock(ctx, fmt.Sprint("job", n), opts...)
+		if !assert.NoError(t, err) {
+			return
+		}
+		token, _ := l.Token()
+		mine, others := &readers[n], &writers[n]
+		if writes {
+			mine, others = others, mine
+		}
+		alone := mine.Add(1)
+		assert.Zero(t, others.Load(), "a writer beside a reader")
+		if before := last[n].Load(); writes {
+			assert.Equal(t, int32(1), alone, "two writers")
+			last[n].Store(token)
+			assert.Greater(t, token, before)
+		} else {
+			assert.Greater(t, token, before)
+		}
+		time.Sleep(time.Millisecond)
+		mine.Add(-1)
+		_ = l.Unlock(ctx) // of which the outcome may not be known
+	}
+	var all sync.WaitGroup
+	for i := range each * names {
+		for j, c := range clients {
+			all.Go(func() {
+				for round := range rounds {
+					turn(c, i%names, (i/names+j+round)%3 == 0)
+				}
+			})
+		}
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		case <-time.After(100 * time.Millisecond):
+			s.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname IS NOT NULL AND pid <> pg_backend_pid() AND random() < 0.3`)
+		}
+	}
+	for n := range names {
+		name := fmt.Sprint("job", n)
+		require.Eventually(t, func() bool {
+			l, err := clients[0].TryLock(t.Context(), name)
+			return err == nil && l.Unlock(t.Context()) == nil || !errors.Is(err, locker.ErrHeld)
+		}, 10*time.Second, 10*time.Millisecond, "something is left")
+	}
+}
