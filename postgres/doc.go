@@ -60,18 +60,17 @@
 //
 // A transaction that has called [Held] keeps the name's advisory lock in shared mode
 // until it ends; meanwhile nobody else is granted the name, except those who join the
-// sharers that hold it. The number of an advisory
-// lock is the first 8 bytes of the SHA-256 of the table's name with its schema, both
-// quoted, a NUL and the lock's name. A program's own advisory locks conflict with it
-// only by a chance of one in 2⁶⁴.
+// sharers that hold it. The number of an advisory lock is the first 8 bytes of the
+// SHA-256 of the table's name with its schema, both quoted, a NUL and the lock's name. A
+// program's own advisory locks conflict with it only by a chance of one in 2⁶⁴.
 //
-// The table's columns are name (bytes, which convert_from(name, 'UTF8') shows), owner
-// (” once it is released), label, token, expires and waited, which says whether
-// somebody is to be told. The row whose name is empty is no lock: its token is at least
-// that of every row that was removed. While sharers hold a lock, its owner is the word
-// shared. The entry of a sharer has as its name the byte FF, the lock's name, FF and the
-// sharer's owner, and the note of a writer the same without an owner; no lock has such
-// a name, which would not be UTF-8. The columns will not change in a way that makes
+// The table's columns are name (bytes, which convert_from(name, 'UTF8') shows of rows
+// with an owner), owner (” once it is released), label, token, expires and waited, which
+// says whether somebody is to be told. The row whose name is empty is no lock: its token
+// is at least that of every row that was removed. While sharers hold a lock, its owner is
+// the word shared. The entry of a sharer has as its name the byte FF, the lock's name, FF
+// and the sharer's owner, and the note of a writer the same without an owner; no lock has
+// such a name, which would not be UTF-8. The columns will not change in a way that makes
 // two releases of this package misread each other.
 //
 // # Access
