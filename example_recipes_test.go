@@ -29,39 +29,6 @@ func Example_oncePerHour() {
 	// Output: machine-1 sends the report
 }
 
-// Mirrors are read by many at once, and none of them is read while it is replaced.
-func ExampleShared() {
-	ctx := context.Background()
-	locks := memory.New()
-	reader, other, writer := locker.New(locks, nil), locker.New(locks, nil), locker.New(locks, nil)
-	defer func() { _, _, _ = reader.Close(), other.Close(), writer.Close() }()
-
-	err := locker.Do(ctx, reader, "mirror", func(ctx context.Context, _ *locker.Lease) error {
-		lease, err := other.TryLock(ctx, "mirror", locker.Shared())
-		if err != nil {
-			return err
-		}
-		fmt.Println("two read")
-		_, err = writer.TryLock(ctx, "mirror")
-		fmt.Println("nobody writes:", errors.Is(err, locker.ErrHeld))
-		return lease.Unlock(ctx)
-	}, locker.Shared())
-	fmt.Println(err)
-
-	err = locker.Do(ctx, writer, "mirror", func(ctx context.Context, _ *locker.Lease) error {
-		_, err := other.TryLock(ctx, "mirror", locker.Shared())
-		fmt.Println("nobody reads:", errors.Is(err, locker.ErrHeld))
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// two read
-	// nobody writes: true
-	// <nil>
-	// nobody reads: true
-	// <nil>
-}
-
 // A lease belongs to no goroutine. The one that locks may hand it on to another,
 // which unlocks; nothing is between them, so no third comes in.
 func ExampleLease_handedOn() {

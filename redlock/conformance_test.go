@@ -89,16 +89,6 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			return left
 		},
 		Crash: func(_ conformance.T, n int) func() {
-			// A node that was too slow for the acquire has the lock with a renewal: until then it is one more
-			// that fails.
-			within(t, 20*time.Second, "all nodes have the lock", func() bool {
-				for _, r := range s.servers {
-					if len(r.MustDo(t, "KEYS", "*crashes}").([]any)) == 0 {
-						return false
-					}
-				}
-				return true
-			})
 			for i := range n {
 				s.servers[i].Kill()
 			}

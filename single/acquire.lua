@@ -1,69 +1,7 @@
--- Acquires locks, one or several of different callers, each for itself.
+-- Acquires locks, each for one who holds it alone: see ask.lua.
 --
--- KEYS  1 the counter of tokens
---       for n locks: n notes that this value is void   n locks   n notes that somebody waits (where
---         the caller does not wait, the first of its keys again, or for one lock nothing)
--- ARGV  1 the mark of the client that asks, among those who wait: NAME=MS; where MS is for how long it
---         is its turn
---       then for each lock the owner value and the TTL in ms
---
--- Answers for one lock
---         the token: granted
---         {0, ms}    held by another for so long; negative: it has no expiry
---         {1, token} granted before to this same value
---         {2, 0}     the value is void
---         {3, ms}    the key is there but is no string, so nobody's lock
---
--- Commands are those of Redis 6.2, where scripts replicate by their effects, so that TIME may come
--- before a write. Whenever the answer is an error (no memory, a command or key that the ACL does not
--- allow), the lock was not taken. To take a free lock is one command in a script that is started
--- once for many: what else there is to know is read only where the lock is not free.
-
-local n = (#ARGV - 1) / 2
-local mark, name = ARGV[1], string.match(ARGV[1], '^%x+')
--- MGET and not GET, which would fail on a key of another type.
-local found = call('MGET', unpack(KEYS, 1, n + 1))
-local token, digits, failed = draw(found[1])
-if failed then
-	return failed
-end
-local counted
-
--- waits is the note in which the i-th is to say that it waits; nil: it does not.
-local function waits(i)
-	local note = KEYS[2 * n + 1 + i]
-	return note ~= KEYS[1 + i] and note or nil
-end
-
-local function held(lock, note)
-	local left = call('PTTL', lock)
-	if note then
-		-- It says who waits, the first in front. It outlives the holder's TTL a little,
-		-- since whoever waits asks again only after it.
-		local list = call('MGET', note)[1] or ''
-		-- Some 150 clients are in line. The clients behind them poll, since each refusal reads the line.
-		local new = #list < 2000 and not string.find(list, name .. '=', 1, true)
-		local life, has = left < 0 and 62000 or left + 2000, call('PTTL', note)
-		if new or has < life then
-			redis.pcall('SET', note, new and list .. mark or list, 'PX', math.max(life, has))
-		end
-	end
-	return {0, left}
-end
-
--- granted raises the counter, once, and answers with the token. Where the counter cannot be written
--- the lock is given back.
-local function granted(lock)
-	if not counted then
-		local written = redis.pcall('SET', KEYS[1], digits)
-		if written.err then
-			call('DEL', lock)
-			return written
-		end
-		counted = true
-	end
-	return token
-end
+-- To take a free lock is one command in a script that is started once for many: what else there is to
+-- know is read only where the lock is not free.
 
 local function take(i)
 	local lock, owner, ttl = KEYS[n + 1 + i], ARGV[2 * i], ARGV[2 * i + 1]
@@ -84,13 +22,24 @@ local function take(i)
 		call('PEXPIRE', lock, ttl)
 		return {1, tonumber(string.sub(value, 1, 16))}
 	end
-	local turn = string.match(value, '^turn (%x+)$')
-	if turn and (turn == name or not note) then
-		-- The client whose turn it is takes it, and so does a client that does not wait.
+	local turn, shared = string.match(value, '^turn (%x+)$'), string.match(value, '^shared (%d+)')
+	local now, last
+	if shared then
+		now, last = sharers(lock)
+	end
+	if turn and (turn == name or not note) or shared and not last then
+		-- The client whose turn it is takes it, and so does a client that does not wait. Where the last
+		-- sharer is gone, so is the note of a writer, whosever it is.
 		call('SET', lock, digits .. ' ' .. owner, 'PX', ttl)
 		return granted(lock)
+	elseif not shared then
+		return held(lock, note)
 	end
-	return held(lock, note)
+	if note then
+		local mine = {'shared', shared, now + 1000, string.match(owner, '^[^:]*')}
+		redis.pcall('SET', lock, table.concat(mine, ' '), 'KEEPTTL')
+	end
+	return {6, held(lock, note, last - now)[2]}
 end
 
 return several(n, take)

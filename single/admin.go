@@ -24,11 +24,14 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	return stateOf(s), nil
 }
 
-func stateOf(s redisconn.Status) locker.State {
+func stateOf(s status) locker.State {
 	state := locker.State{Held: s.Held, Waiters: -1}
 	if s.Held {
 		state.Remaining, state.Token = max(s.Left, 0), s.Token
 		_, state.Label, _ = strings.Cut(s.Value, labelMark)
+		if s.shared {
+			s.sharing(&state)
+		}
 	}
 	return state
 }
@@ -68,7 +71,12 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 			return stateOf(s), nil
 		}
 		k := redisconn.KeysOf(name, s.Value, "", "")
-		state, err := b.server.release(ctx, &k)
+		var state redisconn.State
+		if s.shared {
+			state, err = b.server.dissolve(ctx, &k, s.Token)
+		} else {
+			state, err = b.server.release(ctx, &k)
+		}
 		if err != nil {
 			return locker.State{}, failure(err)
 		}

@@ -45,6 +45,7 @@ var reached = []string{
 	"cut-off", "prompt",
 	"since", "cancel-in-the-middle", "reply-lost", "connection-reset", "request-late", "take-back-overtakes",
 	"unlock-through-outage", "outage", "close", "close-given", "close-cut-off",
+	"shared-together", "shared-gate", "shared-order", "shared-tokens", "shared-late", "shared-operate",
 }
 
 func TestConformance(t *testing.T) {
@@ -143,14 +144,19 @@ func conform(t *testing.T, d deployment, only ...string) {
 		},
 		Left: func(_ conformance.T, name string) []string {
 			key := redisconn.LockKey(name)
-			if value := d.node(t, key).MustDo(t, "GET", key); value != nil {
+			node := d.node(t, key)
+			if value := node.MustDo(t, "GET", key); value != nil {
 				return []string{fmt.Sprintf("%s = %v", key, value)}
+			}
+			if sharers, _ := node.MustDo(t, "ZRANGE", key+":shared", 0, -1).([]any); len(sharers) > 0 {
+				return []string{fmt.Sprintf("%s:shared = %v", key, sharers)}
 			}
 			return nil
 		},
-		Names: []string{"a}", "{a", "a}:fence", "a:fence", "a:wait", "%", "%7B", "{", "}", "{}", "locker:1:{a}"},
-		URL:   d.url,
-		Open:  opener,
+		Names: []string{"a}", "{a", "a}:fence", "a:fence", "a:wait", "a:shared", "a}:shared",
+			"%", "%7B", "{", "}", "{}", "locker:1:{a}"},
+		URL:  d.url,
+		Open: opener,
 		// The driver's Close ends neither the connections that it is making, which it
 		// tries for some seconds, nor its questions to Sentinels and those who wait
 		// for them.

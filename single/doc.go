@@ -14,6 +14,10 @@
 // ([locker.Lease.Until]); the lock of a dead holder is free after its TTL; and every
 // token is greater than all earlier tokens.
 //
+// Those who share a lock ([locker.Shared]) have one token, and nobody holds the lock alone
+// beside them. Each of them ends by itself, by the server's clock. A writer that waits leaves
+// a note that keeps new ones out; it lasts for a second, and is renewed while the writer waits.
+//
 // # What it does not promise
 //
 //   - A restart without persistence forgets held locks, and so does FLUSHALL. Tokens
@@ -31,7 +35,10 @@
 //   - A proxy that spreads keys over several servers, other than as a Redis Cluster,
 //     is not one Redis: its servers refuse the scripts.
 //   - Waiters of different clients get the lock in no guaranteed order. Busy clients
-//     take turns, except with Replicas and on a Cluster.
+//     take turns, except with Replicas and on a Cluster. Of several writers that wait for
+//     sharers to end, any may be the first, and new sharers may come between two of them.
+//   - Releases of this package without shared locks take a lock that is shared for one that is
+//     held, and leave no note while they wait for it.
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
 //
@@ -39,7 +46,10 @@
 //
 // All keys of a lock share a hash tag, and so a shard. locker:1:{name} is the lock,
 // with its token, the owner and the holder's label as its value; or "turn" and a
-// client, for the 10 to 200 ms for which it is kept for that client. :wait says which
+// client, for the 10 to 200 ms for which it is kept for that client; or "shared", a token, and
+// the note of a writer that waits. :shared is a sorted set of those who share it, with the
+// time in ms at which each of them ends. It and "shared" stay for a second after the last one
+// that died, and are then in nobody's way. :wait says which
 // clients wait, until two seconds after the holder's TTL. :void:… makes a request
 // void that was given up, should it still arrive; it lasts for the TTL, for MinHold
 // or for a minute, whichever is longest. In names, %, { and } are written %25, %7B,
@@ -74,7 +84,9 @@
 //
 //	ACL SETUSER locker on >password ~locker:1:* &locker:1:* +@connection +eval +evalsha +script|load
 //	    +mget +set +del +exists +pexpire +pttl +time +publish +spublish +subscribe +unsubscribe
-//	    +ssubscribe +sunsubscribe +wait
+//	    +ssubscribe +sunsubscribe +wait +zadd +zrem +zrange +zscore +zcount +zremrangebyscore
+//
+// The commands that begin with z are for shared locks alone.
 //
 // A user that is to have some names alone, as with ~locker:1:{app/*, needs
 // ~locker:1:tokens* beside them, and can then raise everybody's tokens.

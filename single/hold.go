@@ -24,19 +24,27 @@ type hold struct {
 	atLeast  time.Time     // a renewal does not shorten the lock to before (MinHold)
 	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
 	unknown  bool          // it is not known to have been granted: to find nothing is as good as to remove it
+	shared   bool
+	noted    bool // it may have left a writer's note
 }
 
 func (b *Backend) newHold(req locker.Request) *hold {
 	return &hold{
 		b: b, keys: redisconn.KeysOf(req.Name, req.Owner, labelMark, req.Label),
-		ttl: req.TTL, lasts: max(req.TTL, req.MinHold),
+		ttl: req.TTL, lasts: max(req.TTL, req.MinHold), shared: req.Shared,
 	}
 }
 
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	state, err := h.b.server.renew(ctx, &h.keys, max(h.ttl, h.atLeast.Sub(since)))
+	var state redisconn.State
+	var err error
+	if lasts := max(h.ttl, h.atLeast.Sub(since)); h.shared {
+		state, err = h.b.server.stay(ctx, &h.keys, lasts)
+	} else {
+		state, err = h.b.server.renew(ctx, &h.keys, lasts)
+	}
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
 	}
@@ -54,9 +62,19 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 func (h *hold) Release(ctx context.Context) error {
 	var state redisconn.State
 	var err error
+	var void time.Duration
 	if h.inFlight {
-		state, err = h.b.server.takeBack(ctx, &h.keys, max(h.lasts, voidTime))
-	} else {
+		void = max(h.lasts, voidTime)
+	}
+	switch {
+	case h.shared:
+		state, err = h.b.server.leave(ctx, &h.keys, void)
+	case h.inFlight:
+		state, err = h.b.server.takeBack(ctx, &h.keys, void)
+		if err == nil && h.noted {
+			err = h.removeNote(ctx)
+		}
+	default:
 		state, err = h.b.server.release(ctx, &h.keys)
 	}
 	if err == nil && state != redisconn.Mine && !h.unknown {
@@ -101,7 +119,7 @@ const maxToken = 1<<53 - 2
 type passing struct{ *hold }
 
 func (b *Backend) passing(h *hold) locker.Hold {
-	if h.inFlight || b.opts.Replicas > 0 || b.server.IsCluster() {
+	if h.inFlight || h.shared || b.opts.Replicas > 0 || b.server.IsCluster() {
 		return h
 	}
 	return passing{h}

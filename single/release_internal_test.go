@@ -95,7 +95,7 @@ func TestInspectTellsWhatIsThereAndChangesNothing(t *testing.T) {
 		t.Helper()
 		s, err := node.server.inspect(t.Context(), "n")
 		require.NoError(t, err)
-		return s
+		return s.Status
 	}
 	assert.Equal(t, redisconn.Status{}, inspect())
 	assert.Equal(t, int64(0), server.MustDo(t, "DBSIZE"))

@@ -23,8 +23,10 @@ import (
 // at any moment, but no key before the lease for which it was set is over for its holder. The clock
 // stands still or is set back. Once the server is lost, and another goes on with its data of some
 // moment before: from then on two may hold, but tokens go on rising. The search promises that at no
-// other time two leases are valid; that each token is above those of all holders before; that what
-// was released or taken back is never there again; and that every key but the counter expires.
+// other time two leases are valid, unless sharers have them; that each token is above those of all
+// holders before, and sharers who hold together have one; that what was released or taken back is never
+// there again, and the note of a writer that has left neither; that a dead sharer does not stay with
+// others, and the keys end with the last; and that every key but the counter expires.
 
 // attempts is the most that there are in a search.
 const attempts = 4
@@ -38,6 +40,8 @@ const (
 	sPassing   // passes the lock on to the next attempt
 	sReleasing // waits for the answer to its release
 	sUndoing   // is being taken back
+	sNoted     // a writer that was refused, and has left its note
+	sLeaving   // waits for the answer to its Leave
 	sOver
 )
 
@@ -47,6 +51,8 @@ type sAttempt struct {
 	expired                           bool  // the lease counted from its request is over
 	settled                           bool  // it was told that nothing is left
 	early                             uint8 // the token that it drew before it asked: a mistake
+	renewals                          uint8 // of a sharer: on their way
+	renewed                           bool
 }
 
 // sStore is what the server has.
@@ -54,11 +60,13 @@ type sStore struct {
 	lock, counter string
 	line          string // the clients that wait, by letter
 	voids         [attempts]bool
+	sharers       [attempts]sLife
 }
 
 type sState struct {
 	store, replica              sStore
-	now, last                   int // the clock, and the last token of a holder
+	now, last                   int  // the clock, and the last token of a holder
+	together                    bool // sharers have the last token
 	attempt                     [attempts]sAttempt
 	copied, failedOver, setBack bool
 	repeats                     int // requests that were sent twice
@@ -69,8 +77,9 @@ type sState struct {
 type sModel struct {
 	t       *testing.T
 	clients string
-	quiet   bool // without the loss of the server, and without steps of the clock
-	repeats int  // how many requests are sent twice
+	readers string // an r where the attempt asks to share
+	quiet   bool   // without the loss of the server, and without steps of the clock
+	repeats int    // how many requests are sent twice
 
 	early bool // a mistake: the token is drawn by a request before the acquire
 	cut   bool // a mistake: the counter is raised by a second request, and the connection can break between
@@ -94,9 +103,9 @@ type sResult struct {
 	store  sStore
 }
 
-func newModel(t *testing.T, clients string, mistake ...string) *sModel {
+func newModel(t *testing.T, clients, readers string, mistake ...string) *sModel {
 	addr := lab.StartRedis(t).Addr()
-	m := &sModel{t: t, clients: clients, admin: redis.NewClient(&redis.Options{Addr: addr}),
+	m := &sModel{t: t, clients: clients, readers: readers, admin: redis.NewClient(&redis.Options{Addr: addr}),
 		nodes: map[byte]*Backend{}, known: map[sRequest]sResult{}}
 	for _, c := range strings.ToUpper(clients) {
 		if m.nodes[byte(c)] == nil {
@@ -119,7 +128,8 @@ func newModel(t *testing.T, clients string, mistake ...string) *sModel {
 
 // alter changes the texts of the scripts.
 func alter(s *server, change func(text string) string) {
-	for _, script := range []**redisconn.Script{&s.acquireScript, &s.passScript, &s.releaseScript} {
+	for _, script := range []**redisconn.Script{&s.acquireScript, &s.passScript, &s.releaseScript,
+		&s.shareScript, &s.stayScript, &s.leaveScript} {
 		*script = redisconn.NewScript(change((*script).Text()))
 	}
 }
@@ -152,7 +162,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	}
 	pipe.FlushAll(ctx)
 	put("now", strconv.Itoa(s.now), 0)
-	put(lock, s.store.lock, sTTL)
+	put(lock, s.store.lock, s.store.lasts())
 	put(redisconn.TokensKey, s.store.counter, 0)
 	line := ""
 	for _, c := range s.store.line {
@@ -162,6 +172,10 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	for j, isVoid := range s.store.voids {
 		if isVoid {
 			put(void(j), "1", sTTL)
+		}
+		if life := s.store.sharers[j]; life != sAbsent {
+			pipe.ZAdd(ctx, lock+":shared", redis.Z{Score: life.ends(j), Member: strconv.Itoa(j)})
+			pipe.PExpire(ctx, lock+":shared", s.store.lasts())
 		}
 	}
 	_, err := pipe.Exec(ctx)
@@ -179,8 +193,12 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	for _, key := range keys {
 		values, lives = append(values, pipe.Get(ctx, key)), append(lives, pipe.PTTL(ctx, key))
 	}
+	sharers, life := pipe.ZRangeWithScores(ctx, lock+":shared", 0, -1), pipe.PTTL(ctx, lock+":shared")
 	_, _ = pipe.Exec(ctx)
 	left := 1 // now
+	if len(sharers.Val()) > 0 {
+		left++
+	}
 	for j, v := range values {
 		if v.Err() != nil {
 			continue
@@ -195,6 +213,7 @@ func (m *sModel) carryOut(s *sState, kind string, i int, do func(*Backend, *sRes
 	}
 	require.Len(m.t, there.Val(), left, "a key of which the search does not know")
 	r.store.lock, r.store.counter = values[0].Val(), values[1].Val()
+	m.readSharers(&r.store, sharers.Val(), lives[0].Val(), life.Val())
 	for part := range strings.SplitSeq(values[2].Val(), ";") {
 		name, _, _ := strings.Cut(part, "=")
 		for c, node := range m.nodes {
@@ -212,7 +231,7 @@ const sTTL = time.Hour
 func (m *sModel) acquire(s *sState, i int) sResult {
 	return m.carryOut(s, "acquire", i, func(n *Backend, r *sResult) (err error) {
 		r.answer, err = n.server.acquire(m.t.Context(), keys("n", strconv.Itoa(i)),
-			request{ttl: sTTL, waiting: m.clients[i] == m.client(i)})
+			request{ttl: ttlOf(i), waiting: m.clients[i] == m.client(i), shared: m.reads(i)})
 		return err
 	})
 }
@@ -228,9 +247,15 @@ func (m *sModel) pass(s *sState, i int) sResult {
 // release is what a hold does: a take-back where a copy of its acquire may be on its way.
 func (m *sModel) release(s *sState, i int) sResult {
 	a := &s.attempt[i]
-	if a.phase == sUndoing || a.repeated {
+	undo := a.phase == sUndoing || a.repeated
+	if m.reads(i) || a.phase == sLeaving {
+		return m.leave(s, i, undo)
+	} else if undo {
 		return m.carryOut(s, "take back", i, func(n *Backend, r *sResult) (err error) {
-			r.state, err = n.server.takeBack(m.t.Context(), keys("n", strconv.Itoa(i)), sTTL)
+			k := keys("n", strconv.Itoa(i))
+			if r.state, err = n.server.takeBack(m.t.Context(), k, sTTL); err == nil {
+				_, err = n.server.leave(m.t.Context(), k, 0)
+			}
 			return err
 		})
 	}
@@ -251,31 +276,46 @@ func (m *sModel) granted(s *sState, i int, token uint64) {
 		token = uint64(a.early)
 	}
 	a.phase = sHeld
-	if int(token) <= s.last {
+	same := int(token) == s.last && s.together && m.reads(i)
+	if int(token) <= s.last && !same {
 		m.fail = fmt.Sprintf("token %d after token %d", token, s.last)
 	}
-	s.last = int(token)
+	for j := range m.clients {
+		if m.reads(i) && m.reads(j) && j != i && s.attempt[j].valid() && !same && !s.failedOver {
+			m.fail = fmt.Sprintf("sharers have the tokens %d and %d", s.last, token)
+		}
+	}
+	s.last, s.together = int(token), m.reads(i)
 }
+
+func (a *sAttempt) valid() bool { return a.phase == sHeld && !a.expired }
 
 // check looks at a state, and forgets what makes no difference any more.
 func (m *sModel) check(s *sState) {
-	valid := 0
+	valid, readers := 0, 0
 	for i := range m.clients {
 		a := &s.attempt[i]
-		if a.phase == sOver && a.acquires == 0 && a.passes == 0 && a.releases == 0 {
+		if a.phase == sOver && a.acquires == 0 && a.passes == 0 && a.releases == 0 && a.renewals == 0 {
 			*a = sAttempt{phase: sOver, expired: a.expired, settled: a.settled}
 		}
 	}
 	for i := range m.clients {
 		a := &s.attempt[i]
-		if (a.phase == sHeld) && !a.expired {
+		if a.valid() {
 			valid++
+			if m.reads(i) {
+				readers++
+			}
 		}
-		if a.settled && ownerOf(s.store.lock) == i && !s.failedOver {
+		there := ownerOf(s.store.lock) == i || s.store.sharers[i] != sAbsent && s.store.shared()
+		if a.settled && there && !s.failedOver {
 			m.fail = fmt.Sprintf("attempt %d is settled, and has the lock", i)
 		}
+		if writer, _ := s.store.note(); a.settled && writer == i && !s.failedOver {
+			m.fail = fmt.Sprintf("attempt %d has left, and its note is there", i)
+		}
 	}
-	if valid > 1 && !s.failedOver {
+	if valid > 1 && readers < valid && !s.failedOver {
 		m.fail = "two holders"
 	}
 }
@@ -292,7 +332,11 @@ func (m *sModel) steps(s sState, next func(what string, s sState)) {
 			do(fmt.Sprintf("%c%d %s", m.client(i), i, what), func(s *sState) { change(s, &s.attempt[i]) })
 		})
 	}
-	if owner := ownerOf(s.store.lock); s.store.lock != "" && (owner < 0 || s.attempt[owner].expired) {
+	owner := ownerOf(s.store.lock)
+	switch {
+	case s.store.shared():
+		m.sharersExpire(s, do)
+	case s.store.lock != "" && (owner < 0 || s.attempt[owner].expired):
 		do("the key expires", func(s *sState) { s.store.lock = "" })
 	}
 	if s.store.line != "" {
@@ -348,9 +392,14 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 	case sAsking:
 		again(a.repeated, "asks again", func(a *sAttempt) { a.acquires, a.repeated = a.acquires+1, true })
 		do("gives up", func(_ *sState, a *sAttempt) { release(a, sUndoing) })
+	case sNoted:
+		do("leaves", func(_ *sState, a *sAttempt) { release(a, sLeaving) })
 	case sHeld:
+		if m.reads(i) {
+			again(a.renewed, "renews", func(a *sAttempt) { a.renewals, a.renewed = 1, true })
+		}
 		do("releases", func(_ *sState, a *sAttempt) { release(a, sReleasing) })
-		if after && !a.repeated && !a.expired && s.attempt[i+1].phase == sIdle {
+		if after && !m.reads(i) && !m.reads(i+1) && !a.repeated && !a.expired && s.attempt[i+1].phase == sIdle {
 			do("passes", func(s *sState, a *sAttempt) {
 				a.phase, a.passes = sPassing, 1
 				s.attempt[i+1].phase = sAwaiting
@@ -362,7 +411,7 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 			release(a, sReleasing)
 			release(&s.attempt[i+1], sUndoing)
 		})
-	case sReleasing, sUndoing:
+	case sReleasing, sUndoing, sLeaving:
 		again(a.again, "releases again", func(a *sAttempt) { a.releases, a.again = a.releases+1, true })
 	}
 	if !a.expired && a.phase != sIdle && a.phase != sOver {
@@ -374,6 +423,12 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 	if a.passes > 0 {
 		m.passArrives(i, a, do)
 	}
+	if a.renewals > 0 {
+		do("its renewal arrives", func(s *sState, a *sAttempt) {
+			a.renewals--
+			s.store = m.renew(s, i).store
+		})
+	}
 	if a.releases > 0 {
 		arrives := func(s *sState, a *sAttempt) {
 			r := m.release(s, i)
@@ -381,7 +436,7 @@ func (m *sModel) attempt(s sState, i int, do func(what string, change func(*sSta
 			s.store = r.store
 		}
 		do("its release arrives, the reply is lost", arrives)
-		if a.phase == sReleasing || a.phase == sUndoing {
+		if a.phase >= sReleasing && a.phase < sOver && a.phase != sNoted {
 			do("its release arrives", func(s *sState, a *sAttempt) {
 				arrives(s, a)
 				a.phase, a.settled = sOver, true
@@ -414,6 +469,8 @@ func (m *sModel) acquireArrives(i int, a sAttempt, do func(string, func(*sState,
 			m.granted(s, i, answer.token)
 		case a.repeated:
 			a.phase, a.releases = sUndoing, a.releases+1
+		case answer.sharers && m.clients[i] == m.client(i):
+			a.phase = sNoted
 		default:
 			a.phase = sOver
 		}
@@ -476,13 +533,17 @@ func (m *sModel) search() (states int, broken string) {
 // Small letters do not wait. Where two attempts are one client's, the first passes on to the second.
 func TestSearch(t *testing.T) {
 	for _, c := range []struct {
-		clients string
-		repeats int
-		quiet   bool
-	}{{"AB", 0, false}, {"AB", 3, true}, {"AAB", 0, true}, {"ABc", 0, true}} {
+		clients, readers string
+		repeats          int
+		quiet            bool
+	}{
+		{"AB", "", 0, false}, {"AB", "", 3, true}, {"AAB", "", 0, true}, {"ABc", "", 0, true},
+		{"AB", "r", 0, false}, {"AB", "rr", 0, false}, {"AB", "r", 2, true}, {"AB", "rr", 2, true},
+		{"ABC", "rr", 0, true}, {"ABC", "r", 0, true},
+	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, c.clients)
+			m := newModel(t, c.clients, c.readers)
 			m.quiet, m.repeats = c.quiet, c.repeats
 			states, broken := m.search()
 			assert.Empty(t, broken)
@@ -519,7 +580,7 @@ func TestSearchFindsMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, c.clients, c.change...)
+			m := newModel(t, c.clients, "", c.change...)
 			m.repeats, m.quiet = 1, len(c.clients) > 2
 			if c.model != nil {
 				c.model(m)

@@ -16,6 +16,9 @@ import (
 //go:embed tokens.lua
 var tokensText string
 
+//go:embed ask.lua
+var askText string
+
 //go:embed acquire.lua
 var acquireText string
 
@@ -33,6 +36,8 @@ type server struct {
 	*redisconn.Conn
 	acquireScript, passScript, renewScript, releaseScript, raiseScript *redisconn.Script
 
+	shareScript, stayScript, leaveScript, censusScript, dissolveScript *redisconn.Script
+
 	me    string                 // the name of this client among the waiters
 	marks [maxTurn / minTurn]any // it as it is noted there, for each length of its turn
 	usual atomic.Int64           // how long an acquire takes, about, as a time.Duration
@@ -41,11 +46,17 @@ type server struct {
 func newServer(conn *redisconn.Conn) *server {
 	s := &server{
 		Conn:          conn,
-		acquireScript: conn.Script(tokensText+acquireText, 3, 2).OneKey(),
+		acquireScript: conn.Script(tokensText+sharersText+askText+acquireText, 3, 2).OneKey(),
 		passScript:    conn.Script(tokensText+passText, 0, 0),
 		renewScript:   conn.Script(renewText, 1, 2),
 		releaseScript: conn.ReleaseScript(),
 		raiseScript:   conn.Script(raiseText, 0, 0),
+
+		shareScript:    conn.Script(mostText+tokensText+sharersText+enterText+askText+shareText, 3, 2).OneKey(),
+		stayScript:     conn.Script(sharersText+enterText+stayText, 1, 2),
+		leaveScript:    conn.WakingScript(sharersText+leaveText, 3, 2),
+		censusScript:   conn.Script(censusText, 0, 0),
+		dissolveScript: conn.WakingScript(dissolveText, 0, 0),
 	}
 	var random [4]byte
 	_, _ = rand.Read(random[:])
@@ -102,6 +113,8 @@ type request struct {
 	// most replicaTime (whole milliseconds, at least 1).
 	replicas    int
 	replicaTime time.Duration
+
+	shared bool // for the lock together with others
 }
 
 // answer is what the server said to a request.
@@ -114,6 +127,8 @@ type answer struct {
 	void     bool          // not granted, since takeBack had already made this value void
 	replicas int           // that acknowledged
 	repeated bool          // sent more than once: whatever the answer, a copy may still be under way
+	sharers  bool          // not granted: sharers have it, and a writer that waits has left its note
+	full     int64         // not granted: as many share the lock as can
 
 	// Of pass.
 	lost  bool // the old holder does not have the lock, and nothing was changed
@@ -128,11 +143,15 @@ type answer struct {
 // may be the caller's a little later: take it back with takeBack.
 func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (answer, error) {
 	var c *redisconn.Call
+	script := s.acquireScript
+	if r.shared {
+		script = s.shareScript
+	}
 	if r.waiting {
-		c = s.acquireScript.Call("acquire", k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(), s.mark(),
+		c = script.Call("acquire", k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(), s.mark(),
 			k.Value(), redisconn.Milliseconds(r.ttl))
 	} else {
-		c = s.acquireScript.Call("acquire", k.Name, 3, s.tokens(k.Name), k.Void(), k.Lock, s.mark(), k.Value(),
+		c = script.Call("acquire", k.Name, 3, s.tokens(k.Name), k.Void(), k.Lock, s.mark(), k.Value(),
 			redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
@@ -167,6 +186,8 @@ const (
 	codeForeign
 	codeNotOld // of pass.lua, as is the next
 	codeTurn
+	codeSharers
+	codeFull
 )
 
 const opPass = "pass"
@@ -198,6 +219,12 @@ func (s *server) answer(c *redisconn.Call) (answer, error) {
 		return a, nil
 	case code == codeForeign && number >= redisconn.NoKey:
 		a.foreign, a.left = true, redisconn.LeftOf(number)
+		return a, nil
+	case code == codeSharers && number >= 0:
+		a.sharers, a.left = true, redisconn.LeftOf(number)
+		return a, nil
+	case code == codeFull && number > 0:
+		a.full = number
 		return a, nil
 	case passes && code == codeNotOld && (number == int64(redisconn.Gone) || number == int64(redisconn.Theirs)):
 		a.lost, a.state = true, redisconn.State(number)
@@ -280,11 +307,11 @@ func (s *server) state(ctx context.Context, c *redisconn.Call) (redisconn.State,
 }
 
 // inspect reads the state of a lock from the master, and changes nothing.
-func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, error) {
+func (s *server) inspect(ctx context.Context, name string) (status, error) {
 	k := redisconn.KeysOf(name, "", "", "")
 	c, err := s.Do(ctx, redisconn.InspectCall(&k, k.Lock))
 	if err != nil {
-		return redisconn.Status{}, err
+		return status{}, err
 	}
 	defer c.Recycle()
 	st, err := s.StatusOf(c)
@@ -293,5 +320,14 @@ func (s *server) inspect(ctx context.Context, name string) (redisconn.Status, er
 	if v.turn != "" {
 		st.Held, st.Waited = false, true
 	}
-	return st, err
+	all := status{Status: st, shared: v.shared}
+	if v.shared && err == nil {
+		if known, err := s.census(ctx, &k, &all); err != nil || !known {
+			if err == nil {
+				return s.inspect(ctx, name) // it has changed in between
+			}
+			return status{}, err
+		}
+	}
+	return all, err
 }

@@ -132,6 +132,7 @@ func Guarantees() locker.Guarantees {
 		Scope:           locker.ScopeNetwork,
 		Exclusion:       locker.ExclusionServer,
 		Fencing:         locker.FencingWhileKept,
+		Shared:          locker.SharingWithTokens,
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesPause:   true,
@@ -153,10 +154,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		waiting:     req.Wait,
 		replicas:    b.opts.Replicas,
 		replicaTime: b.opts.ReplicaTimeout,
+		shared:      req.Shared,
 	})
 	if err != nil {
 		if unknown(err) {
-			h.inFlight, h.unknown = true, true
+			h.inFlight, h.unknown, h.noted = true, true, req.Wait
 			return locker.Grant{Hold: h}, failure(err)
 		}
 		return locker.Grant{}, failure(err)
@@ -167,6 +169,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	b.look.Do(b.lookAtEviction)
 	var g locker.Grant
 	if h.inFlight = answer.repeated; h.inFlight {
+		h.noted = req.Wait
 		g.Hold = h // whatever the answer: a copy may still arrive
 	}
 	switch {
@@ -184,7 +187,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			locker.ErrUnavailable)
 	}
 	h.unknown = true
-	return g, &locker.HeldError{Remaining: answer.left}
+	return g, h.refused(answer, req.Wait)
 }
 
 // foreign is the error for a key that is no lock.

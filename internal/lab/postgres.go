@@ -134,8 +134,8 @@ func StartPostgres(t TB, opts ...PostgresOption) *Postgres {
 	return s
 }
 
-// newData returns the data of a new server, for servers to start from a copy. It is made once on a
-// machine, and stays in the directory for temporary files: initdb takes seven times as long as a copy.
+// newData returns the data of a new server, for servers to start from a copy. It is made once on a machine, and stays
+// in the directory for temporary files: initdb takes seven times as long as a copy.
 func newData(initdb string) (made string, err error) {
 	file, err := os.Stat(initdb)
 	if err != nil {
@@ -152,9 +152,9 @@ func newData(initdb string) (made string, err error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	data, password := filepath.Join(dir, "data"), filepath.Join(dir, "password")
-	if err := errors.Join(os.WriteFile(password, []byte(PostgresPassword), 0o600), giveAway(password),
-		giveAway(dir), runAlone(dir, initdb, "-D", data, "-U", PostgresUser, "--auth=scram-sha-256",
-			"--pwfile="+password, "-E", "UTF8", "--locale=C", "--no-sync")); err != nil {
+	if err := errors.Join(os.WriteFile(password, []byte(PostgresPassword), 0o600), giveAway(password), giveAway(dir),
+		runAlone(dir, initdb, "-D", data, "-U", PostgresUser, "--auth=scram-sha-256", "--pwfile="+password, "-E", "UTF8",
+			"--locale=C", "--no-sync")); err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"),

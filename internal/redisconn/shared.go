@@ -10,6 +10,9 @@ import (
 //go:embed value.lua
 var valueText string
 
+//go:embed wake.lua
+var wakeText string
+
 //go:embed release.lua
 var releaseText string
 
@@ -56,7 +59,7 @@ func (n *Conn) StateOf(c *Call, last State) (State, error) {
 }
 
 // ReleaseScript returns the script for ReleaseCall.
-func (n *Conn) ReleaseScript() *Script { return n.share(valueText+releaseText, 2, 1) }
+func (n *Conn) ReleaseScript() *Script { return n.share(valueText+wakeText+releaseText, 2, 1) }
 
 // Script returns a script that answers with several (several.lua), and can be
 // called for several locks, with up to so many keys and exactly so many arguments
@@ -65,6 +68,15 @@ func (n *Conn) ReleaseScript() *Script { return n.share(valueText+releaseText, 2
 func (n *Conn) Script(text string, keys, args int) *Script {
 	return n.share(valueText+severalText+text, keys, args)
 }
+
+// WakingScript is Script for one that can wake those who wait (wake.lua). Its first argument is
+// Publish.
+func (n *Conn) WakingScript(text string, keys, args int) *Script {
+	return n.Script(wakeText+text, keys, args)
+}
+
+// Publish is the command that publishes on this kind of server.
+func (n *Conn) Publish() any { return n.publish }
 
 // OneKey returns s for calls whose first key is the same for all, beside those that
 // each lock has.

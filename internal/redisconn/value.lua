@@ -3,8 +3,12 @@
 --   OWNER        has the lock: in package redlock
 --   TOKEN OWNER  has the lock, with this token of 16 digits: in package single
 --   turn CLIENT  nobody has it: it is kept for the next attempt of CLIENT, in package single
+--   shared TOKEN [MS WRITER]
+--                those in KEY:shared have it, if any: in package single. New ones are kept out until MS, in
+--                ms of the server's clock, since WRITER waits: the part of an OWNER before the colon
 --
--- OWNER is the whole owner value that requests bring.
+-- OWNER is the whole owner value that requests bring. In package single it has a colon, and what is no
+-- TOKEN OWNER has none: so none is taken for the other, whatever an OWNER says.
 
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 

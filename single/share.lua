@@ -1,0 +1,45 @@
+-- Acquires locks, each together with others: see ask.lua. MOST is how many can share one.
+
+local function share(i)
+	local lock, owner, ttl = KEYS[n + 1 + i], ARGV[2 * i], ARGV[2 * i + 1]
+	if found[1 + i] then
+		return {2, 0}
+	end
+	local value, note, set = call('MGET', lock)[1] or '', waits(i), lock .. ':shared'
+	local turn, shared, ends = string.match(value, '^turn (%x+)$'), string.match(value, '^shared (%d+) ?(%d*)')
+	if value == '' and call('EXISTS', lock) == 1 then
+		return {3, call('PTTL', lock)}
+	elseif value ~= '' and not shared and not (turn and (turn == name or not note)) then
+		return held(lock, note)
+	end
+	local now, last = sharers(lock)
+	if shared then
+		if call('ZSCORE', set, owner) then
+			-- The same request once more (R11): no newcomer, whoever waits.
+			enter(lock, now, last, owner, ttl)
+			return {1, tonumber(shared)}
+		end
+		-- A writer waits. (After a step back of the clock, its note is none.)
+		local rest = (tonumber(ends) or 0) - now
+		if rest > 0 and rest <= 1000 then
+			return held(lock, note, rest)
+		end
+		if last then
+			local many = call('ZCOUNT', set, now, '+inf')
+			if many >= MOST then
+				return {7, many}
+			end
+			enter(lock, now, last, owner, ttl)
+			return tonumber(shared)
+		end
+	elseif last then
+		call('DEL', set) -- of a lock whose key was removed by hand
+	end
+	-- The first one draws the token of all. Where it may not write, nothing has been written.
+	call('ZADD', set, now + ttl, owner)
+	call('PEXPIRE', set, ttl + 1000)
+	call('SET', lock, 'shared ' .. digits, 'PX', ttl + 1000)
+	return granted(lock)
+end
+
+return several(n, share)

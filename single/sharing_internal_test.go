@@ -1,0 +1,228 @@
+package single
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// What is special to sharers in Redis. The rest is in the suite and in TestSearch.
+
+var together = request{ttl: ttl, shared: true}
+
+func share(t *testing.T, node *Backend, name, value string) answer {
+	t.Helper()
+	return acquire(t, node, name, value, together)
+}
+
+// shareAndLeave uses all the commands that there are for sharers.
+func shareAndLeave(t *testing.T, node *Backend, name string) {
+	t.Helper()
+	for range 2 {
+		require.True(t, share(t, node, name, "a:").granted)
+		require.True(t, share(t, node, name, "b:").granted)
+	}
+	require.True(t, acquire(t, node, name, "c:", waiting).sharers)
+	require.False(t, share(t, node, name, "d:").granted)
+	st, err := node.server.inspect(t.Context(), name)
+	require.NoError(t, err)
+	require.True(t, st.Held)
+	state, err := node.server.stay(t.Context(), keys(name, "a:"), ttl)
+	require.NoError(t, err)
+	require.Equal(t, redisconn.Mine, state)
+	for value, want := range map[string]redisconn.State{"a:": redisconn.Mine, "b:": redisconn.Mine,
+		"c:": redisconn.Gone} {
+		state, err = node.server.leave(t.Context(), keys(name, value), 0)
+		require.NoError(t, err)
+		require.Equal(t, want, state)
+	}
+}
+
+// A lock that cannot be renewed while the server's memory is full would be lost.
+func TestSharersRenewAndLeaveWhenMemoryIsFull(t *testing.T) {
+	server, node := setUp(t)
+	acquire(t, node, "n", "a:", request{ttl: time.Second, shared: true})
+	share(t, node, "n", "b:")
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
+	_, err := node.server.acquire(t.Context(), keys("new", "a:"), together)
+	assert.False(t, asError(t, err).Unknown)
+	state, err := node.server.stay(t.Context(), keys("n", "a:"), 2*ttl)
+	require.NoError(t, err)
+	assert.Equal(t, redisconn.Mine, state)
+	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")), ttl+ttl/2)
+	for _, value := range []string{"b:", "a:"} {
+		state, err = node.server.leave(t.Context(), keys("n", value), 0)
+		require.NoError(t, err)
+		assert.Equal(t, redisconn.Mine, state)
+	}
+	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
+	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
+}
+
+func TestWithoutTheRightsASharerTakesNothing(t *testing.T) {
+	server := lab.StartRedis(t, lab.WithUser("locker", rightsOfTheDocs...))
+	node := newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "locker",
+		Password: "secret"}))
+	for _, command := range []string{"zadd", "pexpire", "set", "exists"} {
+		server.MustDo(t, "ACL", "SETUSER", "locker", "-"+command)
+		_, err := node.server.acquire(t.Context(), keys("n", "a:"), together)
+		assert.True(t, asError(t, err).Refused, command)
+		assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")), command)
+		server.MustDo(t, "ACL", "SETUSER", "locker", "+"+command)
+	}
+	server.MustDo(t, "ACL", "SETUSER", "locker", "-zadd", "-zrange", "-zremrangebyscore", "-zscore", "-zrem")
+	handOver(t, node, "alone") // needs none of them
+	require.True(t, acquire(t, node, "n", "w:", once).granted)
+}
+
+func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
+	const n = 200
+	server, node := setUp(t)
+	shareAndLeave(t, node, "load")
+	var tokens sync.Map
+	calls := server.AllAtOnce(t, n, func(i int) {
+		a, err := node.server.acquire(t.Context(), keys("n", fmt.Sprint(i, ":")), together)
+		assert.NoError(t, err)
+		assert.True(t, a.granted)
+		tokens.Store(a.token, true)
+	})
+	assert.Less(t, calls, n/4, "script calls for 200 sharers")
+	many := 0
+	tokens.Range(func(any, any) bool { many++; return true })
+	assert.Equal(t, 1, many, "tokens of those who hold together")
+	calls = server.AllAtOnce(t, n, func(i int) {
+		state, err := node.server.stay(t.Context(), keys("n", fmt.Sprint(i, ":")), ttl)
+		assert.NoError(t, err)
+		assert.Equal(t, redisconn.Mine, state)
+	})
+	assert.Less(t, calls, n/4, "script calls for 200 renewals")
+	calls = server.AllAtOnce(t, n, func(i int) {
+		state, err := node.server.leave(t.Context(), keys("n", fmt.Sprint(i, ":")), 0)
+		assert.NoError(t, err)
+		assert.Equal(t, redisconn.Mine, state)
+	})
+	assert.Less(t, calls, n/4, "script calls for 200 releases")
+	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
+}
+
+func TestNoMoreSharersThanThereMayBe(t *testing.T) {
+	server, node := setUp(t)
+	label := "program@host.example.com[12345]"
+	began := time.Now()
+	var all sync.WaitGroup
+	for part := range 64 {
+		all.Go(func() {
+			for i := range locker.MaxSharers / 64 {
+				share(t, node, "n", fmt.Sprintf("%040d:%s", part*64+i, label))
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(began)
+	request := locker.Request{Name: "n", Owner: "another", TTL: ttl, Shared: true}
+	_, err := node.Acquire(t.Context(), request)
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	st, err := node.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, locker.MaxSharers, st.Sharers)
+	assert.Equal(t, []string{label}, st.Sharing)
+	t.Logf("%v for all, %v bytes", took, server.MustDo(t, "MEMORY", "USAGE", redisconn.LockKey("n")+":shared",
+		"SAMPLES", 0))
+	// One whose time is over makes room, although nobody has looked since.
+	server.MustDo(t, "ZADD", redisconn.LockKey("n")+":shared", "XX", 1, fmt.Sprintf("%040d:%s", 7, label))
+	_, err = node.Acquire(t.Context(), request)
+	require.NoError(t, err)
+	st, err = node.Break(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, locker.MaxSharers, st.Sharers)
+	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
+}
+
+// A note says when it ends by the server's clock, which may be set back.
+func TestANoteFromTheFutureKeepsNobodyOut(t *testing.T) {
+	server, node := setUp(t)
+	token := share(t, node, "n", "a:").token
+	note := func(in time.Duration) {
+		server.MustDo(t, "SET", redisconn.LockKey("n"), fmt.Sprintf("shared %016d %d writer", token,
+			time.Now().Add(in).UnixMilli()), "KEEPTTL")
+	}
+	note(time.Hour)
+	assert.True(t, share(t, node, "n", "b:").granted)
+	note(500 * time.Millisecond)
+	a := share(t, node, "n", "c:")
+	assert.False(t, a.granted)
+	assert.LessOrEqual(t, a.left, 500*time.Millisecond)
+	require.Eventually(t, func() bool { return share(t, node, "n", "c:").granted }, soon, time.Millisecond)
+}
+
+// Who deletes a lock's key knows nothing of the set beside it.
+func TestSharersWhoseKeyIsDeletedDoNotComeBack(t *testing.T) {
+	server, node := setUp(t)
+	old := share(t, node, "n", "a:")
+	server.MustDo(t, "DEL", redisconn.LockKey("n"))
+	next := share(t, node, "n", "b:")
+	assert.Greater(t, next.token, old.token)
+	for _, do := range []func() (redisconn.State, error){
+		func() (redisconn.State, error) { return node.server.stay(t.Context(), keys("n", "a:"), ttl) },
+		func() (redisconn.State, error) { return node.server.leave(t.Context(), keys("n", "a:"), 0) },
+	} {
+		state, err := do()
+		require.NoError(t, err)
+		assert.Equal(t, redisconn.Gone, state)
+	}
+	assert.False(t, acquire(t, node, "n", "w:", once).granted)
+	_, err := node.server.leave(t.Context(), keys("n", "b:"), 0)
+	require.NoError(t, err)
+	assert.True(t, acquire(t, node, "n", "w:", once).granted)
+}
+
+// Owners that look like what stands in a lock's key are owners, of either kind.
+func TestNoOwnerIsTakenForSharers(t *testing.T) {
+	server, node := setUp(t)
+	token := share(t, node, "n", "a:").token
+	acquire(t, node, "n", "w:", waiting)
+	value := server.MustDo(t, "GET", redisconn.LockKey("n")).(string)
+	most := strings.TrimSuffix(value, ":")
+	for _, crafted := range []string{most, most[17:], fmt.Sprintf("shared %016d", token),
+		"shared 1 x", "a", "w"} {
+		req := locker.Request{Name: "n", Owner: crafted, TTL: ttl}
+		_, err := node.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, locker.ErrHeld, crafted)
+		state, err := node.server.release(t.Context(), keys("n", crafted+":"))
+		require.NoError(t, err)
+		assert.Equal(t, redisconn.Theirs, state, crafted)
+	}
+	assert.Equal(t, value, server.MustDo(t, "GET", redisconn.LockKey("n")))
+	for i, crafted := range []string{"shared 0000000000000001", "shared 0000000000000001 1 x", "turn abcd"} {
+		name := strconv.Itoa(i)
+		g, err := node.Acquire(t.Context(), locker.Request{Name: name, Owner: crafted, TTL: ttl})
+		require.NoError(t, err)
+		assert.False(t, share(t, node, name, "a:").granted)
+		require.NoError(t, g.Hold.Release(t.Context()))
+	}
+}
+
+// Where too few replicas have a sharer, it is undone, and the others stay.
+func TestASharerWithTooFewReplicasIsUndone(t *testing.T) {
+	_, node := setUp(t)
+	node.opts.Replicas, node.opts.ReplicaTimeout = 1, time.Millisecond
+	share(t, node, "n", "a:")
+	g, err := node.Acquire(t.Context(), locker.Request{Name: "n", Owner: "b", TTL: ttl, Shared: true})
+	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.NoError(t, g.Hold.Release(t.Context()))
+	st, err := node.Inspect(t.Context(), "n")
+	require.NoError(t, err)
+	assert.Equal(t, 1, st.Sharers)
+}
