@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"sync"
+	"time"
 
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -18,7 +19,8 @@ type answer struct {
 // does not.
 type reply struct {
 	state    redisconn.State
-	repeated bool // it was sent more than once: a copy may still be under way, or have done it before
+	sent     time.Time // before it was given to the driver
+	repeated bool      // it was sent more than once: a copy may still be under way, or have done it before
 	err      error
 }
 

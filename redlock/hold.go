@@ -50,9 +50,10 @@ const (
 // times nodes.
 type site struct {
 	left      leftover
-	asking    bool  // a vote is under way, which may put the lock there
-	releasing bool  // a release is under way
-	again     bool  // a release of before may have been carried out: to find nothing is no sign of a loss
+	asking    bool // a vote is under way, which may put the lock there
+	releasing bool // a release is under way
+	again     bool // a release of before may have been carried out: to find nothing is no sign of a loss
+	vote      redisconn.Started
 	err       error // why the last release was not answered
 }
 
@@ -71,7 +72,7 @@ const (
 
 // voted notes what a vote has left.
 func (s *site) voted(a answer) {
-	s.asking = false
+	s.asking, s.vote = false, redisconn.Started{}
 	switch {
 	case a.repeated, a.err != nil && !certain(a.err):
 		s.left = late // whatever the answer to the last copy is

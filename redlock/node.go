@@ -143,13 +143,25 @@ func (n *node) why() error {
 
 var errBusy = errors.New("not asked, since it is behind with its answers")
 
-// ask sends a question. answered is called once, with c that is over.
-func (n *node) ask(c *redisconn.Call, limit time.Duration, answered func(c *redisconn.Call)) {
+// ask sends a question. answered is called once, with c that is over, unless it is withdrawn.
+func (n *node) ask(c *redisconn.Call, limit time.Duration,
+	answered func(c *redisconn.Call)) redisconn.Started {
 	c.Limit = limit
 	n.inFlight.Add(1)
-	if !n.conn.Start(c, answered) {
+	started, ok := n.conn.Start(c, answered)
+	if !ok {
 		answered(c) // closed
 	}
+	return started
+}
+
+// withdraw takes a question back that was not sent, and reports whether it was not.
+func (n *node) withdraw(s redisconn.Started) bool {
+	if !n.conn.Withdraw(s) {
+		return false
+	}
+	n.inFlight.Add(-1)
+	return true
 }
 
 // over keeps account of a question that is over. err is why it has no answer, or none
@@ -237,10 +249,10 @@ const (
 // vote asks for a vote on args.
 func (n *node) vote(
 	s *scripts, cl *claim, args []any, limit time.Duration, answered func(vote, reply),
-) {
+) redisconn.Started {
 	fenced := cl.fenced
 	c := s.vote.Call(opVote, cl.keys.Name, len(args)-voteArgc, args...)
-	n.ask(c, limit, func(c *redisconn.Call) {
+	return n.ask(c, limit, func(c *redisconn.Call) {
 		v, err := n.readVote(c, fenced)
 		r := reply{repeated: c.Repeated()}
 		r.err = n.over(c, err)
@@ -329,21 +341,24 @@ func (n *node) repair(s *scripts, cl *claim, token uint64, ttl, limit time.Durat
 }
 
 // release removes the lock: Mine if it was there. void > 0 leaves a note for so
-// long, so that what is still under way with this value is refused.
+// long, so that what is still under way with this value is refused. Where connections
+// are silent it is sent on others, for as long as the timeout of the Conn; time in the
+// queue of this process does not count (R21).
 func (n *node) release(cl *claim, void, limit time.Duration, answered func(reply)) {
-	c := n.conn.ReleaseCall(n.releaseScript, &cl.keys, void)
-	c.Op = opRelease
-	began := time.Now()
-	n.state(c, limit, func(r reply) {
-		if errors.Is(r.err, redisconn.ErrSilent) && time.Since(began) < limit {
-			n.release(cl, void, limit-time.Since(began), func(r reply) { // on another connection
-				r.repeated = true
-				answered(r)
-			})
-			return
-		}
-		answered(r)
-	})
+	var ask func(left time.Duration, repeated bool)
+	ask = func(left time.Duration, repeated bool) {
+		c := n.conn.ReleaseCall(n.releaseScript, &cl.keys, void)
+		c.Op = opRelease
+		n.state(c, limit, func(r reply) {
+			r.repeated = r.repeated || repeated
+			if left -= time.Since(r.sent); errors.Is(r.err, redisconn.ErrSilent) && left > 0 {
+				ask(left, true)
+				return
+			}
+			answered(r)
+		})
+	}
+	ask(n.conn.Timeout(), false)
 }
 
 func decimal(token uint64) string { return strconv.FormatUint(token, 10) }
@@ -356,7 +371,7 @@ func (n *node) state(c *redisconn.Call, limit time.Duration, answered func(reply
 	}
 	n.ask(c, limit, func(c *redisconn.Call) {
 		st, err := n.conn.StateOf(c, last)
-		r := reply{state: st, repeated: c.Repeated()}
+		r := reply{state: st, sent: c.Sent(), repeated: c.Repeated()}
 		r.err = n.over(c, err)
 		answered(r)
 	})

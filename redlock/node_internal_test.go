@@ -348,3 +348,38 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []bool{false}, exists)
 }
+
+// A release that waited in the queue for longer than its answer may take, and then went out on a
+// connection that is silent, is sent on another: only the time on its way counts (R21, R22).
+func TestAReleaseThatHadToWaitIsSentAgain(t *testing.T) {
+	t.Parallel()
+	p := lab.StartProxy(t, lab.StartRedis(t).Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	release := func(name string, limit time.Duration) <-chan reply {
+		over := make(chan reply, 1)
+		c := claimOf(name, "me", 1)
+		b.nodes[0].release(&c.claim, 0, limit, func(r reply) { over <- r })
+		return over
+	}
+	require.NoError(t, (<-release("warm", tries)).err)
+	p.Set(lab.Drop)
+	for i := range 8 { // as many as are on their way at once
+		release(strconv.Itoa(i), tries)
+		require.Eventually(t, func() bool {
+			s := client.PoolStats()
+			return s.TotalConns-s.IdleConns > uint32(i)
+		}, tries, time.Millisecond)
+	}
+	const limit = 300 * time.Millisecond
+	over := release("x", limit)
+	time.Sleep(limit)
+	p.OnRequest("{x}", func(l *lab.Link) { l.SetReplies(lab.Drop) })
+	p.PassNew()
+	got := <-over
+	require.NoError(t, got.err)
+	assert.True(t, got.repeated)
+}

@@ -167,10 +167,13 @@ func (h *hold) releaseAll() (settled bool) {
 	}
 }
 
-// release asks a node to remove what it may have, unless its vote is still to come. h.mu
-// is held.
+// release asks a node to remove what it may have, unless its vote is still to come. One that
+// was not sent never is: what waits behind a hung node would grow with every lock. h.mu is held.
 func (h *hold) release(i int) {
 	s := &h.sites[i]
+	if s.asking && h.b.nodes[i].withdraw(s.vote) {
+		s.asking, s.vote = false, redisconn.Started{}
+	}
 	var void time.Duration
 	switch {
 	case s.asking, s.releasing, s.left == none, s.left == removed:

@@ -167,8 +167,9 @@ func (r *round) ask(i int) {
 		r.look(i)
 		return
 	}
-	r.hold.sites[i].asking = true
-	n.vote(v.scripts, &r.hold.claim, r.args, r.limit, func(said vote, got reply) {
+	site := &r.hold.sites[i]
+	site.asking = true
+	site.vote = n.vote(v.scripts, &r.hold.claim, r.args, r.limit, func(said vote, got reply) {
 		r.answers.put(answer{i, toVote, said, got})
 	})
 }

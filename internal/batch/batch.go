@@ -142,16 +142,31 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 	return answer, err
 }
 
+// Started is a request that was started, for [Batcher.Withdraw]. The zero value is none.
+type Started[Q, A any] struct{ call *call[Q, A] }
+
 // Start has request sent, and does not wait: told is called with what Do would return, once, and must not
 // block. It returns why not, if the Batcher's life has ended.
-func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) error {
+func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) (Started[Q, A], error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	err := b.over(b.life)
-	if err == nil {
-		b.enqueue(&call[Q, A]{request: request, since: time.Now(), told: told})
+	if err := b.over(b.life); err != nil {
+		return Started[Q, A]{}, err
 	}
-	return err
+	c := &call[Q, A]{request: request, since: time.Now(), told: told}
+	b.enqueue(c)
+	return Started[Q, A]{c}, nil
+}
+
+// Withdraw takes a request back that was not sent yet, and returns true: it never will be, and nobody is told.
+func (b *Batcher[Q, A]) Withdraw(s Started[Q, A]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.call == nil || s.call.over || s.call.flight != nil {
+		return false
+	}
+	b.drop(s.call)
+	return true
 }
 
 // Sweep asks of each request under way whether it has taken too long, and tells those who wait for these
@@ -248,16 +263,22 @@ func (b *Batcher[Q, A]) leave(c *call[Q, A]) (sent, left bool) {
 	if c.over {
 		return false, false
 	}
-	c.over = true
 	if c.flight == nil {
-		if b.left++; b.left > len(b.waiting)/2 {
-			b.waiting = slices.DeleteFunc(b.waiting, func(other *call[Q, A]) bool { return other.over })
-			b.left = 0
-		}
+		b.drop(c)
 		return false, true
 	}
+	c.over = true
 	if c.flight.callers--; c.flight.callers == 0 {
 		time.AfterFunc(b.opts.Late, c.flight.cancel)
 	}
 	return true, true
+}
+
+// drop takes a call out of the line. b.mu is held.
+func (b *Batcher[Q, A]) drop(c *call[Q, A]) {
+	c.over = true
+	if b.left++; b.left > len(b.waiting)/2 {
+		b.waiting = slices.DeleteFunc(b.waiting, func(other *call[Q, A]) bool { return other.over })
+		b.left = 0
+	}
 }

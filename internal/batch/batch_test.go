@@ -327,11 +327,12 @@ func TestWhatIsStartedIsTold(t *testing.T) {
 	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, end func()) {
 		var told []string
 		begin := func(request string) error {
-			return b.Start(request, func(answer batch.Answer[string], err error) {
+			_, err := b.Start(request, func(answer batch.Answer[string], err error) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				told = append(told, fmt.Sprint(request, " ", answer.Value, " ", err))
 			})
+			return err
 		}
 		require.NoError(t, begin("a"))
 		time.Sleep(20 * time.Millisecond)
@@ -347,5 +348,32 @@ func TestWhatIsStartedIsTold(t *testing.T) {
 		require.Error(t, begin("late"))
 		assert.ElementsMatch(t, []string{"a a <nil>", "b  context canceled", "c  context canceled",
 			"d  context canceled"}, told)
+	})
+}
+
+// What was started and not sent can be withdrawn, once: it is not sent, and not told of.
+func TestWhatIsStartedCanBeWithdrawn(t *testing.T) {
+	run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, _ func()) {
+		var told []string
+		var started []batch.Started[string, string]
+		for _, request := range []string{"a", "b", "withdrawn", "c"} {
+			one, err := b.Start(request, func(answer batch.Answer[string], err error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				assert.NoError(t, err)
+				told = append(told, answer.Value)
+			})
+			require.NoError(t, err)
+			started = append(started, one)
+			synctest.Wait()
+		}
+		assert.False(t, b.Withdraw(started[0]), "it is under way")
+		assert.True(t, b.Withdraw(started[2]))
+		assert.False(t, b.Withdraw(started[2]), "it was before")
+		assert.False(t, b.Withdraw(batch.Started[string, string]{}), "nothing is")
+		time.Sleep(time.Second)
+		assert.False(t, b.Withdraw(started[3]), "it is over")
+		assert.ElementsMatch(t, []string{"a", "b", "c"}, told)
+		assert.Equal(t, [][]string{{"a"}, {"b"}, {"c"}}, s.trips)
 	})
 }

@@ -34,7 +34,7 @@ type lane struct {
 	mu      sync.Mutex
 	trips   []*trip       // all that the driver has
 	quick   int           // how many came back quickly since the last that did not
-	usual   time.Duration // what a batch takes that is answered, lately
+	slowest time.Duration // the longest that a batch lately took to be answered
 	probes  int
 	probeAt time.Time // no probe before
 }
@@ -187,10 +187,11 @@ func (l *lane) mayGoAlone(ctx context.Context, c *Call, now time.Time) bool {
 	return l.quick >= quickEnough
 }
 
-// timed keeps account of how fast answers come. The caller holds mu.
+// timed keeps account of how fast answers come. The slowest counts and not the mean: where this process
+// has too little of a processor, a large batch takes many times as long as a small one. The caller holds mu.
 func (l *lane) timed(took time.Duration, answered bool) {
 	if answered {
-		l.usual += (min(took, maxUsual) - l.usual) / 8
+		l.slowest = max(min(took, maxSlowest), l.slowest-l.slowest/16)
 	}
 	if took < quickTime {
 		l.quick++

@@ -214,17 +214,23 @@ func (n *Conn) do(ctx context.Context, c *Call) error {
 // [Conn.Result]), from one of the goroutines of the Conn; it must not block. Start
 // returns false if the Conn is closed: then c is over, and answered is not called.
 // It is not for Clusters.
-func (n *Conn) Start(c *Call, answered func(c *Call)) bool {
+func (n *Conn) Start(c *Call, answered func(c *Call)) (Started, bool) {
 	told := func(a batch.Answer[result], err error) {
 		c.ended(a, err)
 		answered(c)
 	}
-	err := n.routes.(oneRoute).the.plain.Start(c, told)
+	started, err := n.routes.(oneRoute).the.plain.Start(c, told)
 	if err != nil {
 		c.ended(batch.Answer[result]{}, err)
 	}
-	return err == nil
+	return started, err == nil
 }
+
+// Started is a call that was started, for [Conn.Withdraw].
+type Started = batch.Started[*Call, result]
+
+// Withdraw takes a call back that was not sent yet, and returns true: then answered is not called.
+func (n *Conn) Withdraw(s Started) bool { return n.routes.(oneRoute).the.plain.Withdraw(s) }
 
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.

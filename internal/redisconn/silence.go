@@ -18,7 +18,7 @@ import (
 const (
 	silentAfter = 100 * time.Millisecond // nothing is done about a batch that is younger
 	grace       = 100 * time.Millisecond // more for an answer that was on its way at the same time
-	maxUsual    = 250 * time.Millisecond // a batch that takes longer is slow by any measure
+	maxSlowest  = 500 * time.Millisecond // a batch that takes longer is slow by any measure
 	probeEvery  = 50 * time.Millisecond
 	probeTime   = 250 * time.Millisecond
 	maxProbes   = 4
@@ -64,14 +64,14 @@ func (l *lane) landed(t *trip, answered bool) {
 
 // silence is how long a batch may go without an answer before its connection is
 // doubted. The caller holds mu.
-func (l *lane) silence() time.Duration { return max(silentAfter, 2*l.usual) + l.wait }
+func (l *lane) silence() time.Duration { return max(silentAfter, 2*l.slowest) + l.wait }
 
 // heard notes that what was sent at a time was answered: who was sent before and
 // is not answered soon never will be. The caller holds mu.
 func (l *lane) heard(sent time.Time) {
 	for _, t := range l.trips {
 		if t.silentFrom.IsZero() && t.since.Before(sent) {
-			t.silentFrom = time.Now().Add(max(grace, 2*l.usual))
+			t.silentFrom = time.Now().Add(max(grace, 2*l.slowest))
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (l *lane) look(t *trip) {
 		limit := l.timeout
 		if c.Limit > 0 {
 			// Where there is much to do all answers take long, and none is missing (R21).
-			limit = min(limit, max(c.Limit, 4*l.usual))
+			limit = min(limit, max(c.Limit, 4*l.slowest))
 		}
 		end := t.since.Add(limit + late)
 		switch {
