@@ -353,7 +353,9 @@ func TestABallotAndItsNoteGoToTheRunThatWasAsked(t *testing.T) {
 // connection that is silent, is sent on another: only the time on its way counts (R21, R22).
 func TestAReleaseThatHadToWaitIsSentAgain(t *testing.T) {
 	t.Parallel()
-	p := lab.StartProxy(t, lab.StartRedis(t).Addr())
+	lab.NeedPause(t)
+	server := lab.StartRedis(t)
+	p := lab.StartProxy(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
@@ -366,7 +368,7 @@ func TestAReleaseThatHadToWaitIsSentAgain(t *testing.T) {
 		return over
 	}
 	require.NoError(t, (<-release("warm", tries)).err)
-	p.Set(lab.Drop)
+	server.Pause()
 	for i := range 8 { // as many as are on their way at once
 		release(strconv.Itoa(i), tries)
 		require.Eventually(t, func() bool {
@@ -374,11 +376,11 @@ func TestAReleaseThatHadToWaitIsSentAgain(t *testing.T) {
 			return s.TotalConns-s.IdleConns > uint32(i)
 		}, tries, time.Millisecond)
 	}
-	const limit = 300 * time.Millisecond
+	const limit = 1500 * time.Millisecond
 	over := release("x", limit)
 	time.Sleep(limit)
 	p.OnRequest("{x}", func(l *lab.Link) { l.SetReplies(lab.Drop) })
-	p.PassNew()
+	server.Resume()
 	got := <-over
 	require.NoError(t, got.err)
 	assert.True(t, got.repeated)

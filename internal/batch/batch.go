@@ -158,7 +158,8 @@ func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) (Started[Q
 	return Started[Q, A]{c}, nil
 }
 
-// Withdraw takes a request back that was not sent yet, and returns true: it never will be, and nobody is told.
+// Withdraw takes a request back that was not sent yet, and returns true: it never will be, and nobody is
+// told.
 func (b *Batcher[Q, A]) Withdraw(s Started[Q, A]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -60,16 +60,17 @@ func (r *Retry) Worth(err error) bool {
 
 // ofConnection reports that the reason of a failure may be the connection.
 func ofConnection(err error) bool {
-	return HungUp(err) || redis.HasErrorPrefix(err, "READONLY") || badCredentials(err)
+	return err != nil && (HungUp(err) || redis.HasErrorPrefix(err, "READONLY") || badCredentials(err))
 }
 
 // HungUp reports that a connection ended before the answer: the request may have been
 // carried out, or may yet be.
 func HungUp(err error) bool {
+	if err == nil || isDial(err) || isTLS(err) {
+		return false
+	}
 	var op *net.OpError
 	switch {
-	case err == nil, isDial(err), isTLS(err):
-		return false
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		return true
 	}

@@ -18,7 +18,7 @@ import (
 const (
 	silentAfter = 100 * time.Millisecond // nothing is done about a batch that is younger
 	grace       = 100 * time.Millisecond // more for an answer that was on its way at the same time
-	maxSlowest  = 500 * time.Millisecond // a batch that takes longer is slow by any measure
+	maxSlowest  = 250 * time.Millisecond // a batch that takes longer is slow by any measure
 	probeEvery  = 50 * time.Millisecond
 	probeTime   = 250 * time.Millisecond
 	maxProbes   = 4
@@ -143,7 +143,8 @@ func (l *lane) probe(now time.Time) {
 		if c, ok := client.(*redis.Client); ok {
 			client = c.WithTimeout(probeTime)
 		}
-		err := Recovered(func() error { return client.Ping(l.ctx).Err() })
+		ping := command{redis.NewCmd(l.ctx, "ping")} // once: where a copy is lost, the next probe says more
+		err := Recovered(func() error { return client.Process(l.ctx, ping) })
 		var reply redis.Error
 		l.mu.Lock()
 		defer l.mu.Unlock()
