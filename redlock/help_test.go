@@ -20,6 +20,7 @@ import (
 
 // nodes are some servers with a proxy before each.
 type nodes struct {
+	patient bool // the driver waits longer than this package does
 	servers []*lab.Redis
 	proxies []*lab.Proxy
 }
@@ -50,9 +51,12 @@ func (s *nodes) proven(t testing.TB) *nodes {
 
 func (s *nodes) clients(t interface{ Cleanup(func()) }, addr func(i int) string) []*redis.Client {
 	var cs []*redis.Client
+	wait := time.Second
+	if s.patient {
+		wait = time.Minute
+	}
 	for i := range s.servers {
-		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: time.Second,
-			ReadTimeout: time.Second})
+		c := redis.NewClient(&redis.Options{Addr: addr(i), MaxRetries: -1, DialTimeout: wait, ReadTimeout: wait})
 		t.Cleanup(func() { _ = c.Close() })
 		cs = append(cs, c)
 	}

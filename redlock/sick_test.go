@@ -107,6 +107,7 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 // Thousands of callers are more than can be served at once, and no outage (R21).
 func TestNobodyIsRefusedForLoad(t *testing.T) {
 	s := durable(t, 3)
+	s.patient = true
 	b := s.backend(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
 	release(t, acquire(t, b, "warm", time.Minute))
 	const callers = 6000

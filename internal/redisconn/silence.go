@@ -17,8 +17,8 @@ import (
 // sent, and again, until the server or the network is back.
 const (
 	silentAfter = 100 * time.Millisecond // nothing is done about a batch that is younger
-	grace       = 100 * time.Millisecond // more for an answer that was on its way at the same time
-	maxSlowest  = 250 * time.Millisecond // a batch that takes longer is slow by any measure
+	grace       = 100 * time.Millisecond // at least: more for an answer that was on its way at the same time
+	maxSlowest  = 500 * time.Millisecond // a batch that takes longer is slow by any measure
 	probeEvery  = 50 * time.Millisecond
 	probeTime   = 250 * time.Millisecond
 	maxProbes   = 4
@@ -71,7 +71,7 @@ func (l *lane) silence() time.Duration { return max(silentAfter, 2*l.slowest) + 
 func (l *lane) heard(sent time.Time) {
 	for _, t := range l.trips {
 		if t.silentFrom.IsZero() && t.since.Before(sent) {
-			t.silentFrom = time.Now().Add(max(grace, 2*l.slowest))
+			t.silentFrom = time.Now().Add(max(grace, l.slowest))
 		}
 	}
 }
