@@ -10,12 +10,10 @@ import (
 
 // sharedNames are names that a service may use for what it keeps of the sharers of name.
 func sharedNames(name string) (names []string) {
-	parts := []string{"shared", "sharers", "sharing", "share", "readers", "reader", "read", "r", "s", "set",
-		"gate", "gates", "note", "notes",
-		"w", "writer", "writers", "wait", "waits", "fence", "token", "gen", "generation", "count", "lock",
-		"write", "x", "0", "1"}
+	parts := []string{"shared", "sharers", "sharing", "readers", "read", "r", "s", "gate", "notes", "w", "writers", "wait",
+		"fence", "tokens", "generation", "0"}
 	for _, part := range parts {
-		for _, sep := range []string{":", "/", "-", ".", "\x00", "#", "_", ""} {
+		for _, sep := range []string{":", "/", "-", "\x00", ""} {
 			names = append(names, name+sep+part, part+sep+name, "{"+name+"}"+sep+part)
 		}
 	}
@@ -33,40 +31,50 @@ func checkSharedNames(s *trial) {
 	first := s.share(b, name, s.long)
 	leave, in := s.writing(writer, name, s.long)
 	s.gated(other, name)
-	names := slices.Concat(sharedNames(name), []string{name + ":" + s.run})
+	names := sharedNames(name)
 	for _, n := range s.h.Names {
 		names = append(names, name+n)
 	}
-	var holds []locker.Hold
-	for i, n := range names {
-		for _, req := range []locker.Request{s.request(n, s.long), s.shares(n, s.long)} {
-			grant, err := s.askWith(other, req)
-			if err != nil {
-				s.broken(fmt.Sprintf("sharers hold %q, a writer waits for it, and Acquire of %s, which "+
-					"nobody has, returned %v (shared: %t)", name, show(n), err, req.Shared), cause)
+	// Every second name stays held, so that it can be told from the others, too.
+	const callers = 8
+	holds := make([]locker.Hold, len(names))
+	var parts []func()
+	for part := range callers {
+		parts = append(parts, func() {
+			for i := part; i < len(names); i += callers {
+				for _, req := range []locker.Request{s.shares(names[i], s.long), s.request(names[i], s.long)} {
+					grant, err := s.askWith(other, req)
+					switch {
+					case err != nil:
+						s.broken(fmt.Sprintf("sharers hold %q, a writer waits for it, and Acquire of %s, "+
+							"which nobody has, returned %v (shared: %t)", name, show(names[i]), err, req.Shared), cause)
+					case req.Shared || i/callers%2 == 0:
+						s.release(grant.Hold)
+					default:
+						holds[i] = grant.Hold
+					}
+				}
 			}
-			if req.Shared || i%2 == 0 { // one after the other, so that all of them are held
-				s.release(grant.Hold)
-			} else {
-				holds = append(holds, grant.Hold)
-				break
-			}
-		}
+		})
 	}
-	again := s.shares(name, s.long)
-	again.Owner = owner()
+	s.together(parts...)
+	holds = slices.DeleteFunc(holds, func(h locker.Hold) bool { return h == nil })
 	s.renew(first.Hold)
-	s.refuse(other, again, fmt.Sprintf("while a writer waited for a name, and %d names like it were held",
-		len(holds)), cause)
+	s.refuse(other, s.shares(name, s.long),
+		fmt.Sprintf("while a writer waited for a name, and %d names like it were held", len(holds)), cause)
 	leave()
 	<-in
 	s.release(first.Hold)
 	w := s.acquireNow(b, s.request(name, s.long),
 		"when the sharer of a name had released it, and names like it were held")
+	all := s.group()
 	for _, hold := range holds {
-		s.renew(hold)
-		s.release(hold)
+		all.Go(func() {
+			s.renew(hold)
+			s.release(hold)
+		})
 	}
+	all.Wait()
 	s.refuse(other, s.shares(name, s.long), "when all names like that of a writer had been released", cause)
 	s.renew(w)
 	s.release(w)
