@@ -161,7 +161,7 @@ func (s *trial) giveUp(c *locker.Client, fault Fault, name string) {
 	defer cancel()
 	sent := fault.Sent()
 	s.spawn(func() {
-		_, err := c.Lock(ctx, name, locker.TTL(s.long))
+		_, err := c.Lock(ctx, name, s.opts(locker.TTL(s.long))...)
 		answers <- err
 	})
 	if !s.eventually(s.soon, func() bool { return fault.Sent() > sent }) {
@@ -224,7 +224,7 @@ func (s *trial) reset(what string) {
 	sent := fault.Sent()
 	ctx := s.within(s.long / 4)
 	s.spawn(func() {
-		l, err := c.TryLock(ctx, name, locker.TTL(s.long))
+		l, err := c.TryLock(ctx, name, s.opts(locker.TTL(s.long))...)
 		answers <- answer{l, err}
 	})
 	s.eventually(s.soon, func() bool { return fault.Sent() > sent })
@@ -278,7 +278,7 @@ func (s *trial) lateRequest(name string, mode Mode) {
 	life := s.life(s.ttl)
 	fault.Requests(mode)
 	ctx := s.within(s.ttl / 2)
-	l, err := c.Lock(ctx, name, locker.TTL(s.ttl))
+	l, err := c.Lock(ctx, name, s.opts(locker.TTL(s.ttl))...)
 	switch {
 	case err == nil && mode == HoldOpen:
 		s.unlock(l) // it has asked again, on another connection; what was held must not come back

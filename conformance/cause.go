@@ -159,7 +159,11 @@ func (s *trial) ownerIgnored() string {
 	b, other := s.backend(), s.backend()
 	gone := s.acquire(b, s.request(name, s.long)).Hold
 	s.release(gone)
-	next := s.acquire(other, s.request(name, s.long)).Hold
+	grant, err := s.ask(other, name, s.long)
+	if err != nil {
+		return ""
+	}
+	next := grant.Hold
 	if _, err := next.Renew(s.within(s.soon)); err != nil {
 		return ""
 	}

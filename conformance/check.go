@@ -27,7 +27,9 @@ type check struct {
 	// Once: it is run with fresh holds alone, since its clients go through all states,
 	// or the states are no matter of its promise, or it shakes the servers.
 	Once bool
-	run  func(s *trial)
+	// alone: its holds are never shared.
+	alone bool
+	run   func(s *trial)
 }
 
 // allChecks returns all checks, in the order in which they are run: first those

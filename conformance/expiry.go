@@ -146,7 +146,7 @@ func checkDeadAsker(s *trial) {
 	name, life := s.name("dead-asker"), s.life(s.ttl)
 	fault.Replies(Drop)
 	// What is sent is carried out, and nothing can follow that builds on the reply.
-	if _, err := b.Acquire(s.within(s.ttl/4), s.request(name, s.ttl)); err == nil {
+	if _, err := b.Acquire(s.within(s.ttl/4), s.held(s.request(name, s.ttl))); err == nil {
 		s.broken("Acquire succeeded without a reply", "Acquire makes up an answer")
 	}
 	both(fault, Drop)
@@ -167,7 +167,7 @@ func checkDeadAsker(s *trial) {
 		name := s.name(fmt.Sprintf("dead-asker-%d", i))
 		names = append(names, name)
 		time.AfterFunc(usual*time.Duration(i)/parts, func() { both(fault, Drop) })
-		s.spawn(func() { _, _ = b.Acquire(s.Context(), s.request(name, s.ttl)) })
+		s.spawn(func() { _, _ = b.Acquire(s.Context(), s.held(s.request(name, s.ttl))) })
 	}
 	time.Sleep(usual)
 	for _, name := range names {

@@ -214,6 +214,7 @@ const (
 	sharersHaveOneTTL     flaw = "all sharers of a name end with the latest request of one"
 	sharersHaveLongestTTL flaw = "all sharers of a name end with the last of them"
 	sharersByClock        flaw = "sharers end by the clock of who asks"
+	sharerSinceReply      flaw = "a sharer's grant counts from the reply"
 	sharerMinHoldIgnored  flaw = "MinHold of a sharer is not looked at"
 	releasesSharersOfName flaw = "a release removes one of the sharers, whoever asks"
 	releasesAllSharers    flaw = "a release removes all sharers"

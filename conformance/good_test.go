@@ -31,7 +31,7 @@ func proveAfter(t *testing.T, when string, f flaw, k kind, c conformance.OneChec
 }
 
 func TestGoodBackendsPassEveryCheck(t *testing.T) {
-	for _, k := range []kind{poor, hasty, rich, queued} {
+	for _, k := range []kind{poor, hasty, rich, queued, tokenless} {
 		for _, c := range conformance.Checks() {
 			t.Run(k.name+"/"+c.Name, func(t *testing.T) {
 				r := prove(t, none, k, c)

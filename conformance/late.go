@@ -78,7 +78,7 @@ func (s *trial) lateAcquire(b locker.Backend, fault Fault, other locker.Backend,
 	answers := make(chan answer, 1)
 	fault.Replies(Hold)
 	s.spawn(func() {
-		grant, err := s.ask(b, name, s.long)
+		grant, err := s.askWith(b, s.held(s.request(name, s.long)))
 		answers <- answer{grant, err}
 	})
 	time.Sleep(s.ttl / 10) // for the request to arrive

@@ -90,7 +90,7 @@ func (s *trial) slow(name string) {
 	b, fault := s.cut()
 	s.warm(b)
 	fault.Replies(Hold)
-	grant, err := b.Acquire(s.within(4*s.ttl), s.request(name, s.long))
+	grant, err := b.Acquire(s.within(4*s.ttl), s.held(s.request(name, s.long)))
 	if grant.Hold != nil {
 		s.spawn(func() { s.takeBack(grant.Hold) })
 	}
@@ -116,7 +116,7 @@ func (s *trial) outage(mode Mode, other *locker.Client, held string) {
 		var grant locker.Grant
 		var err error
 		returned := s.returns(s.ttl/2+s.soon, func() {
-			grant, err = b.Acquire(s.within(s.ttl/2), s.request(name, s.long))
+			grant, err = b.Acquire(s.within(s.ttl/2), s.held(s.request(name, s.long)))
 		})
 		if returned && grant.Hold != nil {
 			s.spawn(func() { s.takeBack(grant.Hold) })
@@ -134,7 +134,7 @@ func (s *trial) outage(mode Mode, other *locker.Client, held string) {
 			s.broken(fmt.Sprintf("in an outage (%v), Acquire failed with %q, which does not match "+
 				"ErrUnavailable", mode, err), "errors of the network have to be wrapped with ErrUnavailable")
 		}
-		_, err = c.TryLock(s.within(s.ttl/2), name)
+		_, err = c.TryLock(s.within(s.ttl/2), name, s.opts()...)
 		if !unanswered(err) {
 			s.broken(fmt.Sprintf("in an outage (%v), TryLock failed with %v instead of ErrUnavailable",
 				mode, err), "an outage is reported as something else (R17)")

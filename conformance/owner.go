@@ -170,7 +170,7 @@ func checkIdempotent(s *trial) {
 	b, other := s.backend(), s.backend()
 	for _, wait := range []bool{false, true} {
 		name := s.name(fmt.Sprintf("again-%v", wait))
-		req := s.request(name, s.long)
+		req := s.held(s.request(name, s.long))
 		req.Wait = wait
 		first := s.acquire(b, req)
 		ctx := s.within(s.patience())

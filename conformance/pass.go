@@ -41,9 +41,10 @@ func (s *trial) passer(b locker.Backend, name string) (locker.Passer, locker.Gra
 	s.Helper()
 	grant := s.acquire(b, s.request(name, s.long))
 	p, ok := grant.Hold.(locker.Passer)
-	if !ok {
+	if !ok || s.state == together {
 		s.Logf("a hold of the backend is no Passer")
 		s.release(grant.Hold)
+		return nil, grant
 	}
 	return p, grant
 }

@@ -11,10 +11,8 @@ import (
 
 func checkSharedLate(s *trial) {
 	parts := []func(){s.lateKinds, s.lateEnds}
-	for _, replies := range []bool{true, false} {
-		for _, among := range []bool{true, false} {
-			parts = append(parts, func() { s.sharerGivenUp(replies, among) })
-		}
+	for _, how := range [][2]bool{{true, true}, {false, true}, {false, false}} {
+		parts = append(parts, func() { s.sharerGivenUp(how[0], how[1]) })
 	}
 	s.together(parts...)
 }

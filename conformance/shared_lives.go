@@ -13,13 +13,16 @@ const setOfSharers = "the sharers of a name have one time at which they end, whi
 	"comes, or renews, last: each needs its own"
 
 func checkSharedLives(s *trial) {
-	parts := []func(){s.sharerReleased, s.sharersAlike, s.sharerExpires, s.sharerDies, s.sharerRenewed}
+	parts := []func(){s.sharerReleased, s.sharersAlike}
+	for _, first := range []bool{true, false} {
+		parts = append(parts, func() { s.sharerDies(first) })
+		if m, ok := s.backend().(locker.MinHolder); ok && m.MaxMinHold() > 0 {
+			parts = append(parts, func() { s.sharerMinHold(min(3*s.ttl, m.MaxMinHold()), first) })
+		}
+	}
 	if s.h.OffClock != nil {
 		parts = append(parts, func() { s.sharerOffClock(2 * s.long) },
 			func() { s.sharerOffClock(-2 * s.long) })
-	}
-	if m, ok := s.backend().(locker.MinHolder); ok && m.MaxMinHold() > 0 {
-		parts = append(parts, func() { s.sharerMinHold(min(3*s.ttl, m.MaxMinHold())) })
 	}
 	s.together(parts...)
 }
@@ -139,27 +142,6 @@ func (s *trial) sharersAlike() {
 	}
 }
 
-// sharerExpires lets a sharer that is alone die.
-func (s *trial) sharerExpires() {
-	name := s.name("expires")
-	l := s.dies(name)
-	if l.Hold == nil {
-		return
-	}
-	w := s.freeWithin(s.freedWithin(l.Validity.TTL), s.client(), name,
-		"a sharer that nobody renews has no end")
-	if early := time.Until(l.Validity.Until()); early > 0 {
-		s.broken(fmt.Sprintf("a writer got in %v before the Until of a sharer that died", early),
-			"a sharer's TTL is cut or rounded down")
-	}
-	s.unlock(w)
-	if _, err := l.Hold.Renew(s.within(s.ttl / 4)); err == nil {
-		s.broken("Renew of a sharer that had died succeeded after a writer had been in",
-			"it puts its entry back (R12)")
-	}
-	s.release(s.acquire(s.backend(), s.request(name, s.long)).Hold)
-}
-
 // dies returns a sharer that was granted TTL and is dead; without a Hold if there is none
 // that ends before its process.
 func (s *trial) dies(name string) locker.Grant {
@@ -183,68 +165,44 @@ func (s *trial) dies(name string) locker.Grant {
 }
 
 // sharerDies lets a sharer with a short TTL die beside one with a long TTL.
-func (s *trial) sharerDies() {
-	for _, first := range []bool{true, false} {
-		name := s.name(fmt.Sprintf("dies-%t", first))
-		b, other, writer := s.backend(), s.backend(), s.client()
-		var stays, dead locker.Grant
-		if first {
-			stays = s.share(b, name, s.long)
-			dead = s.dies(name)
-		} else {
-			dead = s.dies(name)
-			stays = s.share(b, name, s.long)
-		}
-		if dead.Hold == nil {
-			s.release(stays.Hold)
-			return
-		}
-		over := dead.Validity.Since.Add(dead.Validity.TTL + s.g.DeadHolderSlack + s.ttl/2)
-		for time.Now().Before(over) {
-			s.refuse(other, s.request(name, s.long),
-				fmt.Sprintf("while a sharer with a TTL of %v held the name, beside one with %v that had died",
-					s.long, s.ttl), setOfSharers)
-			if !first { // it comes or renews last; and else the one that has died
-				s.renew(stays.Hold)
-			}
-			time.Sleep(s.ttl / 20)
-		}
-		s.renew(stays.Hold)
-		if i, ok := b.(locker.Inspector); ok {
-			var st locker.State
-			if !s.eventually(s.soon, func() bool {
-				st, _ = i.Inspect(s.Context(), name)
-				return st.Sharers == 1
-			}) {
-				s.broken(fmt.Sprintf("one of two sharers has died, and after its time was over Inspect "+
-					"says %+v", st), setOfSharers)
-			}
-		}
+func (s *trial) sharerDies(first bool) {
+	name := s.name(fmt.Sprintf("dies-%t", first))
+	b, other, writer := s.backend(), s.backend(), s.client()
+	var stays, dead locker.Grant
+	if first {
+		stays = s.share(b, name, s.long)
+		dead = s.dies(name)
+	} else {
+		dead = s.dies(name)
+		stays = s.share(b, name, s.long)
+	}
+	if dead.Hold == nil {
 		s.release(stays.Hold)
-		s.unlock(s.freeWithin(s.soon, writer, name, setOfSharers))
+		return
 	}
-}
-
-// sharerRenewed lets two sharers live by their renewals.
-func (s *trial) sharerRenewed() {
-	name := s.name("renewed")
-	a, b := s.client(), s.client()
-	l, other := s.join(a, name, locker.TTL(s.ttl)), s.join(b, name, locker.TTL(s.ttl))
-	s.nobodyGetsIn(l, s.client(), name, 5*s.ttl/2,
-		"Renew of a sharer reports success and does not make the service keep it for another TTL")
-	for _, l := range []*locker.Lease{l, other} {
-		if err := l.Err(); err != nil {
-			s.broken(fmt.Sprintf("a sharer that is renewed has lost its lease: %v", err),
-				"Renew of a sharer does not find its own entry")
+	over := dead.Validity.Since.Add(dead.Validity.TTL + s.g.DeadHolderSlack + s.ttl/2)
+	for time.Now().Before(over) {
+		s.refuse(other, s.request(name, s.long),
+			fmt.Sprintf("while a sharer with a TTL of %v held the name, beside one with %v that had died",
+				s.long, s.ttl), setOfSharers)
+		if !first { // it comes or renews last; and else the one that has died
+			s.renew(stays.Hold)
+		}
+		time.Sleep(s.ttl / 20)
+	}
+	s.renew(stays.Hold)
+	if i, ok := b.(locker.Inspector); ok {
+		var st locker.State
+		if !s.eventually(s.soon, func() bool {
+			st, _ = i.Inspect(s.Context(), name)
+			return st.Sharers == 1
+		}) {
+			s.broken(fmt.Sprintf("one of two sharers has died, and after its time was over Inspect "+
+				"says %+v", st), setOfSharers)
 		}
 	}
-	s.unlockAll(l, other)
-	w, err := s.tryLock(s.client(), name, locker.TTL(s.ttl))
-	if err != nil {
-		s.broken(fmt.Sprintf("when both sharers had unlocked, TryLock of a writer returned %v", err),
-			"a renewal of a sharer makes a second entry")
-	}
-	s.unlock(w)
+	s.release(stays.Hold)
+	s.unlock(s.freeWithin(s.soon, writer, name, setOfSharers))
 }
 
 // sharerOffClock has a sharer whose clock is far from that of another.
@@ -277,33 +235,17 @@ func (s *trial) sharerOffClock(off time.Duration) {
 }
 
 // sharerMinHold lets sharers with MinHold go, one with more than the other.
-func (s *trial) sharerMinHold(keep time.Duration) {
-	for _, first := range []bool{true, false} {
-		name, b, c := s.name(fmt.Sprintf("min-hold-%t", first)), s.backend(), s.client()
-		s.keptFor(keep, name, "was held by sharers, of whom one had asked for it", func() {
-			if !first {
-				s.release(s.share(b, name, s.ttl).Hold)
-			}
-			without := s.share(b, name, s.ttl)
-			s.unlock(s.join(c, name, locker.TTL(s.ttl), locker.MinHold(keep)))
-			if first {
-				s.release(s.share(b, name, s.ttl).Hold)
-			}
-			s.release(without.Hold)
-		})
-	}
-	// Nobody holds what is taken back.
-	name, b := s.name("min-hold-undone"), s.backend()
-	req := s.shares(name, s.ttl)
-	req.MinHold = keep
-	grant, err := s.askWith(b, req)
-	if err != nil {
-		s.broken(fmt.Sprintf("Acquire of a sharer with MinHold failed: %v", err), ofError(err))
-	}
-	if err := takeBackOnce(s, grant.Hold); err != nil {
-		s.broken(fmt.Sprintf("the take-back of a sharer with MinHold failed: %v", err),
-			"Release looks whether MinHold is over: the engine does")
-	}
-	s.unlock(s.freeWithin(keep/2, s.client(), name,
-		"a take-back keeps a sharer for its MinHold, although nobody was told that it holds"))
+func (s *trial) sharerMinHold(keep time.Duration, first bool) {
+	name, b, c := s.name(fmt.Sprintf("min-hold-%t", first)), s.backend(), s.client()
+	s.keptFor(keep, name, "was held by sharers, of whom one had asked for it", func() {
+		if !first {
+			s.release(s.share(b, name, s.ttl).Hold)
+		}
+		without := s.share(b, name, s.ttl)
+		s.unlock(s.join(c, name, locker.TTL(s.ttl), locker.MinHold(keep)))
+		if first {
+			s.release(s.share(b, name, s.ttl).Hold)
+		}
+		s.release(without.Hold)
+	})
 }

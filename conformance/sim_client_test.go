@@ -240,6 +240,10 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		}
 	case sinceFromReply:
 		h.since = time.Now()
+	case sharerSinceReply:
+		if req.Shared {
+			h.since = time.Now()
+		}
 	case sinceFuture:
 		h.since = time.Now().Add(time.Second)
 	}

@@ -329,8 +329,10 @@ func (s *service) stateOfSharers(name string, st locker.State) locker.State {
 		return st
 	}
 	first := sh.holders[0]
-	st.Held, st.Label, st.Token, st.Remaining, st.Sharers = true, first.label, first.token, sh.remaining(),
-		len(sh.holders)
+	st.Held, st.Label, st.Remaining, st.Sharers = true, first.label, sh.remaining(), len(sh.holders)
+	if first.client.kind.sharing == locker.SharingWithTokens {
+		st.Token = first.token
+	}
 	for _, rec := range sh.holders {
 		if !slices.Contains(st.Sharing, rec.label) {
 			st.Sharing = append(st.Sharing, rec.label)

@@ -55,8 +55,11 @@ func (s *trial) sinceOfWait() {
 	}
 	s.warm(b)
 	earlier, other, name := s.backend(), s.client(), s.name("since-wait")
-	before := s.acquire(earlier, s.request(name, s.long))
-	req, queued := s.request(name, s.ttl), make(chan struct{})
+	before, err := s.ask(earlier, name, s.long)
+	if err != nil {
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
+	}
+	req, queued := s.held(s.request(name, s.ttl)), make(chan struct{})
 	req.Wait, req.Queued = true, sync.OnceFunc(func() { close(queued) })
 	grants := make(chan locker.Grant, 1)
 	s.spawn(func() {
@@ -132,7 +135,7 @@ func (s *trial) sinceOfRequests() {
 		}
 		s.warm(b)
 	}, func() (v locker.Validity, err error) {
-		grant, err = b.Acquire(s.within(s.patience()), s.request(s.name("since"), s.long))
+		grant, err = b.Acquire(s.within(s.patience()), s.held(s.request(s.name("since"), s.long)))
 		return grant.Validity, err
 	})
 	if grant.Validity.TTL == 0 {
@@ -142,7 +145,7 @@ func (s *trial) sinceOfRequests() {
 	measure("Renew", func() { s.warm(b) }, func() (locker.Validity, error) {
 		return grant.Hold.Renew(s.within(s.patience()))
 	})
-	if _, ok := grant.Hold.(locker.Passer); ok {
+	if _, ok := grant.Hold.(locker.Passer); ok && s.state != together {
 		measure("Pass", func() { s.warm(b) }, func() (locker.Validity, error) {
 			next, err := grant.Hold.(locker.Passer).Pass(s.within(s.patience()),
 				s.request(s.name("since"), s.long), false)

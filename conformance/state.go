@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golockers/locker"
@@ -16,6 +17,7 @@ type state string
 const (
 	fresh     state = ""           // by the first request for a name that nobody had
 	afterWait state = "waited for" // by a client that was refused while another held the name
+	together  state = "shared"     // as fresh, with Shared
 	afterPass state = "passed on"  // by a Pass of another caller of the same client
 )
 
@@ -29,6 +31,9 @@ func (h Harness) statesOf(t T) []state {
 	grant, err := b.Acquire(ctx, locker.Request{Name: "conformance-" + owner(), Owner: owner(),
 		TTL: ttl, Lost: func() {}})
 	states := []state{fresh, afterWait}
+	if b.Guarantees().Shared != locker.SharingNone {
+		states = append(states, together)
+	}
 	if _, ok := grant.Hold.(locker.Passer); ok && err == nil {
 		states = append(states, afterPass)
 	}
@@ -36,6 +41,21 @@ func (h Harness) statesOf(t T) []state {
 		_ = grant.Hold.Release(ctx)
 	}
 	return states
+}
+
+// held is a request of the holder that a check looks at, in the trial's state; requests of
+// others, whom it is to keep out, are as they are.
+func (s *trial) held(req locker.Request) locker.Request {
+	req.Shared = s.state == together
+	return req
+}
+
+// opts is held for what a Client is asked.
+func (s *trial) opts(opts ...locker.Option) []locker.Option {
+	if s.state == together {
+		opts = append(slices.Clip(opts), locker.Shared())
+	}
+	return opts
 }
 
 // experienced gives b what the state of the trial has been through.
@@ -53,6 +73,7 @@ func (s *trial) experienced(b locker.Backend) locker.Backend {
 // get acquires a name that nobody has, in the trial's state. What goes wrong on the
 // way there is left to the trial that is fresh.
 func (s *trial) get(ctx context.Context, b locker.Backend, req locker.Request) (locker.Grant, error) {
+	req = s.held(req)
 	switch s.state {
 	case afterWait:
 		if before, err := s.earlier.Acquire(ctx, s.request(req.Name, s.long)); err == nil {
@@ -81,7 +102,7 @@ func (s *trial) tryAfter(c *locker.Client, name string, opts []locker.Option) (l
 		}
 	}
 	if free == nil {
-		return s.tryLock(c, name, opts...)
+		return s.tryLock(c, name, s.opts(opts...)...)
 	}
 	was, got := c.Stats(), make(chan struct{}, 1)
 	s.spawn(func() {

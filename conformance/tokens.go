@@ -16,7 +16,7 @@ func tokenChecks() []check {
 			Name: "tokens",
 			Promise: "Tokens rise from holder to holder, over contention, cancels, expiry and deletion, " +
 				"and none is given twice; where Fencing is none, there are none.",
-			run: checkTokens,
+			alone: true, run: checkTokens,
 		},
 		{
 			Name: "raise-token",
@@ -91,7 +91,7 @@ func tokenChecks() []check {
 				return noNetwork(s)
 			},
 			missing: needsCut,
-			run:     checkTokensCutOff,
+			alone:   true, run: checkTokensCutOff,
 		},
 	}
 }

@@ -264,7 +264,7 @@ func (s *trial) try(c *locker.Client, name string, opts ...locker.Option) *locke
 	if errors.Is(err, locker.ErrUnavailable) {
 		// A service on a busy machine may take longer than a short lease lasts.
 		s.eventually(s.soon, func() bool {
-			l, err = s.tryLock(c, name, opts...)
+			l, err = s.tryLock(c, name, s.opts(opts...)...)
 			return err == nil
 		})
 	}

@@ -308,7 +308,7 @@ func checkContextAtBackend(s *trial) {
 
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
-	grant, err := b.Acquire(ctx, s.request(name, s.long))
+	grant, err := b.Acquire(ctx, s.held(s.request(name, s.long)))
 	if err != nil || grant.Hold == nil {
 		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
 	}
@@ -329,7 +329,7 @@ func checkContextAtBackend(s *trial) {
 
 	over, end := context.WithCancel(s.Context())
 	end()
-	grant, err = b.Acquire(over, s.request(name, s.long))
+	grant, err = b.Acquire(over, s.held(s.request(name, s.long)))
 	if !errors.Is(err, context.Canceled) {
 		s.broken(fmt.Sprintf("Acquire with a cancelled context returned the error %v", err),
 			"Acquire does not look at its context")
