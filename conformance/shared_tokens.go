@@ -66,7 +66,7 @@ func checkSharedTokens(s *trial) {
 		s.broken("Shared is with tokens, and Fencing is none",
 			"tokens of sharers that rise, and of writers that do not, protect nothing")
 	}
-	s.together(s.tokensOfLeases, s.tokensOfHolds)
+	s.together(s.tokensOfLeases, func() { s.tokensOfHolds(true) }, func() { s.tokensOfHolds(false) })
 }
 
 // tokensOfLeases lets readers and writers of several clients take turns.
@@ -131,28 +131,31 @@ func (s *trial) tokensOfLeases() {
 	write(a, "after sharers with tokens that were raised")
 }
 
-// tokensOfHolds lets sharers end by their deadline.
-func (s *trial) tokensOfHolds() {
-	name, g := s.name("tokens-expired"), &generations{s: s}
+// tokensOfHolds lets the first sharer end by its deadline, with another beside it or not.
+func (s *trial) tokensOfHolds(alone bool) {
+	name, g := s.name(fmt.Sprintf("tokens-expired-%t", alone)), &generations{s: s}
 	b, other := s.backend(), s.client()
-	for range 2 {
-		first := s.dies(name)
-		if first.Hold == nil {
-			return
-		}
+	before, err := s.ask(b, name, s.long)
+	if err != nil {
+		s.broken(fmt.Sprintf("Acquire of a free name failed: %v", err), ofError(err))
+	}
+	g.writer(before.Token, "first of all")
+	s.release(before.Hold)
+	first := s.dies(name)
+	if first.Hold == nil {
+		return
+	}
+	g.generation([]uint64{first.Token}, "after a writer")
+	if !alone {
 		second := s.share(b, name, s.long)
-		g.generation([]uint64{first.Token, second.Token}, "in turns")
 		time.Sleep(time.Until(first.Validity.Since.Add(first.Validity.TTL + s.g.DeadHolderSlack + s.ttl/4)))
 		third := s.share(b, name, s.long)
-		g.generation([]uint64{second.Token, third.Token}, "when the one that drew the token had died")
+		g.generation([]uint64{first.Token, second.Token, third.Token}, "when the one that drew the token had died")
 		s.release(second.Hold)
 		s.release(third.Hold)
-		last := s.dies(name)
-		g.generation([]uint64{last.Token}, "when all had left")
-		l := s.freeWithin(s.freedWithin(last.Validity.TTL), other, name,
-			"a sharer that nobody renews has no end")
-		token, _ := l.Token()
-		g.writer(token, "after sharers had died")
-		s.unlock(l)
 	}
+	l := s.freeWithin(s.freedWithin(first.Validity.TTL), other, name, "a sharer that nobody renews has no end")
+	token, _ := l.Token()
+	g.writer(token, "after sharers had died")
+	s.unlock(l)
 }
