@@ -243,7 +243,7 @@ var brokenBackends = []broken{
 	{staleGeneration, rich, "shared-tokens", "a sharer got token 2, after a writer with 2"},
 	{generationOfFounder, rich, "shared-tokens",
 		"when the first of them had left sharers that hold together have tokens"},
-	{sharerTokenUnclaimed, tokenless, "shared-tokens", "a sharer has the token 1"},
+	{sharerTokenUnclaimed, tokenless, "shared-tokens", "a sharer has the token"},
 	{sharesInTwoSteps, poor, "shared-late", "while its reply was late"},
 	{leavesGhost, poor, "shared-late", "was not free"},
 	{renewalSharesAgain, poor, "shared-late", "that arrived when a writer had the name"},
