@@ -89,8 +89,9 @@
 //
 // Mistakes live in the second state. So a check runs in each state at once: with holds
 // that were granted to the first request of a fresh client for a fresh name; with holds
-// that a client has got which was refused, or has waited, while another held the name;
-// and, if holds are Passers, with those that were passed on. A failure says in which.
+// that a client has got which was refused, or has waited, while another held the name; with
+// such that are shared, if that is claimed; and, if holds are Passers, with those that were
+// passed on. A failure says in which.
 //
 // # The contract
 //

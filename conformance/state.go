@@ -17,7 +17,7 @@ type state string
 const (
 	fresh     state = ""           // by the first request for a name that nobody had
 	afterWait state = "waited for" // by a client that was refused while another held the name
-	together  state = "shared"     // as fresh, with Shared
+	together  state = "shared"     // as afterWait, with Shared
 	afterPass state = "passed on"  // by a Pass of another caller of the same client
 )
 
@@ -75,7 +75,7 @@ func (s *trial) experienced(b locker.Backend) locker.Backend {
 func (s *trial) get(ctx context.Context, b locker.Backend, req locker.Request) (locker.Grant, error) {
 	req = s.held(req)
 	switch s.state {
-	case afterWait:
+	case afterWait, together:
 		if before, err := s.earlier.Acquire(ctx, s.request(req.Name, s.long)); err == nil {
 			return s.getAfter(ctx, before.Hold, b, req)
 		}
@@ -92,7 +92,7 @@ func (s *trial) get(ctx context.Context, b locker.Backend, req locker.Request) (
 func (s *trial) tryAfter(c *locker.Client, name string, opts []locker.Option) (l *locker.Lease, err error) {
 	var free func(context.Context) error
 	switch s.state {
-	case afterWait:
+	case afterWait, together:
 		if before, err := s.earlier.Acquire(s.within(s.patience()), s.request(name, s.long)); err == nil {
 			free = before.Hold.Release
 		}
@@ -106,11 +106,11 @@ func (s *trial) tryAfter(c *locker.Client, name string, opts []locker.Option) (l
 	}
 	was, got := c.Stats(), make(chan struct{}, 1)
 	s.spawn(func() {
-		l, err = c.Lock(s.within(s.patience()), name, opts...)
+		l, err = c.Lock(s.within(s.patience()), name, s.opts(opts...)...)
 		got <- struct{}{}
 	})
 	s.eventually(s.patience(), func() bool { return c.Stats().Waiting > was.Waiting || len(got) > 0 })
-	if s.state == afterWait {
+	if s.state != afterPass {
 		s.eventually(settle/4, func() bool { return c.Stats().Refused > was.Refused })
 	}
 	_ = free(s.within(s.patience()))

@@ -83,7 +83,7 @@ func (s *trial) begin() {
 
 // meetEarlier connects who has names before the check has them.
 func (s *trial) meetEarlier() {
-	if s.state == afterWait {
+	if s.state == afterWait || s.state == together {
 		s.earlier = s.connect()
 	}
 }
