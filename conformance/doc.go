@@ -203,6 +203,7 @@
 //	  each has a TTL of its own                   shared-lives           sharersHaveOneTTL
 //	  which no other renews                       shared-lives           sharersHaveLongestTTL
 //	  by no client's clock                        shared-lives           sharersByClock
+//	  and counts from before the request          since                  sharerSinceReply
 //	  and a MinHold of its own                    shared-lives           sharerMinHoldIgnored
 //	  a release ends one of them                  shared-lives           releasesSharersOfName
 //	  that is gone for good                       shared-lives           renewalSharesAgain
@@ -281,6 +282,7 @@
 //	  true only if Acquire waits                  context-at-backend     claimsQueue
 //	  who waits gets the lock, and once           drain                  forgetsWaiters
 //	  a dead waiter is passed over                dead-waiter            deadWaitersStay
+//	  also a sharer                               shared-late            deadWaitersStay
 //	Notifier.Notify
 //	  a release is told                           notify                 wakeLost
 //	  from the moment at which it returns         notify                 subscribesLate
@@ -294,6 +296,7 @@
 //	  that counts from before the request         since                  passSinceReply
 //	  ErrLost if the hold was gone                pass                   passesAnyway
 //	  with yield another client is next           pass                   passesForEver
+//	  also one of its sharers                     shared-operate         yieldsToWriters
 //	  who is told of it                           pass                   passesSilently
 //	  outcome unknown: a Hold beside the error    pass-reply-lost        passLeaves
 //	Prompt.Prompt
@@ -362,11 +365,14 @@
 //	  so many may be down                         server-crashes         crashTakesAll
 //	Guarantees.SurvivesRestart
 //	  a lock is kept                              restart                forgetsLocks
+//	  also a shared one                           restart                forgetsSharers
 //	  for as long as its last renewal says        restart                forgetsRenewal
 //	Guarantees.SurvivesFailover
 //	  a lock is kept                              failover               forgetsLocks
+//	  also a shared one                           failover               forgetsSharers
 //	Guarantees.SurvivesClockJump
 //	  nobody else gets the lock                   clock-jump             wallClock
+//	  nor one that is shared                      clock-jump             sharersByWallClock
 //	Guarantees.SurvivesPause
 //	  a server may stand still                    none                   package compare tries it
 //	Guarantees.MinTTL

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golockers/locker"
@@ -99,7 +100,10 @@ func checkDeadHolder(s *trial) {
 	s.unlock(next)
 }
 
-func checkDeadWaiter(s *trial) {
+func checkDeadWaiter(s *trial) { s.deadWaits() }
+
+// deadWaits cuts one that waits, with those options, off from the queue.
+func (s *trial) deadWaits(opts ...locker.Option) {
 	holder, behind := s.client(), s.client()
 	b, fault := s.cut()
 	dead := s.clientOf(b)
@@ -109,7 +113,7 @@ func checkDeadWaiter(s *trial) {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	s.spawn(func() {
-		if l, err := dead.Lock(ctx, name, locker.TTL(s.ttl)); err == nil {
+		if l, err := dead.Lock(ctx, name, append(slices.Clip(opts), locker.TTL(s.ttl))...); err == nil {
 			_ = l.Unlock(s.Context())
 		}
 	})

@@ -214,6 +214,8 @@ const (
 	sharersHaveOneTTL     flaw = "all sharers of a name end with the latest request of one"
 	sharersHaveLongestTTL flaw = "all sharers of a name end with the last of them"
 	sharersByClock        flaw = "sharers end by the clock of who asks"
+	sharersByWallClock    flaw = "sharers end by the wall clock"
+	forgetsSharers        flaw = "sharers are lost in a restart"
 	sharerSinceReply      flaw = "a sharer's grant counts from the reply"
 	sharerMinHoldIgnored  flaw = "MinHold of a sharer is not looked at"
 	releasesSharersOfName flaw = "a release removes one of the sharers, whoever asks"
@@ -236,6 +238,7 @@ const (
 	leaveSilent        flaw = "Leave tells nobody"
 	grantKeepsNote     flaw = "the note of a writer stays when it is granted the lock"
 	remainsOfSharers   flaw = "who is kept out by a note is told how long the sharers last"
+	yieldsToWriters    flaw = "Pass yields to no sharer that waits"
 	admitsOneOfRun     flaw = "of a run of sharers in the queue one gets in"
 	sharersOvertake    flaw = "sharers in the queue get in before the writer that waits in front of them"
 

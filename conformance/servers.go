@@ -97,11 +97,17 @@ func (s *trial) survives(what string, happen func()) {
 	holder, other := s.client(), s.client()
 	name := s.name("survives")
 	l := s.try(holder, name, locker.TTL(s.long), locker.NoRenew())
+	leases := []*locker.Lease{l}
+	if s.g.Shared != locker.SharingNone {
+		leases = append(leases, s.join(s.client(), name+"-shared", locker.NoRenew()))
+	}
 	granted := l.Until()
 	if time.Until(granted) < 2*s.long { // it has a deadline
 		time.Sleep(2 * s.ttl)
-		if err := l.Renew(s.within(s.patience())); err != nil {
-			s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
+		for _, l := range leases {
+			if err := l.Renew(s.within(s.patience())); err != nil {
+				s.broken(fmt.Sprintf("Renew of a hold failed: %v", err), "Renew does not find its own key")
+			}
 		}
 	}
 	renewed := l.Until().Sub(granted)
@@ -113,9 +119,11 @@ func (s *trial) survives(what string, happen func()) {
 				"by its renewal", what, short), "a renewal is confirmed before it is as durable as the grant")
 		}
 	}
-	s.staysHeld(l, other, name, what)
-	s.unlock(l)
-	s.unlock(s.comesBack(other, name))
+	for _, l := range leases {
+		s.staysHeld(l, other, l.Name(), what)
+		s.unlock(l)
+		s.unlock(s.comesBack(other, l.Name()))
+	}
 }
 
 // staysHeld fails if other gets name within a few TTLs, or if the lease ends
@@ -167,6 +175,10 @@ func checkClockJump(s *trial) {
 		holder, other := s.client(), s.client()
 		name := s.name("clock-" + d.String())
 		l := s.try(holder, name, locker.TTL(s.long))
+		leases := []*locker.Lease{l}
+		if s.g.Shared != locker.SharingNone {
+			leases = append(leases, s.join(holder, name+"-shared"))
+		}
 		what := fmt.Sprintf("a step of the servers' clocks by %v", d)
 		taken, jumped := make(chan struct{}), make(chan struct{})
 		s.together(func() {
@@ -175,10 +187,14 @@ func checkClockJump(s *trial) {
 			<-taken
 			s.h.JumpClock(s, d)
 			close(jumped)
-			s.staysHeld(l, other, name, what)
+			for _, l := range leases {
+				s.staysHeld(l, other, l.Name(), what)
+			}
 		})
-		s.unlock(l)
-		s.unlock(s.comesBack(other, name))
+		for _, l := range leases {
+			s.unlock(l)
+			s.unlock(s.comesBack(other, l.Name()))
+		}
 		s.h.JumpClock(s, -d)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func checkSharedLate(s *trial) {
-	parts := []func(){s.lateKinds, s.lateEnds}
+	parts := []func(){s.lateKinds, s.lateEnds, func() { s.deadWaits(locker.Shared()) }}
 	for _, how := range [][2]bool{{true, true}, {false, true}, {false, false}} {
 		parts = append(parts, func() { s.sharerGivenUp(how[0], how[1]) })
 	}

@@ -254,6 +254,20 @@ func (s *trial) notifyShared() {
 	w := s.acquireNow(a, s.request(name, s.long), "when all sharers had left")
 	wakes("the writer had left", "a writer's release tells no sharers", s.shares(name, s.long),
 		func() { s.release(w) })
+	s.nothingLeft(name)
+	name = s.name("yields")
+	w = s.acquireNow(a, s.request(name, s.long), "of a name that nobody has had")
+	if p, ok := w.(locker.Passer); ok {
+		wakes("a Pass that yields", "it asks only for writers that wait", s.shares(name, s.long), func() {
+			grant, err := p.Pass(s.within(s.patience()), s.request(name, s.long), true)
+			if err != nil || grant.Hold != nil {
+				s.broken(fmt.Sprintf("Pass with yield, while a sharer of another client waited, passed the lock on "+
+					"all the same (error %v)", err), "it asks only for writers that wait")
+			}
+		})
+	} else {
+		s.release(w)
+	}
 	if !polled(listener) {
 		return
 	}

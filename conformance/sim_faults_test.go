@@ -69,6 +69,8 @@ func (s *service) restart() {
 				delete(s.locks, name)
 			}
 			clear(s.shares)
+		case forgetsSharers:
+			clear(s.shares)
 		case forgetsRenewal:
 			for name, rec := range s.locks {
 				rec.expires = rec.granted
@@ -91,10 +93,21 @@ func (s *service) crash(n int) (restore func()) {
 
 // jumpClock steps the wall clock, which has no part in what is held.
 func (s *service) jumpClock(d time.Duration) {
-	if s.flaw != wallClock && s.flaw != minHoldJumps {
+	if s.flaw != wallClock && s.flaw != minHoldJumps && s.flaw != sharersByWallClock {
 		return
 	}
 	s.do(func() {
+		for name, sh := range s.shares {
+			for _, rec := range sh.holders {
+				if s.flaw == sharersByWallClock {
+					rec.expires = rec.expires.Add(-d)
+					s.arm(name, rec)
+				}
+			}
+		}
+		if s.flaw == sharersByWallClock {
+			return
+		}
 		for name, rec := range s.locks {
 			if s.flaw == wallClock {
 				rec.expires = rec.expires.Add(-d)

@@ -83,7 +83,7 @@ func (s *service) share(p place, name string, wait bool) (v verdict) {
 		rec.confirmed = true
 		return verdict{granted: true, token: rec.token}
 	}
-	s.waited[name] = s.waited[name] || p.waits
+	s.waited[name] = s.waited[name] || p.waits && s.flaw != yieldsToWriters
 	if wait {
 		s.line(name, p)
 	}
@@ -197,15 +197,15 @@ func (s *service) advance(name string) {
 			break
 		}
 		queue = queue[1:]
+		if s.flaw == deadWaitersStay {
+			next.ttl *= 1000 // until it asks again
+		}
 		switch {
 		case gone:
 			continue
 		case next.shared:
 			s.admit(name, *next)
 		default:
-			if s.flaw == deadWaitersStay {
-				next.ttl *= 1000 // until it asks again
-			}
 			s.grant(name, *next)
 		}
 		admitted++
