@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -22,12 +23,18 @@ func checkSharedGate(s *trial) {
 	s.together(s.gateStands, s.turnOfWriter, s.gateOfWhoLeft, s.gateOfDead, s.notes, s.noteOfDead)
 }
 
-// polled reports whether the engine asks the backend again and again while it waits. One
-// that has neither a queue nor a Notifier may wait in Acquire all the same, as on a file.
-func polled(b locker.Backend) bool {
-	_, notifies := b.(locker.Notifier)
-	q, ok := b.(locker.Queuer)
-	return notifies && (!ok || !q.HasQueue())
+// polled reports whether the engine asks the backend again and again while it waits: a
+// service without a queue may wait in Acquire all the same, as on a file.
+func (s *trial) polled(b locker.Backend) bool {
+	s.Helper()
+	if q, ok := b.(locker.Queuer); ok && q.HasQueue() {
+		return false
+	}
+	name := s.name(fmt.Sprintf("polled-%d", s.number()))
+	first := s.share(b, name, s.long)
+	_, err := b.Acquire(s.within(5*settle), s.waits(name, s.ttl))
+	s.release(first.Hold)
+	return !errors.Is(err, context.DeadlineExceeded)
 }
 
 // gated fails if no new sharer is kept out of name from now on, or soon.
@@ -201,7 +208,7 @@ func (s *trial) gateOfDead() {
 	writer := s.clientOf(cut)
 	s.warm(cut)
 	bound, ttl := noteWithin+s.soon, s.long
-	if !polled(cut) {
+	if !s.polled(cut) {
 		ttl = s.ttl
 		bound = s.freedWithin(s.life(s.ttl))
 	}
@@ -226,7 +233,7 @@ func (s *trial) gateOfDead() {
 func (s *trial) noteOfDead() {
 	name := s.name("note of dead")
 	b, probe, writer := s.backend(), s.backend(), s.backend()
-	if !polled(writer) {
+	if !s.polled(writer) {
 		return
 	}
 	first := s.share(b, name, s.long)
@@ -244,7 +251,7 @@ func (s *trial) noteOfDead() {
 func (s *trial) notes() {
 	name := s.name("notes")
 	b, probe, one, other := s.backend(), s.backend(), s.backend(), s.backend()
-	if !polled(one) {
+	if !s.polled(one) {
 		return
 	}
 	first := s.share(b, name, s.long)

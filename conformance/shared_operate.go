@@ -268,7 +268,7 @@ func (s *trial) notifyShared() {
 	} else {
 		s.release(w)
 	}
-	if !polled(listener) {
+	if !s.polled(listener) {
 		return
 	}
 	first = s.share(a, name, s.long)
