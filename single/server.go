@@ -220,10 +220,10 @@ func (s *server) answer(c *redisconn.Call) (answer, error) {
 	case code == codeForeign && number >= redisconn.NoKey:
 		a.foreign, a.left = true, redisconn.LeftOf(number)
 		return a, nil
-	case code == codeSharers && number >= 0:
+	case !passes && code == codeSharers && number >= 0:
 		a.sharers, a.left = true, redisconn.LeftOf(number)
 		return a, nil
-	case code == codeFull && number > 0:
+	case !passes && code == codeFull && number > 0:
 		a.full = number
 		return a, nil
 	case passes && code == codeNotOld && (number == int64(redisconn.Gone) || number == int64(redisconn.Theirs)):

@@ -93,7 +93,7 @@ func (s *server) census(ctx context.Context, k *redisconn.Keys, st *status) (boo
 		many, ok1 := v[0].(int64)
 		left, ok2 := v[1].(int64)
 		some, ok3 := v[2].([]any)
-		if ok1 && ok2 && ok3 && many >= int64(len(some)) {
+		if ok1 && ok2 && ok3 && many >= int64(len(some)) && (many > 0) == (len(some) > 0) {
 			st.Held, st.sharers, st.Left = many > 0, int(many), redisconn.LeftOf(left)
 			for _, owner := range some {
 				text, _ := owner.(string)

@@ -226,3 +226,23 @@ func TestASharerWithTooFewReplicasIsUndone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, st.Sharers)
 }
+
+func TestAnAnswerAboutSharersOfNoScriptOfOursIsRefused(t *testing.T) {
+	refused := func(err error, what string) {
+		t.Helper()
+		assert.True(t, asError(t, err).Refused, what)
+	}
+	for _, reply := range []string{"*2\r\n:6\r\n:-1\r\n", "*2\r\n:7\r\n:0\r\n"} {
+		_, err := newFake(t, reply).server.acquire(t.Context(), keys("n", "a:"), together)
+		refused(err, reply)
+	}
+	for _, reply := range []string{"*2\r\n:6\r\n:1\r\n", "*2\r\n:7\r\n:1\r\n"} {
+		_, err := newFake(t, reply).server.pass(t.Context(), keys("n", "a:"), keys("n", "b:"), ttl, true)
+		refused(err, reply)
+	}
+	for _, reply := range []string{":1\r\n", "*0\r\n", "*3\r\n:1\r\n:1\r\n*0\r\n",
+		"*3\r\n:0\r\n:1\r\n*1\r\n+a\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"} {
+		_, err := newFake(t, reply).server.census(t.Context(), keys("n", ""), &status{})
+		refused(err, reply)
+	}
+}
