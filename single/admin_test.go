@@ -71,6 +71,16 @@ func TestListAndBreak(t *testing.T) {
 			assert.True(t, st.Held)
 			assert.Equal(t, "me", st.Label)
 			grant(t, b, "a/{x}", 0)
+			for _, owner := range []string{"one", "another"} {
+				_, err = b.Acquire(t.Context(), locker.Request{Name: "c", Owner: owner, Label: owner, TTL: ttl,
+					Shared: true})
+				require.NoError(t, err)
+			}
+			assert.Equal(t, 2, list("c")["c"].Sharers)
+			st, err = b.Break(t.Context(), "c")
+			require.NoError(t, err)
+			assert.ElementsMatch(t, []string{"one", "another"}, st.Sharing)
+			grant(t, b, "c", 0)
 			st, err = b.Break(t.Context(), "free")
 			require.NoError(t, err)
 			assert.False(t, st.Held)

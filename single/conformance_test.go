@@ -45,7 +45,7 @@ var reached = []string{
 	"cut-off", "prompt",
 	"since", "cancel-in-the-middle", "reply-lost", "connection-reset", "request-late", "take-back-overtakes",
 	"unlock-through-outage", "outage", "close", "close-given", "close-cut-off",
-	"shared-together", "shared-gate", "shared-order", "shared-tokens", "shared-late", "shared-operate",
+	"shared-together", "shared-gate", "shared-order", "shared-tokens", "shared-late",
 }
 
 func TestConformance(t *testing.T) {
