@@ -71,10 +71,13 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	case req.MinHold > 0:
 		h.shadow = kept
 	}
-	b.name(h)
+	b.name(h, req.Shared)
 	a := &attempt{b: b, h: h, queued: req.Queued}
 	v, err := a.run(ctx, req.Wait)
-	if err == nil {
+	switch {
+	case err == nil && req.Shared:
+		return locker.Grant{Hold: h, Validity: v}, nil
+	case err == nil:
 		return locker.Grant{Hold: h, Validity: v, Token: h.tokens.Of(h.created)}, nil
 	}
 	if etcderr.LeaseGone(err) {
@@ -93,11 +96,15 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 
 // name gives h a key of this client's that nothing can be under way for. Etcd keeps deleted keys in its index
 // until it is compacted, so they are used again.
-func (b *Backend) name(h *hold) {
+func (b *Backend) name(h *hold, shared bool) {
+	mark, number := "", func(try int) int { return try }
+	if shared {
+		mark, number = sharedMark, scattered(h.owner)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for n := 0; ; n++ {
-		h.key = h.queue + b.id + "." + strconv.Itoa(n)
+	for try := 0; ; try++ {
+		h.key = h.queue + mark + b.id + "." + strconv.Itoa(number(try))
 		if user := b.inUse[h.key]; user == nil {
 			b.inUse[h.key] = h
 			return
@@ -174,6 +181,9 @@ var errTakenBack = errors.New("the attempt was taken back before it arrived")
 // enter takes the first place, or, if it is to wait, the last.
 func (a *attempt) enter(ctx context.Context, wait bool) error {
 	e := a.b.usualEntry(a.h.queue)
+	if a.h.isShared() {
+		e = ifFree
+	}
 	if !wait {
 		e = min(e, ifFree)
 	}
@@ -183,22 +193,23 @@ func (a *attempt) enter(ctx context.Context, wait bool) error {
 		case err != nil:
 			return err
 		case resp.Succeeded:
-			return a.entered(e, resp)
+			return a.entered(ctx, e, resp)
 		}
-		var found *mvccpb.KeyValue
-		shown := nobody
-		if len(resp.Responses) > 0 {
-			found = front(resp.Responses[0].GetResponseRange().Kvs)
-		}
-		if found != nil {
-			if shown = another; a.h.isAt(found) {
+		shown, dead := nobody, false
+		for _, r := range resp.Responses {
+			kvs := r.GetResponseRange().Kvs
+			switch found := front(kvs); {
+			case found == nil:
+			case a.h.isAt(found):
 				shown = itself
 				a.inQueue(found.CreateRevision, somewhere)
+			case shown == nobody:
+				shown, dead = another, isDead(found) || hasShadow(kvs) && isShared(string(found.Key))
 			}
 		}
 		next, err := e.refused(wait, shown)
 		switch {
-		case errors.Is(err, locker.ErrHeld) && isDead(found):
+		case errors.Is(err, locker.ErrHeld) && dead:
 			if err := a.b.sweep(ctx, a.h.queue); err != nil {
 				return err
 			}
@@ -221,15 +232,22 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 	cmps := []clientv3.Cmp{isAbsent(h.queue), isAbsent(void(h.queue, h.owner))}
 	var orElse []clientv3.Op
 	if !wait {
-		orElse = []clientv3.Op{clientv3.OpGet(h.queue, oldest(h.queue)...)}
+		orElse = []clientv3.Op{clientv3.OpGet(h.queue, oldest(h.inTheWay())...)}
 	}
-	switch e {
-	case ifUnused:
+	switch {
+	case e == ifUnused:
 		cmps = []clientv3.Cmp{cmps[0].WithPrefix()}
-	case ifFree:
+	case e == ifFree && h.isShared():
+		cmps[0] = cmps[0].WithRange(alone(h.queue))
+		cmps = append(cmps, isAbsent(h.key)) // which no other comparison sees
+		then = append(then, sharers(h.queue, clientv3.WithCountOnly()))
+		if !wait {
+			orElse = append(orElse, clientv3.OpGet(h.key))
+		}
+	case e == ifFree:
 		cmps[0] = cmps[0].WithRange(places(h.queue))
 		then = append(then, clientv3.OpGet(tokensKey(h.queue)))
-	case asLast:
+	default:
 		cmps[0] = isAbsent(h.key)
 		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
 	}
@@ -241,16 +259,21 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 }
 
 // entered notes what an entry that succeeded says.
-func (a *attempt) entered(e entry, resp *clientv3.TxnResponse) (err error) {
+func (a *attempt) entered(ctx context.Context, e entry, resp *clientv3.TxnResponse) (err error) {
 	if e == asLast {
 		a.inQueue(resp.Header.Revision, somewhere)
 		return nil
 	}
 	a.inQueue(resp.Header.Revision, first)
-	if e == ifFree {
-		if a.h.tokens, err = readTokens(resp.Responses[len(resp.Responses)-1]); err == nil {
-			a.remember(false)
-		}
+	if e != ifFree {
+		return nil
+	}
+	last := resp.Responses[len(resp.Responses)-1]
+	if a.h.isShared() {
+		return a.bounded(ctx, last)
+	}
+	if a.h.tokens, err = readTokens(last); err == nil {
+		a.remember(false)
 	}
 	return err
 }

@@ -78,13 +78,15 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			return connect(ct, through(c.dial)), fault{c}
 		},
 		Delete: func(ct conformance.T, name string) {
-			// The holder's key, and not those of who waits.
-			resp, err := admin.Get(
-				ct.Context(),
-				queue(name),
-				append(clientv3.WithFirstCreate(), clientv3.WithRange(queue(name)+"~"))...)
+			// The keys of the holder, or of all sharers, and not those of who waits.
+			resp, err := admin.Get(ct.Context(), queue(name), clientv3.WithRange(queue(name)+"~"),
+				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 			ctFail(ct, err)
-			for _, kv := range resp.Kvs {
+			shares := func(i int) bool { return strings.HasPrefix(string(resp.Kvs[i].Key), queue(name)+"s") }
+			for i, kv := range resp.Kvs {
+				if i > 0 && !(shares(0) && shares(i)) {
+					break
+				}
 				_, err = admin.Delete(ct.Context(), string(kv.Key))
 				ctFail(ct, err)
 				_, err = admin.Delete(ct.Context(), string(kv.Key)+"!") // with StrictExpiry

@@ -181,6 +181,7 @@ func Guarantees(members int) locker.Guarantees {
 		Exclusion:       locker.ExclusionConsensus,
 		Fencing:         locker.FencingUnlessRewind,
 		Order:           locker.OrderFIFO,
+		Shared:          locker.SharingTokenless,
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: deadHolderSlack,
 		SurvivesRestart: true,

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -25,14 +26,22 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		return locker.State{}, b.failure(ctx, err)
 	}
 	st := state(queue, tokens)
-	if lease := front(queue).Lease; lease != 0 {
+	asked := map[int64]bool{0: true}
+	have, _ := holders(queue)
+	for _, kv := range have {
+		if asked[kv.Lease] {
+			continue
+		}
+		asked[kv.Lease] = true
 		resp := new(pb.LeaseTimeToLiveResponse)
-		_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", &pb.LeaseTimeToLiveRequest{ID: lease}, resp)
+		req := &pb.LeaseTimeToLiveRequest{ID: kv.Lease}
+		_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", req, resp)
 		if err != nil && !etcderr.LeaseGone(err) {
 			return locker.State{}, b.failure(ctx, err)
 		}
 		// After a change of the leader it can be more than was granted. A lease that is gone has -1.
-		st.Remaining = time.Duration(max(min(resp.TTL, resp.GrantedTTL), 0)) * time.Second
+		left := time.Duration(min(resp.TTL, resp.GrantedTTL)) * time.Second
+		st.Remaining = max(st.Remaining, left)
 	}
 	return st, nil
 }
@@ -50,30 +59,32 @@ func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, r
 	return resp.Responses[0].GetResponseRange().Kvs, tokens.Tokens, err
 }
 
-// maxWaiting is how many places of the queue State.Waiting covers.
+// maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
 const maxWaiting = 16
 
-// state is what the keys of one queue say.
+// state is what the keys of one queue say, which it puts in their order.
 func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
-	first := queue[0]
-	revisions := map[int64]bool{}
-	for _, kv := range queue {
-		revisions[kv.CreateRevision] = true
-		if kv.CreateRevision < first.CreateRevision {
-			first = kv
-		}
+	slices.SortStableFunc(queue, func(a, b *mvccpb.KeyValue) int {
+		return cmp.Compare(a.CreateRevision, b.CreateRevision)
+	})
+	have, wait := holders(queue)
+	st := locker.State{Held: true, Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait)}
+	if isShared(string(have[0].Key)) {
+		st.Sharers, st.Sharing = len(have), labels(have)
+	} else {
+		st.Token = tokens.Of(have[0].CreateRevision)
 	}
-	st := locker.State{
-		Held: true, Label: label(first), Token: tokens.Of(first.CreateRevision), Waiters: len(revisions) - 1,
-	}
-	for _, kv := range queue {
-		l := label(kv)
-		if kv.CreateRevision != first.CreateRevision && !slices.Contains(st.Waiting, l) {
-			st.Waiting = append(st.Waiting, l)
-		}
-	}
-	st.Waiting = st.Waiting[:min(len(st.Waiting), maxWaiting)]
 	return st
+}
+
+// labels are those of the first places, each once.
+func labels(places []*mvccpb.KeyValue) (all []string) {
+	for _, kv := range places[:min(len(places), maxWaiting)] {
+		if l := label(kv); !slices.Contains(all, l) {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // List implements [locker.Lister].
@@ -119,8 +130,8 @@ func (b *Backend) List(
 	}
 }
 
-// Break implements [locker.Breaker]. It deletes the holder's shadow, too: the
-// next holder is let in at once, whatever the one before believes.
+// Break implements [locker.Breaker]. It deletes the shadows of the holders, too:
+// the next one is let in at once, whatever those before believe.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	var st locker.State
 	for meant := int64(0); ; {
@@ -133,6 +144,10 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		}
 		first := front(queue)
 		st = state(queue, tokens)
+		if st.Sharers > 0 {
+			have, _ := holders(queue)
+			return st, b.failure(ctx, b.breakAll(ctx, have))
+		}
 		var ops []clientv3.Op
 		for _, kv := range queue {
 			if kv.CreateRevision == first.CreateRevision {

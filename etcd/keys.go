@@ -47,6 +47,14 @@ func (k keys) session(lease int64) string {
 // those who hold or wait in it, and not the void ones.
 func places(queue string) string { return queue + voidMark }
 
+// alone is the end of the range that has the keys of those who hold or wait for a queue's name alone.
+func alone(queue string) string { return queue + sharedMark }
+
+// sharers is the range of the keys of those who hold or wait for it together.
+func sharers(queue string, opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(alone(queue), append(opts, clientv3.WithRange(places(queue)))...)
+}
+
 // void is the key that, if it is there, makes the acquire with that owner do
 // nothing. It is among the keys of its queue, so that one look at them says
 // that the queue is empty and nothing is void.
@@ -57,8 +65,12 @@ func void(queue, owner string) string { return queue + voidMark + escape.Replace
 // is like it, as the slash in an owner is escaped.
 func tokensKey(queue string) string { return queue + voidMark + "/tokens" }
 
-// voidMark sorts behind the hexadecimal digits that keys of clients begin with.
-const voidMark = "~"
+// The name of a client's key begins with a capital letter or a digit. sharedMark, which a sharer's has before
+// it, sorts behind them, and voidMark behind both: all places of a queue are one range, and those of each kind.
+const (
+	sharedMark = "s"
+	voidMark   = "~"
+)
 
 var escape = strings.NewReplacer("%", "%25", "/", "%2F")
 var unescape = strings.NewReplacer("%25", "%", "%2F", "/")
@@ -90,14 +102,14 @@ func base(key []byte) string { return strings.TrimSuffix(string(key), shadowMark
 // same is how many keys can have been put at one time: a key and its shadow. They are one place of the queue.
 const same = 2
 
-// oldest and newest are options for the place of a queue that was there first or last, inOrder for all of
-// them.
-func oldest(queue string) []clientv3.OpOption {
-	return append(clientv3.WithFirstCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
+// oldest and newest are options for the place up to end that was there first or last, inOrder for all places of
+// a queue.
+func oldest(end string) []clientv3.OpOption {
+	return append(clientv3.WithFirstCreate(), clientv3.WithRange(end), clientv3.WithLimit(same))
 }
 
-func newest(queue string) []clientv3.OpOption {
-	return append(clientv3.WithLastCreate(), clientv3.WithRange(places(queue)), clientv3.WithLimit(same))
+func newest(end string) []clientv3.OpOption {
+	return append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithLimit(same))
 }
 
 func inOrder(queue string) []clientv3.OpOption {
@@ -127,6 +139,14 @@ func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 		return slices.MinFunc(place, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(len(a.Key), len(b.Key)) })
 	}
 	return nil
+}
+
+// isShared reports whether a key is a sharer's, or the shadow of one.
+func isShared(key string) bool { return strings.HasPrefix(key[strings.LastIndexByte(key, '/')+1:], sharedMark) }
+
+// hasShadow reports whether the first place of a queue has two keys.
+func hasShadow(kvs []*mvccpb.KeyValue) bool {
+	return len(kvs) >= same && kvs[0].CreateRevision == kvs[1].CreateRevision
 }
 
 // isDead reports whether kv, a front, is a shadow whose key is gone.

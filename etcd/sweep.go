@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. The holder of
-// the first place may believe in it: its shadow is kept for its TTL from now on. The others never were the
-// first, and are deleted at once: eight dead waiters cost what one dead holder does.
+// sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. One that has
+// nobody in its way may believe in the lock: its shadow is kept for its TTL from now on. The others were never
+// granted it, and are deleted at once: eight dead waiters cost what one dead holder does.
 func (b *Backend) sweep(ctx context.Context, queue string) error {
 	done, err := b.reading(ctx)
 	if err != nil {
@@ -23,27 +23,39 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	var stands *mvccpb.KeyValue // before all that follow: none of them was ever the first
+	// The first that stands, and the first that does so alone: whoever has it in the way has had it all the time.
+	var stands, alone *mvccpb.KeyValue
+	counted := map[int64][]*mvccpb.KeyValue{} // from now on, by their seconds
 	var deletions []clientv3.Op
 	for place := range eachPlace(resp.Responses[0].GetResponseRange().Kvs) {
 		kv := front(place)
-		if !isDead(kv) || stands == nil && !wasNeverGranted(kv) {
+		inTheWay := stands
+		if isShared(string(kv.Key)) {
+			inTheWay = alone
+		}
+		if !isDead(kv) || inTheWay == nil && !wasNeverGranted(kv) {
 			if isUncounted(kv) {
-				if err := b.count(ctx, kv); err != nil {
-					return err
-				}
+				counted[seconds(kv)] = append(counted[seconds(kv)], kv)
 			}
 			if stands == nil {
 				stands = kv
 			}
+			if alone == nil && !isShared(string(kv.Key)) {
+				alone = kv
+			}
 			continue
 		}
 		cmps := unchanged(kv)
-		if stands != nil {
-			is := clientv3.Compare(clientv3.CreateRevision(string(stands.Key)), "=", stands.CreateRevision)
+		if inTheWay != nil {
+			is := clientv3.Compare(clientv3.CreateRevision(string(inTheWay.Key)), "=", inTheWay.CreateRevision)
 			cmps = append(cmps, is)
 		}
 		deletions = append(deletions, clientv3.OpTxn(cmps, []clientv3.Op{clientv3.OpDelete(string(kv.Key))}, nil))
+	}
+	for _, shadows := range counted {
+		if err := b.count(ctx, shadows); err != nil {
+			return err
+		}
 	}
 	for chunk := range slices.Chunk(deletions, keysAtOnce) {
 		if _, _, err := b.pool.txn(ctx, ordinary, nil, chunk, nil); err != nil {
@@ -53,27 +65,39 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 	return nil
 }
 
-// count begins to count the time for which a shadow keeps the lock whose key is gone: it puts it on a lease
-// that nobody renews, and that no leader can end early therefore.
+// count begins to count the time, the same of all, for which shadows keep the lock whose keys are gone: it puts
+// them on a lease that nobody renews, and that no leader can end early therefore.
 //
-// The holder may believe in the lock for as long: a leader that was stopped for longer than a TTL revokes
+// A holder may believe in the lock for as long: a leader that was stopped for longer than a TTL revokes
 // leases that its successor has kept alive.
-func (b *Backend) count(ctx context.Context, shadow *mvccpb.KeyValue) error {
-	lease, err := b.pool.grantLease(ctx, seconds(shadow))
+func (b *Backend) count(ctx context.Context, shadows []*mvccpb.KeyValue) error {
+	lease, err := b.pool.grantLease(ctx, seconds(shadows[0]))
 	if err != nil {
 		return err
 	}
-	key, onLease := string(shadow.Key), clientv3.WithLease(clientv3.LeaseID(lease.ID))
-	put := []clientv3.Op{clientv3.OpPut(key, string(shadow.Value), onLease)}
-	resp, _, err := b.pool.txn(ctx, ordinary, unchanged(shadow), put, []clientv3.Op{clientv3.OpGet(key)})
-	if err != nil {
-		return notOfSession(err)
-	}
-	if !resp.Succeeded {
-		now := resp.Responses[0].GetResponseRange().Kvs
-		if len(now) == 0 || now[0].Lease != lease.ID { // not a repeated request (R11)
-			_ = b.pool.revokeLease(ctx, lease.ID) // another was faster; it ends by itself, too
+	onLease := clientv3.WithLease(clientv3.LeaseID(lease.ID))
+	used := false
+	for chunk := range slices.Chunk(shadows, keysAtOnce) {
+		var ops []clientv3.Op
+		for _, kv := range chunk {
+			key := string(kv.Key)
+			put := []clientv3.Op{clientv3.OpPut(key, string(kv.Value), onLease)}
+			ops = append(ops, clientv3.OpTxn(unchanged(kv), put, []clientv3.Op{clientv3.OpGet(key)}))
 		}
+		resp, _, err := b.pool.txn(ctx, ordinary, nil, ops, nil)
+		if err != nil {
+			return notOfSession(err)
+		}
+		for _, r := range resp.Responses {
+			each := r.GetResponseTxn()
+			used = used || each.Succeeded
+			for _, now := range each.Responses[0].GetResponseRange().GetKvs() {
+				used = used || now.Lease == lease.ID // a repeated request (R11)
+			}
+		}
+	}
+	if !used {
+		_ = b.pool.revokeLease(ctx, lease.ID) // another was faster; it ends by itself, too
 	}
 	return nil
 }

@@ -47,7 +47,9 @@ func (t *trace) missing(shadow bool) {
 
 // left reports whether an attempt that failed has to be taken back. A lease that is gone has taken the key
 // along, and no transaction puts it any more; a shadow stays.
-func (t *trace) left(leaseGone, shadow bool) bool { return t.stage > none && (!leaseGone || shadow) }
+func (t *trace) left(leaseGone, shadow bool) bool {
+	return t.stage > none && t.stage < settled && (!leaseGone || shadow)
+}
 
 // removal returns whether a deletion has to be sent, and whether it has to put the void key.
 func (t *trace) removal(leaseGone, shadow bool) (needed, makeVoid bool) {

@@ -153,18 +153,26 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 		return err
 	}
 	defer done()
-	before := append(newest(a.h.queue), clientv3.WithMaxCreateRev(a.h.created-1))
+	before := append(newest(a.h.inTheWay()), clientv3.WithMaxCreateRev(a.h.created-1))
+	also := clientv3.OpGet(tokensKey(a.h.queue))
+	if a.h.isShared() {
+		also = sharers(a.h.queue, clientv3.WithCountOnly())
+	}
 	resp, err := a.ask(ctx, revision,
-		clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...), clientv3.OpGet(tokensKey(a.h.queue)))
+		clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...), also)
 	if err != nil {
 		return err
 	}
-	if a.h.tokens, err = readTokens(resp.Responses[2]); err != nil {
-		return err
-	}
 	found := front(resp.Responses[1].GetResponseRange().Kvs)
-	if a.at == somewhere {
+	if a.h.isShared() {
+		if found == nil {
+			err = a.bounded(ctx, resp.Responses[2])
+		}
+	} else if a.h.tokens, err = readTokens(resp.Responses[2]); err == nil && a.at == somewhere {
 		a.remember(found != nil)
+	}
+	if err != nil {
+		return err
 	}
 	if a.at, a.before = first, found; found != nil {
 		a.at = behind

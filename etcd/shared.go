@@ -1,0 +1,99 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golockers/locker"
+)
+
+// A sharer's key is in the queue like any other, and whoever wants the lock alone waits for it. Itself it has
+// only those in its way that want the lock alone, and were there before it. No key can come before another
+// later: who has nobody in the way once never will again.
+
+// isShared reports whether the hold is a sharer's.
+func (h *hold) isShared() bool { return strings.HasPrefix(h.key[len(h.queue):], sharedMark) }
+
+// inTheWay is the end of the range with those for whom the hold waits if they were there before it.
+func (h *hold) inTheWay() string {
+	if h.isShared() {
+		return alone(h.queue)
+	}
+	return places(h.queue)
+}
+
+var seed = maphash.MakeSeed()
+
+// scattered returns which number a sharer of one client tries for its key: the n-th is one of the lowest 2ⁿ.
+// Of thousands some ten tries find a free one, and a repeated request the same (R11).
+func scattered(owner string) func(try int) int {
+	draw := rand.New(rand.NewPCG(maphash.String(seed, owner), 0)) //nolint:gosec // nobody has to guess it
+	return func(try int) int { return draw.IntN(1 << min(try, 30)) }
+}
+
+// bounded refuses a sharer that has nobody in its way, and locker.MaxSharers who hold the lock before it. count
+// is an answer with how many keys of sharers there are, or were later: of those before it, all that hold.
+func (a *attempt) bounded(ctx context.Context, count *pb.ResponseOp) error {
+	if count.GetResponseRange().Count <= locker.MaxSharers {
+		return nil
+	}
+	// Some are shadows, or of those who came later.
+	resp, err := a.b.pool.read(ctx, ordinary,
+		sharers(a.h.queue, clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(a.h.created)))
+	if err != nil {
+		return err
+	}
+	before := map[int64]bool{}
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		before[kv.CreateRevision] = true
+	}
+	if len(before) <= locker.MaxSharers {
+		return nil
+	}
+	if _, err := a.h.remove(ctx); err != nil {
+		return err
+	}
+	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(a.h.queue, a.b.keys.locks()), "/"))
+	return fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(before)-1, name)
+}
+
+// holders parts the places of a queue, in its order, into those that have the lock and those that wait for it,
+// each by its front.
+func holders(queue []*mvccpb.KeyValue) (have, wait []*mvccpb.KeyValue) {
+	for place := range eachPlace(queue) {
+		kv := front(place)
+		together := len(have) == 0 || isShared(string(have[0].Key)) && isShared(string(kv.Key))
+		if len(wait) == 0 && together {
+			have = append(have, kv)
+		} else {
+			wait = append(wait, kv)
+		}
+	}
+	return have, wait
+}
+
+// breakAll deletes the places of holders, each if it is still the same.
+func (b *Backend) breakAll(ctx context.Context, have []*mvccpb.KeyValue) error {
+	for chunk := range slices.Chunk(have, keysAtOnce/same) {
+		var ops []clientv3.Op
+		for _, kv := range chunk {
+			key := base(kv.Key)
+			for _, key := range []string{key, key + shadowMark} {
+				is := clientv3.Compare(clientv3.CreateRevision(key), "=", kv.CreateRevision)
+				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
+			}
+		}
+		if _, _, err := b.pool.txn(ctx, ordinary, nil, ops, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
