@@ -226,7 +226,7 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 	h := a.h
 	then := []clientv3.Op{clientv3.OpPut(h.key, h.value(), h.s.onLease())}
 	if h.shadow != without {
-		then = append(then, clientv3.OpPut(h.key+shadowMark, h.shadowed()))
+		then = append(then, clientv3.OpPut(shadowOf(h.key), h.shadowed()))
 	}
 	isAbsent := func(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
 	cmps := []clientv3.Cmp{isAbsent(h.queue), isAbsent(void(h.queue, h.owner))}
@@ -240,7 +240,7 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 	case e == ifFree && h.isShared():
 		cmps[0] = cmps[0].WithRange(alone(h.queue))
 		cmps = append(cmps, isAbsent(h.key)) // which no other comparison sees
-		then = append(then, sharers(h.queue, clientv3.WithCountOnly()))
+		then = append(then, counting(h.queue)...)
 		if !wait {
 			orElse = append(orElse, clientv3.OpGet(h.key))
 		}
@@ -268,11 +268,10 @@ func (a *attempt) entered(ctx context.Context, e entry, resp *clientv3.TxnRespon
 	if e != ifFree {
 		return nil
 	}
-	last := resp.Responses[len(resp.Responses)-1]
 	if a.h.isShared() {
-		return a.bounded(ctx, last)
+		return a.bounded(ctx, resp.Responses[len(resp.Responses)-2:])
 	}
-	if a.h.tokens, err = readTokens(last); err == nil {
+	if a.h.tokens, err = readTokens(resp.Responses[len(resp.Responses)-1]); err == nil {
 		a.remember(false)
 	}
 	return err

@@ -145,7 +145,7 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 	then := []clientv3.Op{clientv3.OpDelete(h.key)}
 	var orElse []clientv3.Op
 	if h.shadow != without {
-		then = append(then, clientv3.OpDelete(h.key+shadowMark))
+		then = append(then, clientv3.OpDelete(shadowOf(h.key)))
 		orElse = append(orElse, h.deleteShadow()) // the key has gone with the lease
 	}
 	if makeVoid {
@@ -161,7 +161,7 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 
 // deleteShadow deletes the shadow if it is this hold's.
 func (h *hold) deleteShadow() clientv3.Op {
-	key := h.key + shadowMark
+	key := shadowOf(h.key)
 	mine := clientv3.Compare(clientv3.Value(key), "=", h.shadowed())
 	return clientv3.OpTxn([]clientv3.Cmp{mine}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 }
@@ -206,7 +206,7 @@ func (h *hold) keepFor(ctx context.Context) error {
 	}
 	mine := clientv3.Compare(clientv3.Value(h.key), "=", h.value())
 	onLease := clientv3.WithLease(clientv3.LeaseID(lease.ID))
-	put := clientv3.OpPut(h.key+shadowMark, h.shadowed(), onLease)
+	put := clientv3.OpPut(shadowOf(h.key), h.shadowed(), onLease)
 	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{mine}, []clientv3.Op{put}, nil)
 	switch took := time.Since(began); {
 	case err != nil:

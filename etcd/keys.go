@@ -50,9 +50,14 @@ func places(queue string) string { return queue + voidMark }
 // alone is the end of the range that has the keys of those who hold or wait for a queue's name alone.
 func alone(queue string) string { return queue + sharedMark }
 
-// sharers is the range of the keys of those who hold or wait for it together.
+// sharers reads the keys of those who hold or wait for it together, and sharersShadows their shadows.
 func sharers(queue string, opts ...clientv3.OpOption) clientv3.Op {
-	return clientv3.OpGet(alone(queue), append(opts, clientv3.WithRange(places(queue)))...)
+	from := clientv3.GetPrefixRangeEnd(alone(queue) + shadowMark)
+	return clientv3.OpGet(from, append(opts, clientv3.WithRange(places(queue)))...)
+}
+
+func sharersShadows(queue string, opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(alone(queue)+shadowMark, append(opts, clientv3.WithPrefix())...)
 }
 
 // void is the key that, if it is there, makes the acquire with that owner do
@@ -76,7 +81,8 @@ var escape = strings.NewReplacer("%", "%25", "/", "%2F")
 var unescape = strings.NewReplacer("%25", "%", "%2F", "/")
 
 // A key's value is OWNER:LABEL. Beside the key KEY there can be a shadow, KEY!, which is not on the session's
-// lease and stays when it is gone. A shadow's value is OWNER/SECONDS:LABEL.
+// lease and stays when it is gone. The shadow of a sharer's sKEY is s!KEY, so that the ones are counted without
+// the others. A shadow's value is OWNER/SECONDS:LABEL.
 const (
 	labelMark   = ":"
 	secondsMark = "/"
@@ -96,8 +102,24 @@ const (
 	kept
 )
 
+// shadowOf returns the key of a key's shadow.
+func shadowOf(key string) string {
+	if isShared(key) {
+		at := strings.LastIndexByte(key, '/') + 1 + len(sharedMark)
+		return key[:at] + shadowMark + key[at:]
+	}
+	return key + shadowMark
+}
+
 // base returns the key that a key is a shadow of, or itself.
-func base(key []byte) string { return strings.TrimSuffix(string(key), shadowMark) }
+func base(shadow []byte) string {
+	key := string(shadow)
+	if isShared(key) {
+		at := strings.LastIndexByte(key, '/') + 1 + len(sharedMark)
+		return key[:at] + strings.TrimPrefix(key[at:], shadowMark)
+	}
+	return strings.TrimSuffix(key, shadowMark)
+}
 
 // same is how many keys can have been put at one time: a key and its shadow. They are one place of the queue.
 const same = 2
@@ -142,7 +164,9 @@ func front(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 }
 
 // isShared reports whether a key is a sharer's, or the shadow of one.
-func isShared(key string) bool { return strings.HasPrefix(key[strings.LastIndexByte(key, '/')+1:], sharedMark) }
+func isShared(key string) bool {
+	return strings.HasPrefix(key[strings.LastIndexByte(key, '/')+1:], sharedMark)
+}
 
 // hasShadow reports whether the first place of a queue has two keys.
 func hasShadow(kvs []*mvccpb.KeyValue) bool {

@@ -77,12 +77,16 @@ func (l *laggard) intercept(
 
 // waysIn are the ways to ask for a lock.
 var waysIn = map[string]struct {
-	wait bool
-	held int // how many hold the lock before: a waiter asks twice then
+	wait   bool
+	held   int // how many hold the lock before: a waiter asks twice then
+	shared bool
 }{
-	"try":                {false, 0},
-	"first in the queue": {true, 0},
-	"last in the queue":  {true, 1},
+	"try":                       {false, 0, false},
+	"first in the queue":        {true, 0, false},
+	"last in the queue":         {true, 1, false},
+	"sharer, try":               {false, 0, true},
+	"sharer, first":             {true, 0, true},
+	"sharer, last in the queue": {true, 1, true},
 }
 
 // The session lives on all the time: only the void key is in the way of the ghost.
@@ -111,7 +115,9 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 				<-network.kept
 				cancel()
 			}()
-			grant, err := b.Acquire(ctx, request("ghost", ttl, c.wait))
+			asks := request("ghost", ttl, c.wait)
+			asks.Shared = c.shared
+			grant, err := b.Acquire(ctx, asks)
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotNil(t, grant.Hold, "what may be left has to be told")
 			require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(t.Context()))
@@ -264,7 +270,9 @@ func TestCopyThatArrivesAfterTheReleaseIsNoGhost(t *testing.T) {
 			network.keep(c.held, queue("ghost"))
 			granted := make(chan locker.Grant, 1)
 			go func() {
-				g, err := b.Acquire(t.Context(), request("ghost", ttl, c.wait))
+				asks := request("ghost", ttl, c.wait)
+				asks.Shared = c.shared
+				g, err := b.Acquire(t.Context(), asks)
 				assert.NoError(t, err)
 				granted <- g
 			}()

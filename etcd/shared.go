@@ -32,37 +32,50 @@ func (h *hold) inTheWay() string {
 
 var seed = maphash.MakeSeed()
 
-// scattered returns which number a sharer of one client tries for its key: the n-th is one of the lowest 2ⁿ.
-// Of thousands some ten tries find a free one, and a repeated request the same (R11).
+// scattered returns which numbers a sharer of one client tries for its key: four times 0, four times one of the
+// lowest two, then four, eight, and so on. Some fifty tries find a free one among thousands, not much above
+// them, and a repeated request finds the same (R11).
 func scattered(owner string) func(try int) int {
 	draw := rand.New(rand.NewPCG(maphash.String(seed, owner), 0)) //nolint:gosec // nobody has to guess it
-	return func(try int) int { return draw.IntN(1 << min(try, 30)) }
+	return func(try int) int { return draw.IntN(1 << min(try/4, 30)) }
 }
 
-// bounded refuses a sharer that has nobody in its way, and locker.MaxSharers who hold the lock before it. count
-// is an answer with how many keys of sharers there are, or were later: of those before it, all that hold.
-func (a *attempt) bounded(ctx context.Context, count *pb.ResponseOp) error {
-	if count.GetResponseRange().Count <= locker.MaxSharers {
+// counting asks how many keys and shadows of sharers a queue has.
+func counting(queue string) []clientv3.Op {
+	return []clientv3.Op{
+		sharers(queue, clientv3.WithCountOnly()), sharersShadows(queue, clientv3.WithCountOnly()),
+	}
+}
+
+// bounded refuses a sharer that has nobody in its way, and locker.MaxSharers who hold the lock before it. counts
+// are the answers to counting, when it was granted the lock or later: those before it are all that hold.
+//
+// Where there are more shadows than keys, some are of the dead. They would pile up where nobody waits for them.
+func (a *attempt) bounded(ctx context.Context, counts []*pb.ResponseOp) error {
+	keys, shadows := counts[0].GetResponseRange().Count, counts[1].GetResponseRange().Count
+	if shadows > keys {
+		if err := a.b.sweep(ctx, a.h.queue); err != nil {
+			return err
+		}
+	}
+	if keys <= locker.MaxSharers {
 		return nil
 	}
-	// Some are shadows, or of those who came later.
+	// Some came later.
 	resp, err := a.b.pool.read(ctx, ordinary,
 		sharers(a.h.queue, clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(a.h.created)))
 	if err != nil {
 		return err
 	}
-	before := map[int64]bool{}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		before[kv.CreateRevision] = true
-	}
-	if len(before) <= locker.MaxSharers {
+	upToIt := len(resp.Responses[0].GetResponseRange().Kvs)
+	if upToIt <= locker.MaxSharers {
 		return nil
 	}
 	if _, err := a.h.remove(ctx); err != nil {
 		return err
 	}
 	name := unescape.Replace(strings.TrimSuffix(strings.TrimPrefix(a.h.queue, a.b.keys.locks()), "/"))
-	return fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, len(before)-1, name)
+	return fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, upToIt-1, name)
 }
 
 // holders parts the places of a queue, in its order, into those that have the lock and those that wait for it,
@@ -86,7 +99,7 @@ func (b *Backend) breakAll(ctx context.Context, have []*mvccpb.KeyValue) error {
 		var ops []clientv3.Op
 		for _, kv := range chunk {
 			key := base(kv.Key)
-			for _, key := range []string{key, key + shadowMark} {
+			for _, key := range []string{key, shadowOf(key)} {
 				is := clientv3.Compare(clientv3.CreateRevision(key), "=", kv.CreateRevision)
 				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
 			}

@@ -84,6 +84,7 @@ func TestTraceOfAnAttempt(t *testing.T) {
 		tr.stage = settled
 		needed, _ = tr.removal(false, true)
 		assert.False(t, needed, "%s: only once", c.what)
+		assert.False(t, tr.left(false, true), "%s: it was removed", c.what)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/golockers/locker/internal/etcderr"
 )
 
-// sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. One that has
-// nobody in its way may believe in the lock: its shadow is kept for its TTL from now on. The others were never
-// granted it, and are deleted at once: eight dead waiters cost what one dead holder does.
+// sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. One that may have
+// been granted the lock may be believed in: its shadow is kept for its TTL from now on. The others are deleted
+// at once: eight dead waiters cost what one dead holder does.
 func (b *Backend) sweep(ctx context.Context, queue string) error {
 	done, err := b.reading(ctx)
 	if err != nil {
@@ -23,39 +23,21 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	// The first that stands, and the first that does so alone: whoever has it in the way has had it all the time.
-	var stands, alone *mvccpb.KeyValue
-	counted := map[int64][]*mvccpb.KeyValue{} // from now on, by their seconds
-	var deletions []clientv3.Op
-	for place := range eachPlace(resp.Responses[0].GetResponseRange().Kvs) {
-		kv := front(place)
-		inTheWay := stands
-		if isShared(string(kv.Key)) {
-			inTheWay = alone
-		}
-		if !isDead(kv) || inTheWay == nil && !wasNeverGranted(kv) {
-			if isUncounted(kv) {
-				counted[seconds(kv)] = append(counted[seconds(kv)], kv)
-			}
-			if stands == nil {
-				stands = kv
-			}
-			if alone == nil && !isShared(string(kv.Key)) {
-				alone = kv
-			}
-			continue
-		}
-		cmps := unchanged(kv)
-		if inTheWay != nil {
-			is := clientv3.Compare(clientv3.CreateRevision(string(inTheWay.Key)), "=", inTheWay.CreateRevision)
-			cmps = append(cmps, is)
-		}
-		deletions = append(deletions, clientv3.OpTxn(cmps, []clientv3.Op{clientv3.OpDelete(string(kv.Key))}, nil))
-	}
+	counted, orphans := dead(resp.Responses[0].GetResponseRange().Kvs)
 	for _, shadows := range counted {
 		if err := b.count(ctx, shadows); err != nil {
 			return err
 		}
+	}
+	var deletions []clientv3.Op
+	for _, o := range orphans {
+		cmps := unchanged(o.shadow)
+		if o.behind != nil {
+			is := clientv3.Compare(clientv3.CreateRevision(string(o.behind.Key)), "=", o.behind.CreateRevision)
+			cmps = append(cmps, is)
+		}
+		then := []clientv3.Op{clientv3.OpDelete(string(o.shadow.Key))}
+		deletions = append(deletions, clientv3.OpTxn(cmps, then, nil))
 	}
 	for chunk := range slices.Chunk(deletions, keysAtOnce) {
 		if _, _, err := b.pool.txn(ctx, ordinary, nil, chunk, nil); err != nil {
@@ -63,6 +45,43 @@ func (b *Backend) sweep(ctx context.Context, queue string) error {
 		}
 	}
 	return nil
+}
+
+// orphan is what is left of one who waited.
+type orphan struct {
+	shadow *mvccpb.KeyValue
+	// behind has been in its way from the beginning, as it still is, so it was never granted the lock; nil:
+	// the shadow itself says that it was not.
+	behind *mvccpb.KeyValue
+}
+
+// dead finds the places of a queue, in its order, of which only a shadow is left: those whose time has to be
+// counted from now on, by their seconds, and those that never were granted the lock.
+func dead(queue []*mvccpb.KeyValue) (counted map[int64][]*mvccpb.KeyValue, orphans []orphan) {
+	counted = map[int64][]*mvccpb.KeyValue{}
+	var stands, standsAlone *mvccpb.KeyValue // the first of all, and of those that are no sharers
+	for place := range eachPlace(queue) {
+		kv := front(place)
+		shared := isShared(string(kv.Key))
+		o := orphan{shadow: kv, behind: stands}
+		if shared {
+			o.behind = standsAlone
+		}
+		switch {
+		case isDead(kv) && (o.behind != nil || wasNeverGranted(kv)):
+			orphans = append(orphans, o)
+			continue
+		case isUncounted(kv):
+			counted[seconds(kv)] = append(counted[seconds(kv)], kv)
+		}
+		if stands == nil {
+			stands = kv
+		}
+		if standsAlone == nil && !shared {
+			standsAlone = kv
+		}
+	}
+	return counted, orphans
 }
 
 // count begins to count the time, the same of all, for which shadows keep the lock whose keys are gone: it puts

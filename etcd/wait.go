@@ -154,19 +154,20 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	}
 	defer done()
 	before := append(newest(a.h.inTheWay()), clientv3.WithMaxCreateRev(a.h.created-1))
-	also := clientv3.OpGet(tokensKey(a.h.queue))
+	gets := []clientv3.Op{clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...)}
 	if a.h.isShared() {
-		also = sharers(a.h.queue, clientv3.WithCountOnly())
+		gets = append(gets, counting(a.h.queue)...)
+	} else {
+		gets = append(gets, clientv3.OpGet(tokensKey(a.h.queue)))
 	}
-	resp, err := a.ask(ctx, revision,
-		clientv3.OpGet(a.h.key), clientv3.OpGet(a.h.queue, before...), also)
+	resp, err := a.ask(ctx, revision, gets...)
 	if err != nil {
 		return err
 	}
 	found := front(resp.Responses[1].GetResponseRange().Kvs)
 	if a.h.isShared() {
 		if found == nil {
-			err = a.bounded(ctx, resp.Responses[2])
+			err = a.bounded(ctx, resp.Responses[2:])
 		}
 	} else if a.h.tokens, err = readTokens(resp.Responses[2]); err == nil && a.at == somewhere {
 		a.remember(found != nil)
