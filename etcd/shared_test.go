@@ -252,7 +252,7 @@ func TestAsManySharersAsMayBe(t *testing.T) {
 func TestProveReadersAndWritersUnderFaults(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
-	const clients, names, turns, ttl = 8, 3, 10_000, 3 * time.Second
+	const clients, names, turns, ttl = 8, 3, 3_000, 3 * time.Second
 	s := newScene(t, 3)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
