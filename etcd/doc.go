@@ -15,6 +15,28 @@
 // after which they are back with their data before the holder's time is over. Writes
 // to the same etcd can be fenced in their own transaction: see [Held].
 //
+// # Shared locks
+//
+// A sharer ([locker.Shared]) has a key of its own in the same queue, on the session of
+// its own client, and lives as long as that. Only those before it that want the name
+// alone keep it out, and whoever wants it alone waits until all before it are gone. So
+// a waiting writer keeps out the readers who come later, the readers between two
+// writers get in together, and the order is that of the keys. A waiting writer that
+// has died is in the way until its session ends. A free name takes one transaction to
+// share, and one that others share, too; a writer pays nothing for it.
+//
+// Shared leases have no tokens: the revisions of those who hold together differ. Writes
+// to the same etcd can be fenced by [Held] all the same. Beyond [locker.MaxSharers] that
+// hold a name, a sharer is refused; each sharer that comes costs etcd some 0.2 µs for each
+// that is there, since it counts them.
+//
+// A writer watches one key at a time, the last before its own, and reads the queue
+// when that goes: of n readers who leave in any order it meets some ln n so. With
+// StrictExpiry, a dead reader keeps writers out for one more TTL, as any holder, and its
+// time begins when it is found: by a writer that waits directly behind it, or tries while
+// the oldest reader has StrictExpiry, too; by a reader, if more are dead than alive; and
+// by any writer when those who live have left.
+//
 // # What it rests on
 //
 //   - The clocks of the leader and of the holder run at the same speed, within 1 % +
@@ -55,9 +77,12 @@
 //
 // # How it works
 //
-// A lock is a key PREFIX/1/lock/NAME/CLIENT.N. Of all keys below one NAME, the key
-// with the lowest create revision holds the lock; each other client watches the key
-// before its own. In NAME, % and / are written %25 and %2F; the 1 is the version of
+// A lock is a key PREFIX/1/lock/NAME/CLIENT.N, or NAME/sCLIENT.N if it is shared. Of all
+// keys below one NAME, the key with the lowest create revision holds the lock; each other
+// client watches the key before its own, and a sharer the one before that is not shared.
+// Earlier releases of this package take a sharer's key for one like their own, and wait
+// for it; they do not find a dead sharer with StrictExpiry, for which a client of this one
+// has to ask. In NAME, % and / are written %25 and %2F; the 1 is the version of
 // this layout. A prefix that contains /1/lock is refused: its keys would be in the
 // queue of a shorter prefix.
 //
@@ -92,14 +117,15 @@
 // client at any time: SetEndpoints and AutoSync count, and names are looked up anew
 // for each connection.
 //
-// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N!, put in the same
+// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or s!CLIENT.N, put in the same
 // transaction and deleted with it, but not on the session's lease. When the key goes
 // without it, the shadow still holds the queue. With StrictExpiry, the client that
 // finds it puts it on a lease of the holder's TTL, or MinHold if that is longer, that
 // nobody renews. No leader ends that one early: what a leader can have missed are
 // renewals. With MinHold alone, the shadow is on such a lease from the grant on. A shadow without its key
-// that was never the first, since an older place is still before it, is deleted at once: any number of dead
-// waiters cost no more than one dead holder.
+// that was never granted the lock, since an older place is still in its way, is deleted at once: any number of
+// dead waiters cost no more than one dead holder. Shadows of dead sharers do not pile up: a sharer that comes
+// and finds more shadows than keys of sharers looks for them.
 //
 // What can go wrong in the middle, and what covers it:
 //
@@ -117,6 +143,9 @@
 //     any others.
 //   - The backend is closed while locks are held: it tells their holders, and then
 //     revokes the sessions.
+//   - Two ask at once, of either kind: etcd carries out one transaction after the other,
+//     and what each compares covers whatever is in its way. A sharer's request that
+//     arrives twice finds its own key, also if a writer has come since, which is behind it.
 //   - A waiter gives up or dies: its key is deleted, or goes with its session;
 //     the next one reads the queue again and watches the one before.
 //   - The session expires while one waits: its watch tells, or its next keep-alive,
