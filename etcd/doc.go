@@ -117,15 +117,14 @@
 // client at any time: SetEndpoints and AutoSync count, and names are looked up anew
 // for each connection.
 //
-// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or s!CLIENT.N, put in the same
-// transaction and deleted with it, but not on the session's lease. When the key goes
-// without it, the shadow still holds the queue. With StrictExpiry, the client that
-// finds it puts it on a lease of the holder's TTL, or MinHold if that is longer, that
-// nobody renews. No leader ends that one early: what a leader can have missed are
+// With StrictExpiry, or MinHold, a key has a shadow, CLIENT.N! or s!CLIENT.N, put in the same transaction
+// and deleted with it, but not on the session's lease. When the key goes without it, the shadow still holds
+// the queue. With StrictExpiry, the client that finds it puts it on a lease of the holder's TTL, or MinHold
+// if that is longer, that nobody renews. No leader ends that one early: what a leader can have missed are
 // renewals. With MinHold alone, the shadow is on such a lease from the grant on. A shadow without its key
-// that was never granted the lock, since an older place is still in its way, is deleted at once: any number of
-// dead waiters cost no more than one dead holder. Shadows of dead sharers do not pile up: a sharer that comes
-// and finds more shadows than keys of sharers looks for them.
+// that was never granted the lock, since an older place is still in its way, is deleted at once: any number
+// of dead waiters cost no more than one dead holder. Shadows of dead sharers do not pile up: a sharer that
+// comes and finds more shadows than keys of sharers looks for them.
 //
 // What can go wrong in the middle, and what covers it:
 //

@@ -70,8 +70,9 @@ func void(queue, owner string) string { return queue + voidMark + escape.Replace
 // is like it, as the slash in an owner is escaped.
 func tokensKey(queue string) string { return queue + voidMark + "/tokens" }
 
-// The name of a client's key begins with a capital letter or a digit. sharedMark, which a sharer's has before
-// it, sorts behind them, and voidMark behind both: all places of a queue are one range, and those of each kind.
+// The name of a client's key begins with a capital letter or a digit. sharedMark, which a sharer's has
+// before it, sorts behind them, and voidMark behind both: all places of a queue are one range, and those of
+// each kind.
 const (
 	sharedMark = "s"
 	voidMark   = "~"
@@ -80,9 +81,9 @@ const (
 var escape = strings.NewReplacer("%", "%25", "/", "%2F")
 var unescape = strings.NewReplacer("%25", "%", "%2F", "/")
 
-// A key's value is OWNER:LABEL. Beside the key KEY there can be a shadow, KEY!, which is not on the session's
-// lease and stays when it is gone. The shadow of a sharer's sKEY is s!KEY, so that the ones are counted without
-// the others. A shadow's value is OWNER/SECONDS:LABEL.
+// A key's value is OWNER:LABEL. Beside the key KEY there can be a shadow, KEY!, which is not on the
+// session's lease and stays when it is gone. The shadow of a sharer's sKEY is s!KEY, so that the ones are
+// counted without the others. A shadow's value is OWNER/SECONDS:LABEL.
 const (
 	labelMark   = ":"
 	secondsMark = "/"
@@ -124,8 +125,8 @@ func base(shadow []byte) string {
 // same is how many keys can have been put at one time: a key and its shadow. They are one place of the queue.
 const same = 2
 
-// oldest and newest are options for the place up to end that was there first or last, inOrder for all places of
-// a queue.
+// oldest and newest are options for the place up to end that was there first or last, inOrder for all
+// places of a queue.
 func oldest(end string) []clientv3.OpOption {
 	return append(clientv3.WithFirstCreate(), clientv3.WithRange(end), clientv3.WithLimit(same))
 }

@@ -50,10 +50,13 @@ func loseAnswer(meant func(req *etcdserverpb.TxnRequest) bool) func(*clientv3.Co
 	})
 }
 
-// shadowLease returns the lease that a transaction puts a shadow on; 0 if it does not.
+// shadowLease returns the lease that a transaction, or one in it, puts a shadow on; 0 if it does not.
 func shadowLease(req *etcdserverpb.TxnRequest) clientv3.LeaseID {
 	if len(req.Success) != 1 {
 		return 0
+	}
+	if in := req.Success[0].GetRequestTxn(); in != nil {
+		return shadowLease(in)
 	}
 	put := req.Success[0].GetRequestPut()
 	if put == nil || !strings.HasSuffix(string(put.Key), "!") {

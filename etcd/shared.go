@@ -32,9 +32,9 @@ func (h *hold) inTheWay() string {
 
 var seed = maphash.MakeSeed()
 
-// scattered returns which numbers a sharer of one client tries for its key: four times 0, four times one of the
-// lowest two, then four, eight, and so on. Some fifty tries find a free one among thousands, not much above
-// them, and a repeated request finds the same (R11).
+// scattered returns which numbers a sharer of one client tries for its key: four times 0, four times one of
+// the lowest two, then four, eight, and so on. Some fifty tries find a free one among thousands, not much
+// above them, and a repeated request finds the same (R11).
 func scattered(owner string) func(try int) int {
 	draw := rand.New(rand.NewPCG(maphash.String(seed, owner), 0)) //nolint:gosec // nobody has to guess it
 	return func(try int) int { return draw.IntN(1 << min(try/4, 30)) }
@@ -47,10 +47,12 @@ func counting(queue string) []clientv3.Op {
 	}
 }
 
-// bounded refuses a sharer that has nobody in its way, and locker.MaxSharers who hold the lock before it. counts
-// are the answers to counting, when it was granted the lock or later: those before it are all that hold.
+// bounded refuses a sharer that has nobody in its way, and locker.MaxSharers who hold the lock before it.
+// counts are the answers to counting, when it was granted the lock or later: those before it are all that
+// hold.
 //
-// Where there are more shadows than keys, some are of the dead. They would pile up where nobody waits for them.
+// Where there are more shadows than keys, some are of the dead. They would pile up where nobody waits for
+// them.
 func (a *attempt) bounded(ctx context.Context, counts []*pb.ResponseOp) error {
 	keys, shadows := counts[0].GetResponseRange().Count, counts[1].GetResponseRange().Count
 	if shadows > keys {
@@ -78,8 +80,8 @@ func (a *attempt) bounded(ctx context.Context, counts []*pb.ResponseOp) error {
 	return fmt.Errorf("%w: %d share %q, and no more can", locker.ErrRefused, upToIt-1, name)
 }
 
-// holders parts the places of a queue, in its order, into those that have the lock and those that wait for it,
-// each by its front.
+// holders parts the places of a queue, in its order, into those that have the lock and those that wait for
+// it, each by its front.
 func holders(queue []*mvccpb.KeyValue) (have, wait []*mvccpb.KeyValue) {
 	for place := range eachPlace(queue) {
 		kv := front(place)

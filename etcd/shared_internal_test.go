@@ -49,7 +49,8 @@ func drawn(queue string) (kvs []*mvccpb.KeyValue) {
 	return kvs
 }
 
-// What becomes of each place in a sweep: - it stays as it is, C its time is counted from now on, X it is deleted.
+// What becomes of each place in a sweep: - it stays as it is, C its time is counted from now on, X it is
+// deleted.
 func TestDeadOfAQueue(t *testing.T) {
 	for queue, want := range map[string]string{
 		// Of one kind: the first may believe, the others were never granted.

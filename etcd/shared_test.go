@@ -94,99 +94,96 @@ func TestSharerFencesTransactions(t *testing.T) {
 	}
 }
 
-// With StrictExpiry sharers that may believe keep a writer out for one more TTL, all at one time, whoever holds
-// beside them. Those that waited were never granted the lock, and keep nobody out. Where no writer ever asks,
-// what they leave does not pile up.
+// With StrictExpiry sharers that may believe keep a writer out for one more TTL, all at one time, whoever
+// holds beside them. Those that waited were never granted the lock, and keep nobody out. Where no writer
+// ever asks, what they leave does not pile up.
 func TestDeadSharersWithStrictExpiry(t *testing.T) {
 	t.Parallel()
-	const ttl, many = 2 * time.Second, 5
-	for _, asks := range []string{"waits", "tries", "shares", "joins"} {
-		for _, oldest := range []bool{false, true} {
-			t.Run(fmt.Sprintf("next %s, oldest etcd %t", asks, oldest), func(t *testing.T) {
-				t.Parallel()
-				s := newScene(t, 1, version(oldest)...)
-				ctx := t.Context()
-				strict := func(opts ...func(*clientv3.Config)) *etcd.Backend {
-					b, err := etcd.New(dial(t, s.Addrs(), opts...), &etcd.Options{StrictExpiry: true, MaxTTL: ttl})
-					require.NoError(t, err)
-					t.Cleanup(func() { _ = b.Close() })
-					return b
-				}
-				network, waiters := newCut(t), newCut(t)
-				b, live := strict(through(network.dial)), strict()
-				declared := ttl + b.Guarantees().DeadHolderSlack
-				dying, cancel := context.WithCancel(ctx)
-				var all sync.WaitGroup
-				defer all.Wait()
-				defer cancel()
-				stays, err := live.Acquire(ctx, sharedRequest("n", ttl, false))
+	const ttl, many = 3 * time.Second, 5
+	for _, asks := range []string{"waits", "tries", "tries the oldest etcd", "shares", "joins"} {
+		t.Run("next "+asks, func(t *testing.T) {
+			t.Parallel()
+			asks, _, oldest := strings.Cut(asks, " the oldest")
+			s := newScene(t, 1, version(oldest)...)
+			ctx := t.Context()
+			strict := func(opts ...func(*clientv3.Config)) *etcd.Backend {
+				b, err := etcd.New(dial(t, s.Addrs(), opts...), &etcd.Options{StrictExpiry: true, MaxTTL: ttl})
 				require.NoError(t, err)
-				for range many {
-					_, err := b.Acquire(ctx, sharedRequest("n", ttl, true))
-					require.NoError(t, err)
+				t.Cleanup(func() { _ = b.Close() })
+				return b
+			}
+			network, waiters := newCut(t), newCut(t)
+			b, live := strict(through(network.dial)), strict()
+			declared := ttl + b.Guarantees().DeadHolderSlack
+			dying, cancel := context.WithCancel(ctx)
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer cancel()
+			stays, err := live.Acquire(ctx, sharedRequest("n", ttl, false))
+			require.NoError(t, err)
+			for range many {
+				_, err := b.Acquire(ctx, sharedRequest("n", ttl, true))
+				require.NoError(t, err)
+			}
+			next := client(t, s.Addrs(), time.Minute)
+			if asks == "shares" { // a writer, and sharers behind it, wait and die
+				w := strict(through(waiters.dial))
+				for i, req := range []locker.Request{
+					request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
+				} {
+					all.Go(func() { _, _ = w.Acquire(dying, req) })
+					s.queued(t, "n", 2*(many+2+i))
 				}
-				next := client(t, s.Addrs(), time.Minute)
-				if asks == "shares" { // a writer, and sharers behind it, wait and die
-					w := strict(through(waiters.dial))
-					for i, req := range []locker.Request{
-						request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
-					} {
-						all.Go(func() { _, _ = w.Acquire(dying, req) })
-						s.queued(t, "n", 2*(many+2+i))
-					}
-				}
-				network.set(lab.Drop, lab.Drop)
-				waiters.set(lab.Drop, lab.Drop)
-				began := time.Now()
-				over := func() bool {
-					resp, err := s.admin.Get(ctx, queue("n")+"s", clientv3.WithRange(queue("n")+"~"))
-					return err == nil && len(resp.Kvs) <= 2+many
-				}
-				if asks == "joins" {
-					eventually(t, 10*time.Second, "their leases are over", over)
-				}
-				done := make(chan error, 1)
-				go func() {
-					var l *locker.Lease
-					var err error
-					switch asks {
-					case "waits":
-						l, err = next.Lock(ctx, "n")
-					case "shares", "joins":
-						l, err = next.Lock(ctx, "n", locker.Shared())
-					case "tries":
-						for err = locker.ErrHeld; errors.Is(err, locker.ErrHeld); time.Sleep(20 * time.Millisecond) {
-							l, err = next.TryLock(ctx, "n")
-						}
-					}
-					if err == nil {
-						err = l.Unlock(ctx)
-					}
-					done <- err
-				}()
-				if asks == "shares" {
-					require.NoError(t, <-done)
-					assert.Less(t, time.Since(began), 2*ttl, "the dead waiters were never granted the lock")
-					require.NoError(t, stays.Hold.Release(ctx))
-					return
-				}
-				if asks == "joins" {
-					require.NoError(t, <-done)
-					s.queued(t, "n", 2)
-					require.NoError(t, stays.Hold.Release(ctx))
-					return
-				}
-				// Who lives leaves when the leases of the others have been over for some time.
+			}
+			network.set(lab.Drop, lab.Drop)
+			waiters.set(lab.Drop, lab.Drop)
+			began := time.Now()
+			over := func() bool {
+				resp, err := s.admin.Get(ctx, queue("n")+"s", clientv3.WithRange(queue("n")+"~"))
+				return err == nil && len(resp.Kvs) <= 2+many
+			}
+			if asks == "joins" {
 				eventually(t, 10*time.Second, "their leases are over", over)
-				time.Sleep(ttl / 4)
-				require.NoError(t, stays.Hold.Release(ctx))
+			}
+			done := make(chan error, 1)
+			go func() {
+				var l *locker.Lease
+				var err error
+				switch asks {
+				case "waits":
+					l, err = next.Lock(ctx, "n")
+				case "shares", "joins":
+					l, err = next.Lock(ctx, "n", locker.Shared())
+				case "tries":
+					for err = locker.ErrHeld; errors.Is(err, locker.ErrHeld); time.Sleep(20 * time.Millisecond) {
+						l, err = next.TryLock(ctx, "n")
+					}
+				}
+				if err == nil {
+					err = l.Unlock(ctx)
+				}
+				done <- err
+			}()
+			switch asks {
+			case "shares", "joins":
 				require.NoError(t, <-done)
-				took := time.Since(began)
-				t.Logf("free %v after %d died, %v are declared", took, many, declared)
-				assert.Less(t, took, declared)
-				assert.Greater(t, took, 2*ttl-time.Second)
-			})
-		}
+				if asks == "shares" {
+					assert.Less(t, time.Since(began), 2*ttl, "the dead waiters were never granted the lock")
+				}
+				s.queued(t, "n", 2)
+				require.NoError(t, stays.Hold.Release(ctx))
+				return
+			}
+			// Who lives leaves when the leases of the others have been over for some time.
+			eventually(t, 10*time.Second, "their leases are over", over)
+			time.Sleep(ttl / 4)
+			require.NoError(t, stays.Hold.Release(ctx))
+			require.NoError(t, <-done)
+			took := time.Since(began)
+			t.Logf("free %v after %d died, %v are declared", took, many, declared)
+			assert.Less(t, took, declared)
+			assert.Greater(t, took, 2*ttl-time.Second)
+		})
 	}
 }
 
