@@ -2,9 +2,6 @@ package redlock
 
 import "time"
 
-// Behind is how many questions are under way to a node at most that can be done without.
-const Behind = behind
-
 // NodeState is what a Backend knows of one node.
 type NodeState struct {
 	Ready      bool // it may vote, as far as is known
