@@ -35,6 +35,8 @@ func checkSharedNames(s *trial) {
 	for _, n := range s.h.Names {
 		names = append(names, name+n)
 	}
+	slices.Sort(names)
+	names = slices.Compact(names) // two that ask for one at once are in each other's way
 	// Every second name stays held, so that it can be told from the others, too.
 	const callers = 8
 	holds := make([]locker.Hold, len(names))
