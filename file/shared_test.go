@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,6 +165,29 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	require.NoError(t, err)
 	next, _ := l.Token()
 	assert.Greater(t, next, got)
+}
+
+// Those who come to a free name at the same moment have one token.
+func TestFirstSharersHaveOneToken(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 30 {
+		var tokens [8]uint64
+		var holds [8]locker.Hold
+		var all sync.WaitGroup
+		for i := range tokens {
+			b := newBackend(t, dir)
+			all.Go(func() {
+				g, err := b.Acquire(t.Context(), locker.Request{Name: strconv.Itoa(round), Shared: true, Wait: i%2 == 0})
+				assert.NoError(t, err)
+				tokens[i], holds[i] = g.Token, g.Hold
+			})
+		}
+		all.Wait()
+		for i, token := range tokens {
+			require.Equal(t, tokens[0], token)
+			require.NoError(t, holds[i].Release(t.Context()))
+		}
+	}
 }
 
 // flock(1) shares with sharers, and is kept out by what keeps them out.

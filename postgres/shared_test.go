@@ -56,6 +56,37 @@ func TestHeldOfASharer(t *testing.T) {
 	acquire(t, other, "a", owner(3))
 }
 
+// Those who come to a free name at the same moment have one token, and when they leave at the same moment,
+// the name is free.
+func TestSharersThatComeAndLeaveAtOnce(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	var backends []*postgres.Backend
+	for range 4 {
+		b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+		backends = append(backends, b)
+	}
+	for round := range 30 {
+		var grants [8]locker.Grant
+		each := func(do func(i int) error) {
+			var all sync.WaitGroup
+			for i := range grants {
+				all.Go(func() { assert.NoError(t, do(i)) })
+			}
+			all.Wait()
+		}
+		each(func(i int) (err error) {
+			grants[i], err = backends[i%4].Acquire(t.Context(), sharer(fmt.Sprint(round%3), i))
+			return err
+		})
+		for _, g := range grants {
+			require.Equal(t, grants[0].Token, g.Token)
+		}
+		each(func(i int) error { return grants[i].Hold.Release(t.Context()) })
+		require.NoError(t, acquire(t, backends[0], fmt.Sprint(round%3), owner(9)).Hold.Release(t.Context()))
+	}
+}
+
 // The number of sharers is bounded. At the bound they come, are renewed and leave in time, and leave nothing.
 func TestSharersAtTheBound(t *testing.T) {
 	t.Parallel()
