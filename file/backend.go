@@ -186,10 +186,14 @@ func (b *Backend) tryLock(path, name string, how localfile.How) (*os.File, error
 }
 
 // onlyVisitors reports whether a refused lock may have no holder: the file names
-// none, or a dead one. Sharers refuse no sharer, but the last one does as it leaves.
+// none, or a dead one; or sharers, who keep out no sharer, but for the last one as it
+// leaves, nor a look at who shares.
 func onlyVisitors(f *os.File, name string, how localfile.How) bool {
 	r, _, err := read(f, name)
-	return err != nil || !alive(r.pid) || r.shared && how == localfile.Shared
+	if err != nil || !alive(r.pid) {
+		return true
+	}
+	return r.shared && (how == localfile.Shared || errors.Is(visit(f, localfile.Shared), localfile.ErrBusy))
 }
 
 // MaxMinHold implements [locker.MinHolder]. The lock file says how long the lock is

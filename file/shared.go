@@ -32,9 +32,9 @@ import (
 //     sharer that waits for the file keeps its turn meanwhile. Nobody who has the file
 //     waits for the turn, so nobody waits in a circle.
 //   - A sharer leaves while others hold: its try to lock the file alone fails, and the
-//     record stays. If two leave at the same moment, both may fail: the record then says
-//     that the free file is shared. Who comes next goes by the kernel's lock, and a
-//     sharer goes on with its token, since no writer has been there.
+//     record stays. If the last one fails, too, since somebody looks at the file just
+//     then, or dies, the record says that the free file is shared. The next one goes by
+//     the kernel's lock, and a sharer by the token, since no writer has been there.
 //   - A sharer leaves while another comes: for a moment it has the file alone. The other
 //     takes it for a visitor, and tries again.
 //   - A sharer dies at any moment: the kernel unlocks both files. If it has not written
@@ -87,6 +87,9 @@ func (b *Backend) tryShare(path string, req locker.Request) (g locker.Grant, err
 
 // enter makes a hold of the locks of a sharer, which keeps the turn no longer.
 func (b *Backend) enter(l locked, req locker.Request) (locker.Grant, error) {
+	if r, _, err := read(l.turn, req.Name); err == nil && r.pid != 0 {
+		_ = clearHolder(l.turn, req.Name, r) // a writer that was killed as it waited
+	}
 	now := time.Now()
 	r, before, err := join(l.file, req, now)
 	if err == nil {

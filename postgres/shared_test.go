@@ -87,6 +87,26 @@ func TestSharersThatComeAndLeaveAtOnce(t *testing.T) {
 	}
 }
 
+// What was held under a token that is not the row's any more is lost, though its entry is still there.
+func TestSharersWhoseRowWasLost(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	first, err := b.Acquire(t.Context(), sharer("a", 1))
+	require.NoError(t, err)
+	s.Exec(t, "DELETE FROM locker_locks WHERE name = 'a'")
+	second, err := b.Acquire(t.Context(), sharer("a", 2))
+	require.NoError(t, err)
+	assert.Greater(t, second.Token, first.Token)
+	_, err = first.Hold.Renew(t.Context())
+	require.ErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, first.Hold.Release(t.Context()), locker.ErrLost)
+	_, err = b.Acquire(t.Context(), request("a", owner(3)))
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, second.Hold.Release(t.Context()))
+	acquire(t, b, "a", owner(3))
+}
+
 // The number of sharers is bounded. At the bound they come, are renewed and leave in time, and leave nothing.
 func TestSharersAtTheBound(t *testing.T) {
 	t.Parallel()
