@@ -15,6 +15,10 @@ import (
 // second.
 const askForSharers = 300 * time.Millisecond
 
+// noBitmapSQL comes before what reads all entries of a name. A bitmap scan would not mark those of the index
+// as dead that belong to sharers who have left, and each request would read them until the next vacuum.
+const noBitmapSQL = `SELECT set_config('enable_bitmapscan', 'off', true)`
+
 // entry is the name of a sharer's own row.
 func (r request) entry() string { return "\xff" + r.name + "\xff" + r.owner }
 
@@ -66,6 +70,7 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 		var i, token, value int64
 		var full bool
 		var name []byte
+		trip.Queue(noBitmapSQL)
 		trip.Queue(s.make, rows)
 		trip.Queue(s.join, names, entries, labels, ttls, s.keysOf(requests)).
 			Query(each([]any{&i, &token, &value, &full}, func() {
@@ -105,6 +110,7 @@ func (b *Backend) sendSharedRenewals(ctx context.Context, requests []request) ([
 	err := b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
 		held = make([]bool, len(requests))
 		var i int64
+		trip.Queue(noBitmapSQL)
 		trip.Queue(s.lock, names)
 		trip.Queue(s.renewShared, names, entriesOf(requests), ttls).
 			Query(each([]any{&i}, func() { held[i-1] = true }))
@@ -122,6 +128,7 @@ func (b *Backend) sendLeaves(ctx context.Context, requests []request) ([]end, er
 		ends = slices.Repeat([]end{{times: times}}, len(requests))
 		var i int64
 		var held bool
+		trip.Queue(noBitmapSQL)
 		trip.Queue(s.lock, names)
 		trip.Queue(s.leave, names, entriesOf(requests)).
 			Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))

@@ -87,6 +87,30 @@ func TestSharersThatComeAndLeaveAtOnce(t *testing.T) {
 	}
 }
 
+// Sharers who have left cost those who come after them nothing, also while others stay.
+func TestSharersReadNoneThatHaveLeft(t *testing.T) {
+	t.Parallel()
+	const pairs = 400
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	_, err := b.Acquire(t.Context(), sharer("a", 0))
+	require.NoError(t, err)
+	for i := range pairs {
+		g, err := b.Acquire(t.Context(), sharer("a", i+1))
+		require.NoError(t, err)
+		require.NoError(t, g.Hold.Release(t.Context()))
+	}
+	pool.Reset() // a connection that ends tells what it has read
+	read := 0
+	require.Eventually(t, func() bool {
+		_, err := fmt.Sscan(s.Query(t, `SELECT idx_tup_read FROM pg_stat_user_indexes
+			WHERE indexrelname = 'locker_locks_pkey'`), &read)
+		return err == nil && read >= pairs
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.Less(t, read/pairs, 40, "entries of the index that a pair has read")
+	t.Logf("a pair has read %d entries of the index", read/pairs)
+}
+
 // What was held under a token that is not the row's any more is lost, though its entry is still there.
 func TestSharersWhoseRowWasLost(t *testing.T) {
 	t.Parallel()
