@@ -44,11 +44,11 @@ type Client struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu          sync.Mutex
-	pending     map[*takeBack]struct{}
-	drained     bool            // Close has run the pending take-backs
-	shared      context.Context // of releases without a deadline of their own
-	sharedUntil time.Time
+	mu         sync.Mutex
+	pending    map[*takeBack]struct{}
+	drained    bool            // Close has run the pending take-backs
+	brief      context.Context // of releases without a deadline of their own
+	briefUntil time.Time
 }
 
 var _ Locker = (*Client)(nil)
@@ -288,7 +288,8 @@ func (c *Client) closeBackend(deadline time.Time) error {
 	case err := <-closed:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w", c.guarantees.Backend, ErrUnavailable)
+		return fmt.Errorf("backend %s does not end its connections yet, and goes on with it in the background: %w",
+			c.guarantees.Backend, ErrUnavailable)
 	}
 }
 

@@ -17,9 +17,10 @@ import (
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
-	held    int // lines whose head is a lease
+	held    int // leases in all lines
 	waiting int // calls of Lock in all lines
 	closed  bool
+	entered uint64 // calls that have come: the turn of the last one
 
 	// sharing has the lines whose name is held together. It is a map, so that the
 	// others need no room for it.
@@ -107,7 +108,8 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	if cl.wait {
 		ls.waiting++
 	}
-	cl.line = ln
+	ls.entered++
+	cl.line, cl.turn = ln, ls.entered
 	switch at := ls.standing(ln, cl); at {
 	case behind:
 		ln.push(cl, ln.last)
@@ -129,7 +131,7 @@ func (ls *lines) keepsOut(ctx context.Context, ln *line, cl *call) error {
 	case ls.standing(ln, cl) != behind:
 		return nil
 	case !cl.wait:
-		return cmp.Or(ls.inTheWay(ln), ErrHeld) // where nothing is known, a call before it is in the way
+		return cmp.Or(ls.inTheWay(cl, ln), ErrHeld) // where nothing is known, a call before it is in the way
 	case cl.settings.patience < 0 && ln.lease == nil && !ln.away.IsZero():
 		return ln.state // a call that waits here learns of an outage when the head does
 	}
@@ -174,7 +176,7 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	}
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
-		err = &waitError{ctx: err, state: ls.inTheWay(cl.line)}
+		err = &waitError{ctx: err, state: ls.inTheWay(cl, cl.line)}
 	}
 	ls.remove(cl)
 	return err
@@ -285,8 +287,12 @@ func (ls *lines) admit(ln *line) {
 		ls.let(cl, at)
 		close(cl.ready)
 	}
-	if ln.asking == nil && ln.lease == nil && ln.first == nil && sh == nil {
+	switch {
+	case ln.asking != nil || ln.lease != nil || ln.first != nil:
+	case sh == nil:
 		delete(ls.byName, ln.name)
+	default:
+		ln.state, ln.away = nil, time.Time{} // of long ago, when somebody asks again
 	}
 }
 
@@ -395,10 +401,11 @@ func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
 	return now.Sub(ln.away), remains(cl)
 }
 
-// inTheWay is the reason why a call behind the head does not have the lock: an outage
-// is never reported as "held" (R17).
-func (ls *lines) inTheWay(ln *line) error {
-	if sh := ls.sharing[ln]; ln.lease != nil || sh != nil && len(sh.leases) > 0 {
+// inTheWay is the reason why cl, behind the head of ln, does not have the lock: an outage
+// is never reported as "held" (R17), and sharers are not in the way of another.
+func (ls *lines) inTheWay(cl *call, ln *line) error {
+	sh := ls.sharing[ln]
+	if ln.lease != nil || sh != nil && len(sh.leases) > 0 && !cl.settings.shared {
 		return ErrHeld
 	}
 	return ln.state

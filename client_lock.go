@@ -59,12 +59,8 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, 
 		if err == nil {
 			return l, nil
 		}
-		if cl.place == joining && cl.wait && ctx.Err() == nil && mayPass(err) {
-			err = c.lines.again(ctx, cl, err)
-		} else if err = cl.pause(ctx, err); err != nil {
+		if err = cl.pause(ctx, err); err != nil {
 			c.lines.leave(cl)
-		}
-		if err != nil {
 			cl.leaveService()
 			return nil, err
 		}
@@ -86,6 +82,7 @@ type call struct {
 	// the call's own.
 	line          *line
 	place         place
+	turn          uint64 // in the order of all calls
 	before, after *call
 	ready         chan struct{} // closed when it is at the head, or sent away
 	away          error         // why it was sent away
@@ -96,7 +93,7 @@ type call struct {
 	tries  int                             // attempts that have found that in the way, one after the other
 	logged time.Time                       // when Options.Logger was told last
 	notice notice                          // by which the backend tells when to ask again
-	unnote func(ctx context.Context) error // HeldError.Leave of the last attempt; nil: nothing to remove
+	leave  func(ctx context.Context) error // removes its note, see HeldError.Leave; nil: it has none
 }
 
 // passed is a lock that the release before acquired for a call (see [Passer]).
@@ -136,6 +133,7 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 	if err == nil {
 		err = l.begin(cl, grant)
 	}
+	cl.answered(err)
 	c.asking.done()
 	c.attempted(cl, time.Since(began), err)
 	if err != nil {
@@ -203,6 +201,8 @@ func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 	return inTime(ctx, l.client.asking.run, ask, func(_ Grant, err error) {
 		if err == nil {
 			l.takeBack(unused)
+		} else if leave := noteOf(err); leave != nil {
+			l.client.removeNote(leave)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 // the service for itself. The first sharer of a run asks at the head of the line, and
 // waits in the service. Once it has a lease, the next call is at the head; if that is a
 // sharer, too, the sharers who directly follow ask beside it, all at once and without a
-// wait. One that is refused then, since a writer of another client has come, goes back
+// wait. One that gets nothing then, as when a writer of another client has come, goes back
 // to its place: so still only one of a client waits in the service (R13).
 type sharing struct {
 	leases  map[*Lease]struct{}
@@ -48,13 +48,12 @@ func (ls *lines) joined(cl *call) {
 
 // again brings cl, which has asked beside the head in vain, back to its place in line, and
 // returns nil when it may ask once more.
-func (ls *lines) again(ctx context.Context, cl *call, cause error) error {
+func (ls *lines) again(ctx context.Context, cl *call) error {
 	ls.mu.Lock()
 	ln := cl.line
 	delete(ls.sharing[ln].joining, cl)
-	ln.state = cause
 	before := (*call)(nil)
-	for after := ln.first; after != nil && after.began.Before(cl.began); after = after.after {
+	for after := ln.first; after != nil && after.turn < cl.turn; after = after.after {
 		before = after
 	}
 	ln.push(cl, before)

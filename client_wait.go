@@ -24,16 +24,15 @@ func (cl *call) pause(ctx context.Context, err error) error {
 		if !cl.wait {
 			return err
 		}
+		if cl.place == joining {
+			return c.lines.again(ctx, cl)
+		}
 		if cl.count(ErrHeld) == 1 {
 			cl.waiting(ErrHeld, 0)
 		}
 		cl.notice.begin(ctx, c, cl.line.name)
 		var held *HeldError
 		errors.As(err, &held)
-		cl.unnote = nil
-		if held != nil {
-			cl.unnote = held.Leave
-		}
 		delay = cl.pollDelay(held)
 	case errors.Is(err, ErrUnavailable):
 		lasted, left := c.lines.outage(cl, err)
@@ -43,6 +42,9 @@ func (cl *call) pause(ctx context.Context, err error) error {
 		cl.count(err)
 		if left <= 0 {
 			return cl.outOfPatience(lasted, err)
+		}
+		if cl.place == joining {
+			return c.lines.again(ctx, cl)
 		}
 		cl.waiting(err, left)
 		delay = min(clock.Jitter(clock.BackOff(cl.tries-1, firstRetry, lastRetry)), left)
@@ -150,18 +152,48 @@ func (cl *call) pollDelay(held *HeldError) time.Duration {
 	return d
 }
 
+// answered keeps what removes the note that the answer to an attempt tells of. Close waits
+// for the end of a call that has a note: for its grant, which removes the note, or for the
+// removal.
+func (cl *call) answered(err error) {
+	c, noted := cl.client, cl.leave != nil
+	if err == nil {
+		cl.leave = nil
+	} else if leave := noteOf(err); leave != nil {
+		cl.leave = leave
+	}
+	switch has := cl.leave != nil; {
+	case has && !noted:
+		c.asking.add()
+	case noted && !has:
+		c.asking.done()
+	}
+}
+
+// noteOf returns what removes the note that a refused request has left in the service; nil:
+// there is none.
+func noteOf(err error) func(ctx context.Context) error {
+	var held *HeldError
+	if errors.As(err, &held) {
+		return held.Leave
+	}
+	return nil
+}
+
 // leaveService removes, in the background, what the backend has noted for a call that
 // does not wait any more.
 func (cl *call) leaveService() {
-	remove := cl.unnote
-	if remove == nil {
-		return
+	if cl.leave != nil {
+		cl.client.removeNote(cl.leave)
+		cl.client.asking.done()
 	}
-	c := cl.client
+}
+
+func (c *Client) removeNote(leave func(ctx context.Context) error) {
 	c.asking.run(func() {
 		ctx, cancel := context.WithTimeout(c.rest, unlockTimeout)
 		defer cancel()
-		_ = remove(ctx) // the note ends by itself
+		_ = leave(ctx) // the note ends by itself
 	})
 }
 

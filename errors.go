@@ -88,8 +88,9 @@ type HeldError struct {
 	AskWithin time.Duration
 
 	// Leave removes the note. The engine calls it, in the background and once, if the
-	// caller stops waiting; the grant of a request of this caller removes the note by
-	// itself. nil: there is nothing to remove.
+	// caller stops waiting, and Close waits for it; of several answers to this caller it
+	// calls that of the last one that had it. The grant of a request of this caller
+	// removes the note by itself. nil: there is nothing to remove.
 	Leave func(ctx context.Context) error
 }
 

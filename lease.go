@@ -26,7 +26,7 @@ type Lease struct {
 
 	mu        sync.Mutex
 	granted   bool      // false until the engine gives it to the caller
-	line      *line     // where it stands at the head; nil once it has left
+	line      *line     // where it stands, at the head or shared; nil once it has left
 	until     time.Time // the holder may act up to here; zero: no deadline
 	expiry    time.Time // the service keeps the hold up to here; zero: no deadline
 	renewAt   time.Time // when to renew next; zero: not again
@@ -366,12 +366,12 @@ func (c *Client) briefly(ctx context.Context, now time.Time) (context.Context, c
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !now.Before(c.sharedUntil) {
-		shared, cancel := context.WithTimeout(c.rest, unlockTimeout+time.Second)
-		context.AfterFunc(shared, cancel) // nobody knows when the last release with it is through
-		c.shared, c.sharedUntil = shared, now.Add(time.Second)
+	if !now.Before(c.briefUntil) {
+		brief, cancel := context.WithTimeout(c.rest, unlockTimeout+time.Second)
+		context.AfterFunc(brief, cancel) // nobody knows when the last release with it is through
+		c.brief, c.briefUntil = brief, now.Add(time.Second)
 	}
-	return carrying(c.shared, ctx), func() {}
+	return carrying(c.brief, ctx), func() {}
 }
 
 // carrying returns ctx with the values of another context, too.

@@ -9,7 +9,7 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// begin makes l, which was granted to cl, the head of its line. If the grant cannot be
+// begin gives l, which was granted to cl, its place in the line. If the grant cannot be
 // used, it is taken back, and the error says why.
 func (l *Lease) begin(cl *call, g Grant) error {
 	c := l.client

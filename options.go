@@ -143,8 +143,9 @@ func NoRenew() Option {
 // A reader cannot become a writer: two that tried would wait for each other. Unlock,
 // lock without Shared, and read again what may have changed between the two. A call
 // with the context of a shared lease on the name, as [Do] gives it, is refused with
-// an error that matches [ErrInvalid]. If the service has no shared locks, the error
-// matches [errors.ErrUnsupported].
+// an error that matches [ErrInvalid]. Nor should a reader ask for the name Shared once
+// more: it would stand behind a writer who waits for its first lease. If the service has
+// no shared locks, the error matches [errors.ErrUnsupported].
 func Shared() Option {
 	return optionFunc(func(s *settings) { s.shared = true })
 }

@@ -20,7 +20,7 @@ type Backend struct {
 	closeOnce sync.Once
 
 	mu     sync.Mutex
-	queues map[string][]*hold // by name: the first has the lock, or the first sharers; the others wait, longest first
+	queues map[string][]*hold // by name: first the holder, or all sharers; then those who wait, longest first
 	token  uint64             // the last one given out, to whatever name
 	fault  error              // what every call returns; nil: none
 	failed chan struct{}      // closed when fault is set

@@ -1,0 +1,194 @@
+package locker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
+)
+
+// answering gives the answer of its function, if that has one, and otherwise that of the
+// memory.
+type answering struct {
+	*memory.Backend
+	answer func(ctx context.Context, req locker.Request) error
+}
+
+func (b *answering) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := b.answer(ctx, req); err != nil {
+		return locker.Grant{}, err
+	}
+	return b.Backend.Acquire(ctx, req)
+}
+
+// besideASharer runs test with a client that has the name shared, in the label "first". From
+// then on, the answers are those of the function that test sets.
+func besideASharer(t *testing.T, test func(t *testing.T, b *answering, c *locker.Client, unlock func())) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &answering{memory.New(), func(context.Context, locker.Request) error { return nil }}
+		c := closing(t, locker.New(b, nil))
+		held, err := c.Lock(t.Context(), "job", locker.Shared())
+		require.NoError(t, err)
+		test(t, b, c, func() { require.NoError(t, held.Unlock(t.Context())) })
+	})
+}
+
+var atOnce = locker.Patience(locker.NoPatience)
+
+// R17: those who share the name are not in a sharer's way.
+func TestASharerIsNotToldHeldInAnOutage(t *testing.T) {
+	besideASharer(t, func(t *testing.T, b *answering, c *locker.Client, unlock func()) {
+		b.answer = func(context.Context, locker.Request) error { return errDown }
+		away := func(err error) {
+			t.Helper()
+			assert.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.NotErrorIs(t, err, locker.ErrHeld)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		for range 2 { // the head, and one behind it
+			go func() { _, err := c.Lock(ctx, "job", locker.Shared()); away(err) }()
+			synctest.Wait()
+		}
+		_, err := c.TryLock(t.Context(), "job", locker.Shared())
+		away(err)
+		_, err = c.Lock(t.Context(), "job", locker.Shared(), atOnce)
+		away(err)
+		_, err = c.TryLock(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		<-ctx.Done()
+		unlock()
+	})
+}
+
+func TestAnOutageThatIsOverIsForgottenWhileSharersHold(t *testing.T) {
+	besideASharer(t, func(t *testing.T, b *answering, c *locker.Client, unlock func()) {
+		b.answer = func(context.Context, locker.Request) error { return errDown }
+		_, err := c.TryLock(t.Context(), "job", locker.Shared())
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		b.answer = func(ctx context.Context, _ locker.Request) error { return hang(ctx) }
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		go func() { _, _ = c.Lock(ctx, "job") }()
+		synctest.Wait()
+		began := time.Now()
+		_, err = c.Lock(ctx, "job", atOnce)
+		require.Error(t, err)
+		assert.Equal(t, 5*time.Second, time.Since(began), "nothing is known of an outage")
+		unlock()
+	})
+}
+
+// Whoever has asked the service need not wait for the head to learn of an outage.
+func TestASharerBesideTheHeadHasItsOwnPatience(t *testing.T) {
+	besideASharer(t, func(t *testing.T, b *answering, c *locker.Client, unlock func()) {
+		b.answer = func(ctx context.Context, req locker.Request) error {
+			if req.Wait {
+				return hang(ctx)
+			}
+			return errDown
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		go func() { _, _ = c.Lock(ctx, "job", locker.Shared()) }()
+		synctest.Wait()
+		began := time.Now()
+		_, err := c.Lock(ctx, "job", locker.Shared(), atOnce)
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.Zero(t, time.Since(began))
+		unlock()
+	})
+}
+
+// Sharers who are sent back at once, and came in the same tick of the clock, stand in
+// their order, and before a writer who came later.
+func TestSharersWhoAreSentBackKeepTheirOrder(t *testing.T) {
+	besideASharer(t, func(t *testing.T, b *answering, c *locker.Client, unlock func()) {
+		var takes time.Duration
+		b.answer = func(ctx context.Context, req locker.Request) error {
+			if req.Wait {
+				return hang(ctx)
+			}
+			takes += time.Millisecond
+			time.Sleep(takes)
+			return locker.ErrHeld
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = c.Lock(ctx, "job", locker.Shared()) }()
+		synctest.Wait()
+		ends := make(chan error, 4)
+		for i, who := range []string{"a", "b", "c", "writer"} {
+			opts := []locker.Option{locker.Label(who), locker.Shared()}
+			go func() {
+				l, err := c.Lock(t.Context(), "job", opts[:2-i/3]...)
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				ends <- err
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		var asked []string // synctest.Wait and the channel order the accesses
+		b.answer = func(_ context.Context, req locker.Request) error {
+			if req.Wait {
+				asked = append(asked, req.Label)
+			}
+			return nil
+		}
+		cancel()
+		synctest.Wait()
+		unlock()
+		for range cap(ends) {
+			require.NoError(t, <-ends)
+		}
+		require.NotEmpty(t, asked)
+		assert.Equal(t, "a", asked[0])
+		assert.Equal(t, "writer", asked[len(asked)-1])
+	})
+}
+
+// What keeps others out for a writer goes with it, however it goes.
+func TestAWriterWhoLeavesTakesItsNoteAlong(t *testing.T) {
+	for how, takes := range map[string]time.Duration{
+		"with the answer": time.Second, "before the answer": 2 * time.Second, "at Close": 0,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var noted atomic.Bool
+			answers := 0
+			b := &answering{memory.New(), func(context.Context, locker.Request) error {
+				time.Sleep(takes)
+				if answers++; answers == 2 {
+					return locker.ErrHeld // another writer holds it now: the note is still there
+				}
+				noted.Store(true)
+				return &locker.HeldError{Leave: func(ctx context.Context) error {
+					time.Sleep(time.Millisecond)
+					noted.Store(ctx.Err() != nil)
+					return ctx.Err()
+				}}
+			}}
+			c := locker.New(struct{ locker.Backend }{b}, nil) // it does not say that it is prompt
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			failed := make(chan error)
+			go func() { _, err := c.Lock(ctx, "job"); failed <- err }()
+			if takes == 0 {
+				time.Sleep(8 * time.Millisecond) // two answers
+				require.NoError(t, c.Close())
+				assert.False(t, noted.Load(), "after Close")
+			}
+			require.Error(t, <-failed)
+			time.Sleep(2 * time.Second)
+			assert.False(t, noted.Load(), how)
+			require.NoError(t, c.Close())
+		})
+	}
+}
