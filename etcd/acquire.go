@@ -143,7 +143,8 @@ type entry int
 const (
 	// ifUnused: the queue has no key at all. It is one comparison for etcd, and the shortest of transactions.
 	ifUnused entry = iota
-	// ifFree: nobody holds or waits. There may be void keys, or raised tokens.
+	// ifFree: nobody holds or waits. There may be void keys, or raised tokens. A sharer begins with it:
+	// nobody holds or waits alone.
 	ifFree
 	// asLast: nothing; it is for those who wait. A comparison with a queue costs the one thread that applies
 	// all writes time for each key that is there.

@@ -15,7 +15,7 @@ import (
 // Key is what [locker.Lease.As] tells of a lock in etcd: give it a *Key.
 type Key struct {
 	Key            string
-	CreateRevision int64 // of the key: the fencing token, unless tokens of the name were raised
+	CreateRevision int64 // of the key: the fencing token, unless the lease is shared or tokens were raised
 	Lease          clientv3.LeaseID
 }
 
