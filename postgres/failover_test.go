@@ -63,6 +63,9 @@ func TestProveFailoverSafe(t *testing.T) {
 	l, err := c.Lock(t.Context(), "a")
 	require.NoError(t, err)
 	before, _ := l.Token()
+	sharer, err := c.Lock(t.Context(), "shared", locker.Shared())
+	require.NoError(t, err)
+	shared, _ := sharer.Token()
 
 	// The standby does not answer: nothing is granted that it may not have.
 	standby.Pause()
@@ -78,6 +81,12 @@ func TestProveFailoverSafe(t *testing.T) {
 	other := newClient(t, standby.URL(standby.Addr(), "sslmode=disable"), nil)
 	_, err = other.TryLock(t.Context(), "a")
 	require.ErrorIs(t, err, locker.ErrHeld, "the new primary has the lock")
+	_, err = other.TryLock(t.Context(), "shared")
+	require.ErrorIs(t, err, locker.ErrHeld, "and who shares one")
+	joined, err := other.TryLock(t.Context(), "shared", locker.Shared())
+	require.NoError(t, err)
+	same, _ := joined.Token()
+	assert.Equal(t, shared, same)
 	next, err := other.TryLock(t.Context(), "b")
 	require.NoError(t, err)
 	after, _ := next.Token()
@@ -85,6 +94,7 @@ func TestProveFailoverSafe(t *testing.T) {
 	require.NoError(t, l.Err())
 	require.Eventually(t, func() bool { return l.Renew(t.Context()) == nil }, 10*time.Second,
 		10*time.Millisecond, "leases go on")
+	require.NoError(t, sharer.Renew(t.Context()))
 	_ = l.Unlock(t.Context())
 	require.Eventually(t, func() bool { _, err := other.TryLock(t.Context(), "a"); return err == nil },
 		10*time.Second, 10*time.Millisecond)
