@@ -228,7 +228,8 @@ func (c *campaign) check(client *locker.Client) {
 		readers, together, writers, c.unknown.Load())
 	assert.Positive(c.t, together)
 	assert.Eventually(c.t, func() bool {
-		for range client.List(context.Background(), "campaign-") {
+		for _, err := range client.List(context.Background(), "campaign-") {
+			assert.NoError(c.t, err)
 			return false
 		}
 		return true

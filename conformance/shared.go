@@ -184,7 +184,7 @@ func checkSharedTogether(s *trial) {
 	}
 	alone := func(when string) {
 		s.Helper()
-		s.refuse(raw, s.request(name, s.long), when, besideSharers)
+		_ = s.refuse(raw, s.request(name, s.long), when, besideSharers)
 		for _, c := range []*locker.Client{a, s.client()} {
 			if l, err := s.tryLock(c, name, locker.TTL(s.long)); l != nil || !errors.Is(err, locker.ErrHeld) {
 				s.broken(fmt.Sprintf("%s, TryLock of a writer returned %v", when, err), besideSharers)
@@ -210,7 +210,7 @@ func checkSharedTogether(s *trial) {
 			s.broken(fmt.Sprintf("when the last sharer had unlocked, TryLock of a writer returned %v", err),
 				"Release of a sharer returns before the service has confirmed it, or leaves something")
 		}
-		s.refuse(raw, s.shares(name, s.long), "while a writer held the name", besideWriter)
+		_ = s.refuse(raw, s.shares(name, s.long), "while a writer held the name", besideWriter)
 		for _, c := range []*locker.Client{a, b, other} {
 			if l, err := s.tryLock(c, name, locker.TTL(s.long), locker.Shared()); l != nil || !errors.Is(err,
 				locker.ErrHeld) {

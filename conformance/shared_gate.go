@@ -96,7 +96,7 @@ func (s *trial) gateStands() {
 	s.release(first.Hold)
 	select {
 	case w := <-in:
-		s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
+		_ = s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 		s.unlock(w)
 	case <-time.After(s.patience()):
 		s.broken("when all sharers had left, the writer that waited did not get in",
@@ -281,16 +281,16 @@ func (s *trial) notes() {
 		s.refuse(probe, s.shares(name, s.long), when, noGate)
 		s.renew(first.Hold)
 	}
-	open := func(when, cause string) {
+	open := func(when string) {
 		s.Helper()
 		if err := s.knock(probe, name); err != nil {
-			s.broken(fmt.Sprintf("%s, Acquire of a sharer returned %v", when, err), cause)
+			s.broken(fmt.Sprintf("%s, Acquire of a sharer returned %v", when, err), gateStays)
 		}
 	}
 	leaveOne := writes(one)
 	kept("while a writer waited")
 	leaveOne()
-	open("when the only writer that waited had left", gateStays)
+	open("when the only writer that waited had left")
 	leaveOne()
 
 	writes(one) // each request of a writer is one of its own
@@ -298,7 +298,7 @@ func (s *trial) notes() {
 	leaveOne()
 	kept("when one of two writers that waited had left")
 	leaveOther()
-	open("when both writers that waited had left", gateStays)
+	open("when both writers that waited had left")
 
 	// Who is granted the lock waits no more, and who waits is not in the way of writers.
 	leaveOther, leaveOne = writes(other), writes(one)
@@ -310,11 +310,11 @@ func (s *trial) notes() {
 	}
 	leaveOther()
 	leaveOne() // late
-	s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
+	_ = s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 	s.renew(grant.Hold)
 	s.release(grant.Hold)
 	open("when the writer that had waited had been granted the lock and had released it, and the other "+
-		"had left", gateStays)
+		"had left")
 	first = s.share(b, name, s.long)
 	writes(one)
 	s.release(first.Hold)
@@ -323,6 +323,6 @@ func (s *trial) notes() {
 			err), "its own note is in its way")
 	}
 	s.release(grant.Hold)
-	open("when the writer that had waited had been granted the lock and had released it", gateStays)
+	open("when the writer that had waited had been granted the lock and had released it")
 	s.nothingLeft(name)
 }

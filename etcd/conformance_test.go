@@ -84,7 +84,7 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			ctFail(ct, err)
 			shares := func(i int) bool { return strings.HasPrefix(string(resp.Kvs[i].Key), queue(name)+"s") }
 			for i, kv := range resp.Kvs {
-				if i > 0 && !(shares(0) && shares(i)) {
+				if i > 0 && (!shares(0) || !shares(i)) {
 					break
 				}
 				_, err = admin.Delete(ct.Context(), string(kv.Key))

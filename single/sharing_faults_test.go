@@ -82,10 +82,8 @@ func TestProveSharingUnderFaults(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all, faults sync.WaitGroup
-	var proxies []*lab.Proxy
 	for i := range clients {
 		proxy := lab.StartProxy(t, server.Addr())
-		proxies = append(proxies, proxy)
 		b, err := single.New(newClient(t, &redis.Options{Addr: proxy.Addr()}), &single.Options{Timeout: ttl / 2})
 		require.NoError(t, err)
 		c := locker.New(b, &locker.Options{TTL: ttl, Patience: time.Minute})
