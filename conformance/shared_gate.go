@@ -313,7 +313,7 @@ func (s *trial) notes() {
 	_ = s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 	s.renew(grant.Hold)
 	s.release(grant.Hold)
-	open("when the writer that had waited had been granted the lock and had released it, and the other "+
+	open("when the writer that had waited had been granted the lock and had released it, and the other " +
 		"had left")
 	first = s.share(b, name, s.long)
 	writes(one)
