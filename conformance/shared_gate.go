@@ -237,7 +237,7 @@ func (s *trial) noteOfDead() {
 		return
 	}
 	first := s.share(b, name, s.long)
-	s.refuse(writer, s.waits(name, s.long), "while a sharer held the name", besideSharers)
+	_ = s.refuse(writer, s.waits(name, s.long), "while a sharer held the name", besideSharers)
 	asked := time.Now()
 	if !s.eventually(noteWithin+s.soon/2, func() bool { return s.knock(probe, name) == nil }) {
 		s.broken(fmt.Sprintf("%v after a writer had asked for the last time, a new sharer was still refused",
@@ -255,7 +255,7 @@ func (s *trial) notes() {
 		return
 	}
 	first := s.share(b, name, s.long)
-	s.refuse(one, s.request(name, s.long), "while a sharer held the name", besideSharers)
+	_ = s.refuse(one, s.request(name, s.long), "while a sharer held the name", besideSharers)
 	if err := s.knock(probe, name); err != nil {
 		s.broken(fmt.Sprintf("after a writer that does not wait was refused, Acquire of a sharer returned %v",
 			err), "a request without Wait leaves something")
@@ -278,7 +278,7 @@ func (s *trial) notes() {
 	}
 	kept := func(when string) {
 		s.Helper()
-		s.refuse(probe, s.shares(name, s.long), when, noGate)
+		_ = s.refuse(probe, s.shares(name, s.long), when, noGate)
 		s.renew(first.Hold)
 	}
 	open := func(when string) {
