@@ -26,6 +26,11 @@ import (
 // With req.MinHold it does not wait for the second one, and returns ErrHeld, so that the
 // engine asks again: a program that died during the wait would leave the first lock there
 // for all of that time, although nobody held the lock.
+//
+// A reader (req.Shared) asks both as a reader, and a writer both as a writer. A writer that
+// has the first one keeps out whoever takes both, and waits for those who read on the second
+// one alone, who wait for nobody. There, as at the first, its place in the queue or its note
+// keeps new readers out, for as long as it waits.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL, lasts: req.TTL + req.MinHold,
 		ended: sync.OnceValue(time.Now)}}
@@ -112,25 +117,26 @@ func (a *attempt) run() (locker.Grant, error) {
 }
 
 // second asks the second service. A refusal may come from the first lock, if both are one
-// service: so the first refusal is followed by a check. A grant shows that they are two.
+// service: so the first refusal is followed by a check, and a reader's first grant. A
+// writer's grant shows that they are two.
 func (a *attempt) second() (locker.Grant, error) {
 	wait := a.req.Wait && a.req.MinHold == 0
 	if a.b.apart.Load() {
 		return a.ask(1, wait)
 	}
 	g, err := a.ask(1, false)
-	if g.Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil {
+	refused := g.Hold == nil && errors.Is(err, locker.ErrHeld) && a.ctx.Err() == nil
+	if refused || err == nil && a.req.Shared {
 		a.heard.Store(true)
 		if err := a.b.checkApart(a.ctx); err != nil {
 			return g, err
 		}
-		a.b.apart.Store(true)
-		if wait {
-			return a.ask(1, true)
-		}
 	}
-	if err == nil {
+	if refused || err == nil {
 		a.b.apart.Store(true)
+	}
+	if refused && wait {
+		return a.ask(1, true)
 	}
 	return g, err
 }
@@ -165,7 +171,7 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 			}
 		}
 		g, err := s.Acquire(a.ctx, req)
-		a.h.on[i] = part{Hold: g.Hold, granted: err == nil && g.Hold != nil}
+		a.h.on[i].answered(g, err)
 		switch {
 		case err == nil && g.Hold == nil:
 			return g, s.fail(errors.New("the backend granted nothing: its Grant has no Hold"))
@@ -189,8 +195,11 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 }
 
 // token returns the lease's token: the higher of the two, to which it raises the
-// other service.
+// other service. A reader has none: the services that others share cannot be raised.
 func (a *attempt) token(tokens ...uint64) (uint64, error) {
+	if a.req.Shared {
+		return 0, nil
+	}
 	for i := range tokens {
 		if tokens[i] == 0 {
 			return 0, nil
@@ -286,6 +295,8 @@ func (a *attempt) giveBack(ctx context.Context) bool {
 	nothing := true
 	for i := range a.h.on {
 		switch p := &a.h.on[i]; {
+		case p.leave != nil:
+			nothing = false // TakeBack removes the note
 		case p.Hold == nil:
 		case p.granted && ctx.Err() == nil && p.Release(ctx) == nil:
 			p.Hold = nil
@@ -338,9 +349,13 @@ func (n *notice) wait(ctx context.Context, polls int, refusal error) error {
 	if !n.tells.Load() {
 		d = clock.Jitter(clock.BackOff(polls, firstPoll, lastPoll))
 	}
-	var held *locker.HeldError
-	if errors.As(refusal, &held) && held.Remaining > 0 {
+	held := new(locker.HeldError)
+	errors.As(refusal, &held)
+	if held.Remaining > 0 {
 		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(2*firstPoll))
+	}
+	if held.AskWithin > 0 {
+		d = min(d, held.AskWithin) // which renews the note
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -94,6 +94,7 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Scope:             min(first.Scope, second.Scope),
 		Exclusion:         min(first.Exclusion, second.Exclusion),
 		Fencing:           min(first.Fencing, second.Fencing),
+		Shared:            min(first.Shared, second.Shared, locker.SharingTokenless),
 		DeadHolder:        min(first.DeadHolder, second.DeadHolder),
 		DeadHolderSlack:   max(first.DeadHolderSlack, second.DeadHolderSlack),
 		ServerCrashes:     min(first.ServerCrashes, second.ServerCrashes),

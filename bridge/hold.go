@@ -23,6 +23,20 @@ type hold struct {
 type part struct {
 	locker.Hold      // nil: nothing
 	granted     bool // for certain
+
+	leave func(ctx context.Context) error // removes the note of a writer that waits; nil: there is none
+}
+
+// answered takes what the service has answered to the last request.
+func (p *part) answered(g locker.Grant, err error) {
+	p.Hold, p.granted = g.Hold, err == nil && g.Hold != nil
+	var held *locker.HeldError
+	switch {
+	case p.granted:
+		p.leave = nil // the grant has removed it
+	case errors.As(err, &held):
+		p.leave = held.Leave // in the place of the one before
+	}
 }
 
 var (
@@ -101,10 +115,14 @@ func (h *hold) Release(ctx context.Context) error {
 func (h *hold) TakeBack(ctx context.Context) error {
 	ended := h.ended()
 	err := h.each(func(i int) error {
-		if h.on[i].Hold == nil {
+		p := h.on[i]
+		if p.leave != nil {
+			_ = p.leave(ctx) // the note ends by itself
+		}
+		if p.Hold == nil {
 			return nil
 		}
-		return h.takeBack(ctx, h.on[i], ended)
+		return h.takeBack(ctx, p, ended)
 	})
 	if err == nil {
 		h.b.forget(h)

@@ -44,8 +44,8 @@ func (s *side) cannot(what string) error {
 }
 
 // merge is the state of a name on both services; the labels of the waiters say which
-// URLs they use. If two hold it, the holder is the one on the second service, for
-// which the other one waits.
+// URLs they use, and so do those of sharers who use one. If two hold it, the holder is the
+// one on the second service, for which the other one waits.
 func (b *Backend) merge(on [2]locker.State) locker.State {
 	label, pair := [2]string{}, [2]bool{}
 	for i := range on {
@@ -61,22 +61,24 @@ func (b *Backend) merge(on [2]locker.State) locker.State {
 	if on[0].Waiters >= 0 && on[1].Waiters >= 0 {
 		st.Waiters = on[0].Waiters + on[1].Waiters
 	}
-	st.Waiting = nil
-	for i := range on {
-		for _, l := range on[i].Waiting {
-			if !strings.HasSuffix(l, b.mark) {
-				l += " [" + b.sides[i].name + "]"
-			}
-			if !slices.Contains(st.Waiting, l) {
-				st.Waiting = append(st.Waiting, l)
-			}
-		}
+	st.Waiting = b.labels([2][]string{on[0].Waiting, on[1].Waiting})
+	sharing := [2][]string{on[0].Sharing, on[1].Sharing}
+	if !together(on) {
+		sharing[1-i] = nil
+	}
+	st.Sharing = b.labels(sharing)
+	st.Sharing = st.Sharing[:min(len(st.Sharing), maxSharing)]
+	for i, l := range st.Sharing {
+		st.Sharing[i] = strings.TrimSuffix(l, b.mark)
 	}
 	switch {
 	case !st.Held:
-	case on[0].Held && on[1].Held && on[0].Label == on[1].Label:
+	case together(on):
 		st.Where = "both"
 		st.Token = max(on[0].Token, on[1].Token)
+		if st.Sharers = max(on[0].Sharers, on[1].Sharers); st.Sharers > 0 {
+			st.Token = 0 // those with both have none
+		}
 		if on[0].Remaining == 0 || on[1].Remaining != 0 {
 			st.Remaining = max(on[0].Remaining, on[1].Remaining)
 		}
@@ -91,6 +93,31 @@ func (b *Backend) merge(on [2]locker.State) locker.State {
 		st.Where = b.sides[i].name + " only"
 	}
 	return st
+}
+
+// together reports whether those who hold a name on the two services are the same, or share
+// it.
+func together(on [2]locker.State) bool {
+	return on[0].Held && on[1].Held &&
+		(on[0].Label == on[1].Label || on[0].Sharers > 0 && on[1].Sharers > 0)
+}
+
+// maxSharing is how many labels State.Sharing has.
+const maxSharing = 16
+
+// labels are those of both services, each once; that of a program with one URL says which.
+func (b *Backend) labels(on [2][]string) (all []string) {
+	for i := range on {
+		for _, l := range on[i] {
+			if !strings.HasSuffix(l, b.mark) {
+				l += " [" + b.sides[i].name + "]"
+			}
+			if !slices.Contains(all, l) {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
 }
 
 // List implements [locker.Lister]: names that are held or waited for on either
@@ -140,7 +167,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		}
 	}
 	for i := range b.sides {
-		if !on[i].Held || i == 0 && on[1].Held && on[0].Label != on[1].Label {
+		if !on[i].Held || i == 0 && on[1].Held && !together(on) {
 			continue
 		}
 		s := &b.sides[i]
@@ -179,9 +206,12 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	for i := range b.sides {
 		var alone []string
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			on := names[name]
-			if _, pair := strings.CutSuffix(on[i].Label, b.mark); on[i].Held && !pair {
-				alone = append(alone, fmt.Sprintf("%q by %q", name, on[i].Label))
+			on := names[name][i]
+			for _, label := range append(on.Sharing, on.Label) {
+				if on.Held && !strings.HasSuffix(label, b.mark) {
+					alone = append(alone, fmt.Sprintf("%q by %q", name, label))
+					break
+				}
 			}
 		}
 		f := locker.Finding{What: "names held on " + b.sides[i].name + " only", Found: "none"}
