@@ -32,7 +32,7 @@ type noting struct {
 	notes, left int
 }
 
-func newNoting() locker.Backend { return &noting{polled: polled{memory.NewExpiring()}} }
+func newNoting() *noting { return &noting{polled: polled{memory.NewExpiring()}} }
 
 func (n *noting) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	n.mu.Lock()
@@ -62,9 +62,14 @@ func (n *noting) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	return g, err
 }
 
+// mute is a noting that says it would tell, and never does.
+type mute struct{ *noting }
+
+func (mute) Notify(context.Context, string, func()) (stop func(), err error) { return func() {}, nil }
+
 var sharedKinds = map[string]func() locker.Backend{
 	"queue": func() locker.Backend { return shared{memory.NewExpiring()} },
-	"notes": newNoting,
+	"notes": func() locker.Backend { return newNoting() },
 }
 
 // In every mixture of programs that a move can have, a writer is alone, and readers are not.
@@ -104,7 +109,10 @@ func TestReadersAndWritersOfAMove(t *testing.T) {
 // A writer with both URLs waits for a reader with one of them, whom new readers do not
 // follow. When it leaves, they do, at once.
 func TestAWriterThatWaitsKeepsReadersOutOfEitherService(t *testing.T) {
-	for kind, service := range sharedKinds {
+	for kind, service := range map[string]func() locker.Backend{
+		"queue": sharedKinds["queue"],
+		"notes": func() locker.Backend { return mute{newNoting()} },
+	} {
 		for at := range 2 {
 			t.Run(fmt.Sprintf("%s, service %d", kind, at), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -146,7 +154,7 @@ func TestAWriterThatWaitsKeepsReadersOutOfEitherService(t *testing.T) {
 						unlock(t, <-in)
 						require.NoError(t, read())
 					}
-					if n, ok := on[at].(*noting); ok {
+					if n, ok := on[at].(mute); ok {
 						assert.GreaterOrEqual(t, n.notes, 2*4*3, "renewed all the time")
 						assert.Equal(t, 1, n.left)
 					}
@@ -259,6 +267,8 @@ func TestOperatorsSeeReadersOfAMove(t *testing.T) {
 	assert.NotZero(t, st.Token)
 
 	first, second := read(client("web-1", nil)), read(client("web-2", nil))
+	unlock(t, old)
+	old = read(client("web-7", a))
 	st = state()
 	assert.Equal(t, "both", st.Where)
 	assert.Equal(t, 3, st.Sharers)
@@ -296,6 +306,20 @@ func TestOperatorsSeeReadersOfAMove(t *testing.T) {
 	require.ErrorIs(t, young.Err(), locker.ErrLost)
 	unlock(t, writer)
 
+	// A reader that has the first service waits for a writer of the second one.
+	writer = try(t, client("web-8", b), "job")
+	go func() {
+		l, err := client("web-3", nil).Lock(t.Context(), "job", locker.Shared())
+		assert.NoError(t, err)
+		in <- l
+	}()
+	require.Eventually(t, func() bool { return state().Where == "memory only; memory is held by web-3, who waits" },
+		soon, time.Millisecond)
+	assert.Zero(t, state().Sharers)
+	assert.Empty(t, state().Sharing)
+	unlock(t, writer)
+	unlock(t, <-in)
+
 	first, second = read(client("web-1", nil)), read(client("web-2", nil))
 	st, err = pair.Break(t.Context(), "job")
 	require.NoError(t, err)
@@ -312,6 +336,19 @@ func TestReadersFindThatBothAreOneService(t *testing.T) {
 	_, err := pair.TryLock(t.Context(), "job", locker.Shared())
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	unlock(t, try(t, clientOf(t, shared{m}, ""), "job"))
+}
+
+func TestTheSecondServiceMayHaveAsManyReadersAsThereCanBe(t *testing.T) {
+	a, b := shared{memory.New()}, shared{memory.New()}
+	young, pair := clientOf(t, b, "young"), pairOf(t, a, b)
+	for range locker.MaxSharers {
+		_, err := young.TryLock(t.Context(), "job", locker.Shared())
+		require.NoError(t, err)
+	}
+	_, err := pair.Lock(t.Context(), "job", locker.Shared())
+	require.ErrorIs(t, err, locker.ErrRefused)
+	require.ErrorContains(t, err, "4096 share")
+	unlock(t, try(t, clientOf(t, a, ""), "job"))
 }
 
 // alone is a service on which every lock is held alone.
