@@ -277,7 +277,7 @@ func (e *entry) remove(ctx context.Context, patience bool) error {
 		case isRefusal(err):
 			return refusing(err, "it refuses to remove %s, which stays until the session ends: "+
 				"give this client the right to delete under %s", path, e.dir)
-		case !patience || e.s.sitOut(ctx) != nil:
+		case !patience, ctx.Err() != nil, e.s.sitOut(ctx) != nil:
 			return err
 		}
 	}
