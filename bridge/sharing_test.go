@@ -284,6 +284,7 @@ func TestOperatorsSeeReadersOfAMove(t *testing.T) {
 	i := slices.IndexFunc(found, func(f locker.Finding) bool { return f.What == "names held on memory only" })
 	assert.Equal(t, `1: "job" by "web-7"`, found[i].Found)
 
+	const waits = "memory only; memory is held by web-3, who waits"
 	// A writer that has the first service waits for a reader of the second one.
 	unlock(t, old)
 	unlock(t, first)
@@ -295,8 +296,7 @@ func TestOperatorsSeeReadersOfAMove(t *testing.T) {
 		assert.NoError(t, err)
 		in <- l
 	}()
-	require.Eventually(t, func() bool { return state().Where == "memory only; memory is held by web-3, who waits" },
-		soon, time.Millisecond)
+	require.Eventually(t, func() bool { return state().Where == waits }, soon, time.Millisecond)
 	st, err = pair.Break(t.Context(), "job")
 	require.NoError(t, err)
 	assert.Equal(t, 1, st.Sharers)
@@ -313,8 +313,7 @@ func TestOperatorsSeeReadersOfAMove(t *testing.T) {
 		assert.NoError(t, err)
 		in <- l
 	}()
-	require.Eventually(t, func() bool { return state().Where == "memory only; memory is held by web-3, who waits" },
-		soon, time.Millisecond)
+	require.Eventually(t, func() bool { return state().Where == waits }, soon, time.Millisecond)
 	assert.Zero(t, state().Sharers)
 	assert.Empty(t, state().Sharing)
 	unlock(t, writer)
