@@ -139,8 +139,14 @@ func (s *trial) join(c *locker.Client, name string, opts ...locker.Option) *lock
 	return l
 }
 
-// refuse fails if the request is not refused as one is whose name is held.
-func (s *trial) refuse(b locker.Backend, req locker.Request, when, cause string) *locker.HeldError {
+// refuse is refusal for those to whom the answer is all the same.
+func (s *trial) refuse(b locker.Backend, req locker.Request, when, cause string) {
+	s.Helper()
+	_ = s.refusal(b, req, when, cause)
+}
+
+// refusal fails if the request is not refused as one is whose name is held.
+func (s *trial) refusal(b locker.Backend, req locker.Request, when, cause string) *locker.HeldError {
 	s.Helper()
 	began := time.Now()
 	grant, err := s.askWith(b, req)
@@ -184,7 +190,7 @@ func checkSharedTogether(s *trial) {
 	}
 	alone := func(when string) {
 		s.Helper()
-		_ = s.refuse(raw, s.request(name, s.long), when, besideSharers)
+		s.refuse(raw, s.request(name, s.long), when, besideSharers)
 		for _, c := range []*locker.Client{a, s.client()} {
 			if l, err := s.tryLock(c, name, locker.TTL(s.long)); l != nil || !errors.Is(err, locker.ErrHeld) {
 				s.broken(fmt.Sprintf("%s, TryLock of a writer returned %v", when, err), besideSharers)
@@ -210,7 +216,7 @@ func checkSharedTogether(s *trial) {
 			s.broken(fmt.Sprintf("when the last sharer had unlocked, TryLock of a writer returned %v", err),
 				"Release of a sharer returns before the service has confirmed it, or leaves something")
 		}
-		_ = s.refuse(raw, s.shares(name, s.long), "while a writer held the name", besideWriter)
+		s.refuse(raw, s.shares(name, s.long), "while a writer held the name", besideWriter)
 		for _, c := range []*locker.Client{a, b, other} {
 			if l, err := s.tryLock(c, name, locker.TTL(s.long), locker.Shared()); l != nil || !errors.Is(err,
 				locker.ErrHeld) {

@@ -96,7 +96,7 @@ func (s *trial) gateStands() {
 	s.release(first.Hold)
 	select {
 	case w := <-in:
-		_ = s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
+		s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 		s.unlock(w)
 	case <-time.After(s.patience()):
 		s.broken("when all sharers had left, the writer that waited did not get in",
@@ -237,7 +237,7 @@ func (s *trial) noteOfDead() {
 		return
 	}
 	first := s.share(b, name, s.long)
-	_ = s.refuse(writer, s.waits(name, s.long), "while a sharer held the name", besideSharers)
+	s.refuse(writer, s.waits(name, s.long), "while a sharer held the name", besideSharers)
 	asked := time.Now()
 	if !s.eventually(noteWithin+s.soon/2, func() bool { return s.knock(probe, name) == nil }) {
 		s.broken(fmt.Sprintf("%v after a writer had asked for the last time, a new sharer was still refused",
@@ -255,14 +255,14 @@ func (s *trial) notes() {
 		return
 	}
 	first := s.share(b, name, s.long)
-	_ = s.refuse(one, s.request(name, s.long), "while a sharer held the name", besideSharers)
+	s.refuse(one, s.request(name, s.long), "while a sharer held the name", besideSharers)
 	if err := s.knock(probe, name); err != nil {
 		s.broken(fmt.Sprintf("after a writer that does not wait was refused, Acquire of a sharer returned %v",
 			err), "a request without Wait leaves something")
 	}
 	writes := func(b locker.Backend) func() {
 		s.Helper()
-		held := s.refuse(b, s.waits(name, s.long), "while a sharer held the name", besideSharers)
+		held := s.refusal(b, s.waits(name, s.long), "while a sharer held the name", besideSharers)
 		if held.AskWithin <= 0 || held.AskWithin >= noteWithin || held.Leave == nil {
 			s.broken(fmt.Sprintf("a writer that waits for sharers was refused with AskWithin %v and Leave "+
 				"given: %t", held.AskWithin, held.Leave != nil),
@@ -278,7 +278,7 @@ func (s *trial) notes() {
 	}
 	kept := func(when string) {
 		s.Helper()
-		_ = s.refuse(probe, s.shares(name, s.long), when, noGate)
+		s.refuse(probe, s.shares(name, s.long), when, noGate)
 		s.renew(first.Hold)
 	}
 	open := func(when string) {
@@ -310,7 +310,7 @@ func (s *trial) notes() {
 	}
 	leaveOther()
 	leaveOne() // late
-	_ = s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
+	s.refuse(probe, s.shares(name, s.long), "while a writer held the name", besideWriter)
 	s.renew(grant.Hold)
 	s.release(grant.Hold)
 	open("when the writer that had waited had been granted the lock and had released it, and the other " +

@@ -235,7 +235,7 @@ func (s *trial) notifyShared() {
 		told, stop := s.listen(listener, name)
 		defer stop()
 		waits.Wait, waits.Queued = true, func() {}
-		held := s.refuse(listener, waits, "while others held the name", besideSharers)
+		held := s.refusal(listener, waits, "while others held the name", besideSharers)
 		end()
 		if !s.eventually(s.prompt(), told) {
 			s.broken(fmt.Sprintf("%v after %s, wake of one that waits was not called (shared: %t)",
@@ -272,7 +272,7 @@ func (s *trial) notifyShared() {
 		return
 	}
 	first = s.share(a, name, s.long)
-	held := s.refuse(b, s.waits(name, s.long), "while a sharer held the name", besideSharers)
+	held := s.refusal(b, s.waits(name, s.long), "while a sharer held the name", besideSharers)
 	wakes("a writer that waited had left", "Leave tells nobody: a sharer that was refused because of the "+
 		"note waits for its end", s.shares(name, s.long), func() {
 		if err := held.Leave(s.within(s.patience())); err != nil {
