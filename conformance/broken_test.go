@@ -251,7 +251,7 @@ var brokenBackends = []broken{
 	{sharerTokenUnclaimed, tokenless, "shared-tokens", "a sharer has the token"},
 	{sharesInTwoSteps, poor, "shared-late", "while its reply was late"},
 	{leavesGhost, poor, "shared-late", "was not free"},
-	{renewalSharesAgain, poor, "shared-late", "that arrived when a writer had the name"},
+	{renewalSharesAgain, poor, "shared-late", "after a late Renew of a sharer"},
 	{releasesAllSharers, poor, "shared-late", "and another was taken back: Renew"},
 	{ownerInBoth, poor, "shared-names", "to hold it in the other way returned <nil>"},
 	{keyOfSharers, poor, "shared-names", "which nobody has, returned the lock is held"},
