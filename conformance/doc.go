@@ -386,8 +386,9 @@
 //
 // Checks wait for conditions and compare recorded moments ("told at" before "next
 // holder in at"), with bounds that allow for a busy machine. The unit is Harness.TTL.
-// With a TTL of one second, all checks together take some 20 seconds for a service
-// without a network, and 60 for one with a network. A check that fails while the
+// With a TTL of one second, all checks together take some 25 seconds for a service
+// without a network, and 75 for one with a network; more where locks end with a session,
+// which outlasts the TTL. A check that fails while the
 // machine stalled for a quarter of a TTL or more proves nothing. It runs again with
 // twice the TTL, and is "inconclusive" if the machine stalls in three tries.
 //
@@ -398,10 +399,11 @@
 // And no lock prevents the late write of a holder that is stopped between its last
 // look and its write; only tokens that the resource checks do.
 //
-// Of the contract, four sentences have no check. That Since has its monotonic reading: the
+// Of the contract, five sentences have no check. That Since has its monotonic reading: the
 // suite's own tests run in virtual time, which has none. That credentials which are refused are
 // not told as an outage: each service has its own. That Pass does not wait for others, and that
-// List tells of a name that is waited for and not held: both last for a moment only.
+// List tells of a name that is waited for and not held: both last for a moment only. That
+// MaxSharers hold a name at most: so many requests take long, and each backend has a test.
 //
 // The suite's own tests prove that it can fail, by the broken backends of the table.
 package conformance

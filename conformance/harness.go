@@ -52,9 +52,9 @@ type Harness struct {
 	// for others: the check that needs it is reported as unproven without it.
 	OffClock func(t T, d time.Duration) locker.Backend
 
-	// Delete removes the lock on name from the service behind the backend's
-	// back, as an operator or an eviction would; where there is none, it does
-	// nothing. Needed where Scope is wider than one process.
+	// Delete removes the lock on name, or all its sharers, from the service behind
+	// the backend's back, as an operator or an eviction would; where there is none,
+	// it does nothing. Needed where Scope is wider than one process.
 	Delete func(t T, name string)
 
 	// Victim takes name in a program of its own, with that TTL, and keeps it
@@ -85,7 +85,7 @@ type Harness struct {
 	JumpClock func(t T, d time.Duration)
 
 	// Left lists what the service still has of name that can keep others out:
-	// the lock's key, the nodes of waiters. What stays by design, such as a
+	// the lock's key, the nodes of waiters, the notes of writers. What stays by design, such as a
 	// counter of tokens, does not belong to it. It is always optional; with
 	// it, checks look, where they can else only try to get the lock.
 	Left func(t T, name string) []string
