@@ -10,8 +10,8 @@ import (
 
 // sharedNames are names that a service may use for what it keeps of the sharers of name.
 func sharedNames(name string) (names []string) {
-	parts := []string{"shared", "sharers", "sharing", "readers", "read", "r", "s", "gate", "notes", "w", "writers", "wait",
-		"fence", "tokens", "generation", "0"}
+	parts := []string{"shared", "sharers", "sharing", "readers", "read", "r", "s", "gate", "notes",
+		"w", "writers", "wait", "fence", "tokens", "generation", "0"}
 	for _, part := range parts {
 		for _, sep := range []string{":", "/", "-", "\x00", ""} {
 			names = append(names, name+sep+part, part+sep+name, "{"+name+"}"+sep+part)
