@@ -103,21 +103,43 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		g, err := b.share(ctx, req)
 		return g, unavailable(err)
 	}
-	f, err := b.acquire(ctx, req)
-	if err != nil {
-		return locker.Grant{}, unavailable(err)
-	}
-	now := time.Now()
-	r, err := take(f, req, now)
-	if err != nil {
+	g, err := b.alone(ctx, req)
+	return g, unavailable(err)
+}
+
+// alone is Acquire for a writer.
+func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	stop := func() {}
+	defer func() { stop() }()
+	for outwaits := false; ; outwaits = true {
+		f, err := b.acquire(ctx, req)
+		if err != nil {
+			return locker.Grant{}, err
+		}
+		now := time.Now()
+		r, err := take(f, req, now)
+		if err == nil {
+			return locker.Grant{
+				Hold:     &hold{file: f, name: req.Name, record: r},
+				Validity: locker.Validity{Since: now},
+				Token:    r.token,
+			}, nil
+		}
+		left := keptBySharers(f, req.Name)
 		localfile.LetGo(f)
-		return locker.Grant{}, unavailable(err)
+		if !req.Wait || left <= 0 {
+			return locker.Grant{}, err
+		}
+		if !outwaits {
+			if req.Queued != nil {
+				req.Queued()
+			}
+			stop = b.keepOutSharers(b.path(req.Name), req) // their MinHold would come on top
+		}
+		if err := b.sleep(ctx, min(left, keptLook)); err != nil {
+			return locker.Grant{}, err
+		}
 	}
-	return locker.Grant{
-		Hold:     &hold{file: f, name: req.Name, record: r},
-		Validity: locker.Validity{Since: now},
-		Token:    r.token,
-	}, nil
 }
 
 func (b *Backend) acquire(ctx context.Context, req locker.Request) (*os.File, error) {

@@ -43,11 +43,11 @@
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
 // name; how many there are in all is up to the number of files that are open.
 //
-// A MinHold of a sharer keeps writers out, and not sharers. If a sharer's request is
-// cancelled at the very moment of its grant, with a MinHold and while a writer waits,
-// that MinHold stays. Inspect says how many share a lock where the system tells, as Linux
-// does in /proc/locks, and otherwise that there is one. The label is that of one of them,
-// who may have left.
+// A MinHold of a sharer keeps writers out, and not sharers, unless a writer waits for its
+// end. If a sharer's request is cancelled at the very moment of its grant, with a MinHold
+// and while a writer waits, that MinHold stays. Inspect says how many share a lock where
+// the system tells, as Linux does in /proc/locks, and otherwise that there is one. The
+// label is that of one of them, who may have left.
 //
 // # What it does not promise
 //
@@ -69,6 +69,8 @@
 //
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
 // the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
+// A process that is stopped while it waits for a shared name can keep the turn, and so
+// new sharers out.
 //
 // # Threads
 //
@@ -77,7 +79,7 @@
 // has given up, the thread stays until it gets the lock, and then releases it at once,
 // unless the next waiter for that name has adopted the thread by then. So a thread may
 // outlive Close. The Backend waits like this for at most 256 names; the Client polls for
-// further names.
+// further names, and a writer that it polls for keeps no sharers out.
 //
 // Each held lock, and each name with a waiter, takes a file descriptor, or two if it is
 // shared and waited for.

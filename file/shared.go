@@ -39,6 +39,8 @@ import (
 //     takes it for a visitor, and tries again.
 //   - A sharer dies at any moment: the kernel unlocks both files. If it has not written
 //     the record, the next one does.
+//   - A writer finds that a MinHold of sharers still keeps the free file: it waits for the
+//     end of that with the turn, and without the file.
 //   - A writer stops waiting: it unlocks the turn itself. Its thread may still be
 //     blocked for the file, and lets go of that at once.
 
@@ -196,6 +198,19 @@ func (b *Backend) keepOutSharers(path string, req locker.Request) (stop func()) 
 		close(stopped)
 		<-done
 	}
+}
+
+// keptLook is how often a writer looks whether the MinHold of sharers still keeps it out:
+// it may be taken back, or broken.
+const keptLook = 200 * time.Millisecond
+
+// keptBySharers returns for how long a MinHold of sharers still keeps the lock of f.
+func keptBySharers(f *os.File, name string) time.Duration {
+	r, _, err := read(f, name)
+	if err != nil || !r.shared {
+		return 0
+	}
+	return r.left(time.Now())
 }
 
 // takeTurn locks the turn for a writer if it is there and nobody has it. An error means

@@ -4,6 +4,7 @@ package file_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -222,6 +223,51 @@ func TestSharersBesideFlock(t *testing.T) {
 	_, err = c.TryLock(t.Context(), "n")
 	require.ErrorIs(t, err, locker.ErrHeld)
 	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// Sharers that end, and whose MinHold stays, do not keep a waiting writer out for ever: from the end of one
+// of them to the grant, no other comes in.
+func TestWriterWaitsForTheMinHoldOfSharers(t *testing.T) {
+	t.Parallel()
+	const kept = 200 * time.Millisecond
+	dir := t.TempDir()
+	readers, writers := newBackend(t, dir), newBackend(t, dir)
+	come := func() error {
+		g, err := readers.Acquire(t.Context(), locker.Request{
+			Name: "n", Owner: "r", TTL: time.Second, MinHold: kept, Shared: true,
+		})
+		if err == nil {
+			var f *os.File
+			require.True(t, g.Hold.(locker.Aser).As(&f))
+			require.NoError(t, f.Close(), "its process dies")
+		}
+		return err
+	}
+	require.NoError(t, come())
+	granted := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*kept)
+	defer cancel()
+	go func() {
+		w := locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true, Queued: func() {}}
+		for {
+			_, err := writers.Acquire(ctx, w)
+			if held := (*locker.HeldError)(nil); errors.As(err, &held) {
+				time.Sleep(held.Remaining) // as the engine does
+				continue
+			}
+			granted <- err
+			return
+		}
+	}()
+	for {
+		select {
+		case err := <-granted:
+			require.NoError(t, err)
+			return
+		case <-time.After(kept / 10):
+			_ = come()
+		}
+	}
 }
 
 // A MinHold of sharers keeps writers out, and not sharers; one that is taken back takes

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/localfile"
@@ -69,7 +70,7 @@ func (b *Backend) wait(ctx context.Context, on waited, req locker.Request) (lock
 	case l := <-mine:
 		return l, l.err
 	case <-ctx.Done():
-		err = fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err())
+		err = leaves(ctx)
 	case <-b.closed:
 		err = locker.ErrClosed
 	}
@@ -84,6 +85,23 @@ func (b *Backend) wait(ctx context.Context, on waited, req locker.Request) (lock
 		(<-mine).letGo()
 	}
 	return locked{}, err
+}
+
+// leaves is the error of one that stops waiting.
+func leaves(ctx context.Context) error { return fmt.Errorf("%w (%w)", locker.ErrHeld, ctx.Err()) }
+
+// sleep is a wait for nothing but time.
+func (b *Backend) sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return leaves(ctx)
+	case <-b.closed:
+		return locker.ErrClosed
+	}
 }
 
 // maxReplaced is how often in a row block may find the file replaced before it
