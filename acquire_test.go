@@ -692,6 +692,8 @@ func TestDeadlineDoesNotHideARefusal(t *testing.T) {
 }
 
 func TestHangingServiceDoesNotPileUpGoroutines(t *testing.T) {
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() < 100 }, 30*time.Second, 10*time.Millisecond,
+		"those of the test before")
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.renew = func(_ int, ctx context.Context) error { return hang(ctx) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -339,9 +340,9 @@ func TestReadersFindThatBothAreOneService(t *testing.T) {
 
 func TestTheSecondServiceMayHaveAsManyReadersAsThereCanBe(t *testing.T) {
 	a, b := shared{memory.New()}, shared{memory.New()}
-	young, pair := clientOf(t, b, "young"), pairOf(t, a, b)
-	for range locker.MaxSharers {
-		_, err := young.TryLock(t.Context(), "job", locker.Shared())
+	pair := pairOf(t, a, b)
+	for i := range locker.MaxSharers {
+		_, err := b.Acquire(t.Context(), locker.Request{Name: "job", Owner: strconv.Itoa(i), TTL: ttl, Shared: true})
 		require.NoError(t, err)
 	}
 	_, err := pair.Lock(t.Context(), "job", locker.Shared())

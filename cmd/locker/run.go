@@ -86,7 +86,7 @@ func newRun() *cobra.Command {
 	flags.IntVar(&f.slots, "slots", 0,
 		"let so many run at once; LOCKER_SLOT has the\nnumber of each: 0, 1, 2 and so on")
 	flags.BoolVar(&f.shared, "shared", false,
-		"hold the lock together with others that run with\n--shared; who runs without it is alone")
+		"hold the lock together with others that give\n--shared; who runs without it is alone")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write nothing if another holds the lock, and\nnothing "+
 		"while waiting for it")
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld,
