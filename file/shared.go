@@ -172,24 +172,36 @@ func (b *Backend) count(path, name string, n int) error {
 const (
 	firstTurn = time.Millisecond
 	lastTurn  = 50 * time.Millisecond
+	// A turn that it has may be deleted.
+	lookAtTurn = time.Second
 )
 
 // keepOutSharers keeps new sharers out until stop is called, or as soon as the one has
 // come in who has the turn just now.
 func (b *Backend) keepOutSharers(path string, req locker.Request) (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
+	path = turnOf(path)
 	go func() {
 		defer close(done)
+		var turn *os.File
+		var r record
 		for pause := firstTurn; ; pause = min(2*pause, lastTurn) {
-			if turn, r := takeTurn(turnOf(path), req); turn != nil {
-				<-stopped
-				_ = clearHolder(turn, req.Name, r)
+			if turn == nil {
+				turn, r = takeTurn(path, req)
+			} else if there, err := localfile.IsAt(turn, path); err == nil && !there {
 				localfile.LetGo(turn)
-				return
+				turn = nil
+			}
+			if turn != nil {
+				pause = lookAtTurn
 			}
 			select {
 			case <-time.After(pause):
 			case <-stopped:
+				if turn != nil {
+					_ = clearHolder(turn, req.Name, r)
+					localfile.LetGo(turn)
+				}
 				return
 			}
 		}

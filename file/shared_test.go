@@ -314,6 +314,36 @@ func TestMinHoldOfSharers(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld, "a writer's MinHold keeps sharers out, too")
 }
 
+// A writer whose turn is deleted while it waits keeps new sharers out again soon.
+func TestTurnThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := newBackend(t, dir)
+	reads := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Shared: true}
+	held, err := b.Acquire(t.Context(), reads)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, held.Hold.Release(t.Context())) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	var waits sync.WaitGroup
+	waits.Go(func() {
+		_, err := b.Acquire(ctx, locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true})
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	defer waits.Wait()
+	defer cancel()
+	isGated := func() bool {
+		g, err := b.Acquire(t.Context(), reads)
+		if err == nil {
+			assert.NoError(t, g.Hold.Release(t.Context()))
+		}
+		return err != nil
+	}
+	require.Eventually(t, isGated, 5*time.Second, time.Millisecond)
+	require.NoError(t, os.Remove(must(filepath.Glob(filepath.Join(dir, "*.turn")))[0]))
+	require.False(t, isGated(), "the deletion is what is to be mended")
+	require.Eventually(t, isGated, 5*time.Second, time.Millisecond)
+}
+
 // The number of sharers is bounded, and nothing of them is left.
 func TestSharersAtTheBound(t *testing.T) {
 	dir := t.TempDir()
