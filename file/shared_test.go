@@ -20,7 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/localfile"
 )
 
 // share holds a name shared, or waits for it alone if the last argument says so.
@@ -339,9 +341,49 @@ func TestTurnThatIsDeleted(t *testing.T) {
 		return err != nil
 	}
 	require.Eventually(t, isGated, 5*time.Second, time.Millisecond)
-	require.NoError(t, os.Remove(must(filepath.Glob(filepath.Join(dir, "*.turn")))[0]))
+	require.NoError(t, os.Remove(filepath.Join(dir, "n.turn")))
 	require.False(t, isGated(), "the deletion is what is to be mended")
 	require.Eventually(t, isGated, 5*time.Second, time.Millisecond)
+}
+
+// Sharers that waited, each with another turn since one was deleted, have one token all the same.
+func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := []*file.Backend{newBackend(t, dir), newBackend(t, dir)}
+	req := locker.Request{Name: "n", Owner: "r", TTL: time.Second}
+	for range 20 {
+		w, err := b[0].Acquire(t.Context(), req)
+		require.NoError(t, err)
+		var grants [2]locker.Grant
+		var waits sync.WaitGroup
+		for i := range grants {
+			reads := req
+			reads.Shared, reads.Wait = true, true
+			waits.Go(func() {
+				var err error
+				grants[i], err = b[i].Acquire(t.Context(), reads)
+				assert.NoError(t, err)
+			})
+			require.Eventually(t, func() bool {
+				turn, err := os.Open(filepath.Join(dir, "n.turn"))
+				if err != nil {
+					return false
+				}
+				defer turn.Close()
+				return localfile.Flock(turn, localfile.Exclusive|localfile.NoWait) != nil
+			}, 5*time.Second, time.Millisecond)
+			if i == 0 {
+				require.NoError(t, os.Remove(filepath.Join(dir, "n.turn")))
+			}
+		}
+		require.NoError(t, w.Hold.Release(t.Context()))
+		waits.Wait()
+		require.Equal(t, grants[0].Token, grants[1].Token)
+		for _, g := range grants {
+			require.NoError(t, g.Hold.Release(t.Context()))
+		}
+	}
 }
 
 // The number of sharers is bounded, and nothing of them is left.

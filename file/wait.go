@@ -154,6 +154,13 @@ func (b *Backend) blockOnce(on waited) (l locked) {
 		l.letGo()
 		return locked{err: l.err}
 	}
+	if on.shared {
+		// It may have waited for long: with a turn that was deleted, it is not the only one to write.
+		if there, err := localfile.IsAt(l.turn, l.turn.Name()); err != nil || !there {
+			l.letGo()
+			return locked{err: errReplaced}
+		}
+	}
 	return l
 }
 
