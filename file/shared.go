@@ -176,8 +176,8 @@ const (
 	lookAtTurn = time.Second
 )
 
-// keepOutSharers keeps new sharers out until stop is called, or as soon as the one has
-// come in who has the turn just now.
+// keepOutSharers keeps new sharers out until stop is called. It begins at once or, if one
+// of them has the turn just now, when that one has come in.
 func (b *Backend) keepOutSharers(path string, req locker.Request) (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	path = turnOf(path)
