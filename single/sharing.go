@@ -44,7 +44,7 @@ const askWithin = 300 * time.Millisecond
 
 // stay is renew for a sharer.
 func (s *server) stay(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.stayScript.Call("renew", k.Name, 1, k.Lock, "",
+	state, _, err := s.state(ctx, s.stayScript.Call("renew", k.Name, 2, k.Lock, k.Lock.(string)+":shared", "",
 		k.Value(), redisconn.Milliseconds(ttl)))
 	return state, err
 }

@@ -2,8 +2,11 @@ package single_test
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -171,4 +174,37 @@ func (h *house) visit(ctx context.Context, c *locker.Client, random *rand.Rand) 
 	}
 	h.leave(g)
 	_ = lease.Unlock(context.Background()) // it may be lost
+}
+
+// A Cluster moves the keys of a slot one after the other: a sharer that renews in between has lost nothing.
+func TestSharerRenewsWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := lab.StartCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	g, err := backend(t, client, nil).Acquire(t.Context(), locker.Request{Name: "n", Owner: crand.Text(),
+		TTL: time.Minute, Shared: true})
+	require.NoError(t, err)
+	key := redisconn.LockKey("n")
+	slot := c.Nodes[0].MustDo(t, "CLUSTER", "KEYSLOT", key)
+	i := slices.IndexFunc(c.Nodes, func(n *lab.Redis) bool {
+		_, err := n.Do("EXISTS", key)
+		return err == nil
+	})
+	from, to := c.Nodes[i], c.Nodes[(i+1)%len(c.Nodes)]
+	id := to.MustDo(t, "CLUSTER", "MYID")
+	to.MustDo(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.MustDo(t, "CLUSTER", "MYID"))
+	from.MustDo(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", id)
+	host, port, err := net.SplitHostPort(to.Addr())
+	require.NoError(t, err)
+	for _, key := range []string{key, key + ":shared"} {
+		from.MustDo(t, "MIGRATE", host, port, key, 0, 1000)
+		_, err := g.Hold.Renew(t.Context())
+		require.NotErrorIs(t, err, locker.ErrLost, "%s has moved", key)
+	}
+	for _, n := range []*lab.Redis{to, from} {
+		n.MustDo(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+	}
+	_, err = g.Hold.Renew(t.Context())
+	require.NoError(t, err)
 }
