@@ -2,11 +2,12 @@
 -- a writer that waits.
 --
 -- KEYS  for n locks: n locks   n notes that somebody waits   n notes that this value is void
+--         n sets of sharers, for a Cluster that moves a slot: see stay.lua
 -- ARGV  1 the command that publishes   then for each lock the owner value, and how long it is to be
 --         void, in ms; 0: not at all
 -- Answers for one lock 0 there is no such sharer   1 removed   2 another holds the lock
 
-local n = #KEYS / 3
+local n = #KEYS / 4
 
 -- left removes what owner has of the lock, which is shared with this token, and has a note of this
 -- writer up to that time.

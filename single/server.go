@@ -54,7 +54,7 @@ func newServer(conn *redisconn.Conn) *server {
 
 		shareScript:    conn.Script(mostText+tokensText+sharersText+enterText+askText+shareText, 3, 2).OneKey(),
 		stayScript:     conn.Script(sharersText+enterText+stayText, 2, 2),
-		leaveScript:    conn.WakingScript(sharersText+leaveText, 3, 2),
+		leaveScript:    conn.WakingScript(sharersText+leaveText, 4, 2),
 		censusScript:   conn.Script(censusText, 0, 0),
 		dissolveScript: conn.WakingScript(dissolveText, 0, 0),
 	}

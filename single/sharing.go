@@ -56,8 +56,8 @@ func (s *server) leave(ctx context.Context, k *redisconn.Keys, void time.Duratio
 	if void > 0 {
 		op = "take back"
 	}
-	state, repeated, err := s.state(ctx, s.leaveScript.Call(op, k.Name, 3, k.Lock, k.Wait(), k.Void(),
-		s.Publish(), k.Value(), redisconn.Milliseconds(void)))
+	state, repeated, err := s.state(ctx, s.leaveScript.Call(op, k.Name, 4, k.Lock, k.Wait(), k.Void(),
+		k.Lock.(string)+":shared", s.Publish(), k.Value(), redisconn.Milliseconds(void)))
 	if repeated && err == nil && void == 0 {
 		state = redisconn.Mine // see release
 	}
