@@ -66,6 +66,7 @@ func checkSharedNames(s *trial) {
 		fmt.Sprintf("while a writer waited for a name, and %d names like it were held", len(holds)), cause)
 	leave()
 	<-in
+	s.eventually(s.soon, func() bool { return s.knock(other, name) == nil }) // its place is taken back behind it
 	s.release(first.Hold)
 	w := s.acquireNow(b, s.request(name, s.long),
 		"when the sharer of a name had released it, and names like it were held")
