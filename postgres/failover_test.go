@@ -139,7 +139,11 @@ func TestProveReadOnlyAfterAFailover(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Unlock(t.Context()))
 	first.Set(t, "default_transaction_read_only", "on")
-	_, err = c.TryLock(t.Context(), "a")
+	eventually := 10 * time.Second // a connection reads the new setting before its next command, or the one after
+	require.Eventually(t, func() bool {
+		l, err = c.TryLock(t.Context(), "a")
+		return err != nil || l.Unlock(t.Context()) != nil
+	}, eventually, time.Millisecond)
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.ErrorContains(t, err, "it is a standby")
 	l, err = c.Lock(t.Context(), "a")
