@@ -27,7 +27,7 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
-	b, err := redlock.New(clients, &redlock.Options{NodeTimeout: slack, MaxTTL: time.Minute, Fencing: true})
+	b, err := redlock.New(clients, &redlock.Options{NodeTimeout: 10 * slack, MaxTTL: time.Minute, Fencing: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	ctx := t.Context()

@@ -160,16 +160,11 @@ func conform(t *testing.T, d deployment, only ...string) {
 		// The driver's Close ends neither the connections that it is making, which it
 		// tries for some seconds, nor its questions to Sentinels and those who wait
 		// for them.
-		KnownGoroutines: []string{
+		KnownGoroutines: append([]string{
 			"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2",
 			"github.com/redis/go-redis/v9.(*sentinelFailover).MasterAddr",
 			"github.com/redis/go-redis/v9.(*sentinelFailover).MasterAddr.func1",
-			// A question to a Sentinel that is answered after the client was closed begins to listen to it, and
-			// nothing ends that.
-			"github.com/redis/go-redis/v9.(*sentinelFailover).listen",
-			"github.com/redis/go-redis/v9.(*channel).initMsgChan.func1",
-			"github.com/redis/go-redis/v9.(*channel).initHealthCheck.func1",
-		},
+		}, ofSentinels...),
 	}
 	if len(only) > 0 {
 		conformance.RunOnly(t, h, only...)
