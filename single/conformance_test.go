@@ -164,7 +164,7 @@ func conform(t *testing.T, d deployment, only ...string) {
 			"github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2",
 			"github.com/redis/go-redis/v9.(*sentinelFailover).MasterAddr",
 			"github.com/redis/go-redis/v9.(*sentinelFailover).MasterAddr.func1",
-		}, ofSentinels...),
+		}, lab.LeftBySentinels...),
 	}
 	if len(only) > 0 {
 		conformance.RunOnly(t, h, only...)

@@ -22,18 +22,10 @@ import (
 	"github.com/golockers/locker/single"
 )
 
-// ofSentinels are goroutines of the driver. A question to a Sentinel that is answered after the client was
-// closed begins to listen to it, and nothing ends that.
-var ofSentinels = []string{
-	"github.com/redis/go-redis/v9.(*sentinelFailover).listen",
-	"github.com/redis/go-redis/v9.(*channel).initMsgChan.func1",
-	"github.com/redis/go-redis/v9.(*channel).initHealthCheck.func1",
-}
-
 func TestMain(m *testing.M) {
 	lab.RunRole(lab.Roles{"wait": waitInChild})
 	var known []goleak.Option
-	for _, f := range ofSentinels {
+	for _, f := range lab.LeftBySentinels {
 		known = append(known, goleak.IgnoreAnyFunction(f))
 	}
 	goleak.VerifyTestMain(m, known...)

@@ -15,7 +15,13 @@ import (
 	"github.com/golockers/locker/internal/rediswake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	var known []goleak.Option
+	for _, f := range lab.LeftBySentinels {
+		known = append(known, goleak.IgnoreAnyFunction(f))
+	}
+	goleak.VerifyTestMain(m, known...)
+}
 
 const (
 	ttl  = 30 * time.Second
