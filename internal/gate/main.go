@@ -163,8 +163,17 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 				continue // its top level tells
 			}
 			if e.Action == "fail" {
-				o := outcome{pkg: e.Package, test: top, text: builds[e.FailedBuild] + texts[k].String(),
-					stall: m.since(began[k])}
+				text := builds[e.FailedBuild] + texts[k].String()
+				for other, open := range texts {
+					switch {
+					case top != "" || other == k || other.pkg != e.Package:
+					case final.MatchString(open.String()): // first: it ended the process, and so all other tests
+						text = open.String() + text
+					default:
+						text += open.String()
+					}
+				}
+				o := outcome{pkg: e.Package, test: top, text: text, stall: m.since(began[k])}
 				fmt.Fprint(out, o.text)
 				ofPackage := func(f outcome) bool { return f.pkg == e.Package }
 				if top != "" || !slices.ContainsFunc(r.failed, ofPackage) || final.MatchString(o.text) {

@@ -20,6 +20,15 @@ import (
 
 func TestWell(t *testing.T) { t.Log("all is well") }
 
+// It panics where no test is told of it.
+func TestInTheBackground(t *testing.T) {
+	if os.Getenv("PANIC") == "" {
+		return
+	}
+	go func() { panic("WHY") }()
+	select {}
+}
+
 // It fails as often as there are letters in the file.
 func TestTimes(t *testing.T) {
 	t.Run("of it", func(t *testing.T) {
@@ -73,6 +82,20 @@ func TestWhatFailedWhileTheMachineStalledIsTriedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatEndsTheWholeProcessIsTold(t *testing.T) {
+	t.Setenv("PANIC", "yes")
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module p\n\ngo 1.26\n", "p_test.go": program} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	var out strings.Builder
+	g := gate{meter: &meter{best: time.Millisecond}, out: &out, dir: dir}
+	assert.False(t, g.run([]string{"-timeout", "1m", "."}))
+	_, summary, _ := strings.Cut(out.String(), "FAILED: 1")
+	assert.Contains(t, summary, "panic: WHY", out.String())
+	assert.Contains(t, summary, "TestInTheBackground", "where")
 }
 
 func TestTheMeterSeesABusyMachine(t *testing.T) {
