@@ -97,10 +97,11 @@ func (s *service) raise(p place, name string, token uint64) (found bool, err err
 
 // void removes what that owner has, and refuses what it asks for later.
 func (s *service) void(name, owner string) (found bool, err error) {
-	if s.down {
-		return false, errBroken
-	}
-	s.do(func() { s.voided[owner] = s.flaw != forgetsVoid })
+	s.do(func() {
+		if !s.down {
+			s.voided[owner] = s.flaw != forgetsVoid
+		}
+	})
 	return s.release(name, owner)
 }
 

@@ -292,9 +292,11 @@ func (s *service) live(name string) *record {
 
 // remove ends the lock on name, and lets the next one have it. s.mu is held.
 func (s *service) remove(name string) {
-	s.locks[name].timer.Stop()
-	if s.flaw == raiseEnds && s.locks[name].raised {
-		s.tokens[name] = s.locks[name].token
+	if rec := s.locks[name]; rec != nil {
+		rec.timer.Stop()
+		if s.flaw == raiseEnds && rec.raised {
+			s.tokens[name] = rec.token
+		}
 	}
 	delete(s.locks, name)
 	if s.flaw == tokenWithLock {
