@@ -22,6 +22,10 @@ import (
 type Options struct {
 	// Max is how many callers share a round trip at most.
 	Max int
+	// Least, if it is not 0, has those that wait spread over the Flights: a round trip takes an equal part
+	// of them, or so many if that is more. While the service works on one part, the next is written and the
+	// one before is read.
+	Least int
 	// Flights is how many round trips are under way, not counting the slow ones.
 	Flights int
 	// Most is how many round trips are under way, the slow ones counted. Of those that were given up while

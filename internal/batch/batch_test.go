@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -316,6 +317,33 @@ func TestPatientRequests(t *testing.T) {
 				assert.Equal(t, [][]string{{"a"}, {"b"}, {"c", "d", "e"}, {"f"}}, s.trips)
 				assert.Equal(t, 30*time.Millisecond, time.Since(s.began))
 			}
+			end()
+			b.Wait()
+		})
+	}
+}
+
+// Those that wait are spread over the round trips, but not thinner than Least.
+func TestRoundTripsTakeAnEqualPart(t *testing.T) {
+	for _, c := range []struct {
+		least int
+		sizes []int
+	}{{0, []int{1, 1, 9, 2}}, {2, []int{1, 1, 5, 3, 2, 1}}, {8, []int{1, 1, 8, 3}}} {
+		synctest.Test(t, func(t *testing.T) {
+			life, end := context.WithCancel(context.Background())
+			s := &service{takes: 10 * time.Millisecond, began: time.Now()}
+			b := batch.New(life, batch.Options{Max: 9, Least: c.least, Flights: 2, Timeout: time.Second,
+				Slow: time.Second, Patient: true}, nil, s.send)
+			var all sync.WaitGroup
+			start(t.Context(), t, b, &all, "a")
+			time.Sleep(s.takes / 2)
+			start(t.Context(), t, b, &all, strings.Split("b c d e f g h i j k l m", " ")...)
+			all.Wait()
+			var sizes []int
+			for _, trip := range s.trips {
+				sizes = append(sizes, len(trip))
+			}
+			assert.Equal(t, c.sizes, sizes)
 			end()
 			b.Wait()
 		})

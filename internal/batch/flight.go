@@ -169,8 +169,12 @@ func (b *Batcher[Q, A]) share() (now []*call[Q, A]) {
 	if b.key != nil {
 		keys = make(map[string]bool)
 	}
+	most := b.opts.Max
+	if b.opts.Least > 0 {
+		most = min(most, max(b.opts.Least, (len(b.waiting)-b.left)/b.opts.Flights))
+	}
 	n := 0
-	for ; n < len(b.waiting) && len(now) < b.opts.Max; n++ {
+	for ; n < len(b.waiting) && len(now) < most; n++ {
 		c := b.waiting[n]
 		if c.over {
 			b.left--
