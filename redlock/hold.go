@@ -113,7 +113,18 @@ func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 	if minHold > 0 {
 		h.keep = time.Now().Add(minHold)
 	}
+	r.answers.take(nil, 0, h.take)
 	return v
+}
+
+// lookedAt is told when a server was looked at for a round's vote. If the round was won meanwhile without it,
+// nobody asks for that vote any more.
+func (h *hold) lookedAt(round *answers) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stage == held {
+		round.take(nil, 0, h.take)
+	}
 }
 
 // Renew implements [locker.Hold] (step 5): it holds if a quorum had the lock,
@@ -157,6 +168,10 @@ func (h *hold) hear() {
 // take notes what an answer says that comes after the round. h.mu is held.
 func (h *hold) take(a answer) {
 	switch s := &h.sites[a.node]; a.to {
+	case toLook:
+		if a.err == nil && h.stage == held {
+			h.b.start(func() { h.repairOne(a.node) }) // in place of the vote
+		}
 	case toVote:
 		s.voted(a)
 		if h.end != nil {

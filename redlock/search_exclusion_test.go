@@ -185,7 +185,8 @@ func (m timeModel) client(s xState, i int, next func(packed, step)) {
 		do("has a quorum", func(c *xClient, t *xState) {
 			c.won, c.open = c.sent, false
 			for j := range t.node {
-				if t.node[j].told[i] == toldGone && c.phase == xHeld {
+				// Nodes that have lost it, and those whose server was looked at too late to vote.
+				if told := t.node[j].told[i]; told == toldGone && c.phase == xHeld || told == 0 && c.phase == xVoting {
 					t.node[j].repair[i] = c.sent
 				}
 			}

@@ -167,6 +167,11 @@ func (m tokenModel) client(s tState, i int, next func(packed, step), fail func(s
 		}
 		do("has the lock", func(t *tState) {
 			t.client[i].phase = tHeld
+			for j := range t.node {
+				if t.node[j].told[i] == 0 { // its server was looked at too late to vote
+					t.node[j].repair[i] = true
+				}
+			}
 			t.clear(i)
 		})
 	case tHeld, tRenewing:
