@@ -140,7 +140,7 @@ func TestTheCost(t *testing.T) {
 	for _, row := range report.Rows {
 		measured[row.ID] = row.Cells[0].Trials
 	}
-	assert.Greater(t, measured["cost/"+history.CurveLock], 3) // some 40 on a quiet machine
+	assert.Greater(t, measured["cost/"+history.CurveLock], 3) // 1,600 on a quiet machine, and 7 were seen on a busy one
 	assert.Equal(t, 1, measured["cost/"+history.MeasureUncontended])
 	assert.Equal(t, 1, measured["cost/"+history.MeasureContended])
 	assert.Equal(t, 1, measured["cost/"+history.MeasureRequests])
