@@ -1,6 +1,8 @@
 package conformance_test
 
 import (
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,33 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
+// inVirtualTime is [synctest.Test] on one processor. In a bubble, a timer that is over when it is set, or
+// when its channel is looked at, fires on the goroutine that does so. All of them use one context of
+// the race detector, and two threads that use it at once end the process (Go 1.26).
+func inVirtualTime(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, f)
+}
+
+// With two processors and the race detector, it is this process that ends.
+func TestTimersThatAreOverEndNoProcess(t *testing.T) {
+	for range 5 {
+		inVirtualTime(t, func(*testing.T) {
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					for range 500 {
+						time.AfterFunc(0, func() {})
+						<-time.After(0)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
 // prove runs one check against the simulated service in virtual time.
 func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) conformance.Result {
 	t.Helper()
@@ -20,7 +49,7 @@ func prove(t *testing.T, f flaw, k kind, c conformance.OneCheck) conformance.Res
 // proveAfter is prove with a flaw that a client sees when that has happened to it.
 func proveAfter(t *testing.T, when string, f flaw, k kind, c conformance.OneCheck) (r conformance.Result) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		s := newService(f)
 		s.when = when
 		r = conformance.Prove(t.Context(), s.harness(k, time.Second), c)

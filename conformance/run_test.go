@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +20,7 @@ var _ conformance.T = (*testing.T)(nil)
 // tampered with.
 func proveWith(t *testing.T, k kind, check string, change func(*conformance.Harness)) (r conformance.Result) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		s := newService(none)
 		h := s.harness(k, time.Second)
 		change(&h)
@@ -195,7 +194,7 @@ func TestManyFailuresOfOneCheckAreCutShort(t *testing.T) {
 
 func TestCheckOutsideOfGoTest(t *testing.T) {
 	check := func(f flaw, names ...string) (err error) {
-		synctest.Test(t, func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T) {
 			s := newService(f)
 			err = conformance.Check(t.Context(), s.harness(poor, time.Second), names...)
 			close(s.end)
