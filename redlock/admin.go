@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -16,22 +15,17 @@ import (
 // What people ask of a quorum with locks in it: who holds, which names are there,
 // free this one, is it set up as it should be.
 
-// each asks every node at the same time, and waits for the answers as long as a
-// renewal would. The errors are by node.
-func each[T any](ctx context.Context, b *Backend,
-	ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error) {
+// fromAll asks every node, and waits for the answers as long as a renewal would. The causes are by node;
+// err is that of too few answers.
+func fromAll[T any](ctx context.Context, b *Backend, op string,
+	ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error, err error) {
 	limited, cancel := context.WithTimeout(ctx, b.patience(0))
 	defer cancel()
-	answers, causes = make([]T, len(b.nodes)), make([]error, len(b.nodes))
-	var all sync.WaitGroup
-	for i, n := range b.nodes {
-		all.Go(func() {
-			answers[i], causes[i] = ask(limited, n)
-			causes[i] = ourLimit(ctx, causes[i])
-		})
+	answers, causes = make([]T, len(b.nodes)), b.unanswered()
+	for o := range each(limited, b, func(n *node) (T, error) { return ask(limited, n) }) {
+		answers[o.node], causes[o.node] = o.got, ourLimit(ctx, o.err)
 	}
-	all.Wait()
-	return answers, causes
+	return answers, causes, b.enough(ctx, op, causes)
 }
 
 // enough is the error of too few answers, if so.
@@ -62,7 +56,7 @@ func (b *Backend) inspect(
 	ctx context.Context, op, name string,
 ) (value string, seen []redisconn.Status, err error) {
 	k := redisconn.KeysOf(name, "", "", "")
-	statuses, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Status, error) {
+	statuses, causes, err := fromAll(ctx, b, op, func(ctx context.Context, n *node) (redisconn.Status, error) {
 		c, err := n.conn.Do(ctx, redisconn.InspectCall(&k, k.Quorum()))
 		if err != nil {
 			return redisconn.Status{}, err
@@ -70,7 +64,7 @@ func (b *Backend) inspect(
 		defer c.Recycle()
 		return n.conn.StatusOf(c)
 	})
-	if err := b.enough(ctx, op, causes); err != nil {
+	if err != nil {
 		return "", nil, err
 	}
 	for i, s := range statuses {
@@ -118,16 +112,14 @@ func (b *Backend) picture(value string, seen []redisconn.Status) locker.State {
 // waits for.
 func (b *Backend) List(ctx context.Context, prefix string,
 	found func(name string, st locker.State) error) error {
-	lists, causes := make([][]string, len(b.nodes)), make([]error, len(b.nodes))
-	var all sync.WaitGroup
-	for i, n := range b.nodes {
-		all.Go(func() { lists[i], causes[i] = n.conn.Names(ctx, prefix) })
+	var names []string
+	causes := b.unanswered()
+	for o := range each(ctx, b, func(n *node) ([]string, error) { return n.conn.Names(ctx, prefix) }) {
+		names, causes[o.node] = append(names, o.got...), o.err
 	}
-	all.Wait()
 	if err := b.enough(ctx, "list", causes); err != nil {
 		return err
 	}
-	names := slices.Concat(lists...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		value, seen, err := b.inspect(ctx, "list", name)
@@ -151,7 +143,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		return b.picture("", nil), err
 	}
 	k := redisconn.KeysOf(name, value, "", "")
-	_, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.State, error) {
+	_, _, err = fromAll(ctx, b, "break", func(ctx context.Context, n *node) (redisconn.State, error) {
 		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, 0))
 		if err != nil {
 			return redisconn.Gone, err
@@ -159,7 +151,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		defer c.Recycle()
 		return n.conn.StateOf(c, redisconn.Theirs)
 	})
-	if err := b.enough(ctx, "break", causes); err != nil {
+	if err != nil {
 		return locker.State{}, err
 	}
 	return b.picture(value, seen), nil
@@ -171,14 +163,14 @@ const clockTolerance = time.Second
 
 // Check implements [locker.Checker].
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	servers, causes := each(ctx, b, func(ctx context.Context, n *node) (redisconn.Server, error) {
+	servers, causes, err := fromAll(ctx, b, "check", func(ctx context.Context, n *node) (redisconn.Server, error) {
 		all, err := n.conn.Servers(ctx)
 		if err != nil {
 			return redisconn.Server{}, err
 		}
 		return all[0], nil
 	})
-	if err := b.enough(ctx, "check", causes); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	found := []locker.Finding{b.checkCount()}

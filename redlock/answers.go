@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"context"
+	"iter"
 	"sync"
 	"time"
 
@@ -49,7 +51,11 @@ func newAnswers(nodes int) *answers {
 	return &answers{enough: make(chan struct{}, 1), came: make([]answer, 0, nodes)}
 }
 
-// put does not block.
+// from is what a node calls with its answer to a question. It does not block.
+func (m *answers) from(i int, to question) func(reply) {
+	return func(r reply) { m.put(answer{node: i, to: to, reply: r}) }
+}
+
 func (m *answers) put(a answer) {
 	m.mu.Lock()
 	m.came = append(m.came, a)
@@ -90,5 +96,39 @@ func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
+	}
+}
+
+// outcome is what came of asking one node by each.
+type outcome[T any] struct {
+	node int
+	got  T
+	err  error
+}
+
+// each asks all nodes at the same time what has to be waited for, and yields the outcomes as they come, until
+// ctx is done. Nobody waits for the other nodes after that, nor after a break: each is asked by a goroutine of
+// the Backend.
+func each[T any](ctx context.Context, b *Backend, ask func(n *node) (T, error)) iter.Seq[outcome[T]] {
+	came := make(chan outcome[T], len(b.nodes))
+	for i, n := range b.nodes {
+		if !b.start(func() {
+			got, err := ask(n)
+			came <- outcome[T]{i, got, err}
+		}) {
+			came <- outcome[T]{node: i, err: redisconn.ErrClosed}
+		}
+	}
+	return func(yield func(outcome[T]) bool) {
+		for range b.nodes {
+			select {
+			case o := <-came:
+				if !yield(o) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
 	}
 }

@@ -71,6 +71,9 @@ func (e *QuorumError) Unwrap() []error {
 	return errs
 }
 
+// unanswered are the causes of nodes that are all still to answer.
+func (b *Backend) unanswered() []error { return slices.Repeat([]error{errNoAnswer}, len(b.nodes)) }
+
 // quorumError makes one of the causes per node; nil: that node answered.
 func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
 	e := &QuorumError{Op: op, Need: b.quorum, Of: len(b.nodes), Why: why}

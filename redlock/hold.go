@@ -91,7 +91,7 @@ func (h *hold) As(target any) bool {
 	remains, ok := target.(*probe.Remains)
 	if ok {
 		*remains = func(ctx context.Context) error {
-			_, causes := each(ctx, h.b, func(ctx context.Context, n *node) (int64, error) {
+			_, causes, _ := fromAll(ctx, h.b, "remove", func(ctx context.Context, n *node) (int64, error) {
 				return n.conn.Client().Del(ctx, h.claim.keys.Quorum().(string), h.claim.keys.Wait().(string)).Result()
 			})
 			return errors.Join(causes...)
@@ -272,10 +272,9 @@ type poll struct {
 // ask asks all nodes.
 func (h *hold) ask(question func(n *node, answered func(reply))) *poll {
 	n := len(h.b.nodes)
-	p := &poll{b: h.b, answers: newAnswers(n), open: n, causes: make([]error, n)}
+	p := &poll{b: h.b, answers: newAnswers(n), open: n, causes: h.b.unanswered()}
 	for i, n := range h.b.nodes {
-		p.causes[i] = errNoAnswer
-		question(n, func(r reply) { p.answers.put(answer{i, toRenew, vote{}, r}) })
+		question(n, p.answers.from(i, toRenew))
 	}
 	return p
 }

@@ -3,6 +3,8 @@ package redlock_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -100,31 +103,48 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 	}
 }
 
+// silent makes all nodes hang, and returns what can be asked of them then.
+func (s *nodes) silent(t *testing.T, timeout time.Duration) map[string]func(ctx context.Context) error {
+	b := s.through(t, redlock.Options{NodeTimeout: timeout, Fencing: true})
+	g := acquire(t, b, "held", time.Minute)
+	s.everywhere(t, g, "held")
+	cold := s.through(t, redlock.Options{NodeTimeout: timeout})
+	var hosts []string
+	for _, p := range s.proxies {
+		p.Set(lab.Drop)
+		hosts = append(hosts, p.Addr())
+	}
+	url := "redlock://" + strings.Join(hosts, ",")
+	acquire := func(ctx context.Context, b *redlock.Backend) error {
+		_, err := b.Acquire(ctx, request("x", 10*time.Second))
+		return err
+	}
+	return map[string]func(ctx context.Context) error{
+		"open":    func(ctx context.Context) error { _, err := openers.Open(ctx, url, nil); return err },
+		"acquire": func(ctx context.Context) error { return acquire(ctx, b) },
+		"look":    func(ctx context.Context) error { return acquire(ctx, cold) },
+		"renew":   func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
+		"raise": func(ctx context.Context) error {
+			return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+1)
+		},
+		"release": func(ctx context.Context) error { return g.Hold.Release(ctx) },
+		"inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err },
+		"break":   func(ctx context.Context) error { _, err := b.Break(ctx, "x"); return err },
+		"list": func(ctx context.Context) error {
+			return b.List(ctx, "", func(string, locker.State) error { return nil })
+		},
+		"check":  func(ctx context.Context) error { _, err := b.Check(ctx); return err },
+		"notify": func(ctx context.Context) error { _, err := b.Notify(ctx, "x", func() {}); return err },
+	}
+}
+
 // A time limit of ours is not the caller's: its errors match no error of a context.
 func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 	s := durable(t, 3)
-	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	g := acquire(t, b, "held", time.Minute)
-	s.everywhere(t, g, "held")
-	cold := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond})
-	for _, p := range s.proxies {
-		p.Set(lab.Drop)
-	}
-	ctx := t.Context()
-	for what, ask := range map[string]func() error{
-		"acquire": func() error { _, err := b.Acquire(ctx, request("x", time.Second)); return err },
-		"look":    func() error { _, err := cold.Acquire(ctx, request("x", time.Second)); return err },
-		"renew":   func() error { _, err := g.Hold.Renew(ctx); return err },
-		"release": func() error { return g.Hold.Release(ctx) },
-		"inspect": func() error { _, err := b.Inspect(ctx, "x"); return err },
-		"break":   func() error { _, err := b.Break(ctx, "x"); return err },
-		"list":    func() error { return b.List(ctx, "", func(string, locker.State) error { return nil }) },
-		"check":   func() error { _, err := b.Check(ctx); return err },
-		"notify":  func() error { _, err := b.Notify(ctx, "x", func() {}); return err },
-	} {
+	for what, ask := range s.silent(t, 50*time.Millisecond) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			err := ask()
+			err := ask(t.Context())
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			assert.NotErrorIs(t, err, context.Canceled)
@@ -133,20 +153,55 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 	}
 }
 
-// The caller's own deadline is told as such.
+// The caller's own deadline is told as such, and nobody who hangs is waited for beyond it (R8).
 func TestTheCallersDeadlineIsTold(t *testing.T) {
-	s := durable(t, 3)
-	b := s.through(t, redlock.Options{NodeTimeout: 5 * time.Second})
-	acquire(t, b, "warm", time.Minute)
-	for _, p := range s.proxies {
-		p.Set(lab.Drop)
+	for what, ask := range durable(t, 3).silent(t, 5*time.Second) {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			require.ErrorIs(t, ask(ctx), context.DeadlineExceeded)
+			assert.Less(t, time.Since(began), 1500*time.Millisecond)
+		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := b.Acquire(ctx, request("x", 10*time.Second))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = b.Inspect(ctx, "x")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A quorum that has subscribed is enough at once. So is, after a while, a node of each quorum that may be
+// released.
+func TestNotifyWithHungNodes(t *testing.T) {
+	for _, c := range []struct {
+		nodes, hung int
+		most        time.Duration
+		ok          bool
+	}{{5, 2, time.Second, true}, {2, 1, 1900 * time.Millisecond, true}, {3, 2, 1900 * time.Millisecond, false}} {
+		t.Run(fmt.Sprintf("%d of %d", c.hung, c.nodes), func(t *testing.T) {
+			t.Parallel()
+			s := durable(t, c.nodes)
+			b := s.through(t, redlock.Options{})
+			for _, p := range s.proxies[:c.hung] {
+				p.Set(lab.Drop)
+			}
+			woken := make(chan struct{}, 9)
+			began := time.Now()
+			stop, err := b.Notify(t.Context(), "x", func() { woken <- struct{}{} })
+			assert.Less(t, time.Since(began), c.most)
+			if !c.ok {
+				require.ErrorIs(t, err, locker.ErrUnavailable)
+				return
+			}
+			require.NoError(t, err)
+			defer stop()
+			for _, r := range s.servers[c.hung:] {
+				r.MustDo(t, "PUBLISH", redisconn.WakeChannel("x"), "")
+			}
+			select {
+			case <-woken:
+			case <-time.After(10 * time.Second):
+				require.Fail(t, "not woken")
+			}
+		})
+	}
 }
 
 // Another program at the addresses, or a proxy that is broken: no answer but a

@@ -2,11 +2,8 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
-
-	"github.com/golockers/locker"
 )
 
 // gather is how long a wake-up waits for a quorum's messages once the first has
@@ -17,99 +14,57 @@ const gather = 2 * time.Millisecond
 // Notify implements [locker.Notifier]: wake is called when so many nodes have
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes)), stops: make([]func(), len(b.nodes)),
-		errs: make([]error, len(b.nodes)), changed: make(chan struct{}, 1)}
+	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes))}
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	w.cancel = cancel
-	for i, n := range b.nodes {
-		w.errs[i] = errNoAnswer
-		if !b.start(func() {
-			stop, err := n.wakes.Subscribe(limited, name, func() { w.tell(i) })
-			w.subscribed(i, stop, ourLimit(ctx, err))
-		}) {
-			w.stop()
-			return nil, locker.ErrClosed
+	waiting, done := context.WithTimeout(ctx, b.patience(0))
+	defer done()
+	subscribed, causes := 0, b.unanswered()
+	for o := range each(waiting, b, func(n *node) (struct{}, error) {
+		stop, err := n.wakes.Subscribe(limited, name, func() { w.tell(n.index) })
+		if err == nil {
+			w.keep(stop)
 		}
-	}
-	timer := time.NewTimer(b.patience(0))
-	defer timer.Stop()
-	for {
-		ok, open := w.count()
-		// Any quorum that is released has a node among so many.
-		enough := ok >= len(b.nodes)-b.quorum+1
-		if enough && (open == 0 || ok >= b.quorum) {
-			return w.stop, nil
+		return struct{}{}, ourLimit(ctx, err)
+	}) {
+		if causes[o.node] = o.err; o.err == nil {
+			subscribed++
 		}
-		if open == 0 {
+		if subscribed >= b.quorum {
 			break
 		}
-		select {
-		case <-w.changed:
-			continue
-		case <-timer.C:
-			if enough {
-				return w.stop, nil
-			}
-		case <-ctx.Done():
-		case <-b.ctx.Done():
-		}
-		break
 	}
-	w.mu.Lock()
-	failed := b.quorumError("notify", "", w.errs)
-	w.mu.Unlock()
-	w.stop() // which ends what is still under way, and is no reason
-	if b.isClosed() {
-		return nil, locker.ErrClosed
+	// Any quorum that is released has a node among so many.
+	if subscribed >= b.quorum || subscribed > len(b.nodes)-b.quorum && ctx.Err() == nil {
+		return w.stop, nil
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, errors.Join(err, failed)
-	}
-	return nil, failed
+	w.stop()
+	return nil, b.enough(ctx, "notify", causes)
 }
 
 // watch is one Notify.
 type watch struct {
-	b       *Backend
-	wake    func()
-	cancel  context.CancelFunc
-	changed chan struct{}
+	b      *Backend
+	wake   func()
+	cancel context.CancelFunc
 
 	mu    sync.Mutex
 	told  []bool // the nodes that have told of a release since the last wake-up
 	n     int    // how many
 	timer *time.Timer
-	stops []func()
-	errs  []error // nil: subscribed
+	stops []func() // the subscriptions' own
 	over  bool
-	ended int
 }
 
-// subscribed notes how the subscription at one node went; it may come late.
-func (w *watch) subscribed(i int, stop func(), err error) {
+// keep is for the end of a node's subscription, which may come late.
+func (w *watch) keep(stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ended++
-	w.errs[i] = err
-	signal(w.changed)
-	switch {
-	case err != nil:
-	case w.over:
+	if w.over {
 		stop()
-	default:
-		w.stops[i] = stop
+		return
 	}
-}
-
-func (w *watch) count() (ok, open int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, err := range w.errs {
-		if err == nil {
-			ok++
-		}
-	}
-	return ok, len(w.errs) - w.ended
+	w.stops = append(w.stops, stop)
 }
 
 // tell counts a node's message.
@@ -164,8 +119,6 @@ func (w *watch) stop() {
 	w.over = true
 	w.reset()
 	for _, stop := range w.stops {
-		if stop != nil {
-			stop()
-		}
+		stop()
 	}
 }

@@ -94,50 +94,26 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 
 // lookAtAll connects to every node, and reports what cannot work.
 func (b *Backend) lookAtAll(ctx context.Context) error {
-	type result struct {
-		i   int
-		err error
-	}
-	results := make(chan result, len(b.nodes))
-	for i, n := range b.nodes {
-		b.start(func() {
-			_, err := n.ready(dialTimeout)
-			results <- result{i, err}
-		})
-	}
-	causes := make([]error, len(b.nodes))
-	for i := range causes {
-		causes[i] = errNoAnswer
-	}
-	timer := time.NewTimer(dialTimeout)
-	defer timer.Stop()
-	end, reached := time.Now().Add(dialTimeout), 0
-	for n := 0; n < len(b.nodes); n++ {
-		select {
-		case r := <-results:
-			var g *guardedError
-			var d *duplicateError
-			causes[r.i] = r.err
-			switch {
-			case r.err == nil, errors.As(r.err, &g):
-				causes[r.i] = nil
-				if reached++; reached == b.quorum {
-					timer.Reset(min(restTime, time.Until(end))) // for what else Open is to find out
-				}
-			case errors.As(r.err, &d):
-				return fmt.Errorf("%w: %w", locker.ErrInvalid, d)
-			case hopeless(r.err):
-				return r.err
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	reached, causes := 0, b.unanswered()
+	for o := range each(limited, b, func(n *node) (*scripts, error) { return n.ready(dialTimeout) }) {
+		var g *guardedError
+		var d *duplicateError
+		switch causes[o.node] = o.err; {
+		case o.err == nil, errors.As(o.err, &g):
+			causes[o.node] = nil
+			if reached++; reached == b.quorum {
+				time.AfterFunc(restTime, cancel) // for what else Open is to find out
 			}
-			continue
-		case <-timer.C:
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), b.quorumError("open", "", causes))
+		case errors.As(o.err, &d):
+			return fmt.Errorf("%w: %w", locker.ErrInvalid, d)
+		case hopeless(o.err):
+			return o.err
 		}
-		break
 	}
-	if reached < b.quorum {
-		return b.quorumError("open", "", causes)
+	if ctx.Err() != nil || reached < b.quorum {
+		return errors.Join(ctx.Err(), b.quorumError("open", "", causes))
 	}
 	return nil
 }

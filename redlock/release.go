@@ -182,10 +182,7 @@ func (h *hold) release(i int) {
 		void = max(h.claim.lasts, voidTime)
 	}
 	s.releasing, s.err = true, nil
-	answers := h.answers
-	h.b.nodes[i].release(&h.claim, void, h.patience(), func(r reply) {
-		answers.put(answer{i, toRelease, vote{}, r})
-	})
+	h.b.nodes[i].release(&h.claim, void, h.patience(), h.answers.from(i, toRelease))
 }
 
 // freed notes what a release has left.

@@ -186,17 +186,15 @@ func (r *round) look(i int) {
 	if n.cold() {
 		wait = max(wait, min(time.Second, r.hold.claim.ttl/3))
 	}
-	looked := func(err error) { r.answers.put(answer{i, toLook, vote{}, reply{err: err}}) }
+	looked := r.answers.from(i, toLook)
 	if v.looks++; v.looks > maxLooks {
-		looked(errRestarted)
-		return
-	}
-	if !r.b.start(func() {
+		looked(reply{err: errRestarted})
+	} else if !r.b.start(func() {
 		_, err := n.ready(wait)
-		looked(err)
+		looked(reply{err: err})
 		r.hold.lookedAt(r.answers)
 	}) {
-		looked(redisconn.ErrClosed)
+		looked(reply{err: redisconn.ErrClosed})
 	}
 }
 
@@ -227,9 +225,7 @@ func (r *round) voted(i int, a answer) {
 // raise asks a node that has voted for us for the second phase.
 func (r *round) raise(i int) {
 	r.nodes[i].raise = pending
-	r.b.nodes[i].raise(&r.hold.claim, r.token, r.limit, func(got reply) {
-		r.answers.put(answer{i, toRaise, vote{}, got})
-	})
+	r.b.nodes[i].raise(&r.hold.claim, r.token, r.limit, r.answers.from(i, toRaise))
 }
 
 // chooseToken begins the second phase with the token of a quorum that has voted: the lowest
