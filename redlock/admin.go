@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,21 +24,7 @@ func fromAll[T any](ctx context.Context, b *Backend, op string,
 	for o := range each(limited, b, func(n *node) (T, error) { return ask(limited, n) }) {
 		answers[o.node], causes[o.node] = o.got, ourLimit(ctx, o.err)
 	}
-	return answers, causes, b.enough(ctx, op, causes)
-}
-
-// enough is the error of too few answers, if so.
-func (b *Backend) enough(ctx context.Context, op string, causes []error) error {
-	err := b.quorumError(op, "", causes)
-	switch {
-	case err.Answered >= b.quorum:
-		return nil
-	case b.isClosed():
-		return locker.ErrClosed
-	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), err)
-	}
-	return err
+	return answers, causes, b.tooFew(ctx, op, causes)
 }
 
 // Inspect implements [locker.Inspector]: held is what a quorum of nodes has, or
@@ -117,7 +102,7 @@ func (b *Backend) List(ctx context.Context, prefix string,
 	for o := range each(ctx, b, func(n *node) ([]string, error) { return n.conn.Names(ctx, prefix) }) {
 		names, causes[o.node] = append(names, o.got...), o.err
 	}
-	if err := b.enough(ctx, "list", causes); err != nil {
+	if err := b.tooFew(ctx, "list", causes); err != nil {
 		return err
 	}
 	slices.Sort(names)

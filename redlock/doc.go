@@ -43,6 +43,9 @@
 //
 // A round that votes and the hold that it wins are two things. All that a round knows
 // belongs to the goroutine of its Acquire, which reads the nodes' answers (answers.go).
+// Renewals and releases are asked in the same way. What is asked rarely (when opening, for
+// wake-ups, by operators) is a function that waits for its node; each (answers.go) calls it
+// for all nodes.
 // What may be left on the nodes outlives the round, in the hold. One goroutine removes
 // it in the end (release.go).
 //

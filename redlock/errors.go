@@ -16,7 +16,7 @@ import (
 // each node's cause. It matches [locker.ErrUnavailable], unless so many nodes
 // refuse the client (wrong password, no permission) that trying again is no use.
 type QuorumError struct {
-	Op       string // "acquire", "renew", "release", "inspect", "notify"
+	Op       string // such as "acquire", "renew", "release"
 	Need, Of int    // how many nodes it takes, and how many there are
 	Answered int    // how many did as they were asked, or refused it
 	// Abstained is how many answered but may not vote yet, since they were
@@ -101,6 +101,20 @@ func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
 	}
 	e.final = refused > len(b.nodes)-b.quorum
 	return e
+}
+
+// tooFew is the error of an operation that less than a quorum has answered; nil: a quorum has.
+func (b *Backend) tooFew(ctx context.Context, op string, causes []error) error {
+	err := b.quorumError(op, "", causes)
+	switch {
+	case err.Answered >= b.quorum:
+		return nil
+	case b.isClosed():
+		return locker.ErrClosed
+	case ctx.Err() != nil:
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
 }
 
 // hopeless reports an error that stays until somebody changes something.

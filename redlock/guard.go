@@ -84,10 +84,10 @@ func (n *node) cold() bool {
 }
 
 // forget drops the scripts of a server that does not know them any more.
-func (n *node) forget(b *scripts) {
+func (n *node) forget(s *scripts) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.scripts == b {
+	if n.scripts == s {
 		n.scripts = nil
 	}
 }
@@ -260,8 +260,8 @@ var noteText string
 // answers now. It also leaves the note of a durable run, by which the next run can
 // prove that it has kept the data.
 func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
-	b := n.newScripts(r, scriptText(r, voteText), scriptText(r, counterText+repairText))
-	b.vote.Strict, b.repair.Strict = true, true
+	s := n.newScripts(r, scriptText(r, voteText), scriptText(r, counterText+repairText))
+	s.vote.Strict, s.repair.Strict = true, true
 	lasting := "volatile"
 	if r.durable {
 		lasting = "durable"
@@ -276,8 +276,8 @@ func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
 			return false, err
 		}
 		pipe := conn.Pipeline()
-		load := pipe.ScriptLoad(ctx, b.vote.Text())
-		loadRepair := pipe.ScriptLoad(ctx, b.repair.Text())
+		load := pipe.ScriptLoad(ctx, s.vote.Text())
+		loadRepair := pipe.ScriptLoad(ctx, s.repair.Text())
 		note := pipe.Eval(ctx, noteText, []string{redisconn.RunsKey}, r.id, lasting)
 		info := pipe.Info(ctx, "server")
 		_, execErr := pipe.Exec(ctx)
@@ -308,7 +308,7 @@ func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
 	if n.run.id == r.id {
 		n.run.noted = noted
 	}
-	return b, nil
+	return s, nil
 }
 
 // answersAs is errRestarted if the INFO is not of run r.

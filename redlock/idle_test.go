@@ -115,15 +115,18 @@ func (s *nodes) silent(t *testing.T, timeout time.Duration) map[string]func(ctx 
 		hosts = append(hosts, p.Addr())
 	}
 	url := "redlock://" + strings.Join(hosts, ",")
-	acquire := func(ctx context.Context, b *redlock.Backend) error {
-		_, err := b.Acquire(ctx, request("x", 10*time.Second))
-		return err
-	}
 	return map[string]func(ctx context.Context) error{
-		"open":    func(ctx context.Context) error { _, err := openers.Open(ctx, url, nil); return err },
-		"acquire": func(ctx context.Context) error { return acquire(ctx, b) },
-		"look":    func(ctx context.Context) error { return acquire(ctx, cold) },
-		"renew":   func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
+		"open": func(ctx context.Context) error { _, err := openers.Open(ctx, url, nil); return err },
+		"acquire": func(ctx context.Context) error {
+			g, err := b.Acquire(ctx, request("x", 10*time.Second))
+			assert.NotNil(t, g.Hold, "a vote may arrive later")
+			return err
+		},
+		"look": func(ctx context.Context) error {
+			_, err := cold.Acquire(ctx, request("x", 10*time.Second))
+			return err
+		},
+		"renew": func(ctx context.Context) error { _, err := g.Hold.Renew(ctx); return err },
 		"raise": func(ctx context.Context) error {
 			return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+1)
 		},

@@ -39,7 +39,7 @@ func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop fu
 		return w.stop, nil
 	}
 	w.stop()
-	return nil, b.enough(ctx, "notify", causes)
+	return nil, b.tooFew(ctx, "notify", causes)
 }
 
 // watch is one Notify.

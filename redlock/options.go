@@ -207,8 +207,8 @@ func (b *Backend) validity(since time.Time, ttl time.Duration) locker.Validity {
 // Guarantees says what this quorum promises: see the package documentation.
 func (b *Backend) Guarantees() locker.Guarantees { return guarantees(len(b.nodes), b.opts) }
 
-// Prompt implements [locker.Prompt]: each node is asked by a goroutine of its own, and
-// the caller that waits for the answers looks at its ctx.
+// Prompt implements [locker.Prompt]: nodes are asked without waiting, and the caller that waits for the
+// answers looks at its ctx.
 func (b *Backend) Prompt() bool { return true }
 
 // Guarantees says what a Backend on so many nodes, with these options,

@@ -118,18 +118,18 @@ func (r *round) await(ctx context.Context, count func() (agreed, open bool)) (ag
 
 // take notes an answer, and asks the node the next question if there is one.
 func (r *round) take(a answer) {
-	i, n := a.node, &r.nodes[a.node]
+	i, v := a.node, &r.nodes[a.node]
 	switch {
 	case a.to == toRaise && a.err != nil:
-		n.raise, n.err = failed, a.err
+		v.raise, v.err = failed, a.err
 	case a.to == toRaise && a.state == redisconn.Mine:
-		n.raise = yes
+		v.raise = yes
 	case a.to == toRaise:
-		n.raise = no
+		v.raise = no
 	case a.to == toLook && a.err == nil:
 		r.ask(i)
 	case a.to == toLook:
-		n.vote, n.err = failed, a.err
+		v.vote, v.err = failed, a.err
 	default:
 		r.hold.sites[i].voted(a)
 		r.voted(i, a)
@@ -234,13 +234,13 @@ func (r *round) raise(i int) {
 func (r *round) chooseToken() {
 	var before uint64
 	for i := range r.nodes {
-		n := &r.nodes[i]
-		if n.vote != yes {
+		v := &r.nodes[i]
+		if v.vote != yes {
 			continue
 		}
-		r.token = max(r.token, n.said.token)
-		if n.said.raised {
-			before = max(before, n.said.token)
+		r.token = max(r.token, v.said.token)
+		if v.said.raised {
+			before = max(before, v.said.token)
 		}
 	}
 	if before != 0 {
@@ -261,7 +261,7 @@ type tally struct {
 
 func (r *round) tally() (t tally) {
 	for i := range r.nodes {
-		switch n := &r.nodes[i]; n.vote {
+		switch v := &r.nodes[i]; v.vote {
 		case yes:
 			t.yes++
 		case pending:
@@ -270,12 +270,12 @@ func (r *round) tally() (t tally) {
 			t.failed++
 		case no:
 			t.no++
-			if r.ours(n.said.holder) {
+			if r.ours(v.said.holder) {
 				break
 			}
 			same := 1
 			for j := range i {
-				if m := &r.nodes[j]; m.vote == no && m.said.holder == n.said.holder {
+				if w := &r.nodes[j]; w.vote == no && w.said.holder == v.said.holder {
 					same++
 				}
 			}
@@ -306,10 +306,10 @@ func (r *round) votes() (agreed, open bool) {
 func (r *round) raises() (agreed, open bool) {
 	ok, pend := 0, 0
 	for i := range r.nodes {
-		switch n := &r.nodes[i]; {
-		case n.raise == yes:
+		switch v := &r.nodes[i]; {
+		case v.raise == yes:
 			ok++
-		case n.raise == pending, n.vote == pending:
+		case v.raise == pending, v.vote == pending:
 			pend++
 		}
 	}
@@ -320,7 +320,7 @@ func (r *round) raises() (agreed, open bool) {
 func (r *round) refused() result {
 	t, broken := r.tally(), 0
 	for i := range r.nodes {
-		if n := &r.nodes[i]; n.vote == failed || n.raise == failed {
+		if v := &r.nodes[i]; v.vote == failed || v.raise == failed {
 			broken++
 		}
 	}
@@ -341,11 +341,11 @@ func (r *round) heldError() error {
 	free := 0
 	var left []time.Duration
 	for i := range r.nodes {
-		switch n := &r.nodes[i]; {
-		case n.vote == yes, n.vote == no && r.ours(n.said.holder):
+		switch v := &r.nodes[i]; {
+		case v.vote == yes, v.vote == no && r.ours(v.said.holder):
 			free++
-		case n.vote == no && n.said.left >= 0:
-			left = append(left, n.said.left)
+		case v.vote == no && v.said.left >= 0:
+			left = append(left, v.said.left)
 		}
 	}
 	slices.Sort(left)
@@ -361,7 +361,7 @@ func (r *round) heldError() error {
 func (r *round) stalled() bool {
 	down := 0
 	for i := range r.nodes {
-		if n := &r.nodes[i]; n.vote == failed && inTime(n.err) {
+		if v := &r.nodes[i]; v.vote == failed && inTime(v.err) {
 			down++
 		}
 	}
@@ -372,11 +372,11 @@ func (r *round) stalled() bool {
 func (r *round) unavailable(why string) error {
 	causes := make([]error, len(r.nodes))
 	for i := range r.nodes {
-		switch n := &r.nodes[i]; {
-		case n.vote == pending:
+		switch v := &r.nodes[i]; {
+		case v.vote == pending:
 			causes[i] = errNoAnswer
-		case n.vote == failed, n.raise == failed:
-			causes[i] = n.err
+		case v.vote == failed, v.raise == failed:
+			causes[i] = v.err
 		}
 	}
 	return r.b.quorumError("acquire", why, causes)
