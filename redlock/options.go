@@ -269,18 +269,15 @@ func (b *Backend) Close() error {
 		for _, n := range b.nodes {
 			n.conn.End()
 		}
-		var errs []error
-		for _, c := range b.clients {
-			errs = append(errs, c.Close()) // what hangs in the driver ends with it
-		}
 		ended := make([]error, len(b.nodes))
-		var nodes sync.WaitGroup
-		for i, n := range b.nodes {
-			nodes.Go(func() { ended[i] = n.conn.Close() })
+		for _, c := range b.clients {
+			ended = append(ended, c.Close()) // what hangs in the driver ends with it
 		}
-		nodes.Wait()
+		for i, n := range b.nodes {
+			b.wg.Go(func() { ended[i] = n.conn.Close() })
+		}
 		b.wg.Wait()
-		b.err = errors.Join(append(errs, ended...)...)
+		b.err = errors.Join(ended...)
 	})
 	return b.err
 }
