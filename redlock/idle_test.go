@@ -172,8 +172,8 @@ func TestTheCallersDeadlineIsTold(t *testing.T) {
 }
 
 // A quorum that has subscribed is enough at once. So is, after a while, a node of each quorum that may be
-// released.
-func TestNotifyWithHungNodes(t *testing.T) {
+// released. Close waits for all that hang at the same time.
+func TestNotifyAndCloseWithHungNodes(t *testing.T) {
 	for _, c := range []struct {
 		nodes, hung int
 		most        time.Duration
