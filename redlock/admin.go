@@ -14,8 +14,8 @@ import (
 // What people ask of a quorum with locks in it: who holds, which names are there,
 // free this one, is it set up as it should be.
 
-// fromAll asks every node, and waits for the answers as long as a renewal would. The causes are by node;
-// err is that of too few answers.
+// fromAll asks every node, and waits for the answers as long as a renewal would. The causes are by
+// node; err is that of too few answers.
 func fromAll[T any](ctx context.Context, b *Backend, op string,
 	ask func(ctx context.Context, n *node) (T, error)) (answers []T, causes []error, err error) {
 	limited, cancel := context.WithTimeout(ctx, b.patience(0))
@@ -148,13 +148,14 @@ const clockTolerance = time.Second
 
 // Check implements [locker.Checker].
 func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
-	servers, causes, err := fromAll(ctx, b, "check", func(ctx context.Context, n *node) (redisconn.Server, error) {
+	ask := func(ctx context.Context, n *node) (redisconn.Server, error) {
 		all, err := n.conn.Servers(ctx)
 		if err != nil {
 			return redisconn.Server{}, err
 		}
 		return all[0], nil
-	})
+	}
+	servers, causes, err := fromAll(ctx, b, "check", ask)
 	if err != nil {
 		return nil, err
 	}

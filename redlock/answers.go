@@ -106,9 +106,9 @@ type outcome[T any] struct {
 	err  error
 }
 
-// each asks all nodes at the same time what has to be waited for, and yields the outcomes as they come, until
-// ctx is done. Nobody waits for the other nodes after that, nor after a break: each is asked by a goroutine of
-// the Backend.
+// each asks all nodes at the same time what has to be waited for, and yields the outcomes as they
+// come, until ctx is done. Nobody waits for the other nodes after that, nor after a break: each is
+// asked by a goroutine of the Backend.
 func each[T any](ctx context.Context, b *Backend, ask func(n *node) (T, error)) iter.Seq[outcome[T]] {
 	came := make(chan outcome[T], len(b.nodes))
 	for i, n := range b.nodes {

@@ -103,8 +103,8 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 	}
 }
 
-// A time limit of ours is not the caller's: its errors match no error of a context. The caller's own deadline is
-// told as such, and no node that hangs is waited for beyond it (R8).
+// A time limit of ours is not the caller's: its errors match no error of a context. The caller's own
+// deadline is told as such, and no node that hangs is waited for beyond it (R8).
 func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 	s := durable(t, 3)
 	b, cold := s.through(t, redlock.Options{Fencing: true}), s.through(t, redlock.Options{})
