@@ -237,8 +237,9 @@ func checkSharedTogether(s *trial) {
 // checkSharedExclusion is checkExclusion with two readers for each writer.
 func checkSharedExclusion(s *trial) {
 	const clients, rounds = 9, 10
-	// As often as one asks who only tries: who is let in wrongly is there at the same time.
-	const inside = time.Millisecond
+	// Longer than one that only tries pauses, so that it comes while a writer is inside. Who is let in
+	// wrongly may come after the other, or before it: both look when they come and when they leave.
+	const inside = 2 * time.Millisecond
 	name := s.name("shared-counter")
 	var readers, writers, most, counter atomic.Int32
 	ctx := s.within(3 * s.patience())
@@ -262,9 +263,9 @@ func checkSharedExclusion(s *trial) {
 			if n := readers.Add(1); n > most.Load() {
 				most.Store(n)
 			}
-			before := counter.Load()
+			before, n := counter.Load(), writers.Load()
 			time.Sleep(inside)
-			if n := writers.Load(); n != 0 || counter.Load() != before {
+			if n = max(n, writers.Load()); n != 0 || counter.Load() != before {
 				s.report(fmt.Sprintf("beside a reader there were %d writers, and what it read changed by %d",
 					n, counter.Load()-before), besideSharers+"; or: "+besideWriter)
 			}
@@ -275,12 +276,13 @@ func checkSharedExclusion(s *trial) {
 		if err != nil {
 			return err
 		}
-		if n := writers.Add(1); n != 1 || readers.Load() != 0 {
-			s.report(fmt.Sprintf("beside a writer there were %d other writers and %d readers", n-1,
-				readers.Load()), besideSharers+"; or: "+besideWriter)
-		}
+		n, beside := writers.Add(1)-1, readers.Load()
 		counter.Add(1)
 		time.Sleep(inside)
+		if beside = max(beside, readers.Load()); n != 0 || beside != 0 {
+			s.report(fmt.Sprintf("beside a writer there were %d other writers and %d readers", n, beside),
+				besideSharers+"; or: "+besideWriter)
+		}
 		writers.Add(-1)
 		return l.Unlock(s.Context())
 	}
