@@ -44,8 +44,7 @@ func eventuallyLen(t testing.TB, addr, name string, n int) {
 func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	const session = 2 * time.Second
 	p := lab.StartProxy(t, z.Addr())
-	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session}).Lock(within(t,
-		soon), "a")
+	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.NoError(t, err)
 	waiter := newClient(t, []string{p.Addr()}, zookeeper.Options{SessionTimeout: session})
 	type answer struct {
