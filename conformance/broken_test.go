@@ -37,7 +37,7 @@ var brokenBackends = []broken{
 	{vagueRefusal, poor, "trylock-held", "does not match ErrHeld"},
 	{vagueRefusal, poor, "exclusion", "Lock failed under contention"},
 	{vagueRefusal, poor, "fifo-in-client", "did not get its turn"},
-	{holdBesideRefusal, poor, "trylock-held", "a Hold beside a refusal"},
+	{holdBesideRefusal, poor, "trylock-held", "a Hold beside a refusal, three times in a row"},
 	{tryWaits, poor, "trylock-held", "took"},
 	{reentrant, poor, "no-reentrancy", "through the same backend"},
 	{labelIsOwner, poor, "exclusion", "held the name at once"},

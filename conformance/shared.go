@@ -149,7 +149,7 @@ func (s *trial) refuse(b locker.Backend, req locker.Request, when, cause string)
 func (s *trial) refusal(b locker.Backend, req locker.Request, when, cause string) *locker.HeldError {
 	s.Helper()
 	began := time.Now()
-	grant, err := s.askWith(b, req)
+	grant, err := s.askUndoubted(b, req)
 	if err == nil {
 		s.broken(fmt.Sprintf("%s, Acquire of another was granted (shared: %t)", when, req.Shared), cause)
 	}
@@ -160,7 +160,7 @@ func (s *trial) refusal(b locker.Backend, req locker.Request, when, cause string
 		s.broken(fmt.Sprintf("%s, Acquire of another returned %v", when, err),
 			"Acquire has to answer a refusal by ErrHeld or a *HeldError")
 	case grant.Hold != nil:
-		s.broken(fmt.Sprintf("%s, Acquire returned a Hold beside a refusal", when),
+		s.broken(fmt.Sprintf("%s, Acquire returned a Hold beside a refusal, three times in a row", when),
 			"the Hold beside an error is for unknown outcomes")
 	case time.Since(began) > s.soon:
 		s.broken(fmt.Sprintf("%s, a refusal took %v", when, time.Since(began)),
