@@ -107,7 +107,7 @@ type results struct {
 
 // final are signs of failures that no slow machine makes.
 var final = regexp.MustCompile(`WARNING: DATA RACE|(?m)^panic: |^fatal error: |panic: test timed out|` +
-	`found unexpected goroutines|\[build failed\]|\[setup failed\]`)
+	`found unexpected goroutines|^SIG[A-Z]+: |ThreadSanitizer: CHECK failed|\[build failed\]|\[setup failed\]`)
 
 // goTest runs go test and prints what it says of what failed.
 func (g *gate) goTest(args []string) (results, error) {
