@@ -195,7 +195,7 @@ func checkTryLockHeld(s *trial) {
 	}
 	// What a refusal returns beside its error would be taken back by the
 	// engine, for nothing, after every refusal.
-	grant, err := s.askUndoubted(raw, s.request(name, s.long))
+	grant, _, err := s.askUndoubted(raw, s.request(name, s.long))
 	if !errors.Is(err, locker.ErrHeld) {
 		s.broken(fmt.Sprintf("Acquire of a held name returned the error %v", err),
 			"Acquire has to answer a refusal by ErrHeld or a *HeldError")
@@ -219,16 +219,21 @@ func checkTryLockHeld(s *trial) {
 }
 
 // askUndoubted asks again where a Hold came beside a refusal: a driver that has sent a request twice, over a
-// connection that broke, does not know what becomes of the first copy.
-func (s *trial) askUndoubted(b locker.Backend, req locker.Request) (grant locker.Grant, err error) {
+// connection that broke, does not know what becomes of the first copy. took is the last answer's time.
+func (s *trial) askUndoubted(b locker.Backend, req locker.Request) (
+	grant locker.Grant, took time.Duration, err error,
+) {
 	for range 3 {
-		if grant, err = s.askWith(b, req); err == nil || grant.Hold == nil {
+		began := time.Now()
+		grant, err = s.askWith(b, req)
+		if took = time.Since(began); !errors.Is(err, locker.ErrHeld) || grant.Hold == nil {
 			break
 		}
-		_ = grant.Hold.Release(s.within(s.soon))
+		s.Logf("Acquire returned a Hold beside a refusal; its Release returned %v",
+			grant.Hold.Release(s.within(s.patience())))
 		req.Owner = owner()
 	}
-	return grant, err
+	return grant, took, err
 }
 
 func checkNoReentrancy(s *trial) {

@@ -13,9 +13,10 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// inVirtualTime is [synctest.Test] on one processor. In a bubble, a timer that is over when it is set, or
-// when its channel is looked at, fires on the goroutine that does so. All of them use one context of
-// the race detector, and two threads that use it at once end the process (Go 1.26).
+// inVirtualTime is [synctest.Test] on one processor; it is not for parallel tests. In a bubble, a timer that is
+// over when it is set, or when its channel is looked at, fires on the goroutine that does so. All such
+// goroutines use one context of the race detector, and two threads that use it at once end the process
+// (Go 1.26).
 func inVirtualTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

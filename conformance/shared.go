@@ -148,8 +148,7 @@ func (s *trial) refuse(b locker.Backend, req locker.Request, when, cause string)
 // refusal fails if the request is not refused as one is whose name is held.
 func (s *trial) refusal(b locker.Backend, req locker.Request, when, cause string) *locker.HeldError {
 	s.Helper()
-	began := time.Now()
-	grant, err := s.askUndoubted(b, req)
+	grant, took, err := s.askUndoubted(b, req)
 	if err == nil {
 		s.broken(fmt.Sprintf("%s, Acquire of another was granted (shared: %t)", when, req.Shared), cause)
 	}
@@ -162,8 +161,8 @@ func (s *trial) refusal(b locker.Backend, req locker.Request, when, cause string
 	case grant.Hold != nil:
 		s.broken(fmt.Sprintf("%s, Acquire returned a Hold beside a refusal, three times in a row", when),
 			"the Hold beside an error is for unknown outcomes")
-	case time.Since(began) > s.soon:
-		s.broken(fmt.Sprintf("%s, a refusal took %v", when, time.Since(began)),
+	case took > s.soon:
+		s.broken(fmt.Sprintf("%s, a refusal took %v", when, took),
 			"Acquire waits although Request.Wait is not set")
 	case held.Remaining > s.long && held.Remaining > s.life(s.long):
 		s.broken(fmt.Sprintf("%s, a refusal says that %v remain, with TTLs of at most %v", when,
@@ -237,8 +236,9 @@ func checkSharedTogether(s *trial) {
 // checkSharedExclusion is checkExclusion with two readers for each writer.
 func checkSharedExclusion(s *trial) {
 	const clients, rounds = 9, 10
-	// Longer than one that only tries pauses, so that it comes while a writer is inside. Who is let in
-	// wrongly may come after the other, or before it: both look when they come and when they leave.
+	// Longer than the pause of a caller that only tries, so that such a caller tries while a writer is inside.
+	// Who is let in wrongly may come after the other, or before it: both look when they come and when they
+	// leave.
 	const inside = 2 * time.Millisecond
 	name := s.name("shared-counter")
 	var readers, writers, most, counter atomic.Int32

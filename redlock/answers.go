@@ -106,8 +106,8 @@ type outcome[T any] struct {
 	err  error
 }
 
-// each asks all nodes at the same time what has to be waited for, and yields the outcomes as they
-// come, until ctx is done. Nobody waits for the other nodes after that, nor after a break: each is
+// each puts to all nodes at once a question whose function blocks, and yields the outcomes as they
+// come, until ctx is done. They are asked now, and the outcomes can be had once. Nobody waits for the other nodes after that, nor after a break: each is
 // asked by a goroutine of the Backend.
 func each[T any](ctx context.Context, b *Backend, ask func(n *node) (T, error)) iter.Seq[outcome[T]] {
 	came := make(chan outcome[T], len(b.nodes))
@@ -121,12 +121,17 @@ func each[T any](ctx context.Context, b *Backend, ask func(n *node) (T, error)) 
 	}
 	return func(yield func(outcome[T]) bool) {
 		for range b.nodes {
+			var o outcome[T]
 			select {
-			case o := <-came:
-				if !yield(o) {
+			case o = <-came:
+			case <-ctx.Done():
+				select {
+				case o = <-came: // before its end, perhaps
+				default:
 					return
 				}
-			case <-ctx.Done():
+			}
+			if !yield(o) {
 				return
 			}
 		}

@@ -71,7 +71,7 @@ func (e *QuorumError) Unwrap() []error {
 	return errs
 }
 
-// unanswered are the causes of nodes that are all still to answer.
+// unanswered returns the causes before any node has answered.
 func (b *Backend) unanswered() []error { return slices.Repeat([]error{errNoAnswer}, len(b.nodes)) }
 
 // quorumError makes one of the causes per node; nil: that node answered.
@@ -103,7 +103,7 @@ func (b *Backend) quorumError(op, why string, causes []error) *QuorumError {
 	return e
 }
 
-// tooFew is the error of an operation that less than a quorum has answered; nil: a quorum has.
+// tooFew is the error of an operation that fewer nodes than a quorum have answered; nil: a quorum has.
 func (b *Backend) tooFew(ctx context.Context, op string, causes []error) error {
 	err := b.quorumError(op, "", causes)
 	switch {

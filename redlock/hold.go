@@ -52,6 +52,7 @@ type site struct {
 	left      leftover
 	asking    bool // a vote is under way, which may put the lock there
 	releasing bool // a release is under way
+	repairing bool // a repair is under way: one at a time, so that its end is known
 	again     bool // a release of before may have been carried out: to find nothing is no sign of a loss
 	vote      redisconn.Started
 	err       error // why the last release was not answered
@@ -118,7 +119,7 @@ func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 }
 
 // lookedAt is told when a server was looked at for a round's vote. If the round was won meanwhile without it,
-// nobody asks for that vote any more.
+// nobody asks for that vote any more, and the node is given the lock instead.
 func (h *hold) lookedAt(round *answers) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +203,7 @@ func (h *hold) repair(p *poll) {
 	}
 }
 
-// repairOne gives the lock again to one node while the lease is valid, unless the restart
+// repairOne gives the lock to one node while the lease is valid, unless the restart
 // guard keeps that out: what it voted for before its restart may still count for another,
 // and would then count twice. So a repair needs scripts, as a vote does.
 func (h *hold) repairOne(i int) {
@@ -212,7 +213,7 @@ func (h *hold) repairOne(i int) {
 		return
 	}
 	h.mu.Lock()
-	if h.stage != held || !time.Now().Before(h.until) {
+	if h.stage != held || !time.Now().Before(h.until) || s.repairing {
 		h.mu.Unlock()
 		return
 	}
@@ -220,7 +221,7 @@ func (h *hold) repairOne(i int) {
 	if s.asking {
 		was = late // that vote may still arrive, and is not over when the repair is
 	}
-	s.left = late
+	s.left, s.repairing = late, true
 	h.mu.Unlock()
 	got := await(func(answered func(reply)) {
 		n.repair(scripts, &h.claim, token, expiry, h.patience(), answered)
@@ -230,6 +231,7 @@ func (h *hold) repairOne(i int) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	s.repairing = false
 	if s.left == late && !got.repeated && (got.err == nil || certain(got.err)) {
 		s.left = max(was, there)
 	}

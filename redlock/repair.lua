@@ -1,5 +1,5 @@
--- Gives a lock back to a node that has lost it, or never had it, while a quorum of the others has
--- just renewed it.
+-- Gives a lock to a node that has lost it or never had it, while a quorum of the others has just
+-- granted or renewed it.
 --
 -- KEYS  1 the lock   2 the note that this value is void   3 the fencing counter, with a token
 -- ARGV  1 the owner value   2 the TTL in ms   3 the token   4 "keep" or "expire"

@@ -104,8 +104,8 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	})
 }
 
-// A lock of three of five nodes would be lost with one of them, until the first renewal. The other two, whose
-// servers were looked at too late for a vote, have it long before.
+// Until its first renewal, a lock on three of five nodes would be lost if one of them failed. The other two,
+// whose servers were looked at too late for a vote, have it long before.
 func TestNodesThatAreLookedAtLateGetTheLock(t *testing.T) {
 	for _, fencing := range []bool{true, false} {
 		s := durable(t, 5)

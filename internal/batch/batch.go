@@ -22,9 +22,9 @@ import (
 type Options struct {
 	// Max is how many callers share a round trip at most.
 	Max int
-	// Least, if it is not 0, has those that wait spread over the Flights: a round trip takes an equal part
-	// of them, or so many if that is more. While the service works on one part, the next is written and the
-	// one before is read.
+	// Least, if it is not 0, has those that wait spread over round trips while none is slow: each takes a
+	// Flights-th of those that wait when it takes off, but this many at least and Max at most. While the
+	// service works on one part, the next is written and the one before is read.
 	Least int
 	// Flights is how many round trips are under way, not counting the slow ones.
 	Flights int

@@ -16,8 +16,8 @@ import (
 // bounds are those of what is under way to one server. On a short link a batch is back before it counts as
 // slow; on a long one, or where a connection hangs, one more starts then.
 //
-// With 256 callers on two cores, four batches of 96 and less make a fifth more locks than two of whoever
-// waits: the server and this process work at the same time.
+// With 256 callers on two cores, up to four batches, of 96 or of all that wait, make a tenth to a fifth more
+// locks than two of all that wait: the server and this process work at the same time.
 var bounds = batch.Options{
 	Max: 512, Least: 96, Flights: 4, Most: 8, Slow: 2 * time.Millisecond, Patient: true,
 }
