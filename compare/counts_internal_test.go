@@ -21,7 +21,7 @@ func TestACellCountsFaults(t *testing.T) {
 	const ttl = 600 * time.Millisecond
 	dir := filepath.Join(t.TempDir(), "run")
 	report := compareOne(t, Plan{
-		URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: ttl, Names: 3, For: 4 * time.Second,
+		URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: ttl, Names: 3, For: 6 * time.Second,
 		Only: []string{holderKilled.ID}, Dir: dir,
 	})
 	renewed := map[string]int64{} // by process: when it was last granted or renewed a lock
@@ -39,7 +39,7 @@ func TestACellCountsFaults(t *testing.T) {
 	for _, p := range after {
 		phases = append(phases, p[0])
 	}
-	require.Greater(t, len(phases), 3, "faults")
+	require.GreaterOrEqual(t, len(phases), 3, "faults")
 	assert.Equal(t, len(phases), cell(t, report, check.Exclusion, holderKilled.ID).Trials)
 	assert.Greater(t, slices.Max(phases)-slices.Min(phases), int64(ttl/6), "%v", phases)
 }
