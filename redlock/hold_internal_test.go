@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -139,4 +141,65 @@ func TestAnswersAreReadWhenThereAreEnough(t *testing.T) {
 	go func() { read <- m.take(done, 1, take) }()
 	close(done)
 	require.False(t, <-read)
+}
+
+// Two repairs of one node that overlap would each take the end of the other for its own: a release would
+// leave no note, and the later of the two would bring the lock back.
+func TestANodeIsRepairedOnceAtATime(t *testing.T) {
+	server := lab.StartRedis(t)
+	p := lab.StartProxy(t, server.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true, NodeTimeout: 20 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	grant, err := b.Acquire(t.Context(), locker.Request{Name: "x", Owner: "o", TTL: time.Minute, Lost: func() {}})
+	require.NoError(t, err)
+	h := grant.Hold.(*hold)
+	left := func() leftover {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.sites[0].left
+	}
+	require.Equal(t, there, left())
+
+	p.SetRequests(lab.Hold)
+	first, second := make(chan struct{}), make(chan struct{})
+	repair := func(done chan struct{}) {
+		h.repairOne(0)
+		close(done)
+	}
+	go repair(first)
+	require.Eventually(t, func() bool { return left() == late }, 10*time.Second, time.Millisecond)
+	go repair(second)
+	select {
+	case <-second: // it sends nothing
+	case <-time.After(3 * time.Second):
+		t.Error("a second repair is under way")
+	}
+	assert.Equal(t, late, left(), "the first one may still arrive")
+	p.SetRequests(lab.Pass)
+	<-first
+	<-second
+	assert.Equal(t, there, left())
+	h.repairOne(0)
+	assert.Equal(t, there, left(), "the next one is sent")
+}
+
+// A server was looked at for a round, which had its quorum before it read that.
+func TestALookThatARoundDidNotReadIsTheHolds(t *testing.T) {
+	server := lab.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() })
+	r := b.newRound(of("v", 7).claim, false)
+	r.since, r.token = time.Now(), 7
+	r.answers.from(0, toLook)(reply{})
+	r.hold.win(r, 0)
+	require.Eventually(t, func() bool {
+		v, err := client.Get(t.Context(), redisconn.LockKey("x")).Result()
+		return err == nil && v == "v"
+	}, 10*time.Second, time.Millisecond, "the node has no lock")
 }

@@ -165,12 +165,13 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 			if e.Action == "fail" {
 				text := builds[e.FailedBuild] + texts[k].String()
 				for other, open := range texts {
+					if top != "" || other == k || other.pkg != e.Package {
+						continue
+					}
 					said := other.test + ", when the process ended:\n" + open.String()
-					switch {
-					case top != "" || other == k || other.pkg != e.Package:
-					case final.MatchString(said): // first: it ended the process, and so all other tests
+					if final.MatchString(said) { // first: it ended the process, and so all other tests
 						text = said + text
-					default:
+					} else {
 						text += said
 					}
 				}
