@@ -16,7 +16,7 @@ AT_ONCE := 4
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test test-packages test-beside prove soak $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside prove soak $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -25,8 +25,16 @@ all: lint build-everywhere test
 # beside them with what they leave of the machine. The gate says at the end what failed and where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 # `make lint` vets everything, so that no test does it again.
-test: servers $(GATE)
+test: servers compiled
 	$(MAKE) --no-print-directory -j2 test-packages test-beside
+
+# All that the tests need is compiled before the first of them runs: beside a compiler they would measure the machine.
+compiled: servers $(GATE)
+	go test -race -c -o /dev/null ./... >/dev/null
+	go build ./... && go build -race -o /dev/null ./cmd/locker
+	for module in adapt/internal/proof compare/internal/proof examples; do \
+		(cd $$module && go test -c -o /dev/null ./... >/dev/null && go build ./...) || exit 1; done
+	cd internal/sqltest && go test -race -c -o /dev/null ./... >/dev/null
 
 test-packages:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \

@@ -113,6 +113,8 @@ var final = regexp.MustCompile(`WARNING: DATA RACE|(?m)^panic: |^fatal error: |p
 func (g *gate) goTest(args []string) (results, error) {
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr, cmd.Dir = g.out, g.dir
+	// The race detector lets each process that ends sleep for a second, those that tests start among them.
+	cmd.Env = append(os.Environ(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return results{}, err

@@ -1,0 +1,78 @@
+package docs_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var block = regexp.MustCompile("(?s)```(sh|go)\n(.*?)```\n")
+
+// readme returns what stands in the blocks of a part of the README, with their languages.
+func readme(t *testing.T, from, to string) (blocks [][2]string) {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, rest, begins := strings.Cut(string(text), from)
+	part, _, ends := strings.Cut(rest, to)
+	require.True(t, begins && ends)
+	for _, m := range block.FindAllStringSubmatch(part, -1) {
+		blocks = append(blocks, [2]string{m[1], m[2]})
+	}
+	return blocks
+}
+
+// What the first screen says to type is typed in an empty directory, which knows this
+// module by one line alone: where it is. Its dependencies are those that are here.
+func TestTheFirstScreenOfTheReadme(t *testing.T) {
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	env, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
+	require.NoError(t, err)
+	cache, proxy, _ := strings.Cut(string(env), "\n")
+	proxies := "file://" + filepath.Join(cache, "cache", "download") + "," +
+		strings.TrimSuffix(strings.TrimSpace(proxy), ",direct") // this module is nowhere but here
+	dir := t.TempDir()
+	shell := func(command string) string {
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", command)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOSUMDB=off",
+			"GOPROXY="+proxies)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		require.NoError(t, err, "%s\n%s", command, &stderr)
+		return string(out)
+	}
+	var said strings.Builder
+	for _, block := range readme(t, "# locker\n", "\n## ") {
+		if block[0] == "go" {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(block[1]), 0o600))
+			continue
+		}
+		for line := range strings.Lines(block[1]) {
+			said.WriteString(shell(line))
+			if strings.HasPrefix(line, "go mod init ") {
+				shell("go mod edit -replace github.com/golockers/locker=" + root)
+			}
+		}
+	}
+	assert.Equal(t, "sent\n<nil>\n", said.String())
+}
+
+// The first command works in a clone, with nothing installed.
+func TestTheFirstCommandOfTheReadme(t *testing.T) {
+	line, rest, _ := strings.Cut(readme(t, "## The command\n", "\n## ")[0][1], "\n")
+	assert.Contains(t, rest, "\nmake test", "the last one")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "sleep 5", "true", 1))
+	cmd.Dir, cmd.Env = "..", append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "LOCKER_BACKEND=file://"+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "only one of us at a time\n", string(out))
+}
