@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -94,6 +95,53 @@ func TestMinHoldOutlivesItsClient(t *testing.T) {
 	}
 }
 
+// A job that runs with MinHold in a process of its own: when its client and backend are closed, the lock is kept
+// until MinHold is over, and no longer. With StrictExpiry it was kept until somebody asked, and for a whole
+// MinHold from then on, so that an hourly job ran every second hour.
+func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
+	t.Parallel()
+	const keep = 4 * time.Second
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, 1)
+			ctx := t.Context()
+			b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
+			require.NoError(t, err)
+			c := locker.New(b, nil)
+			began := time.Now()
+			l, err := c.Lock(ctx, "n", locker.MinHold(keep))
+			require.NoError(t, err)
+			held, err := c.Lock(ctx, "held", locker.MinHold(keep)) // when it is closed
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(ctx)) // it is kept all the same
+			_ = c.Close()
+			require.NoError(t, b.Close())
+			require.ErrorIs(t, held.Err(), locker.ErrClosed)
+			eventually(t, keep+5*time.Second, "nobody has asked for it", func() bool { return len(all(t, s.admin)) == 0 })
+			assert.Greater(t, time.Since(began), keep)
+		})
+	}
+}
+
+// Who takes back an attempt with MinHold takes its lease back, too.
+func TestMinHoldThatIsTakenBackLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	b := backend(t, s.Addrs())
+	for range 5 {
+		req := request("n", time.Minute, false)
+		req.MinHold = time.Hour
+		g, err := b.Acquire(ctx, req)
+		require.NoError(t, err)
+		require.NoError(t, g.Hold.(locker.TakeBacker).TakeBack(ctx))
+	}
+	leases, err := s.admin.Leases(ctx)
+	require.NoError(t, err)
+	assert.Len(t, leases.Leases, 1, "the session's")
+}
+
 func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 3)
@@ -102,8 +150,10 @@ func TestCheckFindsWhatBreaksAPromise(t *testing.T) {
 		b, err := etcd.New(dial(t, addrs), o)
 		require.NoError(t, err)
 		defer func() { _ = b.Close() }()
+		claimed := b.Guarantees()
 		all, err := b.Check(ctx)
 		require.NoError(t, err)
+		assert.Equal(t, claimed, b.Guarantees(), "they are always the same, and read while it checks")
 		for _, f := range all {
 			text += f.Severity.String() + " " + f.What + ": " + f.Found + "; " + f.Advice + "\n"
 			worst = max(worst, f.Severity)

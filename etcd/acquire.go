@@ -84,6 +84,12 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 		s.become(gone)
 		err = errGone
 	}
+	if errors.Is(err, errGone) {
+		select { // its lease may have to be revoked
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+	}
 	b.mu.Lock()
 	left := h.left(s.life == gone, h.shadow != without)
 	b.mu.Unlock()
@@ -126,7 +132,7 @@ func (a *attempt) run(ctx context.Context, wait bool) (v locker.Validity, err er
 		return v, err
 	}
 	if a.h.shadow == kept {
-		if err = a.h.keepFor(ctx); err != nil {
+		if err = a.h.keepShadow(ctx); err != nil {
 			return v, err
 		}
 	}
@@ -247,7 +253,7 @@ func (a *attempt) put(ctx context.Context, e entry, wait bool) (*clientv3.TxnRes
 		}
 	case e == ifFree:
 		cmps[0] = cmps[0].WithRange(places(h.queue))
-		then = append(then, clientv3.OpGet(tokensKey(h.queue)))
+		then = append(then, marks(h.queue))
 	default:
 		cmps[0] = isAbsent(h.key)
 		orElse = []clientv3.Op{clientv3.OpGet(h.key)}
@@ -307,7 +313,7 @@ func (a *attempt) remember(contended bool) {
 	switch {
 	case contended:
 		b.entries[a.h.queue] = asLast
-	case a.h.tokens.at != 0:
+	case a.h.tokens.marked:
 		b.entries[a.h.queue] = ifFree
 	default:
 		delete(b.entries, a.h.queue)

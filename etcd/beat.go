@@ -50,7 +50,7 @@ func (s *session) live() {
 			case err == nil:
 				next = s.since.Add(s.every())
 			case errors.Is(err, errGone):
-				s.become(gone)
+				s.expire()
 				return
 			default:
 				next = time.Now().Add(s.retry())

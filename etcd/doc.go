@@ -121,7 +121,8 @@
 // and deleted with it, but not on the session's lease. When the key goes without it, the shadow still holds
 // the queue. With StrictExpiry, the client that finds it puts it on a lease of the holder's TTL, or MinHold
 // if that is longer, that nobody renews. No leader ends that one early: what a leader can have missed are
-// renewals. With MinHold alone, the shadow is on such a lease from the grant on. A shadow without its key
+// renewals. With MinHold alone, the shadow is on such a lease from the grant on, and with both from when the
+// holder's backend is closed: so only a holder that died makes MinHold begin again. A shadow without its key
 // that was never granted the lock, since an older place is still in its way, is deleted at once: any number
 // of dead waiters cost no more than one dead holder. Shadows of dead sharers do not pile up: a sharer that
 // comes and finds more shadows than keys of sharers looks for them.
@@ -149,7 +150,8 @@
 //     the next one reads the queue again and watches the one before.
 //   - The session expires while one waits: its watch tells, or its next keep-alive,
 //     and the waiter queues again, at the end. Having got to the
-//     front it reads its own key before it believes it.
+//     front it reads its own key before it believes it. A session whose own key was
+//     deleted by hand is revoked first.
 //   - A watch is refused or cancelled (compaction, a member without a leader, a token
 //     that expired, a broken connection): the waiter looks, and watches again on a new
 //     stream, which logs in again. The watch hangs with its member: the next

@@ -228,6 +228,7 @@ func (b *Backend) Close() error {
 		b.mu.Unlock()
 		b.stop()
 		b.work.Wait()
+		b.uncover()
 		_ = b.pool.close()
 		if b.owned {
 			_ = b.client.Close()

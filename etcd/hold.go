@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +27,9 @@ type hold struct {
 	lost    func()
 	shadow  shadow // the key beside it
 	minHold time.Duration
+	keep    int64 // the lease of a shadow that is kept
+	// since is when it was granted.
+	since time.Time
 	// tokens are those at the moment at which the key was first found to be the first, or later: whoever held
 	// before cannot raise them any more.
 	tokens tokens
@@ -58,7 +62,7 @@ const minLook = 200 * time.Millisecond
 // not matter: the key can only be missing if somebody has deleted it by hand.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	h.b.mu.Lock()
-	over := h.stage == settled || h.s.life == gone
+	over := h.stage == settled || errors.Is(h.s.err(), errGone)
 	h.b.mu.Unlock()
 	if over {
 		return locker.Validity{}, h.isLost("is")
@@ -133,6 +137,9 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 			if makeVoid {
 				h.s.addVoid()
 			}
+			if h.keep != 0 {
+				_ = h.b.pool.revokeLease(ctx, h.keep) // nothing hangs on it
+			}
 			h.settle()
 			return found, nil
 		}
@@ -146,7 +153,7 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 	var orElse []clientv3.Op
 	if h.shadow != without {
 		then = append(then, clientv3.OpDelete(shadowOf(h.key)))
-		orElse = append(orElse, h.deleteShadow()) // the key has gone with the lease
+		orElse = append(orElse, h.ifShadowed(clientv3.OpDelete(shadowOf(h.key)))) // the key has gone with the lease
 	}
 	if makeVoid {
 		op := clientv3.OpPut(void(h.queue, h.owner), "", h.s.onLease())
@@ -159,11 +166,15 @@ func (h *hold) delete(ctx context.Context, makeVoid bool) (found bool, err error
 	return h.removed(f, err, err == nil && resp.Succeeded), err
 }
 
-// deleteShadow deletes the shadow if it is this hold's.
-func (h *hold) deleteShadow() clientv3.Op {
-	key := shadowOf(h.key)
-	mine := clientv3.Compare(clientv3.Value(key), "=", h.shadowed())
-	return clientv3.OpTxn([]clientv3.Cmp{mine}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+// ifShadowed makes op if the shadow is this hold's.
+func (h *hold) ifShadowed(op clientv3.Op) clientv3.Op {
+	mine := clientv3.Compare(clientv3.Value(shadowOf(h.key)), "=", h.shadowed())
+	return clientv3.OpTxn([]clientv3.Cmp{mine}, []clientv3.Op{op}, nil)
+}
+
+// putShadow puts the shadow on a lease.
+func (h *hold) putShadow(lease int64) clientv3.Op {
+	return clientv3.OpPut(shadowOf(h.key), h.shadowed(), clientv3.WithLease(clientv3.LeaseID(lease)))
 }
 
 // settle notes that nothing of the hold is at etcd any more, nor can come.
@@ -189,32 +200,75 @@ func (h *hold) grant() error {
 	if err := h.s.err(); err != nil {
 		return err
 	}
-	h.stage = granted
+	h.stage, h.since = granted, time.Now()
 	h.s.holds[h] = struct{}{}
 	return nil
 }
 
-// keepFor puts the key's shadow on a lease that nobody renews, so that the lock
+// keptFor is how long the lease of a shadow lasts that keeps the lock for MinHold from its grant on.
+func (h *hold) keptFor() time.Duration { return h.minHold + h.minHold/100 + keepSpare }
+
+// keepSpare is how late after its lease a shadow may be put on it.
+const keepSpare = time.Second
+
+// keepShadow puts the key's shadow on a lease that nobody renews, so that the lock
 // is kept for MinHold whatever becomes of the session. No leader expires such a
 // lease early: what a leader can have missed are renewals, and there are none.
-func (h *hold) keepFor(ctx context.Context) error {
+func (h *hold) keepShadow(ctx context.Context) error {
 	began := time.Now()
-	const spare = time.Second
-	lease, err := h.b.pool.grantLease(ctx, wholeSeconds(h.minHold+h.minHold/100+spare))
-	if err != nil {
+	h.keep = newLease()
+	if _, err := h.b.pool.grantLease(ctx, h.keep, wholeSeconds(h.keptFor())); err != nil {
 		return err
 	}
 	mine := clientv3.Compare(clientv3.Value(h.key), "=", h.value())
-	onLease := clientv3.WithLease(clientv3.LeaseID(lease.ID))
-	put := clientv3.OpPut(shadowOf(h.key), h.shadowed(), onLease)
-	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{mine}, []clientv3.Op{put}, nil)
+	put := []clientv3.Op{h.putShadow(h.keep)}
+	resp, _, err := h.b.pool.txn(ctx, ordinary, []clientv3.Cmp{mine}, put, nil)
 	switch took := time.Since(began); {
 	case err != nil:
 		return notOfSession(err)
 	case !resp.Succeeded:
 		return errDeleted
-	case took > spare:
+	case took > keepSpare:
 		return &noAnswerError{fmt.Sprintf("MinHold was granted, but the answer took %v", took)}
 	}
 	return nil
+}
+
+// uncover is for the strict shadows of those who held when Close told them that it is over: nobody believes in
+// them any more. They are deleted, or kept for what is left of a MinHold. What fails is found by the next who
+// asks for the name, and waited out.
+func (b *Backend) uncover() {
+	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
+	defer cancel()
+	left := map[int64][]*hold{} // by seconds
+	b.mu.Lock()
+	for _, h := range b.inUse {
+		if h.stage == granted && h.shadow == strict {
+			seconds := int64(0)
+			if h.minHold > 0 {
+				seconds = wholeSeconds(max(0, h.keptFor()-time.Since(h.since)))
+			}
+			left[seconds] = append(left[seconds], h)
+		}
+	}
+	b.mu.Unlock()
+	for seconds, holds := range left {
+		lease := newLease()
+		if seconds > 0 {
+			if _, err := b.pool.grantLease(ctx, lease, seconds); err != nil {
+				return
+			}
+		}
+		var ops []clientv3.Op
+		for _, h := range holds {
+			op := clientv3.OpDelete(shadowOf(h.key))
+			if seconds > 0 {
+				op = h.putShadow(lease)
+			}
+			ops = append(ops, h.ifShadowed(op))
+		}
+		for chunk := range slices.Chunk(ops, keysAtOnce) {
+			_, _, _ = b.pool.txn(ctx, urgent, nil, chunk, nil)
+		}
+	}
 }

@@ -68,6 +68,12 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	if err := b.check(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", u, err), b.Close())
 	}
+	if b.opts.Members == 0 {
+		// Who may not ask claims nothing that depends on it.
+		if n, err := b.voters(ctx); err == nil {
+			b.opts.Members = n
+		}
+	}
 	return b, nil
 }
 
@@ -146,16 +152,8 @@ func (b *Backend) check(ctx context.Context) error {
 	never := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(b.keys.locks()), "!=", 0)}
 	put := []clientv3.Op{clientv3.OpPut(b.keys.locks(), "")}
 	read := clientv3.OpGet(b.keys.base, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1))
-	if _, _, err := b.pool.txn(ctx, ordinary, never, put, []clientv3.Op{read}); err != nil {
-		return b.failure(ctx, err)
-	}
-	if b.opts.Members == 0 {
-		// Who may not ask claims nothing that depends on it.
-		if n, err := b.voters(ctx); err == nil {
-			b.opts.Members = n
-		}
-	}
-	return nil
+	_, _, err := b.pool.txn(ctx, ordinary, never, put, []clientv3.Op{read})
+	return b.failure(ctx, err)
 }
 
 func clientConfig(u *locker.URL) (clientv3.Config, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -70,10 +72,18 @@ func (p *pool) read(ctx context.Context, in line, gets ...clientv3.Op) (*clientv
 	return resp, err
 }
 
-func (p *pool) grantLease(ctx context.Context, seconds int64) (*pb.LeaseGrantResponse, error) {
+// newLease returns an ID for a lease: a copy of the request makes no other, and whoever gets no answer can
+// revoke it.
+func newLease() int64 { return 1 + rand.Int64N(math.MaxInt64) } //nolint:gosec // it is no secret
+
+// grantLease has etcd grant a lease of that ID, and returns its TTL.
+func (p *pool) grantLease(ctx context.Context, id, seconds int64) (granted int64, err error) {
 	resp := new(pb.LeaseGrantResponse)
-	_, err := p.invoke(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{TTL: seconds}, resp)
-	return resp, err
+	f, err := p.invoke(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: id, TTL: seconds}, resp)
+	if f.carriedOut && errors.Is(err, rpctypes.ErrLeaseExist) {
+		return seconds, nil // by a copy (R11); etcd grants no less
+	}
+	return resp.TTL, err
 }
 
 func (p *pool) revokeLease(ctx context.Context, id int64) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,6 +25,7 @@ type session struct {
 	ctx   context.Context // ends when no lock of it may be believed any more
 	end   context.CancelFunc
 	kick  chan struct{} // makes its loop act at once
+	ended chan struct{} // closed when its loop has ended
 	poll  *poller
 
 	// Set before ready is closed.
@@ -43,6 +43,7 @@ type session struct {
 
 	// Guarded by b.mu.
 	life   life
+	absent bool               // its key is: its lease is gone, or is being revoked
 	users  int                // attempts, and holds that are not settled
 	idle   time.Time          // since when there are none
 	holds  map[*hold]struct{} // granted
@@ -94,7 +95,8 @@ func (b *Backend) join(ctx context.Context, seconds int64) (*session, error) {
 		now := time.Now() // R1
 		s = &session{
 			b: b, seconds: seconds, since: now, idle: now, ready: make(chan struct{}),
-			kick: make(chan struct{}, 1), moved: make(chan struct{}), holds: map[*hold]struct{}{},
+			kick: make(chan struct{}, 1), ended: make(chan struct{}), moved: make(chan struct{}),
+			holds: map[*hold]struct{}{},
 		}
 		s.ctx, s.end = context.WithCancel(b.ctx)
 		s.poll = newPoller(s)
@@ -158,11 +160,20 @@ func (s *session) become(l life) {
 	}
 }
 
+// expire ends the session whose key is not there any more. Its lease has taken it along, or lives on, if somebody
+// has deleted the key: then it is revoked.
+func (s *session) expire() {
+	s.b.mu.Lock()
+	s.absent = true
+	s.b.mu.Unlock()
+	s.become(silent)
+}
+
 // err returns why no lock of the session may be believed any more, or nil. b.mu
 // is held.
 func (s *session) err() error {
 	switch {
-	case s.life == gone:
+	case s.life == gone, s.absent:
 		return errGone
 	case s.b.closed:
 		return locker.ErrClosed
@@ -179,6 +190,12 @@ func (s *session) over() error {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	return s.err()
+}
+
+func (s *session) isGone() bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.life == gone
 }
 
 func (s *session) addVoid() {
@@ -239,6 +256,7 @@ func (s *session) fresh(ctx context.Context) (locker.Validity, error) {
 
 // run is the life of a session, on a goroutine of its own.
 func (s *session) run() {
+	defer close(s.ended)
 	defer s.end()
 	s.openErr = s.open()
 	if s.openErr != nil {
@@ -261,20 +279,25 @@ func (s *session) run() {
 // same, so it has a context of its own.
 func (s *session) open() error {
 	b := s.b
-	granted, err := b.pool.grantLease(s.ctx, s.seconds)
+	s.id = newLease()
+	granted, err := b.pool.grantLease(s.ctx, s.id, s.seconds)
 	if err != nil {
 		return err
 	}
-	s.id, s.ttl, s.key = granted.ID, time.Duration(granted.TTL)*time.Second, b.keys.session(granted.ID)
-	if granted.TTL < s.seconds {
+	s.ttl, s.key = time.Duration(granted)*time.Second, b.keys.session(s.id)
+	if granted < s.seconds {
 		return fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
 	}
-	ops := []clientv3.Op{clientv3.OpPut(s.key, "", s.onLease())}
-	put, _, err := b.pool.txn(s.ctx, ordinary, nil, ops, nil)
+	isAbsent := clientv3.Compare(clientv3.CreateRevision(s.key), "=", 0)
+	put, get := clientv3.OpPut(s.key, "", s.onLease()), clientv3.OpGet(s.key)
+	resp, _, err := b.pool.txn(s.ctx, ordinary, []clientv3.Cmp{isAbsent}, []clientv3.Op{put}, []clientv3.Op{get})
 	if err != nil {
 		return notOfSession(err) // a server that has too much to do
 	}
-	s.revision = put.Header.Revision
+	s.revision = resp.Header.Revision
+	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() { // a repeated request (R11)
+		s.revision = kv.CreateRevision
+	}
 	return nil
 }
 
@@ -296,7 +319,7 @@ func (s *session) watch() {
 				return
 			}
 			if is == deleted {
-				s.become(gone)
+				s.expire()
 			} else if s.look(); is == confirmed {
 				failures = 0
 			}
@@ -309,7 +332,7 @@ func (s *session) watch() {
 func (s *session) look() {
 	s.poll.created(s.key, func(revision int64) {
 		if revision != s.revision {
-			s.become(gone)
+			s.expire()
 		}
 	})
 }
@@ -318,7 +341,7 @@ func (s *session) look() {
 // lease ends with its TTL: it goes on trying for so long, since a keep-alive
 // that was under way may have made it live for longer, but not when Close waits.
 func (s *session) revoke() {
-	for began, last := time.Now(), false; !errors.Is(s.over(), errGone); {
+	for began, last := time.Now(), false; !s.isGone(); _ = clock.Sleep(s.b.ctx, s.retry()) {
 		closing := s.b.ctx.Err() != nil
 		// Its own context: Close has ended that of the backend.
 		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
@@ -327,31 +350,11 @@ func (s *session) revoke() {
 		switch {
 		case err == nil, etcderr.LeaseGone(err):
 			s.become(gone)
-			s.uncover()
+			return
 		case last, time.Since(began) > s.ttl:
 			return
 		}
 		last = closing
-		_ = clock.Sleep(s.b.ctx, s.retry())
-	}
-}
-
-// uncover deletes the shadows of the holds whose holders have been told that it
-// is over: nobody believes in them any more. Those of MinHold stay.
-func (s *session) uncover() {
-	var ops []clientv3.Op
-	s.b.mu.Lock()
-	for h := range s.holds {
-		if h.shadow == strict && h.minHold == 0 {
-			ops = append(ops, h.deleteShadow())
-		}
-	}
-	s.b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
-	defer cancel()
-	for chunk := range slices.Chunk(ops, keysAtOnce) {
-		// What fails is found by the next who asks for the name, and waited out.
-		_, _, _ = s.b.pool.txn(ctx, urgent, nil, chunk, nil)
 	}
 }
 

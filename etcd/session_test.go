@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,48 +87,75 @@ func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
 	}
 }
 
-// A session is given up when its own key is deleted, while its lease and the keys of its
-// waiters live on: what is granted on the next session must not be one of those, which
-// nobody keeps alive.
+// A session is given up when its own key is deleted, while its lease and the keys of its waiters live on: what
+// is granted on the next session must not be one of those.
 func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), 6*time.Second)
-	held, err := holder.Lock(ctx, "n")
+	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
 	require.NoError(t, err)
-	answer := lockLater(ctx, waiter, "n")
+	answer := lockLater(ctx, client(t, s.Addrs(), 6*time.Second), "n")
 	leases, _ := s.queued(t, "n", 2)
-	given := *leases[1]
-	sessions, err := s.admin.Get(ctx, "locker/1/session/", clientv3.WithPrefix())
+	_, err = s.admin.Delete(ctx, fmt.Sprintf("locker/1/session/%x", int64(*leases[1])))
 	require.NoError(t, err)
-	for _, kv := range sessions.Kvs {
-		if kv.Lease == int64(given) {
-			_, err = s.admin.Delete(ctx, string(kv.Key))
-			require.NoError(t, err)
-		}
-	}
-	eventually(t, 10*time.Second, "another session", func() bool {
-		now, err := s.admin.Get(
-			ctx,
-			"locker/1/session/",
-			clientv3.WithPrefix(),
-			clientv3.WithMinCreateRev(sessions.Header.Revision+1),
-		)
-		return err == nil && len(now.Kvs) == 1
+	eventually(t, 10*time.Second, "it waits on another session", func() bool {
+		now, _ := s.queued(t, "n", 2)
+		return *now[1] != *leases[1]
 	})
 	require.NoError(t, held.Unlock(ctx))
-	select {
-	case got := <-answer:
-		require.ErrorIs(
-			t,
-			got.err,
-			locker.ErrUnavailable,
-			"its old place is in the way, and ends with the old lease",
-		)
-	case <-time.After(15 * time.Second):
-		require.Fail(t, "no answer")
+	got := s.get(t, answer, 5*time.Second)
+	var k etcd.Key
+	require.True(t, got.lease.As(&k))
+	assert.NotEqual(t, *leases[1], k.Lease)
+	require.NoError(t, got.lease.Unlock(ctx))
+}
+
+// The answer to the put of a session's own key is lost, or a copy of it comes later: what the copy finds is
+// the session's. With the revision of the copy taken for that of the key, each lock of it was lost at once.
+func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	addr := s.Nodes[0].Addr()
+	ofSession := func(key []byte) bool { return strings.Contains(string(key), "/session/") }
+	losing := loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
+		return ofSession(req.Success[0].GetRequestPut().GetKey())
+	})
+	var looks atomic.Int32
+	b := backend(t, []string{addr, addr}, losing, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+		err := send()
+		if len(req.Success) > 0 && ofSession(req.Success[0].GetRequestRange().GetKey()) {
+			looks.Add(1)
+		}
+		return err
+	}))
+	var lost atomic.Bool
+	req := request("n", time.Minute, false)
+	req.Lost = func() { lost.Store(true) }
+	g, err := b.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	eventually(t, 10*time.Second, "the session has looked for its key", func() bool { return looks.Load() > 0 })
+	for range 2 { // the second asks after what that look said was told
+		_, err = g.Hold.Renew(t.Context())
+		require.NoError(t, err)
 	}
+	assert.False(t, lost.Load())
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
+// The session is over when its own key is deleted, and its lease, which lives on, blocks nobody for a TTL.
+func TestSessionWhoseKeyIsDeletedIsRevoked(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := t.Context()
+	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
+	require.NoError(t, err)
+	_, err = s.admin.Delete(ctx, "locker/1/session/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	next, err := client(t, s.Addrs(), time.Minute).Lock(within(t, 5*time.Second), "n")
+	require.NoError(t, err)
+	require.ErrorIs(t, held.Err(), locker.ErrLost)
+	require.NoError(t, next.Unlock(ctx))
 }
 
 func TestHolderWhoseSessionExpiresIsTold(t *testing.T) {

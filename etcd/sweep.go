@@ -90,11 +90,11 @@ func dead(queue []*mvccpb.KeyValue) (counted map[int64][]*mvccpb.KeyValue, orpha
 // A holder may believe in the lock for as long: a leader that was stopped for longer than a TTL revokes
 // leases that its successor has kept alive.
 func (b *Backend) count(ctx context.Context, shadows []*mvccpb.KeyValue) error {
-	lease, err := b.pool.grantLease(ctx, seconds(shadows[0]))
-	if err != nil {
+	lease := newLease()
+	if _, err := b.pool.grantLease(ctx, lease, seconds(shadows[0])); err != nil {
 		return err
 	}
-	onLease := clientv3.WithLease(clientv3.LeaseID(lease.ID))
+	onLease := clientv3.WithLease(clientv3.LeaseID(lease))
 	used := false
 	for chunk := range slices.Chunk(shadows, keysAtOnce) {
 		var ops []clientv3.Op
@@ -111,12 +111,12 @@ func (b *Backend) count(ctx context.Context, shadows []*mvccpb.KeyValue) error {
 			each := r.GetResponseTxn()
 			used = used || each.Succeeded
 			for _, now := range each.Responses[0].GetResponseRange().GetKvs() {
-				used = used || now.Lease == lease.ID // a repeated request (R11)
+				used = used || now.Lease == lease // a repeated request (R11)
 			}
 		}
 	}
 	if !used {
-		_ = b.pool.revokeLease(ctx, lease.ID) // another was faster; it ends by itself, too
+		_ = b.pool.revokeLease(ctx, lease) // another was faster; it ends by itself, too
 	}
 	return nil
 }

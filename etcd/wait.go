@@ -158,7 +158,7 @@ func (a *attempt) read(ctx context.Context, revision int64) error {
 	if a.h.isShared() {
 		gets = append(gets, counting(a.h.queue)...)
 	} else {
-		gets = append(gets, clientv3.OpGet(tokensKey(a.h.queue)))
+		gets = append(gets, marks(a.h.queue))
 	}
 	resp, err := a.ask(ctx, revision, gets...)
 	if err != nil {
