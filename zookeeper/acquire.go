@@ -24,10 +24,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	var since time.Time
 	if !req.Wait { // without room: many may look at once
-		s, err := b.session(ctx)
+		s, err := b.join(ctx, 0)
 		if err == nil {
 			since = time.Now()
 			err = s.peek(ctx, dir, req.Owner+mark, req.Shared)
+			s.leave(0)
 		}
 		if err != nil {
 			return locker.Grant{}, err

@@ -36,10 +36,9 @@ var (
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
-// mean the defaults. It does no I/O: the first request connects, and the
-// connection then lasts until Close. The backend has a connection and a
-// session of its own, since its leases live and end with it, and more of them
-// for many locks.
+// mean the defaults. It does no I/O: the first request connects. The backend has
+// a connection and a session of its own, since its leases live and end with it,
+// more of them for many locks, and none when it was idle for a session's timeout.
 func New(servers []string, opts *Options) (*Backend, error) {
 	b := &Backend{slots: make(chan struct{}, maxRequests)}
 	if opts != nil {

@@ -63,7 +63,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 		found.server(s, b.opts.SessionTimeout)
 	}
 	found.servers(servers)
-	s, err := b.session(ctx)
+	s, err := b.join(ctx, 0)
 	switch {
 	case isRefusal(err):
 		found.add(locker.SeverityProblem, "rights and session", err, "no lock can be had as this client")
@@ -71,6 +71,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	case err != nil:
 		return found, err
 	}
+	defer s.leave(0)
 	found.add(locker.SeverityOK, "rights under "+b.prefix, "read, write, create, delete", "")
 	const what = "session timeout"
 	switch _, timeout := s.granted(); {

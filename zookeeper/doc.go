@@ -45,8 +45,11 @@
 // restart (ZOOKEEPER-4306). So a Backend counts the paths of its holders and waiters,
 // and opens another session, on a connection of its own, for each 255 KiB of them:
 // some 2,300 locks with names of 40 bytes, or 480 with names of 480 bytes. 20,000
-// locks had 9 and 42 sessions. A session that has become empty ends after one more
-// timeout.
+// locks had 9 and 42 sessions.
+//
+// A session that nobody uses any more ends after one more timeout: a client that neither
+// holds nor waits costs the servers nothing, and its next request opens a session again,
+// which takes a connection and some eight requests.
 //
 // If the servers refuse another connection (maxClientCnxns), locks beyond that fail
 // with ErrUnavailable and an error that says why, until others are released. Leases and

@@ -91,8 +91,10 @@ func (e *entry) become(to state) (was state) {
 		e.state = to
 	}
 	if e.state == absent || e.state.isOver() {
-		e.s.leave(e.room)
-		e.room = 0
+		if e.room > 0 {
+			e.s.leave(e.room)
+			e.room = 0
+		}
 		if e.untold != nil {
 			e.untold()
 		}

@@ -82,9 +82,10 @@ func (b *Backend) opened(ctx context.Context) (*session, error) {
 	defer cancel()
 	var last error
 	for {
-		s, err := b.session(ctx)
+		s, err := b.join(ctx, 0)
 		switch {
 		case err == nil:
+			s.leave(0)
 			return s, nil
 		case ctx.Err() != nil && last != nil:
 			return nil, fmt.Errorf("%w: %w", last, ctx.Err())

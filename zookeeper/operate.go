@@ -21,10 +21,11 @@ var (
 // Inspect implements [locker.Inspector]. How long a lock still lasts is not
 // known to any client but its holder.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
-	s, err := b.session(ctx)
+	s, err := b.join(ctx, 0)
 	if err != nil {
 		return locker.State{}, err
 	}
+	defer s.leave(0)
 	st, _, err := s.inspect(ctx, b.dir(name), true)
 	return st, err
 }
@@ -104,10 +105,11 @@ func (s *session) label(ctx context.Context, path string) (string, *zk.Stat, err
 func (b *Backend) List(
 	ctx context.Context, prefix string, found func(name string, st locker.State) error,
 ) error {
-	s, err := b.session(ctx)
+	s, err := b.join(ctx, 0)
 	if err != nil {
 		return err
 	}
+	defer s.leave(0)
 	names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
 		if _, err := c.Sync(b.prefix); err != nil {
 			return nil, err
@@ -134,10 +136,11 @@ func (b *Backend) List(
 // Break implements [locker.Breaker]: it removes the node of the holder, or of every
 // sharer, who is told at once. A sharer that comes meanwhile stays.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	s, err := b.session(ctx)
+	s, err := b.join(ctx, 0)
 	if err != nil {
 		return locker.State{}, err
 	}
+	defer s.leave(0)
 	st, held, err := s.inspect(ctx, b.dir(name), true)
 	if err != nil || !st.Held {
 		return locker.State{}, err

@@ -39,8 +39,9 @@ type session struct {
 	goroutines sync.WaitGroup
 
 	// Guarded by backend.mu.
+	users int         // entries that may have a node, and those who look
 	paths int         // bytes of the paths of its nodes, those that may yet come included; without its own node
-	idle  *time.Timer // to retire, reset when it becomes empty
+	idle  *time.Timer // to retire, reset when nobody uses it any more
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed, and made anew, at each change of what follows

@@ -26,12 +26,9 @@ const maxPaths = 2*leastBuffer - 1<<10
 // pathBytes is what a path needs in that transaction: its length comes before it.
 func pathBytes(path string) int { return 4 + len(path) }
 
-// session returns a session that is ready, for what makes no lasting node.
-func (b *Backend) session(ctx context.Context) (*session, error) { return b.join(ctx, 0) }
-
-// join returns a session that is ready and has room for so many bytes of paths, which
-// are taken until leave gives them back. It is the oldest with room, so that the
-// others become empty and can end.
+// join returns a session that is ready and has room for so many bytes of paths, 0 for
+// what makes no node. It is the oldest with room, so that the others become unused and
+// can end. Its user calls leave.
 func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	b.mu.Lock()
 	if b.closed {
@@ -52,6 +49,7 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 		i, b.live = others, append(b.live, s)
 	}
 	s := b.live[i]
+	s.users++
 	s.paths += bytes
 	b.mu.Unlock()
 	err := s.wait(ctx, false, func() bool { return isClosed(s.ready) })
@@ -66,28 +64,25 @@ func (b *Backend) join(ctx context.Context, bytes int) (*session, error) {
 	return s, nil
 }
 
-// leave gives back room for so many bytes of paths. A session that has no nodes left
-// ends after one more timeout, unless it is the oldest.
+// leave ends a use, and gives back its room. A session that nobody uses ends after one more
+// timeout: an idle client writes nothing, and to open another session is fewer writes
+// than the heartbeats of a timeout are.
 func (s *session) leave(bytes int) {
 	s.backend.mu.Lock()
 	defer s.backend.mu.Unlock()
-	if s.paths -= bytes; bytes > 0 && s.paths == 0 {
+	s.paths -= bytes
+	if s.users--; s.users == 0 {
 		s.idle.Reset(s.backend.opts.SessionTimeout)
 	}
 }
 
-// retire ends the session if it is empty and not the oldest.
+// retire ends the session if nobody uses it.
 func (s *session) retire() {
 	b := s.backend
 	b.mu.Lock()
-	b.live = slices.DeleteFunc(b.live, (*session).isOver)
-	i := slices.Index(b.live, s)
-	unused := i > 0 && s.paths == 0
-	if unused {
-		b.live = slices.Delete(b.live, i, i+1)
-	}
-	b.mu.Unlock()
-	if unused {
+	defer b.mu.Unlock()
+	if s.users == 0 {
+		b.live = slices.DeleteFunc(b.live, func(other *session) bool { return other == s })
 		s.end(errUnused)
 	}
 }

@@ -53,7 +53,7 @@ func TestOnOneServer(t *testing.T) {
 		{"Check", testCheck},
 		{"SilentServersBesideOneThatAnswers", testSilentServersBesideOneThatAnswers},
 		{"CloseOnAStalledNetwork", testCloseOnAStalledNetwork},
-		{"OperatorsAreNotKeptWaiting", testOperatorsAreNotKeptWaiting},
+		{"SilentNetworkHangsNobody", testSilentNetworkHangsNobody},
 		{"LastingNodeInTheQueueIsPassedOver", testLastingNodeInTheQueueIsPassedOver},
 		{"RaisedTokens", testRaisedTokens},
 		{"TokensAreRaisedUnderAWaiter", testTokensAreRaisedUnderAWaiter},
