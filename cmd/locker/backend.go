@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -56,14 +55,6 @@ func addBackendFlag(cmd *cobra.Command, backend *backendFlag) {
 	cmd.Flags().VarP(backend, "backend", "b",
 		"lock service (default: $"+backendEnv+", or else\nfiles in ~/.local/state/locker); two URLs "+
 			"in\none argument: lock on both services")
-	type directive = cobra.ShellCompDirective
-	_ = cmd.RegisterFlagCompletionFunc("backend", func(*cobra.Command, []string, string) ([]string, directive) {
-		var urls []string
-		for _, scheme := range slices.Sorted(maps.Keys(openers)) {
-			urls = append(urls, scheme+"://")
-		}
-		return urls, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
-	})
 }
 
 // address is the URL that the flag or the environment names; "" if neither

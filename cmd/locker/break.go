@@ -35,10 +35,8 @@ file backend ends with its process and cannot be broken: end the process.
 Exit status: 0 if the lock was broken or was free; 64 if the command line or the
 URL is wrong; 69 if the lock service cannot be used or cannot break locks; 75 if
 the answer was not yes.`),
-		Example: examples(
-			"Show the holder, ask, and take the lock away:",
-			"locker break nightly-report",
-		),
+		Example: `  Show the holder, ask, and take the lock away:
+    locker break nightly-report`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("write one NAME: locker break NAME")
@@ -85,7 +83,6 @@ the answer was not yes.`),
 			return err
 		},
 	}
-	cmd.SetFlagErrorFunc(dashHint("locker break -- NAME"))
 	addBackendFlag(cmd, &backend)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd

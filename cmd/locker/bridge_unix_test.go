@@ -21,8 +21,7 @@ func TestTwoServices(t *testing.T) {
 	both := urls("file://" + old + "\n file://" + young)
 	r := do(t, both, "run", "job", "--", binary, "list")
 	require.Equal(t, 0, r.status, r.stderr)
-	assert.Regexp(t, `(?m)^NAME +HOLDER +FOR STILL +TOKEN +WAITING +HELD ON$`, r.stdout)
-	assert.Regexp(t, `(?m)^job .* both$`, r.stdout)
+	assert.Regexp(t, `(?m)^"job": held by .* on both, token \d+$`, r.stdout)
 
 	one := urls("file://" + old)
 	r = do(t, one, "run", "job", "--", binary, "check", "file://"+old+" file://"+young)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -43,14 +42,12 @@ refuses the client.
 
 With --json, each line is one object: "severity" (ok, info, warning, problem),
 "what", "found", "advice".`),
-		Example: examples(
-			"Before the first deployment:",
-			"locker check redis://redis.example:6379",
-			"",
-			"In a pipeline, with the URL in LOCKER_BACKEND:",
-			"locker check --json | jq 'select(.severity != \"ok\")'",
-		),
-		Args:              atMostOne("URL"),
+		Example: `  Before the first deployment:
+    locker check redis://redis.example:6379
+
+  In a pipeline, with the URL in LOCKER_BACKEND:
+    locker check --json | jq 'select(.severity != "ok")'`,
+		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, url := range args {
@@ -129,19 +126,8 @@ func try(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 	return f, err
 }
 
-// colours are those of severities, on terminals.
-var colours = map[locker.Severity]string{
-	locker.SeverityOK: "32", locker.SeverityWarning: "33", locker.SeverityProblem: "1;31",
-}
-
-// inColour reports whether w is a terminal, whose user has not said NO_COLOR.
-func inColour(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
 func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
-	out, colour := json.NewEncoder(w), inColour(w)
+	out := json.NewEncoder(w)
 	for _, f := range findings {
 		var err error
 		if asJSON {
@@ -149,14 +135,11 @@ func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
 				"severity": f.Severity.String(), "what": f.What, "found": f.Found, "advice": f.Advice,
 			})
 		} else {
-			severity := fmt.Sprintf("%-8s", f.Severity)
-			if c := colours[f.Severity]; colour && c != "" {
-				severity = "\x1b[" + c + "m" + severity + "\x1b[m"
+			text := fmt.Sprintf("%-8s %s: %s\n", f.Severity, f.What, f.Found)
+			if f.Advice != "" {
+				text += fmt.Sprintf("%-8s %s\n", "", f.Advice)
 			}
-			_, err = fmt.Fprintf(w, "%s %s: %s\n", severity, f.What, f.Found)
-			if err == nil && f.Advice != "" {
-				_, err = fmt.Fprintf(w, "%-8s %s\n", "", f.Advice)
-			}
+			_, err = io.WriteString(w, text)
 		}
 		if err != nil {
 			return err

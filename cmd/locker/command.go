@@ -21,7 +21,7 @@ const (
 	nameEnv  = "LOCKER_NAME"
 	tokenEnv = "LOCKER_TOKEN"
 	slotEnv  = "LOCKER_SLOT"
-	outerEnv = "LOCKER_OUTER" // this and all outer locks, encoded as in a query: NAME=HOLDER
+	outerEnv = "LOCKER_OUTER" // this and all outer locks, encoded as in a query: NAME=LABEL
 )
 
 // lookUp finds the file of a command as a shell does.
@@ -60,40 +60,20 @@ func environment(lease *locker.Lease, command string) []string {
 			env = append(env, v)
 		}
 	}
-	held := url.Values{}
-	for name, holder := range outerLocks() {
-		held.Set(name, holder)
-	}
-	token, _ := lease.Token()
-	held.Set(lease.Name(), holder(token, label(command)))
+	held := outerLocks()
+	held.Set(lease.Name(), label(command))
 	env = append(env, nameEnv+"="+lease.Name(), outerEnv+"="+held.Encode())
-	if token != 0 {
+	if token, ok := lease.Token(); ok {
 		env = append(env, tokenEnv+"="+strconv.FormatUint(token, 10))
 	}
 	return env
 }
 
-// holder identifies a holder of a name: by its token, or by its label if the service
-// has no tokens.
-func holder(token uint64, label string) string {
-	if token != 0 {
-		return strconv.FormatUint(token, 10)
-	}
-	return label
-}
-
 // outerLocks are the locks that outer lockers held when they started the command that
-// this locker is part of: their names, and their holders.
-func outerLocks() map[string]string {
-	held, err := url.ParseQuery(os.Getenv(outerEnv))
-	if err != nil {
-		return nil // not of our making
-	}
-	holders := make(map[string]string, len(held))
-	for name := range held {
-		holders[name] = held.Get(name)
-	}
-	return holders
+// this locker is part of: their names and labels.
+func outerLocks() url.Values {
+	held, _ := url.ParseQuery(os.Getenv(outerEnv)) // an error: it is not of our making
+	return held
 }
 
 // nested reports whether locker is part of a command of an outer locker.

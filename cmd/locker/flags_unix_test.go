@@ -39,8 +39,6 @@ func TestNameThatBeginsWithADash(t *testing.T) {
 		assert.Equal(t, 64, r.status, "%q: %s", args, r.stderr)
 		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 	}
-	assert.Contains(t, do(t, backend, "run", "-foo", "--", "true").stderr, "run -- NAME -- COMMAND",
-		"how it is done")
 }
 
 func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {

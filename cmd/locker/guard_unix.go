@@ -4,10 +4,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"syscall"
@@ -21,7 +23,7 @@ import (
 // command ends in time if locker is stopped or killed, too. As a member it also keeps
 // the group's number from being used for another group.
 type guard struct {
-	pid     int
+	cmd     *exec.Cmd
 	orders  *os.File    // its end is the end of locker
 	reports <-chan byte // what the guard has done; closed when it has ended
 	last    order
@@ -47,26 +49,36 @@ const lockDescriptor = 3
 
 // startGuard starts a guard, and waits until it listens.
 func startGuard(lock *os.File, outlive bool) (*guard, error) {
+	exe := "/proc/self/exe" // also when the file was replaced since
+	if runtime.GOOS != "linux" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
 	theirs, orders, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	told, reports, err := os.Pipe()
-	if err != nil {
-		_ = orders.Close()
-		return nil, err
+	// The guard gets neither locker's environment nor its stderr: somebody may wait
+	// for the end of stderr.
+	cmd := exec.CommandContext(context.Background(), exe, guardArg)
+	cmd.Env, cmd.Stdin, cmd.ExtraFiles = []string{}, theirs, []*os.File{lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if outlive {
+		cmd.Args = append(cmd.Args, outliveArg)
 	}
-	defer reports.Close()
-	pid, err := forkGuard(theirs, reports, lock, outlive)
-	if err != nil {
-		return nil, errors.Join(err, orders.Close(), told.Close())
+	told, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	_ = reports.Close() // so that its end is the guard's
+	if err != nil {
+		return nil, errors.Join(err, orders.Close())
+	}
 	heard := make(chan byte, 8)
 	go func() {
 		defer close(heard)
-		defer told.Close()
 		for b := make([]byte, 1); ; {
 			if _, err := io.ReadFull(told, b); err != nil {
 				return
@@ -74,42 +86,13 @@ func startGuard(lock *os.File, outlive bool) (*guard, error) {
 			heard <- b[0]
 		}
 	}()
-	g := &guard{pid: pid, orders: orders, reports: heard}
+	g := &guard{cmd: cmd, orders: orders, reports: heard}
 	if <-heard != reportReady {
 		g.dismiss()
 		g.reap()
 		return nil, errors.New("it ended at once")
 	}
 	return g, nil
-}
-
-func forkGuard(orders, reports, lock *os.File, outlive bool) (pid int, err error) {
-	exe := "/proc/self/exe" // also when the file was replaced since
-	if runtime.GOOS != "linux" {
-		if exe, err = os.Executable(); err != nil {
-			return 0, err
-		}
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	if lock == nil {
-		lock = null
-	}
-	args := []string{"locker", guardArg}
-	if outlive {
-		args = append(args, outliveArg)
-	}
-	// The guard gets neither locker's environment nor its stderr: somebody may wait
-	// for the end of stderr.
-	pid, _, err = syscall.StartProcess(exe, args, &syscall.ProcAttr{
-		Env:   []string{},
-		Files: []uintptr{orders.Fd(), reports.Fd(), null.Fd(), lock.Fd()},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	})
-	return pid, err
 }
 
 // tell gives the guard its orders. The times are by the wall clock, which two processes
@@ -124,22 +107,18 @@ func (g *guard) tell(o order) {
 		_, _ = g.orders.Write(b.Bytes())
 	}
 	// It may have been stopped together with its group.
-	_ = syscall.Kill(g.pid, syscall.SIGCONT)
+	_ = g.cmd.Process.Signal(syscall.SIGCONT)
 }
 
 // dismiss ends the guard. Until reap, the group keeps its number.
 func (g *guard) dismiss() {
-	_ = syscall.Kill(g.pid, syscall.SIGKILL)
+	_ = g.cmd.Process.Kill()
 	_ = g.orders.Close()
 }
 
-func (g *guard) reap() {
-	for {
-		if _, err := syscall.Wait4(g.pid, nil, 0, nil); !errors.Is(err, syscall.EINTR) {
-			return
-		}
-	}
-}
+// reap is called when the guard has ended. Where locker is the first process of a container,
+// it has reaped the guard already.
+func (g *guard) reap() { _ = g.cmd.Wait() }
 
 // beGuard is the whole program of a guard; done is false in any other process.
 func beGuard(args []string) (status int, done bool) {

@@ -92,20 +92,16 @@ func TestCommandThatWasStoppedAndContinuedIsNotEnded(t *testing.T) {
 	assert.Empty(t, p.said())
 }
 
-func TestDeadGuardIsReplaced(t *testing.T) {
+// Without its guard, a command would outlive a locker that is killed.
+func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
 	s := startService(t)
 	p := start(t, []with{s.direct()}, locked(nil, "a", "family")...)
 	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-	first := awaitGuard(t, parent)
-	if first == 0 {
-		t.Skip("this system does not say who is in a group")
-	}
-	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
-	p.expectSaid("its guard")
-	require.Eventually(t, func() bool { return awaitGuard(t, parent) != first }, patience, time.Millisecond)
-	assert.True(t, p.running())
-	p.signal(syscall.SIGKILL)
-	s.endWhileKept(t, parent, child)
+	require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))
+	assert.Equal(t, 74, p.wait())
+	assert.Contains(t, p.said(), "its guard was killed: sent SIGKILL")
+	assert.True(t, gone(parent) && gone(child))
+	assert.False(t, s.kept(t))
 }
 
 // A process that has left the command's group does not end together with locker, and must

@@ -29,38 +29,26 @@ may act only while nobody else does runs under the lock, with locker run --try.
 Exit status: 0, held or free; 64 if the command line, a name or the backend's
 URL is wrong; 69 if the lock service cannot be used or does not know.
 
-With --json, each line is one object: "name", "held", "label", "remaining_ms",
-"token" and "waiters"; the last four are null if the service does not know them
-or the lock has none. Where the service knows the waiters, "waiting" has the
-labels of at most 16 of them. If the name is shared, "sharers" is by how many,
-and "sharing" has the labels of at most 16 of them. With two services (two
-URLs), "where" is "both" or the URL of one.`),
-		Example: examples(
-			"Who holds it?",
-			"locker inspect backup",
-			"",
-			"For a script:",
-			"locker inspect -b redis://redis.example:6379 --json backup | jq .held",
-		),
-		Args:              atLeastOne("locker inspect NAME"),
+With --json, each line is one object: "name", "held" and, if the service knows
+them and the lock has them, "label", "remaining_ms", "token", "waiters" (how
+many) and "waiting" (the labels of at most 16). If the name is shared, "sharers"
+is by how many, and "sharing" has the labels of at most 16 of them. With two
+services (two URLs), "where" is "both" or the URL of one.`),
+		Example: `  Who holds it?
+    locker inspect backup
+
+  For a script:
+    locker inspect -b redis://redis.example:6379 --json backup | jq .held`,
+		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := inspect(cmd.Context(), &backend, args...)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), all)
-			}
-			for _, n := range all {
-				if _, err := fmt.Fprintln(cmd.OutOrStdout(), stateText(n)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return write(cmd.OutOrStdout(), all, asJSON)
 		},
 	}
-	cmd.SetFlagErrorFunc(dashHint("locker inspect -- NAME"))
 	addBackendFlag(cmd, &backend)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON, one object per line")
 	return cmd

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -17,7 +17,7 @@ type job struct {
 	lease   *locker.Lease
 	notes   *notes
 	signals <-chan os.Signal
-	renewal *renewal
+	renewed *atomic.Pointer[error] // how the last renewal went; nil: there was none
 	outlive bool
 	env     []string // beside that of every lock
 
@@ -82,17 +82,18 @@ func (j *job) schedule() {
 func (j *job) watch() int {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	over := j.lease.Done()
+	over, reports := j.lease.Done(), j.proc.reports
 	for {
 		select {
 		case <-j.proc.ended:
 			return j.end()
 		case <-over:
 			over = nil
-		case what, alive := <-j.proc.reports:
+		case what, alive := <-reports:
 			if alive {
 				j.heard(what)
 			} else {
+				reports = nil
 				j.guardEnded()
 			}
 		case sig := <-j.signals:
@@ -101,7 +102,9 @@ func (j *job) watch() int {
 				j.proc.forward(sig, j.notes)
 			}
 		case sig := <-j.proc.stopped:
-			j.proc.stoppedBy(sig, j.reason == nil, j.notes)
+			if j.reason == nil {
+				j.proc.stoppedBy(sig, j.notes)
+			}
 		case <-timer.C:
 		}
 		timer.Reset(j.step())
@@ -142,10 +145,9 @@ func (j *job) heard(what byte) {
 
 // why says why a lease that is not lost yet is not kept.
 func (j *job) why() error {
-	err := j.renewal.err()
-	switch {
-	case err != nil:
-		return fmt.Errorf("it cannot be renewed: %s", plain(err))
+	switch err := j.renewed.Load(); {
+	case err != nil && *err != nil:
+		return fmt.Errorf("it cannot be renewed: %s", plain(*err))
 	case left(j.kill) <= 0:
 		return errors.New("it was not renewed in time: locker was stopped, or the machine is too busy")
 	case !j.limit.IsZero() && left(j.limit) <= 2*j.grace:
@@ -154,26 +156,19 @@ func (j *job) why() error {
 	return errors.New("it is not renewed any more")
 }
 
-// guardEnded replaces the guard, unless it has ended with its group. Without one, a
-// command would outlive a locker that is killed: then the command is ended.
+// guardEnded ends the command, unless the guard has ended with its group: without a guard,
+// the command would outlive a locker that is killed.
 func (j *job) guardEnded() {
-	j.proc.reports = nil
 	select {
 	case <-j.proc.ended:
 		return
 	case <-time.After(shortGrace):
 	}
-	if j.killed {
-		return
+	if !j.killed {
+		j.reason, j.killed = errors.New("its guard was killed"), true
+		j.proc.kill()
+		j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
 	}
-	err := j.proc.newGuard()
-	if err == nil {
-		j.notes.say("%q: its guard had ended, and was replaced", j.lease.Name())
-		return
-	}
-	j.reason, j.killed = fmt.Errorf("its guard has ended, and there is no new one: %w", err), true
-	j.proc.kill()
-	j.notes.say("%q: %v: %s", j.lease.Name(), j.reason, saidKill)
 }
 
 // end clears up after the command.
@@ -197,7 +192,7 @@ func (j *job) lost() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("lost %q: the command was ended", j.lease.Name())
+	return fmt.Errorf("%q could not be kept: the command was ended", j.lease.Name())
 }
 
 // left is the time until t by the monotonic or the wall clock, whichever says less:
@@ -218,24 +213,4 @@ func round(d time.Duration) time.Duration {
 		return d.Round(100 * time.Millisecond)
 	}
 	return d.Round(time.Millisecond)
-}
-
-// renewal remembers how the last renewal went.
-type renewal struct {
-	mu   sync.Mutex
-	last error
-}
-
-// set notes the latest outcome, and returns whether the one before failed.
-func (r *renewal) set(err error) (failed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	failed, r.last = r.last != nil, err
-	return failed
-}
-
-func (r *renewal) err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
 }

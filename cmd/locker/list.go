@@ -1,15 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/golockers/locker"
 	"github.com/spf13/cobra"
@@ -40,14 +37,12 @@ none; 64 if the command line or the URL is wrong; 69 if the lock service cannot
 be used or cannot list its locks.
 
 With --json, each line is one object, as locker inspect --json writes it.`),
-		Example: examples(
-			"What is locked?",
-			"locker list",
-			"",
-			"The names of one application, for a script:",
-			"locker list --json billing/ | jq -r .name",
-		),
-		Args:              atMostOne("PREFIX"),
+		Example: `  What is locked?
+    locker list
+
+  The names of one application, for a script:
+    locker list --json billing/ | jq -r .name`,
+		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := strings.Join(args, "")
@@ -65,13 +60,9 @@ With --json, each line is one object, as locker inspect --json writes it.`),
 				return err
 			}
 			slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), all)
-			}
-			return writeTable(cmd.OutOrStdout(), all)
+			return write(cmd.OutOrStdout(), all, asJSON)
 		},
 	}
-	cmd.SetFlagErrorFunc(dashHint("locker list -- PREFIX"))
 	addBackendFlag(cmd, &backend)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON, one object per line")
 	return cmd
@@ -92,41 +83,17 @@ func ask(ctx context.Context, backend *backendFlag, f func(context.Context, *loc
 	return nil
 }
 
-func writeTable(w io.Writer, all []named) error {
-	if len(all) == 0 {
-		return nil
+// write writes a line about each name.
+func write(w io.Writer, all []named, asJSON bool) error {
+	if asJSON {
+		return writeJSON(w, all)
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	where := slices.ContainsFunc(all, func(n named) bool { return n.Where != "" })
-	heading := "NAME\tHOLDER\tFOR STILL\tTOKEN\tWAITING"
-	if where { // there are two services
-		heading += "\tHELD ON"
-	}
-	fmt.Fprintln(tw, heading)
 	for _, n := range all {
-		by, remaining, token, waiting := "-", "-", "-", "-"
-		if n.Held {
-			by = cmp.Or(heldBy(n), "?")
+		if _, err := fmt.Fprintln(w, stateText(n)); err != nil {
+			return err
 		}
-		if n.Remaining > 0 {
-			remaining = round(n.Remaining).String()
-		}
-		if n.Token != 0 {
-			token = strconv.FormatUint(n.Token, 10)
-		}
-		if n.Waiters >= 0 {
-			waiting = strconv.Itoa(n.Waiters)
-		}
-		if where && len(n.Waiting) > 0 { // the labels say with which URLs they came
-			waiting = strings.TrimPrefix(waiting+": ", "-: ") + printable(strings.Join(n.Waiting, ", "))
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s", printable(n.name), by, remaining, token, waiting)
-		if where {
-			fmt.Fprintf(tw, "\t%s", cmp.Or(printable(n.Where), "-"))
-		}
-		fmt.Fprintln(tw)
 	}
-	return tw.Flush()
+	return nil
 }
 
 // writeJSON writes one object per line for each name. The help of locker inspect
@@ -137,24 +104,17 @@ func writeJSON(w io.Writer, all []named) error {
 		o := struct {
 			Name      string   `json:"name"`
 			Held      bool     `json:"held"`
-			Label     *string  `json:"label"`
-			Remaining *int64   `json:"remaining_ms"`
-			Token     *uint64  `json:"token"`
-			Waiters   *int     `json:"waiters"`
+			Label     string   `json:"label,omitempty"`
+			Remaining int64    `json:"remaining_ms,omitempty"`
+			Token     uint64   `json:"token,omitempty"`
+			Waiters   *int     `json:"waiters,omitempty"`
 			Waiting   []string `json:"waiting,omitempty"`
 			Sharers   int      `json:"sharers,omitempty"`
 			Sharing   []string `json:"sharing,omitempty"`
 			Where     string   `json:"where,omitempty"`
-		}{Name: n.name, Held: n.Held, Waiting: n.Waiting, Sharers: n.Sharers, Sharing: n.Sharing, Where: n.Where}
-		if n.Label != "" {
-			o.Label = &n.Label
-		}
+		}{n.name, n.Held, n.Label, 0, n.Token, nil, n.Waiting, n.Sharers, n.Sharing, n.Where}
 		if n.Remaining > 0 {
-			ms := max(1, n.Remaining.Milliseconds())
-			o.Remaining = &ms
-		}
-		if n.Token != 0 {
-			o.Token = &n.Token
+			o.Remaining = max(1, n.Remaining.Milliseconds())
 		}
 		if n.Waiters >= 0 {
 			o.Waiters = &n.Waiters

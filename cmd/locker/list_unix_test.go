@@ -22,7 +22,7 @@ func TestListAndBreak(t *testing.T) {
 	}
 	r := do(t, backend, "list", "a/")
 	assert.Equal(t, 0, r.status, r.stderr)
-	assert.Regexp(t, `\ANAME +HOLDER +FOR STILL +TOKEN +WAITING\na/1 +\S+@\S+ +\S+ +\d+ .*\na/2 +.*\z`,
+	assert.Regexp(t, `\A"a/1": held by \S+@\S+, for \S+ unless renewed, token \d+\n"a/2": held .*\z`,
 		r.stdout, "sorted, and nothing but the prefix")
 
 	r = do(t, backend, "list", "--json")

@@ -18,7 +18,7 @@ func TestAnAnswerThatCannotBeWritten(t *testing.T) {
 	for _, args := range [][]string{{"inspect", "a"}, {"inspect", "--json", "a"}, {"break", "--yes", "a"},
 		{"check"}, {"backends"}, {"version"}} {
 		p := start(t, backend, args...)
-		assert.Equal(t, 74, p.wait(), args)
+		assert.Equal(t, 73, p.wait(), args)
 		assert.Equal(t, "locker: write /dev/stdout: no space left on device\n", p.said(), args)
 	}
 }

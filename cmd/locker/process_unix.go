@@ -31,9 +31,8 @@ type launch struct {
 // process is the command, which leads a process group of its own.
 type process struct {
 	launch
-	pid      int
-	guard    *guard
-	reports  <-chan byte // the guard's
+	pid int
+	*guard
 	terminal *terminal
 
 	ended   chan struct{}       // closed when the command has ended
@@ -41,10 +40,9 @@ type process struct {
 	died    syscall.Signal      // of what; 0: it has ended by itself
 	stopped chan syscall.Signal // the signal that has stopped the command
 
-	passed     []syscall.Signal // the signals that were passed on
-	atTerminal bool             // it was stopped because it wants the terminal
-	told       bool             // what was told about that
-	had        bool             // the command had the terminal when it ended
+	passed []syscall.Signal // the signals that were passed on
+	waits  bool             // it was stopped because it wants the terminal
+	had    bool             // the command had the terminal when it ended
 }
 
 // start starts the command.
@@ -55,7 +53,8 @@ func start(l launch) (*process, error) {
 		ended:    make(chan struct{}),
 		stopped:  make(chan syscall.Signal, 8),
 	}
-	if err := p.newGuard(); err != nil {
+	var err error
+	if p.guard, err = startGuard(p.lock, p.outlives()); err != nil {
 		p.terminal.close()
 		return nil, fmt.Errorf("start its guard: %w", err)
 	}
@@ -80,29 +79,13 @@ func start(l launch) (*process, error) {
 // outlives reports whether the command goes on if locker is killed.
 func (p *process) outlives() bool { return p.outlive && !p.nested }
 
-// newGuard starts a guard, in place of the one before.
-func (p *process) newGuard() error {
-	g, err := startGuard(p.lock, p.outlives())
-	if err != nil {
-		return err
-	}
-	if p.guard != nil {
-		p.guard.dismiss()
-		p.guard.reap()
-	}
-	p.guard, p.reports = g, g.reports
-	p.endAt(p.terminateAt, p.killAt)
-	return nil
-}
-
 // endAt tells the guard when the command has to end; zero: never.
 func (p *process) endAt(terminate, kill time.Time) {
-	p.terminateAt, p.killAt = terminate, kill
 	o := order{Group: int64(p.pid)}
 	if !terminate.IsZero() {
 		o.Terminate, o.Kill = terminate.UnixNano(), kill.UnixNano()
 	}
-	p.guard.tell(o)
+	p.tell(o)
 }
 
 // live starts the command and waits for its end. Both happen in one thread, since the
@@ -197,11 +180,8 @@ func (p *process) toldToEnd() bool { return p.nested && slices.Contains(p.passed
 
 const notStopped = "the command is not stopped: it would keep the lock"
 
-// stoppedBy is called when the command was stopped.
-func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
-	if !mayGoOn {
-		return
-	}
+// stoppedBy is called when the command was stopped and may go on.
+func (p *process) stoppedBy(sig syscall.Signal, n *notes) {
 	switch sig {
 	case syscall.SIGTSTP:
 		// The shell does not know that the command was stopped (Ctrl-Z), so nobody
@@ -209,21 +189,18 @@ func (p *process) stoppedBy(sig syscall.Signal, mayGoOn bool, n *notes) {
 		p.signal(syscall.SIGCONT)
 		n.say(notStopped)
 	case syscall.SIGTTIN, syscall.SIGTTOU:
-		p.atTerminal = true
-		p.look()
-		if p.atTerminal && !p.told {
-			p.told = true
+		p.waits = true
+		if p.look(); p.waits {
 			n.say("the command waits for the terminal, and keeps the lock: bring it to the foreground, or " +
 				"end it")
 		}
 	}
 }
 
-// look gives the terminal to a command that was stopped because it needs the
-// terminal, as soon as locker has it. It is not called if the command may not go on.
+// look gives the terminal to a command that waits for it, as soon as locker has it.
 func (p *process) look() {
-	if p.atTerminal && p.terminal.giveTo(p.pid) {
-		p.atTerminal, p.told = false, false
+	if p.waits && p.terminal.giveTo(p.pid) {
+		p.waits = false
 		p.signal(syscall.SIGCONT)
 	}
 }
@@ -243,7 +220,7 @@ func (p *process) death() death {
 // group keeps its number until finish.
 func (p *process) dismiss() (reported []byte) {
 	p.guard.dismiss()
-	for what := range p.guard.reports {
+	for what := range p.reports {
 		reported = append(reported, what)
 	}
 	return reported
@@ -253,5 +230,5 @@ func (p *process) dismiss() (reported []byte) {
 func (p *process) finish() {
 	p.had = p.terminal.takeBack()
 	p.terminal.close()
-	p.guard.reap()
+	p.reap()
 }

@@ -2,20 +2,24 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
 )
 
 // platformNotes is what differs here, for the help.
 const platformNotes = `
 
-On Windows there are neither process groups nor signals: when the lock cannot be
-kept, COMMAND is terminated (TerminateProcess) at the time of SIGKILL, and what
-it has started goes on, as does COMMAND itself if locker is killed. Ctrl-C goes
-to all processes of a console; locker waits for COMMAND to end.`
+On Windows there are no signals: when the lock cannot be kept, COMMAND and all
+that it has started are terminated at the time of SIGKILL, and so they are if
+locker itself is killed. Ctrl-C goes to all processes of a console; locker waits
+for COMMAND to end.`
 
 // How messages call the two steps.
 const (
@@ -35,9 +39,10 @@ type launch struct {
 	nested, outlive     bool
 }
 
-// process is the command.
+// process is the command, in a job with all processes that it starts.
 type process struct {
 	cmd     *exec.Cmd
+	job     windows.Handle
 	ended   chan struct{} // closed when the command has ended
 	status  int           // to be read after ended
 	stopped chan os.Signal
@@ -47,25 +52,78 @@ type process struct {
 }
 
 func start(l launch) (*process, error) {
-	cmd := &exec.Cmd{
+	p := &process{ended: make(chan struct{}), stopped: make(chan os.Signal), reports: make(chan byte, 2)}
+	p.cmd = &exec.Cmd{
 		Path: l.path, Args: l.args, Env: l.env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		// Until it is in the job: what it starts before would not be.
+		SysProcAttr: &syscall.SysProcAttr{CreationFlags: windows.CREATE_SUSPENDED},
 	}
-	if err := cmd.Start(); err != nil {
+	var err error
+	if p.job, err = windows.CreateJobObject(nil, nil); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, ended: make(chan struct{}), stopped: make(chan os.Signal),
-		reports: make(chan byte, 2)}
+	if err := errors.Join(p.endWithLocker(true), p.cmd.Start()); err != nil {
+		return nil, errors.Join(err, windows.CloseHandle(p.job))
+	}
+	if err := p.run(); err != nil {
+		_ = p.cmd.Process.Kill()
+		return nil, errors.Join(err, p.cmd.Wait(), windows.CloseHandle(p.job))
+	}
 	go func() {
 		defer close(p.ended)
-		err := cmd.Wait()
-		p.status = cmd.ProcessState.ExitCode()
+		err := p.cmd.Wait()
+		p.status = p.cmd.ProcessState.ExitCode()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			p.status = statusCannotRun
 		}
 	}()
 	return p, nil
+}
+
+// run puts the command into the job, and lets it run.
+func (p *process) run() (err error) {
+	without := p.cmd.Process.WithHandle(func(handle uintptr) {
+		err = windows.AssignProcessToJobObject(p.job, windows.Handle(handle))
+	})
+	if err := errors.Join(without, err); err != nil {
+		return err
+	}
+	return resume(uint32(p.cmd.Process.Pid))
+}
+
+// endWithLocker sets whether the job ends with its last handle, which is locker's.
+func (p *process) endWithLocker(ends bool) error {
+	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	if ends {
+		limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	}
+	_, err := windows.SetInformationJobObject(p.job, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits)))
+	return err
+}
+
+// resume lets a process run that was started suspended: its only thread.
+func resume(pid uint32) error {
+	all, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = windows.CloseHandle(all) }()
+	entry := windows.ThreadEntry32{Size: uint32(unsafe.Sizeof(windows.ThreadEntry32{}))}
+	for err = windows.Thread32First(all, &entry); err == nil; err = windows.Thread32Next(all, &entry) {
+		if entry.OwnerProcessID != pid {
+			continue
+		}
+		thread, err := windows.OpenThread(windows.THREAD_SUSPEND_RESUME, false, entry.ThreadID)
+		if err != nil {
+			return err
+		}
+		_, err = windows.ResumeThread(thread)
+		return errors.Join(err, windows.CloseHandle(thread))
+	}
+	return fmt.Errorf("its thread is not found: %w", err)
 }
 
 // endAt does what a guard does elsewhere, when it is called in time.
@@ -81,14 +139,18 @@ func (p *process) endAt(terminate, kill time.Time) {
 	}
 }
 
-func (p *process) kill()                             { _ = p.cmd.Process.Kill() }
-func (p *process) forward(os.Signal, *notes)         {} // the console has told the command, too
-func (p *process) stoppedBy(os.Signal, bool, *notes) {}
-func (p *process) look()                             {}
-func (p *process) newGuard() error                   { return nil }
-func (p *process) toldToEnd() bool                   { return false }
-func (p *process) death() death                      { return death{} }
-func (p *process) finish()                           {}
+func (p *process) kill()                       { _ = windows.TerminateJobObject(p.job, 1) }
+func (p *process) forward(os.Signal, *notes)   {} // the console has told the command, too
+func (p *process) stoppedBy(os.Signal, *notes) {}
+func (p *process) look()                       {}
+func (p *process) toldToEnd() bool             { return false }
+func (p *process) death() death                { return death{} }
+
+// finish lets what the command has left go on.
+func (p *process) finish() {
+	_ = p.endWithLocker(false)
+	_ = windows.CloseHandle(p.job)
+}
 
 // dismiss returns the reports that nobody has heard yet.
 func (p *process) dismiss() (reported []byte) {

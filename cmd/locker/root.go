@@ -35,7 +35,7 @@ func run(args []string) int {
 		e = &exitError{status: statusOutput, err: err}
 	default:
 		// The other errors are cobra's, about the command line.
-		e = usage(hint(err))
+		e = usage(err)
 	}
 	switch {
 	case e.err == nil:
@@ -52,18 +52,6 @@ func run(args []string) int {
 	return e.status
 }
 
-// hint makes an error of cobra one that says what to write.
-func hint(err error) error {
-	text := err.Error()
-	if unknown, meant, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
-		return fmt.Errorf("%s: did you mean %s?", unknown, strings.Join(strings.Fields(meant), " or "))
-	}
-	if _, value, ok := strings.Cut(text, `missing unit in duration "`); ok {
-		return fmt.Errorf("%w: write a unit, as in %ss", err, strings.TrimSuffix(value, `"`))
-	}
-	return err
-}
-
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
@@ -74,62 +62,21 @@ processes of one user on one machine: it needs no server and no set-up.
 
 For several machines, --backend or LOCKER_BACKEND names a lock service that they
 share. For several users of one machine, file:///DIR names a shared directory.`),
-		Example: examples(
-			"Never run two backups at once; the second waits for the first:",
-			"locker run backup -- /usr/local/bin/backup.sh",
-			"",
-			"The same, on all machines that share a Redis:",
-			"LOCKER_BACKEND=redis://redis.example:6379 locker run backup -- backup.sh",
-			"",
-			"Who holds the lock?",
-			"locker inspect backup",
-		),
+		Example: `  Never run two backups at once; the second waits for the first:
+    locker run backup -- /usr/local/bin/backup.sh
+
+  The same, on all machines that share a Redis:
+    LOCKER_BACKEND=redis://redis.example:6379 locker run backup -- backup.sh
+
+  Who holds the lock?
+    locker inspect backup`,
 		// A template of our own would link text/template, for which the linker keeps every method of every
 		// type: a quarter of the binary. Cobra's own templates do without.
 		Version:       versionText(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		SilenceErrors: true, DisableSuggestions: true,
+		SilenceUsage: true,
 	}
 	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(),
 		newBackends(), newVersion())
 	return root
-}
-
-// atMostOne and atLeastOne check the number of arguments, and say what to write.
-func atMostOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return fmt.Errorf("write at most one %s: there are %d arguments", what, len(args))
-		}
-		return nil
-	}
-}
-
-func atLeastOne(how string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return fmt.Errorf("write a NAME: %s", how)
-		}
-		return nil
-	}
-}
-
-// examples indents lines as the help shows them: a line that explains, and below
-// it the command to type.
-func examples(lines ...string) string {
-	var b strings.Builder
-	for i, line := range lines {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		if line == "" {
-			continue
-		}
-		b.WriteString("  ")
-		if !strings.HasSuffix(line, ":") && !strings.HasSuffix(line, "?") {
-			b.WriteString("  ")
-		}
-		b.WriteString(line)
-	}
-	return b.String()
 }

@@ -38,24 +38,15 @@ func newRun() *cobra.Command {
 		Use:   "run [flags] NAME -- COMMAND [ARG...]",
 		Short: "Run COMMAND while holding the lock NAME",
 		Long:  runLong,
-		Example: examples(
-			"Never run two at once; the second one waits:",
-			"locker run backup -- /usr/local/bin/backup.sh",
-			"",
-			"From cron, every hour, on several machines: one runs it, the others skip it:",
-			"export LOCKER_BACKEND=redis://redis.example:6379",
-			"locker run --try -q --min-hold 55m report -- report.sh",
-			"",
-			"Wait at most a minute, and end the command after an hour:",
-			"locker run --wait 1m --max-hold 1h deploy -- make deploy",
-		),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string,
-			cobra.ShellCompDirective) {
-			if dash := cmd.ArgsLenAtDash(); dash < 0 || dash == 0 && len(args) < 2 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveDefault
-		},
+		Example: `  Never run two at once; the second one waits:
+    locker run backup -- /usr/local/bin/backup.sh
+
+  From cron, every hour, on several machines: one runs it, the others skip it:
+    export LOCKER_BACKEND=redis://redis.example:6379
+    locker run --try -q --min-hold 55m report -- report.sh
+
+  Wait at most a minute, and end the command after an hour:
+    locker run --wait 1m --max-hold 1h deploy -- make deploy`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, _, err := split(args, cmd.ArgsLenAtDash())
 			return err
@@ -72,7 +63,6 @@ func newRun() *cobra.Command {
 			return f.run(name, command)
 		},
 	}
-	cmd.SetFlagErrorFunc(dashHint("locker run -- NAME -- COMMAND"))
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lock expires so long after its last renewal\n(default 30s)")
@@ -111,16 +101,6 @@ func split(args []string, dash int) (name string, command []string, err error) {
 	default:
 		return "", nil, errors.New("write one NAME, then --, then the COMMAND: locker run NAME -- COMMAND " +
 			"[ARG...]")
-	}
-}
-
-// dashHint says how to write a name that begins with a dash, if a flag is unknown.
-func dashHint(how string) func(*cobra.Command, error) error {
-	return func(_ *cobra.Command, err error) error {
-		if strings.HasPrefix(err.Error(), "unknown ") {
-			return fmt.Errorf("%w; a NAME that begins with a dash: %s", err, how)
-		}
-		return err
 	}
 }
 
@@ -246,7 +226,8 @@ Run COMMAND while holding the lock NAME, and release it when COMMAND ends.
 COMMAND has this terminal, stdin, stdout and stderr; locker writes to stderr
 only. The environment of COMMAND has LOCKER_NAME and, if the service gives out
 fencing tokens, LOCKER_TOKEN: a number that is greater for each holder than for
-the one before.
+the one before (those who share the lock have the same one). A NAME that begins
+with a dash: locker run -- NAME -- COMMAND.
 
 If the lock is lost, locker ends COMMAND, and what COMMAND has started, before
 anybody else gets the lock. They are ended as well if locker itself is killed.
@@ -255,7 +236,8 @@ A process that leaves COMMAND's process group (a daemon) goes on without it.
 Exit status: the status of COMMAND; 128+n if signal n ended COMMAND; or
    64  the command line, the name or the backend's URL is wrong
    69  the lock service is out of reach, or refuses the client
-   74  the lock was lost while COMMAND ran, or --max-hold was reached
+   74  the lock could not be kept until COMMAND ended: it was lost, --max-hold
+       was reached, or the process that guards COMMAND was killed
    75  another holds the lock (with --try), or held it until --wait was over
   126  COMMAND cannot be executed
   127  COMMAND was not found

@@ -7,8 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,8 +30,8 @@ type session struct {
 	lease    *locker.Lease
 	env      []string // what the command is told of its slot
 	granted  time.Time
-	renewal  renewal
-	inTheWay inTheWay
+	renewed  atomic.Pointer[error] // how the last renewal went
+	inTheWay atomic.Pointer[obstacle]
 	death    death // how the command died, if its status is the one to report
 }
 
@@ -82,7 +83,7 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 					return
 				}
 			case <-long.C:
-				if text := s.inTheWay.text(); text != said && !s.flags.quiet {
+				if text := s.inTheWay.Load().text(); text != said && !s.flags.quiet {
 					said = text
 					if text == heldByAnother {
 						text = s.holder()
@@ -121,16 +122,20 @@ func (s *session) open(ctx context.Context, command []string) (client *locker.Cl
 		defer cancel()
 	}
 	for n := 0; ; n++ {
+		last := err
 		client, err = open(ctx, &s.flags.backend, &locker.Options{
 			// A service with sessions makes them for this TTL.
 			TTL:   s.flags.ttl,
 			Label: label(command[0]), Trace: s.trace(), Logger: slog.New(warnings{s.notes}),
 		})
+		if err != nil && ctx.Err() != nil && last != nil {
+			return nil, last // it says why; this attempt was cut short by --wait
+		}
 		left := patience - time.Since(began)
 		if !errors.Is(err, locker.ErrUnavailable) || left <= 0 {
 			return client, err
 		}
-		s.inTheWay.set(locker.Event{Err: err, Left: left})
+		s.waitsFor(locker.Event{Err: err, Left: left})
 		pause := clock.Jitter(clock.BackOff(n, firstReopen, lastReopen))
 		if clock.Sleep(ctx, min(pause, left)) != nil {
 			return nil, err
@@ -202,17 +207,18 @@ func (s *session) oneOf(lock slotFunc) lockFunc {
 }
 
 // heldOutside reports a name that an outer locker run holds for the command that
-// this locker is part of: it would wait for itself. The holder must be the same as
-// then: a process that inherited the environment may have outlived that command.
+// this locker is part of: it would wait for itself. The label must be the same as then:
+// a process that inherited the environment may have outlived that command.
 func (s *session) heldOutside(ctx context.Context) error {
-	outer, inside := outerLocks()[s.name]
-	if !inside {
+	outer := outerLocks().Get(s.name)
+	if outer == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if state, err := s.client.Inspect(ctx, s.name); err != nil || !state.Held || holder(state.Token,
-		state.Label) != outer {
+	state, err := s.client.Inspect(ctx, s.name)
+	byOuter := func(label string) bool { return strings.HasPrefix(label, outer) } // and on which services
+	if err != nil || !byOuter(state.Label) && !slices.ContainsFunc(state.Sharing, byOuter) {
 		return nil // where the service does not know, locker waits
 	}
 	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run that started this "+
@@ -227,7 +233,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 		s.close(lostTimeout)
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
-	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewal: &s.renewal,
+	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewed: &s.renewed,
 		outlive: s.flags.outlive, env: s.env}
 	if s.flags.maxHoldGiven {
 		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
@@ -315,9 +321,10 @@ func (s *session) close(timeout time.Duration) {
 // trace reports on stderr what happens to the lock.
 func (s *session) trace() *locker.Trace {
 	return &locker.Trace{
-		Waiting: func(_ context.Context, e locker.Event) { s.inTheWay.set(e) },
+		Waiting: func(_ context.Context, e locker.Event) { s.waitsFor(e) },
 		Renewed: func(_ context.Context, e locker.Event) {
-			switch failed := s.renewal.set(e.Err); {
+			before := s.renewed.Swap(&e.Err)
+			switch failed := before != nil && *before != nil; {
 			case errors.Is(e.Err, locker.ErrLost): // the job reports it
 			case e.Err != nil && !failed:
 				s.notes.say("cannot renew %q, trying again: %s", e.Name, plain(e.Err))
@@ -345,28 +352,23 @@ func (s *session) holder() string {
 	return heldByAnother
 }
 
-// inTheWay is what the wait for the lock is waiting for.
-type inTheWay struct {
-	mu    sync.Mutex
-	err   error     // of the last attempt; nil: no answer yet
+// obstacle is what the wait for the lock is waiting for; nil: the first answer.
+type obstacle struct {
+	err   error     // of the last attempt
 	until time.Time // when locker gives up on an outage
 }
 
-func (w *inTheWay) set(e locker.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err, w.until = e.Err, time.Now().Add(e.Left)
+func (s *session) waitsFor(e locker.Event) {
+	s.inTheWay.Store(&obstacle{e.Err, time.Now().Add(e.Left)})
 }
 
-func (w *inTheWay) text() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (o *obstacle) text() string {
 	switch {
-	case w.err == nil:
+	case o == nil || o.err == nil:
 		return "the lock service has not answered yet"
-	case errors.Is(w.err, locker.ErrHeld):
+	case errors.Is(o.err, locker.ErrHeld):
 		return heldByAnother
 	default:
-		return fmt.Sprintf("%s; trying until %s", plain(w.err), w.until.Format(time.TimeOnly))
+		return fmt.Sprintf("%s; trying until %s", plain(o.err), o.until.Format(time.TimeOnly))
 	}
 }

@@ -46,40 +46,21 @@ func endsWait(sig os.Signal) bool {
 // resumes reports whether a signal continues a stopped process.
 func resumes(sig os.Signal) bool { return sig == syscall.SIGCONT }
 
-// pass gives the signal the effect that it would have had without locker. It returns
-// if locker need not die of the signal: an exit status of 128+n says the same.
-//
-// SIGINT and SIGQUIT from the keyboard are also for the script around the command.
-// The script is in locker's process group, and did not get them if only the command's
-// group was in the foreground. And a shell that got SIGINT ends only if its child has
-// died of SIGINT: an exit status tells it that the child has handled the signal.
-// Without a terminal there is no keyboard.
+// pass gives a SIGINT from the keyboard the effect that it would have had without locker. It
+// is also for the script around the command, which is in locker's process group and did not
+// get it if the command's group was in the foreground. And a shell that got SIGINT ends only
+// if its child has died of SIGINT: an exit status says that the child has handled it.
 func (d death) pass() {
 	tty := openTerminal()
-	if tty == nil {
-		return
+	if tty == nil || d.sig != syscall.SIGINT {
+		return // without a terminal there is no keyboard
 	}
-	tty.close()
-	switch d.sig {
-	case syscall.SIGINT:
-		if syscall.Getpid() == 1 {
-			// The kernel does not let the first process of a container die of it.
-			signal.Ignore(syscall.SIGINT)
-		}
-		whom := syscall.Getpid()
-		if d.unheard {
-			whom = 0 // the process group
-		}
-		if syscall.Kill(whom, syscall.SIGINT) == nil && !signal.Ignored(syscall.SIGINT) {
-			time.Sleep(time.Second) // another thread may be the one to get it
-		}
-	case syscall.SIGQUIT:
-		if d.unheard {
-			// Shells do not look at how locker ended, and the runtime would print its
-			// goroutines.
-			signal.Ignore(syscall.SIGQUIT)
-			_ = syscall.Kill(0, syscall.SIGQUIT)
-		}
+	whom := syscall.Getpid()
+	if d.unheard {
+		whom = 0 // the process group
+	}
+	if syscall.Kill(whom, syscall.SIGINT) == nil && !signal.Ignored(syscall.SIGINT) {
+		time.Sleep(time.Second) // another thread may be the one to get it
 	}
 }
 

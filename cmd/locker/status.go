@@ -16,8 +16,8 @@ import (
 const (
 	statusUsage       = 64  // the command line or the URL is wrong
 	statusUnavailable = 69  // the lock service cannot be used
-	statusLost        = 74  // the lock was lost while the command ran
-	statusOutput      = 74  // the answer could not be written
+	statusOutput      = 73  // the answer could not be written
+	statusLost        = 74  // the lock could not be kept while the command ran
 	statusHeld        = 75  // another holds the lock
 	statusCannotRun   = 126 // the command is there and cannot be executed
 	statusNotFound    = 127 // there is no such command

@@ -51,9 +51,7 @@ func TestExitStatus(t *testing.T) {
 		{"a name that is not UTF-8", []string{"run", "a\xff", "--", "true"}, 64, "UTF-8"},
 		{"unknown flag", []string{"run", "--color", "a", "--", "true"}, 64, "unknown flag"},
 		{"unknown command", []string{"walk"}, 64, "unknown command"},
-		{"mistyped command", []string{"runn"}, 64, `unknown command "runn" for "locker": did you mean run?`},
-		{"a wait without a unit", []string{"run", "--wait", "5", "a", "--", "true"}, 64,
-			"write a unit, as in 5s"},
+		{"a wait without a unit", []string{"run", "--wait", "5", "a", "--", "true"}, 64, "missing unit"},
 		{"a TTL without a unit", []string{"run", "--ttl", "30", "a", "--", "true"}, 64, "--ttl"},
 		{"a TTL of nothing", []string{"run", "--ttl", "0s", "a", "--", "true"}, 64, "--ttl"},
 		{"a TTL below zero", []string{"run", "--ttl=-1s", "a", "--", "true"}, 64, "--ttl"},
@@ -75,10 +73,9 @@ func TestExitStatus(t *testing.T) {
 			"true"}, 69, "does not exist"},
 		{"wait in a directory that does not exist", []string{"wait", "-b", "file://" + dir + "/typo",
 			"a"}, 69, "does not exist"},
-		{"inspect without a name", []string{"inspect"}, 64, "NAME"},
+		{"inspect without a name", []string{"inspect"}, 64, "requires at least 1 arg"},
 		{"inspect with an empty name", []string{"inspect", ""}, 64, "the name is empty"},
 		{"inspect with a bad URL", []string{"inspect", "-b", "redis:", "a"}, 64, "scheme"},
-		{"backends in two forms", []string{"backends", "--json", "--markdown"}, 64, "not both"},
 		{"inspect a file in place of a directory", []string{"inspect", "-b", "file://" + script, "a"}, 69,
 			"not a directory"},
 		{"help", []string{"run", "--help"}, 0, ""},
@@ -136,15 +133,15 @@ func TestServiceOutOfReachIsNotHeld(t *testing.T) {
 	require.NoError(t, l.Close())
 	for _, args := range [][]string{
 		{"run", "--try", "a", "--", "true"},
-		{"run", "--wait", "100ms", "a", "--", "true"},
+		{"run", "-q", "--wait", "100ms", "a", "--", "true"},
+		{"run", "-q", "--wait", "2s", "a", "--", "true"}, // whose last attempt is cut short
 		{"run", "--ttl", "300ms", "a", "--", "true"},
 		{"inspect", "a"},
 	} {
 		r := do(t, []with{withEnv("LOCKER_BACKEND=redis://user:hush@" + addr)}, args...)
 		assert.Equal(t, 69, r.status, "%v: %s", args, r.stderr)
-		assert.Contains(t, r.stderr, addr)
+		assert.Regexp(t, `\Alocker: [^\n]*`+addr+`[^\n]*: connection refused\n\z`, r.stderr, args)
 		assert.NotContains(t, r.stderr, "hush", "a password")
-		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 		assert.Empty(t, r.stdout)
 	}
 }

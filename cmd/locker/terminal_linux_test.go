@@ -240,21 +240,3 @@ func TestJobInTheBackgroundGetsTheTerminalWhenItComesToTheForeground(t *testing.
 		})
 	}
 }
-
-// Colours are for people: not in a file, and not for those who do not want them.
-func TestCheckIsColouredOnTerminalsOnly(t *testing.T) {
-	url := "file://" + t.TempDir()
-	assert.NotContains(t, do(t, nil, "check", url).stdout, "\x1b")
-	for variable, coloured := range map[string]bool{"NO_COLOR=": true, "NO_COLOR=1": false, "TERM=dumb": false} {
-		tty := newPty(t)
-		p := startCommand(t, []with{func(c *exec.Cmd) {
-			tty.whole(c)
-			c.Env = append(c.Env, "TERM=xterm", variable)
-		}}, binary, "check", url)
-		<-p.ended
-		shown := tty.shown()
-		assert.Contains(t, shown, "lock, renew and unlock: took")
-		assert.Equal(t, coloured, strings.Contains(shown, "\x1b[32mok "), "%s: %q", variable, shown)
-		assert.Equal(t, coloured, strings.Contains(shown, "\x1b"), variable)
-	}
-}

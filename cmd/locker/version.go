@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -23,19 +24,9 @@ func newVersion() *cobra.Command {
 
 // versionText is what the Go toolchain has recorded at the build.
 func versionText() string {
-	version, revision := "unknown", ""
+	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				revision = ", revision " + s.Value[:min(12, len(s.Value))] + revision
-			case s.Key == "vcs.modified" && s.Value == "true":
-				revision += " with changes"
-			}
-		}
+		version = cmp.Or(info.Main.Version, version)
 	}
-	return fmt.Sprintf("%s (%s %s/%s%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
+	return fmt.Sprintf("%s (%s %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -33,14 +33,12 @@ ends. Work that must not run twice at once runs under the lock, with locker run.
 Exit status: 0 if each NAME has been free; 64 if the command line or the URL is
 wrong; 69 if the lock service cannot be used or does not know; 75 if one was
 still held when --wait was over.`),
-		Example: examples(
-			"Turn the machine off when the backup has ended:",
-			"locker wait backup && systemctl poweroff",
-			"",
-			"Wait for five minutes at most:",
-			"locker wait --wait 5m deploy migrate",
-		),
-		Args:              atLeastOne("locker wait NAME"),
+		Example: `  Turn the machine off when the backup has ended:
+    locker wait backup && systemctl poweroff
+
+  Wait for five minutes at most:
+    locker wait --wait 5m deploy migrate`,
+		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait < 0 {
@@ -70,7 +68,6 @@ still held when --wait was over.`),
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(dashHint("locker wait -- NAME"))
 	addBackendFlag(cmd, &backend)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait (default: for ever)")
 	return cmd
