@@ -365,8 +365,4 @@ type State struct {
 	// Waiting has the labels of the waiters, each once, in no order; nil if they are
 	// not known. It covers at most the first 16 places of the queue.
 	Waiting []string
-	// Where says, for people, on which service the lock is held, if the Backend is a
-	// pair of services: "both", or the address of one. It is "" for every other
-	// Backend.
-	Where string
 }

@@ -62,12 +62,7 @@ type attempt struct {
 	end context.CancelCauseFunc
 	h   *hold
 
-	mu    sync.Mutex
-	first locker.Validity // what the first service has promised last
-	timer *time.Timer     // calls keepFirst; nil: the attempt is over
-	since time.Time       // when the second one was asked
-	limit time.Duration   // how long it is waited for
-	heard atomic.Bool     // it has answered: another has the lock there
+	heard atomic.Bool // the second one has answered: another has the lock there
 }
 
 func (a *attempt) run() (locker.Grant, error) {
@@ -87,9 +82,9 @@ func (a *attempt) run() (locker.Grant, error) {
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	a.keepWhileWaiting(first.Validity)
+	stop := a.keep(first)
 	second, err := a.second()
-	v := a.stopKeeping()
+	v := stop()
 	if err == nil && a.ctx.Err() != nil {
 		err = context.Cause(a.ctx) // the first one was lost, or the caller has left, and the second answered late
 	}
@@ -220,67 +215,6 @@ func (a *attempt) token(tokens ...uint64) (uint64, error) {
 		}
 	}
 	return highest, nil
-}
-
-// keepWhileWaiting renews the first lock every third of the TTL, and gives up if the
-// second service does not answer for a TTL.
-func (a *attempt) keepWhileWaiting(v locker.Validity) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.first, a.since, a.limit = v, time.Now(), clock.Jitter(patience*a.req.TTL)
-	first := a.h.on[0].Hold
-	a.timer = time.AfterFunc(a.req.TTL/3, func() { a.keepFirst(first) })
-}
-
-func (a *attempt) stopKeeping() locker.Validity {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.timer.Stop()
-	a.timer = nil
-	return a.first
-}
-
-// patience is for how many TTLs, more or less, the first lock is kept while others
-// hold the second one. Otherwise two programs, one with "A B" and one with "B A",
-// would wait for each other for ever.
-const patience = 10
-
-func (a *attempt) keepFirst(first locker.Hold) {
-	ctx, cancel := context.WithTimeout(a.ctx, a.req.TTL/3)
-	v, err := first.Renew(ctx)
-	cancel()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.timer == nil {
-		return
-	}
-	if err == nil {
-		a.first = v
-	}
-	waited, until := time.Since(a.since), a.first.Until()
-	switch {
-	case errors.Is(err, locker.ErrLost):
-		a.end(a.firstLost(err))
-	case clock.Passed(until, time.Now()):
-		a.end(a.b.sides[0].fail(fmt.Errorf("it could not be renewed while %s was waited for: %w: %w",
-			a.b.sides[1].name, err, locker.ErrUnavailable)))
-	case !a.heard.Load() && waited > a.req.TTL:
-		a.end(a.b.sides[1].fail(fmt.Errorf("no answer for %v: %w", waited.Round(time.Millisecond),
-			locker.ErrUnavailable)))
-	case waited > a.limit:
-		a.end(a.b.sides[1].fail(fmt.Errorf("%w for %v, %s is given back for others", locker.ErrHeld,
-			waited.Round(time.Second), a.b.sides[0].name)))
-	case err != nil:
-		a.timer.Reset(a.req.TTL / 10)
-	default:
-		a.timer.Reset(a.req.TTL / 3)
-	}
-}
-
-func (a *attempt) firstLost(err error) error {
-	// Nobody was told that it holds.
-	return a.b.sides[0].fail(fmt.Errorf("gone while %s was waited for (%s): %w",
-		a.b.sides[1].name, err.Error(), locker.ErrUnavailable))
 }
 
 // givingBack bounds how long Acquire waits for the release of the locks that it has.

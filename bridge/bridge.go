@@ -30,9 +30,6 @@ var (
 	_ locker.Queuer    = (*Backend)(nil)
 	_ locker.Prompt    = (*Backend)(nil)
 	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.Checker   = (*Backend)(nil)
 	_ locker.MinHolder = (*Backend)(nil)
 )
 
@@ -42,7 +39,7 @@ type side struct {
 	name   string         // for people: its URL without secrets, or the name of the service
 	prefix string         // is put before every name
 	base   uint64         // is added to every token
-	client *locker.Client // asks for what a pair cannot: a list, a check, a name of this service alone
+	client *locker.Client // locks a name on this service alone
 }
 
 // New returns a Backend of both. It locks first before second; the order has to be

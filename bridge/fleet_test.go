@@ -25,6 +25,8 @@ const (
 	fleetTTL = 2 * time.Second
 	// stuck is when a member that has not held anything is taken for one that never will.
 	stuck = time.Minute
+	// fleetMoves is how many moves one fleet makes: forward and back, and so on.
+	fleetMoves = 10
 )
 
 var fleetNames = []string{"orders", "invoices", "stock"}
@@ -53,46 +55,43 @@ func TestFleets(t *testing.T) {
 			g, began := newGuard(), time.Now()
 			for done := 0; done < moves; done += fleetMoves {
 				t.Run(fmt.Sprintf("from %d on", done), func(t *testing.T) { // which has its children cleared up
-					f := newFleet(t, g, size, first, second)
+					f := newFleet(t, g, size)
 					f.roll(t, a)
 					for move := range min(fleetMoves, moves-done) {
 						f.roll(t, a+" "+b)
 						if move%5 == 0 {
-							f.standStill(t, (done+move)/5)
+							s := []*service{first, second}[(done+move)/5%2]
+							if s.stop == nil {
+								s = second
+							}
+							f.standStill(t, s)
 						}
 						f.roll(t, []string{b, a}[move%2])
 					}
 					f.end(t)
 					f.nothingLeft(t, a, b)
-					t.Logf("%d moves in %v: %v", min(done+fleetMoves, moves), time.Since(began).Round(time.Second),
-						g.counted())
+					t.Logf("%d moves in %v: %v", min(done+fleetMoves, moves), time.Since(began).Round(time.Second), g.counts)
 				})
 			}
 		})
 	}
 }
 
-// fleetMoves is how many moves one fleet makes: forward and back, and so on.
-const fleetMoves = 10
-
 // Without the step in the middle, two hold the same name, and the test sees it.
 func TestFleetThatLeavesTheMiddleStepOut(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	first, second := redisService(t), etcdService(t)
-	f := newFleet(t, newGuard(), 4, first, second)
+	f := newFleet(t, newGuard(), 4)
 	f.guard.expectOverlaps = true
 	f.roll(t, fleetURL(first, fleetTTL))
-	for range 10 {
+	for n := 0; n < 10 && f.guard.count("overlaps") == 0; n++ {
 		f.roll(t, fleetURL(second, fleetTTL))
 		f.roll(t, fleetURL(first, fleetTTL))
-		if f.guard.sum().overlaps > 0 {
-			break
-		}
 	}
 	f.end(t)
-	assert.Positive(t, f.guard.sum().overlaps)
-	t.Log(f.guard.counted())
+	assert.Positive(t, f.guard.count("overlaps"))
+	t.Log(f.guard.counts)
 }
 
 func fleetURL(s *service, ttl time.Duration) string {
@@ -108,18 +107,15 @@ func fleetURL(s *service, ttl time.Duration) string {
 type guard struct {
 	expectOverlaps bool
 
-	mu      sync.Mutex
-	inside  map[string]map[string]entry // by name and member
-	marks   map[string]uint64
-	turnsOf map[string]int  // of those who hold alone
-	killed  map[string]bool // members that do not act any more, whatever they have said last
-	born    int             // members so far
-	tally
-	waitedFor []string // what members have said to be in the way
+	mu        sync.Mutex
+	inside    map[string]map[string]entry // by name and member
+	marks     map[string]uint64
+	killed    map[string]bool // members that do not act any more, whatever they have said last
+	counts    map[string]int
+	turnsOf   map[string]int // of each member, and of each name those that were not shared
+	waitedFor []string       // what members have said to be in the way
 	problems  []string
 }
-
-type tally struct{ turns, reads, overlaps, refused, stale, kills, stops, stills int }
 
 // entry is a holder at the resource.
 type entry struct {
@@ -128,33 +124,37 @@ type entry struct {
 }
 
 func newGuard() *guard {
-	return &guard{inside: map[string]map[string]entry{}, marks: map[string]uint64{}, turnsOf: map[string]int{},
-		killed: map[string]bool{}}
+	g := &guard{inside: map[string]map[string]entry{}, marks: map[string]uint64{}, killed: map[string]bool{},
+		counts: map[string]int{}, turnsOf: map[string]int{}}
+	for _, name := range fleetNames {
+		g.inside[name] = map[string]entry{}
+	}
+	return g
 }
 
-func (g *guard) sum() tally {
+// do calls f, which no other does meanwhile.
+func (g *guard) do(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.tally
+	f()
 }
 
-func (g *guard) counted() string {
-	c := g.sum()
-	return fmt.Sprintf("%d turns (%d of them shared), %d overlaps, %d rightful holders refused, "+
-		"%d stale ones refused, %d kills, %d stops, %d times a service stood still",
-		c.turns, c.reads, c.overlaps, c.refused, c.stale, c.kills, c.stops, c.stills)
+func (g *guard) add(what string) { g.do(func() { g.counts[what]++ }) }
+
+func (g *guard) count(what string) (n int) {
+	g.do(func() { n = g.counts[what] + g.turnsOf[what] })
+	return n
 }
 
+// enter lets a holder in, or says why not. g.mu is held.
 func (g *guard) enter(member, name string, token uint64, until time.Time, shared bool) string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	now := time.Now()
 	rightful := now.Before(until)
 	for other, old := range g.inside[name] {
 		if g.killed[other] || !rightful || !now.Before(old.until) || shared && old.shared {
 			continue
 		}
-		g.overlaps++
+		g.counts["overlaps"]++
 		if !g.expectOverlaps {
 			g.problems = append(g.problems, fmt.Sprintf("%s: %s comes in with token %d (shared %t), and the lease "+
 				"of %s lasts for %v (shared %t)", name, member, token, shared, other, old.until.Sub(now), old.shared))
@@ -164,40 +164,30 @@ func (g *guard) enter(member, name string, token uint64, until time.Time, shared
 	if shared { // those that share a lease have one token, or none
 		late = token > 0 && token < g.marks[name] || token == 0 && !rightful
 	}
-	if late && !g.expectOverlaps {
-		if !rightful {
-			g.stale++
-			return "stale"
-		}
-		g.refused++
+	switch {
+	case !late || g.expectOverlaps:
+	case !rightful:
+		g.counts["stale ones refused"]++
+		return "stale"
+	default:
+		g.counts["rightful ones refused"]++
 		g.problems = append(g.problems, fmt.Sprintf("%s: %s has token %d and a lease for %v, and the mark is %d",
 			name, member, token, until.Sub(now), g.marks[name]))
 		return "refused"
 	}
 	g.marks[name] = max(g.marks[name], token)
-	if g.inside[name] == nil {
-		g.inside[name] = map[string]entry{}
-	}
 	g.inside[name][member] = entry{until, shared}
-	g.turns++
-	if shared {
-		g.reads++
-	} else {
+	g.counts["turns"]++
+	g.turnsOf[member]++
+	if !shared {
 		g.turnsOf[name]++
 	}
 	return "ok"
 }
 
-func (g *guard) leave(member, name string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.inside[name], member)
-}
-
 // fleet is the members and what they share.
 type fleet struct {
 	guard   *guard
-	pair    [2]*service
 	addr    string
 	members []*member
 	served  sync.WaitGroup
@@ -208,18 +198,12 @@ type member struct {
 	id     string
 	child  *lab.Child
 	resume time.Time // when it goes on, if it was stopped
-
-	mu    sync.Mutex
-	turns int
 }
 
-func newFleet(t *testing.T, g *guard, size int, first, second *service) *fleet {
+func newFleet(t *testing.T, g *guard, size int) *fleet {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &fleet{
-		guard: g,
-		pair:  [2]*service{first, second}, addr: listener.Addr().String(), members: make([]*member, size),
-	}
+	f := &fleet{guard: g, addr: listener.Addr().String(), members: make([]*member, size)}
 	f.served.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -244,56 +228,34 @@ func newFleet(t *testing.T, g *guard, size int, first, second *service) *fleet {
 // serve talks with one member.
 func (f *fleet) serve(conn net.Conn) {
 	defer conn.Close()
-	lines := bufio.NewScanner(conn)
-	var id string
-	defer func() {
-		for _, name := range fleetNames { // the dead do not act
-			f.guard.leave(id, name)
-		}
-	}()
+	g, lines, id := f.guard, bufio.NewScanner(conn), ""
 	for lines.Scan() {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		args := strings.Fields(rest)
-		switch word {
-		case "member":
-			id = rest
-		case "enter":
-			token, _ := strconv.ParseUint(args[1], 10, 64)
-			until, _ := strconv.ParseInt(args[2], 10, 64)
-			end := time.Unix(0, until)
-			answer := f.guard.enter(id, args[0], token, end, args[3] == "true")
-			if answer == "ok" {
-				f.turn(id)
+		answer := "ok"
+		g.do(func() {
+			switch word {
+			case "member":
+				id = rest
+			case "enter":
+				token, _ := strconv.ParseUint(args[1], 10, 64)
+				until, _ := strconv.ParseInt(args[2], 10, 64)
+				answer = g.enter(id, args[0], token, time.Unix(0, until), args[3] == "true")
+			case "leave":
+				delete(g.inside[args[0]], id)
+			case "waiting":
+				g.waitedFor = append(g.waitedFor, rest)
 			}
+		})
+		if word == "enter" || word == "leave" {
 			_, _ = fmt.Fprintln(conn, answer)
-		case "leave":
-			f.guard.leave(id, args[0])
-			_, _ = fmt.Fprintln(conn, "ok")
-		case "waiting":
-			f.guard.mu.Lock()
-			f.guard.waitedFor = append(f.guard.waitedFor, rest)
-			f.guard.mu.Unlock()
 		}
 	}
-}
-
-// turn notes that a member has held a lock.
-func (f *fleet) turn(id string) {
-	f.guard.mu.Lock()
-	defer f.guard.mu.Unlock()
-	for _, m := range f.members {
-		if m != nil && m.id == id {
-			m.mu.Lock()
-			m.turns++
-			m.mu.Unlock()
+	g.do(func() {
+		for _, name := range fleetNames { // the dead do not act
+			delete(g.inside[name], id)
 		}
-	}
-}
-
-func (m *member) hasHeld() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.turns > 0
+	})
 }
 
 // roll starts every member anew with these URLs, one after the other at random
@@ -306,36 +268,26 @@ func (f *fleet) roll(t *testing.T, urls string) {
 		if old := f.members[i]; old != nil && !f.retire(t, old) {
 			stopped = append(stopped, old)
 		}
-		f.guard.born++
-		m := &member{id: "m" + strconv.Itoa(f.guard.born)}
-		f.guard.mu.Lock()
-		f.members[i] = m
-		f.guard.mu.Unlock()
+		f.guard.add("members")
+		m := &member{id: "m" + strconv.Itoa(f.guard.count("members"))}
 		m.child = lab.StartChild(t, "member", f.addr, m.id, urls)
+		f.members[i] = m
 	}
 	for _, m := range stopped { // the next step may come when they are gone
 		f.gone(t, m)
 	}
 	for _, m := range f.members {
-		require.Eventually(t, m.hasHeld, stuck, 10*time.Millisecond, "%s with %s has not held anything: %s",
-			m.id, urls, m.child.Log())
+		require.Eventually(t, func() bool { return f.guard.count(m.id) > 0 }, stuck, 10*time.Millisecond,
+			"%s with %s has not held anything: %s", m.id, urls, m.child.Log())
 	}
 	// The step is complete when what the last one has left is over, and those of this
 	// step have held every name alone: so its tokens are known to whoever comes next.
 	for _, name := range fleetNames {
-		turns := func() int {
-			f.guard.mu.Lock()
-			defer f.guard.mu.Unlock()
-			return f.guard.turnsOf[name]
-		}
-		before := turns()
-		require.Eventually(t, func() bool { return turns() > before }, stuck, 5*time.Millisecond,
+		before := f.guard.count(name)
+		require.Eventually(t, func() bool { return f.guard.count(name) > before }, stuck, 5*time.Millisecond,
 			"%s: nobody gets %s", urls, name)
 	}
-	f.guard.mu.Lock()
-	problems := f.guard.problems
-	f.guard.mu.Unlock()
-	require.Empty(t, problems)
+	f.guard.do(func() { require.Empty(t, f.guard.problems) })
 }
 
 // retire ends a member: mostly in good order, sometimes not. It returns false if it
@@ -343,19 +295,17 @@ func (f *fleet) roll(t *testing.T, urls string) {
 func (f *fleet) retire(t *testing.T, m *member) bool {
 	switch rand.N(24) {
 	case 0, 1:
-		f.count(func(c *tally) { c.kills++ })
-		f.guard.mu.Lock()
-		f.guard.killed[m.id] = true
-		f.guard.mu.Unlock()
+		f.guard.add("kills")
+		f.guard.do(func() { f.guard.killed[m.id] = true })
 		m.child.Kill()
-		return true
 	case 2:
+		f.guard.add("stops")
 		m.child.Pause()
 		m.resume = time.Now().Add(fleetTTL + fleetTTL/2)
-		f.count(func(c *tally) { c.stops++ })
 		return false
+	default:
+		f.gone(t, m)
 	}
-	f.gone(t, m)
 	return true
 }
 
@@ -366,67 +316,36 @@ func (f *fleet) gone(t *testing.T, m *member) {
 		time.Sleep(time.Until(m.resume))
 		m.child.Resume()
 	}
-	if code := m.child.Wait(t, stuck); code != 0 {
-		t.Errorf("%s ended with %d: %s", m.id, code, m.child.Log())
-	}
-}
-
-func (f *fleet) count(do func(*tally)) {
-	f.guard.mu.Lock()
-	defer f.guard.mu.Unlock()
-	do(&f.guard.tally)
+	assert.Zero(t, m.child.Wait(t, stuck), "%s: %s", m.id, m.child.Log())
 }
 
 // standStill stops one of the two services in the middle step: the fleet waits, says
 // for which, and goes on.
-func (f *fleet) standStill(t *testing.T, n int) {
+func (f *fleet) standStill(t *testing.T, s *service) {
 	t.Helper()
-	s := f.pair[n%2]
-	if s.stop == nil {
-		s = f.pair[1-n%2]
-	}
-	f.guard.mu.Lock()
-	f.guard.waitedFor = nil
-	f.guard.mu.Unlock()
+	f.guard.do(func() { f.guard.waitedFor = nil })
 	goOn := s.stop()
-	f.count(func(c *tally) { c.stills++ })
+	f.guard.add("times a service stood still")
 	where, _, _ := strings.Cut(s.ownURL()[strings.LastIndex(s.ownURL(), "@")+1:], "?")
-	where = where[strings.LastIndex(where, "://")+1:]
-	where = strings.TrimPrefix(where, "//")
-	said := func() bool {
-		f.guard.mu.Lock()
-		defer f.guard.mu.Unlock()
-		for _, text := range f.guard.waitedFor {
-			if strings.Contains(text, where) {
-				return true
-			}
-		}
-		return false
-	}
-	ok := assert.Eventually(t, said, stuck, 10*time.Millisecond, "nobody says that it waits for %s", where)
-	before := f.guard.sum().turns
+	where = strings.TrimPrefix(where[strings.LastIndex(where, "://")+1:], "//")
+	assert.Eventually(t, func() (said bool) {
+		f.guard.do(func() { said = strings.Contains(strings.Join(f.guard.waitedFor, "\n"), where) })
+		return said
+	}, stuck, 10*time.Millisecond, "nobody says that it waits for %s", where)
+	before := f.guard.count("turns")
 	time.Sleep(fleetTTL / 2)
-	during := f.guard.sum().turns - before
-	goOn()
-	if !ok {
-		f.guard.mu.Lock()
-		t.Log(f.guard.waitedFor)
-		f.guard.mu.Unlock()
-	}
-	assert.LessOrEqual(t, during, len(f.members),
+	assert.LessOrEqual(t, f.guard.count("turns")-before, len(f.members),
 		"turns while a service stood still, and not only of those that had been let in")
-	after := f.guard.sum().turns
-	require.Eventually(t, func() bool { return f.guard.sum().turns > after+10 }, stuck, 10*time.Millisecond,
+	goOn()
+	after := f.guard.count("turns")
+	require.Eventually(t, func() bool { return f.guard.count("turns") > after+10 }, stuck, 10*time.Millisecond,
 		"the fleet does not go on")
 }
 
 // end retires all in good order.
 func (f *fleet) end(t *testing.T) {
 	for _, m := range f.members {
-		m.child.Send(t, "quit")
-	}
-	for _, m := range f.members {
-		assert.Zero(t, m.child.Wait(t, stuck), "%s", m.child.Log())
+		f.gone(t, m)
 	}
 }
 
@@ -452,13 +371,10 @@ func (f *fleet) nothingLeft(t *testing.T, urls ...string) {
 
 // memberRole is a program of the fleet: the guard's address, its own name, the URLs.
 func memberRole(p *lab.Parent) {
-	must := func(err error) {
-		if err != nil {
-			panic(err)
-		}
-	}
 	conn, err := net.Dial("tcp", p.Args[0])
-	must(err)
+	if err != nil {
+		panic(err)
+	}
 	var mu sync.Mutex // lines of the trace come from elsewhere
 	answers := bufio.NewScanner(conn)
 	say := func(format string, args ...any) {
@@ -506,8 +422,7 @@ func memberRole(p *lab.Parent) {
 			continue
 		}
 		token, _ := l.Token()
-		until := l.Until()
-		if ask("enter %s %d %d %t", name, token, until.UnixNano(), l.Shared()) == "ok" {
+		if ask("enter %s %d %d %t", name, token, l.Until().UnixNano(), l.Shared()) == "ok" {
 			select {
 			case <-time.After(rand.N(20 * time.Millisecond)):
 			case <-l.Done():

@@ -54,18 +54,12 @@ func TestTwoURLs(t *testing.T) {
 		assert.True(t, st.Held)
 		assert.Contains(t, st.Label, "me [")
 	}
-	var names []string
-	for e, err := range c.List(t.Context(), "") {
-		require.NoError(t, err)
-		names = append(names, e.Name+" "+e.Label+" "+e.Where)
-	}
-	assert.Equal(t, []string{"job me both"}, names)
 	unlock(t, l)
 
 	// A TTL that one of them cannot do.
 	short := bridge.Openers{
 		"old":   memory.Open,
-		"young": opens(limited{shared{memory.New()}, time.Second, time.Minute}),
+		"young": opens(limited(time.Second, time.Minute)),
 	}
 	_, err = short.Open(t.Context(), "old:// young://host", &locker.Options{TTL: time.Hour})
 	require.ErrorIs(t, err, locker.ErrInvalid)
@@ -106,7 +100,7 @@ func TestTheFirstIsClosedIfTheSecondFails(t *testing.T) {
 		require.NoError(t, err)
 		_, err = bridge.Openers{
 			"first": opens(first),
-			"long":  opens(limited{shared{memory.New()}, time.Minute, time.Hour}),
+			"long":  opens(limited(time.Minute, time.Hour)),
 			"pair":  opens(pair),
 			"broken": func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) {
 				return nil, locker.ErrUnavailable

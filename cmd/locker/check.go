@@ -32,8 +32,8 @@ func newCheck() *cobra.Command {
 Check whether a lock service keeps what "locker backends" declares for it: lock,
 renew and unlock a name of its own, and look for server settings that break a
 guarantee. Each finding says what to change. No setting is changed, and nothing
-of that name is left behind. Given two URLs, it also says whether both services
-work, and which names are held on only one of them.
+of that name is left behind. Given two URLs, it only locks on both, which shows
+whether they are two services: check each of them, too.
 
 Exit status: 0 if all is well; 1 if something may fail under some fault (a
 warning); 2 if a guarantee does not hold or no lock can be had (a problem); 64

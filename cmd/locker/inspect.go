@@ -32,8 +32,7 @@ URL is wrong; 69 if the lock service cannot be used or does not know.
 With --json, each line is one object: "name", "held" and, if the service knows
 them and the lock has them, "label", "remaining_ms", "token", "waiters" (how
 many) and "waiting" (the labels of at most 16). If the name is shared, "sharers"
-is by how many, and "sharing" has the labels of at most 16 of them. With two
-services (two URLs), "where" is "both" or the URL of one.`),
+is by how many, and "sharing" has the labels of at most 16 of them.`),
 		Example: `  Who holds it?
     locker inspect backup
 
@@ -88,9 +87,6 @@ func stateText(s named) string {
 	text := strconv.Quote(s.name) + ": held"
 	if by := heldBy(s); by != "" {
 		text += " by " + by
-	}
-	if s.Where != "" {
-		text += " on " + printable(s.Where)
 	}
 	if s.Remaining > 0 {
 		text += fmt.Sprintf(", for %v unless renewed", round(s.Remaining))

@@ -29,8 +29,8 @@ List the names that are held or waited for and begin with PREFIX: who holds
 each, for how long still if it is not renewed, with which fencing token, and how
 many callers wait for it, as far as the lock service knows. If the backend's URL
 has a prefix, only names under that prefix are found, and are shown without it.
-With two URLs, the list says on which service each name is held. During a move
-this shows when the last program with only one URL is gone.
+During a move, list each of the two services: the label of a holder with both
+URLs ends with them, so that the list shows when the last one without is gone.
 
 Names may come and go while they are listed. Exit status: 0, also if there are
 none; 64 if the command line or the URL is wrong; 69 if the lock service cannot
@@ -111,8 +111,7 @@ func writeJSON(w io.Writer, all []named) error {
 			Waiting   []string `json:"waiting,omitempty"`
 			Sharers   int      `json:"sharers,omitempty"`
 			Sharing   []string `json:"sharing,omitempty"`
-			Where     string   `json:"where,omitempty"`
-		}{n.name, n.Held, n.Label, 0, n.Token, nil, n.Waiting, n.Sharers, n.Sharing, n.Where}
+		}{n.name, n.Held, n.Label, 0, n.Token, nil, n.Waiting, n.Sharers, n.Sharing}
 		if n.Remaining > 0 {
 			o.Remaining = max(1, n.Remaining.Milliseconds())
 		}

@@ -1,0 +1,40 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/probe"
+)
+
+// checkApart returns an error that matches ErrInvalid if both are one service: a name
+// that nobody uses is then held on the second one as soon as it is on the first.
+func (b *Backend) checkApart(ctx context.Context) error {
+	name := "locker-check/" + rand.Text()
+	return b.sides[0].locked(ctx, name, func() error {
+		err := b.sides[1].locked(ctx, name, func() error { return nil })
+		if errors.Is(err, locker.ErrHeld) {
+			return invalid("%s and %s lead to the same locks: give two services, or two prefixes", b.sides[0].name,
+				b.sides[1].name)
+		}
+		return err
+	})
+}
+
+// locked calls do while it holds name, which nobody else uses, on this service alone.
+func (s *side) locked(ctx context.Context, name string, do func() error) error {
+	l, err := s.client.TryLock(ctx, name)
+	if err != nil {
+		return s.fail(err)
+	}
+	err = do()
+	var remains probe.Remains
+	unlocked := l.Unlock(ctx)
+	if unlocked == nil && l.As(&remains) {
+		_ = remains(ctx) // without the right to, it stays as of any name
+	}
+	return cmp.Or(err, s.fail(unlocked))
+}

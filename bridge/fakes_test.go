@@ -1,0 +1,216 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
+	"github.com/golockers/locker/memory"
+)
+
+// ttl is that of the tests on memory, whose time is not the machine's.
+const ttl = 10 * time.Second
+
+// fake is a service in memory that outlives those who close it. A test changes what it
+// claims, and what it does with a request.
+type fake struct {
+	*memory.Backend
+	claims  func(*locker.Guarantees)
+	acquire func(context.Context, locker.Request) (locker.Grant, error)
+}
+
+func (fake) Close() error { return nil }
+
+func (f fake) Guarantees() locker.Guarantees {
+	g := f.Backend.Guarantees()
+	if f.claims != nil {
+		f.claims(&g)
+	}
+	return g
+}
+
+func (f fake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if f.acquire != nil {
+		return f.acquire(ctx, req)
+	}
+	return f.Backend.Acquire(ctx, req)
+}
+
+func forever() fake  { return fake{Backend: memory.New()} }
+func expiring() fake { return fake{Backend: memory.NewExpiring()} }
+
+func limited(shortest, longest time.Duration) locker.Backend {
+	return fake{Backend: memory.New(), claims: func(g *locker.Guarantees) { g.MinTTL, g.MaxTTL = shortest, longest }}
+}
+
+// polled is a service without a queue and without messages. A writer that waits for sharers
+// leaves a note there that lasts for a second, and of which there is one for all names.
+type polled struct {
+	m           *memory.Backend
+	mu          sync.Mutex
+	note        string
+	until       time.Time
+	notes, left int
+}
+
+func newPolled() *polled { return &polled{m: memory.NewExpiring()} }
+
+func (p *polled) Guarantees() locker.Guarantees { return p.m.Guarantees() }
+func (p *polled) Close() error                  { return nil }
+
+func (p *polled) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if rest := time.Until(p.until); req.Shared && rest > 0 {
+		return locker.Grant{}, &locker.HeldError{Remaining: rest}
+	}
+	waits := req.Wait
+	req.Wait = false
+	g, err := p.m.Acquire(ctx, req)
+	st, _ := p.m.Inspect(ctx, req.Name)
+	switch {
+	case req.Shared:
+	case err == nil:
+		p.until = time.Time{}
+	case errors.Is(err, locker.ErrHeld) && waits && st.Sharers > 0:
+		p.note, p.until = req.Owner, time.Now().Add(time.Second)
+		p.notes++
+		return g, &locker.HeldError{Remaining: st.Remaining, AskWithin: 300 * time.Millisecond,
+			Leave: func(context.Context) error {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if p.left++; p.note == req.Owner {
+					p.until = time.Time{}
+				}
+				return nil
+			}}
+	}
+	return g, err
+}
+
+// mute is a polled that says it would tell, and never does.
+type mute struct{ *polled }
+
+func (mute) Notify(context.Context, string, func()) (stop func(), err error) { return func() {}, nil }
+
+// kinds are services with a queue and without one.
+var kinds = map[string]func() locker.Backend{
+	"queue":  func() locker.Backend { return expiring() },
+	"polled": func() locker.Backend { return newPolled() },
+}
+
+func pairOf(t *testing.T, first, second locker.Backend) *locker.Client {
+	t.Helper()
+	b, err := bridge.New(first, second)
+	require.NoError(t, err)
+	return clientOf(t, b, "pair")
+}
+
+func clientOf(t *testing.T, b locker.Backend, label string) *locker.Client {
+	t.Helper()
+	c := locker.New(b, &locker.Options{TTL: ttl, Label: label, Patience: locker.NoPatience})
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// opens is the Opener of a Backend that is there already.
+func opens(b locker.Backend) locker.Opener {
+	return func(context.Context, *locker.URL, locker.Options) (locker.Backend, error) { return b, nil }
+}
+
+func try(t *testing.T, c *locker.Client, name string, opts ...locker.Option) *locker.Lease {
+	t.Helper()
+	l, err := c.TryLock(t.Context(), name, opts...)
+	require.NoError(t, err)
+	return l
+}
+
+func unlock(t *testing.T, l *locker.Lease) {
+	t.Helper()
+	require.NoError(t, l.Unlock(t.Context()))
+}
+
+// isFree takes the lock on each of the services alone.
+func isFree(t *testing.T, services ...locker.Backend) {
+	t.Helper()
+	for _, s := range services {
+		unlock(t, try(t, clientOf(t, s, ""), "job"))
+	}
+}
+
+// lockLater calls Lock on a goroutine of its own.
+func lockLater(ctx context.Context, c *locker.Client, opts ...locker.Option) <-chan answer {
+	in := make(chan answer, 1)
+	go func() {
+		l, err := c.Lock(ctx, "job", opts...)
+		in <- answer{l, err}
+	}()
+	return in
+}
+
+type answer struct {
+	*locker.Lease
+	err error
+}
+
+// program is one of a fleet, which locks the same name as all others again and again.
+type program struct {
+	client      *locker.Client
+	reads       bool
+	hold, pause time.Duration       // at most
+	next        chan *locker.Client // which it goes on with
+	turns       int
+	longest     time.Duration // that it waited for a turn
+}
+
+// takeTurns runs the members until stop is called, which returns when all have ended. Who writes
+// is alone.
+func takeTurns(t *testing.T, members ...*program) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var inside atomic.Int64
+	const writer = 1 << 20
+	for _, m := range members {
+		m.next = make(chan *locker.Client)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case m.client = <-m.next:
+				default:
+				}
+				weight, opts := int64(writer), []locker.Option(nil)
+				if m.reads {
+					weight, opts = 1, []locker.Option{locker.Shared()}
+				}
+				began := time.Now()
+				l, err := m.client.Lock(ctx, "job", opts...)
+				if err != nil {
+					assert.ErrorIs(t, err, context.Canceled)
+					return
+				}
+				m.longest = max(m.longest, time.Since(began))
+				now := inside.Add(weight)
+				time.Sleep(rand.N(m.hold))
+				for _, n := range []int64{now, inside.Add(-weight) + weight} {
+					assert.True(t, n == writer || n < writer && m.reads, "a writer beside others")
+				}
+				assert.NoError(t, l.Unlock(t.Context()))
+				m.turns++
+				time.Sleep(rand.N(m.pause))
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}

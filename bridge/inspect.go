@@ -1,0 +1,51 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/golockers/locker"
+)
+
+// Inspect implements [locker.Inspector]. A name is held if it is held on either service.
+// Its holder is the one on the second service, if there is one: whoever holds the first
+// one may be waiting for the second. What is held on one of them alone is seen with the
+// URL of each: there, labels end with both URLs if their holders have both.
+func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
+	var on [2]locker.State
+	for i := range b.sides {
+		s := &b.sides[i]
+		in, ok := s.Backend.(locker.Inspector)
+		if !ok {
+			return locker.State{}, s.fail(fmt.Errorf("it cannot tell who holds a lock: %w", errors.ErrUnsupported))
+		}
+		var err error
+		if on[i], err = in.Inspect(ctx, s.prefix+name); err != nil {
+			return locker.State{}, s.fail(err)
+		}
+		on[i].Token = s.fromBase(on[i].Token)
+	}
+	st, other := on[1], on[0]
+	if !st.Held {
+		st, other = other, st
+	}
+	switch {
+	case st.Sharers > 0 || other.Held && min(st.Token, other.Token) == 0:
+		st.Token = 0 // a lease on both has none
+	case other.Held && other.Label == st.Label: // the same lease
+		st.Token = max(st.Token, other.Token)
+	}
+	if st.Waiters += other.Waiters; min(st.Waiters-other.Waiters, other.Waiters) < 0 {
+		st.Waiters = -1
+	}
+	st.Waiting = append(st.Waiting, other.Waiting...)
+	st.Label = strings.TrimSuffix(st.Label, b.mark)
+	for _, labels := range [][]string{st.Sharing, st.Waiting} {
+		for i := range labels {
+			labels[i] = strings.TrimSuffix(labels[i], b.mark)
+		}
+	}
+	return st, nil
+}
