@@ -272,7 +272,8 @@ func (s *nodes) silence(t *testing.T, silence time.Duration) (lost int, wait tim
 	for _, p := range s.proxies {
 		p.Set(lab.Pass)
 	}
-	opts := &locker.Options{TTL: 4 * silence}
+	// A machine that stalls for a TTL makes a round that counts for nothing, and ends no call.
+	opts := &locker.Options{TTL: max(4*silence, 1200*time.Millisecond), Patience: 10 * time.Second}
 	c := locker.New(s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), opts)
 	defer func() { _ = c.Close() }()
 	var leases []*locker.Lease
