@@ -48,7 +48,7 @@ func StartMariaDB(t TB, answers func(addr string) error, flags ...string) *Maria
 			"--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--skip-name-resolve", "--init-file=" + first, "--innodb-flush-log-at-trx-commit=0",
 			"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"}, flags...)...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C", "HOME="+dir)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C", "HOME="+dir, "TMPDIR="+dir)
 		return cmd, asUnprivileged(cmd)
 	})
 	s.answers = func() error { return answers(s.Addr()) }

@@ -190,7 +190,8 @@ func (s *Postgres) data() string { return filepath.Join(s.dir, "data") }
 // runAlone runs a command to its end as the account of servers.
 func runAlone(dir string, command ...string) error {
 	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C", "HOME="+dir)
+	// Two MariaDBs that are prepared in one TMPDIR remove each other's files there.
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C", "HOME="+dir, "TMPDIR="+dir)
 	if err := asUnprivileged(cmd); err != nil {
 		return err
 	}
