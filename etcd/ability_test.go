@@ -38,11 +38,8 @@ func TestListTellsNamesAsTheyWereGiven(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"a/b": 0, "a%2Fb": 0, "a": 0, "b": 1, "a/": 0}, listed(""))
 	assert.Equal(t, map[string]int{"a/b": 0, "a/": 0}, listed("a/"))
-	require.ErrorIs(
-		t,
-		b.List(ctx, "", func(string, locker.State) error { return locker.ErrClosed }),
-		locker.ErrClosed,
-	)
+	require.ErrorIs(t, b.List(ctx, "", func(string, locker.State) error { return locker.ErrClosed }),
+		locker.ErrClosed)
 	nobody(t, answer)
 
 	st, err := b.Break(ctx, "b")

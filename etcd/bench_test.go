@@ -134,22 +134,8 @@ func synced(b *testing.B) *lab.EtcdCluster {
 
 func free(b *testing.B, of string, s *lab.EtcdCluster) {
 	const most = 256
-	raw, ours, theirs := rival(
-		b,
-		"raw",
-		s.Addrs(),
-		most,
-	), rival(
-		b,
-		"locker",
-		s.Addrs(),
-		most,
-	), rival(
-		b,
-		"concurrency",
-		s.Addrs(),
-		most,
-	)
+	raw, ours := rival(b, "raw", s.Addrs(), most), rival(b, "locker", s.Addrs(), most)
+	theirs := rival(b, "concurrency", s.Addrs(), most)
 	own := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(n int) error { return c(b.Context(), n, "free-"+strconv.Itoa(n)) })
 	}
@@ -166,22 +152,8 @@ func free(b *testing.B, of string, s *lab.EtcdCluster) {
 func BenchmarkContended(b *testing.B) {
 	s := synced(b)
 	const most = 64
-	raw, ours, theirs := rival(
-		b,
-		"raw+write",
-		s.Addrs(),
-		1,
-	), rival(
-		b,
-		"locker",
-		s.Addrs(),
-		most,
-	), rival(
-		b,
-		"concurrency",
-		s.Addrs(),
-		most,
-	)
+	raw, ours := rival(b, "raw+write", s.Addrs(), 1), rival(b, "locker", s.Addrs(), most)
+	theirs := rival(b, "concurrency", s.Addrs(), most)
 	one := func(c contender) func(operations, goroutines int) error {
 		return contest.On(func(n int) error { return c(b.Context(), n, "one") })
 	}
@@ -200,14 +172,8 @@ func BenchmarkProcesses(b *testing.B) {
 	raw := rival(b, "raw+write", s.Addrs(), 1)
 	programs := map[string][]*lab.Child{}
 	for _, kind := range []string{"locker", "concurrency"} {
-		programs[kind] = contest.Start(
-			b,
-			processes,
-			"bench",
-			strings.Join(s.Addrs(), ","),
-			kind,
-			strconv.Itoa(most/processes),
-		)
+		programs[kind] = contest.Start(b, processes, "bench", strings.Join(s.Addrs(), ","), kind,
+			strconv.Itoa(most/processes))
 	}
 	for _, n := range []int{8, most} {
 		contest.Run(

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"holder": holder, "bench": benchRole, "moved": moved})
+	lab.RunRole(lab.Roles{"bench": benchRole, "moved": moved})
 	flag.Parse()
 	_ = flag.Set("test.parallel", "4") // most of the time they wait
 	goleak.VerifyTestMain(m)
@@ -161,37 +161,6 @@ type fault struct{ *cut }
 func (f fault) Requests(m conformance.Mode) { f.set(m, f.replies) }
 func (f fault) Replies(m conformance.Mode)  { f.set(f.requests, m) }
 func (f fault) Sent() int64                 { return f.sent() }
-
-// holder is a child that takes a lock and says what becomes of it. Its
-// arguments: addresses, name, TTL.
-func holder(p *lab.Parent) {
-	args := p.Args
-	ttl, err := time.ParseDuration(args[2])
-	if err != nil {
-		p.Say("error %v", err)
-		return
-	}
-	c, err := newClient(strings.Split(args[0], ","))
-	if err != nil {
-		p.Say("error %v", err)
-		return
-	}
-	b, err := etcd.New(c, nil)
-	if err != nil {
-		p.Say("error %v", err)
-		return
-	}
-	l, err := locker.New(b, &locker.Options{TTL: ttl}).Lock(context.Background(), args[1])
-	if err != nil {
-		p.Say("error %v", err)
-		return
-	}
-	token, _ := l.Token()
-	p.Say("held %d %d", token, l.Until().UnixNano())
-	<-l.Done()
-	p.Say("lost %d %v", time.Now().UnixNano(), l.Err())
-	select {}
-}
 
 func ctFail(ct conformance.T, err error) {
 	if err != nil {

@@ -44,11 +44,8 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.ErrorContains(t, err, "space")
 			if grant.Hold != nil {
-				require.NoError(
-					t,
-					grant.Hold.(locker.TakeBacker).TakeBack(ctx),
-					"what a take-back needs is allowed under the alarm",
-				)
+				require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(ctx),
+					"what a take-back needs is allowed under the alarm")
 			}
 			assert.Len(t, locksIn(t, s.admin, "n"), c.held)
 			if c.held > 0 {

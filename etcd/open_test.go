@@ -136,12 +136,8 @@ func TestProveOpenWithAuthentication(t *testing.T) {
 	c, err := openers.Open(t.Context(), "etcd://locker:pass@"+at, nil)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	_, err = root.RoleRevokePermission(
-		t.Context(),
-		"locker",
-		"locker/1/",
-		clientv3.GetPrefixRangeEnd("locker/1/"),
-	)
+	_, err = root.RoleRevokePermission(t.Context(), "locker", "locker/1/",
+		clientv3.GetPrefixRangeEnd("locker/1/"))
 	require.NoError(t, err)
 	_, err = c.TryLock(within(t, 10*time.Second), "n")
 	require.ErrorContains(t, err, "permission denied")
@@ -221,12 +217,8 @@ func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T)
 		return err
 	}
 	replace(strangers.ClientCertFile, strangers.ClientKeyFile)
-	eventually(
-		t,
-		5*time.Second,
-		"a stranger's certificate is shown, and refused",
-		func() bool { return try() != nil },
-	)
+	eventually(t, 5*time.Second, "a stranger's certificate is shown, and refused",
+		func() bool { return try() != nil })
 	require.NoError(t, certs.Renew()) // the server's, which is also good for clients
 	replace(certs.CertFile, certs.KeyFile)
 	eventually(t, 5*time.Second, "the new certificates are used", func() bool { return try() == nil })

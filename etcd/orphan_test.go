@@ -46,10 +46,8 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				s := newScene(t, 1, version(c.oldest)...)
 				ctx := t.Context()
 				network := newCut(t)
-				b, err := etcd.New(
-					dial(t, s.Addrs(), through(network.dial)),
-					&etcd.Options{StrictExpiry: c.strict, MaxTTL: ttl},
-				)
+				b, err := etcd.New(dial(t, s.Addrs(), through(network.dial)),
+					&etcd.Options{StrictExpiry: c.strict, MaxTTL: ttl})
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = b.Close() })
 				declared := ttl + b.Guarantees().DeadHolderSlack + c.minHold

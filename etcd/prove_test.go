@@ -82,12 +82,8 @@ func (f *fleet) run(do func()) {
 	cancel()
 	all.Wait()
 	assert.NoError(f.t, held.Unlock(f.t.Context()), "the lock that was held all the time")
-	f.t.Logf(
-		"%d turns, %d writes, the longest wait %v",
-		f.turns.Load(),
-		f.writes.Load(),
-		time.Duration(f.longest.Load()),
-	)
+	f.t.Logf("%d turns, %d writes, the longest wait %v", f.turns.Load(), f.writes.Load(),
+		time.Duration(f.longest.Load()))
 	assert.Zero(f.t, f.lost.Load(), "leases lost")
 	assert.Zero(f.t, f.stale.Load(), "holders refused")
 }
@@ -122,10 +118,8 @@ func TestProveLocksOutliveAllVersionsAndAllMembers(t *testing.T) {
 	follows := func(c *clientv3.Config) { c.AutoSyncInterval = 300 * time.Millisecond }
 	f := &fleet{t: t, names: 3, hold: 20 * time.Millisecond}
 	for i := range 4 {
-		b, err := etcd.New(
-			dial(t, s.Addrs(), follows),
-			&etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second},
-		)
+		b, err := etcd.New(dial(t, s.Addrs(), follows),
+			&etcd.Options{StrictExpiry: i%2 == 0, MaxTTL: 10 * time.Second})
 		require.NoError(t, err)
 		c := locker.New(b, &locker.Options{TTL: 10 * time.Second, Patience: 20 * time.Second})
 		t.Cleanup(func() { _ = c.Close(); _ = b.Close() })
@@ -138,12 +132,8 @@ func TestProveLocksOutliveAllVersionsAndAllMembers(t *testing.T) {
 	// step waits until everybody has had the lock once more, and forgets all revisions but the latest.
 	step := func() {
 		before := f.turns.Load()
-		eventually(
-			t,
-			30*time.Second,
-			"they go on",
-			func() bool { return f.turns.Load() > before+int64(2*len(f.clients)) },
-		)
+		eventually(t, 30*time.Second, "they go on",
+			func() bool { return f.turns.Load() > before+int64(2*len(f.clients)) })
 		if now, err := admin.Get(within(t, 5*time.Second), "x"); err == nil {
 			_, _ = admin.Compact(within(t, 5*time.Second), now.Header.Revision)
 		}

@@ -1,10 +1,8 @@
 package etcd_test
 
 import (
-	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,66 +13,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 )
-
-func TestThousandWaitersOfOneClientAreOneKey(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
-	ctx := t.Context()
-	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
-	require.NoError(t, err)
-	c := client(t, s.Addrs(), time.Minute)
-	waiting, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	var ended atomic.Int32
-	for range 1000 {
-		all.Go(func() {
-			l, err := c.Lock(waiting, "n")
-			if err == nil {
-				err = l.Unlock(ctx)
-			}
-			if err == nil || errors.Is(err, context.Canceled) {
-				ended.Add(1)
-			}
-		})
-	}
-	eventually(t, 10*time.Second, "all wait", func() bool { return c.Stats().Waiting == 1000 })
-	s.queued(t, "n", 2)
-	require.NoError(t, held.Unlock(ctx))
-	eventually(t, 30*time.Second, "some had their turn", func() bool { return c.Stats().Acquired > 20 })
-	cancel()
-	all.Wait()
-	assert.EqualValues(t, 1000, ended.Load())
-	s.queued(t, "n", 0)
-}
-
-// The engine tells those who wait behind an attempt in the process that the lock
-// is held: the service has to have said so.
-func TestWaiterTellsThatItIsInTheQueue(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
-	ctx := t.Context()
-	var told atomic.Int32
-	ask := func(b *etcd.Backend) (locker.Grant, error) {
-		req := request("n", time.Minute, true)
-		req.Queued = func() { told.Add(1) }
-		return b.Acquire(ctx, req)
-	}
-	held, err := ask(backend(t, s.Addrs()))
-	require.NoError(t, err)
-	assert.Zero(t, told.Load(), "nobody has it")
-	done := make(chan error, 1)
-	b := backend(t, s.Addrs())
-	go func() {
-		next, err := ask(b)
-		if err == nil {
-			err = next.Hold.Release(ctx)
-		}
-		done <- err
-	}()
-	eventually(t, 10*time.Second, "it is told", func() bool { return told.Load() > 0 })
-	require.NoError(t, held.Hold.Release(ctx))
-	require.NoError(t, <-done)
-}
 
 func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
 	t.Parallel()
@@ -151,25 +89,6 @@ func TestTokensAreCreateRevisionsAndFenceTransactions(t *testing.T) {
 	require.NoError(t, second.Unlock(ctx))
 }
 
-// A release that is made again deletes by owner: a key of the same name that is
-// another's stays.
-func TestReleaseMadeAgainComparesTheOwner(t *testing.T) {
-	s := newScene(t, 1)
-	ctx := t.Context()
-	b := backend(t, s.Addrs())
-	grant, err := b.Acquire(ctx, request("n", time.Minute, false))
-	require.NoError(t, err)
-	keys := locksIn(t, s.admin, "n")
-	require.Len(t, keys, 1)
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	require.Error(t, grant.Hold.Release(over))
-	_, err = s.admin.Put(ctx, keys[0], "0000000000000000000000000000000000000000:another")
-	require.NoError(t, err)
-	require.ErrorIs(t, grant.Hold.Release(ctx), locker.ErrLost)
-	require.Equal(t, keys, locksIn(t, s.admin, "n"))
-}
-
 // A process hands a lock on to another with the two writes that each of them
 // needs anyway: its key is put and deleted.
 func TestHandingOnCostsNoMoreWrites(t *testing.T) {
@@ -203,31 +122,4 @@ func TestHandingOnCostsNoMoreWrites(t *testing.T) {
 	}
 	all.Wait()
 	assert.EqualValues(t, 2*clients*each, revision()-before)
-}
-
-func TestManyClientsNeverOverlap(t *testing.T) {
-	s := newScene(t, 3)
-	ctx := t.Context()
-	var inside, last atomic.Int64
-	var done sync.WaitGroup
-	for range 6 {
-		c := client(t, s.Addrs(), 5*time.Second)
-		for range 3 {
-			done.Go(func() {
-				for range 15 {
-					l, err := c.Lock(ctx, "n")
-					if !assert.NoError(t, err) {
-						return
-					}
-					token, _ := l.Token()
-					assert.EqualValues(t, 1, inside.Add(1))
-					assert.Greater(t, int64(token), last.Swap(int64(token)))
-					inside.Add(-1)
-					assert.NoError(t, l.Unlock(ctx))
-				}
-			})
-		}
-	}
-	done.Wait()
-	assert.Empty(t, all(t, s.admin))
 }

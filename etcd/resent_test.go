@@ -90,11 +90,8 @@ func TestShadowStaysWhenItsAdoptionIsSentTwice(t *testing.T) {
 	s := newScene(t, 1)
 	s.orphan(t, "n", time.Minute)
 	addr := s.Nodes[0].Addr()
-	next := backend(
-		t,
-		[]string{addr, addr},
-		loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }),
-	)
+	next := backend(t, []string{addr, addr},
+		loseAnswer(func(req *etcdserverpb.TxnRequest) bool { return shadowLease(req) != 0 }))
 	for range 2 {
 		_, err := next.Acquire(t.Context(), request("n", time.Minute, false))
 		require.ErrorIs(t, err, locker.ErrHeld)

@@ -112,12 +112,9 @@ func newScene(t testing.TB, members int, opts ...lab.EtcdOption) scene {
 func (s scene) queued(t testing.TB, name string, n int) (keys []*clientv3.LeaseID, names []string) {
 	t.Helper()
 	eventually(t, 10*time.Second, "as many in the queue", func() bool {
-		resp, err := s.admin.Get(
-			within(t, 5*time.Second),
-			queue(name),
+		resp, err := s.admin.Get(within(t, 5*time.Second), queue(name),
 			clientv3.WithRange(queue(name)+"~"),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend),
-		)
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		keys, names = nil, nil
 		if err == nil {
 			for _, kv := range resp.Kvs {
@@ -158,13 +155,8 @@ func withAuth(t testing.TB, admin *clientv3.Client) {
 	require.NoError(t, err)
 	_, err = admin.RoleAdd(ctx, "locker")
 	require.NoError(t, err)
-	_, err = admin.RoleGrantPermission(
-		ctx,
-		"locker",
-		"locker/1/",
-		clientv3.GetPrefixRangeEnd("locker/1/"),
-		clientv3.PermissionType(clientv3.PermReadWrite),
-	)
+	_, err = admin.RoleGrantPermission(ctx, "locker", "locker/1/",
+		clientv3.GetPrefixRangeEnd("locker/1/"), clientv3.PermissionType(clientv3.PermReadWrite))
 	require.NoError(t, err)
 	_, err = admin.UserGrantRole(ctx, "locker", "locker")
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,13 +94,8 @@ func TestProveHolderIsolatedWithItsFollowerIsToldBeforeTheNextGetsIn(t *testing.
 			defer undo()
 			got := s.get(t, answer, 30*time.Second)
 			require.ErrorIs(t, held.Err(), locker.ErrLost)
-			assert.True(
-				t,
-				held.Until().Before(got.at),
-				"Until %v, the next got in %v later",
-				held.Until(),
-				got.at.Sub(held.Until()),
-			)
+			assert.True(t, held.Until().Before(got.at), "Until %v, the next got in %v later",
+				held.Until(), got.at.Sub(held.Until()))
 			undo()
 			require.NoError(t, got.lease.Err())
 		})
@@ -150,60 +144,6 @@ func (s scene) queuedAt(t testing.TB, c *clientv3.Client, name string, n int) {
 	t.Helper()
 	s.admin = c
 	s.queued(t, name, n)
-}
-
-func TestHeldLockSurvivesARestartOfAllServers(t *testing.T) {
-	t.Parallel()
-	for _, members := range []int{1, 3} {
-		t.Run(strconv.Itoa(members), func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, members)
-			ctx := t.Context()
-			const ttl = 6 * time.Second
-			held, err := client(t, s.Addrs(), ttl).Lock(ctx, "n")
-			require.NoError(t, err)
-			answer := lockLater(ctx, client(t, s.Addrs(), ttl), "n")
-			s.queued(t, "n", 2)
-			s.watched(t, 1)
-			s.Restart(t)
-			began := time.Now()
-			for time.Since(began) < ttl+ttl/4 {
-				require.NoError(t, held.Err())
-				nobody(t, answer)
-				time.Sleep(20 * time.Millisecond)
-			}
-			require.NoError(t, held.Unlock(ctx))
-			got := s.get(t, answer, 8*time.Second)
-			require.NoError(t, got.lease.Unlock(ctx))
-		})
-	}
-}
-
-func TestHolderThatIsStoppedAndWakesUpKnowsAndIsFencedOff(t *testing.T) {
-	t.Parallel()
-	lab.NeedPause(t)
-	s := newScene(t, 1)
-	ctx := t.Context()
-	child := lab.StartChild(t, "holder", strings.Join(s.Addrs(), ","), "n", "2s")
-	line := strings.Fields(child.Expect(t, "held", 10*time.Second))
-	childToken, err := strconv.ParseInt(line[len(line)-2], 10, 64)
-	require.NoError(t, err)
-	answer := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n")
-	_, names := s.queued(t, "n", 2)
-	child.Pause()
-	got := s.get(t, answer, 10*time.Second)
-	token, _ := got.lease.Token()
-	assert.Greater(t, token, uint64(childToken))
-	resp, err := s.admin.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(names[0]), "=", childToken)).
-		Commit()
-	require.NoError(t, err)
-	assert.False(t, resp.Succeeded, "what the stopped holder would write is refused")
-	child.Resume()
-	line = strings.Fields(child.Expect(t, "lost", 5*time.Second))
-	require.NotEmpty(t, line)
-	time.Sleep(3 * time.Second)
-	require.NoError(t, got.lease.Err(), "what the stopped holder had sent does no harm")
 }
 
 func TestOutageIsToldInTimeAndHeals(t *testing.T) {

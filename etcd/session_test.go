@@ -22,19 +22,8 @@ func TestWaiterWhoseSessionExpiresQueuesAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	holder, waiter, third := client(
-		t,
-		s.Addrs(),
-		time.Minute,
-	), client(
-		t,
-		s.Addrs(),
-		2*time.Second,
-	), client(
-		t,
-		s.Addrs(),
-		time.Minute,
-	)
+	holder, third := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute)
+	waiter := client(t, s.Addrs(), 2*time.Second)
 	held, err := holder.Lock(ctx, "n")
 	require.NoError(t, err)
 	first := lockLater(ctx, waiter, "n")
@@ -58,14 +47,8 @@ func TestWaiterWhoseKeyIsDeletedNeverHoldsALockThatItDoesNotHave(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	holder, waiter := client(
-		t,
-		s.Addrs(),
-		time.Minute,
-	), locker.New(
-		backend(t, s.Addrs()),
-		&locker.Options{TTL: time.Minute},
-	)
+	holder := client(t, s.Addrs(), time.Minute)
+	waiter := locker.New(backend(t, s.Addrs()), &locker.Options{TTL: time.Minute})
 	t.Cleanup(func() { _ = waiter.Close() })
 	for range 5 {
 		held, err := holder.Lock(ctx, "n")
@@ -158,41 +141,13 @@ func TestSessionWhoseKeyIsDeletedIsRevoked(t *testing.T) {
 	require.NoError(t, next.Unlock(ctx))
 }
 
-func TestHolderWhoseSessionExpiresIsTold(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
-	ctx := t.Context()
-	c := client(t, s.Addrs(), 2*time.Second)
-	l, err := c.Lock(ctx, "n")
-	require.NoError(t, err)
-	leases, _ := s.queued(t, "n", 1)
-	_, err = s.admin.Revoke(ctx, *leases[0])
-	require.NoError(t, err)
-	began := time.Now()
-	select {
-	case <-l.Done():
-		require.ErrorIs(t, l.Err(), locker.ErrLost)
-		assert.Less(t, time.Since(began), time.Second, "by the next keep-alive")
-	case <-time.After(5 * time.Second):
-		require.Fail(t, "not told")
-	}
-	// And another session takes its place.
-	l, err = c.Lock(ctx, "n")
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(ctx))
-}
-
 // What a leader says that does not know that it was replaced comes from
 // another term than what a majority says.
 func TestKeepAliveOfAnotherTermIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
-	c := client(
-		t,
-		s.Addrs(),
-		2*time.Second,
-		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return oldTerm{s} }),
-	)
+	c := client(t, s.Addrs(), 2*time.Second,
+		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return oldTerm{s} }))
 	began := time.Now()
 	l, err := c.Lock(t.Context(), "n")
 	require.NoError(t, err)
@@ -211,20 +166,12 @@ func TestLeaseThatAStaleLeaderDoesNotKnowIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	var told atomic.Int32
-	c := client(
-		t,
-		s.Addrs(),
-		2*time.Second,
-		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }),
-	)
+	c := client(t, s.Addrs(), 2*time.Second,
+		onStreams(func(s grpc.ClientStream) grpc.ClientStream { return unknownLease{s, &told} }))
 	l, err := c.Lock(t.Context(), "n")
 	require.NoError(t, err)
-	eventually(
-		t,
-		10*time.Second,
-		"the lease is said to be unknown, and then kept alive",
-		func() bool { return told.Load() > 4 },
-	)
+	eventually(t, 10*time.Second, "the lease is said to be unknown, and then kept alive",
+		func() bool { return told.Load() > 4 })
 	require.NoError(t, l.Unlock(t.Context()))
 }
 
@@ -251,25 +198,6 @@ func (s oldTerm) RecvMsg(m any) error {
 		resp.Header.RaftTerm--
 	}
 	return err
-}
-
-func TestEndOfASessionIsToldUnasked(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
-	b := backend(t, s.Addrs())
-	told := make(chan struct{}, 10)
-	req := request("n", 2*time.Second, true)
-	req.Lost = func() { told <- struct{}{} }
-	_, err := b.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	leases, _ := s.queued(t, "n", 1)
-	_, err = s.admin.Revoke(t.Context(), *leases[0])
-	require.NoError(t, err)
-	select {
-	case <-told:
-	case <-time.After(2 * time.Second):
-		require.Fail(t, "not told")
-	}
 }
 
 func TestProveCredentialsThatExpireAreRenewed(t *testing.T) {

@@ -280,12 +280,8 @@ func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 			for _, g := range grants {
 				require.NoError(t, g.Hold.Release(ctx))
 			}
-			eventually(
-				t,
-				time.Minute+time.Duration(n)*10*time.Millisecond,
-				"they get it one after the other",
-				func() bool { return len(all(t, s.admin)) == 0 },
-			)
+			eventually(t, time.Minute+time.Duration(n)*10*time.Millisecond,
+				"they get it one after the other", func() bool { return len(all(t, s.admin)) == 0 })
 			assert.Zero(t, lost.Load())
 			cancel()
 			waiters.Wait()

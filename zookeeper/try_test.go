@@ -39,21 +39,3 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	require.NoError(t, err, "nobody holds it")
 	require.NoError(t, l.Unlock(within(t, soon)))
 }
-
-// A poller that was refused gets the lock when it is free, and is refused again
-// when it is not, by the one and by the other.
-func testPollerGetsTheLockWhenItIsFree(t *testing.T, z *lab.ZooKeeper) {
-	a := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	b := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	for range 5 {
-		held, err := a.TryLock(within(t, soon), "turns")
-		require.NoError(t, err)
-		for range 3 {
-			_, err = b.TryLock(within(t, soon), "turns")
-			require.ErrorIs(t, err, locker.ErrHeld)
-		}
-		require.NoError(t, held.Unlock(within(t, soon)))
-		a, b = b, a
-	}
-	assert.Empty(t, queueOf(t, z.Addr(), "turns"))
-}

@@ -1,7 +1,6 @@
 package zookeeper_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -79,56 +78,6 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	eventuallyLen(t, z.Addr(), "a", 0)
 }
 
-// What the service has said of a lock is told to those who wait behind this
-// attempt in the client.
-func testWaiterTellsThatOthersAreBeforeIt(t *testing.T, z *lab.ZooKeeper) {
-	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
-	told := make(chan struct{}, 100)
-	req := locker.Request{Name: "told", TTL: time.Second, Wait: true, Lost: func() {},
-		Queued: func() { told <- struct{}{} }}
-	req.Owner = owner()
-	held, err := b.Acquire(within(t, soon), req)
-	require.NoError(t, err)
-	assert.Empty(t, told, "nobody was before it")
-	req.Owner = owner()
-	in := make(chan locker.Grant, 1)
-	go func() {
-		grant, err := b.Acquire(within(t, soon), req)
-		assert.NoError(t, err)
-		in <- grant
-	}()
-	select {
-	case <-told:
-	case <-time.After(soon):
-		t.Error("not told")
-	}
-	require.NoError(t, held.Hold.Release(within(t, soon)))
-	grant := <-in
-	require.NotNil(t, grant.Hold)
-	require.NoError(t, grant.Hold.Release(within(t, soon)))
-}
-
-func testAThousandWaitersOfOneClientAreOneNode(t *testing.T, z *lab.ZooKeeper) {
-	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for range 1000 {
-		all.Go(func() {
-			if l, err := c.Lock(ctx, "a"); err == nil {
-				_ = l.Unlock(context.Background())
-			}
-		})
-	}
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 1000 }, soon, time.Millisecond)
-	eventuallyLen(t, z.Addr(), "a", 2)
-	cancel()
-	all.Wait()
-	eventuallyLen(t, z.Addr(), "a", 1)
-	require.NoError(t, held.Unlock(within(t, soon)))
-}
-
 func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	const waiters = 12
 	held, err := newClient(t, []string{z.Addr()}, zookeeper.Options{}).Lock(within(t, soon), "a")
@@ -155,22 +104,6 @@ func testAReleaseWakesOneWaiter(t *testing.T, z *lab.ZooKeeper) {
 	}
 	require.NoError(t, held.Unlock(within(t, soon)))
 	all.Wait()
-}
-
-// A holder that is stopped by the system learns of its loss when it goes on.
-func testPausedHolder(t *testing.T, z *lab.ZooKeeper) {
-	lab.NeedPause(t)
-	const session = 2 * time.Second
-	c := newClient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: session})
-	child := lab.StartChild(t, "hold", z.Addr(), "a", session.String())
-	child.Expect(t, "holding", soon)
-	child.Pause()
-	l, err := c.Lock(within(t, soon), "a")
-	require.NoError(t, err)
-	child.Resume()
-	assert.Contains(t, child.Expect(t, "over", soon), locker.ErrLost.Error())
-	require.NoError(t, l.Err())
-	require.NoError(t, l.Unlock(within(t, soon)))
 }
 
 func testDeletedNodeIsTold(t *testing.T, z *lab.ZooKeeper) {
