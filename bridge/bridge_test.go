@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/bridge"
 )
 
@@ -319,20 +317,6 @@ func TestTwoURLsOfOneService(t *testing.T) {
 			isFree(t, same)
 		}
 	}
-	for kind, start := range services {
-		t.Run(kind, func(t *testing.T) {
-			if kind != "file" && kind != "redis" && os.Getenv(allEnv) == "" {
-				t.Skip("it starts a server: set " + allEnv + "=1")
-			}
-			s := start(t)
-			c, err := backends.Openers.Open(t.Context(), s.ownURL()+" "+s.ownURL(), nil)
-			require.NoError(t, err)
-			defer func() { assert.NoError(t, c.Close()) }()
-			_, err = c.TryLock(t.Context(), "job")
-			require.ErrorIs(t, err, locker.ErrInvalid)
-			require.ErrorContains(t, err, "lead to the same locks")
-		})
-	}
 }
 
 // Members with one URL and those with both get their turns beside each other.
@@ -363,38 +347,6 @@ func TestNobodyStarvesBesideTheOthers(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// In every mixture of programs that a move can have, a writer is alone, and readers are not.
-func TestReadersAndWritersOfAMove(t *testing.T) {
-	for kind, service := range kinds {
-		synctest.Test(t, func(t *testing.T) {
-			a, b := service(), service()
-			old, pair, second, young := clientOf(t, a, "old"), pairOf(t, a, b), pairOf(t, a, b), clientOf(t, b, "young")
-			for _, fleet := range [][]*locker.Client{{old, pair, second}, {pair, second, young}} {
-				for i, holder := range fleet {
-					for j, other := range fleet {
-						what := fmt.Sprintf("%s: %d before %d", kind, i, j)
-						refused := func(c *locker.Client, opts ...locker.Option) {
-							_, err := c.TryLock(t.Context(), "job", opts...)
-							require.ErrorIs(t, err, locker.ErrHeld, what)
-						}
-						reader := try(t, holder, "job", locker.Shared())
-						beside := try(t, other, "job", locker.Shared())
-						for _, l := range []*locker.Lease{beside, reader} {
-							refused(other)
-							refused(fleet[(j+1)%3])
-							unlock(t, l)
-						}
-						writer := try(t, holder, "job")
-						refused(other)
-						refused(other, locker.Shared())
-						unlock(t, writer)
-					}
-				}
-			}
-		})
 	}
 }
 

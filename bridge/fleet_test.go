@@ -50,7 +50,7 @@ func TestFleets(t *testing.T) {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
 			t.Parallel()
 			first, second := services[pair[0]](t), services[pair[1]](t)
-			ttl := max(fleetTTL, first.session("fleet"), second.session("fleet"))
+			ttl := max(fleetTTL, first.ttl, second.ttl)
 			a, b := fleetURL(first, ttl), fleetURL(second, ttl)
 			g, began := newGuard(), time.Now()
 			for done := 0; done < moves; done += fleetMoves {
