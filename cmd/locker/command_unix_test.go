@@ -33,8 +33,7 @@ func TestWithoutConfiguration(t *testing.T) {
 	// The same lock from a cron job or a service, whose environment is another.
 	assert.Equal(t, 75, do(t, []with{func(c *exec.Cmd) { c.Env = []string{"PATH=" + os.Getenv("PATH")} }},
 		"run", "--try", name, "--", "true").status)
-	holder.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, holder.wait())
+	holder.end()
 	assert.Equal(t, 0, do(t, nil, "run", "--try", name, "--", "true").status)
 }
 
@@ -157,16 +156,14 @@ func TestIgnoredHangupStaysIgnored(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.signal(syscall.SIGUSR1)
 	assert.Equal(t, "SIGUSR1", p.expect("got"), "HUP must reach neither")
-	p.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, p.wait())
+	p.end()
 }
 
 func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(signalName(sig), func(t *testing.T) {
 			backend := fileBackend(t)
-			holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
-			holder.expect("group")
+			holder := holding(t, []with{backend})
 			waiter := start(t, []with{backend}, "run", "a", "--", "echo", "ran")
 			awaitWaiting(t, waiter)
 			waiter.signal(syscall.SIGUSR1) // for a command that is not there yet
@@ -176,8 +173,7 @@ func TestSignalEndsTheWaitAndLeavesNothing(t *testing.T) {
 			assert.Less(t, time.Since(began), patience/4)
 			assert.Empty(t, waiter.stdout())
 			assert.Empty(t, waiter.complaints())
-			holder.signal(syscall.SIGTERM)
-			assert.Equal(t, 0, holder.wait())
+			holder.end()
 			assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
 		})
 	}
@@ -221,6 +217,7 @@ func TestLockEndsWithTheCommandNotWithWhatItLeaves(t *testing.T) {
 }
 
 func TestMaxHoldEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	backend := fileBackend(t)
 	began := time.Now()
 	limit := []string{"--max-hold", "3s"} // time for the command to start, and half a second to end in

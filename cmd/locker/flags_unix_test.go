@@ -42,6 +42,7 @@ func TestNameThatBeginsWithADash(t *testing.T) {
 }
 
 func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
+	t.Parallel()
 	// It takes connections, and says nothing.
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -65,6 +66,7 @@ func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
 }
 
 func TestLongestHoldOfTheURLIsToldAsSuch(t *testing.T) {
+	t.Parallel()
 	backend := withEnv("LOCKER_BACKEND=file://" + t.TempDir() + "?max_hold=2s")
 	p := start(t, []with{backend}, locked(nil, "a", "listen")...)
 	assert.Equal(t, 74, p.wait())

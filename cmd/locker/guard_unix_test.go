@@ -87,8 +87,7 @@ func TestCommandThatWasStoppedAndContinuedIsNotEnded(t *testing.T) {
 	require.NoError(t, syscall.Kill(-group, syscall.SIGCONT))
 	p.expect("got SIGCONT")
 	time.Sleep(100 * time.Millisecond)
-	p.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, p.wait(), "the lock was never in danger")
+	p.end()
 	assert.Empty(t, p.said())
 }
 
@@ -107,6 +106,7 @@ func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
 // A process that has left the command's group does not end together with locker, and must
 // not keep a file lock for ever.
 func TestProcessThatLeftTheGroupDoesNotKeepTheFileLockOfAKilledLocker(t *testing.T) {
+	t.Parallel()
 	backend := fileBackend(t)
 	p := start(t, []with{backend}, locked(nil, "a", "daemon")...)
 	parent, left := number(t, p.expect("pid")), number(t, p.expect("left"))
@@ -123,8 +123,7 @@ func TestNothingOfLockerStaysBehind(t *testing.T) {
 	p := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
 	group := number(t, p.expect("group"))
 	assert.NoError(t, syscall.Kill(-group, 0))
-	p.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, p.wait())
+	p.end()
 	assert.ErrorIs(t, syscall.Kill(-group, 0), syscall.ESRCH)
 	assert.False(t, s.kept(t))
 }

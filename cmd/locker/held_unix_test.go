@@ -3,6 +3,8 @@
 package main_test
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,30 +14,43 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStatusAndSilenceOfAHeldLock(t *testing.T) {
+func TestHeldByAnother(t *testing.T) {
 	backend := []with{fileBackend(t)}
-	holder := start(t, backend, locked(nil, "a", "listen")...)
-	holder.expect("group")
+	holder := holding(t, backend)
 	for _, c := range []struct {
-		flags  []string
+		flags  string
 		status int
 		silent bool
 	}{
-		{[]string{"--try"}, 75, false},
-		{[]string{"--try", "-q"}, 75, true},
-		{[]string{"--try", "-E", "0"}, 0, false},
-		{[]string{"--wait", "10ms", "--quiet", "--conflict-exit-code", "7"}, 7, true},
+		{"--try", 75, false},
+		{"--try -q", 75, true},
+		{"--try -E 0", 0, false},
+		{"--wait 0s", 75, false},
+		{"--wait 10ms --quiet --conflict-exit-code 7", 7, true},
 	} {
-		r := do(t, backend, append(append([]string{"run"}, c.flags...), "a", "--", "echo", "ran")...)
-		assert.Equal(t, c.status, r.status, "%q", c.flags)
-		assert.Empty(t, r.stdout, "%q", c.flags)
-		assert.Equal(t, c.silent, r.stderr == "", "%q: %s", c.flags, r.stderr)
+		r := do(t, backend, slices.Concat([]string{"run"}, strings.Fields(c.flags), []string{"a", "--", "echo", "ran"})...)
+		assert.Equal(t, c.status, r.status, c.flags)
+		assert.Empty(t, r.stdout, c.flags)
+		assert.Equal(t, !c.silent, strings.Contains(r.stderr, "held by another"), "%q: %s", c.flags, r.stderr)
 	}
 	// Other errors are neither silent nor given that status.
 	r := do(t, backend, "run", "-q", "-E", "7", "--try", "", "--", "true")
 	assert.Equal(t, 64, r.status)
 	assert.NotEmpty(t, r.stderr)
-	assert.Equal(t, 64, do(t, backend, "run", "-E", "256", "a", "--", "true").status)
+
+	began := time.Now()
+	assert.Equal(t, 75, do(t, backend, "run", "--wait", "300ms", "a", "--", "echo", "ran").status)
+	assert.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
+	assert.Less(t, time.Since(began), patience/2)
+	assert.Equal(t, 0, do(t, backend, "run", "--try", "b", "--", "true").status, "another name is another lock")
+
+	waiter := start(t, backend, "run", "--wait", patience.String(), "a", "--", "echo", "ran")
+	holder.signal(os.Interrupt)
+	holder.expect("got SIGINT")
+	assert.True(t, waiter.running())
+	holder.end()
+	waiter.expect("ran")
+	assert.Equal(t, 0, waiter.wait())
 }
 
 // It would wait for itself.
@@ -58,8 +73,7 @@ func TestFormerlyNestedRunWaits(t *testing.T) {
 	r := do(t, []with{backend}, "run", "a", "--", "printenv", "LOCKER_OUTER")
 	require.Equal(t, 0, r.status, r.stderr)
 	outer := withEnv("LOCKER_OUTER=" + r.stdout)
-	holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
-	holder.expect("group")
+	holder := holding(t, []with{backend})
 	next := start(t, []with{backend, outer}, "run", "a", "--", "echo", "ran")
 	assert.Never(t, func() bool { return strings.Contains(next.said(), "reentrant") },
 		300*time.Millisecond, 10*time.Millisecond)

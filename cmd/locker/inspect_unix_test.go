@@ -5,6 +5,7 @@ package main_test
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -14,51 +15,57 @@ import (
 
 // answer is what inspect --json says.
 type answer struct {
-	Name      string  `json:"name"`
-	Held      bool    `json:"held"`
-	Label     *string `json:"label"`
-	Remaining *int64  `json:"remaining_ms"`
-	Token     *uint64 `json:"token"`
-	Waiters   *int    `json:"waiters"`
+	Name      string
+	Held      bool
+	Label     string
+	Remaining int64 `json:"remaining_ms"`
+	Token     uint64
+	Waiters   *int
+	Sharers   int
+	Sharing   []string
 }
 
-func inspectJSON(t *testing.T, backend with) (s answer) {
+// answers are those of a command that is given --json.
+func answers(t *testing.T, backend []with, args ...string) (all []answer) {
 	t.Helper()
-	r := do(t, []with{backend}, "inspect", "a", "--json")
+	r := do(t, backend, append(args, "--json")...)
 	require.Equal(t, 0, r.status, r.stderr)
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &s))
-	return s
+	for in := json.NewDecoder(strings.NewReader(r.stdout)); in.More(); {
+		var one answer
+		require.NoError(t, in.Decode(&one))
+		all = append(all, one)
+	}
+	return all
 }
 
 func TestInspect(t *testing.T) {
-	t.Run("file", func(t *testing.T) { testInspect(t, fileBackend(t), false) })
-	t.Run("redis", func(t *testing.T) { testInspect(t, startService(t).direct(), true) })
-}
+	for service, expires := range map[string]bool{"file": false, "redis": true} {
+		t.Run(service, func(t *testing.T) {
+			backend := []with{withEnv("LOCKER_BACKEND=" + services[service](t))}
+			assert.Equal(t, result{0, `"a": free`, ""}, do(t, backend, "inspect", "a"))
 
-func testInspect(t *testing.T, backend with, expires bool) {
-	assert.Equal(t, result{0, `"a": free`, ""}, do(t, []with{backend}, "inspect", "a"))
-	assert.False(t, inspectJSON(t, backend).Held)
-
-	p := start(t, []with{backend}, "run", "--ttl", "20s", "a", "--", "sh", "-c",
-		"echo token $LOCKER_TOKEN; exec sleep 60")
-	token := p.expect("token")
-	r := do(t, []with{backend}, "inspect", "a")
-	assert.Equal(t, 0, r.status)
-	assert.Regexp(t, `^"a": held by sh@.*\[`+strconv.Itoa(p.cmd.Process.Pid)+`\].*, token `+token+`$`,
-		r.stdout)
-
-	s := inspectJSON(t, backend)
-	assert.True(t, s.Held)
-	assert.Equal(t, "a", s.Name)
-	require.NotNil(t, s.Label)
-	assert.Contains(t, *s.Label, "sh@")
-	require.NotNil(t, s.Token)
-	assert.Equal(t, token, strconv.FormatUint(*s.Token, 10))
-	assert.Equal(t, expires, s.Remaining != nil)
-	if expires {
-		assert.InDelta(t, 20_000, *s.Remaining, 10_000)
+			p := start(t, backend, "run", "--ttl", "20s", "a", "--", "sh", "-c",
+				"echo token $LOCKER_TOKEN; exec sleep 60")
+			token := p.expect("token")
+			r := do(t, backend, "inspect", "a")
+			assert.Equal(t, 0, r.status)
+			assert.Regexp(t, `^"a": held by sh@.*\[`+strconv.Itoa(p.cmd.Process.Pid)+`\].*, token `+token+`$`,
+				r.stdout)
+			both := answers(t, backend, "inspect", "a", "b")
+			require.Len(t, both, 2)
+			assert.Equal(t, answer{Name: "b", Waiters: both[1].Waiters}, both[1])
+			s := both[0]
+			assert.True(t, s.Held)
+			assert.Equal(t, "a", s.Name)
+			assert.Contains(t, s.Label, "sh@")
+			assert.Equal(t, token, strconv.FormatUint(s.Token, 10))
+			assert.Equal(t, expires, s.Remaining != 0)
+			if expires {
+				assert.InDelta(t, 20_000, s.Remaining, 10_000)
+			}
+			p.signal(syscall.SIGTERM)
+			p.wait()
+			assert.False(t, answers(t, backend, "inspect", "a")[0].Held)
+		})
 	}
-	p.signal(syscall.SIGTERM)
-	p.wait()
-	assert.False(t, inspectJSON(t, backend).Held)
 }

@@ -99,8 +99,7 @@ func TestCtrlCDuringTheWaitEndsTheScriptAroundIt(t *testing.T) {
 	for _, shell := range shells(t) {
 		t.Run(shell, func(t *testing.T) {
 			backend := fileBackend(t)
-			holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
-			holder.expect("group")
+			holding(t, []with{backend})
 			tty := newPty(t)
 			p := startCommand(t, []with{backend, tty.whole}, shell, "-c", `"$0" run a -- true; echo next`,
 				binary)

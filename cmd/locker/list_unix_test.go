@@ -3,13 +3,10 @@
 package main_test
 
 import (
-	"encoding/json"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestListAndBreak(t *testing.T) {
@@ -25,11 +22,8 @@ func TestListAndBreak(t *testing.T) {
 	assert.Regexp(t, `\A"a/1": held by \S+@\S+, for \S+ unless renewed, token \d+\n"a/2": held .*\z`,
 		r.stdout, "sorted, and nothing but the prefix")
 
-	r = do(t, backend, "list", "--json")
 	var names []string
-	for in := json.NewDecoder(strings.NewReader(r.stdout)); in.More(); {
-		var one answer
-		require.NoError(t, in.Decode(&one))
+	for _, one := range answers(t, backend, "list") {
 		assert.True(t, one.Held)
 		names = append(names, one.Name)
 	}

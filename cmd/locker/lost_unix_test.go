@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -75,76 +76,55 @@ func isAlone(t *testing.T, next *process) {
 // of ms each, to be told apart on a busy machine.
 var shortTTL = []string{"--ttl", "3s"}
 
+// Nobody else holds the lock before the command, and what it has started, has ended.
 func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
-	for _, mode := range []lab.Mode{lab.Hold, lab.Reset} {
-		t.Run(mode.String(), func(t *testing.T) {
+	for what, c := range map[string]struct {
+		role    []string
+		mode    lab.Mode
+		stopped bool // it is woken up to end
+		killed  bool
+	}{
+		"requests are held":       {role: []string{"listen", "stubborn"}, mode: lab.Hold, killed: true},
+		"connections are refused": {role: []string{"listen", "stubborn"}, mode: lab.Reset, killed: true},
+		"it obeys":                {role: []string{"listen"}, mode: lab.Hold},
+		"it was stopped":          {role: []string{"listen"}, mode: lab.Hold, stopped: true},
+		"it has a child":          {role: []string{"family"}, mode: lab.Hold}, // which does not obey
+	} {
+		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := startService(t)
-			p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen", "stubborn")...)
-			child := number(t, p.expect("pid"))
-			p.expect("group")
-			next := s.next(t, child)
-			s.proxy.Set(mode)
-			p.expect("got SIGTERM") // time to end in good order
-			assert.True(t, next.running())
+			p := start(t, []with{s.through()}, locked(shortTTL, "a", c.role[0], c.role[1:]...)...)
+			pids := []int{number(t, p.expect("pid"))}
+			if c.role[0] == "family" {
+				pids = append(pids, number(t, p.expect("child")))
+			}
+			next := s.next(t, pids...)
+			if c.stopped {
+				require.NoError(t, syscall.Kill(pids[0], syscall.SIGSTOP))
+			}
+			s.proxy.Set(c.mode)
+			if c.role[0] == "listen" {
+				p.expect("got SIGTERM") // time to end in good order
+			}
 			isAlone(t, next)
 			assert.Equal(t, 74, p.wait())
 			assert.Contains(t, p.said(), "SIGTERM")
-			assert.Contains(t, p.said(), `"a": sent SIGKILL`)
+			assert.Equal(t, c.killed, strings.Contains(p.said(), `"a": sent SIGKILL`))
 		})
 	}
-}
-
-func TestOutageEndsWhatTheCommandHasStarted(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	p := start(t, []with{s.through()}, locked(shortTTL, "a", "family")...)
-	parent, child := number(t, p.expect("pid")), number(t, p.expect("child"))
-	next := s.next(t, parent, child)
-	s.proxy.Set(lab.Hold)
-	// The command itself ends on SIGTERM, its child does not.
-	isAlone(t, next)
-	assert.Equal(t, 74, p.wait())
-}
-
-func TestCommandThatObeysIsNotKilledButTheLockWasLost(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen")...)
-	next := s.next(t, number(t, p.expect("pid")))
-	s.proxy.Set(lab.Hold)
-	p.expect("got SIGTERM")
-	isAlone(t, next)
-	assert.Equal(t, 74, p.wait())
-	assert.NotContains(t, p.said(), `"a": sent SIGKILL`)
-}
-
-func TestStoppedCommandIsWokenUpToEnd(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen")...)
-	child := number(t, p.expect("pid"))
-	next := s.next(t, child)
-	require.NoError(t, syscall.Kill(child, syscall.SIGSTOP))
-	s.proxy.Set(lab.Hold)
-	p.expect("got SIGTERM")
-	isAlone(t, next)
-	assert.Equal(t, 74, p.wait())
 }
 
 func TestShortOutageIsSatOut(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
-	p := start(t, []with{s.through()}, locked(shortTTL, "a", "listen")...)
-	p.expect("group")
+	p := holding(t, []with{s.through()}, shortTTL...)
 	s.proxy.Set(lab.Reset)
 	p.expectSaid(`cannot renew "a"`)
 	s.proxy.Set(lab.Pass)
 	p.expectSaid(`renewed "a" again`)
 	p.signal(syscall.SIGUSR1)
 	assert.Equal(t, "SIGUSR1", p.expect("got"), "nothing may come before it")
-	p.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, p.wait())
+	p.end()
 	assert.False(t, s.kept(t))
 }
 
@@ -168,8 +148,7 @@ func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
 
 func TestLockLostUnnoticedIsTold(t *testing.T) {
 	s := startService(t)
-	p := start(t, []with{s.through()}, locked(nil, "a", "listen")...)
-	p.expect("group")
+	p := holding(t, []with{s.through()})
 	s.MustDo(t, "DEL", lockKey)
 	p.signal(syscall.SIGTERM) // the command ends long before the next renewal
 	assert.Equal(t, 74, p.wait())
@@ -178,8 +157,7 @@ func TestLockLostUnnoticedIsTold(t *testing.T) {
 
 func TestCommandThatEndsDuringAnOutageHasDoneItsWork(t *testing.T) {
 	s := startService(t)
-	p := start(t, []with{s.through()}, locked(nil, "a", "listen")...)
-	p.expect("group")
+	p := holding(t, []with{s.through()})
 	s.proxy.Set(lab.Reset)
 	p.signal(syscall.SIGHUP)
 	assert.Equal(t, 3, p.wait(), "its own status")

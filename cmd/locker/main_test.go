@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 		os.Exit(playRole(os.Args[2], os.Args[3:]))
 	}
 	listenToHangups()
+	_ = flag.Set("test.parallel", "6") // they wait
 	os.Exit(buildAndRun(m))
 }
 

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,6 +31,21 @@ func command(role string, args ...string) []string {
 // locked is the command line of locker for a role.
 func locked(flags []string, name, role string, args ...string) []string {
 	return slices.Concat([]string{"run"}, flags, []string{name, "--"}, command(role, args...))
+}
+
+// holding starts a locker that holds the lock "a" for a listener.
+func holding(t *testing.T, setup []with, flags ...string) *process {
+	t.Helper()
+	p := start(t, setup, locked(flags, "a", "listen")...)
+	p.expect("group")
+	return p
+}
+
+// end ends a locker whose command ends in good order when it is told to.
+func (p *process) end() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	assert.Equal(p.t, 0, p.wait())
 }
 
 func playRole(role string, args []string) int {

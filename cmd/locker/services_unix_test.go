@@ -36,20 +36,20 @@ var services = map[string]func(*testing.T) string{
 func TestEveryService(t *testing.T) {
 	for name, startService := range services {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			backend := []with{withEnv("LOCKER_BACKEND=" + startService(t))}
 			ttl := []string{"--ttl", "4s"}
-			p := start(t, backend, locked(ttl, "a", "listen")...)
-			p.expect("group")
+			p := holding(t, backend, ttl...)
 			r := do(t, backend, "run", "--ttl", "4s", "--try", "a", "--", "echo", "ran")
 			assert.Equal(t, 75, r.status, r.stderr)
 			assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 			assert.Contains(t, do(t, backend, "inspect", "a").stdout, `"a": held by `)
-			next := start(t, backend, "run", "--ttl", "4s", "--wait", patience.String(), "a", "--", "sh",
-				"-c", "echo ran with $LOCKER_TOKEN")
-			p.signal(syscall.SIGTERM)
-			assert.Equal(t, 0, p.wait())
+			another := withEnv("LOCKER_TOKEN=another lock's")
+			next := start(t, append(backend, another), "run", "--ttl", "4s", "--wait", patience.String(), "a", "--",
+				"sh", "-c", "echo ran with ${LOCKER_TOKEN-none}")
+			p.end()
 			assert.Empty(t, p.said())
-			next.expect("ran with")
+			assert.Regexp(t, map[bool]string{true: `^none$`, false: `^\d+$`}[name == "redlock"], next.expect("ran with"))
 			assert.Equal(t, 0, next.wait())
 			assert.Empty(t, next.complaints())
 			assert.Equal(t, `"a": free`, do(t, backend, "inspect", "a").stdout)

@@ -3,31 +3,22 @@
 package main_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestShared(t *testing.T) {
 	backend := []with{startService(t).direct()}
-	one := start(t, backend, locked([]string{"--shared", "--ttl", "20s"}, "a", "listen")...)
-	one.expect("group")
-	two := start(t, backend, locked([]string{"--shared", "--ttl", "20s"}, "a", "listen")...)
-	two.expect("group")
+	holding(t, backend, "--shared", "--ttl", "20s")
+	holding(t, backend, "--shared", "--ttl", "20s")
 	assert.Equal(t, 75, do(t, backend, "run", "--try", "a", "--", "true").status, "a writer")
 	assert.Regexp(t, `^"a": held by 2 who share it: \S+@\S+, \S+@\S+, for .*, token \d+$`,
 		do(t, backend, "list").stdout)
-	var state struct {
-		Held    bool
-		Sharers int
-		Sharing []string
-	}
-	require.NoError(t, json.Unmarshal([]byte(do(t, backend, "inspect", "--json", "a").stdout), &state))
+	state := answers(t, backend, "inspect", "a")[0]
 	assert.True(t, state.Held)
 	assert.Equal(t, 2, state.Sharers)
-	assert.NotEmpty(t, state.Sharing)
+	assert.Len(t, state.Sharing, 2)
 
 	token := do(t, backend, "run", "--shared", "a", "--", "sh", "-c", "echo $LOCKER_TOKEN").stdout
 	assert.Contains(t, do(t, backend, "inspect", "a").stdout, "token "+token, "that of all who share it")

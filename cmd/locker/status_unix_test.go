@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,6 +55,7 @@ func TestExitStatus(t *testing.T) {
 		{"a TTL below zero", []string{"run", "--ttl=-1s", "a", "--", "true"}, 64, "--ttl"},
 		{"no hold at all", []string{"run", "--max-hold", "0s", "a", "--", "true"}, 64, "MaxHold"},
 		{"a wait below zero", []string{"run", "--wait=-1s", "a", "--", "true"}, 64, "--wait"},
+		{"no exit status", []string{"run", "-E", "256", "a", "--", "true"}, 64, "--conflict-exit-code"},
 		{"try and wait", []string{"run", "--try", "--wait", "1s", "a", "--", "true"}, 64, "not both"},
 		{"no scheme", []string{"run", "-b", "localhost:6379", "a", "--", "true"}, 64, "scheme"},
 		{"no path", []string{"run", "-b", "file://locks", "a", "--", "true"}, 64,
@@ -127,6 +126,7 @@ func TestEmptyBackendIsNotALocalLock(t *testing.T) {
 }
 
 func TestServiceOutOfReachIsNotHeld(t *testing.T) {
+	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := l.Addr().String()
@@ -155,41 +155,6 @@ func TestPasswordInAWrongURLIsNotRepeated(t *testing.T) {
 		assert.Equal(t, 64, r.status, "%s: %s", url, r.stderr)
 		assert.NotContains(t, r.stderr, "hu", url)
 	}
-}
-
-func TestHeldByAnother(t *testing.T) {
-	backend := fileBackend(t)
-	holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
-	holder.expect("group")
-
-	r := do(t, []with{backend}, "run", "--try", "a", "--", "echo", "ran")
-	assert.Equal(t, 75, r.status)
-	assert.Contains(t, r.stderr, "held by another")
-	assert.Empty(t, r.stdout, "the command must not run")
-
-	r = do(t, []with{backend}, "run", "--wait", "0s", "a", "--", "echo", "ran")
-	assert.Equal(t, 75, r.status, "not to wait is to try: %s", r.stderr)
-
-	const wait = 300 * time.Millisecond
-	began := time.Now()
-	r = do(t, []with{backend}, "run", "--wait", wait.String(), "a", "--", "echo", "ran")
-	took := time.Since(began)
-	assert.Equal(t, 75, r.status)
-	assert.Empty(t, r.stdout)
-	assert.GreaterOrEqual(t, took, wait)
-	assert.Less(t, took, wait+patience/2)
-
-	r = do(t, []with{backend}, "run", "--try", "b", "--", "echo", "ran")
-	assert.Equal(t, 0, r.status, "another name is another lock")
-
-	waiter := start(t, []with{backend}, "run", "--wait", patience.String(), "a", "--", "echo", "ran")
-	holder.signal(os.Interrupt)
-	holder.expect("got SIGINT")
-	assert.True(t, waiter.running())
-	holder.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, holder.wait())
-	assert.Equal(t, 0, waiter.wait())
-	assert.Equal(t, "ran", waiter.expect(""))
 }
 
 func TestTwoDoNotRunAtOnce(t *testing.T) {

@@ -82,23 +82,44 @@ func (p *pty) sees(text string) (before string) {
 	return before
 }
 
+// reads waits for a line of the command, which begins with text, and returns the rest of it:
+// from the terminal if that is the command's stdout.
+func (p *pty) reads(c *process, text string) string {
+	p.t.Helper()
+	if c.cmd.Stdout != p.slave {
+		return c.expect(text)
+	}
+	p.sees(text)
+	return strings.TrimSpace(p.sees("\n"))
+}
+
+// both are the two ways in which a command has a terminal.
+func both(t *testing.T, test func(*testing.T, *pty, with)) {
+	for what, session := range map[string]func(*pty, *exec.Cmd){
+		"in the foreground": (*pty).whole, "in a pipeline": (*pty).session,
+	} {
+		t.Run(what, func(t *testing.T) {
+			tty := newPty(t)
+			test(t, tty, func(c *exec.Cmd) { session(tty, c) })
+		})
+	}
+}
+
 const (
 	ctrlC = "\x03"
 	ctrlZ = "\x1a"
 )
 
 func TestCommandHasTheTerminal(t *testing.T) {
-	// With and without a guard beside the command.
+	// With and without a file that the command inherits; later in a pipeline: locker run x -- ssh host | tee log
 	for _, service := range []string{"file", "redis"} {
-		t.Run(service, func(t *testing.T) {
-			backend := withEnv("LOCKER_BACKEND=" + services[service](t))
-			tty := newPty(t)
-			p := start(t, []with{backend, tty.whole}, locked(nil, "a", "read")...)
-			tty.sees("pid ")
-			child := number(t, strings.TrimSpace(tty.sees("\n")))
-			assert.Equal(t, child, tty.foreground())
+		backend := withEnv("LOCKER_BACKEND=" + services[service](t))
+		both(t, func(t *testing.T, tty *pty, session with) {
+			p := start(t, []with{backend, session}, locked(nil, "a", "read")...)
+			child := number(t, tty.reads(p, "pid"))
+			assert.Equal(t, p.cmd.Stdout == tty.slave, child == tty.foreground(), "at once")
 			tty.press("hello\n")
-			tty.sees("read hello")
+			assert.Equal(t, "hello", tty.reads(p, "read"))
 			assert.Equal(t, 0, p.wait())
 			assert.Empty(t, p.said())
 		})
@@ -106,98 +127,42 @@ func TestCommandHasTheTerminal(t *testing.T) {
 }
 
 func TestCtrlCReachesTheCommandOnce(t *testing.T) {
-	t.Run("in the foreground", func(t *testing.T) {
-		tty := newPty(t)
-		p := start(t, []with{fileBackend(t), tty.whole}, locked(nil, "a", "listen", "stubborn")...)
-		tty.sees("group ")
+	both(t, func(t *testing.T, tty *pty, session with) {
+		p := start(t, []with{fileBackend(t), session}, locked(nil, "a", "listen", "stubborn")...)
+		tty.reads(p, "group")
 		tty.press(ctrlC)
-		tty.sees("got SIGINT")
+		assert.Equal(t, "SIGINT", tty.reads(p, "got"))
 		p.signal(syscall.SIGUSR1)
-		assert.NotContains(t, tty.sees("got SIGUSR1"), "SIGINT")
+		assert.Equal(t, "SIGUSR1", tty.reads(p, "got"))
 		p.signal(syscall.SIGHUP)
 		assert.Equal(t, 3, p.wait())
 	})
-	t.Run("in a pipeline", func(t *testing.T) {
-		tty := newPty(t)
-		p := start(t, []with{fileBackend(t), tty.session}, locked(nil, "a", "listen", "stubborn")...)
-		p.expect("group")
-		assert.Equal(t, p.cmd.Process.Pid, tty.foreground(), "the terminal may be for a neighbour")
-		tty.press(ctrlC)
-		assert.Equal(t, "SIGINT", p.expect("got"))
-		p.signal(syscall.SIGUSR1)
-		assert.Equal(t, "SIGUSR1", p.expect("got"))
-		p.signal(syscall.SIGHUP)
-		assert.Equal(t, 3, p.wait())
-	})
-}
-
-func TestCtrlCEndsTheWait(t *testing.T) {
-	tty := newPty(t)
-	backend := fileBackend(t)
-	holder := start(t, []with{backend}, locked(nil, "a", "listen")...)
-	holder.expect("group")
-	p := start(t, []with{backend, tty.whole}, "run", "a", "--", "true")
-	awaitWaiting(t, p)
-	tty.press(ctrlC)
-	assert.Equal(t, 128+2, p.shellStatus())
 }
 
 func TestCtrlZDoesNotStopTheCommand(t *testing.T) {
-	for _, where := range []string{"foreground", "pipeline"} {
-		t.Run(where, func(t *testing.T) {
-			tty := newPty(t)
-			session := tty.whole
-			if where == "pipeline" {
-				session = tty.session
-			}
-			p := start(t, []with{fileBackend(t), session}, locked(nil, "a", "listen")...)
-			if where == "pipeline" {
-				p.expect("group")
-			} else {
-				tty.sees("group ")
-			}
-			tty.press(ctrlZ)
-			p.expectSaid("not stopped")
-			assert.NotEqual(t, byte('T'), state(p.cmd.Process.Pid), "who renews the lock must not be stopped")
-			p.signal(syscall.SIGTERM)
-			assert.Equal(t, 0, p.wait())
-		})
-	}
-}
-
-func TestTerminalIsGivenWhenTheCommandAsksForIt(t *testing.T) {
-	// locker run x -- ssh host | tee log
-	tty := newPty(t)
-	p := start(t, []with{fileBackend(t), tty.session}, locked(nil, "a", "read")...)
-	p.expect("pid")
-	tty.press("hello\n")
-	assert.Equal(t, "hello", p.expect("read"))
-	assert.Equal(t, 0, p.wait())
-	assert.Empty(t, p.said())
+	both(t, func(t *testing.T, tty *pty, session with) {
+		p := start(t, []with{fileBackend(t), session}, locked(nil, "a", "listen")...)
+		tty.reads(p, "group")
+		tty.press(ctrlZ)
+		p.expectSaid("not stopped")
+		assert.NotEqual(t, byte('T'), state(p.cmd.Process.Pid), "who renews the lock must not be stopped")
+		p.end()
+	})
 }
 
 func TestTerminalIsGivenBack(t *testing.T) {
-	tty := newPty(t)
 	script := `"$0" "$@"; echo status $?; read line; echo shell read $line`
-	for _, session := range []with{tty.whole, tty.session} {
+	both(t, func(t *testing.T, tty *pty, session with) {
 		args := append([]string{"-c", script, binary}, locked(nil, "a", "read")...)
 		p := startCommand(t, []with{fileBackend(t), session}, "sh", args...)
-		see := func(text string) {
-			t.Helper()
-			if p.cmd.Stdout == tty.slave {
-				tty.sees(text)
-			} else {
-				p.expect(text)
-			}
-		}
-		see("pid")
+		tty.reads(p, "pid")
 		tty.press("one\n")
-		see("read one")
-		see("status 0")
+		assert.Equal(t, "one", tty.reads(p, "read"))
+		assert.Equal(t, "0", tty.reads(p, "status"))
 		tty.press("two\n")
-		see("shell read two")
+		assert.Equal(t, "two", tty.reads(p, "shell read"))
 		assert.Equal(t, 0, p.wait())
-	}
+	})
 }
 
 func TestTerminalIsGivenBackWhenTheCommandCannotRun(t *testing.T) {

@@ -3,13 +3,10 @@
 package main_test
 
 import (
-	"encoding/json"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestWaitReturnsWhenTheNameIsFree(t *testing.T) {
@@ -25,18 +22,6 @@ func TestWaitReturnsWhenTheNameIsFree(t *testing.T) {
 	holder.wait()
 	assert.Equal(t, 0, waiter.wait())
 	assert.Empty(t, waiter.said())
-}
-
-func TestInspectOfSeveralNames(t *testing.T) {
-	r := do(t, []with{fileBackend(t)}, "inspect", "--json", "a", "b")
-	require.Equal(t, 0, r.status, r.stderr)
-	var names []string
-	for in := json.NewDecoder(strings.NewReader(r.stdout)); in.More(); {
-		var one answer
-		require.NoError(t, in.Decode(&one))
-		names = append(names, one.Name)
-	}
-	assert.Equal(t, []string{"a", "b"}, names)
 }
 
 func TestCheckUsesTheService(t *testing.T) {

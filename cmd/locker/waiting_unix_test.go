@@ -16,37 +16,28 @@ import (
 
 func TestSignalEndsTheWaitForAService(t *testing.T) {
 	s := startService(t)
-	holder := start(t, []with{s.direct()}, locked(nil, "a", "listen")...)
-	holder.expect("group")
+	holder := holding(t, []with{s.direct()})
 	waiter := start(t, []with{s.through()}, "run", "a", "--", "true")
 	require.Eventually(t, func() bool { return s.proxy.Stats().Requests.Sent > 0 }, patience,
 		time.Millisecond)
 	waiter.signal(syscall.SIGINT)
 	assert.Equal(t, 128+2, waiter.shellStatus())
 	assert.Empty(t, waiter.complaints())
-	holder.signal(syscall.SIGTERM)
-	assert.Equal(t, 0, holder.wait())
+	holder.end()
 	assert.False(t, s.kept(t))
 }
 
 func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
+	t.Parallel()
 	s := startService(t)
 	// A waiter asks again when the holder's TTL could be over, and finds the outage.
-	holder := start(t, []with{s.direct()}, locked([]string{"--ttl", "1s"}, "a", "listen")...)
-	holder.expect("group")
+	holding(t, []with{s.direct()}, "--ttl", "1s")
 	waiter := start(t, []with{s.through()}, "run", "--wait", "3s", "a", "--", "echo", "ran")
 	require.Eventually(t, func() bool { return s.MustDo(t, "EXISTS", lockKey+":wait") == int64(1) },
 		patience, time.Millisecond)
 	s.proxy.Set(lab.Reset)
 	assert.Equal(t, 69, waiter.wait(), waiter.said())
 	assert.Empty(t, waiter.stdout())
-}
-
-func TestTTLThatTheServiceCannotDo(t *testing.T) {
-	s := startService(t)
-	r := do(t, []with{s.direct()}, "run", "--ttl", "1ms", "a", "--", "echo", "ran")
-	assert.Equal(t, 64, r.status, r.stderr)
-	assert.Empty(t, r.stdout)
 }
 
 // A job that starts while its service restarts has to run.
@@ -76,13 +67,13 @@ func TestWhatCannotGetBetterIsToldAtOnce(t *testing.T) {
 	assert.Contains(t, r.stderr, "WRONGPASS")
 	assert.NotContains(t, r.stderr, "hush")
 	assert.Less(t, time.Since(began), 10*time.Second)
+	assert.Equal(t, 64, do(t, []with{s.direct()}, "run", "--ttl", "1ms", "a", "--", "true").status)
 }
 
 func TestOutageDuringALongWaitIsSatOut(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
-	holder := start(t, []with{s.direct()}, locked(shortTTL, "a", "listen")...)
-	holder.expect("group")
+	holder := holding(t, []with{s.direct()}, shortTTL...)
 	impatient := withEnv("LOCKER_BACKEND=redis://" + s.proxy.Addr() + "?patience=500ms")
 	waiter := start(t, []with{impatient}, "run", "--wait", "20s", "a", "--", "echo", "ran")
 	waiter.expectSaid(`waiting for "a": held by `)
