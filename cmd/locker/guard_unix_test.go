@@ -41,6 +41,7 @@ func TestStoppedLockerDoesNotLetItsCommandGoOn(t *testing.T) {
 // A command that locks a second name, with files, is in a process group of the
 // inner locker, which the outer one does not reach.
 func TestLostOuterLockEndsTheCommandUnderAnInnerFileLock(t *testing.T) {
+	t.Parallel()
 	for what, lose := range map[string]func(*testing.T, *service, *process){
 		"killed":  func(_ *testing.T, _ *service, p *process) { p.signal(syscall.SIGKILL) },
 		"stopped": func(_ *testing.T, _ *service, p *process) { p.signal(syscall.SIGSTOP) },

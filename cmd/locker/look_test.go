@@ -32,6 +32,7 @@ func TestBackends(t *testing.T) {
 
 // The holders are this very command, started again.
 func TestCompare(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	r := do(t, nil, "compare", "--for", "0s", "--only", "healthy", "--out", out, "--require", "exclusion",
 		(&url.URL{Scheme: "file", Path: t.TempDir()}).String())

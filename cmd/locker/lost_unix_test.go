@@ -78,6 +78,7 @@ var shortTTL = []string{"--ttl", "3s"}
 
 // Nobody else holds the lock before the command, and what it has started, has ended.
 func TestOutageEndsTheCommandBeforeAnotherCanHoldTheLock(t *testing.T) {
+	t.Parallel()
 	for what, c := range map[string]struct {
 		role    []string
 		mode    lab.Mode
@@ -129,6 +130,7 @@ func TestShortOutageIsSatOut(t *testing.T) {
 }
 
 func TestLockThatIsGoneEndsTheCommandAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"stubborn", "obedient"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -165,6 +167,7 @@ func TestCommandThatEndsDuringAnOutageHasDoneItsWork(t *testing.T) {
 }
 
 func TestLostLockIsActedUponWhenStderrTakesNothing(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"closed", "full"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -34,6 +34,7 @@ var services = map[string]func(*testing.T) string{
 }
 
 func TestEveryService(t *testing.T) {
+	t.Parallel()
 	for name, startService := range services {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

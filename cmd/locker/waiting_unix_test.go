@@ -42,6 +42,7 @@ func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
 
 // A job that starts while its service restarts has to run.
 func TestOutageAtTheStartIsWaitedOut(t *testing.T) {
+	t.Parallel()
 	for what, flags := range map[string][]string{"for --wait": {"--wait", "20s", "--ttl", "4s"},
 		"for a TTL": {"--ttl", "20s"}} {
 		t.Run(what, func(t *testing.T) {
