@@ -8,7 +8,8 @@ GORELEASER_VERSION := v2.16.0
 GORELEASER := $(BIN)/goreleaser-$(GORELEASER_VERSION)
 GATE := $(BIN)/gate
 LARGEST := 23500000 # bytes of the released command for linux/amd64
-ROUNDS ?= 5
+ROUNDS ?= 6
+BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
 SOAK_FOR ?= 30m
@@ -116,8 +117,12 @@ build-everywhere:
 	GOOS=windows go vet ./...
 	GOOS=freebsd go build ./...
 
-bench: servers
-	./scripts/bench $(ROUNDS)
+bench: servers $(BENCHSTAT)
+	BENCHSTAT=$(BENCHSTAT) ./scripts/bench $(ROUNDS)
+
+$(BENCHSTAT):
+	GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT:$(BIN)/benchstat-%=%)
+	mv $(BIN)/benchstat $@
 
 # What locks of other libraries guarantee, beside ours (docs/peers.md): again and again until the table is stable.
 # PEERS="--for 2h" has more time for it, PEERS="redis redislock=redis" fewer subjects.

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,11 +16,6 @@ import (
 	"github.com/golockers/locker/internal/contest"
 	"github.com/golockers/locker/internal/lab"
 )
-
-// The names and units are those that internal/benchtable reads.
-
-// handingOn is the target for contended locks: 1.10 × the two requests, and a write: 1.06 × the three.
-const handingOn = 1.06
 
 // contender takes a lock and gives it back, on the n-th goroutine of its process.
 type contender func(ctx context.Context, n int, name string) error
@@ -140,9 +134,9 @@ func free(b *testing.B, of string, s *lab.EtcdCluster) {
 		return contest.On(func(n int) error { return c(b.Context(), n, "free-"+strconv.Itoa(n)) })
 	}
 	for _, n := range []int{1, 64, most} {
-		contest.Run(b, fmt.Sprintf("%sgoroutines=%d", of, n), 5*time.Millisecond,
+		contest.Run(b, fmt.Sprintf("%sgoroutines=%d", of, n),
 			contest.Competitor{Name: "raw", Goroutines: n, Op: own(raw)},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: own(ours), Target: 1.10},
+			contest.Competitor{Name: "locker", Goroutines: n, Op: own(ours)},
 			contest.Competitor{Name: "concurrency", Goroutines: n, Op: own(theirs)})
 	}
 }
@@ -158,9 +152,9 @@ func BenchmarkContended(b *testing.B) {
 		return contest.On(func(n int) error { return c(b.Context(), n, "one") })
 	}
 	for _, n := range []int{8, most} {
-		contest.Run(b, fmt.Sprintf("goroutines=%d", n), 5*time.Millisecond,
+		contest.Run(b, fmt.Sprintf("goroutines=%d", n),
 			contest.Competitor{Name: "raw", Goroutines: 1, Op: one(raw)},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: one(ours), Target: handingOn},
+			contest.Competitor{Name: "locker", Goroutines: n, Op: one(ours)},
 			contest.Competitor{Name: "concurrency", Goroutines: n, Op: one(theirs)})
 	}
 }
@@ -179,7 +173,6 @@ func BenchmarkProcesses(b *testing.B) {
 		contest.Run(
 			b,
 			fmt.Sprintf("processes=%d,goroutines=%d", processes, n),
-			60*time.Millisecond, // they begin with an empty queue
 			contest.Competitor{
 				Name:       "raw",
 				Goroutines: 1,
@@ -189,7 +182,6 @@ func BenchmarkProcesses(b *testing.B) {
 				Name:       "locker",
 				Goroutines: n,
 				Op:         contest.Told(b, programs["locker"]),
-				Target:     handingOn,
 			},
 			contest.Competitor{Name: "concurrency", Goroutines: n, Op: contest.Told(b, programs["concurrency"])},
 		)

@@ -96,9 +96,6 @@ func BenchmarkUncontended(b *testing.B) {
 							b.Fatal(err)
 						}
 					}
-					if sync == "on" {
-						b.ReportMetric(1.20, "target-time")
-					}
 				})
 			}
 			for range turns {
@@ -121,7 +118,6 @@ func BenchmarkCallers256(b *testing.B) {
 			require.NoError(b, callers(ctx, goroutines, 4*goroutines, pair))
 			b.ResetTimer()
 			require.NoError(b, callers(ctx, goroutines, b.N, pair))
-			b.ReportMetric(1, "target-speed")
 		})
 	}
 	for range turns {

@@ -74,7 +74,6 @@ func BenchmarkHandOver(b *testing.B) {
 		})
 		b.Run("locker", func(b *testing.B) {
 			waiting.HandOver(b, lab.StartChild(b, "wait", "locker", url), ping, waiting.OfClient(s.locks))
-			b.ReportMetric(3, "target:round-trips")
 		})
 	}
 }

@@ -33,7 +33,6 @@ func BenchmarkWaiters1000(b *testing.B) {
 			sent := s.server.Commands(b).Since(before)
 			b.ReportMetric(float64(requests(sent))/window.Seconds(), "commands/s")
 		}
-		b.ReportMetric(1, "target:commands/s")
 		b.ReportMetric(0, "ns/op")
 		cancel()
 		wait.Done.Wait()
@@ -73,7 +72,6 @@ func BenchmarkHandOver(b *testing.B) {
 		})
 		b.Run("locker", func(b *testing.B) {
 			waiting.HandOver(b, lab.StartChild(b, "wait", "locker", s.server.Addr()), ping, waiting.OfClient(s.locks))
-			b.ReportMetric(3, "target:round-trips")
 		})
 	}
 }

@@ -18,14 +18,6 @@ import (
 	"github.com/golockers/locker/zookeeper"
 )
 
-// The names and units are those that internal/benchtable reads.
-
-// The targets, in time per operation of the raw requests.
-const (
-	free      = 1 / 0.85
-	handingOn = 1.07 // two writes, a read and a write
-)
-
 // contender takes a lock and gives it back.
 type contender func(ctx context.Context, name string) error
 
@@ -126,9 +118,9 @@ func BenchmarkFree(b *testing.B) {
 		return contest.On(func(n int) error { return c(b.Context(), "free-"+strconv.Itoa(n)) })
 	}
 	for _, n := range []int{1, 8, 64, 256} {
-		contest.Run(b, fmt.Sprintf("goroutines=%d", n), 5*time.Millisecond,
+		contest.Run(b, fmt.Sprintf("goroutines=%d", n),
 			contest.Competitor{Name: "raw", Goroutines: n, Op: own(raw)},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: own(ours), Target: free},
+			contest.Competitor{Name: "locker", Goroutines: n, Op: own(ours)},
 			contest.Competitor{Name: "zk.Lock", Goroutines: n, Op: own(theirs)})
 	}
 }
@@ -143,9 +135,9 @@ func BenchmarkContended(b *testing.B) {
 		return contest.On(func(int) error { return c(b.Context(), "one") })
 	}
 	for _, n := range []int{8, 64} {
-		contest.Run(b, fmt.Sprintf("goroutines=%d", n), 5*time.Millisecond,
+		contest.Run(b, fmt.Sprintf("goroutines=%d", n),
 			contest.Competitor{Name: "raw", Goroutines: 1, Op: one(raw)},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: one(ours), Target: handingOn},
+			contest.Competitor{Name: "locker", Goroutines: n, Op: one(ours)},
 			contest.Competitor{Name: "zk.Lock", Goroutines: n, Op: one(theirs)})
 	}
 }
@@ -160,14 +152,12 @@ func BenchmarkProcesses(b *testing.B) {
 		programs[kind] = contest.Start(b, processes, "bench", z.Addr(), kind)
 	}
 	for _, n := range []int{8, 64} {
-		contest.Run(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n), 60*time.Millisecond,
-			// they begin with an empty queue
+		contest.Run(b, fmt.Sprintf("processes=%d,goroutines=%d", processes, n),
 			contest.Competitor{Name: "raw", Goroutines: 1, Op: contest.On(func(int) error {
 				return raw(b.Context(),
 					"one")
 			})},
-			contest.Competitor{Name: "locker", Goroutines: n, Op: contest.Told(b, programs["locker"]),
-				Target: handingOn},
+			contest.Competitor{Name: "locker", Goroutines: n, Op: contest.Told(b, programs["locker"])},
 			contest.Competitor{Name: "zk.Lock", Goroutines: n, Op: contest.Told(b, programs["zk.Lock"])})
 	}
 }

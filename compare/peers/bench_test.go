@@ -15,7 +15,7 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// The names and units are those that internal/benchtable reads: each contender is
+// Each contender is
 // one library, or the raw commands of its driver, and `make bench` compares them.
 // A service has a file of its own: redis_bench_test.go.
 
@@ -45,9 +45,8 @@ type contender struct {
 const turns = 3
 
 // compete has the contenders take turns with so many goroutines, each with a name
-// of its own. servers returns the processor time that the servers have used;
-// targets are for the contender locker.
-func compete(b *testing.B, goroutines int, servers func() time.Duration, targets map[string]float64,
+// of its own. servers returns the processor time that the servers have used.
+func compete(b *testing.B, goroutines int, servers func() time.Duration,
 	contenders ...contender) {
 	for range turns {
 		for _, c := range contenders {
@@ -59,11 +58,6 @@ func compete(b *testing.B, goroutines int, servers func() time.Duration, targets
 				u := startUsage(servers)
 				callers(b, ctx, goroutines, b.N, c.pair)
 				u.report(b, b.N, "pair")
-				if c.name == "locker" {
-					for unit, limit := range targets {
-						b.ReportMetric(limit, unit)
-					}
-				}
 			})
 		}
 	}

@@ -207,7 +207,7 @@ func newRedlock(b testing.TB, ttl time.Duration, servers ...*lab.Redis) *locker.
 // BenchmarkRedisAlone is one caller on one Redis.
 func BenchmarkRedisAlone(b *testing.B) {
 	s := lab.StartRedis(b)
-	compete(b, 1, redisTime(b, s), map[string]float64{"target-time": 1.2},
+	compete(b, 1, redisTime(b, s),
 		contender{"raw", rawRedis(b, newRedis(b, s.Addr()))},
 		contender{"locker", viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
 		contender{"redislock", viaRedislock(newRedis(b, s.Addr()))},
@@ -220,7 +220,7 @@ func BenchmarkRedisAlone(b *testing.B) {
 // Raw commands and peers are given go-redis's own pipelining, where they take it.
 func BenchmarkRedisCallers256(b *testing.B) {
 	s := lab.StartRedis(b)
-	compete(b, 256, redisTime(b, s), map[string]float64{"target-speed": 0.8, "target:allocs/pair": 22},
+	compete(b, 256, redisTime(b, s),
 		contender{"raw", rawRedis(b, autoPipeline(b, s.Addr()))},
 		contender{"locker", viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
 		contender{"redsync", viaRedsync(autoPipeline(b, s.Addr()))},
@@ -232,7 +232,7 @@ func BenchmarkRedisCallers256(b *testing.B) {
 // BenchmarkRedisFresh256 is 256 goroutines on one Redis, each lock with a name that was never used.
 func BenchmarkRedisFresh256(b *testing.B) {
 	s := lab.StartRedis(b)
-	compete(b, 256, redisTime(b, s), nil,
+	compete(b, 256, redisTime(b, s),
 		contender{"raw", fresh(rawRedis(b, autoPipeline(b, s.Addr())))},
 		contender{"locker", fresh(viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL)))},
 		contender{"redsync", fresh(viaRedsync(autoPipeline(b, s.Addr())))},
@@ -250,7 +250,7 @@ func BenchmarkRedlockCallers256(b *testing.B) {
 		plain, piped = append(plain, newRedis(b, servers[i].Addr())),
 			append(piped, autoPipeline(b, servers[i].Addr()))
 	}
-	compete(b, 256, redisTime(b, servers...), map[string]float64{"target-speed": 3.5},
+	compete(b, 256, redisTime(b, servers...),
 		contender{"redsync", viaRedsync(plain...)},
 		contender{"locker", viaLocker(newRedlock(b, locker.DefaultTTL, servers...))},
 		contender{"redsync-autopipeline", viaRedsync(piped...)},
@@ -275,7 +275,7 @@ func BenchmarkRedlockAlone(b *testing.B) {
 		servers[i] = lab.StartRedis(b)
 		raw[i] = rawRedis(b, newRedis(b, servers[i].Addr()))
 	}
-	compete(b, 1, redisTime(b, servers...), map[string]float64{"target-time": 1.25},
+	compete(b, 1, redisTime(b, servers...),
 		contender{"raw", fresh(func(ctx context.Context, name string) error {
 			errs := make(chan error, len(raw))
 			for _, take := range raw {
@@ -309,7 +309,6 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 		name, who string
 		servers   []*lab.Redis
 		open      func(b *testing.B, s *lab.Redis) func(ctx context.Context, name string) error
-		heap      float64
 	}{
 		{"single", "rueidislock", five[:1], func(b *testing.B, s *lab.Redis) func(context.Context, string) error {
 			locks := newRueidislock(b, s.Addr(), ttl)
@@ -317,13 +316,13 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 				_, _, err := locks.WithContext(ctx, name)
 				return err
 			}
-		}, 0},
+		}},
 		{"single", "locker", five[:1], func(b *testing.B, s *lab.Redis) func(context.Context, string) error {
 			return viaClient(newSingle(b, s.Addr(), ttl))
-		}, 7},
+		}},
 		{"redlock", "locker", five, func(b *testing.B, _ *lab.Redis) func(context.Context, string) error {
 			return viaClient(newRedlock(b, ttl, five...))
-		}, 15},
+		}},
 	} {
 		b.Run(c.name+"/"+c.who, func(b *testing.B) {
 			hold := c.open(b, c.servers[0])
@@ -358,12 +357,6 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 				b.ReportMetric(float64((processTime()-u.client).Nanoseconds())/(2*leases), "ns/op")
 			}
 			b.ReportMetric(float64(heap)/1e6, "heap-MB")
-			if c.heap > 0 {
-				b.ReportMetric(c.heap, "target:heap-MB")
-			}
-			if c.name == "single" && c.who == "locker" {
-				b.ReportMetric(0.6, "target-time") // of rueidislock's
-			}
 		})
 	}
 }
@@ -433,8 +426,6 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "hand-over-µs")
 		}
 		b.ReportMetric(settled.Seconds(), "settling-s")
-		b.ReportMetric(20, "target:%-of-a-core")
-		b.ReportMetric(1000, "target:hand-over-µs")
 		b.ReportMetric(0, "ns/op")
 	})
 	cancel()
@@ -477,10 +468,6 @@ func BenchmarkRedisOneName(b *testing.B) {
 					b.ReportMetric(float64(window.Nanoseconds())/sum, "ns/op")
 					b.ReportMetric(sum*sum/squares/float64(len(counts)), "jain")
 					b.ReportMetric(waits[len(waits)-1]/1e6, "worst-p99-ms")
-				}
-				if who == "locker" {
-					b.ReportMetric(0.7, "target-speed")
-					b.ReportMetric(10, "target:worst-p99-ms")
 				}
 			})
 		}
@@ -526,9 +513,6 @@ func BenchmarkRedisOneNameHeld(b *testing.B) {
 					b.ReportMetric(float64(gaps[len(gaps)/2]), "ns/op")
 					b.ReportMetric(float64(gaps[len(gaps)*99/100])/1e6, "p99-ms")
 					b.ReportMetric(float64(len(holds))/window.Seconds(), "holds/s")
-				}
-				if who == "locker" {
-					b.ReportMetric(1, "target-time")
 				}
 			})
 		}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,61 +76,6 @@ func TestSpreadReturnsAnErrorAndGoesOn(t *testing.T) {
 	assert.EqualValues(t, 100, done.Load())
 	assert.NoError(t, contest.On(op)(10, 2))
 	assert.EqualValues(t, 110, done.Load())
-}
-
-// BenchmarkTopic is what TestRunPrintsWhatTheTableReads looks at.
-func BenchmarkTopic(b *testing.B) {
-	slow := contest.On(func(int) error { time.Sleep(100 * time.Microsecond); return nil })
-	contest.Run(b, "goroutines=2", time.Millisecond,
-		contest.Competitor{Name: "raw", Goroutines: 1, Op: slow},
-		contest.Competitor{Name: "ours", Goroutines: 2, Op: slow, Target: 1.25})
-	if os.Getenv("CONTEST_FAILS") != "" {
-		contest.Run(b, "fails", time.Millisecond,
-			contest.Competitor{Name: "raw", Goroutines: 1,
-				Op: contest.On(func(int) error { return errors.New("on purpose") })})
-	}
-}
-
-// bench runs BenchmarkTopic, and returns what it prints.
-func bench(t *testing.T, env ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkTopic$",
-		"-test.benchtime=1x", "-test.cpu=2")
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func TestRunPrintsWhatTheTableReads(t *testing.T) {
-	out, err := bench(t)
-	require.NoError(t, err, out)
-	var got []string
-	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, "Benchmark") {
-			got = append(got, line)
-		}
-	}
-	var want []string
-	for turn := range contest.Turns {
-		again := ""
-		if turn > 0 {
-			again = fmt.Sprintf("#%02d", turn)
-		}
-		want = append(want,
-			`^BenchmarkTopic/goroutines=2/raw`+again+`-2\s+1\s+\d{5,} ns/op\n$`,
-			`^BenchmarkTopic/goroutines=2/ours`+again+`-2\s+1\s+\d{5,} ns/op\s+1\.250 target-time\n$`)
-	}
-	require.Len(t, got, len(want), out)
-	for i := range want {
-		assert.Regexp(t, regexp.MustCompile(want[i]), got[i])
-	}
-}
-
-func TestRunEndsWithTheErrorOfACompetitor(t *testing.T) {
-	out, err := bench(t, "CONTEST_FAILS=1")
-	assert.Error(t, err)
-	assert.Contains(t, out, "fails: raw: on purpose")
-	assert.Contains(t, out, "--- FAIL: BenchmarkTopic")
 }
 
 func TestProgramsShareTheOperations(t *testing.T) {
