@@ -33,7 +33,7 @@ test: servers compiled
 compiled: servers $(GATE)
 	go test -race -c -o /dev/null ./... >/dev/null
 	go build ./... && go build -race -o /dev/null ./cmd/locker
-	for module in adapt/internal/proof compare/internal/proof examples; do \
+	for module in adapt/internal/proof compare/internal/proof compare/peers examples; do \
 		(cd $$module && go test -c -o /dev/null ./... >/dev/null && go build ./...) || exit 1; done
 	cd internal/sqltest && go test -race -c -o /dev/null ./... >/dev/null
 

@@ -52,7 +52,18 @@ before holds, meanwhile is refused: true, the token rises: true
 before and after hold it at the same time: true
 `
 	pageprograms.RunTwice(t, pageprograms.Build(t, examples, "moving"), output)
-	assert.NotEmpty(t, pageprograms.Quotes(t, "moving.md"))
+	assert.Len(t, pageprograms.Quotes(t, "moving.md"), 2)
+}
+
+func TestTheProgramOfMovingFromAnotherLibrary(t *testing.T) {
+	server, output := lab.StartRedis(t), ""
+	for _, library := range []string{"redislock", "redsync"} {
+		for _, together := range []string{"before/meanwhile: false", "meanwhile/before: false",
+			"meanwhile/after: false", "after/meanwhile: false", "before/after: true"} {
+			output += library + ": " + strings.Replace(together, "/", " holds, and so does ", 1) + "\n"
+		}
+	}
+	pageprograms.RunTwice(t, pageprograms.Build(t, "../compare/peers", "moving", "localhost:6379", server.Addr()), output)
 }
 
 // A link in a page that leads nowhere is seen by strangers first.
