@@ -130,37 +130,43 @@ func (b *Backend) List(
 	}
 }
 
-// Break implements [locker.Breaker]. It deletes the shadows of the holders, too:
-// the next one is let in at once, whatever those before believe.
+// Break implements [locker.Breaker].
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	var st locker.State
-	for meant := int64(0); ; {
-		queue, tokens, err := b.queue(ctx, name)
-		if err != nil {
-			return locker.State{}, b.failure(ctx, err)
-		}
-		if len(queue) == 0 || meant != 0 && queue[0].CreateRevision != meant {
-			return st, nil // a request without an answer has done it: the next holder is not meant
-		}
-		first := front(queue)
-		st = state(queue, tokens)
-		if st.Sharers > 0 {
-			have, _ := holders(queue)
-			return st, b.failure(ctx, b.breakAll(ctx, have))
-		}
+	queue, tokens, err := b.queue(ctx, name)
+	if err != nil || len(queue) == 0 {
+		return locker.State{}, b.failure(ctx, err)
+	}
+	return state(queue, tokens), b.remove(ctx, name, newestHolder(queue))
+}
+
+// newestHolder names those who have the lock: the create revision of the last of them.
+func newestHolder(queue []*mvccpb.KeyValue) int64 {
+	have, _ := holders(queue)
+	return have[len(have)-1].CreateRevision
+}
+
+// remove takes the lock from the holder that newestHolder has named, or from all that share it with one who did
+// then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let in at once,
+// whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
+func (b *Backend) remove(ctx context.Context, name string, newest int64) error {
+	queue, _, err := b.queue(ctx, name)
+	if err != nil || len(queue) == 0 || queue[0].CreateRevision > newest {
+		return b.failure(ctx, err)
+	}
+	have, _ := holders(queue)
+	slices.Reverse(have)
+	for chunk := range slices.Chunk(have, keysAtOnce/same) {
 		var ops []clientv3.Op
-		for _, kv := range queue {
-			if kv.CreateRevision == first.CreateRevision {
-				ops = append(ops, clientv3.OpDelete(string(kv.Key)))
+		for _, kv := range chunk {
+			key := base(kv.Key)
+			for _, key := range []string{key, shadowOf(key)} {
+				is := clientv3.Compare(clientv3.CreateRevision(key), "=", kv.CreateRevision)
+				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
 			}
 		}
-		is := clientv3.Compare(clientv3.CreateRevision(string(first.Key)), "=", first.CreateRevision)
-		resp, f, err := b.pool.txn(ctx, ordinary, []clientv3.Cmp{is}, ops, nil)
-		if err != nil || resp.Succeeded {
-			return st, b.failure(ctx, err)
-		}
-		if f.carriedOut {
-			meant = first.CreateRevision
+		if _, _, err := b.pool.txn(ctx, ordinary, nil, ops, nil); err != nil {
+			return b.failure(ctx, err)
 		}
 	}
+	return nil
 }

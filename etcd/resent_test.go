@@ -170,7 +170,7 @@ func TestBreakThatIsSentTwiceBreaksOne(t *testing.T) {
 	s.queued(t, "n", 2)
 	addr := s.Nodes[0].Addr()
 	b := backend(t, []string{addr, addr}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
-		return len(req.Success) > 0 && req.Success[0].GetRequestDeleteRange() != nil
+		return len(req.Success) > 0 && req.Success[0].GetRequestTxn() != nil
 	}))
 	broken, err := b.Break(t.Context(), "n")
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
 	var lost atomic.Bool
 	addr := s.Nodes[0].Addr()
 	b := backend(t, []string{addr, addr}, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
-		if len(req.Success) == 0 || req.Success[0].GetRequestDeleteRange() == nil ||
+		if len(req.Success) == 0 || req.Success[0].GetRequestTxn() == nil ||
 			!lost.CompareAndSwap(false, true) {
 			return send()
 		}

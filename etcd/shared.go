@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
-	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -93,22 +92,4 @@ func holders(queue []*mvccpb.KeyValue) (have, wait []*mvccpb.KeyValue) {
 		}
 	}
 	return have, wait
-}
-
-// breakAll deletes the places of holders, each if it is still the same.
-func (b *Backend) breakAll(ctx context.Context, have []*mvccpb.KeyValue) error {
-	for chunk := range slices.Chunk(have, keysAtOnce/same) {
-		var ops []clientv3.Op
-		for _, kv := range chunk {
-			key := base(kv.Key)
-			for _, key := range []string{key, shadowOf(key)} {
-				is := clientv3.Compare(clientv3.CreateRevision(key), "=", kv.CreateRevision)
-				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{clientv3.OpDelete(key)}, nil))
-			}
-		}
-		if _, _, err := b.pool.txn(ctx, ordinary, nil, ops, nil); err != nil {
-			return err
-		}
-	}
-	return nil
 }
