@@ -33,46 +33,65 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 // maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
 const maxWaiting = 16
 
-// inspect returns what is known of a lock, and the nodes of its holder or its sharers.
-func (s *session) inspect(ctx context.Context, dir string, sync bool) (locker.State, []node, error) {
+// head is who has a lock, or shares it, and who waits.
+type head struct {
+	have, wait []node
+	label      string // of the first that has it
+	czxid      int64  // the same
+	raised     bool   // see queue
+}
+
+func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, error) {
 	q, err := s.queueOf(ctx, dir, "", sync)
 	if err != nil {
-		return locker.State{}, nil, err
+		return head{}, err
 	}
 	for i, n := range q.nodes {
-		path := dir + "/" + n.name
-		label, stat, err := s.label(ctx, path)
+		label, stat, err := s.label(ctx, dir+"/"+n.name)
 		if gone(err) || err == nil && stat.EphemeralOwner == 0 {
 			continue // released meanwhile, or nobody's
 		}
 		if err != nil {
-			return locker.State{}, nil, err
+			return head{}, err
 		}
-		have := 1
-		for n.shared && i+have < len(q.nodes) && q.nodes[i+have].shared {
-			have++
+		end := i + 1
+		for n.shared && end < len(q.nodes) && q.nodes[end].shared {
+			end++
 		}
-		held, waiting := q.nodes[i:i+have], q.nodes[i+have:]
-		st := locker.State{Held: true, Label: label, Waiters: len(waiting)}
-		if n.shared {
-			st.Sharers = have
-			st.Sharing, err = s.labels(ctx, dir, held)
-		} else {
-			var tokens tokens
-			if q.raised {
-				tokens, err = s.tokensOf(ctx, dir)
-			}
-			st.Token = tokens.Of(stat.Czxid)
-		}
-		if err == nil {
-			st.Waiting, err = s.labels(ctx, dir, waiting)
-		}
-		if err != nil {
-			return locker.State{}, nil, err
-		}
-		return st, held, nil
+		return head{q.nodes[i:end], q.nodes[end:], label, stat.Czxid, q.raised}, nil
 	}
-	return locker.State{}, nil, nil
+	return head{}, nil
+}
+
+// inspect returns what is known of a lock, and the czxid of the last that has it; 0: nobody.
+func (s *session) inspect(ctx context.Context, dir string, sync bool) (st locker.State, newest int64, err error) {
+	h, err := s.headOf(ctx, dir, sync)
+	if err != nil || len(h.have) == 0 {
+		return st, 0, err
+	}
+	st = locker.State{Held: true, Label: h.label, Waiters: len(h.wait)}
+	if newest = h.czxid; h.have[0].shared {
+		st.Sharers = len(h.have)
+		if st.Sharing, err = s.labels(ctx, dir, h.have); err == nil {
+			var last *zk.Stat
+			if last, err = s.stat(ctx, dir+"/"+h.have[len(h.have)-1].name); err == nil {
+				newest = max(newest, last.Czxid)
+			}
+		}
+	} else {
+		var tokens tokens
+		if h.raised {
+			tokens, err = s.tokensOf(ctx, dir)
+		}
+		st.Token = tokens.Of(h.czxid)
+	}
+	if err == nil {
+		st.Waiting, err = s.labels(ctx, dir, h.wait)
+	}
+	if err != nil {
+		return locker.State{}, 0, err
+	}
+	return st, newest, nil
 }
 
 // labels reads the labels of the first nodes, each once.
@@ -133,28 +152,33 @@ func (b *Backend) List(
 	return err
 }
 
-// Break implements [locker.Breaker]: it removes the node of the holder, or of every
-// sharer, who is told at once. A sharer that comes meanwhile stays.
+// Break implements [locker.Breaker].
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
 	s, err := b.join(ctx, 0)
 	if err != nil {
 		return locker.State{}, err
 	}
 	defer s.leave(0)
-	st, held, err := s.inspect(ctx, b.dir(name), true)
-	if err != nil || !st.Held {
-		return locker.State{}, err
+	st, newest, err := s.inspect(ctx, b.dir(name), true)
+	if err == nil {
+		err = s.remove(ctx, b.dir(name), newest)
 	}
-	broken := false
-	for _, n := range held {
-		err = s.do(ctx, func(c *zk.Conn) error { return c.Delete(b.dir(name)+"/"+n.name, -1) })
+	return st, err
+}
+
+// remove takes a lock from the holder that inspect has named, or from all that share it with one who did then:
+// they are told at once. A copy of it finds others, or nobody. The oldest sharers go last: as long as one is
+// there, they are the same. One that comes meanwhile stays.
+func (s *session) remove(ctx context.Context, dir string, newest int64) error {
+	h, err := s.headOf(ctx, dir, true)
+	if err != nil || h.czxid > newest {
+		return err
+	}
+	for _, n := range slices.Backward(h.have) {
+		err := s.do(ctx, func(c *zk.Conn) error { return c.Delete(dir+"/"+n.name, -1) })
 		if err != nil && !gone(err) {
-			return st, err
+			return err
 		}
-		broken = broken || err == nil
 	}
-	if !broken {
-		return locker.State{}, nil // its holder was faster
-	}
-	return st, nil
+	return nil
 }
