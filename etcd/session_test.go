@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
@@ -94,8 +97,8 @@ func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
 	require.NoError(t, got.lease.Unlock(ctx))
 }
 
-// The answer to the put of a session's own key is lost, or a copy of it comes later: what the copy finds is
-// the session's. With the revision of the copy taken for that of the key, each lock of it was lost at once.
+// The answers to the grant of a session's lease and to the put of its own key are lost: what their copies find
+// is the session's. With the revision of the copy taken for that of the key, each lock was lost at once.
 func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
@@ -104,8 +107,16 @@ func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 	losing := loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
 		return ofSession(req.Success[0].GetRequestPut().GetKey())
 	})
+	var granted atomic.Bool
+	losingGrant := intercepted(func(_ context.Context, method string, send func() error) error {
+		err := send()
+		if err == nil && strings.HasSuffix(method, "/LeaseGrant") && granted.CompareAndSwap(false, true) {
+			err = status.Error(codes.Unavailable, "the answer is lost")
+		}
+		return err
+	})
 	var looks atomic.Int32
-	b := backend(t, []string{addr, addr}, losing, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
+	b := backend(t, []string{addr, addr}, losingGrant, losing, onTxn(func(req *etcdserverpb.TxnRequest, send func() error) error {
 		err := send()
 		if len(req.Success) > 0 && ofSession(req.Success[0].GetRequestRange().GetKey()) {
 			looks.Add(1)
@@ -123,6 +134,9 @@ func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.False(t, lost.Load())
+	leases, err := s.admin.Leases(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, leases.Leases, 1)
 	require.NoError(t, g.Hold.Release(t.Context()))
 }
 
