@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"context"
 	"os"
 	"slices"
 	"testing"
@@ -18,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lab.RunRole(lab.Roles{"hold": holdRole, "member": memberRole})
+	lab.RunRole(lab.Roles{"member": memberRole})
 	goleak.VerifyTestMain(m)
 }
 
@@ -50,26 +49,23 @@ func join(ct conformance.T, first, second locker.Backend) locker.Backend {
 }
 
 // A service with messages and one with sessions, with faults on both; and, in a long run, with
-// faults of the first one alone, where the second serves; and a service of the kernel.
+// faults of the first one alone, where the second serves.
 func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
 	t.Run("redis etcd, faults of both", func(t *testing.T) {
 		conformance.Run(t, harness(t, redisService(t), etcdService(t), true))
 	})
-	if os.Getenv(allEnv) == "" {
-		t.Skip("the others take minutes: set " + allEnv + "=1")
-	}
 	t.Run("redis etcd, faults of redis", func(t *testing.T) {
+		if os.Getenv(allEnv) == "" {
+			t.Skip("it takes a minute: set " + allEnv + "=1")
+		}
 		conformance.Run(t, harness(t, redisService(t), etcdService(t), false))
-	})
-	t.Run("file redis", func(t *testing.T) {
-		conformance.Run(t, harness(t, fileService(t), redisService(t), false))
 	})
 }
 
-// mortal are the checks in which a hold dies that nobody ends: on both services, since a
-// session that is not cut off lives on.
-var mortal = []string{"shared-lives", "shared-tokens", "shared-late"}
+// mortal are the checks in which a client dies: on both services, since a session that is not
+// cut off lives on.
+var mortal = []string{"dead-asker", "shared-lives", "shared-tokens", "shared-late"}
 
 // faults are those of several connections.
 type faults []conformance.Fault
@@ -95,7 +91,7 @@ func (all faults) Sent() (n int64) {
 
 // harness cuts the network of the first service, and of the second one if both fail.
 func harness(t *testing.T, first, second *service, both bool) conformance.Harness {
-	h := conformance.Harness{
+	return conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend {
 			return join(ct, open(ct, first.ownURL()), open(ct, second.ownURL()))
@@ -106,6 +102,22 @@ func harness(t *testing.T, first, second *service, both bool) conformance.Harnes
 		},
 		Left: func(ct conformance.T, name string) []string {
 			return slices.Concat(first.left(ct, name), second.left(ct, name))
+		},
+		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
+			var cut faults
+			var urls []string
+			for i, s := range []*service{first, second} {
+				addrs := slices.Clone(s.addrs)
+				for n := range addrs {
+					if i == 0 || both || slices.Contains(mortal, ct.Name()) {
+						var f conformance.Fault
+						addrs[n], f = conformance.Proxy(ct, addrs[n])
+						cut = append(cut, f)
+					}
+				}
+				urls = append(urls, s.url(addrs))
+			}
+			return join(ct, open(ct, urls[0]), open(ct, urls[1])), cut
 		},
 		URL:  first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
 		Open: backends.Openers,
@@ -118,46 +130,4 @@ func harness(t *testing.T, first, second *service, both bool) conformance.Harnes
 			"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run",
 		},
 	}
-	if first.addrs == nil {
-		h.Victim = func(_ conformance.T, name string, ttl time.Duration) func() {
-			child := lab.StartChild(t, "hold", first.ownURL()+" "+second.ownURL(), name, ttl.String())
-			child.Expect(t, "holding", soon)
-			return child.Kill
-		}
-		return h
-	}
-	h.Cut = func(ct conformance.T) (locker.Backend, conformance.Fault) {
-		var cut faults
-		var urls []string
-		for i, s := range []*service{first, second} {
-			addrs := slices.Clone(s.addrs)
-			for n := range addrs {
-				if i == 0 || both || slices.Contains(mortal, ct.Name()) {
-					var f conformance.Fault
-					addrs[n], f = conformance.Proxy(ct, addrs[n])
-					cut = append(cut, f)
-				}
-			}
-			urls = append(urls, s.url(addrs))
-		}
-		return join(ct, open(ct, urls[0]), open(ct, urls[1])), cut
-	}
-	return h
-}
-
-// holdRole takes a lock and keeps it: URLs, name, TTL.
-func holdRole(p *lab.Parent) {
-	ttl, err := time.ParseDuration(p.Args[2])
-	if err != nil {
-		panic(err)
-	}
-	c, err := backends.Openers.Open(context.Background(), p.Args[0], &locker.Options{TTL: ttl})
-	if err != nil {
-		panic(err)
-	}
-	if _, err := c.Lock(context.Background(), p.Args[1]); err != nil {
-		panic(err)
-	}
-	p.Say("holding")
-	select {}
 }

@@ -2,11 +2,7 @@ package bridge_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +13,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/conformance"
-	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/redisconn"
 )
@@ -156,28 +151,5 @@ func postgresService(t testing.TB) *service {
 
 func fileService(t testing.TB) *service {
 	dir := t.TempDir()
-	look, err := file.New(dir)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = look.Close() })
-	return &service{
-		url: func([]string) string { return "file://" + dir },
-		delete: func(ct conformance.T, name string) {
-			paths, err := filepath.Glob(dir + "/*.lock")
-			for _, path := range paths {
-				if text, _ := os.ReadFile(path); strings.Contains(string(text), "\nname "+strconv.Quote(name)+"\n") {
-					err = errors.Join(err, os.Remove(path))
-				}
-			}
-			if err != nil {
-				ct.Errorf("%v", err)
-			}
-		},
-		left: func(ct conformance.T, name string) []string {
-			st, err := look.Inspect(ct.Context(), name)
-			if err == nil && !st.Held {
-				return nil
-			}
-			return []string{fmt.Sprintf("file: %+v %v", st, err)}
-		},
-	}
+	return &service{url: func([]string) string { return "file://" + dir }}
 }
