@@ -203,7 +203,7 @@ func TestUnknownOutcomeIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		var late locker.Request
-		f.before = func(n int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
+		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
 			if n > 1 {
 				return locker.Grant{}, nil, false
 			}
@@ -458,7 +458,7 @@ func TestCloseDoesNotWaitForAHangingService(t *testing.T) {
 func TestCloseWaitsForTakeBacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		f.before = func(n int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
+		f.before = func(_ int, ctx context.Context, req locker.Request) (locker.Grant, error, bool) {
 			g, _ := f.acquire(req)
 			<-ctx.Done()
 			time.Sleep(time.Second)
@@ -733,7 +733,7 @@ func TestAServerThatHangsCostsOthersNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		var hung atomic.Int32
-		f.renew = func(n int, ctx context.Context) error {
+		f.renew = func(_ int, ctx context.Context) error {
 			if hung.Add(1) <= 2000 {
 				return hang(ctx)
 			}

@@ -154,7 +154,7 @@ func TestServiceCanTellALossUnasked(t *testing.T) {
 		assert.EqualValues(t, 1, c.Stats().Lost)
 
 		// Told before the answer to the request has come: never given out.
-		f.before = func(n int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
+		f.before = func(_ int, _ context.Context, req locker.Request) (locker.Grant, error, bool) {
 			g, err := f.acquire(req)
 			req.Lost()
 			return g, err, true
@@ -262,7 +262,7 @@ func TestDo(t *testing.T) {
 		c := closing(t, locker.New(f, &locker.Options{TTL: ttl}))
 		mine := errors.New("mine")
 
-		err := locker.Do(t.Context(), c, "job", func(ctx context.Context, l *locker.Lease) error {
+		err := locker.Do(t.Context(), c, "job", func(_ context.Context, _ *locker.Lease) error {
 			assert.NotEmpty(t, f.owner("job"))
 			return mine
 		})
@@ -271,7 +271,7 @@ func TestDo(t *testing.T) {
 
 		// The caller's context ends: the lock is given back all the same.
 		ctx, cancel := context.WithCancel(t.Context())
-		err = locker.Do(ctx, c, "job", func(ctx context.Context, l *locker.Lease) error {
+		err = locker.Do(ctx, c, "job", func(ctx context.Context, _ *locker.Lease) error {
 			cancel()
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -280,14 +280,14 @@ func TestDo(t *testing.T) {
 		assert.Empty(t, f.owner("job"))
 
 		// A loss is told even if fn does not care.
-		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, l *locker.Lease) error {
+		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
 			<-ctx.Done()
 			assert.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
 			return nil
 		}, locker.NoRenew())
 		assert.ErrorIs(t, err, locker.ErrLost)
 
-		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, l *locker.Lease) error {
+		err = locker.Do(t.Context(), c, "job", func(ctx context.Context, _ *locker.Lease) error {
 			<-ctx.Done()
 			return mine
 		}, locker.NoRenew())

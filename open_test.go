@@ -18,7 +18,7 @@ import (
 // openers serve fake:// from f, which knows the parameters nodes and peer.
 func openers(f *fake) locker.Openers {
 	return locker.Openers{
-		"fake": func(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
+		"fake": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 			u.Uint("nodes", 1)
 			u.Bool("guard", true)
 			u.List("peer")

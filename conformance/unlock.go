@@ -108,7 +108,7 @@ func checkDo(s *trial) {
 
 	name = s.name("do-lost")
 	var cause error
-	err = locker.Do(s.Context(), c, name, func(ctx context.Context, l *locker.Lease) error {
+	err = locker.Do(s.Context(), c, name, func(ctx context.Context, _ *locker.Lease) error {
 		select {
 		case <-ctx.Done():
 			cause = context.Cause(ctx)

@@ -373,7 +373,7 @@ func (o odd) Lock(context.Context, string, ...locker.Option) (*locker.Lease, err
 func TestNobodyLeadsWithALeaseThatIsOver(t *testing.T) {
 	for name, spoil := range map[string]func(w *world, lease *locker.Lease, cancel func()){
 		"taken away":    func(w *world, _ *locker.Lease, _ func()) { w.locks.Delete("boss") },
-		"unlocked":      func(w *world, l *locker.Lease, _ func()) { _ = l.Unlock(context.Background()) },
+		"unlocked":      func(_ *world, l *locker.Lease, _ func()) { _ = l.Unlock(context.Background()) },
 		"expired":       func(*world, *locker.Lease, func()) { time.Sleep(time.Hour) },
 		"in the margin": func(*world, *locker.Lease, func()) { time.Sleep(ttl - margin) },
 		"cancelled":     func(_ *world, _ *locker.Lease, cancel func()) { cancel() },

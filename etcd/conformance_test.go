@@ -127,7 +127,7 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			}
 			down = nil
 		}
-		h.Crash = func(ct conformance.T, n int) func() {
+		h.Crash = func(_ conformance.T, n int) func() {
 			for range n {
 				leader := s.Leader(t)
 				leader.Kill()

@@ -94,7 +94,7 @@ func TestProveConformance(t *testing.T) {
 				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs(),
 					Dialer: d})
 			},
-			node: func(t testing.TB, _ string) *lab.Redis { return s.Servers[0] },
+			node: func(_ testing.TB, _ string) *lab.Redis { return s.Servers[0] },
 			url:  "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name,
 		}, reached...)
 	})

@@ -25,7 +25,7 @@ func Example() {
 	fmt.Println(client.Guarantees().Order, client.Guarantees().ServerCrashes)
 
 	_ = func(ctx context.Context) error {
-		return locker.Do(ctx, client, "invoice/1234", func(ctx context.Context, lease *locker.Lease) error {
+		return locker.Do(ctx, client, "invoice/1234", func(_ context.Context, lease *locker.Lease) error {
 			var node zookeeper.Node
 			lease.As(&node) // where to look with other tools
 			return nil

@@ -34,7 +34,7 @@ func serve(t *testing.T, opts *httpguard.Options, next http.HandlerFunc) *httpte
 }
 
 // clientOf returns a client of s that sends tokens.
-func clientOf(t *testing.T, s *httptest.Server) *http.Client {
+func clientOf(t *testing.T, _ *httptest.Server) *http.Client {
 	t.Helper()
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)

@@ -35,7 +35,7 @@ type slow struct {
 func startSlow(t *testing.T) *slow {
 	s := &slow{came: make(chan struct{}, 100), began: make(chan struct{}, 100),
 		release: make(chan struct{}, 100), ended: make(chan struct{}, 100)}
-	h := httpguard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httpguard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		s.calls.Add(1)
 		_, err := fencing.TokenFor(r.Context(), r.URL.Path)
 		assert.NoError(t, err, "with a Guard the token is carried, too")

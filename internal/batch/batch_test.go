@@ -218,7 +218,7 @@ func TestAnErrorIsForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := errors.New("wrong")
 		b := batch.New(t.Context(), bounds, itself,
-			func(_ context.Context, requests []string) ([]string, error) {
+			func(_ context.Context, _ []string) ([]string, error) {
 				time.Sleep(time.Millisecond)
 				return nil, wrong
 			})
@@ -245,7 +245,7 @@ func TestWhatHasTakenTooLong(t *testing.T) {
 		hangs := make(chan struct{})
 		var hung atomic.Int32
 		b := batch.New(life, batch.Options{Max: 3, Flights: 2, Most: 4, Slow: time.Millisecond}, itself,
-			func(ctx context.Context, requests []string) ([]string, error) {
+			func(_ context.Context, requests []string) ([]string, error) {
 				if hung.Add(1) <= 12 {
 					<-hangs // whatever ctx says
 				}

@@ -157,7 +157,7 @@ func (n *Conn) Names(ctx context.Context, prefix string) ([]string, error) {
 	seen := map[string]bool{}
 	var names []string
 	var mu sync.Mutex
-	err := n.eachMaster(ctx, func(_ context.Context, client redis.UniversalClient, addr string) error {
+	err := n.eachMaster(ctx, func(_ context.Context, client redis.UniversalClient, _ string) error {
 		for cursor := uint64(0); ; {
 			type page struct {
 				keys []string

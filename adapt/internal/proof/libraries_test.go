@@ -68,7 +68,7 @@ func gocronElector(ctx context.Context, l locker.Locker, _ string, work func()) 
 	return schedule(ctx, work, gocron.WithDistributedElector(adapt.GocronElector{Candidate: c}))
 }
 
-func schedule(ctx context.Context, work func(), opt gocron.SchedulerOption) error {
+func schedule(_ context.Context, work func(), opt gocron.SchedulerOption) error {
 	s, err := gocron.NewScheduler(opt)
 	if err != nil {
 		return err
