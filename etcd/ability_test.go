@@ -52,70 +52,43 @@ func TestListTellsNamesAsTheyWereGiven(t *testing.T) {
 	assert.False(t, st.Held)
 }
 
-// MinHold is kept by a lease of its own, whatever becomes of the client.
-func TestMinHoldOutlivesItsClient(t *testing.T) {
-	t.Parallel()
-	for _, strict := range []bool{false, true} {
-		t.Run(map[bool]string{false: "plain", true: "strict"}[strict], func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, 1, version(strict)...)
-			ctx := t.Context()
-			b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
-			require.NoError(t, err)
-			c := locker.New(b, &locker.Options{TTL: time.Second})
-			before, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
-			require.NoError(t, err)
-			waits := make(chan locked, 1)
-			const keep = 4 * time.Second
-			go func() {
-				l, err := c.Lock(ctx, "n", locker.MinHold(keep))
-				waits <- locked{l, err, time.Now()}
-			}()
-			s.queued(t, "n", 3)
-			time.Sleep(1500 * time.Millisecond) // the time is counted from the grant
-			began := time.Now()
-			require.NoError(t, before.Unlock(ctx))
-			got := s.get(t, waits, 5*time.Second)
-			require.NoError(t, got.lease.Unlock(ctx))
-			_ = c.Close()
-			require.NoError(t, b.Close())
-
-			next := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n")
-			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
-			require.ErrorIs(t, err, locker.ErrHeld)
-			got2 := s.get(t, next, 10*time.Second)
-			assert.GreaterOrEqual(t, got2.at.Sub(began), keep)
-			assert.Less(t, got2.at.Sub(got.at), keep+4*time.Second)
-			require.NoError(t, got2.lease.Unlock(ctx))
-			assert.Empty(t, locksIn(t, s.admin, "n"))
-		})
-	}
-}
-
-// A job that runs with MinHold in a process of its own: when its client and backend are closed, the lock is kept
-// until MinHold is over, and no longer. With StrictExpiry it was kept until somebody asked, and for a whole
-// MinHold from then on, so that an hourly job ran every second hour.
+// MinHold counts from the grant, is kept whatever becomes of the client, and ends when it is over: for a job that
+// runs in a process of its own. With StrictExpiry it was kept until somebody asked, and for a whole MinHold from
+// then on, so that an hourly job ran every second hour.
 func TestMinHoldEndsAlthoughItsClientIsClosed(t *testing.T) {
 	t.Parallel()
 	const keep = 4 * time.Second
 	for _, strict := range []bool{false, true} {
 		t.Run(fmt.Sprintf("strict=%v", strict), func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, 1)
+			s := newScene(t, 1, version(strict)...)
 			ctx := t.Context()
 			b, err := etcd.New(dial(t, s.Addrs()), &etcd.Options{StrictExpiry: strict})
 			require.NoError(t, err)
-			c := locker.New(b, nil)
-			began := time.Now()
-			l, err := c.Lock(ctx, "n", locker.MinHold(keep))
+			c, other := locker.New(b, nil), client(t, s.Addrs(), time.Minute)
+			before, err := other.Lock(ctx, "n")
 			require.NoError(t, err)
+			waits := make(chan locked, 1)
+			go func() {
+				l, err := c.Lock(ctx, "n", locker.MinHold(keep))
+				waits <- locked{l, err, time.Now()}
+			}()
+			s.queued(t, "n", 3)
+			time.Sleep(1500 * time.Millisecond)
+			began := time.Now()
+			require.NoError(t, before.Unlock(ctx))
+			got := s.get(t, waits, 5*time.Second)
 			held, err := c.Lock(ctx, "held", locker.MinHold(keep)) // when it is closed
 			require.NoError(t, err)
-			require.NoError(t, l.Unlock(ctx)) // it is kept all the same
+			require.NoError(t, got.lease.Unlock(ctx)) // it is kept all the same
 			_ = c.Close()
 			require.NoError(t, b.Close())
 			require.ErrorIs(t, held.Err(), locker.ErrClosed)
-			eventually(t, keep+5*time.Second, "nobody has asked for it", func() bool { return len(all(t, s.admin)) == 0 })
+			for _, name := range []string{"n", "held"} {
+				_, err = other.TryLock(ctx, name)
+				require.ErrorIs(t, err, locker.ErrHeld)
+			}
+			eventually(t, keep+5*time.Second, "it is over", func() bool { return len(all(t, s.admin)) == 0 })
 			assert.Greater(t, time.Since(began), keep)
 		})
 	}

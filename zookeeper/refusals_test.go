@@ -1,7 +1,6 @@
 package zookeeper_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -44,21 +43,6 @@ func TestWrongAddressIsToldAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 }
 
-func testSilentServerIsToldWithinTheDeadline(t *testing.T, z *lab.ZooKeeper) {
-	p := lab.StartProxy(t, z.Addr())
-	p.Set(lab.Drop)
-	c := newImpatient(t, []string{p.Addr()}, zookeeper.Options{})
-	began := time.Now()
-	_, err := c.Lock(within(t, 300*time.Millisecond), "a")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(began), time.Second)
-	began = time.Now()
-	_, err = c.Lock(within(t, soon), "a")
-	require.ErrorIs(t, err, locker.ErrUnavailable)
-	assert.Less(t, time.Since(began), 4*time.Second, "long before the deadline, too")
-}
-
 func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsemble) {
 	c := newImpatient(t, e.Addrs(), zookeeper.Options{})
 	l, err := c.Lock(within(t, soon), "a")
@@ -79,6 +63,14 @@ func testLostQuorumIsToldWithinTheDeadline(t *testing.T, e *lab.ZooKeeperEnsembl
 		l, err := c.Lock(within(t, 2*time.Second), "a")
 		return err == nil && l.Unlock(within(t, soon)) == nil
 	}, time.Minute, 10*time.Millisecond)
+}
+
+func openURL(t testing.TB, url string) *locker.Client {
+	t.Helper()
+	c, err := open.Open(within(t, time.Minute), url, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // Credentials are replaced while locks are held: clients with both give their nodes to

@@ -28,7 +28,6 @@ func TestOnOneServer(t *testing.T) {
 		{"SessionExpiresWhileHolding", testSessionExpiresWhileHolding},
 		{"DeadHolderWithAShortTTL", testDeadHolderWithAShortTTL},
 		{"ManyWatchesSurviveAReconnection", testManyWatchesSurviveAReconnection},
-		{"SilentServerIsToldWithinTheDeadline", testSilentServerIsToldWithinTheDeadline},
 		{"Credentials", testCredentials},
 		{"CredentialsAreReplaced", testCredentialsAreReplaced},
 		{"CredentialsSurviveAReconnection", testCredentialsSurviveAReconnection},
