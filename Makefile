@@ -17,7 +17,7 @@ AT_ONCE := 4
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
 	github.com/jackc/pgx/v5 google.golang.org/grpc go.opentelemetry.io/otel/sdk/metric
 
-.PHONY: all test compiled test-packages test-beside prove soak $(GATE) test-newest newest servers lint release-check build-everywhere bench compare-peers clean
+.PHONY: all test compiled test-packages test-beside prove soak $(GATE) test-newest newest servers lint release-check build-everywhere packages built bench compare-peers clean
 
 all: lint build-everywhere test
 
@@ -32,10 +32,8 @@ test: servers compiled
 # All that the tests need is compiled before the first of them runs: beside a compiler they would measure the machine.
 compiled: servers $(GATE)
 	go test -race -c -o /dev/null ./... >/dev/null
-	go build ./... && go build -race -o /dev/null ./cmd/locker
-	for module in adapt/internal/proof compare/internal/proof compare/peers examples; do \
-		(cd $$module && go test -c -o /dev/null ./... >/dev/null && go build ./...) || exit 1; done
-	cd internal/sqltest && go test -race -c -o /dev/null ./... >/dev/null
+	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3; do \
+		(cd $$tests && go test -c -o /dev/null ./... >/dev/null) || exit 1; done
 
 test-packages:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
@@ -43,9 +41,9 @@ test-packages:
 
 test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
-	cd examples && go test -vet=off ./s3 # the programs are run by ./docs and internal/sqltest
+	cd examples && go test -vet=off ./s3 # make prove runs the programs, by ./docs and internal/sqltest
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since
@@ -57,7 +55,7 @@ prove: servers $(GATE)
 	go test -vet=off -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
 	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	LOCKER_EVENTS=10000000 go test -vet=off -run '^TestManyEvents' ./compare/internal/check # its memory and its time
-	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m -run $(BY_NAME) ./...
+	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./... # SQLite takes long to compile so
 	cd compare/internal/proof && LOCKER_HISTORIES=100000 go test -vet=off -run '^TestTheChecker' ./...
 	$(MAKE) test-newest
 
@@ -80,10 +78,17 @@ newest:
 $(GATE):
 	go build -o $@ ./internal/gate
 
+# etcd is built while the packages are fetched.
 servers:
-	./scripts/servers
+	$(MAKE) --no-print-directory -j2 packages built
 	./scripts/etcd
 	./scripts/zookeeper
+
+packages:
+	./scripts/servers
+
+built:
+	./scripts/etcd built
 
 lint: $(LINT)
 	go mod tidy -diff

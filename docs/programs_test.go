@@ -36,11 +36,13 @@ func TestProveTheProgramsOfFencing(t *testing.T) {
 	}
 }
 
-func TestThePageOnFencingQuotesWhatIsThere(t *testing.T) {
+func TestPagesQuoteWhatIsThere(t *testing.T) {
 	assert.NotEmpty(t, pageprograms.Quotes(t, "fencing.md"))
+	assert.Len(t, pageprograms.Quotes(t, "moving.md"), 2)
 }
 
-func TestTheProgramOfMoving(t *testing.T) {
+func TestProveTheProgramOfMoving(t *testing.T) {
+	lab.NeedProve(t)
 	const output = `before holds, meanwhile is refused: true, the token rises: true
 meanwhile holds, before is refused: true, the token rises: true
 meanwhile holds, after is refused: true, the token rises: true
@@ -52,10 +54,10 @@ before holds, meanwhile is refused: true, the token rises: true
 before and after hold it at the same time: true
 `
 	pageprograms.RunTwice(t, pageprograms.Build(t, examples, "moving"), output)
-	assert.Len(t, pageprograms.Quotes(t, "moving.md"), 2)
 }
 
-func TestTheProgramOfMovingFromAnotherLibrary(t *testing.T) {
+func TestProveTheProgramOfMovingFromAnotherLibrary(t *testing.T) {
+	lab.NeedProve(t)
 	server, output := lab.StartRedis(t), ""
 	for _, library := range []string{"redislock", "redsync"} {
 		for _, together := range []string{"before/meanwhile: false", "meanwhile/before: false",

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker/internal/lab"
 )
 
 var block = regexp.MustCompile("(?s)```(sh|go)\n(.*?)```\n")
@@ -30,7 +32,8 @@ func readme(t *testing.T, from, to string) (blocks [][2]string) {
 
 // What the first screen says to type is typed in an empty directory, which knows this
 // module by one line alone: where it is. Its dependencies are those that are here.
-func TestTheFirstScreenOfTheReadme(t *testing.T) {
+func TestProveTheFirstScreenOfTheReadme(t *testing.T) {
+	lab.NeedProve(t) // it compiles all drivers
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
 	env, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
@@ -67,7 +70,8 @@ func TestTheFirstScreenOfTheReadme(t *testing.T) {
 }
 
 // The first command works in a clone, with nothing installed.
-func TestTheFirstCommandOfTheReadme(t *testing.T) {
+func TestProveTheFirstCommandOfTheReadme(t *testing.T) {
+	lab.NeedProve(t)
 	line, rest, _ := strings.Cut(readme(t, "## The command\n", "\n## ")[0][1], "\n")
 	assert.Contains(t, rest, "\nmake test", "the last one")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "sleep 5", "true", 1))

@@ -37,7 +37,7 @@ func serve() *httptest.Server {
 		defer mu.Unlock()
 		state = string(text)
 	})
-	resource := func(_ *http.Request) string { return "order/42" }
+	resource := func(*http.Request) string { return "order/42" }
 	return httptest.NewServer(httpguard.Handler(orders, resource, &httpguard.Options{Guard: &guard}))
 }
 
