@@ -36,17 +36,8 @@ func lookUp(name string) (string, error) {
 			"locked", name)}
 	default:
 		return "", &exitError{status: statusCannotRun, err: fmt.Errorf("%s: cannot be executed (%w): "+
-			"nothing was locked", name, reason(err))}
+			"nothing was locked", name, errors.Unwrap(err))}
 	}
-}
-
-// reason is err without the name of the command, which the message already has.
-func reason(err error) error {
-	var e *exec.Error
-	if errors.As(err, &e) {
-		return e.Err
-	}
-	return err
 }
 
 // environment is the command's environment: that of locker, with the lock added.

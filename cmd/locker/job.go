@@ -15,7 +15,7 @@ import (
 // the guard when, and people what happens.
 type job struct {
 	lease   *locker.Lease
-	notes   *notes
+	notes   notes
 	signals <-chan os.Signal
 	renewed *atomic.Pointer[error] // how the last renewal went; nil: there was none
 	outlive bool

@@ -11,56 +11,40 @@ import (
 
 // notes writes to stderr from a goroutine of its own: a pipe that nobody reads
 // must not keep locker from ending a command whose lock is lost.
-type notes struct {
-	queue chan note
-}
+type notes chan func()
 
-// note is a line to write, or a channel to close when all earlier lines are written.
-type note struct {
-	line    string
-	written chan struct{}
-}
-
-func newNotes() *notes {
-	n := &notes{queue: make(chan note, 64)}
+func newNotes() notes {
+	n := make(notes, 64)
 	go func() {
-		for one := range n.queue {
-			if one.written != nil {
-				close(one.written)
-				continue
-			}
-			_, _ = os.Stderr.WriteString(one.line)
+		for write := range n {
+			write()
 		}
 	}()
 	return n
 }
 
 // say queues a line. It does not wait; lines that stderr cannot take are dropped.
-func (n *notes) say(format string, args ...any) {
+func (n notes) say(format string, args ...any) {
+	text := line(fmt.Sprintf(format, args...))
 	select {
-	case n.queue <- note{line: line(fmt.Sprintf(format, args...))}:
+	case n <- func() { _, _ = os.Stderr.WriteString(text) }:
 	default:
 	}
 }
 
 // flush returns when all queued lines are written, or after a second.
-func (n *notes) flush() {
-	timeout := time.After(time.Second)
+func (n notes) flush() {
 	written := make(chan struct{})
-	select {
-	case n.queue <- note{written: written}:
-	case <-timeout:
-		return
-	}
+	go func() { n <- func() { close(written) } }()
 	select {
 	case <-written:
-	case <-timeout:
+	case <-time.After(time.Second):
 	}
 }
 
 // warnings is a [slog.Handler] that writes the warnings of a backend to the notes. It
 // leaves the engine's records out, since [locker.Trace] reports the same events.
-type warnings struct{ *notes }
+type warnings struct{ notes }
 
 func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 func (w warnings) WithAttrs([]slog.Attr) slog.Handler               { return w }

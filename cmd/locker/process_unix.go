@@ -163,7 +163,7 @@ func (p *process) signal(sig syscall.Signal) {
 }
 
 // forward passes a signal on to the group.
-func (p *process) forward(sig os.Signal, n *notes) {
+func (p *process) forward(sig os.Signal, n notes) {
 	switch s := sig.(syscall.Signal); s {
 	case syscall.SIGPIPE: // locker's own stderr
 	case syscall.SIGTSTP:
@@ -181,7 +181,7 @@ func (p *process) toldToEnd() bool { return p.nested && slices.Contains(p.passed
 const notStopped = "the command is not stopped: it would keep the lock"
 
 // stoppedBy is called when the command was stopped and may go on.
-func (p *process) stoppedBy(sig syscall.Signal, n *notes) {
+func (p *process) stoppedBy(sig syscall.Signal, n notes) {
 	switch sig {
 	case syscall.SIGTSTP:
 		// The shell does not know that the command was stopped (Ctrl-Z), so nobody

@@ -139,12 +139,12 @@ func (p *process) endAt(terminate, kill time.Time) {
 	}
 }
 
-func (p *process) kill()                       { _ = windows.TerminateJobObject(p.job, 1) }
-func (p *process) forward(os.Signal, *notes)   {} // the console has told the command, too
-func (p *process) stoppedBy(os.Signal, *notes) {}
-func (p *process) look()                       {}
-func (p *process) toldToEnd() bool             { return false }
-func (p *process) death() death                { return death{} }
+func (p *process) kill()                      { _ = windows.TerminateJobObject(p.job, 1) }
+func (p *process) forward(os.Signal, notes)   {} // the console has told the command, too
+func (p *process) stoppedBy(os.Signal, notes) {}
+func (p *process) look()                      {}
+func (p *process) toldToEnd() bool            { return false }
+func (p *process) death() death               { return death{} }
 
 // finish lets what the command has left go on.
 func (p *process) finish() {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/golockers/locker"
@@ -77,6 +80,15 @@ share. For several users of one machine, file:///DIR names a shared directory.`)
 		SilenceUsage: true,
 	}
 	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(),
-		newBackends(), newVersion())
+		newBackends())
 	return root
+}
+
+// versionText is what the Go toolchain has recorded at the build.
+func versionText() string {
+	version := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = cmp.Or(info.Main.Version, version)
+	}
+	return fmt.Sprintf("%s (%s %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

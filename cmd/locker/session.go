@@ -23,7 +23,7 @@ type session struct {
 	flags   *runFlags
 	name    string
 	signals chan os.Signal
-	notes   *notes
+	notes   notes
 
 	client   *locker.Client
 	opened   atomic.Pointer[locker.Client] // client, for watchWait
