@@ -31,9 +31,11 @@ test: servers compiled
 
 # All that the tests need is compiled before the first of them runs: beside a compiler they would measure the machine.
 compiled: servers $(GATE)
-	go test -race -c -o /dev/null ./... >/dev/null
+	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
+	go test -race -c -o /dev/null ./... >/dev/null; \
 	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3; do \
-		(cd $$tests && go test -c -o /dev/null ./... >/dev/null) || exit 1; done
+		(cd $$tests && go test -c -o /dev/null ./... >/dev/null); done; \
+	echo "Compiled in $$(($$(date +%s) - began)) s."
 
 test-packages:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
