@@ -155,22 +155,3 @@ func TestProveLocksOutliveAllVersionsAndAllMembers(t *testing.T) {
 		}
 	})
 }
-
-// Users' tokens expire all the time while fifty wait: used or not (JWT), or when they were not used (simple).
-func TestProveFiftyWaitersWhoseTokensExpire(t *testing.T) {
-	t.Parallel()
-	lab.NeedProve(t)
-	for _, kind := range []string{"simple", "jwt"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s := withAuthScene(t, tokenKinds[kind](t)...)
-			f := &fleet{t: t, names: 5, hold: 20 * time.Millisecond}
-			for range 10 {
-				f.clients = append(f.clients, client(t, s.Addrs(), 6*time.Second, as("locker")))
-			}
-			f.run(func() {
-				time.Sleep(20 * time.Second)
-			})
-		})
-	}
-}

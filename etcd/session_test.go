@@ -214,28 +214,6 @@ func (s oldTerm) RecvMsg(m any) error {
 	return err
 }
 
-func TestProveCredentialsThatExpireAreRenewed(t *testing.T) {
-	lab.NeedProve(t)
-	t.Parallel()
-	s := newScene(t, 1, lab.WithEtcdFlag("auth-token-ttl", "1"), lab.WithEtcdFlag("bcrypt-cost", "4"))
-	ctx := t.Context()
-	withAuth(t, s.admin)
-	login := func(c *clientv3.Config) { c.Username, c.Password = "locker", "pass" }
-	root := dial(t, s.Addrs(), func(c *clientv3.Config) { c.Username, c.Password = "root", "pass" })
-	s.admin = root
-	holder, waiter := client(t, s.Addrs(), 2*time.Second, login), client(t, s.Addrs(), 2*time.Second, login)
-	held, err := holder.Lock(ctx, "n")
-	require.NoError(t, err)
-	answer := lockLater(ctx, waiter, "n")
-	s.queued(t, "n", 2)
-	time.Sleep(3 * time.Second) // longer than a TTL and two tokens
-	require.NoError(t, held.Err())
-	require.NoError(t, held.Unlock(ctx))
-	got := s.get(t, answer, time.Second)
-	time.Sleep(3 * time.Second)
-	require.NoError(t, got.lease.Unlock(ctx))
-}
-
 // Etcd's own minimum is one and a half election timeouts: what it granted counts.
 func TestTTLThatEtcdRaisesIsTheOneThatCounts(t *testing.T) {
 	t.Parallel()
