@@ -53,13 +53,13 @@ func join(ct conformance.T, first, second locker.Backend) locker.Backend {
 func TestProveConformance(t *testing.T) {
 	lab.NeedProve(t)
 	t.Run("redis etcd, faults of both", func(t *testing.T) {
-		conformance.Run(t, harness(t, redisService(t), etcdService(t), true))
+		conformance.Run(t, harness(redisService(t), etcdService(t), true))
 	})
 	t.Run("redis etcd, faults of redis", func(t *testing.T) {
 		if os.Getenv(allEnv) == "" {
 			t.Skip("it takes a minute: set " + allEnv + "=1")
 		}
-		conformance.Run(t, harness(t, redisService(t), etcdService(t), false))
+		conformance.Run(t, harness(redisService(t), etcdService(t), false))
 	})
 }
 
@@ -90,7 +90,7 @@ func (all faults) Sent() (n int64) {
 }
 
 // harness cuts the network of the first service, and of the second one if both fail.
-func harness(t *testing.T, first, second *service, both bool) conformance.Harness {
+func harness(first, second *service, both bool) conformance.Harness {
 	return conformance.Harness{
 		TTL: time.Second,
 		New: func(ct conformance.T) locker.Backend {
