@@ -25,6 +25,12 @@ func TestTwoServices(t *testing.T) {
 		require.Equal(t, 0, r.status, r.stderr)
 		assert.Regexp(t, `(?m)^"job": held by .* \[file file\], token \d+$`, r.stdout)
 	}
+	for _, asks := range [][]string{{"list"}, {"break", "--yes", "job"}} {
+		r := do(t, both, asks...)
+		assert.Equal(t, 69, r.status)
+		assert.Contains(t, r.stderr, "backend file+file cannot")
+		assert.Contains(t, r.stderr, "ask each of the two services by its own URL")
+	}
 	r := do(t, both, "check")
 	require.Equal(t, 0, r.status, r.stderr)
 	assert.Regexp(t, `(?m)^ok +lock, renew and unlock`, r.stdout)

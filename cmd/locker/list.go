@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/bridge"
 	"github.com/spf13/cobra"
 )
 
@@ -78,6 +80,10 @@ func ask(ctx context.Context, backend *backendFlag, f func(context.Context, *loc
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := f(ctx, client); err != nil {
+		address, _ := backend.address()
+		if urls, _ := bridge.ParseURLs(address); len(urls) == 2 && errors.Is(err, errors.ErrUnsupported) {
+			err = fmt.Errorf("%w: ask each of the two services by its own URL, with --backend", err)
+		}
 		return failure(err)
 	}
 	return nil
