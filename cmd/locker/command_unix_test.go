@@ -224,6 +224,7 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 	limit := []string{"--max-hold", "3s"} // time for the command to start, and half a second to end in
 	p := start(t, []with{backend}, locked(limit, "a", "listen", "stubborn")...)
 	good := start(t, []with{backend}, locked(limit, "b", "listen")...)
+	ofURL := start(t, urls("file://"+t.TempDir()+"?max_hold=2s"), locked(nil, "a", "listen")...)
 	child := number(t, p.expect("pid"))
 	p.expect("got SIGTERM")
 	assert.Equal(t, 74, p.wait())
@@ -233,6 +234,8 @@ func TestMaxHoldEndsTheCommand(t *testing.T) {
 	assert.Contains(t, p.said(), `"a": sent SIGKILL`)
 	assert.Equal(t, 0, do(t, []with{backend}, "run", "--try", "a", "--", "true").status)
 
+	assert.Equal(t, 74, ofURL.wait())
+	assert.Contains(t, ofURL.said(), "max_hold of the backend's URL is reached: sent SIGTERM")
 	good.expect("got SIGTERM")
 	assert.Equal(t, 74, good.wait(), "also if the command then ends with status 0")
 	assert.NotContains(t, good.said(), "sent SIGKILL")

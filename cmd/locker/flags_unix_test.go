@@ -65,27 +65,6 @@ func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {
 	}
 }
 
-func TestLongestHoldOfTheURLIsToldAsSuch(t *testing.T) {
-	t.Parallel()
-	backend := withEnv("LOCKER_BACKEND=file://" + t.TempDir() + "?max_hold=2s")
-	p := start(t, []with{backend}, locked(nil, "a", "listen")...)
-	assert.Equal(t, 74, p.wait())
-	assert.Contains(t, p.said(), "max_hold of the backend's URL is reached: sent SIGTERM")
-}
-
-func TestInspectMakesNoDirectory(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "typing", "error")
-	for _, r := range []result{
-		do(t, nil, "inspect", "-b", "file://"+dir, "a"),
-		do(t, []with{withEnv("LOCKER_BACKEND=FILE://" + dir + "?prefix=x")}, "inspect", "--json", "a"),
-	} {
-		assert.Equal(t, 69, r.status)
-		assert.Empty(t, r.stdout)
-		assert.Contains(t, r.stderr, dir+" does not exist")
-	}
-	assert.NoDirExists(t, filepath.Dir(dir))
-}
-
 func TestUserWithoutAHomeIsToldWhatToDo(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")

@@ -65,8 +65,6 @@ func playRole(role string, args []string) int {
 		return family()
 	case "meet":
 		return meet(args)
-	case "alone":
-		return alone(args[0])
 	case "leave":
 		return leave()
 	case "daemon":
@@ -130,21 +128,6 @@ func meet(pids []string) int {
 		}
 	}
 	fmt.Println("alone")
-	return 0
-}
-
-// alone fails if another is in the same place at the same time.
-func alone(path string) int {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "not alone:", err)
-		return 1
-	}
-	time.Sleep(5 * time.Millisecond) // something to overlap with
-	_ = f.Close()
-	if err := os.Remove(path); err != nil {
-		return 1
-	}
 	return 0
 }
 

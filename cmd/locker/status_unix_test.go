@@ -3,7 +3,6 @@
 package main_test
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -97,31 +96,18 @@ func TestExitStatus(t *testing.T) {
 // Two hosts with the same line for cron, and no value in its variable, would
 // otherwise both run the job: each with the files of its own.
 func TestEmptyBackendIsNotALocalLock(t *testing.T) {
-	// Where the default would be is of no matter: it must not be asked for.
-	const unset = "LOCKER_BACKEND="
-	for _, c := range []struct {
-		env  string
-		args []string
-		says string
-	}{
-		{unset + "file://" + t.TempDir(), []string{"run", "--backend", "", "a", "--", "echo", "ran"},
-			"--backend"},
-		{unset + "file://" + t.TempDir(), []string{"run", "--backend=", "a", "--", "echo", "ran"},
-			"--backend"},
-		{unset + "file://" + t.TempDir(), []string{"run", "-b", " \t", "a", "--", "echo", "ran"},
-			"--backend"},
-		{unset + "file://" + t.TempDir(), []string{"inspect", "-b", "", "a"}, "--backend"},
-		{unset, []string{"run", "a", "--", "echo", "ran"}, "unset LOCKER_BACKEND"},
-		{unset + " ", []string{"run", "--try", "a", "--", "echo", "ran"}, "unset LOCKER_BACKEND"},
-		{unset, []string{"inspect", "a"}, "unset LOCKER_BACKEND"},
+	dir := "file://" + t.TempDir()
+	for _, c := range []struct{ env, flag, says string }{
+		{dir, "--backend=", "--backend"}, {dir, "--backend= \t", "--backend"},
+		{"", "--try", "unset LOCKER_BACKEND"}, {" ", "--try", "unset LOCKER_BACKEND"},
 	} {
-		r := do(t, []with{withEnv(c.env)}, c.args...)
-		assert.Equal(t, 64, r.status, "%q %q: %s", c.env, c.args, r.stderr)
-		assert.Empty(t, r.stdout, "%q %q", c.env, c.args)
+		r := do(t, urls(c.env), "run", c.flag, "a", "--", "echo", "ran")
+		assert.Equal(t, 64, r.status, "%q: %s", c, r.stderr)
+		assert.Empty(t, r.stdout, c)
 		assert.Contains(t, r.stderr, c.says)
-		assert.Regexp(t, `\Alocker: [^\n]*\n\z`, r.stderr)
 	}
-	r := do(t, []with{withEnv(unset)}, "run", "-b", "file://"+t.TempDir(), "a", "--", "echo", "ran")
+	assert.Equal(t, 64, do(t, urls(""), "inspect", "a").status)
+	r := do(t, urls(""), "run", "-b", dir, "a", "--", "echo", "ran")
 	assert.Equal(t, result{0, "ran", ""}, r, "the flag wins, and the variable is not asked for")
 }
 
@@ -143,28 +129,5 @@ func TestServiceOutOfReachIsNotHeld(t *testing.T) {
 		assert.Regexp(t, `\Alocker: [^\n]*`+addr+`[^\n]*: connection refused\n\z`, r.stderr, args)
 		assert.NotContains(t, r.stderr, "hush", "a password")
 		assert.Empty(t, r.stdout)
-	}
-}
-
-func TestPasswordInAWrongURLIsNotRepeated(t *testing.T) {
-	for _, url := range []string{
-		"redis://user:hush@host:port/", "redis://user:hu/sh@host", "redis://user:hush@h?a=b",
-		"nosuch://user:hush@host", "user:hush@host", "redis://user:hush#1@host",
-	} {
-		r := do(t, nil, "run", "-b", url, "a", "--", "true")
-		assert.Equal(t, 64, r.status, "%s: %s", url, r.stderr)
-		assert.NotContains(t, r.stderr, "hu", url)
-	}
-}
-
-func TestTwoDoNotRunAtOnce(t *testing.T) {
-	backend := fileBackend(t)
-	place := filepath.Join(t.TempDir(), "place")
-	var all []*process
-	for range 8 {
-		all = append(all, start(t, []with{backend}, locked(nil, "a", "alone", place)...))
-	}
-	for i, p := range all {
-		assert.Zero(t, p.wait(), fmt.Sprint(i, p.said()))
 	}
 }
