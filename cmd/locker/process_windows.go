@@ -63,7 +63,10 @@ func start(l launch) (*process, error) {
 	if p.job, err = windows.CreateJobObject(nil, nil); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(p.endWithLocker(true), p.cmd.Start()); err != nil {
+	if err = p.endWithLocker(true); err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
 		return nil, errors.Join(err, windows.CloseHandle(p.job))
 	}
 	if err := p.run(); err != nil {
