@@ -34,16 +34,12 @@ SELECT what, found, severity, advice FROM (VALUES
 		'a crash of the machine can damage the table: set full_page_writes = on, unless the file system '
 			'does the same'),
 	('synchronous_standby_names', current_setting('synchronous_standby_names'),
-		CASE WHEN current_setting('synchronous_standby_names') <> '' THEN 0 WHEN $2 THEN 3 ELSE 1 END,
-		'a fail-over loses the locks and tokens that the standby does not have yet: name a synchronous '
-			'standby, and set failover_safe=on'),
+		CASE WHEN ` + namedSQL + ` THEN 0 WHEN $2 THEN 3 ELSE 1 END,
+		'a fail-over loses the locks and tokens that the standby does not have yet: name each synchronous '
+			'standby, not *, and set failover_safe=on'),
 	('sight of the standby', CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 'yes' ELSE 'no' END,
 		CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') OR NOT $2 THEN 0 ELSE 3 END,
 		'with failover_safe=on no lock is granted: GRANT pg_read_all_stats to the user'),
-	('default_transaction_isolation', current_setting('default_transaction_isolation'),
-		CASE current_setting('default_transaction_isolation') WHEN 'read committed' THEN 0 ELSE 2 END,
-		'locks that meet fail and are tried again: ALTER ROLE … SET default_transaction_isolation = '
-			'''read committed'' for the locks'' user'),
 	('max_locks_per_transaction', current_setting('max_locks_per_transaction'),
 		CASE WHEN current_setting('max_locks_per_transaction')::int >= 64 THEN 0 ELSE 2 END,
 		'many locks at once may run out of shared memory: set 64, the default, or more'),
@@ -79,7 +75,7 @@ func (b *Backend) Check(ctx context.Context) ([]locker.Finding, error) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	var all []locker.Finding
-	err := b.ask(bounded, func(conn *pgxpool.Conn) error {
+	_, err := b.ask(bounded, func(conn *pgxpool.Conn) error {
 		rows, err := conn.Query(bounded, checkSQL,
 			statementsFor(b.schema, b.table).table, b.opts.FailoverSafe, b.opts.NoCreate, b.opts.Table)
 		if err != nil {

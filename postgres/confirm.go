@@ -27,26 +27,34 @@ const (
 
 var (
 	// errNoStandby is why a lock is refused with Options.FailoverSafe.
-	errNoStandby = errors.New("the server has no synchronous standby (synchronous_standby_names is empty), " +
-		"and a lock would not survive a fail-over: add one")
+	errNoStandby = errors.New("the server has no synchronous standby, or does not name it " +
+		"(synchronous_standby_names is empty, or has a *), and a lock would not survive a fail-over: " +
+		"name each standby that may take over")
+	// errUnconfirmed is why one is not believed.
+	errUnconfirmed = errors.New("not each standby that synchronous_standby_names has has confirmed it, " +
+		"and any of them may take over")
 	// errBlind is why there are no locks at all with it.
 	errBlind = errors.New("failover_safe is on, and the user may not see what the synchronous standby has: " +
 		"GRANT pg_read_all_stats TO it, or use pg_monitor")
 )
 
-// confirmSQL says whether there are to be synchronous standbys, the server's timeline, up to where its log is
-// on disk ($1 after the first time), and whether as many synchronous standbys as the server waits for have
-// it up to there.
-const confirmSQL = `SELECT names <> '', substr(pg_walfile_name(lsn), 1, 8), lsn::text,
-	pg_has_role('pg_read_all_stats', 'USAGE'),
-	(SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= lsn)
-		>= coalesce(substring(names FROM '^\s*(?:[A-Za-z]+\s*)?(\d+)\s*\(')::int, 1)
+// confirmSQL says whether there are to be synchronous standbys, whether all have a name, the server's timeline,
+// up to where its log is on disk ($1 after the first time), and whether each of the standbys has it up to
+// there, however many of them the server waits for: with ANY 1 (a, b) or FIRST 1 (a, b), either may take over.
+// One that follows twice, such as one whose old connection is not yet known to be lost, has to have it by both:
+// two standbys may have one name.
+const confirmSQL = `SELECT names <> '', ` + namedSQL + `, substr(pg_walfile_name(lsn), 1, 8), lsn::text,
+	pg_has_role('pg_read_all_stats', 'USAGE'), (
+		SELECT count(DISTINCT lower(application_name)) = array_length(regexp_split_to_array(
+			regexp_replace(names, '"([^"]|"")*"', '', 'g'), ','), 1) AND bool_and(flush_lsn >= lsn)
+		FROM pg_stat_replication WHERE sync_state <> 'async' AND flush_lsn IS NOT NULL
+	) IS TRUE
 FROM (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn,
 	current_setting('synchronous_standby_names') AS names) log`
 
-// confirm returns nil when a synchronous standby has what was committed before. The server's word for a
-// commit is not enough: it gives up its wait for the standby when the statement is cancelled, with a
-// warning, when synchronous_standby_names becomes empty, and for as long as it has not noticed that they
+// confirm returns nil when the synchronous standbys have what was committed before. The server's word for a
+// commit is not enough: it waits for some of them only, and gives that up when the statement is cancelled, with
+// a warning, when synchronous_standby_names becomes empty, and for as long as it has not noticed that they
 // are set.
 func (b *Backend) confirm(ctx context.Context, conn *pgxpool.Conn, k keep) error {
 	if k < withLeases || !b.opts.FailoverSafe {
@@ -54,25 +62,25 @@ func (b *Backend) confirm(ctx context.Context, conn *pgxpool.Conn, k keep) error
 	}
 	lsn := ""
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		var named, sees, has bool
+		var some, named, sees, has bool
 		var timeline string
-		err := conn.QueryRow(ctx, confirmSQL, lsn).Scan(&named, &timeline, &lsn, &sees, &has)
+		err := conn.QueryRow(ctx, confirmSQL, lsn).Scan(&some, &named, &timeline, &lsn, &sees, &has)
 		known := b.timeline.Load()
 		switch {
 		case err != nil:
-			return &unconfirmed{fmt.Errorf("no synchronous standby has confirmed it: %w", err)}
+			return &unconfirmed{fmt.Errorf("%w: %w", errUnconfirmed, err)}
 		case !sees:
 			return &unconfirmed{errBlind}
-		case has:
+		case has && named:
 			b.timeline.Store(&timeline)
 			return nil
-		case !named && k == withLeases && (known == nil || *known != timeline):
+		case !some && k == withLeases && (known == nil || *known != timeline):
 			return nil // there is no standby that could take over without it
 		case !named:
 			return &unconfirmed{errNoStandby}
 		}
 		if err = clock.Sleep(ctx, pause); err != nil {
-			return &unconfirmed{fmt.Errorf("no synchronous standby has confirmed it: %w", err)}
+			return &unconfirmed{fmt.Errorf("%w: %w", errUnconfirmed, err)}
 		}
 	}
 }

@@ -46,8 +46,8 @@
 //
 //   - A fail-over to a standby that is behind loses the last locks and sets tokens
 //     back. A fail-over to a synchronous standby does not, with Options.FailoverSafe:
-//     then each grant and renewal is seen on the standby before it is believed. The
-//     old primary, if it still runs, must not accept writes.
+//     then each grant and renewal is seen on each standby that may take over before it
+//     is believed. The old primary, if it still runs, must not accept writes.
 //   - A step of the server's wall clock moves expiry. A step forward frees locks
 //     early, and two may hold. A step back keeps the locks of dead holders for
 //     longer.

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +230,42 @@ func TestProveWhatNoStandbyHasIsNotGranted(t *testing.T) {
 			})
 		}
 	}
+}
+
+// One confirmation is enough for the server with ANY 1, and the fail-over may go to the other standby: each that
+// may take over has a lock before it is granted.
+func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
+	lab.NeedProve(t)
+	t.Parallel()
+	primary, _ := startPair(t)
+	b := lab.StartPostgres(t, lab.StandbyOf(primary), lab.WithSetting("primary_conninfo",
+		fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s application_name=b", primary.Port(),
+			lab.PostgresUser, lab.PostgresPassword)))
+	locks, _ := newBackend(t, primary.URL(primary.Addr(), "sslmode=disable"),
+		&postgres.Options{FailoverSafe: true, Timeout: 2 * time.Second})
+	for _, names := range []string{"*", "ANY 1 (standby, *)", ""} {
+		primary.Set(t, "synchronous_standby_names", names)
+		g, err := locks.Acquire(t.Context(), request("a", owner(1)))
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorContains(t, err, "name each standby")
+		require.Nil(t, g.Hold, "nothing is left with %q", names)
+	}
+	for i, names := range []string{`FIRST 1 (standby, "B")`, "standby, b", "ANY 1 (standby, b)"} {
+		primary.Set(t, "synchronous_standby_names", names)
+		acquire(t, locks, "both "+names, owner(i))
+		b.Pause()
+		g, err := locks.Acquire(t.Context(), request("one "+names, owner(i)))
+		require.ErrorIs(t, err, locker.ErrUnavailable, names)
+		require.ErrorContains(t, err, "may take over")
+		require.NotNil(t, g.Hold)
+		b.Resume()
+	}
+	acquire(t, locks, "a", owner(2))
+	primary.Kill()
+	b.Promote(t)
+	other := newClient(t, b.URL(b.Addr(), "sslmode=disable"), nil)
+	_, err := other.TryLock(t.Context(), "a")
+	require.ErrorIs(t, err, locker.ErrHeld)
 }
 
 // A user who cannot see what the standby has is told so at once, and not at the fail-over.

@@ -39,8 +39,9 @@ func unknown(err error) bool {
 	case errors.As(err, &none), pgconn.SafeToRetry(err):
 		return false
 	case errors.As(err, &e):
-		// An ERROR has undone it. An error that ends the connection may have come during the commit.
-		return e.SeverityUnlocalized != "ERROR" && e.Severity != "ERROR"
+		// An ERROR of the server has undone it. An error that ends the connection may have come during the
+		// commit, and one that is about connections is a proxy's, which has lost the server.
+		return e.SeverityUnlocalized != "ERROR" && e.Severity != "ERROR" || sqlstate.Unknown(e.Code)
 	}
 	return true
 }
@@ -105,6 +106,8 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 		again, advice = false, ": ALTER SEQUENCE … CACHE 1 INCREMENT 1 NO CYCLE"
 	case code == sqlstate.NoValue:
 		again, advice = false, ": the sequence of tokens hands out numbers that do not rise"
+	case code == sqlstate.ByZero: // see conditionsSQL
+		text = errNoStandby.Error()
 	case errors.Is(err, errNoTable):
 		again, advice = false, ": make the table with what postgres.Schema returns"
 	case code == sqlstate.ReadOnly:

@@ -113,7 +113,7 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		if err != nil {
 			return err
 		}
-		err = pgx.BeginFunc(bounded, conn, func(tx pgx.Tx) error {
+		err = pgx.BeginTxFunc(bounded, conn, readCommitted, func(tx pgx.Tx) error {
 			return b.raise(bounded, tx, s, int64(token), func() error { return h.keep(bounded, tx) })
 		})
 		if err != nil {

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/batch"
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
@@ -20,25 +21,26 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if req.Shared {
 		h.kind = &b.sharing
 	}
-	first := max(req.TTL, req.MinHold)
 	answer, err := h.kind.acquires.Do(ctx, request{
-		name: req.Name, owner: req.Owner, label: req.Label, ttl: first, waits: req.Wait,
+		name: req.Name, owner: req.Owner, label: req.Label, ttl: max(req.TTL, req.MinHold), waits: req.Wait,
 	})
 	g := answer.Value
+	var left locker.Grant // what may be there beside an error
+	if g.twice || err != nil && answer.Sent && unknown(err) {
+		left.Hold = h
+	}
 	switch {
-	case err != nil && answer.Sent && unknown(err):
-		return locker.Grant{Hold: h}, b.failure(ctx, err)
 	case err != nil:
-		return locker.Grant{}, b.failure(ctx, err)
+		return left, b.failure(ctx, err)
 	case g.full:
-		return locker.Grant{}, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
+		return left, fmt.Errorf("postgres %s: %w: %d share %q, and no more can",
 			b.addr, locker.ErrRefused, locker.MaxSharers, req.Name)
 	case g.token == 0 && g.sharers && req.Wait && !req.Shared:
-		return locker.Grant{}, b.waitForSharers(ctx, req, g.left)
+		return left, b.waitForSharers(ctx, req, g.left)
 	case g.token == 0:
-		return locker.Grant{}, &locker.HeldError{Remaining: g.left}
+		return left, &locker.HeldError{Remaining: g.left}
 	}
-	validity := locker.Validity{Since: answer.Since, TTL: first}
+	validity := locker.Validity{Since: answer.Since, TTL: req.TTL}
 	return locker.Grant{Hold: h, Validity: validity, Token: g.token}, nil
 }
 
@@ -64,7 +66,7 @@ func (b *Backend) bounds() batch.Options {
 // kind has the requests for locks of one kind: those that are held alone, or those of sharers.
 type kind struct {
 	acquires *batch.Batcher[request, grant]
-	renewals *batch.Batcher[request, bool]
+	renewals *batch.Batcher[request, renewal]
 	releases *batch.Batcher[request, end]
 }
 
@@ -81,6 +83,7 @@ type grant struct {
 	left    time.Duration
 	sharers bool // have it
 	full    bool // there are as many of them as can be
+	twice   bool // it was asked twice: the first time may yet be granted (R7)
 }
 
 // askIn is when to ask for a lock again that ends in that time. For one that has ended, a transaction that
@@ -107,25 +110,60 @@ func (b *Backend) sendAcquires(ctx context.Context, requests []request) ([]grant
 		}
 	}
 	var answers []grant
-	err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
-		answers = slices.Repeat([]grant{{left: askAgain}}, len(requests))
+	told := make([]bool, len(requests))
+	twice, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
+		answers = make([]grant, len(requests))
+		clear(told)
 		keys := s.keysOf(requests)
 		var name []byte
 		var value int64
 		var sharers bool
 		trip.Queue(s.acquire, names, owners, labels, ttls, keys).Query(each([]any{&name, &value}, func() {
-			answers[index[string(name)]].token = uint64(value)
+			i := index[string(name)]
+			answers[i].token, told[i] = uint64(value), true
 		}))
 		if len(waited) > 0 {
 			trip.Queue(s.mark, waited, waiters)
 		}
 		trip.Queue(s.tell, names, owners, waits, keys).Query(each([]any{&name, &value, &sharers}, func() {
-			g := &answers[index[string(name)]]
-			g.left, g.sharers = askIn(time.Duration(value)*time.Microsecond), sharers
+			i := index[string(name)]
+			answers[i].left, answers[i].sharers = askIn(time.Duration(value)*time.Microsecond), sharers
+			told[i] = true
 		}))
 	})
+	if err == nil {
+		for i, a := range requests {
+			answers[i].twice = twice
+			if !a.waits {
+				continue
+			}
+			if since := b.unmarked(a.name, !told[i]); !told[i] {
+				answers[i].left = askIn(-since)
+			}
+		}
+	}
 	b.sweep()
 	return answers, err
+}
+
+// unmarked returns for how long a name has been held by somebody whose row a waiter cannot mark, since a
+// transaction has locked it. Names that nobody asks for any more are forgotten.
+func (b *Backend) unmarked(name string, locked bool) time.Duration {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since, there := b.locked[name]
+	switch {
+	case !locked:
+		delete(b.locked, name)
+	case !there:
+		maps.DeleteFunc(b.locked, func(_ string, since time.Time) bool {
+			return len(b.locked) >= maxLocked && now.Sub(since) > sweepEvery
+		})
+		b.locked[name] = now
+		return 0
+	}
+	return now.Sub(since)
 }
 
 // each reads rows into values, and calls found after each.
@@ -149,32 +187,67 @@ type hold struct {
 	ttl         time.Duration
 }
 
-// Renew implements [locker.Hold].
+// renewal is the answer to a request to renew.
+type renewal int
+
+const (
+	gone renewal = iota
+	busy         // it is there, and somebody else's transaction has locked its row
+	kept
+)
+
+var errRowLocked = errors.New("a transaction has locked the lock's row, and does not end")
+
+// Renew implements [locker.Hold]. A row that is locked is asked for again: most are so for a moment.
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
-	answer, err := h.kind.renewals.Do(ctx, request{name: h.name, owner: h.owner, ttl: h.ttl})
-	if err != nil {
-		return locker.Validity{}, h.b.failure(ctx, err)
+	bounded, cancel := context.WithTimeoutCause(ctx, h.b.opts.Timeout, errRowLocked)
+	defer cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, slowlyAgain) {
+		answer, err := h.kind.renewals.Do(ctx, request{name: h.name, owner: h.owner, ttl: h.ttl})
+		if err == nil && answer.Value == busy {
+			if clock.Sleep(bounded, pause) == nil {
+				continue
+			}
+			err = context.Cause(bounded)
+		}
+		switch {
+		case err != nil:
+			return locker.Validity{}, h.b.failure(ctx, err)
+		case answer.Value == gone:
+			return locker.Validity{}, h.lost()
+		}
+		return locker.Validity{Since: answer.Since, TTL: h.ttl}, nil
 	}
-	if !answer.Value {
-		return locker.Validity{}, h.lost()
-	}
-	return locker.Validity{Since: answer.Since, TTL: h.ttl}, nil
 }
 
-func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]bool, error) {
+func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]renewal, error) {
 	names, owners := namesOf(requests)
+	return b.renew(ctx, requests, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
+		return trip.Queue(s.renew, names, owners, ttls)
+	})
+}
+
+// renew sends a statement that says which of the requests are there, and whether they were renewed.
+func (b *Backend) renew(
+	ctx context.Context, requests []request, send func(*statements, *pgx.Batch, []int64) *pgx.QueuedQuery,
+) (answers []renewal, err error) {
 	ttls := make([]int64, len(requests))
 	for i, a := range requests {
 		ttls[i] = a.ttl.Microseconds()
 	}
-	var held []bool
-	err := b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
-		held = make([]bool, len(requests))
+	_, err = b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
+		answers = make([]renewal, len(requests))
 		var i int64
-		trip.Queue(s.renew, names, owners, ttls).Query(each([]any{&i}, func() { held[i-1] = true }))
+		var renewed bool
+		send(s, trip, ttls).Query(each([]any{&i, &renewed}, func() {
+			answers[i-1] = busy
+			if renewed {
+				answers[i-1] = kept
+			}
+		}))
 	})
 	b.sweep()
-	return held, err
+	return answers, err
 }
 
 // Release implements [locker.Hold].
@@ -185,7 +258,7 @@ func (h *hold) Release(ctx context.Context) error {
 		return h.b.failure(ctx, err)
 	case answer.Value.held:
 		return nil
-	case answer.Value.times > 1:
+	case answer.Value.twice:
 		return h.b.failure(ctx, errLostRelease)
 	}
 	return h.lost()
@@ -195,24 +268,29 @@ func (h *hold) Release(ctx context.Context) error {
 var errLostRelease = errors.New("the connection was lost, and it is not known " +
 	"whether the lock was held until then")
 
-// end is the answer to a release: whether the lock was held, and how often that was asked.
-type end struct {
-	held  bool
-	times int
-}
+// end is the answer to a release: whether the lock was held, and whether that was asked twice.
+type end struct{ held, twice bool }
 
 func (b *Backend) sendReleases(ctx context.Context, requests []request) ([]end, error) {
 	names, owners := namesOf(requests)
-	var ends []end
-	times := 0
-	err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
-		times++
-		ends = slices.Repeat([]end{{times: times}}, len(requests))
+	return b.end(ctx, requests, func(s *statements, trip *pgx.Batch) *pgx.QueuedQuery {
+		return trip.Queue(s.release, names, owners)
+	})
+}
+
+// end sends a statement that says which of the requests were held.
+func (b *Backend) end(
+	ctx context.Context, requests []request, send func(*statements, *pgx.Batch) *pgx.QueuedQuery,
+) (ends []end, err error) {
+	twice, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+		ends = make([]end, len(requests))
 		var i int64
 		var held bool
-		trip.Queue(s.release, names, owners).
-			Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))
+		send(s, trip).Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))
 	})
+	for i := range ends {
+		ends[i].twice = twice
+	}
 	return ends, err
 }
 

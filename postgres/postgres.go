@@ -27,12 +27,13 @@ type Options struct {
 	// NoCreate: the table and the sequence are not made on first use. Make them with what Schema returns.
 	NoCreate bool
 
-	// FailoverSafe says that a fail-over only ever goes to a synchronous standby. The backend then declares
-	// that a held lock survives it. It believes no grant and no renewal before it has seen in
-	// pg_stat_replication that the synchronous standbys have it, for which the user needs the rights of
-	// pg_read_all_stats; without them, nothing is granted. While the server has no synchronous standby
-	// (synchronous_standby_names is empty), new locks are refused, with an error that matches ErrUnavailable.
-	// Leases go on then only on a server that has taken over and never had a standby since.
+	// FailoverSafe says that a fail-over only ever goes to a standby that synchronous_standby_names has. The
+	// backend then declares that a held lock survives it. It believes no grant and no renewal before it has
+	// seen in pg_stat_replication that each of these standbys has it, also where the server waits for some of
+	// them only (ANY 1, FIRST 1), for which the user needs the rights of pg_read_all_stats; without them,
+	// nothing is granted. While synchronous_standby_names is empty, or has a * instead of names, new locks are
+	// refused, with an error that matches ErrUnavailable. Leases go on then only on a server that has taken
+	// over and never had a standby since.
 	FailoverSafe bool
 
 	// Timeout is how long a request waits for its answer, its wait for a connection of the pool included.
@@ -57,6 +58,8 @@ const (
 	// askAgain and slowlyAgain are when to ask for a name that is not held and not to be had: at first,
 	// and when that lasts.
 	askAgain, slowlyAgain = 5 * time.Millisecond, 500 * time.Millisecond
+	// maxLocked is of how many names Backend.locked remembers that nobody may ask for any more.
+	maxLocked = 1000
 )
 
 // Backend is one PostgreSQL as a lock service. Make it with [New] or [Open].
@@ -78,8 +81,9 @@ type Backend struct {
 	stop context.CancelFunc
 	busy sync.WaitGroup // sweeps
 
-	mu    sync.Mutex
-	swept time.Time
+	mu     sync.Mutex
+	swept  time.Time
+	locked map[string]time.Time // names whose row was locked when a waiter came, and since when
 }
 
 var (
@@ -100,7 +104,7 @@ var (
 // pool of its own (of four connections, say) keeps the locks alive while the program's transactions have
 // all connections of theirs.
 func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
-	b := &Backend{pool: pool}
+	b := &Backend{pool: pool, locked: make(map[string]time.Time)}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -164,7 +168,7 @@ func Guarantees(opts *Options) locker.Guarantees {
 	}
 	if opts != nil && opts.FailoverSafe {
 		g.SurvivesFailover = true
-		g.RestsOn = "one PostgreSQL primary and a synchronous standby: " +
+		g.RestsOn = "one PostgreSQL primary and the standbys that synchronous_standby_names has: " +
 			"they keep what they have committed (fsync), " +
 			"a fail-over goes to no other standby and stops the old primary, " +
 			"and their wall clocks agree and make no step; tokens: nobody restores a backup"
@@ -173,29 +177,37 @@ func Guarantees(opts *Options) locker.Guarantees {
 }
 
 // query sends statements in one round trip and one transaction, after the conditions. The table that they
-// are for may have been moved or removed, or its sequence be behind it: then that is mended first.
-func (b *Backend) query(ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch)) error {
+// are for may have been moved or removed, or its sequence be behind it: then that is mended first. twice: see
+// ask.
+func (b *Backend) query(
+	ctx context.Context, k keep, statements func(s *statements, trip *pgx.Batch),
+) (twice bool, err error) {
 	for first := true; ; first = false {
 		s, err := b.readyFor(ctx, k)
 		if err != nil {
-			return &poolError{err}
+			return twice, &poolError{err}
 		}
-		err = b.send(ctx, k, func(trip *pgx.Batch) { statements(s, trip) })
+		lost, err := b.send(ctx, k, func(trip *pgx.Batch) { statements(s, trip) })
+		twice = twice || lost
 		if !first || !missingTable(err) && !fallen(err) {
-			return err
+			return twice, err
 		}
 		b.found.CompareAndSwap(s, nil)
 	}
 }
 
 // send is query for a table that is there. statements may be called more than once.
-func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) error {
+func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch)) (twice bool, err error) {
 	return b.ask(ctx, func(conn *pgxpool.Conn) error {
 		trip := &pgx.Batch{}
-		trip.Queue(conditionsSQL, k > untilACrash)
+		trip.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // which is what the statements are written for
+		trip.Queue(conditionsSQL, k > untilACrash, k == onStandby && b.opts.FailoverSafe)
 		statements(trip)
-		// Only Close knows of the commit.
+		trip.Queue("COMMIT")
 		err := conn.SendBatch(ctx, trip).Close()
+		if err != nil && conn.Conn().PgConn().TxStatus() == 'E' {
+			_, _ = conn.Exec(ctx, "ROLLBACK") // or the pool closes the connection
+		}
 		if readOnly(err) || fallen(err) {
 			// The next one may be to the server that has taken over, and has drawn no numbers in stock.
 			_ = conn.Conn().Close(ctx)
@@ -209,9 +221,9 @@ func (b *Backend) send(ctx context.Context, k keep, statements func(*pgx.Batch))
 
 // ask calls do with a connection. One that is lost without an answer, as an idle one is that the server or
 // a proxy has closed, is no outage (R26): do is called again with the next one. Whatever is asked may be
-// asked twice (R11).
-func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) error {
-	lost := false
+// asked twice (R11), and twice says that it was: then the first one may still be under way, and what the
+// second one has found is not the end.
+func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) (twice bool, err error) {
 	for tries := b.pool.Config().MaxConns; ; tries-- {
 		conn, err := b.pool.Acquire(ctx)
 		if err == nil {
@@ -222,13 +234,13 @@ func (b *Backend) ask(ctx context.Context, do func(conn *pgxpool.Conn) error) er
 		}
 		switch {
 		case err == nil:
-			return nil
+			return twice, nil
 		case tries > 0 && ctx.Err() == nil && lostConnection(err):
-			lost = true
-		case lost:
-			return &unconfirmed{err} // what was lost may have been carried out
+			twice = true
+		case twice:
+			return true, &unconfirmed{err} // what was lost may have been carried out
 		default:
-			return err
+			return false, err
 		}
 	}
 }

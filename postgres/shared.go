@@ -64,7 +64,7 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 	var answers []grant
 	var notes []time.Duration
 	var left map[string]time.Duration
-	err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
+	twice, err := b.query(ctx, onStandby, func(s *statements, trip *pgx.Batch) {
 		answers, notes = make([]grant, len(requests)), make([]time.Duration, len(requests))
 		left = make(map[string]time.Duration, len(asked))
 		var i, token, value int64
@@ -91,6 +91,7 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 		}))
 	})
 	for i := range answers {
+		answers[i].twice = twice
 		answers[i].left = max(left[requests[i].name], askAgain)
 		if notes[i] > 0 {
 			answers[i].left = min(answers[i].left, notes[i])
@@ -100,40 +101,20 @@ func (b *Backend) sendJoins(ctx context.Context, requests []request) ([]grant, e
 	return answers, err
 }
 
-func (b *Backend) sendSharedRenewals(ctx context.Context, requests []request) ([]bool, error) {
+func (b *Backend) sendSharedRenewals(ctx context.Context, requests []request) ([]renewal, error) {
 	names, _ := namesOf(requests)
-	ttls := make([]int64, len(requests))
-	for i, a := range requests {
-		ttls[i] = a.ttl.Microseconds()
-	}
-	var held []bool
-	err := b.query(ctx, withLeases, func(s *statements, trip *pgx.Batch) {
-		held = make([]bool, len(requests))
-		var i int64
-		trip.Queue(noBitmapSQL)
-		trip.Queue(s.lock, names)
-		trip.Queue(s.renewShared, names, entriesOf(requests), ttls).
-			Query(each([]any{&i}, func() { held[i-1] = true }))
+	return b.renew(ctx, requests, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
+		return trip.Queue(s.renewShared, names, entriesOf(requests), ttls)
 	})
-	b.sweep()
-	return held, err
 }
 
 func (b *Backend) sendLeaves(ctx context.Context, requests []request) ([]end, error) {
 	names, _ := namesOf(requests)
-	var ends []end
-	times := 0
-	err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
-		times++
-		ends = slices.Repeat([]end{{times: times}}, len(requests))
-		var i int64
-		var held bool
+	return b.end(ctx, requests, func(s *statements, trip *pgx.Batch) *pgx.QueuedQuery {
 		trip.Queue(noBitmapSQL)
 		trip.Queue(s.lock, names)
-		trip.Queue(s.leave, names, entriesOf(requests)).
-			Query(each([]any{&i, &held, nil}, func() { ends[i-1].held = held }))
+		return trip.Queue(s.leave, names, entriesOf(requests))
 	})
-	return ends, err
 }
 
 // waitForSharers leaves the note of a writer that waits for sharers and was refused. That costs a round trip
@@ -146,7 +127,7 @@ func (b *Backend) waitForSharers(ctx context.Context, req locker.Request, left t
 	return &locker.HeldError{Remaining: left, AskWithin: askForSharers, Leave: func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 		defer cancel()
-		err := b.query(bounded, untilACrash, func(s *statements, trip *pgx.Batch) {
+		_, err := b.query(bounded, untilACrash, func(s *statements, trip *pgx.Batch) {
 			trip.Queue(s.unnote, []byte(req.Name), []byte(req.Owner))
 		})
 		if err != nil {
@@ -164,7 +145,7 @@ func (b *Backend) sendNotes(ctx context.Context, requests []request) ([]bool, er
 		writers[i], index[a.name] = []byte(a.owner), i
 	}
 	var noted []bool
-	err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
+	_, err := b.query(ctx, untilACrash, func(s *statements, trip *pgx.Batch) {
 		noted = make([]bool, len(requests))
 		var name []byte
 		trip.Queue(s.note, names, writers).

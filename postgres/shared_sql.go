@@ -8,12 +8,11 @@ package postgres
 // token is that of the lock's row. So what ends the row ends all entries: a deletion, a Break, and the grant
 // of the next token, which makes every note void.
 //
-// Each change of a sharer's entry is made by a statement that comes after one which has locked the lock's
-// row, and it changes that row, too. Under READ COMMITTED, a statement sees what was committed before it
-// began. So those who share a name see each other's changes one after the other, whatever clients they come
-// from; above that level, the one that comes later fails with 40001, and is tried again. A writer's grant is
-// one statement that changes the lock's row: it waits for the transaction that has locked the row, and then
-// judges the row as that has left it (ON CONFLICT). What can meet:
+// Each change of a sharer's entry but a renewal is made by a statement that comes after one which has locked
+// the lock's row, and it changes that row, too. Under READ COMMITTED, a statement sees what was committed
+// before it began. So those who share a name see each other's changes one after the other, whatever clients
+// they come from. A writer's grant is one statement that changes the lock's row: it waits for the transaction
+// that has locked the row, and then judges the row as that has left it (ON CONFLICT). What can meet:
 //
 //   - A sharer asks while a writer's grant is under way, or the other way round: the one that has locked the
 //     row first commits, and the other finds it held. They may hinder each other at the advisory lock: then
@@ -90,20 +89,28 @@ SELECT j.i, coalesce(e.token, 0),
 	j.note IS NULL AND NOT j.fits AND NOT j.has
 FROM judged j LEFT JOIN entered e ON e.name = j.entry`
 
-// renewSharedSQL returns those that were still held.
-const renewSharedSQL = `WITH kept AS (
+// renewSharedSQL is renewSQL for sharers. It locks the lock's row itself, and goes on with that as it is then
+// (the lock looks at the row again if it has changed meanwhile); an entry that was made since is not renewed.
+const renewSharedSQL = `WITH mine AS MATERIALIZED (
+	SELECT name, token FROM TABLE_NAME
+	WHERE name = ANY ($1::bytea[]) AND owner = 'SHARERS_OWNER' AND expires > clock_timestamp()
+	FOR NO KEY UPDATE SKIP LOCKED
+), kept AS (
 	UPDATE TABLE_NAME s
 	SET expires = GREATEST(s.expires, clock_timestamp() + a.ttl * interval '1 microsecond')
 	FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) WITH ORDINALITY AS a (name, entry, ttl, i)
-	JOIN TABLE_NAME l ON l.name = a.name
-	WHERE s.name = a.entry AND s.token = l.token AND s.expires > clock_timestamp()
-		AND l.owner = 'SHARERS_OWNER' AND l.expires > clock_timestamp()
+	JOIN mine m ON m.name = a.name
+	WHERE s.name = a.entry AND s.token = m.token AND s.expires > clock_timestamp()
 	RETURNING a.i, a.name, s.expires
 ), longest AS (
 	UPDATE TABLE_NAME l SET expires = GREATEST(l.expires, k.expires)
 	FROM (SELECT name, max(expires) AS expires FROM kept GROUP BY name) k WHERE l.name = k.name
 )
-SELECT i FROM kept`
+SELECT a.i, k.i IS NOT NULL
+FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS a (name, entry, i)
+JOIN TABLE_NAME l ON l.name = a.name LEFT JOIN TABLE_NAME s ON s.name = a.entry LEFT JOIN kept k ON k.i = a.i
+WHERE k.i IS NOT NULL OR s.token = l.token AND s.expires > clock_timestamp()
+	AND l.owner = 'SHARERS_OWNER' AND l.expires > clock_timestamp() AND a.name NOT IN (SELECT name FROM mine)`
 
 // leaveSQL says which sharers were still held. The lock's row ends with the last of the others, and at once
 // if there are none; then those are told who wait.

@@ -37,11 +37,16 @@ WHERE s.last_value < h.token`
 // conditionsSQL comes before each of the others, in its transaction and its round trip. Plans are made once
 // for a connection (a new one each time would cost five times what the statement does), and one that was
 // made while the table was small must not go on reading all of it. $1 is whether the commit has to be on
-// disk, and on the synchronous standbys if there are any.
+// disk, and on the synchronous standbys if there are any. $2 is whether there have to be some, each with its
+// name: if not, it divides by zero, and nothing is granted that would have to be taken back.
 const conditionsSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true),
 	set_config('synchronous_commit', CASE WHEN NOT $1::boolean THEN 'off'
-		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)`
+		WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
+	1 / (NOT $2::boolean OR ` + namedSQL + `)::int`
+
+// namedSQL is whether synchronous_standby_names says which servers may take over.
+const namedSQL = `current_setting('synchronous_standby_names') ~ '^[^*]+$'`
 
 // grantSQL grants what is free. It waits for nobody's lock but that of a holder that is just renewing what
 // has expired. The advisory lock of a name orders its tokens: nextval comes after it, and the commit before
@@ -62,8 +67,9 @@ FROM (
 		THEN false ELSE pg_try_advisory_xact_lock(a.key) END
 ) drawn
 ON CONFLICT (name) DO UPDATE
-SET owner = excluded.owner, label = excluded.label, expires = excluded.expires,
-	waited = l.waited AND l.owner = excluded.owner,
+SET owner = excluded.owner, label = excluded.label, waited = l.waited AND l.owner = excluded.owner,
+	expires = CASE WHEN l.owner = excluded.owner THEN GREATEST(l.expires, excluded.expires)
+		ELSE excluded.expires END,
 	token = CASE WHEN l.owner = excluded.owner AND l.expires > clock_timestamp() THEN l.token
 		WHEN excluded.token > l.token THEN excluded.token END
 WHERE l.owner IN ('', excluded.owner) OR l.expires <= clock_timestamp()
@@ -91,12 +97,23 @@ LEFT JOIN TABLE_NAME l ON l.name = a.name
 WHERE l.owner IS DISTINCT FROM a.owner
 	AND (NOT a.waits OR l.waited OR (l.owner <> '' AND l.expires > clock_timestamp()) IS NOT TRUE)`
 
-// renewSQL returns those that were still held.
-const renewSQL = `UPDATE TABLE_NAME l
-SET expires = GREATEST(l.expires, clock_timestamp() + a.ttl * interval '1 microsecond')
-FROM unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, ttl, i)
-WHERE l.name = a.name AND l.owner = a.owner AND l.expires > clock_timestamp()
-RETURNING a.i`
+// renewSQL returns those that were still held, and whether they are renewed: a row that somebody has locked
+// is not waited for, since those beside it would wait, too.
+const renewSQL = `WITH mine AS MATERIALIZED (
+	SELECT l.name, a.i, a.ttl FROM TABLE_NAME l
+	JOIN unnest($1::bytea[], $2::text[], $3::bigint[]) WITH ORDINALITY AS a (name, owner, ttl, i)
+		ON l.name = a.name
+	WHERE l.owner = a.owner AND l.expires > clock_timestamp()
+	FOR NO KEY UPDATE OF l SKIP LOCKED
+), kept AS (
+	UPDATE TABLE_NAME l SET expires = GREATEST(l.expires, clock_timestamp() + m.ttl * interval '1 microsecond')
+	FROM mine m WHERE l.name = m.name
+	RETURNING m.i
+)
+SELECT a.i, k.i IS NOT NULL
+FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS a (name, owner, i)
+JOIN TABLE_NAME l ON l.name = a.name LEFT JOIN kept k ON k.i = a.i
+WHERE k.i IS NOT NULL OR l.owner = a.owner AND l.expires > clock_timestamp()`
 
 // releaseSQL says which of them were still held, and tells those who wait. NOTIFY makes commits wait for
 // each other in the whole server, so it is not said to nobody.
@@ -139,7 +156,7 @@ const floorSQL = `INSERT INTO TABLE_NAME AS l VALUES ('', '', '', $1, clock_time
 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token`
 
 // stateSQL is the state of a row l that is held.
-const stateSQL = `SELECT l.name, l.label, l.token,
+const stateSQL = `SELECT l.name, l.owner, l.label, l.token,
 	CAST(EXTRACT(EPOCH FROM l.expires - clock_timestamp()) * 1000000 AS bigint), sharing.number, sharing.labels
 FROM TABLE_OR_CTE l CROSS JOIN LATERAL (
 	SELECT count(*) AS number, (array_agg(DISTINCT s.label))[1:16] AS labels
@@ -149,10 +166,12 @@ FROM TABLE_OR_CTE l CROSS JOIN LATERAL (
 // lookSQL finds what is held; a condition follows it.
 const lookSQL = stateSQL + ` WHERE l.owner <> '' AND l.expires > clock_timestamp() AND `
 
+// breakSQL ends the hold of that owner, or of those who share that token.
 const breakSQL = `WITH freed AS (
 	UPDATE TABLE_NAME l SET owner = '', label = '', expires = clock_timestamp()
 	FROM (
-		SELECT * FROM TABLE_NAME WHERE name = $1 AND owner <> '' AND expires > clock_timestamp()
+		SELECT * FROM TABLE_NAME
+		WHERE name = $1 AND owner = $2 AND token = $3 AND owner <> '' AND expires > clock_timestamp()
 		FOR NO KEY UPDATE
 	) o
 	WHERE l.name = o.name

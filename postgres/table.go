@@ -87,7 +87,7 @@ func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err 
 	var schema string
 	var sees bool
 	name := statementsFor(b.schema, b.table).table
-	err = b.ask(ctx, func(conn *pgxpool.Conn) error {
+	_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, locateSQL, name).Scan(&schema, &wrong, &sees)
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (b *Backend) locate(ctx context.Context) (s *statements, wrong string, err 
 // create makes the table and the sequence.
 func (b *Backend) create(ctx context.Context, s *statements) (err error) {
 	for range 3 {
-		err = b.ask(ctx, func(conn *pgxpool.Conn) error {
+		_, err = b.ask(ctx, func(conn *pgxpool.Conn) error {
 			_, err := conn.Exec(ctx, s.schema, pgx.QueryExecModeSimpleProtocol)
 			return err
 		})
@@ -122,7 +122,7 @@ func (b *Backend) create(ctx context.Context, s *statements) (err error) {
 // rise sets a sequence that is behind the table, such as one that was made anew, above all tokens.
 func (b *Backend) rise(ctx context.Context, s *statements) error {
 	var token, drawn, swept int64
-	err := b.ask(ctx, func(conn *pgxpool.Conn) error {
+	_, err := b.ask(ctx, func(conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, s.last).Scan(&token, &drawn, &swept)
 	})
 	if err != nil {
@@ -134,13 +134,17 @@ func (b *Backend) rise(ctx context.Context, s *statements) error {
 	if drawn >= token {
 		return nil
 	}
-	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.raise(ctx, tx, s, token, nil) })
+	err = pgx.BeginTxFunc(ctx, b.pool, readCommitted, func(tx pgx.Tx) error {
+		return b.raise(ctx, tx, s, token, nil)
+	})
 	if err != nil {
 		return fmt.Errorf("the sequence of tokens is at %d, token %d was given already, and it cannot be set: %w",
 			drawn, token, err)
 	}
 	return nil
 }
+
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // raise sets the sequence above token, one client after the other, if check succeeds. The floor remembers it.
 func (b *Backend) raise(
@@ -149,7 +153,7 @@ func (b *Backend) raise(
 	// A sequence is read as a table is, which the conditions make look so dear that it would be compiled
 	// first, for 24 ms and more.
 	batch := &pgx.Batch{}
-	batch.Queue(conditionsSQL, true)
+	batch.Queue(conditionsSQL, true, false)
 	batch.Queue("SELECT pg_advisory_xact_lock($1), set_config('jit', 'off', true)", s.key(""))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -188,13 +192,12 @@ func (b *Backend) pass(ctx context.Context) error {
 			return err
 		}
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		if _, err = b.pool.Exec(bounded, s.floor, 0); err == nil {
-			err = b.pool.QueryRow(bounded, s.sweep).Scan(&more)
-		}
+		_, err = b.send(bounded, untilACrash, func(trip *pgx.Batch) {
+			more = false // another client sweeps, or has done so lately
+			trip.Queue(s.floor, 0)
+			trip.Queue(s.sweep).Query(each([]any{&more}, func() {}))
+		})
 		cancel()
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // another client sweeps, or has done so lately
-		}
 		if err != nil {
 			return err
 		}

@@ -119,7 +119,7 @@ func (b *Backend) probe(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, neverIdleSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	err := b.ask(ctx, func(conn *pgxpool.Conn) error {
+	_, err := b.ask(ctx, func(conn *pgxpool.Conn) error {
 		_, err := conn.Exec(ctx, "SELECT pg_notify($1, $2)", b.table, text)
 		return err
 	})

@@ -5,6 +5,7 @@ package sqlstate
 import (
 	"errors"
 	"slices"
+	"strings"
 )
 
 // Of returns the code of a driver's error, "" if it has none. pgx and lib/pq have this method.
@@ -36,8 +37,13 @@ func Ended(code string) bool {
 	return slices.Contains([]string{"57P01", "57P05"}, code)
 }
 
+// Unknown reports whether this leaves open what became of a commit, also as an ERROR: it is about the
+// connection to the server, as a proxy sees it.
+func Unknown(code string) bool { return strings.HasPrefix(code, "08") || code == "40003" }
+
 // Codes that somebody has an answer to.
 const (
+	ByZero       = "22012"
 	ReadOnly     = "25006" // a standby, or a primary that has become one
 	NoTable      = "42P01"
 	NoSchema     = "3F000"

@@ -1,0 +1,177 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
+)
+
+// A request whose connection is lost while it commits is asked again, and refused by its own first copy. That
+// one is granted nevertheless, and there is a Hold to take it back.
+func TestARefusalBesideACopyThatCommitsHasAHold(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable"), nil)
+	acquire(t, b, "another", owner(9)) // the table is there
+	gate, err := pgx.Connect(t.Context(), s.URL(s.Addr(), "sslmode=disable"))
+	require.NoError(t, err)
+	defer func() { _ = gate.Close(context.Background()) }()
+	_, err = gate.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
+	require.NoError(t, err)
+	s.Exec(t, `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP
+		BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL;
+		EXCEPTION WHEN query_canceled THEN END; -- the driver asks for that, and a commit does not
+	END LOOP; END $$`)
+	s.Exec(t, `CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON locker_locks
+		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`)
+	answered := make(chan error, 1)
+	var g locker.Grant
+	go func() {
+		var err error
+		g, err = b.Acquire(t.Context(), request("a", owner(1)))
+		answered <- err
+	}()
+	require.Eventually(t, func() bool {
+		return s.Query(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1"
+	}, 5*time.Second, time.Millisecond)
+	p.Set(lab.Reset)
+	p.Set(lab.Pass)
+	require.ErrorIs(t, <-answered, locker.ErrHeld)
+	require.NoError(t, gate.Close(t.Context()))
+	require.Eventually(t, func() bool {
+		st, err := b.Inspect(t.Context(), "a")
+		return err == nil && st.Held
+	}, 5*time.Second, time.Millisecond)
+	require.NotNil(t, g.Hold)
+	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
+// A Break that is sent twice, since its reply was lost, does not break the next holder.
+func TestACopyOfABreakFindsNobody(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	p := lab.StartProxy(t, s.Addr())
+	b, _ := newBackend(t, s.URL(p.Addr(), "sslmode=disable", "default_query_exec_mode=exec"), nil)
+	direct, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	for name, ask := range map[string]func(name string, i int) locker.Request{
+		"a":      func(name string, i int) locker.Request { return request(name, owner(i)) },
+		"shared": sharer,
+	} {
+		_, err := direct.Acquire(t.Context(), ask(name, 1))
+		require.NoError(t, err)
+		const statement = "RETURNING o.*"
+		var next locker.Grant
+		p.OnRequest(statement, func(l *lab.Link) {
+			l.CutOnReply()
+			p.OnRequest(statement, func(*lab.Link) {
+				next, err = direct.Acquire(context.Background(), ask(name, 2))
+			})
+		})
+		st, broken := b.Break(t.Context(), name)
+		require.NoError(t, broken)
+		assert.True(t, st.Held)
+		require.NoError(t, err)
+		require.NotNil(t, next.Hold, "it was sent twice")
+		_, err = next.Hold.Renew(t.Context())
+		require.NoError(t, err, name)
+	}
+}
+
+// A copy of a request that comes late does not shorten what a later one has been promised.
+func TestALateCopyShortensNothing(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
+	for _, req := range []locker.Request{request("a", owner(1)), sharer("shared", 2)} {
+		g, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		s.Exec(t, "UPDATE locker_locks SET expires = clock_timestamp() + interval '1 hour'")
+		again, err := b.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		assert.Equal(t, g.Token, again.Token)
+		_, err = g.Hold.Renew(t.Context())
+		require.NoError(t, err)
+		st, err := b.Inspect(t.Context(), req.Name)
+		require.NoError(t, err)
+		assert.Greater(t, st.Remaining, 50*time.Minute, req.Name)
+	}
+}
+
+// A row that somebody has locked keeps no renewal waiting but its own, and that one ends in time.
+func TestALockedRowDelaysNoOtherRenewal(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=8"),
+		&postgres.Options{Timeout: 2 * time.Second})
+	for _, shared := range []bool{false, true} {
+		var holds []locker.Hold
+		for i := range 32 {
+			req := request(fmt.Sprint(shared, i), owner(i))
+			req.Shared = shared
+			g, err := b.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			holds = append(holds, g.Hold)
+		}
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = $1 FOR UPDATE",
+			[]byte(fmt.Sprint(shared, 0)))
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for i, h := range holds {
+			all.Go(func() {
+				began := time.Now()
+				for range 20 {
+					_, err := h.Renew(t.Context())
+					if i == 0 {
+						assert.ErrorIs(t, err, locker.ErrUnavailable)
+						assert.ErrorContains(t, err, "has locked the lock's row")
+						return
+					}
+					assert.NoError(t, err)
+				}
+				assert.Less(t, time.Since(began), 1500*time.Millisecond, "of %d (shared: %t)", i, shared)
+			})
+		}
+		all.Wait()
+		require.NoError(t, tx.Rollback(t.Context()))
+		_, err = holds[0].Renew(t.Context())
+		require.NoError(t, err)
+	}
+}
+
+// Where transactions are serializable unless they say otherwise, locks that meet are no outage.
+func TestADefaultOfSerializableIsNoOutage(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t, lab.WithSetting("default_transaction_isolation", "serializable"))
+	url := s.URL(s.Addr(), "sslmode=disable")
+	clients := []*locker.Client{newClient(t, url, nil), newClient(t, url, nil), newClient(t, url, nil)}
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			for range 300 {
+				l, err := clients[i%len(clients)].TryLock(t.Context(), fmt.Sprint(i%4))
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				if !errors.Is(err, locker.ErrHeld) {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
