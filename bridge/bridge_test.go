@@ -432,7 +432,7 @@ func TestAWriterGetsInAmongReadersOfAMove(t *testing.T) {
 
 // Programs of a fleet read and write while it moves there and back, one after the other.
 // Nobody writes beside anybody, and all get their turns.
-func TestFleetOfReadersAndWriters(t *testing.T) {
+func TestReadersAndWritersOfAFleet(t *testing.T) {
 	for kind, service := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

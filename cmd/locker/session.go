@@ -323,6 +323,9 @@ func (s *session) trace() *locker.Trace {
 	return &locker.Trace{
 		Waiting: func(_ context.Context, e locker.Event) { s.waitsFor(e) },
 		Renewed: func(_ context.Context, e locker.Event) {
+			if errors.Is(e.Err, locker.ErrClosed) {
+				return // by us: the command has ended
+			}
 			before := s.renewed.Swap(&e.Err)
 			switch failed := before != nil && *before != nil; {
 			case errors.Is(e.Err, locker.ErrLost): // the job reports it

@@ -23,3 +23,12 @@ func TestLabelIsWithinItsLimits(t *testing.T) {
 	}
 	assert.Regexp(t, `^backup@.+\[\d+\]$`, label("/usr/bin/backup"))
 }
+
+// A renewal may be under way when the command has ended and all is closed.
+func TestARenewalThatOurCloseEndsIsNoNews(t *testing.T) {
+	s := &session{notes: make(notes, 2)}
+	s.trace().Renewed(t.Context(), locker.Event{Name: "a", Err: locker.ErrClosed})
+	assert.Empty(t, s.notes)
+	s.trace().Renewed(t.Context(), locker.Event{Name: "a", Err: locker.ErrUnavailable})
+	assert.Len(t, s.notes, 1)
+}
