@@ -4,8 +4,8 @@
 // Tests of locks have bounds of time, and a machine that stands still breaks them
 // through no fault of the code. gate measures all the while how slow the machine
 // is. A test that failed while the machine stalled is told with its output, as any
-// other, and with how long the machine stalled; then it is run again, alone, at most
-// twice. What failed on a machine that did not stall, a data race, a panic, a leaked
+// other, and with how long the machine stalled; then it is run once more, alone.
+// What failed on a machine that did not stall, a data race, a panic, a leaked
 // goroutine or a time-out is never tried again, nor are more than a few tests.
 //
 //	gate [flags of go test] packages
@@ -26,7 +26,6 @@ import (
 )
 
 const (
-	tries    = 3  // of a test that failed while the machine stalled
 	tooMany  = 12 // tests that failed: that is no stall
 	slowest  = 12
 	keptText = 40 // lines of a failed test at the end
@@ -198,25 +197,19 @@ func read(m *meter, in io.Reader, out io.Writer) results {
 // itself, and returns what has failed for good.
 func (g *gate) again(flags []string, failed []outcome) (left []outcome) {
 	for _, f := range failed {
-		what, ok := f.String(), false
-		for try := 2; ; try++ {
-			if f.test == "" || !f.stall.long() || final.MatchString(f.text) || len(failed) > tooMany || try > tries {
-				break
-			}
-			fmt.Fprintf(g.out,
-				"=== %s failed, and the machine stalled meanwhile: %v. Try %d of %d, alone:\n", what, f.stall, try, tries)
-			r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run",
-				"^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
-			if err == nil && r.broken == "" {
-				fmt.Fprintf(g.out, "=== %s passed in try %d\n", what, try)
-				ok = true
-				break
-			}
-			if len(r.failed) > 0 {
-				f = r.failed[0]
-			}
+		if f.test == "" || !f.stall.long() || final.MatchString(f.text) || len(failed) > tooMany {
+			left = append(left, f)
+			continue
 		}
-		if !ok {
+		fmt.Fprintf(g.out, "=== %v failed, and the machine stalled meanwhile: %v. Once more, alone:\n", f, f.stall)
+		r, err := g.goTest(append(slices.Clone(flags), "-p", "1", "-count", "1", "-run",
+			"^"+regexp.QuoteMeta(f.test)+"$", f.pkg))
+		switch {
+		case err == nil && r.broken == "":
+			fmt.Fprintf(g.out, "=== %v passed in the second try\n", f)
+		case len(r.failed) > 0:
+			left = append(left, r.failed[0])
+		default:
 			left = append(left, f)
 		}
 	}

@@ -74,7 +74,7 @@ type slowness struct {
 
 const (
 	longStall  = 200 * time.Millisecond
-	slowFactor = 2.5
+	slowFactor = 10 // some ten that work for each core: packages beside each other are not so many
 	window     = 15 // samples
 )
 
