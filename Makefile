@@ -34,7 +34,7 @@ test: servers compiled
 compiled: servers $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
 	go list -race -export -deps -test ./... >/dev/null; \
-	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3; do \
+	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
 		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
@@ -46,7 +46,7 @@ test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
-	cd examples && go test -vet=off ./s3 # make prove runs the programs, by ./docs and internal/sqltest
+	cd examples && go test -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs, by ./docs and internal/sqltest
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
 # newest drivers. Such tests call lab.NeedProve, and are named for it: CONTRIBUTING.md. Two packages at a time, since

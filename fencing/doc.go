@@ -18,10 +18,9 @@
 //   - package sqlguard: PostgreSQL, SQLite, MySQL and MariaDB, in the caller's transaction;
 //   - package pgxguard: PostgreSQL, in the caller's transaction of pgx;
 //   - package redisguard: keys of a Redis, and any script;
-//   - package etcdguard: an etcd transaction;
-//   - package zkguard: a ZooKeeper multi;
 //   - package fileguard: a file that is replaced by rename;
-//   - packages httpguard and grpcguard carry tokens to the server that owns the resource.
+//   - packages httpguard and grpcguard carry tokens to the server that owns the resource;
+//   - for etcd, ZooKeeper and S3 there are recipes, to be copied from the module examples.
 //
 // # The rules
 //
@@ -52,6 +51,14 @@
 // that checks first and reads after that, as sqlguard's does, needs no other Raise.
 // If Raise fails with [ErrUnknown], call it again.
 //
+// # Shared locks
+//
+// Readers that hold a lock together have one token ([locker.Shared]), so a guard takes
+// them for one holder: it accepts what they write in any order, and does not keep them
+// apart. Once one of them has raised the mark or written, every writer from before is
+// refused; once the next writer has, all of them are. [WithSharedTokens] refuses a
+// backend that gives them no token.
+//
 // # What it rests on
 //
 // Tokens have to rise. [locker.Guarantees] says for each backend when they do. A
@@ -72,6 +79,6 @@
 //
 // A guard for another store compares with [Admit], and does the comparison, the move
 // of the mark and the write in one step of the store. Its methods take (ctx,
-// resource, token), use [*StaleError], [ErrMissing] and [ErrUnknown] as described
-// here, and include Raise.
+// resource, token), begin with [Check], use [*StaleError] as described here, make the
+// errors of the store with [Failed], and include Raise.
 package fencing

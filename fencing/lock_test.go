@@ -17,6 +17,7 @@ import (
 type tokenless struct {
 	*memory.Backend
 	claims locker.Fencing
+	shared locker.Sharing
 	why    string
 }
 
@@ -28,7 +29,7 @@ func (b tokenless) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 
 func (b tokenless) Guarantees() locker.Guarantees {
 	g := b.Backend.Guarantees()
-	g.Backend, g.Fencing, g.FencingHint = "tokenless", b.claims, b.why
+	g.Backend, g.Fencing, g.Shared, g.FencingHint = "tokenless", b.claims, b.shared, b.why
 	return g
 }
 
@@ -46,6 +47,22 @@ func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
 
 	_, err = fencing.WithTokens(newClient(t, tokenless{Backend: memory.New(), why: "say please=yes"}, nil))
 	assert.ErrorContains(t, err, "say please=yes", "the backend knows best")
+}
+
+// Sharers without tokens are told of when the program starts, and others may use the service all the same.
+func TestSharersNeedTokens(t *testing.T) {
+	for sharing, want := range map[locker.Sharing]error{locker.SharingNone: errors.ErrUnsupported,
+		locker.SharingTokenless: errors.ErrUnsupported, locker.SharingWithTokens: nil} {
+		c := newClient(t, tokenless{Backend: memory.New(), claims: locker.FencingWhileKept, shared: sharing}, nil)
+		_, err := fencing.WithSharedTokens(c)
+		require.ErrorIs(t, err, want)
+		l, err := fencing.WithTokens(c)
+		require.NoError(t, err)
+		assert.Equal(t, want == nil, l.Guarantees().Shared == locker.SharingWithTokens)
+		assert.Equal(t, want != nil, l.Guarantees().Shared == locker.SharingNone)
+	}
+	_, err := fencing.WithSharedTokens(newClient(t, tokenless{Backend: memory.New()}, nil))
+	require.ErrorContains(t, err, "no fencing tokens")
 }
 
 func TestRequireGivesBackALeaseWithoutToken(t *testing.T) {

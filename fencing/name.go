@@ -26,3 +26,12 @@ func CheckName(name string) error {
 	}
 	return nil
 }
+
+// Check returns an error if a caller of a guard has named no resource, as [CheckName] says it, or if token is none,
+// which matches [ErrMissing]. It is for authors of guards, before anything is sent.
+func Check(resource string, token Token) error {
+	if err := CheckName(resource); err != nil {
+		return fmt.Errorf("fencing: %w", err)
+	}
+	return Admit(resource, token, 0)
+}

@@ -14,6 +14,10 @@ import (
 // what to do, and matches [errors.ErrUnsupported]: call WithTokens when the program
 // starts.
 //
+// Some backends have tokens, but none for those that share a lock. Then the Guarantees
+// of the Locker say that it has no shared locks, and every lease of a call with
+// [locker.Shared] is given back: a program that shares locks calls [WithSharedTokens].
+//
 // If a lease has no token nevertheless, it is released, and Lock or TryLock returns an
 // error that matches [ErrMissing].
 func WithTokens(l locker.Locker) (locker.Locker, error) {
@@ -29,9 +33,25 @@ func WithTokens(l locker.Locker) (locker.Locker, error) {
 	return required{l}, nil
 }
 
+// WithSharedTokens is [WithTokens] for programs that also share locks: the error also
+// says that the backend has no shared locks, or gives no tokens to those that share one.
+func WithSharedTokens(l locker.Locker) (locker.Locker, error) {
+	if g := l.Guarantees(); g.Fencing != locker.FencingNone && g.Shared != locker.SharingWithTokens {
+		return nil, fmt.Errorf("fencing: backend %s has shared locks: %v: choose a backend that has them with tokens"+
+			" (%w)", g.Backend, g.Shared, errors.ErrUnsupported)
+	}
+	return WithTokens(l)
+}
+
 type required struct{ l locker.Locker }
 
-func (r required) Guarantees() locker.Guarantees { return r.l.Guarantees() }
+func (r required) Guarantees() locker.Guarantees {
+	g := r.l.Guarantees()
+	if g.Shared == locker.SharingTokenless {
+		g.Shared = locker.SharingNone
+	}
+	return g
+}
 
 func (r required) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
 	lease, err := r.l.Lock(ctx, name, opts...)

@@ -4,31 +4,74 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/examples/internal/story"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/fencing/etcdguard"
 )
 
-type order struct {
-	cli   *clientv3.Client
-	guard *etcdguard.Guard
+// Guard lets transactions of an etcd happen only if no higher token was accepted for
+// their resource. Give its Client DialKeepAliveTime and DialKeepAliveTimeout, or a
+// network that drops packets is noticed after minutes only.
+type Guard struct{ Client *clientv3.Client }
+
+// Commit carries out ops in one transaction, and moves the mark with them. All of cmps
+// have to hold besides: if the lock is in the same etcd, give it the comparison of
+// etcd.Held, which refuses a late write even if nobody came after. Nothing but the
+// guard may write below fencing/.
+func (g Guard) Commit(
+	ctx context.Context, resource string, token fencing.Token, cmps []clientv3.Cmp, ops ...clientv3.Op,
+) error {
+	if err := fencing.Check(resource, token); err != nil {
+		return err
+	}
+	// etcd compares byte by byte, so each token has as many digits as the longest. A
+	// comparison with a mark that is not there is false.
+	mark, text := "fencing/"+url.PathEscape(resource), fmt.Sprintf("%020d", token)
+	resp, err := g.Client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(mark), ">", text)).
+		Then(clientv3.OpGet(mark)).
+		Else(clientv3.OpTxn(cmps, append([]clientv3.Op{clientv3.OpPut(mark, text)}, ops...), nil)).
+		Commit()
+	switch {
+	case err != nil: // some errors say that nothing was written; this does not look
+		return fencing.Failed(ctx, fmt.Sprintf("etcd: write to %q", resource), err, fencing.Unknown)
+	case resp.Succeeded:
+		digits := string(resp.Responses[0].GetResponseRange().Kvs[0].Value)
+		higher, err := fencing.Parse(strings.TrimLeft(digits, "0"))
+		if err != nil {
+			return fmt.Errorf("etcd: the mark %s: %w", mark, err)
+		}
+		return &fencing.StaleError{Resource: resource, Token: token, Mark: higher}
+	case !resp.Responses[0].GetResponseTxn().Succeeded:
+		return fmt.Errorf("etcd: write to %q: %w", resource, locker.ErrLost)
+	}
+	return nil
 }
 
+// Raise moves the mark and writes nothing.
+func (g Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
+	return g.Commit(ctx, resource, token, nil)
+}
+
+type order struct{ Guard }
+
 func (o order) Raise(ctx context.Context, token fencing.Token) error {
-	return o.guard.Raise(ctx, "order/42", token)
+	return o.Guard.Raise(ctx, "order/42", token)
 }
 
 func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	_, err := o.guard.Commit(ctx, "order/42", token, clientv3.OpPut("orders/42/state", state))
-	return err
+	return o.Commit(ctx, "order/42", token, nil, clientv3.OpPut("orders/42/state", state))
 }
 
 func (o order) Get(ctx context.Context) (string, error) {
-	resp, err := o.cli.Get(ctx, "orders/42/state")
+	resp, err := o.Client.Get(ctx, "orders/42/state")
 	if err != nil || len(resp.Kvs) == 0 {
 		return "", err
 	}
@@ -36,10 +79,8 @@ func (o order) Get(ctx context.Context) (string, error) {
 }
 
 func main() {
-	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"},
-		DialTimeout: 5 * time.Second})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"},
+		DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second})
 	story.Must(err)
-	guard, err := etcdguard.New(cli, nil)
-	story.Must(err)
-	story.Tell(context.Background(), "etcd://localhost:2379", order{cli, guard})
+	story.Tell(context.Background(), "etcd://localhost:2379", order{Guard{client}})
 }

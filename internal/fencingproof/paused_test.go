@@ -13,33 +13,19 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// services are the lock services. Each is started for its test, and so is a
-// store that has a guard of its own: the service itself, if it is one server.
-var services = []struct {
-	name  string
-	start func(t *testing.T) (url, kind, addr string)
-}{
-	{"single", func(t *testing.T) (url, kind, addr string) {
-		addr = lab.StartRedis(t).Addr()
-		return "redis://" + addr + "?ttl=1s", "redis", addr
-	}},
-	{"redlock", func(t *testing.T) (url, kind, addr string) {
+// services are the lock services. Each is started for its test.
+var services = map[string]func(t *testing.T) (url string){
+	"single": func(t *testing.T) string { return "redis://" + lab.StartRedis(t).Addr() + "?ttl=1s" },
+	"redlock": func(t *testing.T) string {
 		var nodes []string
 		for range 5 {
 			nodes = append(nodes, lab.StartRedis(t).Addr())
 		}
 		// The restart guard would keep new servers out for one TTL.
-		return "redlock://" + strings.Join(nodes,
-			",") + "?ttl=1s&fencing=on&restart_guard=off", "redis", lab.StartRedis(t).Addr()
-	}},
-	{"etcd", func(t *testing.T) (url, kind, addr string) {
-		addr = lab.StartEtcd(t, 1).Nodes[0].Addr()
-		return "etcd://" + addr + "?ttl=2s", "etcd", addr
-	}},
-	{"zookeeper", func(t *testing.T) (url, kind, addr string) {
-		addr = lab.StartZooKeeper(t).Addr()
-		return "zookeeper://" + addr + "?ttl=2s", "zookeeper", addr
-	}},
+		return "redlock://" + strings.Join(nodes, ",") + "?ttl=1s&fencing=on&restart_guard=off"
+	},
+	"etcd":      func(t *testing.T) string { return "etcd://" + lab.StartEtcd(t, 1).Nodes[0].Addr() + "?ttl=2s" },
+	"zookeeper": func(t *testing.T) string { return "zookeeper://" + lab.StartZooKeeper(t).Addr() + "?ttl=2s" },
 }
 
 // As many holders at once as a small machine can start, and several rounds.
@@ -47,23 +33,23 @@ const atOnce, rounds = 8, 3
 
 func TestAHolderPausedBetweenItsLookAndItsWrite(t *testing.T) {
 	lab.NeedPause(t)
-	for _, service := range services {
-		t.Run(service.name, func(t *testing.T) {
-			url, kind, addr := service.start(t)
+	for service, start := range services {
+		t.Run(service, func(t *testing.T) {
+			url, store := start(t), lab.StartRedis(t).Addr()
 			r := startResource(t)
 			p := &pauses{access: newAccess(t), url: url, second: open(t, url, nil), landed: map[string]int{}}
 			p.things = func(name string) []thing {
-				return []thing{r.thing(name), storeThing(kind, addr, name)}
+				return []thing{r.thing(name), storeThing(store, name)}
 			}
 			for round := range rounds {
-				p.together(t, fmt.Sprintf("%s-%d", service.name, round))
+				p.together(t, fmt.Sprintf("%s-%d", service, round))
 			}
 			assert.Equal(t, atOnce*rounds, p.paused)
 			for _, th := range p.things("") {
 				plain, guarded := p.landed[th.kind], p.landed[th.kind+" guarded"]
 				t.Logf("%d holders of locks in %s were paused between look and write; of their writes to "+
 					"%s landed over the newer one: %d without a guard, %d with",
-					p.paused, service.name, th.kind, plain, guarded)
+					p.paused, service, th.kind, plain, guarded)
 				assert.Equal(t, p.paused, plain, "a lock alone prevents none: or this test proves nothing")
 				assert.Zero(t, guarded)
 			}

@@ -36,12 +36,10 @@ func descriptions(things []thing) []string {
 	return all
 }
 
-// storeThing is a thing in a store that has a guard of its own: the kind, the
-// address, the key, and behind a guard the resource.
-func storeThing(kind, addr, name string) thing {
-	return thing{kind,
-		fmt.Sprintf("%s %s {%s}:plain", kind, addr, name),
-		fmt.Sprintf("%s %s {%s}:guarded %s", kind, addr, name, name)}
+// storeThing is a thing in a Redis: its address, the key, and behind a guard the resource.
+func storeThing(addr, name string) thing {
+	return thing{"redis",
+		fmt.Sprintf("redis %s {%s}:plain", addr, name), fmt.Sprintf("redis %s {%s}:guarded %s", addr, name, name)}
 }
 
 func openTarget(description string) (*target, error) {
@@ -49,12 +47,8 @@ func openTarget(description string) (*target, error) {
 	switch words[0] {
 	case "http":
 		return openHTTP(words[1]), nil
-	case "etcd":
-		return openEtcd(words[1], words[2], words[3])
 	case "redis":
 		return openRedis(words[1], words[2], words[3])
-	case "zookeeper":
-		return openZooKeeper(words[1], words[2], words[3])
 	}
 	return nil, fmt.Errorf("no target %q", description)
 }

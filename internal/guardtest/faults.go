@@ -27,8 +27,14 @@ type Proxied struct {
 	Later func(ctx context.Context, resource string, token fencing.Token, value string) error
 }
 
-// LostReply checks that a reply that is lost leaves it open what happened, and that the error says so.
-func LostReply(t *testing.T, open func(t *testing.T) Proxied) {
+// Faults checks what a guard says while the network loses and delays what it sends, and what it then refuses.
+func Faults(t *testing.T, open func(t *testing.T) Proxied) {
+	t.Run("lost reply", func(t *testing.T) { testLostReply(t, open) })
+	t.Run("late request", func(t *testing.T) { testLateRequest(t, open(t)) })
+}
+
+// testLostReply checks that a reply that is lost leaves it open what happened, and that the error says so.
+func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 	for how, patience := range map[string]time.Duration{"connection cut": soon, "silence": time.Second} {
 		t.Run(how, func(t *testing.T) {
 			s := open(t)
@@ -62,8 +68,8 @@ func LostReply(t *testing.T, open func(t *testing.T) Proxied) {
 	}
 }
 
-// LateRequest checks that what was given up and arrives late does not undo what a later holder wrote.
-func LateRequest(t *testing.T, s Proxied) {
+// testLateRequest checks that what was given up and arrives late does not undo what a later holder wrote.
+func testLateRequest(t *testing.T, s Proxied) {
 	require.NoError(t, s.write(t, "r", 1, "first"))
 	s.Proxy.OnRequest("late words", func(*lab.Link) { s.Proxy.SetRequests(lab.Hold) })
 	ctx, cancel := context.WithCancel(t.Context())

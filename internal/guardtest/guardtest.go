@@ -98,6 +98,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("a forgotten mark lets any token pass", func(t *testing.T) { testForget(t, open(t)) })
 	t.Run("raise", func(t *testing.T) { testRaise(t, open(t)) })
 	t.Run("many raise", func(t *testing.T) { testRaisers(t, open(t)) })
+	t.Run("readers that hold together", func(t *testing.T) { testShared(t, open) })
 	t.Run("no update is lost", func(t *testing.T) { testLostUpdate(t, open(t)) })
 	t.Run("many at once", func(t *testing.T) { testRace(t, open) })
 }
@@ -239,6 +240,41 @@ func testRaisers(t *testing.T, s Store) {
 	}
 	all.Wait()
 	assert.EqualValues(t, raisers*each, s.mark(t, r))
+}
+
+// Readers that hold a lock together have one token. To a guard they are one holder: they write in any
+// order, a writer from before them is refused from the first that has raised the mark or written, and
+// the next writer puts all of them out.
+func testShared(t *testing.T, open func(t *testing.T) Store) {
+	const r, before, readers, after = "shared", 1, 2, 3
+	writer, each := open(t), []Store{open(t), open(t), open(t)}
+	require.NoError(t, writer.write(t, r, before, "before"))
+	require.NoError(t, writer.write(t, r, before, "late"), "no reader has used the mark: it passes")
+	require.NoError(t, each[0].raise(t, r, readers))
+	Stale(t, writer.write(t, r, before, "late"), r, before, readers)
+	assert.Equal(t, "late", each[1].read(t, r))
+	for _, reader := range each {
+		require.NoError(t, reader.write(t, r, readers, "in turn"))
+		require.NoError(t, reader.raise(t, r, readers), "another reader wrote meanwhile")
+	}
+	var all sync.WaitGroup
+	for _, reader := range each {
+		all.Go(func() {
+			for range 10 {
+				assert.NoError(t, reader.again(func() error {
+					return reader.Write(t.Context(), r, readers, "at once")
+				}))
+			}
+		})
+	}
+	all.Wait()
+	Stale(t, writer.raise(t, r, before), r, before, readers)
+	require.NoError(t, writer.raise(t, r, after))
+	for _, reader := range each {
+		Stale(t, reader.write(t, r, readers, "late"), r, readers, after)
+	}
+	assert.Equal(t, "at once", writer.read(t, r))
+	require.NoError(t, writer.write(t, r, after, "after"))
 }
 
 // A holder that has read and is stopped before it writes must not write into what
