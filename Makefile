@@ -40,7 +40,7 @@ compiled: servers $(GATE)
 
 test-packages:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
-		./redlock ./postgres ./etcd ./zookeeper ./compare ./single ./cmd/locker ./conformance ./...
+		./etcd ./zookeeper ./redlock ./postgres ./conformance ./single ./compare ./cmd/locker ./file ./memory ./...
 
 test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
