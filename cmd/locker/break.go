@@ -25,16 +25,11 @@ still renews, or it had a long TTL or --min-hold. If several share the lock, it
 is taken away from all of them.
 
 A holder that still acts is not stopped. It learns that its lock is gone at its
-next renewal, after a third of its TTL; until then, two may act. If the resource
-checks fencing tokens, it refuses the old holder as soon as the next holder has
-written. Nothing else refuses it.
+next renewal, after a third of its TTL; until then, two may act. Only a resource
+that checks fencing tokens refuses the old holder.
 
 locker shows the holder and asks first, unless --yes is given. A lock of the
-file backend ends with its process and cannot be broken: end the process.
-
-Exit status: 0 if the lock was broken or was free; 64 if the command line or the
-URL is wrong; 69 if the lock service cannot be used or cannot break locks; 75 if
-the answer was not yes.`),
+file backend ends with its process and cannot be broken: end the process.`),
 		Example: `  Show the holder, ask, and take the lock away:
     locker break nightly-report`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -36,9 +36,7 @@ of that name is left behind. Given two URLs, it only locks on both, which shows
 whether they are two services: check each of them, too.
 
 Exit status: 0 if all is well; 1 if something may fail under some fault (a
-warning); 2 if a guarantee does not hold or no lock can be had (a problem); 64
-if the command line or the URL is wrong; 69 if the service is out of reach or
-refuses the client.
+warning); 2 if a guarantee does not hold or no lock can be had (a problem).
 
 With --json, each line is one object: "severity" (ok, info, warning, problem),
 "what", "found", "advice".`),

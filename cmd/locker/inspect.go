@@ -21,13 +21,8 @@ func newInspect() *cobra.Command {
 		Long: strings.TrimSpace(`
 Say for each NAME whether it is held, by whom, for how long still if it is not
 renewed, with which fencing token, and how many callers wait for it, as far as
-the lock service knows.
-
-The answer is for people: it may be out of date when it arrives. A script that
-may act only while nobody else does runs under the lock, with locker run --try.
-
-Exit status: 0, held or free; 64 if the command line, a name or the backend's
-URL is wrong; 69 if the lock service cannot be used or does not know.
+the lock service knows. The answer may be out of date when it arrives: a script
+that may act only while nobody else does runs under the lock (locker run --try).
 
 With --json, each line is one object: "name", "held" and, if the service knows
 them and the lock has them, "label", "remaining_ms", "token", "waiters" (how

@@ -33,10 +33,7 @@ many callers wait for it, as far as the lock service knows. If the backend's URL
 has a prefix, only names under that prefix are found, and are shown without it.
 During a move, list each of the two services: the label of a holder with both
 URLs ends with them, so that the list shows when the last one without is gone.
-
-Names may come and go while they are listed. Exit status: 0, also if there are
-none; 64 if the command line or the URL is wrong; 69 if the lock service cannot
-be used or cannot list its locks.
+Names may come and go while they are listed.
 
 With --json, each line is one object, as locker inspect --json writes it.`),
 		Example: `  What is locked?

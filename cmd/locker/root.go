@@ -64,7 +64,10 @@ Run a command while holding a lock. By default, the lock is between the
 processes of one user on one machine: it needs no server and no set-up.
 
 For several machines, --backend or LOCKER_BACKEND names a lock service that they
-share. For several users of one machine, file:///DIR names a shared directory.`),
+share. For several users of one machine, file:///DIR names a shared directory.
+
+Exit statuses, and much more:
+https://github.com/golockers/locker/blob/main/docs/run.md`),
 		Example: `  Never run two backups at once; the second waits for the first:
     locker run backup -- /usr/local/bin/backup.sh
 

@@ -28,11 +28,7 @@ func newWait() *cobra.Command {
 Wait until each NAME has been free at some moment. This neither locks the name
 nor joins its queue. locker looks about once a second: it may miss a lock that
 is free for a shorter time, and another may hold the lock again when locker
-ends. Work that must not run twice at once runs under the lock, with locker run.
-
-Exit status: 0 if each NAME has been free; 64 if the command line or the URL is
-wrong; 69 if the lock service cannot be used or does not know; 75 if one was
-still held when --wait was over.`),
+ends. Work that must not run twice at once runs under the lock, with locker run.`),
 		Example: `  Turn the machine off when the backup has ended:
     locker wait backup && systemctl poweroff
 
