@@ -67,28 +67,6 @@ func TestProveConformance(t *testing.T) {
 // cut off lives on.
 var mortal = []string{"dead-asker", "shared-lives", "shared-tokens", "shared-late"}
 
-// faults are those of several connections.
-type faults []conformance.Fault
-
-func (all faults) Requests(m conformance.Mode) {
-	for _, f := range all {
-		f.Requests(m)
-	}
-}
-
-func (all faults) Replies(m conformance.Mode) {
-	for _, f := range all {
-		f.Replies(m)
-	}
-}
-
-func (all faults) Sent() (n int64) {
-	for _, f := range all {
-		n += f.Sent()
-	}
-	return n
-}
-
 // harness cuts the network of the first service, and of the second one if both fail.
 func harness(first, second *service, both bool) conformance.Harness {
 	return conformance.Harness{
@@ -104,20 +82,16 @@ func harness(first, second *service, both bool) conformance.Harness {
 			return slices.Concat(first.left(ct, name), second.left(ct, name))
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			var cut faults
+			way := lab.NewWay(ct)
 			var urls []string
 			for i, s := range []*service{first, second} {
-				addrs := slices.Clone(s.addrs)
-				for n := range addrs {
-					if i == 0 || both || slices.Contains(mortal, ct.Name()) {
-						var f conformance.Fault
-						addrs[n], f = conformance.Proxy(ct, addrs[n])
-						cut = append(cut, f)
-					}
+				addrs := s.addrs
+				if i == 0 || both || slices.Contains(mortal, ct.Name()) {
+					addrs = way.Through(addrs...)
 				}
 				urls = append(urls, s.url(addrs))
 			}
-			return join(ct, open(ct, urls[0]), open(ct, urls[1])), cut
+			return join(ct, open(ct, urls[0]), open(ct, urls[1])), way
 		},
 		URL:  first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
 		Open: backends.Openers,

@@ -389,8 +389,8 @@
 // With a TTL of one second, all checks together take some 25 seconds for a service
 // without a network, and 75 for one with a network; more where locks end with a session,
 // which outlasts the TTL. A check that fails while the
-// machine stalled for a quarter of a TTL or more proves nothing. It runs again with
-// twice the TTL, and is "inconclusive" if the machine stalls in three tries.
+// machine stalled for a quarter of a TTL or more runs again with twice the TTL, at most
+// twice. What fails each time has failed.
 //
 // # What it cannot prove
 //

@@ -17,13 +17,6 @@ import "github.com/golockers/locker/internal/lab/faultproxy"
 // dialer that starts a Proxy for each address.
 func Proxy(t T, target string) (addr string, fault Fault) {
 	t.Helper()
-	p := faultproxy.Start(t, target)
-	return p.Addr(), way{p}
+	w := faultproxy.NewWay(t)
+	return w.To(target).Addr(), w
 }
-
-// way is what the client of one proxy sends and gets.
-type way struct{ p *faultproxy.Proxy }
-
-func (w way) Requests(m Mode) { w.p.SetRequests(m) }
-func (w way) Replies(m Mode)  { w.p.SetReplies(m) }
-func (w way) Sent() int64     { return w.p.Stats().Requests.Sent }

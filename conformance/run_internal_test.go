@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,8 +12,8 @@ import (
 	"github.com/golockers/locker/memory"
 )
 
-// A stalled machine proves nothing, neither for a backend nor against it.
-func TestCheckThatFailsOnAStalledMachineIsInconclusive(t *testing.T) {
+// What fails while the machine stalls is tried again, and is never told as anything but a failure.
+func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 	h := Harness{New: func(T) locker.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
 	var ttls []time.Duration
 	broken := check{Name: "broken", Promise: "Nothing.", Once: true, run: func(s *trial) {
@@ -31,15 +33,64 @@ func TestCheckThatFailsOnAStalledMachineIsInconclusive(t *testing.T) {
 		stalled int
 		want    outcome
 		ttls    int
-	}{{0, failed, 1}, {1, failed, 2}, {3, inconclusive, 3}} {
+	}{{0, failed, 1}, {1, failed, 2}, {3, failed, 3}} {
 		stalled, ttls = c.stalled, nil
 		r := p.prove(t.Context(), h, broken)
 		assert.Equal(t, c.want, r.Outcome)
 		assert.Equal(t, []time.Duration{h.TTL, 2 * h.TTL, 4 * h.TTL}[:c.ttls], ttls, "each try has more time")
-		if c.want == inconclusive {
-			assert.Contains(t, r.Reason, "the machine stalled in each of 3 tries")
+		if c.stalled == 3 {
+			assert.Contains(t, r.Failures[len(r.Failures)-1], "the machine stalled in each of 3 tries")
 		}
 	}
+}
+
+// weak is a backend that claims more than it keeps.
+type weak struct {
+	*memory.Backend
+	names *sync.Map
+}
+
+func (weak) Close() error { return nil }
+
+func (w weak) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	w.names.Store(req.Name, nil)
+	return w.Backend.Acquire(ctx, req)
+}
+
+func (w weak) Guarantees() locker.Guarantees {
+	g := w.Backend.Guarantees()
+	g.ServerCrashes = 1
+	return g
+}
+
+// A check that fails leaves no server down, and no clock moved: what is tried next must not run on that.
+func TestFailedChecksMendTheServers(t *testing.T) {
+	service := weak{memory.New(), new(sync.Map)}
+	down, moved := 0, time.Duration(0)
+	lose := func() {
+		service.names.Range(func(name, _ any) bool {
+			service.Delete(name.(string))
+			return true
+		})
+	}
+	h := Harness{
+		TTL: 100 * time.Millisecond, New: func(T) locker.Backend { return service },
+		Crash: func(_ T, n int) func() {
+			down += n
+			lose()
+			return func() { down -= n }
+		},
+		JumpClock: func(_ T, d time.Duration) {
+			moved += d
+			lose()
+		},
+	}
+	for _, c := range serverChecks()[2:] {
+		r := new(prover).prove(t.Context(), h, c)
+		assert.Equal(t, failed, r.Outcome, "%s: %+v", c.Name, r)
+	}
+	assert.Zero(t, down, "servers")
+	assert.Zero(t, moved)
 }
 
 func TestLeakIsToldOnce(t *testing.T) {

@@ -159,7 +159,7 @@ func checkServerCrashes(s *trial) {
 	holder, other := s.client(), s.client()
 	name := s.name("crashes")
 	l := s.try(holder, name, locker.TTL(s.long))
-	restore := s.h.Crash(s, s.g.ServerCrashes)
+	restore := s.undo(s.h.Crash(s, s.g.ServerCrashes))
 	what := fmt.Sprintf("the crash of %d servers", s.g.ServerCrashes)
 	s.staysHeld(l, other, name, what)
 	free := s.name("crashes-free")
@@ -180,12 +180,13 @@ func checkClockJump(s *trial) {
 			leases = append(leases, s.join(holder, name+"-shared"))
 		}
 		what := fmt.Sprintf("a step of the servers' clocks by %v", d)
-		taken, jumped := make(chan struct{}), make(chan struct{})
+		taken, jumped, back := make(chan struct{}), make(chan struct{}), func() {}
 		s.together(func() {
 			s.keptOverJump(what, sync.OnceFunc(func() { close(taken) }), jumped)
 		}, func() {
 			<-taken
 			s.h.JumpClock(s, d)
+			back = s.undo(func() { s.h.JumpClock(s, -d) })
 			close(jumped)
 			for _, l := range leases {
 				s.staysHeld(l, other, l.Name(), what)
@@ -195,8 +196,17 @@ func checkClockJump(s *trial) {
 			s.unlock(l)
 			s.unlock(s.comesBack(other, l.Name()))
 		}
-		s.h.JumpClock(s, -d)
+		back()
 	}
+}
+
+// undo returns f, to be called once: at the end of the check at the latest, also of one that has failed.
+// What is tried next must not run on servers that are down, or on clocks that are wrong.
+func (s *trial) undo(f func()) func() {
+	var once sync.Once
+	mend := func() { once.Do(f) }
+	s.Cleanup(mend)
+	return mend
 }
 
 // keptOverJump is keptFor, of a lock whose MinHold begins before the clocks jump.

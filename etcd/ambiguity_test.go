@@ -84,8 +84,8 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 					t.Parallel()
 					holder, err := other.Lock(t.Context(), name)
 					require.NoError(t, err)
-					network := newCut(t)
-					b := backend(t, s.Addrs(), through(network.dial))
+					network := lab.NewWay(t)
+					b := backend(t, s.Addrs(), through(network))
 					c := locker.New(b, &locker.Options{TTL: time.Minute, Patience: -1})
 					warm, err := c.Lock(t.Context(), "warm "+name)
 					require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 						wants = context.DeadlineExceeded
 					}
 					defer cancel()
-					p := network.only()
+					p := network.To(s.Addrs()[0])
 					seen := 0
 					var mu sync.Mutex
 					var broken *lab.Link

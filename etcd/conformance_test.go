@@ -69,13 +69,8 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			return on(ct, c), on(ct, c)
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			c := newCut(t)
-			ct.Cleanup(func() {
-				for _, p := range c.proxies {
-					p.Close()
-				}
-			})
-			return connect(ct, through(c.dial)), fault{c}
+			w := lab.NewWay(ct)
+			return connect(ct, through(w)), w
 		},
 		Delete: func(ct conformance.T, name string) {
 			// The keys of the holder, or of all sharers, and not those of who waits.

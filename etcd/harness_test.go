@@ -5,7 +5,6 @@ import (
 	"flag"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -49,8 +48,9 @@ func newClient(addrs []string, opts ...func(*clientv3.Config)) (*clientv3.Client
 }
 
 // through makes a client's connections by another way.
-func through(dialer func(ctx context.Context, addr string) (net.Conn, error)) func(*clientv3.Config) {
-	return func(c *clientv3.Config) { c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dialer)) }
+func through(w *lab.Way) func(*clientv3.Config) {
+	dial := func(ctx context.Context, addr string) (net.Conn, error) { return w.Dial(ctx, "tcp", addr) }
+	return func(c *clientv3.Config) { c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dial)) }
 }
 
 // onStreams has wrap see a client's streams.
@@ -100,67 +100,6 @@ func all(t testing.TB, c *clientv3.Client) []string {
 var escape = strings.NewReplacer("%", "%25", "/", "%2F")
 
 func queue(name string) string { return "locker/1/lock/" + escape.Replace(name) + "/" }
-
-// cut is a client's network: a proxy before each member.
-type cut struct {
-	t        testing.TB
-	mu       sync.Mutex
-	proxies  map[string]*lab.Proxy
-	requests lab.Mode
-	replies  lab.Mode
-}
-
-func newCut(t testing.TB) *cut { return &cut{t: t, proxies: map[string]*lab.Proxy{}} }
-
-func (c *cut) dial(ctx context.Context, addr string) (net.Conn, error) {
-	c.mu.Lock()
-	p := c.proxies[addr]
-	if p == nil {
-		p = lab.StartProxy(c.t, addr)
-		p.SetRequests(c.requests)
-		p.SetReplies(c.replies)
-		c.proxies[addr] = p
-	}
-	c.mu.Unlock()
-	return (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr())
-}
-
-func (c *cut) set(requests, replies lab.Mode) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests, c.replies = requests, replies
-	for _, p := range c.proxies {
-		p.SetRequests(requests)
-		p.SetReplies(replies)
-	}
-}
-
-// only returns the one proxy of a client of one member.
-func (c *cut) only() *lab.Proxy {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	require.Len(c.t, c.proxies, 1)
-	for _, p := range c.proxies {
-		return p
-	}
-	return nil
-}
-
-func (c *cut) sent() (n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.proxies {
-		n += p.Stats().Requests.Sent
-	}
-	return n
-}
-
-// fault is a cut as the suite wants it.
-type fault struct{ *cut }
-
-func (f fault) Requests(m conformance.Mode) { f.set(m, f.replies) }
-func (f fault) Replies(m conformance.Mode)  { f.set(f.requests, m) }
-func (f fault) Sent() int64                 { return f.sent() }
 
 func ctFail(ct conformance.T, err error) {
 	if err != nil {

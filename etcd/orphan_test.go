@@ -45,8 +45,8 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				t.Parallel()
 				s := newScene(t, 1, version(c.oldest)...)
 				ctx := t.Context()
-				network := newCut(t)
-				b, err := etcd.New(dial(t, s.Addrs(), through(network.dial)),
+				network := lab.NewWay(t)
+				b, err := etcd.New(dial(t, s.Addrs(), through(network)),
 					&etcd.Options{StrictExpiry: c.strict, MaxTTL: ttl})
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = b.Close() })
@@ -72,7 +72,7 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 					answer = lockLater(ctx, next, "n")
 					s.queued(t, "n", keys*dead+1)
 				}
-				network.set(lab.Drop, lab.Drop) // they die
+				network.Set(lab.Drop, lab.Drop) // they die
 				began := time.Now()
 				switch asks {
 				case "comes after":

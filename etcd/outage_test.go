@@ -23,11 +23,11 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	network := newCut(t)
+	network := lab.NewWay(t)
 	b := backend(
 		t,
 		s.Addrs(),
-		through(network.dial),
+		through(network),
 		intercepted(func(ctx context.Context, method string, send func() error) error {
 			if strings.HasSuffix(method, "/LeaseRevoke") {
 				<-ctx.Done()
@@ -51,9 +51,9 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 		for range alive { // it logs if nobody listens
 		}
 	}()
-	network.set(lab.Reset, lab.Reset)
+	network.Set(lab.Reset, lab.Reset)
 	<-told
-	network.set(lab.Pass, lab.Pass)
+	network.Set(lab.Pass, lab.Pass)
 
 	for _, d := range []time.Duration{ttl, longer} {
 		_, err = b.Acquire(ctx, request("n", d, false))
@@ -88,9 +88,9 @@ func TestSilentNetworkHangsNobody(t *testing.T) {
 	s := newScene(t, 3)
 	const timeout = 500 * time.Millisecond
 	for _, members := range []int{1, 3} {
-		network := newCut(t)
+		network := lab.NewWay(t)
 		open := func() *etcd.Backend {
-			driver := dial(t, s.Addrs()[:members], through(network.dial))
+			driver := dial(t, s.Addrs()[:members], through(network))
 			b, err := etcd.New(driver, &etcd.Options{Timeout: timeout})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = b.Close() })
@@ -102,7 +102,7 @@ func TestSilentNetworkHangsNobody(t *testing.T) {
 		keep.MinHold = time.Minute
 		kept, err := b.Acquire(ctx, keep)
 		require.NoError(t, err)
-		network.set(lab.Drop, lab.Drop)
+		network.Set(lab.Drop, lab.Drop)
 		calls := map[string]func() error{
 			"renew":     func() error { _, err := kept.Hold.Renew(ctx); return err }, // the session is still good
 			"release":   func() error { return kept.Hold.Release(ctx) },

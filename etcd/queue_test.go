@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
@@ -21,17 +22,17 @@ func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
 	const waiters = 8
 	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
 	require.NoError(t, err)
-	networks := make([]*cut, waiters)
+	networks := make([]*lab.Way, waiters)
 	answers := make([]<-chan locked, waiters)
 	for i := range waiters {
-		networks[i] = newCut(t)
-		answers[i] = lockLater(ctx, client(t, s.Addrs(), time.Minute, through(networks[i].dial)), "n")
+		networks[i] = lab.NewWay(t)
+		answers[i] = lockLater(ctx, client(t, s.Addrs(), time.Minute, through(networks[i])), "n")
 		s.queued(t, "n", i+2)
 	}
 	s.watched(t, waiters)
 	replied := func() (n []int64) {
 		for _, c := range networks {
-			n = append(n, c.only().Stats().Replies.Sent)
+			n = append(n, c.To(s.Nodes[0].Addr()).Stats().Replies.Sent)
 		}
 		return n
 	}

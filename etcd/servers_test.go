@@ -118,8 +118,8 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 			others = append(others, n.Addr())
 		}
 	}
-	network := newCut(t)
-	held, err := client(t, []string{old.Addr()}, ttl, through(network.dial)).Lock(ctx, "n")
+	network := lab.NewWay(t)
+	held, err := client(t, []string{old.Addr()}, ttl, through(network)).Lock(ctx, "n")
 	require.NoError(t, err)
 	answer := lockLater(ctx, client(t, others, time.Minute), "n")
 	s.queuedAt(t, dial(t, others), "n", 2)
@@ -128,7 +128,7 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	// Just before the holder's time is over: what it has sent since is in the
 	// old leader's socket.
 	time.Sleep(time.Until(held.Until()) - 200*time.Millisecond)
-	network.set(lab.Hold, lab.Pass)
+	network.Set(lab.Hold, lab.Pass)
 	old.Resume()
 	select {
 	case <-held.Done():

@@ -127,8 +127,8 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 				t.Cleanup(func() { _ = b.Close() })
 				return b
 			}
-			network, waiters := newCut(t), newCut(t)
-			b, live := strict(through(network.dial)), strict()
+			network, waiters := lab.NewWay(t), lab.NewWay(t)
+			b, live := strict(through(network)), strict()
 			declared := ttl + b.Guarantees().DeadHolderSlack
 			dying, cancel := context.WithCancel(ctx)
 			var all sync.WaitGroup
@@ -142,7 +142,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 			}
 			next := client(t, s.Addrs(), time.Minute)
 			if asks == "shares" { // a writer, and sharers behind it, wait and die
-				w := strict(through(waiters.dial))
+				w := strict(through(waiters))
 				for i, req := range []locker.Request{
 					request("n", ttl, true), sharedRequest("n", ttl, true), sharedRequest("n", ttl, true),
 				} {
@@ -150,8 +150,8 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 					s.queued(t, "n", 2*(many+2+i))
 				}
 			}
-			network.set(lab.Drop, lab.Drop)
-			waiters.set(lab.Drop, lab.Drop)
+			network.Set(lab.Drop, lab.Drop)
+			waiters.Set(lab.Drop, lab.Drop)
 			began := time.Now()
 			over := func() bool {
 				resp, err := s.admin.Get(ctx, queue("n")+"s", clientv3.WithRange(queue("n")+"~"))

@@ -18,14 +18,14 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	network := newCut(t)
-	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute, through(network.dial))
+	network := lab.NewWay(t)
+	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute, through(network))
 	held, err := holder.Lock(ctx, "n")
 	require.NoError(t, err)
 	answer := lockLater(ctx, waiter, "n")
 	s.queued(t, "n", 2)
 	s.watched(t, 1)
-	network.set(lab.Reset, lab.Reset)
+	network.Set(lab.Reset, lab.Reset)
 	var last int64
 	for range 20 {
 		put, err := s.admin.Put(ctx, "noise", "x")
@@ -34,7 +34,7 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	}
 	_, err = s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
-	network.set(lab.Pass, lab.Pass)
+	network.Set(lab.Pass, lab.Pass)
 	s.watched(t, 1)
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 2*time.Second)

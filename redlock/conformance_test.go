@@ -67,12 +67,8 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			return on(ct, slack, clients), on(ct, slack, clients)
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			c := &cut{}
-			for _, r := range s.servers {
-				c.proxies = append(c.proxies, lab.StartProxy(t, r.Addr()))
-			}
-			ct.Cleanup(c.close)
-			return connect(ct, time.Second, func(i int) string { return c.proxies[i].Addr() }), c
+			w := lab.NewWay(ct)
+			return connect(ct, time.Second, func(i int) string { return w.To(direct(i)).Addr() }), w
 		},
 		Delete: func(_ conformance.T, name string) {
 			for _, r := range s.servers {
@@ -115,35 +111,4 @@ func (s *nodes) url() string {
 		hosts = append(hosts, r.Addr())
 	}
 	return "redlock://" + strings.Join(hosts, ",")
-}
-
-// cut is one client's way to all nodes.
-type cut struct {
-	proxies []*lab.Proxy
-}
-
-func (c *cut) Requests(m conformance.Mode) {
-	for _, p := range c.proxies {
-		p.SetRequests(m)
-	}
-}
-
-func (c *cut) Replies(m conformance.Mode) {
-	for _, p := range c.proxies {
-		p.SetReplies(m)
-	}
-}
-
-func (c *cut) Sent() int64 {
-	var n int64
-	for _, p := range c.proxies {
-		n += p.Stats().Requests.Sent
-	}
-	return n
-}
-
-func (c *cut) close() {
-	for _, p := range c.proxies {
-		p.Close()
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -134,9 +133,8 @@ func conform(t *testing.T, d deployment, only ...string) {
 			return on(ct, client), on(ct, client)
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			c := &cut{t: t, proxies: map[string]*lab.Proxy{}}
-			ct.Cleanup(c.close)
-			return connect(ct, c.dial), c
+			w := lab.NewWay(ct)
+			return connect(ct, w.Dial), w
 		},
 		Delete: func(_ conformance.T, name string) {
 			key := redisconn.LockKey(name)
@@ -170,64 +168,6 @@ func conform(t *testing.T, d deployment, only ...string) {
 		conformance.RunOnly(t, h, only...)
 	} else {
 		conformance.Run(t, h)
-	}
-}
-
-// cut is a client's network: a proxy before each server that it connects to.
-type cut struct {
-	t        *testing.T
-	mu       sync.Mutex
-	proxies  map[string]*lab.Proxy
-	requests conformance.Mode
-	replies  conformance.Mode
-}
-
-func (c *cut) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	c.mu.Lock()
-	p := c.proxies[addr]
-	if p == nil {
-		p = lab.StartProxy(c.t, addr)
-		p.SetRequests(c.requests)
-		p.SetReplies(c.replies)
-		c.proxies[addr] = p
-	}
-	c.mu.Unlock()
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", p.Addr())
-}
-
-func (c *cut) Requests(m conformance.Mode) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests = m
-	for _, p := range c.proxies {
-		p.SetRequests(m)
-	}
-}
-
-func (c *cut) Replies(m conformance.Mode) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.replies = m
-	for _, p := range c.proxies {
-		p.SetReplies(m)
-	}
-}
-
-func (c *cut) Sent() (n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.proxies {
-		n += p.Stats().Requests.Sent
-	}
-	return n
-}
-
-func (c *cut) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.proxies {
-		p.Close()
 	}
 }
 

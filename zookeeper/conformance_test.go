@@ -73,15 +73,8 @@ func (s *service) harness() conformance.Harness {
 		New:   func(ct conformance.T) locker.Backend { return newForSuite(ct, s.addrs(ct.Name())) },
 		Names: []string{"%beat-x", "%2E", ".", "..", "zookeeper", "x-lock-0000000001"},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			var f fault
-			var addrs []string
-			for _, a := range s.addrs(ct.Name()) {
-				p := lab.StartProxy(s.t, a)
-				ct.Cleanup(p.Close)
-				f = append(f, p)
-				addrs = append(addrs, p.Addr())
-			}
-			return newForSuite(ct, addrs), f
+			w := lab.NewWay(ct)
+			return newForSuite(ct, w.Through(s.addrs(ct.Name())...)), w
 		},
 		Delete: func(ct conformance.T, name string) {
 			admin, done := dial(s.t, s.addrs(ct.Name()))
@@ -162,28 +155,6 @@ func seesClock(t testing.TB, addr string, clock *lab.ZooKeeperClock) {
 		_, stat, err := admin.Get(path)
 		return err == nil && time.UnixMilli(stat.Ctime).Sub(clock.Now()).Abs() < 10*time.Second
 	}, soon, 20*time.Millisecond, "the server at %s does not see the jump of its clock", addr)
-}
-
-// fault breaks the ways to all servers.
-type fault []*lab.Proxy
-
-func (f fault) Requests(m conformance.Mode) {
-	for _, p := range f {
-		p.SetRequests(m)
-	}
-}
-
-func (f fault) Replies(m conformance.Mode) {
-	for _, p := range f {
-		p.SetReplies(m)
-	}
-}
-
-func (f fault) Sent() (n int64) {
-	for _, p := range f {
-		n += p.Stats().Requests.Sent
-	}
-	return n
 }
 
 func splitServers(s string) []string { return strings.Split(s, ",") }

@@ -10,6 +10,12 @@ type Proxy = faultproxy.Proxy
 // Link is one connection through a [Proxy].
 type Link = faultproxy.Link
 
+// Way is all of one client's network: what the suite of package conformance calls its Fault.
+type Way = faultproxy.Way
+
+// NewWay returns a way on which everything passes. It ends with the test, or check, which need not be a [TB].
+func NewWay(t faultproxy.T) *Way { return faultproxy.NewWay(t) }
+
 // Mode is what a [Proxy] does with the bytes of one direction.
 type Mode = faultproxy.Mode
 

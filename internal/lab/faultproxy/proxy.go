@@ -6,6 +6,7 @@ package faultproxy
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -87,10 +88,19 @@ type Proxy struct {
 // test ends. The server need not be running.
 func Start(t T, target string) *Proxy {
 	t.Helper()
+	p, err := listen(t, target)
+	if err != nil {
+		t.Errorf("%v", err)
+		t.FailNow()
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func listen(t T, target string) (*Proxy, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Errorf("start a proxy to %s: %v", target, err)
-		t.FailNow()
+		return nil, fmt.Errorf("start a proxy to %s: %w", target, err)
 	}
 	p := &Proxy{t: t, network: "tcp", target: target, listener: l, links: map[*Link]struct{}{}}
 	if strings.Contains(target, "/") {
@@ -98,8 +108,7 @@ func Start(t T, target string) *Proxy {
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.spawn(p.accept)
-	t.Cleanup(p.Close)
-	return p
+	return p, nil
 }
 
 // Addr returns the host:port that clients connect to.
