@@ -107,57 +107,75 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return g, unavailable(err)
 }
 
-// alone is Acquire for a writer.
+// alone is Acquire for a writer. One that waits has the turn meanwhile, which keeps new sharers out.
 func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	stop := func() {}
-	defer func() { stop() }()
-	for outwaits := false; ; outwaits = true {
-		f, err := b.acquire(ctx, req)
+	on := waited{b.path(req.Name), localfile.Exclusive}
+	turn := waited{turnOf(on.path), localfile.Exclusive}
+	switch {
+	case !req.Wait:
+		f, err := again(ctx, func() (*os.File, error) { return b.tryLock(on.path, req.Name, on.how) })
 		if err != nil {
 			return locker.Grant{}, err
 		}
-		now := time.Now()
-		r, err := take(f, req, now)
+		return own(f, req)
+	case !b.hasWaiters(turn) && !b.hasWaiters(on):
+		f, err := b.openLocked(on.path, on.how|localfile.NoWait)
 		if err == nil {
-			return locker.Grant{
-				Hold:     &hold{file: f, name: req.Name, record: r},
-				Validity: locker.Validity{Since: now},
-				Token:    r.token,
-			}, nil
-		}
-		left := keptBySharers(f, req.Name)
-		localfile.LetGo(f)
-		if !req.Wait || left <= 0 {
-			return locker.Grant{}, err
-		}
-		if !outwaits {
-			if req.Queued != nil {
-				req.Queued()
+			var g locker.Grant
+			if g, err = own(f, req); err == nil {
+				return g, nil
 			}
-			stop = b.keepOutSharers(b.path(req.Name), req) // their MinHold would come on top
 		}
-		if err := b.sleep(ctx, min(left, keptLook)); err != nil {
+		if !waits(err) {
 			return locker.Grant{}, err
-		}
-	}
-}
-
-func (b *Backend) acquire(ctx context.Context, req locker.Request) (*os.File, error) {
-	path := b.path(req.Name)
-	if !req.Wait {
-		return again(ctx, func() (*os.File, error) { return b.tryLock(path, req.Name, localfile.Exclusive) })
-	}
-	if !b.hasWaiters(waited{path: path}) {
-		f, err := b.openLocked(path, localfile.Exclusive|localfile.NoWait)
-		if !errors.Is(err, localfile.ErrBusy) && !errors.Is(err, errReplaced) {
-			return f, err
 		}
 	}
 	if req.Queued != nil {
 		req.Queued()
 	}
-	l, err := b.wait(ctx, waited{path: path}, req)
-	return l.file, err
+	t, err := b.get(ctx, turn)
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	defer localfile.LetGo(t)
+	for {
+		f, err := b.get(ctx, on)
+		if err != nil {
+			return locker.Grant{}, err
+		}
+		g, err := own(f, req)
+		var kept *locker.HeldError
+		if !errors.As(err, &kept) {
+			return g, err
+		}
+		if err := b.sleep(ctx, min(kept.Remaining, keptLook)); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+}
+
+// keptLook is how often a writer looks whether a MinHold still keeps it out: it may be taken back, or broken.
+const keptLook = 200 * time.Millisecond
+
+// own makes a hold of the locked file f, unless a MinHold still keeps the lock; then the error is a
+// *locker.HeldError.
+func own(f *os.File, req locker.Request) (locker.Grant, error) {
+	now := time.Now()
+	r, err := take(f, req, now)
+	if err != nil {
+		localfile.LetGo(f)
+		return locker.Grant{}, err
+	}
+	return locker.Grant{
+		Hold:     &hold{file: f, name: req.Name, record: r},
+		Validity: locker.Validity{Since: now},
+		Token:    r.token,
+	}, nil
+}
+
+// waits reports whether an error is one to wait for the lock after.
+func waits(err error) bool {
+	return errors.Is(err, locker.ErrHeld) || errors.Is(err, localfile.ErrBusy) || errors.Is(err, errReplaced)
 }
 
 // A visitor has the lock for some microseconds, or until the system runs it again: an

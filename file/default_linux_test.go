@@ -45,6 +45,7 @@ func TestDefaultDirDependsOnNeitherHomeNorTheBuild(t *testing.T) {
 		refused := said(stranger)
 		assert.Equal(t, refused[0], refused[1])
 		assert.Contains(t, refused[0], "user ID 54321 has no entry in /etc/passwd")
+		assert.Contains(t, refused[0], "mkdir -m 700 -p ~/.local/state/locker")
 		known := said(65534) // nobody: its home is no directory of its own
 		assert.Equal(t, known[0], known[1], "cgo %s", cgo)
 		assert.Contains(t, known[0], ".local/state/locker", "cgo %s", cgo)

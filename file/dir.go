@@ -37,7 +37,9 @@ func DefaultDir() (string, error) {
 	}
 	home, err := homeOf(strconv.Itoa(os.Getuid()))
 	if err != nil {
-		return "", fmt.Errorf("no default lock directory: %w: choose a directory", err)
+		return "", fmt.Errorf("no default lock directory: %w: make one with "+
+			"`mkdir -m 700 -p ~/.local/state/locker`, and give all programs of this user its URL, "+
+			"\"file://$HOME/.local/state/locker\"", err)
 	}
 	dir := filepath.Join(home, ".local", "state", "locker")
 	if err := makePrivate(dir); err != nil {
@@ -67,7 +69,8 @@ func homeOf(uid string) (string, error) {
 			return field[5], nil
 		}
 	}
-	return "", fmt.Errorf("user ID %s has no entry in /etc/passwd with a home directory", uid)
+	return "", fmt.Errorf("user ID %s has no entry in /etc/passwd with a home directory (LDAP and the like are "+
+		"not asked)", uid)
 }
 
 // makePrivate creates dir if it is missing, and returns an error if others than this

@@ -34,10 +34,10 @@
 // draws. A sharer ends with its process at the latest, and the others stay.
 //
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
-// is shared for the first time. A writer that waits for sharers keeps it locked, and new
-// sharers wait for it. The kernel ends that with the process of the writer, and the
-// writer at once if it stops waiting. While it waits for a name that was never shared
-// before, sharers may come in for another 50 ms.
+// is shared or waited for the first time. A writer that waits keeps it locked, and new
+// sharers, and other writers, wait for it. The kernel ends that with the process of the
+// writer, and the writer at once if it stops waiting. If the turn is deleted meanwhile,
+// sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
 // they do; it does not look at the turn. A Backend lets in [locker.MaxSharers] of one
@@ -74,15 +74,15 @@
 //
 // # Threads
 //
-// Waiting takes one thread for each name for which this Backend waits, and another one
-// if both sharers and writers do. The kernel cannot cancel such a wait: after the caller
+// Waiting takes one thread for each file for which this Backend waits: the lock's for the
+// first who waits, the turn for all behind it, and the lock's once more if both sharers and
+// writers wait for it. The kernel cannot cancel such a wait: after the caller
 // has given up, the thread stays until it gets the lock, and then releases it at once,
-// unless the next waiter for that name has adopted the thread by then. So a thread may
-// outlive Close. The Backend waits like this for at most 256 names; the Client polls for
+// unless the next waiter for that file has adopted the thread by then. So a thread may
+// outlive Close. The Backend has at most 256 of these threads; the Client polls for
 // further names, and a writer that it polls for keeps no sharers out.
 //
-// Each held lock, and each name with a waiter, takes a file descriptor, or two if it is
-// shared and waited for.
+// Each held lock takes a file descriptor, and each name with a waiter three at most.
 //
 // # Children
 //

@@ -12,8 +12,11 @@ const MaxThreads = maxThreads
 func (b *Backend) Waiters(name string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.waits[waited{path: b.path(name)}]; w != nil {
-		return len(w.waiters)
+	n := 0
+	for on, w := range b.waits {
+		if on.path == b.path(name) || on.path == turnOf(b.path(name)) {
+			n += len(w.waiters)
+		}
 	}
-	return 0
+	return n
 }

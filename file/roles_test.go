@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -214,15 +215,15 @@ func token(t *testing.T, lease *locker.Lease) uint64 {
 // lockFile returns the path of the only lock file in dir.
 func lockFile(t *testing.T, dir string) string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
+	files, err := filepath.Glob(dir + "/*.lock")
 	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	return dir + "/" + entries[0].Name()
+	require.Len(t, files, 1)
+	return files[0]
 }
 
 // blocked returns how many goroutines of this process are there to wait in flock.
 func blocked() int {
-	return strings.Count(stacks(), "created by github.com/golockers/locker/file.(*Backend).wait")
+	return strings.Count(stacks(), "created by github.com/golockers/locker/file.(*Backend).get")
 }
 
 func stacks() string {

@@ -316,34 +316,28 @@ func TestMinHoldOfSharers(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld, "a writer's MinHold keeps sharers out, too")
 }
 
-// A writer whose turn is deleted while it waits keeps new sharers out again soon.
-func TestTurnThatIsDeleted(t *testing.T) {
-	t.Parallel()
+// A writer that waits for a name that was never shared before keeps sharers out, from the first one on.
+func TestWriterOfANameThatWasNeverShared(t *testing.T) {
 	dir := t.TempDir()
+	f := must(os.OpenFile(filepath.Join(dir, "n.lock"), os.O_RDWR|os.O_CREATE, 0o600))
+	defer f.Close()
+	require.NoError(t, localfile.Flock(f, localfile.Shared)) // as flock(1) does
 	b := newBackend(t, dir)
-	reads := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Shared: true}
-	held, err := b.Acquire(t.Context(), reads)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, held.Hold.Release(t.Context())) }()
 	ctx, cancel := context.WithCancel(t.Context())
-	var waits sync.WaitGroup
-	waits.Go(func() {
+	left := make(chan error, 1)
+	go func() {
 		_, err := b.Acquire(ctx, locker.Request{Name: "n", Owner: "w", TTL: time.Second, Wait: true})
-		assert.ErrorIs(t, err, context.Canceled)
-	})
-	defer waits.Wait()
-	defer cancel()
-	isGated := func() bool {
-		g, err := b.Acquire(t.Context(), reads)
-		if err == nil {
-			assert.NoError(t, g.Hold.Release(t.Context()))
-		}
-		return err != nil
-	}
-	require.Eventually(t, isGated, 5*time.Second, time.Millisecond)
-	require.NoError(t, os.Remove(filepath.Join(dir, "n.turn")))
-	require.False(t, isGated(), "the deletion is what is to be mended")
-	require.Eventually(t, isGated, 5*time.Second, time.Millisecond)
+		left <- err
+	}()
+	waitUntilBlocked(t, 1)
+	reads := locker.Request{Name: "n", Owner: "r", TTL: time.Second, Shared: true}
+	_, err := b.Acquire(t.Context(), reads)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	cancel()
+	require.ErrorIs(t, <-left, context.Canceled)
+	g, err := b.Acquire(t.Context(), reads)
+	require.NoError(t, err, "it keeps nobody out when it has left")
+	require.NoError(t, g.Hold.Release(t.Context()))
 }
 
 // Sharers that waited, each with another turn since one was deleted, have one token all the same.

@@ -18,8 +18,8 @@ const maxThreads = 256
 
 // waited is what a goroutine waits for: the lock on the file at path, alone or shared.
 type waited struct {
-	path   string
-	shared bool
+	path string
+	how  localfile.How
 }
 
 // wait is a goroutine that is blocked in flock, with the callers of this process for
@@ -32,28 +32,30 @@ type wait struct {
 // locked is the result of flock.
 type locked struct {
 	file *os.File
-	turn *os.File // of a sharer
 	err  error
 }
 
 func (l locked) letGo() {
-	for _, f := range []*os.File{l.file, l.turn} {
-		if f != nil {
-			localfile.LetGo(f)
-		}
+	if l.err == nil {
+		localfile.LetGo(l.file)
 	}
 }
 
-// wait returns when the kernel has granted the lock, or when ctx is done or the
-// backend closed.
-func (b *Backend) wait(ctx context.Context, on waited, req locker.Request) (locked, error) {
+// get returns when the kernel has granted the lock, or when ctx is done or the
+// backend closed. Callers get it in the order in which they came.
+func (b *Backend) get(ctx context.Context, on waited) (*os.File, error) {
+	if !b.hasWaiters(on) {
+		if f, err := b.openLocked(on.path, on.how|localfile.NoWait); !waits(err) {
+			return f, err
+		}
+	}
 	mine := make(chan locked, 1)
 	b.mu.Lock()
 	w := b.waits[on]
 	if w == nil {
 		if len(b.waits) == maxThreads {
 			b.mu.Unlock()
-			return locked{}, locker.ErrHeld // the engine polls
+			return nil, locker.ErrHeld // the engine polls
 		}
 		w = &wait{}
 		b.waits[on] = w
@@ -63,12 +65,9 @@ func (b *Backend) wait(ctx context.Context, on waited, req locker.Request) (lock
 	b.mu.Unlock()
 
 	var err error
-	if !on.shared {
-		defer b.keepOutSharers(on.path, req)()
-	}
 	select {
 	case l := <-mine:
-		return l, l.err
+		return l.file, l.err
 	case <-ctx.Done():
 		err = leaves(ctx)
 	case <-b.closed:
@@ -84,7 +83,7 @@ func (b *Backend) wait(ctx context.Context, on waited, req locker.Request) (lock
 		// The lock was granted at this very moment.
 		(<-mine).letGo()
 	}
-	return locked{}, err
+	return nil, err
 }
 
 // leaves is the error of one that stops waiting.
@@ -113,7 +112,8 @@ const maxReplaced = 1000
 func (b *Backend) block(on waited, w *wait) {
 	replaced := 0
 	for {
-		l := b.blockOnce(on)
+		f, err := b.openLocked(on.path, on.how)
+		l := locked{f, err}
 		if errors.Is(l.err, errReplaced) && replaced < maxReplaced {
 			replaced++
 		} else {
@@ -139,29 +139,6 @@ func (b *Backend) block(on waited, w *wait) {
 			return
 		}
 	}
-}
-
-// blockOnce returns when the kernel has granted the lock. A sharer gets its turn first.
-func (b *Backend) blockOnce(on waited) (l locked) {
-	how := localfile.Exclusive
-	if on.shared {
-		how = localfile.Shared
-		if l.turn, l.err = b.openLocked(turnOf(on.path), localfile.Exclusive); l.err != nil {
-			return l
-		}
-	}
-	if l.file, l.err = b.openLocked(on.path, how); l.err != nil {
-		l.letGo()
-		return locked{err: l.err}
-	}
-	if on.shared {
-		// It may have waited for long: with a turn that was deleted, it is not the only one to write.
-		if there, err := localfile.IsAt(l.turn, l.turn.Name()); err != nil || !there {
-			l.letGo()
-			return locked{err: errReplaced}
-		}
-	}
-	return l
 }
 
 // hasWaiters reports whether others in this process wait for the same; a new caller
