@@ -40,7 +40,7 @@ compiled: servers $(GATE)
 
 test-packages:
 	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
-		./etcd ./zookeeper ./redlock ./postgres ./conformance ./single ./compare ./cmd/locker ./file ./memory ./...
+		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./...
 
 test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait

@@ -112,29 +112,6 @@ func TestCtrlCDuringTheWaitEndsTheScriptAroundIt(t *testing.T) {
 	}
 }
 
-func TestCtrlCEndsALoopThatWasTypedIn(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip(err)
-	}
-	tty := newPty(t)
-	all := func(c *exec.Cmd) {
-		tty.whole(c)
-		c.Stderr = tty.slave
-		c.Env = append(c.Env, "PS1=ready: ", "B="+binary)
-	}
-	p := startCommand(t, []with{fileBackend(t), all}, "bash", "--norc", "--noprofile", "--noediting", "-i")
-	tty.sees("ready: ")
-	tty.press(`for i in 1 2 3; do "$B" run a -- sh -c 'echo pid $$; exec sleep 60'; done` + "\n")
-	tty.sees("pid $$") // as it was typed
-	tty.sees("pid ")
-	tty.press(ctrlC)
-	assert.NotContains(t, tty.sees("ready: "), "pid")
-	tty.press("echo status $?\n")
-	tty.sees("status 130")
-	tty.press("exit\n")
-	assert.Equal(t, 0, p.wait())
-}
-
 func TestScriptGoesOnAfterAnInterruptThatWasNotForIt(t *testing.T) {
 	for _, shell := range shells(t) {
 		t.Run("of locker alone "+shell, func(t *testing.T) {
