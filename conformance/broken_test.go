@@ -80,10 +80,8 @@ var brokenBackends = []broken{
 	{listsNothing, rich, "list", "List tells of []"},
 	{listsFree, rich, "list", "List tells of"},
 	{listsOn, rich, "list", "whose found returns an error, has called it"},
-	{listsAtOnce, rich, "list", "while it is called for another"},
 	{breaksNothing, rich, "break", "failed"},
 	{breaksAndRefuses, rich, "break", "after a Break that was refused, Renew failed"},
-	{breaksBlindly, rich, "break", "Break of a held name returned"},
 	{breaksQueue, rich, "break", "the holder of another name failed"},
 
 	{renewsNothing, poor, "renewal", "before the holder's Until"},

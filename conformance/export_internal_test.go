@@ -1,6 +1,9 @@
 package conformance
 
-import "context"
+import (
+	"context"
+	"testing"
+)
 
 // What the suite's own tests see of a check.
 type (
@@ -19,3 +22,24 @@ const (
 func Checks() []OneCheck { return allChecks() }
 
 func Prove(ctx context.Context, h Harness, c OneCheck) Result { return new(prover).prove(ctx, h, c) }
+
+// Histories plays scripts in virtual time, and returns what is broken; "": nothing.
+func Histories(t *testing.T, fresh func(T) Harness, seed uint64, scripts int) (told, rule string) {
+	b := checkVirtual(t, fresh, seed, -1, scripts)
+	if b == nil {
+		return "", ""
+	}
+	rule = "said"
+	if len(b.found) > 0 {
+		rule = b.found[0].rule.name
+	}
+	return b.tell(seed, t.Name()), rule
+}
+
+// Rules are the names of all.
+func Rules() (names []string) {
+	for _, r := range rules {
+		names = append(names, r.name)
+	}
+	return names
+}

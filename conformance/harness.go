@@ -99,8 +99,14 @@ type Harness struct {
 
 	// Unproven says, by the names of checks, why a hook that they need cannot
 	// be had. Such a check is reported as unproven, and never as passed. It
-	// excuses nothing but a missing hook.
+	// excuses nothing but a missing hook; and "shared-min-hold", with which no sharer
+	// asks for MinHold in a history.
 	Unproven map[string]string
+
+	// Virtual returns the harness of a new service of the same kind, which lives in memory
+	// and can be in a bubble of [testing/synctest]. Histories are then played in virtual
+	// time. nil: they are played on the service of New.
+	Virtual func(t T) Harness
 
 	// KnownGoroutines names functions whose goroutines outlive a check for
 	// good reasons: those of the harness itself. They are no leaks.

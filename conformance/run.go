@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/stall"
 )
 
-// Run runs every check as a subtest of its name. A check that fails says which
+// Run runs every check as a subtest of its name, and then plays histories, as [RunVirtual] or
+// [RunHistories]. A check that fails says which
 // promise is broken, what was seen, and what the probable cause is. One that
 // hangs fails with the stacks of all goroutines, and the others go on.
 //
@@ -21,6 +24,21 @@ import (
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, allChecks())
+	t.Run("histories", func(t *testing.T) {
+		if h.Virtual != nil {
+			RunVirtual(t, h.Virtual)
+			return
+		}
+		RunHistories(t, h, historiesBudget())
+	})
+}
+
+// historiesBudget is how long histories are played against a service.
+func historiesBudget() time.Duration {
+	if os.Getenv(lab.ProveEnv) == "1" {
+		return time.Minute
+	}
+	return 20 * time.Second
 }
 
 // RunOnly is Run of the checks with these names. It is for a further deployment

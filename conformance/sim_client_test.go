@@ -128,8 +128,13 @@ func (c *client) wait(ctx context.Context, req locker.Request) (locker.Grant, er
 		}
 	})
 	defer stop()
+	known := false // that the lock is held
 	for {
 		grant, err := c.ask(ctx, req)
+		if known && err != nil && ctx.Err() != nil && s.flaw != hidesHeld {
+			err = fmt.Errorf("%w: %w", locker.ErrHeld, err)
+		}
+		known = errors.Is(err, locker.ErrHeld)
 		if !waits || !errors.Is(err, locker.ErrHeld) {
 			return grant, err
 		}

@@ -24,7 +24,7 @@ func (s *service) delete(name string) {
 			s.after = append(s.after, s.endedSharers(name, -1)...)
 			return
 		}
-		if rec.client.kind.queued && s.flaw != deletionUnnoticed {
+		if (rec.client.kind.queued || rec.client.kind.shared) && s.flaw != deletionUnnoticed {
 			s.after = append(s.after, func() { rec.client.net.push(nil, rec.lost) })
 		}
 		if queue := s.queues[name]; s.flaw == waitsOnDeleted && len(queue) > 0 {

@@ -146,7 +146,7 @@ func (s *service) acquire(p place, name string, wait bool) (v verdict) {
 		case rec != nil && rec.owner == s.asked(p.owner) && s.flaw != forgetsOwners:
 			rec.confirmed = true
 			if s.flaw != sinceFromWait {
-				rec.expires = time.Now().Add(s.lifetime(p.ttl))
+				rec.expires = later(time.Now().Add(s.lifetime(p.ttl)), rec.keep)
 				s.arm(name, rec)
 			}
 			if s.flaw == tokenPerRequest {

@@ -30,18 +30,19 @@ func (c *connection) Close() error {
 }
 
 func TestConformance(t *testing.T) {
-	all := map[string]*memory.Backend{"New": memory.New(), "NewExpiring": memory.NewExpiring()}
-	for kind, locks := range all {
+	for kind, start := range map[string]func() *memory.Backend{"New": memory.New, "NewExpiring": memory.NewExpiring} {
 		t.Run(kind, func(t *testing.T) {
-			run(t, locks)
+			h := harness(start())
+			h.Virtual = func(conformance.T) conformance.Harness { return harness(start()) }
+			conformance.Run(t, h)
 		})
 	}
 }
 
-func run(t *testing.T, locks *memory.Backend) {
-	conformance.Run(t, conformance.Harness{
+func harness(locks *memory.Backend) conformance.Harness {
+	return conformance.Harness{
 		TTL:    500 * time.Millisecond, // nothing is far away
 		New:    func(conformance.T) locker.Backend { return &connection{Backend: locks} },
 		Delete: func(_ conformance.T, name string) { locks.Delete(name) },
-	})
+	}
 }

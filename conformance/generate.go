@@ -1,0 +1,586 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// Clients of a script, by what they mostly do. The connections of the first two can be
+// broken; the clocks of the two in the middle may be wrong.
+const (
+	subject_ = iota // whom the script is about
+	rival
+	friend
+	other
+	earlier
+	late
+)
+
+// generator makes scripts: cells of the matrix of operations, faults and ends, and random
+// histories.
+type generator struct {
+	k *kit
+	*rand.Rand
+	steps []step
+}
+
+// cell is a case of the matrix.
+type cell struct {
+	do     verb
+	fault  fault
+	end    verb
+	event  server
+	shared bool
+	behind bool // the holder has waited for another
+}
+
+func (c cell) String() string {
+	text := string(c.do)
+	if c.behind {
+		text += " after a wait"
+	}
+	if c.shared {
+		text += ", shared"
+	}
+	if c.fault != noFault {
+		text += ", " + string(c.fault)
+	}
+	if c.end == doServers {
+		return text + ", then servers: " + string(c.event)
+	}
+	return text + ", then " + string(c.end)
+}
+
+// doExpire is the end by time of what a client has that is cut off.
+const doExpire verb = "expire"
+
+// cells are all that the backend and its harness can do, but for what happens to servers.
+func (k *kit) cells() (all []cell) {
+	dos := []verb{doAcquire, doRenew, doRelease, doUndo}
+	if k.passes {
+		dos = append(dos, doPass)
+	}
+	if k.raises {
+		dos = append(dos, doRaise)
+	}
+	ends := []verb{doRelease, doUndo}
+	if k.expires {
+		ends = append(ends, doExpire, doClose)
+	}
+	if k.h.Delete != nil {
+		ends = append(ends, doDelete)
+	}
+	if k.operates {
+		ends = append(ends, doBreak)
+	}
+	if k.passes {
+		ends = append(ends, doPass)
+	}
+	fs := []fault{noFault}
+	if k.h.Cut != nil {
+		fs = append(fs, faults...)
+	}
+	for _, do := range dos {
+		for _, f := range fs {
+			for _, end := range ends {
+				for i := range 4 {
+					c := cell{do: do, fault: f, end: end, shared: i%2 == 1, behind: i > 1}
+					if !c.shared || k.g.Shared != locker.SharingNone && do != doPass && do != doRaise && end != doPass {
+						all = append(all, c)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// events are cells of what happens to servers.
+func (k *kit) events() (all []cell) {
+	for _, event := range []server{byRestart, byFailover, byCrash, byJump, byJumpBack} {
+		has := map[server]bool{
+			byRestart:  k.h.Restart != nil && k.g.SurvivesRestart,
+			byFailover: k.h.Failover != nil && k.g.SurvivesFailover,
+			byCrash:    k.h.Crash != nil && k.g.ServerCrashes > 0,
+			byJump:     k.h.JumpClock != nil && k.g.SurvivesClockJump,
+			byJumpBack: k.h.JumpClock != nil && k.g.SurvivesClockJump,
+		}[event]
+		for _, do := range []verb{doAcquire, doRenew} {
+			for i := range 4 {
+				c := cell{do: do, end: doServers, event: event, shared: i%2 == 1, behind: i > 1}
+				if has && (!c.shared || k.g.Shared != locker.SharingNone) {
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// script makes the script of a number: a cell, or a random history.
+func (k *kit) script(cells []cell, seed uint64, n int) script {
+	g := &generator{k: k, Rand: rand.New(rand.NewPCG(seed, uint64(n)))}
+	sc := script{seed: g.Uint64(), names: g.names(n), off: g.IntN(4) == 0}
+	shuffled := rand.New(rand.NewPCG(seed, 0)).Perm(len(cells))
+	c := cells[shuffled[n/4%len(cells)]]
+	switch {
+	case n%4 < 2 || c.end == doServers:
+		c = cells[shuffled[(n/4*2+n%2)%len(cells)]]
+		sc.what, sc.event = c.String(), c.event
+		g.cell(c)
+	case n%8 == 2:
+		sc.what = "a crowd"
+		g.crowd()
+	case n%8 == 6:
+		g.special(&sc)
+	default:
+		sc.what = "a random history"
+		g.random(12 + g.IntN(20))
+	}
+	sc.steps = g.steps
+	return sc
+}
+
+// names draws two names that are alike. What is different in some service, and the same in
+// another, is a pair of them.
+func (g *generator) names(n int) []string {
+	base := fmt.Sprintf("kit-%s-%d-", g.k.run, n)
+	all := slices.Concat(troublesome(), g.k.h.Names)
+	one := base + all[g.IntN(len(all))]
+	const most = locker.MaxNameLen + locker.MaxPrefixLen
+	switch g.IntN(9) {
+	case 7:
+		return []string{base + "x", "of " + base + "x"}
+	case 0:
+		one = base + strings.Repeat("n", most-len(base))
+		at := len(base) + g.IntN(most-len(base))
+		return []string{one, one[:at] + "m" + one[at+1:]}
+	case 1:
+		one = base + strings.Repeat("\x00", most-len(base))
+		return []string{one, one[:most-1]}
+	case 2:
+		return []string{one, strings.ToUpper(one)}
+	case 3:
+		return []string{one, one + ":shared"}
+	case 4:
+		pairs := [][2]string{{"x", "x/"}, {"x", "x/."}, {"x/y", "x//y"}, {"x", "x "}, {"x", "x\x00"}, {"é", "e\u0301"},
+			{"ß", "ss"}, {"x", "x.lock"}, {"x", "{x}"}, {"x:y", "x-y"}, {"%2F", "/"}, {"a:b", "a%3Ab"}, {"p:x", "q:x"}}
+		pair := pairs[g.IntN(len(pairs))]
+		return []string{base + pair[0], base + pair[1]}
+	case 5:
+		return []string{base + "a_b", base + "axb"}
+	case 6:
+		return []string{base + "[a]*", base + "a"}
+	}
+	return []string{one, base + all[g.IntN(len(all))] + "."}
+}
+
+func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
+
+func (g *generator) add(steps ...step) { g.steps = append(g.steps, steps...) }
+
+// label draws one.
+func (g *generator) label() string {
+	all := []string{"", "kit", "pod-7 (12)", strings.Repeat("é", locker.MaxLabelLen/2), "123", `{"a":"b"}`, "a:b/c,d;e",
+		"50% *[x] %s $1", "'quoted' \"twice\" \\", strings.Repeat("x", locker.MaxLabelLen), "日本 🔒", " "}
+	return all[g.IntN(len(all))]
+}
+
+// ttl draws a short one, or one that no service should take for another.
+func (g *generator) ttl() time.Duration {
+	ttl := g.k.ttl
+	all := []time.Duration{ttl, ttl, ttl + ttl/3, ttl + 7*time.Millisecond, 2 * ttl}
+	return g.bounded(all[g.IntN(len(all))])
+}
+
+// longTTL draws one that is not over in a script.
+func (g *generator) longTTL() time.Duration {
+	all := []time.Duration{0, 0, 0, time.Minute, time.Hour, 24 * time.Hour, 25*24*time.Hour + time.Second, 366 * 24 * time.Hour}
+	return g.bounded(all[g.IntN(len(all))])
+}
+
+func (g *generator) bounded(d time.Duration) time.Duration {
+	if d == 0 {
+		return 0
+	}
+	d = max(d, g.k.g.MinTTL)
+	if g.k.g.MaxTTL > 0 {
+		d = min(d, g.k.g.MaxTTL)
+	}
+	return d
+}
+
+func (g *generator) minHold() time.Duration {
+	if g.k.g.MaxMinHold == 0 || !g.chance(35) {
+		return 0
+	}
+	return min([]time.Duration{g.k.ttl / 2, g.k.ttl * 3 / 2, 2 * g.k.ttl}[g.IntN(3)], g.k.g.MaxMinHold)
+}
+
+func (g *generator) limit() limit {
+	switch g.IntN(8) {
+	case 0:
+		return brief
+	case 1, 2:
+		return middle
+	case 3:
+		return beyond
+	}
+	return whole
+}
+
+// sharedMinHold is what Harness.Unproven names where sharers are not to ask for MinHold.
+const sharedMinHold = "shared-min-hold"
+
+// acquire is a step that asks for a lock.
+func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) step {
+	st := step{do: do, who: who, shared: shared && g.k.g.Shared != locker.SharingNone, ttl: ttl, label: g.label()}
+	if !st.shared || g.k.h.Unproven[sharedMinHold] == "" {
+		st.min = g.minHold()
+	}
+	return st
+}
+
+// cell makes the script of a cell: what comes before, the operation with its fault, what
+// others do meanwhile, the end, and what comes late.
+func (g *generator) cell(c cell) {
+	life := g.ttl()
+	if c.end != doExpire && c.end != doClose && c.fault == noFault && g.chance(70) {
+		life = g.longTTL()
+	}
+	with := func() {
+		if c.shared && g.chance(60) {
+			g.add(g.acquire(doAcquire, friend, true, g.longTTL()))
+			if g.chance(40) {
+				g.add(step{do: doAgain, who: friend})
+			}
+		}
+	}
+	broken := step{do: doFault, who: subject_, fault: c.fault}
+	asks := g.acquire(doAcquire, subject_, c.shared, life)
+	switch {
+	case c.do == doAcquire && c.behind:
+		g.add(g.acquire(doAcquire, earlier, false, g.longTTL()))
+		asks.do = doWait
+		if g.chance(50) {
+			g.add(broken, asks)
+		} else {
+			g.add(asks, broken)
+		}
+		g.add(step{do: doRelease, who: earlier})
+	case c.do == doAcquire:
+		with()
+		if asks.limit = g.limit(); asks.limit != whole {
+			asks.ttl = g.ttl()
+		}
+		g.add(broken, asks)
+	default:
+		if c.behind {
+			asks.do = doWait
+			g.add(g.acquire(doAcquire, earlier, false, g.longTTL()), asks, step{do: doRelease, who: earlier},
+				step{do: doFinish, who: subject_})
+		} else {
+			with()
+			g.add(asks)
+			with()
+		}
+		if g.chance(40) {
+			g.add(step{do: doPause, ttl: g.k.ttl / time.Duration(2+g.IntN(3))})
+		}
+		if c.fault == noFault && g.chance(30) {
+			g.add(step{do: doAgain, who: subject_})
+		}
+		g.meanwhile(20)
+		g.add(broken, g.onHold(c.do, subject_))
+	}
+	g.meanwhile(60)
+	if c.fault != noFault {
+		g.add(step{do: doPause, ttl: g.k.ttl / time.Duration(5+g.IntN(10))})
+		if g.chance(30) {
+			g.add(step{do: doCancel, who: subject_})
+		}
+		if g.chance(40) { // what takes it back may come first
+			g.add(step{do: []verb{doUndo, doRelease}[g.IntN(2)], who: subject_, limit: brief})
+		}
+	}
+	stays := c.end == doExpire || (c.end == doDelete || c.end == doBreak || c.end == doClose) && g.chance(50)
+	if !stays && c.fault != noFault {
+		g.add(step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+	}
+	g.end(c, life)
+	g.meanwhile(30)
+	if stays {
+		if c.shared {
+			g.add(step{do: doRelease, who: rival})
+		}
+		g.add(step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+	}
+	for range g.IntN(3) { // what is over is over
+		late := g.onHold([]verb{doRenew, doRelease, doUndo, doPass, doRaise}[g.IntN(5)], subject_)
+		late.limit, late.old = whole, g.IntN(2)
+		g.add(late)
+	}
+	g.meanwhile(30)
+	if c.fault != noFault && g.chance(20) { // some time later all is well
+		g.add(step{do: doFault, who: subject_}, step{do: doPause, ttl: g.k.soon + g.k.air + time.Millisecond},
+			step{do: doInspect, who: subject_}, step{do: doAcquire, who: subject_, name: 1, ttl: g.ttl()})
+	}
+}
+
+// onHold is a step with what a client has.
+func (g *generator) onHold(do verb, who int) step {
+	st := step{do: do, who: who}
+	switch do {
+	case doPass:
+		st = g.acquire(doPass, who, false, g.ttl())
+		st.yield = g.chance(40)
+	case doRaise:
+		st.ttl = time.Duration([]int{-1, 0, 1, 5, 1000}[g.IntN(5)])
+	case doRenew:
+		if g.chance(20) {
+			st.do = doTwice
+		}
+	}
+	st.limit = g.limit()
+	return st
+}
+
+// meanwhile is what others do.
+func (g *generator) meanwhile(percent int) {
+	for range 4 {
+		if !g.chance(percent) {
+			continue
+		}
+		who := []int{rival, friend, other, earlier, late}[g.IntN(5)]
+		shared := g.chance(35)
+		at := len(g.steps)
+		switch g.IntN(10) {
+		case 0, 1:
+			g.add(g.acquire(doAcquire, who, shared, g.longTTL()))
+		case 2, 3:
+			g.add(g.acquire(doWait, who, shared, g.longTTL()))
+		case 4, 5:
+			g.add(step{do: doInspect, who: who})
+		case 6:
+			g.add(step{do: doList, who: who, old: g.IntN(2)})
+		case 7:
+			g.add(step{do: doListen, who: who}, g.acquire(doAcquire, who, shared, 0))
+		case 8:
+			g.add(step{do: doCancel, who: who})
+		case 9:
+			g.add(step{do: doAgain, who: []int{subject_, friend}[g.IntN(2)], yield: g.chance(30)})
+		}
+		if g.chance(15) {
+			for i := range g.steps[at:] {
+				g.steps[at+i].name = 1
+			}
+		}
+	}
+}
+
+// end brings the lock to its end.
+func (g *generator) end(c cell, life time.Duration) {
+	over := func() { // until it is, for certain; others try meanwhile
+		span := life + life/2 + g.k.g.DeadHolderSlack
+		for past := time.Duration(0); past < span; {
+			pause := max(g.k.ttl/4, span/8)
+			past += pause
+			g.add(step{do: doPause, ttl: pause}, g.acquire(doAcquire, rival, c.shared && g.chance(20), 0))
+			if g.chance(20) {
+				g.add(step{do: doInspect, who: other}, step{do: doList, who: other})
+			}
+		}
+	}
+	switch c.end {
+	case doExpire:
+		if c.fault == noFault || c.fault == replyLate && g.chance(50) {
+			if c.fault == replyLate {
+				g.add(step{do: doFault, who: subject_}, step{do: doFinish, who: subject_})
+			}
+			g.add(step{do: doFault, who: subject_, fault: silent}) // a session would go on renewing
+		}
+		over()
+	case doClose:
+		g.add(step{do: doClose, who: subject_})
+		if g.chance(60) {
+			over()
+		}
+	case doDelete:
+		g.add(step{do: doDelete, who: other, shared: c.shared}, g.acquire(doAcquire, rival, false, 0),
+			step{do: doRenew, who: subject_})
+	case doBreak:
+		g.add(step{do: doInspect, who: other})
+		if g.chance(40) { // somebody else comes before it
+			g.add(step{do: doRelease, who: subject_}, g.acquire(doAcquire, rival, c.shared, 0))
+		}
+		g.add(step{do: doBreak, who: other}, g.acquire(doAcquire, late, false, 0), step{do: doRenew, who: rival},
+			step{do: doRenew, who: subject_})
+		if g.chance(50) {
+			g.add(step{do: doBreak, who: other}, step{do: doRenew, who: late})
+		}
+	case doServers:
+		if g.chance(50) {
+			g.add(step{do: doRenew, who: subject_})
+		}
+		g.add(step{do: doServers, server: c.event, who: other}, step{do: doPause, ttl: g.k.soon + g.k.air},
+			step{do: doInspect, who: other},
+			g.acquire(doAcquire, rival, false, 0), step{do: doRenew, who: subject_}, step{do: doRenew, who: friend})
+	default:
+		if g.chance(50) {
+			g.add(step{do: doRenew, who: subject_})
+		}
+		st := g.onHold(c.end, subject_)
+		st.limit = whole
+		g.add(st)
+		if g.chance(30) {
+			g.add(step{do: doRelease, who: subject_})
+		}
+	}
+}
+
+// special makes one of the histories that need steps in a certain order.
+func (g *generator) special(sc *script) {
+	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
+	switch g.IntN(3) {
+	case 0:
+		sc.what = "MinHold, and the holder is gone"
+		shared := g.chance(30)
+		hold := g.acquire(doAcquire, subject_, shared, g.bounded(g.k.ttl))
+		if hold.min = keep; hold.shared && g.k.h.Unproven[sharedMinHold] != "" {
+			hold.min = 0
+		}
+		if g.chance(50) && !shared && g.k.passes {
+			pass := hold
+			pass.do = doPass
+			hold.min = 0
+			g.add(hold, pass)
+		} else {
+			g.add(hold)
+		}
+		for range g.IntN(3) {
+			g.add(step{do: []verb{doRenew, doAgain}[g.IntN(2)], who: subject_})
+		}
+		if shared && g.chance(40) {
+			g.add(g.acquire(doAcquire, friend, true, g.bounded(g.k.ttl)), step{do: doRelease, who: friend})
+		}
+		g.end(cell{end: []verb{doExpire, doClose}[g.IntN(2)]}, max(g.k.ttl, keep))
+	case 1:
+		sc.what = "what was missed"
+		g.add(g.acquire(doAcquire, friend, false, 0), g.acquire(doWait, subject_, g.chance(30), g.ttl()),
+			step{do: doFault, who: subject_, fault: []fault{silent, replyLost, reset}[g.IntN(3)]},
+			step{do: doRelease, who: friend}, step{do: doPause, ttl: g.k.ttl / 10}, step{do: doFault, who: subject_},
+			step{do: doPause, ttl: 2*g.k.soon + g.k.air})
+	case 2:
+		sc.what = "a gate that opens"
+		g.add(g.acquire(doAcquire, friend, true, 0), g.acquire(doWait, rival, false, 0), g.acquire(doWait, other, true, 0))
+		if g.chance(50) {
+			g.add(g.acquire(doWait, earlier, false, 0))
+		}
+		g.add(g.acquire(doWait, late, true, 0), step{do: doPause, ttl: g.k.ttl / 10}, step{do: doCancel, who: rival})
+		if g.chance(50) {
+			g.add(step{do: doPause, ttl: 3 * g.k.wake})
+		}
+		g.add(g.acquire(doAcquire, subject_, true, 0))
+	}
+}
+
+// crowd makes a history of many that wait: in line, in a run of sharers, before a gate.
+func (g *generator) crowd() {
+	first := g.chance(60) // the holders are sharers
+	g.add(g.acquire(doAcquire, friend, first, g.longTTL()))
+	if first && g.chance(50) {
+		g.add(g.acquire(doAcquire, subject_, true, g.longTTL()))
+	}
+	for range 4 + g.IntN(6) {
+		who := []int{subject_, rival, other, earlier, late}[g.IntN(5)]
+		wait := g.acquire(doWait, who, g.chance(50), g.longTTL())
+		switch g.IntN(10) {
+		case 0, 1, 2, 3, 4:
+			g.add(wait)
+		case 5:
+			g.add(step{do: doCancel, who: who}, g.acquire(doAcquire, []int{rival, earlier, late}[g.IntN(3)], true, 0))
+		case 6:
+			wait.do = doAcquire
+			g.add(wait)
+		case 7:
+			g.add(step{do: doInspect, who: who})
+		case 8:
+			g.add(step{do: doPause, ttl: g.k.ttl * time.Duration(1+g.IntN(12)) / 10})
+		case 9:
+			g.add(step{do: doAgain, who: friend})
+		}
+	}
+	for range 2 + g.IntN(5) {
+		who := []int{friend, friend, subject_, rival, other, earlier, late}[g.IntN(7)]
+		do := []verb{doRelease, doRelease, doPass, doPass, doRenew, doCancel, doUndo}[g.IntN(7)]
+		g.add(g.onHold(do, who))
+		if g.chance(30) {
+			g.add(g.acquire(doAcquire, g.IntN(late+1), g.chance(50), 0))
+		}
+	}
+}
+
+// random makes a history of so many steps.
+func (g *generator) random(n int) {
+	faulty := g.k.h.Cut != nil && g.chance(60)
+	for range n {
+		who := g.IntN(late + 1)
+		name := 0
+		if g.chance(25) {
+			name = 1
+		}
+		shared := g.chance(40)
+		var st step
+		switch g.IntN(22) {
+		case 0, 1, 2:
+			st = g.acquire(doAcquire, who, shared, g.longTTL())
+			st.limit = g.limit()
+		case 3, 4, 5:
+			st = g.acquire(doWait, who, shared, g.longTTL())
+			if g.chance(30) {
+				st.limit = middle
+			}
+		case 6:
+			st = step{do: doAgain}
+		case 7, 8:
+			st = g.onHold(doRenew, who)
+		case 9, 10, 11:
+			st = g.onHold(doRelease, who)
+		case 12:
+			st = g.onHold(doUndo, who)
+		case 13, 14:
+			st = g.onHold(doPass, who)
+		case 15:
+			st = g.onHold(doRaise, who)
+		case 16:
+			st = step{do: doInspect}
+		case 17:
+			st = step{do: []verb{doList, doBreak}[g.IntN(2)]}
+		case 18:
+			st = step{do: []verb{doListen, doListen, doStop}[g.IntN(3)]}
+		case 19:
+			st = step{do: doCancel}
+		case 20:
+			st = step{do: doPause, ttl: g.k.ttl / time.Duration(4+g.IntN(20))}
+		case 21:
+			who = g.IntN(2)
+			st = step{do: doFault}
+			if g.chance(60) && faulty {
+				st.fault = faults[g.IntN(len(faults))]
+			}
+		}
+		if (st.do == doAcquire || st.do == doWait) && (faulty && who < 2 || st.limit != whole) {
+			st.ttl = g.ttl()
+		}
+		st.who, st.name = who, name
+		if g.chance(10) {
+			st.old = 1
+		}
+		g.add(st)
+	}
+}

@@ -1,0 +1,353 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// op is what was called, or what has happened.
+type op string
+
+// Operations of the contract, and what else a history tells of.
+const (
+	opAcquire  op = "Acquire"
+	opRenew    op = "Renew"
+	opRelease  op = "Release"
+	opPass     op = "Pass"
+	opUndo     op = "Undo"
+	opRaise    op = "RaiseToken"
+	opInspect  op = "Inspect"
+	opList     op = "List"
+	opBreak    op = "Break"
+	opDelete   op = "Delete" // behind the backend's back
+	opClose    op = "Close"
+	opLeave    op = "Leave"
+	opLost     op = "Lost"   // the backend told it unasked
+	opWake     op = "wake"   // by Notify
+	opNotify   op = "Notify" // until stop is called
+	opStop     op = "stop"
+	opServers  op = "servers" // restarted, failed over, …
+	opLeftover op = "leftovers"
+)
+
+// attempt is one owner, and what came of it.
+type attempt struct {
+	who  string
+	n    int
+	req  locker.Request
+	hold locker.Hold // as the history sees it; nil: none was returned
+	last bool        // it may no longer be asked again
+}
+
+func (a *attempt) String() string { return fmt.Sprintf("%s#%d", a.who, a.n) }
+
+// call is one call as an interval, with its answer.
+type call struct {
+	op    op
+	who   string
+	name  string
+	of    *attempt // nil where there is none
+	next  *attempt // of a Pass
+	yield bool
+	token uint64 // that RaiseToken was given
+	seen  *call  // the Inspect whose State a Break was given; the Notify that a wake or a stop is of
+
+	began    time.Time
+	over     bool      // its context had ended before
+	deadline time.Time // of its context
+	ctxEnded time.Time // zero: not before the call
+	ended    time.Time // zero: it has not returned
+	err      error
+	queued   time.Time // when the backend said that others are before it
+	grant    locker.Grant
+	state    stateOf
+	listed   []stateOf // of names of this history
+	prefix   string
+	left     []string
+}
+
+// outage is a time in which a client's connection was broken in one way.
+type outage struct {
+	who      string
+	fault    fault
+	from, to time.Time // zero to: it lasts
+}
+
+// history is all that was asked and answered in one script.
+type history struct {
+	began   time.Time
+	virtual bool
+
+	mu       sync.Mutex
+	calls    []*call // in the order in which they began
+	outages  []*outage
+	attempts []*attempt
+}
+
+// tick lets some time pass where time does not pass by itself: what comes one after the
+// other has different times.
+func (h *history) tick() {
+	if h.virtual {
+		time.Sleep(time.Microsecond)
+	}
+}
+
+// change changes something that is already in the history.
+func (h *history) change(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+func (h *history) add(c *call) *call {
+	h.change(func() {
+		c.began = time.Now()
+		h.calls = append(h.calls, c)
+	})
+	return c
+}
+
+// happened adds what takes no time.
+func (h *history) happened(c *call) { h.end(h.add(c), locker.Grant{}, nil) }
+
+func (h *history) end(c *call, grant locker.Grant, err error) {
+	h.change(func() { c.ended, c.grant, c.err = time.Now(), grant, err })
+}
+
+// attempt adds an owner.
+func (h *history) attempt(who string, req locker.Request) *attempt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := &attempt{who: who, n: len(h.attempts) + 1, req: req}
+	h.attempts = append(h.attempts, a)
+	return a
+}
+
+// line says that a client's connection is in another state from now on. What the history
+// tells of an outage is never more than what was.
+func (h *history) line(who string, f fault, set func()) {
+	end := func() {
+		for _, o := range h.outages {
+			if o.who == who && o.to.IsZero() {
+				o.to = time.Now()
+			}
+		}
+	}
+	h.change(end)
+	set()
+	if f != noFault {
+		h.change(func() { h.outages = append(h.outages, &outage{who: who, fault: f, from: time.Now()}) })
+	}
+}
+
+// copy is the history as it is now. What comes later does not change it.
+func (h *history) copy() *history {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	other := &history{began: h.began, attempts: slices.Clone(h.attempts)}
+	copies := make(map[*call]*call, len(h.calls))
+	for _, c := range h.calls {
+		d := *c
+		d.seen = copies[c.seen]
+		copies[c] = &d
+		other.calls = append(other.calls, &d)
+	}
+	for _, o := range h.outages {
+		p := *o
+		other.outages = append(other.outages, &p)
+	}
+	return other
+}
+
+// pick returns the attempts of a client, in their order, that have a hold.
+func (h *history) holds(who, name string) (all []*attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range h.attempts {
+		if a.who == who && a.req.Name == name && a.hold != nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// at is a moment as it is told.
+func (h *history) at(t time.Time) string {
+	if t.IsZero() {
+		return "?"
+	}
+	if t.Sub(h.began) > 1e6*time.Second {
+		return "long after"
+	}
+	if h.virtual {
+		return fmt.Sprintf("%+.6fs", t.Sub(h.began).Seconds())
+	}
+	return fmt.Sprintf("%+.4fs", t.Sub(h.began).Seconds())
+}
+
+// tell is a call on one line.
+func (h *history) tell(c *call) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s..%s  %s %s", h.at(c.began), h.at(c.ended), c.who, c.op)
+	if a := c.of; a != nil {
+		fmt.Fprintf(&b, " (%v", a)
+		if c.op == opAcquire {
+			for what, is := range map[string]bool{"shared": a.req.Shared, "waits": a.req.Wait} {
+				if is {
+					b.WriteString(", " + what)
+				}
+			}
+			fmt.Fprintf(&b, ", %v", a.req.TTL)
+			if a.req.MinHold > 0 {
+				fmt.Fprintf(&b, ", MinHold %v", a.req.MinHold)
+			}
+		}
+		b.WriteString(")")
+	}
+	switch {
+	case c.ended.IsZero():
+		b.WriteString(": has not returned")
+	case c.err != nil:
+		fmt.Fprintf(&b, ": %v", oneLine(c.err))
+	case c.grant.Hold != nil || c.op == opRenew:
+		fmt.Fprintf(&b, ": holds until %s", h.at(c.grant.Validity.Until()))
+		if c.grant.Token != 0 {
+			fmt.Fprintf(&b, ", token %d", c.grant.Token)
+		}
+	case c.op == opInspect:
+		b.WriteString(": " + tellState(c.state))
+	case c.op == opList:
+		fmt.Fprintf(&b, " %.40q: %d names of these", c.prefix, len(c.listed))
+	case c.op == opRaise:
+		fmt.Fprintf(&b, " to %d: done", c.token)
+	default:
+		b.WriteString(": done")
+	}
+	if !c.ctxEnded.IsZero() && (c.ended.IsZero() || c.ctxEnded.Before(c.ended)) {
+		fmt.Fprintf(&b, " (its context ended at %s)", h.at(c.ctxEnded))
+	}
+	for _, o := range h.outages {
+		if o.who == c.who && o.from.Before(c.span().to) && (o.to.IsZero() || c.began.Before(o.to)) {
+			fmt.Fprintf(&b, " [%s]", o.fault)
+			break
+		}
+	}
+	return b.String()
+}
+
+// tellState is a State without what is zero.
+func tellState(st stateOf) string {
+	if !st.Held {
+		return fmt.Sprintf("free, %d wait", st.Waiters)
+	}
+	text := fmt.Sprintf("held by %.40q for %v, token %d, %d wait", st.Label, st.Remaining, st.Token, st.Waiters)
+	if st.Sharers > 0 {
+		text += fmt.Sprintf(", %d share", st.Sharers)
+	}
+	return text
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// timelineOf is what came before a call on its name, and the call itself, on so many lines.
+func (h *history) timelineOf(of *call, lines int) (told []string) {
+	var before []*call
+	for _, c := range h.calls {
+		if c != of && (c.name == of.name || c.op == opServers) && c.op != opWake &&
+			!c.began.After(of.span().to) {
+			before = append(before, c)
+		}
+	}
+	slices.SortStableFunc(before, func(a, b *call) int { return a.span().to.Compare(b.span().to) })
+	for _, c := range before[max(0, len(before)-lines+1):] {
+		told = append(told, "  "+h.tell(c))
+	}
+	return append(told, "> "+h.tell(of))
+}
+
+// span is a time.
+type span struct{ from, to time.Time }
+
+// far is after all that a history tells of, and before the end of time.
+var far = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (s span) meets(other span) bool { return s.from.Before(other.to) && other.from.Before(s.to) }
+
+// touches is meets, and true if only the moment is common.
+func (s span) touches(other span) bool { return !s.from.After(other.to) && !other.from.After(s.to) }
+
+// orNone is s, or nothing if it ends before it begins.
+func (s span) orNone() span {
+	if !s.from.Before(s.to) {
+		return span{}
+	}
+	return s
+}
+
+// covers reports whether all of other is in s.
+func (s span) covers(other span) bool { return !s.from.After(other.from) && !s.to.Before(other.to) }
+
+func (c *call) span() span {
+	if c.ended.IsZero() {
+		return span{c.began, far}
+	}
+	return span{c.began, c.ended}
+}
+
+func (o *outage) span() span {
+	if o.to.IsZero() {
+		return span{o.from, far}
+	}
+	return span{o.from, o.to}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// Answers.
+
+func ofContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func refused(err error) bool { return errors.Is(err, locker.ErrHeld) && !ofContext(err) }
+
+// certain reports whether the answer says what has happened.
+func (c *call) certain() bool {
+	return !c.ended.IsZero() && (c.err == nil || refused(c.err) || errors.Is(c.err, locker.ErrLost))
+}
+
+// granted reports whether the call says that a has the lock.
+func (c *call) granted(a *attempt) bool {
+	if c.ended.IsZero() || c.err != nil {
+		return false
+	}
+	return c.of == a && (c.op == opAcquire || c.op == opRenew) || c.next == a && c.grant.Hold != nil
+}
+
+// asks reports whether the call is a request of a hold or an attempt.
+func (c *call) asks() bool {
+	switch c.op {
+	case opAcquire, opRenew, opRelease, opPass, opUndo, opRaise:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,498 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/stall"
+)
+
+// kit plays scripts against one service, and judges what comes of them.
+type kit struct {
+	h       Harness
+	g       promises
+	run     string // what makes the names of this run its own
+	virtual bool
+	facts   *facts
+
+	passes, raises, operates, notifies, prompt bool
+	expires, sessions                          bool // locks end without their holder; a session keeps them
+
+	ttl      time.Duration // of locks that are to end by themselves
+	long     time.Duration // of locks that are not
+	soon     time.Duration // what is prompt, on a busy machine
+	patience time.Duration // with a call that nothing is wrong with
+	tol      time.Duration // what a busy machine does to a time
+	coarse   time.Duration // what a State's time may be short of, where a service counts seconds
+	air      time.Duration // how long a request is under way where nothing is wrong
+	usual    time.Duration // how long a request took
+	promptly time.Duration // what Prompt promises
+	wake     time.Duration // how long a wake-up may take
+
+	turn  chan struct{}    // has one place, for the one who calls a hook
+	plain []locker.Backend // clients that all scripts share; nil: each has its own
+}
+
+// newKit finds out what the backend can do.
+func newKit(t *recorder, h Harness, virtual bool, f *facts) *kit {
+	k := &kit{h: h, virtual: virtual, facts: f, turn: make(chan struct{}, 1)}
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	k.run = hex.EncodeToString(b[:])
+	one := h.New(t)
+	if one == nil {
+		t.Errorf("the harness returned a nil Backend from New, and did not say why with t.Errorf and t.FailNow")
+		t.FailNow()
+	}
+	defer func() { _ = one.Close() }()
+	k.g = promisesOf(one)
+	longest := cmp.Or(k.g.MaxTTL, 24*time.Hour)
+	k.times(min(max(h.ttlOrDefault(), k.g.MinTTL), longest), longest)
+	_, k.operates = operatorOf(one)
+	_, k.notifies = one.(locker.Notifier)
+	p, ok := one.(locker.Prompt)
+	k.prompt = ok && p.Prompt()
+	ctx, cancel := context.WithTimeout(t.Context(), k.patience)
+	defer cancel()
+	req := locker.Request{Name: "kit-" + k.run + "-first", Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}}
+	grant, err := one.Acquire(ctx, req)
+	if err != nil || grant.Hold == nil {
+		t.Errorf("broken promise: A free name can be had.\n  seen: the first Acquire returned %v", err)
+		t.FailNow()
+	}
+	_, k.passes = grant.Hold.(locker.Passer)
+	_, k.raises = grant.Hold.(locker.TokenRaiser)
+	k.raises = k.raises && k.g.Fencing != locker.FencingNone
+	began := time.Now()
+	_ = grant.Hold.Release(ctx)
+	k.usual = max(time.Since(began), 10*time.Microsecond)
+	k.endings(ctx, one, grant)
+	return k
+}
+
+// endings finds out how locks end without their holder.
+func (k *kit) endings(ctx context.Context, b locker.Backend, first locker.Grant) {
+	k.expires = first.Validity.TTL != 0
+	if !k.expires {
+		return
+	}
+	if k.facts.endings == nil {
+		name := "kit-" + k.run + "-left"
+		_, err := b.Acquire(ctx, locker.Request{Name: name, Owner: owner(), TTL: k.ttl, Lost: func() {}, Queued: func() {}})
+		time.Sleep(k.ttl + k.g.DeadHolderSlack + k.tol)
+		var next locker.Grant
+		if err == nil {
+			next, err = b.Acquire(ctx, locker.Request{Name: name, Owner: owner(), TTL: k.ttl, Lost: func() {},
+				Queued: func() {}})
+		}
+		sessions := err != nil
+		if next.Hold != nil {
+			_ = next.Hold.Release(ctx)
+		}
+		k.facts.endings = &sessions
+	}
+	k.sessions = *k.facts.endings
+}
+
+// times derives all times from the TTL.
+func (k *kit) times(ttl, longest time.Duration) {
+	k.ttl, k.long = ttl, min(20*ttl, longest)
+	k.soon = min(max(k.ttl, time.Second), 3*time.Second)
+	k.patience = 10*k.soon + k.g.DeadHolderSlack
+	k.tol, k.air, k.promptly = k.ttl/4+50*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond+k.ttl/8
+	k.wake, k.coarse = k.soon/2, time.Second+k.tol
+	if k.virtual {
+		k.tol, k.air, k.promptly = 20*time.Millisecond, 5*time.Millisecond, 100*time.Millisecond
+		k.wake, k.coarse = 15*time.Millisecond, k.tol
+	}
+}
+
+func (k *kit) history() *history { return &history{began: time.Now(), virtual: k.virtual} }
+
+// hook calls hooks of the harness, one at a time.
+func (k *kit) hook(f func()) {
+	k.turn <- struct{}{}
+	defer func() { <-k.turn }()
+	f()
+}
+
+func (k *kit) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// happen does something to all servers.
+func (k *kit) happen(t *recorder, event server) {
+	k.hook(func() {
+		switch event {
+		case byRestart:
+			k.h.Restart(t)
+		case byFailover:
+			k.h.Failover(t)
+		case byCrash:
+			t.Cleanup(k.h.Crash(t, k.g.ServerCrashes))
+		case byJump:
+			k.h.JumpClock(t, time.Hour)
+			t.Cleanup(func() { k.h.JumpClock(t, -time.Hour) })
+		case byJumpBack:
+			k.h.JumpClock(t, -time.Hour)
+			t.Cleanup(func() { k.h.JumpClock(t, time.Hour) })
+		}
+	})
+}
+
+// facts are what a backend has been seen to know in any history: what it knows of one
+// holder, it knows of all.
+type facts struct {
+	mu      sync.Mutex
+	known   map[string]bool
+	endings *bool // a session keeps what is not renewed; nil: not known
+}
+
+// knows judges what a State does not tell, by what another one told.
+func (k *kit) knows(c *call, a *attempt, named, lasts bool, st stateOf, bad func(hint, format string, args ...any)) {
+	k.facts.mu.Lock()
+	defer k.facts.mu.Unlock()
+	if k.facts.known == nil {
+		k.facts.known = map[string]bool{}
+	}
+	kind := "of one that holds alone"
+	if a.req.Shared {
+		kind = "of sharers"
+	}
+	for what, is := range map[string]struct{ asked, told bool }{
+		"the label":      {named, st.Label != ""},
+		"the time":       {lasts, st.Remaining != 0},
+		"the token":      {k.g.Fencing != locker.FencingNone, st.Token != 0},
+		"who waits":      {true, st.Waiters >= 0},
+		"all the labels": {a.req.Shared && named, len(st.Sharing) > 0},
+		"the holder":     {true, st.Holder != ""},
+	} {
+		key := fmt.Sprintf("%s %s by %s", what, kind, c.op)
+		switch {
+		case is.asked && is.told:
+			k.facts.known[key] = true
+		case is.asked && k.facts.known[key]:
+			bad("", "nothing of %s %s, which it has told of others", what, kind)
+		}
+	}
+}
+
+// SeedEnv is the environment variable with the seed of [RunHistories], and after a slash
+// the number of one script.
+const SeedEnv = "CONFORMANCE_SEED"
+
+// seedOf returns the seed of a run, and which of its scripts is to be played; -1: all.
+func seedOf() (seed uint64, only int) {
+	text, number, one := strings.Cut(os.Getenv(SeedEnv), "/")
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano()) % 1e6
+	}
+	if only, err = strconv.Atoi(number); err != nil || !one {
+		only = -1
+	}
+	return seed, only
+}
+
+// brokenScript is a script, and what was broken in it.
+type brokenScript struct {
+	n     int
+	sc    script
+	found []violation
+	more  []string // what the harness has said
+}
+
+func (b brokenScript) tell(seed uint64, test string) string {
+	text := ""
+	for _, v := range b.found {
+		text += v.String() + "\n"
+	}
+	for _, m := range b.more {
+		text += m + "\n"
+	}
+	return fmt.Sprintf("%s  in: %s\n  again: %s=%d/%d go test -run '^%s$' .", text, b.sc.describe(), SeedEnv, seed, b.n,
+		strings.ReplaceAll(test, "/", "$/^"))
+}
+
+// one plays one script, and judges it.
+func (k *kit) one(ctx context.Context, n int, sc script, servers func(*recorder, server)) brokenScript {
+	t := newRecorder(ctx, "histories")
+	b := brokenScript{n: n, sc: sc}
+	var h *history
+	_ = t.Do(func() { h = k.play(t, sc, func(event server) { servers(t, event) }) })
+	if h != nil {
+		b.found = k.judgeAll(h)
+	}
+	t.cancel()
+	t.Close()
+	b.more = t.Failures()
+	return b
+}
+
+func (b brokenScript) failed() bool { return len(b.found)+len(b.more) > 0 }
+
+// virtualScripts is how many scripts [RunVirtual] plays.
+const virtualScripts = 2000
+
+// RunVirtual plays histories in virtual time, for backends whose service can live in a
+// bubble of [testing/synctest]: one in memory. fresh returns the harness of a new service.
+// A history that breaks a promise is shortened to the fewest steps that still do.
+func RunVirtual(t *testing.T, fresh func(t T) Harness) {
+	t.Helper()
+	seed, only := seedOf()
+	if b := checkVirtual(t, fresh, seed, only, virtualScripts); b != nil {
+		t.Error(b.tell(seed, t.Name()))
+	}
+}
+
+func checkVirtual(t *testing.T, fresh func(t T) Harness, seed uint64, only, scripts int) *brokenScript {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // two threads that fire timers of a bubble end a race test (Go 1.26)
+	f := &facts{}
+	for n := range scripts {
+		if only >= 0 && n != only {
+			continue
+		}
+		if b := oneVirtual(t, fresh, f, seed, n, nil); b.failed() {
+			return shrink(b, func(steps []step) brokenScript {
+				return oneVirtual(t, fresh, f, seed, n, steps)
+			})
+		}
+	}
+	return nil
+}
+
+// oneVirtual plays one script with a service of its own, or some of its steps.
+func oneVirtual(t *testing.T, fresh func(t T) Harness, f *facts, seed uint64, n int, steps []step) (b brokenScript) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(t.Context(), t.Name())
+		h := fresh(r)
+		leaks := watchLeaks(h)
+		_ = r.Do(func() {
+			k := newKit(r, h, true, f)
+			sc := k.script(slices.Concat(k.cells(), k.events()), seed, n)
+			if steps != nil {
+				sc.steps = steps
+			}
+			b = k.one(r.Context(), n, sc, k.happen)
+		})
+		leaks.report(r, check{Name: "histories"}, &toldLeaks{})
+		r.cancel()
+		r.Close()
+		b.more = append(b.more, r.Failures()...)
+		time.Sleep(2 * time.Hour) // what hung on purpose ends
+	})
+	return b
+}
+
+// shrink leaves out steps as long as the same rule is broken.
+func shrink(b brokenScript, again func([]step) brokenScript) *brokenScript {
+	if len(b.found) == 0 {
+		return &b
+	}
+	broken := func(c brokenScript) bool { return len(c.found) > 0 && c.found[0].rule.name == b.found[0].rule.name }
+	for size := len(b.sc.steps) / 2; size > 0; {
+		shorter := false
+		for at := 0; at+size <= len(b.sc.steps); {
+			if c := again(slices.Delete(slices.Clone(b.sc.steps), at, at+size)); broken(c) {
+				b, shorter = c, true
+			} else {
+				at += size
+			}
+		}
+		if !shorter || size > 1 {
+			size /= 2
+		}
+	}
+	return &b
+}
+
+const (
+	atOnce     = 14 // scripts that are played side by side on a real service
+	eventually = 3  // failing scripts after which a run ends
+	tries_     = 3
+)
+
+// RunHistories plays histories against a real service for about that long: scripts of
+// several clients and faults, drawn from a seed that is printed, each judged by the rules
+// of the contract.
+func RunHistories(t *testing.T, h Harness, budget time.Duration) {
+	t.Helper()
+	seed, only := seedOf()
+	t.Logf("%s=%d", SeedEnv, seed)
+	broken, log := checkReal(t.Context(), h, seed, only, budget)
+	for _, line := range log {
+		t.Log(line)
+	}
+	for _, b := range broken {
+		t.Error(b.tell(seed, t.Name()))
+	}
+}
+
+func checkReal(ctx context.Context, h Harness, seed uint64, only int, budget time.Duration) (broken []brokenScript, log []string) {
+	r := newRecorder(ctx, "histories")
+	leaks := watchLeaks(h)
+	_ = r.Do(func() {
+		k := newKit(r, h, false, &facts{})
+		_ = r.Do(func() { broken, log = k.real(r, seed, only, budget) })
+	})
+	r.cancel()
+	r.Close()
+	leaks.report(r, check{Name: "histories"}, &toldLeaks{})
+	if said := r.Failures(); len(said) > 0 {
+		broken = append(broken, brokenScript{more: said})
+	}
+	return broken, log
+}
+
+// real plays as many scripts as fit in the budget: first free ones, then for each event
+// those that meet at it.
+func (k *kit) real(r *recorder, seed uint64, only int, budget time.Duration) (broken []brokenScript, log []string) {
+	for range letters {
+		k.plain = append(k.plain, k.h.New(r))
+	}
+	began := time.Now()
+	events := k.events()
+	share := budget
+	if len(events) > 0 {
+		share = budget * 2 / 3
+	}
+	cells := k.cells()
+	var mu sync.Mutex
+	next, forgiven := 0, 0
+	take := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(broken) >= eventually || time.Since(began) > share || r.Context().Err() != nil || only >= 0 && next > only {
+			return -1
+		}
+		if only >= 0 {
+			next = only
+		}
+		next++
+		return next - 1
+	}
+	add := func(b brokenScript) {
+		mu.Lock()
+		defer mu.Unlock()
+		broken = append(broken, b)
+	}
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			for n := take(); n >= 0; n = take() {
+				b, stalled := k.watched(r.Context(), n, k.script(cells, seed, n), func(*recorder, server) {})
+				if b.failed() && stalled {
+					mu.Lock()
+					forgiven++
+					log = append(log, fmt.Sprintf("script %d failed while the machine stalled: %s", n, b.tell(seed, "")))
+					is := forgiven <= 2
+					mu.Unlock()
+					if is {
+						continue
+					}
+				}
+				if b.failed() {
+					add(b)
+				}
+			}
+		})
+	}
+	all.Wait()
+	log = append(log, fmt.Sprintf("%d scripts in %v", next, time.Since(began).Round(time.Millisecond)))
+	if only < 0 && len(broken) == 0 {
+		for _, event := range []server{byRestart, byFailover, byCrash, byJump, byJumpBack} {
+			broken = append(broken, k.event(r, seed, event, events)...)
+		}
+	}
+	for i, b := range k.plain {
+		s := newSpy(b, letters[i:i+1], k.history(), []string{"kit-" + k.run + "-close"}, k.patience)
+		ctx, cancel := context.WithTimeout(r.Context(), k.patience)
+		s.close(ctx, s.names[0], k.ttl)
+		cancel()
+		if found := k.judgeAll(s.h.copy()); len(found) > 0 {
+			broken = append(broken, brokenScript{found: found})
+		}
+	}
+	return broken, log
+}
+
+// watched is one, and whether the machine stalled meanwhile.
+func (k *kit) watched(ctx context.Context, n int, sc script, servers func(*recorder, server)) (brokenScript, bool) {
+	stop := stall.Longest()
+	b := k.one(ctx, n, sc, servers)
+	return b, stop() > max(k.ttl/10, k.air/2)
+}
+
+// event plays scripts that meet at an event.
+func (k *kit) event(r *recorder, seed uint64, event server, cells []cell) (broken []brokenScript) {
+	cells = slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return c.event != event })
+	if len(cells) == 0 {
+		return nil
+	}
+	t := newRecorder(r.Context(), "histories")
+	defer t.Close()
+	defer t.cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	m := newMeeting(len(cells), func() { _ = t.Do(func() { k.happen(t, event) }) })
+	for i := range cells {
+		all.Go(func() {
+			come := sync.OnceFunc(m.come)
+			n := 1e6 + i
+			b := k.one(r.Context(), n, k.script(cells[i:i+1], seed, n), func(*recorder, server) { come() })
+			come()
+			if b.failed() {
+				mu.Lock()
+				defer mu.Unlock()
+				broken = append(broken, b)
+			}
+		})
+	}
+	all.Wait()
+	if said := t.Failures(); len(said) > 0 {
+		broken = append(broken, brokenScript{more: said})
+	}
+	return broken
+}
+
+// meeting is where n scripts wait for each other.
+type meeting struct {
+	mu   sync.Mutex
+	left int
+	do   func()
+	done chan struct{}
+}
+
+func newMeeting(n int, do func()) *meeting {
+	return &meeting{left: n, do: do, done: make(chan struct{})}
+}
+
+// come returns when all have come, and what they have come for is done.
+func (m *meeting) come() {
+	m.mu.Lock()
+	m.left--
+	last := m.left == 0
+	m.mu.Unlock()
+	if last {
+		m.do()
+		close(m.done)
+	}
+	<-m.done
+}

@@ -1,0 +1,351 @@
+package conformance
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// The contract as a machine, in its cheap form. Of each attempt, three intervals follow
+// from what was asked and answered:
+//
+//   - when its holder may act (held): from the answer that granted it until its validity,
+//     its own release, or the word that it is lost, whichever is first;
+//   - when the service has to keep it (kept): the same, and MinHold;
+//   - when something of it may be in the service (may): from the first request to the last
+//     moment at which one of its requests can have arrived, and the life that it asked for;
+//     or to the answer that says that nothing is left.
+//
+// Each rule compares an answer with these intervals of all attempts on its name. Where two
+// worlds explain the answers so far, "held" and "kept" are the shortest of all worlds, and
+// "may" is the longest.
+type judge struct {
+	*history
+	k     *kit
+	rule  rule
+	told  int // failures of the rule
+	found []violation
+
+	miscounted int // States with too few sharers
+
+	about  map[*attempt][]*call
+	helds  map[*attempt]span
+	keeps  map[*attempt]span
+	mays   map[*attempt]span
+	grants map[*attempt]*call // what has told the holder
+}
+
+// judge looks at a history that nothing is added to any more.
+func (k *kit) judge(h *history) *judge {
+	j := &judge{history: h, k: k, about: map[*attempt][]*call{}, helds: map[*attempt]span{},
+		keeps: map[*attempt]span{}, mays: map[*attempt]span{}, grants: map[*attempt]*call{}}
+	byName := map[string][]*attempt{}
+	for _, a := range h.attempts {
+		byName[a.req.Name] = append(byName[a.req.Name], a)
+	}
+	for _, c := range h.calls {
+		switch {
+		case c.op == opDelete, c.op == opBreak, c.op == opServers:
+			for name, all := range byName {
+				if c.op == opServers || name == c.name {
+					for _, a := range all {
+						j.about[a] = append(j.about[a], c)
+					}
+				}
+			}
+		case c.of != nil:
+			j.about[c.of] = append(j.about[c.of], c)
+		}
+		if c.next != nil {
+			j.about[c.next] = append(j.about[c.next], c)
+		}
+	}
+	for _, a := range h.attempts {
+		j.mays[a] = j.mayOf(a)
+	}
+	for _, a := range h.attempts {
+		j.helds[a], j.keeps[a] = j.heldOf(a)
+	}
+	return j
+}
+
+// may is when something of a may be in the service.
+func (j *judge) may(a *attempt) span { return j.mays[a] }
+
+// held is when the holder of a may act.
+func (j *judge) held(a *attempt) span { return j.helds[a] }
+
+// kept is when the service has to keep a, so that nobody who is not beside it gets in.
+func (j *judge) kept(a *attempt) span { return j.keeps[a] }
+
+// survives reports whether what is held outlasts that.
+func (j *judge) survives(c *call) bool {
+	g := j.k.g
+	switch server(c.who) {
+	case byRestart:
+		return g.SurvivesRestart
+	case byFailover:
+		return g.SurvivesFailover
+	case byCrash:
+		return g.ServerCrashes > 0
+	}
+	return g.SurvivesClockJump
+}
+
+func (j *judge) heldOf(a *attempt) (held, kept span) {
+	var grant *call
+	for _, c := range j.about[a] { // in the order in which they began
+		if !c.granted(a) {
+			continue
+		}
+		until := c.grant.Validity.Until()
+		switch {
+		case grant == nil && c.op != opRenew:
+			held, grant = span{c.ended, until}, c
+		case grant != nil && c.ended.Before(held.to):
+			held.to = latest(held.to, until)
+		}
+	}
+	if grant == nil {
+		return span{}, span{}
+	}
+	j.grants[a] = grant
+	kept = span{grant.ended, held.to}
+	if keep := a.req.MinHold; keep > 0 {
+		kept.to = latest(kept.to, grant.began.Add(keep-keep/50-2*time.Millisecond))
+	}
+	end := func(t time.Time, its bool) {
+		held.to = earliest(held.to, t)
+		if its || a.req.MinHold == 0 || !t.Before(grant.began.Add(a.req.MinHold)) {
+			kept.to = earliest(kept.to, t)
+		}
+	}
+	if c := j.closedAt(a.who); c != nil {
+		end(c.began, false)
+	}
+	for _, c := range j.about[a] {
+		switch {
+		case c.op == opServers && !j.survives(c), c.op == opDelete:
+			if !c.span().to.Before(grant.began) {
+				end(c.began, true)
+			}
+		case c.op == opBreak:
+			if j.mayBreak(c, a) {
+				end(c.began, true)
+			}
+		case c.of != a:
+		case c.op == opRelease, c.op == opPass, c.op == opUndo:
+			end(c.began, true)
+		case c.op == opLost:
+			end(c.began, false)
+		case errors.Is(c.err, locker.ErrLost) && !c.ended.IsZero() && c.op != opRaise:
+			end(c.ended, true)
+		}
+	}
+	return held.orNone(), kept.orNone()
+}
+
+// mayBreak reports whether a Break may be about a.
+func (j *judge) mayBreak(c *call, a *attempt) bool {
+	if c.seen == nil || a.req.Name != c.name || !c.seen.state.Held || errors.Is(c.err, errors.ErrUnsupported) {
+		return false
+	}
+	if a.req.Shared != (c.seen.state.Sharers > 0) {
+		return false
+	}
+	may := j.mays[a]
+	return may.touches(c.seen.span()) || a.req.Shared && may.touches(c.span())
+}
+
+// gives reports whether the request of a call may give a its life.
+func gives(a *attempt, c *call) bool {
+	return c.of == a && (c.op == opAcquire || c.op == opRenew) || c.next == a && c.op == opPass
+}
+
+// lands is until when the request of a call may reach the service, and give a its life;
+// zero: never.
+func (j *judge) lands(a *attempt, c *call) time.Time {
+	switch {
+	case !gives(a, c), c.over && (c.err != nil && c.op == opAcquire && c.grant.Hold == nil):
+		return time.Time{}
+	case c.ended.IsZero():
+		return far
+	case refused(c.err) && c.grant.Hold == nil, errors.Is(c.err, locker.ErrLost),
+		errors.Is(c.err, locker.ErrClosed) && c.grant.Hold == nil && j.closedBy(c.began, c.who):
+		return time.Time{}
+	case c.err == nil && c.op == opPass && c.grant.Hold == nil:
+		return time.Time{}
+	case c.err == nil:
+		return c.ended
+	case c.op != opRenew && c.grant.Hold == nil && !errors.Is(c.err, locker.ErrClosed): // it says that nothing can be left
+		return time.Time{}
+	}
+	land := c.ended.Add(j.k.air)
+	for _, o := range j.outages {
+		if o.who == c.who && o.span().touches(c.span()) {
+			if o.fault.delays() {
+				land = latest(land, o.span().to.Add(j.k.air))
+			}
+		}
+	}
+	return earliest(land, far)
+}
+
+// life is how long a lasts at most after the last request for it has arrived.
+func (k *kit) life(a *attempt) time.Duration {
+	return max(a.req.TTL, a.req.MinHold) + k.g.DeadHolderSlack + k.tol
+}
+
+func (j *judge) mayOf(a *attempt) (s span) {
+	var land, sent time.Time // of what can bring a about; renewals only make it last
+	var renewed time.Time
+	var denied span // of requests that were refused after all
+	there := false
+	life := j.k.life(a)
+	grantee := false
+	for _, c := range j.about[a] {
+		l := j.lands(a, c)
+		if l.IsZero() {
+			if gives(a, c) && refused(c.err) && j.broke(c) { // what came of the first copy is over
+				denied = c.span()
+			}
+			continue
+		}
+		if !there {
+			s.from, there = c.began, true
+		}
+		sent = latest(sent, c.span().to)
+		if c.op == opRenew {
+			renewed = latest(renewed, l)
+		} else {
+			land = latest(land, l)
+		}
+		life = max(life, c.grant.Validity.TTL+j.k.g.DeadHolderSlack+j.k.tol)
+		grantee = grantee || c.granted(a) && c.op != opRenew
+	}
+	if !there {
+		return denied
+	}
+	if a.req.Wait && j.k.g.Queue && !grantee { // its place in the queue may last as long
+		life *= 2
+	}
+	s.to = far
+	closed, cut := j.closedAt(a.who), j.cutOff(a.who)
+	if closed != nil && closed.err == nil && !closed.ended.IsZero() && j.k.expires && !j.broke(closed) &&
+		j.k.g.DeadHolder == locker.RecoveryAtOnce && !latest(land, renewed).After(closed.began) {
+		life = max(a.req.MinHold, j.k.soon) + j.k.g.DeadHolderSlack + j.k.tol
+		land, renewed = closed.ended, closed.ended
+	}
+	switch {
+	case !j.k.expires || latest(land, renewed).Equal(far):
+	case !j.k.sessions:
+		s.to = latest(land, renewed).Add(life)
+	case closed != nil && closed.err == nil && !closed.ended.IsZero():
+		s.to = latest(latest(land, renewed), closed.ended).Add(life)
+	case !cut.IsZero():
+		s.to = latest(latest(land, renewed), cut).Add(life)
+	}
+	for _, c := range j.about[a] {
+		if c.ended.IsZero() || gives(a, c) && c.of == a && !errors.Is(c.err, locker.ErrLost) {
+			continue
+		}
+		arrived := !land.After(c.began)
+		switch {
+		case c.op == opServers:
+		case c.op == opDelete, c.op == opBreak && c.err == nil && arrived && j.surelyBreaks(c, a):
+			if arrived && grantee {
+				s.to = earliest(s.to, c.ended)
+			}
+		case c.of != a:
+		case c.op == opUndo && c.err == nil: // nothing can arrive, or its time has passed
+			if arrived || c.ended.Before(sent.Add(life-2*j.k.tol-j.k.g.DeadHolderSlack)) {
+				s.to = earliest(s.to, c.ended)
+			} else if !land.Equal(far) {
+				s.to = earliest(s.to, latest(c.ended, land.Add(life)))
+			}
+		case !grantee: // only Undo says that nothing of it will come
+		case arrived && (c.err == nil && (c.op == opRelease || c.op == opPass) ||
+			lostFor(c.err) && c.op != opUndo && c.op != opRaise):
+			to := c.ended
+			if c.op == opPass && c.yield && c.grant.Hold == nil {
+				to = to.Add(250 * time.Millisecond) // it may be kept for the one who is next
+			}
+			s.to = earliest(s.to, to)
+		}
+	}
+	return s
+}
+
+// lostFor reports whether an error says that a hold is gone, and not that its client is.
+func lostFor(err error) bool {
+	return errors.Is(err, locker.ErrLost) && !errors.Is(err, locker.ErrClosed)
+}
+
+// surelyBreaks reports whether a Break that has succeeded has removed a.
+func (j *judge) surelyBreaks(c *call, a *attempt) bool {
+	if c.seen == nil || a.req.Name != c.name || !c.seen.state.Held || a.req.Shared != (c.seen.state.Sharers > 0) {
+		return false
+	}
+	for _, g := range j.about[a] {
+		if g.granted(a) && g.op != opRenew {
+			return g.ended.Before(c.seen.began)
+		}
+	}
+	return false
+}
+
+// closedAt is the first Close of a client; nil: it was not closed.
+func (j *judge) closedAt(who string) *call {
+	i := slices.IndexFunc(j.calls, func(c *call) bool { return c.op == opClose && c.who == who })
+	if i < 0 {
+		return nil
+	}
+	return j.calls[i]
+}
+
+// closedBy reports whether a client was closed at a moment.
+func (j *judge) closedBy(at time.Time, who string) bool {
+	c := j.closedAt(who)
+	return c != nil && c.began.Before(at)
+}
+
+// cutOff is since when a client has been out of reach for good; zero: it is not.
+func (j *judge) cutOff(who string) time.Time {
+	for _, o := range j.outages {
+		if o.who == who && o.to.IsZero() && o.fault.mutes() {
+			return o.from
+		}
+	}
+	return time.Time{}
+}
+
+// gone reports whether nothing of a is there now, for certain.
+func (k *kit) gone(h *history, a *attempt) bool {
+	s := k.judge(h.copy()).may(a)
+	return s.to.Before(time.Now())
+}
+
+// well reports whether nothing was wrong with the service or the client's connection
+// during a call, or shortly before.
+func (j *judge) well(c *call) bool {
+	s := span{c.began.Add(-j.k.soon), c.span().to}
+	for _, o := range j.outages {
+		if o.who == c.who && s.touches(o.span()) {
+			return false
+		}
+	}
+	for _, other := range j.calls {
+		if other.op == opServers && s.touches(span{other.began, other.span().to.Add(j.k.soon)}) {
+			return false
+		}
+	}
+	return !j.closedBefore(c)
+}
+
+// closedBefore reports whether the client was closed before the call had ended.
+func (j *judge) closedBefore(c *call) bool {
+	closed := j.closedAt(c.who)
+	return closed != nil && closed.began.Before(c.span().to)
+}

@@ -1,0 +1,578 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// player plays one script.
+type player struct {
+	k       *kit
+	t       *recorder
+	sc      script
+	h       *history
+	r       *rand.Rand
+	clients [len(letters)]*spy
+	own     [len(letters)]bool // made for this script
+	calls   sync.WaitGroup
+	seen    map[int]*call // what an Inspect has said of a name
+	servers func(server)  // where scripts of one event meet
+}
+
+// play plays a script, and returns its history.
+func (k *kit) play(t *recorder, sc script, servers func(server)) *history {
+	p := &player{k: k, t: t, sc: sc, h: k.history(), r: rand.New(rand.NewPCG(sc.seed, 1)), seen: map[int]*call{},
+		servers: servers}
+	ctx := t.Context()
+	for _, st := range sc.steps {
+		p.step(ctx, st)
+	}
+	p.finish(ctx)
+	p.close(ctx)
+	return p.h.copy()
+}
+
+// client returns a client of the service; what it has been through before is not told.
+func (p *player) client(who int) *spy {
+	if s := p.clients[who]; s != nil {
+		return s
+	}
+	k := p.k
+	var b locker.Backend
+	var line Fault
+	k.hook(func() {
+		switch {
+		case who < p.sc.cut() && k.h.Cut != nil:
+			b, line = k.h.Cut(p.t)
+		case who == 2 && p.sc.off && k.h.OffClock != nil:
+			b = k.h.OffClock(p.t, 2*k.long)
+		case who == 3 && p.sc.off && k.h.OffClock != nil:
+			b = k.h.OffClock(p.t, -2*k.long)
+		case k.plain != nil:
+			b = k.plain[who]
+			return
+		default:
+			b = k.h.New(p.t)
+		}
+		p.own[who] = true
+	})
+	s := newSpy(b, letters[who:who+1], p.h, p.sc.names, k.patience)
+	s.line = line
+	p.clients[who] = s
+	if p.own[who] {
+		p.t.Cleanup(func() { _ = b.Close() })
+	}
+	if line != nil { // what is sent next is a request, and not the beginning of a connection
+		ctx, cancel := context.WithTimeout(p.t.Context(), k.soon)
+		defer cancel()
+		grant, err := b.Acquire(ctx, locker.Request{Name: p.sc.names[0] + "-warm-" + s.who, Owner: owner(), TTL: k.ttl,
+			Lost: func() {}, Queued: func() {}})
+		if err == nil {
+			_, _ = grant.Hold.Renew(ctx)
+			_ = grant.Hold.Release(ctx)
+		}
+	}
+	return s
+}
+
+func (p *player) step(ctx context.Context, st step) {
+	s, name := p.client(st.who), p.sc.names[st.name%len(p.sc.names)]
+	if s.isClosed() && st.do != doPause && st.do != doServers && st.do != doDelete {
+		return
+	}
+	switch st.do {
+	case doAcquire:
+		a := p.h.attempt(s.who, p.request(st, name))
+		p.call(ctx, s, st, func(ctx context.Context) { _, _ = s.acquire(ctx, a, func() {}) })
+	case doWait:
+		req := p.request(st, name)
+		p.wait(ctx, s, st, req)
+	case doPause:
+		p.k.pause(ctx, st.ttl)
+	case doFault:
+		if s.line != nil {
+			p.h.line(s.who, st.fault, func() { st.fault.set(s.line) })
+		}
+	case doCancel:
+		s.cancel()
+	case doFinish:
+		p.answered(s)
+	case doClose:
+		if p.own[st.who] {
+			s.close(p.patient(ctx), name, p.k.ttl)
+		}
+	case doServers:
+		c := p.h.add(&call{op: opServers, who: string(st.server), name: name})
+		p.servers(st.server)
+		p.h.end(c, locker.Grant{}, nil)
+	case doDelete:
+		if p.k.h.Delete != nil {
+			p.h.tick()
+			c := p.h.add(&call{op: opDelete, who: "operator", name: name})
+			p.h.tick()
+			p.k.hook(func() { p.k.h.Delete(p.t, name) })
+			p.h.tick()
+			p.h.end(c, locker.Grant{}, nil)
+		}
+	case doInspect:
+		p.call(ctx, s, st, func(ctx context.Context) {
+			if c := s.inspect(ctx, name); c != nil {
+				p.h.change(func() { p.seen[st.name] = c })
+			}
+		})
+	case doBreak:
+		var seen *call
+		p.h.change(func() { seen = p.seen[st.name] })
+		p.call(ctx, s, st, func(ctx context.Context) { s.breaks(ctx, seen) })
+	case doList:
+		runes := []rune(name)
+		prefix := string(runes[:len(runes)-p.r.IntN(min(len(runes), 4))])
+		p.call(ctx, s, st, func(ctx context.Context) { s.list(ctx, prefix, st.old > 0) })
+	case doListen:
+		if s.stops[name] == nil {
+			s.stops[name] = s.listen(p.patient(ctx), name, nil)
+		}
+	case doStop:
+		if stop := s.stops[name]; stop != nil {
+			stop()
+			delete(s.stops, name)
+		}
+	default:
+		if a := p.target(s, st, name); a != nil {
+			p.onHold(ctx, s, st, a)
+		}
+	}
+}
+
+// onHold is a step with what an attempt has, or had.
+func (p *player) onHold(ctx context.Context, s *spy, st step, a *attempt) {
+	do := st.do
+	if p.h.grantedAt(a).IsZero() { // of an unknown outcome, all is taken back
+		if do == doRenew || do == doTwice || do == doPass || do == doRaise || do == doAgain {
+			return
+		}
+		do = doUndo
+	}
+	switch do {
+	case doAgain:
+		if !a.last && !a.req.Wait && p.k.judge(p.h.copy()).held(a).to.After(time.Now().Add(p.k.soon/4)) && p.k.g.Scope >= locker.ScopeNetwork && p.h.broken(s.who) == noFault && !p.h.disturbed() {
+			if st.yield && p.k.g.Shared != locker.SharingNone { // the same owner, in the other way
+				req := a.req
+				req.Shared = !req.Shared
+				a = p.h.attempt(s.who, req)
+			}
+			p.call(ctx, s, st, func(ctx context.Context) { _, _ = s.acquire(ctx, a, func() {}) })
+		}
+	case doRenew:
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.renew(ctx, a) })
+	case doTwice:
+		p.calls.Go(func() { _ = s.renew(p.patient(ctx), a) })
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.renew(ctx, a) })
+	case doRelease:
+		if p.kept(a) { // which the engine waits for
+			return
+		}
+		a.last = true
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.release(ctx, a) })
+	case doUndo:
+		a.last = true
+		p.call(ctx, s, st, func(ctx context.Context) { _ = s.undo(ctx, a) })
+	case doPass:
+		if a.req.Shared || p.kept(a) {
+			return
+		}
+		a.last = true
+		next := p.request(st, a.req.Name)
+		next.Shared = false
+		p.call(ctx, s, st, func(ctx context.Context) { s.pass(ctx, a, next, st.yield) })
+	case doRaise:
+		if a.req.Shared || p.k.g.Fencing == locker.FencingNone {
+			return
+		}
+		token := p.h.lastToken(a.req.Name)
+		if more := int64(st.ttl); more >= 0 || token > uint64(-more) {
+			token += uint64(more)
+		}
+		p.call(ctx, s, st, func(ctx context.Context) { s.raise(ctx, a, token) })
+	}
+}
+
+// target is the attempt that a step is about.
+func (p *player) target(s *spy, st step, name string) *attempt {
+	all := p.h.holds(s.who, name)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[max(0, len(all)-1-st.old)]
+}
+
+// kept reports whether MinHold keeps the lock of a.
+func (p *player) kept(a *attempt) bool {
+	return a.req.MinHold > 0 && time.Since(p.h.grantedAt(a)) < a.req.MinHold
+}
+
+func (p *player) request(st step, name string) locker.Request {
+	ttl := st.ttl
+	if ttl == 0 {
+		ttl = p.k.long
+	}
+	return locker.Request{Name: name, Owner: owner(), Label: st.label, TTL: ttl, MinHold: st.min,
+		Shared: st.shared}
+}
+
+// patient is a context for what nothing is wrong with.
+func (p *player) patient(ctx context.Context) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, p.k.patience)
+	p.t.Cleanup(cancel)
+	return ctx
+}
+
+// limited is the context of a step's call.
+func (p *player) limited(ctx context.Context, st step) (context.Context, context.CancelFunc) {
+	switch st.limit {
+	case brief:
+		return context.WithTimeout(ctx, p.k.ttl/5)
+	case middle:
+		ctx, cancel := context.WithCancel(ctx)
+		after := time.Duration(p.r.Int64N(int64(2 * p.k.usual)))
+		if st.do == doWait {
+			after = time.Duration(p.r.Int64N(int64(p.k.ttl / 4)))
+		}
+		timer := time.AfterFunc(after, cancel)
+		return ctx, func() { timer.Stop(); cancel() }
+	case beyond:
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx, cancel
+	}
+	return context.WithTimeout(ctx, p.k.patience)
+}
+
+// call makes a call, and waits until it is answered, or clearly is not.
+func (p *player) call(ctx context.Context, s *spy, st step, f func(context.Context)) {
+	ctx, cancel := p.limited(ctx, st)
+	done := make(chan struct{})
+	sent := s.sent()
+	p.calls.Go(func() {
+		defer close(done)
+		defer cancel()
+		f(ctx)
+	})
+	if p.h.broken(s.who) == noFault {
+		await(p.k.patience+p.k.soon, done)
+		return
+	}
+	for began := time.Now(); s.sent() == sent && time.Since(began) < p.k.soon/2 && !await(time.Millisecond, done); {
+	}
+	await(p.k.ttl/20, done)
+}
+
+// wait has a client wait, and goes on when it is in line.
+func (p *player) wait(ctx context.Context, s *spy, st step, req locker.Request) {
+	ctx, cancel := p.limited(ctx, st)
+	if st.limit == whole {
+		cancel()
+		ctx, cancel = context.WithCancel(p.t.Context())
+	}
+	asked := make(chan struct{})
+	once := sync.OnceFunc(func() { close(asked) })
+	poll := 10 * time.Second
+	if !p.k.notifies {
+		poll = p.k.ttl / 10
+	}
+	p.calls.Go(func() {
+		defer once()
+		defer cancel()
+		s.wait(ctx, req, poll, once)
+	})
+	await(p.k.soon/2, asked)
+	p.k.pause(ctx, p.k.air/5)
+}
+
+// answered waits for the calls of a client, unless another is in their way.
+func (p *player) answered(s *spy) {
+	for began := time.Now(); time.Since(began) < p.k.soon; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		n := len(s.under)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+	}
+}
+
+func (s *spy) sent() int64 {
+	if s.line == nil {
+		return 0
+	}
+	return s.line.Sent()
+}
+
+// await waits for done, and for so long at most.
+func await(d time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// finish ends all that is held or may be, and takes each name once more.
+func (p *player) finish(ctx context.Context) {
+	for _, s := range p.clients {
+		if s != nil && s.line != nil && p.h.broken(s.who) != noFault {
+			p.h.line(s.who, noFault, func() { noFault.set(s.line) })
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		p.calls.Wait()
+		close(done)
+	}()
+	settled := map[*attempt]bool{}
+	var ends sync.WaitGroup
+	waiting := time.Duration(p.r.Int64N(int64(p.k.soon + p.k.ttl)))
+	for began := time.Now(); ; {
+		answered := await(p.k.air/20, done)
+		p.end(ctx, settled, &ends)
+		if answered {
+			break
+		}
+		if time.Since(began) > waiting {
+			for _, s := range p.clients {
+				if s != nil {
+					s.cancel()
+				}
+			}
+		}
+		if time.Since(began) > p.k.patience+p.k.soon+p.k.ttl { // the history says what has not returned
+			break
+		}
+	}
+	ends.Wait()
+	p.end(ctx, settled, &ends)
+	ends.Wait()
+	for i, name := range p.sc.names {
+		if p.free(ctx, name) && p.r.IntN(2) == 0 {
+			p.free(ctx, name) // there is a greater token for each holder
+		}
+		p.client(prober).inspect(p.patient(ctx), name)
+		p.leftovers(name)
+		if i == 0 {
+			p.client(prober).list(p.patient(ctx), name, false)
+		}
+	}
+}
+
+// end ends what has come about so far: what is held is renewed and released, and what may
+// be there is taken back as the engine does.
+func (p *player) end(ctx context.Context, settled map[*attempt]bool, ends *sync.WaitGroup) {
+	for _, s := range p.clients {
+		if s == nil || s.isClosed() {
+			continue
+		}
+		for _, name := range p.sc.names {
+			for _, a := range p.h.holds(s.who, name) {
+				if !settled[a] && !p.h.isAsked(a) {
+					settled[a] = true
+					how := p.r.IntN(4)
+					ends.Go(func() { p.endOne(ctx, s, a, how) })
+				}
+			}
+		}
+	}
+}
+
+func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
+	told, ended := !p.h.grantedAt(a).IsZero(), a.last
+	if told && (!a.last || how == 0) {
+		_ = s.renew(p.patient(ctx), a)
+		if !p.kept(a) {
+			a.last, ended = true, true
+			_ = s.release(p.patient(ctx), a)
+			if how == 1 {
+				_ = s.release(p.patient(ctx), a)
+			}
+		}
+	}
+	a.last = true
+	within := p.k.life(a) + p.k.soon
+	if !p.k.virtual {
+		within = min(within, p.k.patience)
+	}
+	pause := p.k.air / 10
+	for began := time.Now(); ctx.Err() == nil && !(told && ended && p.k.gone(p.h, a)); {
+		if s.undo(p.patient(ctx), a) == nil || time.Since(began) > within {
+			return
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, max(p.k.ttl/5, within/20))
+	}
+}
+
+// free takes a name, and gives it back. It reports whether it got it.
+func (p *player) free(ctx context.Context, name string) bool {
+	s := p.client(prober)
+	over := p.over(name)
+	within := time.Until(over)
+	if !p.k.virtual || over.After(far) {
+		within = min(within, p.k.patience)
+	}
+	shared := p.k.g.Shared != locker.SharingNone && p.r.IntN(4) == 0
+	pause := p.k.air / 20
+	began := time.Now()
+	for ctx.Err() == nil {
+		a := p.h.attempt(s.who, locker.Request{Name: name, Owner: owner(), Label: "prober", TTL: p.k.long,
+			Shared: shared})
+		_, err := s.acquire(p.patient(ctx), a, func() {})
+		if err == nil {
+			_ = s.renew(p.patient(ctx), a)
+			s.inspect(p.patient(ctx), name)
+			_ = s.release(p.patient(ctx), a)
+			return true
+		}
+		if time.Since(began) > within || !refused(err) {
+			if time.Now().After(over) {
+				p.h.happened(&call{op: opLeftover, who: s.who, name: name})
+			}
+			return false
+		}
+		p.k.pause(ctx, pause)
+		pause = min(2*pause, max(p.k.ttl/10, within/20))
+	}
+	return false
+}
+
+// over is when nothing of a name can be there any more, for certain.
+func (p *player) over(name string) time.Time {
+	over := time.Now()
+	j := p.k.judge(p.h.copy())
+	for _, a := range j.attempts {
+		if a.req.Name == name {
+			over = latest(over, j.may(a).to.Add(p.k.soon))
+			if a.req.Wait && !a.req.Shared {
+				over = latest(over, j.gate(a).to)
+			}
+		}
+	}
+	return over
+}
+
+// leftovers asks the harness what the service still has.
+func (p *player) leftovers(name string) {
+	if p.k.h.Left == nil || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
+		return
+	}
+	var left []string
+	over := p.over(name)
+	if time.Until(over) > p.k.patience {
+		return
+	}
+	for pause := p.k.air / 10; time.Now().Before(over.Add(p.k.air)); time.Sleep(pause) {
+		pause = min(2*pause, p.k.ttl/5)
+		p.k.hook(func() { left = p.k.h.Left(p.t, name) })
+		if len(left) == 0 {
+			return
+		}
+	}
+	p.h.happened(&call{op: opLeftover, who: "harness", name: name, left: left})
+}
+
+// close stops listening, and closes clients that are the script's own.
+func (p *player) close(ctx context.Context) {
+	for i, s := range p.clients {
+		if s == nil {
+			continue
+		}
+		for _, stop := range s.stops {
+			stop()
+		}
+		if p.own[i] && !s.isClosed() {
+			s.close(p.patient(ctx), p.sc.names[0], p.k.ttl)
+		}
+	}
+}
+
+// isAsked reports whether a call about a has not been answered.
+func (h *history) isAsked(a *attempt) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.calls, func(c *call) bool {
+		return (c.of == a || c.next == a) && c.asks() && c.ended.IsZero() && c.ctxEnded.IsZero()
+	})
+}
+
+// grantedAt is when the holder of a was told that it holds; zero: it was not.
+func (h *history) grantedAt(a *attempt) (at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.calls {
+		if c.granted(a) && c.op != opRenew {
+			return c.ended
+		}
+	}
+	return at
+}
+
+// disturbed reports whether an operator or the servers had a part in it.
+func (h *history) disturbed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.calls, func(c *call) bool {
+		return c.op == opDelete || c.op == opBreak || c.op == opServers
+	})
+}
+
+// lastToken is the highest token that has been seen of a name.
+func (h *history) lastToken(name string) (token uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.calls {
+		if c.name == name {
+			token = max(token, c.grant.Token)
+		}
+	}
+	return token
+}
+
+// broken is what is wrong with the connection of a client now.
+func (h *history) broken(who string) fault {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.outages {
+		if o.who == who && o.to.IsZero() {
+			return o.fault
+		}
+	}
+	return noFault
+}
+
+// cut is how many clients of the script have connections that can be broken.
+func (s script) cut() int {
+	n := 1
+	for _, st := range s.steps {
+		if st.do == doFault && st.who == 1 {
+			n = 2
+		}
+	}
+	return n
+}
+
+// describe says what was played.
+func (s script) describe() string {
+	var names []string
+	for _, n := range s.names {
+		names = append(names, fmt.Sprintf("%.60q", n))
+	}
+	return fmt.Sprintf("%s\n  names: %s\n  script: %s", s.what, strings.Join(names, ", "), s)
+}

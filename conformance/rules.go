@@ -1,0 +1,1109 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// rule is a sentence of the contract that holds for every history.
+type rule struct {
+	name     string
+	sentence string
+	judge    func(j *judge)
+}
+
+var rules = []rule{
+	{"exclusion", "A holder that holds alone is alone until its lease and its MinHold are over.", (*judge).exclusion},
+	{"refusal", "A refusal needs somebody who may hold, and says no more than that.", (*judge).refusals},
+	{"remaining", "Remaining is how long the one in the way lasts.", (*judge).remainders},
+	{"outage", "An outage is told as an outage, and not as held, lost or done.", (*judge).outagesTold},
+	{"answer", "Each call is answered with an answer of the contract.", (*judge).answers},
+	{"return", "A call returns when its context has ended.", (*judge).returns},
+	{"hold", "What is held is renewed and released, and what is gone is ErrLost.", (*judge).fits},
+	{"lost", "Lost is called for a hold that is gone, and for no other.", (*judge).losses},
+	{"token", "Tokens rise from holder to holder, and sharers together have one.", (*judge).tokens},
+	{"validity", "Validity counts from before the request, and is no less than was asked for.", (*judge).validity},
+	{"free", "What is released, undone or over is free.", (*judge).free},
+	{"gate", "A writer that waits keeps new sharers out, as long as it waits.", (*judge).gates},
+	{"state", "Inspect and List tell what is there.", (*judge).states},
+	{"list", "List tells of each name with the prefix that is held, once, and of no other.", (*judge).lists},
+	{"break", "Break removes the holder that it is given, and no other.", (*judge).breaksTold},
+	{"wake", "A client that listens is told when the one in its way has left.", (*judge).wakes},
+	{"order", "Waiters get the lock in the order in which they began to wait.", (*judge).order},
+	{"close", "Close ends what the backend has begun, and nothing is granted afterwards.", (*judge).closes},
+}
+
+// violation is a broken promise.
+type violation struct {
+	rule rule
+	seen string
+	hint string
+	told []string // the timeline
+}
+
+func (v violation) String() string {
+	text := fmt.Sprintf("broken promise: %s (rule %s)\n  seen: %s", v.rule.sentence, v.rule.name, v.seen)
+	if v.hint != "" {
+		text += "\n  probable cause: " + v.hint
+	}
+	return text + "\n    " + strings.Join(v.told, "\n    ")
+}
+
+const (
+	timelineLines = 8
+	mostOfRule    = 2 // failures of a rule that are told of one history
+)
+
+// broken says what breaks the rule.
+func (j *judge) broken(c *call, hint, format string, args ...any) {
+	if j.told++; j.told <= mostOfRule {
+		j.found = append(j.found, violation{j.rule, fmt.Sprintf(format, args...), hint, j.timelineOf(c, timelineLines)})
+	}
+}
+
+// judgeAll applies the rules.
+func (k *kit) judgeAll(h *history) []violation {
+	j := k.judge(h)
+	for _, j.rule = range rules {
+		j.told = 0
+		j.rule.judge(j)
+	}
+	return j.found
+}
+
+func (j *judge) exclusion() {
+	for i, a := range j.attempts {
+		for _, b := range j.attempts[i+1:] {
+			if a.req.Name != b.req.Name || a.req.Shared && b.req.Shared {
+				continue
+			}
+			for _, pair := range [][2]*attempt{{a, b}, {b, a}} {
+				first, next := pair[0], pair[1]
+				grant := j.grants[next]
+				if grant == nil || !j.kept(first).meets(j.held(next)) || j.grants[first].ended.After(grant.ended) {
+					continue
+				}
+				hint := "it does not look who has the lock, or in another step than it takes it"
+				if first.req.MinHold > first.req.TTL && grant.ended.After(j.held(first).to) {
+					hint = "MinHold is not kept, in another unit, by a client's clock, or replaced by a renewal's TTL"
+				} else if left := j.kept(first).to.Sub(grant.ended); left < first.req.TTL*9/10 {
+					hint = "the lock ends before its holder's validity: it counts from the reply, or is rounded, " +
+						"or sent in another unit, or ended by another's clock or request"
+				}
+				j.broken(grant, hint, "%v holds although %v has the lock until %s", next, first, j.at(j.kept(first).to))
+			}
+		}
+	}
+}
+
+// inTheWay is the longest time for which a call can be refused, and whether it can be.
+func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
+	for _, b := range j.attempts {
+		if b == c.of || b.req.Name != c.name {
+			continue
+		}
+		if s := j.may(b); s.touches(c.span()) && !s.to.IsZero() && !(b.req.Shared && c.of.req.Shared) {
+			somebody = true
+			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
+		}
+		if c.of.req.Shared && !b.req.Shared && b.req.Wait && j.gate(b).touches(c.span()) {
+			somebody = true
+			remains = max(remains, time.Second+j.k.tol)
+		}
+	}
+	return remains, somebody
+}
+
+func (j *judge) refusals() {
+	for _, c := range j.calls {
+		if c.op != opAcquire || c.ended.IsZero() || !errors.Is(c.err, locker.ErrHeld) {
+			continue
+		}
+		remains, somebody := j.inTheWay(c)
+		he, _ := errors.AsType[*locker.HeldError](c.err)
+		switch {
+		case j.grants[c.of] != nil && j.grants[c.of].ended.Before(c.began) && j.surely(c.of, c):
+			j.broken(c, "a request that finds its own owner has been granted the lock", "%v, which holds, asked again, and was refused", c.of)
+		case !somebody:
+			j.broken(c, "something of an earlier attempt stays, a name that is another's, or a TTL in another unit",
+				"%v was refused, and nobody may hold %.60q", c.of, c.name)
+		case he != nil && he.Remaining > remains:
+			j.broken(c, "it is sent in another unit, or is that of another",
+				"%v was told that the lock lasts for %v, and it is for %v at most", c.of, he.Remaining, remains)
+		case he != nil && (he.AskWithin > time.Second || he.AskWithin < 0):
+			j.broken(c, "the note ends within a second", "%v was told to ask again within %v", c.of, he.AskWithin)
+		}
+	}
+	beside := map[string]int{}
+	for _, c := range j.calls {
+		if c.op != opAcquire || c.of.req.Wait || !refused(c.err) || !j.well(c) || !c.ctxEnded.IsZero() {
+			continue
+		}
+		if c.grant.Hold == nil {
+			beside[c.who] = 0
+		} else if beside[c.who]++; beside[c.who] == 3 { // a request that was sent again may say so once
+			j.broken(c, "a refusal is certain", "beside the refusal of %v there was a Hold, three times in a row", c.of)
+		}
+	}
+}
+
+// remainders judges the lower bound of what a refusal says.
+func (j *judge) remainders() {
+	once := 0 // a service that is busy may ask for patience
+	for _, c := range j.calls {
+		he, _ := errors.AsType[*locker.HeldError](c.err)
+		if c.op != opAcquire || c.ended.IsZero() || he == nil || he.Remaining <= 0 {
+			continue
+		}
+		for _, b := range j.attempts {
+			if b.req.Name != c.name || b == c.of || b.req.Shared && c.of.req.Shared || !j.kept(b).covers(c.span()) {
+				continue
+			}
+			until := j.toldUntil(b, c.began)
+			if until.IsZero() {
+				continue
+			}
+			if short := until.Sub(c.ended) - he.Remaining; short > j.k.tol {
+				if once++; once < 3 && !j.virtual {
+					continue
+				}
+				j.broken(c, "it is sent in another unit, or is that of another",
+					"%v was told that the lock lasts for %v, and %v has it for %v", c.of, he.Remaining, b,
+					until.Sub(c.ended))
+			}
+		}
+	}
+}
+
+// toldUntil is until when the holder of a had been told that it holds, before a moment.
+func (j *judge) toldUntil(a *attempt, before time.Time) (until time.Time) {
+	for _, c := range j.about[a] {
+		if c.granted(a) && !c.ended.After(before) && c.grant.Validity.TTL != 0 {
+			until = latest(until, c.grant.Validity.Until())
+		}
+	}
+	return until
+}
+
+func (j *judge) outagesTold() {
+	for _, c := range j.calls {
+		for _, o := range j.outages {
+			if o.who != c.who || !o.fault.mutes() || c.ended.IsZero() || !c.asks() || c.began.Before(o.from) ||
+				!o.to.IsZero() && !c.ended.Before(o.to) {
+				continue
+			}
+			const hint = "a time-out or a broken connection is taken for an answer"
+			switch {
+			case j.closedBefore(c), c.over && ofContext(c.err):
+			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // told of a session
+			case c.op == opRaise && c.err == nil && j.knowsToken(c):
+			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= c.of.req.TTL-j.k.tol:
+			case c.err == nil:
+				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
+					c.op, j.at(o.from), j.at(c.grant.Validity.Since))
+			case errors.Is(c.err, locker.ErrHeld) && !(c.of.req.Wait && ofContext(c.err)):
+				j.broken(c, hint, "%s without an answer says that the lock is held: %v", c.op, oneLine(c.err))
+			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c):
+				j.broken(c, hint, "%s without an answer says that the hold is lost: %v", c.op, oneLine(c.err))
+			case !errors.Is(c.err, locker.ErrUnavailable) && !errors.Is(c.err, locker.ErrLost) &&
+				(!ofContext(c.err) || c.ctxEnded.IsZero()) && c.op != opUndo:
+				j.broken(c, "errors of the driver are returned as they are",
+					"%s without an answer matches neither ErrUnavailable nor the end of its context: %v", c.op, oneLine(c.err))
+			}
+		}
+	}
+}
+
+// knownBefore reports whether what a renewal says was known before an outage.
+func (j *judge) knownBefore(c *call, o *outage) bool {
+	grant := j.grants[c.of]
+	return grant != nil && !c.grant.Validity.Until().After(o.from.Add(grant.grant.Validity.TTL))
+}
+
+// lostBefore reports whether the backend knew that the hold was gone before it was asked.
+func (j *judge) lostBefore(c *call) bool {
+	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		gone := d.op == opLost || d.op == opRelease || d.op == opUndo || d.op == opPass || errors.Is(d.err, locker.ErrLost)
+		return d != c && d.of == c.of && gone && d.began.Before(c.ended)
+	})
+}
+
+// sent is when the last request that may give a its life was answered or given up, before
+// that call.
+func (j *judge) sent(a *attempt, before *call) (t time.Time) {
+	for _, c := range j.about[a] {
+		if gives(a, c) && c.began.Before(before.began) {
+			t = latest(t, c.span().to)
+		}
+	}
+	return t
+}
+
+func (j *judge) answers() {
+	g := j.k.g
+	for _, c := range j.calls {
+		if c.ended.IsZero() || !c.asks() {
+			continue
+		}
+		if c.err != nil && strings.HasPrefix(c.err.Error(), "panic: ") {
+			j.broken(c, "", "%s: %v", c.op, c.err)
+			continue
+		}
+		waits := c.op == opAcquire && c.of.req.Wait && g.Queue
+		over := !c.ctxEnded.IsZero() && !c.ctxEnded.After(c.ended)
+		switch {
+		case !j.well(c) || errors.Is(c.err, locker.ErrClosed):
+		case c.certain():
+			if over && waits && c.err != nil && !errors.Is(c.err, locker.ErrLost) && c.ended.Sub(c.began) > j.k.soon {
+				j.broken(c, "wrap the context's error", "%v waited until its context ended, and its error does not say so: %v",
+					c.of, oneLine(c.err))
+			}
+		case over && j.hidesContext(c):
+			j.broken(c, "wrap the error of the context, and no other",
+				"the context of %s ended with %v, and its error does not say so: %v", c.op, j.ctxErr(c), oneLine(c.err))
+		case over:
+			if waits && j.surelyRefused(c) && !errors.Is(c.err, locker.ErrHeld) && !c.over {
+				j.broken(c, "the error of a wait that ends says what is known of the lock",
+					"%v waited while the lock was held, and its error does not match ErrHeld: %v", c.of, oneLine(c.err))
+			}
+		case errors.Is(c.err, locker.ErrUnavailable) && !c.deadline.IsZero() &&
+			c.deadline.Sub(c.ended) < j.k.air/10: // a driver may give up just before
+		case c.op == opUndo: // it is called again
+		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its time is over
+		case c.op == opRaise && errors.Is(c.err, errors.ErrUnsupported):
+		case c.op != opAcquire && j.gaveUpBefore(c): // its service may refuse what was made void
+		default:
+			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
+		}
+		switch {
+		case waits && refused(c.err) && !over && !j.closedBefore(c):
+			j.broken(c, "Queue is claimed, and there is none", "%v did not wait, although the backend says that it has a queue", c.of)
+		case c.op == opAcquire && c.err == nil && c.grant.Hold == nil:
+			j.broken(c, "", "%v was granted without a Hold", c.of)
+		case c.over && c.op == opAcquire && c.err == nil:
+			j.broken(c, "Acquire does not look at its context", "%v was granted under a context that was over", c.of)
+		case c.op == opAcquire && !c.of.req.Wait && refused(c.err) && j.well(c) && c.ended.Sub(c.began) > j.k.soon:
+			j.broken(c, "without Wait, Acquire does not wait", "the refusal of %v took %v", c.of, c.ended.Sub(c.began))
+		case waits && c.queued.IsZero() && j.well(c) && j.surelyRefused(c) && c.span().to.Sub(c.began) > j.k.soon:
+			j.broken(c, "Queued is not called", "%v waited in the queue, and was not told that others are before it", c.of)
+		}
+	}
+}
+
+// hidesContext reports whether the error of a call whose context has ended says nothing of it.
+func (j *judge) hidesContext(c *call) bool {
+	if c.op == opUndo { // it is called again
+		return false
+	}
+	early := errors.Is(c.err, locker.ErrUnavailable) && c.ended.Sub(c.ctxEnded) < j.k.air && c.op != opAcquire
+	return !early && !errors.Is(c.err, j.ctxErr(c))
+}
+
+// ctxErr is the error of a call's context.
+func (j *judge) ctxErr(c *call) error {
+	if !c.deadline.IsZero() && !c.ctxEnded.Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return context.Canceled
+}
+
+// surelyRefused reports whether somebody was in the way of a call, from well before its
+// context ended.
+func (j *judge) surelyRefused(c *call) bool {
+	to := c.span().to
+	if !c.ctxEnded.IsZero() {
+		to = earliest(to, c.ctxEnded)
+	}
+	if to.Sub(c.began) < j.k.air {
+		return false
+	}
+	return slices.ContainsFunc(j.attempts, func(b *attempt) bool {
+		return b != c.of && b.req.Name == c.name && !(b.req.Shared && c.of.req.Shared) &&
+			j.kept(b).covers(span{c.began, to})
+	})
+}
+
+// gaveUpBefore reports whether another call about the attempt was given up.
+func (j *judge) gaveUpBefore(c *call) bool {
+	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		return d != c && d.asks() && d.began.Before(c.span().to) && !d.certain() || d.op == opUndo && d.began.Before(c.span().to)
+	})
+}
+
+func (j *judge) returns() {
+	for _, c := range j.calls {
+		bound := j.k.soon + j.k.air
+		if j.k.prompt && c.asks() && c.op != opRaise && c.op != opUndo {
+			bound = j.k.promptly
+		}
+		const hint = "it does not watch its context, or waits for the network when it is over"
+		switch {
+		case c.op == opStop && c.span().to.Sub(c.began) > j.k.soon:
+			j.broken(c, "stop waits for the service", "the stop of Notify took %v", c.span().to.Sub(c.began))
+		case c.op == opClose || c.ctxEnded.IsZero():
+		case c.ended.IsZero():
+			j.broken(c, hint, "%s has not returned after its context had ended", c.op)
+		case c.ended.Sub(latest(c.ctxEnded, c.began)) > bound:
+			j.broken(c, hint, "%s returned %v after its context had ended", c.op, c.ended.Sub(c.ctxEnded))
+		}
+	}
+}
+
+// surely reports whether a was held from before a call began until it had ended, and
+// nothing had been begun that ends it.
+func (j *judge) surely(a *attempt, c *call) bool {
+	if !j.held(a).covers(c.span()) || j.grants[a] == nil || c.ended.IsZero() {
+		return false
+	}
+	return !slices.ContainsFunc(j.about[a], func(d *call) bool {
+		ends := d.of == a && (d.op == opRelease || d.op == opUndo || d.op == opPass)
+		return d != c && ends && !d.began.After(c.ended)
+	})
+}
+
+func (j *judge) fits() {
+	for _, c := range j.calls {
+		if c.of == nil || c.ended.IsZero() || c.over || j.closedBefore(c) {
+			continue
+		}
+		s := j.may(c.of)
+		surely := func() bool { // its own end does not count
+			held := j.heldBut(c)
+			return held.covers(span{c.began, c.ended}) && !j.closedBefore(c)
+		}
+		switch c.op {
+		case opRenew, opRelease, opPass, opRaise:
+		default:
+			continue
+		}
+		switch {
+		case errors.Is(c.err, locker.ErrLost) && surely():
+			j.broken(c, "the key was not found: another owner value, a TTL that is too short, a name that is "+
+				"encoded in two ways; or a look and a change in two steps",
+				"%s of %v, which was held, says that it is lost: %v", c.op, c.of, oneLine(c.err))
+		case c.op == opRaise && j.knowsToken(c): // it need not ask
+		case c.op == opRelease && j.gaveUpBefore(c): // it may have been the one before that did it
+		case c.err == nil && j.grants[c.of] != nil && s.to.Before(c.began) && j.endedBy(c):
+			j.broken(c, "it does not look whether the hold is there",
+				"%s of %v, which was gone at %s, was done", c.op, c.of, j.at(s.to))
+		}
+	}
+}
+
+// knowsToken reports whether a hold has, or has asked for, a token that is not below that
+// of a call.
+func (j *judge) knowsToken(c *call) bool {
+	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		return d != c && d.began.Before(c.began) && (d.op == opRaise && d.token >= c.token || d.grant.Token >= c.token)
+	})
+}
+
+// heldBut is when the holder may act, without what the call itself ends.
+func (j *judge) heldBut(c *call) span {
+	others := slices.DeleteFunc(slices.Clone(j.about[c.of]), func(d *call) bool { return d == c })
+	if slices.ContainsFunc(others, func(d *call) bool {
+		ends := d.op == opRelease || d.op == opUndo || d.op == opPass && d.of == c.of
+		return ends && !d.began.After(c.ended)
+	}) {
+		return span{}
+	}
+	without := *j
+	without.about = map[*attempt][]*call{c.of: others}
+	without.grants = map[*attempt]*call{}
+	held, _ := without.heldOf(c.of)
+	return held
+}
+
+// endedBy reports whether it is certain that a hold was ended before a call: not only its
+// time was over. The row of a hold whose time is over may still be there.
+func (j *judge) endedBy(c *call) bool {
+	if j.k.sessions && c.op == opRenew && !j.well(c) { // its watch tells it, and is out of reach
+		return false
+	}
+	if c.op == opRenew || c.op == opPass || c.op == opRaise {
+		for _, b := range j.attempts {
+			if b != c.of && b.req.Name == c.name && !(b.req.Shared && c.of.req.Shared) && j.grants[b] != nil &&
+				j.grants[b].began.After(j.may(c.of).to) && j.grants[b].ended.Before(c.began) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+		ended := d.of == c.of && (d.err == nil && (d.op == opRelease || d.op == opUndo || d.op == opPass) ||
+			errors.Is(d.err, locker.ErrLost)) || (d.op == opDelete || d.op == opBreak) && d.err == nil
+		slow := j.k.sessions && c.op == opRenew && d.of == nil && c.began.Sub(d.ended) < j.k.soon // its watch tells it
+		return d != c && ended && !d.ended.IsZero() && d.ended.Before(c.began) && !j.may(c.of).to.Before(d.began) && !slow
+	})
+}
+
+func (j *judge) losses() {
+	for _, c := range j.calls {
+		if c.op == opLost && !j.closedBefore(c) && j.heldBut(c).covers(c.span()) &&
+			!slices.ContainsFunc(j.about[c.of], func(d *call) bool { return d.op == opLost && d.began.Before(c.began) }) {
+			j.broken(c, "", "Lost was called of %v, which is held", c.of)
+		}
+	}
+}
+
+func (j *judge) tokens() {
+	g := j.k.g
+	for _, a := range j.attempts {
+		first := j.grants[a]
+		if first == nil {
+			continue
+		}
+		claimed := g.Fencing != locker.FencingNone && (!a.req.Shared || g.Shared == locker.SharingWithTokens)
+		token := first.grant.Token
+		switch {
+		case claimed && token == 0:
+			j.broken(first, "", "%v has no token, and the Guarantees say %v, shared %v", a, g.Fencing, g.Shared)
+		case !claimed && token != 0:
+			j.broken(first, "a token that nothing is promised of is none",
+				"%v has token %d, and the Guarantees say %v, shared %v", a, token, g.Fencing, g.Shared)
+		case token > locker.MaxToken:
+			j.broken(first, "", "%v has token %d, which is above MaxToken", a, token)
+		}
+		for _, c := range j.about[a] {
+			if c.granted(a) && c.op == opAcquire && c.grant.Token != token && !j.raisedTo(a, c.grant.Token) {
+				j.broken(c, "a request that finds its own owner has been granted the lock",
+					"%v asked again, and has token %d instead of %d", a, c.grant.Token, token)
+			}
+			if c.op == opRaise && c.err == nil && !c.ended.IsZero() && c.of == a && claimed {
+				j.raised(c)
+			}
+		}
+		for _, b := range j.attempts {
+			if b != a && claimed && a.req.Name == b.req.Name && j.grants[b] != nil && j.grants[b].grant.Token != 0 {
+				j.twoTokens(a, b)
+			}
+		}
+	}
+}
+
+// raised judges what is given out after RaiseToken.
+func (j *judge) raised(c *call) {
+	for _, b := range j.attempts {
+		grant := j.grants[b]
+		if grant != nil && b.req.Name == c.name && grant.began.After(c.ended) && grant.grant.Token != 0 &&
+			grant.grant.Token <= c.token && j.keepsTokens(c.ended, grant.began) && j.alone(c.ended, b) {
+			j.broken(grant, "RaiseToken does not last", "%v has token %d, and %d was passed before by RaiseToken", b,
+				grant.grant.Token, c.token)
+		}
+	}
+}
+
+// alone reports whether b is not a sharer of those who were there at a moment.
+func (j *judge) alone(at time.Time, b *attempt) bool {
+	return !b.req.Shared || !slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+		return a.req.Shared && a.req.Name == b.req.Name && !j.may(a).from.After(at) && j.may(a).to.After(at)
+	})
+}
+
+// keepsTokens reports whether the service has kept its data between two moments.
+func (j *judge) keepsTokens(from, to time.Time) bool {
+	kept := j.k.g.Fencing >= locker.FencingUnlessRewind
+	return !slices.ContainsFunc(j.calls, func(c *call) bool {
+		lost := c.op == opServers && !j.survives(c) && !(kept && server(c.who) != byFailover) || c.op == opDelete && !kept
+		return lost && c.span().touches(span{from, to})
+	})
+}
+
+// twoTokens compares the tokens of a and of b, who may have come later.
+func (j *judge) twoTokens(a, b *attempt) {
+	first, other := j.grants[a], j.grants[b]
+	token, next := first.grant.Token, other.grant.Token
+	together := a.req.Shared && b.req.Shared
+	const hint = "tokens come from the service, in the step that grants"
+	switch {
+	case !j.keepsTokens(first.began, other.span().to):
+	case together && j.held(a).meets(j.held(b)):
+		if next != token {
+			j.broken(other, "sharers that hold together have the token of their generation",
+				"%v has token %d, and %v beside it %d", a, token, b, next)
+		}
+	case first.ended.Before(other.began) && (next < token || next == token && !together):
+		j.broken(other, hint, "%v has token %d, and %v after it %d", a, token, b, next)
+	case together && next == token && j.may(a).to.Before(other.began) && !j.bridged(a, b):
+		j.broken(other, "a generation of sharers has a token of its own",
+			"%v has token %d, and so has %v, which came when all sharers had left", a, token, b)
+	case !together && j.held(a).from.After(j.held(b).from) && j.held(a).from.Before(j.held(b).to) && next <= token:
+		j.broken(other, hint, "%v has token %d, and %v, which had the lock when it was told, %d", a, token, b, next)
+	}
+}
+
+// bridged reports whether another sharer may have been there between a and b.
+func (j *judge) bridged(a, b *attempt) bool {
+	return slices.ContainsFunc(j.attempts, func(c *attempt) bool {
+		s := j.may(c)
+		return c != a && c != b && c.req.Name == a.req.Name && c.req.Shared && s.from.Before(j.grants[b].ended) &&
+			s.to.After(j.grants[a].began) && !s.to.IsZero()
+	})
+}
+
+func (j *judge) validity() {
+	for _, a := range j.attempts {
+		var until time.Time
+		for _, c := range j.about[a] {
+			if !c.granted(a) {
+				continue
+			}
+			v := c.grant.Validity
+			answered := c.ended
+			for _, o := range j.outages { // a reply that was held back
+				if o.who == c.who && (o.fault == replyLate || o.fault == held) && o.span().meets(c.span()) &&
+					c.ended.After(o.span().to) && !o.from.After(c.began.Add(j.k.air)) {
+					answered = earliest(answered, o.span().to)
+				}
+			}
+			switch {
+			case v.Since.After(c.ended):
+				j.broken(c, "", "the validity of %v begins in the future", a)
+			case v.Since.After(answered) && !(a.req.Wait && c.op == opAcquire):
+				j.broken(c, "take the time before the request is sent",
+					"no answer to %v can have come before %s, and its validity begins %v later", a, j.at(answered),
+					v.Since.Sub(answered))
+			case j.virtual && !a.req.Wait && c.ended.Sub(c.began) > 50*time.Microsecond && c.ended.Sub(v.Since) < 2*time.Microsecond:
+				j.broken(c, "take the time before the request is sent", "the validity of %v begins when the answer came", a)
+			case v.TTL == 0:
+				if j.k.g.Scope >= locker.ScopeNetwork {
+					j.broken(c, "", "%v has no deadline, over a network", a)
+				}
+			case v.TTL < a.req.TTL:
+				j.broken(c, "a TTL is rounded up, never down", "%v asked for %v, and was granted %v", a, a.req.TTL, v.TTL)
+			case v.Drift < 0 || v.Drift >= v.TTL:
+				j.broken(c, "", "%v has a drift of %v", a, v.Drift)
+			case c.op == opRenew && a.req.MinHold == 0 && until.Sub(v.Until()) > v.TTL/2: // a session's may be older than the grant
+				j.broken(c, "", "Renew made the lease of %v shorter by %v", a, until.Sub(v.Until()))
+			case c.op == opRenew && j.well(c) && v.Since.Before(c.began.Add(-j.stale(a))):
+				j.broken(c, "return the validity of the renewal", "Renew did not move the end of %v", a)
+			}
+			until = latest(until, v.Until())
+		}
+	}
+}
+
+// stale is how old the validity that a renewal returns can be.
+func (j *judge) stale(a *attempt) time.Duration {
+	if j.k.sessions {
+		return a.req.TTL/2 + j.k.tol
+	}
+	return j.k.tol
+}
+
+func (j *judge) free() {
+	for _, c := range j.calls {
+		switch {
+		case c.op == opLeftover && c.who == "harness":
+			j.broken(c, "", "nothing is left in the service of %.60q, but %v", c.name, c.left)
+		case c.op == opLeftover:
+			j.broken(c, "", "%.60q did not become free", c.name)
+		case c.op == opAcquire && c.of.req.Wait && j.k.g.Queue && !c.over && !c.granted(c.of) && j.well(c):
+			free := c.began // since when nobody is in the way
+			for _, b := range j.attempts {
+				if s := j.may(b); b != c.of && b.req.Name == c.name && !s.from.After(c.span().to) && !j.onlyWaits(b) {
+					free = latest(free, s.to)
+				}
+			}
+			to := c.span().to
+			if !c.ctxEnded.IsZero() {
+				to = earliest(to, c.ctxEnded)
+			}
+			if to.Before(far) && to.Sub(free) > j.k.soon+j.k.tol {
+				j.broken(c, "a queue that forgets its waiters, or one that has left keeps its place",
+					"%v waited, and nobody was in its way since %s", c.of, j.at(free))
+			}
+		}
+	}
+}
+
+// onlyWaits reports whether b was in the queue, and no more.
+func (j *judge) onlyWaits(b *attempt) bool {
+	return b.req.Wait && j.grants[b] == nil && !slices.ContainsFunc(j.about[b], func(c *call) bool {
+		return c.op == opAcquire && c.grant.Hold != nil
+	})
+}
+
+// gate is when a writer that waits may keep sharers out.
+func (j *judge) gate(b *attempt) (s span) {
+	for _, c := range j.calls {
+		switch {
+		case c.of == b && c.op == opAcquire:
+			s = span{c.began, c.span().to}
+			if !c.ended.IsZero() && c.err != nil && !j.k.g.Queue {
+				s.to = latest(c.ended, j.arrives(c)).Add(time.Second + j.k.tol)
+			} else if !c.ended.IsZero() {
+				s.to = j.arrives(c)
+			}
+		case c.op == opLeave && c.who == b.who && c.name == b.req.Name && c.err == nil && c.began.After(s.from) &&
+			!c.ended.IsZero():
+			s.to = earliest(s.to, c.ended)
+		}
+	}
+	if grant := j.laterGrant(b); grant != nil && !s.to.IsZero() { // which removes the caller's note
+		s.to = earliest(s.to, latest(grant.ended, s.from))
+	}
+	return s
+}
+
+// arrives is until when the request of a call that has ended may be on its way.
+func (j *judge) arrives(c *call) time.Time {
+	if c.certain() {
+		return c.ended
+	}
+	if l := j.lands(c.of, c); !l.IsZero() {
+		return l
+	}
+	return c.ended.Add(j.k.air)
+}
+
+// laterGrant is the grant that the caller of b has got by asking again.
+func (j *judge) laterGrant(b *attempt) *call {
+	for _, a := range j.attempts {
+		if a.n >= b.n && a.who == b.who && a.req.Name == b.req.Name && a.req.Wait && !a.req.Shared && j.grants[a] != nil {
+			return j.grants[a]
+		}
+	}
+	return nil
+}
+
+func (j *judge) gates() {
+	if j.k.g.Shared == locker.SharingNone {
+		return
+	}
+	for _, w := range j.attempts {
+		if w.req.Shared || !w.req.Wait {
+			continue
+		}
+		shut := j.shut(w)
+		if shut.to.IsZero() || shut.to.Sub(shut.from) < j.k.air {
+			continue
+		}
+		for _, b := range j.attempts {
+			grant := j.grants[b]
+			if grant == nil || !b.req.Shared || b.req.Name != w.req.Name || !shut.covers(grant.span()) {
+				continue
+			}
+			if first := j.about[b]; len(first) > 0 && first[0] == grant { // and not one that asked before
+				j.broken(grant, "a writer that waits leaves a note, or stands in the queue",
+					"%v got in beside sharers, while %v, which holds alone, waited from %s", b, w, j.at(shut.from))
+			}
+		}
+	}
+}
+
+// shut is when a writer that waits keeps sharers out for sure.
+func (j *judge) shut(w *attempt) (s span) {
+	for _, c := range j.about[w] {
+		if c.op != opAcquire || c.of != w || j.broke(c) {
+			continue
+		}
+		if !c.queued.IsZero() && j.k.g.Queue {
+			s = span{c.queued.Add(j.k.air / 5), c.span().to}
+			if !c.ctxEnded.IsZero() {
+				s.to = earliest(s.to, c.ctxEnded)
+			}
+		}
+		for _, l := range j.calls {
+			if (l.op == opServers || l.op == opDelete || l.op == opBreak) && l.span().touches(s) {
+				s.to = earliest(s.to, l.began)
+			}
+		}
+		he, _ := errors.AsType[*locker.HeldError](c.err)
+		if he != nil && he.AskWithin > 0 {
+			s = span{c.ended, c.ended.Add(he.AskWithin)}
+			for _, l := range j.calls {
+				again := l.op == opLeave && l.who == c.who || l.op == opAcquire && !l.of.req.Shared && l.of.req.Wait && l.who == c.who ||
+					l.op == opAcquire && !l.of.req.Shared && l.granted(l.of) // which removes the notes of all
+				if again && l != c && l.name == c.name && l.span().to.After(c.began) {
+					s.to = earliest(s.to, latest(l.began, c.ended))
+				}
+				if (l.op == opServers || l.op == opDelete || l.op == opBreak) && l.span().touches(s) {
+					s.to = earliest(s.to, l.began)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// broke reports whether the connection was broken during a call, or soon afterwards.
+func (j *judge) broke(c *call) bool {
+	return slices.ContainsFunc(j.outages, func(o *outage) bool {
+		return o.who == c.who && o.span().touches(span{c.began, c.span().to})
+	})
+}
+
+// there reports what an Inspect of a name has to see, or may.
+func (j *judge) there(c *call) (sure []*attempt, may []*attempt) {
+	for _, a := range j.attempts {
+		if a.req.Name != c.name {
+			continue
+		}
+		if j.surely(a, c) {
+			sure = append(sure, a)
+		}
+		if s := j.may(a); !s.to.IsZero() && s.touches(c.span()) {
+			may = append(may, a)
+		}
+	}
+	return sure, may
+}
+
+func (j *judge) states() {
+	for _, c := range j.calls {
+		if c.op == opInspect && !c.ended.IsZero() && c.err == nil {
+			if c.state.Name != c.name {
+				j.broken(c, "", "Inspect of %.60q tells of %.60q", c.name, c.state.Name)
+			}
+			j.state(c, c.state)
+		}
+		if (c.op == opInspect || c.op == opList) && !c.ended.IsZero() && c.err != nil && j.well(c) && c.ctxEnded.IsZero() &&
+			!errors.Is(c.err, errors.ErrUnsupported) {
+			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
+		}
+	}
+}
+
+// state judges what was told of a name.
+func (j *judge) state(c *call, st stateOf) {
+	sure, may := j.there(c)
+	bad := func(hint, format string, args ...any) {
+		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
+	}
+	var holders []*attempt // who may be seen
+	var life time.Duration
+	most, waiters := 0, 0
+	for _, a := range may {
+		if !j.onlyWaits(a) {
+			holders = append(holders, a)
+		}
+		life = max(life, j.may(a).to.Sub(c.began), j.k.life(a))
+		if a.req.Shared {
+			most++
+		}
+	}
+	for _, a := range j.attempts {
+		if j.mayWait(a, c) {
+			waiters++
+		}
+	}
+	switch {
+	case st.Held && len(may) == 0:
+		bad("", "of a holder, and nobody may hold the name")
+	case !st.Held && len(sure) > 0:
+		bad("", "of none, and %v holds the name", sure[0])
+	case st.Remaining < 0 || st.Remaining > life && st.Held:
+		bad("it is in another unit", "that %v remain, of %v at most", st.Remaining, life)
+	case st.Waiters < -1 || st.Waiters > waiters:
+		bad("", "of %d that wait, and there are %d at most", st.Waiters, waiters)
+	case st.Waiters >= 0 && st.Waiters < j.surelyWait(c):
+		bad("", "of %d that wait, and there are %d", st.Waiters, j.surelyWait(c))
+	case (st.Sharers > most || st.Sharers < 0) && !j.maybeMiscounted():
+		bad("", "of %d sharers, and there are %d at most", st.Sharers, most)
+	case !st.Held && (st.Sharers != 0 || st.Token != 0 || st.Label != "" || len(st.Sharing) > 0 || st.Remaining != 0):
+		bad("", "of no holder, and something of one")
+	}
+	labels := func(what string, told []string, is func(*attempt) bool) {
+		for i, label := range told {
+			if slices.Contains(told[:i], label) || i >= 16 {
+				bad("", "the label %.40q of %s twice, or more than 16", label, what)
+			}
+			if !slices.ContainsFunc(j.attempts, func(a *attempt) bool { return a.req.Label == label && is(a) }) {
+				bad("", "the label %.40q of one that is not %s", label, what)
+			}
+		}
+	}
+	labels("sharing", st.Sharing, func(a *attempt) bool { return a.req.Shared && slices.Contains(may, a) })
+	labels("waiting", st.Waiting, func(a *attempt) bool { return j.mayWait(a, c) })
+	if !st.Held {
+		return
+	}
+	if st.Label != "" && !slices.ContainsFunc(holders, func(a *attempt) bool { return a.req.Label == st.Label }) && !j.sharedLabel(c.name, st) {
+		bad("it is cut, or another's", "the label %.40q, which no holder has", st.Label)
+	}
+	if len(sure) == 0 {
+		return
+	}
+	sharers, until := 0, time.Time{}
+	for _, a := range sure {
+		if a.req.Shared {
+			sharers++
+		}
+		until = latest(until, j.toldUntil(a, c.began))
+		if token := j.grants[a].grant.Token; st.Token != 0 && st.Token != token && !j.raisedTo(a, st.Token) {
+			bad("", "token %d, and %v has %d", st.Token, a, token)
+		}
+		if len(st.Sharing) > 0 && a.req.Shared && a.req.Label != "" && !slices.Contains(st.Sharing, a.req.Label) && sharers <= 16 {
+			bad("", "of sharers, and not the label of %v", a)
+		}
+	}
+	if short := until.Sub(c.ended) - st.Remaining; st.Remaining > 0 && !until.IsZero() && short > j.k.coarse {
+		bad("it is in another unit, or that of another", "that %v remain, and %v were promised", st.Remaining, until.Sub(c.ended))
+	}
+	unnamed := slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+		return a.req.Label == "" && (slices.Contains(may, a) || a.req.Shared && a.req.Name == c.name) // one that has left
+	})
+	j.k.knows(c, sure[0], !unnamed, until.Sub(c.ended) > j.k.coarse, st, bad)
+	if st.Sharers < sharers {
+		if j.maybeMiscounted() {
+			return
+		}
+		bad("", "of %d sharers, and there are %d", st.Sharers, sharers)
+	}
+}
+
+// mayWait reports whether a may be in the queue during a call.
+func (j *judge) mayWait(a *attempt, at *call) bool {
+	return a.req.Wait && a.req.Name == at.name && slices.ContainsFunc(j.about[a], func(c *call) bool {
+		return c.op == opAcquire && span{c.began, latest(latest(c.span().to, j.arrives(c)), j.may(a).to).Add(j.k.air)}.touches(at.span())
+	})
+}
+
+// maybeMiscounted reports whether a wrong number of sharers is forgiven: once in a history, since
+// the table of a kernel may change while it is read.
+func (j *judge) maybeMiscounted() bool {
+	j.miscounted++
+	return j.miscounted < 2 && !j.virtual
+}
+
+// sharedLabel reports whether a label is that of a sharer, who may have left.
+func (j *judge) sharedLabel(name string, st stateOf) bool {
+	return st.Sharers > 0 && slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+		return a.req.Shared && a.req.Name == name && a.req.Label == st.Label
+	})
+}
+
+// raisedTo reports whether the holder of a has asked for that token to be passed by.
+func (j *judge) raisedTo(a *attempt, token uint64) bool {
+	return slices.ContainsFunc(j.about[a], func(c *call) bool { return c.op == opRaise && c.token == token })
+}
+
+// surelyWait is how many are in the queue of the service, for sure.
+func (j *judge) surelyWait(at *call) (n int) {
+	for _, c := range j.calls {
+		if c.op == opAcquire && c.name == at.name && c.of.req.Wait && j.k.g.Queue && !c.queued.IsZero() &&
+			c.queued.Add(j.k.air).Before(at.began) && c.span().to.After(at.span().to.Add(j.k.air)) && !j.broke(c) &&
+			(c.ctxEnded.IsZero() || c.ctxEnded.After(at.ended)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *judge) lists() {
+	for _, c := range j.calls {
+		if c.op != opList || c.ended.IsZero() || c.err != nil {
+			continue
+		}
+		seen := map[string]int{}
+		for _, st := range c.listed {
+			seen[st.Name]++
+			if !strings.HasPrefix(st.Name, c.prefix) {
+				j.broken(c, "a prefix is no pattern", "List of %.60q tells of %.60q", c.prefix, st.Name)
+				continue
+			}
+			if seen[st.Name] > 1 {
+				j.broken(c, "", "List tells of %.60q twice", st.Name)
+			}
+			if !st.Held && len(st.Waiting) == 0 && st.Waiters <= 0 {
+				j.broken(c, "", "List tells of %.60q, which it says is free", st.Name)
+			}
+			of := *c
+			of.name = st.Name
+			j.state(&of, st)
+		}
+		for _, a := range j.attempts {
+			if strings.HasPrefix(a.req.Name, c.prefix) && c.prefix != "" && j.surely(a, c) && seen[a.req.Name] == 0 {
+				j.broken(c, "", "List of %.60q does not tell of %v, which holds", c.prefix, a)
+			}
+		}
+	}
+}
+
+func (j *judge) breaksTold() {
+	for _, c := range j.calls {
+		if c.op != opBreak || c.ended.IsZero() {
+			continue
+		}
+		switch {
+		case c.err != nil && !errors.Is(c.err, errors.ErrUnsupported) && j.well(c) && c.ctxEnded.IsZero():
+			j.broken(c, "", "Break failed although nothing was wrong: %v", oneLine(c.err))
+		case c.seen != nil && c.seen.state.Held && c.seen.state.Holder == "" && c.err == nil:
+			j.broken(c, "", "the State of a holder that can be removed has no Holder")
+		}
+	}
+}
+
+func (j *judge) wakes() {
+	type ear struct {
+		*call
+		span
+	}
+	var ears []ear
+	for _, n := range j.calls {
+		if n.op == opNotify && n.err == nil && !n.ended.IsZero() {
+			s := span{n.ended, far}
+			for _, c := range j.calls {
+				if c.op == opStop && c.seen == n || c.op == opClose && c.who == n.who {
+					s.to = earliest(s.to, c.began)
+				}
+			}
+			ears = append(ears, ear{n, s})
+		}
+	}
+	for _, e := range ears {
+		stays := func(r *call) bool { return e.span.covers(span{r.began, r.ended.Add(j.k.wake)}) }
+		for _, r := range j.calls {
+			if r.name != e.name || r.err != nil || r.ended.IsZero() || r.who == e.who || !j.well(r) ||
+				!e.span.covers(r.span()) {
+				continue
+			}
+			if !j.healthy(e.who, r) {
+				j.missed(e.call, e.span, r)
+				continue
+			}
+			switch r.op {
+			case opRelease, opUndo, opPass:
+				if j.grants[r.of] == nil || !j.refusedBy(e.who, e.span.from, r) {
+					continue
+				}
+				passed := r.op == opPass && r.grant.Hold != nil
+				switch {
+				case passed && r.yield:
+					j.broken(r, "Pass does not see who waits", "%v was passed on inside of %s, which was to yield, and %s waits",
+						r.of, r.who, e.who)
+				case !passed && stays(r) && !j.heard(e.call, "", r) && !j.presentAfter(r) && !(r.op == opPass && j.heard(nil, e.who, r)):
+					j.broken(r, wakeHint, "%s listened, was refused, and was not told when %v had left", e.who, r.of)
+				}
+			case opLeave:
+				if stays(r) && j.keptOutBy(e.who, e.span.from, r) && !j.heard(e.call, "", r) {
+					j.broken(r, wakeHint, "%s listened, was kept out by a writer that waited, and was not told when that left", e.who)
+				}
+			}
+		}
+	}
+}
+
+// missed judges what a client is told that was out of reach when one has left.
+func (j *judge) missed(ear *call, s span, r *call) {
+	for _, o := range j.outages {
+		if o.who != ear.who || !o.span().covers(r.span()) || r.of == nil || j.grants[r.of] == nil || r.op == opPass ||
+			!j.refusedBy(ear.who, s.from, r) || j.presentAfter(r) {
+			continue
+		}
+		told := span{r.began, o.span().to.Add(2 * j.k.soon)}
+		if s.covers(told) && !slices.ContainsFunc(j.calls, func(c *call) bool {
+			return c.op == opWake && c.seen == ear && told.covers(c.span())
+		}) {
+			j.broken(r, "what was missed is made up for", "%s listened, was refused, was out of reach when %v left, and was "+
+				"told nothing afterwards", ear.who, r.of)
+		}
+	}
+}
+
+const wakeHint = "it goes to another channel or name, or to one of several, is sent before the key is gone, or nobody listens"
+
+// keptOutBy reports whether a client that listens was refused as a sharer beside sharers,
+// because of the writer that stops waiting with a call, and of no other.
+func (j *judge) keptOutBy(who string, since time.Time, r *call) (is bool) {
+	for _, c := range j.calls {
+		if c.op == opAcquire && c.who == who && c.name == r.name && !c.ended.IsZero() && c.ended.Before(r.began) {
+			is = c.of.req.Wait && c.of.req.Shared && refused(c.err) && !c.began.Before(since)
+		}
+		if c.op == opAcquire && c.who == r.who && c.name == r.name && c.began.After(r.began) && c.began.Before(r.ended.Add(j.k.wake)) {
+			return false // it asks again
+		}
+	}
+	return is && !slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+		after := span{r.began, r.ended.Add(j.k.wake)}
+		return a.req.Name == r.name && !a.req.Shared && (j.may(a).meets(after) || a.who != r.who && a.req.Wait && j.gate(a).meets(after))
+	})
+}
+
+// refusedBy reports whether a client that listens and waits was refused because of one that
+// has left later, and has not asked since.
+func (j *judge) refusedBy(who string, since time.Time, r *call) (is bool) {
+	for _, c := range j.calls {
+		if c.op == opAcquire && c.who == who && c.name == r.name && c.ended.Before(r.began) && !c.ended.IsZero() &&
+			!(r.of.req.Shared && c.of.req.Shared) {
+			is = c.of.req.Wait && refused(c.err) && !c.began.Before(since) && j.held(r.of).from.Before(c.began)
+		}
+	}
+	return is
+}
+
+// heard reports whether an ear was told soon after a call; nil: any, but of one client.
+func (j *judge) heard(ear *call, but string, r *call) bool {
+	return slices.ContainsFunc(j.calls, func(c *call) bool {
+		return c.op == opWake && (c.seen == ear || ear == nil) && c.who != but && c.name == r.name &&
+			c.began.After(r.began) && c.began.Before(r.ended.Add(j.k.wake))
+	})
+}
+
+// healthy reports whether the connection of a client was well around a call of another.
+func (j *judge) healthy(who string, r *call) bool {
+	c := *r
+	c.who = who
+	return j.well(&c) && j.well(r)
+}
+
+// presentAfter reports whether another may have been there while one left.
+func (j *judge) presentAfter(r *call) bool {
+	return slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+		s := j.may(a)
+		return a != r.of && a.req.Name == r.name && s.from.Before(r.ended) && s.to.After(r.began) &&
+			!(a.req.Wait && refused(j.first(a)))
+	})
+}
+
+// first is the error of the first answer to an attempt.
+func (j *judge) first(a *attempt) error {
+	for _, c := range j.about[a] {
+		if c.op == opAcquire && !c.ended.IsZero() {
+			return c.err
+		}
+	}
+	return nil
+}
+
+func (j *judge) order() {
+	if j.k.g.Order != locker.OrderFIFO {
+		return
+	}
+	for _, c := range j.calls {
+		if c.op != opAcquire || !c.of.req.Wait || !c.granted(c.of) || c.queued.IsZero() || !j.well(c) {
+			continue
+		}
+		for _, d := range j.calls {
+			if d.op == opAcquire && d.of.req.Wait && c.name == d.name && d.granted(d.of) &&
+				c.queued.Add(j.k.air).Before(d.began) && d.ended.Add(j.k.air/10).Before(c.ended) &&
+				!(c.of.req.Shared && d.of.req.Shared) && j.well(d) {
+				j.broken(c, "", "%v was in the queue at %s, and %v, which came at %s, had the lock before it", c.of,
+					j.at(c.queued), d.of, j.at(d.began))
+			}
+		}
+	}
+}
+
+func (j *judge) closes() {
+	closed := map[string]time.Time{}
+	for _, c := range j.calls {
+		switch {
+		case c.op == opClose && c.span().to.Sub(c.began) > max(j.k.soon, 1500*time.Millisecond)+j.k.tol:
+			j.broken(c, "Close waits for a service that is silent", "Close took %v", c.span().to.Sub(c.began))
+		case c.op == opClose && c.err != nil && !j.broke(c):
+			j.broken(c, "", "Close failed: %v", oneLine(c.err))
+		case c.op == opAcquire && !closed[c.who].IsZero() && c.began.After(closed[c.who]) && !errors.Is(c.err, locker.ErrClosed):
+			j.broken(c, "", "Acquire of a closed Backend returned %v", c.err)
+		}
+		if c.op == opClose && closed[c.who].IsZero() {
+			closed[c.who] = c.span().to
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// fault is what happens to what a client sends and gets.
+type fault string
+
+const (
+	noFault   fault = ""
+	held      fault = "requests are delivered late"
+	lost      fault = "requests are lost"
+	replyLost fault = "replies are lost"
+	replyLate fault = "replies are late"
+	reset     fault = "connections are reset"
+	heldOpen  fault = "requests are overtaken"
+	silent    fault = "nothing gets through"
+)
+
+var faults = []fault{held, lost, replyLost, replyLate, reset, heldOpen, silent}
+
+// set breaks a connection in that way, or mends it.
+func (f fault) set(line Fault) {
+	requests, replies := Pass, Pass
+	switch f {
+	case held:
+		requests = Hold
+	case lost:
+		requests = Drop
+	case heldOpen:
+		requests = HoldOpen
+	case reset:
+		requests, replies = Reset, Reset
+	case replyLost:
+		replies = Drop
+	case replyLate:
+		replies = Hold
+	case silent:
+		requests, replies = Drop, Drop
+	}
+	line.Requests(requests)
+	line.Replies(replies)
+}
+
+// mutes reports whether nothing can be answered meanwhile.
+func (f fault) mutes() bool { return f != noFault && f != heldOpen }
+
+// delays reports whether requests are delivered when it is over.
+func (f fault) delays() bool { return f == held || f == heldOpen }
+
+// verb is what a step of a script does.
+type verb string
+
+const (
+	doAcquire verb = "acquire"
+	doAgain   verb = "ask again" // with the same owner, as a driver may
+	doWait    verb = "wait"
+	doRenew   verb = "renew"
+	doTwice   verb = "renew twice at once"
+	doRelease verb = "release"
+	doUndo    verb = "undo"
+	doPass    verb = "pass"
+	doRaise   verb = "raise"
+	doInspect verb = "inspect"
+	doList    verb = "list"
+	doBreak   verb = "break"       // whom the last Inspect has seen
+	doDelete  verb = "delete"      // behind the backend's back
+	doListen  verb = "listen"      // until doStop
+	doStop    verb = "stop"        // listening
+	doFault   verb = "fault"       // noFault: it is mended
+	doCancel  verb = "cancel"      // all calls of the client
+	doClose   verb = "close"       // the client
+	doPause   verb = "pause"       // everybody
+	doServers verb = "servers"     // something happens to all of them
+	doFinish  verb = "be answered" // the client's calls
+)
+
+// limit is the context of a call.
+type limit string
+
+const (
+	whole  limit = ""          // it is patient
+	brief  limit = "briefly"   // for a fraction of the TTL
+	middle limit = "cancelled" // some time while it is under way
+	beyond limit = "under a context that is over"
+)
+
+// server is what happens to all servers of a service.
+type server string
+
+const (
+	byRestart  server = "restarted"
+	byFailover server = "failed over"
+	byCrash    server = "some are down"
+	byJump     server = "clocks an hour ahead"
+	byJumpBack server = "clocks an hour back"
+)
+
+// step is one line of a script.
+type step struct {
+	do     verb
+	who    int // which client
+	name   int // which of the names
+	shared bool
+	yield  bool          // of Pass; of doAgain, that it asks in the other way
+	old    int           // how many attempts of the client are passed by, from the latest back
+	ttl    time.Duration // of Acquire and Pass; how long a pause is; how much RaiseToken adds
+	min    time.Duration // MinHold
+	limit  limit
+	fault  fault
+	server server
+	label  string
+}
+
+// letters are the names of clients in what is told. The last one is who tries at the end.
+const letters = "abcdefgz"
+
+const prober = len(letters) - 1
+
+func (s step) String() string {
+	who := letters[s.who : s.who+1]
+	var b strings.Builder
+	switch s.do {
+	case doPause:
+		return fmt.Sprintf("pause %v", s.ttl)
+	case doServers:
+		return fmt.Sprintf("servers: %s", s.server)
+	case doFault:
+		if s.fault == noFault {
+			return who + ": all is well"
+		}
+		return fmt.Sprintf("%s: %s", who, s.fault)
+	case doCancel, doClose, doFinish:
+		return fmt.Sprintf("%s %s", who, s.do)
+	}
+	fmt.Fprintf(&b, "%s %s %d", who, s.do, s.name)
+	if s.shared {
+		b.WriteString(" shared")
+	}
+	if s.yield {
+		b.WriteString(" yielding")
+	}
+	if s.old > 0 {
+		fmt.Fprintf(&b, " (%d before)", s.old)
+	}
+	if s.ttl > 0 {
+		fmt.Fprintf(&b, " %v", s.ttl)
+	}
+	if s.min > 0 {
+		fmt.Fprintf(&b, " MinHold %v", s.min)
+	}
+	if s.limit != whole {
+		b.WriteString(" " + string(s.limit))
+	}
+	return b.String()
+}
+
+// script is what several clients do.
+type script struct {
+	seed  uint64
+	what  string // it is about
+	names []string
+	off   bool // the clocks of two of its clients are wrong
+	event server
+	steps []step
+}
+
+// String tells the steps on a few lines.
+func (s script) String() string {
+	var b strings.Builder
+	width := 0
+	for i, st := range s.steps {
+		text := st.String()
+		if i > 0 {
+			b.WriteString("; ")
+			if width+len(text) > 90 {
+				b.WriteString("\n      ")
+				width = 0
+			}
+		}
+		b.WriteString(text)
+		width += len(text) + 2
+	}
+	return b.String()
+}

@@ -1,0 +1,356 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golockers/locker"
+)
+
+// spy is a client of the service that writes down what it is asked and what it answers.
+type spy struct {
+	locker.Backend
+	who      string
+	h        *history
+	patience time.Duration // with a call whose context is over
+	names    []string      // of which List is to tell
+	line     Fault         // nil: it cannot be broken
+
+	mu     sync.Mutex
+	under  map[*call]context.CancelFunc // calls that can be cancelled
+	closed bool
+	stops  map[string]func() // of Notify, by name
+}
+
+func newSpy(b locker.Backend, who string, h *history, names []string, patience time.Duration) *spy {
+	return &spy{Backend: b, who: who, h: h, names: names, patience: patience,
+		under: map[*call]context.CancelFunc{}, stops: map[string]func(){}}
+}
+
+// do makes a call, and writes it down. It gives up on one that does not return.
+func (s *spy) do(ctx context.Context, c *call, f func(context.Context) (locker.Grant, error)) (locker.Grant, error) {
+	type answer struct {
+		grant locker.Grant
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.cancellable(c, cancel)()
+	c.who, c.over = s.who, ctx.Err() != nil
+	c.deadline, _ = ctx.Deadline()
+	s.h.tick()
+	s.h.add(c)
+	s.h.tick()
+	isOver := make(chan struct{})
+	note := context.AfterFunc(ctx, func() {
+		s.h.change(func() {
+			if c.ctxEnded.IsZero() && c.ended.IsZero() {
+				c.ctxEnded = time.Now()
+			}
+		})
+		close(isOver)
+	})
+	defer note()
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if p := recover(); p != nil {
+				a.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+			answers <- a
+		}()
+		a.grant, a.err = f(ctx)
+	}()
+	var late <-chan time.Time
+	for {
+		select {
+		case a := <-answers:
+			s.h.tick()
+			err := ctx.Err()
+			s.h.change(func() {
+				c.ended, c.grant, c.err = time.Now(), a.grant, a.err
+				if err != nil && c.ctxEnded.IsZero() { // the one who tells of it may be late
+					c.ctxEnded = c.ended
+				}
+			})
+			return a.grant, a.err
+		case <-isOver:
+			isOver, late = nil, time.After(s.patience)
+		case <-late:
+			return locker.Grant{}, ctx.Err()
+		}
+	}
+}
+
+// cancellable makes cancel reach a call, until the call is over.
+func (s *spy) cancellable(c *call, cancel context.CancelFunc) (over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.under[c] = cancel
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.under, c)
+	}
+}
+
+// cancel ends the contexts of the client's calls.
+func (s *spy) cancel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cancel := range s.under {
+		cancel()
+	}
+}
+
+func (s *spy) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// acquire asks for a; it may do so again.
+func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (locker.Grant, error) {
+	c := &call{op: opAcquire, name: a.req.Name, of: a}
+	req := s.requested(a)
+	req.Queued = func() {
+		s.h.change(func() {
+			if c.queued.IsZero() {
+				c.queued = time.Now()
+			}
+		})
+		queued()
+	}
+	grant, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) { return s.Backend.Acquire(ctx, req) })
+	s.seen(a, grant)
+	return grant, err
+}
+
+// requested is the request of a, which writes down when it is told lost.
+func (s *spy) requested(a *attempt) locker.Request {
+	req := a.req
+	req.Lost = func() { s.h.happened(&call{op: opLost, who: s.who, name: req.Name, of: a}) }
+	req.Queued = func() {}
+	return req
+}
+
+func (s *spy) seen(a *attempt, grant locker.Grant) {
+	if grant.Hold != nil {
+		s.h.change(func() { a.hold = grant.Hold })
+	}
+}
+
+func (s *spy) renew(ctx context.Context, a *attempt) error {
+	_, err := s.do(ctx, &call{op: opRenew, name: a.req.Name, of: a}, func(ctx context.Context) (locker.Grant, error) {
+		v, err := a.hold.Renew(ctx)
+		return locker.Grant{Validity: v}, err
+	})
+	return err
+}
+
+func (s *spy) release(ctx context.Context, a *attempt) error {
+	return s.simply(ctx, opRelease, a, a.hold.Release)
+}
+
+func (s *spy) undo(ctx context.Context, a *attempt) error {
+	return s.simply(ctx, opUndo, a, undoOf(a.hold))
+}
+
+func (s *spy) simply(ctx context.Context, o op, a *attempt, f func(context.Context) error) error {
+	_, err := s.do(ctx, &call{op: o, name: a.req.Name, of: a}, func(ctx context.Context) (locker.Grant, error) {
+		return locker.Grant{}, f(ctx)
+	})
+	return err
+}
+
+func (s *spy) raise(ctx context.Context, a *attempt, token uint64) {
+	r, ok := a.hold.(locker.TokenRaiser)
+	if !ok {
+		return
+	}
+	c := &call{op: opRaise, name: a.req.Name, of: a, token: token}
+	_, _ = s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+		return locker.Grant{}, r.RaiseToken(ctx, token)
+	})
+}
+
+// pass gives a up for next, if its service can do that.
+func (s *spy) pass(ctx context.Context, a *attempt, next locker.Request, yield bool) {
+	p, ok := a.hold.(locker.Passer)
+	if !ok {
+		return
+	}
+	n := s.h.attempt(s.who, next)
+	c := &call{op: opPass, name: next.Name, of: a, next: n, yield: yield}
+	grant, _ := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+		return p.Pass(ctx, s.requested(n), yield)
+	})
+	s.seen(n, grant)
+}
+
+// inspect asks for the state of a name. nil: the backend cannot tell, or was not able to.
+func (s *spy) inspect(ctx context.Context, name string) *call {
+	o, ok := operatorOf(s.Backend)
+	if !ok {
+		return nil
+	}
+	c := &call{op: opInspect, name: name}
+	_, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+		st, err := o.Inspect(ctx, name)
+		s.h.change(func() { c.state = st })
+		return locker.Grant{}, err
+	})
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// list asks for all names with a prefix, or for the first that it is told.
+func (s *spy) list(ctx context.Context, prefix string, first bool) {
+	o, ok := operatorOf(s.Backend)
+	if !ok {
+		return
+	}
+	c := &call{op: opList, name: s.names[0], prefix: prefix}
+	_, _ = s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+		for st, err := range o.List(ctx, prefix) {
+			if errors.Is(err, errors.ErrUnsupported) {
+				s.h.change(func() { c.prefix = "" })
+			}
+			if err != nil {
+				return locker.Grant{}, err
+			}
+			if slices.Contains(s.names, st.Name) || len(st.Name) < len(prefix) || st.Name[:len(prefix)] != prefix {
+				s.h.change(func() { c.listed = append(c.listed, st) })
+			}
+			if first {
+				s.h.change(func() { c.prefix = "" })
+				break
+			}
+		}
+		return locker.Grant{}, nil
+	})
+}
+
+// breaks removes the holder that an Inspect has seen.
+func (s *spy) breaks(ctx context.Context, seen *call) {
+	o, ok := operatorOf(s.Backend)
+	if !ok || seen == nil {
+		return
+	}
+	c := &call{op: opBreak, name: seen.name, seen: seen}
+	_, _ = s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) {
+		return locker.Grant{}, o.Break(ctx, seen.state)
+	})
+}
+
+// listen has the client told when a name may be free. wake may be nil.
+func (s *spy) listen(ctx context.Context, name string, wake func()) (stop func()) {
+	n, ok := s.Backend.(locker.Notifier)
+	if !ok {
+		return func() {}
+	}
+	var unlisten func()
+	ear := &call{op: opNotify, name: name}
+	_, err := s.do(ctx, ear, func(ctx context.Context) (_ locker.Grant, err error) {
+		unlisten, err = n.Notify(ctx, name, func() {
+			s.h.happened(&call{op: opWake, who: s.who, name: name, seen: ear})
+			if wake != nil {
+				wake()
+			}
+		})
+		return locker.Grant{}, err
+	})
+	if err != nil || unlisten == nil {
+		return func() {}
+	}
+	return sync.OnceFunc(func() {
+		_, _ = s.do(context.Background(), &call{op: opStop, name: name, seen: ear}, func(context.Context) (locker.Grant, error) {
+			unlisten()
+			return locker.Grant{}, nil
+		})
+	})
+}
+
+// leave takes the note back of a caller that stops waiting.
+func (s *spy) leave(ctx context.Context, name string, note *locker.HeldError) {
+	_, _ = s.do(ctx, &call{op: opLeave, name: name}, func(ctx context.Context) (locker.Grant, error) {
+		return locker.Grant{}, note.Leave(ctx)
+	})
+}
+
+// close closes the backend twice, and asks it for a lock afterwards.
+func (s *spy) close(ctx context.Context, name string, ttl time.Duration) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	for range 2 {
+		_, _ = s.do(ctx, &call{op: opClose, name: name}, func(context.Context) (locker.Grant, error) {
+			return locker.Grant{}, s.Backend.Close()
+		})
+	}
+	a := s.h.attempt(s.who, locker.Request{Name: name, Owner: owner(), TTL: ttl})
+	_, _ = s.acquire(ctx, a, func() {})
+}
+
+// wait asks as the engine does, until it is granted or ctx is over, for at most so many
+// times. asked is called when it has been told that it has to wait.
+func (s *spy) wait(ctx context.Context, req locker.Request, poll time.Duration, asked func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.cancellable(&call{}, cancel)()
+	wake := make(chan struct{}, 1)
+	stop := s.listen(ctx, req.Name, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	var note *locker.HeldError
+	defer func() {
+		if note != nil {
+			brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
+			defer cancel()
+			s.leave(brief, req.Name, note)
+		}
+	}()
+	req.Wait = true
+	for {
+		req.Owner = owner()
+		a := s.h.attempt(s.who, req)
+		_, err := s.acquire(ctx, a, asked)
+		if err == nil {
+			note = nil
+		}
+		var he *locker.HeldError
+		if errors.As(err, &he) && he.Leave != nil {
+			note = he
+		}
+		if !refused(err) || ctx.Err() != nil || s.isClosed() {
+			return
+		}
+		asked()
+		pause := poll
+		if he != nil && he.Remaining > 0 {
+			pause = min(pause, he.Remaining)
+		}
+		if he != nil && he.AskWithin > 0 {
+			pause = min(pause, he.AskWithin*9/10)
+		}
+		select {
+		case <-wake:
+		case <-time.After(max(pause, time.Millisecond)):
+			poll = min(2*poll, max(poll, time.Second))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
