@@ -36,8 +36,13 @@ func TestConformanceOfMemory(t *testing.T) {
 			old.Delete(name)
 			young.Delete(name)
 		},
+		Unproven: noHistories,
 	})
 }
+
+// noHistories: a pair waits in the queues of its services by itself, one after the other, and says at
+// times that the lock is held where a service would wait on.
+var noHistories = map[string]string{"histories": "a pair with Wait may say that the lock is held"}
 
 func join(ct conformance.T, first, second locker.Backend) locker.Backend {
 	b, err := bridge.New(first, second)
@@ -93,8 +98,9 @@ func harness(first, second *service, both bool) conformance.Harness {
 			}
 			return join(ct, open(ct, urls[0]), open(ct, urls[1])), way
 		},
-		URL:  first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
-		Open: backends.Openers,
+		Unproven: noHistories,
+		URL:      first.ownURL() + " " + second.ownURL() + "?patience=10s", // the suite adds one more
+		Open:     backends.Openers,
 		KnownGoroutines: []string{
 			"os.(*Process).pidfdWait",
 			// Of etcd's admin client, which may connect again in the middle of a check.

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"strings"
 	"testing"
 )
 
@@ -30,6 +31,9 @@ func Histories(t *testing.T, fresh func(T) Harness, seed uint64, scripts int) (t
 		return "", ""
 	}
 	rule = "said"
+	if strings.Contains(strings.Join(b.more, ""), "no goroutine of a backend is left") {
+		rule = "goroutines"
+	}
 	if len(b.found) > 0 {
 		rule = b.found[0].rule.name
 	}

@@ -128,6 +128,15 @@ func (k *kit) script(cells []cell, seed uint64, n int) script {
 	sc := script{seed: g.Uint64(), names: g.names(n), off: g.IntN(4) == 0}
 	shuffled := rand.New(rand.NewPCG(seed, 0)).Perm(len(cells))
 	c := cells[shuffled[n/4%len(cells)]]
+	if n%16 == 4 {
+		if events := k.events(); k.virtual && len(events) > 0 {
+			c = events[n/16%len(events)]
+			sc.what, sc.event = c.String(), c.event
+			g.cell(c)
+			sc.steps = g.steps
+			return sc
+		}
+	}
 	switch {
 	case n%4 < 2 || c.end == doServers:
 		c = cells[shuffled[(n/4*2+n%2)%len(cells)]]
@@ -241,7 +250,9 @@ const sharedMinHold = "shared-min-hold"
 func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) step {
 	st := step{do: do, who: who, shared: shared && g.k.g.Shared != locker.SharingNone, ttl: ttl, label: g.label()}
 	if !st.shared || g.k.h.Unproven[sharedMinHold] == "" {
-		st.min = g.minHold()
+		if st.min = g.minHold(); st.min > 0 {
+			st.ttl = min(st.ttl, time.Hour)
+		}
 	}
 	return st
 }
@@ -446,7 +457,21 @@ func (g *generator) end(c cell, life time.Duration) {
 // special makes one of the histories that need steps in a certain order.
 func (g *generator) special(sc *script) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch g.IntN(3) {
+	switch g.IntN(5) {
+	case 3:
+		sc.what = "a turn for another"
+		g.add(g.acquire(doAcquire, subject_, false, 0), g.acquire(doWait, rival, g.chance(60), 0))
+		pass := g.acquire(doPass, subject_, false, g.ttl())
+		pass.yield = g.chance(80)
+		g.add(pass, g.acquire(doAcquire, late, false, 0))
+	case 4:
+		sc.what = "told late"
+		ttl := g.ttl()
+		g.add(g.acquire(doAcquire, earlier, false, 0), g.acquire(doWait, subject_, g.chance(30), ttl),
+			step{do: doFault, who: subject_, fault: replyLate}, step{do: doRelease, who: earlier},
+			step{do: doPause, ttl: g.k.ttl / 5}, step{do: doFault, who: subject_}, step{do: doFinish, who: subject_},
+			step{do: doFault, who: subject_, fault: silent})
+		g.end(cell{end: doExpire, fault: silent}, ttl)
 	case 0:
 		sc.what = "MinHold, and the holder is gone"
 		shared := g.chance(30)

@@ -286,7 +286,7 @@ func oneVirtual(t *testing.T, fresh func(t T) Harness, f *facts, seed uint64, n 
 		leaks := watchLeaks(h)
 		_ = r.Do(func() {
 			k := newKit(r, h, true, f)
-			sc := k.script(slices.Concat(k.cells(), k.events()), seed, n)
+			sc := k.script(k.cells(), seed, n)
 			if steps != nil {
 				sc.steps = steps
 			}

@@ -31,9 +31,8 @@ var rules = []rule{
 	{"validity", "Validity counts from before the request, and is no less than was asked for.", (*judge).validity},
 	{"free", "What is released, undone or over is free.", (*judge).free},
 	{"gate", "A writer that waits keeps new sharers out, as long as it waits.", (*judge).gates},
-	{"state", "Inspect and List tell what is there.", (*judge).states},
+	{"state", "Inspect and List tell what is there, and Break removes it.", (*judge).states},
 	{"list", "List tells of each name with the prefix that is held, once, and of no other.", (*judge).lists},
-	{"break", "Break removes the holder that it is given, and no other.", (*judge).breaksTold},
 	{"wake", "A client that listens is told when the one in its way has left.", (*judge).wakes},
 	{"order", "Waiters get the lock in the order in which they began to wait.", (*judge).order},
 	{"close", "Close ends what the backend has begun, and nothing is granted afterwards.", (*judge).closes},
@@ -606,8 +605,13 @@ func (j *judge) free() {
 		case c.op == opAcquire && c.of.req.Wait && j.k.g.Queue && !c.over && !c.granted(c.of) && j.well(c):
 			free := c.began // since when nobody is in the way
 			for _, b := range j.attempts {
-				if s := j.may(b); b != c.of && b.req.Name == c.name && !s.from.After(c.span().to) && !j.onlyWaits(b) {
+				s := j.may(b)
+				switch {
+				case b == c.of, b.req.Name != c.name, s.from.After(c.span().to), b.req.Shared && c.of.req.Shared:
+				case !j.onlyWaits(b):
 					free = latest(free, s.to)
+				case c.of.req.Shared: // it stands before sharers, as a gate
+					free = latest(free, latest(j.gate(b).to, s.to))
 				}
 			}
 			to := c.span().to
@@ -763,7 +767,10 @@ func (j *judge) states() {
 			}
 			j.state(c, c.state)
 		}
-		if (c.op == opInspect || c.op == opList) && !c.ended.IsZero() && c.err != nil && j.well(c) && c.ctxEnded.IsZero() &&
+		if c.op == opBreak && c.seen != nil && c.seen.state.Held && c.seen.state.Holder == "" && c.err == nil {
+			j.broken(c, "", "the State of a holder that can be removed has no Holder")
+		}
+		if (c.op == opInspect || c.op == opList || c.op == opBreak) && !c.ended.IsZero() && c.err != nil && j.well(c) && c.ctxEnded.IsZero() &&
 			!errors.Is(c.err, errors.ErrUnsupported) {
 			j.broken(c, "", "%s failed although nothing was wrong: %v", c.op, oneLine(c.err))
 		}
@@ -922,20 +929,6 @@ func (j *judge) lists() {
 			if strings.HasPrefix(a.req.Name, c.prefix) && c.prefix != "" && j.surely(a, c) && seen[a.req.Name] == 0 {
 				j.broken(c, "", "List of %.60q does not tell of %v, which holds", c.prefix, a)
 			}
-		}
-	}
-}
-
-func (j *judge) breaksTold() {
-	for _, c := range j.calls {
-		if c.op != opBreak || c.ended.IsZero() {
-			continue
-		}
-		switch {
-		case c.err != nil && !errors.Is(c.err, errors.ErrUnsupported) && j.well(c) && c.ctxEnded.IsZero():
-			j.broken(c, "", "Break failed although nothing was wrong: %v", oneLine(c.err))
-		case c.seen != nil && c.seen.state.Held && c.seen.state.Holder == "" && c.err == nil:
-			j.broken(c, "", "the State of a holder that can be removed has no Holder")
 		}
 	}
 }
