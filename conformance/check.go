@@ -97,7 +97,7 @@ func (h Harness) validate() error {
 	if h.URL != "" && h.Open == nil {
 		return fmt.Errorf("the Harness has a URL and no Openers in Open to open it with")
 	}
-	names := []string{"histories", sharedMinHold}
+	names := []string{"histories", histDelete, sharedMinHold}
 	for _, c := range allChecks() {
 		names = append(names, c.Name)
 	}

@@ -72,7 +72,7 @@ func (k *kit) cells() (all []cell) {
 	if k.expires {
 		ends = append(ends, doExpire, doClose)
 	}
-	if k.h.Delete != nil {
+	if k.h.Delete != nil && k.h.Unproven[histDelete] == "" {
 		ends = append(ends, doDelete)
 	}
 	if k.operates {
@@ -245,6 +245,9 @@ func (g *generator) limit() limit {
 
 // sharedMinHold is what Harness.Unproven names where sharers are not to ask for MinHold.
 const sharedMinHold = "shared-min-hold"
+
+// histDelete is what it names where no lock is deleted behind the backend's back in histories.
+const histDelete = "histories-delete"
 
 // acquire is a step that asks for a lock.
 func (g *generator) acquire(do verb, who int, shared bool, ttl time.Duration) step {
@@ -457,7 +460,17 @@ func (g *generator) end(c cell, life time.Duration) {
 // special makes one of the histories that need steps in a certain order.
 func (g *generator) special(sc *script) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch g.IntN(5) {
+	switch g.IntN(6) {
+	case 5:
+		sc.what = "a run of sharers"
+		g.add(g.acquire(doAcquire, earlier, false, 0))
+		for _, who := range []int{rival, friend, other} {
+			g.add(g.acquire(doWait, who, true, 0))
+		}
+		if g.chance(50) {
+			g.add(g.acquire(doWait, late, false, 0))
+		}
+		g.add(step{do: doRelease, who: earlier}, step{do: doPause, ttl: 2*g.k.soon + g.k.tol})
 	case 3:
 		sc.what = "a turn for another"
 		g.add(g.acquire(doAcquire, subject_, false, 0), g.acquire(doWait, rival, g.chance(60), 0))

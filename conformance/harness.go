@@ -99,8 +99,9 @@ type Harness struct {
 
 	// Unproven says, by the names of checks, why a hook that they need cannot
 	// be had. Such a check is reported as unproven, and never as passed. It
-	// excuses nothing but a missing hook; and "histories", which are then not played, or
-	// "shared-min-hold", with which no sharer asks for MinHold in them.
+	// excuses nothing but a missing hook; and "histories", which are then not played,
+	// "histories-delete", with which nothing is deleted in them, and "shared-min-hold",
+	// with which no sharer asks for MinHold in them.
 	Unproven map[string]string
 
 	// Virtual returns the harness of a new service of the same kind, which lives in memory

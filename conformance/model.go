@@ -208,7 +208,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 	for _, c := range j.about[a] {
 		l := j.lands(a, c)
 		if l.IsZero() {
-			if gives(a, c) && refused(c.err) && j.broke(c) { // what came of the first copy is over
+			if gives(a, c) && c.op != opRenew && !c.over && c.err != nil && (!refused(c.err) || j.broke(c)) { // it was there, and is over
 				denied = c.span()
 			}
 			continue
@@ -259,6 +259,7 @@ func (j *judge) mayOf(a *attempt) (s span) {
 				s.to = earliest(s.to, c.ended)
 			}
 		case c.of != a:
+		case c.op == opUndo && c.err == nil && closed != nil && closed.began.Before(c.ended): // its session ends with it
 		case c.op == opUndo && c.err == nil: // nothing can arrive, or its time has passed
 			if arrived || c.ended.Before(sent.Add(life-2*j.k.tol-j.k.g.DeadHolderSlack)) {
 				s.to = earliest(s.to, c.ended)

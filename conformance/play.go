@@ -128,6 +128,9 @@ func (p *player) step(ctx context.Context, st step) {
 			}
 		})
 	case doBreak:
+		if p.h.broken(s.who) != noFault { // it is asked in two steps
+			return
+		}
 		var seen *call
 		p.h.change(func() { seen = p.seen[st.name] })
 		p.call(ctx, s, st, func(ctx context.Context) { s.breaks(ctx, seen) })

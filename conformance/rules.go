@@ -202,6 +202,7 @@ func (j *judge) outagesTold() {
 			case j.closedBefore(c), c.over && ofContext(c.err):
 			case c.op == opRenew && c.err == nil && j.knownBefore(c, o): // told of a session
 			case c.op == opRaise && c.err == nil && j.knowsToken(c):
+			case c.op == opUndo && c.err == nil && j.grants[c.of] == nil: // nothing may have been sent
 			case c.op == opUndo && c.err == nil && c.ended.Sub(j.sent(c.of, c)) >= c.of.req.TTL-j.k.tol:
 			case c.err == nil:
 				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
