@@ -275,6 +275,7 @@ func (j *judge) answers() {
 		case errors.Is(c.err, locker.ErrUnavailable) && !c.deadline.IsZero() &&
 			c.deadline.Sub(c.ended) < j.k.air/10: // a driver may give up just before
 		case c.op == opUndo: // it is called again
+		case waits && j.deletedDuring(c): // its place, too
 		case c.op != opAcquire && j.grants[c.of] != nil && c.began.After(j.toldUntil(c.of, c.began)): // its time is over
 		case c.op == opRaise && errors.Is(c.err, errors.ErrUnsupported):
 		case c.op != opAcquire && j.gaveUpBefore(c): // its service may refuse what was made void
@@ -294,6 +295,13 @@ func (j *judge) answers() {
 			j.broken(c, "Queued is not called", "%v waited in the queue, and was not told that others are before it", c.of)
 		}
 	}
+}
+
+// deletedDuring reports whether an operator deleted something of the name meanwhile.
+func (j *judge) deletedDuring(c *call) bool {
+	return slices.ContainsFunc(j.calls, func(d *call) bool {
+		return d.op == opDelete && d.name == c.name && d.span().touches(c.span())
+	})
 }
 
 // hidesContext reports whether the error of a call whose context has ended says nothing of it.
@@ -564,7 +572,7 @@ func (j *judge) validity() {
 			switch {
 			case v.Since.After(c.ended):
 				j.broken(c, "", "the validity of %v begins in the future", a)
-			case v.Since.After(answered) && !(a.req.Wait && c.op == opAcquire):
+			case v.Since.After(answered) && !(a.req.Wait && c.op == opAcquire) && !j.k.sessions:
 				j.broken(c, "take the time before the request is sent",
 					"no answer to %v can have come before %s, and its validity begins %v later", a, j.at(answered),
 					v.Since.Sub(answered))
