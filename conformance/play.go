@@ -473,7 +473,7 @@ func (p *player) over(name string) time.Time {
 
 // leftovers asks the harness what the service still has.
 func (p *player) leftovers(name string) {
-	if p.k.h.Left == nil || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
+	if p.k.h.Left == nil || p.sc.event == byCrash || slices.ContainsFunc(p.sc.steps, func(s step) bool { return s.do == doDelete }) {
 		return
 	}
 	var left []string

@@ -431,8 +431,13 @@ func (j *judge) heldBut(c *call) span {
 // endedBy reports whether it is certain that a hold was ended before a call: not only its
 // time was over. The row of a hold whose time is over may still be there.
 func (j *judge) endedBy(c *call) bool {
-	if j.k.sessions && c.op == opRenew && !j.well(c) { // its watch tells it, and is out of reach
-		return false
+	if j.k.sessions && c.op == opRenew { // its watch tells it, unless it is out of reach
+		soon := slices.ContainsFunc(j.about[c.of], func(d *call) bool {
+			return (d.op == opDelete || d.op == opBreak) && d.began.Before(c.ended) && c.began.Sub(d.span().to) < j.k.soon
+		})
+		if soon || !j.well(c) {
+			return false
+		}
 	}
 	if c.op == opRenew || c.op == opPass || c.op == opRaise {
 		for _, b := range j.attempts {
@@ -445,8 +450,7 @@ func (j *judge) endedBy(c *call) bool {
 	return slices.ContainsFunc(j.about[c.of], func(d *call) bool {
 		ended := d.of == c.of && (d.err == nil && (d.op == opRelease || d.op == opUndo || d.op == opPass) ||
 			errors.Is(d.err, locker.ErrLost)) || (d.op == opDelete || d.op == opBreak) && d.err == nil
-		slow := j.k.sessions && c.op == opRenew && d.of == nil && c.began.Sub(d.ended) < j.k.soon // its watch tells it
-		return d != c && ended && !d.ended.IsZero() && d.ended.Before(c.began) && !j.may(c.of).to.Before(d.began) && !slow
+		return d != c && ended && !d.ended.IsZero() && d.ended.Before(c.began) && !j.may(c.of).to.Before(d.began)
 	})
 }
 
@@ -792,13 +796,9 @@ func (j *judge) state(c *call, st stateOf) {
 	bad := func(hint, format string, args ...any) {
 		j.broken(c, hint, "%s tells %s: %s", c.op, fmt.Sprintf(format, args...), tellState(st))
 	}
-	var holders []*attempt // who may be seen
 	var life time.Duration
 	most, waiters := 0, 0
 	for _, a := range may {
-		if !j.onlyWaits(a) {
-			holders = append(holders, a)
-		}
 		life = max(life, j.may(a).to.Sub(c.began), j.k.life(a))
 		if a.req.Shared {
 			most++
@@ -840,7 +840,7 @@ func (j *judge) state(c *call, st stateOf) {
 	if !st.Held {
 		return
 	}
-	if st.Label != "" && !slices.ContainsFunc(holders, func(a *attempt) bool { return a.req.Label == st.Label }) && !j.sharedLabel(c.name, st) {
+	if st.Label != "" && !slices.ContainsFunc(may, func(a *attempt) bool { return a.req.Label == st.Label }) && !j.sharedLabel(c.name, st) {
 		bad("it is cut, or another's", "the label %.40q, which no holder has", st.Label)
 	}
 	if len(sure) == 0 {
