@@ -208,8 +208,12 @@ func (j *judge) mayOf(a *attempt) (s span) {
 	for _, c := range j.about[a] {
 		l := j.lands(a, c)
 		if l.IsZero() {
-			if gives(a, c) && c.op != opRenew && !c.over && c.err != nil && (!refused(c.err) || j.broke(c)) { // it was there, and is over
-				denied = c.span()
+			votes := j.k.g.Exclusion == locker.ExclusionQuorum // of one that lost may stay for a moment
+			if gives(a, c) && c.op != opRenew && !c.over && c.err != nil && (!refused(c.err) || j.broke(c) || votes) {
+				denied = c.span() // it was there, and is over
+				if votes && !c.ended.IsZero() {
+					denied.to = c.ended.Add(j.k.air)
+				}
 			}
 			continue
 		}
