@@ -1,17 +1,11 @@
 package sqlguard
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/sqlmark"
-	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // Tx is a transaction of [database/sql], or of a library on top of it: a *[sql.Tx],
@@ -41,51 +35,7 @@ type Tx interface {
 // Call Check before anything else in the transaction, and not inside a savepoint that
 // may be rolled back by itself: see the package comment.
 func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
-	err := g.check(ctx, tx, resource, token)
-	if err != nil {
-		// If Rollback fails, tx cannot be committed either.
-		_ = tx.Rollback()
-	}
-	return err
-}
-
-func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
-	const op = "check the token for"
-	if err := sqlmark.Check(resource, token); err != nil {
-		return failed(op, resource, err)
-	}
-	mark, err := g.raise(ctx, tx, resource, int64(token))
-	if err != nil {
-		return g.dialect.wrap(ctx, op, resource, err)
-	}
-	return sqlmark.Admit(guard, op, resource, token, mark)
-}
-
-// raise moves the mark up to token if the mark is lower, locks its row, and returns it.
-func (g *Guard) raise(ctx context.Context, tx Tx, resource string, token int64) (mark int64, err error) {
-	key := []byte(resource)
-	if g.sql.Lock == "" {
-		return one(tx.QueryContext(ctx, g.sql.Raise, key, token))
-	}
-	if _, err = tx.ExecContext(ctx, g.sql.Raise, key, token, token); err != nil {
-		return 0, err
-	}
-	return one(tx.QueryContext(ctx, g.sql.Lock, key))
-}
-
-// one returns the number in the one row that rows have.
-func one(rows *sql.Rows, err error) (n int64, _ error) {
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = rows.Close() }()
-	if !rows.Next() {
-		return 0, cmp.Or(rows.Err(), sql.ErrNoRows)
-	}
-	if err = rows.Scan(&n); err != nil {
-		return 0, err
-	}
-	return n, rows.Close()
+	return g.core.Check(ctx, on{tx}, resource, token)
 }
 
 // Do begins a transaction, checks token for resource, calls fn in the transaction, and
@@ -106,44 +56,15 @@ func one(rows *sql.Rows, err error) (n int64, _ error) {
 // connection breaks, or after the readTimeout of the data source name.
 func (g *Guard) Do(ctx context.Context, db *sql.DB, opts *sql.TxOptions, resource string, token fencing.Token,
 	fn func(ctx context.Context, tx *sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, opts)
-	if err != nil {
-		return g.dialect.wrap(ctx, "begin a transaction for", resource, err)
-	}
-	defer func() { _ = tx.Rollback() }() // nothing to do after a commit
-	if err = g.Check(ctx, tx, resource, token); err != nil {
-		return err
-	}
-	if fn != nil {
-		if err = fn(ctx, tx); err != nil {
-			lost := g.dialect.unreachable(tx.Rollback()) // the error of fn may be about another connection
-			return g.told(ctx, "write to", resource, err, lost, sqlstate.Of(err) == undecided)
+	var tx *sql.Tx
+	begin := func() (_ sqlmark.Tx, err error) { tx, err = db.BeginTx(ctx, opts); return on{tx}, err }
+	write := func() error {
+		if fn == nil {
+			return nil
 		}
+		return fn(ctx, tx)
 	}
-	if err = tx.Commit(); err != nil {
-		unknown := ctx.Err() != nil || g.dialect.unreachable(err) || sqlstate.Of(err) == undecided
-		return g.told(ctx, "commit the write to", resource, err, true, unknown)
-	}
-	return nil
-}
-
-// undecided is the SQLSTATE statement_completion_unknown.
-const undecided = "40003"
-
-// told is wrap for an error in the middle of a transaction. lost: if err is of the
-// network, it is about the connection to the database. unknown: the write may have
-// taken place. An error that is not the database's is returned unchanged.
-func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, unknown bool) error {
-	var ours *sqlmark.Error
-	switch {
-	case unknown:
-		return fmt.Errorf("%w: %w", g.dialect.wrap(ctx, op, resource, err), fencing.ErrUnknown)
-	case errors.As(err, &ours):
-		return err
-	case lost || g.dialect.coded(err):
-		return g.dialect.wrap(ctx, op, resource, err)
-	}
-	return err
+	return g.core.Do(ctx, resource, token, begin, write, func() error { return tx.Commit() })
 }
 
 // Raise moves the mark of resource up to token, in a transaction of its own, and writes
@@ -154,16 +75,56 @@ func (g *Guard) told(ctx context.Context, op, resource string, err error, lost, 
 // After a conflict (a deadlock, a busy SQLite database), Raise tries again, for up to
 // 10 s. Errors are those of [Guard.Do].
 func (g *Guard) Raise(ctx context.Context, db *sql.DB, resource string, token fencing.Token) error {
-	const patience, pause = 10 * time.Second, 20 * time.Millisecond
 	var opts *sql.TxOptions
 	if g.dialect != SQLite { // the default may be a level with more conflicts
 		opts = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
-	for began := time.Now(); ; {
-		err := g.Do(ctx, db, opts, resource, token, nil)
-		if !g.dialect.conflict(err) || time.Since(began) > patience {
-			return err
-		}
-		_ = clock.Sleep(ctx, clock.UpTo(pause)) // if ctx is over, the next attempt says so
-	}
+	return g.core.Raise(ctx, func() error { return g.Do(ctx, db, opts, resource, token, nil) })
 }
+
+// Forget removes the mark of a resource that is no more, inside the transaction that
+// deletes the resource. Call Check first in that transaction, as for every write. After
+// the commit a token of any age passes: keep the mark if the name may be used again.
+func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
+	return g.core.Forget(ctx, on{tx}, resource)
+}
+
+// Querier is a *[sql.DB], a *[sql.Conn] or a *[sql.Tx].
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Mark returns the highest token that was accepted for resource, or false if there is
+// none. It is for people and for tests: it locks nothing, so the answer may be out of
+// date, and only Check decides. Inside a transaction the answer is as old as the
+// transaction's snapshot; a connection of MySQL with autocommit=0 is always inside one.
+func (g *Guard) Mark(ctx context.Context, db Querier, resource string) (fencing.Token, bool, error) {
+	return g.core.Mark(ctx, on{db}, resource)
+}
+
+// on is what the core needs of database/sql: of a transaction, or of a database.
+type on struct{ db Querier }
+
+func (o on) Exec(ctx context.Context, query string, args ...any) error {
+	_, err := o.db.(interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	}).ExecContext(ctx, query, args...)
+	return err
+}
+
+func (o on) Number(ctx context.Context, query string, args ...any) (n int64, found bool, err error) {
+	rows, err := o.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() { _ = rows.Close() }()
+	if !rows.Next() {
+		return 0, false, rows.Err()
+	}
+	if err = rows.Scan(&n); err != nil {
+		return 0, false, err
+	}
+	return n, true, rows.Close()
+}
+
+func (o on) Rollback(context.Context) error { return o.db.(Tx).Rollback() }

@@ -13,14 +13,13 @@ import (
 	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// guard begins the errors of this package.
-const guard = "sqlguard"
-
-func failed(op, name string, err error) error { return sqlmark.Failed(guard, op, name, err) }
-
-// wrap makes the error for the caller.
-func (d Dialect) wrap(ctx context.Context, op, name string, err error) error {
-	return sqlmark.Wrap(ctx, guard, op, name, err, d.unreachable(err))
+func (d Dialect) driver() sqlmark.Driver {
+	return sqlmark.Driver{
+		Guard: "sqlguard", Unreachable: d.unreachable, Conflict: d.conflict, Coded: d.coded,
+		Undone: func(ctx context.Context, err error) bool {
+			return ctx.Err() == nil && !d.unreachable(err) && sqlstate.Of(err) != sqlstate.NotKnown
+		},
+	}
 }
 
 // unreachable reports whether err says that the database cannot be reached. An answer
@@ -64,18 +63,13 @@ func lostByDriver(err error) bool {
 func (d Dialect) conflict(err error) bool {
 	switch d {
 	case Postgres:
-		return slices.Contains([]string{"40001", "40P01", "55P03"}, sqlstate.Of(err))
+		return sqlstate.Met(sqlstate.Of(err))
 	case MySQL: // a lock's time-out, a deadlock, a row changed since the snapshot (MariaDB)
 		return slices.Contains([]int64{1205, 1213, 1020}, number(err, "Number"))
 	case SQLite: // BUSY, LOCKED
 		return slices.Contains([]int64{5, 6}, sqliteCode(err))
 	}
 	return false
-}
-
-// meanwhile reports whether err says that another has just created the same table.
-func (d Dialect) meanwhile(err error) bool {
-	return d == Postgres && sqlstate.TheyMeet(sqlstate.Of(err)) || d == SQLite && d.conflict(err)
 }
 
 // coded reports whether err, or one in it, has a code of the database.

@@ -7,20 +7,7 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/fencing"
 )
-
-// Forget removes the mark of a resource that is no more, inside the transaction that
-// deletes the resource. Call Check first in that transaction, as for every write. After
-// the commit a token of any age passes: keep the mark if the name may be used again.
-func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
-	const op = "forget the mark of"
-	if err := fencing.CheckName(resource); err != nil {
-		return failed(op, resource, err)
-	}
-	_, err := tx.ExecContext(ctx, g.sql.Forget, []byte(resource))
-	return g.dialect.wrap(ctx, op, resource, err)
-}
 
 // minAge keeps a forgotten unit of time from removing every mark.
 const minAge = time.Minute
@@ -41,20 +28,19 @@ const minAge = time.Minute
 func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (removed int64, err error) {
 	const op = "sweep old marks"
 	if age < minAge {
-		return 0, failed(op, "", fmt.Errorf("the age is %v, which is less than %v: %w",
-			age, minAge, locker.ErrInvalid))
+		return 0, fmt.Errorf("sqlguard: %s: the age is %v, which is less than %v: %w", op, age, minAge, locker.ErrInvalid)
 	}
 	seconds := int64(age / time.Second)
 	for {
 		resources, err := g.old(ctx, db, seconds)
 		if err != nil || len(resources) == 0 {
-			return removed, g.dialect.wrap(ctx, op, "", err)
+			return removed, g.core.Wrap(ctx, op, "", err, false)
 		}
 		before := removed
 		for _, resource := range resources {
 			n, err := execAlone(ctx, db, g.sql.dropMark, resource, seconds)
 			if err != nil {
-				return removed, g.dialect.wrap(ctx, op, "", err)
+				return removed, g.core.Wrap(ctx, op, "", err, false)
 			}
 			removed += n
 		}

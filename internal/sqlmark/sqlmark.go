@@ -1,5 +1,5 @@
-// Package sqlmark is what the guards of package fencing that keep their marks in a table of a SQL
-// database do alike: which tokens and marks they take, and how their errors read.
+// Package sqlmark is the guard of package fencing that keeps its marks in a table of a SQL database, apart from the
+// driver: sqlguard is it with database/sql, and pgxguard with pgx. Their documentation says what it promises.
 package sqlmark
 
 import (
@@ -7,73 +7,154 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
-// Check returns an error if resource is no name, or if the column of a mark cannot hold token.
-func Check(resource string, token fencing.Token) error {
-	if err := errors.Join(fencing.CheckName(resource), token.Check()); err != nil {
+// Tx is a transaction of a driver. For a guard's methods that need none, it may be a database.
+type Tx interface {
+	Exec(ctx context.Context, query string, args ...any) error
+	// Number returns the number in the one row of the answer, if there is a row.
+	Number(ctx context.Context, query string, args ...any) (n int64, found bool, err error)
+	Rollback(ctx context.Context) error
+}
+
+// Driver says what the errors of a driver mean. None of its functions is called with nil.
+type Driver struct {
+	Guard       string // the guard's package, with which its errors begin
+	Unreachable func(error) bool
+	Conflict    func(error) bool // others were in the way: the transaction may be repeated
+	Coded       func(error) bool // the error is the database's
+	// Undone reports that a commit that has failed with err has committed nothing.
+	Undone func(ctx context.Context, err error) bool
+}
+
+// Statements are the fields of sqlguard's type of this name.
+type Statements struct{ Create, Raise, Lock, Mark, Forget string }
+
+// Guard is the guard of a table.
+type Guard struct {
+	Driver
+	SQL Statements
+}
+
+// Wrap makes the error for the caller. resource may be empty.
+func (g *Guard) Wrap(ctx context.Context, op, resource string, err error, unknown bool) error {
+	if resource != "" {
+		op = fmt.Sprintf("%s %q", op, resource)
+	}
+	outcome := fencing.Refused
+	switch {
+	case unknown:
+		outcome = fencing.Unknown
+	case err != nil && (ctx.Err() != nil || g.Unreachable(err)):
+		outcome = fencing.Unsent
+	}
+	return fencing.Failed(ctx, g.Guard+": "+op, err, outcome)
+}
+
+// Create creates the table of marks if it is missing.
+func (g *Guard) Create(ctx context.Context, db Tx) (err error) {
+	for range 3 { // if others create it at the same time, this fails, and finds it next time
+		err = db.Exec(ctx, g.SQL.Create)
+		if err == nil || !g.Conflict(err) && !sqlstate.TheyMeet(sqlstate.Of(err)) {
+			break
+		}
+	}
+	return g.Wrap(ctx, "create the table", "", err, false)
+}
+
+// Check raises the mark of resource to token inside tx, or refuses and rolls tx back.
+func (g *Guard) Check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
+	err := g.check(ctx, tx, resource, token)
+	if err != nil {
+		_ = tx.Rollback(context.WithoutCancel(ctx)) // if this fails, tx cannot be committed either
+	}
+	return err
+}
+
+func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing.Token) error {
+	if err := fencing.Check(resource, token); err != nil {
 		return err
 	}
 	if token > math.MaxInt64 {
-		return fmt.Errorf("the token %d is more than a signed 64-bit column can hold, which is %d: %w",
-			token, int64(math.MaxInt64), locker.ErrInvalid)
+		return fmt.Errorf("%s: the token %d is more than a signed 64-bit column can hold, which is %d: %w",
+			g.Guard, token, int64(math.MaxInt64), locker.ErrInvalid)
 	}
-	return nil
-}
-
-// Error is a failure of a guard: its package, what it did to which resource, and the causes.
-type Error struct {
-	Guard, Op string
-	Resource  string // may be empty
-	What      string // put before the first cause; may be empty
-	Causes    []error
-}
-
-// Error is one line, also if the driver's error has several.
-func (e *Error) Error() string {
-	s := e.Guard + ": " + e.Op
-	if e.Resource != "" {
-		s += " " + strconv.Quote(e.Resource)
+	var mark int64
+	var err error
+	switch key, n := []byte(resource), int64(token); {
+	case g.SQL.Lock == "":
+		mark, _, err = tx.Number(ctx, g.SQL.Raise, key, n)
+	default:
+		if err = tx.Exec(ctx, g.SQL.Raise, key, n, n); err == nil {
+			mark, _, err = tx.Number(ctx, g.SQL.Lock, key)
+		}
 	}
-	return s + ": " + e.What + strings.Join(strings.Fields(e.Causes[0].Error()), " ")
-}
-
-// Unwrap returns the causes.
-func (e *Error) Unwrap() []error { return e.Causes }
-
-// Failed makes an error of err, whose cause is not the database.
-func Failed(guard, op, resource string, err error) error {
-	return &Error{Guard: guard, Op: op, Resource: resource, Causes: []error{err}}
-}
-
-// Wrap says what failed, and makes the database's error match that of ctx if ctx is over, and otherwise
-// [locker.ErrUnavailable] if the database cannot be reached.
-func Wrap(ctx context.Context, guard, op, resource string, err error, unreachable bool) error {
-	if err == nil {
-		return nil
+	if err == nil && mark <= 0 {
+		err = fmt.Errorf("its mark in the table is %d, which is not a token: no guard has written it", mark)
 	}
-	e := &Error{Guard: guard, Op: op, Resource: resource, Causes: []error{err}}
-	switch over := ctx.Err(); {
-	case over != nil && !errors.Is(err, over):
-		e.What = over.Error() + ": "
-		e.Causes = append(e.Causes, over)
-	case over == nil && unreachable:
-		e.What = "the database cannot be reached, or not now: "
-		e.Causes = append(e.Causes, locker.ErrUnavailable)
-	}
-	return e
-}
-
-// Admit is [fencing.Admit] for a mark as the table has it.
-func Admit(guard, op, resource string, token fencing.Token, mark int64) error {
-	if mark <= 0 {
-		return Failed(guard, op, resource, fmt.Errorf(
-			"its mark in the table is %d, which is not a token: no guard has written it", mark))
+	if err != nil {
+		return g.Wrap(ctx, "check the token for", resource, err, false)
 	}
 	return fencing.Admit(resource, token, fencing.Token(mark))
 }
+
+// Do begins a transaction, checks, calls fn in it, and commits.
+func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, begin func() (Tx, error),
+	fn, commit func() error) error {
+	tx, err := begin()
+	if err != nil {
+		return g.Wrap(ctx, "begin a transaction for", resource, err, false)
+	}
+	rollback := func() error { return tx.Rollback(context.WithoutCancel(ctx)) }
+	defer func() { _ = rollback() }() // nothing to do after a commit
+	if err = g.Check(ctx, tx, resource, token); err != nil {
+		return err
+	}
+	if err = fn(); err != nil {
+		unknown := sqlstate.Of(err) == sqlstate.NotKnown
+		over := rollback() // err may be about another connection
+		if unknown || g.Coded(err) || over != nil && g.Unreachable(over) && !errors.Is(err, locker.ErrUnavailable) {
+			err = g.Wrap(ctx, "write to", resource, err, unknown)
+		}
+		return err
+	}
+	err = commit()
+	return g.Wrap(ctx, "commit the write to", resource, err, err != nil && !g.Undone(ctx, err))
+}
+
+// Raise calls do, which moves the mark in a transaction of its own, again while others are in the way.
+func (g *Guard) Raise(ctx context.Context, do func() error) error {
+	const patience, pause = 10 * time.Second, 20 * time.Millisecond
+	for began := time.Now(); ; {
+		err := do()
+		if err == nil || !g.Conflict(err) || time.Since(began) > patience {
+			return err
+		}
+		_ = clock.Sleep(ctx, clock.UpTo(pause)) // if ctx is over, the next attempt says so
+	}
+}
+
+// Forget removes the mark of a resource inside tx.
+func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
+	if err := fencing.CheckName(resource); err != nil {
+		return g.named(err)
+	}
+	return g.Wrap(ctx, "forget the mark of", resource, tx.Exec(ctx, g.SQL.Forget, []byte(resource)), false)
+}
+
+// Mark returns the mark of a resource, or false.
+func (g *Guard) Mark(ctx context.Context, db Tx, resource string) (fencing.Token, bool, error) {
+	if err := fencing.CheckName(resource); err != nil {
+		return 0, false, g.named(err)
+	}
+	mark, found, err := db.Number(ctx, g.SQL.Mark, []byte(resource))
+	return fencing.Token(mark), found, g.Wrap(ctx, "read the mark of", resource, err, false)
+}
+
+func (g *Guard) named(err error) error { return fmt.Errorf("%s: %w", g.Guard, err) }

@@ -53,6 +53,7 @@ const (
 	NoValue      = "23502" // NULL where a column takes none
 	Cancelled    = "57014" // by a statement_timeout, or by hand
 	NoLock       = "55P03" // a lock_timeout
+	NotKnown     = "40003" // the database itself does not know whether the statement was completed
 )
 
 // Met reports whether the statement met another, or a limit of time, and was undone: it can be sent
