@@ -49,7 +49,8 @@ type Options struct {
 type Batcher[Q, A any] struct {
 	// Alone, if it is not nil, sends the request of a caller that is alone, in the caller's goroutine, where
 	// otherwise send does. It is for drivers that do not look at a context while they wait, and returns soon
-	// all the same; done is false if the request has to go by send. It is set before the first request.
+	// all the same; done is false if the request has to go by send (it remembers itself what it may have
+	// sent). It is set before the first request.
 	Alone func(ctx context.Context, request Q) (value A, done bool)
 
 	life  context.Context
@@ -126,6 +127,10 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, request Q) (Answer[A], error) {
 			return answer, err
 		}
 		b.mu.Lock()
+		if err := b.over(ctx); err != nil { // by now: nobody would end what is queued
+			b.mu.Unlock()
+			return Answer[A]{}, err
+		}
 		now = time.Now()
 	}
 	c := b.calls.Get().(*call[Q, A])

@@ -298,6 +298,28 @@ func TestAloneItGoesAnotherWay(t *testing.T) {
 	})
 }
 
+// A caller alone whose request has to go by send asks nothing any more if the life, or its context, ended meanwhile.
+func TestWhatWasAloneIsNotQueuedAfterTheEnd(t *testing.T) {
+	for _, whose := range []string{"the life's", "the caller's"} {
+		run(t, nil, func(t *testing.T, b *batch.Batcher[string, string], s *service, end func()) {
+			ctx, leave := context.WithCancel(t.Context())
+			b.Alone = func(context.Context, string) (string, bool) {
+				if whose == "the caller's" {
+					leave()
+				} else {
+					end()
+				}
+				synctest.Wait() // all that the end does is done
+				return "", false
+			}
+			_, err := b.Do(ctx, "a")
+			assert.ErrorIs(t, err, context.Canceled, whose)
+			assert.Empty(t, s.trips, whose)
+			leave()
+		})
+	}
+}
+
 // Patient requests wait for those under way if they are fewer, but not for slow ones.
 func TestPatientRequests(t *testing.T) {
 	for _, slow := range []time.Duration{2 * time.Millisecond, 100 * time.Millisecond} {

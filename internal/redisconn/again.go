@@ -15,7 +15,7 @@ import (
 // The connection was closed without an answer: by a server with an idle timeout, by a
 // load balancer, by a fail-over. The driver notices that before it uses a plain
 // socket. Over TLS, only the request itself finds out, and all idle connections in
-// the driver's pool may be closed. Each failed request takes one of them out of the
+// the driver's pools may be closed. Each failed request takes one of them out of the
 // pool. So as many are tried as there are idle ones, and then new ones.
 //
 // The connection leads to a server that is no master any more, since an address or a
@@ -52,7 +52,11 @@ func (r *Retry) Worth(err error) bool {
 	if r.tries++; r.tries == 1 {
 		r.most = maxFresh
 		if pool, ok := r.client.(interface{ PoolStats() *redis.PoolStats }); ok {
-			r.most += int(pool.PoolStats().IdleConns)
+			s := pool.PoolStats()
+			r.most += int(s.IdleConns)
+			if s.PipelineStats != nil { // the driver's second pool, for pipelines
+				r.most += int(s.PipelineStats.IdleConns)
+			}
 		}
 	}
 	return r.tries <= r.most

@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +66,70 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A caller alone is in its own goroutine, and leaves in time also where the driver has no connection for it.
+func TestACallerAloneWithoutAConnectionLeavesInTime(t *testing.T) {
+	for _, why := range []string{"the dial hangs", "the pool is busy"} {
+		t.Run(why, func(t *testing.T) {
+			server := lab.StartRedis(t)
+			var hangs atomic.Bool
+			var dials atomic.Int32
+			over := make(chan struct{})
+			defer func() {
+				close(over)
+				require.Eventually(t, func() bool { return dials.Load() == 0 }, soon, time.Millisecond)
+			}()
+			opts := &redis.Options{Addr: server.Addr(), PoolSize: 1, PipelinePoolSize: -1, DialerRetries: 1}
+			dial := redis.NewDialer(opts)
+			opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if hangs.Load() {
+					dials.Add(1)
+					defer dials.Add(-1)
+					<-over
+					return nil, errors.New("no connection")
+				}
+				return dial(ctx, network, addr)
+			}
+			opts.DialTimeout = 4 * time.Second
+			client := redis.NewClient(opts)
+			node := newAsker(t, client)
+			warm(t, node)
+			busy := make(chan error, 1)
+			if why == "the pool is busy" {
+				go func() { busy <- client.BLPop(context.Background(), 3*time.Second, "nothing").Err() }()
+				require.Eventually(t, func() bool { return client.PoolStats().IdleConns == 0 }, soon, time.Millisecond)
+			} else {
+				hangs.Store(true)
+				server.MustDo(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+				close(busy)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			e := try(t, ctx, node)
+			assert.Less(t, time.Since(begin), promptly)
+			require.ErrorIs(t, e, context.DeadlineExceeded)
+			<-busy
+		})
+	}
+}
+
+// A question on a connection that is never answered leaves its place to others, whatever the driver's timeouts are.
+func TestQuestionsThatHangLeaveTheirPlaces(t *testing.T) {
+	server := lab.StartRedis(t)
+	proxy := lab.StartProxy(t, server.Addr())
+	hung := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1, WriteTimeout: -1}),
+		300*time.Millisecond)
+	for range 4 {
+		proxy.OnRequest("info", func(l *lab.Link) { l.SetRequests(lab.Hold) })
+		_, err := hung.Servers(t.Context())
+		require.ErrorIs(t, err, redisconn.ErrTimeout)
+	}
+	require.Eventually(t, func() bool {
+		_, err := hung.Servers(t.Context())
+		return err == nil
+	}, 2*soon, 10*time.Millisecond, "new connections answer")
 }
 
 func TestTimeoutHoldsWhateverTheDriversAre(t *testing.T) {

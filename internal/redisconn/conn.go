@@ -77,6 +77,24 @@ func (n *Conn) Addr() string { return n.addr }
 // Client returns what New was given.
 func (n *Conn) Client() redis.UniversalClient { return n.client }
 
+// Bounded is the client for questions, and requests end soon after the timeout of the Conn, whatever the
+// driver's own timeouts are: one that hangs keeps its place no longer.
+func (n *Conn) Bounded() redis.UniversalClient {
+	if c, ok := n.client.(*redis.Client); ok {
+		return n.within(c)
+	}
+	return n.client
+}
+
+// within is c with timeouts that are no longer than ours, whoever made it (R22).
+func (n *Conn) within(c *redis.Client) *redis.Client {
+	timeout := n.timeout + 500*time.Millisecond // so that it is ours that is told
+	if theirs := c.Options().ReadTimeout; theirs > 0 {
+		timeout = min(timeout, theirs)
+	}
+	return c.WithTimeout(timeout)
+}
+
 // Context ends when the Conn is closed.
 func (n *Conn) Context() context.Context { return n.ctx }
 

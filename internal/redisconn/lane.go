@@ -84,6 +84,9 @@ func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
 // send implements the round trip of a [batch.Batcher]. The driver does not look at ctx, and is not to: it
 // would give up connections that it is about to make.
 func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) // and not results without answers
+	}
 	t := l.sent(calls)
 	results := make([]result, len(calls))
 	open := make([]*result, len(calls))
@@ -92,7 +95,7 @@ func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
 		open[i] = &results[i]
 	}
 	retry := NewRetry(l.server)
-	for refused := 0; len(open) > 0 && refused < maxRefused && ctx.Err() == nil; {
+	for refused := 0; ; {
 		again, broken := transmit(l.ctx, l.driver, pack(open))
 		if len(again) > 0 {
 			refused++
@@ -103,7 +106,9 @@ func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
 		for _, r := range again {
 			r.repeated = r.repeated || HungUp(r.failure())
 		}
-		open = again
+		if open = again; len(open) == 0 || refused >= maxRefused || ctx.Err() != nil {
+			break
+		}
 	}
 	answered := false
 	for i := range results {
@@ -144,12 +149,8 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 	if !l.mayGoAlone(ctx, c, began) {
 		return result{}, false
 	}
-	life := l.ctx
-	if l.short.Options().Addr == sentinels { // a new connection takes a question to them, which has no timeout of ours
-		bounded := clock.Within(life, shortTime)
-		defer bounded.Cancel()
-		life = bounded
-	}
+	life := clock.Within(l.ctx, shortTime) // also for a place in the pool, a new connection, a question to Sentinels
+	defer life.Cancel()
 	var room struct { // one allocation for all
 		result  result
 		calls   [1]*result
@@ -159,15 +160,18 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 	*r, room.calls[0] = result{call: c, inFull: c.inFull}, r
 	room.parcels[0] = parcel{together(r), room.calls[:]}
 	again, broken := transmit(life, l.short, room.parcels[:])
-	tooSlow := r.cause != nil && timedOut(r.cause)
+	unsent := r.cause == context.DeadlineExceeded //nolint:errorlint // the pool's own; what comes of the network is wrapped
+	tooSlow := !unsent && r.cause != nil && timedOut(r.cause)
 	l.mu.Lock()
 	l.timed(time.Since(began), r.cause == nil)
-	if tooSlow {
+	if tooSlow || unsent {
 		l.quick = -slowPenalty
 	}
 	l.mu.Unlock()
 	_, cluster := l.driver.(*redis.ClusterClient)
 	switch {
+	case unsent: // there was no connection in time: send waits for one, in another goroutine
+		return result{}, false
 	case tooSlow:
 		r.cause = ErrSilent // the request may have been carried out, or may yet be
 	case ctx.Err() != nil:

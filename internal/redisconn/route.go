@@ -77,12 +77,7 @@ func (r oneRoute) all() []*Route                                  { return []*Ro
 func (n *Conn) routeTo(client redis.UniversalClient) oneRoute {
 	r := &Route{n: n, Addr: n.addr, acked: map[waiting]*lane{}}
 	if c, ok := client.(*redis.Client); ok {
-		// The driver's own timeouts are no longer than ours, whoever made the client (R22).
-		timeout := n.timeout + 500*time.Millisecond // so that it is ours that is told
-		if theirs := c.Options().ReadTimeout; theirs > 0 {
-			timeout = min(timeout, theirs)
-		}
-		client = c.WithTimeout(timeout)
+		client = n.within(c)
 		r.plain = n.newLane(client, client)
 		r.plain.short = c.WithTimeout(shortTime)
 	} else {

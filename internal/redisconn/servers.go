@@ -106,10 +106,10 @@ func (n *Conn) eachMaster(
 ) error {
 	cluster, ok := n.client.(*redis.ClusterClient)
 	if !ok {
-		return f(ctx, n.client, n.addr)
+		return f(ctx, n.Bounded(), n.addr)
 	}
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, shard *redis.Client) error {
-		return f(ctx, shard, shard.Options().Addr)
+		return f(ctx, n.within(shard), shard.Options().Addr)
 	})
 }
 
