@@ -1,8 +1,9 @@
 -- The fencing counter of a quorum: "token owner" under one key, the highest token that was raised
 -- here and who raised it. This piece is put before the scripts that need it.
 
--- Whether owner may have the token: the counter is lower, or this owner has raised it (R11),
--- perhaps higher by now: a renewal that was sent before RaiseToken may arrive after it.
+-- Whether owner may have the token, which is its lease's own and not what RaiseToken makes of the counter: the
+-- counter is lower, or this owner has raised it (R11), perhaps higher by now: a renewal that was sent before
+-- RaiseToken may arrive after it.
 local function admits(counter, token, owner)
 	if not counter then
 		return true

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
 
@@ -493,4 +495,41 @@ func TestNodeTimeoutHoldsWhateverTheDriverDoes(t *testing.T) {
 	s.servers[0].Resume()
 	s.servers[1].Resume()
 	within(t, 10*time.Second, "it is released at last", func() bool { return s.holders(t, "x") == 0 })
+}
+
+// RaiseToken lifts what later tokens are above, and not the lease's own rank: where a later holder has raised a
+// node's counter, neither it nor a renewal takes the node from that holder.
+func TestARaisedTokenExpelsNoLaterHolder(t *testing.T) {
+	s := durable(t, 3)
+	b := s.backend(t, redlock.Options{Fencing: true})
+	g := acquire(t, b, "n", time.Minute)
+	s.everywhere(t, g, "n")
+	later, counter := fmt.Sprint(g.Token+5, " later"), redisconn.LockKey("n")+":quorum"
+	s.servers[0].MustDo(t, "SET", counter, later)
+	high := g.Token + 1_000_000
+	require.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(t.Context(), high))
+	_, err := g.Hold.Renew(t.Context())
+	require.NoError(t, err, "two of three have it")
+	assert.Equal(t, later, s.servers[0].MustDo(t, "GET", counter))
+	release(t, g)
+	within(t, 10*time.Second, "it is free everywhere", func() bool { return s.holders(t, "n") == 0 })
+	assert.Greater(t, acquire(t, b, "n", time.Minute).Token, high)
+}
+
+// A subscription that is slower than a quorum's goes on when Notify has returned and its context has ended: any
+// quorum may be the one that is released.
+func TestSlowSubscriptionsOutliveNotifysContext(t *testing.T) {
+	s := durable(t, 3)
+	b := s.through(t, redlock.Options{})
+	s.proxies[2].SetDelay(50 * time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	var woken atomic.Bool
+	stop, err := b.Notify(ctx, "n", func() { woken.Store(true) })
+	cancel()
+	require.NoError(t, err)
+	defer stop()
+	within(t, 10*time.Second, "the slow node is heard as well", func() bool {
+		s.servers[2].MustDo(t, "PUBLISH", redisconn.WakeChannel("n"), "")
+		return woken.Load()
+	})
 }

@@ -181,7 +181,7 @@ func (n *node) identify(ctx context.Context) (*scripts, error) {
 // askWhoItIs asks which run of which server answers at the address.
 func (n *node) askWhoItIs(ctx context.Context) (run, error) {
 	return redisconn.Ask(ctx, n.conn, "identify", func(ctx context.Context) (run, error) {
-		pipe := n.conn.Client().Pipeline()
+		pipe := n.conn.Bounded().Pipeline()
 		info := pipe.Info(ctx, "server")
 		aof := pipe.ConfigGet(ctx, "*append*")
 		note := pipe.MGet(ctx, redisconn.RunsKey)
@@ -270,7 +270,7 @@ func (n *node) prepare(ctx context.Context, r run) (*scripts, error) {
 		// One connection leads to one run of a server. The run is asked for first: another
 		// run that got these scripts would vote for locks that it has forgotten, and another
 		// run with this note would pass for one that has kept its data.
-		conn := n.conn.Client().(*redis.Client).Conn() // New takes no other kind of client
+		conn := n.conn.Bounded().(*redis.Client).Conn() // New takes no other kind of client
 		defer func() { _ = conn.Close() }()
 		if err := n.answersAs(conn.Info(ctx, "server"), r); err != nil {
 			return false, err

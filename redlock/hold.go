@@ -22,6 +22,7 @@ type hold struct {
 	mu    sync.Mutex
 	stage stage
 	token uint64    // with fencing
+	floor uint64    // what counters are to stand at: the token, or what RaiseToken has made of it
 	until time.Time // of the lease; renewals move it on
 	keep  time.Time // the lock is not made shorter than up to here (MinHold)
 	sites []site
@@ -110,7 +111,7 @@ func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 	v := r.validity()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stage, h.token, h.until = held, r.token, v.Until()
+	h.stage, h.token, h.floor, h.until = held, r.token, r.token, v.Until()
 	if minHold > 0 {
 		h.keep = time.Now().Add(minHold)
 	}
@@ -135,10 +136,10 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	v := h.b.validity(time.Now(), h.claim.ttl)
 	h.mu.Lock()
 	h.hear()
-	token, expiry := h.token, h.expiry()
+	token, floor, expiry := h.token, h.floor, h.expiry()
 	h.mu.Unlock()
 	p := h.ask(func(n *node, answered func(reply)) {
-		n.renew(&h.claim, token, expiry, h.patience(), answered)
+		n.renew(&h.claim, token, floor, expiry, h.patience(), answered)
 	})
 	if err := p.wait(ctx, "renew"); err != nil {
 		return locker.Validity{}, err
@@ -217,14 +218,14 @@ func (h *hold) repairOne(i int) {
 		h.mu.Unlock()
 		return
 	}
-	was, token, expiry := s.left, h.token, h.expiry()
+	was, token, floor, expiry := s.left, h.token, h.floor, h.expiry()
 	if s.asking {
 		was = late // that vote may still arrive, and is not over when the repair is
 	}
 	s.left, s.repairing = late, true
 	h.mu.Unlock()
 	got := await(func(answered func(reply)) {
-		n.repair(scripts, &h.claim, token, expiry, h.patience(), answered)
+		n.repair(scripts, &h.claim, token, floor, expiry, h.patience(), answered)
 	})
 	if errors.Is(got.err, errRestarted) {
 		n.forget(scripts)
@@ -241,7 +242,8 @@ func (h *hold) repairOne(i int) {
 const maxToken = 1<<53 - 2
 
 // RaiseToken implements [locker.TokenRaiser], with fencing: a quorum's counters
-// are raised, and renewals keep them there. The lease's own token stays as it was.
+// are raised, and renewals keep them there. The lease's own token stays as it was, and decides which
+// nodes admit the lease: what one raises it to is no right against a later holder.
 func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 	switch {
 	case !h.claim.fenced:
@@ -250,15 +252,20 @@ func (h *hold) RaiseToken(ctx context.Context, token uint64) error {
 		return invalid("the token %d is above %d, up to where Redis counts exactly", token, uint64(maxToken))
 	}
 	h.mu.Lock()
-	lower := token <= h.token
-	h.token = max(h.token, token)
+	own, floor := h.token, h.floor
 	h.mu.Unlock()
-	if lower {
+	if token <= floor {
 		return nil
 	}
-	return h.ask(func(n *node, answered func(reply)) {
-		n.raise(&h.claim, token, h.patience(), answered)
+	err := h.ask(func(n *node, answered func(reply)) {
+		n.raise(&h.claim, own, token, h.patience(), answered)
 	}).wait(ctx, "raise the token")
+	if err == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.floor = max(h.floor, token)
+	}
+	return err
 }
 
 // poll is one question about a hold that all nodes are asked at the same time.

@@ -64,7 +64,7 @@ func newNode(b *Backend, index int, conn *redisconn.Conn) *node {
 		b: b, index: index, conn: conn, addr: conn.Addr(),
 		wakes:         rediswake.New(conn, rediswake.Options{}),
 		raiseScript:   redisconn.NewScript(counterText + raiseText),
-		renewScript:   conn.Script(counterText+renewText, 2, 3),
+		renewScript:   conn.Script(counterText+renewText, 2, 4),
 		releaseScript: conn.ReleaseScript(),
 	}
 }
@@ -309,15 +309,15 @@ func (n *node) readCode(op string, reply any, fenced bool) (vote, error) {
 }
 
 // raise is the second phase of a token: Mine if the node's counter now stands at
-// token for this claim.
-func (n *node) raise(cl *claim, token uint64, limit time.Duration, answered func(reply)) {
+// floor, the token or more, for this claim.
+func (n *node) raise(cl *claim, token, floor uint64, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
-	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token), n.b.life),
-		limit, answered)
+	n.state(n.raiseScript.Call(opRaise, k.Name, 2, k.Lock, k.Quorum(), k.Value(), decimal(token),
+		decimal(floor), n.b.life), limit, answered)
 }
 
 // renew is Mine if the node had the lock, and now has it for another TTL.
-func (n *node) renew(cl *claim, token uint64, ttl, limit time.Duration, answered func(reply)) {
+func (n *node) renew(cl *claim, token, floor uint64, ttl, limit time.Duration, answered func(reply)) {
 	k := &cl.keys
 	lock := k.Lock
 	counter, life := lock, noTokens
@@ -325,17 +325,18 @@ func (n *node) renew(cl *claim, token uint64, ttl, limit time.Duration, answered
 		counter, life = k.Quorum(), n.b.life
 	}
 	n.state(n.renewScript.Call(opRenew, k.Name, 2, lock, counter, life, k.Value(),
-		redisconn.Milliseconds(ttl), decimal(token)), limit, answered)
+		redisconn.Milliseconds(ttl), decimal(token), decimal(floor)), limit, answered)
 }
 
 // repair gives the node a lock that it does not have: Mine if it has it now, Gone
 // if the claim is void. Like a vote it needs scripts, and fails with errRestarted.
-func (n *node) repair(s *scripts, cl *claim, token uint64, ttl, limit time.Duration, answered func(reply)) {
+func (n *node) repair(s *scripts, cl *claim, token, floor uint64, ttl, limit time.Duration,
+	answered func(reply)) {
 	k, ms := &cl.keys, redisconn.Milliseconds(ttl)
 	c := s.repair.Call(opRepair, k.Name, 2, k.Lock, k.Void(), k.Value(), ms)
 	if cl.fenced {
 		c = s.repair.Call(opRepair, k.Name, 3, k.Lock, k.Void(), k.Quorum(), k.Value(), ms, decimal(token),
-			n.b.life)
+			decimal(floor), n.b.life)
 	}
 	n.state(c, limit, answered)
 }

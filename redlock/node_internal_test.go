@@ -90,17 +90,17 @@ func (m *member) says(ask func(answered func(reply))) redisconn.State {
 
 func (m *member) raises(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(reply)) { m.raise(&c.claim, c.token, tries, f) })
+	return m.says(func(f func(reply)) { m.raise(&c.claim, c.token, c.token, tries, f) })
 }
 
 func (m *member) renews(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, c.ttl, tries, f) })
+	return m.says(func(f func(reply)) { m.renew(&c.claim, c.token, c.token, c.ttl, tries, f) })
 }
 
 func (m *member) repairs(c fenced) redisconn.State {
 	m.t.Helper()
-	return m.says(func(f func(reply)) { m.repair(m.b, &c.claim, c.token, c.ttl, tries, f) })
+	return m.says(func(f func(reply)) { m.repair(m.b, &c.claim, c.token, c.token, c.ttl, tries, f) })
 }
 
 func (m *member) releases(c fenced, void time.Duration) redisconn.State {
@@ -222,7 +222,7 @@ func TestQuorumBallotIsOfOneRun(t *testing.T) {
 	_, err := q.tryVote(before, of("a", 0))
 	require.ErrorIs(t, err, errRestarted)
 	a := of("a", 1)
-	got := await(func(f func(reply)) { q.repair(before, &a.claim, a.token, a.ttl, tries, f) })
+	got := await(func(f func(reply)) { q.repair(before, &a.claim, a.token, a.token, a.ttl, tries, f) })
 	require.ErrorIs(t, got.err, errRestarted)
 	assert.Nil(t, q.server.MustDo(t, "GET", redisconn.LockKey("x")))
 	_, err = q.prepare(t.Context(), first)

@@ -15,7 +15,8 @@ const gather = 2 * time.Millisecond
 // told of a release that a quorum may be free.
 func (b *Backend) Notify(ctx context.Context, name string, wake func()) (stop func(), err error) {
 	w := &watch{b: b, wake: wake, told: make([]bool, len(b.nodes))}
-	limited, cancel := context.WithTimeout(ctx, requestTimeout)
+	// Subscriptions that are slower than a quorum's go on when Notify has returned, and ctx has ended.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	w.cancel = cancel
 	waiting, done := context.WithTimeout(ctx, b.patience(0))
 	defer done()

@@ -2,7 +2,8 @@
 -- granted or renewed it.
 --
 -- KEYS  1 the lock   2 the note that this value is void   3 the fencing counter, with a token
--- ARGV  1 the owner value   2 the TTL in ms   3 the token   4 "keep" or "expire"
+-- ARGV  1 the owner value   2 the TTL in ms   3 the token   4 what its counter is to stand at
+--       5 "keep" or "expire"
 -- Answers 0 the value is void: the lock was released   1 it is there now   2 the lock is another's
 --       3 another has raised the counter as high or higher
 
@@ -15,11 +16,10 @@ if found[1] and found[1] ~= ARGV[1] then
 end
 -- The counter first: a repair that arrives late must not bring back a lock that another has had meanwhile.
 if ARGV[3] then
-	local token = tonumber(ARGV[3])
-	if not admits(found[3], token, ARGV[1]) then
+	if not admits(found[3], tonumber(ARGV[3]), ARGV[1]) then
 		return 3
 	end
-	raise(KEYS[3], found[3], token, ARGV[1], ARGV[4])
+	raise(KEYS[3], found[3], tonumber(ARGV[4]), ARGV[1], ARGV[5])
 end
 if found[1] then
 	return redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -225,7 +225,7 @@ func (r *round) voted(i int, a answer) {
 // raise asks a node that has voted for us for the second phase.
 func (r *round) raise(i int) {
 	r.nodes[i].raise = pending
-	r.b.nodes[i].raise(&r.hold.claim, r.token, r.limit, r.answers.from(i, toRaise))
+	r.b.nodes[i].raise(&r.hold.claim, r.token, r.token, r.limit, r.answers.from(i, toRaise))
 }
 
 // chooseToken begins the second phase with the token of a quorum that has voted: the lowest
