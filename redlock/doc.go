@@ -148,7 +148,8 @@
 //
 // A question whose connection was closed without an answer (by an idle limit, by a
 // load balancer) is sent again at once, on the next connection; see package single,
-// also for what a server can do that is not to be trusted.
+// also for what a server can do that is not to be trusted, and for hooks of the program's clients,
+// which see few requests.
 //
 // # Access
 //

@@ -27,7 +27,7 @@ type member struct {
 
 func newMember(t *testing.T) *member {
 	s := lab.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: requestTimeout, WriteTimeout: requestTimeout})
 	t.Cleanup(func() { _ = client.Close() })
 	b, err := New([]*redis.Client{client}, &Options{NoRestartGuard: true})
 	require.NoError(t, err)

@@ -58,33 +58,32 @@ func (b *Backend) List(ctx context.Context, prefix string,
 	return nil
 }
 
-// Break implements [locker.Breaker].
+// Break implements [locker.Breaker]. It names the holder that it has seen: if that one is gone by then, or the
+// request arrives twice, it finds nobody, whoever has the lock now.
 func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	for {
-		s, err := b.server.inspect(ctx, name)
-		switch {
-		case err != nil:
-			return locker.State{}, failure(err)
-		case s.Foreign:
-			return locker.State{}, b.foreign(name)
-		case !s.Held:
-			return stateOf(s), nil
-		}
-		k := redisconn.KeysOf(name, s.Value, "", "")
-		var state redisconn.State
-		if s.shared {
-			state, err = b.server.dissolve(ctx, &k, s.Token)
-		} else {
-			state, err = b.server.release(ctx, &k)
-		}
-		if err != nil {
-			return locker.State{}, failure(err)
-		}
-		if state == redisconn.Mine {
-			return stateOf(s), nil
-		}
-		// It was released, and perhaps taken by another, in between: look again.
+	s, err := b.server.inspect(ctx, name)
+	switch {
+	case err != nil:
+		return locker.State{}, failure(err)
+	case s.Foreign:
+		return locker.State{}, b.foreign(name)
+	case !s.Held:
+		return stateOf(s), nil
 	}
+	k := redisconn.KeysOf(name, s.Value, "", "")
+	var state redisconn.State
+	if s.shared {
+		state, err = b.server.dissolve(ctx, &k, s.Token)
+	} else {
+		state, err = b.server.release(ctx, &k)
+	}
+	switch {
+	case err != nil:
+		return locker.State{}, failure(err)
+	case state != redisconn.Mine:
+		return stateOf(status{}), nil
+	}
+	return stateOf(s), nil
 }
 
 // lookAtEviction warns if the server may throw lock keys away. It asks in the

@@ -39,6 +39,12 @@
 //     sharers to end, any may be the first, and new sharers may come between two of them.
 //   - Releases of this package without shared locks take a lock that is shared for one that is
 //     held, and leave no note while they wait for it.
+//   - While a Cluster moves the slot of a name, some of whose keys are on the one shard and some on the other, the
+//     name can be neither locked nor unlocked (TRYAGAIN): for half a second that is waited for, then the error
+//     matches ErrUnavailable. A lease whose renewals fail for so long ends in time.
+//   - A release that had to be sent twice, since its first answer was lost, answers nil although the lock may have
+//     been lost before: the second copy cannot tell the first one's work from a loss. A holder that must
+//     know relies on the lease's validity ([locker.Lease.Until]).
 //   - A holder that is paused past its lease can still act: check
 //     [locker.Lease.Token] at the resource (package fencing).
 //
@@ -68,6 +74,12 @@
 // all that were closed are used up; requests are made so that a second copy does no
 // harm. If the client has a CredentialsProvider and the server refuses the password,
 // the provider is asked once more. A fixed password that is wrong is an error at once.
+//
+// # Hooks
+//
+// A Backend sends most requests by way of copies of its client with timeouts of its own
+// (WithTimeout), and the driver's copies have no hooks: those of the client see few requests. To trace or
+// count what is locked use [locker.Trace], or package observe.
 //
 // # A server that is not to be trusted
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -25,7 +26,8 @@ type hold struct {
 	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
 	unknown  bool          // it is not known to have been granted: to find nothing is as good as to remove it
 	shared   bool
-	noted    bool // it may have left a writer's note
+	noted    bool        // it may have left a writer's note
+	tried    atomic.Bool // a release of before may have been carried out: to find nothing is no sign of a loss
 }
 
 func (b *Backend) newHold(req locker.Request) *hold {
@@ -56,7 +58,7 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 
 // Release implements [locker.Hold]. Where a copy of the acquire may still be
 // under way, it makes that void for as long as the lock would have lasted (R7).
-// Where the release itself had to be sent twice, nil means that the lock is not
+// Where the release itself had to be sent twice, or one before it has an unknown outcome, nil means that the lock is not
 // the holder's any more: the second copy cannot tell the first one's work from a
 // loss before.
 func (h *hold) Release(ctx context.Context) error {
@@ -77,7 +79,10 @@ func (h *hold) Release(ctx context.Context) error {
 	default:
 		state, err = h.b.server.release(ctx, &h.keys)
 	}
-	if err == nil && state != redisconn.Mine && !h.unknown {
+	switch {
+	case err != nil && unknown(err):
+		h.tried.Store(true)
+	case err == nil && state != redisconn.Mine && !h.unknown && !h.tried.Load():
 		err = h.lost(state)
 	}
 	return failure(err)

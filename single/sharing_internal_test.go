@@ -1,6 +1,7 @@
 package single
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -244,5 +245,64 @@ func TestAnAnswerAboutSharersOfNoScriptOfOursIsRefused(t *testing.T) {
 		"*3\r\n:0\r\n:1\r\n*1\r\n+a\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"} {
 		_, err := newFake(t, reply).server.census(t.Context(), keys("n", ""), &status{})
 		refused(err, reply)
+	}
+}
+
+// A break whose first answer is lost is sent again, and removes nobody who came between the two copies.
+func TestACopyOfABreakFindsNobody(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		server, direct := setUp(t)
+		proxy := lab.StartProxy(t, server.Addr())
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+		node, err := New(client, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _ = node.Close(), client.Close() })
+		acquire(t, direct, "warm", "w:", request{ttl: ttl, shared: shared})
+		_, err = node.Break(t.Context(), "warm") // from here on the server knows the scripts
+		require.NoError(t, err)
+		first := acquire(t, direct, "n", "a:", request{ttl: ttl, shared: shared})
+		pattern := fmt.Sprintf("%016d", first.token) // of dissolve.lua
+		if !shared {
+			pattern = "a:"
+		}
+		proxy.OnRequest(pattern, func(l *lab.Link) {
+			l.CutOnReply()
+			proxy.OnRequest(pattern, func(*lab.Link) {
+				a, err := direct.server.acquire(t.Context(), keys("n", "b:"), request{ttl: ttl})
+				assert.NoError(t, err)
+				assert.True(t, a.granted)
+			})
+		})
+		st, err := node.Break(t.Context(), "n")
+		require.NoError(t, err)
+		assert.True(t, st.Held, "it was broken")
+		st, err = direct.Inspect(t.Context(), "n")
+		require.NoError(t, err)
+		assert.True(t, st.Held, "who came meanwhile has it, shared: %v", shared)
+	}
+}
+
+// A release that was cancelled in the middle may have been carried out: that the next one finds nothing is no loss.
+func TestAReleaseAfterOneOfUnknownOutcomeIsNoLoss(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		server, direct := setUp(t)
+		shareAndLeave(t, direct, "warm")
+		acquire(t, direct, "w", "w:", request{ttl: ttl})
+		_, err := direct.server.release(t.Context(), keys("w", "w:"))
+		require.NoError(t, err)
+		proxy := lab.StartProxy(t, server.Addr())
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+		node, err := New(client, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _ = node.Close(), client.Close() })
+		owner := strings.Repeat("a", 40)
+		g, err := node.Acquire(t.Context(), locker.Request{Name: "n", Owner: owner, TTL: ttl, Shared: shared})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		proxy.OnRequest(owner, func(l *lab.Link) { l.SetReplies(lab.Drop); cancel() })
+		require.ErrorIs(t, g.Hold.Release(ctx), context.Canceled)
+		require.Eventually(t, func() bool { return server.MustDo(t, "EXISTS", redisconn.LockKey("n")) == int64(0) },
+			5*time.Second, time.Millisecond)
+		require.NoError(t, g.Hold.Release(t.Context()), "shared: %v", shared)
 	}
 }

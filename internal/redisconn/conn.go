@@ -86,11 +86,16 @@ func (n *Conn) Bounded() redis.UniversalClient {
 	return n.client
 }
 
-// within is c with timeouts that are no longer than ours, whoever made it (R22).
+// within is c with timeouts that are no longer than ours, whoever made it (R22): c itself where that is so, whose
+// hooks a copy has not.
 func (n *Conn) within(c *redis.Client) *redis.Client {
 	timeout := n.timeout + 500*time.Millisecond // so that it is ours that is told
-	if theirs := c.Options().ReadTimeout; theirs > 0 {
-		timeout = min(timeout, theirs)
+	read, write := c.Options().ReadTimeout, c.Options().WriteTimeout
+	if read > 0 && read <= timeout && write > 0 && write <= timeout {
+		return c
+	}
+	if read > 0 {
+		timeout = min(timeout, read)
 	}
 	return c.WithTimeout(timeout)
 }
