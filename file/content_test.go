@@ -321,17 +321,3 @@ func TestHolderWhoUnlockedByHandDoesNotEraseTheNext(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, locker.State{Held: true, Label: "next", Token: token(t, next), Waiters: -1}, st)
 }
-
-// A file that others hold with a shared lock is in use, although nobody's name is in it.
-func TestSharedLockOfAnotherProgramIsRespected(t *testing.T) {
-	dir := t.TempDir()
-	path, _ := used(t, dir, "n")
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_SH))
-	began := time.Now()
-	_, err = newClient(t, dir, nil).TryLock(t.Context(), "n")
-	assert.ErrorIs(t, err, locker.ErrHeld)
-	assert.Less(t, time.Since(began), time.Second)
-}

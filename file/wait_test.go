@@ -249,13 +249,3 @@ func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
 	assert.ErrorIs(t, err, locker.ErrLost)
 	waitUntilBlocked(t, 0)
 }
-
-func TestErrorOfAWaitSaysThatTheLockIsHeld(t *testing.T) {
-	dir := t.TempDir()
-	mustLock(t, newClient(t, dir, nil), "n")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := newClient(t, dir, nil).Lock(ctx, "n")
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorIs(t, err, locker.ErrHeld)
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,18 +154,29 @@ func TestALockedRowDelaysNoOtherRenewal(t *testing.T) {
 	}
 }
 
-// Where transactions are serializable unless they say otherwise, locks that meet are no outage.
+// Where transactions are serializable unless they say otherwise, locks that meet are no outage, nor are two of
+// them held beside each other.
 func TestADefaultOfSerializableIsNoOutage(t *testing.T) {
 	t.Parallel()
 	s := lab.StartPostgres(t, lab.WithSetting("default_transaction_isolation", "serializable"))
 	url := s.URL(s.Addr(), "sslmode=disable")
 	clients := []*locker.Client{newClient(t, url, nil), newClient(t, url, nil), newClient(t, url, nil)}
+	var readers, writers [4]atomic.Int32
 	var all sync.WaitGroup
-	for i := range 12 {
+	for i := range 16 {
 		all.Go(func() {
-			for range 300 {
-				l, err := clients[i%len(clients)].TryLock(t.Context(), fmt.Sprint(i%4))
+			for round := range 200 {
+				opts, n := []locker.Option{locker.Shared()}, i%4
+				mine, others := &readers[n], &writers[n]
+				if (i/4+round)%2 == 0 {
+					opts, mine, others = nil, others, mine
+				}
+				l, err := clients[i%len(clients)].TryLock(t.Context(), fmt.Sprint(n), opts...)
 				if err == nil {
+					together := mine.Add(1)
+					assert.Zero(t, others.Load(), "a writer beside a reader")
+					assert.True(t, together == 1 || opts != nil, "two writers")
+					mine.Add(-1)
 					err = l.Unlock(t.Context())
 				}
 				if !errors.Is(err, locker.ErrHeld) {

@@ -1,11 +1,8 @@
 package postgres_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,77 +195,4 @@ func TestOldEntriesAreSwept(t *testing.T) {
 	s.Exec(t, "UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour'")
 	require.NoError(t, postgres.Sweep(t.Context(), b))
 	assert.Equal(t, "0", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
-}
-
-// Readers and writers of several clients, of which one has transactions above READ COMMITTED and one prepares
-// no statements, while an administrator ends connections again and again.
-func TestSharersAndWritersUnderFaults(t *testing.T) {
-	t.Parallel()
-	const names, each, rounds = 2, 4, 20
-	s := lab.StartPostgres(t)
-	var clients []*locker.Client
-	for _, param := range []string{"application_name=locker", "default_query_exec_mode=exec",
-		"options=-c%20default_transaction_isolation%3Dserializable"} {
-		clients = append(clients, newClient(t, s.URL(s.Addr(), "sslmode=disable", param),
-			&locker.Options{TTL: 5 * time.Second, Patience: time.Minute}))
-	}
-	var readers, writers [names]atomic.Int32
-	var last [names]atomic.Uint64 // of a writer
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	turn := func(c *locker.Client, n int, writes bool) {
-		var opts []locker.Option
-		if !writes {
-			opts = append(opts, locker.Shared())
-		}
-		l, err := c.Lock(ctx, fmt.Sprint("job", n), opts...)
-		if !assert.NoError(t, err) {
-			return
-		}
-		token, _ := l.Token()
-		mine, others := &readers[n], &writers[n]
-		if writes {
-			mine, others = others, mine
-		}
-		alone := mine.Add(1)
-		assert.Zero(t, others.Load(), "a writer beside a reader")
-		if before := last[n].Load(); writes {
-			assert.Equal(t, int32(1), alone, "two writers")
-			last[n].Store(token)
-			assert.Greater(t, token, before)
-		} else {
-			assert.Greater(t, token, before)
-		}
-		time.Sleep(time.Millisecond)
-		mine.Add(-1)
-		_ = l.Unlock(ctx) // of which the outcome may not be known
-	}
-	var all sync.WaitGroup
-	for i := range each * names {
-		for j, c := range clients {
-			all.Go(func() {
-				for round := range rounds {
-					turn(c, i%names, (i/names+j+round)%3 == 0)
-				}
-			})
-		}
-	}
-	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	for over := false; !over; {
-		select {
-		case <-done:
-			over = true
-		case <-time.After(100 * time.Millisecond):
-			s.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname IS NOT NULL AND pid <> pg_backend_pid() AND random() < 0.3`)
-		}
-	}
-	for n := range names {
-		name := fmt.Sprint("job", n)
-		require.Eventually(t, func() bool {
-			l, err := clients[0].TryLock(t.Context(), name)
-			return err == nil && l.Unlock(t.Context()) == nil || !errors.Is(err, locker.ErrHeld)
-		}, 10*time.Second, 10*time.Millisecond, "something is left")
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,37 +27,6 @@ func opened(t *testing.T, times int) []*os.File {
 		all = append(all, f)
 	}
 	return all
-}
-
-func TestOneLocksOutAllOthers(t *testing.T) {
-	f := opened(t, 3)
-	require.NoError(t, localfile.Flock(f[0], localfile.Exclusive|localfile.NoWait))
-	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[1], localfile.Exclusive|localfile.NoWait))
-	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[1], localfile.Shared|localfile.NoWait))
-	require.NoError(t, localfile.Flock(f[0], localfile.Unlock))
-	require.NoError(t, localfile.Flock(f[1], localfile.Shared|localfile.NoWait))
-	assert.NoError(t, localfile.Flock(f[2], localfile.Shared|localfile.NoWait))
-	assert.Equal(t, localfile.ErrBusy, localfile.Flock(f[0], localfile.Exclusive|localfile.NoWait),
-		"those who share keep out who does not")
-}
-
-func TestWithoutNoWaitItWaits(t *testing.T) {
-	f := opened(t, 2)
-	require.NoError(t, localfile.Flock(f[0], localfile.Exclusive))
-	granted := make(chan error, 1)
-	go func() { granted <- localfile.Flock(f[1], localfile.Exclusive) }()
-	select {
-	case err := <-granted:
-		t.Fatal("it did not wait: ", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	localfile.LetGo(f[0])
-	select {
-	case err := <-granted:
-		assert.NoError(t, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("nobody has the lock, and it still waits")
-	}
 }
 
 // A process that is being started has a copy of every descriptor for a moment.
@@ -84,13 +52,6 @@ func TestClosedFileIsAnErrorAndNotBusy(t *testing.T) {
 	}
 }
 
-func TestWhatFlockRefusesNamesTheFile(t *testing.T) {
-	f := opened(t, 1)[0]
-	var path *fs.PathError
-	require.ErrorAs(t, localfile.Flock(f, localfile.NoWait), &path) // neither lock nor unlock
-	assert.Equal(t, fs.PathError{Op: "flock", Path: f.Name(), Err: unix.EINVAL}, *path)
-}
-
 func TestOpenFlagsKeepLinksAndPipesOut(t *testing.T) {
 	dir := t.TempDir()
 	target, link, pipe := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
@@ -103,12 +64,6 @@ func TestOpenFlagsKeepLinksAndPipesOut(t *testing.T) {
 	if assert.NoError(t, err) {
 		assert.NoError(t, f.Close())
 	}
-}
-
-func TestDirectoryOfThisHostIsNotRemote(t *testing.T) {
-	kind, err := localfile.RemoteKind(t.TempDir())
-	assert.NoError(t, err)
-	assert.Empty(t, kind)
 }
 
 func TestMissingDirectoryIsAnErrorAndNotLocal(t *testing.T) {
