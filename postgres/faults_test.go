@@ -158,6 +158,7 @@ func TestServerTimeouts(t *testing.T) {
 	require.NoError(t, err)
 	err = l.Renew(t.Context())
 	require.ErrorIs(t, err, locker.ErrUnavailable)
+	require.ErrorContains(t, err, "a transaction has locked the lock's row")
 	require.NoError(t, other.Rollback(t.Context()))
 	require.NoError(t, l.Renew(t.Context()))
 	require.NoError(t, l.Unlock(t.Context()))
