@@ -8,7 +8,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/znode"
 )
 
 // Backend is a ZooKeeper service as a lock service. Make it with [New] or [Open].
@@ -115,7 +114,7 @@ func (b *Backend) HasQueue() bool { return true }
 const deadHolderSlack = 4 * time.Second
 
 // dir returns the node of a lock.
-func (b *Backend) dir(name string) string { return b.prefix + "/" + znode.Encode(name) }
+func (b *Backend) dir(name string) string { return b.prefix + "/" + encode(name) }
 
 // patience is how long a server gets to answer a greeting or a heartbeat
 // before another one is tried.

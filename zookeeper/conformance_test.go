@@ -14,7 +14,6 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/conformance"
 	"github.com/golockers/locker/internal/lab"
-	"github.com/golockers/locker/internal/znode"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -124,7 +123,7 @@ func newForSuite(ct conformance.T, addrs []string) locker.Backend {
 
 // childrenOf returns the paths of the nodes in the queue of name.
 func childrenOf(c *zk.Conn, name string) ([]string, error) {
-	dir := "/locker/" + znode.Encode(name)
+	dir := "/locker/" + zookeeper.Encode(name)
 	if _, err := c.Sync(dir); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,9 @@ package zookeeper
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,3 +100,56 @@ func inTheWay(nodes []node, shared bool) []node {
 	}
 	return slices.DeleteFunc(slices.Clone(nodes), func(n node) bool { return n.shared })
 }
+
+// encode makes the name of a node out of any name but "", injectively: what is
+// not a printable ASCII character, and what means something in a path, is
+// written as % and two hexadecimal digits per byte (R18). Since a % is always
+// followed by these, names with another % in them are for nodes of this package's own.
+//
+// It is part of what programs of different releases have to agree on.
+func encode(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c > ' ' && c < 0x7f && c != '/' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// decode returns the name that encode made a node's name of; false if it did not.
+func decode(node string) (name string, ok bool) {
+	name, err := url.PathUnescape(node)
+	return name, err == nil && name != "" && encode(name) == node
+}
+
+// checkPrefix returns an error if no nodes can be kept below that path, whatever the
+// service: the root and what is ZooKeeper's own are refused too. The error says what to
+// change, without the path.
+func checkPrefix(prefix string) error {
+	if !strings.HasPrefix(prefix, "/") || prefix == "/" {
+		return errors.New("it has to name a node below the root, as in /app/locks")
+	}
+	for _, part := range strings.Split(prefix[1:], "/") {
+		switch {
+		case part == "":
+			return errors.New("it has an empty part: write it without a slash at its end, and without two in a row")
+		case part == "." || part == "..":
+			return errors.New("the parts . and .. are not allowed")
+		case strings.ContainsFunc(part, isForbidden):
+			return errors.New("it has a character that ZooKeeper does not allow")
+		}
+	}
+	if prefix == "/zookeeper" || strings.HasPrefix(prefix, "/zookeeper/") {
+		return errors.New("the service keeps it for itself")
+	}
+	return nil
+}
+
+// isForbidden reports whether ZooKeeper allows no path with that character.
+func isForbidden(r rune) bool { return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xd800 }

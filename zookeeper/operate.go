@@ -8,7 +8,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/znode"
 )
 
 var (
@@ -137,7 +136,7 @@ func (b *Backend) List(
 		return names, err
 	})
 	for _, node := range names {
-		name, ok := znode.Decode(node)
+		name, ok := decode(node)
 		if !ok || !strings.HasPrefix(name, prefix) {
 			continue
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/znode"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -113,7 +112,7 @@ func (o *Options) check() error {
 			return err
 		}
 	}
-	if err := znode.CheckPrefix(o.Prefix, "/app/locks", 0); err != nil {
+	if err := checkPrefix(o.Prefix); err != nil {
 		return invalid("prefix %q: %w", o.Prefix, err)
 	}
 	return nil

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/golockers/locker/internal/znode"
 )
 
 // A follower that is cut off right after it has passed a heartbeat on has not
@@ -85,6 +83,6 @@ func TestQueueOrderSurvivesTheRollOver(t *testing.T) {
 func TestNoLockIsEncodedToTheNodeOfASession(t *testing.T) {
 	for _, name := range []string{"a", "A", "/", "%2F", "%", ".", "..", "%2E", "...", "ä", "\x00", "日本",
 		"a b", "%beat-x", "😀", "\u200b", beatMark} {
-		assert.NotRegexp(t, "^"+beatMark, znode.Encode(name))
+		assert.NotRegexp(t, "^"+beatMark, encode(name))
 	}
 }

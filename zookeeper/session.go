@@ -13,7 +13,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/znode"
 )
 
 // session is one ZooKeeper session, with locks of the backend. Its life:
@@ -262,19 +261,42 @@ func (s *session) reconnected(ctx context.Context) error {
 	return s.wait(ctx, true, func() bool { return s.link != nil })
 }
 
-// ask makes one request, over a connection that is there.
+// ask makes one request, over a connection that is there, and returns when ctx ends (R8).
+// The driver knows no contexts, and keeps what it could not send until there is a
+// connection again: so the request has a goroutine of its own, and may be carried out
+// after it was left behind. The slots bound those under way, those that were left included.
 func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, error)) (v T, err error) {
-	if err = s.online(ctx); err != nil {
+	if err = s.online(ctx); err == nil && ctx.Err() != nil {
+		err = unanswered(ctx) // nothing is sent
+	}
+	if err != nil {
 		return v, err
 	}
-	v, progress, err := znode.Ask(ctx, s.backend.slots, s.spawn, func() (T, error) { return request(s.conn) })
-	switch {
-	case progress == znode.Answered:
-		return v, s.failure(err)
-	case err != nil:
+	slots := s.backend.slots
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
 		return v, unanswered(ctx)
 	}
-	return v, s.over()
+	type answer struct {
+		v   T
+		err error
+	}
+	answers := make(chan answer, 1)
+	if !s.spawn(func() {
+		v, err := request(s.conn)
+		<-slots
+		answers <- answer{v, err}
+	}) {
+		<-slots
+		return v, s.over()
+	}
+	select {
+	case a := <-answers:
+		return a.v, s.failure(a.err)
+	case <-ctx.Done():
+		return v, unanswered(ctx)
+	}
 }
 
 // do is ask for requests of whose answer only the error matters.
@@ -305,21 +327,21 @@ func isRefusal(err error) bool {
 // failure says what an error of the driver means. Those about a node pass as
 // they are.
 func (s *session) failure(err error) error {
-	switch znode.KindOf(err) {
-	case znode.Done, znode.Node:
+	switch kindOf(err) {
+	case answered:
 		return err
-	case znode.Refused:
-		switch znode.Code(err) {
-		case znode.Unimplemented:
+	case refused:
+		switch codeOf(err) {
+		case unimplemented:
 			err = fmt.Errorf("%w: it is older than ZooKeeper 3.5, which is the first to have container nodes: "+
 				"update it", err)
-		case znode.EphemeralOnLocal:
+		case ephemeralOnLocal:
 			err = fmt.Errorf("%w: the servers have localSessionsEnabled and not localSessionsUpgradingEnabled, "+
 				"and a lock is an ephemeral node, which needs a global session: "+
 				"switch the second on, too, or the first off", err)
 		}
 		return &refusal{fmt.Errorf("zookeeper %s: %w", strings.Join(s.backend.servers, ","), err)}
-	case znode.Unsent, znode.Unknown:
+	case unknown:
 	}
 	if s.isOver() {
 		return s.over()
