@@ -9,7 +9,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // sessions is how many an attempt is made on, one after the other, if they expire.
@@ -80,7 +79,7 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	case err == nil:
 		return locker.Grant{Hold: h, Validity: v, Token: h.tokens.Of(h.created)}, nil
 	}
-	if etcderr.LeaseGone(err) {
+	if leaseGone(err) {
 		s.become(gone)
 		err = errGone
 	}

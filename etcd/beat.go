@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // every is how often a session is kept alive. A lease that the engine renews
@@ -95,7 +94,7 @@ func (s *session) beat() error {
 	since, term, err := s.renew(limited)
 	late := limited.Err() != nil
 	stop()
-	if err == nil || etcderr.LeaseGone(err) {
+	if err == nil || leaseGone(err) {
 		read, readErr := s.b.pool.read(ctx, urgent, clientv3.OpGet(s.key, clientv3.WithCountOnly()))
 		switch {
 		case readErr != nil:

@@ -9,7 +9,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // Check implements [locker.Checker].
@@ -109,7 +108,7 @@ func (b *Backend) checkMembers(ctx context.Context, add addFinding) {
 	switch {
 	case err != nil:
 		var text string
-		if errors.Is(etcderr.Explain("", "", err), locker.ErrUnavailable) {
+		if errors.Is(explain("", "", err), locker.ErrUnavailable) {
 			text = "ask again"
 		} else {
 			text = "give Options.Members (members=n in the URL)"

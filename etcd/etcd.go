@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // Options are the settings of a [Backend]. The zero value, or nil, means the
@@ -251,7 +250,7 @@ func (b *Backend) failure(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("etcd %s: %w", b.addr(), ctx.Err())
 	}
-	return etcderr.Explain("etcd "+b.addr(), b.keys.base, err)
+	return explain("etcd "+b.addr(), b.keys.base, err)
 }
 
 // addr is where the cluster is, for messages.

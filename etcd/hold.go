@@ -13,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // hold is one attempt's key: in the queue, at its head, or perhaps there.
@@ -129,7 +128,7 @@ func (h *hold) remove(ctx context.Context) (found bool, err error) {
 			_, _ = h.delete(ctx, false)
 		}
 		switch {
-		case etcderr.LeaseGone(err):
+		case leaseGone(err):
 			h.s.become(gone)
 		case err != nil:
 			return false, err

@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/etcderr"
 	"github.com/golockers/locker/internal/raised"
 )
 
@@ -36,7 +35,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		resp := new(pb.LeaseTimeToLiveResponse)
 		req := &pb.LeaseTimeToLiveRequest{ID: kv.Lease}
 		_, err := b.pool.invoke(ctx, ordinary, "Lease/LeaseTimeToLive", req, resp)
-		if err != nil && !etcderr.LeaseGone(err) {
+		if err != nil && !leaseGone(err) {
 			return locker.State{}, b.failure(ctx, err)
 		}
 		// After a change of the leader it can be more than was granted. A lease that is gone has -1.

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // openTimeout bounds Open where ctx does not.
@@ -58,7 +57,7 @@ func Open(ctx context.Context, u *locker.URL, opts locker.Options) (locker.Backe
 	}
 	client, err := connect(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u, etcderr.Explain("etcd", "", err))
+		return nil, fmt.Errorf("%s: %w", u, explain("etcd", "", err))
 	}
 	b, err := New(client, &o)
 	if err != nil {

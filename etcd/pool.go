@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // pool sends all requests to one member, and to another once that one does not answer (R23). The driver's own
@@ -232,7 +231,7 @@ func (p *pool) answers(m *member) bool {
 		probe := &pb.RangeRequest{Key: []byte(probeKey), CountOnly: true}
 		_, err = pb.NewKVClient(m.conn).Range(withLeader(ctx), probe)
 	}
-	return err == nil || etcderr.Of(err) == etcderr.Refused // it may have no right to this key
+	return err == nil || outcomeOf(err) == refused // it may have no right to this key
 }
 
 // probeKey is a key that nobody has.

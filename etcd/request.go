@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // line is where a request waits while too many are in flight (R21).
@@ -153,14 +152,14 @@ func (p *pool) invoke(ctx context.Context, in line, method string, args, reply a
 			p.answered(m, time.Since(sentAt))
 			return f, nil
 		}
-		outcome := etcderr.NotYet
+		was := notYet
 		if !errors.As(err, &unsent) {
 			sent = true
-			outcome = etcderr.Of(err)
+			was = outcomeOf(err)
 		}
-		f.carriedOut = f.carriedOut || outcome >= etcderr.Answered
-		f.underWay = f.underWay || outcome == etcderr.Unknown
-		if outcome == etcderr.Refused || outcome == etcderr.Answered {
+		f.carriedOut = f.carriedOut || was >= answered
+		f.underWay = f.underWay || was == unknown
+		if was == refused || was == answered {
 			return f, rpctypes.Error(err)
 		}
 		if ctx.Err() != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // session is an etcd lease under which the keys of many locks hang: a lease
@@ -348,7 +347,7 @@ func (s *session) revoke() {
 		err := s.b.pool.revokeLease(ctx, s.id)
 		cancel()
 		switch {
-		case err == nil, etcderr.LeaseGone(err):
+		case err == nil, leaseGone(err):
 			s.become(gone)
 			return
 		case last, time.Since(began) > s.ttl:

@@ -6,8 +6,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // sweep ends the places of the dead in a queue: those of which nothing but a shadow is left. One that may have
@@ -132,7 +130,7 @@ func unchanged(shadow *mvccpb.KeyValue) []clientv3.Cmp {
 // notOfSession makes the error that a lease is gone one that may go away. It is for requests with a lease
 // that was just granted: no session is what is gone.
 func notOfSession(err error) error {
-	if etcderr.LeaseGone(err) {
+	if leaseGone(err) {
 		return &noAnswerError{"a lease that was granted was over before it was used"}
 	}
 	return err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
-	"github.com/golockers/locker/internal/etcderr"
 )
 
 // Pauses after a watch, or a look, that failed.
@@ -59,7 +58,7 @@ func (a *attempt) wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return a.leaving(ctx)
 		}
-		if errors.Is(err, errDeleted) || errors.Is(err, locker.ErrRefused) || etcderr.Of(err) == etcderr.Refused {
+		if errors.Is(err, errDeleted) || errors.Is(err, locker.ErrRefused) || outcomeOf(err) == refused {
 			return err
 		}
 		// Nobody answers, or the watch was cancelled.

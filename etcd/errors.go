@@ -1,6 +1,4 @@
-// Package etcderr says what an error of etcd's driver means, for everything in this
-// module that talks to etcd.
-package etcderr
+package etcd
 
 import (
 	"errors"
@@ -13,56 +11,56 @@ import (
 	"github.com/golockers/locker"
 )
 
-// Outcome is what became of a request that failed.
-type Outcome int
+// outcome is what became of a request that failed.
+type outcome int
 
 const (
-	// Refused: it was not carried out and will not be, and trying again does not help.
-	Refused Outcome = iota
-	// NotYet: it was not carried out and will not be. Another member, or the same one
+	// refused: it was not carried out and will not be, and trying again does not help.
+	refused outcome = iota
+	// notYet: it was not carried out and will not be. Another member, or the same one
 	// later, may do it.
-	NotYet
-	// Answered: it may have been carried out, and is not under way any more.
-	Answered
-	// Unknown: it may have been carried out, or may yet be.
-	Unknown
+	notYet
+	// answered: it may have been carried out, and is not under way any more.
+	answered
+	// unknown: it may have been carried out, or may yet be.
+	unknown
 )
 
-// Of classifies an error of a request that was sent.
-func Of(err error) Outcome {
+// outcomeOf classifies an error of a request that was sent.
+func outcomeOf(err error) outcome {
 	err = rpctypes.Error(err)
 	var e rpctypes.EtcdError
 	if !errors.As(err, &e) {
 		if code := status.Code(err); code == codes.Unimplemented || code == codes.InvalidArgument {
-			return Refused // an old server, or a message that is too long
+			return refused // an old server, or a message that is too long
 		}
-		return Unknown
+		return unknown
 	}
 	switch {
 	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrNotLeader),
 		errors.Is(err, rpctypes.ErrTooManyRequests),
 		errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)),
 		errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrAuthOldRevision):
-		return NotYet
+		return notYet
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		// The request that fills the store is carried out, and answered as if it was not.
-		return Answered
+		return answered
 	}
 	switch e.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated,
 		codes.FailedPrecondition, codes.OutOfRange:
-		return Refused
+		return refused
 	}
-	return Unknown
+	return unknown
 }
 
-// LeaseGone reports whether etcd says that a lease does not exist.
-func LeaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
+// leaseGone reports whether etcd says that a lease does not exist.
+func leaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }
 
-// Explain puts an error into the words of package locker. It matches
+// explain puts an error into the words of package locker. It matches
 // [locker.ErrUnavailable] if trying again may help. where names the cluster, and
 // prefix what the user has to have rights on.
-func Explain(where, prefix string, err error) error {
+func explain(where, prefix string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -73,7 +71,7 @@ func Explain(where, prefix string, err error) error {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%s: %w: its store is full (alarm NOSPACE): compact and defragment it, "+
 			"raise --quota-backend-bytes, then run etcdctl alarm disarm: %w", where, err, locker.ErrUnavailable)
-	case Of(err) == Refused:
+	case outcomeOf(err) == refused:
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	// A deadline in it is not the caller's: it is not wrapped.
