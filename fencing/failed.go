@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/golockers/locker"
 )
@@ -27,7 +28,10 @@ func Failed(ctx context.Context, op string, err error, o Outcome) error {
 		return nil
 	}
 	f := &failedError{op + ": ", []error{err}}
-	over := ctx.Err()
+	over, cause := ctx.Err(), context.Cause(ctx)
+	if deadline, ok := ctx.Deadline(); ok && over == nil && !time.Now().Before(deadline) {
+		over, cause = context.DeadlineExceeded, context.DeadlineExceeded // a driver's timer may be the first
+	}
 	if ofContext := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); ofContext {
 		f.causes = nil // the deadline of a driver is not the caller's
 	}
@@ -35,10 +39,10 @@ func Failed(ctx context.Context, op string, err error, o Outcome) error {
 	case o == Refused:
 	case errors.Is(over, context.Canceled):
 		f.text += "given up before the answer: "
-		f.causes = append(f.causes, over, context.Cause(ctx))
+		f.causes = append(f.causes, over, cause)
 	case over != nil:
 		f.text += "no answer in time: "
-		f.causes = append(f.causes, over, context.Cause(ctx), locker.ErrUnavailable)
+		f.causes = append(f.causes, over, cause, locker.ErrUnavailable)
 	default:
 		f.text += "the store cannot be reached, or not now: "
 		f.causes = append(f.causes, locker.ErrUnavailable)

@@ -17,12 +17,14 @@ type order struct {
 	guard *redisguard.Guard
 }
 
+var set = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+
 func (o order) Raise(ctx context.Context, token fencing.Token) error {
 	return o.guard.Raise(ctx, "order/42", token)
 }
 
 func (o order) Set(ctx context.Context, token fencing.Token, state string) error {
-	return o.guard.Set(ctx, "order/42", token, "{order/42}:state", state, 0)
+	return o.guard.Run(ctx, "order/42", token, set, []string{"{order/42}:state"}, state).Err()
 }
 
 func (o order) Get(ctx context.Context) (string, error) {

@@ -2,6 +2,8 @@
 // one script, which the server runs as one step, compares the fencing token, moves
 // the mark and writes.
 //
+//	var pay = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+//	…
 //	guard, err := redisguard.New(client, nil)
 //	…
 //	err = fencing.Do(ctx, locks, "orders/42", func(ctx context.Context) error {
@@ -9,12 +11,12 @@
 //		if err != nil {
 //			return err
 //		}
-//		return guard.Set(ctx, "orders/42", token, "{orders/42}:state", "paid", 0)
+//		return guard.Run(ctx, "orders/42", token, pay, []string{"{orders/42}:state"}, "paid").Err()
 //	})
 //
-// [Guard.Set] and [Guard.Del] are for simple cases. [Guard.Run] puts the guard before
-// any Lua script of the caller; [Prelude] is the text of the guard, for other drivers
-// and languages. The lock may be of any backend, also in another Redis or in none.
+// [Guard.Run] puts the guard before any Lua script of the caller; [Prelude] is the text
+// of the guard, for other drivers and languages. The lock may be of any backend, also in
+// another Redis or in none.
 //
 // # Keys
 //
@@ -38,9 +40,6 @@
 //   - A refused token changes nothing. Neither does a server that cannot take writes
 //     (no memory, read-only, too few replicas), nor a user without the right to write
 //     the mark: the mark comes first, and fails first.
-//   - Set and Del happen together with their mark or not at all, with one exception:
-//     if the user may write the mark but must not use the command DEL, the mark has
-//     moved.
 //   - A script that fails by an error that it raises (error, a failed redis.call) or
 //     returns (redis.error_reply) has passed the guard: the mark has moved and stays,
 //     and so does everything that the script wrote before. In the other order, there
@@ -54,10 +53,8 @@
 // # Lost answers
 //
 // A Guard makes the driver send each request once, whatever its MaxRetries is. If the
-// answer is lost, Set, Del, Raise and Forget repeat their request themselves, since
-// it may be carried out twice; Run does not. If a later holder has written meanwhile,
-// the second request is refused, although the first one may have written, before that
-// holder, as it should. This is [fencing.ErrUnknown], not ErrStale.
+// answer is lost, Raise and Forget repeat their request themselves, since it may be
+// carried out twice; Run does not.
 //
 // A request without an answer may also arrive late. It is refused if a higher token
 // came before it. Otherwise it passes: a guard does not order the writes of one
@@ -84,6 +81,5 @@
 // # Rights
 //
 // With the default prefix, an ACL user needs the keys fencing:1:* beside its own, and
-// the commands EVALSHA, EVAL, GET, SET, for Del and Forget also DEL, and those in its
-// scripts. On a Cluster the driver also needs COMMAND, CLUSTER SLOTS and ASKING.
+// the commands EVALSHA, EVAL, GET, SET, for Forget also DEL, and those in its scripts. On a Cluster the driver also needs COMMAND, CLUSTER SLOTS and ASKING.
 package redisguard

@@ -10,7 +10,6 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
-	"github.com/golockers/locker/internal/redisconn"
 )
 
 // Refusal converts an error of [Prelude] to the error that the methods of a Guard
@@ -34,42 +33,16 @@ func Refusal(resource string, token fencing.Token, err error) error {
 	return err
 }
 
-// failed makes the error for the caller. unknown: the write may have been carried
-// out, or may yet be.
-func failed(ctx context.Context, op, resource string, err error, unknown bool) error {
-	where := fmt.Sprintf("redisguard: %s %q", op, resource)
-	var stale *fencing.StaleError
-	switch {
-	case errors.As(err, &stale) && unknown:
-		// Not ErrStale, which says that nothing was written.
-		return fmt.Errorf("%s: the answer was lost; the repeated request with token %d was refused, since a "+
-			"later holder has moved the mark to %d: %w",
-			where, stale.Token, stale.Mark, fencing.ErrUnknown)
-	case stale != nil, errors.Is(err, fencing.ErrMissing):
+// failed makes the error for the caller.
+func failed(ctx context.Context, op, resource string, err error, o fencing.Outcome) error {
+	if err == nil || errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrMissing) {
 		return err
 	}
-	var reply redis.Error
-	isReply := errors.As(err, &reply)
-	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); isReply && found {
+	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); found {
 		// A server that does not know a command repeats its arguments; those of AUTH are passwords.
 		err = errors.New(text)
-	} else if isUnencodable(err) {
+	} else if unencodable(err) {
 		err = fmt.Errorf("%w: %w", locker.ErrInvalid, err)
-	} else if isReply && redisconn.Passing(reply.Error()) {
-		err = fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
-	} else if _, refused := redisconn.Outcome(err); !isReply && !refused {
-		switch {
-		case errors.Is(ctx.Err(), context.Canceled):
-			err = fmt.Errorf("given up before the answer: %w", context.Cause(ctx))
-		case ctx.Err() != nil:
-			err = fmt.Errorf("no answer in time: %w: %w", context.Cause(ctx), locker.ErrUnavailable)
-		default:
-			// A deadline in err is the driver's and not the caller's, so err is not wrapped.
-			err = fmt.Errorf("%w: %v", locker.ErrUnavailable, err) //nolint:errorlint // on purpose
-		}
 	}
-	if unknown {
-		return fmt.Errorf("%s: %w: %w", where, err, fencing.ErrUnknown)
-	}
-	return fmt.Errorf("%s: %w", where, err)
+	return fencing.Failed(ctx, fmt.Sprintf("redisguard: %s %q", op, resource), err, o)
 }

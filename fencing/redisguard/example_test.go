@@ -29,6 +29,9 @@ func Example() {
 	locks := locker.New(memory.New(), nil)
 	defer locks.Close()
 
+	pay := redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+	state := []string{"{orders/42}:state"}
+
 	// One that is paused after it got its token, and goes on when its lock is another's.
 	var paused fencing.Token
 	for _, who := range []string{"first", "second"} {
@@ -41,14 +44,14 @@ func Example() {
 				paused = token
 				return nil
 			}
-			return guard.Set(ctx, "orders/42", token, "{orders/42}:state", "paid by the "+who, 0)
+			return guard.Run(ctx, "orders/42", token, pay, state, "paid by the "+who).Err()
 		})
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
 	}
-	err = guard.Set(ctx, "orders/42", paused, "{orders/42}:state", "paid by the first", 0)
+	err = guard.Run(ctx, "orders/42", paused, pay, state, "paid by the first").Err()
 	fmt.Println("refused:", errors.Is(err, fencing.ErrStale))
 	fmt.Println(client.Get(ctx, "{orders/42}:state").Val())
 

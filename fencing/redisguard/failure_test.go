@@ -51,13 +51,10 @@ func TestProveTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T
 
 func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
 	t.Helper()
-	require.NoError(t, g.Set(t.Context(), resource, 3, resource, "", time.Hour))
-	n, err := g.Del(t.Context(), resource, 3, resource)
-	require.NoError(t, err)
-	assert.Equal(t, int64(1), n)
+	require.NoError(t, set(t.Context(), g, resource, 3, resource, ""))
 	require.NoError(t, g.Run(t.Context(), resource, 4,
 		redisguard.NewScript("return redis.call('SET', KEYS[1], '')"), []string{resource}).Err())
-	guardtest.Stale(t, g.Set(t.Context(), resource, 2, resource, "", 0), resource, 2, 4)
+	guardtest.Stale(t, set(t.Context(), g, resource, 2, resource, ""), resource, 2, 4)
 	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
 	require.NoError(t, g.Forget(t.Context(), resource))
 }
@@ -65,7 +62,7 @@ func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
 func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("app", leastRights...))
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"}), nil)
-	require.NoError(t, g.Set(t.Context(), "app:k", 1, "app:k", "v", 0))
+	require.NoError(t, set(t.Context(), g, "app:k", 1, "app:k", "v"))
 	before := everything(t, server)
 	refused := func(what string, err error) {
 		t.Helper()
@@ -76,14 +73,14 @@ func TestMissingRightsAreNotAnOutageAndMoveNothing(t *testing.T) {
 		assert.NotContains(t, err.Error(), "\n")
 		assert.Equal(t, before, everything(t, server), what)
 	}
-	refused("a key", g.Set(t.Context(), "others", 2, "others", "", 0))
+	refused("a key", set(t.Context(), g, "others", 2, "others", ""))
 	for _, command := range []string{"evalsha", "get", "set"} {
 		server.MustDo(t, "ACL", "SETUSER", "app", "-"+command)
-		refused(command, g.Set(t.Context(), "app:k", 2, "app:k", "", 0))
+		refused(command, set(t.Context(), g, "app:k", 2, "app:k", ""))
 		server.MustDo(t, "ACL", "SETUSER", "app", "+"+command)
 	}
 	server.MustDo(t, "ACL", "SETUSER", "app", "resetkeys", "~app:*")
-	refused("the mark", g.Set(t.Context(), "app:k", 2, "app:k", "", 0))
+	refused("the mark", set(t.Context(), g, "app:k", 2, "app:k", ""))
 }
 
 func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
@@ -99,7 +96,7 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 			opts.Addr = secret.Addr()
 		}
 		g := newGuard(t, newClient(t, opts), nil)
-		err := g.Set(t.Context(), "k", 1, "k", "", 0)
+		err := set(t.Context(), g, "k", 1, "k", "")
 		require.Error(t, err, what)
 		assert.NotErrorIs(t, err, locker.ErrUnavailable, "%s: %v", what, err)
 		assert.NotErrorIs(t, err, fencing.ErrUnknown, "%s: %v", what, err)
@@ -113,11 +110,11 @@ func TestOutageIsUnavailable(t *testing.T) {
 	server := lab.StartRedis(t)
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1,
 		ReadTimeout: 100 * time.Millisecond}), nil)
-	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "", 0))
+	require.NoError(t, set(t.Context(), g, "k", 1, "k", ""))
 
 	unavailable := func(what string) {
 		t.Helper()
-		err := g.Set(t.Context(), "k", 2, "k", "", 0)
+		err := set(t.Context(), g, "k", 2, "k", "")
 		assert.ErrorIs(t, err, locker.ErrUnavailable, what)
 		assert.Equal(t, what == "paused", errors.Is(err, fencing.ErrUnknown), "%s: %v", what, err)
 		assert.NotErrorIs(t, err, fencing.ErrStale, what)
@@ -146,7 +143,7 @@ func TestOutageIsUnavailable(t *testing.T) {
 		unavailable("paused")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		err := g.Set(ctx, "k", 2, "k", "", 0)
+		err := set(ctx, g, "k", 2, "k", "")
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorIs(t, err, locker.ErrUnavailable)
 		server.Resume()
@@ -161,39 +158,34 @@ func TestCancelledAndClosedAreSaid(t *testing.T) {
 	g := newGuard(t, client, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := g.Set(ctx, "k", 1, "k", "", 0)
+	err := set(ctx, g, "k", 1, "k", "")
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.NotErrorIs(t, err, locker.ErrUnavailable)
 	assert.NotErrorIs(t, err, fencing.ErrUnknown, "it was not sent")
 	assert.NotErrorIs(t, g.Forget(ctx, "k"), fencing.ErrUnknown)
-	assert.ErrorIs(t, g.Set(t.Context(), "k", 1, "k", struct{}{}, 0), locker.ErrInvalid)
+	assert.ErrorIs(t, set(t.Context(), g, "k", 1, "k", struct{}{}), locker.ErrInvalid)
 	require.NoError(t, client.Close())
-	err = g.Set(t.Context(), "k", 1, "k", "", 0)
+	err = set(t.Context(), g, "k", 1, "k", "")
 	assert.ErrorIs(t, err, redis.ErrClosed)
 	assert.NotErrorIs(t, err, locker.ErrUnavailable)
 	assert.Empty(t, everything(t, server))
 }
 
-// Set, Del and Raise ask again when the answer is lost. The driver does not.
-func TestRepeatedRequestOfTheSameHolderSucceeds(t *testing.T) {
+// Raise and Forget ask again when the answer is lost. The driver does not.
+func TestWhatMayBeRepeatedIs(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())
 	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
-	require.NoError(t, g.Set(t.Context(), "k", 1, "k", "warm", 0))
 	require.NoError(t, g.Raise(t.Context(), "k", 1))
-	_, err := g.Del(t.Context(), "k", 1)
-	require.NoError(t, err)
-
-	for name, write := range map[string]func() error{
-		"Set":   func() error { return g.Set(t.Context(), "k", 2, "k", "value", 0) },
-		"Raise": func() error { return g.Raise(t.Context(), "k", 2) },
-		"Del":   func() error { _, err := g.Del(t.Context(), "k", 2, "k"); return err },
+	for command, write := range map[string]func() error{
+		"evalsha": func() error { return g.Raise(t.Context(), "k", 2) },
+		"del":     func() error { return g.Forget(t.Context(), "gone") },
 	} {
-		cut := proxy.CutReply("evalsha")
+		cut := proxy.CutReply(command)
 		before := server.Commands(t)
-		require.NoError(t, write(), name)
+		require.NoError(t, write(), command)
 		assert.False(t, cut(), "the reply was not cut")
-		assert.Equal(t, int64(2), server.Commands(t).Since(before).ByName["evalsha"], "%s: sent twice", name)
+		assert.Equal(t, int64(2), server.Commands(t).Since(before).ByName[command], "%s: sent twice", command)
 	}
 	assert.Equal(t, fencing.Token(2), mustMark(t, g, "k"))
 }
@@ -212,50 +204,16 @@ func TestALostAnswerToAScriptIsUnknownAndItRunsOnce(t *testing.T) {
 	assert.Equal(t, []any{"warm", "once"}, server.MustDo(t, "LRANGE", "{r}:list", 0, -1))
 }
 
-// The first request landed, its answer was lost, and a later holder wrote before
-// the second: to tell that as stale would be to say that nothing was written.
-func TestAWriteThatLandedIsNeverToldAsStale(t *testing.T) {
-	server, later := newServer(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	g := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr()}), nil)
-	for name, write := range writers(g) {
-		t.Run(name, func(t *testing.T) {
-			server.MustDo(t, "FLUSHALL")
-			require.NoError(t, write(t.Context(), 1))
-			links := make(chan *lab.Link, 1)
-			proxy.OnRequest("evalsha", func(l *lab.Link) {
-				l.SetReplies(lab.Drop)
-				links <- l
-			})
-			done := make(chan error, 1)
-			go func() { done <- write(t.Context(), 2) }()
-			link := <-links
-			require.Eventually(t, func() bool { return mustMark(t, later, "r") == 2 }, patience, time.Millisecond,
-				"it has to land")
-			require.NoError(t, later.Raise(t.Context(), "r", 3))
-			link.Reset()
-			err := <-done
-			require.ErrorIs(t, err, fencing.ErrUnknown)
-			require.NotErrorIs(t, err, fencing.ErrStale)
-			if name != "Run" {
-				assert.ErrorContains(t, err, "has moved the mark to 3")
-			}
-			assert.NotContains(t, err.Error(), "\n")
-			guardtest.Stale(t, write(t.Context(), 2), "r", 2, 3)
-		})
-	}
-}
-
 // A request that was given up arrives when the next holder has written.
 func TestLateRequestOfAnEarlierHolderIsRefused(t *testing.T) {
 	server, later := newServer(t)
 	proxy := lab.StartProxy(t, server.Addr())
 	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1,
 		ReadTimeout: 200 * time.Millisecond}), nil)
-	require.NoError(t, earlier.Set(t.Context(), "k", 1, "k", "earlier", 0))
+	require.NoError(t, set(t.Context(), earlier, "k", 1, "k", "earlier"))
 	proxy.SetRequests(lab.Hold)
-	require.ErrorIs(t, earlier.Set(t.Context(), "k", 1, "k", "late", 0), locker.ErrUnavailable)
-	require.NoError(t, later.Set(t.Context(), "k", 2, "k", "later", 0))
+	require.ErrorIs(t, set(t.Context(), earlier, "k", 1, "k", "late"), locker.ErrUnavailable)
+	require.NoError(t, set(t.Context(), later, "k", 2, "k", "later"))
 	before := server.Commands(t).ByName["evalsha"]
 	proxy.SetRequests(lab.Pass)
 	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience,
@@ -268,13 +226,13 @@ func TestMarkAndWriteAreOneTransaction(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithAppendOnly())
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
 	replica := lab.StartRedis(t, lab.ReplicaOf(server))
-	require.NoError(t, g.Set(t.Context(), "k", 7, "k", "v", 0))
+	require.NoError(t, set(t.Context(), g, "k", 7, "k", "v"))
 	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience,
 		time.Millisecond)
 	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))
 	server.Restart(t)
 	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))
-	guardtest.Stale(t, g.Set(t.Context(), "k", 6, "k", "lower", 0), "k", 6, 7)
+	guardtest.Stale(t, set(t.Context(), g, "k", 6, "k", "lower"), "k", 6, 7)
 	info := server.Info(t, "errorstats")
 	var stale bool
 	for name := range info {

@@ -106,26 +106,35 @@ func New(client Client, opts *Options) (*Guard, error) {
 	return g, nil
 }
 
+// Raise moves the mark of resource up to token and writes nothing. After it has
+// returned, no write with a lower token can happen. A holder calls it before it
+// reads the state on which its write depends. If an answer is lost, Raise asks again, a
+// few times. Errors are those of [Guard.Run].
+func (g *Guard) Raise(ctx context.Context, resource string, token fencing.Token) error {
+	return g.run(ctx, "raise the mark of", resource, token, raiseMark, true, nil, nil).Err()
+}
+
+var raiseMark = NewScript("return redis.status_reply('OK')")
+
 // Mark returns the highest token that was accepted for resource; 0 if there is none.
 // The answer may be out of date when it arrives: it is for people and for tests.
 func (g *Guard) Mark(ctx context.Context, resource string) (fencing.Token, error) {
-	const op = "read the mark of"
 	key, err := g.MarkKey(resource)
 	if err != nil {
 		return 0, err
 	}
-	cmd, _ := g.ask(ctx, readMark, []string{key}, nil, true)
+	cmd, outcome := g.ask(ctx, true, func() *redis.Cmd { return g.process(ctx, "get", key) })
 	text, err := cmd.Text()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return 0, nil
 	case err != nil:
-		return 0, failed(ctx, op, resource, err, false)
+		return 0, failed(ctx, "read the mark of", resource, err, max(outcome, fencing.Unsent))
 	}
 	token, err := fencing.Parse(text)
 	if err != nil {
-		return 0, fmt.Errorf("redisguard: %s %q: the value of %s is no mark: find out what else writes there, "+
-			"and delete that key: %w", op, resource, key, err)
+		return 0, fmt.Errorf("redisguard: the value of %s is no mark: find out what else writes there, "+
+			"and delete that key: %w", key, err)
 	}
 	return token, nil
 }
@@ -137,17 +146,6 @@ func (g *Guard) Forget(ctx context.Context, resource string) error {
 	if err != nil {
 		return err
 	}
-	const op = "forget the mark of"
-	if err := ctx.Err(); err != nil {
-		return failed(ctx, op, resource, err, false)
-	}
-	if cmd, unknown := g.ask(ctx, dropMark, []string{key}, nil, true); cmd.Err() != nil {
-		return failed(ctx, op, resource, cmd.Err(), unknown)
-	}
-	return nil
+	cmd, outcome := g.ask(ctx, true, func() *redis.Cmd { return g.process(ctx, "del", key) })
+	return failed(ctx, "forget the mark of", resource, cmd.Err(), outcome)
 }
-
-var (
-	readMark = newScript("return redis.call('GET', KEYS[1])")
-	dropMark = newScript("return redis.call('DEL', KEYS[1])")
-)

@@ -1,6 +1,7 @@
 package redisguard_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -15,6 +16,12 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var setKey = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+
+func set(ctx context.Context, g *redisguard.Guard, resource string, token fencing.Token, key string, value any) error {
+	return g.Run(ctx, resource, token, setKey, []string{key}, value).Err()
+}
 
 const patience = 20 * time.Second
 

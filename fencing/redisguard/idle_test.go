@@ -18,10 +18,8 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	client := newClient(t, &redis.Options{Addr: server.Addr(), TLSConfig: certs.ClientConfig(), MaxRetries: -1})
 	g := newGuard(t, client, nil)
 	ctx := t.Context()
-	require.NoError(t, g.Set(ctx, "k", 1, "k", "v", 0))
+	require.NoError(t, set(ctx, g, "k", 1, "k", "v"))
 	for what, ask := range map[string]func() error{
-		"Set":   func() error { return g.Set(ctx, "k", 1, "k", "v", 0) },
-		"Del":   func() error { _, err := g.Del(ctx, "k", 1, "k"); return err },
 		"Raise": func() error { return g.Raise(ctx, "k", 1) },
 		"Mark":  func() error { _, err := g.Mark(ctx, "k"); return err },
 		"Run": func() error {

@@ -62,9 +62,9 @@ func TestMarkAndKeysShareASlot(t *testing.T) {
 		require.NoError(t, err)
 		if !strings.Contains(mark, "%{") {
 			assert.Equal(t, slot(mark), slot(resource), "%q", resource)
-			assert.NoError(t, g.Set(t.Context(), resource, 1, resource, "", 0), "%q", resource)
+			assert.NoError(t, set(t.Context(), g, resource, 1, resource, ""), "%q", resource)
 		}
-		err = g.Set(t.Context(), resource, 1, "elsewhere", "", 0)
+		err = set(t.Context(), g, resource, 1, "elsewhere", "")
 		require.ErrorIs(t, err, locker.ErrInvalid, "%q", resource)
 		_, advice, ok := strings.Cut(err.Error(), "as in ")
 		require.True(t, ok, err)
@@ -72,38 +72,36 @@ func TestMarkAndKeysShareASlot(t *testing.T) {
 		advice, _, _ = strings.Cut(advice, ", or set")
 		require.NoError(t, unquote(advice, &key))
 		assert.Equal(t, slot(mark), slot(key), "%q", resource)
-		assert.NoError(t, g.Set(t.Context(), resource, 1, key, "", 0), "%q", resource)
+		assert.NoError(t, set(t.Context(), g, resource, 1, key, ""), "%q", resource)
 	}
 }
 
 func TestKeysOutsideOfTheSlotAreRefusedAtOnce(t *testing.T) {
 	g := newGuard(t, nowhere(t), nil)
-	err := g.Set(t.Context(), "orders/42", 1, "total", "", 0)
+	err := set(t.Context(), g, "orders/42", 1, "total", "")
 	assert.ErrorIs(t, err, locker.ErrInvalid)
 	assert.EqualError(t, err,
 		`redisguard: invalid argument: "total" is not in the hash slot of the mark of "orders/42", `+
 			`so that a Cluster could not write both in one step:`+
 			` put {orders/42} into the key, as in "{orders/42}:total", or set `+
 			`Options.Unclustered if there will never be a Cluster`)
-	_, err = g.Del(t.Context(), "r", 1, "{r}:a", "b")
-	assert.ErrorIs(t, err, locker.ErrInvalid)
 	assert.ErrorIs(t, g.Run(t.Context(), "r", 1, push, []string{"{r}:a", "{x}{r}"}).Err(), locker.ErrInvalid)
 
 	mark, err := g.MarkKey("r")
 	require.NoError(t, err)
-	assert.ErrorIs(t, g.Set(t.Context(), "r", 1, mark, "", 0), locker.ErrInvalid, "a guard's own key")
+	assert.ErrorIs(t, set(t.Context(), g, "r", 1, mark, ""), locker.ErrInvalid, "a guard's own key")
 }
 
 func TestUnclusteredTakesEveryKey(t *testing.T) {
 	server := lab.StartRedis(t)
 	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}),
 		&redisguard.Options{Unclustered: true})
-	require.NoError(t, g.Set(t.Context(), "night job", 7, "report", "x", 0))
-	guardtest.Stale(t, g.Set(t.Context(), "night job", 6, "report:2", "y", 0), "night job", 6, 7)
+	require.NoError(t, set(t.Context(), g, "night job", 7, "report", "x"))
+	guardtest.Stale(t, set(t.Context(), g, "night job", 6, "report:2", "y"), "night job", 6, 7)
 	assert.Equal(t, int64(1), server.MustDo(t, "EXISTS", "report", "report:2"))
 	mark, err := g.MarkKey("night job")
 	require.NoError(t, err)
-	assert.ErrorIs(t, g.Set(t.Context(), "night job", 7, mark, "", 0), locker.ErrInvalid)
+	assert.ErrorIs(t, set(t.Context(), g, "night job", 7, mark, ""), locker.ErrInvalid)
 }
 
 func TestMarksOfOtherResourcesAreNotWritten(t *testing.T) {
@@ -115,19 +113,16 @@ func TestMarksOfOtherResourcesAreNotWritten(t *testing.T) {
 		const other = "{t}b" // its mark shares the hash slot of {t}a
 		mark, err := g.MarkKey(other)
 		require.NoError(t, err)
-		require.NoError(t, g.Set(t.Context(), other, 9, other, "", 0))
-		assert.ErrorIs(t, g.Set(t.Context(), "{t}a", 5, mark, "1", 0), locker.ErrInvalid)
-		_, err = g.Del(t.Context(), "{t}a", 5, mark)
-		assert.ErrorIs(t, err, locker.ErrInvalid)
-		guardtest.Stale(t, g.Set(t.Context(), other, 8, other, "", 0), other, 8, 9)
+		require.NoError(t, set(t.Context(), g, other, 9, other, ""))
+		assert.ErrorIs(t, set(t.Context(), g, "{t}a", 5, mark, "1"), locker.ErrInvalid)
+		guardtest.Stale(t, set(t.Context(), g, other, 8, other, ""), other, 8, 9)
 	}
 }
 
 func TestBadArgumentsAreFoundAtOnce(t *testing.T) {
 	client := nowhere(t)
 	g := newGuard(t, client, nil)
-	assert.ErrorIs(t, g.Set(t.Context(), "k", 1, "k", "", -1), locker.ErrInvalid)
-	assert.ErrorIs(t, g.Set(t.Context(), "k", 0, "k", "", 0), fencing.ErrMissing)
+	assert.ErrorIs(t, set(t.Context(), g, "k", 0, "k", ""), fencing.ErrMissing)
 	assert.ErrorIs(t, g.Run(t.Context(), "k", 1, nil, nil).Err(), locker.ErrInvalid)
 
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})

@@ -31,11 +31,15 @@ do
 		return redis.error_reply('FENCESTALE ' .. seen .. ' is the mark ' .. mark ..
 			', and the token ' .. token .. ' is lower')
 	end
-	-- The mark comes before the caller's writes. If this fails, nothing is written at all. If the
-	-- caller's text fails in the middle, no lower token is accepted after it.
-	if keep == '0' then
-		redis.call('SET', mark, token)
-	else
-		redis.call('SET', mark, token, 'PX', keep)
+	-- The mark comes before the caller's writes. If this fails, nothing is written at all, and the reply
+	-- names no place in a script, as it does if the caller's text fails: then no lower token is accepted
+	-- after it.
+	local set = {'SET', mark, token}
+	if keep ~= '0' then
+		set[4], set[5] = 'PX', keep
+	end
+	local moved = redis.pcall(unpack(set))
+	if moved.err then
+		return redis.error_reply((string.gsub(moved.err, '^%-', '')))
 	end
 end

@@ -42,7 +42,7 @@ func TestWhatIsSaidOfAWriteIsSoWhileConnectionsBreak(t *testing.T) {
 				n := newest.Add(1)
 				token := fencing.Token(max(1, n-rand.Int64N(4)))
 				key := fmt.Sprint("{r}:", n)
-				err := g.Set(t.Context(), "r", token, key, n, 0)
+				err := set(t.Context(), g, "r", token, key, n)
 				landed, existsErr := client.Exists(t.Context(), key).Result()
 				assert.NoError(t, existsErr)
 				switch {

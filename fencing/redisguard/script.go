@@ -5,7 +5,9 @@ import (
 	"crypto/sha1"
 	_ "embed" // for prelude.lua
 	"encoding/hex"
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -64,33 +66,40 @@ func newScript(text string) *Script {
 // Run runs the caller's script if token is not lower than the mark of resource, and
 // raises the mark to token. Nothing comes between the check, the mark and the script.
 // The command that it returns has result and error: use Run(…).Int64(), for example. A
-// script that returns nothing has the error redis.Nil.
+// script that returns nothing has the error redis.Nil. args are what go-redis encodes.
 //
-// keys has to name all keys that the script writes; they are checked as in
-// [Guard.Set]. Redis does not roll back: see "Scripts that fail" in the package
-// comment. Errors are those of Set, or the script's own, a [redis.Error] that
-// [errors.As] finds. Unlike Set, Run does not repeat a request whose answer was lost,
-// since a script that counts or appends would do so twice. The error then matches
-// [fencing.ErrUnknown]; a caller whose script may run twice calls Run again with the
-// same token. So that a connection which was closed while nobody used it is not such a
-// case, Run reads the mark first if the Guard was idle for a second. Programs with
-// bursts of callers over TLS set the client's ConnMaxIdleTime below the idle limits of
-// servers and load balancers as well.
+// keys has to name all keys that the script writes. They have to share the hash slot of
+// the mark, since a Cluster writes only keys of one slot in one step: each has the same
+// {tag} as resource, if that has one, or it is resource itself, or it contains
+// {resource}. Otherwise the error matches [locker.ErrInvalid] and says how to name the
+// key; see [Options.Unclustered].
+//
+// If the token is too low, the error is a [*fencing.StaleError]; without a token it
+// matches [fencing.ErrMissing]. Nothing is written then. An error of the script itself
+// is a [redis.Error] that [errors.As] finds; Redis does not roll back: see "Scripts that
+// fail" in the package comment. If the Redis cannot be reached, or cannot serve for the
+// moment, the error matches [locker.ErrUnavailable]. Wrong credentials and missing
+// rights match none of these.
+//
+// A request whose answer was lost is not repeated, since a script that counts or
+// appends would do so twice. The error then matches [fencing.ErrUnknown]; a caller
+// whose script may run twice calls Run again with the same token. So that a connection
+// which was closed while nobody used it is not such a case, Run reads the mark first if
+// the Guard was idle for a second. Programs with bursts of callers over TLS set the
+// client's ConnMaxIdleTime below the idle limits of servers and load balancers as well.
+//
+// Run blocks as long as the client does. go-redis obeys the deadline of ctx during a
+// request only if its ContextTimeoutEnabled is set, and otherwise its ReadTimeout.
 func (g *Guard) Run(
 	ctx context.Context, resource string, token fencing.Token, script *Script, keys []string, args ...any,
 ) *redis.Cmd {
-	return g.run(ctx, "run a script for", resource, token, script, false, keys, args...)
+	return g.run(ctx, "run a script for", resource, token, script, false, keys, args)
 }
 
 func (g *Guard) run(
 	ctx context.Context, op, resource string, token fencing.Token,
-	script *Script, repeatable bool, keys []string, args ...any,
+	script *Script, repeatable bool, keys []string, args []any,
 ) *redis.Cmd {
-	refuse := func(err error) *redis.Cmd {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(err)
-		return cmd
-	}
 	mark, err := g.MarkKey(resource)
 	if err == nil {
 		err = g.checkKeys(resource, mark, keys)
@@ -99,25 +108,34 @@ func (g *Guard) run(
 		err = invalid("the script is nil")
 	}
 	if err == nil {
-		err = fencing.Admit(resource, token, 0)
-	}
-	if err == nil {
-		args, err = encoded(args)
-	}
-	if err == nil && ctx.Err() != nil {
-		err = failed(ctx, op, resource, ctx.Err(), false)
+		err = fencing.Check(resource, token)
 	}
 	if err != nil {
-		return refuse(err)
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(err)
+		return cmd
 	}
-	// A copy: append must not write into the caller's slice.
-	keys = append(append(make([]string, 0, len(keys)+1), keys...), mark)
-	if !repeatable {
-		g.rouse(ctx, mark)
+	if !repeatable && time.Since(began)-time.Duration(g.answered.Load()) > restedAfter {
+		// Reading may be repeated, and takes connections that were closed out of the
+		// driver's pool. The one that answers is the next to be used.
+		_, _ = g.Mark(ctx, resource)
 	}
-	cmd, unknown := g.ask(ctx, script, keys, append(args, g.keep, token.String()), repeatable)
-	if err := cmd.Err(); err != nil && err != redis.Nil { //nolint:errorlint // an answer
-		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), unknown))
+	rest := make([]any, 0, 1+len(keys)+1+len(args)+2)
+	rest = append(rest, len(keys)+1)
+	for _, key := range keys {
+		rest = append(rest, key)
+	}
+	rest = append(append(append(rest, mark), args...), g.keep, token.String())
+	cmd, outcome := g.ask(ctx, repeatable, func() *redis.Cmd {
+		cmd := g.process(ctx, append([]any{"evalsha", script.sha}, rest...)...)
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			// Nothing was done. The server was restarted, or its scripts were flushed.
+			cmd = g.process(ctx, append([]any{"eval", script.text}, rest...)...)
+		}
+		return cmd
+	})
+	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		cmd.SetErr(failed(ctx, op, resource, Refusal(resource, token, err), outcome))
 	}
 	return cmd
 }

@@ -80,8 +80,8 @@ func TestNoLowerTokenAfterAScriptThatFailed(t *testing.T) {
 			assert.NotErrorIs(t, err, locker.ErrUnavailable)
 			assert.Equal(t, "half", server.MustDo(t, "GET", "{r}:x"), "Redis does not roll back")
 			assert.Equal(t, fencing.Token(5), mustMark(t, g, "r"))
-			guardtest.Stale(t, g.Set(t.Context(), "r", 4, "{r}:x", "lower", 0), "r", 4, 5)
-			assert.NoError(t, g.Set(t.Context(), "r", 5, "{r}:x", "whole", 0))
+			guardtest.Stale(t, set(t.Context(), g, "r", 4, "{r}:x", "lower"), "r", 4, 5)
+			assert.NoError(t, set(t.Context(), g, "r", 5, "{r}:x", "whole"))
 		})
 	}
 }

@@ -19,6 +19,15 @@ func TestSuite(t *testing.T) {
 		s.State = func() any { return everything(t, server) }
 		return s
 	})
+	guardtest.Faults(t, func(t *testing.T) guardtest.Proxied {
+		server := lab.StartRedis(t)
+		p := lab.StartProxy(t, server.Addr())
+		through := newClient(t, &redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true})
+		direct := newClient(t, &redis.Options{Addr: server.Addr()})
+		s := storeOn(t, through)
+		s.Read = storeOn(t, direct).Read
+		return guardtest.Proxied{Store: s, Proxy: p, Later: storeOn(t, direct).Write, Deadlines: true}
+	})
 }
 
 func TestProveSuiteOnACluster(t *testing.T) {
@@ -35,7 +44,7 @@ func storeOn(t *testing.T, client redis.UniversalClient) guardtest.Store {
 	g := newGuard(t, client, nil)
 	return guardtest.Store{
 		Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
-			return g.Set(ctx, r, token, r, value, 0)
+			return set(ctx, g, r, token, r, value)
 		},
 		Raise: g.Raise,
 		Read: func(ctx context.Context, r string) (string, error) {

@@ -10,6 +10,8 @@ import (
 	"github.com/golockers/locker/fencing/redisguard"
 )
 
+var setKey = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+
 // openRedis opens a key of a Redis.
 func openRedis(addr, key, resource string) (*target, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -19,7 +21,7 @@ func openRedis(addr, key, resource string) (*target, error) {
 			if resource == "" {
 				return client.Set(ctx, key, value, 0).Err()
 			}
-			return guard.Set(ctx, resource, token, key, value, 0)
+			return guard.Run(ctx, resource, token, setKey, []string{key}, value).Err()
 		},
 		raise: func(ctx context.Context, token fencing.Token) error { return guard.Raise(ctx, resource, token) },
 		read: func(ctx context.Context) (string, error) {
