@@ -69,8 +69,8 @@
 //
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
 // the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
-// A process that is stopped while it waits for a shared name can keep the turn, and so
-// new sharers out.
+// A process that is stopped while it waits can keep the turn, and so keep out new sharers
+// and all who wait behind it.
 //
 // # Threads
 //

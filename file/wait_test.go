@@ -68,7 +68,7 @@ func TestClientsOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 			assert.NoError(t, c.Close())
 		})
 		require.Eventually(t, func() bool { return b.Waiters("n") == i+1 }, patience, time.Millisecond)
-		assert.Equal(t, min(i+1, 2), blocked())
+		waitUntilBlocked(t, min(i+1, 2))
 	}
 	require.NoError(t, holder.Unlock(t.Context()))
 	wg.Wait()
