@@ -132,10 +132,10 @@ $(BENCHSTAT):
 	GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT:$(BIN)/benchstat-%=%)
 	mv $(BIN)/benchstat $@
 
-# What locks of other libraries guarantee, beside ours (docs/peers.md): again and again until the table is stable.
+# What locks of other libraries guarantee, beside ours (docs/peers.md): again and again for half an hour.
 # PEERS="--for 2h" has more time for it, PEERS="redis redislock=redis" fewer subjects.
 compare-peers: servers
-	cd compare/peers && go run . --stable --for 30m $(PEERS)
+	cd compare/peers && go run . --for 30m $(PEERS)
 
 clean:
 	rm -rf .cache bin

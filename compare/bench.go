@@ -40,7 +40,7 @@ type serverFault struct {
 	heal   func(b *bench)
 	after  func(b *bench) // when the trials are over
 
-	script   func(r *round) // instead of all this
+	script   func(r *round) // instead of all this, in tests
 	must     bool           // heal it, whatever happens
 	services []string       // those that it is for; nil: all
 }
@@ -61,8 +61,6 @@ type bench struct {
 	gone    string // why it was given up
 	names   int    // locks at once
 	given   bool   // by a URL
-	kind    string // its scheme, where the lab starts it
-	aparts  int    // what was tried on benches of their own
 }
 
 // begin opens the service, and starts the holders.
@@ -140,8 +138,6 @@ type task struct {
 	id     string // for Plan.Only and Untried
 	fault  history.Fault
 	script func(r *round)
-	open   func(b *bench) service // has a bench of its own for it, with this one fault
-	once   bool                   // what has happened to the servers cannot happen again
 	tries  int
 }
 
@@ -161,14 +157,11 @@ func (b *bench) tasks() []*task {
 		if f.services != nil && !slices.Contains(f.services, b.svc.name) {
 			b.leave(f.fault.ID, "it is not for this service")
 		}
-		script := f.script
-		if script == nil {
-			script = func(r *round) { r.serverFault(f) }
+		script := func(r *round) { r.serverFault(f) }
+		if f.script != nil {
+			script = f.script
 		}
-		tasks = append(tasks, &task{id: f.fault.ID, fault: f.fault, script: script, once: f.script != nil})
-	}
-	if b.kind != "" {
-		tasks = append(tasks, b.ageingTasks()...)
+		tasks = append(tasks, &task{id: f.fault.ID, fault: f.fault, script: script})
 	}
 	tasks = append(tasks, &task{id: "order", script: (*round).order})
 	return slices.DeleteFunc(tasks, func(t *task) bool {
@@ -176,8 +169,7 @@ func (b *bench) tasks() []*task {
 	})
 }
 
-// tryAll does everything once, in the order of the tasks, and then, while there is time, what its verdict is
-// least sure of.
+// tryAll does everything once, in the order of the tasks, and then, while there is time, again and again.
 func (b *bench) tryAll() {
 	tasks := b.tasks()
 	for failures := 0; ; {
@@ -187,15 +179,11 @@ func (b *bench) tryAll() {
 			break
 		}
 		before := b.run.stalled.Load()
-		try := func() error { return b.round(t, b.names) }
-		if t.open != nil {
-			try = func() error { return b.apart(t) }
-		}
-		err := try()
-		if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && !t.once && b.ctx.Err() == nil {
+		err := b.round(t, b.names)
+		if d := time.Duration(b.run.stalled.Load() - before); d > b.ttl/4 && b.ctx.Err() == nil {
 			b.run.live.say("%s: %s: tried again, since this machine stood still for %v", b.svc.name, t.id,
 				d.Round(time.Millisecond))
-			err = try()
+			err = b.round(t, b.names)
 		}
 		if b.ctx.Err() != nil {
 			return
@@ -219,54 +207,24 @@ func (b *bench) tryAll() {
 			return
 		}
 	}
-	if b.run.plan.wants("cost") {
-		b.run.live.now(b.svc.name, "waits for its turn to be measured")
-		b.run.alone.Lock()
-		defer b.run.alone.Unlock()
-		_ = b.round(&task{id: "cost", script: (*round).cost}, 1) // told already
-	}
 	b.run.live.now(b.svc.name, "done")
 }
 
-// enough is how often everything is tried before the table is stable.
-const enough = 8
-
-// next is what to try now, nil for nothing, and how much there is that was never tried.
+// next is what to try now, nil for nothing, and how much there is that was never tried: what was tried least
+// often comes first.
 func (b *bench) next(tasks []*task) (best *task, untried int) {
-	seen := b.run.seen.Load()
-	over, most := time.Now().After(b.run.end), 0.0
 	for _, t := range tasks {
-		unsure, settled := t.doubt(seen, b.svc.name)
 		if t.tries == 0 {
 			untried++
-		} else if over || settled && b.run.plan.Stable {
-			continue
 		}
-		if unsure > most {
-			best, most = t, unsure
+		if best == nil || t.tries < best.tries {
+			best = t
 		}
+	}
+	if untried == 0 && time.Now().After(b.run.end) {
+		return nil, 0
 	}
 	return best, untried
-}
-
-// doubt is how little is known of what the task does to a service: the variance of the share that breaks, of
-// the rule of which that is greatest. It has settled when it was tried often enough and no verdict has
-// changed in the latter half.
-func (t *task) doubt(seen *history.Report, service string) (unsure float64, settled bool) {
-	share := 1 / float64(t.tries+2)
-	most, settled := share*(1-share), t.tries >= enough
-	if seen == nil || t.fault.ID == "" {
-		return most / float64(t.tries+1), settled
-	}
-	for _, row := range seen.Rows {
-		for _, c := range row.Cells {
-			if row.Fault == t.fault.ID && c.Service == service && c.Trials > 0 {
-				share := float64(c.Broken+1) / float64(c.Trials+2)
-				most, settled = max(most, share*(1-share)), settled && c.First <= c.Trials/2
-			}
-		}
-	}
-	return most / float64(t.tries+1), settled
 }
 
 // quit ends the holders, all at the same time: what one gives back must not be told as held by another. Where

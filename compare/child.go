@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -42,27 +43,20 @@ type command struct {
 	Shared bool          // hold, loop: together with others
 	Gate   bool          // hold: stand still between a check of the lease and the act, until "open"
 	Keep   time.Duration // hold, loop: how long to hold; 0 with hold: until "release"
-	For    time.Duration // loop, cost: for how long
-	Count  int           // cost: how many callers
+	For    time.Duration // loop, flood: for how long
+	Count  int           // flood: how many callers
 	Seq    uint64        // landed: the act that has arrived
 }
 
 // message is what a holder tells the parent, as a line of JSON: an event, or something else.
 type message struct {
-	Event  *history.Event `json:",omitempty"`
-	Ready  bool           `json:",omitempty"` // the client is open
-	Failed string         `json:",omitempty"` // why the backend could not be opened
-	Full   string         `json:",omitempty"` // why the journal cannot be written
-	Gate   int            `json:",omitempty"` // this caller has checked its lease and stands still
-	Cost   *cost          `json:",omitempty"` // the answer to "cost"
-	Done   int            `json:",omitempty"` // the command of this caller is over
-}
-
-// cost is what "cost" has measured.
-type cost struct {
-	Pairs int           // locks that were taken and given back
-	Took  time.Duration // in that time
-	Error string        // the last
+	Event   *history.Event `json:",omitempty"`
+	Ready   bool           `json:",omitempty"` // the client is open
+	Failed  string         `json:",omitempty"` // why the backend could not be opened
+	Full    string         `json:",omitempty"` // why the journal cannot be written
+	Gate    int            `json:",omitempty"` // this caller has checked its lease and stands still
+	Flooded int            `json:",omitempty"` // the answer to "flood": how many locks were taken
+	Done    int            `json:",omitempty"` // the command of this caller is over
 }
 
 // PlayHolder turns this process into one of the holders that [Run] starts, if it was started as one; it does
@@ -234,8 +228,8 @@ func (h *holderProgram) obey(c command) {
 			h.mu.Unlock()
 			h.say(message{Done: c.Caller})
 		}()
-	case c.Do == "cost":
-		go func() { h.say(message{Cost: h.cost(c)}) }()
+	case c.Do == "flood":
+		go func() { h.say(message{Flooded: h.flood(c)}) }()
 	case cl == nil:
 		// It is over.
 	case c.Do == "landed":
@@ -405,40 +399,28 @@ func (h *holderProgram) loop(c command, cl *caller) {
 	}
 }
 
-// cost takes and gives back locks that nobody else wants (or, with a Name, one that others want, too), as
-// fast as it can, and journals none of it.
-func (h *holderProgram) cost(c command) *cost {
+// flood takes and gives back locks that nobody else wants, as fast as it can, and journals none of it.
+func (h *holderProgram) flood(c command) int {
 	ctx, cancel := context.WithTimeout(context.Background(), c.For)
 	defer cancel()
-	var mu sync.Mutex
-	sum := &cost{}
+	var taken atomic.Int64
 	var all sync.WaitGroup
-	start := time.Now()
 	for i := range c.Count {
-		name := c.Name
-		if name[len(name)-1] == '/' {
-			name += fmt.Sprint(i)
-		}
+		name := c.Name + fmt.Sprint(i)
 		all.Go(func() {
 			for ctx.Err() == nil {
 				lease, err := h.client.Lock(ctx, name)
 				if err == nil {
 					err = h.unlock(lease, max(h.TTL, time.Second))
 				}
-				mu.Lock()
-				if err == nil {
-					sum.Pairs++
-				} else if ctx.Err() == nil {
-					sum.Error = err.Error()
-				}
-				mu.Unlock()
 				if err != nil {
 					pause(ctx, 10*time.Millisecond)
+					continue
 				}
+				taken.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	sum.Took = time.Since(start)
-	return sum
+	return int(taken.Load())
 }

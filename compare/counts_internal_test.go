@@ -65,49 +65,32 @@ func TestAFailureWhileTheMachineStoodStillSaysSo(t *testing.T) {
 		"a lock that was free was not granted (this machine stood still for 2s meanwhile)")
 }
 
-// After everything was tried once, what is tried is what is least sure: what breaks now and then before what
-// never does, and the seldom tried before the often tried. A stable table is one in which nothing has changed
-// for long.
-func TestTheTimeGoesWhereTheVerdictIsLeastSure(t *testing.T) {
-	faults := map[string]*task{}
-	b := &bench{svc: &service{name: "s"}, run: &run{end: time.Now().Add(time.Hour)}}
-	var tasks []*task
-	report := &history.Report{}
-	for _, f := range []struct {
-		id                   string
-		tries, broken, first int
-	}{{"never", 9, 0, 0}, {"always", 9, 9, 1}, {"now and then", 10, 4, 1}, {"seldom tried", 8, 0, 0}} {
-		faults[f.id] = &task{id: f.id, fault: history.Fault{ID: f.id}, tries: f.tries}
-		tasks = append(tasks, faults[f.id])
-		report.Rows = append(report.Rows, history.Row{Rule: check.Exclusion, Fault: f.id, Cells: []history.Cell{
-			{Service: "other", Trials: 20, Broken: 10, First: 20},
-			{Service: "s", Trials: f.tries, Broken: f.broken, First: f.first},
-		}})
-	}
-	b.run.seen.Store(report)
-	next := func() string {
+// Everything is tried once, whatever it takes, and then again and again while there is time.
+func TestWhatIsTriedNext(t *testing.T) {
+	b := &bench{run: &run{end: time.Now().Add(time.Hour)}}
+	tasks := []*task{{id: "a", tries: 1}, {id: "b"}, {id: "c", tries: 2}}
+	next := func() (id string, untried int) {
 		best, untried := b.next(tasks)
-		assert.Zero(t, untried)
-		if best == nil {
-			return ""
+		if best != nil {
+			id = best.id
+			best.tries++
 		}
-		return best.id
+		return id, untried
 	}
-	assert.Equal(t, "now and then", next())
-	faults["now and then"].tries = 100
-	assert.Equal(t, "seldom tried", next())
-	b.run.plan.Stable = true
-	assert.Empty(t, next(), "each verdict is what it was long ago")
-	faults["never"].tries = enough - 1
-	assert.Equal(t, "never", next())
-	faults["never"].tries = 9
-	report.Rows[1].Cells[1].First = 9
-	assert.Equal(t, "always", next(), "it broke for the first time just now")
+	for _, want := range []struct {
+		id      string
+		untried int
+	}{{"b", 1}, {"a", 0}, {"b", 0}, {"a", 0}} {
+		id, untried := next()
+		assert.Equal(t, want.id, id)
+		assert.Equal(t, want.untried, untried)
+	}
 	b.run.end = time.Now()
-	assert.Empty(t, next())
-	faults["never"].tries = 0
-	best, untried := b.next(tasks)
-	assert.Equal(t, "never", best.id, "everything is tried once, whatever it takes")
+	id, _ := next()
+	assert.Empty(t, id)
+	tasks[2].tries = 0
+	id, untried := next()
+	assert.Equal(t, "c", id)
 	assert.Equal(t, 1, untried)
 }
 
@@ -128,36 +111,4 @@ func TestTheTimeThatIsLeft(t *testing.T) {
 	l.left("quick", 0)
 	l.until(time.Now())
 	assert.Equal(t, "what is under way is the last", l.remaining())
-}
-
-// What a lock costs is measured of many, and to the end.
-func TestTheCost(t *testing.T) {
-	t.Parallel()
-	lab.Need(t, lab.ToolRedis)
-	report := compareOne(t, Plan{URLs: []string{"redis://" + lab.StartRedis(t).Addr()}, TTL: time.Second,
-		Only: []string{"cost"}})
-	measured := map[string]int{}
-	for _, row := range report.Rows {
-		measured[row.ID] = row.Cells[0].Trials
-	}
-	assert.Greater(t, measured["cost/"+history.CurveLock], 3) // 1,600 on a quiet machine, and 7 were seen on a busy one
-	assert.Equal(t, 1, measured["cost/"+history.MeasureUncontended])
-	assert.Equal(t, 1, measured["cost/"+history.MeasureContended])
-	assert.Equal(t, 1, measured["cost/"+history.MeasureRequests])
-}
-
-// What ages a service of the lab's own is not told of another's lock on servers of that kind.
-func TestOthersAreNotAged(t *testing.T) {
-	r := &run{plan: Plan{Openers: testOpeners(), URLs: []string{"redis", "good=redis"}, For: longRun}}
-	benches, err := r.services()
-	require.NoError(t, err)
-	for _, only := range [][]string{nil, {ageing}} {
-		for _, b := range benches {
-			r.plan.Only, b.svc.untried = only, map[string]string{}
-			r.live, r.dir = newLive(nil, benches), t.TempDir()
-			tried := len(b.ageingTasks())
-			assert.Equal(t, only != nil && b.kind == "redis", tried > 0, "%s, %v", b.kind, only)
-			assert.Len(t, b.svc.untried, len(ageingFaults())-tried)
-		}
-	}
 }

@@ -16,7 +16,7 @@ var (
 	holderCutOff = history.Fault{ID: "holder-cut-off", Class: history.Client,
 		What: "What the holder sends and what it is sent vanishes, and no connection breaks."}
 	holderSlow = history.Fault{ID: "holder-slow-cut-off", Class: history.Client,
-		What: "Every byte of the holder takes a fifth of the TTL each way; when it has the lock, it is cut " +
+		What: "Every byte of the holder takes a tenth of the TTL each way, or a fiftieth where there are several servers; when it has the lock, it is cut " +
 			"off. Who counts a lease from the answer believes too long."}
 	repliesLost = history.Fault{ID: "replies-lost", Class: history.Client,
 		What: "A client's request is carried out, and it never gets the answer. It gives up; what it has " +

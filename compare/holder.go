@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +35,7 @@ type holder struct {
 	ready   bool
 	failed  string
 	callers map[int]*seen
-	costs   []cost
+	flooded int // locks that callers without a history have taken
 }
 
 // seen is how far a caller has come, as it has told.
@@ -64,7 +63,7 @@ func (h *holder) start() {
 	h.mu.Lock()
 	h.lives++
 	life := h.lives
-	h.ready, h.failed, h.callers = false, "", map[int]*seen{}
+	h.ready, h.failed, h.callers, h.flooded = false, "", map[int]*seen{}, 0
 	h.mu.Unlock()
 	h.process = fmt.Sprintf("%s-%s%d", b.svc.key, h.slot, life)
 	hosts := make([]string, len(h.proxies))
@@ -223,8 +222,8 @@ func (h *holder) take(m message) {
 		h.failed = m.Failed
 	case m.Gate != 0:
 		caller(m.Gate).gate = true
-	case m.Cost != nil:
-		h.costs = append(h.costs, *m.Cost)
+	case m.Flooded != 0:
+		h.flooded += m.Flooded
 	case m.Done != 0:
 		caller(m.Done).done = true
 	case m.Event != nil:
@@ -339,11 +338,11 @@ func (h *holder) heal() {
 	}
 }
 
-// measured is what the holder has answered to "cost" in this life.
-func (h *holder) measured() []cost {
+// flood is how many locks the floods of this life have taken that are over.
+func (h *holder) flood() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.costs)
+	return h.flooded
 }
 
 // trouble is what the callers of a group that hold nothing were told last.

@@ -44,7 +44,7 @@ func startFile(b *bench) service {
 	}
 	s := service{address: b.labAddress("file://" + dir), version: "kernel file locks",
 		untried: map[string]string{}}
-	for _, f := range append(slices.Clone(labFaults), ageingFaults()...) {
+	for _, f := range labFaults {
 		s.untried[f.ID] = "it has no server"
 	}
 	return s

@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -132,15 +131,13 @@ read or written; 130 after Ctrl-C.`),
 	}
 	f := cmd.Flags()
 	f.DurationVar(&o.plan.For, "for", 3*time.Minute,
-		"try for this `time`: everything once, and then what\nis least sure; 0s: everything once")
-	f.BoolVar(&o.plan.Stable, "stable", false, "end before that, when everything was tried "+
-		strconv.Itoa(enough)+"\ntimes and verdicts have not changed for long")
+		"try for this `time`: everything once, and then again\nand again; 0s: everything once")
 	f.DurationVar(&o.plan.TTL, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
 	f.StringVar(&o.plan.Dir, "out", "",
 		"`directory` for the report and the histories\n(default: a new temporary one)")
 	f.StringSliceVar(&o.require, "require", nil,
 		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
-	f.StringSliceVar(&o.plan.Only, "only", nil, "try only these `faults`, or healthy, order, cost")
+	f.StringSliceVar(&o.plan.Only, "only", nil, "try only these `faults`, or healthy, order")
 	f.StringArrayVar(&fault, "fault", nil,
 		"`NAME=COMMAND` that does something to the servers;\nmore than once for more")
 	f.StringVar(&faults, "faults", "",

@@ -334,8 +334,9 @@ func (r *round) share(h *holder) {
 
 func (r *round) overload() {
 	r.faultBegin(nil, 0)
-	costs := len(r.c.measured())
-	r.c.send(command{Do: "cost", Name: r.run.prefix + "flood/", Count: 256, For: 2 * r.ttl})
+	const callers = 256
+	before := r.c.flood()
+	r.c.send(command{Do: "flood", Name: r.run.prefix + "flood/", Count: callers, For: 2 * r.ttl})
 	var all []group
 	for _, h := range []*holder{r.a, r.b} {
 		all = append(all, h.hold(r, func(c *command) {
@@ -345,10 +346,9 @@ func (r *round) overload() {
 	for _, g := range all {
 		r.wait(r.free()+4*r.ttl, func() bool { return g.all(done) })
 	}
-	if r.wait(r.free()+4*r.ttl, func() bool { return len(r.c.measured()) > costs }) {
-		flood := r.c.measured()[costs]
-		r.proof(fmt.Sprintf("256 callers beside it took %d locks in %v",
-			flood.Pairs, flood.Took.Round(time.Millisecond)))
+	var taken int
+	if r.wait(r.free()+4*r.ttl, func() bool { taken = r.c.flood() - before; return taken > 0 }) {
+		r.proof(fmt.Sprintf("%d callers beside it took %d locks", callers, taken))
 	}
 	r.faultEnd("")
 	r.probe()
@@ -411,61 +411,4 @@ func (r *round) serverFault(f serverFault) {
 	r.sleep(r.ttl / 4) // whoever holds acts, side by side if it comes to that
 	r.finish(a, rival, next)
 	r.probe()
-}
-
-// cost measures what a lock costs where nothing is wrong, and nothing else is measured.
-func (r *round) cost() {
-	// Alone: one caller, every event in the journal.
-	g := r.a.hold(r, func(c *command) { c.Do, c.For = "loop", time.Second })
-	r.wait(r.free()+time.Second, func() bool { return g.all(done) })
-
-	r.measure(history.MeasureUncontended, []*holder{r.a}, 64, r.names[0]+"/own/")
-	r.measure(history.MeasureContended, []*holder{r.a, r.b, r.c}, 4, r.names[0]+"/one")
-
-	// Waiters of two clients behind one holder.
-	const waiters = 8
-	if len(r.a.proxies) == 0 {
-		return
-	}
-	a := r.take(r.a, nil)
-	var all []group
-	for range waiters {
-		for _, h := range []*holder{r.b, r.c} {
-			all = append(all, h.hold(r, func(c *command) { c.Within, c.Keep = 4*r.free(), time.Millisecond }))
-		}
-	}
-	r.sleep(300 * time.Millisecond) // until all wait
-	before := r.b.traffic().Packets + r.c.traffic().Packets
-	began := time.Now()
-	r.sleep(max(time.Second, r.ttl))
-	packets := r.b.traffic().Packets + r.c.traffic().Packets - before
-	r.measured(history.MeasureRequests, float64(packets)/float64(len(all))/time.Since(began).Seconds())
-	r.finish(append([]group{a}, all...)...)
-}
-
-// measure has callers lock and unlock for a second, and journals how many locks that were.
-func (r *round) measure(what string, holders []*holder, callers int, name string) {
-	had := make([]int, len(holders))
-	for i, h := range holders {
-		had[i] = len(h.measured())
-		h.send(command{Do: "cost", Name: name, Count: callers, For: time.Second})
-	}
-	var rate float64
-	for i, h := range holders {
-		if !r.wait(r.free()+3*time.Second, func() bool { return len(h.measured()) > had[i] }) {
-			r.Fatalf("callers that lock and unlock did not come to an end")
-		}
-		c := h.measured()[had[i]]
-		if c.Error != "" && c.Pairs == 0 {
-			r.Fatalf("no lock was granted: %s", c.Error)
-		}
-		rate += float64(c.Pairs) / c.Took.Seconds()
-	}
-	if rate > 0 {
-		r.measured(what, rate)
-	}
-}
-
-func (r *round) measured(what string, value float64) {
-	r.event(history.Event{Kind: history.Measured, Detail: what, Value: int64(value * 1000)})
 }

@@ -36,11 +36,9 @@ type Plan struct {
 	// the lab starts all that it finds.
 	URLs []string
 
-	// For is how long to try: everything once, whatever it takes, and then what its verdict is least sure of.
-	// Zero: everything once. Stable ends it before, as soon as everything was tried eight times and no
-	// verdict has changed in the latter half of them.
-	For    time.Duration
-	Stable bool
+	// For is how long to try: everything once, whatever it takes, and then again and again. Zero: everything
+	// once.
+	For time.Duration
 
 	// TTL is that of the locks; where a service cannot do one that is so short, its shortest is taken. Zero
 	// means one second for the lab, and two for services that exist already.
@@ -52,8 +50,7 @@ type Plan struct {
 	// Faults are the user's own, for the services in URLs.
 	Faults []Fault
 
-	// Only is what to do: names of faults, "healthy", "order", "cost", and "ageing" for what time brings to
-	// servers of the lab. Nil means everything; where For is less than five minutes, everything but that.
+	// Only is what to do: names of faults, "healthy" and "order". Nil means everything.
 	Only []string
 
 	// Dir is where the histories and the report go. It is made; it must not have a run in it.
@@ -77,12 +74,9 @@ type run struct {
 	dir     string
 	program string // the executable of the holders
 	prefix  string // of all lock names
-	foreign bool   // there are services that are not the lab's own
 	journal *history.Journal
 	live    *live
-	end     time.Time              // no round after it, but of what was not tried at all
-	alone   sync.Mutex             // what a lock costs is measured of one service at a time
-	seen    atomic.Pointer[Result] // the verdicts so far, from time to time
+	end     time.Time // no round after it, but of what was not tried at all
 	stop    context.CancelCauseFunc
 	stalled atomic.Int64 // nanoseconds in which this process was not run
 
@@ -233,13 +227,12 @@ func (p *Plan) check() error {
 
 // wants reports whether the plan has a fault, or what else there is, in it.
 func (p *Plan) wants(id string) bool {
-	return len(p.Only) == 0 || slices.Contains(p.Only, id) ||
-		strings.HasPrefix(id, ageing) && slices.Contains(p.Only, ageing)
+	return len(p.Only) == 0 || slices.Contains(p.Only, id)
 }
 
 // things are all that a plan can have in Only, but for faults of its own.
 func things() []string {
-	all := []string{"healthy", "order", "cost", ageing}
+	all := []string{"healthy", "order"}
 	for _, f := range (&Plan{}).faults() {
 		all = append(all, f.ID)
 	}
@@ -252,7 +245,7 @@ func (p *Plan) faults() []history.Fault {
 	for _, f := range clientFaults {
 		all = append(all, f.fault)
 	}
-	all = append(append(all, labFaults...), ageingFaults()...)
+	all = append(all, labFaults...)
 	for _, f := range p.Faults {
 		all = append(all, f.describe())
 	}
@@ -330,9 +323,6 @@ func (r *run) services() ([]*bench, error) {
 			}
 			return s
 		})
-		if r.foreign = r.foreign || kind != scheme; r.plan.lab == nil {
-			benches[len(benches)-1].kind = scheme // what ages the lab's own says nothing of another's
-		}
 	}
 	for _, f := range r.plan.Faults {
 		for _, name := range f.Services {
@@ -349,8 +339,7 @@ func (r *run) services() ([]*bench, error) {
 	return benches, nil
 }
 
-// all runs the benches: they start together, and work side by side; what a lock costs is measured in the end,
-// one after the other.
+// all runs the benches: they start together, and work side by side.
 func (r *run) all(ctx context.Context, benches []*bench) {
 	var each, started sync.WaitGroup
 	// Since when there is time: not before everything has started.
@@ -399,7 +388,6 @@ func (r *run) tellBroken() (stop func()) {
 		head.Services = slices.Clone(r.head.Services)
 		r.mu.Unlock()
 		seen, _ := judge(&head, r.dir) // where it was not read to its end: journals grow
-		r.seen.Store(seen)
 		r.live.broke(seen)
 		next = time.Now().Add(20 * time.Since(began))
 	})

@@ -2,7 +2,7 @@
 // that does and believes what the library itself does and says, no more. Nothing is declared for them, so
 // what breaks is information.
 //
-//	go run . --stable --for 30m
+//	go run . --for 30m
 package main
 
 import (

@@ -45,7 +45,6 @@ var rows = []ruleRow{
 	{rule: FalseLoss, title: "leases lost", split: true},
 	{rule: Order, title: "order of waiters"},
 	{rule: Hangs, title: "calls that hang"},
-	{rule: Fails, title: "calls that fail", split: true},
 }
 
 // Rules are the names of all rules that have a verdict, in the order of the table.
@@ -140,14 +139,6 @@ func (c *checker) report() *history.Report {
 			c.addRow(r, &kind, kind.title, nil, true)
 		}
 	}
-	for _, name := range []string{history.CurveLock, history.CurveUnlock, history.CurveWait,
-		history.CurveHandOver, history.CurveDead, history.CurveServed} {
-		c.addFigures(r, name)
-	}
-	for _, name := range []string{history.MeasureUncontended, history.MeasureContended,
-		history.MeasureRequests} {
-		c.addFigures(r, name)
-	}
 	slices.SortStableFunc(r.Rows, func(a, b history.Row) int { return cmp.Compare(rank(&a), rank(&b)) })
 	r.Broken, r.Headline = headline(r)
 	return r
@@ -203,9 +194,6 @@ func headline(r *history.Report) (bad int, says string) {
 // there is to say.
 func rank(row *history.Row) int {
 	best := 4
-	if row.Rule == Cost {
-		return 5
-	}
 	for i := range row.Cells {
 		switch c := &row.Cells[i]; {
 		case c.Bad():
@@ -273,33 +261,4 @@ func cell(s *history.Service, t *tally, kind *ruleRow, fault *history.Fault) his
 		}
 	}
 	return out
-}
-
-// addFigures adds a row of figures, and its curves.
-func (c *checker) addFigures(r *history.Report, name string) {
-	row := history.Row{ID: Cost + "/" + name, Rule: Cost, Title: name}
-	seen := false
-	for i := range c.run.Services {
-		s := &c.run.Services[i]
-		out := history.Cell{Service: s.Name, Verdict: history.NotTried, Reason: cmp.Or(s.Missing, "not measured")}
-		at := curve{s.Name, name}
-		if h := c.curves[at]; h != nil {
-			d := h.distribution(at)
-			r.Curves = append(r.Curves, d)
-			out.Verdict, out.Reason, out.Trials, out.WorstNS = history.Seen, "", int(d.N), d.P99
-			out.Worst = fmt.Sprintf("p50 %s, p99 %s", history.Duration(d.P50), history.Duration(d.P99))
-			seen = true
-		} else if h := c.measured[at]; h != nil {
-			d := h.distribution(at)
-			out.Verdict, out.Reason, out.Trials = history.Seen, "", int(d.N)
-			if out.Worst = fmt.Sprintf("%.3g", float64(d.P50)/1000); d.P50 >= 1_000_000 {
-				out.Worst = fmt.Sprintf("%d", d.P50/1000)
-			}
-			seen = true
-		}
-		row.Cells = append(row.Cells, out)
-	}
-	if seen {
-		r.Rows = append(r.Rows, row)
-	}
 }

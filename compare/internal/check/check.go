@@ -23,8 +23,6 @@ const (
 	FalseLoss = "false-loss"
 	Order     = "order"
 	Hangs     = "hangs"
-	Fails     = "fails"
-	Cost      = "cost"
 )
 
 // Tolerances: what a busy machine may add to a time before it counts.
@@ -49,8 +47,6 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 		trials:   make(map[string]*trial),
 		stopped:  make(map[string]span),
 		cells:    make(map[place]*tally),
-		curves:   make(map[curve]*histogram),
-		measured: make(map[curve]*histogram),
 	}
 	for i := range run.Faults {
 		c.faults[run.Faults[i].ID] = &run.Faults[i]
@@ -83,8 +79,6 @@ type checker struct {
 	trials      map[string]*trial // under way
 	stopped     map[string]span   // processes, when they were last; to is 0 while they are
 	cells       map[place]*tally
-	curves      map[curve]*histogram
-	measured    map[curve]*histogram
 	events      int64
 	first, last int64
 	count       int    // trials that were ended
@@ -134,19 +128,3 @@ func (c *checker) event(e *history.Event) {
 
 // place is where a cell is in the table.
 type place struct{ service, rule, fault string }
-
-// curve is the name of a distribution.
-type curve struct{ service, name string }
-
-func (c *checker) took(t *trial, name string, ns int64) {
-	add(c.curves, curve{t.service.Name, name}, ns)
-}
-
-func add(to map[curve]*histogram, at curve, ns int64) {
-	h := to[at]
-	if h == nil {
-		h = new(histogram)
-		to[at] = h
-	}
-	h.add(ns)
-}

@@ -26,7 +26,7 @@ func run() *history.Run {
 	for _, class := range []history.Class{
 		history.Client, history.Stopped, history.Killed, history.Load, history.Server,
 		history.Down, history.Restart,
-		history.DataLost, history.Ageing,
+		history.DataLost,
 	} {
 		r.Faults = append(r.Faults, history.Fault{ID: string(class), Class: class})
 	}
@@ -458,47 +458,42 @@ func TestEachBreakIsFoundByItsRule(t *testing.T) {
 			1 granted a tok=1 until=1001
 			400 renewed a until=1400
 			900 told_lost a`, broken: "false-loss", held: "hangs"},
-		{name: "lost as time went by", history: `
+		{name: "a name that is blocked after a restart", history: `
 			0 ask a
 			1 granted a tok=1 until=1001
-			2 fault_begin f=ageing
-			3 evidence
-			400 renewed a until=1400
-			500 fault_end
-			1400 told_lost a`, broken: "false-loss", held: "fails hangs"},
-		{name: "a waiter that nobody let in as time went by", history: `
-			0 ask a
-			1 granted a tok=1 until=5000
 			2 ask b
-			3 fault_begin f=ageing
+			3 fault_begin f=restart
 			4 evidence
-			5 ask c
-			6 gave_up c
-			1000 fault_end
-			1001 unlock_begin a
-			1002 unlocked a
-			9000 gave_up b`, broken: "left", held: "exclusion fails false-loss hangs"},
-		{name: "a call that failed as time went by", history: `
-			2 fault_begin f=ageing
-			3 evidence
-			4 ask a
-			5 gave_up a v=1
-			6 ask a
-			7 granted a tok=1 until=1007
-			8 unlock_begin a
-			9 unlocked a
-			1000 fault_end`, broken: "fails", held: "false-loss hangs served"},
-		{name: "a call that failed as the machine stalled", history: `
-			2 fault_begin f=ageing
-			3 evidence
-			4 ask a
-			904 stall a ms=600
-			905 gave_up a v=1
-			906 ask a
-			907 granted a tok=1 until=1907
-			908 unlock_begin a
-			909 unlocked a
-			1000 fault_end`, held: "false-loss hangs served", aside: "fails"},
+			500 fault_end
+			600 unlock_begin a
+			601 unlocked a
+			602 ask c n=other
+			700 granted c n=other tok=2 until=1700
+			701 unlock_begin c n=other
+			702 unlocked c n=other
+			9000 gave_up b`, broken: "left", held: "exclusion false-loss hangs"},
+		{name: "a name that is free soon after a restart", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			2 ask b
+			3 fault_begin f=restart
+			4 evidence
+			500 fault_end
+			600 unlock_begin a
+			601 unlocked a
+			602 ask c n=other
+			5700 granted c n=other tok=2 until=6700
+			7000 granted b tok=3 until=8000`, held: "exclusion false-loss hangs left tokens"},
+		{name: "a service that has not come back after a restart", history: `
+			0 ask a
+			1 granted a tok=1 until=1001
+			2 ask b
+			3 fault_begin f=restart
+			4 evidence
+			500 fault_end
+			600 unlock_begin a
+			601 unlocked a
+			9000 gave_up b`, held: "exclusion false-loss hangs"},
 		{name: "lost as the machine stalled", history: `
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -687,11 +682,10 @@ func TestWhatIsNotDeclaredIsNoDefect(t *testing.T) {
 	}
 }
 
-// A lease lasts where only time goes by. Where servers fail it is nobody's promise, and a row of its own,
-// though its holder was told in time.
+// Where servers fail a lease that is lost is nobody's promise, and a row of its own, though its holder was told
+// in time.
 func TestALeaseThatIsLostWhileServersFail(t *testing.T) {
-	for fault, declared := range map[string]bool{"ageing": true, "server": false, "down": false,
-		"restart": false, "data_lost": false} {
+	for _, fault := range []string{"server", "down", "restart", "data_lost"} {
 		r, err := check.Check(run(), all(script(t, fmt.Sprintf(`
 			0 ask a
 			1 granted a tok=1 until=1001
@@ -703,7 +697,7 @@ func TestALeaseThatIsLostWhileServersFail(t *testing.T) {
 		require.NoError(t, err)
 		i := slices.IndexFunc(r.Rows, func(row history.Row) bool { return row.ID == "false-loss/"+fault })
 		require.GreaterOrEqual(t, i, 0)
-		assert.Equal(t, verdict[declared], r.Rows[i].Cells[0].Verdict, fault)
+		assert.Equal(t, history.Undeclared, r.Rows[i].Cells[0].Verdict, fault)
 	}
 	peer := run()
 	peer.Services[0].Declared.Exclusion = "none"
@@ -748,14 +742,6 @@ func TestTrialsAreCounted(t *testing.T) {
 	assert.Equal(t, []any{60, 0, 0.05, history.Held}, []any{k.Trials, k.Broken, k.Bound, k.Verdict})
 	assert.Equal(t, history.NotTried, cells[check.Exclusion+"/client"].Verdict)
 	assert.NotEmpty(t, cells[check.Exclusion+"/client"].Reason)
-	var lock history.Distribution
-	for _, d := range r.Curves {
-		if d.Name == history.CurveLock {
-			lock = d
-		}
-	}
-	assert.EqualValues(t, 60, lock.N)
-	assert.InEpsilon(t, 1e6, lock.P50, 0.05)
 }
 
 // A history that cannot be read to its end is judged as far as it goes.

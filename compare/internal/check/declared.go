@@ -41,9 +41,7 @@ func declared(g *history.Guarantees, rule string, fault *history.Fault, servers 
 	case Served:
 		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
 	case FalseLoss:
-		return excludes && (fault == nil || fault.Class == history.Ageing), "a renewed lease lasts"
-	case Fails:
-		return true, "a service that is there answers"
+		return excludes && fault == nil, "a renewed lease lasts"
 	case Order:
 		return g.Order == "fifo", "order: " + g.Order
 	case Hangs:

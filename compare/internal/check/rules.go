@@ -125,10 +125,6 @@ func (t *trial) settle(rule string, f *finding) {
 			b.limit += 2 * time.Duration(t.slowest)
 		case FalseLoss:
 			stalls = t.waits // who was not renewed by a server that did not run lost its lease for a reason
-		case Fails:
-			if within(t.waits, b.from, b.to) > t.ttl/4 {
-				continue // nor was it answered
-			}
 		}
 		if b.limit != noLimit && size-within(stalls, b.from, b.to) <= int64(b.limit) {
 			continue
@@ -260,17 +256,8 @@ func (t *trial) times(l *lock, b *belief, alone bool) {
 	if asked == 0 {
 		return
 	}
-	if t.fault == nil {
-		switch {
-		case alone && l.lastEnd <= asked:
-			t.slowest = max(t.slowest, at-asked)
-			t.c.took(t, history.CurveLock, at-asked)
-		case b.ask.Value != 1:
-			t.c.took(t, history.CurveWait, at-asked)
-		}
-		if a := l.unlocked; a != nil && a.n == b.n-1 && asked < a.over {
-			t.c.took(t, history.CurveHandOver, at-a.over)
-		}
+	if t.fault == nil && alone && l.lastEnd <= asked {
+		t.slowest = max(t.slowest, at-asked)
 	}
 	if (b.n > 0 || l.unclear && len(l.askers) > 1) && b.ask.Value != 1 {
 		t.blocked(l, &b.ask, at, false)
@@ -297,13 +284,20 @@ func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	if t.fault != nil && t.begun != 0 {
 		switch t.fault.Class {
 		case history.Killed, history.Stopped:
-		case history.Client, history.Load, history.Ageing:
+		case history.Client, history.Load:
 			if t.ended == 0 {
 				return // the one that waits may be the one that is cut off
 			}
 			free = max(free, t.ended)
 		default:
-			return // the service was away: see served
+			// From when the service was seen to work again. A clock that was stepped back may keep a lock.
+			if t.worked == 0 || t.fault.Class == history.Clock && !t.service.Declared.SurvivesClockJump {
+				return
+			}
+			free = max(free, t.worked)
+		}
+		if free >= at {
+			return
 		}
 	}
 	f := t.finding(Left)
@@ -323,7 +317,6 @@ func (t *trial) deadHolder(l *lock, died *belief, from, at int64, still bool, as
 	if !still {
 		says = fmt.Sprintf("free %s after its holder %s had died", history.Duration(took), who(died.granted))
 		l.died = nil
-		t.c.took(t, history.CurveDead, took)
 		f.best = max(f.best, took)
 	} else if took <= int64(limit) {
 		return // nobody waited long enough to tell
@@ -414,18 +407,7 @@ func (t *trial) finish(at int64, aside string) {
 
 // wasServed judges whether locks went on being granted while servers were away.
 func (t *trial) wasServed(at int64) {
-	if t.fault == nil || t.shown == 0 {
-		return
-	}
-	switch t.fault.Class {
-	case history.Down, history.Ageing:
-	case history.Restart, history.DataLost, history.Failover, history.Server, history.Pause:
-		// How soon it works again is a figure.
-		if t.ended != 0 && t.worked != 0 {
-			t.c.took(t, history.CurveServed, t.worked-t.ended)
-		}
-		return
-	default:
+	if t.fault == nil || t.shown == 0 || t.fault.Class != history.Down {
 		return
 	}
 	end := at
@@ -436,7 +418,6 @@ func (t *trial) wasServed(at int64) {
 	if t.served != 0 && t.served <= end {
 		f.applies = true
 		f.best = t.served - t.shown
-		t.c.took(t, history.CurveServed, f.best)
 		return
 	}
 	limit := ServedWindow(time.Duration(t.ttl))

@@ -23,7 +23,7 @@ type trial struct {
 	slowest  int64            // call that had nobody to wait for
 	servers  int              // that the fault takes away
 	served   int64            // the first grant to one that asked after the evidence
-	worked   int64            // the first grant after the end of the fault
+	worked   int64            // the first grant to one that asked after the end of the fault
 	again    bool             // a caller has asked twice for one name
 	stalls   []span           // of holders, and of the parent
 	waits    []span           // the same, and those of servers
@@ -55,7 +55,6 @@ type lock struct {
 	waiting   []*caller
 	endings   []int64   // when holders were told, since the last grant
 	lastEnd   int64     // when the last belief ended that has
-	unlocked  *belief   // the last one that was
 	died      []*belief // of killed processes, since the last grant
 	tokens    uint64    // the greatest granted
 	tokenOver uint64    // the greatest of those whose belief is over
@@ -132,9 +131,6 @@ func (t *trial) event(e *history.Event) {
 			t.c.stopped[e.Process] = t.stops[e.Process]
 		}
 		return
-	case history.Measured:
-		add(t.c.measured, curve{t.service.Name, e.Detail}, e.Value)
-		return
 	}
 	if t.dead[e.Process] != 0 && e.Kind != history.Landed {
 		return // between the announcement of the kill and the kill: nobody acts on it any more
@@ -162,7 +158,6 @@ func (t *trial) event(e *history.Event) {
 		if e.Kind == history.GaveUp {
 			l.unclear = true
 			by.gaveUp = e.At
-			t.fails(by, e)
 			if by.ask.Until != 0 && e.At < by.ask.Until {
 				by.passed = nil
 			}
@@ -236,17 +231,6 @@ func (t *trial) answered(l *lock, by *caller, e *history.Event) {
 	t.finding(Hangs).applies = true
 }
 
-// fails judges an error where what time has brought is none.
-func (t *trial) fails(by *caller, e *history.Event) {
-	if t.fault != nil && t.fault.Class == history.Ageing {
-		t.finding(Fails).applies = true
-		if e.Value == 1 {
-			t.broken(Fails, e.Name, span{by.ask.At, e.At},
-				fmt.Sprintf("a call of %s failed: %s", who(*e), e.Error), by.ask)
-		}
-	}
-}
-
 // returned looks whether a call came back in time.
 func (t *trial) returned(call history.Event, at int64, what string) {
 	if call.Until == 0 {
@@ -289,7 +273,7 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 	if t.shown != 0 && asked.At > t.shown {
 		t.served = cmp.Or(t.served, e.At)
 	}
-	if t.ended != 0 {
+	if t.ended != 0 && asked.At > t.ended {
 		t.worked = cmp.Or(t.worked, e.At)
 	}
 	for _, a := range l.believing {
@@ -299,9 +283,6 @@ func (t *trial) granted(l *lock, by *caller, e *history.Event) {
 	}
 	l.believing = append(l.believing, b)
 	l.tokens = max(l.tokens, e.Token)
-	if t.fault != nil && t.fault.Class == history.Ageing {
-		t.finding(Fails).applies = true
-	}
 	if t.lasts() {
 		t.finding(FalseLoss).applies = true
 	}
@@ -364,7 +345,6 @@ func (t *trial) unlocks(l *lock, by *caller, e *history.Event) {
 		t.told(l, b, e.At, "still did not know")
 	}
 	l.ends(b, e)
-	l.unlocked = b
 }
 
 func (t *trial) unlocked(by *caller, e *history.Event) {
@@ -376,7 +356,6 @@ func (t *trial) unlocked(by *caller, e *history.Event) {
 	t.returned(by.unlock, e.At, "Unlock")
 	if t.fault == nil && e.Error == "" {
 		t.slowest = max(t.slowest, e.At-by.unlock.At)
-		t.c.took(t, history.CurveUnlock, e.At-by.unlock.At)
 	}
 }
 

@@ -77,14 +77,4 @@ const (
 	// Starved: a thread of one of the service's servers could have run and had no
 	// processor for Value nanoseconds before At. Process is the server's number.
 	Starved Kind = "starved"
-	// Measured: a number, such as requests per second: Detail is its name (a
-	// Measure* constant), Value the number in thousandths.
-	Measured Kind = "measured"
-)
-
-// The names of what is Measured.
-const (
-	MeasureRequests    = "requests per waiter and second"
-	MeasureUncontended = "locks per second, nobody else asks"
-	MeasureContended   = "locks per second, contended"
 )

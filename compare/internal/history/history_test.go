@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -184,6 +185,12 @@ func TestRunsComeBack(t *testing.T) {
 	assert.Equal(t, run, got)
 	_, err = history.LoadRun(t.TempDir())
 	assert.ErrorContains(t, err, "not the directory of a run")
+}
+
+// A hold without a deadline has an Until that is a hundred years away: see locker.Lease.
+func TestUntil(t *testing.T) {
+	assert.Zero(t, history.Until(time.Now().AddDate(100, 0, 0)))
+	assert.InDelta(t, history.Now()+int64(time.Minute), history.Until(time.Now().Add(time.Minute)), float64(time.Second))
 }
 
 func TestDurations(t *testing.T) {

@@ -7,18 +7,19 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// Until is a lease's deadline as an Event has it: 0 for the zero time.
+// Until is a lease's deadline as an Event has it: 0 where there is none, which [locker.Lease.Until] tells by
+// one a hundred years away.
 func Until(t time.Time) int64 {
-	if t.IsZero() {
+	left := time.Until(t)
+	if left > 50*365*24*time.Hour {
 		return 0
 	}
-	return Now() + int64(time.Until(t))
+	return Now() + int64(left)
 }
 
 // Journal writes events. Its methods may be called from any goroutine.
@@ -91,58 +92,8 @@ func (j *Journal) fail(err error) error {
 	return j.err
 }
 
-// AppendLine adds e as a line of JSON, the same that encoding/json would write.
+// AppendLine adds e as a line of JSON.
 func (e *Event) AppendLine(b []byte) []byte {
-	b = append(b, `{"t":`...)
-	b = strconv.AppendInt(b, e.At, 10)
-	text := func(key, s string) {
-		if s == "" {
-			return
-		}
-		b = append(append(b, ',', '"'), key...)
-		b = append(b, '"', ':')
-		if plain(s) {
-			b = append(append(append(b, '"'), s...), '"')
-			return
-		}
-		quoted, _ := json.Marshal(s) // a string always can be
-		b = append(b, quoted...)
-	}
-	number := func(key string, n int64) {
-		if n != 0 {
-			b = append(append(b, ',', '"'), key...)
-			b = strconv.AppendInt(append(b, '"', ':'), n, 10)
-		}
-	}
-	text("k", string(e.Kind))
-	text("s", e.Service)
-	text("tr", e.Trial)
-	text("p", e.Process)
-	number("c", int64(e.Caller))
-	text("n", e.Name)
-	if e.Token != 0 {
-		b = append(strconv.AppendUint(append(b, `,"tok":"`...), e.Token, 10), '"')
-	}
-	number("u", e.Until)
-	if e.Seq != 0 {
-		b = strconv.AppendUint(append(b, `,"q":`...), e.Seq, 10)
-	}
-	text("f", e.Fault)
-	number("v", e.Value)
-	if e.Shared {
-		b = append(b, `,"sh":true`...)
-	}
-	text("e", e.Error)
-	text("d", e.Detail)
-	return append(b, '}', '\n')
-}
-
-// plain reports whether s needs no escaping in JSON.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return true
+	line, _ := json.Marshal(e) // an event always can be
+	return append(append(b, line...), '\n')
 }

@@ -18,9 +18,8 @@ type Report struct {
 	// Headline is what was broken, in a sentence: what is declared, and two at once wherever they were seen.
 	Headline string `json:"headline"`
 	// Interrupted is what Run.Interrupted says.
-	Interrupted string         `json:"interrupted,omitempty"`
-	Rows        []Row          `json:"rows"` // the worst first
-	Curves      []Distribution `json:"distributions"`
+	Interrupted string `json:"interrupted,omitempty"`
+	Rows        []Row  `json:"rows"` // the worst first
 }
 
 // Row is one guarantee under one fault, over all services.
@@ -42,7 +41,6 @@ const (
 	Undeclared   Verdict = "broken"       // the same, where it is not declared
 	NotTried     Verdict = "not tried"    // Reason says why
 	Inconclusive Verdict = "inconclusive" // tried, but no trial can be counted; Reason says why
-	Seen         Verdict = "measured"     // a figure, which nobody promises
 )
 
 // Cell is what was seen of one service in one row.
@@ -88,35 +86,6 @@ type Witness struct {
 	To     int64   `json:"to"`   // and to; the same if it is a moment
 	Says   string  `json:"says"` // in a sentence
 	Events []Event `json:"events"`
-}
-
-// The names of distributions.
-const (
-	CurveLock     = "lock, nobody else asks"
-	CurveUnlock   = "unlock"
-	CurveWait     = "wait of a waiter"
-	CurveHandOver = "hand-over"
-	CurveDead     = "free after a holder died"
-	CurveServed   = "served again after a fault"
-)
-
-// Distribution is how long something took at one service.
-type Distribution struct {
-	Service string `json:"service"`
-	Name    string `json:"name"`
-	N       int64  `json:"n"`
-	P50     int64  `json:"p50_ns"`
-	P90     int64  `json:"p90_ns"`
-	P99     int64  `json:"p99_ns"`
-	Max     int64  `json:"max_ns"`
-	// Points are a curve: how many took up to so long.
-	Points []Point `json:"points"`
-}
-
-// Point is one of a curve.
-type Point struct {
-	NS    int64 `json:"ns"`
-	Count int64 `json:"count"` // of those up to NS, all before included
 }
 
 // Save writes report.json into dir.

@@ -110,8 +110,6 @@ const (
 	Failover Class = "failover"
 	// Pause: a server stands still for longer than a TTL, and goes on: SurvivesPause.
 	Pause Class = "pause"
-	// Ageing: what time brings and production survives: leases last through it, and calls are answered.
-	Ageing Class = "ageing"
 	// Clock: a server's wall clock is stepped: SurvivesClockJump.
 	Clock Class = "clock"
 )

@@ -42,28 +42,25 @@ function tip(text, x, y) {
 // ---- the table
 
 const has = (row, verdict) => row.cells.some((c) => c.verdict === verdict);
-const rank = (row) => row.cells.every((c) => c.verdict === "not tried") ? 4 : row.rule === "cost" ? 3 : has(row, "BROKEN") ? 0 : has(row, "broken") ? 1 : 2;
+const rank = (row) => row.cells.every((c) => c.verdict === "not tried") ? 3 : has(row, "BROKEN") ? 0 : has(row, "broken") ? 1 : 2;
 const groups = [
   ["Declared, and broken", "bad"], ["Broken where it is not declared", "soft"],
-  ["Held, wherever it was tried", ""], ["What it costs", ""], ["Not tried", ""],
+  ["Held, wherever it was tried", ""], ["Not tried", ""],
 ];
 
-const look = { held: "held", BROKEN: "bad", broken: "soft", measured: "figure", "not tried": "none", inconclusive: "unsure" };
+const look = { held: "held", BROKEN: "bad", broken: "soft", "not tried": "none", inconclusive: "unsure" };
 const counted = (row) => row.fault ? "fault" : "round";
 
 function cellButton(row, c) {
   const b = el("button", { class: look[c.verdict], type: "button", "data-cell": row.id + "@" + c.service, onclick: () => openCell(row, c), "aria-label": `${c.service}, ${row.title}: ${c.verdict}` });
-  const m = /^p50 (.*), p99 (.*)$/.exec(c.worst);
-  if (c.verdict === "measured") b.append(...m ? [m[1], " ", el("small", {}, m[2])] : [c.worst]);
-  else if (c.verdict === "held") b.append(`held · ${c.trials}`, el("span", { class: "unit" }, " " + counted(row) + (c.trials > 1 ? "s" : "")));
+  if (c.verdict === "held") b.append(`held · ${c.trials}`, el("span", { class: "unit" }, " " + counted(row) + (c.trials > 1 ? "s" : "")));
   else if (c.broken) b.append(`${c.verdict} ${c.broken} of ${c.trials}`);
   else b.append(c.verdict === "inconclusive" ? "?" : "–");
   return b;
 }
 
 function tableRow(row, part) {
-  const title = row.rule === "cost" && row.cells.some((c) => /^p50/.test(c.worst || "")) ? [row.title, " ", el("small", { class: "quiet" }, "p50, p99")] : [row.title];
-  return el("tr", { class: part ? "part" : undefined, hidden: !!part }, el("th", { scope: "row" }, ...title), ...row.cells.map((c) => el("td", {}, cellButton(row, c))));
+  return el("tr", { class: part ? "part" : undefined, hidden: !!part }, el("th", { scope: "row" }, row.title), ...row.cells.map((c) => el("td", {}, cellButton(row, c))));
 }
 
 // foldRow stands for several rows of one rule in which nothing was broken.
@@ -92,7 +89,7 @@ function drawTable() {
     body.append(el("tr", { class: "group " + kind }, el("th", { colspan: services.length + 1, scope: "rowgroup" }, el("span", {}, title))));
     for (const rule of new Set(rows.map((r) => r.rule))) {
       const same = rows.filter((r) => r.rule === rule);
-      const foldable = (k === 2 && rule !== "exclusion" || k === 4) && same.length > 1;
+      const foldable = (k === 2 && rule !== "exclusion" || k === 3) && same.length > 1;
       const drawn = same.map((r) => tableRow(r, foldable));
       if (foldable) body.append(foldRow(same, drawn));
       body.append(...drawn);
@@ -119,14 +116,12 @@ function openCell(row, c) {
   const line = (kind, word, rest) => el("p", { class: "says" }, el("span", { class: "key " + kind }, word), " ", rest + aside);
   if (c.verdict === "held") inside.append(line("held", "held", `in ${n}; so at most ${c.bound >= 1 ? "all" : "3 of " + c.trials} such ${counted(row)}s break it, with 95 % confidence.${c.worst ? " The tightest: " + c.worst + "." : ""}`));
   else if (c.broken) inside.append(line(look[c.verdict], c.verdict, `by ${c.broken} of ${n}. The worst: ${c.worst}.`));
-  else if (c.verdict === "measured") inside.append(line("none", c.worst, `of ${c.trials.toLocaleString("en")}.`));
   else inside.append(line("none", c.verdict, (c.reason || "no reason is known") + "."));
   if (c.what) inside.append(el("p", { class: "quiet" }, (c.declared ? "Declared: " : "Not declared: ") + c.what + (service.declared.rests_on ? ". It rests on: " + service.declared.rests_on : ".")));
   $("cell").replaceChildren(inside);
   if (!$("cell").open) $("cell").showModal();
   $("cell").scrollTop = 0;
   if (c.witness) inside.append(el("h3", {}, `Trial ${c.witness.trial}: ${c.witness.says}`), timeline(c.witness));
-  if (row.rule === "cost" && report.distributions.some((d) => d.name === row.title)) inside.append(el("h3", {}, "All services"), chart(row.title, c.service));
   if (c.outcomes && c.outcomes.length) inside.append(el("h3", {}, row.fault ? "Faults" : "Rounds"), trials(row, c));
   if (c.witness) inside.append(eventList(c.witness));
   history.replaceState(null, "", "#" + encodeURIComponent(row.id + "@" + c.service));
@@ -153,7 +148,7 @@ function eventList(w) {
 const kinds = {
   ask: "asks", granted: "gets it", refused: "is refused", gave_up: "gives up", acted: "acts", landed: "its act lands", renewed: "has renewed",
   told_lost: "is told that it is lost", unlock_begin: "unlocks", unlocked: "has unlocked", trial_begin: "the trial begins", trial_end: "the trial ends",
-  fault_begin: "the fault begins", fault_end: "the fault is healed", evidence: "the fault is seen", stall: "the machine stalled", measured: "measured",
+  fault_begin: "the fault begins", fault_end: "the fault is healed", evidence: "the fault is seen", stall: "the machine stalled",
 };
 const laneOf = (e) => e.p ? `${e.p}/${e.c || 0}` : "";
 const who = (e) => ["fault_begin", "fault_end", "evidence", "stall", "trial_begin", "trial_end"].includes(e.k) ? e.p || "" : laneOf(e);
@@ -191,7 +186,7 @@ function lanes(w) {
       case "evidence": case "stall":
         faultSpans.push({ from: e.k === "stall" ? e.t - e.v : e.t, to: e.t, mark: e });
         continue;
-      case "trial_begin": case "trial_end": case "measured":
+      case "trial_begin": case "trial_end":
         continue;
     }
     const l = lane(e);
@@ -375,54 +370,6 @@ function niceStep(d) {
   return power * [1, 2, 5, 10].find((m) => m * power >= d);
 }
 
-// ---- curves
-
-// chart draws the curves of all services for one name; one may stand out.
-function chart(name, chosen) {
-  const of = services.map((s, i) => ({ service: s.name, i, d: report.distributions.find((d) => d.service === s.name && d.name === name) })).filter((c) => c.d);
-  const box = el("div"), out = el("div", {}, box);
-  const least = Math.min(...of.map((c) => Math.max(1e3, c.d.points[0].ns))), most = Math.max(...of.map((c) => c.d.max_ns), least * 10);
-  const low = Math.floor(Math.log10(least)), high = Math.ceil(Math.log10(most) * 3) / 3;
-  function draw() {
-    const width = Math.max(box.clientWidth, 280), height = Math.min(380, Math.max(240, width * 0.42)), left = 44, right = 12, top = 12, bottom = 42;
-    const x = (ns) => left + (Math.log10(Math.max(ns, 10 ** low)) - low) / (high - low) * (width - left - right);
-    const y = (share) => top + (1 - share) * (height - top - bottom);
-    const pic = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "curves: " + name });
-    for (const share of [0, 0.25, 0.5, 0.75, 1]) pic.append(svg("path", { d: `M${left} ${y(share)}H${width - right}`, class: "grid" }), svg("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, `${share * 100}%`));
-    for (let p = low; p <= high; p++) pic.append(svg("path", { d: `M${x(10 ** p)} ${top}V${height - bottom}`, class: "grid" }), svg("text", { x: x(10 ** p), y: height - bottom + 17, "text-anchor": "middle" }, time(10 ** p)));
-    pic.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "so long, or less. Further left is faster."));
-    for (const c of of) {
-      let d = `M${x(c.d.points[0].ns)} ${y(0)}`;
-      for (const p of c.d.points) d += `L${x(p.ns).toFixed(1)} ${y(p.count / c.d.n).toFixed(1)}`;
-      pic.append(svg("path", { d: d + `H${width - right}`, fill: "none", stroke: color(c.i), "stroke-width": c.service === chosen ? 4 : 2.2, "stroke-linejoin": "round", opacity: chosen && c.service !== chosen ? 0.55 : 1 }));
-    }
-    pic.addEventListener("pointermove", (e) => {
-      const r = pic.getBoundingClientRect(), ns = 10 ** (low + (e.clientX - r.left - left) / (width - left - right) * (high - low));
-      const lines = of.map((c) => `${c.service}: ${(100 * (c.d.points.findLast((p) => p.ns <= ns) || { count: 0 }).count / c.d.n).toFixed(1)} %`);
-      tip(`within ${time(ns)}\n${lines.join("\n")}`, e.clientX, e.clientY);
-    });
-    pic.addEventListener("pointerleave", () => tip(""));
-    box.replaceChildren(pic);
-  }
-  const rows = of.map((c) => el("tr", {}, el("th", { scope: "row" }, el("span", { class: "swatch", style: `background:${color(c.i)}` }), c.service),
-    ...[c.d.p50_ns, c.d.p90_ns, c.d.p99_ns, c.d.max_ns].map((ns) => el("td", {}, time(ns))), el("td", {}, c.d.n.toLocaleString("en"))));
-  out.append(el("div", { class: "figures" }, el("table", {}, el("thead", {}, el("tr", {}, ...["", "p50", "p90", "p99", "max", "of"].map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, ...rows))));
-  new ResizeObserver(draw).observe(box);
-  return out;
-}
-
-function drawCurves() {
-  const names = [...new Set(report.distributions.map((d) => d.name))];
-  $("curves").hidden = !names.length;
-  const tabs = $("curves").querySelector(".tabs");
-  const show = (name) => {
-    for (const b of tabs.children) b.setAttribute("aria-selected", b.textContent === name);
-    $("curves").querySelector(".chart").replaceChildren(chart(name));
-  };
-  tabs.append(...names.map((n) => el("button", { type: "button", role: "tab", onclick: () => show(n) }, n)));
-  if (names.length) show(names.includes("hand-over") ? "hand-over" : names[0]);
-}
-
 // ---- the rest
 
 function drawServices() {
@@ -451,7 +398,6 @@ function drawWords() {
 
 drawWords();
 drawTable();
-drawCurves();
 drawServices();
 $("cell").addEventListener("close", () => { tip(""); history.replaceState(null, "", location.pathname + location.search); });
 $("cell").addEventListener("click", (e) => { if (e.target === $("cell")) $("cell").close(); });

@@ -19,7 +19,7 @@ func Table(w io.Writer, r *history.Report, width int, bold bool) error {
 	t := &table{bold: bold, rows: fold(r.Rows)}
 	title := 0
 	for i := range t.rows {
-		title = max(title, utf8.RuneCountInString(label(&t.rows[i])))
+		title = max(title, utf8.RuneCountInString(t.rows[i].Title))
 	}
 	if width > 0 {
 		title = min(title, max(width*2/5, 24))
@@ -109,7 +109,7 @@ func (t *table) row(row *history.Row, columns []int, title int, widths []int) {
 		line += t.cell(t.text(row, i), widths[k], k == len(columns)-1, c.Bad())
 	}
 	// A long name goes on below, so that rows that differ have names that differ.
-	for i, name := range broken(label(row), title) {
+	for i, name := range broken(row.Title, title) {
 		if name = pad(name, title); bad {
 			name = t.strong(name)
 		}
@@ -156,20 +156,6 @@ func (t *table) cell(s string, width int, last, strong bool) string {
 	return "  " + s + after
 }
 
-func label(row *history.Row) string {
-	if row.Rule == costs && strings.Contains(strings.Join(worsts(row), ""), "p50") {
-		return row.Title + " (p50 p99)"
-	}
-	return row.Title
-}
-
-func worsts(row *history.Row) (all []string) {
-	for i := range row.Cells {
-		all = append(all, row.Cells[i].Worst)
-	}
-	return all
-}
-
 // text is a cell in a word or two.
 func (t *table) text(row *history.Row, service int) string {
 	c := &row.Cells[service]
@@ -185,18 +171,13 @@ func (t *table) text(row *history.Row, service int) string {
 		return s
 	case history.Broken, history.Undeclared:
 		return fmt.Sprintf("%s %d of %d", c.Verdict, c.Broken, c.Trials)
-	case history.Seen:
-		return strings.NewReplacer("p50 ", "", ", p99", "").Replace(c.Worst)
 	case history.Inconclusive:
 		return "?"
 	}
 	return "-"
 }
 
-const (
-	exclusion = "exclusion"
-	costs     = "cost"
-)
+const exclusion = "exclusion"
 
 // fold joins the rows of one rule in which nothing was broken into one; of the
 // first rule only those that nobody could try: what was tried there is what
@@ -205,7 +186,7 @@ func fold(rows []history.Row) (out []history.Row) {
 	at := make(map[string]int)
 	count := make(map[string]int)
 	for _, row := range rows {
-		quiet := row.Rule != costs && !slices.ContainsFunc(row.Cells, func(c history.Cell) bool {
+		quiet := !slices.ContainsFunc(row.Cells, func(c history.Cell) bool {
 			return c.Verdict != history.NotTried && (row.Rule == exclusion || c.Verdict != history.Held)
 		})
 		i, ok := at[row.Rule]
