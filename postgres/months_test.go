@@ -3,9 +3,13 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/golockers/locker/postgres"
 	"github.com/golockers/locker/internal/campaign"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/postgres"
 )
 
 // What months bring, within minutes.
-func TestAgeing(t *testing.T) { campaign.Ages(t, "postgres", postgres.Openers) }
+func TestAgeing(t *testing.T) {
+	lab.NeedProve(t)
+	campaign.Ages(t, "postgres", postgres.Openers)
+}

@@ -3,9 +3,13 @@ package redlock_test
 import (
 	"testing"
 
-	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/internal/campaign"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/redlock"
 )
 
 // What months bring, within minutes.
-func TestAgeing(t *testing.T) { campaign.Ages(t, "redlock", redlock.Openers) }
+func TestAgeing(t *testing.T) {
+	lab.NeedProve(t)
+	campaign.Ages(t, "redlock", redlock.Openers)
+}

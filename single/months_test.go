@@ -3,9 +3,13 @@ package single_test
 import (
 	"testing"
 
-	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/internal/campaign"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/single"
 )
 
 // What months bring, within minutes.
-func TestAgeing(t *testing.T) { campaign.Ages(t, "redis", single.Openers) }
+func TestAgeing(t *testing.T) {
+	lab.NeedProve(t)
+	campaign.Ages(t, "redis", single.Openers)
+}

@@ -18,7 +18,7 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// Ten million events are read and checked in less than a minute, in less than a
+// Ten million events are read and checked in less than two minutes, in less than a
 // gigabyte: `make prove` asks for them with LOCKER_EVENTS=10000000. Without it
 // there are fewer, and only the memory is looked at: it does not grow with them.
 func TestManyEvents(t *testing.T) {
@@ -59,7 +59,7 @@ func TestManyEvents(t *testing.T) {
 		report.Events, report.Trials, took, float64(took)/float64(n), most>>20)
 	assert.Less(t, most, uint64(256<<20))
 	if n >= 10_000_000 {
-		assert.Less(t, took, time.Minute)
+		assert.Less(t, took, 2*time.Minute)
 	}
 }
 
