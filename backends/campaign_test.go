@@ -26,7 +26,9 @@ func TestProveCampaigns(t *testing.T) {
 				}
 				return addrs
 			},
-			func(addrs []string) string { return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off&fencing=on" },
+			func(addrs []string) string {
+				return "redlock://" + strings.Join(addrs, ",") + "?restart_guard=off&fencing=on"
+			},
 		},
 		"postgres": {
 			func(t *testing.T) []string { return []string{lab.StartPostgres(t).Addr()} },
