@@ -48,7 +48,7 @@ func TestSuite(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			s.Exec(t, "TRUNCATE resources, locker_marks")
-			guardtest.Run(t, func(t *testing.T) guardtest.Store {
+			store := func(t *testing.T, url string) guardtest.Store {
 				pool := open(t, url)
 				return guardtest.Store{
 					MaxToken: math.MaxInt64,
@@ -82,7 +82,12 @@ func TestSuite(t *testing.T) {
 					},
 					Again: func(err error) bool { return sqlstate.Met(sqlstate.Of(err)) },
 				}
-			})
+			}
+			guardtest.Run(t, func(t *testing.T) guardtest.Store { return store(t, url) })
+			p := lab.StartProxy(t, s.Addr())
+			through, direct := store(t, s.URL(p.Addr(), "sslmode=disable")), store(t, url)
+			through.Read = direct.Read
+			guardtest.Broken(t, guardtest.Proxied{Store: through, Proxy: p, Later: direct.Write})
 		})
 	}
 }

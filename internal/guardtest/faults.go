@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,59 @@ type Proxied struct {
 func Faults(t *testing.T, open func(t *testing.T) Proxied) {
 	t.Run("lost reply", func(t *testing.T) { testLostReply(t, open) })
 	t.Run("late request", func(t *testing.T) { testLateRequest(t, open(t)) })
+	t.Run("a network that breaks", func(t *testing.T) { Broken(t, open(t)) })
+}
+
+// Broken has writers of all ages write while connections break and requests and replies are held back. What
+// is read after an accepted write is never of a lower token. LOCKER_GUARD_CAMPAIGN=1m makes it that long.
+func Broken(t *testing.T, s Proxied) {
+	const r, writers = "broken", 6
+	length := 1500 * time.Millisecond
+	if asked := os.Getenv("LOCKER_GUARD_CAMPAIGN"); asked != "" {
+		var err error
+		length, err = time.ParseDuration(asked)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var newest, accepted, stale, open atomic.Int64
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				token := fencing.Token(newest.Add(1))
+				token -= min(token-1, fencing.Token(rand.IntN(4)))
+				within, done := context.WithTimeout(t.Context(), 3*time.Second)
+				err := s.Write(within, r, token, token.String())
+				done()
+				switch {
+				case err == nil:
+					accepted.Add(1)
+					value, err := s.Read(t.Context(), r)
+					assert.NoError(t, err)
+					read, err := fencing.Parse(value)
+					assert.NoError(t, err)
+					assert.GreaterOrEqual(t, read, token, "a lower token wrote after a higher one")
+				case errors.Is(err, fencing.ErrStale):
+					stale.Add(1)
+				case s.Again == nil || !s.Again(err):
+					open.Add(1)
+					assert.ErrorIs(t, err, locker.ErrUnavailable)
+				}
+			}
+		})
+	}
+	for faults := []lab.Mode{lab.Reset, lab.Hold, lab.Pass}; ctx.Err() == nil; {
+		s.Proxy.Set(faults[rand.IntN(len(faults))])
+		time.Sleep(rand.N(20 * time.Millisecond))
+		s.Proxy.Set(lab.Pass)
+		time.Sleep(rand.N(60 * time.Millisecond))
+	}
+	all.Wait()
+	assert.NotZero(t, accepted.Load())
+	assert.NotZero(t, stale.Load(), "they were never in each other's way: this proves nothing")
+	t.Logf("%d guarded writes: %d accepted, none of them stale, %d refused, %d of open outcome",
+		accepted.Load()+stale.Load()+open.Load(), accepted.Load(), stale.Load(), open.Load())
 }
 
 // testLostReply checks that a reply that is lost leaves it open what happened, and that the error says so.

@@ -15,6 +15,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/guardtest"
+	"github.com/golockers/locker/internal/lab"
 )
 
 // testSuite is what every guard has to pass, at the level at which transactions meet the most.
@@ -24,8 +25,8 @@ func testSuite(t *testing.T, s *store) {
 	values := table("values_of")
 	s.exec(t, first,
 		"CREATE TABLE "+values+" (name VARCHAR(40) NOT NULL PRIMARY KEY, value VARCHAR(40) NOT NULL)")
-	guardtest.Run(t, func(t *testing.T) guardtest.Store {
-		dsn := s.dsn(s.addr, password)
+	store := func(t *testing.T, addr string) guardtest.Store {
+		dsn := s.dsn(addr, password)
 		if s.strict != nil {
 			dsn = s.strict(dsn)
 		}
@@ -68,7 +69,20 @@ func testSuite(t *testing.T, s *store) {
 			Again:    s.again,
 			MaxToken: math.MaxInt64,
 		}
-	})
+	}
+	guardtest.Run(t, func(t *testing.T) guardtest.Store { return store(t, s.addr) })
+	if s.server != nil {
+		p := lab.StartProxy(t, s.addr)
+		through, direct := store(t, p.Addr()), store(t, s.addr)
+		through.Read = func(ctx context.Context, r string) (value string, err error) {
+			for { // at this level, a mere read may have to be repeated
+				if value, err = direct.Read(ctx, r); err == nil || !s.again(err) {
+					return value, err
+				}
+			}
+		}
+		guardtest.Broken(t, guardtest.Proxied{Store: through, Proxy: p, Later: direct.Write})
+	}
 }
 
 // refusals are the ways in which Check can say no.
