@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/carried"
 )
 
 // Metadata of calls and of their answers.
@@ -98,17 +99,11 @@ func (s clientStream) RecvMsg(m any) error { return fromStatus(s.ClientStream.Re
 
 // outgoing returns ctx with its token as metadata.
 func (o *ClientOptions) outgoing(ctx context.Context, method string) (context.Context, error) {
-	var token fencing.Token
-	var err error
 	lock := ""
 	if o != nil && o.Lock != nil {
 		lock = o.Lock(ctx, method)
 	}
-	if lock != "" {
-		token, err = fencing.TokenFor(ctx, lock)
-	} else {
-		token, err = fencing.FromContext(ctx)
-	}
+	token, err := carried.Outgoing(ctx, lock)
 	switch {
 	case errors.Is(err, fencing.ErrMissing) && lock == "" && ctx.Value(raiseFirst{}) == nil:
 		return ctx, nil

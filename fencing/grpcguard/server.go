@@ -1,16 +1,16 @@
 package grpcguard
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/carried"
 )
 
 // Options are the settings of a server's interceptors.
@@ -50,15 +50,16 @@ func UnaryServer(opts *Options) grpc.UnaryServerInterceptor {
 		resource := o.Resource(ctx, info.FullMethod, req)
 		raise := asksToRaise(ctx)
 		ctx, token, err := incoming(ctx, resource, raise)
+		server := carried.Server{Guard: o.Guard, Store: o.Raise}
 		if err == nil && raise {
-			err = o.raise(ctx, resource, token)
+			if err = server.Raise(ctx, resource, token); err == nil {
+				err = grpc.SetHeader(ctx, metadata.Pairs(raisedKey, "1"))
+			}
 		}
-		switch {
-		case err != nil:
-		case resource == "" || o.Guard == nil:
-			resp, err = handle(ctx, req)
-		default:
-			resp, err = o.guarded(ctx, resource, token, req, handle)
+		if err == nil {
+			var said error
+			err = server.Handle(ctx, resource, token, func() { resp, said = handle(ctx, req) })
+			err = cmp.Or(err, said)
 		}
 		return resp, toStatus(err)
 	}
@@ -109,51 +110,9 @@ func incoming(ctx context.Context, resource string, needed bool) (context.Contex
 	if len(values) == 0 && resource == "" && !needed {
 		return ctx, 0, nil
 	}
-	var token fencing.Token
-	var err error
-	switch len(values) {
-	case 0:
-		err = fmt.Errorf("%w: the call has no metadata %s", fencing.ErrMissing, Key)
-	case 1:
-		token, err = fencing.Parse(values[0])
-	default:
-		err = fmt.Errorf("the call has the metadata %s %d times: want it once: %w", Key, len(values),
-			locker.ErrInvalid)
-	}
+	token, err := carried.Incoming("metadata "+Key, values)
 	if err != nil {
 		return nil, 0, err
 	}
 	return fencing.NewContext(ctx, resource, token), token, nil
-}
-
-func (o *Options) raise(ctx context.Context, resource string, token fencing.Token) error {
-	raise := o.Raise
-	if o.Guard != nil {
-		raise = o.Guard.Raise
-	}
-	if raise == nil || resource == "" {
-		return status.Error(codes.Unimplemented, "the server cannot raise the mark of what this call is for")
-	}
-	if err := raise(ctx, resource, token); err != nil {
-		return err
-	}
-	return grpc.SetHeader(ctx, metadata.Pairs(raisedKey, "1"))
-}
-
-// guarded calls the handler in the resource's turn.
-func (o *Options) guarded(
-	ctx context.Context, resource string, token fencing.Token, req any, handle grpc.UnaryHandler,
-) (resp any, err error) {
-	var said error
-	err = o.Guard.Do(ctx, resource, token, func() error {
-		if err := ctx.Err(); err != nil { // the turn may have come although the client had already gone
-			return err
-		}
-		resp, said = handle(ctx, req)
-		return nil
-	})
-	if err == nil {
-		err = said
-	}
-	return resp, err
 }

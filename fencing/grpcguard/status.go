@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/carried"
 )
 
 // The fields of the google.rpc.ErrorInfo of a refusal.
@@ -41,6 +42,8 @@ func toStatus(err error) error {
 		info.Reason = ReasonMissing
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
+	case errors.Is(err, errors.ErrUnsupported) && status.Code(err) == codes.Unknown:
+		return status.Error(codes.Unimplemented, err.Error())
 	case errors.Is(err, locker.ErrInvalid) && status.Code(err) == codes.Unknown:
 		return status.Error(codes.InvalidArgument, err.Error())
 	default:
@@ -64,17 +67,11 @@ func fromStatus(err error) error {
 		if !ok || info.GetDomain() != Domain {
 			continue
 		}
-		md := info.GetMetadata()
-		token, err1 := fencing.Parse(md["token"])
-		mark, err2 := fencing.Parse(md["mark"])
-		switch {
-		case info.GetReason() == ReasonMissing:
+		switch md := info.GetMetadata(); info.GetReason() {
+		case ReasonMissing:
 			return &refusalError{fmt.Errorf("grpcguard: %w", fencing.ErrMissing), s}
-		case info.GetReason() == ReasonStale && err1 == nil && err2 == nil:
-			return &refusalError{&fencing.StaleError{Resource: md["resource"], Token: token, Mark: mark}, s}
-		case info.GetReason() == ReasonStale:
-			return &refusalError{fmt.Errorf("grpcguard: %w (the server does not say by which mark)",
-				fencing.ErrStale), s}
+		case ReasonStale:
+			return &refusalError{carried.Refused(md["resource"], md["token"], md["mark"]), s}
 		}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/carried"
 )
 
 // Options are the settings of a [Handler]. The zero value, or nil, means the
@@ -105,8 +106,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"The server has no name for what this request writes to.").write(w)
 	case raise:
 		h.raised(w, r, resource, token)
-	case h.opts.Guard == nil:
-		h.next.ServeHTTP(w, carrying(r, resource, token))
 	default:
 		h.guarded(w, r, resource, token)
 	}
@@ -118,20 +117,21 @@ func carrying(r *http.Request, resource string, token fencing.Token) *http.Reque
 
 // raised moves the mark, and then passes the request on.
 func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
-	raise := h.opts.Raise
-	if h.opts.Guard != nil {
-		raise = h.opts.Guard.Raise
+	err := errors.ErrUnsupported
+	if safe(r.Method) {
+		err = h.server().Raise(r.Context(), resource, token)
 	}
-	if raise == nil || !safe(r.Method) {
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
 		plain(http.StatusNotImplemented, resource,
 			"The server cannot raise the mark of what this request is for.").write(w)
 		return
-	}
-	if err := raise(r.Context(), resource, token); err != nil {
-		if !WriteError(w, err) {
-			plain(http.StatusServiceUnavailable, resource,
-				"The mark could not be raised; it may have been. Try again.").write(w)
-		}
+	case err == nil:
+	case WriteError(w, err):
+		return
+	default:
+		plain(http.StatusServiceUnavailable, resource,
+			"The mark could not be raised; it may have been. Try again.").write(w)
 		return
 	}
 	w.Header().Set(raisedHeader, "1")
@@ -139,33 +139,32 @@ func (h *handler) raised(w http.ResponseWriter, r *http.Request, resource string
 }
 
 func (h *handler) guarded(w http.ResponseWriter, r *http.Request, resource string, token fencing.Token) {
-	// Marks only rise, so a token that is stale now need not wait for a turn.
-	mark, _ := h.opts.Guard.Mark(resource)
-	if err := fencing.Admit(resource, token, mark); err != nil {
-		refusal(resource, err).write(w)
-		return
-	}
 	body := r.Body
-	if h.opts.BodyAhead > 0 && body != nil && body != http.NoBody {
-		text, err := io.ReadAll(io.LimitReader(body, h.opts.BodyAhead))
-		// The handler gets the error when it reads up to it.
-		body = unread(text, err, body)
+	if h.opts.Guard != nil {
+		// Marks only rise, so a token that is stale now need not wait for a turn.
+		mark, _ := h.opts.Guard.Mark(resource)
+		if err := fencing.Admit(resource, token, mark); err != nil {
+			refusal(resource, err).write(w)
+			return
+		}
+		if h.opts.BodyAhead > 0 && body != nil && body != http.NoBody {
+			text, err := io.ReadAll(io.LimitReader(body, h.opts.BodyAhead))
+			// The handler gets the error when it reads up to it.
+			body = unread(text, err, body)
+		}
 	}
 	// The copy is made after the body was read, so its trailers are in it.
 	r = carrying(r, resource, token)
 	r.Body = body
 
-	err := h.opts.Guard.Do(r.Context(), resource, token, func() error {
-		// The turn may have come although the client had already gone.
-		if err := r.Context().Err(); err != nil {
-			return err
-		}
-		h.next.ServeHTTP(w, r)
-		return nil
-	})
+	err := h.server().Handle(r.Context(), resource, token, func() { h.next.ServeHTTP(w, r) })
 	if err == nil || WriteError(w, err) {
 		return
 	}
 	plain(http.StatusServiceUnavailable, resource,
 		"The request was given up while it waited for its turn: nothing was written.").write(w)
+}
+
+func (h *handler) server() carried.Server {
+	return carried.Server{Guard: h.opts.Guard, Store: h.opts.Raise}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/carried"
 )
 
 // The types of the problems (RFC 9457) that mark a refusal of this package. As URLs
@@ -141,13 +142,7 @@ func CheckResponse(resp *http.Response) error {
 	}
 	switch {
 	case p.Type == TypeStale && resp.StatusCode == http.StatusPreconditionFailed:
-		token, err1 := fencing.Parse(p.Token)
-		mark, err2 := fencing.Parse(p.Mark)
-		if err1 != nil || err2 != nil {
-			return fmt.Errorf("httpguard: the server refused the write to %q: %w (it does not say by which mark)",
-				p.Resource, fencing.ErrStale)
-		}
-		return &fencing.StaleError{Resource: p.Resource, Token: token, Mark: mark}
+		return carried.Refused(p.Resource, p.Token, p.Mark)
 	case p.Type == TypeMissing && resp.StatusCode == http.StatusPreconditionRequired:
 		return fmt.Errorf("httpguard: the server refused the write to %q: %w: send the request through a "+
 			"Transport, with the token in its context", p.Resource, fencing.ErrMissing)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/carried"
 )
 
 // Header is the header that a fencing token travels in, once per request, as
@@ -113,30 +114,19 @@ func (t *Transport) token(req *http.Request) (fencing.Token, error) {
 }
 
 func (t *Transport) fromContext(req *http.Request) (fencing.Token, error) {
+	lock := ""
 	if t.Lock != nil {
-		if lock := t.Lock(req); lock != "" {
-			return fencing.TokenFor(req.Context(), lock)
-		}
+		lock = t.Lock(req)
 	}
-	token, err := fencing.FromContext(req.Context())
-	if err != nil && !errors.Is(err, fencing.ErrMissing) {
+	token, err := carried.Outgoing(req.Context(), lock)
+	if err != nil && lock == "" && !errors.Is(err, fencing.ErrMissing) {
 		err = fmt.Errorf("httpguard: set Transport.Lock: %w", err)
 	}
 	return token, err
 }
 
-// fromHeader returns the token of a header. The error matches fencing.ErrMissing if
-// there is none, and locker.ErrInvalid if it is malformed or there is more than one.
 func fromHeader(h http.Header) (fencing.Token, error) {
-	values := h.Values(Header)
-	switch len(values) {
-	case 0:
-		return 0, fmt.Errorf("%w: the request has no header %s", fencing.ErrMissing, Header)
-	case 1:
-		return fencing.Parse(values[0])
-	}
-	return 0, fmt.Errorf("the request has the header %s %d times: want it once: %w", Header, len(values),
-		locker.ErrInvalid)
+	return carried.Incoming("header "+Header, h.Values(Header))
 }
 
 // safe reports whether a method is safe (RFC 9110, 9.2.1). Methods are case-sensitive:
