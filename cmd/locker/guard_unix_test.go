@@ -100,7 +100,8 @@ func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
 	require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))
 	assert.Equal(t, 74, p.wait())
 	assert.Contains(t, p.said(), "its guard was killed: sent SIGKILL")
-	assert.True(t, gone(parent) && gone(child))
+	assert.True(t, gone(parent))
+	require.Eventually(t, func() bool { return gone(child) }, patience, time.Millisecond, "SIGKILL is on its way")
 	assert.False(t, s.kept(t))
 }
 
