@@ -254,7 +254,6 @@ func (h *holder) traffic() lab.Stats {
 	var sum lab.Stats
 	for _, p := range h.proxies {
 		s := p.Stats()
-		sum.Packets += s.Packets
 		sum.Requests.Dropped += s.Requests.Dropped
 		sum.Requests.Held += s.Requests.Held
 		sum.Replies.Dropped += s.Replies.Dropped

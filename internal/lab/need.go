@@ -1,8 +1,6 @@
 package lab
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -65,21 +63,6 @@ func Need(t TB, tool string) string {
 	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)",
 		tool, advice(tool), ToolEnv(tool)))
 	return ""
-}
-
-// NeedEtcd skips the test, or fails it where nothing may be missing, if the etcd that [Need] finds is older
-// than 3.minor: in a clone without the one of scripts/etcd, Debian's 3.4 may be in PATH.
-func NeedEtcd(t TB, minor int) {
-	t.Helper()
-	said, err := exec.CommandContext(context.Background(), Need(t, ToolEtcd), "--version").Output()
-	var found int
-	if _, bad := fmt.Sscanf(string(said), "etcd Version: 3.%d", &found); err != nil || bad != nil {
-		t.Fatalf("lab: etcd --version says %q: %v", said, errors.Join(err, bad))
-	}
-	if found < minor {
-		missing(t, fmt.Sprintf("lab: etcd is 3.%d, and this test needs 3.%d (in this repository: "+
-			"scripts/etcd)", found, minor))
-	}
 }
 
 // ToolEnv names the environment variable that overrides the look-up of a tool: LOCKER_REDIS_SERVER for

@@ -67,20 +67,6 @@ func TestNeedPrefersWhatTheRepositoryBuildsToPath(t *testing.T) {
 	assert.Equal(t, built, lab.Need(t, lab.ToolEtcd))
 }
 
-// Debian's etcd is 3.4, and a fresh clone has no other.
-func TestNeedEtcdSkipsWhatNeedsANewerOne(t *testing.T) {
-	old := filepath.Join(t.TempDir(), "etcd")
-	require.NoError(t, os.WriteFile(old, []byte("#!/bin/sh\necho 'etcd Version: 3.4.30'\n"), 0o700))
-	t.Setenv("LOCKER_ETCD", old)
-	for _, require := range []string{"", "1"} {
-		t.Setenv(lab.RequireEnv, require)
-		r := record(t, func(t lab.TB) { lab.NeedEtcd(t, 4); lab.NeedEtcd(t, 5) })
-		assert.Equal(t, require == "1", r.Failed())
-		assert.Equal(t, require == "", r.skipped())
-		assert.Contains(t, r.said(), "etcd is 3.4, and this test needs 3.5")
-	}
-}
-
 func TestToolEnv(t *testing.T) {
 	assert.Equal(t, "LOCKER_REDIS_SERVER", lab.ToolEnv(lab.ToolRedis))
 	assert.Equal(t, "LOCKER_ETCD", lab.ToolEnv(lab.ToolEtcd))

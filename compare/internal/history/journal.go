@@ -28,7 +28,6 @@ type Journal struct {
 	name string
 	out  io.WriteCloser
 	buf  *bufio.Writer
-	line []byte
 	last int64
 	err  error
 }
@@ -61,8 +60,7 @@ func (j *Journal) Write(e Event) (at int64, err error) {
 	if j.err != nil {
 		return e.At, j.err
 	}
-	j.line = e.AppendLine(j.line[:0])
-	_, err = j.buf.Write(j.line)
+	_, err = j.buf.Write(e.AppendLine(nil))
 	if err == nil && e.Kind != Acted && e.Kind != Landed {
 		err = j.buf.Flush()
 	}

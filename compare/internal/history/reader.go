@@ -110,7 +110,6 @@ type Reader struct {
 	in   *bufio.Reader
 	line int
 	last int64
-	long []byte
 }
 
 // NewReader reads the journal r; name is for errors.
@@ -120,14 +119,7 @@ func NewReader(name string, r io.Reader) *Reader {
 
 // Next returns the next event, and io.EOF after the last one.
 func (r *Reader) Next() (Event, error) {
-	line, err := r.in.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		r.long = append(r.long[:0], line...)
-		var rest []byte
-		rest, err = r.in.ReadBytes('\n')
-		r.long = append(r.long, rest...)
-		line = r.long
-	}
+	line, err := r.in.ReadBytes('\n')
 	if errors.Is(err, io.EOF) {
 		return Event{}, io.EOF // what stands before it is half a line
 	}
