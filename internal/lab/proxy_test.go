@@ -468,3 +468,28 @@ func TestProxyClosesWhatIsIdle(t *testing.T) {
 	used.expect("+PONG\r\n")
 	assert.Equal(t, 1, p.Stats().Idle)
 }
+
+// What a way is set to holds for proxies that are started later, too, and nothing is connected when it is over.
+func TestWay(t *testing.T) {
+	r := lab.StartRedis(t)
+	var w *lab.Way
+	t.Run("open", func(t *testing.T) {
+		w = lab.NewWay(t)
+		w.Set(lab.Hold, lab.Pass)
+		c, err := w.Dial(t.Context(), "tcp", r.Addr())
+		require.NoError(t, err)
+		defer c.Close()
+		held := wire{c, t}
+		held.send("PING\r\n")
+		held.silent()
+		eventually(t, "it is counted", func() bool { return w.Sent() == int64(len("PING\r\n")) })
+		assert.Equal(t, w.To(r.Addr()).Addr(), w.Through(r.Addr())[0], "one for each server")
+		w.Requests(lab.Pass)
+		held.expect("+PONG\r\n")
+		w.Replies(lab.Drop)
+		held.send("PING\r\n")
+		held.silent()
+	})
+	_, err := w.Dial(t.Context(), "tcp", r.Addr())
+	require.ErrorIs(t, err, net.ErrClosed)
+}
