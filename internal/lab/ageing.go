@@ -10,7 +10,7 @@ import (
 
 // Ageing is one thing that months bring to a service, and that happens here within seconds.
 type Ageing struct {
-	Thing   string // what it is, one of Things
+	Thing   string // what it is
 	Service string // to what: redis, redlock, etcd, zookeeper or postgres
 	Start   func(t TB) *Aged
 }
@@ -18,75 +18,53 @@ type Ageing struct {
 // Aged is a service that is about to age.
 type Aged struct {
 	// URL is how clients reach it. A step may change it, for those that are started later.
-	URL     string
-	TTL     time.Duration // of the locks
-	Servers []*Process
+	URL string
+	TTL time.Duration // of the locks
 	// Steps are what happens, one after the other. Each returns by what it was seen to have happened.
 	Steps []func(t TB) (proof string)
-}
-
-// Thing is something that time brings, in words.
-type Thing struct{ ID, Title, What string }
-
-// Things are all of them.
-var Things = []Thing{
-	{"password", "password changed", "The password of the clients' user is changed; the old one is refused. " +
-		"Those that come later have the new one."},
-	{"token", "login expires",
-		"The token that a client got for its password expires, at the server, while it is used."},
-	{"token-idle", "unused login expires",
-		"A server forgets the token of a client that has not used it for a second."},
-	{"certificate", "certificate replaced",
-		"A server gets another certificate while it runs; all connections end, so that clients meet it."},
-	{"idle-server", "idle connections closed by the server",
-		"The server closes connections on which nothing was sent for a while."},
-	{"idle-proxy", "idle connections closed on the way",
-		"A load balancer closes connections, at both ends, on which nothing was sent for a while."},
-	{"address", "address moved",
-		"What is behind the servers' addresses changes, three times; connections are reset."},
-	{"members", "members replaced",
-		"Members go for good, one after the other; new ones with an empty disk take their places."},
-	{"versions", "rolled to the next version",
-		"Members are stopped and started again with the next version, one after the other."},
-	{"fail-overs", "fail-overs, one after the other",
-		"The primary is killed, and once more when another has taken over and has a replica."},
-	{"resharding", "keys move to other servers",
-		"The slots of all locks move from one server to another, and back."},
-	{"upkeep", "compactions, snapshots, rewrites",
-		"The server tidies up what it has stored, far more often than in production."},
 }
 
 // Ageings are all that can be brought about.
 func Ageings() []Ageing {
 	all := []Ageing{
+		// A user's password is changed, and the old one refused. Those that come later have the new one.
 		{"password", "redis", redisPassword},
-		{"certificate", "redis", redisCertificate},
-		{"idle-server", "redis", redisIdle},
-		{"fail-overs", "redis", sentinelFailOvers},
-		{"resharding", "redis", clusterResharding},
-		{"upkeep", "redis", redisUpkeep},
-		{"members", "redlock", redlockMembers},
 		{"password", "etcd", etcdPassword},
+		{"password", "postgres", postgresPassword},
+		// The token that a client got for its password expires at the server: while it is used, or unused.
 		{"token", "etcd", etcdToken},
 		{"token-idle", "etcd", etcdIdleToken},
+		// A server gets another certificate while it runs; all connections end, so that clients meet it.
+		{"certificate", "redis", redisCertificate},
 		{"certificate", "etcd", etcdCertificate},
-		{"members", "etcd", etcdMembers},
-		{"versions", "etcd", etcdVersions},
-		{"upkeep", "etcd", etcdUpkeep},
 		{"certificate", "zookeeper", zooCertificate},
-		{"members", "zookeeper", zooMembers},
-		{"versions", "zookeeper", zooVersions},
-		{"upkeep", "zookeeper", zooUpkeep},
-		{"password", "postgres", postgresPassword},
 		{"certificate", "postgres", postgresCertificate},
+		// The server closes connections on which nothing was sent for a while.
+		{"idle-server", "redis", redisIdle},
 		{"idle-server", "postgres", postgresIdle},
+		// Members go for good, one after the other; new ones with an empty disk take their places.
+		{"members", "redlock", redlockMembers},
+		{"members", "etcd", etcdMembers},
+		{"members", "zookeeper", zooMembers},
+		// Members are stopped and started again with the next version, one after the other.
+		{"versions", "etcd", etcdVersions},
+		{"versions", "zookeeper", zooVersions},
+		// The primary is killed, and once more when another has taken over and has a replica.
+		{"fail-overs", "redis", sentinelFailOvers},
 		{"fail-overs", "postgres", postgresFailOvers},
+		// The slots of all locks move from one server to another, and back.
+		{"resharding", "redis", clusterResharding},
+		// The server compacts, snapshots or rewrites what it has stored, far more often than in production.
+		{"upkeep", "redis", redisUpkeep},
+		{"upkeep", "etcd", etcdUpkeep},
+		{"upkeep", "zookeeper", zooUpkeep},
 		{"upkeep", "postgres", postgresUpkeep},
 	}
 	for service, start := range map[string]func(t TB) *standing{
 		"redis": standRedis, "redlock": standRedlock, "etcd": standEtcd, "zookeeper": standZooKeeper,
 		"postgres": standPostgres,
 	} {
+		// A load balancer closes idle connections at both ends; what is behind the addresses changes.
 		all = append(all,
 			Ageing{"idle-proxy", service, func(t TB) *Aged {
 				s := start(t)
@@ -108,9 +86,7 @@ type standing struct {
 }
 
 // stand puts a proxy before each server; url makes the URL of hosts, which are separated by commas.
-func stand(
-	t TB, ttl time.Duration, url func(hosts string) string, addrs []string, servers ...*Process,
-) *standing {
+func stand(t TB, ttl time.Duration, url func(hosts string) string, addrs ...string) *standing {
 	t.Helper()
 	s := &standing{addrs: addrs}
 	var at []string
@@ -118,7 +94,7 @@ func stand(
 		p := StartProxy(t, addr)
 		s.proxies, at = append(s.proxies, p), append(at, p.Addr())
 	}
-	s.aged = &Aged{URL: url(strings.Join(at, ",")), TTL: ttl, Servers: servers}
+	s.aged = &Aged{URL: url(strings.Join(at, ",")), TTL: ttl}
 	return s
 }
 

@@ -17,11 +17,7 @@ func standEtcd(t TB) *standing {
 func threeEtcd(t TB, scheme, after string, opts ...EtcdOption) (*standing, *EtcdCluster) {
 	t.Helper()
 	c := StartEtcd(t, 3, opts...)
-	var servers []*Process
-	for _, n := range c.Nodes {
-		servers = append(servers, n.Process)
-	}
-	return stand(t, 3*time.Second, under(scheme, after), c.Addrs(), servers...), c
+	return stand(t, 3*time.Second, under(scheme, after), c.Addrs()...), c
 }
 
 // withLogin is etcd with authentication on, and with one user for clients; say changes its password.

@@ -22,7 +22,7 @@ func onePostgres(t TB, params string, opts ...PostgresOption) (*standing, *Postg
 	t.Helper()
 	p := StartPostgres(t, opts...)
 	at := func(hosts string) string { return p.URL(hosts, params) }
-	return stand(t, 3*time.Second, at, []string{p.Addr()}, p.Process), p
+	return stand(t, 3*time.Second, at, p.Addr()), p
 }
 
 // postgresPassword leaves connections as they are: a password is asked for on new ones alone. First it runs

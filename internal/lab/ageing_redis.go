@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -23,14 +22,14 @@ func tlsRedis(t TB, opts ...RedisOption) (*standing, *Redis) {
 	certs := NewCerts(t)
 	r := StartRedis(t, append(opts, WithTLS(certs))...)
 	at := under("rediss", "?ca="+url.QueryEscape(certs.CAFile))
-	return stand(t, 3*time.Second, at, []string{r.Addr()}, r.Process), r
+	return stand(t, 3*time.Second, at, r.Addr()), r
 }
 
 // redisPassword leaves connections as they are: a password is asked for on new ones alone.
 func redisPassword(t TB) *Aged {
 	rules := []string{"~*", "&*", "+@all"}
 	r := StartRedis(t, WithUser("default", "off"), WithUser("job", append([]string{"on", ">old"}, rules...)...))
-	s := stand(t, 2*time.Second, under("redis", ""), []string{r.Addr()}, r.Process)
+	s := stand(t, 2*time.Second, under("redis", ""), r.Addr())
 	as := func(password string) string { return "redis://job:" + password + "@" + s.proxies[0].Addr() }
 	s.aged.URL = as("old")
 	return s.then(func(t TB) string {
@@ -87,9 +86,6 @@ func sentinelFailOvers(t TB) *Aged {
 	s := StartSentinel(t, 2)
 	a := &Aged{TTL: 6 * time.Second}
 	a.URL = "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.Name
-	for _, r := range slices.Concat(s.Servers, s.Sentinels) {
-		a.Servers = append(a.Servers, r.Process)
-	}
 	next := func(t TB) string {
 		old := s.Primary(t)
 		return old.Addr() + " is gone, " + s.KillPrimary(t).Addr() + " is the primary"
@@ -101,9 +97,6 @@ func sentinelFailOvers(t TB) *Aged {
 func clusterResharding(t TB) *Aged {
 	c := StartCluster(t)
 	a := &Aged{URL: "redis+cluster://" + strings.Join(c.Addrs(), ","), TTL: 3 * time.Second}
-	for _, r := range c.Nodes {
-		a.Servers = append(a.Servers, r.Process)
-	}
 	// All keys go to the next node, and then to the one before.
 	move := func(by int) func(t TB) string {
 		return func(t TB) string {
@@ -176,23 +169,27 @@ const redlockGuard = 2 * time.Second
 
 func standRedlock(t TB) *standing {
 	t.Helper()
-	var addrs []string
-	var servers []*Process
+	s, _ := threeRedlock(t)
+	return s
+}
+
+func threeRedlock(t TB) (*standing, []*Redis) {
+	t.Helper()
+	var servers []*Redis
 	for range 3 {
-		r := StartRedis(t)
-		addrs, servers = append(addrs, r.Addr()), append(servers, r.Process)
+		servers = append(servers, StartRedis(t))
 	}
 	at := under("redlock", fmt.Sprintf("?fencing=on&restart_guard=%v", redlockGuard))
-	return stand(t, redlockGuard, at, addrs, servers...)
+	return stand(t, redlockGuard, at, addrs(servers)...), servers
 }
 
 // redlockMembers has new servers vote before the next one is replaced.
 func redlockMembers(t TB) *Aged {
-	s := standRedlock(t)
+	s, servers := threeRedlock(t)
 	for i, p := range s.proxies {
 		s.then(func(t TB) string {
 			fresh := StartRedis(t)
-			s.aged.Servers[i].Kill()
+			servers[i].Kill()
 			p.Retarget(fresh.Addr())
 			// It does not vote before, and has no lock before it is told of each with the renewal after that.
 			time.Sleep(redlockGuard + time.Second + s.aged.TTL)

@@ -18,11 +18,7 @@ func standZooKeeper(t TB) *standing {
 func threeZooKeeper(t TB, opts ...ZooKeeperOption) (*standing, *ZooKeeperEnsemble) {
 	t.Helper()
 	e := StartZooKeeperEnsemble(t, 3, opts...)
-	var servers []*Process
-	for _, z := range e.Servers {
-		servers = append(servers, z.Process)
-	}
-	return stand(t, 4*time.Second, under("zookeeper", "/?ttl=4s"), e.Addrs(), servers...), e
+	return stand(t, 4*time.Second, under("zookeeper", "/?ttl=4s"), e.Addrs()...), e
 }
 
 // zooCertificate is for servers that look for a new certificate while they run.
@@ -31,7 +27,7 @@ func zooCertificate(t TB) *Aged {
 	z := StartZooKeeper(t, WithZooKeeperTLS(certs), WithZooKeeperJar(Need(t, ToolNewZooJar)),
 		WithZooKeeperConfig("client.certReload=true"))
 	at := under("zookeepers", "/?ttl=4s&ca="+url.QueryEscape(certs.CAFile))
-	s := stand(t, 4*time.Second, at, []string{z.TLSAddr()}, z.Process)
+	s := stand(t, 4*time.Second, at, z.TLSAddr())
 	return s.then(s.newCertificate(func(t TB) {
 		err := certs.Renew()
 		if err == nil {
