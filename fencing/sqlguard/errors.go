@@ -47,11 +47,12 @@ func (d Dialect) unreachable(err error) bool {
 }
 
 // lostByDriver knows the drivers' own errors for a connection that was lost during a
-// request: ErrInvalidConn of go-sql-driver/mysql, and that of pgx. They are values of
+// request: two of go-sql-driver/mysql, and that of pgx. They are values of
 // packages that are not imported here.
 func lostByDriver(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
-		if text := err.Error(); text == "invalid connection" || text == "conn closed" {
+		switch err.Error() {
+		case "invalid connection", "bad connection", "conn closed":
 			return true
 		}
 	}

@@ -128,13 +128,17 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 func testLateRequest(t *testing.T, s Proxied) {
 	require.NoError(t, s.write(t, "r", 1, "first"))
 	s.Proxy.OnRequest("late words", func(*lab.Link) { s.Proxy.SetRequests(lab.Hold) })
+	const patience = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	want := context.Canceled
 	if s.Deadlines {
-		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
 		want = context.DeadlineExceeded
+	} else {
+		time.AfterFunc(patience, cancel)
 	}
-	time.AfterFunc(100*time.Millisecond, cancel)
 	began := time.Now()
 	err := s.Write(ctx, "r", 1, "late words")
 	require.ErrorIs(t, err, want)
@@ -151,32 +155,6 @@ func testLateRequest(t *testing.T, s Proxied) {
 	}
 	require.ErrorIs(t, s.write(t, "r", 1, "later"), fencing.ErrStale)
 	assert.Equal(t, "second", s.read(t, "r"))
-}
-
-// Unreachable checks what Raise and Mark of s say, whose store is not there: soon, and within the
-// deadline, and where it was to be.
-func Unreachable(t *testing.T, s Store, where string) {
-	for _, d := range []time.Duration{100 * time.Millisecond, soon, soon} {
-		for what, call := range map[string]func(context.Context) error{
-			"raise": func(ctx context.Context) error { return s.Raise(ctx, "r", 1) },
-			"mark":  func(ctx context.Context) error { _, err := s.Mark(ctx, "r"); return err },
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), d)
-			began := time.Now()
-			err := call(ctx)
-			cancel()
-			require.ErrorIs(t, err, locker.ErrUnavailable, what)
-			require.NotErrorIs(t, err, fencing.ErrUnknown, "nothing can have been written")
-			assert.ErrorContains(t, err, where)
-			assert.NotContains(t, err.Error(), "\n")
-			assert.Less(t, time.Since(began), min(d, 5*time.Second)+1500*time.Millisecond, what)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := s.Raise(ctx, "r", 1)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, fencing.ErrUnknown)
 }
 
 // DuringFault lets writers with tokens of all ages write, before fault, meanwhile and after it. written

@@ -87,13 +87,11 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 	}
 	var mark int64
 	var err error
-	switch key, n := []byte(resource), int64(token); {
-	case g.SQL.Lock == "":
+	key, n := []byte(resource), int64(token)
+	if g.SQL.Lock == "" {
 		mark, _, err = tx.Number(ctx, g.SQL.Raise, key, n)
-	default:
-		if err = tx.Exec(ctx, g.SQL.Raise, key, n, n); err == nil {
-			mark, _, err = tx.Number(ctx, g.SQL.Lock, key)
-		}
+	} else if err = tx.Exec(ctx, g.SQL.Raise, key, n, n); err == nil {
+		mark, _, err = tx.Number(ctx, g.SQL.Lock, key)
 	}
 	if err == nil && mark <= 0 {
 		err = fmt.Errorf("its mark in the table is %d, which is not a token: no guard has written it", mark)
