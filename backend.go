@@ -14,8 +14,9 @@ import (
 // ending leases in time, and taking back the leftovers of requests with an unknown
 // outcome.
 //
-// A Backend has no policy: it does not retry, does not renew leases on its own, and
-// never decides that a lease is over. Its methods may be called from many goroutines
+// A Backend has no policy: it does not retry when the service has answered or is out of
+// reach (its driver may repeat a request whose connection was closed), does not renew leases
+// on its own, and never decides that a lease is over. Its methods may be called from many goroutines
 // at once. Package conformance has the suite that every Backend has to pass.
 type Backend interface {
 	// Acquire asks the service for req.Name once. It returns when the answer is known

@@ -209,6 +209,8 @@ func ability[I any](c *Client, what string, wrong error) (I, error) {
 	switch {
 	case c.optErr != nil:
 		return i, c.optErr
+	case c.isClosed():
+		return i, ErrClosed
 	case wrong != nil:
 		return i, wrong
 	case !ok:

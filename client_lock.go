@@ -21,12 +21,32 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 
 func (c *Client) lock(ctx context.Context, op, name string, wait bool, opts []Option) (*Lease, error) {
 	began := time.Now()
-	l, err := c.contend(ctx, &call{client: c, op: op, name: name, wait: wait, began: began}, opts)
+	cl := &call{client: c, op: op, name: name, wait: wait, began: began}
+	returns := false
+	defer func() {
+		if !returns {
+			cl.abandon()
+		}
+	}()
+	l, err := c.contend(ctx, cl, opts)
 	if err != nil {
 		err = &Error{Op: op, Name: name, Err: err}
 	}
 	c.lockDone(ctx, op, name, time.Since(began), l, err)
+	returns = true
 	return l, err
+}
+
+// abandon clears up after a call that does not return, since the backend or a function of
+// Trace has panicked: its caller may recover, and go on with the Client.
+func (cl *call) abandon() {
+	switch {
+	case cl.lease != nil:
+		go func() { _ = cl.lease.Unlock(context.Background()) }()
+	case cl.line != nil:
+		cl.client.lines.leave(cl)
+		cl.leaveService()
+	}
 }
 
 // contend waits in the line for the name of cl, and at its head makes attempts until
@@ -87,6 +107,7 @@ type call struct {
 	ready         chan struct{} // closed when it is at the head, or sent away
 	away          error         // why it was sent away
 	won           *passed       // by the head before it; nil once it is used
+	lease         *Lease        // what it has got
 
 	// What it knows at the head.
 	state  error                           // what is in the way: ErrHeld, why the service cannot be asked, or nil
@@ -117,11 +138,21 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 		req.Queued = cl.queued()
 	}
 	began := time.Now()
-	// Close waits until this count is zero: a granted lock is then either held, or
-	// being taken back.
+	err := cl.try(ctx, l, req)
+	c.attempted(cl, time.Since(began), err)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// try asks the service, and begins the lease. Close waits for its end: a granted lock is
+// then either held, or being taken back.
+func (cl *call) try(ctx context.Context, l *Lease, req Request) (err error) {
+	c := cl.client
 	c.asking.add()
+	defer c.asking.done()
 	var grant Grant
-	var err error
 	switch {
 	case c.isClosed():
 		err = ErrClosed // Close may not have seen the count, and have closed the backend
@@ -134,12 +165,7 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 		err = l.begin(cl, grant)
 	}
 	cl.answered(err)
-	c.asking.done()
-	c.attempted(cl, time.Since(began), err)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return err
 }
 
 // request is a new attempt, and the lease that it may become.
@@ -266,5 +292,5 @@ func ctxError(ctx context.Context) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	return fmt.Errorf("%w (%w)", err, cause)
+	return fmt.Errorf("%w (%w)", err, causeError{cause})
 }

@@ -92,7 +92,7 @@ func (l *Lease) takeBack(why ending) {
 	case !drained:
 		c.schedule.set(t, t.at)
 	case t.kept():
-		t.later()
+		t.keep()
 	default: // Close has run its last take-backs: only one brief attempt remains
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -105,8 +105,27 @@ func (t *takeBack) kept() bool {
 	return t.why != unused && t.why != unknown && time.Now().Before(t.lease.keep())
 }
 
-// later takes the lock back when MinHold is over, although the client is closed by
-// then: a lock of a process or a session does not expire by itself. It gives up after
+// keep leaves the lock of a closed client to the service, if that ends it with its MinHold:
+// the backend may be closed by then, too.
+func (t *takeBack) keep() {
+	l := t.lease
+	l.mu.Lock()
+	ends := !l.expiry.IsZero() && !l.expiry.After(l.keep())
+	l.mu.Unlock()
+	if !ends {
+		t.later()
+	}
+}
+
+// hasDeadline reports whether the service ends the lock by itself.
+func (l *Lease) hasDeadline() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.expiry.IsZero()
+}
+
+// later takes the lock back when MinHold is over, although the client is closed by then:
+// without it, a long TTL or the process would keep the lock. It gives up after
 // some two minutes. If the program ends sooner, its locks end with it.
 func (t *takeBack) later() {
 	delay := time.Second
@@ -128,7 +147,7 @@ func (t *takeBack) close() {
 	if !t.kept() {
 		c.work.do(t.run)
 	} else if t.forget() {
-		t.later()
+		t.keep()
 	}
 }
 
@@ -154,11 +173,12 @@ func (t *takeBack) run() {
 // service has ended what could not be removed; or, where nothing was found, when a
 // request that is still under way can be taken for lost.
 func (t *takeBack) over(err error) bool {
-	if _, ok := t.lease.hold.(TakeBacker); ok {
-		return false
+	nobodyHeld := t.why == unused || t.why == unknown
+	if _, ok := t.lease.hold.(TakeBacker); ok || !nobodyHeld && !t.lease.hasDeadline() {
+		return false // nothing else ends it
 	}
 	lasts := t.lease.settings.ttl
-	if nobodyHeld := t.why == unused || t.why == unknown; nobodyHeld && !errors.Is(err, ErrLost) {
+	if nobodyHeld && !errors.Is(err, ErrLost) {
 		lasts = t.lease.settings.lasts() // the others begin when MinHold is over
 	}
 	return time.Since(t.at) >= lasts

@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,4 +128,11 @@ func TestTheSoonerOfTwoTakeBacksStays(t *testing.T) {
 		assert.Zero(t, c.Stats().Pending)
 		require.NoError(t, c.Close())
 	})
+}
+
+func TestALabelWithoutAProgramName(t *testing.T) {
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = nil
+	assert.Contains(t, makeLabel(), "unknown-program@")
 }

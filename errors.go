@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -129,8 +130,7 @@ func fromBackend(ctx context.Context, err error) error {
 		return nil
 	}
 	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	for _, known := range []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused,
-		ErrInvalid, errors.ErrUnsupported} {
+	for _, known := range sentinels {
 		switch {
 		case !errors.Is(err, known):
 		case timeout && ctx.Err() == nil:
@@ -146,6 +146,18 @@ func fromBackend(ctx context.Context, err error) error {
 		return foreignTimeoutError{fmt.Errorf("no answer in time (%w): %w", err, ErrUnavailable)}
 	}
 	return err
+}
+
+// sentinels are what callers act on, beside the errors of a context.
+var sentinels = []error{ErrHeld, ErrLost, ErrUnlocked, ErrClosed, ErrUnavailable, ErrRefused, ErrInvalid,
+	errors.ErrUnsupported}
+
+// causeError is why the caller's context ended. It matches an error of the caller's own,
+// and none of this package: what became of another lock says nothing of this one.
+type causeError struct{ error }
+
+func (e causeError) Is(target error) bool {
+	return !slices.Contains(sentinels, target) && errors.Is(e.error, target)
 }
 
 // foreignTimeoutError is an error with a time-out of the backend's own among its causes. A

@@ -20,7 +20,7 @@ type Lease struct {
 	hold     Hold
 	token    uint64
 	settings settings
-	start    time.Time // when it was granted, as known here: MaxHold counts from it
+	start    time.Time // when the grant was known here: MaxHold counts from it
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
 
@@ -44,15 +44,17 @@ type Lease struct {
 func (l *Lease) Name() string { return l.name }
 
 // Token returns the fencing token: a number that is greater than the token of every
-// earlier holder of this name, under the conditions in [Guarantees]. It returns false
-// if the backend has no tokens.
+// earlier holder of this name, under the conditions in [Guarantees]. Those that hold the
+// name together have the same token, or none where shared leases have none. It returns
+// false if the lease has no token.
 func (l *Lease) Token() (token uint64, ok bool) { return l.token, l.token != 0 }
 
 // Shared reports whether others that asked for the name shared may hold it, too.
 func (l *Lease) Shared() bool { return l.settings.shared }
 
 // Until returns the time until which the holder may act. Renewals move it forward.
-// Nobody else holds the lock before Until, under the conditions in [Guarantees]. It
+// Nobody else holds the lock before Until, but those that share it with a shared lease,
+// under the conditions in [Guarantees]. It
 // counts from before the request that granted or renewed the lease was sent, less the
 // clock drift. If the hold has no deadline, Until is a hundred years after the grant, so
 // that [context.WithDeadline] with it means the same on every service.
@@ -186,13 +188,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 			l.finishUnlock(err)
 			l.client.asking.done()
 		case ctx.Done() == nil || l.client.prompt && ctx.Err() == nil:
-			l.finishUnlock(l.release(ctx))
-			l.client.asking.done()
+			l.letGo(ctx)
 		default:
-			go func() {
-				defer l.client.asking.done()
-				l.finishUnlock(l.release(context.WithoutCancel(ctx)))
-			}()
+			go l.letGo(context.WithoutCancel(ctx))
 		}
 	}
 	answered := l.unlockAnswered()
@@ -275,6 +273,22 @@ func (l *Lease) fail(op string, err error) error {
 	return &Error{Op: op, Name: l.name, Err: err}
 }
 
+// letGo releases the lock, and keeps the outcome. If the backend or a function of Trace
+// panics, the lock is taken back.
+func (l *Lease) letGo(ctx context.Context) {
+	defer l.client.asking.done()
+	err := fmt.Errorf("the release is not confirmed, it has panicked: %w", ErrUnavailable)
+	returns := false
+	defer func() {
+		if !returns {
+			l.takeBack(unreleased)
+		}
+		l.finishUnlock(err)
+	}()
+	err = l.release(ctx)
+	returns = true
+}
+
 // release asks the service once to release the lock, and leaves the rest to a
 // take-back. While MinHold keeps the lock, it sends nothing.
 func (l *Lease) release(ctx context.Context) error {
@@ -300,7 +314,8 @@ func (l *Lease) release(ctx context.Context) error {
 	default:
 		l.takeBack(unreleased)
 		free := ""
-		if errors.Is(err, ErrUnavailable) { // and not refused, by a service that may keep it for longer
+		// Not after a refusal, since the service may keep it for longer, nor without a deadline.
+		if errors.Is(err, ErrUnavailable) && l.hasDeadline() {
 			free = fmt.Sprintf("; the lock is free after %v at the latest", l.settings.ttl) // MinHold is over
 		}
 		err = fmt.Errorf("the release is not confirmed and is tried again in the background%s: %w", free, err)
@@ -330,14 +345,14 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	grant, err := passer.Pass(brief, req, yield)
 	err = fromBackend(ctx, err)
 	took := time.Since(began)
-	l.released(ctx, took, err)
+	defer func() { l.released(ctx, took, err) }()
 	if grant.Hold == nil {
 		return err
 	}
 	to.hold = grant.Hold
 	if err != nil {
-		c.attempted(next, took, err)
 		to.takeBack(unknown)
+		c.attempted(next, took, err)
 		return err
 	}
 	l.mu.Lock()
@@ -345,9 +360,9 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	l.mu.Unlock()
 	c.asking.add() // Close waits until it is a lease, or taken back
 	if !c.lines.pass(ln, l, next, &passed{to, grant, took}) {
-		c.attempted(next, took, context.Canceled)
 		to.takeBack(unused)
 		c.asking.done()
+		c.attempted(next, took, context.Canceled)
 	}
 	return nil
 }

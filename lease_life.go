@@ -21,6 +21,7 @@ func (l *Lease) begin(cl *call, g Grant) error {
 			if l.settings.shared {
 				c.lines.joined(cl)
 			}
+			cl.lease = l
 			return nil
 		}
 		c.lines.drop(cl, l)
@@ -225,6 +226,9 @@ func (l *Lease) renewOnce(ctx, caller context.Context) error {
 		err = v.check()
 	}
 	err = fromBackend(caller, err)
+	if over := l.ended(); errors.Is(over, ErrUnlocked) || errors.Is(over, ErrClosed) {
+		return over // the release may have overtaken the renewal, which has not failed then
+	}
 	now := time.Now()
 	l.renewed(now.Sub(began), err)
 	if errors.Is(err, ErrLost) {
@@ -272,10 +276,17 @@ func (l *Lease) lose(cause error) {
 	}
 	l.mu.Unlock()
 	if granted && l.end(cause) {
+		defer l.leaveLine() // also if a function of Trace panics
+		defer l.takeBack(lost)
 		l.lost(cause)
-		l.takeBack(lost)
-		l.leaveLine()
 	}
+}
+
+// ended is why the lease is over, as far as it was noticed.
+func (l *Lease) ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 // end ends the lease; it returns false if the lease was already over.

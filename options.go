@@ -107,6 +107,23 @@ func MaxHold(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.maxHold, s.holdGiven = d, true })
 }
 
+// Asked is what options ask for; zero is what the Client's Options say.
+type Asked struct {
+	TTL, MaxHold, MinHold, Patience time.Duration
+	NoRenew, Shared                 bool
+	Label                           string
+
+	_ struct{}
+}
+
+// AskedBy returns what opts ask for. It is for packages with calls in which an option has
+// another meaning or none, and for a [Locker] of one's own.
+func AskedBy(opts ...Option) Asked {
+	s := settings{}.with(opts)
+	return Asked{TTL: s.ttl, MaxHold: s.maxHold, MinHold: s.minHold, Patience: s.patience,
+		NoRenew: s.noRenew, Shared: s.shared, Label: s.label}
+}
+
 // Patience sets Options.Patience for one call, with the same values.
 func Patience(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.patience = d })
@@ -286,12 +303,18 @@ func checkName(name string) error {
 }
 
 // defaultLabel is program@host[pid], cut to MaxLabelLen.
-var defaultLabel = sync.OnceValue(func() string {
+var defaultLabel = sync.OnceValue(makeLabel)
+
+func makeLabel() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown-host"
 	}
-	label := []rune(filepath.Base(os.Args[0]) + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
+	program := "unknown-program"
+	if len(os.Args) > 0 { // a program may be started without any
+		program = filepath.Base(os.Args[0])
+	}
+	label := []rune(program + "@" + host + "[" + strconv.Itoa(os.Getpid()) + "]")
 	for i, r := range label {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			label[i] = '?'
@@ -301,4 +324,4 @@ var defaultLabel = sync.OnceValue(func() string {
 		label = label[1:]
 	}
 	return string(label)
-})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/golockers/locker/internal/clock"
 )
 
 // Leases are leases on several names, held at the same time. See [LockAll].
@@ -51,7 +53,15 @@ func lockAll(ctx context.Context, op string, lock lockFunc, names []string,
 		}
 	}
 	if err != nil {
-		return nil, lateUnlock(ctx, held, err)
+		// A caller whose context is over waits for no service (R8): the releases go on.
+		brief, cancel := context.WithTimeout(ctx, unlockTimeout)
+		if ctx.Err() != nil {
+			cancel()
+			brief, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+		}
+		defer cancel()
+		_ = held.Unlock(brief)
+		return nil, err
 	}
 	return held, nil
 }
@@ -111,8 +121,8 @@ func (ls Leases) Unlock(ctx context.Context) error {
 // in the background. [Lease.Name] says which one it has. opts apply to every request.
 // MinHold is not possible: it would keep a name locked that LockAny does not need.
 //
-// A name that the service cannot be asked for is left out while there are others. The
-// error is that of one of the names. It matches ErrHeld only if all names are held.
+// A name that the service cannot be asked for is left out while there are others, and asked
+// for again every second or so. The error is that of one of the names. It matches ErrHeld only if all names are held.
 func LockAny(ctx context.Context, l Locker, names []string, opts ...Option) (*Lease, error) {
 	if err := noMinHold("lock", opts); err != nil {
 		return nil, err
@@ -126,33 +136,84 @@ func LockAny(ctx context.Context, l Locker, names []string, opts ...Option) (*Le
 	}
 	waitCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type answer struct {
-		lease *Lease
-		err   error
+	answers := make(chan answer)
+	for i, name := range names {
+		go func() { lockOneOfAny(waitCtx, l, name, opts, func(a answer) { a.name = i; answers <- a }) }()
 	}
-	answers := make(chan answer, len(names))
-	for _, name := range names {
-		go func() {
-			lease, err := l.Lock(waitCtx, name, opts...)
-			answers <- answer{lease, err}
-		}()
-	}
+	away := make(map[int]error) // the names that the service cannot be asked for
 	err = nil
-	for late := len(names) - 1; late >= 0; late-- {
+	for asking := len(names); asking > 0; {
 		a := <-answers
-		if a.err == nil || ctx.Err() == nil && !mayPass(a.err) {
-			go func() {
-				for range late {
-					if a := <-answers; a.err == nil {
-						_ = a.lease.Unlock(waitCtx)
+		switch {
+		case a.ends:
+			asking--
+		case a.err == nil:
+			delete(away, a.name)
+			continue
+		default:
+			away[a.name] = a.err
+		}
+		if a.lease != nil || ctx.Err() == nil && (len(away) == len(names) || !mayPass(a.err)) {
+			go func() { // waitCtx ends those that still ask
+				for asking > 0 {
+					if a := <-answers; a.ends {
+						asking--
+						if a.lease != nil {
+							_ = a.lease.Unlock(waitCtx)
+						}
 					}
 				}
 			}()
 			return a.lease, a.err
 		}
-		err = telling(err, a.err)
+		if a.ends {
+			err = telling(err, a.err)
+		}
 	}
 	return nil, err
+}
+
+// answer is what one of several names has come to: a lease or the last error, if it ends;
+// otherwise the outage that keeps it from being asked for, or nil when that is over.
+type answer struct {
+	name  int
+	ends  bool
+	lease *Lease
+	err   error
+}
+
+// lockOneOfAny locks name for LockAny. When Lock has run out of patience, the name is tried
+// again and again: others may come to wait for it alone.
+func lockOneOfAny(ctx context.Context, l Locker, name string, opts []Option, tell func(answer)) {
+	for {
+		lease, err := l.Lock(ctx, name, opts...)
+		for outage := false; ; outage = true {
+			if err == nil || ctx.Err() != nil || !mayPass(err) {
+				tell(answer{ends: true, lease: lease, err: err})
+				return
+			}
+			if errors.Is(err, ErrHeld) {
+				if outage {
+					tell(answer{})
+				}
+				break
+			}
+			tell(answer{err: err})
+			if clock.Sleep(ctx, clock.Jitter(lastRetry)) != nil {
+				err = &Error{Op: "lock", Name: name, Err: &waitError{ctx: ctxError(ctx), state: bare(err)}}
+				continue
+			}
+			lease, err = l.TryLock(ctx, name, opts...)
+		}
+	}
+}
+
+// bare is err without the operation and the name that it was told with.
+func bare(err error) error {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // only the outermost
+		return e.Err
+	}
+	return err
 }
 
 // TryLockAny locks the first of names that is free, and no other. It does not wait.

@@ -49,10 +49,13 @@ func Find(ctx context.Context, in Inspector, name string) (*Leader, error) {
 	return &Leader{Address: st.Label, Term: st.Token}, nil
 }
 
-// Observe asks who leads again and again, about as often as every says, and yields the
-// first answer, each that differs from the one before, and each error. It ends with
+// Observe asks who leads again and again, about as often as every says (every second if it
+// is zero or less), and yields the first answer, each that differs from the one before, and each error. It ends with
 // ctx.
 func Observe(ctx context.Context, in Inspector, name string, every time.Duration) iter.Seq2[*Leader, error] {
+	if every <= 0 {
+		every = time.Second
+	}
 	return func(yield func(*Leader, error) bool) {
 		var last *Leader
 		for told := false; ctx.Err() == nil; _ = clock.Sleep(ctx, clock.Jitter(every)) {

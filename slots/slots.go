@@ -66,12 +66,12 @@ type Slot struct {
 // opts apply to the slot, and to the door while Lock waits: after a MaxHold, or a TTL
 // with NoRenew, the next caller may come to the door, too.
 func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*Slot, error) {
-	names, err := namesOf(name, n)
+	names, err := namesOf(name, n, opts)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := locker.LockAll(ctx, l, nil, opts...); err != nil {
-		return nil, err // for a MinHold, before the wait
+	if locker.AskedBy(opts...).MinHold != 0 {
+		return nil, invalid(name, "Lock asks for slots that it does not need: MinHold is for TryLock")
 	}
 	door, err := l.Lock(ctx, name+"/door"+strconv.Itoa(n), opts...)
 	if err != nil {
@@ -89,7 +89,7 @@ func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...lock
 // TryLock takes the lowest one of the n slots of name that is free, and does not wait:
 // if all are held, the error matches [locker.ErrHeld].
 func TryLock(ctx context.Context, l locker.Locker, name string, n int, opts ...locker.Option) (*Slot, error) {
-	names, err := namesOf(name, n)
+	names, err := namesOf(name, n, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +108,6 @@ func take(ctx context.Context, lock lockAny, l locker.Locker, name string, names
 	}
 	if err != nil {
 		return nil, err
-	}
-	if lease.Shared() {
-		over, cancel := context.WithCancel(ctx)
-		cancel()
-		_ = lease.Unlock(over) // in the background
-		return nil, &locker.Error{Op: "lock", Name: name, Err: fmt.Errorf("%w: a slot has one holder: leave "+
-			"Shared out", locker.ErrInvalid)}
 	}
 	got, _ := a.names.Load(lease)
 	return &Slot{Lease: lease, Number: slices.Index(names, got.(string))}, nil
@@ -180,18 +173,23 @@ func (e *entry) keep(slot *Slot, err error) (*locker.Lease, error) {
 	return slot.Lease, nil
 }
 
-func namesOf(name string, n int) ([]string, error) {
-	var wrong error
+func invalid(name, format string, args ...any) error {
+	return &locker.Error{Op: "lock", Name: name,
+		Err: fmt.Errorf("%w: %s", locker.ErrInvalid, fmt.Sprintf(format, args...))}
+}
+
+// namesOf returns the names of the slots. What cannot work is refused here, before the
+// service is asked.
+func namesOf(name string, n int, opts []locker.Option) ([]string, error) {
 	switch {
 	case n < 1 || n > MaxSlots:
-		wrong = fmt.Errorf("%d slots are not possible: give 1 to %d", n, MaxSlots)
+		return nil, invalid(name, "%d slots are not possible: give 1 to %d", n, MaxSlots)
 	case name == "":
-		wrong = errors.New("the name is empty")
+		return nil, invalid(name, "the name is empty")
 	case len(name) > MaxNameLen:
-		wrong = fmt.Errorf("the name has %d bytes: the limit for slots is %d", len(name), MaxNameLen)
-	}
-	if wrong != nil {
-		return nil, &locker.Error{Op: "lock", Name: name, Err: fmt.Errorf("%w: %w", locker.ErrInvalid, wrong)}
+		return nil, invalid(name, "the name has %d bytes: the limit for slots is %d", len(name), MaxNameLen)
+	case locker.AskedBy(opts...).Shared:
+		return nil, invalid(name, "a slot has one holder: leave Shared out")
 	}
 	names := make([]string, n)
 	for i := range names {
