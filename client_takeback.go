@@ -106,12 +106,15 @@ func (t *takeBack) kept() bool {
 }
 
 // keep leaves the lock of a closed client to the service, if that ends it with its MinHold:
-// the backend may be closed by then, too.
+// the backend may be closed by then, too. A session keeps it until its backend is closed.
 func (t *takeBack) keep() {
 	l := t.lease
 	l.mu.Lock()
 	ends := !l.expiry.IsZero() && !l.expiry.After(l.keep())
 	l.mu.Unlock()
+	if _, session := l.hold.(TakeBacker); session {
+		ends = l.client.owned
+	}
 	if !ends {
 		t.later()
 	}
@@ -131,7 +134,8 @@ func (t *takeBack) later() {
 	delay := time.Second
 	var ask func()
 	ask = func() {
-		if t.ask(context.Background()) != nil && delay < time.Minute {
+		err := t.ask(context.Background())
+		if err != nil && !errors.Is(err, ErrClosed) && delay < time.Minute {
 			delay *= 2
 			time.AfterFunc(delay, ask)
 		}

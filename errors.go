@@ -160,6 +160,8 @@ func (e causeError) Is(target error) bool {
 	return !slices.Contains(sentinels, target) && errors.Is(e.error, target)
 }
 
+func (e causeError) As(target any) bool { return errors.As(e.error, target) }
+
 // foreignTimeoutError is an error with a time-out of the backend's own among its causes. A
 // caller that asks whether its context has ended is not told yes.
 type foreignTimeoutError struct{ error }

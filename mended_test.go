@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ func causes(t *testing.T) {
 	own := errors.New("my own reason")
 	for _, cause := range []error{
 		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrUnavailable, own,
+		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		f := newFake()
@@ -41,6 +43,8 @@ func causes(t *testing.T) {
 				assert.NotErrorIs(t, err, s)
 			}
 			assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
+			var path, want *fs.PathError
+			assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
 		}
 		require.NoError(t, c.Close())
 	}
@@ -166,5 +170,37 @@ func TestAClosedClientAsksNothing(t *testing.T) {
 		require.ErrorIs(t, listError(t.Context(), c), locker.ErrClosed)
 		_, err = c.Check(t.Context())
 		require.Error(t, err)
+	})
+}
+
+// keepingFake is a minHoldFake whose session keeps a lock for as long as the backend lives.
+type keepingFake struct{ minHoldFake }
+
+type heldBySession struct{ *fakeHold }
+
+func (h heldBySession) TakeBack(ctx context.Context) error { return h.Release(ctx) }
+
+func (f keepingFake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := f.minHoldFake.Acquire(ctx, req)
+	if h, ok := g.Hold.(*fakeHold); ok {
+		g.Hold = heldBySession{h}
+		f.keys[req.Name].until = time.Now().Add(24 * time.Hour)
+	}
+	return g, err
+}
+
+// A backend that outlives its client has a session that would keep what MinHold kept.
+func TestASessionLetsGoAfterMinHoldAlthoughItsClientIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := keepingFake{minHoldFake{newFake()}}
+		c := locker.New(f, nil)
+		l, err := c.Lock(t.Context(), "job", locker.MinHold(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		time.Sleep(59 * time.Minute)
+		assert.NotEmpty(t, f.owner("job"))
+		time.Sleep(2 * time.Minute)
+		assert.Empty(t, f.owner("job"))
 	})
 }
