@@ -1,5 +1,4 @@
-// Command zookeeper guards a node of a ZooKeeper. The lock is in the same ZooKeeper
-// here; it could be anywhere.
+// Command zookeeper guards a node of a ZooKeeper. The lock may be there, too, or anywhere.
 package main
 
 import (
@@ -56,16 +55,11 @@ func (g Guard) once(ctx context.Context, resource string, token fencing.Token, o
 		return false, fmt.Errorf("%s: %s was written too often: set it once more by hand", op, path)
 	default:
 		mark, err := fencing.Parse(string(text))
-		if err == nil {
-			err = fencing.Admit(resource, token, mark) // the server may be behind, but marks only rise
-		}
-		if err != nil {
+		// The server may be behind, but marks only rise.
+		if err = errors.Join(err, fencing.Admit(resource, token, mark)); err != nil {
 			return false, err
 		}
 		move = &zk.SetDataRequest{Path: path, Data: data, Version: stat.Version}
-	}
-	if ctx.Err() != nil { // Multi has given up
-		return false, ctx.Err()
 	}
 	results, err := g.Conn.Multi(append([]any{move}, ops...)...)
 	for i, r := range results {
