@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +13,10 @@ import (
 	"github.com/golockers/locker/internal/stall"
 )
 
-// Run runs every check as a subtest of its name, and then plays histories, as [RunVirtual] or
-// [RunHistories]. A check that fails says which
-// promise is broken, what was seen, and what the probable cause is. One that
-// hangs fails with the stacks of all goroutines, and the others go on.
+// Run runs every check as a subtest of its name, and then plays histories ([RunHistories]; in
+// virtual time, if the harness says how, [RunVirtual]). A check that fails says which promise is
+// broken, what was seen, and what the probable cause is. One that hangs fails with the stacks of
+// all goroutines, and the others go on.
 //
 // Checks that a backend does not claim are skipped; those that it claims and
 // that lack a hook fail. Goroutines that a check leaves behind are failures,
@@ -23,15 +24,23 @@ import (
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, allChecks())
-	t.Run("histories", func(t *testing.T) {
-		if why := h.Unproven["histories"]; why != "" {
+	runHistories(t, h)
+}
+
+// histories is the name of the subtest that plays them.
+const histories = "histories"
+
+func runHistories(t *testing.T, h Harness) {
+	t.Helper()
+	t.Run(histories, func(t *testing.T) {
+		switch why := h.Unproven[histories]; {
+		case why != "":
 			t.Skip("UNPROVEN: " + why)
-		}
-		if h.Virtual != nil {
+		case h.Virtual != nil:
 			RunVirtual(t, h.Virtual)
-			return
+		default:
+			RunHistories(t, h, historiesBudget())
 		}
-		RunHistories(t, h, historiesBudget())
 	})
 }
 
@@ -43,7 +52,7 @@ func historiesBudget() time.Duration {
 	return 20 * time.Second
 }
 
-// RunOnly is Run of the checks with these names. It is for a further deployment
+// RunOnly is Run of the checks with these names, of which one may be "histories". It is for a further deployment
 // of a service that has passed all of them: its other checks would prove once
 // more what does not change with the deployment.
 func RunOnly(t *testing.T, h Harness, names ...string) {
@@ -53,6 +62,9 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 		t.Fatal("conformance: ", err)
 	}
 	run(t, h, checks)
+	if slices.Contains(names, histories) {
+		runHistories(t, h)
+	}
 }
 
 // Check is Run, or with names RunOnly, for programs that are not go test. It returns nil if
@@ -136,9 +148,8 @@ const tries = 3
 
 // prover proves one check after the other, and remembers what it has told.
 type prover struct {
-	leaks    toldLeaks
-	measured measured
-	watch    func() (stop func() time.Duration) // for stalls; nil: stall.Longest
+	leaks toldLeaks
+	watch func() (stop func() time.Duration) // for stalls; nil: stall.Longest
 }
 
 // prove runs one check. It returns when the check and its clean-ups have ended, or its
