@@ -460,7 +460,32 @@ func (g *generator) end(c cell, life time.Duration) {
 // special makes one of the histories that need steps in a certain order.
 func (g *generator) special(sc *script) {
 	keep := min(2*g.k.ttl, g.k.g.MaxMinHold)
-	switch g.IntN(6) {
+	switch g.IntN(9) {
+	case 6:
+		sc.what = "deleted before those that wait"
+		g.add(g.acquire(doAcquire, earlier, g.chance(20), 0), g.acquire(doWait, rival, false, g.ttl()),
+			g.acquire(doWait, other, g.chance(30), 0), step{do: doDelete, who: late}, step{do: doPause, ttl: g.k.ttl / 10},
+			step{do: []verb{doRenew, doRelease, doRelease}[g.IntN(3)], who: earlier}, step{do: doPause, ttl: g.k.ttl})
+		if g.k.h.Unproven[histDelete] != "" {
+			g.steps[3] = step{do: doRelease, who: earlier}
+		}
+	case 7:
+		sc.what = "a break beside a name that is alike"
+		if len(sc.names[0]) < locker.MaxNameLen {
+			sc.names[1] = sc.names[0] + []string{"x", "/x", ":x", "\x00", "*", ":shared"}[g.IntN(6)]
+		}
+		beside := g.acquire(doAcquire, rival, false, 0)
+		beside.name = 1
+		g.add(g.acquire(doAcquire, friend, g.chance(30), 0), beside, step{do: doInspect, who: other}, step{do: doBreak, who: other},
+			step{do: doRenew, who: rival, name: 1}, step{do: doRenew, who: friend})
+	case 8:
+		sc.what = "tokens that are raised"
+		g.add(g.acquire(doAcquire, earlier, false, 0), step{do: doRelease, who: earlier}, g.acquire(doAcquire, subject_, false, 0))
+		for range 1 + g.IntN(2) {
+			g.add(step{do: doRaise, who: subject_, ttl: time.Duration([]int{-1, 0, 1, 7}[g.IntN(4)])})
+		}
+		g.add(step{do: doRelease, who: subject_}, g.acquire(doAcquire, late, false, 0), step{do: doRelease, who: late},
+			g.acquire(doAcquire, friend, g.chance(50), 0))
 	case 5:
 		sc.what = "a run of sharers"
 		g.add(g.acquire(doAcquire, earlier, false, 0))

@@ -151,7 +151,7 @@ func (h *history) line(who string, f fault, set func()) {
 func (h *history) copy() *history {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	other := &history{began: h.began, attempts: slices.Clone(h.attempts)}
+	other := &history{began: h.began, virtual: h.virtual, attempts: slices.Clone(h.attempts)}
 	copies := make(map[*call]*call, len(h.calls))
 	for _, c := range h.calls {
 		d := *c

@@ -143,7 +143,7 @@ func TestProxyOfTheWholeTestIsNoLeakOfABackend(t *testing.T) {
 		cut, fault := conformance.Proxy(t, addr)
 		return connect(cut), fault
 	}
-	r := conformance.Prove(t.Context(), h, checkNamed(t, "reply-lost"))
+	r := conformance.Prove(t.Context(), h, checkNamed(t, "close-cut-off"))
 	assert.Equal(t, conformance.Passed, r.Outcome, "%v", r.Failures)
 }
 
