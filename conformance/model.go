@@ -64,6 +64,11 @@ func (k *kit) judge(h *history) *judge {
 	}
 	for _, a := range h.attempts {
 		j.mays[a] = j.mayOf(a)
+		for _, c := range j.about[a] { // a session begins anew with its server, also one that its client has given up
+			if may := j.mays[a]; c.op == opServers && k.sessions && !c.ended.IsZero() && may.touches(c.span()) && !may.to.IsZero() {
+				j.mays[a] = span{may.from, latest(may.to, c.ended.Add(k.life(a)+a.req.TTL))}
+			}
+		}
 	}
 	for _, a := range h.attempts {
 		j.helds[a], j.keeps[a] = j.heldOf(a)
@@ -233,6 +238,9 @@ func (j *judge) mayOf(a *attempt) (s span) {
 				denied = c.span() // it was there, and is over
 				if votes && !c.ended.IsZero() {
 					denied.to = c.ended.Add(j.k.air)
+				}
+				if j.k.sessions && !refused(c.err) && j.broke(c) && !c.ended.IsZero() { // it ends with a session that was given up
+					denied.to = c.ended.Add(life)
 				}
 			}
 			continue
