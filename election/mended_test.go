@@ -25,7 +25,8 @@ func TestObserveWithoutAPauseIsNotALoop(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 
-		for range election.Observe(ctx, &asked, "job", 0) {
+		for _, err := range election.Observe(ctx, &asked, "job", 0) {
+			_ = err
 		}
 		assert.LessOrEqual(t, int(asked), 25)
 	})

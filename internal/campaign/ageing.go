@@ -95,7 +95,7 @@ func age(t *testing.T, a lab.Ageing, openers Opener) error {
 	}
 	released.Store(true)
 	if err := held.Unlock(within(soon)); err != nil && gentle && held.Err() == nil {
-		problems = append(problems, fmt.Errorf("Unlock failed: %w", err))
+		problems = append(problems, fmt.Errorf("an unlock failed: %w", err))
 	}
 	select {
 	case err := <-overlap:

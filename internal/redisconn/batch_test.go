@@ -95,9 +95,12 @@ func TestACallerAloneWithoutAConnectionLeavesInTime(t *testing.T) {
 			client := redis.NewClient(opts)
 			node := newAsker(t, client)
 			warm(t, node)
-			busy := make(chan error, 1)
+			busy := make(chan struct{})
 			if why == "the pool is busy" {
-				go func() { busy <- client.BLPop(context.Background(), 3*time.Second, "nothing").Err() }()
+				go func() {
+					defer close(busy)
+					_ = client.BLPop(context.Background(), 3*time.Second, "nothing").Err()
+				}()
 				require.Eventually(t, func() bool { return client.PoolStats().IdleConns == 0 }, soon, time.Millisecond)
 			} else {
 				hangs.Store(true)
