@@ -146,6 +146,7 @@ func (ls *lines) standing(ln *line, cl *call) place {
 		if cl.settings.shared && ls.joins(ln, !cl.wait) {
 			return joining
 		}
+	case cl.settings.shared && ls.full(ln):
 	case cl.settings.shared || sh == nil || cl.wait && len(sh.joining) == 0:
 		return atHead
 	}
@@ -278,7 +279,7 @@ func (ls *lines) admit(ln *line) {
 		switch shared := cl.settings.shared; {
 		case ln.asking != nil && shared && ls.joins(ln, false):
 			at = joining
-		case ln.asking != nil:
+		case ln.asking != nil, shared && ls.full(ln):
 			return
 		case !shared && sh != nil && len(sh.joining) > 0:
 			return // they came before it
@@ -402,10 +403,11 @@ func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
 }
 
 // inTheWay is the reason why cl, behind the head of ln, does not have the lock: an outage
-// is never reported as "held" (R17), and sharers are not in the way of another.
+// is never reported as "held" (R17), and sharers are not in the way of another, unless
+// there are too many.
 func (ls *lines) inTheWay(cl *call, ln *line) error {
 	sh := ls.sharing[ln]
-	if ln.lease != nil || sh != nil && len(sh.leases) > 0 && !cl.settings.shared {
+	if ln.lease != nil || sh != nil && len(sh.leases) > 0 && (!cl.settings.shared || ls.full(ln)) {
 		return ErrHeld
 	}
 	return ln.state

@@ -35,7 +35,26 @@ func (ls *lines) shares(ln *line) *sharing {
 // lease, only those may who do not wait (atOnce).
 func (ls *lines) joins(ln *line, atOnce bool) bool {
 	sh := ls.sharing[ln]
-	return ln.asking.settings.shared && ln.state == nil && (atOnce || sh != nil && len(sh.leases) > 0)
+	return ln.asking.settings.shared && ln.state == nil && !ls.full(ln) &&
+		(atOnce || sh != nil && len(sh.leases) > 0 && len(sh.joining) < maxJoining)
+}
+
+// maxJoining is how many sharers who wait ask beside the head at once: a service that refuses
+// one refuses all of them, and each goes back to its place among so many.
+const maxJoining = 64
+
+// full reports whether as many of this client hold ln together, or ask to, as can. One more
+// waits here, since the service would refuse it. The caller holds ls.mu.
+func (ls *lines) full(ln *line) bool {
+	sh := ls.sharing[ln]
+	if sh == nil {
+		return false
+	}
+	n := len(sh.leases) + len(sh.joining)
+	if ln.asking != nil {
+		n++
+	}
+	return n >= MaxSharers
 }
 
 // joined ends the call of a sharer that has its lease, and lets those ask who follow it.

@@ -167,7 +167,8 @@ func Shared() Option {
 	return optionFunc(func(s *settings) { s.shared = true })
 }
 
-// MaxSharers is how many can hold one name together.
+// MaxSharers is how many can hold one name together. More of one client wait in its line;
+// one of another client is refused with an error that matches [ErrRefused].
 const MaxSharers = 4096
 
 // Label sets Options.Label for one call. "": that of the client.

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -191,4 +192,59 @@ func TestAWriterWhoLeavesTakesItsNoteAlong(t *testing.T) {
 			require.NoError(t, c.Close())
 		})
 	}
+}
+
+// At a distance of 20 ms many get in within a second, and the more of one client than a
+// service has room for wait for each other instead of being refused.
+func TestManyReadersOfOneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &distant{Backend: memory.New()}
+		c := locker.New(b, nil)
+		defer c.Close()
+		const many = 3*locker.MaxSharers + 1
+		var got atomic.Int64
+		var all sync.WaitGroup
+		began := time.Now()
+		for i := range many {
+			all.Go(func() {
+				if i >= 1000 {
+					time.Sleep(time.Second)
+				}
+				l, err := c.Lock(t.Context(), "job", locker.Shared())
+				if assert.NoError(t, err) {
+					got.Add(1)
+					time.Sleep(time.Minute)
+					assert.NoError(t, l.Unlock(t.Context()))
+				}
+			})
+		}
+		for got.Load() < 1000 {
+			time.Sleep(time.Millisecond)
+		}
+		assert.Less(t, time.Since(began), time.Second)
+		time.Sleep(10 * time.Second)
+		assert.EqualValues(t, locker.MaxSharers, got.Load())
+		_, err := c.TryLock(t.Context(), "job", locker.Shared())
+		require.ErrorIs(t, err, locker.ErrHeld)
+		all.Wait()
+		assert.LessOrEqual(t, b.most.Load(), int64(65), "at once, and whoever is at the head")
+		assert.Zero(t, c.Stats().Failed)
+		assert.Zero(t, c.Stats().Held+c.Stats().Waiting)
+	})
+}
+
+// distant is a service that takes 20 ms for an answer.
+type distant struct {
+	*memory.Backend
+	asks, most atomic.Int64
+}
+
+func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	n := b.asks.Add(1)
+	defer b.asks.Add(-1)
+	for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); {
+		most = b.most.Load()
+	}
+	time.Sleep(20 * time.Millisecond)
+	return b.Backend.Acquire(ctx, req)
 }

@@ -263,13 +263,15 @@ func TestSharedIsRefusedWhereItIsNotKnown(t *testing.T) {
 }
 
 func TestNoMoreSharersThanThereMayBe(t *testing.T) {
-	c := locker.New(memory.New(), nil)
+	locks := memory.New()
+	c, other := locker.New(locks, nil), locker.New(locks, nil)
 	defer c.Close()
+	defer other.Close()
 	for range locker.MaxSharers {
 		_, err := c.TryLock(t.Context(), "job", locker.Shared())
 		require.NoError(t, err)
 	}
-	_, err := c.Lock(t.Context(), "job", locker.Shared())
+	_, err := other.Lock(t.Context(), "job", locker.Shared())
 	require.ErrorIs(t, err, locker.ErrRefused)
 	require.ErrorContains(t, err, "4096 share")
 }
