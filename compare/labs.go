@@ -360,7 +360,7 @@ func startPostgres(b *bench) service {
 		},
 		untried: map[string]string{
 			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings " +
-				"back is in docs/postgres.md",
+				"back is in the documentation of package postgres",
 			leaderKilled.ID: "it has one server that decides: see the fail-over",
 			memberAlone.ID:  "it has one server",
 			minorityDown.ID: "it can spare none of one server",

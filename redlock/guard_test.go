@@ -147,7 +147,7 @@ func TestANoteDoesNotSpeakForARunThatIsNotDurable(t *testing.T) {
 	assert.Positive(t, time.Until(g.Validity.Until()), "the first lease is over: this test tests nothing")
 }
 
-// How docs/redlock.md says to switch persistence on: whoever locks before that is remembered over
+// How the package documentation says to switch persistence on: whoever locks before that is remembered over
 // the restart, whose server is trusted at once.
 func TestPersistenceSwitchedOnInARunningServer(t *testing.T) {
 	s := start(t, 1)
