@@ -2,6 +2,8 @@ package locker_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/memory"
 )
 
 // minHoldFake is a fake whose locks can outlive their clients. It keeps the lock
@@ -213,5 +216,195 @@ func TestNoPatienceBehindACallInAnOutage(t *testing.T) {
 		assert.ErrorIs(t, err, locker.ErrUnavailable)
 		assert.Zero(t, time.Since(began))
 		assert.Equal(t, 1, c.Stats().Waiting)
+	})
+}
+
+// What ended the caller's context may have been another lock: an error of this one says
+// nothing of that.
+func TestTheCauseOfAContextIsNoStateOfThisLock(t *testing.T) {
+	synctest.Test(t, causes)
+}
+
+func causes(t *testing.T) {
+	own := errors.New("my own reason")
+	for _, cause := range []error{
+		locker.ErrHeld, &locker.Error{Op: "lease", Name: "outer", Err: locker.ErrLost}, locker.ErrUnavailable, own,
+		&fs.PathError{Op: "open", Err: fs.ErrNotExist},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		f := newFake()
+		f.release = func(int, context.Context) error { time.Sleep(time.Millisecond); return nil }
+		c := locker.New(f, nil)
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		cancel(cause)
+		unlockErr := l.Unlock(ctx)
+		_, lockErr := c.Lock(ctx, "other")
+		for _, err := range []error{unlockErr, lockErr} {
+			require.ErrorIs(t, err, context.Canceled)
+			assert.ErrorContains(t, err, cause.Error())
+			for _, s := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrUnavailable} {
+				assert.NotErrorIs(t, err, s)
+			}
+			assert.Equal(t, cause == own, errors.Is(err, own)) //nolint:errorlint // which of the table
+			var path, want *fs.PathError
+			assert.Equal(t, errors.As(cause, &want), errors.As(err, &path))
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
+// A server that recovers the panics of its requests goes on with the same Client.
+func TestAPanicLeavesNothingBehind(t *testing.T) {
+	for _, where := range []string{"Acquire", "Release", "Attempt", "Waiting", "LockDone", "Released"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				armed := true
+				fail := func(at string) {
+					if armed && at == where {
+						armed = false
+						panic(at)
+					}
+				}
+				tell := func(at string) func(context.Context, locker.Event) {
+					return func(context.Context, locker.Event) { fail(at) }
+				}
+				f := &prompt{newFake()}
+				f.before = func(n int, _ context.Context, _ locker.Request) (locker.Grant, error, bool) {
+					fail("Acquire")
+					return locker.Grant{}, errDown, where == "Waiting" && n == 1
+				}
+				f.release = func(int, context.Context) error { fail("Release"); return nil }
+				c := locker.New(f, &locker.Options{TTL: ttl, Trace: &locker.Trace{Attempt: tell("Attempt"),
+					Waiting: tell("Waiting"), LockDone: tell("LockDone"), Released: tell("Released")}})
+				func() {
+					defer func() { assert.NotNil(t, recover()) }()
+					l, err := c.Lock(t.Context(), "job")
+					require.NoError(t, err)
+					_ = l.Unlock(t.Context())
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
+				defer cancel()
+				l, err := c.Lock(ctx, "job")
+				require.NoError(t, err)
+				require.NoError(t, l.Unlock(ctx))
+				began := time.Now()
+				require.NoError(t, c.Close())
+				assert.Zero(t, time.Since(began))
+				assert.Empty(t, f.owner("job"))
+			})
+		})
+	}
+}
+
+type prompt struct{ *fake }
+
+func (prompt) Prompt() bool { return true }
+
+// Nobody waits for a release once the caller's context is over.
+func TestLockAllReturnsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.release = func(_ int, ctx context.Context) error { return hang(ctx) }
+		f.before = func(n int, ctx context.Context, _ locker.Request) (locker.Grant, error, bool) {
+			if n == 1 {
+				return locker.Grant{}, nil, false
+			}
+			return locker.Grant{}, hang(ctx), true
+		}
+		c := locker.New(f, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := locker.LockAll(ctx, c, []string{"a", "b"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.LessOrEqual(t, time.Since(began), 1100*time.Millisecond)
+		_ = c.Close()
+		time.Sleep(time.Minute) // until the last release has given up
+	})
+}
+
+// A renewal that finds the lock unlocked has not failed.
+func TestAnUnlockThatOvertakesARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.renew = func(int, context.Context) error { time.Sleep(time.Second); return nil }
+		var r told
+		c := closing(t, locker.New(f, &locker.Options{TTL: ttl, Trace: r.trace()}))
+		l, err := c.Lock(t.Context(), "job")
+		require.NoError(t, err)
+		for f.renewed() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, l.Unlock(t.Context()))
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, c.Stats().RenewFailed)
+		for _, e := range r.take() {
+			assert.NotContains(t, e, "renewed")
+		}
+	})
+}
+
+func (f *fake) renewed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.renewals
+}
+
+// A Client that is closed asks for nothing any more: neither does it release what a
+// MinHold keeps, nor does it ask for an operator.
+func TestAClosedClientAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := minHoldFake{newFake()}
+		c := locker.New(f, nil)
+		l, err := c.Lock(t.Context(), "job", locker.MinHold(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		time.Sleep(2 * time.Hour)
+		assert.Zero(t, f.released())
+
+		locks := memory.New()
+		c = locker.New(locks, nil)
+		require.NoError(t, c.Close())
+		_, err = c.Inspect(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrClosed)
+		_, err = c.Break(t.Context(), "job")
+		require.ErrorIs(t, err, locker.ErrClosed)
+		require.ErrorIs(t, listError(t.Context(), c), locker.ErrClosed)
+		_, err = c.Check(t.Context())
+		require.Error(t, err)
+	})
+}
+
+// keepingFake is a minHoldFake whose session keeps a lock for as long as the backend lives.
+type keepingFake struct{ minHoldFake }
+
+type heldBySession struct{ *fakeHold }
+
+func (h heldBySession) TakeBack(ctx context.Context) error { return h.Release(ctx) }
+
+func (f keepingFake) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := f.minHoldFake.Acquire(ctx, req)
+	if h, ok := g.Hold.(*fakeHold); ok {
+		g.Hold = heldBySession{h}
+		f.keys[req.Name].until = time.Now().Add(24 * time.Hour)
+	}
+	return g, err
+}
+
+// A backend that outlives its client has a session that would keep what MinHold kept.
+func TestASessionLetsGoAfterMinHoldAlthoughItsClientIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := keepingFake{minHoldFake{newFake()}}
+		c := locker.New(f, nil)
+		l, err := c.Lock(t.Context(), "job", locker.MinHold(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		time.Sleep(59 * time.Minute)
+		assert.NotEmpty(t, f.owner("job"))
+		time.Sleep(2 * time.Minute)
+		assert.Empty(t, f.owner("job"))
 	})
 }

@@ -475,3 +475,23 @@ func TestObserve(t *testing.T) {
 		assert.Equal(t, []string{"nobody", "a", "b", "?", "b", "nobody"}, seen)
 	})
 }
+
+type counted int
+
+func (n *counted) Inspect(context.Context, string) (locker.State, error) {
+	*n++
+	return locker.State{}, nil
+}
+
+func TestObserveWithoutAPauseIsNotALoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked counted
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+
+		for _, err := range election.Observe(ctx, &asked, "job", 0) {
+			_ = err
+		}
+		assert.LessOrEqual(t, int(asked), 25)
+	})
+}
