@@ -273,12 +273,13 @@ func (l *Lease) fail(op string, err error) error {
 	return &Error{Op: op, Name: l.name, Err: err}
 }
 
+var errPanicked = fmt.Errorf("the release is not confirmed, it has panicked: %w", ErrUnavailable)
+
 // letGo releases the lock, and keeps the outcome. If the backend or a function of Trace
 // panics, the lock is taken back.
 func (l *Lease) letGo(ctx context.Context) {
 	defer l.client.asking.done()
-	err := fmt.Errorf("the release is not confirmed, it has panicked: %w", ErrUnavailable)
-	returns := false
+	err, returns := errPanicked, false
 	defer func() {
 		if !returns {
 			l.takeBack(unreleased)
