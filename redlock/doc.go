@@ -170,8 +170,10 @@
 // are kept, no token was given twice, later holders had higher ones, and no renewal
 // succeeded that began after a holder with a higher token got the lock. In 6.9 million with one
 // server that restarts empty (27 million with LOCKER_SEARCH=full), no two leases were valid
-// at once. Without the guard, without the comparison in the second phase, or if a repaired node
-// counts, the searches find two holders. They say nothing about lost counters.
+// at once. Without the guard, or where a guarded node is given a lock again, the searches find two
+// holders; without the comparison in the second phase, a token twice; if a repaired node counts,
+// or a renewal does not ask for the counter, two leases that overlap. They say nothing about
+// lost counters.
 //
 // # For operators
 //
