@@ -11,7 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/batch"
-	"github.com/golockers/locker/internal/clock"
+	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // Acquire implements [locker.Backend]. A request whose outcome is not known may still arrive; what it
@@ -198,27 +198,59 @@ const (
 
 var errRowLocked = errors.New("a transaction has locked the lock's row, and does not end")
 
-// Renew implements [locker.Hold]. A row that is locked is asked for again: most are so for a moment.
+// Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	r := request{name: h.name, owner: h.owner, ttl: h.ttl}
+	answer, err := h.kind.renewals.Do(ctx, r)
+	if err == nil && answer.Value == busy {
+		answer, err = h.renewInTurn(ctx, r)
+	}
+	switch {
+	case err != nil:
+		return locker.Validity{}, h.b.failure(ctx, err)
+	case answer.Value == gone:
+		return locker.Validity{}, h.lost()
+	}
+	return locker.Validity{Since: answer.Since, TTL: h.ttl}, nil
+}
+
+// renewInTurn renews a lock whose row is locked: alone, and in the queue for the row, since a busy one goes from
+// one transaction to the next and is never found free. It stands there for a quarter of a second at a time, so that
+// rows that stay locked do not keep the few connections that there are for this.
+func (h *hold) renewInTurn(ctx context.Context, r request) (answer batch.Answer[renewal], err error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, h.b.opts.Timeout, errRowLocked)
 	defer cancel()
-	for pause := time.Millisecond; ; pause = min(2*pause, slowlyAgain) {
-		answer, err := h.kind.renewals.Do(ctx, request{name: h.name, owner: h.owner, ttl: h.ttl})
-		if err == nil && answer.Value == busy {
-			if clock.Sleep(bounded, pause) == nil {
-				continue
+	names, owners := namesOf([]request{r})
+	for {
+		select {
+		case h.b.turns <- struct{}{}:
+		case <-bounded.Done():
+			return answer, context.Cause(bounded)
+		}
+		answer.Since = time.Now()
+		all, err := h.b.renew(bounded, []request{r}, func(s *statements, trip *pgx.Batch, ttls []int64) *pgx.QueuedQuery {
+			trip.Queue("SELECT set_config('lock_timeout', '250ms', true)")
+			trip.Queue(s.lock, names)
+			if h.kind == &h.b.sharing {
+				return trip.Queue(s.renewShared, names, entriesOf([]request{r}), ttls)
 			}
-			err = context.Cause(bounded)
-		}
+			return trip.Queue(s.renew, names, owners, ttls)
+		})
+		<-h.b.turns
 		switch {
-		case err != nil:
-			return locker.Validity{}, h.b.failure(ctx, err)
-		case answer.Value == gone:
-			return locker.Validity{}, h.lost()
+		case err != nil && bounded.Err() != nil:
+			return answer, context.Cause(bounded)
+		case err != nil && sqlstate.Of(err) != lockNotAvailable:
+			return answer, err
+		case err == nil && all[0] != busy:
+			answer.Value = all[0]
+			return answer, nil
 		}
-		return locker.Validity{Since: answer.Since, TTL: h.ttl}, nil
 	}
 }
+
+// lockNotAvailable is the SQLSTATE of a lock_timeout.
+const lockNotAvailable = "55P03"
 
 func (b *Backend) sendRenewals(ctx context.Context, requests []request) ([]renewal, error) {
 	names, owners := namesOf(requests)

@@ -84,6 +84,8 @@ type Backend struct {
 	mu     sync.Mutex
 	swept  time.Time
 	locked map[string]time.Time // names whose row was locked when a waiter came, and since when
+
+	turns chan struct{} // has a place for each renewal that may wait in the queue for a row
 }
 
 var (
@@ -104,7 +106,7 @@ var (
 // pool of its own (of four connections, say) keeps the locks alive while the program's transactions have
 // all connections of theirs.
 func New(pool *pgxpool.Pool, opts *Options) (*Backend, error) {
-	b := &Backend{pool: pool, locked: make(map[string]time.Time)}
+	b := &Backend{pool: pool, locked: make(map[string]time.Time), turns: make(chan struct{}, 4)}
 	if opts != nil {
 		b.opts = *opts
 	}

@@ -182,3 +182,38 @@ func TestADefaultOfSerializableIsNoOutage(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// The row of a name that many share goes from one transaction to the next, and is never found free.
+func TestABusyRowKeepsNoSharerFromRenewing(t *testing.T) {
+	t.Parallel()
+	s := lab.StartPostgres(t)
+	url := s.URL(s.Addr(), "sslmode=disable", "pool_max_conns=8")
+	held, err := newClient(t, url, &locker.Options{TTL: 2 * time.Second}).Lock(t.Context(), "hot", locker.Shared())
+	require.NoError(t, err)
+	s.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.name = 'hot' THEN PERFORM pg_sleep(0.003); END IF; RETURN NULL; END $$`)
+	s.Exec(t, `CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON locker_locks
+		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()`) // as a slow disk at commit
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	var others sync.WaitGroup
+	for range 3 {
+		c := newClient(t, url, nil)
+		for range 6 {
+			others.Go(func() {
+				for ctx.Err() == nil {
+					if l, err := c.Lock(ctx, "hot", locker.Shared()); err == nil {
+						_ = l.Unlock(ctx)
+					}
+				}
+			})
+		}
+	}
+	select {
+	case <-held.Done():
+		assert.NoError(t, held.Err())
+	case <-ctx.Done():
+	}
+	cancel()
+	others.Wait()
+}
