@@ -172,6 +172,27 @@ func TestALateRenewalDoesNotLoseToItsOwnRaisedToken(t *testing.T) {
 	}
 }
 
+// Requests may overtake each other: one that asks for less (MinHold) takes nothing from one that asked for more.
+func TestNoRequestShortensAVote(t *testing.T) {
+	q := newMember(t)
+	short := of("a", 0)
+	short.token = q.votes(short).token
+	long := short
+	long.ttl, long.lasts = time.Hour, time.Hour
+	for what, ask := range map[string]func(fenced){
+		"vote":   func(c fenced) { require.NotZero(t, q.votes(c)) },
+		"raised": func(c fenced) { require.Equal(t, redisconn.Mine, q.raises(c)); q.votes(c) },
+		"renew":  func(c fenced) { require.Equal(t, redisconn.Mine, q.renews(c)) },
+		"repair": func(c fenced) { require.Equal(t, redisconn.Mine, q.repairs(c)) },
+	} {
+		q.server.MustDo(t, "PEXPIRE", redisconn.LockKey("x"), 1000)
+		ask(long)
+		assert.Greater(t, q.server.TTL(t, redisconn.LockKey("x")), 50*time.Minute, what)
+		ask(short)
+		assert.Greater(t, q.server.TTL(t, redisconn.LockKey("x")), 50*time.Minute, what)
+	}
+}
+
 func TestQuorumRepair(t *testing.T) {
 	q := newMember(t)
 	a := of("a", q.votes(of("a", 0)).token)

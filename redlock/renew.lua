@@ -28,5 +28,5 @@ return several(n, function(i)
 			raise(key, counter, floor, owner, ARGV[1])
 		end
 	end
-	return call('PEXPIRE', KEYS[i], ARGV[4 * i - 1])
+	return prolong(KEYS[i], ARGV[4 * i - 1])
 end)

@@ -22,7 +22,10 @@ if ARGV[3] then
 	raise(KEYS[3], found[3], tonumber(ARGV[4]), ARGV[1], ARGV[5])
 end
 if found[1] then
-	return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+	if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then -- as prolong in value.lua
+		redis.call('PEXPIRE', KEYS[1], ARGV[2])
+	end
+	return 1
 end
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
 	return 1

@@ -51,7 +51,7 @@ local function vote(i)
 		if holder and counter then
 			local raised, by = string.match(counter, '^(%d+) (.*)$')
 			if by == owner then
-				call('PEXPIRE', KEYS[i], ttl)
+				prolong(KEYS[i], ttl)
 				return {4, tonumber(raised)}
 			end
 		end
@@ -69,7 +69,7 @@ local function vote(i)
 	end
 
 	if holder then
-		call('PEXPIRE', KEYS[i], ttl)
+		prolong(KEYS[i], ttl)
 		return {1, token}
 	end
 	if call('SET', KEYS[i], owner, 'NX', 'PX', ttl) then

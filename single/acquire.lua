@@ -19,7 +19,7 @@ local function take(i)
 	end
 	if owns(value, owner) then
 		-- The same request once more, its first reply lost (R11), has the token that was drawn then.
-		call('PEXPIRE', lock, ttl)
+		prolong(lock, ttl)
 		return {1, tonumber(string.sub(value, 1, 16))}
 	end
 	local turn, shared = string.match(value, '^turn (%x+)$'), string.match(value, '^shared (%d+)')

@@ -164,6 +164,50 @@ func TestAcquireAgainIsTheSameGrant(t *testing.T) {
 	assert.Equal(t, second, acquire(t, node, "n", "me", once), "whatever has become of the counter")
 }
 
+// Requests may overtake each other: one that asks for less (MinHold) takes nothing from one that asked for more.
+func TestNoRequestShortensALock(t *testing.T) {
+	server, node := setUp(t)
+	s, ctx, k, key := node.server, t.Context(), keys("n", "me:"), redisconn.LockKey("n")
+	for _, shared := range []bool{false, true} {
+		acquire(t, node, "n", "me:", request{ttl: ttl, shared: shared})
+		requests := map[string]func(time.Duration) (redisconn.State, error){
+			"again": func(lasts time.Duration) (redisconn.State, error) {
+				a, err := s.acquire(ctx, k, request{ttl: lasts, shared: shared})
+				require.True(t, a.again)
+				return redisconn.Mine, err
+			},
+			"renew": func(lasts time.Duration) (redisconn.State, error) { return s.renew(ctx, k, lasts) },
+			"pass": func(lasts time.Duration) (redisconn.State, error) {
+				a, err := s.pass(ctx, keys("n", "old:"), k, lasts, false)
+				require.True(t, a.again)
+				return redisconn.Mine, err
+			},
+		}
+		left := func() time.Duration { return server.TTL(t, key) }
+		if shared {
+			delete(requests, "pass")
+			requests["renew"] = func(lasts time.Duration) (redisconn.State, error) { return s.stay(ctx, k, lasts) }
+			left = func() time.Duration {
+				st, err := s.inspect(ctx, "n")
+				require.NoError(t, err)
+				_, err = s.census(ctx, k, &st)
+				require.NoError(t, err)
+				return st.Left
+			}
+		}
+		for what, ask := range requests {
+			server.MustDo(t, "PEXPIRE", key, 10_000)
+			for _, lasts := range []time.Duration{time.Hour, ttl} {
+				state, err := ask(lasts)
+				require.NoError(t, err)
+				require.Equal(t, redisconn.Mine, state, what)
+				assert.Greater(t, left(), 50*time.Minute, "%s, shared: %t", what, shared)
+			}
+		}
+		server.MustDo(t, "DEL", key, key+":shared")
+	}
+}
+
 func TestTTLIsRoundedUp(t *testing.T) {
 	server := lab.StartRedis(t)
 	proxy := lab.StartProxy(t, server.Addr())

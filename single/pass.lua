@@ -16,7 +16,7 @@
 local found = call('MGET', unpack(KEYS))
 local value, line = found[3], found[4]
 if owns(value, ARGV[2]) then
-	call('PEXPIRE', KEYS[3], ARGV[3])
+	prolong(KEYS[3], ARGV[3])
 	return {1, tonumber(string.sub(value, 1, 16))}
 end
 if not owns(value, ARGV[1]) then

@@ -13,5 +13,5 @@ return several(#KEYS, function(i)
 	if not owns(found[i], ARGV[2 * i]) then
 		return call('EXISTS', KEYS[i]) * 2
 	end
-	return call('PEXPIRE', KEYS[i], ARGV[2 * i + 1])
+	return prolong(KEYS[i], ARGV[2 * i + 1])
 end)

@@ -16,3 +16,12 @@ local function owns(value, owner)
 	return value == owner or value and string.sub(value, 18) == owner
 end
 
+-- prolong has a key last for ttl ms from now, and not less than it does: a request for less (MinHold) may
+-- come after one for more. It answers 1, since the key is there.
+local function prolong(key, ttl)
+	if call('PTTL', key) < tonumber(ttl) then
+		call('PEXPIRE', key, ttl)
+	end
+	return 1
+end
+
