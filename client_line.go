@@ -224,11 +224,13 @@ func (ls *lines) settle(cl *call) {
 	}
 }
 
-// leave takes cl out of its line, and lets the next call ask.
-func (ls *lines) leave(cl *call) {
+// leave takes cl out of its line, and lets the next call ask. It reports whether others wait there.
+func (ls *lines) leave(cl *call) (others bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.remove(cl)
+	ln := cl.line
+	return ln.first != nil || ln.asking != nil && ln.asking.wait
 }
 
 // remove is leave for a caller that holds ls.mu.

@@ -80,8 +80,7 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, 
 			return l, nil
 		}
 		if err = cl.pause(ctx, err); err != nil {
-			c.lines.leave(cl)
-			cl.leaveService()
+			cl.leaveService(c.lines.leave(cl))
 			return nil, err
 		}
 	}
@@ -110,11 +109,11 @@ type call struct {
 	lease         *Lease        // what it has got
 
 	// What it knows at the head.
-	state  error                           // what is in the way: ErrHeld, why the service cannot be asked, or nil
-	tries  int                             // attempts that have found that in the way, one after the other
-	logged time.Time                       // when Options.Logger was told last
-	notice notice                          // by which the backend tells when to ask again
-	leave  func(ctx context.Context) error // removes its note, see HeldError.Leave; nil: it has none
+	state  error      // what is in the way: ErrHeld, why the service cannot be asked, or nil
+	tries  int        // attempts that have found that in the way, one after the other
+	logged time.Time  // when Options.Logger was told last
+	notice notice     // by which the backend tells when to ask again
+	note   *HeldError // the last answer that had a Leave; nil: there is no note
 }
 
 // passed is a lock that the release before acquired for a call (see [Passer]).
@@ -227,8 +226,8 @@ func (l *Lease) askAside(ctx context.Context, req Request) (Grant, error) {
 	return inTime(ctx, l.client.asking.run, ask, func(_ Grant, err error) {
 		if err == nil {
 			l.takeBack(unused)
-		} else if leave := noteOf(err); leave != nil {
-			l.client.removeNote(leave)
+		} else if note := noteOf(err); note != nil {
+			l.client.removeNote(note)
 		}
 	})
 }

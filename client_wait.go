@@ -156,13 +156,13 @@ func (cl *call) pollDelay(held *HeldError) time.Duration {
 // for the end of a call that has a note: for its grant, which removes the note, or for the
 // removal.
 func (cl *call) answered(err error) {
-	c, noted := cl.client, cl.leave != nil
+	c, noted := cl.client, cl.note != nil
 	if err == nil {
-		cl.leave = nil
-	} else if leave := noteOf(err); leave != nil {
-		cl.leave = leave
+		cl.note = nil
+	} else if note := noteOf(err); note != nil {
+		cl.note = note
 	}
-	switch has := cl.leave != nil; {
+	switch has := cl.note != nil; {
 	case has && !noted:
 		c.asking.add()
 	case noted && !has:
@@ -170,30 +170,32 @@ func (cl *call) answered(err error) {
 	}
 }
 
-// noteOf returns what removes the note that a refused request has left in the service; nil:
-// there is none.
-func noteOf(err error) func(ctx context.Context) error {
+// noteOf returns the answer to a refused request that has left a note in the service; nil: there is none.
+func noteOf(err error) *HeldError {
 	var held *HeldError
-	if errors.As(err, &held) {
-		return held.Leave
+	if errors.As(err, &held) && held.Leave != nil {
+		return held
 	}
 	return nil
 }
 
-// leaveService removes, in the background, what the backend has noted for a call that
-// does not wait any more.
-func (cl *call) leaveService() {
-	if cl.leave != nil {
-		cl.client.removeNote(cl.leave)
-		cl.client.asking.done()
+// leaveService removes, in the background, what the backend has noted for a call that does not wait any
+// more. If others of the client do, the client's place is theirs: it stays.
+func (cl *call) leaveService(others bool) {
+	if cl.note == nil {
+		return
 	}
+	if !others || cl.note.AskWithin > 0 {
+		cl.client.removeNote(cl.note)
+	}
+	cl.client.asking.done()
 }
 
-func (c *Client) removeNote(leave func(ctx context.Context) error) {
+func (c *Client) removeNote(note *HeldError) {
 	c.asking.run(func() {
 		ctx, cancel := context.WithTimeout(c.rest, unlockTimeout)
 		defer cancel()
-		_ = leave(ctx) // the note ends by itself
+		_ = note.Leave(ctx) // the note ends by itself
 	})
 }
 

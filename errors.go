@@ -91,7 +91,10 @@ type HeldError struct {
 	// Leave removes the note. The engine calls it, in the background and once, if the
 	// caller stops waiting, and Close waits for it; of several answers to this caller it
 	// calls that of the last one that had it. The grant of a request of this caller
-	// removes the note by itself. nil: there is nothing to remove.
+	// removes the note by itself. Without AskWithin the note is the place of the whole client in
+	// a line of the service: it is left only if no other caller of the client waits for the
+	// name, and one that comes meanwhile is for the backend to look after. nil: there is
+	// nothing to remove.
 	Leave func(ctx context.Context) error
 }
 

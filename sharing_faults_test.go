@@ -156,6 +156,38 @@ func TestSharersWhoAreSentBackKeepTheirOrder(t *testing.T) {
 	})
 }
 
+// The place of a client in a line of the service is left by the last of its callers who wait, a writer's note by
+// each.
+func TestTheLastWhoWaitsLeavesTheLine(t *testing.T) {
+	for askWithin, first := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			left := 0
+			c := locker.New(&answering{memory.New(), func(context.Context, locker.Request) error {
+				return &locker.HeldError{AskWithin: askWithin, Leave: func(context.Context) error {
+					left++
+					return nil
+				}}
+			}}, nil)
+			var all sync.WaitGroup
+			for _, waits := range []time.Duration{time.Second, time.Minute} {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), waits)
+					defer cancel()
+					_, err := c.Lock(ctx, "job")
+					assert.ErrorIs(t, err, locker.ErrHeld)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, first, left, "%v", askWithin)
+			all.Wait()
+			synctest.Wait()
+			assert.Equal(t, first+1, left, "%v", askWithin)
+			require.NoError(t, c.Close())
+		})
+	}
+}
+
 // What keeps others out for a writer goes with it, however it goes.
 func TestAWriterWhoLeavesTakesItsNoteAlong(t *testing.T) {
 	for how, takes := range map[string]time.Duration{

@@ -35,7 +35,10 @@ func (p *part) answered(g locker.Grant, err error) {
 	case p.granted:
 		p.leave = nil // the grant has removed it
 	case errors.As(err, &held):
-		p.leave = held.Leave // in the place of the one before
+		p.leave = nil
+		if held.AskWithin > 0 { // else it is a place in a line, which ends by itself
+			p.leave = held.Leave
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package single
 import (
 	"context"
 	"crypto/rand"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -204,4 +205,134 @@ func TestWhoIsNotedAsWaitingIsNotNotedAgain(t *testing.T) {
 	ask("d")
 	assert.Equal(t, noted, server.MustDo(t, "GET", note))
 	assert.Greater(t, server.TTL(t, note), 3*ttl, "it is to outlive the lock")
+}
+
+// line is who waits for "n", by the number of the node.
+func line(t *testing.T, server *lab.Redis, nodes []*Backend) (line string) {
+	t.Helper()
+	note, _ := server.MustDo(t, "GET", redisconn.LockKey("n")+":wait").(string)
+	for mark := range strings.SplitSeq(note, ";") {
+		for i, node := range nodes {
+			if strings.HasPrefix(mark, node.server.me) {
+				line += strconv.Itoa(i)
+			}
+		}
+	}
+	return line
+}
+
+// waiters are three clients, of which the first has the lock and the others wait for it in this order.
+func waiters(t *testing.T) (server *lab.Redis, proxy *lab.Proxy, nodes []*Backend, wait func(int) (chan error, func())) {
+	t.Helper()
+	server = lab.StartRedis(t)
+	proxy = lab.StartProxy(t, server.Addr())
+	var clients []*locker.Client
+	for i, addr := range []string{server.Addr(), proxy.Addr(), server.Addr()} {
+		nodes = append(nodes, newNode(t, redis.NewClient(&redis.Options{Addr: addr})))
+		clients = append(clients, locker.New(nodes[i], nil))
+		t.Cleanup(func() { assert.NoError(t, clients[i].Close()) })
+	}
+	acquire(t, nodes[0], "n", "a", once)
+	return server, proxy, nodes, func(i int) (chan error, func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		before, ends := clients[i].Stats().Waiting, make(chan error, 1)
+		asked, first := server.Commands(t), !strings.Contains(line(t, server, nodes), strconv.Itoa(i))
+		go func() {
+			l, err := clients[i].Lock(ctx, "n")
+			if err == nil {
+				err = l.Unlock(context.Background())
+			}
+			ends <- err
+		}()
+		require.Eventually(t, func() bool { return clients[i].Stats().Waiting > before }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { // the first one asks before it listens, and then
+			return !first || server.Commands(t).Since(asked).ByName["evalsha"] >= 2
+		}, soon, time.Millisecond)
+		stands(t, server, nodes, strconv.Itoa(i))
+		return ends, cancel
+	}
+}
+
+func stands(t *testing.T, server *lab.Redis, nodes []*Backend, end string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.HasSuffix(line(t, server, nodes), end) }, soon, time.Millisecond,
+		"the line is to end with %q", end)
+}
+
+// The lock is kept for nobody who has gone: a turn of whoever does not come costs all others its time.
+func TestWhoGivesUpHasNoTurn(t *testing.T) {
+	server, _, nodes, wait := waiters(t)
+	for range 3 {
+		gone, leave := wait(1)
+		_, goToo := wait(2)
+		leave()
+		require.ErrorIs(t, <-gone, locker.ErrHeld)
+		require.Eventually(t, func() bool { return line(t, server, nodes) == "2" }, soon, time.Millisecond)
+		goToo()
+		require.Eventually(t, func() bool { return line(t, server, nodes) == "" }, soon, time.Millisecond)
+		assert.True(t, pass(t, nodes[0], "a", "b", true).granted, "a turn of somebody who has gone")
+		assert.True(t, pass(t, nodes[0], "b", "a", true).granted)
+	}
+	// It goes when it is its turn.
+	acquire(t, nodes[1], "n", "c", waiting)
+	woken := subscribe(t, nodes[2], "n")
+	acquire(t, nodes[2], "n", "d", waiting)
+	server.MustDo(t, "SET", redisconn.LockKey("n"), "turn "+nodes[1].server.me, "PX", 60_000)
+	_, err := nodes[1].server.unline(t.Context(), keys("n", "c"))
+	require.NoError(t, err)
+	told(t, woken, "nobody has it")
+	assert.True(t, acquire(t, nodes[2], "n", "d", waiting).granted)
+	// It goes, and is not in line.
+	_, err = nodes[1].server.unline(t.Context(), keys("n", "c"))
+	require.NoError(t, err)
+	assert.Equal(t, "d", owned(t, server, "n"))
+}
+
+// A client stays in its place as long as one of its callers waits.
+func TestAClientStaysInLineForItsOtherCallers(t *testing.T) {
+	server, _, nodes, wait := waiters(t)
+	first, leave := wait(1)
+	second, _ := wait(1)
+	_, goToo := wait(2)
+	asked := nodes[1].server.usual.Load()
+	leave()
+	require.ErrorIs(t, <-first, locker.ErrHeld)
+	require.Eventually(t, func() bool { return nodes[1].server.usual.Load() != asked }, soon, time.Millisecond,
+		"the second one asks")
+	assert.Equal(t, "12", line(t, server, nodes))
+	assert.True(t, pass(t, nodes[0], "a", "b", true).turn)
+	require.NoError(t, <-second)
+	goToo()
+}
+
+// A client that comes again while its request to leave the line is under way waits in it.
+func TestWhoComesAgainOvertakesItsLeave(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		server, proxy, nodes, wait := waiters(t)
+		load(t, nodes[1])
+		_, err := nodes[1].server.unline(t.Context(), keys("n", "any")) // the server knows the script
+		require.NoError(t, err)
+		first, leave := wait(1)
+		letGo := holdRequest(t, server, proxy, "\r\n"+nodes[1].server.me+"\r\n")
+		leave()
+		require.ErrorIs(t, <-first, locker.ErrHeld)
+		before := server.Commands(t)
+		again, _ := wait(1)
+		require.Eventually(t, func() bool { return server.Commands(t).Since(before).ByName["evalsha"] >= 2 }, soon,
+			time.Millisecond, "it has asked before it listened, and then")
+		if late {
+			time.Sleep(2 * maxTurn) // the client has done with it
+		}
+		letGo()
+		if late {
+			assert.Equal(t, "", line(t, server, nodes))
+		} else {
+			stands(t, server, nodes, "1")
+		}
+		began := time.Now()
+		_, err = nodes[0].server.release(t.Context(), keys("n", "a"))
+		require.NoError(t, err)
+		require.NoError(t, <-again)
+		assert.Less(t, time.Since(began), soon, "it waits for a poll")
+	}
 }

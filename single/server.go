@@ -25,6 +25,9 @@ var acquireText string
 //go:embed pass.lua
 var passText string
 
+//go:embed unline.lua
+var unlineText string
+
 //go:embed renew.lua
 var renewText string
 
@@ -34,7 +37,7 @@ var raiseText string
 // server asks one Redis for locks: each method is one script.
 type server struct {
 	*redisconn.Conn
-	acquireScript, passScript, renewScript, releaseScript, raiseScript *redisconn.Script
+	acquireScript, passScript, unlineScript, renewScript, releaseScript, raiseScript *redisconn.Script
 
 	shareScript, stayScript, leaveScript, censusScript, dissolveScript *redisconn.Script
 
@@ -48,6 +51,7 @@ func newServer(conn *redisconn.Conn) *server {
 		Conn:          conn,
 		acquireScript: conn.Script(tokensText+sharersText+askText+acquireText, 3, 2).OneKey(),
 		passScript:    conn.Script(tokensText+passText, 0, 0),
+		unlineScript:  conn.WakingScript(unlineText, 0, 0),
 		renewScript:   conn.Script(renewText, 1, 2),
 		releaseScript: conn.ReleaseScript(),
 		raiseScript:   conn.Script(raiseText, 0, 0),
@@ -254,6 +258,12 @@ func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Dura
 	}
 	defer c.Recycle()
 	return s.answer(c)
+}
+
+// unline takes this client out of those who wait for the lock.
+func (s *server) unline(ctx context.Context, k *redisconn.Keys) (redisconn.State, error) {
+	state, _, err := s.state(ctx, s.unlineScript.Call("leave the line", k.Name, 2, k.Lock, k.Wait(), s.Publish(), s.me))
+	return state, err
 }
 
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.

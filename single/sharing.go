@@ -126,10 +126,24 @@ func (h *hold) refused(a answer, wait bool) error {
 			locker.ErrRefused)
 	}
 	held := &locker.HeldError{Remaining: a.left}
-	if a.sharers && wait {
+	switch {
+	case wait && a.sharers:
 		held.AskWithin, held.Leave = askWithin, h.removeNote
+	case wait:
+		held.Leave = h.leaveLine
 	}
 	return held
+}
+
+// leaveLine takes the client out of those who wait, so that the lock is not kept for it. Its place is not worth
+// more time than a turn. Callers of it that have come meanwhile found the place, and ask anew, whatever
+// has become of the request; for one that arrives later still there is the poll (R14).
+func (h *hold) leaveLine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, maxTurn)
+	defer cancel()
+	_, err := h.b.server.unline(ctx, &h.keys)
+	h.b.wakes.Wake(h.keys.Name)
+	return failure(err)
 }
 
 // removeNote removes what h has left in the service as a writer that waits.

@@ -84,6 +84,9 @@ func (w *Wakes) Subscribe(ctx context.Context, name string, wake func()) (stop f
 	return stop, err
 }
 
+// Wake wakes those who wait here for the name.
+func (w *Wakes) Wake(name string) { w.wakes.Wake(name) }
+
 // The pause after a connection was lost: it doubles from the first to the second.
 const minPause, maxPause = 50 * time.Millisecond, time.Second
 
