@@ -44,8 +44,7 @@ func (cl *call) abandon() {
 	case cl.lease != nil:
 		go func() { _ = cl.lease.Unlock(context.Background()) }()
 	case cl.line != nil:
-		cl.client.lines.leave(cl)
-		cl.leaveService()
+		cl.leaveService(cl.client.lines.leave(cl))
 	}
 }
 
