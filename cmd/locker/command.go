@@ -21,7 +21,7 @@ const (
 	nameEnv  = "LOCKER_NAME"
 	tokenEnv = "LOCKER_TOKEN"
 	slotEnv  = "LOCKER_SLOT"
-	outerEnv = "LOCKER_OUTER" // this and all outer locks, encoded as in a query: NAME=LABEL
+	outerEnv = "LOCKER_OUTER" // this and all outer locks, encoded as in a query: NAME=LABEL&NAME=TOKEN
 )
 
 // lookUp finds the file of a command as a shell does.
@@ -53,15 +53,17 @@ func environment(lease *locker.Lease, command string) []string {
 	}
 	held := outerLocks()
 	held.Set(lease.Name(), label(command))
-	env = append(env, nameEnv+"="+lease.Name(), outerEnv+"="+held.Encode())
 	if token, ok := lease.Token(); ok {
-		env = append(env, tokenEnv+"="+strconv.FormatUint(token, 10))
+		text := strconv.FormatUint(token, 10)
+		held.Add(lease.Name(), text)
+		env = append(env, tokenEnv+"="+text)
 	}
+	env = append(env, nameEnv+"="+lease.Name(), outerEnv+"="+held.Encode())
 	return env
 }
 
 // outerLocks are the locks that outer lockers held when they started the command that
-// this locker is part of: their names and labels.
+// this locker is part of: the names, each with its label and, where there is one, its token.
 func outerLocks() url.Values {
 	held, _ := url.ParseQuery(os.Getenv(outerEnv)) // an error: it is not of our making
 	return held

@@ -224,20 +224,30 @@ func (s *sentry) act() {
 	}
 }
 
-// orphansEnd bounds how long a guard waits for the end of a group that it has killed: the
-// remains of processes that nobody waits for stay in the group.
-const orphansEnd = 10 * time.Second
-
 // endOrphans kills the group of a locker that has ended, and then frees a lock that is a
 // file: a process that has left the group may still have it open.
 func (s *sentry) endOrphans() {
 	_ = syscall.Setpgid(0, 0)
 	_ = syscall.Kill(-s.group, syscall.SIGKILL)
-	for end := time.Now().Add(orphansEnd); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if errors.Is(syscall.Kill(-s.group, 0), syscall.ESRCH) {
-			_ = unix.Flock(lockDescriptor, unix.LOCK_UN)
-			return
+	if awaitEnd(s.group, time.Now().Add(orphansEnd)) {
+		_ = unix.Flock(lockDescriptor, unix.LOCK_UN)
+	}
+}
+
+// awaitEnd reports whether a group that was killed has ended by then.
+func awaitEnd(group int, by time.Time) bool {
+	for {
+		// The first process of a container inherits what the command has left.
+		for n := 1; n > 0; {
+			n, _ = syscall.Wait4(-group, nil, syscall.WNOHANG, nil)
 		}
+		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+			return true
+		}
+		if !time.Now().Before(by) {
+			return false
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -69,17 +70,26 @@ func TestNestedRunOfTheSameNameSaysSo(t *testing.T) {
 
 // A process that has left the command has its environment, and may well ask for the name.
 func TestFormerlyNestedRunWaits(t *testing.T) {
-	backend := fileBackend(t)
-	r := do(t, []with{backend}, "run", "a", "--", "printenv", "LOCKER_OUTER")
-	require.Equal(t, 0, r.status, r.stderr)
-	outer := withEnv("LOCKER_OUTER=" + r.stdout)
-	holder := holding(t, []with{backend})
-	next := start(t, []with{backend, outer}, "run", "a", "--", "echo", "ran")
-	assert.Never(t, func() bool { return strings.Contains(next.said(), "reentrant") },
-		300*time.Millisecond, 10*time.Millisecond)
-	holder.signal(syscall.SIGTERM)
-	next.expect("ran")
-	assert.Equal(t, 0, next.wait())
+	for what, change := range map[string]func(url.Values){
+		"another label": func(outer url.Values) { outer["a"][0] += "0" },
+		"another token": func(outer url.Values) { outer["a"][1] += "0" }, // locker is PID 1 of each container
+	} {
+		t.Run(what, func(t *testing.T) {
+			backend := fileBackend(t)
+			holder := start(t, []with{backend}, "run", "a", "--", "sh", "-c",
+				"printenv LOCKER_OUTER; exec sleep 60")
+			outer, err := url.ParseQuery(holder.expect(""))
+			require.NoError(t, err)
+			change(outer)
+			inside := withEnv("LOCKER_OUTER=" + outer.Encode())
+			next := start(t, []with{backend, inside}, "run", "a", "--", "echo", "ran")
+			assert.Never(t, func() bool { return strings.Contains(next.said(), "reentrant") },
+				300*time.Millisecond, 10*time.Millisecond)
+			holder.signal(syscall.SIGTERM)
+			next.expect("ran")
+			assert.Equal(t, 0, next.wait())
+		})
+	}
 }
 
 func TestOutliveIsForFiles(t *testing.T) {

@@ -138,7 +138,11 @@ func TestScriptGoesOnAfterAnInterruptThatWasNotForIt(t *testing.T) {
 }
 
 func TestFirstProcessOfAContainerCannotDieOfASignal(t *testing.T) {
-	first := func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID} }
+	tty := newPty(t)
+	first := func(c *exec.Cmd) {
+		tty.session(c)
+		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a namespace")
 	}

@@ -29,6 +29,7 @@ type job struct {
 	terminate, kill time.Time // what the guard was told; zero: never
 	reason          error     // why the command is being ended; nil while it may go on
 	killed          bool
+	remains         bool // processes of the command had not ended when locker stopped waiting for them
 }
 
 const (
@@ -40,6 +41,9 @@ const (
 	// lookEvery bounds how long it takes to notice a step of the wall clock (a machine
 	// that slept), or that locker has come to the foreground of its terminal.
 	lookEvery = time.Second
+	// orphansEnd bounds the wait for the end of a group that was killed: the remains of
+	// processes that nobody waits for stay in the group.
+	orphansEnd = 10 * time.Second
 )
 
 // The reports of a guard: it has sent SIGTERM, and it sends SIGKILL.
@@ -176,11 +180,17 @@ func (j *job) end() int {
 	for _, what := range j.proc.dismiss() {
 		j.heard(what)
 	}
-	if j.reason != nil || j.proc.toldToEnd() {
-		// Processes that the command has started may still run.
-		j.proc.kill()
+	if j.reason == nil && !j.proc.toldToEnd() {
+		j.proc.finish()
+		return j.proc.status
 	}
-	j.proc.finish()
+	// Processes that the command has started may still run, for a while also after SIGKILL
+	// (a disk that is slow). Meanwhile the lease is renewed: the bound is that of now.
+	bound := max(shortGrace, min(left(j.lease.Until()), orphansEnd))
+	if j.remains = !j.proc.endAll(time.Now().Add(bound)); j.remains {
+		j.notes.say("%q: processes of the command have not ended yet after SIGKILL: the lock is not "+
+			"released, and ends with its TTL", j.lease.Name())
+	}
 	return j.proc.status
 }
 

@@ -226,6 +226,14 @@ func (p *process) dismiss() (reported []byte) {
 	return reported
 }
 
+// endAll is finish for a command whose whole group has to end. It reports whether the group
+// has ended by then: a process may work on for a while when SIGKILL was sent.
+func (p *process) endAll(by time.Time) bool {
+	p.kill()
+	p.finish()
+	return awaitEnd(p.pid, by)
+}
+
 // finish is called after dismiss, when the command has ended or was not started.
 func (p *process) finish() {
 	p.had = p.terminal.takeBack()

@@ -149,6 +149,29 @@ func (p *process) look()                      {}
 func (p *process) toldToEnd() bool            { return false }
 func (p *process) death() death               { return death{} }
 
+// endAll is finish for a command whose whole job has to end. It reports whether the job has
+// ended by then: TerminateJobObject does not wait.
+func (p *process) endAll(by time.Time) bool {
+	defer p.finish()
+	p.kill()
+	for {
+		// JOBOBJECT_BASIC_ACCOUNTING_INFORMATION
+		var info struct {
+			times                         [4]int64
+			faults, total, active, killed uint32
+		}
+		err := windows.QueryInformationJobObject(p.job, windows.JobObjectBasicAccountingInformation,
+			uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), nil)
+		if err == nil && info.active == 0 {
+			return true
+		}
+		if !time.Now().Before(by) {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // finish lets what the command has left go on.
 func (p *process) finish() {
 	_ = p.endWithLocker(false)

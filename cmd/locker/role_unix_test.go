@@ -63,6 +63,10 @@ func playRole(role string, args []string) int {
 		return listen(args)
 	case "family":
 		return family()
+	case "buried late":
+		return buriedLate()
+	case "undertaker":
+		return undertaker(args)
 	case "meet":
 		return meet(args)
 	case "leave":
@@ -117,6 +121,35 @@ func family() int {
 	fmt.Printf("child %d\n", child.Process.Pid)
 	_ = child.Wait()
 	select {} // what ended the child is on its way to this one
+}
+
+// buriedLate has a process in its group that is a member after its death, too, for as long
+// as its undertaker likes: as one in the kernel that SIGKILL does not end at once.
+func buriedLate() int {
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "undertaker",
+		strconv.Itoa(syscall.Getpgrp()))
+	child.Stdout, child.SysProcAttr = os.Stdout, &syscall.SysProcAttr{Setpgid: true}
+	fmt.Printf("pid %d\n", os.Getpid())
+	if err := child.Start(); err != nil {
+		return 97
+	}
+	select {}
+}
+
+// undertaker starts the process in a group, and waits for it after USR1.
+func undertaker(group []string) int {
+	of, _ := strconv.Atoi(group[0])
+	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: of}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGUSR1)
+	if err := child.Start(); err != nil {
+		return 97
+	}
+	fmt.Printf("undertaker %d\n", os.Getpid())
+	<-told
+	_ = child.Wait()
+	return 0
 }
 
 // meet says which of the processes it meets.

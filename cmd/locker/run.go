@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func newRun() *cobra.Command {
 	flags.IntVarP(&f.held, "conflict-exit-code", "E", statusHeld,
 		"exit status if another holds the lock,\nfrom 0 to 255")
 	flags.BoolVar(&f.outlive, "outlive", false, "if locker is killed, let COMMAND go on and keep\nthe lock "+
-		"(file backend only)")
+		"(file backend only, not on Windows)")
 	return cmd
 }
 
@@ -179,6 +180,8 @@ func (f *runFlags) check() error {
 	case f.wait < 0:
 		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not "+
 			"wait", f.wait)
+	case f.outlive && runtime.GOOS == "windows":
+		return errors.New("--outlive is not possible on Windows: COMMAND ends with locker there")
 	case f.held < 0 || f.held > 255:
 		return fmt.Errorf("a --conflict-exit-code of %d is not possible: give one from 0 to 255", f.held)
 	case f.minHold < 0 || f.maxHoldGiven && f.minHold > f.maxHold:

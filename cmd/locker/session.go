@@ -207,18 +207,20 @@ func (s *session) oneOf(lock slotFunc) lockFunc {
 }
 
 // heldOutside reports a name that an outer locker run holds for the command that
-// this locker is part of: it would wait for itself. The label must be the same as then:
-// a process that inherited the environment may have outlived that command.
+// this locker is part of: it would wait for itself. The label and the token must be the same
+// as then: a process that inherited the environment may have outlived that command, and in
+// containers of one host name all labels may be the same.
 func (s *session) heldOutside(ctx context.Context) error {
-	outer := outerLocks().Get(s.name)
-	if outer == "" {
+	outer := outerLocks()[s.name]
+	if len(outer) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	state, err := s.client.Inspect(ctx, s.name)
-	byOuter := func(label string) bool { return strings.HasPrefix(label, outer) } // and on which services
-	if err != nil || !byOuter(state.Label) && !slices.ContainsFunc(state.Sharing, byOuter) {
+	byOuter := func(label string) bool { return strings.HasPrefix(label, outer[0]) } // and on which services
+	other := state.Token != 0 && len(outer) > 1 && outer[1] != strconv.FormatUint(state.Token, 10)
+	if err != nil || other || !byOuter(state.Label) && !slices.ContainsFunc(state.Sharing, byOuter) {
 		return nil // where the service does not know, locker waits
 	}
 	return &exitError{status: statusHeld, err: fmt.Errorf("%q is held by the locker run that started this "+
@@ -244,13 +246,19 @@ func (s *session) hold(path string, command []string) (int, error) {
 		s.close(clearTimeout)
 		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], err)
 	}
-	status := j.watch()
-	if err := j.lost(); err != nil {
+	status, err := j.watch(), j.lost()
+	if err != nil {
+		status = statusLost
+	}
+	switch {
+	case j.remains:
+		return status, err // without an unlock, which close sends, too
+	case err != nil:
 		// The lock is lost: nobody is kept out for long.
 		s.close(lostTimeout)
-		return statusLost, err
+		return status, err
 	}
-	err := s.unlock()
+	err = s.unlock()
 	s.linger()
 	s.close(clearTimeout)
 	switch {

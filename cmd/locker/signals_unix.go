@@ -56,6 +56,10 @@ func (d death) pass() {
 		return // without a terminal there is no keyboard
 	}
 	whom := syscall.Getpid()
+	if whom == 1 {
+		// The kernel does not let the first process of a container die of it.
+		signal.Ignore(syscall.SIGINT)
+	}
 	if d.unheard {
 		whom = 0 // the process group
 	}
