@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -84,9 +85,10 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 		err = errGone
 	}
 	if errors.Is(err, errGone) {
-		select { // its lease may have to be revoked
+		select { // its lease may have to be revoked, and etcd may be silent
 		case <-s.ended:
 		case <-ctx.Done():
+		case <-time.After(b.opts.Timeout):
 		}
 	}
 	b.mu.Lock()

@@ -95,11 +95,11 @@ func (s *session) beat() error {
 	late := limited.Err() != nil
 	stop()
 	if err == nil || leaseGone(err) {
-		read, readErr := s.b.pool.read(ctx, urgent, clientv3.OpGet(s.key, clientv3.WithCountOnly()))
+		read, readErr := s.b.pool.read(ctx, urgent, clientv3.OpGet(s.key, clientv3.WithKeysOnly()))
 		switch {
 		case readErr != nil:
 			err = readErr
-		case read.Responses[0].GetResponseRange().Count == 0:
+		case createRevision(read.Responses[0]) != s.revision:
 			return errGone
 		case err == nil && read.Header.RaftTerm != term:
 			err = errTerm

@@ -144,6 +144,39 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 	}
 }
 
+// The copy of a session's grant that went to another member is late, and so is the key of a lock that was taken
+// back. The session ends, and its void keys with it: whatever comes then, its lease must not come into being anew,
+// or the late key would be a lock that nobody holds.
+func TestLateGrantDoesNotBringASessionBack(t *testing.T) {
+	t.Parallel()
+	s := lab.StartEtcd(t, 1)
+	addr := s.Nodes[0].Addr()
+	admin := dial(t, s.Addrs())
+	var grants, puts laggard
+	b := backend(t, []string{addr, addr}, grants.config, puts.config) // a copy goes to another
+	grants.keep(0, "LeaseGrant")
+	puts.keep(0, queue("ghost"))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-puts.kept
+		cancel()
+	}()
+	grant, err := b.Acquire(ctx, request("ghost", time.Minute, false))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotNil(t, grant.Hold, "what may be left has to be told")
+	require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(t.Context()))
+	require.Len(t, all(t, admin), 1, "the void key")
+	leases, err := admin.Leases(t.Context())
+	require.NoError(t, err)
+	require.Len(t, leases.Leases, 1)
+	_, err = admin.Revoke(t.Context(), leases.Leases[0].ID) // as it expires, or as Close does
+	require.NoError(t, err)
+
+	require.NoError(t, grants.late()) // now they arrive
+	assert.ErrorContains(t, puts.late(), "lease not found")
+	assert.Empty(t, all(t, admin))
+}
+
 // A release that got no answer is made again, and the lock taken by the same
 // client once more: when the first one arrives, it finds nothing of its own.
 func TestReleaseThatArrivesLateDoesNothing(t *testing.T) {

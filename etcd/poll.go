@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golockers/locker/internal/clock"
@@ -95,12 +96,8 @@ func (p *poller) ask(ctx context.Context, asked map[string][]func(int64)) {
 		defer cancel()
 		if resp, err := p.s.b.pool.read(limited, urgent, gets...); err == nil {
 			for i, key := range keys {
-				created := int64(0)
-				for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-					created = kv.CreateRevision
-				}
 				for _, fn := range asked[key] {
-					fn(created)
+					fn(createRevision(resp.Responses[i]))
 				}
 			}
 		}
@@ -115,4 +112,12 @@ func (p *poller) ask(ctx context.Context, asked map[string][]func(int64)) {
 	if len(keys) > 0 {
 		flush()
 	}
+}
+
+// createRevision returns at which revision the key was put that a get was for; 0 if it is not there.
+func createRevision(get *pb.ResponseOp) (revision int64) {
+	for _, kv := range get.GetResponseRange().GetKvs() {
+		revision = kv.CreateRevision
+	}
+	return revision
 }

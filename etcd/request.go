@@ -71,18 +71,20 @@ func (p *pool) read(ctx context.Context, in line, gets ...clientv3.Op) (*clientv
 	return resp, err
 }
 
-// newLease returns an ID for a lease: a copy of the request makes no other, and whoever gets no answer can
-// revoke it.
+// newLease returns an ID for the lease of a shadow: a copy of the request makes no other, and whoever gets no
+// answer can revoke it. A copy that is late makes it once more when it is gone, which does no harm: what puts a
+// shadow on it compares what is there.
 func newLease() int64 { return 1 + rand.Int64N(math.MaxInt64) } //nolint:gosec // it is no secret
 
-// grantLease has etcd grant a lease of that ID, and returns its TTL.
-func (p *pool) grantLease(ctx context.Context, id, seconds int64) (granted int64, err error) {
+// grantLease has etcd grant a lease of that ID, or, if it is 0, of one that etcd chooses: then no copy makes one
+// of that ID again, once it is gone, but another one, which nobody uses and which expires by itself.
+func (p *pool) grantLease(ctx context.Context, id, seconds int64) (*pb.LeaseGrantResponse, error) {
 	resp := new(pb.LeaseGrantResponse)
 	f, err := p.invoke(ctx, ordinary, "Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: id, TTL: seconds}, resp)
 	if f.carriedOut && errors.Is(err, rpctypes.ErrLeaseExist) {
-		return seconds, nil // by a copy (R11); etcd grants no less
+		return &pb.LeaseGrantResponse{ID: id, TTL: seconds}, nil // by a copy (R11); etcd grants no less
 	}
-	return resp.TTL, err
+	return resp, err
 }
 
 func (p *pool) revokeLease(ctx context.Context, id int64) error {

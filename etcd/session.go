@@ -275,16 +275,16 @@ func (s *session) run() {
 }
 
 // open has etcd grant a lease. It is not the wait of the first caller alone: others may come to wait for the
-// same, so it has a context of its own.
+// same, so it has a context of its own. Etcd chooses the ID: nothing that is late makes a lease anew that is gone
+// for certain, and no late key finds it (R7).
 func (s *session) open() error {
 	b := s.b
-	s.id = newLease()
-	granted, err := b.pool.grantLease(s.ctx, s.id, s.seconds)
+	granted, err := b.pool.grantLease(s.ctx, 0, s.seconds)
 	if err != nil {
 		return err
 	}
-	s.ttl, s.key = time.Duration(granted)*time.Second, b.keys.session(s.id)
-	if granted < s.seconds {
+	s.id, s.ttl, s.key = granted.ID, time.Duration(granted.TTL)*time.Second, b.keys.session(granted.ID)
+	if granted.TTL < s.seconds {
 		return fmt.Errorf("it granted a lease of %v instead of %ds", s.ttl, s.seconds)
 	}
 	isAbsent := clientv3.Compare(clientv3.CreateRevision(s.key), "=", 0)
@@ -293,9 +293,8 @@ func (s *session) open() error {
 	if err != nil {
 		return notOfSession(err) // a server that has too much to do
 	}
-	s.revision = resp.Header.Revision
-	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() { // a repeated request (R11)
-		s.revision = kv.CreateRevision
+	if s.revision = createRevision(resp.Responses[0]); s.revision == 0 { // else a repeated request (R11)
+		s.revision = resp.Header.Revision
 	}
 	return nil
 }

@@ -97,8 +97,8 @@ func TestPlaceOfASessionThatWasGivenUpIsNotTakenOver(t *testing.T) {
 	require.NoError(t, got.lease.Unlock(ctx))
 }
 
-// The answers to the grant of a session's lease and to the put of its own key are lost: what their copies find
-// is the session's. With the revision of the copy taken for that of the key, each lock was lost at once.
+// The answers to the grant of a session's lease and to the put of its own key are lost. The copy of the grant makes
+// a second lease, which nobody uses, and which expires by itself. What the copy of the put finds is the session's. With the revision of the copy taken for that of the key, each lock was lost at once.
 func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
@@ -134,10 +134,39 @@ func TestKeyOfASessionThatIsPutTwice(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.False(t, lost.Load())
-	leases, err := s.admin.Leases(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, leases.Leases, 1)
 	require.NoError(t, g.Hold.Release(t.Context()))
+}
+
+// Etcd falls silent just when a session is over, so that its lease is not revoked: whoever asked on it is told in
+// time, and gets what may be left.
+func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	ctx := within(t, 30*time.Second)
+	_, err := backend(t, s.Addrs()).Acquire(ctx, request("n", time.Minute, false))
+	require.NoError(t, err)
+	waiter := backend(t, s.Addrs(), intercepted(func(ctx context.Context, method string, send func() error) error {
+		if strings.HasSuffix(method, "/LeaseRevoke") {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return send()
+	}))
+	var left locker.Grant
+	answer := make(chan error, 1)
+	go func() {
+		var err error
+		left, err = waiter.Acquire(ctx, request("n", time.Minute, true))
+		answer <- err
+	}()
+	leases, _ := s.queued(t, "n", 2)
+	_, err = s.admin.Delete(ctx, fmt.Sprintf("locker/1/session/%x", int64(*leases[1])))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-answer, locker.ErrUnavailable)
+	require.NoError(t, ctx.Err())
+	require.NotNil(t, left.Hold, "what may be left has to be told")
+	require.NoError(t, left.Hold.(locker.TakeBacker).TakeBack(ctx))
+	s.queued(t, "n", 1)
 }
 
 // The session is over when its own key is deleted, and its lease, which lives on, blocks nobody for a TTL.
