@@ -119,27 +119,20 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 		}
 		return own(f, req)
 	case !b.hasWaiters(turn) && !b.hasWaiters(on):
-		f, err := b.openLocked(on.path, on.how|localfile.NoWait)
-		if err == nil {
-			var g locker.Grant
-			if g, err = own(f, req); err == nil {
-				return g, nil
-			}
-		}
-		if !waits(err) {
-			return locker.Grant{}, err
+		if g, err := b.grab(on.path, req); !waits(err) {
+			return g, err
 		}
 	}
 	if req.Queued != nil {
 		req.Queued()
 	}
-	t, err := b.get(ctx, turn)
-	if err != nil {
-		return locker.Grant{}, err
+	t, g, err := b.takeTurn(ctx, turn, on, req)
+	if t == nil {
+		return g, err
 	}
 	defer localfile.LetGo(t)
 	for {
-		f, err := b.get(ctx, on)
+		f, err := b.get(ctx, on, nil)
 		if err != nil {
 			return locker.Grant{}, err
 		}
@@ -152,6 +145,15 @@ func (b *Backend) alone(ctx context.Context, req locker.Request) (locker.Grant, 
 			return locker.Grant{}, err
 		}
 	}
+}
+
+// grab takes the lock alone, and without the turn, if it is free.
+func (b *Backend) grab(path string, req locker.Request) (locker.Grant, error) {
+	f, err := b.openLocked(path, localfile.Exclusive|localfile.NoWait)
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	return own(f, req)
 }
 
 // keptLook is how often a writer looks whether a MinHold still keeps it out: it may be taken back, or broken.

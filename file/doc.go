@@ -18,7 +18,8 @@
 // process lives and its file stays.
 //
 // A lock is free at the moment when its holder's process ends, however it ends. The
-// kernel does the waiting, without polling. A wait that is cancelled returns at once.
+// kernel does the waiting; only who waits behind another waiter also looks every few
+// seconds (see "Shared locks"). A wait that is cancelled returns at once.
 //
 // Every lease has a fencing token, which is kept in the file and raised while the
 // lock is held: one more than the last token, or the microseconds since 1970 if that
@@ -36,7 +37,9 @@
 // A second file, the turn, whose name ends in .turn instead of .lock, is made when a name
 // is shared or waited for the first time. A writer that waits keeps it locked, and new
 // sharers, and other writers, wait for it. The kernel ends that with the process of the
-// writer, and the writer at once if it stops waiting. If the turn is deleted meanwhile,
+// writer, and the writer at once if it stops waiting. Who waits for the turn looks every few
+// seconds whether the lock is free, and then takes it alone, also to share it, perhaps before
+// its turn. If the turn is deleted meanwhile,
 // sharers may come in before that writer.
 //
 // `flock --shared FILE command` holds the lock beside sharers, and keeps writers out as
@@ -69,8 +72,9 @@
 //
 // A process that is stopped (SIGSTOP, a debugger) or stuck keeps its locks. If only
 // the goroutine that holds a lock is stuck, [locker.Options.MaxHold] ends the hold.
-// A process that is stopped while it waits can keep the turn, and so keep out new sharers
-// and all who wait behind it.
+// A process that is stopped while it waits can keep the turn: those who wait behind it find
+// a free lock within some seconds, one after the other and sharers without company, and
+// TryLock with Shared is refused.
 //
 // # Threads
 //

@@ -19,7 +19,8 @@ import (
 //     token, and writes that the lock is shared; the others find that, and have the same token. The next one who
 //     has the file alone writes a record with a higher one.
 //   - A writer that waits keeps new sharers out. The kernel ends this with the process, and the writer when it
-//     leaves or has the lock. Who waits for the turn is blocked in the kernel, as for the file.
+//     leaves or has the lock. Who waits for the turn is blocked in the kernel, as for the file, and looks now and
+//     then whether the file is free all the same.
 //
 // Locks are never converted but by a sharer who leaves. What can meet:
 //
@@ -36,7 +37,8 @@ import (
 //   - A writer finds that a MinHold still keeps the free file: it waits for the end of that with the turn, and
 //     without the file.
 //   - A caller stops waiting: it unlocks its turn itself. A thread that is still blocked for the turn or the file
-//     lets go of it at once, and one that has the file without the turn writes nothing.
+//     lets go of it at once, and one that shares the file without the turn writes nothing.
+//   - Who has the turn is stopped: those behind it take the free file alone, sharers too, one after the other.
 //   - Somebody deletes the turn: a sharer that has waited with it looks for it when it has the file, and begins
 //     again; a writer that has it may see sharers come in before it.
 
@@ -60,11 +62,11 @@ func (b *Backend) share(ctx context.Context, req locker.Request) (locker.Grant, 
 		req.Queued()
 	}
 	for {
-		t, err := b.get(ctx, turn)
-		if err != nil {
-			return locker.Grant{}, err
+		t, g, err := b.takeTurn(ctx, turn, on, req)
+		if t == nil {
+			return g, err
 		}
-		f, err := b.get(ctx, on)
+		f, err := b.get(ctx, on, nil)
 		if err == nil {
 			// With a turn that was deleted meanwhile, it is not the only one to write.
 			there, lookErr := localfile.IsAt(t, turn.path)

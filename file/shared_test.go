@@ -340,6 +340,48 @@ func TestWriterOfANameThatWasNeverShared(t *testing.T) {
 	require.NoError(t, g.Hold.Release(t.Context()))
 }
 
+// A waiter that is stopped keeps the turn, and does not take the lock: those behind it do.
+func TestWaiterThatIsStoppedKeepsOutNobodyForEver(t *testing.T) {
+	lab.NeedPause(t)
+	t.Cleanup(func() { waitUntilBlocked(t, 0) })
+	for _, kind := range []string{"alone", "shared"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			holder := mustLock(t, newClient(t, dir, nil), "n")
+			stopped := lab.StartChild(t, "share", dir, "n", kind, "stopped")
+			stopped.Expect(t, "asking", patience)
+			require.Eventually(t, func() bool {
+				turn, err := os.Open(filepath.Join(dir, "n.turn"))
+				if err != nil {
+					return false
+				}
+				defer turn.Close()
+				return localfile.Flock(turn, localfile.Exclusive|localfile.NoWait) != nil
+			}, patience, time.Millisecond)
+			stopped.Pause()
+			var got sync.WaitGroup
+			b := newBackend(t, dir)
+			for i, opts := range [][]locker.Option{nil, {locker.Shared()}} {
+				c := newClientOf(t, b)
+				got.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					l, err := c.Lock(ctx, "n", opts...)
+					if assert.NoError(t, err) {
+						assert.NoError(t, l.Unlock(ctx))
+					}
+				})
+				require.Eventually(t, func() bool { return b.Waiters("n") == i+1 }, patience, time.Millisecond)
+			}
+			require.NoError(t, holder.Unlock(t.Context()))
+			got.Wait()
+			stopped.Resume()
+			stopped.Expect(t, "holding", patience)
+		})
+	}
+}
+
 // Sharers that waited, each with another turn since one was deleted, have one token all the same.
 func TestTokenOfSharersWhoseTurnWasDeleted(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -41,9 +42,44 @@ func (l locked) letGo() {
 	}
 }
 
+// lookFirst and lookMost are how long a caller waits for the turn before it looks at the lock itself: at first,
+// and at most later. Each pause is up to a half longer or shorter.
+const (
+	lookFirst = time.Second
+	lookMost  = 4 * time.Second
+)
+
+// takeTurn returns the turn, or nil and the result of Acquire. Who has the turn may be stopped, and then leaves
+// the lock free, and the turn locked, for as long. So the first of those who wait for the turn looks now and then
+// whether it can have the lock alone. That is safe without the turn, also for a sharer, which then holds it alone;
+// it may be before its turn.
+func (b *Backend) takeTurn(ctx context.Context, turn, on waited, req locker.Request) (
+	*os.File, locker.Grant, error,
+) {
+	var g locker.Grant
+	var got error
+	t, err := b.get(ctx, turn, func() bool {
+		if b.hasWaiters(on) {
+			return false // of this process, so not stopped
+		}
+		alone := req
+		alone.Shared = false
+		g, got = b.grab(on.path, alone)
+		return !waits(got)
+	})
+	if errors.Is(err, errLooked) {
+		return nil, g, got
+	}
+	return t, locker.Grant{}, err
+}
+
+// errLooked is the error of get if its look has ended the wait.
+var errLooked = errors.New("the look has ended the wait")
+
 // get returns when the kernel has granted the lock, or when ctx is done or the
-// backend closed. Callers get it in the order in which they came.
-func (b *Backend) get(ctx context.Context, on waited) (*os.File, error) {
+// backend closed, or a look has returned true: the first who waits calls it now and then,
+// unless it is nil. Callers get the lock in the order in which they came.
+func (b *Backend) get(ctx context.Context, on waited, look func() bool) (*os.File, error) {
 	if !b.hasWaiters(on) {
 		if f, err := b.openLocked(on.path, on.how|localfile.NoWait); !waits(err) {
 			return f, err
@@ -65,13 +101,26 @@ func (b *Backend) get(ctx context.Context, on waited) (*os.File, error) {
 	b.mu.Unlock()
 
 	var err error
-	select {
-	case l := <-mine:
-		return l.file, l.err
-	case <-ctx.Done():
-		err = leaves(ctx)
-	case <-b.closed:
-		err = locker.ErrClosed
+	for pause := lookFirst; err == nil; pause = min(2*pause, lookMost) {
+		var next <-chan time.Time
+		if look != nil {
+			next = time.After(pause/2 + rand.N(pause))
+		}
+		select {
+		case l := <-mine:
+			return l.file, l.err
+		case <-ctx.Done():
+			err = leaves(ctx)
+		case <-b.closed:
+			err = locker.ErrClosed
+		case <-next:
+			b.mu.Lock()
+			first := len(w.waiters) > 0 && w.waiters[0] == mine
+			b.mu.Unlock()
+			if first && look() {
+				err = errLooked
+			}
+		}
 	}
 	b.mu.Lock()
 	i := slices.Index(w.waiters, mine)
