@@ -326,6 +326,7 @@ func shrink(b brokenScript, again func([]step) brokenScript) *brokenScript {
 const (
 	atOnce     = 14 // scripts that are played side by side on a real service
 	eventually = 3  // failing scripts after which a run ends
+	tries_     = 3
 )
 
 // RunHistories plays histories against a real service for about that long: scripts of

@@ -133,7 +133,7 @@ func (j *judge) heldOf(a *attempt) (held, kept span) {
 	for _, c := range j.about[a] {
 		switch {
 		case c.op == opServers && !j.survives(c), c.op == opDelete:
-			if !c.span().to.Before(grant.began) && !(c.op == opDelete && j.occupied(a, c.began)) {
+			if !c.span().to.Before(grant.began) && (c.op != opDelete || !j.occupied(a, c.began)) {
 				end(c.began, true)
 			}
 		case c.op == opBreak:

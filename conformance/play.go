@@ -414,7 +414,7 @@ func (p *player) endOne(ctx context.Context, s *spy, a *attempt, how int) {
 		within = min(within, p.k.patience)
 	}
 	pause := p.k.air / 10
-	for began := time.Now(); ctx.Err() == nil && !(told && ended && p.k.gone(p.h, a)); {
+	for began := time.Now(); ctx.Err() == nil && (!told || !ended || !p.k.gone(p.h, a)); {
 		if s.undo(p.patient(ctx), a) == nil || time.Since(began) > within {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,5 +121,18 @@ func (p *prover) attempt(r *recorder, h Harness, c check) {
 			return
 		}
 	}
-	c.run(newTrial(r, h, s.Guarantees, c))
+	whole := newTrial(r, h, s.Guarantees, c)
+	whole.measured = &p.measured
+	states := []state{fresh}
+	if !c.Once {
+		states = h.statesOf(r)
+		if c.alone {
+			states = slices.DeleteFunc(states, func(in state) bool { return in == together })
+		}
+	}
+	var parts []func()
+	for _, in := range states { // all of them before one begins: what they clean up comes last
+		parts = append(parts, whole.in(in).begin)
+	}
+	whole.together(parts...)
 }

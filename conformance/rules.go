@@ -107,7 +107,7 @@ func (j *judge) inTheWay(c *call) (remains time.Duration, somebody bool) {
 		if b == c.of || b.req.Name != c.name {
 			continue
 		}
-		if s := j.may(b); s.touches(c.span()) && !s.to.IsZero() && !(b.req.Shared && c.of.req.Shared) {
+		if s := j.may(b); s.touches(c.span()) && !s.to.IsZero() && (!b.req.Shared || !c.of.req.Shared) {
 			somebody = true
 			remains = max(remains, s.to.Sub(c.began), j.k.life(b))
 		}
@@ -207,7 +207,7 @@ func (j *judge) outagesTold() {
 			case c.err == nil:
 				j.broken(c, "the answer is not waited for", "%s was done, and no answer can have come since %s; it holds since %s",
 					c.op, j.at(o.from), j.at(c.grant.Validity.Since))
-			case errors.Is(c.err, locker.ErrHeld) && !(c.of.req.Wait && ofContext(c.err)):
+			case errors.Is(c.err, locker.ErrHeld) && (!c.of.req.Wait || !ofContext(c.err)):
 				j.broken(c, hint, "%s without an answer says that the lock is held: %v", c.op, oneLine(c.err))
 			case errors.Is(c.err, locker.ErrLost) && c.op != opUndo && !j.lostBefore(c):
 				j.broken(c, hint, "%s without an answer says that the hold is lost: %v", c.op, oneLine(c.err))
@@ -960,10 +960,10 @@ func (j *judge) wakes() {
 		}
 	}
 	for _, e := range ears {
-		stays := func(r *call) bool { return e.span.covers(span{r.began, r.ended.Add(j.k.wake)}) }
+		stays := func(r *call) bool { return e.covers(span{r.began, r.ended.Add(j.k.wake)}) }
 		for _, r := range j.calls {
 			if r.name != e.name || r.err != nil || r.ended.IsZero() || r.who == e.who || !j.well(r) ||
-				!e.span.covers(r.span()) {
+				!e.covers(r.span()) {
 				continue
 			}
 			if !j.healthy(e.who, r) {
@@ -972,7 +972,7 @@ func (j *judge) wakes() {
 			}
 			switch r.op {
 			case opRelease, opUndo, opPass:
-				if j.grants[r.of] == nil || !j.refusedBy(e.who, e.span.from, r) {
+				if j.grants[r.of] == nil || !j.refusedBy(e.who, e.from, r) {
 					continue
 				}
 				passed := r.op == opPass && r.grant.Hold != nil
@@ -984,7 +984,7 @@ func (j *judge) wakes() {
 					j.broken(r, wakeHint, "%s listened, was refused, and was not told when %v had left", e.who, r.of)
 				}
 			case opLeave:
-				if stays(r) && j.keptOutBy(e.who, e.span.from, r) && !j.heard(e.call, "", r) {
+				if stays(r) && j.keptOutBy(e.who, e.from, r) && !j.heard(e.call, "", r) {
 					j.broken(r, wakeHint, "%s listened, was kept out by a writer that waited, and was not told when that left", e.who)
 				}
 			}

@@ -16,7 +16,7 @@ import (
 func TestCheckThatFailsOnAStalledMachineIsTriedAgain(t *testing.T) {
 	h := Harness{New: func(T) locker.Backend { return memory.New() }, TTL: 100 * time.Millisecond}
 	var ttls []time.Duration
-	broken := check{Name: "broken", Promise: "Nothing.", run: func(s *trial) {
+	broken := check{Name: "broken", Promise: "Nothing.", Once: true, run: func(s *trial) {
 		ttls = append(ttls, s.h.TTL)
 		s.broken("a lease that was lost", "nobody knows")
 	}}

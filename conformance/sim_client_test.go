@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,11 +15,13 @@ import (
 // client is a Backend of the simulated service: the good one, unless the
 // service has a flaw that is the client's to have.
 type client struct {
-	of     *service
-	net    *network
-	kind   kind
-	closed chan struct{}
-	alone  chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
+	first   *service    // as it is to a client that nothing has happened to
+	later   *service    // with its flaw
+	changed atomic.Bool // to the later one
+	net     *network
+	kind    kind
+	closed  chan struct{}
+	alone   chan struct{} // for the flaw of doing one thing at a time; a mutex would stop virtual time
 
 	mu     sync.Mutex
 	gone   bool
@@ -31,9 +34,12 @@ type client struct {
 
 func newClient(s *service, k kind) *client {
 	c := &client{
-		of: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
+		first: s, later: s, net: &network{hasty: k.hasty}, kind: k, closed: make(chan struct{}),
 		alone:  make(chan struct{}, 1),
 		wakers: make(map[string]map[*func()]struct{}),
+	}
+	if s.when != "" {
+		c.first = &service{store: s.store}
 	}
 	if s.flaw != missedNotTold {
 		c.net.mended = c.wakeAll
@@ -46,7 +52,20 @@ func newClient(s *service, k kind) *client {
 	return c
 }
 
-func (c *client) service() *service { return c.of }
+// service is the service as it is to this client now.
+func (c *client) service() *service {
+	if c.changed.Load() {
+		return c.later
+	}
+	return c.first
+}
+
+// had is told what has happened to the client.
+func (c *client) had(what string) {
+	if c.later.when == what {
+		c.changed.Store(true)
+	}
+}
 
 // Acquire asks once, or waits in the queue if there is one.
 func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -198,6 +217,7 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case v.err != nil:
 		return locker.Grant{Hold: h}, v.err
 	case !v.granted:
+		c.had("refusal")
 		if s.flaw == remainsTooLong {
 			v.remaining *= 1000
 		}

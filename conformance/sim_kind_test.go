@@ -103,7 +103,7 @@ func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
 func (b bare) HasQueue() bool                { return b.c.kind.queued || b.c.service().flaw == claimsQueue }
 func (b bare) Prompt() bool {
-	return b.c.kind.notifies || b.c.of.flaw == promisesPrompt
+	return b.c.kind.notifies || b.c.later.flaw == promisesPrompt
 }
 
 func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -150,6 +150,7 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 	case !v.granted:
 		return locker.Grant{}, nil
 	}
+	c.had("pass")
 	if s.flaw == passSinceReply {
 		n.since = time.Now()
 	}

@@ -127,7 +127,7 @@ func (s *spy) acquire(ctx context.Context, a *attempt, queued func()) (locker.Gr
 		})
 		queued()
 	}
-	grant, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) { return s.Backend.Acquire(ctx, req) })
+	grant, err := s.do(ctx, c, func(ctx context.Context) (locker.Grant, error) { return s.Acquire(ctx, req) })
 	s.seen(a, grant)
 	return grant, err
 }
@@ -293,7 +293,7 @@ func (s *spy) close(ctx context.Context, name string, ttl time.Duration) {
 	s.mu.Unlock()
 	for range 2 {
 		_, _ = s.do(ctx, &call{op: opClose, name: name}, func(context.Context) (locker.Grant, error) {
-			return locker.Grant{}, s.Backend.Close()
+			return locker.Grant{}, s.Close()
 		})
 	}
 	a := s.h.attempt(s.who, locker.Request{Name: name, Owner: owner(), TTL: ttl})

@@ -20,7 +20,7 @@ func urlChecks() []check {
 				}
 				return ""
 			},
-			run: checkURL,
+			Once: true, run: checkURL,
 		},
 	}
 }

@@ -127,7 +127,7 @@ func TestProveConformanceOfFailover(t *testing.T) {
 			synchronous(t, standby)
 		},
 		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
-	}, "failover", "histories")
+	}, "failover")
 }
 
 // A server that has become read-only is left for the one that has taken over.
