@@ -327,11 +327,9 @@
 //	  and begins with the prefix                  list                   listsContains
 //	  which is no pattern                         list                   listsLike
 //	  no name that is free                        list                   listsFree
-//	  found is called for one name at a time      list                   listsAtOnce
 //	  and not again after its error               list                   listsOn
 //	Breaker.Break
 //	  removes the holder                          break                  breaksNothing
-//	  returns the State before                    break                  breaksBlindly
 //	  nothing else is removed                     break                  breaksQueue
 //	  if it is refused, nothing changes           break                  breaksAndRefuses
 //	Checker.Check

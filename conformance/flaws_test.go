@@ -95,9 +95,7 @@ const (
 	listsNothing     flaw = "List tells of nothing"
 	listsFree        flaw = "List tells of names that are free"
 	listsOn          flaw = "List does not stop at an error of found"
-	listsAtOnce      flaw = "List calls found for several names at a time"
 	breaksNothing    flaw = "Break removes nothing"
-	breaksBlindly    flaw = "Break does not tell who held it"
 	breaksQueue      flaw = "Break removes more than the holder"
 	breaksAndRefuses flaw = "Break removes the holder, and says that it cannot"
 

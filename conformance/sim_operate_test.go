@@ -5,7 +5,6 @@ import (
 	"errors"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golockers/locker"
@@ -46,13 +45,7 @@ func (o operator) List(ctx context.Context, prefix string, found func(string, lo
 	if err != nil {
 		return err
 	}
-	var all sync.WaitGroup
-	defer all.Wait()
 	for name, st := range a.(map[string]locker.State) {
-		if s.flaw == listsAtOnce {
-			all.Go(func() { _ = found(name, st) })
-			continue
-		}
 		if err := found(name, st); err != nil && s.flaw != listsOn {
 			return err
 		}
@@ -76,9 +69,7 @@ func (o operator) Break(ctx context.Context, name string) (locker.State, error) 
 				s.after = append(s.after, s.endedSharers(s.key(name), most)...)
 				return
 			}
-			if s.flaw != breaksBlindly {
-				st.Held, st.Label, st.Token = true, rec.label, rec.token
-			}
+			st.Held, st.Label, st.Token = true, rec.label, rec.token
 			for other := range s.locks {
 				if other == s.key(name) && s.flaw != breaksNothing ||
 					s.flaw == breaksQueue && strings.HasPrefix(other, s.key(name)) {
