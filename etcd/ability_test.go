@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/lab"
 )
 
 func TestListTellsNamesAsTheyWereGiven(t *testing.T) {
@@ -151,4 +152,19 @@ func TestOpenAndCheckSayThatTheStoreIsFull(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.ErrorContains(t, err, "etcdctl alarm disarm")
 	assert.Empty(t, all(t, s.admin), "it writes nothing")
+}
+
+// The engine waits 1.5 seconds for a Close.
+func TestCloseOfStrictLocksDoesNotWaitForASilentService(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	network := lab.NewWay(t)
+	b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
+	require.NoError(t, err)
+	_, err = b.Acquire(t.Context(), request("n", time.Minute, false))
+	require.NoError(t, err)
+	network.Set(lab.Drop, lab.Drop)
+	began := time.Now()
+	require.NoError(t, b.Close())
+	assert.Less(t, time.Since(began), 1800*time.Millisecond)
 }

@@ -235,14 +235,15 @@ func (h *hold) keepShadow(ctx context.Context) error {
 
 // uncover is for the strict shadows of those who held when Close told them that it is over: nobody believes in
 // them any more. They are deleted, or kept for what is left of a MinHold. What fails is found by the next who
-// asks for the name, and waited out.
+// asks for the name, and waited out, and so is what a session has that could not be revoked: etcd is silent, and
+// Close does not wait for it once more.
 func (b *Backend) uncover() {
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
 	left := map[int64][]*hold{} // by seconds
 	b.mu.Lock()
 	for _, h := range b.inUse {
-		if h.stage == granted && h.shadow == strict {
+		if h.stage == granted && h.shadow == strict && h.s.life == gone {
 			seconds := int64(0)
 			if h.minHold > 0 {
 				seconds = wholeSeconds(max(0, h.keptFor()-time.Since(h.since)))
