@@ -44,6 +44,11 @@ type Backend interface {
 	// may still arrive after a Release that found nothing. If a session would keep
 	// the lock alive for longer than the TTL, the Hold has to be a TakeBacker.
 	//
+	// The backend bounds each single request that it sends, here and in a Hold, by a time of
+	// its own, also if ctx never ends: the engine cannot tell a request that hangs from one that
+	// waits its turn, and all callers behind it in line wait as long. After that time, the error
+	// matches ErrUnavailable.
+	//
 	// A driver may repeat a request whose reply was lost: a request that finds its
 	// own Owner in place has been granted the lock.
 	Acquire(ctx context.Context, req Request) (Grant, error)

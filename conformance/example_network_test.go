@@ -48,7 +48,8 @@ type remote struct {
 }
 
 func connect(addr string) *remote {
-	return &remote{addr: addr, http: http.Client{Transport: &http.Transport{}}}
+	// Without the Timeout, a request on a silent network would hang for ever if its context cannot end.
+	return &remote{addr: addr, http: http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
 }
 
 func (r *remote) Guarantees() locker.Guarantees {

@@ -56,8 +56,12 @@ func RunOnly(t *testing.T, h Harness, names ...string) {
 	run(t, h, checks)
 }
 
+// ErrUnproven says that a backend makes a promise which its harness has no means to prove.
+var ErrUnproven = errors.New("claimed, and not proven")
+
 // Check is Run, or with names RunOnly, for programs that are not go test. It returns nil if
-// no check has failed, and otherwise an error that says which promises are broken.
+// every promise that the backend makes is proven, and otherwise an error that says which
+// promises are broken, and, matching [ErrUnproven], which the harness cannot prove.
 func Check(ctx context.Context, h Harness, names ...string) error {
 	checks, err := named(names)
 	if err != nil {
@@ -66,8 +70,12 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 	var p prover
 	var errs []error
 	for _, c := range checks {
-		if r := p.prove(ctx, h, c); r.Outcome == failed {
+		switch r := p.prove(ctx, h, c); r.Outcome {
+		case failed:
 			errs = append(errs, fmt.Errorf("%s: %s", c.Name, strings.Join(r.Failures, "; ")))
+		case unproven:
+			errs = append(errs, fmt.Errorf("%s: %w: %s", c.Name, ErrUnproven, r.Reason))
+		case passed, unclaimed:
 		}
 	}
 	return errors.Join(errs...)

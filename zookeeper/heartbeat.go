@@ -171,8 +171,7 @@ func (s *session) interval() time.Duration {
 // heartbeat if the last one is too long ago, until ctx is done; if they are
 // refused, it says so. since is when the hold, or its renewal, was asked for.
 //
-// The engine is told since, from which it counts MaxHold, and the age of the
-// proof as a drift: what comes out is the end of the timeout as proven, less
+// The engine is told since, and the age of the proof as a drift: what comes out is the end of the timeout as proven, less
 // the usual allowance for clocks. since carries both clocks, and the age is the
 // greater of the two, so that it comes out so, or earlier, in each of them (R4).
 func (s *session) validity(ctx context.Context, since time.Time) (locker.Validity, error) {
