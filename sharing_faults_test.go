@@ -161,10 +161,10 @@ func TestSharersWhoAreSentBackKeepTheirOrder(t *testing.T) {
 func TestTheLastWhoWaitsLeavesTheLine(t *testing.T) {
 	for askWithin, first := range map[time.Duration]int{0: 0, 300 * time.Millisecond: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			left := 0
+			var left atomic.Int32
 			c := locker.New(&answering{memory.New(), func(context.Context, locker.Request) error {
 				return &locker.HeldError{AskWithin: askWithin, Leave: func(context.Context) error {
-					left++
+					left.Add(1)
 					return nil
 				}}
 			}}, nil)
@@ -179,10 +179,10 @@ func TestTheLastWhoWaitsLeavesTheLine(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(2 * time.Second)
-			assert.Equal(t, first, left, "%v", askWithin)
+			assert.EqualValues(t, first, left.Load(), "%v", askWithin)
 			all.Wait()
 			synctest.Wait()
-			assert.Equal(t, first+1, left, "%v", askWithin)
+			assert.EqualValues(t, first+1, left.Load(), "%v", askWithin)
 			require.NoError(t, c.Close())
 		})
 	}
