@@ -188,6 +188,7 @@ func (cl *call) leaveService(others bool) {
 	if !others || cl.note.AskWithin > 0 {
 		cl.client.removeNote(cl.note)
 	}
+	cl.note = nil // once, also if a function of Trace panics afterwards
 	cl.client.asking.done()
 }
 

@@ -280,3 +280,24 @@ func (b *distant) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	time.Sleep(20 * time.Millisecond)
 	return b.Backend.Acquire(ctx, req)
 }
+
+// A note is left once, also if the caller's LockDone panics after that.
+func TestAPanicAfterANoteWasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var left atomic.Int32
+		b := &answering{memory.New(), func(context.Context, locker.Request) error {
+			return &locker.HeldError{Leave: func(context.Context) error { left.Add(1); return nil }}
+		}}
+		c := locker.New(b, &locker.Options{Trace: &locker.Trace{
+			LockDone: func(context.Context, locker.Event) { panic("LockDone") },
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.Panics(t, func() { _, _ = c.Lock(ctx, "job") })
+		synctest.Wait()
+		assert.EqualValues(t, 1, left.Load())
+		began := time.Now()
+		require.NoError(t, c.Close())
+		assert.Zero(t, time.Since(began))
+	})
+}
