@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/adapt"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -19,9 +20,7 @@ import (
 type unlocker interface{ Unlock(context.Context) error }
 
 func newClient(t *testing.T, locks *memory.Backend) *locker.Client {
-	c := locker.New(locks, nil)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
+	return locktest.Client(t, locks, nil)
 }
 
 func TestGocron(t *testing.T) {
@@ -93,8 +92,7 @@ func TestLockAndUnlockByName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locks := memory.New()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
+				ctx := locktest.Within(t, time.Hour)
 				a, b := test.adapter(ctx, newClient(t, locks)), test.adapter(ctx, newClient(t, locks))
 				require.ErrorIs(t, a.unlock(ctx), locker.ErrInvalid, "nothing is locked")
 

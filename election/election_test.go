@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/election"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -441,8 +442,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 
 func TestObserve(t *testing.T) {
 	inAWorld(t, memory.NewExpiring, func(t *testing.T, w *world) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := locktest.Within(t, time.Hour)
 		var seen []string
 		w.running.Go(func() {
 			for leader, err := range election.Observe(ctx, w.client(w.locks), "boss", time.Second) {
@@ -486,8 +486,7 @@ func (n *counted) Inspect(context.Context, string) (locker.State, error) {
 func TestObserveWithoutAPauseIsNotALoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked counted
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := locktest.Within(t, 10*time.Second)
 
 		for _, err := range election.Observe(ctx, &asked, "job", 0) {
 			_ = err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // request is what the engine would ask.
@@ -37,20 +38,7 @@ var requests struct {
 	n int
 }
 
-func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func eventually(t testing.TB, d time.Duration, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(d); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "not within "+d.String()+": "+what)
-		}
-	}
-}
+var within, eventually = locktest.Within, locktest.Eventually
 
 func locksIn(t testing.TB, c *clientv3.Client, name string) (keys []string) {
 	t.Helper()

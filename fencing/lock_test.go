@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -33,11 +34,7 @@ func (b tokenless) Guarantees() locker.Guarantees {
 	return g
 }
 
-func newClient(t *testing.T, b locker.Backend, opts *locker.Options) *locker.Client {
-	c := locker.New(b, opts)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
-}
+var newClient = locktest.Client
 
 func TestRequireRefusesABackendWithoutTokens(t *testing.T) {
 	_, err := fencing.WithTokens(newClient(t, tokenless{Backend: memory.New()}, nil))

@@ -23,6 +23,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // roles are what this test binary does as a child. Their first argument is the
@@ -183,27 +184,10 @@ func newBackend(t *testing.T, dir string) *file.Backend {
 // would have; both are closed with the test.
 func newClient(t *testing.T, dir string, opts *locker.Options) *locker.Client {
 	t.Helper()
-	c := locker.New(newBackend(t, dir), opts)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
+	return locktest.Client(t, newBackend(t, dir), opts)
 }
 
-// newClientOf returns one more Client of b.
-func newClientOf(t *testing.T, b *file.Backend) *locker.Client {
-	t.Helper()
-	c := locker.New(b, nil)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
-}
-
-func mustLock(t *testing.T, l locker.Locker, name string) *locker.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	lease, err := l.Lock(ctx, name)
-	require.NoError(t, err)
-	return lease
-}
+var newClientOf, mustLock = locktest.Client, locktest.Lock
 
 func token(t *testing.T, lease *locker.Lease) uint64 {
 	t.Helper()

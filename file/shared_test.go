@@ -363,7 +363,7 @@ func TestWaiterThatIsStoppedKeepsOutNobodyForEver(t *testing.T) {
 			var got sync.WaitGroup
 			b := newBackend(t, dir)
 			for i, opts := range [][]locker.Option{nil, {locker.Shared()}} {
-				c := newClientOf(t, b)
+				c := newClientOf(t, b, nil)
 				got.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()

@@ -78,7 +78,7 @@ func TestClientsOfOneBackendWaitInTwoThreadsAndInTurn(t *testing.T) {
 func TestWhoComesLaterDoesNotOvertakeWhoWaits(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newBackend(t, dir), newBackend(t, dir)
-	first, second := newClientOf(t, b), newClientOf(t, b)
+	first, second := newClientOf(t, b, nil), newClientOf(t, b, nil)
 	for range 200 {
 		held, err := a.Acquire(t.Context(), locker.Request{Name: "n"})
 		require.NoError(t, err)

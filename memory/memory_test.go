@@ -16,25 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newClient returns a Client of locks that is closed with the test.
-func newClient(t *testing.T, locks *memory.Backend, opts *locker.Options) *locker.Client {
-	t.Helper()
-	c := locker.New(locks, opts)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
-}
-
-func mustLock(t *testing.T, l locker.Locker, name string) *locker.Lease {
-	t.Helper()
-	lease, err := l.Lock(t.Context(), name)
-	require.NoError(t, err)
-	return lease
-}
+var newClient, mustLock = locktest.Client, locktest.Lock
 
 func inspect(t *testing.T, locks *memory.Backend, name string) locker.State {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
@@ -139,15 +140,7 @@ func release(t testing.TB, g locker.Grant) {
 	require.NoError(t, g.Hold.Release(context.WithoutCancel(t.Context())))
 }
 
-// within waits for a condition.
-func within(t testing.TB, d time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(d); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "not within "+d.String()+": "+what)
-		}
-	}
-}
+var within = locktest.Eventually
 
 // refused asks once, and fails unless another holds it: too few answers in time
 // are no refusal.

@@ -16,22 +16,13 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/backends"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 	"github.com/golockers/locker/slots"
 )
 
-func newClient(t *testing.T, b locker.Backend) *locker.Client {
-	c := locker.New(b, nil)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	return c
-}
-
 // patient is a context for waits that end, unless a lock was left behind.
-func patient(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-	t.Cleanup(cancel)
-	return ctx
-}
+func patient(t *testing.T) context.Context { return locktest.Within(t, 24*time.Hour) }
 
 func lock(t *testing.T, l locker.Locker, name string, n int) *slots.Slot {
 	t.Helper()
@@ -82,10 +73,10 @@ func TestAtMostN(t *testing.T) {
 		locks := memory.New()
 		var clients []locker.Locker
 		for range 12 {
-			clients = append(clients, newClient(t, locks))
+			clients = append(clients, locktest.Client(t, locks, nil))
 		}
 		assert.Equal(t, 3, crowd(t, patient(t), 3, 20, time.Millisecond, clients...))
-		assert.Empty(t, held(t, newClient(t, locks)))
+		assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
 	})
 }
 
@@ -100,8 +91,7 @@ func TestAtMostNOnServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := locktest.Within(t, time.Minute)
 			address := url(t)
 			var clients []locker.Locker
 			for range 5 {
@@ -139,14 +129,14 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		const n = 3
 		var first []*slots.Slot
 		for i := range n {
-			first = append(first, lock(t, newClient(t, locks), "gpu", n))
+			first = append(first, lock(t, locktest.Client(t, locks, nil), "gpu", n))
 			assert.Equal(t, i, first[i].Number, "the lowest that is free")
 		}
 		var mu sync.Mutex
 		var order []int
 		var waiters sync.WaitGroup
 		for i := range 10 {
-			c := newClient(t, locks)
+			c := locktest.Client(t, locks, nil)
 			waiters.Go(func() {
 				assert.NoError(t, slots.Do(patient(t), c, "gpu", n, func(context.Context, *slots.Slot) error {
 					mu.Lock()
@@ -158,7 +148,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		st, err := newClient(t, locks).Inspect(t.Context(), "gpu/0")
+		st, err := locktest.Client(t, locks, nil).Inspect(t.Context(), "gpu/0")
 		require.NoError(t, err)
 		assert.Equal(t, 1, st.Waiters, "only the one at the door asks for slots")
 		for i := range first {
@@ -168,7 +158,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		}
 		waiters.Wait()
 		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, order)
-		assert.Empty(t, held(t, newClient(t, locks)))
+		assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
 	})
 }
 
@@ -176,16 +166,16 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 func TestNChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
-		two := []*slots.Slot{lock(t, newClient(t, locks), "gpu", 2), lock(t, newClient(t, locks), "gpu", 2)}
+		two := []*slots.Slot{lock(t, locktest.Client(t, locks, nil), "gpu", 2), lock(t, locktest.Client(t, locks, nil), "gpu", 2)}
 		late := make(chan *slots.Slot)
-		waits := newClient(t, locks)
+		waits := locktest.Client(t, locks, nil)
 		go func() {
 			s, err := slots.Lock(patient(t), waits, "gpu", 2)
 			assert.NoError(t, err)
 			late <- s
 		}()
 		synctest.Wait()
-		four := []*slots.Slot{lock(t, newClient(t, locks), "gpu", 4), lock(t, newClient(t, locks), "gpu", 4)}
+		four := []*slots.Slot{lock(t, locktest.Client(t, locks, nil), "gpu", 4), lock(t, locktest.Client(t, locks, nil), "gpu", 4)}
 		assert.Equal(t, []int{2, 3}, []int{four[0].Number, four[1].Number},
 			"one who wants fewer is in nobody's way")
 		_, err := slots.TryLock(t.Context(), waits, "gpu", 4)
@@ -208,9 +198,9 @@ func TestTryLockStandsBehindNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
 		// Somebody stands at the door for a moment while all slots are free.
-		_, err := newClient(t, locks).Lock(t.Context(), "gpu/door2")
+		_, err := locktest.Client(t, locks, nil).Lock(t.Context(), "gpu/door2")
 		require.NoError(t, err)
-		s, err := slots.TryLock(t.Context(), newClient(t, locks), "gpu", 2)
+		s, err := slots.TryLock(t.Context(), locktest.Client(t, locks, nil), "gpu", 2)
 		require.NoError(t, err)
 		assert.Equal(t, 0, s.Number)
 		assert.Equal(t, "gpu/0", s.Name())
@@ -250,9 +240,9 @@ func TestNumbersOfWorkers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, n)
 
-		_, err = slots.Lock(t.Context(), newClient(t, locks), "ids", 8, locker.MinHold(time.Hour))
+		_, err = slots.Lock(t.Context(), locktest.Client(t, locks, nil), "ids", 8, locker.MinHold(time.Hour))
 		require.ErrorIs(t, err, locker.ErrInvalid)
-		assert.Equal(t, []string{"ids/0"}, held(t, newClient(t, locks)), "and nothing was locked for it")
+		assert.Equal(t, []string{"ids/0"}, held(t, locktest.Client(t, locks, nil)), "and nothing was locked for it")
 	})
 }
 
@@ -266,25 +256,25 @@ func TestTheDoor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locks := memory.New()
-				one := lock(t, newClient(t, locks), "gpu", 1)
+				one := lock(t, locktest.Client(t, locks, nil), "gpu", 1)
 				ctx, cancel := context.WithCancel(patient(t))
 				defer cancel()
 				var waiters sync.WaitGroup
-				first := newClient(t, locks)
+				first := locktest.Client(t, locks, nil)
 				waiters.Go(func() {
 					if s, err := slots.Lock(ctx, first, "gpu", 1); err == nil {
 						assert.NoError(t, s.Unlock(t.Context()))
 					}
 				})
 				synctest.Wait()
-				second := newClient(t, locks)
+				second := locktest.Client(t, locks, nil)
 				waiters.Go(func() { assert.NoError(t, lock(t, second, "gpu", 1).Unlock(t.Context())) })
 				synctest.Wait()
 				leave(locks, cancel, first)
 				synctest.Wait()
 				require.NoError(t, one.Unlock(t.Context()))
 				waiters.Wait()
-				assert.Empty(t, held(t, newClient(t, locks)))
+				assert.Empty(t, held(t, locktest.Client(t, locks, nil)))
 			})
 		})
 	}
@@ -322,7 +312,7 @@ func TestTheDoorHoldsUpNobodyWhoHasASlot(t *testing.T) {
 func TestALostSlotEndsTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := memory.New()
-		c := newClient(t, locks)
+		c := locktest.Client(t, locks, nil)
 		time.AfterFunc(time.Second, func() { locks.Delete("gpu/0") })
 		err := slots.TryDo(t.Context(), c, "gpu", 2, func(ctx context.Context, _ *slots.Slot) error {
 			require.ErrorIs(t, slots.TryDo(ctx, c, "gpu", 1, nil), locker.ErrHeld)
@@ -347,7 +337,7 @@ func (r renamed) TryLock(ctx context.Context, name string, opts ...locker.Option
 
 func TestALockerOfSomebodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := renamed{newClient(t, memory.New())}
+		l := renamed{locktest.Client(t, memory.New(), nil)}
 		assert.Equal(t, 0, lock(t, l, "gpu", 2).Number)
 		s, err := slots.TryLock(t.Context(), l, "gpu", 2)
 		require.NoError(t, err)
@@ -358,7 +348,7 @@ func TestALockerOfSomebodyElse(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	c := newClient(t, memory.New())
+	c := locktest.Client(t, memory.New(), nil)
 	longest := strings.Repeat("x", slots.MaxNameLen)
 	s, err := slots.Lock(t.Context(), c, longest, slots.MaxSlots)
 	require.NoError(t, err)
@@ -420,8 +410,7 @@ func TestASlotThatComesBackIsUsed(t *testing.T) {
 			require.NoError(t, err)
 			theirs, err := other.Lock(t.Context(), "gpu/0")
 			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-			defer cancel()
+			ctx := locktest.Within(t, 24*time.Hour)
 			name := "/0"
 			s.away.Store(&name)
 			time.AfterFunc(time.Minute, func() { s.away.Store(nil); _ = theirs.Unlock(ctx) })

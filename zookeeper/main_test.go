@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -74,11 +75,7 @@ func owner() string {
 	return hex.EncodeToString(b[:])
 }
 
-func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
+var within = locktest.Within
 
 // holdRole takes a lock and keeps it: servers, name, session timeout.
 func holdRole(p *lab.Parent) {

@@ -1,7 +1,6 @@
 package fencingproof_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
 	"github.com/golockers/locker/zookeeper"
@@ -31,8 +31,7 @@ var openers = locker.Openers{"redis": single.Open, "redlock": redlock.Open, "etc
 // open returns a client of the lock service at url, closed with the test.
 func open(t *testing.T, url string, opts *locker.Options) *locker.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := locktest.Within(t, patience)
 	c, err := openers.Open(ctx, url, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -42,8 +41,7 @@ func open(t *testing.T, url string, opts *locker.Options) *locker.Client {
 // lock waits for name, also while the service is away, or the machine too busy for it.
 func lock(t *testing.T, c *locker.Client, name string) *locker.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := locktest.Within(t, patience)
 	for {
 		lease, err := c.Lock(ctx, name)
 		if err == nil {

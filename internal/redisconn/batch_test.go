@@ -19,6 +19,7 @@ import (
 
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -55,8 +56,7 @@ func TestCallersLeaveInTimeWhileTheServerHangs(t *testing.T) {
 					require.ErrorIs(t, e, ctx.Err())
 				}
 				begin = time.Now()
-				soonOver, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
+				soonOver := locktest.Within(t, 100*time.Millisecond)
 				_, err := node.Servers(soonOver)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				assert.Less(t, time.Since(begin), promptly)
@@ -107,8 +107,7 @@ func TestACallerAloneWithoutAConnectionLeavesInTime(t *testing.T) {
 				server.MustDo(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 				close(busy)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
+			ctx := locktest.Within(t, 200*time.Millisecond)
 			begin := time.Now()
 			e := try(t, ctx, node)
 			assert.Less(t, time.Since(begin), promptly)
@@ -173,8 +172,7 @@ func TestAHungServerPilesNothingUp(t *testing.T) {
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				defer cancel()
+				ctx := locktest.Within(t, 20*time.Millisecond)
 				_, err := node.drop(ctx, "n", "me")
 				assert.Error(t, err)
 			})
@@ -197,8 +195,7 @@ func TestWhoLeavesTheQueueIsNeverSent(t *testing.T) {
 		var all sync.WaitGroup
 		ask := func(i int, patience time.Duration) {
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
+				ctx := locktest.Within(t, patience)
 				name := strconv.Itoa(i)
 				_, err := node.take(ctx, name, "me")
 				var e *redisconn.Error

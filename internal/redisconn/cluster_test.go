@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -191,8 +192,7 @@ func TestProveAShardThatHangsHoldsUpNoOther(t *testing.T) {
 	}
 	hung := cluster.Nodes[0]
 	hung.Pause()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
+	ctx := locktest.Within(t, 4*time.Second)
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -216,8 +216,7 @@ func TestAClusterThatCannotBeFoundIsNotWaitedFor(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"},
 		DialerRetries: 1})
 	node := newAsker(t, client)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
+	ctx := locktest.Within(t, soon)
 	e := try(t, ctx, node)
 	assert.False(t, e.Unknown)
 	assert.False(t, e.Refused)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/golockers/locker/fencing/sqlguard"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/pageprograms"
 )
 
@@ -71,8 +72,7 @@ func TestTheTwoProcessesOfFencing(t *testing.T) {
 			binary := pageprograms.Build(t, examples, "fencing")
 			db := s.open(t)
 			s.exec(t, db, "DROP TABLE IF EXISTS locker_marks, accounts")
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
+			ctx := locktest.Within(t, 30*time.Second)
 			worker := func(arg ...string) *exec.Cmd {
 				return exec.CommandContext(ctx, binary,
 					append(arg, "-lock", url, "-db", s.dsn(s.addr, password))...)
@@ -114,8 +114,7 @@ func TestPsqlWithAToken(t *testing.T) {
 	s.exec(t, db, "CREATE TABLE orders (id BIGINT PRIMARY KEY, state TEXT)")
 	s.exec(t, db, "INSERT INTO orders VALUES (42, 'new')")
 	write := func(token, state string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := locktest.Within(t, 20*time.Second)
 		cmd := exec.CommandContext(ctx, filepath.Join(examples, "psql", "invoice.sh"), state)
 		cmd.Env = append(cmd.Environ(), "LOCKER_TOKEN="+token,
 			"DATABASE_URL="+strings.Replace(s.dsn(s.addr, password), "&connect_timeout=30", "", 1))

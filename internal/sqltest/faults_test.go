@@ -17,6 +17,7 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func nothing(context.Context, *sql.Tx) error { return nil }
@@ -34,8 +35,7 @@ func (s *store) behindProxy(t *testing.T) (*lab.Proxy, *sql.DB) {
 // everything calls whatever asks the database, and hands on the errors.
 func everything(t *testing.T, s *store, db *sql.DB, name string, look func(what string, err error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := locktest.Within(t, 20*time.Second)
 	g, err := sqlguard.New(s.dialect, &sqlguard.Options{Table: name})
 	require.NoError(t, err)
 	look("Do", g.Do(ctx, db, nil, "r", 1, nothing))
@@ -73,8 +73,7 @@ func testUnreachable(t *testing.T, s *store) {
 	p, db = s.behindProxy(t)
 	require.NoError(t, db.PingContext(t.Context()))
 	p.Set(lab.Drop)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
+	ctx := locktest.Within(t, 300*time.Millisecond)
 	begin := time.Now()
 	err = g.Raise(ctx, db, "r", 1)
 	require.Error(t, err)
@@ -181,8 +180,7 @@ func testEndDuringCommit(t *testing.T, s *store) {
 	t.Run("deadline", func(t *testing.T) {
 		// More time where the machine was too slow for as much as sending the commit.
 		for token, timeout := fencing.Token(20), 500*time.Millisecond; ; token, timeout = token+1, 2*timeout {
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
-			defer cancel()
+			ctx := locktest.Within(t, timeout)
 			err, sent := do(ctx, token, func() {})
 			if sent || timeout > time.Minute {
 				unknown(t, err, context.DeadlineExceeded, token)

@@ -1,0 +1,45 @@
+// Package locktest has what the tests of every package do in the same way.
+package locktest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/golockers/locker"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Within returns a context that ends after d, or with the test.
+func Within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually fails the test if condition does not hold within d. It asks in the test's own goroutine.
+func Eventually(t testing.TB, d time.Duration, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(d); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			require.Fail(t, "not within "+d.String()+": "+what)
+		}
+	}
+}
+
+// Client returns a Client of b that is closed with the test.
+func Client(t testing.TB, b locker.Backend, opts *locker.Options) *locker.Client {
+	t.Helper()
+	c := locker.New(b, opts)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// Lock locks a name that is free, or will be.
+func Lock(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context(), name, opts...)
+	require.NoError(t, err)
+	return lease
+}
