@@ -87,7 +87,7 @@ func harness(first, second *service, both bool) conformance.Harness {
 			return slices.Concat(first.left(ct, name), second.left(ct, name))
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			way := lab.NewWay(ct)
+			way := lab.StartProxy(ct)
 			var urls []string
 			for i, s := range []*service{first, second} {
 				addrs := s.addrs

@@ -178,7 +178,7 @@ func startRedis(b *bench) service {
 // failOver has a replica that lags take the place of its primary, at the primary's address.
 func failOver(primary, replica *lab.Redis, link *lab.Proxy) serverFault {
 	return serverFault{fault: failedOver, takes: 1,
-		before: func(*bench) { link.SetReplies(lab.Hold) },
+		before: func(*bench) { link.Replies(lab.Hold) },
 		inject: func(b *bench) string {
 			primary.Kill()
 			link.Set(lab.Reset)
@@ -331,7 +331,7 @@ func startPostgres(b *bench) service {
 	failOver := serverFault{fault: failedOver, takes: 1,
 		before: func(b *bench) {
 			standby = lab.StartPostgres(b.stage, lab.StandbyThrough(primary, link.Addr()))
-			link.SetReplies(lab.Hold)
+			link.Replies(lab.Hold)
 		},
 		inject: func(b *bench) string {
 			primary.Kill()

@@ -191,7 +191,7 @@ func (r *round) seen(h *holder, before lab.Stats) {
 }
 
 func (r *round) holderCutOff() { r.cut(func(p *lab.Proxy) { p.Set(lab.Drop) }) }
-func (r *round) halfCut()      { r.cut(func(p *lab.Proxy) { p.SetReplies(lab.Drop) }) }
+func (r *round) halfCut()      { r.cut(func(p *lab.Proxy) { p.Replies(lab.Drop) }) }
 
 // cut does something to the network of the holder, past the end of its lease.
 func (r *round) cut(how func(p *lab.Proxy)) {
@@ -249,7 +249,7 @@ func (r *round) attempt(how func(p *lab.Proxy)) group {
 }
 
 func (r *round) repliesLost() {
-	a := r.attempt(func(p *lab.Proxy) { p.SetReplies(lab.Drop) })
+	a := r.attempt(func(p *lab.Proxy) { p.Replies(lab.Drop) })
 	next := r.queue(r.b)
 	r.wait(r.ttl, func() bool { return a.all(answered) })
 	r.a.heal()
@@ -261,7 +261,7 @@ func (r *round) repliesLost() {
 }
 
 func (r *round) requestsLate() {
-	a := r.attempt(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
+	a := r.attempt(func(p *lab.Proxy) { p.Requests(lab.Hold) })
 	next := r.take(r.b, nil)
 	r.wait(r.ttl, func() bool { return a.all(answered) })
 	r.a.heal() // and they arrive
@@ -276,7 +276,7 @@ func (r *round) unlockLate() {
 	a := r.take(r.a, nil)
 	before := r.a.traffic()
 	r.faultBegin(r.a, 0)
-	r.a.network(func(p *lab.Proxy) { p.SetRequests(lab.Hold) })
+	r.a.network(func(p *lab.Proxy) { p.Requests(lab.Hold) })
 	a.tell("release")
 	r.seen(r.a, before)
 	next := r.queue(r.b)

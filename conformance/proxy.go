@@ -17,6 +17,6 @@ import "github.com/golockers/locker/internal/lab/faultproxy"
 // dialer that starts a Proxy for each address.
 func Proxy(t T, target string) (addr string, fault Fault) {
 	t.Helper()
-	w := faultproxy.NewWay(t)
-	return w.To(target).Addr(), w
+	p := faultproxy.Start(t, target)
+	return p.Addr(), p
 }

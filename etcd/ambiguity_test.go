@@ -57,8 +57,8 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 	admin := dial(t, s.Addrs())
 	other := client(t, s.Addrs(), time.Minute)
 	faults := map[string]func(*lab.Link){
-		"request held": func(l *lab.Link) { l.SetRequests(lab.Hold) },
-		"reply lost":   func(l *lab.Link) { l.SetReplies(lab.Drop) },
+		"request held": func(l *lab.Link) { l.Requests(lab.Hold) },
+		"reply lost":   func(l *lab.Link) { l.Replies(lab.Drop) },
 		"reset":        func(l *lab.Link) { l.Reset() },
 		"no fault":     func(*lab.Link) {},
 	}
@@ -72,7 +72,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 					t.Parallel()
 					holder, err := other.Lock(t.Context(), name)
 					require.NoError(t, err)
-					network := lab.NewWay(t)
+					network := lab.StartProxy(t)
 					b := backend(t, s.Addrs(), through(network))
 					c := locker.New(b, &locker.Options{TTL: time.Minute, Patience: -1})
 					warm, err := c.Lock(t.Context(), "warm "+name)
@@ -85,14 +85,13 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 						wants = context.DeadlineExceeded
 					}
 					defer cancel()
-					p := network.To(s.Addrs()[0])
 					seen := 0
 					var mu sync.Mutex
 					var broken *lab.Link
 					var count func(l *lab.Link)
 					count = func(l *lab.Link) {
 						if seen++; seen < step {
-							p.OnRequest(queue(name), count)
+							network.OnRequest(queue(name), count)
 							return
 						}
 						mu.Lock()
@@ -103,7 +102,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 							time.AfterFunc(10*time.Millisecond, cancel)
 						}
 					}
-					p.OnRequest(queue(name), count)
+					network.OnRequest(queue(name), count)
 					began := time.Now()
 					_, err = c.Lock(ctx, name)
 					require.Error(t, err)
@@ -115,7 +114,7 @@ func TestGivingUpAtEveryStepLeavesNothing(t *testing.T) {
 					// is noticed by the driver's pings, which take longer.
 					mu.Lock()
 					if broken != nil {
-						broken.SetRequests(lab.Pass)
+						broken.Requests(lab.Pass)
 						time.Sleep(20 * time.Millisecond)
 						broken.Reset()
 					}

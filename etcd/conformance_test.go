@@ -69,7 +69,7 @@ func harness(t *testing.T, s *lab.EtcdCluster, options etcd.Options) conformance
 			return on(ct, c), on(ct, c)
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			w := lab.NewWay(ct)
+			w := lab.StartProxy(ct)
 			return connect(ct, through(w)), w
 		},
 		Delete: func(ct conformance.T, name string) {

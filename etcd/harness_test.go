@@ -48,7 +48,7 @@ func newClient(addrs []string, opts ...func(*clientv3.Config)) (*clientv3.Client
 }
 
 // through makes a client's connections by another way.
-func through(w *lab.Way) func(*clientv3.Config) {
+func through(w *lab.Proxy) func(*clientv3.Config) {
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return w.Dial(ctx, "tcp", addr) }
 	return func(c *clientv3.Config) { c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(dial)) }
 }

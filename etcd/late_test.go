@@ -235,8 +235,8 @@ func TestSessionWithManyVoidKeysIsRetired(t *testing.T) {
 	// lose makes requests of which about a half go the way that hangs; 64 void keys
 	// are enough. How many there are depends on how soon the other way is taken.
 	lose := func(road *lab.Proxy) {
-		road.SetRequests(lab.Hold)
-		defer road.SetRequests(lab.Pass) // what was taken back arrives, in vain
+		road.Requests(lab.Hold)
+		defer road.Requests(lab.Pass) // what was taken back arrives, in vain
 		var lost sync.WaitGroup
 		defer lost.Wait()
 		for n := range 320 {

@@ -45,7 +45,7 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 				t.Parallel()
 				s := newScene(t, 1, version(c.oldest)...)
 				ctx := t.Context()
-				network := lab.NewWay(t)
+				network := lab.StartProxy(t)
 				b, err := etcd.New(dial(t, s.Addrs(), through(network)),
 					&etcd.Options{StrictExpiry: c.strict, MaxTTL: ttl})
 				require.NoError(t, err)
@@ -72,7 +72,7 @@ func deadWaiters(t *testing.T, cases map[string]deadWaiter) {
 					answer = lockLater(ctx, next, "n")
 					s.queued(t, "n", keys*dead+1)
 				}
-				network.Set(lab.Drop, lab.Drop) // they die
+				network.Set(lab.Drop) // they die
 				began := time.Now()
 				switch asks {
 				case "comes after":

@@ -23,7 +23,7 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	network := lab.NewWay(t)
+	network := lab.StartProxy(t)
 	b := backend(
 		t,
 		s.Addrs(),
@@ -51,9 +51,9 @@ func TestKeyThatASilentSessionLeftIsWaitedFor(t *testing.T) {
 		for range alive { // it logs if nobody listens
 		}
 	}()
-	network.Set(lab.Reset, lab.Reset)
+	network.Set(lab.Reset)
 	<-told
-	network.Set(lab.Pass, lab.Pass)
+	network.Set(lab.Pass)
 
 	for _, d := range []time.Duration{ttl, longer} {
 		_, err = b.Acquire(ctx, request("n", d, false))
@@ -88,7 +88,7 @@ func TestSilentNetworkHangsNobody(t *testing.T) {
 	s := newScene(t, 3)
 	const timeout = 500 * time.Millisecond
 	for _, members := range []int{1, 3} {
-		network := lab.NewWay(t)
+		network := lab.StartProxy(t)
 		open := func() *etcd.Backend {
 			driver := dial(t, s.Addrs()[:members], through(network))
 			b, err := etcd.New(driver, &etcd.Options{Timeout: timeout})
@@ -102,7 +102,7 @@ func TestSilentNetworkHangsNobody(t *testing.T) {
 		keep.MinHold = time.Minute
 		kept, err := b.Acquire(ctx, keep)
 		require.NoError(t, err)
-		network.Set(lab.Drop, lab.Drop)
+		network.Set(lab.Drop)
 		calls := map[string]func() error{
 			"renew":     func() error { _, err := kept.Hold.Renew(ctx); return err }, // the session is still good
 			"release":   func() error { return kept.Hold.Release(ctx) },

@@ -22,17 +22,17 @@ func TestReleaseWakesOneWaiterInTheirOrder(t *testing.T) {
 	const waiters = 8
 	held, err := client(t, s.Addrs(), time.Minute).Lock(ctx, "n")
 	require.NoError(t, err)
-	networks := make([]*lab.Way, waiters)
+	networks := make([]*lab.Proxy, waiters)
 	answers := make([]<-chan locked, waiters)
 	for i := range waiters {
-		networks[i] = lab.NewWay(t)
+		networks[i] = lab.StartProxy(t)
 		answers[i] = lockLater(ctx, client(t, s.Addrs(), time.Minute, through(networks[i])), "n")
 		s.queued(t, "n", i+2)
 	}
 	s.watched(t, waiters)
 	replied := func() (n []int64) {
 		for _, c := range networks {
-			n = append(n, c.To(s.Nodes[0].Addr()).Stats().Replies.Sent)
+			n = append(n, c.Stats().Replies.Sent)
 		}
 		return n
 	}

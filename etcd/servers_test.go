@@ -118,7 +118,7 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 			others = append(others, n.Addr())
 		}
 	}
-	network := lab.NewWay(t)
+	network := lab.StartProxy(t)
 	held, err := client(t, []string{old.Addr()}, ttl, through(network)).Lock(ctx, "n")
 	require.NoError(t, err)
 	answer := lockLater(ctx, client(t, others, time.Minute), "n")
@@ -128,7 +128,7 @@ func TestProveLeaderThatWasReplacedDoesNotKeepASessionAlive(t *testing.T) {
 	// Just before the holder's time is over: what it has sent since is in the
 	// old leader's socket.
 	time.Sleep(time.Until(held.Until()) - 200*time.Millisecond)
-	network.Set(lab.Hold, lab.Pass)
+	network.Requests(lab.Hold)
 	old.Resume()
 	select {
 	case <-held.Done():

@@ -127,7 +127,7 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 				t.Cleanup(func() { _ = b.Close() })
 				return b
 			}
-			network, waiters := lab.NewWay(t), lab.NewWay(t)
+			network, waiters := lab.StartProxy(t), lab.StartProxy(t)
 			b, live := strict(through(network)), strict()
 			declared := ttl + b.Guarantees().DeadHolderSlack
 			dying, cancel := context.WithCancel(ctx)
@@ -150,8 +150,8 @@ func TestDeadSharersWithStrictExpiry(t *testing.T) {
 					s.queued(t, "n", 2*(many+2+i))
 				}
 			}
-			network.Set(lab.Drop, lab.Drop)
-			waiters.Set(lab.Drop, lab.Drop)
+			network.Set(lab.Drop)
+			waiters.Set(lab.Drop)
 			began := time.Now()
 			over := func() bool {
 				resp, err := s.admin.Get(ctx, queue("n")+"s", clientv3.WithRange(queue("n")+"~"))

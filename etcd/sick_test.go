@@ -124,7 +124,7 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, 1, version(oldest)...)
 			ctx := t.Context()
-			network := lab.NewWay(t)
+			network := lab.StartProxy(t)
 			b, err := etcd.New(dial(t, s.Addrs(), through(network)), &etcd.Options{StrictExpiry: true})
 			require.NoError(t, err)
 			holder := locker.New(b, &locker.Options{TTL: 4 * time.Second})
@@ -133,7 +133,7 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			require.NoError(t, err)
 			waits := lockLater(ctx, client(t, s.Addrs(), time.Minute), "n") // it need not have the option itself
 			leases, _ := s.queued(t, "n", 3)                                // the holder's shadow is one
-			network.Set(lab.Hold, lab.Hold)
+			network.Set(lab.Hold)
 			_, err = s.admin.Revoke(ctx, *leases[0])
 			require.NoError(t, err)
 			_, err = client(t, s.Addrs(), time.Minute).TryLock(ctx, "n")
@@ -141,8 +141,8 @@ func TestStrictExpiryWaitsOutTheHolderThatIsNotTold(t *testing.T) {
 			got := s.get(t, waits, 15*time.Second)
 			assert.True(t, held.Until().Before(got.at), "the next got in %v before Until", held.Until().Sub(got.at))
 			require.NoError(t, got.lease.Unlock(ctx))
-			network.Set(lab.Reset, lab.Reset)
-			network.Set(lab.Pass, lab.Pass)
+			network.Set(lab.Reset)
+			network.Set(lab.Pass)
 			eventually(t, 10*time.Second, "nothing is left", func() bool { return len(all(t, s.admin)) == 0 })
 		})
 	}

@@ -18,14 +18,14 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1)
 	ctx := t.Context()
-	network := lab.NewWay(t)
+	network := lab.StartProxy(t)
 	holder, waiter := client(t, s.Addrs(), time.Minute), client(t, s.Addrs(), time.Minute, through(network))
 	held, err := holder.Lock(ctx, "n")
 	require.NoError(t, err)
 	answer := lockLater(ctx, waiter, "n")
 	s.queued(t, "n", 2)
 	s.watched(t, 1)
-	network.Set(lab.Reset, lab.Reset)
+	network.Set(lab.Reset)
 	var last int64
 	for range 20 {
 		put, err := s.admin.Put(ctx, "noise", "x")
@@ -34,7 +34,7 @@ func TestWaiterOutlivesCompactionAndReconnection(t *testing.T) {
 	}
 	_, err = s.admin.Compact(ctx, last, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
-	network.Set(lab.Pass, lab.Pass)
+	network.Set(lab.Pass)
 	s.watched(t, 1)
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 2*time.Second)
@@ -60,12 +60,12 @@ func TestWaiterWhoseWatchHangsGetsTheLockByPolling(t *testing.T) {
 	link := <-watching
 	s.queued(t, "n", 2)
 	s.watched(t, 1)
-	link.SetReplies(lab.Hold)
+	link.Replies(lab.Hold)
 	began := time.Now()
 	require.NoError(t, held.Unlock(ctx))
 	got := s.get(t, answer, 9*time.Second)
 	t.Logf("got the lock %v after the release", got.at.Sub(began))
-	link.SetReplies(lab.Pass)
+	link.Replies(lab.Pass)
 	require.NoError(t, got.lease.Unlock(ctx))
 }
 
@@ -83,14 +83,14 @@ func TestReleaseBeforeTheWatchIsThereIsNotMissed(t *testing.T) {
 		watching := make(chan *lab.Link, 2)
 		for _, p := range roads {
 			p.OnRequest(names[0], func(l *lab.Link) {
-				l.SetRequests(lab.Hold)
+				l.Requests(lab.Hold)
 				watching <- l
 			})
 		}
 		answer := lockLater(ctx, waiter, "n")
 		link := <-watching
 		require.NoError(t, held.Unlock(ctx))
-		link.SetRequests(lab.Pass)
+		link.Requests(lab.Pass)
 		began := time.Now()
 		got := s.get(t, answer, 5*time.Second)
 		assert.Less(t, got.at.Sub(began), time.Second, "not by the poll")
@@ -113,7 +113,7 @@ func TestProveMemberThatHangsCostsAReleaseLittle(t *testing.T) {
 		require.NoError(t, err)
 		leases = append(leases, l)
 	}
-	roads[1].SetRequests(lab.Hold)
+	roads[1].Requests(lab.Hold)
 	for _, l := range leases {
 		began := time.Now()
 		require.NoError(t, l.Unlock(ctx))

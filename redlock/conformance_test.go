@@ -67,8 +67,8 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 			return on(ct, slack, clients), on(ct, slack, clients)
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			w := lab.NewWay(ct)
-			return connect(ct, time.Second, func(i int) string { return w.To(direct(i)).Addr() }), w
+			w := lab.StartProxy(ct)
+			return connect(ct, time.Second, func(i int) string { return w.Through(direct(i))[0] }), w
 		},
 		Delete: func(_ conformance.T, name string) {
 			for _, r := range s.servers {

@@ -224,13 +224,13 @@ func TestLateRequestsAreVoid(t *testing.T) {
 	a, b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond}), s.backend(t, redlock.Options{})
 	release(t, acquire(t, a, "warm", time.Minute))
 	for _, p := range s.proxies {
-		p.SetRequests(lab.Hold)
+		p.Requests(lab.Hold)
 	}
 	g, err := a.Acquire(t.Context(), request("x", time.Minute))
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	require.NotNil(t, g.Hold, "the engine is told that something may be left")
 	for _, p := range s.proxies {
-		p.SetRequests(lab.Pass)
+		p.Requests(lab.Pass)
 	}
 	within(t, 10*time.Second, "it is settled", func() bool { return g.Hold.Release(t.Context()) == nil })
 	release(t, acquire(t, b, "x", time.Minute))

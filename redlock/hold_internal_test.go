@@ -163,7 +163,7 @@ func TestANodeIsRepairedOnceAtATime(t *testing.T) {
 	}
 	require.Equal(t, there, left())
 
-	p.SetRequests(lab.Hold)
+	p.Requests(lab.Hold)
 	first, second := make(chan struct{}), make(chan struct{})
 	repair := func(done chan struct{}) {
 		h.repairOne(0)
@@ -178,7 +178,7 @@ func TestANodeIsRepairedOnceAtATime(t *testing.T) {
 		t.Error("a second repair is under way")
 	}
 	assert.Equal(t, late, left(), "the first one may still arrive")
-	p.SetRequests(lab.Pass)
+	p.Requests(lab.Pass)
 	<-first
 	<-second
 	assert.Equal(t, there, left())

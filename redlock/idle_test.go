@@ -235,7 +235,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	b := s.through(t, redlock.Options{NodeTimeout: 50 * time.Millisecond, MaxTTL: time.Hour})
 	acquire(t, b, "warm", time.Minute)
 	for _, p := range s.proxies {
-		p.SetReplies(lab.Drop)
+		p.Replies(lab.Drop)
 	}
 	req := request("x", 2*time.Second)
 	req.MinHold = time.Hour

@@ -405,7 +405,7 @@ func TestAReleaseThatHadToWaitIsSentAgain(t *testing.T) {
 		}
 		over := release("x")
 		time.Sleep(limit)
-		p.OnRequest("{x}", func(l *lab.Link) { l.SetReplies(lab.Drop) })
+		p.OnRequest("{x}", func(l *lab.Link) { l.Replies(lab.Drop) })
 		resumed := time.Now()
 		server.Resume()
 		got := <-over

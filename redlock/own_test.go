@@ -37,7 +37,7 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 	// next holds the next request with text in it, on its way to the node.
 	next := func(text string, held chan<- *lab.Link, then func()) {
 		p.OnRequest(text, func(l *lab.Link) {
-			l.SetRequests(lab.Hold)
+			l.Requests(lab.Hold)
 			then()
 			held <- l
 		})
@@ -70,15 +70,15 @@ func TestOwnLateVotesAreNotAnothersLock(t *testing.T) {
 		}()
 		select {
 		case second := <-again:
-			(<-vote).SetRequests(lab.Pass)
+			(<-vote).Requests(lab.Pass)
 			within(t, 5*time.Second, "the first round's vote",
 				func() bool { return strings.HasPrefix(s.value(t, 0, r.Name), r.Owner+".0") })
-			second.SetRequests(lab.Pass)
+			second.Requests(lab.Pass)
 			select {
 			case <-third:
 			case <-answered:
 			}
-			(<-takeBack).SetRequests(lab.Pass)
+			(<-takeBack).Requests(lab.Pass)
 		case <-answered:
 		}
 		<-answered

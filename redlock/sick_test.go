@@ -94,9 +94,9 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	release(t, acquire(t, b, "it is found out", time.Minute))
 	g := acquire(t, b, "x", time.Minute)
 	within(t, 5*time.Second, "two have it", func() bool { return s.holders(t, "x") == 2 })
-	s.proxies[0].SetReplies(lab.Hold)
+	s.proxies[0].Replies(lab.Hold)
 	s.proxies[1].CutReply("{x}")
-	time.AfterFunc(700*time.Millisecond, func() { s.proxies[0].SetReplies(lab.Pass) })
+	time.AfterFunc(700*time.Millisecond, func() { s.proxies[0].Replies(lab.Pass) })
 	within(t, 10*time.Second, "it is released", func() bool {
 		err := g.Hold.Release(t.Context())
 		require.NotErrorIs(t, err, locker.ErrLost)
@@ -111,12 +111,12 @@ func TestNodesThatAreLookedAtLateGetTheLock(t *testing.T) {
 		s := durable(t, 5)
 		b := s.through(t, redlock.Options{Fencing: fencing})
 		for _, p := range s.proxies[3:] {
-			p.SetReplies(lab.Hold)
+			p.Replies(lab.Hold)
 		}
 		g := acquire(t, b, "x", time.Minute) // its first renewal would come after 20 s
 		assert.Equal(t, 3, s.holders(t, "x"))
 		for _, p := range s.proxies[3:] {
-			p.SetReplies(lab.Pass)
+			p.Replies(lab.Pass)
 		}
 		within(t, 10*time.Second, "all have it", func() bool { return s.holders(t, "x") == 5 })
 		release(t, g)
@@ -209,7 +209,7 @@ func TestGivenUpWithFullMemory(t *testing.T) {
 	release(t, acquire(t, b, "warm", time.Minute))
 	for i, p := range s.proxies {
 		p.OnRequest("{x}", func(l *lab.Link) {
-			l.SetReplies(lab.Drop)
+			l.Replies(lab.Drop)
 			go func() { _, _ = s.servers[i].Do("CONFIG", "SET", "maxmemory", 1) }()
 		})
 	}

@@ -144,7 +144,7 @@ func TestALeftoverIsKeptOutForAsLongAsMinHold(t *testing.T) {
 	late := func(acquire func(locker.Request) (locker.Grant, error)) {
 		t.Helper()
 		req := locker.Request{Name: "n", Owner: rand.Text(), TTL: ttl, MinHold: time.Hour}
-		proxy.SetReplies(lab.Drop)
+		proxy.Replies(lab.Drop)
 		g, err := acquire(req)
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		proxy.PassNew()

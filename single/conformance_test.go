@@ -133,7 +133,7 @@ func conform(t *testing.T, d deployment, only ...string) {
 			return on(ct, client), on(ct, client)
 		},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			w := lab.NewWay(ct)
+			w := lab.StartProxy(ct)
 			return connect(ct, w.Dial), w
 		},
 		Delete: func(_ conformance.T, name string) {

@@ -30,7 +30,7 @@ func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string)
 	t.Helper()
 	held := make(chan *lab.Link, 1)
 	proxy.OnRequest(text, func(l *lab.Link) {
-		l.SetRequests(lab.Hold)
+		l.Requests(lab.Hold)
 		held <- l
 	})
 	return func() {
@@ -42,7 +42,7 @@ func holdRequest(t *testing.T, server *lab.Redis, proxy *lab.Proxy, text string)
 			t.Fatalf("no request had %q in it", text)
 		}
 		before := server.Commands(t)
-		link.SetRequests(lab.Pass)
+		link.Requests(lab.Pass)
 		require.Eventually(t, func() bool { return server.Commands(t).Since(before).ByName["evalsha"] > 0 },
 			soon, time.Millisecond, "the request that was held has arrived")
 	}

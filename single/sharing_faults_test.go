@@ -107,7 +107,7 @@ func TestProveSharingUnderFaults(t *testing.T) {
 			modes := []lab.Mode{lab.Hold, lab.Drop, lab.Reset}
 			for ctx.Err() == nil {
 				time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
-				set := []func(lab.Mode){proxy.SetRequests, proxy.SetReplies}[random.IntN(2)]
+				set := []func(lab.Mode){proxy.Requests, proxy.Replies}[random.IntN(2)]
 				set(modes[random.IntN(len(modes))])
 				time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
 				set(lab.Pass)

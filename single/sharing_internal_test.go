@@ -299,7 +299,7 @@ func TestAReleaseAfterOneOfUnknownOutcomeIsNoLoss(t *testing.T) {
 		g, err := node.Acquire(t.Context(), locker.Request{Name: "n", Owner: owner, TTL: ttl, Shared: shared})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		proxy.OnRequest(owner, func(l *lab.Link) { l.SetReplies(lab.Drop); cancel() })
+		proxy.OnRequest(owner, func(l *lab.Link) { l.Replies(lab.Drop); cancel() })
 		require.ErrorIs(t, g.Hold.Release(ctx), context.Canceled)
 		require.Eventually(t, func() bool { return server.MustDo(t, "EXISTS", redisconn.LockKey("n")) == int64(0) },
 			5*time.Second, time.Millisecond)

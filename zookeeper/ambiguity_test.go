@@ -41,8 +41,8 @@ func testNodeOfAnotherSessionIsDeletedAndNotUsed(t *testing.T, z *lab.ZooKeeper)
 func testGivingUpAtEveryStepLeavesNothing(t *testing.T, z *lab.ZooKeeper) {
 	other := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 20 * time.Second})
 	faults := map[string]func(*lab.Link){
-		"held":     func(l *lab.Link) { l.SetRequests(lab.Hold) },
-		"lost":     func(l *lab.Link) { l.SetReplies(lab.Drop) },
+		"held":     func(l *lab.Link) { l.Requests(lab.Hold) },
+		"lost":     func(l *lab.Link) { l.Replies(lab.Drop) },
 		"reset":    func(l *lab.Link) { l.Reset() },
 		"no-fault": func(*lab.Link) {},
 	}
@@ -101,7 +101,7 @@ func givesUp(t *testing.T, z *lab.ZooKeeper, other *locker.Client, name string, 
 	l := <-broken
 	eventuallyLen(t, z.Addr(), name, 1) // the holder's: what is under way is no excuse
 	// Now it arrives, if the connection is still there, and before what follows it.
-	l.SetRequests(lab.Pass)
+	l.Requests(lab.Pass)
 	useWhenBack(t, c, "warm-"+name)
 	eventuallyLen(t, z.Addr(), name, 1)
 	require.NoError(t, held.Unlock(within(t, soon)))

@@ -72,7 +72,7 @@ func (s *service) harness() conformance.Harness {
 		New:   func(ct conformance.T) locker.Backend { return newForSuite(ct, s.addrs(ct.Name())) },
 		Names: []string{"%beat-x", "%2E", ".", "..", "zookeeper", "x-lock-0000000001"},
 		Cut: func(ct conformance.T) (locker.Backend, conformance.Fault) {
-			w := lab.NewWay(ct)
+			w := lab.StartProxy(ct)
 			return newForSuite(ct, w.Through(s.addrs(ct.Name())...)), w
 		},
 		Delete: func(ct conformance.T, name string) {

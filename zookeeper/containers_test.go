@@ -52,11 +52,11 @@ func TestContainerThatWasNeverUsedIsRemoved(t *testing.T) {
 		cancels bool
 	}{
 		"container-given-up":     {container, 1, func(*lab.Link) {}, true},
-		"container-reply-lost":   {container, 1, func(l *lab.Link) { l.SetReplies(lab.Drop) }, true},
+		"container-reply-lost":   {container, 1, func(l *lab.Link) { l.Replies(lab.Drop) }, true},
 		"container-reply-cut":    {container, 1, func(l *lab.Link) { l.CutOnReply() }, true},
 		"creation-given-up":      {creation, 2, func(*lab.Link) {}, true},
 		"creation-lost":          {creation, 2, func(l *lab.Link) { l.Reset() }, true},
-		"creation-never-arrives": {creation, 2, func(l *lab.Link) { l.SetRequests(lab.Drop) }, true},
+		"creation-never-arrives": {creation, 2, func(l *lab.Link) { l.Requests(lab.Drop) }, true},
 		"creation-reset":         {creation, 2, func(l *lab.Link) { l.Reset() }, false},
 	} {
 		p := lab.StartProxy(t, z.Addr())

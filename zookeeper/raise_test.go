@@ -93,10 +93,10 @@ func testRaiseIsRepeated(t *testing.T, z *lab.ZooKeeper) {
 		all.Go(func() { assert.NoError(t, g.Hold.(locker.TokenRaiser).RaiseToken(ctx, far+uint64(i))) })
 	}
 	all.Wait()
-	p.SetReplies(lab.Drop)
+	p.Replies(lab.Drop)
 	require.Error(t, g.Hold.(locker.TokenRaiser).RaiseToken(within(t, 100*time.Millisecond), 2*far))
-	p.SetReplies(lab.Reset)
-	p.SetReplies(lab.Pass)
+	p.Replies(lab.Reset)
+	p.Replies(lab.Pass)
 	require.Eventually(t, func() bool { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, 2*far) == nil },
 		soon, 10*time.Millisecond)
 	require.NoError(t, g.Hold.Release(ctx))

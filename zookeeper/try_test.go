@@ -25,8 +25,8 @@ func testPollerThatDiesIsInNobodysWay(t *testing.T, z *lab.ZooKeeper) {
 	eventuallyLen(t, z.Addr(), "polled", 1)
 	// From now on it polls, and loses its connection with the first write.
 	p.OnRequest(creationIn("/locker/polled"), func(l *lab.Link) {
-		l.SetReplies(lab.Drop)
-		p.SetRequests(lab.Drop)
+		l.Replies(lab.Drop)
+		p.Requests(lab.Drop)
 		assert.Fail(t, "it has written")
 	})
 	for range 5 {

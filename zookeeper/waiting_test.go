@@ -65,9 +65,9 @@ func testSessionExpiresWhileWaiting(t *testing.T, z *lab.ZooKeeper) {
 	before := queueOf(t, z.Addr(), "a")
 	// Within the time that a waiter sits out, from its side; from the service's
 	// side the session must have ended: the replies are what is lost.
-	p.SetRequests(lab.Drop)
+	p.Requests(lab.Drop)
 	eventuallyLen(t, z.Addr(), "a", 1)
-	p.SetRequests(lab.Pass)
+	p.Requests(lab.Pass)
 	eventuallyLen(t, z.Addr(), "a", 2)
 	assert.NotEqual(t, before, queueOf(t, z.Addr(), "a"), "not the node of the session that has expired")
 	require.NoError(t, held.Unlock(within(t, soon)))

@@ -134,10 +134,10 @@ func TestWhatIsRefusedCannotBeCommitted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	err = g.Do(ctx, pool, pgx.TxOptions{}, "r", 13,
-		func(context.Context, pgx.Tx) error { p.SetReplies(lab.Drop); return nil })
+		func(context.Context, pgx.Tx) error { p.Replies(lab.Drop); return nil })
 	require.ErrorIs(t, err, fencing.ErrUnknown)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	p.SetReplies(lab.Pass)
+	p.Replies(lab.Pass)
 	require.NoError(t, g.Raise(t.Context(), pool, "r", 13))
 	p.Set(lab.Reset)
 	require.ErrorIs(t, g.Raise(t.Context(), pool, "r", 13), locker.ErrUnavailable)

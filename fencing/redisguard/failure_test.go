@@ -211,11 +211,11 @@ func TestLateRequestOfAnEarlierHolderIsRefused(t *testing.T) {
 	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1,
 		ReadTimeout: 200 * time.Millisecond}), nil)
 	require.NoError(t, set(t.Context(), earlier, "k", 1, "k", "earlier"))
-	proxy.SetRequests(lab.Hold)
+	proxy.Requests(lab.Hold)
 	require.ErrorIs(t, set(t.Context(), earlier, "k", 1, "k", "late"), locker.ErrUnavailable)
 	require.NoError(t, set(t.Context(), later, "k", 2, "k", "later"))
 	before := server.Commands(t).ByName["evalsha"]
-	proxy.SetRequests(lab.Pass)
+	proxy.Requests(lab.Pass)
 	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience,
 		time.Millisecond, "it has to arrive")
 	assert.Equal(t, "later", server.MustDo(t, "GET", "k"))

@@ -60,13 +60,13 @@ func Run(t *testing.T, openers Opener, addrs []string, url func(addrs []string) 
 	straight := open(addrs)
 	c := &campaign{t: t, holds: map[string][]hold{}, shares: straight.Guarantees().Shared != locker.SharingNone}
 	for i := range clients {
-		way := lab.NewWay(t)
-		client := open(way.Through(addrs...))
 		var proxies []*lab.Proxy
+		var at []string
 		for _, a := range addrs {
-			proxies = append(proxies, way.To(a))
+			p := lab.StartProxy(t, a)
+			proxies, at = append(proxies, p), append(at, p.Addr())
 		}
-		c.add(client, proxies, seed+uint64(i))
+		c.add(open(at), proxies, seed+uint64(i))
 	}
 	require.Eventually(t, func() bool { return c.count.Load() >= int64(enough) }, 9*time.Minute, 50*time.Millisecond)
 	c.over.Store(true)
@@ -99,9 +99,9 @@ func (c *campaign) add(client *locker.Client, proxies []*lab.Proxy, seed uint64)
 			case 0:
 				p.Set(lab.Drop)
 			case 1:
-				p.SetReplies(lab.Drop)
+				p.Replies(lab.Drop)
 			case 2:
-				p.SetRequests(lab.Hold)
+				p.Requests(lab.Hold)
 			case 3:
 				p.SetDelay(time.Duration(random.IntN(50)) * time.Millisecond)
 			case 4:

@@ -97,7 +97,7 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 			require.NoError(t, s.write(t, "r", 1, "first"))
 			links := make(chan *lab.Link, 1)
 			s.Proxy.OnRequest("lost words", func(l *lab.Link) {
-				l.SetReplies(lab.Drop)
+				l.Replies(lab.Drop)
 				links <- l
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -127,7 +127,7 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 // testLateRequest checks that what was given up and arrives late does not undo what a later holder wrote.
 func testLateRequest(t *testing.T, s Proxied) {
 	require.NoError(t, s.write(t, "r", 1, "first"))
-	s.Proxy.OnRequest("late words", func(*lab.Link) { s.Proxy.SetRequests(lab.Hold) })
+	s.Proxy.OnRequest("late words", func(*lab.Link) { s.Proxy.Requests(lab.Hold) })
 	const patience = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -147,7 +147,7 @@ func testLateRequest(t *testing.T, s Proxied) {
 	assert.Less(t, time.Since(began), time.Second)
 	require.NoError(t, s.Later(t.Context(), "r", 2, "second"))
 	sent := s.Proxy.Stats().Requests.Delivered
-	s.Proxy.SetRequests(lab.Pass)
+	s.Proxy.Requests(lab.Pass)
 	require.Eventually(t, func() bool { return s.Proxy.Stats().Requests.Delivered > sent },
 		soon, time.Millisecond)
 	for range 20 {

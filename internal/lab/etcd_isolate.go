@@ -47,8 +47,8 @@ func (cut *isolation) watch(p *Proxy, pattern string, fn func(*Link)) {
 }
 
 func drop(l *Link) {
-	l.SetRequests(Drop)
-	l.SetReplies(Drop)
+	l.Requests(Drop)
+	l.Replies(Drop)
 }
 
 // Isolate cuts a member off from the others, in both directions, and not from clients. Nothing tells

@@ -5,7 +5,9 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/golockers/locker/internal/lab"
@@ -34,4 +36,11 @@ func TestMain(m *testing.M) {
 	})
 	// Proxies, servers and children have goroutines: none may outlive the tests.
 	goleak.VerifyTestMain(m)
+}
+
+const soon = 5 * time.Second
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, soon, 2*time.Millisecond, what)
 }

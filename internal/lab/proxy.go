@@ -1,23 +1,19 @@
 package lab
 
-import (
-	"github.com/golockers/locker/internal/lab/faultproxy"
-)
+import "github.com/golockers/locker/internal/lab/faultproxy"
 
-// Proxy forwards TCP connections to a server, until it is told to do worse.
+// Proxy forwards TCP connections to servers, until it is told to do worse. It is what the suite of package
+// conformance calls its Fault.
 type Proxy = faultproxy.Proxy
 
-// Link is one connection through a [Proxy].
-type Link = faultproxy.Link
-
-// Way is all of one client's network: what the suite of package conformance calls its Fault.
-type Way = faultproxy.Way
-
-// NewWay returns a way on which everything passes. It ends with the test, or check, which need not be a [TB].
-func NewWay(t faultproxy.T) *Way { return faultproxy.NewWay(t) }
-
-// Mode is what a [Proxy] does with the bytes of one direction.
-type Mode = faultproxy.Mode
+// Link is one connection through a [Proxy], Mode what a proxy does with the bytes of one direction, Stats counts
+// what went through, and Flow what went in one direction.
+type (
+	Link  = faultproxy.Link
+	Mode  = faultproxy.Mode
+	Stats = faultproxy.Stats
+	Flow  = faultproxy.Flow
+)
 
 // Modes, described where they are defined.
 const (
@@ -28,15 +24,9 @@ const (
 	HoldOpen = faultproxy.HoldOpen
 )
 
-// Stats counts what went through a [Proxy], Flow what went in one direction.
-type (
-	Stats = faultproxy.Stats
-	Flow  = faultproxy.Flow
-)
-
-// StartProxy starts a proxy to target, a host:port or the path of a unix socket. It is closed when the
-// test ends. The server need not be running.
-func StartProxy(t TB, target string) *Proxy {
+// StartProxy starts a proxy to targets, each a host:port or the path of a unix socket. It is closed when the
+// test ends, or check, which need not be a [TB]. The servers need not be running.
+func StartProxy(t faultproxy.T, targets ...string) *Proxy {
 	t.Helper()
-	return faultproxy.Start(t, target)
+	return faultproxy.Start(t, targets...)
 }

@@ -206,12 +206,12 @@ func TestRedisReplicaFollowsAndItsLinkCanBeCut(t *testing.T) {
 	assert.Equal(t, "slave", replica.Info(t, "replication")["role"])
 	setReplicated(t, primary, "k", "1", 1)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
-	proxy.SetReplies(lab.Hold)
+	proxy.Replies(lab.Hold)
 	primary.MustDo(t, "SET", "k", "2")
 	require.Eventually(t, func() bool { return proxy.Stats().Replies.Held > 0 }, 5*time.Second,
 		5*time.Millisecond)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
-	proxy.SetReplies(lab.Pass)
+	proxy.Replies(lab.Pass)
 	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "2" }, 5*time.Second,
 		5*time.Millisecond)
 }

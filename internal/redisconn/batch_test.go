@@ -124,7 +124,7 @@ func TestQuestionsThatHangLeaveTheirPlaces(t *testing.T) {
 	hung := askerWithin(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1, WriteTimeout: -1}),
 		300*time.Millisecond)
 	for range 4 {
-		proxy.OnRequest("info", func(l *lab.Link) { l.SetRequests(lab.Hold) })
+		proxy.OnRequest("info", func(l *lab.Link) { l.Requests(lab.Hold) })
 		_, err := hung.Servers(t.Context())
 		require.ErrorIs(t, err, redisconn.ErrTimeout)
 	}
@@ -248,7 +248,7 @@ func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 		name := fmt.Sprint("stuck ", i)
 		held := make(chan *lab.Link, 1)
 		proxy.OnRequest(name, func(l *lab.Link) {
-			l.SetRequests(lab.Hold)
+			l.Requests(lab.Hold)
 			held <- l
 		})
 		hangs.Go(func() {
@@ -267,7 +267,7 @@ func TestHungConnectionsDoNotHoldUpTheOthers(t *testing.T) {
 	}
 	hangs.Wait()
 	for _, link := range links {
-		link.SetRequests(lab.Pass)
+		link.Requests(lab.Pass)
 	}
 }
 
@@ -498,14 +498,14 @@ func TestForgottenScriptsAreNotSentForWhoHasLeft(t *testing.T) {
 	value := rand.Text()
 	held := make(chan *lab.Link, 1)
 	proxy.OnRequest(value, func(l *lab.Link) {
-		l.SetReplies(lab.Hold)
+		l.Replies(lab.Hold)
 		held <- l
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond) // too short to go alone
 	defer cancel()
 	_, err := node.take(ctx, "n", value)
 	require.True(t, asError(t, err).Unknown)
-	(<-held).SetReplies(lab.Pass) // NOSCRIPT arrives
+	(<-held).Replies(lab.Pass) // NOSCRIPT arrives
 	time.Sleep(50 * time.Millisecond)
 	assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")),
 		"locked for a caller who has left long ago")

@@ -188,7 +188,7 @@ func TestASilentConnectionIsMadeAgain(t *testing.T) {
 	n, _ := l.waits("n")
 	time.Sleep(3 * silence)
 	require.Empty(t, n, "the connection is well, it answers pings")
-	subscription.SetReplies(lab.Drop)
+	subscription.Replies(lab.Drop)
 	told(t, n, "the connection gave no sign of life")
 	l.released("n", "")
 	told(t, n, "a release on the new connection")

@@ -152,7 +152,7 @@ func testEndDuringCommit(t *testing.T, s *store) {
 		unsent := func() bool { return true }
 		err := g.Do(ctx, db, nil, "r", token, func(ctx context.Context, tx *sql.Tx) error {
 			unsent = p.OnRequest(s.commit, func(*lab.Link) {
-				p.SetReplies(lab.Hold)
+				p.Replies(lab.Hold)
 				onCommit()
 			})
 			return st.write(ctx, tx, token)

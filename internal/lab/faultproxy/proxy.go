@@ -1,13 +1,13 @@
-// Package faultproxy stands between a client and a server, and holds, drops or resets what passes.
+// Package faultproxy stands between a client and its servers, and holds, drops or resets what passes.
 //
-// It is behind the proxy of package lab and behind that of package conformance, which is for
-// backends of others.
+// It is the proxy of package lab and that of package conformance, which is for backends of others.
 package faultproxy
 
 import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,128 +55,157 @@ func (m Mode) String() string {
 	return [...]string{"pass", "hold", "drop", "reset", "hold-open"}[m]
 }
 
-// Proxy forwards TCP connections to a server, until it is told to do worse. Requests are what clients
-// send, replies what the server sends. Each direction has a [Mode] of its own, for all connections or
-// for one ([Link]); both begin with [Pass].
+// Proxy is the network between one client and its servers: it listens on an address for each server and
+// forwards TCP connections, until it is told to do worse, which then happens on the ways to all of them.
+// Requests are what clients send, replies what servers send. Each direction has a [Mode] of its own, for
+// all connections or for one ([Link]); both begin with [Pass].
 //
 // A connection to the proxy is always accepted. The server sees it once requests pass: while they are
 // held or dropped, it is not even connected to.
 //
 // All methods may be called from any goroutine.
 type Proxy struct {
-	t        T
-	network  string
-	target   string
-	listener net.Listener
-	ctx      context.Context // ends with Close; bounds connecting to the server
-	cancel   context.CancelFunc
-	work     sync.WaitGroup // all goroutines
+	t      T
+	ctx    context.Context // ends with Close; bounds connecting to servers
+	cancel context.CancelFunc
+	work   sync.WaitGroup // all goroutines
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows, and the state of all links
+	doors    []*door
 	requests Mode
 	replies  Mode
 	delay    time.Duration
+	idle     time.Duration // after which connections are closed; 0: never
 	hooks    []*hook
 	greeting func(first []byte) // changes the first bytes of each connection, in place; nil: none does
 	links    map[*Link]struct{}
 	closed   bool
-	idle     *time.Duration // after which connections are closed; nil: it was never set
-	stats    Stats          // of links that have ended
+	stats    Stats // of links that have ended
 }
 
-// Start starts a proxy to target, a host:port or the path of a unix socket. It is closed when the
-// test ends. The server need not be running.
-func Start(t T, target string) *Proxy {
+// door is where clients come in that want to reach one server.
+type door struct {
+	net.Listener
+	name   string // the server that it was opened for
+	target string // and the one that it leads to now
+}
+
+// Start starts a proxy to targets: each is a host:port or the path of a unix socket, and need not answer
+// yet. It is closed when the test ends.
+func Start(t T, targets ...string) *Proxy {
 	t.Helper()
-	p, err := listen(t, target)
-	if err != nil {
-		t.Errorf("%v", err)
-		t.FailNow()
-	}
+	p := &Proxy{t: t, links: map[*Link]struct{}{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	t.Cleanup(p.Close)
+	p.Through(targets...)
 	return p
 }
 
-func listen(t T, target string) (*Proxy, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("start a proxy to %s: %w", target, err)
+// Through returns the addresses at which clients reach these targets through the proxy, which may be others
+// than those that it was started with.
+func (p *Proxy) Through(targets ...string) (addrs []string) {
+	p.t.Helper()
+	for _, target := range targets {
+		addr, err := p.through(target)
+		if err != nil {
+			p.t.Errorf("%v", err)
+			p.t.FailNow()
+		}
+		addrs = append(addrs, addr)
 	}
-	p := &Proxy{t: t, network: "tcp", target: target, listener: l, links: map[*Link]struct{}{}}
-	if strings.Contains(target, "/") {
-		p.network = "unix"
-	}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.spawn(p.accept)
-	return p, nil
+	return addrs
 }
 
-// Addr returns the host:port that clients connect to.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+// Dial connects to a server through the proxy: for clients that find their servers by themselves.
+func (p *Proxy) Dial(ctx context.Context, _, target string) (net.Conn, error) {
+	addr, err := p.through(target)
+	if err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+}
+
+func (p *Proxy) through(target string) (addr string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.doors, func(d *door) bool { return d.name == target })
+	if p.closed {
+		return "", net.ErrClosed
+	}
+	if i < 0 {
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", fmt.Errorf("start a proxy to %s: %w", target, err)
+		}
+		d := &door{l, target, target}
+		i, p.doors = len(p.doors), append(p.doors, d)
+		p.spawn(func() { p.accept(d) })
+	}
+	return p.doors[i].Addr().String(), nil
+}
+
+// Addr returns the host:port that clients connect to for the first target.
+func (p *Proxy) Addr() string { return p.doors[0].Addr().String() }
 
 // Port returns the port of Addr.
-func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+func (p *Proxy) Port() int { return p.doors[0].Addr().(*net.TCPAddr).Port }
 
-// Retarget sends connections from now on to another server, and resets those there are: what a
-// virtual address does when its service moves.
+// Retarget sends connections from now on to another server than the first target, and resets those there
+// are: what a virtual address does when its service moves.
 func (p *Proxy) Retarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.target = target
+	p.doors[0].target = target
 	for l := range p.links {
-		l.Reset()
+		l.reset()
 	}
 }
 
-// Target is where connections lead.
+// Target is where connections to Addr lead.
 func (p *Proxy) Target() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.target
+	return p.doors[0].target
 }
 
 // Rewrite has f change what a client sends first, on connections from now on: as many bytes as they are.
 func (p *Proxy) Rewrite(f func(first []byte)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.greeting = f
+	p.change(func() { p.greeting = f })
 }
 
-// Set changes both directions. See [Proxy.SetRequests].
+// Set changes both directions. See [Proxy.Requests].
 func (p *Proxy) Set(m Mode) {
 	p.change(func() { p.requests, p.replies = m, m })
 }
 
-// SetRequests changes what happens to bytes on their way to the server, on all connections but those
-// with a mode of their own ([Link.SetRequests]). What a client sends after SetRequests has returned is
+// Requests changes what happens to bytes on their way to the servers, on all connections but those
+// with a mode of their own ([Link.Requests]). What a client sends after Requests has returned is
 // treated by the new mode; connections to be reset have been.
-func (p *Proxy) SetRequests(m Mode) {
+func (p *Proxy) Requests(m Mode) {
 	p.change(func() { p.requests = m })
 }
 
-// SetReplies changes what happens to bytes on their way to the client. See [Proxy.SetRequests].
-func (p *Proxy) SetReplies(m Mode) {
+// Replies changes what happens to bytes on their way to the client. See [Proxy.Requests].
+func (p *Proxy) Replies(m Mode) {
 	p.change(func() { p.replies = m })
-}
-
-// PassNew lets the connections that are made from now on pass, and leaves those
-// that there are as they are, for good: after Set(Drop) they stay silent, as they
-// do when a NAT or a load balancer has failed over.
-func (p *Proxy) PassNew() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.requests, p.replies = Pass, Pass
-	for l := range p.links {
-		l.mu.Lock()
-		l.requests.own, l.replies.own = true, true
-		l.mu.Unlock()
-	}
 }
 
 // SetDelay makes each byte, in each direction, arrive d later than it would: a round trip takes 2d
 // longer. It holds for bytes sent from now on.
 func (p *Proxy) SetDelay(d time.Duration) {
 	p.change(func() { p.delay = d })
+}
+
+// PassNew lets the connections that are made from now on pass, and leaves those
+// that there are as they are, for good: after Set(Drop) they stay silent, as they
+// do when a NAT or a load balancer has failed over.
+func (p *Proxy) PassNew() {
+	p.change(func() {
+		p.requests, p.replies = Pass, Pass
+		for l := range p.links {
+			l.requests.own, l.replies.own = true, true
+		}
+	})
 }
 
 // change applies a change of the modes to the connections there are. Holding the mutex all the time
@@ -186,44 +215,76 @@ func (p *Proxy) change(apply func()) {
 	defer p.mu.Unlock()
 	apply()
 	for l := range p.links {
-		l.late = l.late && (p.requests == HoldOpen || p.replies == HoldOpen)
-		l.follow(p.requests, p.replies, p.delay)
+		l.late = l.late && p.holdsOpen()
+		l.follow()
 	}
 }
 
-// Close closes the listener and all connections, and returns when all goroutines of the proxy have
+func (p *Proxy) holdsOpen() bool { return p.requests == HoldOpen || p.replies == HoldOpen }
+
+// SetIdle closes both ends of each connection on which neither end has sent anything for d, as load
+// balancers and firewalls do: [Stats] counts them. Zero ends it.
+func (p *Proxy) SetIdle(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.idle = d; d > 0 && !p.closed {
+		p.spawn(func() { p.closeIdle(d) })
+	}
+}
+
+// closeIdle closes what is idle for as long as d is the limit.
+func (p *Proxy) closeIdle(d time.Duration) {
+	for p.ctx.Err() == nil {
+		p.mu.Lock()
+		for l := range p.links {
+			if p.idle == d && time.Since(l.used) > d && l.ctx.Err() == nil {
+				p.stats.Idle++
+				l.close()
+			}
+		}
+		over := p.idle != d
+		p.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-p.ctx.Done():
+		case <-time.After(max(d/20, time.Millisecond)):
+		}
+	}
+}
+
+// Close closes the listeners and all connections, and returns when all goroutines of the proxy have
 // ended. What is held is lost. It must not be called from a hook, which is one of those goroutines.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
-	links := make([]*Link, 0, len(p.links))
-	for l := range p.links {
-		links = append(links, l)
-	}
-	p.mu.Unlock()
 	p.cancel()
-	_ = p.listener.Close()
-	for _, l := range links {
+	for _, d := range p.doors {
+		_ = d.Close()
+	}
+	for l := range p.links {
 		l.close()
 	}
+	p.mu.Unlock()
 	p.work.Wait()
 }
 
-func (p *Proxy) accept() {
+func (p *Proxy) accept(d *door) {
 	for {
-		client, err := p.listener.Accept()
+		client, err := d.Accept()
 		if err != nil {
 			if p.ctx.Err() == nil {
-				p.t.Errorf("proxy to %s: accept: %v", p.Target(), err)
+				p.t.Errorf("proxy to %s: accept: %v", d.name, err)
 			}
 			return
 		}
-		p.open(client)
+		p.open(d, client)
 	}
 }
 
 // open takes in a new connection.
-func (p *Proxy) open(client net.Conn) {
+func (p *Proxy) open(d *door, client net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -236,21 +297,14 @@ func (p *Proxy) open(client net.Conn) {
 		abort(client)
 		return
 	}
-	l := newLink(p, client)
-	l.late = p.requests == HoldOpen || p.replies == HoldOpen
-	l.follow(p.requests, p.replies, p.delay)
+	l := newLink(p, d, client)
+	l.late = p.holdsOpen()
+	l.follow()
 	p.links[l] = struct{}{}
-	l.start()
-}
-
-// ended forgets a connection that is over, and keeps its numbers.
-func (p *Proxy) ended(l *Link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, l)
-	p.stats.Packets += l.requests.packets()
-	p.stats.Requests.add(l.requests.flow())
-	p.stats.Replies.add(l.replies.flow())
+	greeting := p.greeting
+	p.spawn(func() { l.readRequests(greeting) })
+	p.spawn(l.deliverRequests)
+	p.spawn(func() { l.deliver(l.replies, client) })
 }
 
 // abort closes a connection with a reset instead of an orderly end.
@@ -260,3 +314,58 @@ func abort(c net.Conn) {
 	}
 	_ = c.Close()
 }
+
+// network is that of a target.
+func network(target string) string {
+	if strings.Contains(target, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// Stats counts what went through a [Proxy] since it was started.
+type Stats struct {
+	Accepted int // connections, those refused included
+	Refused  int // connections reset at once, because the mode was Reset
+	Idle     int // connections closed by [Proxy.SetIdle]
+	Open     int // connections that are not over; one with held bytes is not, even if its client has hung up
+
+	Packets int64 // how often something was read from clients: about one for each request
+
+	Requests Flow // client to server
+	Replies  Flow // server to client
+}
+
+// Flow counts the bytes of one direction. Sent = Delivered + Held + Dropped.
+type Flow struct {
+	Sent      int64 // read from the sender
+	Delivered int64 // written to the receiver, or about to be
+	Held      int64 // waiting, because of Hold, of a delay, or for their turn
+	Dropped   int64 // swallowed, by Drop or because the receiver is gone
+}
+
+// Stats returns the numbers as they are now. Wait on them, instead of sleeping, to know that a request
+// has reached the proxy.
+func (p *Proxy) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Open = len(p.links)
+	for l := range p.links {
+		s.add(l)
+	}
+	return s
+}
+
+func (s *Stats) add(l *Link) {
+	s.Packets += l.packets
+	for sum, f := range map[*Flow]Flow{&s.Requests: l.requests.count, &s.Replies: l.replies.count} {
+		sum.Sent += f.Sent
+		sum.Delivered += f.Delivered
+		sum.Held += f.Held
+		sum.Dropped += f.Dropped
+	}
+}
+
+// Sent returns how many bytes clients have sent, whether they were delivered or not.
+func (p *Proxy) Sent() int64 { return p.Stats().Requests.Sent }
