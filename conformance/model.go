@@ -70,10 +70,34 @@ func (k *kit) judge(h *history) *judge {
 			}
 		}
 	}
+	j.abandoned()
 	for _, a := range h.attempts {
 		j.helds[a], j.keeps[a] = j.heldOf(a)
 	}
 	return j
+}
+
+// abandoned: in the queue of a kernel, a place cannot be given up. A request that has stopped
+// waiting is granted when those before it have left, and lets go at once.
+func (j *judge) abandoned() {
+	if j.k.g.Scope != locker.ScopeHost || !j.k.g.Queue {
+		return
+	}
+	gaveUp := func(a *attempt) bool {
+		return a.req.Wait && !slices.ContainsFunc(j.about[a], func(c *call) bool { return c.granted(a) })
+	}
+	for again := true; again; {
+		again = false
+		for _, a := range j.attempts {
+			for _, b := range j.attempts {
+				s, o := j.mays[a], j.mays[b]
+				if gaveUp(a) && !gaveUp(b) && !s.to.IsZero() && b.req.Name == a.req.Name && o.touches(s) && !s.to.After(o.to) &&
+					!(a.req.Shared && b.req.Shared) {
+					j.mays[a], again = span{s.from, o.to.Add(j.k.air)}, true
+				}
+			}
+		}
+	}
 }
 
 // may is when something of a may be in the service.

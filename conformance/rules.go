@@ -396,7 +396,7 @@ func (j *judge) fits() {
 				"encoded in two ways; or a look and a change in two steps",
 				"%s of %v, which was held, says that it is lost: %v", c.op, c.of, oneLine(c.err))
 		case c.op == opRaise && j.knowsToken(c): // it need not ask
-		case c.op == opRelease && j.gaveUpBefore(c): // it may have been the one before that did it
+		case c.op == opRelease && (j.gaveUpBefore(c) || j.broke(c)): // the one before may have done it, or it was sent twice
 		case c.err == nil && j.grants[c.of] != nil && s.to.Before(c.began) && j.endedBy(c):
 			j.broken(c, "it does not look whether the hold is there",
 				"%s of %v, which was gone at %s, was done", c.op, c.of, j.at(s.to))
@@ -874,9 +874,11 @@ func (j *judge) state(c *call, st stateOf) {
 	}
 }
 
-// mayWait reports whether a may be in the queue during a call.
+// mayWait reports whether a may be in the queue during a call. A request that is to wait for
+// nobody may have to take a place to see who is before it.
 func (j *judge) mayWait(a *attempt, at *call) bool {
-	return a.req.Wait && a.req.Name == at.name && slices.ContainsFunc(j.about[a], func(c *call) bool {
+	waits := a.req.Wait || j.k.g.Queue && j.grants[a] == nil
+	return waits && a.req.Name == at.name && slices.ContainsFunc(j.about[a], func(c *call) bool {
 		return c.op == opAcquire && span{c.began, latest(latest(c.span().to, j.arrives(c)), j.may(a).to).Add(j.k.air)}.touches(at.span())
 	})
 }
@@ -927,11 +929,14 @@ func (j *judge) lists() {
 			if seen[st.Name] > 1 {
 				j.broken(c, "", "List tells of %.60q twice", st.Name)
 			}
-			if !st.Held && len(st.Waiting) == 0 && st.Waiters <= 0 {
-				j.broken(c, "", "List tells of %.60q, which it says is free", st.Name)
-			}
 			of := *c
 			of.name = st.Name
+			waited := st.Waiters < 0 && slices.ContainsFunc(j.attempts, func(a *attempt) bool {
+				return a.req.Wait && a.req.Name == st.Name && j.about[a][0].began.Before(c.ended)
+			})
+			if !st.Held && len(st.Waiting) == 0 && st.Waiters <= 0 && !waited {
+				j.broken(c, "", "List tells of %.60q, which it says is free", st.Name)
+			}
 			j.state(&of, st)
 		}
 		for _, a := range j.attempts {

@@ -112,11 +112,16 @@ func (e *entry) heldNode() (string, error) {
 	switch {
 	case e.s.isOver():
 		return "", e.ended()
+	case e.current() == leaving:
+		return "", errLeaving
 	case e.current() != held:
 		return "", errGone
 	}
 	return e.node(), nil
 }
+
+// errLeaving is what a hold says whose release has failed: its node may still be there.
+var errLeaving = fmt.Errorf("zookeeper: its removal was begun, and not confirmed: %w", locker.ErrUnavailable)
 
 var errGone = fmt.Errorf("zookeeper: its node is gone: %w", locker.ErrLost)
 

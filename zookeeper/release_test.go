@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/zookeeper"
 )
@@ -33,4 +34,21 @@ func TestReleaseEndsWithItsContext(t *testing.T) {
 			require.FailNow(t, "Unlock does not return")
 		}
 	}
+}
+
+// A release that nobody waited for may have removed nothing: its hold is not lost by it.
+func TestReleaseThatWasGivenUpIsNoLoss(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, []string{lab.StartZooKeeper(t).Addr()}, zookeeper.Options{})
+	g, err := b.Acquire(within(t, soon), locker.Request{Name: "a", Owner: owner(), TTL: time.Second, Lost: func() {}})
+	require.NoError(t, err)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, g.Hold.Release(over))
+	_, err = g.Hold.Renew(within(t, soon))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrLost)
+	require.NoError(t, g.Hold.Release(within(t, soon)))
+	_, err = g.Hold.Renew(within(t, soon))
+	require.ErrorIs(t, err, locker.ErrLost)
 }
