@@ -21,9 +21,10 @@ DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etc
 
 all: lint build-everywhere test
 
-# Four packages at a time, the longest first, on a machine with two cores: they wait more than they work, and each has
-# servers of its own. More would make the times that they measure meaningless. What works more than it waits goes on
-# beside them with what they leave of the machine. The gate says at the end what failed and where the time went.
+# Four packages at a time, the longest first, and up to four tests of each, on a machine with two cores: they wait more
+# than they work, and each has servers of its own. More would make the times that they measure meaningless. What works
+# more than it waits goes on beside them with what they leave of the machine. The gate says at the end what failed and
+# where the time went.
 # LOCKER_REQUIRE_SERVERS makes a missing server a failure; plain `go test ./...` skips what needs one, and says so.
 # `make lint` vets everything, so that no test does it again.
 test: servers compiled
@@ -39,7 +40,7 @@ compiled: servers $(GATE)
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
 test-packages:
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -parallel $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
 		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./...
 
 test-beside:

@@ -155,6 +155,7 @@ func TestMajorityBroken(t *testing.T) {
 // A quorum confirms a release that the third node does not get. If that node was not asked again,
 // it would keep the lock for its TTL, and no other node could fail until then.
 func TestANodeThatMissedAReleaseIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	s := durable(t, 3)
 	a, b := s.through(t, redlock.Options{}), s.backend(t, redlock.Options{})
 	release(t, acquire(t, b, "warm", time.Minute))
@@ -461,6 +462,7 @@ func TestSameServerTwiceIsRefused(t *testing.T) {
 // The driver's own timeouts are long; the nodes' timeout holds all the same, in
 // each of the operations.
 func TestNodeTimeoutHoldsWhateverTheDriverDoes(t *testing.T) {
+	t.Parallel()
 	s := durable(t, 3)
 	var clients []*redis.Client
 	for _, r := range s.servers {

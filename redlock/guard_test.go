@@ -57,6 +57,7 @@ func TestWithoutRestartGuardTwoHold(t *testing.T) {
 // With the guard there is one holder for as long as its lease is valid, and
 // the other gets the lock soon after.
 func TestRestartGuardKeepsOneHolder(t *testing.T) {
+	t.Parallel()
 	s, b, g := lockOnThree(t, redlock.Options{MaxTTL: guardTTL})
 	until := g.Validity.Since.Add(g.Validity.TTL - g.Validity.Drift)
 	refusals := 0
@@ -206,6 +207,7 @@ func lockWhenGuardEnds(t *testing.T, b *redlock.Backend, name string) (g locker.
 // just before the end of a second soon says that it has been up for one. Who
 // believes that ends the guard while a lock that was forgotten is still held.
 func TestGuardAllowsForUptimeInWholeSeconds(t *testing.T) {
+	t.Parallel()
 	s := start(t, 1)
 	a := s.backend(t, redlock.Options{MaxTTL: guardTTL})
 	for range 10 {

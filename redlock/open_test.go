@@ -213,6 +213,7 @@ func TestUserWithoutRightsToLookNeedsNoGuard(t *testing.T) {
 
 // Whatever is mistyped in a URL, no error repeats a part of the user or the password.
 func TestNoPartOfAPasswordIsInAnError(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nothing is connected to
 	all := locker.Openers{"redlock": redlock.Open, "redis": single.Open, "redis+sentinel": single.Open}

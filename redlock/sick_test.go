@@ -23,6 +23,7 @@ import (
 // A server that is told to write all to disk, and comes back without that disk:
 // neither a client that has seen it before nor a new one lets it vote (R24).
 func TestAServerThatLostItsDiskIsGuarded(t *testing.T) {
+	t.Parallel()
 	s := durable(t, 1)
 	o := redlock.Options{MaxTTL: 5 * time.Second}
 	old := s.backend(t, o)

@@ -66,6 +66,7 @@ func TestSameServerTwiceOfThreeIsRefused(t *testing.T) {
 // Servers that change addresses are not taken for each other's twins for ever.
 // They do not have the votes of each other: to this client they are restarted.
 func TestServersThatChangePlacesAreNoTwins(t *testing.T) {
+	t.Parallel()
 	s := durable(t, 3)
 	at := targets(s.servers[0].Addr(), s.servers[1].Addr(), s.servers[2].Addr())
 	b, err := redlock.New([]*redis.Client{leads(t, at[0]), leads(t, at[1]), leads(t, at[2])},
