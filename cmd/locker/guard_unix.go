@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golockers/locker/internal/clock"
 	"golang.org/x/sys/unix"
 )
 
@@ -234,20 +235,21 @@ func (s *sentry) endOrphans() {
 	}
 }
 
-// awaitEnd reports whether a group that was killed has ended by then.
+// awaitEnd reports whether a group that was killed has ended by then. The remains of processes
+// that nobody has waited for yet are no more than that.
 func awaitEnd(group int, by time.Time) bool {
-	for {
+	for n := 0; ; n++ {
 		// The first process of a container inherits what the command has left.
 		for n := 1; n > 0; {
 			n, _ = syscall.Wait4(-group, nil, syscall.WNOHANG, nil)
 		}
-		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+		if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) || onlyZombies(group) {
 			return true
 		}
 		if !time.Now().Before(by) {
 			return false
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(clock.BackOff(n, time.Millisecond, 50*time.Millisecond))
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -104,30 +103,6 @@ func TestCommandWhoseGuardWasKilledEnds(t *testing.T) {
 	assert.True(t, gone(parent))
 	assert.True(t, gone(child))
 	assert.False(t, s.kept(t))
-}
-
-// SIGKILL may take a while: the lock is kept until the last member of the group has ended.
-func TestLockIsKeptWhileAProcessOfAKilledGroupIsLeft(t *testing.T) {
-	t.Parallel()
-	for what, buried := range map[string]bool{"for a while": true, "longer than the TTL": false} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := startService(t)
-			p := start(t, []with{s.through()}, locked(shortTTL, "a", "buried late")...)
-			parent, undertaker := number(t, p.expect("pid")), number(t, p.expect("undertaker"))
-			t.Cleanup(func() { _ = syscall.Kill(undertaker, syscall.SIGKILL) })
-			require.NoError(t, syscall.Kill(awaitGuard(t, parent), syscall.SIGKILL))
-			require.Eventually(t, func() bool { return syscall.Kill(parent, 0) != nil }, patience,
-				time.Millisecond, "its locker has waited for it")
-			if buried {
-				assert.Never(t, func() bool { return !s.kept(t) }, 500*time.Millisecond, 5*time.Millisecond)
-				require.NoError(t, syscall.Kill(undertaker, syscall.SIGUSR1))
-			}
-			assert.Equal(t, 74, p.wait())
-			assert.Equal(t, !buried, s.kept(t), "what is left is left to the TTL")
-			assert.Equal(t, !buried, strings.Contains(p.said(), "the lock is not released"))
-		})
-	}
 }
 
 // A process that has left the command's group does not end together with locker, and must

@@ -8,4 +8,7 @@ import "syscall"
 // The guard does it for the whole group.
 func endWithParent(*syscall.SysProcAttr) {}
 
+// onlyZombies is not asked of the kernel here: init waits for orphans at once.
+func onlyZombies(int) bool { return false }
+
 const platformNotes = ""

@@ -48,35 +48,24 @@ func (p *process) end() {
 	assert.Equal(p.t, 0, p.wait())
 }
 
-func playRole(role string, args []string) int {
-	// No role outlives its test for long, whatever happens.
-	time.AfterFunc(2*patience, func() { os.Exit(99) })
-	switch role {
-	case "exit":
+// roles are what the test binary does as a command.
+var roles = map[string]func(args []string) int{
+	"exit": func(args []string) int {
 		status, _ := strconv.Atoi(args[0])
 		return status
-	case "die":
+	},
+	"die": func(args []string) int {
 		number, _ := strconv.Atoi(args[0])
 		_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
 		select {}
-	case "listen":
-		return listen(args)
-	case "family":
-		return family()
-	case "buried late":
-		return buriedLate()
-	case "undertaker":
-		return undertaker(args)
-	case "meet":
-		return meet(args)
-	case "leave":
-		return leave()
-	case "daemon":
-		return daemon()
-	case "read":
-		return readTerminal(args)
-	}
-	return 98
+	},
+	"listen": listen, "family": family, "meet": meet, "leave": leave, "daemon": daemon, "read": readTerminal,
+}
+
+func playRole(role string, args []string) int {
+	// No role outlives its test for long, whatever happens.
+	time.AfterFunc(2*patience, func() { os.Exit(99) })
+	return roles[role](args)
 }
 
 // listen says what it is, and then each signal that it gets. TERM ends it
@@ -109,7 +98,7 @@ func listen(args []string) int {
 // family starts a stubborn listener of its own, and says who they are. It
 // makes a process group, as timeout(1) and interactive shells do: that must
 // not take it out of locker's reach.
-func family() int {
+func family([]string) int {
 	if err := syscall.Setpgid(0, 0); err != nil {
 		return 96
 	}
@@ -121,35 +110,6 @@ func family() int {
 	fmt.Printf("child %d\n", child.Process.Pid)
 	_ = child.Wait()
 	select {} // what ended the child is on its way to this one
-}
-
-// buriedLate has a process in its group that is a member after its death, too, for as long
-// as its undertaker likes: as one in the kernel that SIGKILL does not end at once.
-func buriedLate() int {
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "undertaker",
-		strconv.Itoa(syscall.Getpgrp()))
-	child.Stdout, child.SysProcAttr = os.Stdout, &syscall.SysProcAttr{Setpgid: true}
-	fmt.Printf("pid %d\n", os.Getpid())
-	if err := child.Start(); err != nil {
-		return 97
-	}
-	select {}
-}
-
-// undertaker starts the process in a group, and waits for it after USR1.
-func undertaker(group []string) int {
-	of, _ := strconv.Atoi(group[0])
-	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: of}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGUSR1)
-	if err := child.Start(); err != nil {
-		return 97
-	}
-	fmt.Printf("undertaker %d\n", os.Getpid())
-	<-told
-	_ = child.Wait()
-	return 0
 }
 
 // meet says which of the processes it meets.
@@ -165,7 +125,7 @@ func meet(pids []string) int {
 }
 
 // leave ends, and leaves something behind that goes on.
-func leave() int {
+func leave([]string) int {
 	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
 	child.Stdin = os.Stdin
 	if err := child.Start(); err != nil {
@@ -176,7 +136,7 @@ func leave() int {
 }
 
 // daemon starts a process that leaves the process group, and stays itself.
-func daemon() int {
+func daemon([]string) int {
 	child := exec.CommandContext(context.Background(), os.Args[0], roleArg, "listen", "stubborn")
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
