@@ -10,21 +10,6 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// The rules, as a report names them.
-const (
-	Exclusion = "exclusion"
-	Told      = "told"
-	Stale     = "stale"
-	Guarded   = "guarded"
-	Tokens    = "tokens"
-	Dead      = "dead"
-	Left      = "left"
-	Served    = "served"
-	FalseLoss = "false-loss"
-	Order     = "order"
-	Hangs     = "hangs"
-)
-
 // Tolerances: what a busy machine may add to a time before it counts.
 const (
 	toldGrace  = 100 * time.Millisecond // between a deadline and a goroutine that learns of it
@@ -33,76 +18,75 @@ const (
 	freeGrace  = time.Second            // a poll, and a goroutine that is slow
 )
 
-// ServedWindow is how long servers have to be away until it counts that nobody
-// got a lock: another has to take over first, also on a machine that is busy.
+// ServedWindow is how long servers have to be away until it counts that nobody got a lock: another has to take
+// over first, also on a machine that is busy.
 func ServedWindow(ttl time.Duration) time.Duration { return 10*time.Second + 2*ttl }
 
-// Check judges the events of a run, in the order of time. It returns a report of
-// what it has read also with an error, which is one of reading.
+// Check judges the events of a run, in the order of time. It returns a report of what it has read also with an
+// error, which is one of reading.
 func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.Report, error) {
-	c := &checker{
-		run:      run,
-		faults:   make(map[string]*history.Fault),
-		services: make(map[string]*history.Service),
-		trials:   make(map[string]*trial),
-		stopped:  make(map[string]span),
-		cells:    make(map[place]*tally),
-	}
-	for i := range run.Faults {
-		c.faults[run.Faults[i].ID] = &run.Faults[i]
-	}
-	for i := range run.Services {
-		c.services[run.Services[i].Name] = &run.Services[i]
-	}
+	c := &checker{run: run, trials: map[string]*trial{}, stopped: map[string]span{}, cells: map[place]*tally{},
+		report: &history.Report{Version: 1, Run: *run, Interrupted: run.Interrupted}}
 	var failed error
+	var first, last int64
 	for e, err := range events {
-		if err != nil {
-			failed = err
+		if failed = err; err != nil {
 			break
 		}
-		c.event(&e)
-	}
-	if failed == nil && c.silent != "" {
-		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under "+
-			"which lock", c.silent)
+		if c.report.Events++; c.report.Events == 1 {
+			first = e.At
+		}
+		last = e.At
+		c.event(e)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
-		c.trials[id].finish(c.last, "the history ends before the trial does")
+		c.collect(c.trials[id], last, "the history ends before the trial does")
 	}
-	return c.report(), failed
+	if failed == nil && c.silent != "" {
+		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under which lock", c.silent)
+	}
+	c.report.Seconds = float64(last-first) / 1e9
+	c.addRows()
+	return c.report, failed
 }
 
 type checker struct {
-	run         *history.Run
-	faults      map[string]*history.Fault
-	services    map[string]*history.Service
-	trials      map[string]*trial // under way
-	stopped     map[string]span   // processes, when they were last; to is 0 while they are
-	cells       map[place]*tally
-	events      int64
-	first, last int64
-	count       int    // trials that were ended
-	silent      string // a process that acted, and has no journal
+	run     *history.Run
+	report  *history.Report
+	trials  map[string]*trial // under way
+	stopped map[string]span   // processes, when they were last; to is 0 while they are
+	cells   map[place]*tally
+	silent  string // a process that acted, and has no journal
 }
 
-func (c *checker) event(e *history.Event) {
-	c.events++
-	if c.first == 0 {
-		c.first = e.At
-	}
-	c.last = e.At
+// place is where a cell is in the table.
+type place struct{ service, rule, fault string }
+
+// event gives an event to the trials that it concerns.
+func (c *checker) event(e history.Event) {
+	t := c.trials[e.Trial]
 	switch e.Kind {
 	case history.TrialBegin:
-		if c.services[e.Service] != nil && c.trials[e.Trial] == nil {
-			c.trials[e.Trial] = newTrial(c, e)
+		i := slices.IndexFunc(c.run.Services, func(s history.Service) bool { return s.Name == e.Service })
+		if i < 0 || t != nil {
+			return
 		}
-		return
-	case history.Stall:
-		// Whoever stalled, the machine had too little for all; but for those that were stopped.
-		if s, ok := c.stopped[e.Process]; !ok || s.to != 0 && s.to < e.At-e.Value {
-			for _, t := range c.trials {
-				t.stall(e)
+		t = &trial{c: c, id: e.Trial, service: &c.run.Services[i], ttl: e.Value}
+		if e.Fault != "" {
+			t.fault = &history.Fault{ID: e.Fault, Class: history.Client}
+			if i := slices.IndexFunc(c.run.Faults, func(f history.Fault) bool { return f.ID == e.Fault }); i >= 0 {
+				t.fault = &c.run.Faults[i]
 			}
+		}
+		c.trials[e.Trial] = t
+	case history.Stall:
+		// Whichever process stalled, the machine had too little for all; but for a process that was stopped.
+		if s, ok := c.stopped[e.Process]; ok && (s.to == 0 || s.to >= e.At-e.Value) {
+			return
+		}
+		for _, t := range c.trials {
+			t.events = append(t.events, e)
+			t.stalls, t.waits = join(t.stalls, e), join(t.waits, e)
 		}
 		return
 	case history.Starved:
@@ -113,18 +97,43 @@ func (c *checker) event(e *history.Event) {
 		}
 		return
 	}
-	t := c.trials[e.Trial]
 	if t == nil {
 		return // it came after the end of its trial
 	}
-	if e.Kind == history.TrialEnd {
-		t.finish(e.At, e.Error)
+	t.events = append(t.events, e)
+	switch e.Kind {
+	case history.FaultBegin:
+		if t.stops(&e) {
+			c.stopped[e.Process] = span{from: e.At}
+		}
+	case history.FaultEnd:
+		if s, ok := c.stopped[e.Process]; ok && s.to == 0 {
+			c.stopped[e.Process] = span{s.from, e.At}
+		}
+	case history.TrialEnd:
+		c.collect(t, e.At, e.Error)
+		c.report.Trials++
 		delete(c.trials, e.Trial)
-		c.count++
-		return
 	}
-	t.event(e)
 }
 
-// place is where a cell is in the table.
-type place struct{ service, rule, fault string }
+// span is a time.
+type span struct{ from, to int64 }
+
+// join adds the time that e tells of to those that were told before. They come in the order of their ends.
+func join(spans []span, e history.Event) []span {
+	s := span{e.At - e.Value, e.At}
+	for n := len(spans); n > 0 && s.from <= spans[n-1].to; n-- {
+		s.from = min(s.from, spans[n-1].from)
+		spans = spans[:n-1]
+	}
+	return append(spans, s)
+}
+
+// within is how much of s is in spans.
+func (s span) within(spans []span) (sum int64) {
+	for _, o := range spans {
+		sum += max(0, min(o.to, s.to)-max(o.from, s.from))
+	}
+	return sum
+}

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,26 +14,16 @@ import (
 type finding struct {
 	applies bool // there was an occasion to break it
 	breaks  []breach
-	count   int    // of breaks that count
-	worst   int64  // how badly
-	note    string // of the worst
-	best    int64  // the figure of a trial that held: a margin, a time
-	witness *history.Witness
-	more    int // events to add to the witness yet
-	pairs   []pair
+	best    int64 // the figure of a trial that held: a margin, a time
 }
 
 // breach is one break of a rule.
 type breach struct {
 	span
-	limit time.Duration // it counts if it lasted longer, stalls of the machine left out; <0: it always counts
-	says  string
-}
-
-// pair is two that believed at once, from when.
-type pair struct {
-	a, b *belief
-	from int64
+	limit  time.Duration // it counts if it lasted longer, stalls of the machine left out; <0: it always counts
+	says   string
+	name   string           // the lock's
+	before []*history.Event // what a witness needs, and may be long ago
 }
 
 func (t *trial) finding(rule string) *finding {
@@ -44,365 +35,307 @@ func (t *trial) finding(rule string) *finding {
 	return f
 }
 
-const (
-	ringSize   = 1000 // events of a trial that are remembered for a witness
-	beforehand = 300  // of its lock, in a witness
-	afterward  = 60   // events that follow the break, in a witness
-	maxBreaks  = 1000 // of one rule that are remembered, in one trial
-	noLimit    = time.Duration(-1)
-)
-
-func (t *trial) remember(e *history.Event) {
-	if len(t.recent) < ringSize {
-		t.recent = append(t.recent, *e)
-	} else {
-		t.recent[t.oldest] = *e
-		t.oldest = (t.oldest + 1) % ringSize
+// held notes a figure, if it is the one to tell.
+func (f *finding) held(figure int64, tell bool) {
+	if f.applies = true; tell {
+		f.best = figure
 	}
-	for _, f := range t.findings {
-		if f.more > 0 && concerns(f.witness, e) {
-			f.more--
-			f.witness.Events = append(f.witness.Events, *e)
-		}
-	}
-}
-
-// concerns reports whether an event belongs to a witness: those of other names do not.
-func concerns(w *history.Witness, e *history.Event) bool {
-	return e.Name == "" || e.Name == w.Name || w.Name == ""
 }
 
 // broken notes that a rule was broken, which no slow machine excuses.
-func (t *trial) broken(rule, name string, when span, says string, before ...history.Event) {
-	t.breach(rule, name, breach{when, noLimit, says}, before)
+func (t *trial) broken(rule string, l *lock, when span, says string, before ...*history.Event) {
+	f := t.finding(rule)
+	f.applies = true
+	f.breaks = append(f.breaks, breach{when, -1, says, l.name, before})
 }
 
 // late notes that something took too long, if it took longer than limit.
-func (t *trial) late(rule, name string, took span, limit time.Duration, says string,
-	before ...history.Event) {
-	t.finding(rule).applies = true
-	if took.to-took.from > int64(limit) {
-		t.breach(rule, name, breach{took, limit, says}, before)
-	}
-}
-
-// breach keeps b until all stalls are known. The first of a trial is its
-// witness; before are events that it needs and that may be long ago.
-func (t *trial) breach(rule, name string, b breach, before []history.Event) {
+func (t *trial) late(rule, name string, took span, limit time.Duration, says string, before ...*history.Event) {
 	f := t.finding(rule)
 	f.applies = true
-	if len(f.breaks) < maxBreaks {
-		f.breaks = append(f.breaks, b)
+	if took.to-took.from > int64(limit) {
+		f.breaks = append(f.breaks, breach{took, limit, says, name, before})
 	}
-	if f.witness != nil {
-		return
-	}
-	w := &history.Witness{Trial: t.id, Name: name, From: b.from, To: b.to, Says: b.says}
-	f.witness, f.more = w, afterward
-	for i := range t.recent {
-		if e := &t.recent[(t.oldest+i)%len(t.recent)]; concerns(w, e) {
-			w.Events = append(w.Events, *e)
-		}
-	}
-	w.Events = w.Events[max(0, len(w.Events)-beforehand):]
-	first := w.Events[0].At
-	for _, e := range before {
-		if e.Kind != "" && e.At < first {
-			w.Events = append(w.Events, e)
-		}
-	}
-	slices.SortStableFunc(w.Events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 }
 
-// settle counts the breaks, now that all stalls are known, and how slow the
-// service was: who comes first is known only beyond the time that a request takes.
-func (t *trial) settle(rule string, f *finding) {
-	for _, b := range f.breaks {
-		size := b.to - b.from
-		stalls := t.stalls
+// counted are the breaks that count, now that all stalls are known, and how slow the service was: which of two
+// callers was first is known only beyond the time that a request takes.
+func (t *trial) counted(rule string, f *finding) (worst *breach) {
+	for i := range f.breaks {
+		b, stalls := &f.breaks[i], t.stalls
 		switch rule {
 		case Order:
 			b.limit += 2 * time.Duration(t.slowest)
 		case FalseLoss:
-			stalls = t.waits // who was not renewed by a server that did not run lost its lease for a reason
+			stalls = t.waits // a lease that a server did not renew while it did not run is lost for a reason
 		}
-		if b.limit != noLimit && size-within(stalls, b.from, b.to) <= int64(b.limit) {
+		size := b.to - b.from
+		if (b.limit < 0 || size-b.within(stalls) > int64(b.limit)) && (worst == nil || size > worst.to-worst.from) {
+			worst = b
+		}
+	}
+	return worst
+}
+
+const (
+	beforehand = 300 // events of its lock in a witness
+	afterward  = 60  // events that follow the break, in a witness
+)
+
+// witness is what happened to the lock around a break.
+func (t *trial) witness(b *breach) *history.Witness {
+	w := &history.Witness{Trial: t.id, Name: b.name, From: b.from, To: b.to, Says: b.says}
+	told := b.to // what was too late is known when it comes, and what must not be, from its beginning
+	if b.limit < 0 {
+		told = b.from
+	}
+	at := 0
+	for i := range t.events {
+		if e := &t.events[i]; e.Name == "" || e.Name == b.name || b.name == "" {
+			if w.Events = append(w.Events, *e); e.At <= told {
+				at = len(w.Events)
+			}
+		}
+	}
+	w.Events = w.Events[max(0, at-beforehand):min(len(w.Events), at+afterward)]
+	first := w.Events[0].At
+	for _, e := range b.before {
+		if e != nil && e.At < first {
+			w.Events = append(w.Events, *e)
+		}
+	}
+	slices.SortStableFunc(w.Events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
+	return w
+}
+
+// judge judges a trial that was over at the time at.
+func (t *trial) judge(at int64) {
+	t.read()
+	for _, l := range t.locks {
+		if l.askers > 1 && l.grants > 0 {
+			t.finding(Exclusion).applies = true
+		}
+		for _, h := range l.believing {
+			if h.until() < at-int64(toldGrace) {
+				t.told(h, at, "had not been told")
+			}
+		}
+		for i, h := range l.holds {
+			for _, before := range l.holds[:i] {
+				t.overlap(l, before, h, at)
+			}
+			t.tokens(l, h, l.holds[:i])
+		}
+	}
+	t.hangs(at)
+	t.order(at)
+	for _, by := range t.callers {
+		// It waits, or waited in vain, for what nobody may hold.
+		c, l := by.asks, by.lock
+		if c == nil || c.began.Value == 1 || l.grants == 0 && (!l.unclear || l.askers < 2) ||
+			t.absent(by.process, c.began.At, at) {
 			continue
 		}
-		f.count++
-		if f.count == 1 || size > f.worst {
-			f.worst, f.note = size, b.says
+		if c.answer == nil {
+			t.blocked(l, c.began, at, true)
+		} else if c.answer.Kind == history.GaveUp {
+			t.blocked(l, c.began, c.answer.At, true)
 		}
 	}
-	if f.count == 0 {
-		f.witness = nil
-	}
+	t.wasServed(at)
 }
 
-// overlaps notes with whom b believes at once, from now on.
-func (t *trial) overlaps(l *lock, b *belief, now int64) {
-	f := t.finding(Exclusion)
-	for _, a := range l.believing {
-		if a == b || a.together(b) || a.end() <= now || slices.ContainsFunc(f.pairs,
-			func(p pair) bool { return p.a == a && p.b == b || p.a == b && p.b == a }) {
-			continue
-		}
-		if len(f.pairs) < maxBreaks {
-			f.pairs = append(f.pairs, pair{a, b, now})
-		}
-		t.broken(Exclusion, l.name, span{now, now},
-			fmt.Sprintf("%s and %s held at once", who(a.granted), who(b.granted)),
-			a.ask, a.granted, a.renewed, b.ask, b.granted, b.renewed)
+// overlap looks when two believed at once.
+func (t *trial) overlap(l *lock, a, b *hold, at int64) {
+	if a.together(b) || a.until() <= b.granted.At {
+		return
 	}
-}
-
-// overlapSizes is for the end, when all beliefs have ended or never do.
-func (t *trial) overlapSizes(at int64) {
-	f := t.finding(Exclusion)
-	for _, p := range f.pairs {
-		to := max(p.from, min(p.a.end(), p.b.end(), at))
-		says := fmt.Sprintf("%s and %s held at once for %s",
-			who(p.a.granted), who(p.b.granted), history.Duration(to-p.from))
-		i := slices.IndexFunc(f.breaks, func(b breach) bool { return b.from == p.from && b.to == p.from })
-		if i >= 0 {
-			f.breaks[i].to, f.breaks[i].says = to, says
-		}
-		if w := f.witness; w.From == p.from && w.To == p.from {
-			w.To, w.Says = to, says
+	for _, of := range a.spans {
+		for _, other := range b.spans {
+			if both := (span{max(of.from, other.from), min(of.to, other.to)}); both.from < both.to {
+				both.to = max(both.from, min(both.to, at))
+				t.broken(Exclusion, l, both, fmt.Sprintf("%s and %s held at once for %s", who(a.granted), who(b.granted),
+					history.Duration(both.to-both.from)), append(a.events(), b.events()...)...)
+			}
 		}
 	}
 }
 
-// compareTokens: a token is greater than those of all holders who had theirs
-// before this one asked, or whose belief was over before it was granted. That of one who
-// shares may be equal to that of another who did.
-func (t *trial) compareTokens(l *lock, by *caller, b *belief) {
-	token := b.granted.Token
-	over := max(l.tokenOver, by.tokens)
-	for _, a := range l.believing {
-		if a.end() <= b.granted.At {
-			over = max(over, a.granted.Token)
+// tokens: a token is greater than those of all holders who had theirs before this one asked, or whose belief was
+// over before it was granted. That of a sharer may be equal to that of another.
+func (t *trial) tokens(l *lock, h *hold, before []*hold) {
+	var over uint64
+	bad := false
+	token := h.granted.Token
+	for _, o := range before {
+		if o.granted.At < h.ask.At || o.until() <= h.granted.At {
+			over = max(over, o.granted.Token)
+			bad = bad || o.granted.Token > token || o.granted.Token == token && !o.together(h)
 		}
 	}
-	if token == 0 && (over == 0 || b.ask.Shared) { // those who share may have none
+	if token == 0 && (over == 0 || h.ask.Shared) { // those who share may have none
 		return
 	}
 	f := t.finding(Tokens)
-	f.applies = f.applies || l.grants > 1
-	if token <= over && (!b.ask.Shared || token < over || token <= l.aloneOver) {
-		t.broken(Tokens, l.name, span{b.granted.At, b.granted.At},
-			fmt.Sprintf("%s got token %d after %d had been given out", who(b.granted), token, over), b.ask)
+	f.applies = f.applies || h.n > 0
+	if bad {
+		t.broken(Tokens, l, span{h.granted.At, h.granted.At},
+			fmt.Sprintf("%s got token %d after %d had been given out", who(h.granted), token, over), h.ask)
 	}
 }
 
-// margins: those who lost theirs were told before b got in, by so much.
-func (t *trial) margins(l *lock, b *belief) {
-	f := t.finding(Told)
-	for _, end := range l.endings {
-		f.applies = true
-		if margin := b.granted.At - end; f.best == 0 || margin < f.best {
-			f.best = margin
+// hangs looks whether calls came back in time.
+func (t *trial) hangs(at int64) {
+	for _, c := range t.calls {
+		what, since, back, says := "Lock", c.began.At, at, "never returned: its context had ended %s before"
+		if c.answer != nil {
+			since, back, says = c.began.Until, c.answer.At, "returned %s after its context had ended"
+		}
+		if c.began.Kind == history.UnlockBegin {
+			what = "Unlock"
+		}
+		if late := back - c.began.Until; c.began.Until != 0 && late > 0 && !t.absent(c.began.Process, since, back) {
+			t.late(Hangs, c.began.Name, span{c.began.Until, back}, hangGrace,
+				fmt.Sprintf("%s of %s "+says, what, who(c.began), history.Duration(late)), c.began)
 		}
 	}
-	l.endings = l.endings[:0]
 }
 
-// told looks whether somebody else was granted the lock before a holder knew, at
-// the time at, that it had lost it.
-func (t *trial) told(l *lock, b *belief, at int64, what string) {
-	if b.passed == 0 || t.absent(b.by.id.process, min(b.passed, b.until), at) {
-		return // to one who was stopped, its Until was what told it
-	}
-	t.late(Told, l.name, span{b.passed, at}, toldGrace,
-		fmt.Sprintf("%s %s %s after the next had got in",
-			who(b.granted), what, history.Duration(at-b.passed)), b.ask, b.granted, b.renewed)
-}
-
-// overtakes looks who has waited longer than b, and still does.
-func (t *trial) overtakes(l *lock, b *belief) {
-	if b.ask.At == 0 || b.ask.Value == 1 || t.fault != nil {
+// order looks which waiters were overtaken by others that had begun to wait later. It is judged where everybody
+// asks once: a caller that asks again competes with requests of others that are still under way.
+func (t *trial) order(at int64) {
+	if t.fault != nil || t.again {
 		return
 	}
-	for _, w := range l.waiting {
-		if w.ask.Value == 1 || w.ask.At+int64(orderGrace) > b.ask.At {
-			// Not before it, or too near to tell: behind it, if it did wait.
-			if w.ask.At > b.ask.At+int64(orderGrace) {
-				t.finding(Order).applies = true
-			}
+	for _, w := range t.calls {
+		if w.began.Kind != history.Ask || w.began.Value == 1 {
 			continue
 		}
-		t.finding(Order).applies = true
-		if len(w.passed) < maxBreaks {
-			w.passed = append(w.passed, b)
+		end := at
+		if w.answer != nil {
+			end = w.answer.At
+		}
+		for _, h := range w.lock.holds {
+			later := h.ask.At - w.began.At
+			if h.granted.At <= w.began.At || h.granted.At >= end || h.ask.Value == 1 {
+				continue // they did not wait at the same time
+			}
+			if later > -int64(orderGrace) && later < int64(orderGrace) {
+				continue // they began too near to tell
+			}
+			t.finding(Order).applies = true
+			// A waiter that has lost the service has lost its place.
+			if w.answer == nil || w.answer.Kind != history.GaveUp || w.answer.At >= w.began.Until {
+				t.late(Order, w.lock.name, span{w.began.At, h.ask.At}, orderGrace,
+					fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier", who(h.granted), who(w.began),
+						history.Duration(later)), w.began, h.ask)
+			}
 		}
 	}
 }
 
-// overtaken is for the time when a waiter has got in, or has waited to its end: before, it may yet say that
-// it had lost the service, and its place with it.
-func (t *trial) overtaken(w *caller) {
-	for _, b := range w.passed {
-		earlier := b.ask.At - w.ask.At
-		t.late(Order, w.ask.Name, span{w.ask.At, b.ask.At}, orderGrace,
-			fmt.Sprintf("%s got in before %s, which had begun to wait %s earlier",
-				who(b.granted), who(w.ask), history.Duration(earlier)), w.ask, b.ask)
+// told looks whether somebody else was granted the lock before a holder knew, at the time at, that it had lost it.
+func (t *trial) told(h *hold, at int64, what string) {
+	if h.passed == 0 || t.absent(h.by.process, min(h.passed, h.until()), at) {
+		return // to a process that was stopped, its Until was what told it
 	}
-	w.passed = nil
+	t.late(Told, h.by.lock.name, span{h.passed, at}, toldGrace, fmt.Sprintf("%s %s %s after the next had got in",
+		who(h.granted), what, history.Duration(at-h.passed)), h.events()...)
 }
 
-// times measures what a grant tells about waiting.
-func (t *trial) times(l *lock, b *belief, alone bool) {
-	at, asked := b.granted.At, b.ask.At
-	if asked == 0 {
-		return
+func (t *trial) toldLost(h *hold, l *lock, e *history.Event) {
+	l.unclear = true
+	t.told(h, e.At, "was told")
+	if h.passed == 0 && !t.absent(e.Process, h.until(), e.At) {
+		l.told = append(l.told, e.At)
 	}
-	if t.fault == nil && alone && l.lastEnd <= asked {
-		t.slowest = max(t.slowest, at-asked)
-	}
-	if (b.n > 0 || l.unclear && len(l.askers) > 1) && b.ask.Value != 1 {
-		t.blocked(l, &b.ask, at, false)
+	ranOut := h.renewed == nil && h.until() <= e.At+int64(toldGrace) // it was not to be renewed
+	if (t.lasts() || t.begun == 0) && !ranOut {
+		// A machine that stood still for a quarter of the TTL, for a server alone too, explains it.
+		t.late(FalseLoss, l.name, span{e.At - t.ttl, e.At}, time.Duration(t.ttl*3/4),
+			fmt.Sprintf("%s lost its lease: %s", who(e), cmp.Or(e.Error, "no reason given")), h.ask, h.granted)
 	}
 }
 
-// blocked judges that a caller waited from ask until at, and still does, for
-// what nobody held.
+// blocked judges that a caller waited from ask until at, and still does, for what nobody held.
 func (t *trial) blocked(l *lock, ask *history.Event, at int64, still bool) {
 	free := max(ask.At, l.lastEnd)
-	for _, b := range l.believing {
-		free = max(free, b.end())
+	for _, h := range l.believing {
+		free = max(free, h.until())
+	}
+	if l.died != nil && free < at {
+		t.deadHolder(l, free, at, still, ask)
+		return
+	}
+	switch {
+	case t.fault == nil && !l.unclear:
+		return // a hand-over
+	case t.fault == nil || t.begun == 0 || t.fault.Class == history.Killed || t.fault.Class == history.Stopped:
+	case t.fault.Class == history.Client || t.fault.Class == history.Load:
+		// While it lasts, the one that waits may be the one that is cut off.
+		free = max(free, cmp.Or(t.ended, math.MaxInt64))
+	case t.fault.Class == history.Clock && !t.service.Declared.SurvivesClockJump:
+		return // a clock that was stepped back may keep a lock
+	default: // from when the service was seen to work again
+		free = max(free, cmp.Or(t.worked, math.MaxInt64))
 	}
 	if free >= at {
 		return
 	}
-	if n := len(l.died); n > 0 {
-		t.deadHolder(l, l.died[n-1], free, at, still, ask)
-		return
-	}
-	if t.fault == nil && !l.unclear {
-		return // a hand-over
-	}
-	if t.fault != nil && t.begun != 0 {
-		switch t.fault.Class {
-		case history.Killed, history.Stopped:
-		case history.Client, history.Load:
-			if t.ended == 0 {
-				return // the one that waits may be the one that is cut off
-			}
-			free = max(free, t.ended)
-		default:
-			// From when the service was seen to work again. A clock that was stepped back may keep a lock.
-			if t.worked == 0 || t.fault.Class == history.Clock && !t.service.Declared.SurvivesClockJump {
-				return
-			}
-			free = max(free, t.worked)
-		}
-		if free >= at {
-			return
-		}
-	}
 	f := t.finding(Left)
-	f.best = max(f.best, at-free)
+	f.held(at-free, at-free > f.best)
 	t.late(Left, l.name, span{free, at}, t.allowed(),
-		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)), *ask)
+		fmt.Sprintf("nobody held %q, and nobody got it for %s", l.name, history.Duration(at-free)), ask)
 }
 
-func (t *trial) deadHolder(l *lock, died *belief, from, at int64, still bool, ask *history.Event) {
-	took, limit := at-from, t.allowed()
+func (t *trial) deadHolder(l *lock, from, at int64, still bool, ask *history.Event) {
+	took, limit, died := at-from, t.allowed(), l.died
 	if t.service.Declared.DeadHolder == "at once" {
 		limit -= time.Duration(t.ttl)
 	}
-	f := t.finding(Dead)
-	says := fmt.Sprintf("still not free %s after its holder %s had died",
-		history.Duration(took), who(died.granted))
-	if !still {
-		says = fmt.Sprintf("free %s after its holder %s had died", history.Duration(took), who(died.granted))
+	f, what := t.finding(Dead), "free"
+	if still {
+		what = "still not free"
+		if took <= int64(limit) {
+			return // nobody waited long enough to tell
+		}
+	} else {
 		l.died = nil
-		f.best = max(f.best, took)
-	} else if took <= int64(limit) {
-		return // nobody waited long enough to tell
+		f.held(took, took > f.best)
 	}
-	t.late(Dead, l.name, span{from, at}, limit, says, died.ask, died.granted, died.renewed, *ask)
+	t.late(Dead, l.name, span{from, at}, limit, fmt.Sprintf("%s %s after its holder %s had died", what,
+		history.Duration(took), who(died.granted)), append(died.events(), ask)...)
 }
 
 // landed judges an act that has arrived at the recorder.
-func (t *trial) landed(l *lock, by *caller, e *history.Event) {
-	n, ok := by.acts[e.Seq]
+func (t *trial) landed(by *caller, l *lock, e *history.Event) {
+	n, sent := by.acts[e.Seq]
+	delete(by.acts, e.Seq)
 	switch {
-	case ok:
-		delete(by.acts, e.Seq)
-	case by.belief != nil:
-		n = by.belief.n
-	case by.ask.At == 0:
-		t.c.silent = by.id.process
+	case sent:
+	case by.hold != nil:
+		n = by.hold.n
+	case by.asks == nil:
+		t.c.silent = by.process
 		return
 	default:
 		return
 	}
-	stale, guarded := t.finding(Stale), t.finding(Guarded)
-	if n > l.landed {
-		stale.applies = stale.applies || l.landed >= 0
-		guarded.applies = guarded.applies || l.landed >= 0 && e.Token != 0
+	switch {
+	case n > l.landed:
+		if l.landed >= 0 {
+			t.finding(Stale).applies = true
+			t.finding(Guarded).applies = t.finding(Guarded).applies || e.Token != 0
+		}
 		l.landed = n
-	} else if n < l.landed {
-		says := fmt.Sprintf("an act of %s landed after one of a later holder", who(*e))
-		t.broken(Stale, l.name, span{e.At, e.At}, says)
+	case n < l.landed:
+		says := fmt.Sprintf("an act of %s landed after one of a later holder", who(e))
+		t.broken(Stale, l, span{e.At, e.At}, says)
 		if e.Token != 0 && e.Token >= l.seen {
-			t.broken(Guarded, l.name, span{e.At, e.At},
-				says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
+			t.broken(Guarded, l, span{e.At, e.At}, says+fmt.Sprintf(", and its token %d was not smaller", e.Token))
 		}
 	}
 	l.seen = max(l.seen, e.Token)
-}
-
-// finish judges what only the end of a trial shows, and hands over what was found.
-func (t *trial) finish(at int64, aside string) {
-	for _, l := range t.lockList {
-		if len(l.askers) > 1 && l.grants > 0 {
-			t.finding(Exclusion).applies = true
-		}
-		for _, b := range l.believing {
-			if b.until < at-int64(toldGrace) {
-				t.told(l, b, at, "had not been told")
-			}
-		}
-	}
-	for _, by := range t.callList {
-		t.overtaken(by)
-		call, what := by.ask, "Lock"
-		if by.unlockIn {
-			call, what = by.unlock, "Unlock"
-		}
-		if call.At == 0 || t.absent(call.Process, call.At, at) {
-			continue
-		}
-		if (by.asking || by.unlockIn) && call.Until != 0 && at > call.Until {
-			t.late(Hangs, call.Name, span{call.Until, at}, hangGrace,
-				fmt.Sprintf("%s of %s never returned: its context had ended %s before",
-					what, who(call), history.Duration(at-call.Until)), call)
-		}
-		// It waits, or waited in vain, for what nobody may hold.
-		if l := t.locks[by.id.name]; (l.grants > 0 || l.unclear && len(l.askers) > 1) && call.Value != 1 {
-			if by.asking {
-				t.blocked(l, &by.ask, at, true)
-			} else if by.gaveUp > by.ask.At {
-				t.blocked(l, &by.ask, by.gaveUp, true)
-			}
-		}
-	}
-	t.overlapSizes(at)
-	t.wasServed(at)
-	if t.again {
-		// Whoever asks again and again competes with requests of others that are still under way: order is judged
-		// where everybody asks once.
-		delete(t.findings, Order)
-	}
-	for rule, f := range t.findings {
-		t.settle(rule, f)
-	}
-	if t.fault != nil && t.shown == 0 {
-		aside = cmp.Or(aside, "the fault had no effect that was seen")
-	}
-	t.c.collect(t, aside)
 }
 
 // wasServed judges whether locks went on being granted while servers were away.
@@ -410,14 +343,10 @@ func (t *trial) wasServed(at int64) {
 	if t.fault == nil || t.shown == 0 || t.fault.Class != history.Down {
 		return
 	}
-	end := at
-	if t.ended != 0 {
-		end = t.ended
-	}
+	end := cmp.Or(t.ended, at)
 	f := t.finding(Served)
 	if t.served != 0 && t.served <= end {
-		f.applies = true
-		f.best = t.served - t.shown
+		f.held(t.served-t.shown, true)
 		return
 	}
 	limit := ServedWindow(time.Duration(t.ttl))

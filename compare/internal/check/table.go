@@ -1,0 +1,302 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/golockers/locker/compare/internal/history"
+)
+
+// The rules, as a report names them.
+const (
+	Exclusion = "exclusion"
+	Told      = "told"
+	Stale     = "stale"
+	Guarded   = "guarded"
+	Tokens    = "tokens"
+	Dead      = "dead"
+	Left      = "left"
+	Served    = "served"
+	FalseLoss = "false-loss"
+	Order     = "order"
+	Hangs     = "hangs"
+)
+
+// rules are the rows of the table, in its order.
+var rules = []struct {
+	name, title string
+	split       bool   // one row for each fault
+	figure      string // what a trial that held shows; of a cell the greatest, or
+	least       bool   // the least
+}{
+	{name: Exclusion, title: "two at once", split: true},
+	{name: Told, title: "told in time", split: true, least: true, figure: "told %s before the next"},
+	{name: Guarded, title: "stale acts, tokens checked", split: true},
+	{name: Stale, title: "stale acts, no guard"},
+	{name: Tokens, title: "tokens rise", split: true},
+	{name: Dead, title: "dead holder: free after", figure: "at most %s"},
+	{name: Left, title: "left behind: blocked by nobody", figure: "at most %s"},
+	{name: Served, title: "served", split: true, figure: "again after %s"},
+	{name: FalseLoss, title: "leases lost", split: true},
+	{name: Order, title: "order of waiters"},
+	{name: Hangs, title: "calls that hang"},
+}
+
+// Rules are the names of all rules that have a verdict, in the order of the table.
+func Rules() (all []string) {
+	for _, rule := range rules {
+		all = append(all, rule.name)
+	}
+	return all
+}
+
+// declared says whether g promises that a rule is kept under a fault (nil: none), and in which words.
+func declared(g *history.Guarantees, rule string, fault *history.Fault, servers int) (bool, string) {
+	excludes := g.Exclusion != "none" && g.Exclusion != "" && g.Scope != "none" && g.Scope != "process"
+	recovers := g.DeadHolder != "none" && g.DeadHolder != ""
+	outlasts, what := true, ""
+	if fault != nil {
+		of := map[history.Class]struct {
+			ok   bool
+			what string
+		}{
+			history.Restart:  {g.SurvivesRestart, "a restart"},
+			history.Failover: {g.SurvivesFailover, "a fail-over"},
+			history.Clock:    {g.SurvivesClockJump, "a step of a clock"},
+			history.Pause:    {g.SurvivesPause, "a server's pause"},
+			history.DataLost: {false, "the loss of data"},
+		}
+		if c, ok := of[fault.Class]; ok && c.ok {
+			what = "outlasts " + c.what
+		} else if ok {
+			outlasts, what = false, "does not outlast "+c.what
+		}
+	}
+	switch rule {
+	case Exclusion, Told:
+		if !excludes {
+			return false, "no exclusion between processes"
+		}
+		return outlasts, cmp.Or(what, "exclusion rests on: "+g.Exclusion)
+	case Stale:
+		return false, "nobody can promise this without a guard at the resource"
+	case Guarded, Tokens:
+		switch g.Fencing {
+		case "unless data is set back": // which a replica that may lag does
+			set := fault != nil && (fault.Class == history.DataLost || fault.Class == history.Failover && !outlasts)
+			return !set, "tokens rise unless data is set back"
+		case "while data is kept":
+			return outlasts, "tokens rise while data is kept"
+		}
+		return false, "no tokens"
+	case Dead:
+		return recovers, fmt.Sprintf("free %s, at most %g s later", g.DeadHolder, g.DeadHolderSlackMS/1000)
+	case Left:
+		return recovers, "what is left of a failed attempt is gone after a TTL"
+	case Served:
+		return servers <= g.ServerCrashes, fmt.Sprintf("%d may be down", g.ServerCrashes)
+	case FalseLoss:
+		return excludes && fault == nil, "a renewed lease lasts"
+	case Order:
+		return g.Order == "fifo", "order: " + g.Order
+	}
+	return true, "a call returns when its context ends"
+}
+
+// tally is what a cell is made of. What is not known before all trials are, is not set yet.
+type tally struct {
+	history.Cell
+	servers int
+}
+
+const maxOutcomes = 40 // of a cell
+
+// collect judges a trial that was over at the time at, and adds what was found. aside is why it must not be counted.
+func (c *checker) collect(t *trial, at int64, aside string) {
+	t.judge(at)
+	if t.fault != nil && t.shown == 0 {
+		aside = cmp.Or(aside, "the fault had no effect that was seen")
+	}
+	for _, rule := range rules {
+		f := t.findings[rule.name]
+		if f == nil || !f.applies {
+			continue
+		}
+		in := place{t.service.Name, rule.name, ""}
+		if rule.split && t.fault != nil {
+			in.fault = t.fault.ID
+		}
+		cell := c.cells[in]
+		if cell == nil {
+			cell = &tally{}
+			c.cells[in] = cell
+		}
+		cell.servers = max(cell.servers, t.servers)
+		o := history.Outcome{Trial: t.id}
+		switch worst := t.counted(rule.name, f); {
+		case worst != nil && (aside == "" || rule.name == Exclusion):
+			// Two at once are a fact, whatever else went wrong with the trial.
+			cell.Trials++
+			cell.Broken++
+			cell.First = cmp.Or(cell.First, cell.Trials)
+			o.Broken, o.Note, o.NS = true, worst.says, worst.to-worst.from
+			if cell.Witness == nil || o.NS > cell.WorstNS {
+				cell.Witness, cell.WorstNS, cell.Worst = t.witness(worst), o.NS, o.Note
+			}
+		case aside != "" || len(f.breaks) > 0:
+			cell.Set++
+			cell.Reason = cmp.Or(aside, "the machine stalled, or was too slow to tell")
+			o.Aside, o.Note = true, cell.Reason
+		default:
+			cell.Trials++
+			if o.NS = f.best; rule.figure != "" && f.best != 0 {
+				o.Note = fmt.Sprintf(rule.figure, history.Duration(f.best))
+				if cell.Broken == 0 && (cell.Worst == "" || rule.least == (f.best < cell.WorstNS)) {
+					cell.WorstNS, cell.Worst = f.best, o.Note
+				}
+			}
+		}
+		cell.keep(o)
+	}
+}
+
+// keep keeps the broken and the worst outcomes.
+func (c *tally) keep(o history.Outcome) {
+	rank := func(o history.Outcome) int {
+		switch {
+		case o.Broken:
+			return 0
+		case o.Aside:
+			return 1
+		}
+		return 2
+	}
+	i, _ := slices.BinarySearchFunc(c.Outcomes, o, func(a, b history.Outcome) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.NS, a.NS), cmp.Compare(a.Trial, b.Trial))
+	})
+	if i < maxOutcomes {
+		c.Outcomes = slices.Insert(c.Outcomes, i, o)
+		c.Outcomes = c.Outcomes[:min(len(c.Outcomes), maxOutcomes)]
+	}
+}
+
+// addRows adds the rows to the report, the worst first: all rules, and those under a fault that were tried on any
+// service; of two at once, under each fault.
+func (c *checker) addRows() {
+	r := c.report
+	for _, rule := range rules {
+		before := len(r.Rows)
+		if rule.split {
+			c.addRow(rule.name, rule.title+": healthy", nil, rule.name == Exclusion)
+			for i := range c.run.Faults {
+				f := &c.run.Faults[i]
+				c.addRow(rule.name, rule.title+": "+f.ID, f, rule.name == Exclusion)
+			}
+		}
+		if len(r.Rows) == before {
+			c.addRow(rule.name, rule.title, nil, true)
+		}
+	}
+	rank := func(row history.Row) (best int) {
+		for _, cell := range row.Cells {
+			best = min(best, map[history.Verdict]int{history.Broken: -2, history.Undeclared: -1}[cell.Verdict])
+		}
+		return best
+	}
+	slices.SortStableFunc(r.Rows, func(a, b history.Row) int { return cmp.Compare(rank(a), rank(b)) })
+	r.Broken, r.Headline = headline(r)
+}
+
+func (c *checker) addRow(rule, title string, fault *history.Fault, always bool) {
+	row := history.Row{ID: rule, Rule: rule, Title: title}
+	if fault != nil {
+		row.Fault = fault.ID
+		row.ID += "/" + fault.ID
+	}
+	for i := range c.run.Services {
+		s := &c.run.Services[i]
+		t := c.cells[place{s.Name, rule, row.Fault}]
+		always = always || t != nil
+		row.Cells = append(row.Cells, cell(s, t, rule, fault))
+	}
+	if always {
+		c.report.Rows = append(c.report.Rows, row)
+	}
+}
+
+func cell(s *history.Service, t *tally, rule string, fault *history.Fault) history.Cell {
+	out, servers := history.Cell{Verdict: history.NotTried, Reason: "no trial gave the occasion"}, 1
+	switch {
+	case t != nil:
+		out, servers = t.Cell, t.servers
+	case s.Missing != "":
+		out.Reason = s.Missing
+	case fault != nil && s.Untried[fault.ID] != "":
+		out.Reason = s.Untried[fault.ID]
+	case (rule == Tokens || rule == Guarded) && s.Declared.Fencing == "none":
+		out.Reason = "leases carry no token"
+	case rule == Told && fault != nil && (fault.Class == history.Stopped || fault.Class == history.Killed):
+		out.Reason = "nobody can tell a holder that does not run"
+	}
+	out.Service = s.Name
+	out.Declared, out.What = declared(&s.Declared, rule, fault, servers)
+	switch {
+	case t == nil:
+	case out.Trials == 0:
+		out.Verdict = history.Inconclusive
+	case out.Broken == 0:
+		out.Verdict, out.Bound, out.Reason = history.Held, min(1, 3/float64(out.Trials)), ""
+	case out.Declared:
+		out.Verdict, out.Reason = history.Broken, ""
+	default:
+		out.Verdict, out.Reason = history.Undeclared, ""
+	}
+	return out
+}
+
+// headline says what was broken: what is declared, and two at once, declared or not.
+func headline(r *history.Report) (bad int, says string) {
+	tried := 0
+	said := map[bool][]string{} // of what is declared, and of what is not
+	for i, s := range r.Run.Services {
+		for _, rule := range rules {
+			ways := map[bool][]string{} // the faults that broke it
+			for _, row := range r.Rows {
+				switch c := &row.Cells[i]; {
+				case row.Rule != rule.name, c.Verdict == history.Undeclared && rule.name != Exclusion:
+				case c.Broken > 0:
+					ways[c.Declared] = append(ways[c.Declared], row.Fault)
+				case c.Verdict == history.Held && c.Declared:
+					tried++
+				}
+			}
+			bad += len(ways[true])
+			for declared, faults := range ways {
+				what, _, _ := strings.Cut(rule.title, ":")
+				if len(faults) > 1 {
+					what += fmt.Sprintf(" under %d faults", len(faults))
+				} else if faults[0] != "" {
+					what += " under " + faults[0]
+				}
+				said[declared] = append(said[declared], s.Name+": "+what)
+			}
+		}
+	}
+	others := strings.Join(said[false], "; ")
+	switch {
+	case bad > 0:
+		says = fmt.Sprintf("%d of %d declared guarantees BROKEN: %s", bad, tried+bad, strings.Join(said[true], "; "))
+		if others != "" {
+			says += ". Not declared: " + others
+		}
+	case tried > 0:
+		if says = fmt.Sprintf("All %d declared guarantees that were tried held", tried); others != "" {
+			says = others + ". " + says
+		}
+	default:
+		says = cmp.Or(others, "Nothing that is declared could be tried")
+	}
+	return bad, says
+}
