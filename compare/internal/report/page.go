@@ -26,26 +26,17 @@ var style string
 //go:embed page.js
 var program string
 
-// Page is the report as one file of HTML.
-func Page(r *history.Report) ([]byte, error) {
-	data, err := json.Marshal(r) // < and > are escaped: no string of the report ends the script
-	if err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
-	return []byte(strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/",
-		string(data)).Replace(page)), nil
-}
-
 // Save writes report.json and report.html into dir.
 func Save(r *history.Report, dir string) error {
 	if err := r.Save(dir); err != nil {
 		return err
 	}
-	html, err := Page(r)
-	if err != nil {
-		return err
+	data, err := json.Marshal(r) // < and > are escaped: no string of the report ends the script
+	if err == nil {
+		html := strings.NewReplacer("/*style*/", style, "/*program*/", program, "/*report*/", string(data)).Replace(page)
+		err = os.WriteFile(filepath.Join(dir, history.PageFile), []byte(html), 0o644)
 	}
-	if err := os.WriteFile(filepath.Join(dir, history.PageFile), html, 0o644); err != nil {
+	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil

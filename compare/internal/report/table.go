@@ -12,11 +12,10 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// Table writes the report for a terminal that is so many columns wide (0: it is
-// none, the lines may be as long as they like). With bold, what stands out does
-// so by escape sequences, too.
+// Table writes the report for a terminal that is so many columns wide (0: it is none, the lines may be as long as
+// they like). With bold, what stands out does so by escape sequences, too.
 func Table(w io.Writer, r *history.Report, width int, bold bool) error {
-	t := &table{bold: bold, rows: fold(r.Rows)}
+	t := &table{bold: bold, units: true, rows: fold(r.Rows)}
 	title := 0
 	for i := range t.rows {
 		title = max(title, utf8.RuneCountInString(t.rows[i].Title))
@@ -30,18 +29,23 @@ func Table(w io.Writer, r *history.Report, width int, bold bool) error {
 			tried = append(tried, i)
 		}
 	}
-	// As many services beside each other as there is room for; what is counted is said in each cell if that
-	// leaves room.
+	// As many services beside each other as there is room for; what is counted is said in each cell if that leaves room.
 	room := cmp.Or(width, math.MaxInt) - title
-	if t.units = true; len(t.fit(r, tried, room)) < len(tried) {
-		t.units = false
-	}
+	t.units = len(t.fit(r, tried, room)) == len(tried)
 	for len(tried) > 0 {
 		widths := t.fit(r, tried, room)
 		n := len(widths)
-		t.head(r, tried[:n], title, widths)
+		t.write(strings.Repeat(" ", title), tried[:n], widths, func(i int) (string, bool) { return r.Run.Services[i].Name, true })
 		for j := range t.rows {
-			t.row(&t.rows[j], tried[:n], title, widths)
+			row := &t.rows[j]
+			bad := slices.ContainsFunc(tried[:n], func(i int) bool { return row.Cells[i].Bad() })
+			// A long name goes on below, so that rows that differ have names that differ.
+			names := wrap(row.Title, title)
+			t.write(t.strong(pad(names[0], title), bad), tried[:n], widths,
+				func(i int) (string, bool) { return t.text(row, i), row.Cells[i].Bad() })
+			for _, name := range names[1:] {
+				t.line("%s", t.strong(name, bad))
+			}
 		}
 		t.line("")
 		tried = tried[n:]
@@ -75,54 +79,33 @@ func (t *table) fit(r *history.Report, services []int, room int) (widths []int) 
 
 func (t *table) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n", args...) }
 
-func (t *table) strong(s string) string {
-	if t.bold {
+func (t *table) strong(s string, is bool) string {
+	if is && t.bold {
 		return "\x1b[1m" + s + "\x1b[0m"
 	}
 	return s
 }
 
-// pad is s in width columns, cut if it is longer.
+// write writes a line of the table: its name, and a cell for each service.
+func (t *table) write(name string, services, widths []int, cell func(i int) (text string, strong bool)) {
+	for k, i := range services {
+		text, strong := cell(i)
+		after := ""
+		if n := widths[k] - utf8.RuneCountInString(text); k < len(services)-1 && n > 0 {
+			after = strings.Repeat(" ", n)
+		}
+		name += "  " + t.strong(text, strong) + after
+	}
+	t.line("%s", name)
+}
+
+// pad is s in width columns, or what it takes.
 func pad(s string, width int) string {
-	if n := utf8.RuneCountInString(s); n < width {
-		return s + strings.Repeat(" ", width-n)
-	} else if n > width {
-		return string([]rune(s)[:width-1]) + "…"
-	}
-	return s
+	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
 }
 
-func (t *table) head(r *history.Report, columns []int, title int, widths []int) {
-	line := pad("", title)
-	for k, i := range columns {
-		line += t.cell(r.Run.Services[i].Name, widths[k], k == len(columns)-1, true)
-	}
-	t.line("%s", line)
-}
-
-func (t *table) row(row *history.Row, columns []int, title int, widths []int) {
-	bad := false
-	line := ""
-	for k, i := range columns {
-		c := &row.Cells[i]
-		bad = bad || c.Bad()
-		line += t.cell(t.text(row, i), widths[k], k == len(columns)-1, c.Bad())
-	}
-	// A long name goes on below, so that rows that differ have names that differ.
-	for i, name := range broken(row.Title, title) {
-		if name = pad(name, title); bad {
-			name = t.strong(name)
-		}
-		if i > 0 {
-			line = ""
-			name = strings.TrimRight(name, " ")
-		}
-		t.line("%s", name+line)
-	}
-}
-
-// broken is a text in lines of at most width columns, all but the first indented.
-func broken(s string, width int) (lines []string) {
+// wrap is a text in lines of at most width columns, all but the first indented.
+func wrap(s string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(s) {
 		switch {
@@ -140,20 +123,6 @@ func broken(s string, width int) (lines []string) {
 		}
 	}
 	return append(lines, line)
-}
-
-// cell is s in a column; the last one needs no spaces after it.
-func (t *table) cell(s string, width int, last, strong bool) string {
-	after := ""
-	if n := utf8.RuneCountInString(s); n > width {
-		s = pad(s, width)
-	} else if !last {
-		after = strings.Repeat(" ", width-n)
-	}
-	if strong {
-		s = t.strong(s)
-	}
-	return "  " + s + after
 }
 
 // text is a cell in a word or two.
@@ -179,40 +148,35 @@ func (t *table) text(row *history.Row, service int) string {
 
 const exclusion = "exclusion"
 
-// fold joins the rows of one rule in which nothing was broken into one; of the
-// first rule only those that nobody could try: what was tried there is what
-// everybody asks about.
+// fold joins the rows of one rule in which nothing was broken into one; of the first rule only those that could not
+// be tried anywhere: what was tried there is what everybody asks about.
 func fold(rows []history.Row) (out []history.Row) {
-	at := make(map[string]int)
-	count := make(map[string]int)
+	at, count := map[string]int{}, map[string]int{}
 	for _, row := range rows {
 		quiet := !slices.ContainsFunc(row.Cells, func(c history.Cell) bool {
 			return c.Verdict != history.NotTried && (row.Rule == exclusion || c.Verdict != history.Held)
 		})
-		i, ok := at[row.Rule]
-		switch {
-		case !quiet:
+		if !quiet {
 			out = append(out, row)
-		case !ok:
+			continue
+		}
+		if count[row.Rule]++; count[row.Rule] == 1 {
 			at[row.Rule] = len(out)
 			row.Cells = slices.Clone(row.Cells)
 			out = append(out, row)
-			count[row.Rule] = 1
-		default:
-			count[row.Rule]++
-			out[i].Fault = ""
-			rule, _, _ := strings.Cut(row.Title, ":")
-			ways := "ways"
-			if row.Rule == exclusion {
-				ways = "other ways"
-			}
-			out[i].Title = fmt.Sprintf("%s: %d %s", rule, count[row.Rule], ways)
-			for j, c := range row.Cells {
-				if c.Verdict == history.Held {
-					to := &out[i].Cells[j]
-					to.Verdict = history.Held
-					to.Trials += c.Trials
-				}
+			continue
+		}
+		joined := &out[at[row.Rule]]
+		rule, _, _ := strings.Cut(row.Title, ":")
+		ways := "ways"
+		if row.Rule == exclusion {
+			ways = "other ways"
+		}
+		joined.Fault, joined.Title = "", fmt.Sprintf("%s: %d %s", rule, count[row.Rule], ways)
+		for j, c := range row.Cells {
+			if c.Verdict == history.Held {
+				joined.Cells[j].Verdict = history.Held
+				joined.Cells[j].Trials += c.Trials
 			}
 		}
 	}
@@ -221,13 +185,21 @@ func fold(rows []history.Row) (out []history.Row) {
 
 // notes are what stands below the table.
 func (t *table) notes(r *history.Report, width int) {
+	say := func(title, indent string, notes ...string) {
+		if title != "" && len(notes) > 0 {
+			t.line("\n%s", title)
+		}
+		for _, note := range notes {
+			for _, line := range wrap(note, width-len(indent)) {
+				t.line("%s", indent+line)
+			}
+		}
+	}
 	if r.Trials > 0 {
-		t.wrap(width, "", r.Headline+".")
+		say("", "", r.Headline+".")
 		t.line("")
-		t.wrap(width, "", "held · n: none of n faults broke it (several locks share each), so at most 3 of "+
-			"n such faults do (95 % sure). "+
-			"BROKEN k of n: declared, and broken by k of n faults. broken k of n: the same, where the "+
-			"service does not declare it. "+
+		say("", "", "held · n: none of n faults broke it (several locks share each), so at most 3 of n such faults do (95 % sure). "+
+			"BROKEN k of n: declared, and broken by k of n faults. broken k of n: the same, where the service does not declare it. "+
 			"Rows without a fault count rounds. -: not tried. ?: inconclusive.")
 	}
 	var bad, unsure, missing []string
@@ -247,23 +219,7 @@ func (t *table) notes(r *history.Report, width int) {
 			missing = append(missing, s.Name+": "+s.Missing)
 		}
 	}
-	t.section(t.strong("Declared, and BROKEN:"), bad, width)
-	t.section("Nothing can be said of:", unsure, width)
-	t.section("Not tried at all:", missing, width)
-}
-
-func (t *table) section(title string, notes []string, width int) {
-	if len(notes) > 0 {
-		t.line("\n%s", title)
-	}
-	for _, note := range notes {
-		t.wrap(width, "  ", note)
-	}
-}
-
-// wrap writes a text in lines of at most width columns.
-func (t *table) wrap(width int, indent, s string) {
-	for _, line := range broken(s, width-len(indent)) {
-		t.line("%s", indent+line)
-	}
+	say(t.strong("Declared, and BROKEN:", true), "  ", bad...)
+	say("Nothing can be said of:", "  ", unsure...)
+	say("Not tried at all:", "  ", missing...)
 }
