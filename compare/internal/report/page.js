@@ -96,7 +96,12 @@ function drawTable() {
     }
   });
   $("table").append(head, body);
-  $("table").classList.toggle("many", services.length > 5);
+  // Where the table is wider than the page, its cells have lines.
+  const box = document.querySelector(".scroll"), many = $("table").classList;
+  new ResizeObserver(() => {
+    many.remove("many");
+    many.toggle("many", box.scrollWidth > box.clientWidth);
+  }).observe(box);
   // Nothing is declared for locks of other libraries: what is said of them is how they are tried.
   $("notes").append(...services.filter((s) => !s.missing && s.declared.exclusion === "none" && s.declared.rests_on)
     .map((s) => el("p", { class: "quiet" }, el("strong", {}, s.name), ": " + s.declared.rests_on + ".")));
