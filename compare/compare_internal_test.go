@@ -110,16 +110,12 @@ func (s *sideBySide) run(name string, test func(t *testing.T)) {
 
 // Each flaw has to be found by the row that is meant for it.
 func TestKnownBadLocksAreBroken(t *testing.T) {
-	badLocksAreBroken(t, "", oneForEachRule)
+	badLocksAreBroken(t, oneForEachRule)
 }
 
 func TestProveMoreBadLocksAreBroken(t *testing.T) {
 	lab.NeedProve(t)
-	rows, dir := others, os.Getenv("LOCKER_WITNESSES")
-	if dir != "" {
-		rows = append(rows, oneForEachRule...)
-	}
-	badLocksAreBroken(t, dir, rows)
+	badLocksAreBroken(t, others)
 }
 
 type badRow struct {
@@ -151,13 +147,11 @@ var (
 	}
 )
 
-func badLocksAreBroken(t *testing.T, dir string, rows []badRow) {
+func badLocksAreBroken(t *testing.T, rows []badRow) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	r := lab.StartRedis(t)
 	all := sideBySide{t: t}
-	kept := witnesses{dir: dir}
-	defer kept.save(t)
 	defer all.all.Wait()
 	for _, test := range rows {
 		all.run(string(test.flaw), func(t *testing.T) {
@@ -179,7 +173,6 @@ func badLocksAreBroken(t *testing.T, dir string, rows []badRow) {
 			if c.Verdict == history.Broken {
 				require.NotNil(t, c.Witness)
 				t.Log(c.Worst, "|", c.Witness.Says)
-				kept.keep(t, report, dir, c.Witness)
 			}
 		})
 	}
@@ -195,42 +188,6 @@ func stalledFor(t *testing.T, dir string, d time.Duration) bool {
 		}
 	}
 	return false
-}
-
-// witnesses keeps the trials in which bad locks were found out, where LOCKER_WITNESSES names a directory:
-// those in internal/report/testdata are for the page's test in a browser.
-type witnesses struct {
-	dir string
-	mu  sync.Mutex
-	run *history.Run
-}
-
-func (w *witnesses) keep(t *testing.T, report *Result, dir string, seen *history.Witness) {
-	if w.dir == "" {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.run == nil {
-		w.run = &history.Run{Began: report.Run.Began, Machine: report.Run.Machine, Faults: report.Run.Faults}
-	}
-	service := report.Run.Services[0]
-	service.Untried = nil
-	w.run.Services = append(w.run.Services, service)
-	var lines []byte
-	for e, err := range history.Read(dir) {
-		require.NoError(t, err)
-		if e.Trial == seen.Trial && (e.At <= seen.Events[len(seen.Events)-1].At || e.Kind == history.TrialEnd) {
-			lines = e.AppendLine(lines)
-		}
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(w.dir, service.Name+".jsonl"), lines, 0o644))
-}
-
-func (w *witnesses) save(t *testing.T) {
-	if w.run != nil {
-		assert.NoError(t, w.run.Save(w.dir))
-	}
 }
 
 func TestGoodLocksAreHeld(t *testing.T) { isHeld(t, string(none)) }

@@ -224,8 +224,7 @@ func TestThePageInABrowser(t *testing.T) {
 }
 
 // Each known bad lock is BROKEN in the row that is meant for it, and a click there draws what happened: who
-// held, when, and where it breaks. The histories are those that TestKnownBadLocksAreBroken of package compare
-// keeps.
+// held, when, and where it breaks. The histories are of runs of TestKnownBadLocksAreBroken of package compare.
 func TestTheWitnessOfEachBadLock(t *testing.T) {
 	run, err := history.LoadRun("../report/testdata/badlocks")
 	require.NoError(t, err)
