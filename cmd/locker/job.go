@@ -4,27 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
 
-	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/clock"
 )
 
 // job is the command that runs under a lease. The guard ends the command; the job tells
 // the guard when, and people what happens.
 type job struct {
-	lease   *locker.Lease
-	notes   notes
-	signals <-chan os.Signal
-	renewed *atomic.Pointer[error] // how the last renewal went; nil: there was none
-	outlive bool
-	env     []string // beside that of every lock
-
-	proc      *process
-	limit     time.Time     // when the longest hold is over; zero: never
-	limitedBy string        // the setting that limits it
-	grace     time.Duration // from SIGTERM to the end of the lease
+	*session
+	proc  *process
+	grace time.Duration // from SIGTERM to the end of the lease
 
 	terminate, kill time.Time // what the guard was told; zero: never
 	reason          error     // why the command is being ended; nil while it may go on
@@ -52,18 +42,33 @@ const (
 	reportKilled     = 'k'
 )
 
+// launch is what it takes to start a command.
+type launch struct {
+	path string
+	args []string
+	env  []string
+	lock *os.File // the lock itself, for the command to inherit; nil if it is not a file
+
+	terminateAt, killAt time.Time // when the command has to end; zero: never
+
+	// nested: an outer locker has to be able to end the command together with its own
+	// command. It can kill only this process.
+	nested bool
+	// outlive: the command goes on, with the lock, if locker is killed.
+	outlive bool
+}
+
 // start starts the command. The grace period is a share of the time that the lease
 // has left now.
-func (j *job) start(path string, command []string) error {
+func (j *job) start(path string, command []string) (err error) {
 	j.grace = min(time.Until(j.lease.Until())/6, maxGrace)
 	j.schedule()
 	var file *os.File
 	j.lease.As(&file)
-	proc, err := start(launch{
+	j.proc, err = start(launch{
 		path: path, args: command, env: append(environment(j.lease, command[0]), j.env...),
-		lock: file, terminateAt: j.terminate, killAt: j.kill, nested: nested(), outlive: j.outlive,
+		lock: file, terminateAt: j.terminate, killAt: j.kill, nested: nested(), outlive: j.flags.outlive,
 	})
-	j.proc = proc
 	return err
 }
 
@@ -149,13 +154,14 @@ func (j *job) heard(what byte) {
 
 // why says why a lease that is not lost yet is not kept.
 func (j *job) why() error {
+	limit, limitedBy := j.flags.longest()
 	switch err := j.renewed.Load(); {
 	case err != nil && *err != nil:
 		return fmt.Errorf("it cannot be renewed: %s", plain(*err))
 	case left(j.kill) <= 0:
 		return errors.New("it was not renewed in time: locker was stopped, or the machine is too busy")
-	case !j.limit.IsZero() && left(j.limit) <= 2*j.grace:
-		return fmt.Errorf("%s is reached", j.limitedBy)
+	case limit > 0 && left(j.granted.Add(limit)) <= 2*j.grace:
+		return fmt.Errorf("%s is reached", limitedBy)
 	}
 	return errors.New("it is not renewed any more")
 }

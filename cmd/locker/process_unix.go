@@ -12,22 +12,6 @@ import (
 	"time"
 )
 
-// launch has the arguments of start.
-type launch struct {
-	path string
-	args []string
-	env  []string
-	lock *os.File // the lock itself, for the command to inherit; nil if it is not a file
-
-	terminateAt, killAt time.Time // when the command has to end; zero: never
-
-	// nested: an outer locker has to be able to end the command together with its own
-	// command. It can kill only this process.
-	nested bool
-	// outlive: the command goes on, with the lock, if locker is killed.
-	outlive bool
-}
-
 // process is the command, which leads a process group of its own.
 type process struct {
 	launch

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -26,18 +25,6 @@ const (
 	saidTerminate = "it is terminated"
 	saidKill      = "terminated it"
 )
-
-// launch is what is needed to start a command.
-type launch struct {
-	path string
-	args []string
-	env  []string
-	lock *os.File // not used: a file lock belongs to locker's process here
-
-	// Not used: there is no guard.
-	terminateAt, killAt time.Time
-	nested, outlive     bool
-}
 
 // process is the command, in a job with all processes that it starts.
 type process struct {
@@ -85,16 +72,21 @@ func start(l launch) (*process, error) {
 	return p, nil
 }
 
-// run puts the command into the job, and lets it run.
+// run puts the command into the job, and lets it run, as debuggers do: os/exec does not hand out its only
+// thread, for ResumeThread.
 func (p *process) run() (err error) {
 	without := p.cmd.Process.WithHandle(func(handle uintptr) {
-		err = windows.AssignProcessToJobObject(p.job, windows.Handle(handle))
+		if err = windows.AssignProcessToJobObject(p.job, windows.Handle(handle)); err != nil {
+			return
+		}
+		if status, _, _ := resumeProcess.Call(handle); status != 0 {
+			err = windows.NTStatus(status)
+		}
 	})
-	if err := errors.Join(without, err); err != nil {
-		return err
-	}
-	return resume(uint32(p.cmd.Process.Pid))
+	return errors.Join(without, err)
 }
+
+var resumeProcess = windows.NewLazySystemDLL("ntdll.dll").NewProc("NtResumeProcess")
 
 // endWithLocker sets whether the job ends with its last handle, which is locker's.
 func (p *process) endWithLocker(ends bool) error {
@@ -105,28 +97,6 @@ func (p *process) endWithLocker(ends bool) error {
 	_, err := windows.SetInformationJobObject(p.job, windows.JobObjectExtendedLimitInformation,
 		uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits)))
 	return err
-}
-
-// resume lets a process run that was started suspended: its only thread.
-func resume(pid uint32) error {
-	all, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = windows.CloseHandle(all) }()
-	entry := windows.ThreadEntry32{Size: uint32(unsafe.Sizeof(windows.ThreadEntry32{}))}
-	for err = windows.Thread32First(all, &entry); err == nil; err = windows.Thread32Next(all, &entry) {
-		if entry.OwnerProcessID != pid {
-			continue
-		}
-		thread, err := windows.OpenThread(windows.THREAD_SUSPEND_RESUME, false, entry.ThreadID)
-		if err != nil {
-			return err
-		}
-		_, err = windows.ResumeThread(thread)
-		return errors.Join(err, windows.CloseHandle(thread))
-	}
-	return fmt.Errorf("its thread is not found: %w", err)
 }
 
 // endAt does what a guard does elsewhere, when it is called in time.

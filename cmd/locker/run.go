@@ -30,11 +30,13 @@ type runFlags struct {
 	slots   int // 0: a lock, and no slots
 	shared  bool
 
-	waitGiven, ttlGiven, maxHoldGiven, slotsGiven bool
+	given func(flag string) bool
 }
 
 func newRun() *cobra.Command {
 	var f runFlags
+	var name string
+	var command []string
 	cmd := &cobra.Command{
 		Use:   "run [flags] NAME -- COMMAND [ARG...]",
 		Short: "Run COMMAND while holding the lock NAME",
@@ -48,24 +50,15 @@ func newRun() *cobra.Command {
 
   Wait at most a minute, and end the command after an hour:
     locker run --wait 1m --max-hold 1h deploy -- make deploy`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			_, _, err := split(args, cmd.ArgsLenAtDash())
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			name, command, err = split(args, cmd.ArgsLenAtDash())
 			return err
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.waitGiven = cmd.Flags().Changed("wait")
-			f.ttlGiven = cmd.Flags().Changed("ttl")
-			f.maxHoldGiven = cmd.Flags().Changed("max-hold")
-			f.slotsGiven = cmd.Flags().Changed("slots")
-			name, command, err := split(args, cmd.ArgsLenAtDash())
-			if err != nil {
-				return err
-			}
-			return f.run(name, command)
-		},
+		RunE: func(*cobra.Command, []string) error { return f.run(name, command) },
 	}
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
+	f.given = flags.Changed
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lock expires so long after its last renewal\n(default 30s)")
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait, also for a service that is\nout of reach "+
 		"(default: for ever for the lock,\none TTL for the service)")
@@ -108,10 +101,10 @@ func split(args []string, dash int) (name string, command []string, err error) {
 // options are the settings of the lock from the flags. They override those of the
 // URL.
 func (f *runFlags) options() (opts []locker.Option) {
-	if f.ttlGiven {
+	if f.given("ttl") {
 		opts = append(opts, locker.TTL(f.ttl))
 	}
-	if f.maxHoldGiven {
+	if f.given("max-hold") {
 		opts = append(opts, locker.MaxHold(f.maxHold))
 	}
 	if f.shared {
@@ -122,16 +115,24 @@ func (f *runFlags) options() (opts []locker.Option) {
 
 // lockTTL is the TTL of the lock: of the flag, the URL, or the default.
 func (f *runFlags) lockTTL() time.Duration {
-	if f.ttlGiven {
+	if f.given("ttl") {
 		return f.ttl
 	}
 	return f.backend.duration("ttl", locker.DefaultTTL)
 }
 
+// longest is the longest hold, 0 if it has no bound, and the setting that says so.
+func (f *runFlags) longest() (limit time.Duration, setting string) {
+	if f.given("max-hold") {
+		return f.maxHold, "--max-hold"
+	}
+	return f.backend.duration("max_hold", 0), "max_hold of the backend's URL"
+}
+
 // patience is how long an outage may last before the lock is held: --wait, or as for Lock
 // the patience of the URL, or the TTL.
 func (f *runFlags) patience() time.Duration {
-	if f.try || f.waitGiven {
+	if f.try || f.given("wait") {
 		return f.wait
 	}
 	return f.backend.duration("patience", f.lockTTL())
@@ -170,12 +171,12 @@ func (f *runFlags) run(name string, command []string) error {
 }
 
 // tries reports whether the command does not wait for another holder.
-func (f *runFlags) tries() bool { return f.try || f.waitGiven && f.wait == 0 }
+func (f *runFlags) tries() bool { return f.try || f.given("wait") && f.wait == 0 }
 
 // check reports flags that are wrong with every backend.
 func (f *runFlags) check() error {
 	switch {
-	case f.try && f.waitGiven:
+	case f.try && f.given("wait"):
 		return errors.New("give --try or --wait, not both")
 	case f.wait < 0:
 		return fmt.Errorf("a --wait of %v is not possible: give a positive duration, or --try to not "+
@@ -184,17 +185,17 @@ func (f *runFlags) check() error {
 		return errors.New("--outlive is not possible on Windows: COMMAND ends with locker there")
 	case f.held < 0 || f.held > 255:
 		return fmt.Errorf("a --conflict-exit-code of %d is not possible: give one from 0 to 255", f.held)
-	case f.minHold < 0 || f.maxHoldGiven && f.minHold > f.maxHold:
+	case f.minHold < 0 || f.given("max-hold") && f.minHold > f.maxHold:
 		return fmt.Errorf("a --min-hold of %v is not possible: give a positive duration, no longer than "+
 			"--max-hold", f.minHold)
-	case f.slotsGiven && (f.slots < 1 || f.slots > slots.MaxSlots):
+	case f.given("slots") && (f.slots < 1 || f.slots > slots.MaxSlots):
 		return fmt.Errorf("%d --slots are not possible: give 1 to %d", f.slots, slots.MaxSlots)
 	case f.slots > 0 && f.minHold > 0 && !f.tries():
 		return errors.New("--slots with --min-hold needs --try: a command that waits asks for more slots " +
 			"than it keeps")
 	case f.slots > 0 && f.shared:
 		return errors.New("give --slots or --shared, not both: each slot has one holder")
-	case f.ttlGiven && f.ttl <= 0:
+	case f.given("ttl") && f.ttl <= 0:
 		return fmt.Errorf("a --ttl of %v is not possible: give a positive duration, such as 30s", f.ttl)
 	}
 	return nil

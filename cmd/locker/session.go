@@ -172,7 +172,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 		defer cancel()
 		s.lease, err = tryLock(ctx, s.name, opts...)
 	} else {
-		if f.waitGiven {
+		if f.given("wait") {
 			opts = append(opts, locker.Patience(f.wait))
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline), min(f.wait, shortestOpening)))
@@ -235,13 +235,7 @@ func (s *session) hold(path string, command []string) (int, error) {
 		s.close(lostTimeout)
 		return statusLost, fmt.Errorf("%w; %s was not run", err, command[0])
 	}
-	j := &job{lease: s.lease, notes: s.notes, signals: s.signals, renewed: &s.renewed,
-		outlive: s.flags.outlive, env: s.env}
-	if s.flags.maxHoldGiven {
-		j.limit, j.limitedBy = time.Now().Add(s.flags.maxHold), "--max-hold"
-	} else if d := s.flags.backend.duration("max_hold", 0); d > 0 {
-		j.limit, j.limitedBy = time.Now().Add(d), "max_hold of the backend's URL"
-	}
+	j := &job{session: s}
 	if err := j.start(path, command); err != nil {
 		s.close(clearTimeout)
 		return statusCannotRun, fmt.Errorf("%s: cannot be executed: %w", command[0], err)
