@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,14 +26,13 @@ type session struct {
 	signals chan os.Signal
 	notes   notes
 
-	client   *locker.Client
-	opened   atomic.Pointer[locker.Client] // client, for watchWait
+	client   atomic.Pointer[locker.Client] // nil until the service has answered
 	lease    *locker.Lease
 	env      []string // what the command is told of its slot
 	granted  time.Time
-	renewed  atomic.Pointer[error] // how the last renewal went
-	inTheWay atomic.Pointer[obstacle]
-	death    death // how the command died, if its status is the one to report
+	renewed  atomic.Pointer[error]  // how the last renewal went
+	inTheWay atomic.Pointer[string] // what the wait for the lock is waiting for; nil: the first answer
+	death    death                  // how the command died, if its status is the one to report
 }
 
 // signalError is why a wait is over when a signal ended it.
@@ -74,7 +74,7 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 		defer close(done)
 		long := time.NewTicker(time.Second)
 		defer long.Stop()
-		var said string
+		said := ""
 		for {
 			select {
 			case sig := <-s.signals:
@@ -83,13 +83,14 @@ func (s *session) watchWait(cancel context.CancelCauseFunc) (stop func()) {
 					return
 				}
 			case <-long.C:
-				if text := s.inTheWay.Load().text(); text != said && !s.flags.quiet {
-					said = text
-					if text == heldByAnother {
-						text = s.holder()
-					}
-					s.notes.say("waiting for %q: %s", s.name, text)
+				text := *cmp.Or(s.inTheWay.Load(), &noAnswer)
+				if text == said || s.flags.quiet {
+					continue
 				}
+				if said = text; text == heldByAnother {
+					text = s.holder()
+				}
+				s.notes.say("waiting for %q: %s", s.name, text)
 			case <-quit:
 				return
 			}
@@ -151,8 +152,7 @@ func (s *session) lock(ctx context.Context, command []string) error {
 	if err != nil {
 		return err
 	}
-	s.client = client
-	s.opened.Store(client)
+	s.client.Store(client)
 	if f.outlive && client.Guarantees().Exclusion != locker.ExclusionKernel {
 		return usage(errors.New("--outlive: only a lock of the file backend lasts without locker: leave " +
 			"the flag out, or give --backend file:///DIR"))
@@ -197,7 +197,7 @@ type slotFunc func(context.Context, locker.Locker, string, int, ...locker.Option
 // oneOf locks one of the --slots, and tells the command which one it is.
 func (s *session) oneOf(lock slotFunc) lockFunc {
 	return func(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
-		slot, err := lock(ctx, s.client, name, s.flags.slots, opts...)
+		slot, err := lock(ctx, s.client.Load(), name, s.flags.slots, opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func (s *session) heldOutside(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	state, err := s.client.Inspect(ctx, s.name)
+	state, err := s.client.Load().Inspect(ctx, s.name)
 	byOuter := func(label string) bool { return strings.HasPrefix(label, outer[0]) } // and on which services
 	other := state.Token != 0 && len(outer) > 1 && outer[1] != strconv.FormatUint(state.Token, 10)
 	if err != nil || other || !byOuter(state.Label) && !slices.ContainsFunc(state.Sharing, byOuter) {
@@ -286,11 +286,10 @@ func (s *session) linger() {
 	if keep == 0 || left <= 0 || left >= s.flags.lockTTL() {
 		return
 	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
+	over := time.After(left)
 	for {
 		select {
-		case <-timer.C:
+		case <-over:
 			return
 		case sig := <-s.signals:
 			if endsWait(sig) {
@@ -303,16 +302,15 @@ func (s *session) linger() {
 // close waits up to timeout until nothing is left in the service. Leftovers end with
 // their TTL.
 func (s *session) close(timeout time.Duration) {
-	if s.client == nil {
-		return
-	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		if s.lease != nil {
 			_ = s.unlock() // once more, or for a lease that is lost
 		}
-		_ = s.client.Close()
+		if client := s.client.Load(); client != nil {
+			_ = client.Close()
+		}
 	}()
 	select {
 	case <-closed:
@@ -347,33 +345,22 @@ func (s *session) trace() *locker.Trace {
 
 const heldByAnother = "another holds it"
 
+var noAnswer = "the lock service has not answered yet"
+
 // holder says who holds the lock, if the service tells soon.
 func (s *session) holder() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	if st, err := s.opened.Load().Inspect(ctx, s.name); err == nil && st.Label != "" {
+	if st, err := s.client.Load().Inspect(ctx, s.name); err == nil && st.Label != "" {
 		return "held by " + printable(st.Label)
 	}
 	return heldByAnother
 }
 
-// obstacle is what the wait for the lock is waiting for; nil: the first answer.
-type obstacle struct {
-	err   error     // of the last attempt
-	until time.Time // when locker gives up on an outage
-}
-
 func (s *session) waitsFor(e locker.Event) {
-	s.inTheWay.Store(&obstacle{e.Err, time.Now().Add(e.Left)})
-}
-
-func (o *obstacle) text() string {
-	switch {
-	case o == nil || o.err == nil:
-		return "the lock service has not answered yet"
-	case errors.Is(o.err, locker.ErrHeld):
-		return heldByAnother
-	default:
-		return fmt.Sprintf("%s; trying until %s", plain(o.err), o.until.Format(time.TimeOnly))
+	text := heldByAnother
+	if !errors.Is(e.Err, locker.ErrHeld) {
+		text = fmt.Sprintf("%s; trying until %s", plain(e.Err), time.Now().Add(e.Left).Format(time.TimeOnly))
 	}
+	s.inTheWay.Store(&text)
 }
