@@ -1,0 +1,256 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/golockers/locker/internal/lab"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// answer is what inspect --json says.
+type answer struct {
+	Name      string
+	Held      bool
+	Label     string
+	Remaining int64 `json:"remaining_ms"`
+	Token     uint64
+	Waiters   *int
+	Sharers   int
+	Sharing   []string
+}
+
+// answers are those of a command that is given --json.
+func answers(t *testing.T, backend []with, args ...string) (all []answer) {
+	t.Helper()
+	r := do(t, backend, append(args, "--json")...)
+	require.Equal(t, 0, r.status, r.stderr)
+	for in := json.NewDecoder(strings.NewReader(r.stdout)); in.More(); {
+		var one answer
+		require.NoError(t, in.Decode(&one))
+		all = append(all, one)
+	}
+	return all
+}
+
+func TestInspect(t *testing.T) {
+	for service, expires := range map[string]bool{"file": false, "redis": true} {
+		t.Run(service, func(t *testing.T) {
+			backend := []with{withEnv("LOCKER_BACKEND=" + services[service](t))}
+			assert.Equal(t, result{0, `"a": free`, ""}, do(t, backend, "inspect", "a"))
+
+			p := start(t, backend, "run", "--ttl", "20s", "a", "--", "sh", "-c",
+				"echo token $LOCKER_TOKEN; exec sleep 60")
+			token := p.expect("token")
+			r := do(t, backend, "inspect", "a")
+			assert.Equal(t, 0, r.status)
+			assert.Regexp(t, `^"a": held by sh@.*\[`+strconv.Itoa(p.cmd.Process.Pid)+`\].*, token `+token+`$`,
+				r.stdout)
+			both := answers(t, backend, "inspect", "a", "b")
+			require.Len(t, both, 2)
+			assert.Equal(t, answer{Name: "b", Waiters: both[1].Waiters}, both[1])
+			s := both[0]
+			assert.True(t, s.Held)
+			assert.Equal(t, "a", s.Name)
+			assert.Contains(t, s.Label, "sh@")
+			assert.Equal(t, token, strconv.FormatUint(s.Token, 10))
+			assert.Equal(t, expires, s.Remaining != 0)
+			if expires {
+				assert.InDelta(t, 20_000, s.Remaining, 10_000)
+			}
+			p.signal(syscall.SIGTERM)
+			p.wait()
+			assert.False(t, answers(t, backend, "inspect", "a")[0].Held)
+		})
+	}
+}
+
+func TestListAndBreak(t *testing.T) {
+	backend := []with{startService(t).direct()}
+	assert.Equal(t, result{}, do(t, backend, "list"))
+	assert.Equal(t, result{0, `"b": free`, ""}, do(t, backend, "break", "--yes", "b"))
+
+	for _, name := range []string{"a/2", "a/1", "b"} {
+		start(t, backend, locked([]string{"--ttl", "20s"}, name, "listen")...).expect("group")
+	}
+	r := do(t, backend, "list", "a/")
+	assert.Equal(t, 0, r.status, r.stderr)
+	assert.Regexp(t, `\A"a/1": held by \S+@\S+, for \S+ unless renewed, token \d+\n"a/2": held .*\z`,
+		r.stdout, "sorted, and nothing but the prefix")
+
+	var names []string
+	for _, one := range answers(t, backend, "list") {
+		assert.True(t, one.Held)
+		names = append(names, one.Name)
+	}
+	assert.Equal(t, []string{"a/1", "a/2", "b"}, names)
+
+	r = do(t, backend, "break", "b")
+	assert.Equal(t, 64, r.status, "nobody is there to be asked")
+	assert.Contains(t, r.stderr, "--yes")
+	r = do(t, backend, "break", "--yes", "b")
+	assert.Equal(t, 0, r.status, r.stderr)
+	assert.Regexp(t, `^broken, "b": held by .*, token \d+$`, r.stdout)
+	assert.Equal(t, `"b": free`, do(t, backend, "inspect", "b").stdout)
+}
+
+// Of two machines with the same line for cron one runs the job, however short
+// it is and however far their clocks are apart.
+func TestMinHoldKeepsTheLockWhenTheJobIsOver(t *testing.T) {
+	for name, backend := range map[string]with{"redis": startService(t).direct(), "file": fileBackend(t)} {
+		t.Run(name, func(t *testing.T) {
+			hourly := []string{"run", "--try", "-q", "--min-hold", "1h", "a", "--", "echo", "ran"}
+			assert.Equal(t, result{0, "ran", ""}, do(t, []with{backend}, hourly...))
+			assert.Equal(t, result{75, "", ""}, do(t, []with{backend}, hourly...))
+			// Nor does it matter that the job's locker is killed.
+			killed := start(t, []with{backend}, locked([]string{"--min-hold", "1h"}, "b", "listen")...)
+			killed.expect("group")
+			killed.signal(syscall.SIGKILL)
+			killed.wait()
+			assert.Equal(t, 75, do(t, []with{backend}, "run", "--try", "b", "--", "true").status)
+			assert.Equal(t, 0, do(t, []with{backend}, "break", "--yes", "a").status)
+			assert.Equal(t, 0, do(t, []with{backend}, hourly...).status,
+				"an operator can let the next one in")
+		})
+	}
+	r := do(t, []with{fileBackend(t)}, "run", "--min-hold", "2h", "--max-hold", "1h", "a", "--", "true")
+	assert.Equal(t, 64, r.status)
+	assert.Contains(t, r.stderr, "--min-hold")
+}
+
+func TestWaitReturnsWhenTheNameIsFree(t *testing.T) {
+	backend := []with{fileBackend(t)}
+	assert.Equal(t, result{}, do(t, backend, "wait", "a", "b"))
+	holder := start(t, backend, locked(nil, "b", "listen")...)
+	holder.expect("group")
+	r := do(t, backend, "wait", "--wait", "100ms", "a", "b")
+	assert.Equal(t, 75, r.status)
+	assert.Contains(t, r.stderr, `"b"`)
+	waiter := start(t, backend, "wait", "a", "b")
+	holder.signal(syscall.SIGTERM)
+	holder.wait()
+	assert.Equal(t, 0, waiter.wait())
+	assert.Empty(t, waiter.said())
+}
+
+func TestCheckUsesTheService(t *testing.T) {
+	r := do(t, nil, "check", "file://"+t.TempDir())
+	assert.Equal(t, 0, r.status, r.stderr)
+	assert.Contains(t, r.stdout, "lock, renew and unlock")
+
+	r = do(t, nil, "check", "redis://127.0.0.1:1")
+	assert.Equal(t, 69, r.status)
+	assert.Empty(t, r.stdout)
+	assert.Equal(t, 64, do(t, nil, "check", "").status)
+}
+
+// Where no lock can be had, the findings say why: that is when they are needed.
+func TestCheckSaysAllWhereNoLockCanBeHad(t *testing.T) {
+	master := lab.StartRedis(t)
+	replica := lab.StartRedis(t, lab.ReplicaOf(master))
+	// has just been started: the restart guard keeps it out
+	redlock := "redlock://" + lab.StartRedis(t).Addr()
+	for url, want := range map[string]string{"redis://" + replica.Addr(): "slave", redlock: "restart"} {
+		r := do(t, nil, "check", url)
+		assert.Equal(t, 2, r.status, "%s: %s%s", url, r.stdout, r.stderr)
+		assert.Regexp(t, `(?m)^problem +lock, renew and unlock: `, r.stdout)
+		assert.Contains(t, r.stdout, want)
+		assert.Contains(t, r.stdout, "maxmemory-policy")
+		assert.Empty(t, r.stderr)
+	}
+}
+
+// Whoever checks each minute would fill a service with the names of the checks.
+func TestCheckLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	redis, pg := lab.StartRedis(t, lab.WithConfig("appendonly", "yes")), lab.StartPostgres(t)
+	node := lab.StartRedis(t, lab.WithConfig("appendonly", "yes"))
+	for _, url := range []string{"file://" + dir, "redis://" + redis.Addr(),
+		"redlock://" + node.Addr() + "?fencing=on&ttl=500ms&restart_guard=off", pg.URL(pg.Addr()),
+		"file://" + dir + " redis://" + redis.Addr()} {
+		r := do(t, nil, "check", url)
+		assert.NotContains(t, r.stderr, "locker:", url)
+		assert.Contains(t, r.stdout, "lock, renew and unlock: took", r.stderr)
+		if strings.HasPrefix(url, "redis") {
+			assert.Contains(t, r.stdout, "appendfsync of "+redis.Addr()+": everysec")
+			assert.Equal(t, 1, r.status, r.stdout)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Equal(t, []any{"locker:1:tokens"}, redis.MustDo(t, "KEYS", "*"), "the one counter of the server")
+	assert.Empty(t, node.MustDo(t, "KEYS", "*{*"))
+	assert.Equal(t, "0", pg.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
+}
+
+// urls sets the variable that names the service.
+func urls(text string) []with {
+	return []with{func(c *exec.Cmd) { c.Env = append(c.Env, "LOCKER_BACKEND="+text) }}
+}
+
+// Two URLs in one variable, as in the middle of a move.
+func TestTwoServices(t *testing.T) {
+	old, young := t.TempDir(), t.TempDir()
+	both := urls("file://" + old + "\n file://" + young)
+	// Each service lists its own: who has both is seen by the label.
+	for _, dir := range []string{old, young} {
+		r := do(t, both, "run", "job", "--", binary, "list", "--backend", "file://"+dir)
+		require.Equal(t, 0, r.status, r.stderr)
+		assert.Regexp(t, `(?m)^"job": held by .* \[file file\], token \d+$`, r.stdout)
+	}
+	for _, asks := range [][]string{{"list"}, {"break", "--yes", "job"}} {
+		r := do(t, both, asks...)
+		assert.Equal(t, 69, r.status)
+		assert.Contains(t, r.stderr, "backend file+file cannot")
+		assert.Contains(t, r.stderr, "ask each of the two services by its own URL")
+	}
+	r := do(t, both, "check")
+	require.Equal(t, 0, r.status, r.stderr)
+	assert.Regexp(t, `(?m)^ok +lock, renew and unlock`, r.stdout)
+
+	r = do(t, urls("file://"+old), "run", "job", "--", binary, "inspect", "--backend", "file://"+old+" file://"+young,
+		"job")
+	require.Equal(t, 0, r.status, r.stderr)
+	assert.Contains(t, r.stdout, `"job": held by `)
+
+	r = do(t, urls("file:///a file:///b file:///c"), "list")
+	assert.Equal(t, 64, r.status)
+	assert.Contains(t, r.stderr, "it has 3 parts")
+}
+
+func TestShared(t *testing.T) {
+	backend := []with{startService(t).direct()}
+	holding(t, backend, "--shared", "--ttl", "20s")
+	holding(t, backend, "--shared", "--ttl", "20s")
+	assert.Equal(t, 75, do(t, backend, "run", "--try", "a", "--", "true").status, "a writer")
+	assert.Regexp(t, `^"a": held by 2 who share it: \S+@\S+, \S+@\S+, for .*, token \d+$`,
+		do(t, backend, "list").stdout)
+	state := answers(t, backend, "inspect", "a")[0]
+	assert.True(t, state.Held)
+	assert.Equal(t, 2, state.Sharers)
+	assert.Len(t, state.Sharing, 2)
+
+	token := do(t, backend, "run", "--shared", "a", "--", "sh", "-c", "echo $LOCKER_TOKEN").stdout
+	assert.Contains(t, do(t, backend, "inspect", "a").stdout, "token "+token, "that of all who share it")
+
+	r := do(t, backend, "break", "--yes", "a")
+	assert.Equal(t, 0, r.status, r.stderr)
+	assert.Contains(t, r.stdout, `broken, "a": held by 2 who share it`)
+	assert.Equal(t, result{0, "alone", ""}, do(t, backend, "run", "--try", "a", "--", "echo", "alone"))
+
+	r = do(t, backend, "run", "--shared", "--slots", "2", "a", "--", "true")
+	assert.Equal(t, 64, r.status)
+	assert.Contains(t, r.stderr, "not both")
+	r = do(t, backend, "run", "--shared", "-b", "redlock://"+startService(t).Addr()+"?restart_guard=off", "a", "--", "true")
+	assert.Equal(t, 64, r.status, r.stderr)
+	assert.Contains(t, r.stderr, "redlock has no shared locks")
+}

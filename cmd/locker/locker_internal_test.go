@@ -1,0 +1,80 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/backends"
+	"github.com/golockers/locker/memory"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLabelIsWithinItsLimits(t *testing.T) {
+	for _, command := range []string{
+		"backup", "/usr/bin/backup", "a\x1b[2Jb", "\xff", strings.Repeat("ü", 100), strings.Repeat("x", 200),
+	} {
+		l := label(command)
+		assert.LessOrEqual(t, len(l), locker.MaxLabelLen)
+		c := locker.New(memory.New(), &locker.Options{Label: l})
+		_, err := c.TryLock(t.Context(), "a")
+		assert.NoError(t, err, "the engine takes %q", l)
+		assert.NoError(t, c.Close())
+	}
+	assert.Regexp(t, `^backup@.+\[\d+\]$`, label("/usr/bin/backup"))
+}
+
+// A renewal may be under way when the command has ended and all is closed.
+func TestARenewalThatOurCloseEndsIsNoNews(t *testing.T) {
+	s := &session{notes: make(notes, 2)}
+	s.trace().Renewed(t.Context(), locker.Event{Name: "a", Err: locker.ErrClosed})
+	assert.Empty(t, s.notes)
+	s.trace().Renewed(t.Context(), locker.Event{Name: "a", Err: locker.ErrUnavailable})
+	assert.Len(t, s.notes, 1)
+}
+
+// It also links all of the command into the test binary: go test would
+// otherwise take a result from its cache although the command, which TestMain
+// builds by itself, has changed.
+func TestEveryCommandTeachesByExample(t *testing.T) {
+	_, done := beGuard(nil)
+	assert.False(t, done)
+	root := newRoot()
+	assert.NotEmpty(t, root.Example)
+	for _, cmd := range root.Commands() {
+		assert.NotEmpty(t, cmd.Short, cmd.Name())
+		assert.NotEmpty(t, cmd.Long, cmd.Name())
+		assert.Contains(t, cmd.Example, "locker "+cmd.Name(), cmd.Name())
+	}
+}
+
+// scheme is how a URL begins in the README's table.
+var scheme = regexp.MustCompile("`([a-z+]+)://")
+
+// The README's table and the list of this command have every URL that there is.
+func TestReadmeListsEveryURL(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	_, rest, begins := strings.Cut(string(readme), "| URL | service |\n")
+	table, _, ends := strings.Cut(rest, "\n\n")
+	require.True(t, begins && ends, "the README has no table of URLs")
+	listed := map[string]bool{}
+	for _, m := range scheme.FindAllStringSubmatch(table, -1) {
+		listed[m[1]] = true
+	}
+	all := slices.Sorted(maps.Keys(backends.Openers))
+	assert.Equal(t, all, slices.Sorted(maps.Keys(listed)), "the table")
+
+	named := map[string]bool{}
+	for _, p := range promises() {
+		for _, m := range regexp.MustCompile(`([a-z+]+)://`).FindAllStringSubmatch(p.urls, -1) {
+			named[m[1]] = true
+		}
+	}
+	assert.Equal(t, all, slices.Sorted(maps.Keys(named)), "locker backends")
+}
