@@ -110,21 +110,6 @@ const (
 	ctrlZ = "\x1a"
 )
 
-func TestCommandHasTheTerminal(t *testing.T) {
-	// With and without a file that the command inherits; later in a pipeline: locker run x -- ssh host | tee log
-	for _, service := range []string{"file", "redis"} {
-		backend := withEnv("LOCKER_BACKEND=" + services[service](t))
-		both(t, func(t *testing.T, tty *pty, session with) {
-			p := start(t, []with{backend, session}, locked(nil, "a", "read")...)
-			tty.reads(p, "pid")
-			tty.press("hello\n")
-			assert.Equal(t, "hello", tty.reads(p, "read"))
-			assert.Equal(t, 0, p.wait())
-			assert.Empty(t, p.said())
-		})
-	}
-}
-
 func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 	both(t, func(t *testing.T, tty *pty, session with) {
 		p := start(t, []with{fileBackend(t), session}, locked(nil, "a", "listen", "stubborn")...)
@@ -150,19 +135,24 @@ func TestCtrlZDoesNotStopTheCommand(t *testing.T) {
 	})
 }
 
-func TestTerminalIsGivenBack(t *testing.T) {
+func TestCommandHasTheTerminalAndTheShellGetsItBack(t *testing.T) {
 	script := `"$0" "$@"; echo status $?; read line; echo shell read $line`
-	both(t, func(t *testing.T, tty *pty, session with) {
-		args := append([]string{"-c", script, binary}, locked(nil, "a", "read")...)
-		p := startCommand(t, []with{fileBackend(t), session}, "sh", args...)
-		tty.reads(p, "pid")
-		tty.press("one\n")
-		assert.Equal(t, "one", tty.reads(p, "read"))
-		assert.Equal(t, "0", tty.reads(p, "status"))
-		tty.press("two\n")
-		assert.Equal(t, "two", tty.reads(p, "shell read"))
-		assert.Equal(t, 0, p.wait())
-	})
+	// With and without a file that the command inherits; later in a pipeline: locker run x -- ssh host | tee log
+	for _, service := range []string{"file", "redis"} {
+		backend := withEnv("LOCKER_BACKEND=" + services[service](t))
+		both(t, func(t *testing.T, tty *pty, session with) {
+			args := append([]string{"-c", script, binary}, locked(nil, "a", "read")...)
+			p := startCommand(t, []with{backend, session}, "sh", args...)
+			tty.reads(p, "pid")
+			tty.press("one\n")
+			assert.Equal(t, "one", tty.reads(p, "read"))
+			assert.Equal(t, "0", tty.reads(p, "status"))
+			tty.press("two\n")
+			assert.Equal(t, "two", tty.reads(p, "shell read"))
+			assert.Equal(t, 0, p.wait())
+			assert.Empty(t, p.said())
+		})
+	}
 }
 
 func TestTerminalIsGivenBackWhenTheCommandCannotRun(t *testing.T) {
