@@ -1,6 +1,6 @@
 // Package adapt gives a [locker.Locker] to libraries that ask for a lock of a kind of
-// their own: [Gocron], [GocronElector], [Goose], [Migrate] and [Certmagic]. It imports
-// none of them. Each is tested with the library itself, whose processes are killed.
+// their own: [Gocron], [GocronElector], [Goose], [Migrate], [Certmagic], and [Sync] for a
+// sync.Locker. It imports none of them. Each is tested with the library itself, whose processes are killed.
 //
 // # First look whether you need it
 //

@@ -3,6 +3,9 @@ package adapt_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,4 +153,79 @@ func TestCertmagic(t *testing.T) {
 	ok, err = d.TryLock(t.Context(), "a")
 	require.NoError(t, err)
 	require.True(t, ok)
+}
+
+// forgetful is a service that finds a lock gone when it is released.
+type forgetful struct{ *memory.Backend }
+
+type forgotten struct{ locker.Hold }
+
+func (f forgetful) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := f.Backend.Acquire(ctx, req)
+	g.Hold = forgotten{g.Hold}
+	return g, err
+}
+
+func (f forgotten) Release(ctx context.Context) error {
+	return errors.Join(f.Hold.Release(ctx), locker.ErrLost)
+}
+
+func TestSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := memory.NewExpiring()
+		var lost atomic.Int32
+		ctx, cancel := context.WithCancel(t.Context())
+		onLoss := func(err error) { assert.ErrorIs(t, err, locker.ErrLost); lost.Add(1) }
+		here := adapt.Sync(ctx, newClient(t, locks), "a", onLoss)
+		there := adapt.Sync(ctx, newClient(t, locks), "a", onLoss, locker.Patience(time.Minute))
+		assert.Panics(t, func() { adapt.Sync(ctx, newClient(t, locks), "a", nil) })
+		assert.Panics(t, here.Unlock, "nothing is locked")
+		var inside, most int // guarded by the lock alone: the race detector looks, too
+		var all sync.WaitGroup
+		for i := range 20 {
+			l := []sync.Locker{here, there}[i%2]
+			all.Go(func() {
+				l.Lock()
+				defer l.Unlock()
+				inside++
+				most = max(most, inside)
+				time.Sleep(time.Second)
+				inside--
+			})
+		}
+		all.Wait()
+		assert.Equal(t, 1, most)
+		assert.Zero(t, lost.Load())
+
+		here.Lock()
+		locks.Delete("a")
+		synctest.Wait()
+		assert.EqualValues(t, 1, lost.Load(), "at once")
+		there.Lock() // somebody else
+		next := func(l sync.Locker) {
+			l.Lock()
+			defer l.Unlock()
+		}
+		all.Go(func() { next(here) })
+		synctest.Wait()
+		here.Unlock() // of what was lost: nothing of the next ones
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, lost.Load(), "once")
+		there.Unlock()
+		all.Wait()
+
+		next(adapt.Sync(ctx, locktest.Client(t, forgetful{locks}, nil), "a", onLoss))
+		assert.EqualValues(t, 2, lost.Load(), "Unlock is the first to learn of it")
+		locks.Fail(fmt.Errorf("cable cut: %w", locker.ErrUnavailable))
+		assert.Panics(t, there.Lock, "after a minute")
+		locks.Fail(nil)
+		there.Lock()
+		all.Go(func() { assert.PanicsWithError(t, "context canceled", there.Lock, "it waits for the other goroutine") })
+		all.Go(func() { assert.Panics(t, here.Lock, "it waits for another holder") })
+		synctest.Wait()
+		cancel()
+		all.Wait()
+		there.Unlock()
+		assert.Panics(t, there.Lock, "its context has ended")
+	})
 }

@@ -32,3 +32,20 @@ func ExampleGocron() {
 	// runs the job
 	// another has run it
 }
+
+// Code that takes a sync.Locker is not told of a loss: who gives it one is.
+func ExampleSync() {
+	locks := memory.New()
+	client := locker.New(locks, nil)
+	defer func() { _ = client.Close() }()
+
+	lost := make(chan error)
+	onLoss := func(err error) { lost <- err } // or log.Fatal
+	l := adapt.Sync(context.Background(), client, "inbox", onLoss)
+	l.Lock()
+	locks.Delete("inbox")
+	fmt.Println("lost:", errors.Is(<-lost, locker.ErrLost))
+	l.Unlock()
+	// Output:
+	// lost: true
+}

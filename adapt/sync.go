@@ -1,0 +1,69 @@
+package adapt
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/golockers/locker"
+)
+
+// Sync makes a sync.Locker of name, for code that takes one. A sync.Locker returns no errors, so:
+//
+//   - Lock waits until it holds name. It panics with the error if it cannot: when ctx has ended, when the
+//     service was out of reach for longer than [locker.Patience], or when it refuses.
+//   - What is lost: the code under the lock is not told when the lock is lost, and somebody else may hold it
+//     then. onLoss is called with the error, once for each loss, and has to end that code: log.Fatal is safe.
+//     It is called at once, in a goroutine of its own, or by Unlock if that is the first to learn of the loss.
+//   - Unlock returns after five seconds at most; the rest goes on in the background. It panics if nothing is locked.
+//
+// Goroutines that share one Sync exclude each other until Unlock, also when the lock was lost before.
+func Sync(ctx context.Context, l locker.Locker, name string, onLoss func(error), opts ...locker.Option) sync.Locker {
+	if onLoss == nil {
+		panic("adapt: Sync needs a function that is told of a loss")
+	}
+	lock := func() (*locker.Lease, error) { return l.Lock(ctx, name, opts...) }
+	return &syncLocker{ctx, lock, onLoss, make(chan struct{}, 1), make(chan func(), 1)}
+}
+
+type syncLocker struct {
+	ctx    context.Context
+	lock   func() (*locker.Lease, error)
+	onLoss func(error)
+	turn   chan struct{} // full from Lock to Unlock
+	unlock chan func()   // what Unlock does; full while something is locked
+}
+
+func (s *syncLocker) Lock() {
+	select {
+	case s.turn <- struct{}{}:
+	case <-s.ctx.Done():
+		panic(context.Cause(s.ctx))
+	}
+	lease, err := s.lock()
+	if err != nil {
+		<-s.turn
+		panic(err)
+	}
+	over, cancel := lease.Context(context.Background())
+	stop := context.AfterFunc(over, func() { s.onLoss(context.Cause(over)) })
+	s.unlock <- func() {
+		defer cancel()
+		untold := stop()
+		ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
+		defer cancel()
+		if err := lease.Unlock(ctx); untold && errors.Is(err, locker.ErrLost) {
+			s.onLoss(err)
+		}
+	}
+}
+
+func (s *syncLocker) Unlock() {
+	select {
+	case unlock := <-s.unlock:
+		defer func() { <-s.turn }()
+		unlock()
+	default:
+		panic("adapt: Unlock of a Sync that is not locked")
+	}
+}
