@@ -12,6 +12,7 @@ ROUNDS ?= 6
 BENCHSTAT := $(BIN)/benchstat-v0.0.0-20260908200009-22c9c6c9d4da
 PROVE := '^Test(Ageing|Fleet|Prove)'
 BY_NAME := '^Test(Search|ManyNamesOverHours|TheProgramsOfFencing|SQLiteImmediate|SQLiteWithoutPatience|MariaDBSnapshotIsolation)'
+VIRTUAL := '^Test(BrokenBackendsBreakARule|GoodBackendsKeepEveryRule)'
 SOAK_FOR ?= 30m
 AT_ONCE := 4
 DRIVERS := github.com/redis/go-redis/v9 go.etcd.io/etcd/client/v3 go.etcd.io/etcd/api/v3 github.com/go-zookeeper/zk \
@@ -34,19 +35,21 @@ test: servers compiled
 # (go list -export compiles, and links nothing.)
 compiled: servers $(GATE)
 	@set -e; began=$$(date +%s); echo "Compiling all tests: some minutes the first time."; \
-	go list -race -export -deps -test ./... >/dev/null; \
+	go list -race -export -deps -test ./... >/dev/null; go list -export -deps -test ./conformance >/dev/null; \
 	for tests in adapt/internal/proof compare/internal/proof internal/sqltest examples/s3 examples/etcd examples/zookeeper; do \
 		(cd $$tests && go list -export -deps -test ./... >/dev/null); done; \
 	echo "Compiled in $$(($$(date +%s) - began)) s."
 
 test-packages:
-	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -parallel $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m -skip $(BY_NAME) \
+	LOCKER_REQUIRE_SERVERS=1 $(GATE) -p $(AT_ONCE) -parallel $(AT_ONCE) -race -vet=off -shuffle=on -timeout 15m \
+		-skip $(BY_NAME)\|$(VIRTUAL) \
 		./etcd ./zookeeper ./redlock ./conformance ./single ./postgres ./compare ./memory ./file ./cmd/locker ./...
 
 test-beside:
 	cd adapt/internal/proof && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -parallel 6 -timeout 5m ./... # they wait
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -vet=off -shuffle=on -timeout 10m -skip $(BY_NAME) ./...
 	cd compare/internal/proof && LOCKER_REQUIRE_SERVERS=1 nice $(GATE) -vet=off -timeout 10m ./...
+	nice $(GATE) -vet=off -timeout 10m -run $(VIRTUAL) ./conformance # they only work, with -race for five times as long
 	cd examples && go test -vet=off ./s3 ./etcd ./zookeeper # make prove runs the programs, by ./docs and internal/sqltest
 
 # Everything that `make test` leaves out since it takes longer: what months bring, fleets, further deployments, and the
@@ -57,6 +60,7 @@ prove: servers $(GATE)
 	./scripts/etcd before
 	LOCKER_PROVE=1 LOCKER_REQUIRE_SERVERS=1 $(GATE) -p 2 -race -vet=off -timeout 20m -run $(PROVE) ./...
 	go test -vet=off -run '^TestSearch' ./redlock ./single # all interleavings: too many for -race
+	LOCKER_PROVE=1 go test -vet=off -run $(VIRTUAL) ./conformance # with more seeds
 	go test -vet=off -run '^TestManyNamesOverHours' . # its memory, without what -race adds
 	LOCKER_EVENTS=10000000 go test -vet=off -run '^TestManyEvents' ./compare/internal/check # its memory and its time
 	cd internal/sqltest && LOCKER_REQUIRE_SERVERS=1 $(GATE) -race -vet=off -timeout 10m ./... # SQLite takes long to compile so
