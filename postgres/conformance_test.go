@@ -50,7 +50,7 @@ func conform(t *testing.T, s *lab.Postgres, opts *postgres.Options, params ...st
 		return b
 	}
 	conformance.Run(t, conformance.Harness{
-		TTL: time.Second,
+		TTL: 600 * time.Millisecond,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, s.Addr()) },
 		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
 			a, pool, err := dial(context.Background(), s.URL(s.Addr(), params...), opts)

@@ -60,7 +60,7 @@ func (s *nodes) harness(t *testing.T, fencing bool) conformance.Harness {
 		fenced = "on"
 	}
 	return conformance.Harness{
-		TTL: time.Second,
+		TTL: 600 * time.Millisecond,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, slack, direct) },
 		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
 			clients := s.clients(ct, direct)

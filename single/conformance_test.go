@@ -126,7 +126,7 @@ func conform(t *testing.T, d deployment, only ...string) {
 	}
 	connect := func(ct conformance.T, dial dialer) locker.Backend { return on(ct, d.client(dial)) }
 	h := conformance.Harness{
-		TTL: time.Second,
+		TTL: 600 * time.Millisecond,
 		New: func(ct conformance.T) locker.Backend { return connect(ct, nil) },
 		Pair: func(ct conformance.T) (locker.Backend, locker.Backend) {
 			client := d.client(nil)
