@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,9 +21,14 @@ type able struct {
 	raised  uint64
 	settled func(n int) error
 	asked   int
+	broken  []string
 }
 
-func (*able) MaxMinHold() time.Duration { return time.Hour }
+func (f *able) Guarantees() locker.Guarantees {
+	g := f.fake.Guarantees()
+	g.MaxMinHold = time.Hour
+	return g
+}
 
 func (f *able) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	g, err := f.fake.Acquire(ctx, req)
@@ -32,19 +38,21 @@ func (f *able) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	return g, err
 }
 
-func (*able) List(_ context.Context, prefix string, found func(string, locker.State) error) error {
-	for _, name := range []string{"app/job/1", "app/job/2", "app/other", "job/3"} {
-		if strings.HasPrefix(name, prefix) {
-			if err := found(name, locker.State{Held: true, Token: 7}); err != nil {
-				return err
+func (*able) Inspect(context.Context, string) (locker.State, error) { return locker.State{}, nil }
+
+func (*able) List(_ context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		for _, name := range []string{"app/job/1", "app/job/2", "app/other", "job/3"} {
+			if strings.HasPrefix(name, prefix) && !yield(locker.State{Name: name, Held: true, Token: 7}, nil) {
+				return
 			}
 		}
 	}
-	return nil
 }
 
-func (*able) Break(_ context.Context, name string) (locker.State, error) {
-	return locker.State{Held: true, Label: "whole name " + name, Token: 7}, nil
+func (f *able) Break(_ context.Context, st locker.State) error {
+	f.broken = append(f.broken, st.Name+" of "+st.Holder)
+	return nil
 }
 
 func (*able) Check(context.Context) ([]locker.Finding, error) {
@@ -61,7 +69,7 @@ func (h *ableHold) RaiseToken(_ context.Context, token uint64) error {
 	return nil
 }
 
-func (h *ableHold) TakeBack(ctx context.Context) error {
+func (h *ableHold) Undo(ctx context.Context) error {
 	h.f.asked++
 	if err := h.f.settled(h.f.asked); err != nil {
 		return err
@@ -87,9 +95,12 @@ func TestAbilitiesAreAskedWithPrefixAndTokenBase(t *testing.T) {
 		break
 	}
 
-	st, err := c.Break(t.Context(), "job")
-	require.NoError(t, err)
-	assert.Equal(t, locker.State{Held: true, Label: "whole name app/job", Token: 107}, st)
+	held := locker.State{Name: "job", Held: true, Holder: "somebody"}
+	require.NoError(t, c.Break(t.Context(), held))
+	require.NoError(t, c.Break(t.Context(), locker.State{Name: "free"}))
+	assert.Equal(t, []string{"app/job of somebody"}, f.broken)
+	held.Holder = ""
+	require.ErrorIs(t, c.Break(t.Context(), held), locker.ErrInvalid)
 
 	found, err := c.Check(t.Context())
 	require.NoError(t, err)
@@ -115,7 +126,7 @@ func listError(ctx context.Context, c *locker.Client) (err error) {
 func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 	c, l := lease(t, newFake())
 	_, inspect := c.Inspect(t.Context(), "job")
-	_, broken := c.Break(t.Context(), "job")
+	broken := c.Break(t.Context(), locker.State{Name: "job"})
 	_, check := c.Check(t.Context())
 	_, minHold := c.Lock(t.Context(), "other", locker.MinHold(time.Minute))
 	for _, err := range []error{
@@ -132,7 +143,7 @@ func TestAnAbilityThatIsMissingIsUnsupported(t *testing.T) {
 }
 
 // A session would keep alive what is left: the engine asks until it is settled.
-func TestATakeBackerIsAskedUntilItIsSettled(t *testing.T) {
+func TestUndoIsAskedUntilItIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &able{fake: newFake()}
 		began := time.Now()

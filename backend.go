@@ -2,7 +2,10 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"sync"
 	"time"
 
 	"github.com/golockers/locker/internal/clock"
@@ -38,11 +41,9 @@ type Backend interface {
 	//
 	// If the outcome is not known (the reply was lost, or ctx ended with the request
 	// in flight), Acquire returns the error together with a Grant whose Hold is set.
-	// In the background, the engine then takes back whatever was granted. It
-	// calls TakeBack of the Hold until that says that all is settled. If the Hold is
-	// not a [TakeBacker], it calls Release repeatedly for one TTL, since a request
-	// may still arrive after a Release that found nothing. If a session would keep
-	// the lock alive for longer than the TTL, the Hold has to be a TakeBacker.
+	// In the background, the engine then calls Undo of the Hold until all is settled.
+	// So it is with everybody who has sent the request more than once and was not granted
+	// the lock: one of the copies may be.
 	//
 	// The backend bounds each single request that it sends, here and in a Hold, by a time of
 	// its own, also if ctx never ends: the engine cannot tell a request that hangs from one that
@@ -87,10 +88,9 @@ type Request struct {
 	// MinHold, which is 0 for most requests, asks the service to keep the lock at
 	// least that long after the grant, even if the lock is never renewed and its
 	// client dies. Neither a renewal nor [Validity] makes this time shorter. MinHold
-	// is at most MaxMinHold of a [MinHolder], and 0 for every other Backend. The
-	// engine does not call Release before that time is over, with one exception: to
-	// take back an attempt with an unknown outcome, which nobody holds. Then Release
-	// and TakeBack remove the lock at once.
+	// is at most Guarantees.MaxMinHold. The engine calls neither Release nor Undo before
+	// that time is over, with one exception: what nobody was given is undone at once.
+	// Both remove the lock whatever its MinHold.
 	MinHold time.Duration
 
 	// Wait asks a service with a queue to wait in it.
@@ -136,6 +136,9 @@ type Grant struct {
 	Validity Validity
 	// Token is the fencing token, at most MaxToken; 0 where the backend has none.
 	Token uint64
+	// Session: something keeps the hold beyond its TTL, until it is removed: a session of the
+	// backend, which may outlive the Client.
+	Session bool
 }
 
 // Validity is the time for which a service has promised to keep a hold.
@@ -192,20 +195,65 @@ type Hold interface {
 	// not known, and the engine tries again in the background. Release removes only
 	// what this very attempt has stored.
 	Release(ctx context.Context) error
+
+	// Undo removes whatever this attempt may have stored in the service, whether or not it
+	// was granted. The engine calls it after an unknown outcome, a failed Release or a lost
+	// lease, again and again until it returns nil. nil: nothing of the attempt is left and no
+	// request of it can arrive any more; or the longest time for which any of them has asked,
+	// renewals and MinHold included, has passed since the last one could have been sent, also
+	// if no request gets through. That is not enough where something else prolongs the hold:
+	// a session has to make the attempt void, or end. What arrives even later lives as long
+	// as its request has asked. An error that matches ErrLost: nothing is there now, but may
+	// arrive. See [Undo] for services that end holds by their TTL.
+	Undo(ctx context.Context) error
+}
+
+// Undo makes [Hold.Undo] of Release, for a service that ends holds by itself when their
+// TTL has passed. Its zero value is that of an attempt that has sent nothing. A Hold
+// has one, and tells it of every request that may store or prolong the hold.
+type Undo struct {
+	mu      sync.Mutex
+	sending int
+	late    bool          // a request that stores the hold may be under way
+	lasts   time.Duration // the longest that was asked for
+	until   time.Time     // it has ended by then
+}
+
+// Sends notes, before a request is sent, for how long it asks the service to keep the hold.
+func (u *Undo) Sends(d time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sending++
+	u.lasts = max(u.lasts, d)
+}
+
+// Sent notes that the request of the last Sends, with all its copies, is not sent any more.
+// late: one of them may still arrive, and store the hold.
+func (u *Undo) Sent(late bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sending--
+	u.late = u.late || late
+	u.until = time.Now().Add(u.lasts + drift(u.lasts))
+}
+
+// Undo is [Hold.Undo] if release is [Hold.Release].
+func (u *Undo) Undo(ctx context.Context, release func(context.Context) error) error {
+	err := release(ctx)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case err == nil, errors.Is(err, ErrLost) && !u.late && u.sending == 0:
+		return nil
+	case u.sending == 0 && !time.Now().Before(u.until):
+		return nil
+	}
+	return err // ErrLost, if a request may still arrive
 }
 
 // The following interfaces are optional abilities of a [Backend] or a [Hold]. The
 // engine finds them by type assertion, so a Backend that wraps another one has to
 // implement them too.
-
-// Queuer is implemented by a [Backend] whose service keeps a queue: with
-// [Request.Wait], Acquire waits in it. The engine then lets the next caller in its
-// own line ask while a release is still in flight: the request of that caller comes
-// after the release in the service's queue, and is not refused.
-type Queuer interface {
-	// HasQueue returns true if Acquire with Wait waits in the service's queue.
-	HasQueue() bool
-}
 
 // Notifier is implemented by a [Backend] without a queue that can report when a name
 // may have become free. It makes waiting prompt; neither correctness nor progress
@@ -249,27 +297,6 @@ type Prompt interface {
 	Prompt() bool
 }
 
-// TakeBacker is implemented by a [Hold] that knows when nothing of its attempt is
-// left in the service and nothing can arrive any more. After an unknown outcome,
-// a failed release or a lost lease, the engine calls TakeBack instead of Release,
-// again and again until it returns nil. There is no deadline, since a session would
-// keep the leftover alive. When the [Client] is closed, the engine calls it once
-// more, and then closes the Backend if it owns it, which ends the session.
-type TakeBacker interface {
-	// TakeBack removes whatever this attempt may have stored in the service, whether
-	// or not it was granted, and makes void any request of it that is still in
-	// flight. nil: settled, nothing of this attempt is there and nothing can arrive
-	// any more. An error: the engine calls again.
-	TakeBack(ctx context.Context) error
-}
-
-// MinHolder is implemented by a [Backend] whose service can keep a lock for
-// [Request.MinHold] without its client.
-type MinHolder interface {
-	// MaxMinHold returns the longest possible MinHold; 0: none.
-	MaxMinHold() time.Duration
-}
-
 // TokenRaiser is implemented by a [Hold] whose service can continue above tokens that
 // another service has given out, as when a lock moves from one service to another.
 type TokenRaiser interface {
@@ -280,31 +307,26 @@ type TokenRaiser interface {
 	RaiseToken(ctx context.Context, token uint64) error
 }
 
-// Inspector is implemented by a [Backend] that can say who holds a name.
-type Inspector interface {
+// Operator is implemented by a [Backend] that can answer what people ask. What it cannot do
+// ends with an error that matches [errors.ErrUnsupported] and says what to do instead.
+type Operator interface {
 	// Inspect returns the state of name at this moment, as far as the service knows
-	// it.
+	// it, with its Name, held or not.
 	Inspect(ctx context.Context, name string) (State, error)
-}
 
-// Lister is implemented by a [Backend] that can list the names that are held.
-type Lister interface {
-	// List calls found, one call at a time, for every name that begins with
-	// prefix and is held or waited for. Names are as in Request.Name, without
-	// the backend's own encoding, and come in no order. A name that changes
-	// while List runs may be left out. List stops at the first error of found,
-	// and returns it.
-	List(ctx context.Context, prefix string, found func(name string, st State) error) error
-}
+	// List yields the State of every name that begins with prefix and is held or waited
+	// for, in no order. Names are as in Request.Name, without the backend's own encoding.
+	// A name that changes while List runs may be left out. An error is the last that it
+	// yields.
+	List(ctx context.Context, prefix string) iter.Seq2[State, error]
 
-// Breaker is implemented by a [Backend] that can take a lock away from its holder.
-type Breaker interface {
-	// Break removes the holder of name, or all its sharers, and returns the State before:
-	// not Held if there was no holder. The holder learns of it as if its key had been deleted.
-	// Waiters stay in the queue. If this holder cannot be removed, as one that lives
-	// on a service of the kernel, nothing changes, and the error matches
+	// Break removes the holder st.Holder of st.Name, of sharers all. If another has the name
+	// by then, or nobody, it removes nobody: a request that is sent twice, or late, finds
+	// nobody. The holder learns of it as if its key had been deleted. Waiters stay in the
+	// queue. nil: that holder does not have the name any more. If it cannot be removed, as
+	// one that lives on a service of the kernel, nothing changes, and the error matches
 	// [errors.ErrUnsupported].
-	Break(ctx context.Context, name string) (State, error)
+	Break(ctx context.Context, st State) error
 }
 
 // Checker is implemented by a [Backend] that can look for settings of its
@@ -353,7 +375,12 @@ type Aser interface {
 // date when it arrives: use it for people and for tests, never to decide whether to
 // act.
 type State struct {
+	Name string
 	Held bool
+	// Holder is who holds the name, for Break: the attempt, or of sharers all that have held
+	// it together without a pause. It has a meaning only for the backend that gave it; "" if
+	// nobody holds the name, or the backend cannot tell one holder from another.
+	Holder string
 	// Label is the holder's label, or that of one of the sharers; "" if it is not known.
 	Label string
 	// Sharers is how many hold the name together; 0 if one holds it alone, or nobody.

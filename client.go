@@ -23,7 +23,6 @@ type Client struct {
 	optErr  error // what is wrong with opts; told by every call
 	owned   bool  // Open made the backend, Close ends it
 	prompt  bool  // the backend is a Prompt, and says that it is
-	queue   bool  // the backend is a Queuer, and says that it has one
 	trace   Trace // opts.Trace, or one without functions
 	tracing bool
 
@@ -72,9 +71,6 @@ func New(b Backend, opts *Options) *Client {
 	if p, ok := b.(Prompt); ok {
 		c.prompt = p.Prompt()
 	}
-	if q, ok := b.(Queuer); ok {
-		c.queue = q.HasQueue()
-	}
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -99,53 +95,57 @@ func (c *Client) Guarantees() Guarantees { return c.guarantees }
 
 // Inspect returns the state of name, as far as the service knows it: for people and
 // tests, never to decide whether to act. The error matches [errors.ErrUnsupported] if
-// the backend has no [Inspector].
+// the backend has no [Operator].
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
-	in, err := ability[Inspector](c, "tell who holds a lock", checkName(name))
+	o, err := ability[Operator](c, "tell who holds a lock", checkName(name))
 	var st State
 	if err == nil {
-		st, err = operate(ctx, func() (State, error) { return in.Inspect(ctx, c.opts.Prefix+name) })
+		st, err = operate(ctx, func() (State, error) { return o.Inspect(ctx, c.opts.Prefix+name) })
 	}
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Name: name, Err: err}
 	}
-	return c.rebase(st), nil
+	return c.own(st, name), nil
 }
 
-// List returns every name that begins with prefix and is held or waited for by a
-// client with the same Options.Prefix, in no order, with its State. It is for people:
+// List returns the State of every name that begins with prefix and is held or waited for by
+// a client with the same Options.Prefix, in no order. It is for people:
 // names come and go while it runs. An error is the last that it yields. It matches
-// [errors.ErrUnsupported] if the backend has no [Lister].
+// [errors.ErrUnsupported] if the backend has no [Operator].
 //
-//	for entry, err := range client.List(ctx, "invoice/") { … }
-func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Listed, error] {
-	return func(yield func(Listed, error) bool) {
-		ls, err := ability[Lister](c, "list its locks", nil)
+//	for st, err := range client.List(ctx, "invoice/") { … }
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[State, error] {
+	return func(yield func(State, error) bool) {
+		o, err := ability[Operator](c, "list its locks", nil)
 		if err != nil {
-			yield(Listed{}, &Error{Op: "list", Name: prefix, Err: err})
+			yield(State{}, &Error{Op: "list", Name: prefix, Err: err})
 			return
 		}
 		inner, cancel := context.WithCancel(ctx)
 		defer cancel()
-		found, end := make(chan Listed), make(chan error, 1)
+		found, end := make(chan State), make(chan error, 1)
 		go func() {
-			end <- ls.List(inner, c.opts.Prefix+prefix, func(name string, st State) error {
-				name, ok := strings.CutPrefix(name, c.opts.Prefix)
+			for st, err := range o.List(inner, c.opts.Prefix+prefix) {
+				if err != nil {
+					end <- err
+					return
+				}
+				name, ok := strings.CutPrefix(st.Name, c.opts.Prefix)
 				if !ok || !strings.HasPrefix(name, prefix) {
-					return nil
+					continue
 				}
 				select {
-				case found <- Listed{Name: name, State: c.rebase(st)}:
-					return nil
+				case found <- c.own(st, name):
 				case <-inner.Done():
-					return inner.Err()
+					return
 				}
-			})
+			}
+			end <- nil
 		}()
 		for {
 			select {
-			case entry := <-found:
-				if !yield(entry, nil) {
+			case st := <-found:
+				if !yield(st, nil) {
 					return
 				}
 				continue
@@ -155,35 +155,33 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Listed, erro
 				err = ctxError(ctx)
 			}
 			if err != nil {
-				yield(Listed{}, &Error{Op: "list", Name: prefix, Err: err})
+				yield(State{}, &Error{Op: "list", Name: prefix, Err: err})
 			}
 			return
 		}
 	}
 }
 
-// Listed is a name that [Client.List] has found, without Options.Prefix, and its State.
-type Listed struct {
-	Name string
-	State
-}
-
-// Break takes the lock on name away from its holder, and returns the State before:
-// not Held if there was no holder. It is for an operator who knows that the holder
-// does not act any more. A holder that still acts learns of it at its next renewal at
-// the latest. Until then two may act, and only a fencing token that the resource
-// checks keeps the first one out. The error matches [errors.ErrUnsupported] if the
-// backend has no [Breaker].
-func (c *Client) Break(ctx context.Context, name string) (State, error) {
-	b, err := ability[Breaker](c, "break a lock", checkName(name))
-	var st State
-	if err == nil {
-		st, err = operate(ctx, func() (State, error) { return b.Break(ctx, c.opts.Prefix+name) })
+// Break takes the lock away from the holder that st tells of, as Inspect or List of this
+// Client returned it. nil: that holder does not have it any more; if another has by
+// then, nothing changes. It is for an operator who knows that the holder does not act any
+// more. A holder that still acts learns of it at its next renewal at the latest. Until
+// then two may act, and only a fencing token that the resource checks keeps the first
+// one out. The error matches [errors.ErrUnsupported] if the backend has no [Operator].
+func (c *Client) Break(ctx context.Context, st State) error {
+	o, err := ability[Operator](c, "break a lock", checkName(st.Name))
+	if err == nil && st.Held && st.Holder == "" {
+		err = invalid("the State has no Holder: Break takes what Inspect or List has returned")
+	}
+	if err == nil && st.Held {
+		of := st
+		of.Name = c.opts.Prefix + st.Name
+		_, err = operate(ctx, func() (struct{}, error) { return struct{}{}, o.Break(ctx, of) })
 	}
 	if err != nil {
-		return State{}, &Error{Op: "break", Name: name, Err: err}
+		return &Error{Op: "break", Name: st.Name, Err: err}
 	}
-	return c.rebase(st), nil
+	return nil
 }
 
 // Check looks for settings of the service that break its [Guarantees], and returns
@@ -226,8 +224,10 @@ func operate[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return v, fromBackend(ctx, err)
 }
 
-// rebase adds the TokenBase to the token of st, as in its holder's lease.
-func (c *Client) rebase(st State) State {
+// own is st as this Client tells it: with the name as its callers give it, and the token of
+// its holder's lease.
+func (c *Client) own(st State, name string) State {
+	st.Name = name
 	if st.Token != 0 {
 		st.Token += c.opts.TokenBase
 	}

@@ -51,9 +51,6 @@ func (l *Lease) keep() time.Time {
 	return l.start.Add(l.settings.minHold + drift(l.settings.minHold))
 }
 
-// lasts is how long the service keeps what nobody renews or releases.
-func (s settings) lasts() time.Duration { return max(s.ttl, s.minHold) }
-
 // takeBack removes, in the background and with a context of its own, what an attempt
 // or a lease has left in the service (R7).
 type takeBack struct {
@@ -112,7 +109,7 @@ func (t *takeBack) keep() {
 	l.mu.Lock()
 	ends := !l.expiry.IsZero() && !l.expiry.After(l.keep())
 	l.mu.Unlock()
-	if _, session := l.hold.(TakeBacker); session {
+	if l.session {
 		ends = l.client.owned
 	}
 	if !ends {
@@ -162,10 +159,13 @@ func (t *takeBack) due() { t.lease.client.work.do(t.run) }
 func (t *takeBack) run() {
 	c := t.lease.client
 	err := t.ask(c.rest)
-	if err != nil && !t.over(err) && !c.isClosed() && t.isPending() {
+	if err != nil && !c.isClosed() && t.isPending() {
 		c.schedule.set(t, time.Now().Add(clock.Jitter(t.delay)))
-		longest := max(t.lease.settings.ttl/10, firstTakeBackDelay)
-		t.delay = min(2*t.delay, longest, time.Second)
+		longest := max(min(t.lease.settings.ttl/10, time.Second), firstTakeBackDelay)
+		if errors.Is(err, ErrLost) {
+			longest = max(longest, time.Since(t.at)/8) // it may arrive until an hour of MinHold is over
+		}
+		t.delay = min(2*t.delay, longest)
 		return
 	}
 	if t.forget() {
@@ -173,34 +173,11 @@ func (t *takeBack) run() {
 	}
 }
 
-// over reports whether a take-back that has failed with err is given up: when the
-// service has ended what could not be removed; or, where nothing was found, when a
-// request that is still under way can be taken for lost.
-func (t *takeBack) over(err error) bool {
-	nobodyHeld := t.why == unused || t.why == unknown
-	if _, ok := t.lease.hold.(TakeBacker); ok || !nobodyHeld && !t.lease.hasDeadline() {
-		return false // nothing else ends it
-	}
-	lasts := t.lease.settings.ttl
-	if nobodyHeld && !errors.Is(err, ErrLost) {
-		lasts = t.lease.settings.lasts() // the others begin when MinHold is over
-	}
-	return time.Since(t.at) >= lasts
-}
-
-// ask makes one attempt; it returns nil if nothing is left, as far as the hold can
-// know.
+// ask makes one attempt; it returns nil if nothing is left.
 func (t *takeBack) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
 	defer cancel()
-	if h, ok := t.lease.hold.(TakeBacker); ok {
-		return h.TakeBack(ctx)
-	}
-	err := t.lease.hold.Release(ctx)
-	if errors.Is(err, ErrLost) && t.why != unknown {
-		return nil
-	}
-	return err
+	return t.lease.hold.Undo(ctx)
 }
 
 // forget takes t off the list; it returns false if it was not there any more.
@@ -226,7 +203,7 @@ func (t *takeBack) isPending() bool {
 func (t *takeBack) tell(err error) {
 	c := t.lease.client
 	if errors.Is(err, ErrLost) {
-		err = nil // nothing was there
+		err = nil // nothing is there
 	}
 	if err == nil {
 		c.counters.add(func(s *Stats) { s.TakenBack++ })

@@ -13,13 +13,16 @@ import (
 // granting is a backend that grants everything.
 type granting struct{}
 
-func (granting) Guarantees() Guarantees { return Guarantees{Backend: "granting"} }
-func (granting) Close() error           { return nil }
+func (granting) Guarantees() Guarantees {
+	return Guarantees{Backend: "granting", MaxMinHold: time.Hour}
+}
+func (granting) Close() error { return nil }
 func (granting) Acquire(_ context.Context, req Request) (Grant, error) {
 	return Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: req.TTL}}, nil
 }
 func (granting) Renew(context.Context) (Validity, error) { return Validity{}, ErrUnavailable }
 func (granting) Release(context.Context) error           { return nil }
+func (granting) Undo(context.Context) error              { return nil }
 
 // A lease held while the machine slept is over when it wakes, although no
 // timer has run.
@@ -50,8 +53,6 @@ func TestLeaseIsOverAfterTheMachineSlept(t *testing.T) {
 	}
 	assert.ErrorIs(t, told.Err(), ErrLost)
 }
-
-func (granting) MaxMinHold() time.Duration { return time.Hour }
 
 // MinHold is a time for which nobody else runs: a clock that is set must not make it
 // shorter.

@@ -68,6 +68,7 @@ func (s *shutting) Renew(context.Context) (Validity, error) {
 	return Validity{Since: time.Now(), TTL: DefaultTTL}, nil
 }
 func (s *shutting) Release(context.Context) error { return s.answer(false) }
+func (s *shutting) Undo(context.Context) error    { return s.answer(false) }
 
 func (s *shutting) assertClear(t *testing.T) {
 	t.Helper()
@@ -179,6 +180,7 @@ func (h *hangingService) Acquire(ctx context.Context, req Request) (Grant, error
 }
 
 func (h *hangingService) Release(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func (h *hangingService) Undo(ctx context.Context) error    { return h.Release(ctx) }
 func (h *hangingService) Close() error                      { <-h.end; return nil }
 
 func TestCloseIsNotHeldUpByARenewalThatHangs(t *testing.T) {

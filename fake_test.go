@@ -43,14 +43,12 @@ func newFake() *fake { return &fake{keys: map[string]*fakeKey{}} }
 
 func (f *fake) Guarantees() locker.Guarantees {
 	g := locker.Guarantees{Backend: "fake", Scope: locker.ScopeProcess, Exclusion: locker.ExclusionServer,
-		MinTTL: 100 * time.Millisecond, MaxTTL: time.Hour}
+		MinTTL: 100 * time.Millisecond, MaxTTL: time.Hour, Queue: f.queue}
 	if f.guarantees != nil {
 		f.guarantees(&g)
 	}
 	return g
 }
-
-func (f *fake) HasQueue() bool { return f.queue }
 
 func (f *fake) Close() error {
 	f.mu.Lock()
@@ -88,11 +86,19 @@ func (f *fake) acquire(req locker.Request) (locker.Grant, error) {
 	}
 	f.tokens++
 	f.keys[req.Name] = &fakeKey{req.Owner, now.Add(req.TTL)}
-	return locker.Grant{Hold: f.hold(req), Validity: locker.Validity{Since: now, TTL: req.TTL},
-		Token: f.tokens}, nil
+	h := &fakeHold{f: f, req: req}
+	h.undo.Sends(max(req.TTL, req.MinHold))
+	h.undo.Sent(false)
+	return locker.Grant{Hold: h, Validity: locker.Validity{Since: now, TTL: req.TTL}, Token: f.tokens}, nil
 }
 
-func (f *fake) hold(req locker.Request) *fakeHold { return &fakeHold{f, req} }
+// hold is that of a request whose outcome is not known.
+func (f *fake) hold(req locker.Request) *fakeHold {
+	h := &fakeHold{f: f, req: req}
+	h.undo.Sends(max(req.TTL, req.MinHold))
+	h.undo.Sent(true)
+	return h
+}
 
 // put makes somebody else hold name for so long.
 func (f *fake) put(name string, ttl time.Duration) {
@@ -130,12 +136,17 @@ func (f *fake) released() int {
 }
 
 type fakeHold struct {
-	f   *fake
-	req locker.Request
+	f    *fake
+	req  locker.Request
+	undo locker.Undo
 }
+
+func (h *fakeHold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
 
 func (h *fakeHold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
+	h.undo.Sends(h.req.TTL)
+	defer h.undo.Sent(false)
 	h.f.mu.Lock()
 	h.f.renewals++
 	n := h.f.renewals

@@ -33,6 +33,11 @@ type Guarantees struct {
 	// Fencing is FencingNone and the backend knows. It promises nothing.
 	FencingHint string
 
+	// Queue: the service keeps a queue, in which Acquire with Wait waits. The engine then
+	// lets the next caller in its own line ask while a release is still in flight, since
+	// its request comes after the release. Without it, the engine waits.
+	Queue bool
+
 	// Order is the order in which waiters of different clients get the lock.
 	// Inside one client it is always first come, first served.
 	Order Order
@@ -72,6 +77,10 @@ type Guarantees struct {
 	// MinTTL and MaxTTL are the bounds of a TTL. 0: the engine's bounds, 10 ms and
 	// 366 days.
 	MinTTL, MaxTTL time.Duration
+
+	// MaxMinHold is the longest [MinHold] for which the service can keep a lock without its
+	// client. 0: none.
+	MaxMinHold time.Duration
 
 	// RestsOn names, for people, the conditions of the promises above.
 	RestsOn string
@@ -187,8 +196,8 @@ func word(i int, words ...string) string {
 // more surely than etcd, but only inside one process). If want has an Exclusion
 // without a Scope, the error matches [ErrInvalid].
 //
-// Backend, FencingHint and RestsOn are not compared. MinTTL and MaxTTL of want are TTLs
-// that have to be possible; DeadHolderSlack of want is the largest slack that is
+// Backend, FencingHint, RestsOn and Queue are not compared. MinTTL, MaxTTL and MaxMinHold
+// of want are times that have to be possible; DeadHolderSlack of want is the largest slack that is
 // accepted.
 func Require(l Locker, want Guarantees) error {
 	if want.Exclusion != ExclusionNone && want.Scope == ScopeNone {
@@ -218,6 +227,7 @@ func Require(l Locker, want Guarantees) error {
 	lo, hi := got.ttlBounds()
 	need(want.MinTTL == 0 || lo <= want.MinTTL, "MinTTL", want.MinTTL, lo)
 	need(want.MaxTTL == 0 || hi >= want.MaxTTL, "MaxTTL", want.MaxTTL, hi)
+	need(got.MaxMinHold >= want.MaxMinHold, "MaxMinHold", want.MaxMinHold, got.MaxMinHold)
 	if len(short) == 0 {
 		return nil
 	}

@@ -20,6 +20,7 @@ type Lease struct {
 	hold     Hold
 	token    uint64
 	settings settings
+	session  bool      // a session of the backend keeps the lock, see Grant
 	start    time.Time // when the grant was known here: MaxHold counts from it
 
 	values context.Context // those of the context given to Lock, for Trace; nil if there is none
@@ -302,7 +303,7 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 	brief, cancel := l.client.briefly(ctx, now)
 	defer cancel()
-	if l.client.queue {
+	if l.client.guarantees.Queue {
 		// The next caller in line may ask while the release is in flight: its request
 		// comes after the release in the service's queue, and is not refused.
 		l.leaveLine()

@@ -14,7 +14,7 @@ import (
 func (l *Lease) begin(cl *call, g Grant) error {
 	c := l.client
 	now := time.Now()
-	l.token, l.start = g.Token, now
+	l.token, l.session, l.start = g.Token, g.Session, now
 	err := ErrClosed
 	if c.lines.hold(cl, l) {
 		if err = l.take(cl.line, g, now); err == nil {

@@ -80,8 +80,8 @@
 //
 // # Writing a backend
 //
-// A [Backend] has three methods, and a [Hold] two. Abilities that only some services
-// have are interfaces with one method each, from [Queuer] to [Checker]. Package
+// A [Backend] has three methods, and a [Hold] three. Abilities that only some services
+// have are interfaces of their own, from [Notifier] to [Aser]. Package
 // conformance has the tests that a backend must pass, and an example of a complete
 // backend.
 package locker

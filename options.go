@@ -217,11 +217,7 @@ func (c *Client) checkMinHold(s settings) error {
 	if s.minHold == 0 {
 		return nil
 	}
-	var longest time.Duration
-	if m, ok := c.backend.(MinHolder); ok {
-		longest = m.MaxMinHold()
-	}
-	switch {
+	switch longest := c.guarantees.MaxMinHold; {
 	case s.minHold < 0:
 		return invalid("a MinHold of %v is not possible: give a positive duration", s.minHold)
 	case longest == 0:

@@ -283,7 +283,11 @@ func TestAHoldUnderMinHoldIsNotPassedOn(t *testing.T) {
 
 type minHolding struct{ *passing }
 
-func (minHolding) MaxMinHold() time.Duration { return time.Hour }
+func (f minHolding) Guarantees() locker.Guarantees {
+	g := f.passing.Guarantees()
+	g.MaxMinHold = time.Hour
+	return g
+}
 
 func TestCloseWhileALockIsPassedOn(t *testing.T) {
 	for _, late := range []bool{false, true} {

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,17 +107,17 @@ func (s *deaf) Inspect(context.Context, string) (locker.State, error) {
 	return locker.State{}, nil
 }
 
-func (s *deaf) Break(context.Context, string) (locker.State, error) {
-	<-s.end
-	return locker.State{}, nil
-}
+func (s *deaf) Break(context.Context, locker.State) error { <-s.end; return nil }
 
 func (s *deaf) Check(context.Context) ([]locker.Finding, error) { <-s.end; return nil, nil }
 
-func (s *deaf) List(_ context.Context, _ string, found func(string, locker.State) error) error {
-	err := found("first", locker.State{Held: true})
-	<-s.end
-	return errors.Join(err, found("too late", locker.State{Held: true}))
+func (s *deaf) List(context.Context, string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		if yield(locker.State{Name: "first", Held: true}, nil) {
+			<-s.end
+			yield(locker.State{Name: "too late", Held: true}, nil)
+		}
+	}
 }
 
 func (s *deaf) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -135,18 +136,20 @@ func (h deafHold) RaiseToken(context.Context, uint64) error { <-h.s.end; return 
 // A driver that knows no contexts kept operators waiting for as long as it liked.
 func TestOperatorsReturnWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &deaf{&able{fake: newFake()}, make(chan struct{})}
+		s := &deaf{&able{fake: newFake(), settled: func(int) error { return nil }}, make(chan struct{})}
 		c, l := lease(t, s)
 		var listed []string
 		for what, call := range map[string]func(ctx context.Context) error{
 			"inspect": func(ctx context.Context) error { _, err := c.Inspect(ctx, "job"); return err },
-			"break":   func(ctx context.Context) error { _, err := c.Break(ctx, "job"); return err },
-			"check":   func(ctx context.Context) error { _, err := c.Check(ctx); return err },
-			"raise":   func(ctx context.Context) error { return l.RaiseToken(ctx, 7) },
+			"break": func(ctx context.Context) error {
+				return c.Break(ctx, locker.State{Name: "job", Held: true, Holder: "x"})
+			},
+			"check": func(ctx context.Context) error { _, err := c.Check(ctx); return err },
+			"raise": func(ctx context.Context) error { return l.RaiseToken(ctx, 7) },
 			"list": func(ctx context.Context) (err error) {
-				var e locker.Listed
-				for e, err = range c.List(ctx, "") {
-					listed = append(listed, e.Name)
+				var st locker.State
+				for st, err = range c.List(ctx, "") {
+					listed = append(listed, st.Name)
 				}
 				return err
 			},

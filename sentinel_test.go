@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -78,13 +79,15 @@ func (b *broken) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 func (b *broken) Inspect(context.Context, string) (locker.State, error) {
 	return locker.State{}, b.fails()
 }
-func (b *broken) Break(context.Context, string) (locker.State, error) {
-	return locker.State{}, b.fails()
-}
+func (b *broken) Break(context.Context, locker.State) error       { return b.fails() }
 func (b *broken) Check(context.Context) ([]locker.Finding, error) { return nil, b.fails() }
 func (b *broken) Close() error                                    { return b.fails() }
-func (b *broken) List(context.Context, string, func(string, locker.State) error) error {
-	return b.fails()
+func (b *broken) List(context.Context, string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		if err := b.fails(); err != nil {
+			yield(locker.State{}, err)
+		}
+	}
 }
 
 type brokenHold struct {
@@ -98,6 +101,13 @@ func (h *brokenHold) Release(ctx context.Context) error {
 		return err
 	}
 	return h.Hold.Release(ctx)
+}
+
+func (h *brokenHold) Undo(ctx context.Context) error {
+	if err := h.b.fails(); err != nil {
+		return err
+	}
+	return h.Hold.Undo(ctx)
 }
 
 func (h *brokenHold) Renew(ctx context.Context) (locker.Validity, error) {
@@ -159,7 +169,7 @@ func TestEveryErrorMatchesASentinel(t *testing.T) {
 				}
 				_, err = c.Inspect(t.Context(), "a")
 				told(err, "inspect")
-				_, err = c.Break(t.Context(), "a")
+				err = c.Break(t.Context(), locker.State{Name: "a", Held: true, Holder: "x"})
 				told(err, "break")
 				_, err = c.Check(t.Context())
 				told(err, "check")

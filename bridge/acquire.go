@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +31,7 @@ import (
 // one alone, who wait for nobody. There, as at the first, its place in the queue or its note
 // keeps new readers out, for as long as it waits.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL, lasts: req.TTL + req.MinHold,
-		ended: sync.OnceValue(time.Now)}}
+	a := attempt{b: b, req: req, h: &hold{b: b, ttl: req.TTL}}
 	a.req.Label = b.label(req.Label)
 	a.ctx, a.end = context.WithCancelCause(ctx)
 	defer a.end(nil)
@@ -73,7 +71,7 @@ func (a *attempt) run() (locker.Grant, error) {
 	if minHold > 0 {
 		// Both services count from before the grant of the pair. At most a TTL lies between.
 		a.req.MinHold += a.req.TTL
-		if longest := a.b.MaxMinHold(); a.req.MinHold > longest {
+		if longest := a.b.Guarantees().MaxMinHold; a.req.MinHold > longest {
 			return locker.Grant{}, invalid("a MinHold of %v and the TTL of %v together are more than the %v that "+
 				"both services can do", minHold, a.req.TTL, longest)
 		}
@@ -108,7 +106,8 @@ func (a *attempt) run() (locker.Grant, error) {
 			locker.ErrUnavailable)
 	}
 	v = countedFrom(v.Since, earlier(v, second.Validity))
-	return locker.Grant{Hold: a.h, Validity: v, Token: token}, nil
+	return locker.Grant{Hold: a.h, Validity: v, Token: token,
+		Session: first.Session || second.Session || first.Validity.TTL == 0 || second.Validity.TTL == 0}, nil
 }
 
 // second asks the second service. A refusal may come from the first lock, if both are one
@@ -230,7 +229,7 @@ func (a *attempt) giveBack(ctx context.Context) bool {
 	for i := range a.h.on {
 		switch p := &a.h.on[i]; {
 		case p.leave != nil:
-			nothing = false // TakeBack removes the note
+			nothing = false // Undo removes the note
 		case p.Hold == nil:
 		case p.granted && ctx.Err() == nil && p.Release(ctx) == nil:
 			p.Hold = nil

@@ -26,11 +26,9 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Queuer    = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.MinHolder = (*Backend)(nil)
+	_ locker.Backend  = (*Backend)(nil)
+	_ locker.Prompt   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
 )
 
 // side is one of the two services.
@@ -101,6 +99,10 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		SurvivesPause:     first.SurvivesPause && second.SurvivesPause,
 		MinTTL:            max(first.MinTTL, second.MinTTL),
 		MaxTTL:            min(cmp.Or(first.MaxTTL, unbounded), cmp.Or(second.MaxTTL, unbounded)),
+		// On both it has room for a TTL, too, see Acquire.
+		MaxMinHold: min(first.MaxMinHold, second.MaxMinHold),
+		// Callers wait inside Acquire. One that asks during a release is not refused if both have a queue.
+		Queue: first.Queue && second.Queue,
 		RestsOn: "both services, one after the other, while a fleet moves between them: of each promise this is " +
 			"the weaker one; " +
 			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,
@@ -115,17 +117,6 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	return g
 }
 
-// HasQueue implements [locker.Queuer]. Callers wait inside Acquire. Only if both
-// services have a queue, a caller that asks during a release is not refused.
-func (b *Backend) HasQueue() bool {
-	for _, s := range b.sides {
-		if q, ok := s.Backend.(locker.Queuer); !ok || !q.HasQueue() {
-			return false
-		}
-	}
-	return true
-}
-
 // Prompt returns true if both keep that promise.
 func (b *Backend) Prompt() bool {
 	for _, s := range b.sides {
@@ -134,20 +125,6 @@ func (b *Backend) Prompt() bool {
 		}
 	}
 	return true
-}
-
-// MaxMinHold implements [locker.MinHolder]: the shorter of the two. It has to have room
-// for MinHold and the TTL.
-func (b *Backend) MaxMinHold() time.Duration {
-	longest := unbounded
-	for _, s := range b.sides {
-		m, ok := s.Backend.(locker.MinHolder)
-		if !ok {
-			return 0
-		}
-		longest = min(longest, m.MaxMinHold())
-	}
-	return longest
 }
 
 // closing bounds how long Close waits for locks that were not released. The engine

@@ -64,8 +64,13 @@ type polled struct {
 
 func newPolled() *polled { return &polled{m: memory.NewExpiring()} }
 
-func (p *polled) Guarantees() locker.Guarantees { return p.m.Guarantees() }
-func (p *polled) Close() error                  { return nil }
+func (p *polled) Guarantees() locker.Guarantees {
+	g := p.m.Guarantees()
+	g.Queue, g.MaxMinHold = false, 0
+	return g
+}
+
+func (p *polled) Close() error { return nil }
 
 func (p *polled) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	p.mu.Lock()

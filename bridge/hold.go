@@ -12,11 +12,9 @@ import (
 
 // hold is a lock on both services, or what an attempt may have left there.
 type hold struct {
-	b     *Backend
-	ttl   time.Duration
-	lasts time.Duration // how long a service keeps what nobody renews
-	on    [2]part
-	ended func() time.Time // when it was first taken back
+	b   *Backend
+	ttl time.Duration
+	on  [2]part
 }
 
 // part is the hold on one service.
@@ -43,7 +41,6 @@ func (p *part) answered(g locker.Grant, err error) {
 }
 
 var (
-	_ locker.TakeBacker  = (*hold)(nil)
 	_ locker.TokenRaiser = (*hold)(nil)
 	_ locker.Aser        = (*hold)(nil)
 )
@@ -112,11 +109,8 @@ func (h *hold) Release(ctx context.Context) error {
 	return err
 }
 
-// TakeBack removes the leftover on both services (R7). If the hold on a service has no
-// TakeBack, it is released again until the release has found something, or the TTL has
-// bounded what may still arrive, or the service has ended what cannot be removed.
-func (h *hold) TakeBack(ctx context.Context) error {
-	ended := h.ended()
+// Undo undoes both (R7).
+func (h *hold) Undo(ctx context.Context) error {
 	err := h.each(func(i int) error {
 		p := h.on[i]
 		if p.leave != nil {
@@ -125,21 +119,10 @@ func (h *hold) TakeBack(ctx context.Context) error {
 		if p.Hold == nil {
 			return nil
 		}
-		return h.takeBack(ctx, p, ended)
+		return p.Undo(ctx)
 	})
 	if err == nil {
 		h.b.forget(h)
-	}
-	return err
-}
-
-func (h *hold) takeBack(ctx context.Context, p part, ended time.Time) error {
-	if t, ok := p.Hold.(locker.TakeBacker); ok {
-		return t.TakeBack(ctx)
-	}
-	err, since := p.Release(ctx), time.Since(ended)
-	if since >= h.lasts || errors.Is(err, locker.ErrLost) && (p.granted || since >= h.ttl) {
-		return nil
 	}
 	return err
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/golockers/locker"
 )
 
-// Inspect implements [locker.Inspector]. A name is held if it is held on either service.
+// Inspect implements [locker.Operator]. A name is held if it is held on either service.
 // Its holder is the one on the second service, if there is one: whoever holds the first
 // one may be waiting for the second. What is held on one of them alone is seen with the
 // URL of each: there, labels end with both URLs if their holders have both.
@@ -17,7 +18,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	var on [2]locker.State
 	for i := range b.sides {
 		s := &b.sides[i]
-		in, ok := s.Backend.(locker.Inspector)
+		in, ok := s.Backend.(locker.Operator)
 		if !ok {
 			return locker.State{}, s.fail(fmt.Errorf("it cannot tell who holds a lock: %w", errors.ErrUnsupported))
 		}
@@ -41,6 +42,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		st.Waiters = -1
 	}
 	st.Waiting = append(st.Waiting, other.Waiting...)
+	st.Name, st.Holder = name, "of two services"
 	st.Label = strings.TrimSuffix(st.Label, b.mark)
 	for _, labels := range [][]string{st.Sharing, st.Waiting} {
 		for i := range labels {
@@ -48,4 +50,17 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		}
 	}
 	return st, nil
+}
+
+// List returns an error: ask each of the two.
+func (b *Backend) List(context.Context, string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) { yield(locker.State{}, b.askEach("lists no locks")) }
+}
+
+// Break returns an error: a lock is broken on each of the two.
+func (b *Backend) Break(context.Context, locker.State) error { return b.askEach("breaks no lock") }
+
+func (b *Backend) askEach(what string) error {
+	return fmt.Errorf("a bridge %s: use the URLs of its two services, %s and %s, one after the other: %w",
+		what, b.sides[0].name, b.sides[1].name, errors.ErrUnsupported)
 }

@@ -82,7 +82,7 @@ func TestMinHoldThatOneServiceCannotDo(t *testing.T) {
 	a := forever()
 	_, err := pairOf(t, a, newPolled()).TryLock(t.Context(), "job", locker.MinHold(minHold))
 	require.ErrorContains(t, err, "cannot keep a lock without its client")
-	_, err = pairOf(t, a, forever()).TryLock(t.Context(), "job", locker.MinHold(a.MaxMinHold()))
+	_, err = pairOf(t, a, forever()).TryLock(t.Context(), "job", locker.MinHold(a.Guarantees().MaxMinHold))
 	require.ErrorIs(t, err, locker.ErrInvalid)
 	require.ErrorContains(t, err, "together are more than")
 	isFree(t, a)

@@ -24,8 +24,6 @@ var defaultPorts = map[string]string{
 	"postgres": "5432", "postgresql": "5432",
 }
 
-var tlsSchemes = map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
-
 // parseAddress finds the hosts in rawURL.
 func parseAddress(rawURL string) (address, error) {
 	urls, err := bridge.ParseURLs(rawURL)
@@ -53,7 +51,8 @@ func parseAddress(rawURL string) (address, error) {
 		if _, _, err := net.SplitHostPort(h); err != nil {
 			port := defaultPorts[base]
 			if port == "" {
-				a.hosts, a.why = nil, fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
+				a.why = fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
+				a.hosts = nil
 				return a, nil
 			}
 			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
@@ -61,30 +60,40 @@ func parseAddress(rawURL string) (address, error) {
 		a.hosts = append(a.hosts, h)
 	}
 	scheme, rest, _ := strings.Cut(rawURL, "://")
-	end := len(rest)
+	authority := rest
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		end = i
+		authority = rest[:i]
 	}
-	a.before, a.after = scheme+"://"+rest[:strings.LastIndex(rest[:end], "@")+1], rest[end:]
-	if tlsSchemes[u.Scheme] && !strings.Contains(a.after, "server_name=") {
-		// A certificate is checked for the server's name where the client connects to a proxy.
-		host, _, _ := net.SplitHostPort(a.hosts[0])
-		sep := "?"
-		if strings.Contains(a.after, "?") {
-			sep = "&"
-		}
-		a.after += sep + "server_name=" + host
-	}
+	at := strings.LastIndex(authority, "@") + 1
+	a.before, a.after = scheme+"://"+authority[:at], rest[len(authority):]
+	a.after = withServerName(u.Scheme, a.after, a.hosts)
 	return a, nil
+}
+
+// withServerName has a certificate checked for the server's name where the client connects to a proxy.
+func withServerName(scheme, after string, hosts []string) string {
+	tls := map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
+	if !tls[scheme] || strings.Contains(after, "server_name=") {
+		return after
+	}
+	host, _, _ := net.SplitHostPort(hosts[0])
+	sep := "?"
+	if strings.Contains(after, "?") {
+		sep = "&"
+	}
+	return after + sep + "server_name=" + host
 }
 
 // of is the same servers for the backend of another scheme.
 func (a address) of(scheme string) address {
-	_, rest, _ := strings.Cut(a.straight, "://")
-	if a.hosts != nil {
-		a.before, a.after, rest = scheme+"://", "", strings.Join(a.hosts, ",")
+	if a.hosts == nil {
+		_, rest, _ := strings.Cut(a.straight, "://")
+		a.straight = scheme + "://" + rest
+		a.shown = a.straight
+		return a
 	}
-	a.straight = scheme + "://" + rest
+	a.before, a.after = scheme+"://", ""
+	a.straight = a.through(a.hosts)
 	a.shown = a.straight
 	return a
 }

@@ -216,6 +216,13 @@ func (h *badHold) Renew(ctx context.Context) (locker.Validity, error) {
 	return h.validity(since), nil
 }
 
+func (h *badHold) Undo(ctx context.Context) error {
+	if err := h.Release(ctx); !errors.Is(err, locker.ErrLost) {
+		return err
+	}
+	return nil
+}
+
 func (h *badHold) Release(ctx context.Context) error {
 	switch h.lock.flaw {
 	case noOwnerCheck:

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -43,10 +42,14 @@ func typed(args []string, out, errs io.Writer) int {
 }
 
 // compareOne runs a plan, and returns its report.
-func compareOne(t *testing.T, p plan) *history.Report {
+func compareOne(t *testing.T, plan Plan) *Result {
 	t.Helper()
-	p.openers, p.live, p.dir = testOpeners(), testLive{t}, cmp.Or(p.dir, filepath.Join(t.TempDir(), "run"))
-	report, err := p.run(t.Context())
+	plan.Openers = testOpeners()
+	if plan.Dir == "" {
+		plan.Dir = filepath.Join(t.TempDir(), "run")
+	}
+	plan.Live = testLive{t}
+	report, err := Run(t.Context(), plan)
 	require.NoError(t, err)
 	require.Empty(t, report.Interrupted)
 	return report
@@ -60,7 +63,7 @@ func (l testLive) Write(b []byte) (int, error) {
 }
 
 // cell finds a cell of the only service.
-func cell(t *testing.T, report *history.Report, rule, fault string) *history.Cell {
+func cell(t *testing.T, report *Result, rule, fault string) *history.Cell {
 	t.Helper()
 	for _, row := range report.Rows {
 		if row.Rule == rule && row.Fault == fault {
@@ -77,7 +80,7 @@ func cell(t *testing.T, report *history.Report, rule, fault string) *history.Cel
 }
 
 // broken lists the cells that are declared, and broken.
-func broken(report *history.Report) (all []string) {
+func broken(report *Result) (all []string) {
 	for _, row := range report.Rows {
 		for _, c := range row.Cells {
 			if c.Bad() {
@@ -123,24 +126,24 @@ type badRow struct {
 
 var (
 	oneForEachRule = []badRow{
-		{sinceAnswer, "holder-slow-cut-off", check.Exclusion, "holder-slow-cut-off"},
-		{ownSignal, "holder-cut-off", check.Told, "holder-cut-off"},
+		{sinceAnswer, holderSlow.ID, check.Exclusion, holderSlow.ID},
+		{ownSignal, holderCutOff.ID, check.Told, holderCutOff.ID},
 		{letsReadersIn, "sharing", check.Exclusion, "sharing"},
 		{forgetsTokens, "healthy", check.Tokens, ""},
-		{neverExpires, "holder-killed", check.Dead, "holder-killed"},
-		{leavesGhosts, "replies-lost", check.Left, "replies-lost"},
+		{neverExpires, holderKilled.ID, check.Dead, holderKilled.ID},
+		{leavesGhosts, repliesLost.ID, check.Left, repliesLost.ID},
 		{claimsQueue, "order", check.Order, ""},
 		{losesLeases, "order", check.FalseLoss, ""},
 	}
 	others = []badRow{
-		{noOwnerCheck, "unlock-late", check.Exclusion, "unlock-late"},
-		{boasts, "holder-cut-off", check.Exclusion, "holder-cut-off"},
+		{noOwnerCheck, unlockLate.ID, check.Exclusion, unlockLate.ID},
+		{boasts, holderCutOff.ID, check.Exclusion, holderCutOff.ID},
 		{renewsNothing, "order", check.Exclusion, ""},
-		{renewsOthers, "holder-stopped", check.Exclusion, "holder-stopped"},
+		{renewsOthers, holderStopped.ID, check.Exclusion, holderStopped.ID},
 		{sharedSession, "healthy", check.Exclusion, ""},
 		{looksThenLocks, "healthy", check.Exclusion, ""},
 		{clientTokens, "healthy", check.Tokens, ""},
-		{ignoresCommands, "requests-late", check.Exclusion, "requests-late"},
+		{ignoresCommands, requestsLate.ID, check.Exclusion, requestsLate.ID},
 	}
 )
 
@@ -153,13 +156,13 @@ func badLocksAreBroken(t *testing.T, rows []badRow) {
 	for _, test := range rows {
 		all.run(string(test.flaw), func(t *testing.T) {
 			var dir string
-			var report *history.Report
+			var report *Result
 			var c *history.Cell
 			// On a machine that stalls, nothing may be said, or a ghost may be gone before it is kept alive.
 			for range 10 {
 				dir = filepath.Join(t.TempDir(), "run")
-				report = compareOne(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()},
-					ttl: time.Second, locks: 3, only: []string{test.only}, dir: dir})
+				report = compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()},
+					TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
 				c = cell(t, report, test.rule, test.fault)
 				if c.Verdict == history.Broken || c.Verdict == history.Held && !stalledFor(t, dir, 250*time.Millisecond) {
 					break
@@ -197,7 +200,7 @@ func TestProveGoodLocksAreHeld(t *testing.T) {
 func isHeld(t *testing.T, scheme string) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
-	report := compareOne(t, plan{urls: []string{scheme + "://" + lab.StartRedis(t).Addr()}, ttl: time.Second})
+	report := compareOne(t, Plan{URLs: []string{scheme + "://" + lab.StartRedis(t).Addr()}, TTL: time.Second})
 	assert.Empty(t, broken(report))
 	assert.GreaterOrEqual(t, report.Trials, 11)
 }
@@ -208,7 +211,7 @@ func TestTheLab(t *testing.T) {
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolJava, lab.ToolZooJar, "postgres"} {
 		lab.Need(t, tool)
 	}
-	report := compareOne(t, plan{only: []string{"healthy", "holder-stopped", "holder-killed", "unlock-late",
+	report := compareOne(t, Plan{Only: []string{"healthy", holderStopped.ID, holderKilled.ID, unlockLate.ID,
 		serversPaused.ID, restarted.ID, minorityDown.ID}})
 	assert.Empty(t, broken(report))
 	for _, s := range report.Run.Services {
@@ -266,13 +269,13 @@ func TestTheCommand(t *testing.T) {
 // A holder that crashes makes no verdict.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	report := compareOne(t, plan{only: []string{"healthy"}, lab: []labService{{"file", func(b *bench) {
+	report := compareOne(t, Plan{Only: []string{"healthy"}, lab: []labService{{"file", func(b *bench) service {
 		time.AfterFunc(1500*time.Millisecond, func() {
 			if b.b != nil {
 				b.b.proc.Kill()
 			}
 		})
-		startFile(b)
+		return startFile(b)
 	}}}})
 	c := cell(t, report, check.Hangs, "")
 	assert.NotEqual(t, history.Broken, c.Verdict, "%+v", c)
@@ -295,8 +298,8 @@ func restartsEmpty(t *testing.T, guard string, verdict history.Verdict, opts ...
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	// The TTL is longer than a restart takes on a busy machine.
-	report := compareOne(t, plan{ttl: 3 * time.Second, only: []string{restartedEmpty.ID}, lab: []labService{
-		{"redlock", func(b *bench) { redlockWith(b, "restart_guard="+guard, opts...) }},
+	report := compareOne(t, Plan{TTL: 3 * time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
+		{"redlock", func(b *bench) service { return redlockWith(b, "restart_guard="+guard, opts...) }},
 	}})
 	c := cell(t, report, check.Exclusion, restartedEmpty.ID)
 	assert.Equal(t, verdict, c.Verdict, "%+v", c)
@@ -309,9 +312,9 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 	cli := lab.Need(t, "redis-cli")
 	r := lab.StartRedis(t)
 	dir := t.TempDir()
-	report := compareOne(t, plan{
-		urls: []string{string(claimsRestart) + "://" + r.Addr()}, ttl: time.Second, only: []string{"forget"},
-		faults: []ownFault{{
+	report := compareOne(t, Plan{
+		URLs: []string{string(claimsRestart) + "://" + r.Addr()}, TTL: time.Second, Only: []string{"forget"},
+		Faults: []Fault{{
 			Name: "forget", Does: history.Restart,
 			Inject: fmt.Sprintf("%s -p %d FLUSHALL", cli, r.Port()),
 			Proof:  fmt.Sprintf("test $(%s -p %d DBSIZE) -lt 100 && echo it is empty", cli, r.Port()),
@@ -340,15 +343,15 @@ func TestInterrupted(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
-	report, err := plan{
-		openers: testOpeners(), urls: []string{"redis://" + r.Addr()}, ttl: time.Second,
-		dir:  filepath.Join(t.TempDir(), "run"),
-		only: []string{"healthy", "down"},
+	report, err := Run(ctx, Plan{
+		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second,
+		Dir:  filepath.Join(t.TempDir(), "run"),
+		Only: []string{"healthy", "down"},
 		// As one that Ctrl-C ends, too: it is tried again.
-		faults: []ownFault{{Name: "down", Inject: "touch " + broken,
+		Faults: []Fault{{Name: "down", Inject: "touch " + broken,
 			Heal: "rm " + broken + " && exit 1; touch " + healed, Lasts: "1m"}},
-		live: testLive{t},
-	}.run(ctx)
+		Live: testLive{t},
+	})
 	require.NoError(t, err)
 	assert.Equal(t, "it was interrupted", report.Interrupted)
 	assert.Equal(t, history.Held, cell(t, report, check.Exclusion, "").Verdict)

@@ -95,11 +95,11 @@ func TestProveStagingWithTLS(t *testing.T) {
 	} {
 		scheme, _, _ := strings.Cut(u, "://")
 		all.run(scheme, func(t *testing.T) {
-			report := compareOne(t, plan{urls: []string{u}, locks: 2, only: []string{"healthy", "holder-cut-off"}})
+			report := compareOne(t, Plan{URLs: []string{u}, Names: 2, Only: []string{"healthy", holderCutOff.ID}})
 			require.Empty(t, report.Run.Services[0].Missing)
 			assert.Empty(t, broken(report))
 			assert.Equal(t, history.Held, cell(t, report, check.Exclusion, "").Verdict)
-			c := cell(t, report, check.Exclusion, "holder-cut-off")
+			c := cell(t, report, check.Exclusion, holderCutOff.ID)
 			if scheme == "postgres" {
 				assert.Equal(t, history.NotTried, c.Verdict)
 				assert.Contains(t, c.Reason, "cannot be led through proxies")

@@ -79,8 +79,8 @@ var brokenBackends = []broken{
 	{listsLike, rich, "list", "List tells of"},
 	{listsNothing, rich, "list", "List tells of []"},
 	{listsFree, rich, "list", "List tells of"},
-	{listsOn, rich, "list", "whose found returns an error, has called it"},
 	{breaksNothing, rich, "break", "failed"},
+	{breaksNext, rich, "break", "a second Break of a holder that is gone"},
 	{breaksAndRefuses, rich, "break", "after a Break that was refused, Renew failed"},
 	{breaksQueue, rich, "break", "the holder of another name failed"},
 
@@ -253,7 +253,7 @@ var brokenBackends = []broken{
 	{releasesAllSharers, poor, "shared-late", "and another was taken back: Renew"},
 	{ownerInBoth, poor, "shared-names", "to hold it in the other way returned <nil>"},
 	{keyOfSharers, poor, "shared-names", "which nobody has, returned the lock is held"},
-	{inspectsNoSharers, rich, "shared-operate", "and Inspect says {Held:false"},
+	{inspectsNoSharers, rich, "shared-operate", "Held:false"},
 	{inspectsOneSharer, rich, "shared-operate", "Sharers:1 "},
 	{breaksOneSharer, rich, "shared-operate", "a writer that waited did not get in"},
 	{sharersSilent, rich, "shared-operate", "after the last sharer had left, wake"},

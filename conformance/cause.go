@@ -223,7 +223,7 @@ func (s *trial) otherUnit() string {
 	kept := func(ttl, patience time.Duration) (refused, ended bool, took, told time.Duration) {
 		name := s.name("unit-" + ttl.String())
 		grant := s.acquire(holder, s.request(name, ttl))
-		if _, session := grant.Hold.(locker.TakeBacker); session || grant.Validity.TTL == 0 {
+		if grant.Session || grant.Validity.TTL == 0 {
 			s.FailNow() // it does not end by itself
 		}
 		began := time.Now()

@@ -104,7 +104,7 @@ func checkClose(s *trial) {
 	if grant.Hold != nil {
 		s.broken("Acquire of a closed Backend returned a Hold", "Close does not mark the Backend as closed")
 	}
-	if _, session := open.Hold.(locker.TakeBacker); session {
+	if open.Session {
 		s.unlock(s.freeWithin(s.soon, other, s.name("open"),
 			"Close does not give the session back, which keeps its locks until it ends by itself"))
 	}

@@ -27,10 +27,10 @@
 // # Claims
 //
 // The suite reads the backend's Guarantees and its optional abilities
-// ([locker.Inspector], [locker.Notifier]). Every claim must hold; a claim never skips
+// ([locker.Operator], [locker.Notifier]). Every claim must hold; a claim never skips
 // a check. An ability that is not claimed must be absent or refused with
 // [errors.ErrUnsupported]: no tokens if Fencing is none, no TTL outside the bounds,
-// no Inspect without an Inspector. If the proof of a claim needs a hook that the
+// no Inspect without an Operator. If the proof of a claim needs a hook that the
 // [Harness] does not have, the suite fails, unless Harness.Unproven gives the reason,
 // which the test then prints.
 //
@@ -82,7 +82,7 @@
 //   - A renewal changes an existing row and never inserts one: if the row is gone,
 //     another may have held the lock meanwhile.
 //   - A request may arrive after its take-back. If a TTL ends its lock, that is all
-//     right. If a session would keep the lock alive, TakeBack has to make the request
+//     right. If a session would keep the lock alive, Undo has to make the request
 //     void, or retire the session.
 //
 // # States
@@ -254,6 +254,8 @@
 //	  0 only if there is no deadline              cut-off                noDeadline
 //	Validity.Drift
 //	  not negative                                ttl-kept               negativeDrift
+//	Grant.Session
+//	  what nobody renews goes on                  none                   each has its own sessions
 //	Hold.Renew
 //	  the hold lasts for its TTL from now on      renewal                renewsNothing
 //	  returns the new Validity                    no-renew               renewalStale
@@ -278,7 +280,7 @@
 //	  to look and to remove are one step          late-replies           releaseInTwoSteps
 //	  it ends with its own ctx                    renewal-hangs          releaseHangs
 //	  and not with that of Acquire                do                     releaseInContextOfAcquire
-//	Queuer.HasQueue
+//	Guarantees.Queue
 //	  true only if Acquire waits                  context-at-backend     claimsQueue
 //	  who waits gets the lock, and once           drain                  forgetsWaiters
 //	  a dead waiter is passed over                dead-waiter            deadWaitersStay
@@ -301,10 +303,10 @@
 //	  outcome unknown: a Hold beside the error    pass-reply-lost        passLeaves
 //	Prompt.Prompt
 //	  within 100 ms after the end of ctx          prompt                 promisesPrompt
-//	TakeBacker.TakeBack
+//	Hold.Undo
 //	  removes what the attempt has stored         cancel-in-the-middle   leavesGrant
 //	  and makes void what is in flight            take-back-overtakes    forgetsVoid
-//	MinHolder.MaxMinHold
+//	Guarantees.MaxMinHold
 //	  what is within it is kept                   min-hold               minHoldShort
 //	TokenRaiser.RaiseToken
 //	  every later token is greater                raise-token            raisesNothing
@@ -312,7 +314,7 @@
 //	  also when the hold has ended                raise-token            raiseEnds
 //	  a lower one changes nothing                 raise-token            raiseSetsBack
 //	  ErrLost if the hold is gone                 raise-token            raisesAnyway
-//	Inspector.Inspect
+//	Operator.Inspect
 //	  the state at this moment                    inspect                inspectsNothing
 //	  and no longer                               inspect                inspectsThePast
 //	  it changes nothing                          inspect                inspectEnds
@@ -322,14 +324,14 @@
 //	  how many wait in the queue                  inspect                inspectsNoWaiters
 //	  without the holder                          inspect                inspectsHolderAsWaiter
 //	  nor who has left                            inspect                placesStay
-//	Lister.List
+//	Operator.List
 //	  each name that is held                      list                   listsNothing
 //	  and begins with the prefix                  list                   listsContains
 //	  which is no pattern                         list                   listsLike
 //	  no name that is free                        list                   listsFree
-//	  and not again after its error               list                   listsOn
-//	Breaker.Break
+//	Operator.Break
 //	  removes the holder                          break                  breaksNothing
+//	  and that one only                           break                  breaksNext
 //	  nothing else is removed                     break                  breaksQueue
 //	  if it is refused, nothing changes           break                  breaksAndRefuses
 //	Checker.Check

@@ -97,10 +97,12 @@ func (r *remote) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	if err := ctx.Err(); err != nil {
 		return locker.Grant{}, err
 	}
-	e := &remoteEntry{r, url.Values{"name": {req.Name}, "owner": {req.Owner},
-		"ttl": {req.TTL.String()}}, req.TTL}
+	e := &remoteEntry{remote: r, form: url.Values{"name": {req.Name}, "owner": {req.Owner},
+		"ttl": {req.TTL.String()}}, ttl: req.TTL}
 	since := time.Now()
+	e.undo.Sends(req.TTL)
 	ok, remaining, err := r.ask(ctx, "/set", e.form)
+	e.undo.Sent(err != nil) // after an error, the request may still arrive
 	switch {
 	case r.closed.Load():
 		return locker.Grant{}, locker.ErrClosed
@@ -123,12 +125,15 @@ type remoteEntry struct {
 	remote *remote
 	form   url.Values
 	ttl    time.Duration
+	undo   locker.Undo
 }
 
 func (e *remoteEntry) Renew(ctx context.Context) (locker.Validity, error) {
 	form := url.Values{"renew": {"true"}, "name": e.form["name"], "owner": e.form["owner"], "ttl": e.form["ttl"]}
 	since := time.Now()
+	e.undo.Sends(e.ttl)
 	ok, _, err := e.remote.ask(ctx, "/set", form)
+	e.undo.Sent(false) // one that is late finds that the lock has gone, and does nothing
 	if err == nil && !ok {
 		err = locker.ErrLost
 	}
@@ -142,6 +147,8 @@ func (e *remoteEntry) Release(ctx context.Context) error {
 	}
 	return err
 }
+
+func (e *remoteEntry) Undo(ctx context.Context) error { return e.undo.Undo(ctx, e.Release) }
 
 // remoteHarness is how the suite reaches the service at addr, and how it cuts
 // a client off.

@@ -102,8 +102,8 @@ func checkHandover(s *trial) {
 	ends := map[string]func(name string) bool{
 		"released": func(string) bool { return false },
 		"broken": func(name string) bool {
-			_, err := clients[0].Break(s.within(s.patience()), name)
-			return err == nil
+			st, err := clients[0].Inspect(s.within(s.patience()), name)
+			return err == nil && st.Held && clients[0].Break(s.within(s.patience()), st) == nil
 		},
 	}
 	if s.h.Delete != nil {

@@ -94,8 +94,8 @@ const (
 	listsLike        flaw = "List takes the prefix for a pattern"
 	listsNothing     flaw = "List tells of nothing"
 	listsFree        flaw = "List tells of names that are free"
-	listsOn          flaw = "List does not stop at an error of found"
 	breaksNothing    flaw = "Break removes nothing"
+	breaksNext       flaw = "Break removes whoever holds by then"
 	breaksQueue      flaw = "Break removes more than the holder"
 	breaksAndRefuses flaw = "Break removes the holder, and says that it cannot"
 

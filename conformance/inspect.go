@@ -26,16 +26,16 @@ func checkInspect(s *trial) {
 	watcher := s.client()
 	name := s.name("inspected")
 	ctx := s.within(s.patience())
-	if _, ok := b.(locker.Inspector); !ok {
+	if _, ok := b.(locker.Operator); !ok {
 		if _, err := c.Inspect(ctx, name); !errors.Is(err, errors.ErrUnsupported) {
-			s.broken(fmt.Sprintf("Inspect of a backend without Inspector returned %v", err),
+			s.broken(fmt.Sprintf("Inspect of a backend without Operator returned %v", err),
 				"an engine that makes up an answer")
 		}
 		// A Client for which nothing was said has to say the same.
 		if _, ok := any(b).(interface {
 			Inspect(context.Context, string) (locker.State, error)
 		}); ok {
-			s.broken("Inspect is there, and Inspector is not", "a method of another type")
+			s.broken("Inspect is there, and Operator is not", "a method of another type")
 		}
 		return
 	}

@@ -22,8 +22,8 @@ func minHoldChecks() []check {
 
 func checkMinHold(s *trial) {
 	b := s.backend()
-	m, ok := b.(locker.MinHolder)
-	if !ok || m.MaxMinHold() == 0 {
+	longest := b.Guarantees().MaxMinHold
+	if longest == 0 {
 		_, err := s.tryLock(s.client(), s.name("min-hold"), locker.MinHold(time.Second))
 		if !errors.Is(err, errors.ErrUnsupported) {
 			s.broken(fmt.Sprintf("a lock with MinHold, on a backend that keeps none, returned %v", err),
@@ -31,7 +31,7 @@ func checkMinHold(s *trial) {
 		}
 		return
 	}
-	keep := min(3*s.ttl, m.MaxMinHold())
+	keep := min(3*s.ttl, longest)
 	request := func(name string) locker.Request {
 		req := s.request(name, s.ttl)
 		req.MinHold = keep
@@ -41,7 +41,7 @@ func checkMinHold(s *trial) {
 	// A hold without a deadline ends by its release alone: with its process.
 	hold := s.acquire(b, s.request(s.name("min-hold-deadline"), s.ttl))
 	endless := hold.Validity.TTL == 0
-	_, session := hold.Hold.(locker.TakeBacker)
+	session := hold.Session
 	s.release(hold.Hold)
 	for what, hold := range map[string]func(b locker.Backend, name string){
 		"abandoned": func(b locker.Backend, name string) { s.acquire(b, request(name)) },
@@ -90,7 +90,7 @@ func checkMinHold(s *trial) {
 	// Nobody holds what is taken back.
 	s.together(append(parts, func() {
 		name := s.name("min-hold-undone")
-		if err := takeBackOnce(s, s.acquire(b, request(name)).Hold); err != nil {
+		if err := s.acquire(b, request(name)).Hold.Undo(s.within(s.patience())); err != nil {
 			s.broken(fmt.Sprintf("the take-back of a lock with MinHold failed: %v", err),
 				"Release looks whether MinHold is over: the engine does")
 		}
@@ -118,12 +118,4 @@ func (s *trial) keptFor(keep time.Duration, name, what string, hold func()) {
 		s.broken(fmt.Sprintf("a lock with a MinHold of %v that %s was free only after %v",
 			keep, what, in.Sub(granted)), "it is kept for the sum of several times")
 	}
-}
-
-// takeBackOnce takes an attempt back as the engine does.
-func takeBackOnce(s *trial, h locker.Hold) error {
-	if t, ok := h.(locker.TakeBacker); ok {
-		return t.TakeBack(s.within(s.patience()))
-	}
-	return h.Release(s.within(s.patience()))
 }

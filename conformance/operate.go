@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/golockers/locker"
 )
@@ -15,14 +13,14 @@ func operatorChecks() []check {
 		{
 			Name: "list",
 			Promise: "List tells of each name that begins with the prefix and is held, once, with its " +
-				"State, and of no other; a backend without Lister says ErrUnsupported.",
+				"State, and of no other; a backend without Operator says ErrUnsupported.",
 			run: checkList,
 		},
 		{
 			Name: "break",
 			Promise: "Break removes the holder of a name, tells who that was, and touches no waiter and no " +
 				"other name; the holder learns of it; " +
-				"a backend without Breaker says ErrUnsupported.",
+				"a backend without Operator says ErrUnsupported.",
 			run: checkBreak,
 		},
 	}
@@ -30,35 +28,34 @@ func operatorChecks() []check {
 
 func checkList(s *trial) {
 	b := s.backend()
-	lister, ok := s.backend().(locker.Lister) // the engine would hide names that do not begin with the prefix
+	lister, ok := s.backend().(locker.Operator) // the engine would hide names that do not begin with the prefix
 	if !ok {
 		for _, err := range s.client().List(s.within(s.patience()), "") {
 			if !errors.Is(err, errors.ErrUnsupported) {
-				s.broken(fmt.Sprintf("List of a backend without Lister yielded %v", err),
+				s.broken(fmt.Sprintf("List of a backend without Operator yielded %v", err),
 					"an engine that makes up an answer")
 			}
 		}
 		return
 	}
+	for _, err := range lister.List(s.within(s.patience()), "") {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return // an Operator need not have all
+		}
+	}
 	listed := func(prefix string) []string {
 		s.Helper()
 		var names []string
-		var inside sync.Mutex
-		err := lister.List(s.within(s.patience()), prefix, func(name string, st locker.State) error {
-			if !inside.TryLock() {
-				s.report("List calls found for a name while it is called for another",
-					"several pages or nodes are read at the same time")
-				return nil
-			}
-			defer inside.Unlock()
-			time.Sleep(time.Millisecond) // time for another call
-			if !st.Held {
-				s.broken(fmt.Sprintf("List tells of %q, which somebody holds, that it is not held", name),
+		var err error
+		for st, e := range lister.List(s.within(s.patience()), prefix) {
+			if err = e; err == nil && !st.Held {
+				s.broken(fmt.Sprintf("List tells of %q, which somebody holds, that it is not held", st.Name),
 					"the State is that of another name, or of none")
 			}
-			names = append(names, name)
-			return nil
-		})
+			if err == nil {
+				names = append(names, st.Name)
+			}
+		}
 		if err != nil {
 			s.broken(fmt.Sprintf("List failed: %v", err),
 				"the service cannot be reached, or a name is decoded in another way than it is encoded")
@@ -86,15 +83,8 @@ func checkList(s *trial) {
 		s.broken(fmt.Sprintf("of the names that begin with %q, 6 are held, and List tells of %q",
 			base+"/", got), cause)
 	}
-	enough, told := errors.New("enough"), 0
-	err := lister.List(s.within(s.patience()), base+"/", func(string, locker.State) error {
-		told++
-		return enough
-	})
-	if told != 1 || !errors.Is(err, enough) {
-		s.broken(fmt.Sprintf("List, whose found returns an error, has called it %d times and returned %v",
-			told, err),
-			"the error of found is not passed on, or ends only a page or a node")
+	for range lister.List(s.within(s.patience()), base+"/") { // a yield after the end would panic
+		break
 	}
 	if got := listed(under + "/2"); len(got) != 0 {
 		s.broken(fmt.Sprintf("no name begins with %q, and List tells of %q", under+"/2", got), cause)
@@ -106,16 +96,19 @@ func checkBreak(s *trial) {
 	name, near := s.name("break"), s.name("break-near")
 	breaks := func(name string) locker.State {
 		s.Helper()
-		st, err := watcher.Break(s.within(s.patience()), name)
+		st, err := watcher.Inspect(s.within(s.patience()), name)
+		if err == nil {
+			err = watcher.Break(s.within(s.patience()), st)
+		}
 		if err != nil {
 			s.broken(fmt.Sprintf("Break failed: %v", err),
 				"a name that nobody holds is no error, and the owner is not compared")
 		}
 		return st
 	}
-	if _, ok := b.(locker.Breaker); !ok {
-		if _, err := watcher.Break(s.within(s.patience()), name); !errors.Is(err, errors.ErrUnsupported) {
-			s.broken(fmt.Sprintf("Break of a backend without Breaker returned %v", err),
+	if _, ok := b.(locker.Operator); !ok {
+		if err := watcher.Break(s.within(s.patience()), locker.State{Name: name, Held: true, Holder: "x"}); !errors.Is(err, errors.ErrUnsupported) {
+			s.broken(fmt.Sprintf("Break of a backend without Operator returned %v", err),
 				"an engine that makes up an answer")
 		}
 		return
@@ -137,7 +130,10 @@ func checkBreak(s *trial) {
 		next <- got
 	})
 	s.isWaiting(waiting, 1)
-	st, err := watcher.Break(s.within(s.patience()), name)
+	st, err := watcher.Inspect(s.within(s.patience()), name)
+	if err == nil {
+		err = watcher.Break(s.within(s.patience()), st)
+	}
 	if errors.Is(err, errors.ErrUnsupported) { // some services cannot take a lock from a holder that lives
 		for _, l := range []*locker.Lease{l, other} {
 			if err := l.Renew(s.within(s.patience())); err != nil {
@@ -154,8 +150,7 @@ func checkBreak(s *trial) {
 		s.broken(fmt.Sprintf("Break of a held name failed: %v", err),
 			"the owner is compared, or the waiters are in the way")
 	case !st.Held:
-		s.broken(fmt.Sprintf("Break of a held name returned %+v", st),
-			"it returns the State after, or breaks nothing")
+		s.broken(fmt.Sprintf("of a held name, Inspect says %+v", st), "the State is that of another name")
 	case st.Label != "" && st.Label != "broken é", st.Token != 0 && st.Token != token:
 		s.broken(fmt.Sprintf("Break of the lock of %q with token %d returned %+v", "broken é", token, st),
 			"the State is not the holder's")
@@ -163,6 +158,10 @@ func checkBreak(s *trial) {
 	got := <-next
 	if got == nil {
 		s.FailNow()
+	}
+	if err := watcher.Break(s.within(s.patience()), st); err != nil || got.Renew(s.within(s.patience())) != nil {
+		s.broken(fmt.Sprintf("a second Break of a holder that is gone returned %v, and the next one's lease is lost", err),
+			"a copy of Break breaks whoever holds the name by then")
 	}
 	if !s.eventually(s.soon, func() bool {
 		return l.Err() != nil || errors.Is(l.Renew(s.within(s.patience())), locker.ErrLost)

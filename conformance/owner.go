@@ -109,7 +109,7 @@ func (s *trial) expiredOwner(b, other locker.Backend) {
 		req.Owner = owners[0]
 		gone[i] = s.acquire(b, req)
 	}
-	if _, session := gone[0].Hold.(locker.TakeBacker); session || gone[0].Validity.TTL == 0 {
+	if gone[0].Session || gone[0].Validity.TTL == 0 {
 		return
 	}
 	time.Sleep(gone[0].Validity.TTL)

@@ -213,15 +213,15 @@ func (s *trial) undo(f func()) func() {
 func (s *trial) keptOverJump(what string, taken func(), jumped <-chan struct{}) {
 	defer taken()
 	b := s.backend()
-	m, ok := b.(locker.MinHolder)
-	if !ok || m.MaxMinHold() == 0 {
+	longest := b.Guarantees().MaxMinHold
+	if longest == 0 {
 		return
 	}
 	req := s.request(s.name("min-hold "+what), s.ttl)
-	req.MinHold = min(3*s.ttl, m.MaxMinHold())
+	req.MinHold = min(3*s.ttl, longest)
 	s.keptFor(req.MinHold, req.Name, "was held over "+what, func() {
 		grant := s.acquire(b, req)
-		if _, session := grant.Hold.(locker.TakeBacker); session {
+		if grant.Session {
 			_ = b.Close()
 		}
 		taken()

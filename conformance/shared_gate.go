@@ -27,7 +27,7 @@ func checkSharedGate(s *trial) {
 // service without a queue may wait in Acquire all the same, as on a file.
 func (s *trial) polled(b locker.Backend) bool {
 	s.Helper()
-	if q, ok := b.(locker.Queuer); ok && q.HasQueue() {
+	if b.Guarantees().Queue {
 		return false
 	}
 	name := s.name(fmt.Sprintf("polled-%d", s.number()))
@@ -49,7 +49,7 @@ func (s *trial) gated(probe locker.Backend, name string) {
 func (s *trial) knock(b locker.Backend, name string) error {
 	grant, err := s.askWith(b, s.shares(name, s.long))
 	if grant.Hold != nil {
-		_ = takeBackOnce(s, grant.Hold)
+		_ = grant.Hold.Undo(s.within(s.patience()))
 	}
 	return err
 }

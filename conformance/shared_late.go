@@ -36,7 +36,7 @@ func (s *trial) lateKinds() {
 				s.spawn(func() {
 					grant, err := s.askWith(b, ask(name, s.long))
 					if err != nil && grant.Hold != nil {
-						_ = takeBackOnce(s, grant.Hold)
+						_ = grant.Hold.Undo(s.within(s.patience()))
 						grant.Hold = nil
 					}
 					late <- grant
@@ -52,7 +52,7 @@ func (s *trial) lateKinds() {
 				seen = errors.Is(err, locker.ErrHeld)
 				for _, hold := range []locker.Hold{got.Hold, grant.Hold} {
 					if hold != nil {
-						_ = takeBackOnce(s, hold)
+						_ = hold.Undo(s.within(s.patience()))
 					}
 				}
 			}

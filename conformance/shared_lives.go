@@ -16,8 +16,8 @@ func checkSharedLives(s *trial) {
 	parts := []func(){s.sharerReleased, s.sharersAlike}
 	for _, first := range []bool{true, false} {
 		parts = append(parts, func() { s.sharerDies(first) })
-		if m, ok := s.backend().(locker.MinHolder); ok && m.MaxMinHold() > 0 {
-			parts = append(parts, func() { s.sharerMinHold(min(3*s.ttl, m.MaxMinHold()), first) })
+		if longest := s.backend().Guarantees().MaxMinHold; longest > 0 {
+			parts = append(parts, func() { s.sharerMinHold(min(3*s.ttl, longest), first) })
 		}
 	}
 	if s.h.OffClock != nil {
@@ -156,7 +156,7 @@ func (s *trial) dies(name string) locker.Grant {
 		b = s.backend()
 	}
 	grant := s.share(b, name, s.ttl)
-	if _, session := grant.Hold.(locker.TakeBacker); grant.Validity.TTL == 0 || session && s.h.Cut == nil {
+	if grant.Validity.TTL == 0 || grant.Session && s.h.Cut == nil {
 		s.release(grant.Hold)
 		return locker.Grant{}
 	}
@@ -191,7 +191,7 @@ func (s *trial) sharerDies(first bool) {
 		time.Sleep(s.ttl / 20)
 	}
 	s.renew(stays.Hold)
-	if i, ok := b.(locker.Inspector); ok {
+	if i, ok := b.(locker.Operator); ok {
 		var st locker.State
 		if !s.eventually(s.soon, func() bool {
 			st, _ = i.Inspect(s.Context(), name)
@@ -229,7 +229,7 @@ func (s *trial) sharerOffClock(off time.Duration) {
 	if err == nil {
 		s.release(w.Hold)
 	}
-	_ = takeBackOnce(s, far.Hold)
+	_ = far.Hold.Undo(s.within(s.patience()))
 	s.release(s.share(there, name, s.long).Hold)
 	s.unlock(s.freeWithin(s.soon, s.client(), name, cause))
 }

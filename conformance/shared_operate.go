@@ -55,7 +55,7 @@ func (s *trial) isShared(who string, st locker.State, sharers int, token uint64,
 func (s *trial) inspectShared() {
 	name := s.name("inspected")
 	b, writer := s.backend(), s.client()
-	watcher, ok := s.backend().(locker.Inspector)
+	watcher, ok := s.backend().(locker.Operator)
 	if !ok {
 		return
 	}
@@ -74,12 +74,14 @@ func (s *trial) inspectShared() {
 	}
 	token := holds[0].Token
 	s.isShared("Inspect", inspect(), 3, token, "a é", "b")
-	if l, ok := watcher.(locker.Lister); ok {
-		var listed []locker.State
-		err := l.List(s.within(s.patience()), name, func(_ string, st locker.State) error {
+	var listed []locker.State
+	var err error
+	for st, e := range watcher.List(s.within(s.patience()), name) {
+		if err = e; err == nil {
 			listed = append(listed, st)
-			return nil
-		})
+		}
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
 		if err != nil || len(listed) != 1 {
 			s.broken(fmt.Sprintf("a name is held by sharers, and List tells of it %d times (error %v)",
 				len(listed), err), "List tells of what is stored, and not of names")
@@ -151,7 +153,7 @@ func (t *told) all(what string) {
 func (s *trial) breakShared() {
 	name := s.name("broken")
 	a, b, operator, reader, writer := s.backend(), s.backend(), s.backend(), s.client(), s.client()
-	breaker, ok := operator.(locker.Breaker)
+	breaker, ok := operator.(locker.Operator)
 	if !ok {
 		return
 	}
@@ -162,7 +164,10 @@ func (s *trial) breakShared() {
 	l := s.join(reader, name)
 	near := s.share(b, name+":", s.long)
 	leave, in := s.writing(writer, name, s.long)
-	st, err := breaker.Break(s.within(s.patience()), name)
+	st, err := breaker.Inspect(s.within(s.patience()), name)
+	if err == nil {
+		err = breaker.Break(s.within(s.patience()), st)
+	}
 	if errors.Is(err, errors.ErrUnsupported) { // some services cannot take a lock from a holder that lives
 		for _, hold := range sharers.holds {
 			s.renew(hold)

@@ -188,6 +188,9 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 	case namesByClient:
 		h.name += fmt.Sprintf("%p", c)
 	}
+	h.undo.Sends(max(req.TTL, req.MinHold))
+	late := true
+	defer func() { h.undo.Sent(late) }()
 	if err := c.queueForRow(ctx, h.name); err != nil {
 		return locker.Grant{Hold: h}, err
 	}
@@ -208,6 +211,7 @@ func (c *client) ask(ctx context.Context, req locker.Request) (locker.Grant, err
 		return locker.Grant{Hold: h}, err
 	}
 	v := answer.(verdict)
+	late = false
 	if v.granted {
 		c.keepRow(h.name, grantUncommitted)
 	} else {

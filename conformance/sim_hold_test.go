@@ -17,6 +17,7 @@ type hold struct {
 	ctx    context.Context // of the acquire, for the flaw of using it
 	since  time.Time       // of the grant
 	busy   atomic.Bool     // for the flaw of one renewal at a time
+	undo   locker.Undo
 }
 
 // beats renews the session that the holds of c share.
@@ -93,6 +94,8 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 		}()
 		return c.validity(since, h.place.ttl), nil
 	}
+	h.undo.Sends(h.place.ttl)
+	defer h.undo.Sent(false)
 	renew := func() (bool, error) { return s.renew(h.place, h.name) }
 	found, err := h.send(ctx, false, renew)
 	switch {
@@ -111,6 +114,9 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	}
 	return c.validity(since, h.place.ttl), nil
 }
+
+// Undo is that of a service whose locks end with their TTL.
+func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
 
 // Release removes the hold.
 func (h *hold) Release(ctx context.Context) error {

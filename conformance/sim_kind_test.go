@@ -2,7 +2,6 @@ package conformance_test
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/golockers/locker"
@@ -14,7 +13,7 @@ type kind struct {
 	name            string
 	queued          bool // the service has a queue
 	fenced          bool // leases have tokens
-	notifies, tells bool // Notifier, Inspector
+	notifies, tells bool // Notifier, Operator
 	lasting         bool // SurvivesRestart and its like
 	notices         bool // the service notices that a client has died
 	shared          bool // a session renews for all holds of a client
@@ -52,6 +51,10 @@ func (c *client) Guarantees() locker.Guarantees {
 	if c.kind.queued {
 		g.Order = locker.OrderFIFO
 	}
+	g.Queue = c.kind.queued || c.service().flaw == claimsQueue
+	if c.kind.notifies {
+		g.MaxMinHold = time.Hour
+	}
 	if c.kind.notices {
 		g.DeadHolder = locker.RecoveryAtOnce
 	}
@@ -83,15 +86,14 @@ func (c *client) backend() locker.Backend {
 	case c.kind.notifies:
 		return struct {
 			bare
-			locker.Inspector
 			locker.Notifier
 			operator
-		}{b, (*inspector)(c), (*notifier)(c), operator{c}}
+		}{b, (*notifier)(c), operator{c}}
 	case c.kind.tells:
 		return struct {
 			bare
-			locker.Inspector
-		}{b, (*inspector)(c)}
+			operator
+		}{b, operator{c}}
 	}
 	return b
 }
@@ -101,7 +103,6 @@ type bare struct{ c *client }
 
 func (b bare) Guarantees() locker.Guarantees { return b.c.Guarantees() }
 func (b bare) Close() error                  { return b.c.Close() }
-func (b bare) HasQueue() bool                { return b.c.kind.queued || b.c.service().flaw == claimsQueue }
 func (b bare) Prompt() bool {
 	return b.c.kind.notifies || b.c.later.flaw == promisesPrompt
 }
@@ -109,7 +110,7 @@ func (b bare) Prompt() bool {
 func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	grant, err := b.c.Acquire(ctx, req)
 	if h, ok := grant.Hold.(*hold); ok && b.c.kind.queued {
-		grant.Hold = sessionHold{h}
+		grant.Hold, grant.Session = sessionHold{h}, true
 	} else if ok && b.c.kind.notifies {
 		grant.Hold = passingHold{h}
 	}
@@ -119,8 +120,8 @@ func (b bare) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 // sessionHold is a hold of a service whose sessions keep what they hold.
 type sessionHold struct{ *hold }
 
-// TakeBack makes the attempt's owner void, so that nothing of it can come.
-func (h sessionHold) TakeBack(ctx context.Context) error {
+// Undo makes the attempt's owner void, so that nothing of it can come.
+func (h sessionHold) Undo(ctx context.Context) error {
 	_, err := h.send(ctx, true, func() (bool, error) { return h.client.service().void(h.name, h.place.owner) })
 	return err
 }
@@ -132,6 +133,9 @@ type passingHold struct{ *hold }
 func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) (locker.Grant, error) {
 	c, s := h.client, h.client.service()
 	n := &hold{client: c, name: next.Name, place: c.place(next), ctx: ctx, since: time.Now()}
+	n.undo.Sends(max(next.TTL, next.MinHold))
+	late := true
+	defer func() { n.undo.Sent(late) }()
 	if s.flaw == passesSame {
 		n.place.owner = h.place.owner
 	}
@@ -150,55 +154,10 @@ func (h passingHold) Pass(ctx context.Context, next locker.Request, yield bool) 
 	case !v.granted:
 		return locker.Grant{}, nil
 	}
+	late = false
 	c.had("pass")
 	if s.flaw == passSinceReply {
 		n.since = time.Now()
 	}
 	return locker.Grant{Hold: passingHold{n}, Validity: c.validity(n.since, n.place.ttl), Token: v.token}, nil
-}
-
-type inspector client
-
-// Inspect asks the service.
-func (i *inspector) Inspect(ctx context.Context, name string) (locker.State, error) {
-	c := (*client)(i)
-	s := c.service()
-	a, err := c.net.call(ctx, func() any {
-		st := locker.State{Waiters: -1}
-		s.do(func() {
-			if c.kind.queued {
-				st.Waiters = len(s.queues[s.key(name)])
-			}
-			rec := s.live(s.key(name))
-			if s.flaw == inspectsNoWaiters {
-				st.Waiters = 0
-			}
-			st = s.stateOfSharers(s.key(name), st)
-			if rec == nil && s.flaw == inspectsThePast && s.tokens[s.key(name)] > 0 {
-				st.Held = true
-			}
-			if rec == nil || s.flaw == inspectsNothing {
-				return
-			}
-			st.Held, st.Label, st.Token = true, rec.label, rec.token
-			st.Remaining = time.Until(rec.expires)
-			switch s.flaw {
-			case inspectsHolderAsWaiter:
-				st.Waiters = 1
-			case inspectsGibberish:
-				st.Label = strings.ToUpper(st.Label)
-			case inspectsSeconds:
-				st.Remaining *= 1000
-			case inspectsCounter:
-				st.Token += 7
-			case inspectEnds:
-				s.remove(s.key(name))
-			}
-		})
-		return st
-	})
-	if err != nil {
-		return locker.State{}, err
-	}
-	return a.(locker.State), nil
 }

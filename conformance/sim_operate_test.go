@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"regexp"
 	"strings"
 	"time"
@@ -10,18 +11,73 @@ import (
 	"github.com/golockers/locker"
 )
 
-// operator has the abilities that operators use, and MinHold.
+// operator is the locker.Operator of a client.
 type operator struct{ c *client }
 
-func (operator) MaxMinHold() time.Duration { return time.Hour }
+// Inspect asks the service.
+func (o operator) Inspect(ctx context.Context, name string) (locker.State, error) {
+	c, s := o.c, o.c.service()
+	a, err := c.net.call(ctx, func() any {
+		st := locker.State{Name: name, Waiters: -1}
+		s.do(func() {
+			if c.kind.queued {
+				st.Waiters = len(s.queues[s.key(name)])
+			}
+			rec := s.live(s.key(name))
+			if s.flaw == inspectsNoWaiters {
+				st.Waiters = 0
+			}
+			st = s.stateOfSharers(s.key(name), st)
+			if rec == nil && s.flaw == inspectsThePast && s.tokens[s.key(name)] > 0 {
+				st.Held = true
+			}
+			if rec == nil || s.flaw == inspectsNothing {
+				return
+			}
+			st.Held, st.Holder, st.Label, st.Token = true, rec.owner, rec.label, rec.token
+			st.Remaining = time.Until(rec.expires)
+			switch s.flaw {
+			case inspectsHolderAsWaiter:
+				st.Waiters = 1
+			case inspectsGibberish:
+				st.Label = strings.ToUpper(st.Label)
+			case inspectsSeconds:
+				st.Remaining *= 1000
+			case inspectsCounter:
+				st.Token += 7
+			case inspectEnds:
+				s.remove(s.key(name))
+			}
+		})
+		return st
+	})
+	if err != nil {
+		return locker.State{}, err
+	}
+	return a.(locker.State), nil
+}
 
 // List asks the service.
-func (o operator) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
+func (o operator) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		all, err := o.list(ctx, prefix)
+		for _, st := range all {
+			if !yield(st, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(locker.State{}, err)
+		}
+	}
+}
+
+func (o operator) list(ctx context.Context, prefix string) ([]locker.State, error) {
 	s := o.c.service()
 	like := regexp.MustCompile("^" + strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(prefix),
 		"_", "."), "%", ".*"))
 	a, err := o.c.net.call(ctx, func() any {
-		all := map[string]locker.State{}
+		var all []locker.State
 		s.do(func() {
 			for name := range s.tokens {
 				match := strings.HasPrefix(name, prefix)
@@ -33,57 +89,52 @@ func (o operator) List(ctx context.Context, prefix string, found func(string, lo
 				case listsNothing:
 					match = false
 				}
-				st := s.stateOfSharers(name, locker.State{Waiters: -1})
-				if rec := s.live(name); match && (st.Held || rec != nil || s.flaw == listsFree) {
+				st := s.stateOfSharers(name, locker.State{Name: name, Waiters: -1})
+				rec := s.live(name)
+				if rec != nil {
+					st.Holder, st.Label, st.Token = rec.owner, rec.label, rec.token
+				}
+				if match && (st.Held || rec != nil || s.flaw == listsFree) {
 					st.Held = true
-					all[name] = st
+					all = append(all, st)
 				}
 			}
 		})
 		return all
 	})
-	if err != nil {
-		return err
-	}
-	for name, st := range a.(map[string]locker.State) {
-		if err := found(name, st); err != nil && s.flaw != listsOn {
-			return err
-		}
-	}
-	return nil
+	all, _ := a.([]locker.State)
+	return all, err
 }
 
 // Break asks the service.
-func (o operator) Break(ctx context.Context, name string) (locker.State, error) {
-	s := o.c.service()
-	a, err := o.c.net.call(ctx, func() any {
-		st := locker.State{Waiters: -1}
+func (o operator) Break(ctx context.Context, st locker.State) error {
+	s, found := o.c.service(), false
+	_, err := o.c.net.call(ctx, func() any {
 		s.do(func() {
-			rec := s.live(s.key(name))
-			if rec == nil {
-				st = s.stateOfSharers(s.key(name), st)
+			name := s.key(st.Name)
+			rec, sharers := s.live(name), s.stateOfSharers(name, locker.State{})
+			found = rec != nil && rec.owner == st.Holder
+			switch {
+			case found, rec != nil && s.flaw == breaksNext:
+				for other := range s.locks {
+					if other == name && s.flaw != breaksNothing ||
+						s.flaw == breaksQueue && strings.HasPrefix(other, name) {
+						s.remove(other)
+					}
+				}
+			case sharers.Held && sharers.Holder == st.Holder:
+				found = true
 				most := -1
 				if s.flaw == breaksOneSharer {
 					most = 1
 				}
-				s.after = append(s.after, s.endedSharers(s.key(name), most)...)
-				return
-			}
-			st.Held, st.Label, st.Token = true, rec.label, rec.token
-			for other := range s.locks {
-				if other == s.key(name) && s.flaw != breaksNothing ||
-					s.flaw == breaksQueue && strings.HasPrefix(other, s.key(name)) {
-					s.remove(other)
-				}
+				s.after = append(s.after, s.endedSharers(name, most)...)
 			}
 		})
-		return st
+		return nil
 	})
-	if err == nil && s.flaw == breaksAndRefuses && a.(locker.State).Held {
+	if err == nil && s.flaw == breaksAndRefuses && found {
 		err = errors.ErrUnsupported
 	}
-	if err != nil {
-		return locker.State{}, err
-	}
-	return a.(locker.State), nil
+	return err
 }

@@ -330,6 +330,7 @@ func (s *service) stateOfSharers(name string, st locker.State) locker.State {
 	}
 	first := sh.holders[0]
 	st.Held, st.Label, st.Remaining, st.Sharers = true, first.label, sh.remaining(), len(sh.holders)
+	st.Holder = "sharers since " + sh.founder.owner
 	if first.client.kind.sharing == locker.SharingWithTokens {
 		st.Token = first.token
 	}

@@ -50,7 +50,7 @@ func checkSince(s *trial) {
 // before the service gives the lock to another.
 func (s *trial) sinceOfWait() {
 	b, fault := s.cut()
-	if q, ok := b.(locker.Queuer); !ok || !q.HasQueue() {
+	if !b.Guarantees().Queue {
 		return
 	}
 	s.warm(b)

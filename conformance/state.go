@@ -138,7 +138,7 @@ func (s *trial) getAfter(ctx context.Context, before locker.Hold, b locker.Backe
 		default:
 		}
 	}
-	if q, ok := b.(locker.Queuer); !ok || !q.HasQueue() {
+	if !b.Guarantees().Queue {
 		waits.Owner = owner() // refused, as a rule; the engine asks again with another
 	}
 	s.spawn(func() {
@@ -155,7 +155,7 @@ func (s *trial) getAfter(ctx context.Context, before locker.Hold, b locker.Backe
 	if a == (answer{}) {
 		a = <-answers
 	}
-	if a.err == nil && a.grant.Hold != nil && waits.Owner != req.Owner { // it waits, although it is no Queuer
+	if a.err == nil && a.grant.Hold != nil && waits.Owner != req.Owner { // it waits, although it claims no queue
 		_ = a.grant.Hold.Release(ctx)
 		return b.Acquire(ctx, req)
 	}

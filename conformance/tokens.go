@@ -192,7 +192,7 @@ func checkTokens(s *trial) {
 			s.broken(fmt.Sprintf("Acquire got token %d after token %d", t, last), tokenCause)
 		}
 	}
-	if _, session := grant.Hold.(locker.TakeBacker); session || grant.Validity.TTL == 0 {
+	if grant.Session || grant.Validity.TTL == 0 {
 		_ = grant.Hold.Release(s.within(s.patience())) // it does not expire
 	}
 	var l *locker.Lease
@@ -294,8 +294,8 @@ func checkRaiseToken(s *trial) {
 			}
 			f.pass(grant.Token + 1<<37)
 			// The holder is gone, and what it raised is not.
-			if _, session := grant.Hold.(locker.TakeBacker); session || grant.Validity.TTL == 0 {
-				_ = takeBackOnce(s, grant.Hold) // it does not expire
+			if grant.Session || grant.Validity.TTL == 0 {
+				_ = grant.Hold.Undo(s.within(s.patience())) // it does not expire
 			}
 		case round < 3:
 			s.release(grant.Hold)
@@ -348,7 +348,7 @@ func checkTokenOrder(s *trial) {
 		}
 		for _, h := range []locker.Hold{late.grant.Hold, next.Hold} {
 			if h != nil {
-				_ = takeBackOnce(s, h)
+				_ = h.Undo(s.within(s.patience()))
 			}
 		}
 		if seen && late.err == nil {

@@ -359,7 +359,7 @@ func checkContextAtBackend(s *trial) {
 			s.broken(fmt.Sprintf("Acquire of a held name with Wait returned the error %v", err),
 				"a wait that ends, and one that is not possible, both have to match ErrHeld")
 		}
-		if q, ok := b.(locker.Queuer); ok && q.HasQueue() && !errors.Is(err, context.DeadlineExceeded) {
+		if b.Guarantees().Queue && !errors.Is(err, context.DeadlineExceeded) {
 			s.broken(fmt.Sprintf("Acquire waited in its queue until its context ended, and returned %q, "+
 				"which does not match context.DeadlineExceeded", err),
 				"the error of a wait that ends says why: join ErrHeld and ctx.Err()")

@@ -73,6 +73,13 @@ func (h remoteHold) Renew(ctx context.Context) (locker.Validity, error) {
 	return h.Hold.Renew(ctx)
 }
 
+func (h remoteHold) Undo(ctx context.Context) error {
+	if err := h.r.ask(ctx); err != nil {
+		return err
+	}
+	return h.Hold.Undo(ctx)
+}
+
 func (h remoteHold) Release(ctx context.Context) error {
 	if err := h.r.ask(ctx); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func TestListTellsNamesAsTheyWereGiven(t *testing.T) {
@@ -28,27 +29,28 @@ func TestListTellsNamesAsTheyWereGiven(t *testing.T) {
 	s.queued(t, "b", 2)
 	listed := func(prefix string) map[string]int {
 		found := map[string]int{}
-		require.NoError(t, b.List(ctx, prefix, func(name string, st locker.State) error {
+		for st, err := range b.List(ctx, prefix) {
+			require.NoError(t, err)
 			assert.True(t, st.Held)
 			assert.Equal(t, "test", st.Label)
 			assert.NotZero(t, st.Token)
-			found[name] = st.Waiters
-			return nil
-		}))
+			found[st.Name] = st.Waiters
+		}
 		return found
 	}
 	assert.Equal(t, map[string]int{"a/b": 0, "a%2Fb": 0, "a": 0, "b": 1, "a/": 0}, listed(""))
 	assert.Equal(t, map[string]int{"a/b": 0, "a/": 0}, listed("a/"))
-	require.ErrorIs(t, b.List(ctx, "", func(string, locker.State) error { return locker.ErrClosed }),
-		locker.ErrClosed)
+	for range b.List(ctx, "") { // a yield after the end would panic
+		break
+	}
 	nobody(t, answer)
 
-	st, err := b.Break(ctx, "b")
+	st, err := locktest.Break(ctx, b, "b")
 	require.NoError(t, err)
 	assert.Equal(t, "test", st.Label)
 	got := s.get(t, answer, 5*time.Second)
 	require.NoError(t, got.lease.Unlock(ctx))
-	st, err = b.Break(ctx, "b")
+	st, err = locktest.Break(ctx, b, "b")
 	require.NoError(t, err)
 	assert.False(t, st.Held)
 }
@@ -106,7 +108,7 @@ func TestMinHoldThatIsTakenBackLeavesNoLease(t *testing.T) {
 		req.MinHold = time.Hour
 		g, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
-		require.NoError(t, g.Hold.(locker.TakeBacker).TakeBack(ctx))
+		require.NoError(t, g.Hold.Undo(ctx))
 	}
 	leases, err := s.admin.Leases(ctx)
 	require.NoError(t, err)

@@ -76,9 +76,9 @@ func (b *Backend) attempt(ctx context.Context, req locker.Request) (locker.Grant
 	v, err := a.run(ctx, req.Wait)
 	switch {
 	case err == nil && req.Shared:
-		return locker.Grant{Hold: h, Validity: v}, nil
+		return locker.Grant{Hold: h, Session: true, Validity: v}, nil
 	case err == nil:
-		return locker.Grant{Hold: h, Validity: v, Token: h.tokens.Of(h.created)}, nil
+		return locker.Grant{Hold: h, Session: true, Validity: v, Token: h.tokens.Of(h.created)}, nil
 	}
 	if leaseGone(err) {
 		s.become(gone)

@@ -83,14 +83,9 @@ type Backend struct {
 
 var (
 	_ locker.Backend     = (*Backend)(nil)
-	_ locker.Queuer      = (*Backend)(nil)
 	_ locker.Prompt      = (*Backend)(nil)
-	_ locker.MinHolder   = (*Backend)(nil)
-	_ locker.Inspector   = (*Backend)(nil)
-	_ locker.Lister      = (*Backend)(nil)
-	_ locker.Breaker     = (*Backend)(nil)
+	_ locker.Operator    = (*Backend)(nil)
 	_ locker.Checker     = (*Backend)(nil)
-	_ locker.TakeBacker  = (*hold)(nil)
 	_ locker.TokenRaiser = (*hold)(nil)
 )
 
@@ -179,7 +174,9 @@ func Guarantees(members int) locker.Guarantees {
 		Scope:           locker.ScopeNetwork,
 		Exclusion:       locker.ExclusionConsensus,
 		Fencing:         locker.FencingUnlessRewind,
+		Queue:           true,
 		Order:           locker.OrderFIFO,
+		MaxMinHold:      366 * 24 * time.Hour,
 		Shared:          locker.SharingTokenless,
 		DeadHolder:      locker.RecoveryAfterTTL,
 		DeadHolderSlack: deadHolderSlack,
@@ -205,12 +202,6 @@ func Guarantees(members int) locker.Guarantees {
 // would have to grow a stack each time, which the driver uses much of: 10 to 14 % of
 // the locks per second, with one caller as with 256.
 func (b *Backend) Prompt() bool { return true }
-
-// HasQueue implements [locker.Queuer].
-func (b *Backend) HasQueue() bool { return true }
-
-// MaxMinHold implements [locker.MinHolder].
-func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // deadHolderSlack: up to a second for whole seconds, as much for etcd's own
 // minimum at its default election timeout, half of one until the leader looks,

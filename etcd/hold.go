@@ -104,8 +104,8 @@ func (h *hold) Release(ctx context.Context) error {
 	return nil
 }
 
-// TakeBack implements [locker.TakeBacker].
-func (h *hold) TakeBack(ctx context.Context) error {
+// Undo implements [locker.Hold].
+func (h *hold) Undo(ctx context.Context) error {
 	_, err := h.remove(ctx)
 	return h.b.failure(ctx, err)
 }

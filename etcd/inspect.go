@@ -3,7 +3,10 @@ package etcd
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,13 +21,13 @@ import (
 // listPage is how many keys List reads at a time.
 const listPage = 1000
 
-// Inspect implements [locker.Inspector].
+// Inspect implements [locker.Operator].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	queue, tokens, err := b.queue(ctx, name)
 	if err != nil || len(queue) == 0 {
-		return locker.State{}, b.failure(ctx, err)
+		return locker.State{Name: name}, b.failure(ctx, err)
 	}
-	st := state(queue, tokens)
+	st := state(name, queue, tokens)
 	asked := map[int64]bool{0: true}
 	have, _ := holders(queue)
 	for _, kv := range have {
@@ -62,12 +65,12 @@ func (b *Backend) queue(ctx context.Context, name string) ([]*mvccpb.KeyValue, r
 const maxWaiting = 16
 
 // state is what the keys of one queue say, which it puts in their order.
-func state(queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
+func state(name string, queue []*mvccpb.KeyValue, tokens raised.Tokens) locker.State {
 	slices.SortStableFunc(queue, func(a, b *mvccpb.KeyValue) int {
 		return cmp.Compare(a.CreateRevision, b.CreateRevision)
 	})
 	have, wait := holders(queue)
-	st := locker.State{Held: true, Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait)}
+	st := locker.State{Name: name, Held: true, Holder: lastOf(have), Label: label(have[0]), Waiters: len(wait), Waiting: labels(wait)}
 	if isShared(string(have[0].Key)) {
 		st.Sharers, st.Sharing = len(have), labels(have)
 	} else {
@@ -86,69 +89,63 @@ func labels(places []*mvccpb.KeyValue) (all []string) {
 	return all
 }
 
-// List implements [locker.Lister].
-func (b *Backend) List(
-	ctx context.Context, prefix string, found func(name string, st locker.State) error,
-) error {
-	from := b.keys.locks() + escape.Replace(prefix)
-	end := clientv3.GetPrefixRangeEnd(from)
-	var name string
-	var queue []*mvccpb.KeyValue
-	var tokens raised.Tokens
-	tell := func() error {
-		if len(queue) == 0 {
-			return nil
+// List implements [locker.Operator].
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		from := b.keys.locks() + escape.Replace(prefix)
+		end := clientv3.GetPrefixRangeEnd(from)
+		var name string
+		var queue []*mvccpb.KeyValue
+		var tokens raised.Tokens
+		tell := func() bool {
+			return len(queue) == 0 || yield(state(unescape.Replace(name), queue, tokens), nil)
 		}
-		return found(unescape.Replace(name), state(queue, tokens))
-	}
-	for {
-		resp, err := b.pool.read(ctx, ordinary,
-			clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage)))
-		if err != nil {
-			return b.failure(ctx, err)
-		}
-		page := resp.Responses[0].GetResponseRange()
-		for _, kv := range page.Kvs {
-			of, place, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), b.keys.locks()), "/")
-			if of != name {
-				if err := tell(); err != nil {
-					return err
+		for {
+			resp, err := b.pool.read(ctx, ordinary,
+				clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage)))
+			if err != nil {
+				yield(locker.State{}, b.failure(ctx, err))
+				return
+			}
+			page := resp.Responses[0].GetResponseRange()
+			for _, kv := range page.Kvs {
+				of, place, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), b.keys.locks()), "/")
+				if of != name {
+					if !tell() {
+						return
+					}
+					name, queue, tokens = of, nil, raised.Tokens{}
 				}
-				name, queue, tokens = of, nil, raised.Tokens{}
+				if string(kv.Key) == tokensKey(b.keys.locks()+of+"/") {
+					tokens, _ = raised.Parse(string(kv.Value))
+				} else if !strings.HasPrefix(place, voidMark) {
+					queue = append(queue, kv)
+				}
+				from = string(kv.Key) + "\x00"
 			}
-			if string(kv.Key) == tokensKey(b.keys.locks()+of+"/") {
-				tokens, _ = raised.Parse(string(kv.Value))
-			} else if !strings.HasPrefix(place, voidMark) {
-				queue = append(queue, kv)
+			if !page.More {
+				tell()
+				return
 			}
-			from = string(kv.Key) + "\x00"
-		}
-		if !page.More {
-			return tell()
 		}
 	}
 }
 
-// Break implements [locker.Breaker].
-func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	queue, tokens, err := b.queue(ctx, name)
-	if err != nil || len(queue) == 0 {
-		return locker.State{}, b.failure(ctx, err)
-	}
-	return state(queue, tokens), b.remove(ctx, name, newestHolder(queue))
+// lastOf names those who have the lock: the create revision of the last of them.
+func lastOf(have []*mvccpb.KeyValue) string {
+	return strconv.FormatInt(have[len(have)-1].CreateRevision, 10)
 }
 
-// newestHolder names those who have the lock: the create revision of the last of them.
-func newestHolder(queue []*mvccpb.KeyValue) int64 {
-	have, _ := holders(queue)
-	return have[len(have)-1].CreateRevision
-}
-
-// remove takes the lock from the holder that newestHolder has named, or from all that share it with one who did
+// Break implements [locker.Operator]: it takes the lock from the holder that lastOf has named, or from all that
+// share it with one who did
 // then. A copy of it finds others, or nobody. It deletes shadows, too: the next one is let in at once,
 // whatever those before believe. The oldest sharers go last: as long as one is there, they are the same.
-func (b *Backend) remove(ctx context.Context, name string, newest int64) error {
-	queue, _, err := b.queue(ctx, name)
+func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	newest, err := strconv.ParseInt(st.Holder, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+	}
+	queue, _, err := b.queue(ctx, st.Name)
 	if err != nil || len(queue) == 0 || queue[0].CreateRevision > newest {
 		return b.failure(ctx, err)
 	}

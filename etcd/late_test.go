@@ -120,7 +120,7 @@ func TestRequestThatArrivesAfterItsTakeBackDoesNothing(t *testing.T) {
 			grant, err := b.Acquire(ctx, asks)
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotNil(t, grant.Hold, "what may be left has to be told")
-			require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(t.Context()))
+			require.NoError(t, grant.Hold.Undo(t.Context()))
 			require.Len(t, locksIn(t, admin, "ghost"), c.held)
 			require.Len(t, all(t, admin), 2+c.held, "the other lock and the void key")
 
@@ -164,7 +164,7 @@ func TestLateGrantDoesNotBringASessionBack(t *testing.T) {
 	grant, err := b.Acquire(ctx, request("ghost", time.Minute, false))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotNil(t, grant.Hold, "what may be left has to be told")
-	require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(t.Context()))
+	require.NoError(t, grant.Hold.Undo(t.Context()))
 	require.Len(t, all(t, admin), 1, "the void key")
 	leases, err := admin.Leases(t.Context())
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ func TestLockThatFilledTheStoreIsTakenBackUnderTheAlarm(t *testing.T) {
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.ErrorContains(t, err, "space")
 			if grant.Hold != nil {
-				require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(ctx),
+				require.NoError(t, grant.Hold.Undo(ctx),
 					"what a take-back needs is allowed under the alarm")
 			}
 			assert.Len(t, locksIn(t, s.admin, "n"), c.held)

@@ -14,6 +14,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // A session that was not heard of may be kept alive by what is still on its way,
@@ -106,11 +107,11 @@ func TestSilentNetworkHangsNobody(t *testing.T) {
 		calls := map[string]func() error{
 			"renew":     func() error { _, err := kept.Hold.Renew(ctx); return err }, // the session is still good
 			"release":   func() error { return kept.Hold.Release(ctx) },
-			"take back": func() error { return kept.Hold.(locker.TakeBacker).TakeBack(ctx) },
+			"take back": func() error { return kept.Hold.Undo(ctx) },
 			"raise":     func() error { return kept.Hold.(locker.TokenRaiser).RaiseToken(ctx, 1<<40) },
 			"inspect":   func() error { _, err := b.Inspect(ctx, "n"); return err },
-			"list":      func() error { return b.List(ctx, "", func(string, locker.State) error { return nil }) },
-			"break":     func() error { _, err := b.Break(ctx, "n"); return err },
+			"list":      func() error { return locktest.Lists(ctx, b) },
+			"break":     func() error { _, err := locktest.Break(ctx, b, "n"); return err },
 			"check":     func() error { _, err := b.Check(ctx); return err },
 		}
 		for _, b := range []*etcd.Backend{b, fresh} {
@@ -155,7 +156,7 @@ func TestNextSessionNamesItsKeysAsTheOneBeforeDid(t *testing.T) {
 		names = append(names, keys...)
 		_, err = s.admin.Revoke(ctx, *leases[0])
 		require.NoError(t, err)
-		require.NoError(t, grant.Hold.(locker.TakeBacker).TakeBack(ctx))
+		require.NoError(t, grant.Hold.Undo(ctx))
 	}
 	assert.Equal(t, []string{names[0], names[0], names[0]}, names)
 }

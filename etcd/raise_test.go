@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 const far = 1 << 50
@@ -40,7 +41,7 @@ func TestRaisedTokens(t *testing.T) {
 	}
 	assert.Equal(t, map[string]uint64{"n": own}, listed, "the holder keeps its own")
 	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
-	_, err = c.Break(ctx, "n")
+	_, err = locktest.Break(ctx, c, "n")
 	require.NoError(t, err)
 	require.ErrorIs(t, raiser.RaiseToken(ctx, 2*far), locker.ErrLost)
 	_ = raiser.Unlock(ctx)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // onTxn has f make a client's transactions.
@@ -172,7 +173,7 @@ func TestBreakThatIsSentTwiceBreaksOne(t *testing.T) {
 	b := backend(t, []string{addr, addr}, loseAnswer(func(req *etcdserverpb.TxnRequest) bool {
 		return len(req.Success) > 0 && req.Success[0].GetRequestTxn() != nil
 	}))
-	broken, err := b.Break(t.Context(), "n")
+	broken, err := locktest.Break(t.Context(), b, "n")
 	require.NoError(t, err)
 	assert.Equal(t, first.Token, broken.Token)
 	next := s.get(t, answer, 5*time.Second)
@@ -256,7 +257,7 @@ func TestBreakThatIsLostBreaksTheShadow(t *testing.T) {
 		assert.NoError(t, err)
 		return status.Error(codes.Unavailable, "the request is lost")
 	}))
-	broken, err := b.Break(ctx, "n")
+	broken, err := locktest.Break(ctx, b, "n")
 	require.NoError(t, err)
 	assert.True(t, broken.Held)
 	assert.Empty(t, all(t, s.admin))

@@ -165,7 +165,7 @@ func TestAttemptDoesNotWaitForARevocationThatIsNotAnswered(t *testing.T) {
 	require.ErrorIs(t, <-answer, locker.ErrUnavailable)
 	require.NoError(t, ctx.Err())
 	require.NotNil(t, left.Hold, "what may be left has to be told")
-	require.NoError(t, left.Hold.(locker.TakeBacker).TakeBack(ctx))
+	require.NoError(t, left.Hold.Undo(ctx))
 	s.queued(t, "n", 1)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/etcd"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 func sharedRequest(name string, ttl time.Duration, wait bool) locker.Request {
@@ -254,7 +255,7 @@ func TestAsManySharersAsMayBe(t *testing.T) {
 	_, err = b.Acquire(ctx, sharedRequest("n", time.Minute, false))
 	require.ErrorIs(t, err, locker.ErrHeld, "the writer waits")
 	began = time.Now()
-	st, err = b.Break(ctx, "n")
+	st, err = locktest.Break(ctx, b, "n")
 	require.NoError(t, err)
 	assert.Equal(t, len(holds)-1, st.Sharers)
 	require.NoError(t, (<-in).Hold.Release(ctx))

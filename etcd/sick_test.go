@@ -252,7 +252,7 @@ func TestProveManyWaitersCostNextToNothing(t *testing.T) {
 					for ; errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil; g, err = b.Acquire(ctx, req) {
 						// As the engine does: the machine has much to do.
 						if g.Hold != nil {
-							_ = g.Hold.(locker.TakeBacker).TakeBack(ctx)
+							_ = g.Hold.Undo(ctx)
 						}
 						req.Owner = request("", ttl, true).Owner
 					}

@@ -33,10 +33,7 @@ type Backend struct {
 	turns sync.Mutex // of those in this process who take the turn of sharers for a moment
 }
 
-var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.MinHolder = (*Backend)(nil)
-)
+var _ locker.Backend = (*Backend)(nil)
 
 // New returns a Backend with its locks in dir. It does not create dir: a directory
 // with a mistyped name would exclude nobody. If dir does not exist (then the error
@@ -71,6 +68,8 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
+		// By the clock of the host: if that is set forward, the lock ends early.
+		MaxMinHold: 366 * 24 * time.Hour,
 		RestsOn: "the file locks of one kernel; " + b.sharedBy() +
 			"; nobody deletes lock files in use (a holder notices within a third of its TTL); " +
 			"tokens rise while their file is kept, and after its loss unless the clock was set back; " +
@@ -237,10 +236,6 @@ func onlyVisitors(f *os.File, name string, how localfile.How) bool {
 	}
 	return r.shared && (how == localfile.Shared || errors.Is(visit(f, localfile.Shared), localfile.ErrBusy))
 }
-
-// MaxMinHold implements [locker.MinHolder]. The lock file says how long the lock is
-// kept, by the clock of the host: if the clock is set forward, the lock ends early.
-func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // Close ends every wait with ErrClosed, and refuses later calls. Held locks stay
 // until they are released. A thread whose wait was given up stays until the kernel

@@ -64,6 +64,12 @@ func (h *hold) Release(context.Context) error {
 	return nil // whatever could not be looked at: it is unlocked now
 }
 
+// Undo implements [locker.Hold]: whatever could not be looked at, the file is unlocked then.
+func (h *hold) Undo(ctx context.Context) error {
+	_ = h.Release(ctx)
+	return nil
+}
+
 // RaiseToken implements [locker.TokenRaiser].
 func (h *hold) RaiseToken(_ context.Context, token uint64) error {
 	h.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,13 +18,11 @@ import (
 )
 
 var (
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.Checker   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
+	_ locker.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [locker.Inspector], with the label and the token of the holder.
+// Inspect implements [locker.Operator], with the label and the token of the holder.
 // Only the kernel knows how many wait.
 //
 // If the file is not locked, Inspect takes a shared lock on it for some microseconds.
@@ -35,7 +34,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 
 // look returns the state of a lock, and the record of its holder.
 func (b *Backend) look(ctx context.Context, name string) (locker.State, record, error) {
-	st := locker.State{Waiters: -1}
+	st := locker.State{Name: name, Waiters: -1}
 	f, err := os.OpenFile(b.path(name), os.O_RDONLY|localfile.OpenFlags, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, record{}, ctx.Err()
@@ -64,7 +63,8 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 			return st, record{}, nil // it was free, whatever is in it
 		}
 		if err == nil && r.pid != 0 && r.shared == shared {
-			st := locker.State{Held: true, Label: r.label, Token: r.token, Remaining: max(left, 0), Waiters: -1}
+			st := locker.State{Name: name, Held: true, Holder: r.holder(), Label: r.label, Token: r.token,
+				Remaining: max(left, 0), Waiters: -1}
 			if shared {
 				st.Sharers = sharersOf(f)
 			}
@@ -79,7 +79,7 @@ func (b *Backend) look(ctx context.Context, name string) (locker.State, record, 
 	if err != nil {
 		return st, record{}, fmt.Errorf("it is held, by whom is not readable: %w", err)
 	}
-	return locker.State{Held: true, Waiters: -1}, record{}, ctx.Err()
+	return locker.State{Name: name, Held: true, Holder: "unknown", Waiters: -1}, record{}, ctx.Err()
 }
 
 // visit locks f for a moment, in which it is in the way of others.
@@ -107,28 +107,30 @@ func sharersOf(f *os.File) int {
 	return max(n, 1)
 }
 
-// List implements [locker.Lister] for names that are held. Only the kernel knows who
+// List implements [locker.Operator] for names that are held. Only the kernel knows who
 // waits.
-func (b *Backend) List(ctx context.Context, prefix string, found func(name string,
-	st locker.State) error) error {
-	entries, err := os.ReadDir(b.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailable(err)
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		entries, err := os.ReadDir(b.dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			yield(locker.State{}, unavailable(err))
+			return
+		}
+		for _, e := range entries {
+			name, ok := b.nameIn(e)
+			if !ok || !strings.HasPrefix(name, prefix) {
+				continue
+			}
+			st, err := b.Inspect(ctx, name)
+			if err != nil {
+				yield(locker.State{}, err)
+				return
+			}
+			if st.Held && !yield(st, nil) {
+				return
+			}
+		}
 	}
-	for _, e := range entries {
-		name, ok := b.nameIn(e)
-		if !ok || !strings.HasPrefix(name, prefix) {
-			continue
-		}
-		st, err := b.Inspect(ctx, name)
-		if err == nil && st.Held {
-			err = found(name, st)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // nameIn returns the name of the lock whose file e is; ok is false if e is not a lock
@@ -151,25 +153,25 @@ func (b *Backend) nameIn(e fs.DirEntry) (name string, ok bool) {
 	return name, err == nil && fileName(name) == e.Name()
 }
 
-// Break implements [locker.Breaker]. It ends a lock that only a MinHold still keeps.
+// Break implements [locker.Operator]. It ends a lock that only a MinHold still keeps.
 // It cannot break the lock of a living process, since the kernel keeps it: the error
 // names the process, and matches [errors.ErrUnsupported].
-func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	st, r, err := b.look(ctx, name)
-	if err != nil || !st.Held {
-		return locker.State{Waiters: -1}, err
+func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	now, r, err := b.look(ctx, st.Name)
+	if err != nil || !now.Held || now.Holder != st.Holder {
+		return err
 	}
-	f, err := b.openLocked(b.path(name), localfile.Exclusive|localfile.NoWait)
+	f, err := b.openLocked(b.path(st.Name), localfile.Exclusive|localfile.NoWait)
 	switch {
 	case errors.Is(err, localfile.ErrBusy):
-		return st, fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
+		return fmt.Errorf("the kernel keeps the lock for process %d (as that sees itself, %q), and "+
 			"takes it from no process that lives: end that process: %w", r.pid, r.label,
 			errors.ErrUnsupported)
 	case err != nil:
-		return st, unavailable(err)
+		return unavailable(err)
 	}
 	defer localfile.LetGo(f)
-	return st, unavailable(clearHolder(f, name, r))
+	return unavailable(clearHolder(f, st.Name, r))
 }
 
 // Check implements [locker.Checker].

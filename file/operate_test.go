@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/file"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // dies ends a lease as the end of its process would.
@@ -52,16 +53,16 @@ func TestMinHoldOutlastsItsHolder(t *testing.T) {
 	assert.True(t, st.Held)
 	assert.Equal(t, "me", st.Label)
 	assert.InDelta(t, float64(long), float64(st.Remaining), float64(time.Minute))
-	st, err = other.Break(t.Context(), "long")
+	st, err = locktest.Break(t.Context(), other, "long")
 	require.NoError(t, err)
 	assert.Equal(t, "me", st.Label)
 	next = mustLock(t, other, "long")
 	assert.Greater(t, token(t, next), token(t, lease))
-	_, err = c.Break(t.Context(), "long")
+	_, err = locktest.Break(t.Context(), c, "long")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.ErrorContains(t, err, "process")
 	require.NoError(t, next.Unlock(t.Context()))
-	st, err = c.Break(t.Context(), "long")
+	st, err = locktest.Break(t.Context(), c, "long")
 	require.NoError(t, err)
 	assert.False(t, st.Held)
 }

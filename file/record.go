@@ -127,6 +127,9 @@ func (r record) left(now time.Time) time.Duration {
 	return min(r.kept.Sub(now), r.kept.Sub(r.since))
 }
 
+// holder is the State.Holder: sharers have the same token.
+func (r record) holder() string { return strconv.FormatUint(r.token, 10) }
+
 // take writes a new holder into the locked file f, with a token above all earlier
 // tokens. After an error, or if a MinHold still keeps the lock, f is as before.
 func take(f *os.File, req locker.Request, now time.Time) (record, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/golockers/locker/file"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/internal/localfile"
+	"github.com/golockers/locker/internal/locktest"
 )
 
 // share holds a name shared, or waits for it alone if the last argument says so.
@@ -135,7 +136,7 @@ func TestSharersOfSeveralProcesses(t *testing.T) {
 	if _, err := os.Stat("/proc/locks"); err == nil {
 		assert.Equal(t, 2, st.Sharers)
 	}
-	_, err = b.Break(t.Context(), "n")
+	_, err = locktest.Break(t.Context(), b, "n")
 	require.ErrorContains(t, err, "the kernel keeps the lock")
 
 	c := newClient(t, dir, nil)
@@ -306,7 +307,7 @@ func TestMinHoldOfSharers(t *testing.T) {
 	refused(30 * time.Minute)
 	require.NoError(t, acquire(0).Release(t.Context()), "sharers go on")
 	refused(30 * time.Minute)
-	_, err = b.Break(t.Context(), "n")
+	_, err = locktest.Break(t.Context(), b, "n")
 	require.NoError(t, err)
 	g, err := b.Acquire(t.Context(), req("w", time.Hour, false))
 	require.NoError(t, err)

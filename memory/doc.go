@@ -31,7 +31,7 @@
 // # Testing with it
 //
 // [NewExpiring] makes a Backend whose locks end with their TTL. [Backend.Fail] makes
-// it fail like a service that is out of reach or refuses. [Backend.Break] takes a
+// it fail like a service that is out of reach or refuses. [Backend.Delete] takes a
 // lock away from its holder. In a bubble of testing/synctest all of this takes no
 // time; the examples show it.
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/memory"
 )
 
@@ -105,12 +106,12 @@ func TestListAndBreak(t *testing.T) {
 	}
 	assert.Equal(t, map[string]bool{"a/1": true, "a/2": true}, found)
 
-	st, err := c.Break(t.Context(), "a/1")
+	st, err := locktest.Break(t.Context(), c, "a/1")
 	require.NoError(t, err)
 	assert.True(t, st.Held)
 	assert.EqualValues(t, 1, st.Token)
 	require.ErrorIs(t, lease.Err(), locker.ErrLost)
-	st, err = c.Break(context.Background(), "a/1")
+	st, err = locktest.Break(context.Background(), c, "a/1")
 	require.NoError(t, err)
 	assert.False(t, st.Held)
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,13 +29,9 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Queuer    = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.MinHolder = (*Backend)(nil)
+	_ locker.Backend  = (*Backend)(nil)
+	_ locker.Prompt   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
 )
 
 // New returns a Backend without any lock held.
@@ -57,7 +55,7 @@ func NewExpiring() *Backend {
 // wait, until Fail is called with nil. It is an outage if err matches
 // [locker.ErrUnavailable], and otherwise a refusal. Meanwhile locks are neither
 // renewed nor released. It is for tests of programs; to take a lock away from its
-// holder, use [Backend.Break].
+// holder, use [Backend.Delete].
 func (b *Backend) Fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,11 +75,13 @@ func (b *Backend) Guarantees() locker.Guarantees {
 		Scope:             locker.ScopeProcess,
 		Exclusion:         locker.ExclusionMemory,
 		Fencing:           locker.FencingWhileKept,
+		Queue:             true,
 		Order:             locker.OrderFIFO,
 		Shared:            locker.SharingWithTokens,
 		DeadHolder:        locker.RecoveryAtOnce,
 		SurvivesClockJump: true,
 		SurvivesPause:     true,
+		MaxMinHold:        366 * 24 * time.Hour, // a lock with one always has a TTL
 		RestsOn: "the memory of one process, with which locks and tokens end; " +
 			"a goroutine that does not unlock holds for ever, unless MaxHold bounds it",
 	}
@@ -91,9 +91,6 @@ func (b *Backend) Guarantees() locker.Guarantees {
 	}
 	return g
 }
-
-// HasQueue implements [locker.Queuer].
-func (b *Backend) HasQueue() bool { return true }
 
 // Acquire takes the lock if it is free. If it is not, Acquire waits for it in
 // the order of the calls if req.Wait is set, and returns ErrHeld otherwise.
@@ -239,9 +236,9 @@ func (b *Backend) grant(h *hold) {
 const maxWaiting = 16
 
 // stateOf is the State of a queue. The caller holds b.mu.
-func stateOf(queue []*hold) locker.State {
+func stateOf(name string, queue []*hold) locker.State {
 	have := holders(queue)
-	st := locker.State{Held: true, Label: have[0].label, Token: have[0].token, Waiters: len(queue) - len(have)}
+	st := locker.State{Name: name, Held: true, Holder: have[0].holder(), Label: have[0].label, Token: have[0].token, Waiters: len(queue) - len(have)}
 	for _, h := range have {
 		if h.ttl > 0 {
 			st.Remaining = max(st.Remaining, time.Until(h.end))
@@ -253,6 +250,9 @@ func stateOf(queue []*hold) locker.State {
 	st.Waiting = labels(queue[len(have):])
 	return st
 }
+
+// holder is the State.Holder of those who have the token of h.
+func (h *hold) holder() string { return strconv.FormatUint(h.token, 10) }
 
 // holders are those of a queue who have the lock.
 func holders(queue []*hold) []*hold {
@@ -273,7 +273,7 @@ func labels(entries []*hold) (all []string) {
 	return all
 }
 
-// Inspect implements [locker.Inspector].
+// Inspect implements [locker.Operator].
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -282,46 +282,42 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 	case b.fault != nil:
 		return locker.State{}, b.fault
 	case len(queue) == 0:
-		return locker.State{}, ctx.Err()
+		return locker.State{Name: name}, ctx.Err()
 	}
-	return stateOf(queue), ctx.Err()
+	return stateOf(name, queue), ctx.Err()
 }
 
-// List implements [locker.Lister].
-func (b *Backend) List(ctx context.Context, prefix string, found func(string, locker.State) error) error {
-	b.mu.Lock()
-	if err := b.fault; err != nil {
+// List implements [locker.Operator].
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		b.mu.Lock()
+		err := b.fault
+		var states []locker.State
+		for name, queue := range b.queues {
+			if err == nil && strings.HasPrefix(name, prefix) {
+				states = append(states, stateOf(name, queue))
+			}
+		}
 		b.mu.Unlock()
-		return err
-	}
-	states := make(map[string]locker.State)
-	for name, queue := range b.queues {
-		if strings.HasPrefix(name, prefix) {
-			states[name] = stateOf(queue)
+		for _, st := range states {
+			if err = ctx.Err(); err != nil || !yield(st, nil) {
+				break
+			}
+		}
+		if err != nil {
+			yield(locker.State{}, err)
 		}
 	}
-	b.mu.Unlock()
-	for name, st := range states {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := found(name, st); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// Break implements [locker.Breaker]: the lease of the holder, or of every sharer, is
+// Break implements [locker.Operator]: the lease of the holder, or of every sharer, is
 // lost, and the next waiter gets the lock. It also works while the Backend fails.
-func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
+func (b *Backend) Break(_ context.Context, st locker.State) error {
 	b.mu.Lock()
-	queue := b.queues[name]
-	if len(queue) == 0 {
-		b.mu.Unlock()
-		return locker.State{}, nil
+	var have []*hold
+	if queue := b.queues[st.Name]; len(queue) > 0 && queue[0].holder() == st.Holder {
+		have = slices.Clone(holders(queue))
 	}
-	st, have := stateOf(queue), slices.Clone(holders(queue))
 	for _, h := range slices.Backward(have) { // the waiters come when the last is gone
 		b.drop(h)
 	}
@@ -332,19 +328,21 @@ func (b *Backend) Break(_ context.Context, name string) (locker.State, error) {
 			h.lost()
 		}
 	}
-	return st, nil
+	return nil
 }
 
-// Delete is Break for tests: it returns false if nobody held name. name is the whole
-// name, with the Client's prefix.
+// Delete breaks the lock on name, for tests: it returns false if nobody held name. name is
+// the whole name, with the Client's prefix.
 func (b *Backend) Delete(name string) bool {
-	st, _ := b.Break(context.Background(), name)
+	b.mu.Lock()
+	st := locker.State{Name: name}
+	if queue := b.queues[name]; len(queue) > 0 {
+		st = stateOf(name, queue)
+	}
+	b.mu.Unlock()
+	_ = b.Break(context.Background(), st)
 	return st.Held
 }
-
-// MaxMinHold implements [locker.MinHolder]. A lock with a MinHold always has a TTL,
-// since it may have to end without its Client.
-func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // Prompt returns true: a call waits only for the queue, and ends with its context.
 func (b *Backend) Prompt() bool { return true }
@@ -399,6 +397,18 @@ func (h *hold) Release(context.Context) error {
 	if !b.drop(h) {
 		return locker.ErrLost
 	}
+	return nil
+}
+
+// Undo implements [locker.Hold]. While the Backend fails, only the TTL removes the lock.
+func (h *hold) Undo(context.Context) error {
+	b := h.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fault != nil && slices.Contains(b.queues[h.name], h) {
+		return b.fault
+	}
+	b.drop(h)
 	return nil
 }
 

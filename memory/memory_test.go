@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -201,7 +202,7 @@ func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 
 		require.NoError(t, first.Unlock(t.Context()))
 		require.NoError(t, (<-got).Unlock(t.Context()))
-		assert.Equal(t, locker.State{}, inspect(t, locks, "n"))
+		assert.Equal(t, locker.State{Name: "n"}, inspect(t, locks, "n"))
 	})
 }
 
@@ -226,7 +227,7 @@ func TestCancelAtTheMomentOfTheGrantLeavesNothingHeld(t *testing.T) {
 		require.NoError(t, held.Hold.Release(t.Context()))
 		<-done
 		cancel()
-		require.Equal(t, locker.State{}, inspect(t, locks, "n"))
+		require.Equal(t, locker.State{Name: "n"}, inspect(t, locks, "n"))
 	}
 }
 
@@ -305,10 +306,11 @@ func TestHoldThatIsGoneSaysSo(t *testing.T) {
 
 func TestInspectSaysWhoHolds(t *testing.T) {
 	locks := memory.New()
-	assert.Equal(t, locker.State{}, inspect(t, locks, "n"))
+	assert.Equal(t, locker.State{Name: "n"}, inspect(t, locks, "n"))
 	lease := mustLock(t, newClient(t, locks, &locker.Options{Label: "the night job"}), "n")
 	token, _ := lease.Token()
-	assert.Equal(t, locker.State{Held: true, Label: "the night job", Token: token}, inspect(t, locks, "n"))
+	assert.Equal(t, locker.State{Name: "n", Held: true, Holder: strconv.FormatUint(token, 10), Label: "the night job",
+		Token: token}, inspect(t, locks, "n"))
 }
 
 func TestCloseEndsWaitsAndLeavesHolders(t *testing.T) {
@@ -343,7 +345,7 @@ func TestAcquireWithAContextThatIsOverTakesNothing(t *testing.T) {
 	for range 50 {
 		_, err := locks.Acquire(ctx, locker.Request{Name: "n", Wait: true})
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, locker.State{}, inspect(t, locks, "n"))
+		require.Equal(t, locker.State{Name: "n"}, inspect(t, locks, "n"))
 	}
 }
 

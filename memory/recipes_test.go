@@ -42,7 +42,7 @@ func inABubble(t *testing.T, opts *locker.Options,
 
 func TestMyProgramStopsWhenItsLockIsTaken(t *testing.T) {
 	inABubble(t, nil, func(t *testing.T, locks *memory.Backend, l *locker.Client) {
-		time.AfterFunc(10500*time.Millisecond, func() { _, _ = locks.Break(context.Background(), "books") })
+		time.AfterFunc(10500*time.Millisecond, func() { locks.Delete("books") })
 		entries, err := keepBooks(t.Context(), l)
 		require.ErrorIs(t, err, locker.ErrLost)
 		assert.Equal(t, 10, entries)

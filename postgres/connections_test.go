@@ -18,6 +18,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/waiting"
 	"github.com/golockers/locker/postgres"
 )
@@ -61,7 +62,7 @@ func TestConnectionsThatWereClosed(t *testing.T) {
 				end()
 				require.NoError(t, ask())
 			}
-			_, err := b.Break(t.Context(), "b")
+			_, err := locktest.Break(t.Context(), b, "b")
 			require.NoError(t, err)
 		})
 	}

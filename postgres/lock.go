@@ -21,12 +21,16 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if req.Shared {
 		h.kind = &b.sharing
 	}
+	lasts := max(req.TTL, req.MinHold)
+	h.undo.Sends(lasts)
 	answer, err := h.kind.acquires.Do(ctx, request{
-		name: req.Name, owner: req.Owner, label: req.Label, ttl: max(req.TTL, req.MinHold), waits: req.Wait,
+		name: req.Name, owner: req.Owner, label: req.Label, ttl: lasts, waits: req.Wait,
 	})
 	g := answer.Value
+	late := g.twice || err != nil && answer.Sent && unknown(err)
+	h.undo.Sent(late)
 	var left locker.Grant // what may be there beside an error
-	if g.twice || err != nil && answer.Sent && unknown(err) {
+	if late {
 		left.Hold = h
 	}
 	switch {
@@ -181,6 +185,7 @@ func each(values []any, found func()) func(pgx.Rows) error {
 
 // hold is a lock that was granted, or may have been.
 type hold struct {
+	undo        locker.Undo
 	b           *Backend
 	kind        *kind
 	name, owner string
@@ -201,6 +206,8 @@ var errRowLocked = errors.New("a transaction has locked the lock's row, and does
 // Renew implements [locker.Hold].
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	r := request{name: h.name, owner: h.owner, ttl: h.ttl}
+	h.undo.Sends(h.ttl)
+	defer h.undo.Sent(false)
 	answer, err := h.kind.renewals.Do(ctx, r)
 	if err == nil && answer.Value == busy {
 		answer, err = h.renewInTurn(ctx, r)
@@ -295,6 +302,9 @@ func (h *hold) Release(ctx context.Context) error {
 	}
 	return h.lost()
 }
+
+// Undo implements [locker.Hold].
+func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
 
 // errLostRelease is why it is not known whether a release was in time.
 var errLostRelease = errors.New("the connection was lost, and it is not known " +

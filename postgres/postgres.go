@@ -89,14 +89,11 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Notifier  = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.MinHolder = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.Checker   = (*Backend)(nil)
+	_ locker.Backend  = (*Backend)(nil)
+	_ locker.Notifier = (*Backend)(nil)
+	_ locker.Prompt   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
+	_ locker.Checker  = (*Backend)(nil)
 
 	_ locker.TokenRaiser = (*hold)(nil)
 	_ locker.Aser        = (*hold)(nil)
@@ -161,6 +158,7 @@ func Guarantees(opts *Options) locker.Guarantees {
 		Fencing:         locker.FencingUnlessRewind,
 		Shared:          locker.SharingWithTokens,
 		DeadHolder:      locker.RecoveryAfterTTL,
+		MaxMinHold:      366 * 24 * time.Hour, // a row stays for as long as it is told to
 		DeadHolderSlack: 100 * time.Millisecond,
 		SurvivesRestart: true,
 		SurvivesPause:   true,
@@ -260,9 +258,6 @@ func (b *Backend) background(run func()) {
 // those who share a statement leave it to the others. A goroutine for each request would make a lone caller's
 // lock and unlock take 12 to 20 % longer.
 func (b *Backend) Prompt() bool { return true }
-
-// MaxMinHold implements [locker.MinHolder]: a row stays for as long as it is told to.
-func (b *Backend) MaxMinHold() time.Duration { return 366 * 24 * time.Hour }
 
 // Close ends the backend's statements and its connection for wake-ups, and the pool if Open made it.
 func (b *Backend) Close() error {

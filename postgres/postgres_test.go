@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/waiting"
 	"github.com/golockers/locker/postgres"
 )
@@ -168,7 +169,7 @@ func TestListAndBreak(t *testing.T) {
 	s := lab.StartPostgres(t)
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	names := []string{"a", "a/1", "a/\x00", "a/ä", "A/1", "b", "a%", "a_"}
-	state, err := b.Break(t.Context(), "a")
+	state, err := locktest.Break(t.Context(), b, "a")
 	require.NoError(t, err, "before there is a table")
 	assert.False(t, state.Held)
 	for i, name := range names {
@@ -179,20 +180,21 @@ func TestListAndBreak(t *testing.T) {
 	}
 	require.NoError(t, acquire(t, b, "a/free", owner(99)).Hold.Release(t.Context()))
 	list := func(prefix string) (found []string) {
-		require.NoError(t, b.List(t.Context(), prefix, func(name string, st locker.State) error {
+		for st, err := range b.List(t.Context(), prefix) {
+			require.NoError(t, err)
 			assert.True(t, st.Held)
-			assert.Equal(t, "holder of "+name, st.Label)
+			assert.Equal(t, "holder of "+st.Name, st.Label)
 			assert.NotZero(t, st.Token)
-			found = append(found, name)
-			return nil
-		}))
+			found = append(found, st.Name)
+		}
 		return found
 	}
 	assert.ElementsMatch(t, names, list(""))
 	assert.ElementsMatch(t, []string{"a/1", "a/\x00", "a/ä"}, list("a/"))
 	assert.Empty(t, list("nothing"))
-	enough := errors.New("enough")
-	require.Equal(t, enough, b.List(t.Context(), "", func(string, locker.State) error { return enough }))
+	for range b.List(t.Context(), "") { // a yield after the end would panic
+		break
+	}
 
 	client := locker.New(b, nil)
 	defer func() { require.NoError(t, client.Close()) }()
@@ -200,7 +202,7 @@ func TestListAndBreak(t *testing.T) {
 	defer cancel()
 	w := waiting.Start(ctx, client, "b", 1, settles)
 	<-w.Ready
-	state, err = b.Break(t.Context(), "b")
+	state, err = locktest.Break(t.Context(), b, "b")
 	require.NoError(t, err)
 	assert.Equal(t, "holder of b", state.Label)
 	assert.True(t, state.Held)
@@ -442,7 +444,7 @@ func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
 	acquire(t, b, "b", owner(2))
 	for what, change := range map[string]func() error{
 		"RaiseToken": func() error { return raiser.RaiseToken(t.Context(), 1<<40) },
-		"Break":      func() error { _, err := b.Break(t.Context(), "b"); return err },
+		"Break":      func() error { _, err := locktest.Break(t.Context(), b, "b"); return err },
 	} {
 		before := s.Query(t, "SELECT pg_current_wal_insert_lsn()")
 		require.NoError(t, change(), what)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -80,7 +81,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 				next, err = direct.Acquire(context.Background(), ask(name, 2))
 			})
 		})
-		st, broken := b.Break(t.Context(), name)
+		st, broken := locktest.Break(t.Context(), b, name)
 		require.NoError(t, broken)
 		assert.True(t, st.Held)
 		require.NoError(t, err)

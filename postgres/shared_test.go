@@ -11,6 +11,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/postgres"
 )
 
@@ -40,7 +41,7 @@ func TestHeldOfASharer(t *testing.T) {
 	require.NoError(t, err, "another joins")
 	require.NoError(t, second.Hold.Release(t.Context()))
 	require.NoError(t, g.Hold.Release(t.Context()))
-	_, err = other.Break(t.Context(), "a")
+	_, err = locktest.Break(t.Context(), other, "a")
 	require.NoError(t, err)
 	for _, req := range []locker.Request{request("a", owner(3)), sharer("a", 4)} {
 		_, err = other.Acquire(t.Context(), req)
@@ -186,10 +187,10 @@ func TestOldEntriesAreSwept(t *testing.T) {
 	require.ErrorAs(t, err, &held)
 	require.NotNil(t, held.Leave)
 	var names []string
-	require.NoError(t, b.List(t.Context(), "", func(name string, _ locker.State) error {
-		names = append(names, name)
-		return nil
-	}))
+	for st, err := range b.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, st.Name)
+	}
 	assert.Equal(t, []string{"a"}, names)
 	assert.Equal(t, "3", s.Query(t, "SELECT count(*) FROM locker_locks WHERE name <> ''"))
 	s.Exec(t, "UPDATE locker_locks SET expires = clock_timestamp() - interval '1 hour'")

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -27,14 +28,14 @@ func fromAll[T any](ctx context.Context, b *Backend, op string,
 	return answers, causes, b.tooFew(ctx, op, causes)
 }
 
-// Inspect implements [locker.Inspector]: held is what a quorum of nodes has, or
+// Inspect implements [locker.Operator]: held is what a quorum of nodes has, or
 // may have where some do not answer. How many wait is not known to Redis.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	value, seen, err := b.inspect(ctx, "inspect", name)
 	if err != nil {
 		return locker.State{}, err
 	}
-	return b.picture(value, seen), nil
+	return b.picture(name, value, seen), nil
 }
 
 func (b *Backend) inspect(
@@ -74,8 +75,8 @@ func (b *Backend) inspect(
 }
 
 // picture makes one state of what the nodes have of the holder with that value.
-func (b *Backend) picture(value string, seen []redisconn.Status) locker.State {
-	state := locker.State{Waiters: -1}
+func (b *Backend) picture(name, value string, seen []redisconn.Status) locker.State {
+	state := locker.State{Name: name, Holder: value, Waiters: -1}
 	if value == "" {
 		return state
 	}
@@ -93,42 +94,41 @@ func (b *Backend) picture(value string, seen []redisconn.Status) locker.State {
 	return state
 }
 
-// List implements [locker.Lister]: names that a quorum holds, or that somebody
+// List implements [locker.Operator]: names that a quorum holds, or that somebody
 // waits for.
-func (b *Backend) List(ctx context.Context, prefix string,
-	found func(name string, st locker.State) error) error {
-	var names []string
-	causes := b.unanswered()
-	for o := range each(ctx, b, func(n *node) ([]string, error) { return n.conn.Names(ctx, prefix) }) {
-		names, causes[o.node] = append(names, o.got...), o.err
-	}
-	if err := b.tooFew(ctx, "list", causes); err != nil {
-		return err
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		value, seen, err := b.inspect(ctx, "list", name)
-		if err != nil {
-			return err
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		var names []string
+		causes := b.unanswered()
+		for o := range each(ctx, b, func(n *node) ([]string, error) { return n.conn.Names(ctx, prefix) }) {
+			names, causes[o.node] = append(names, o.got...), o.err
 		}
-		waited := slices.ContainsFunc(seen, func(s redisconn.Status) bool { return s.Waited })
-		if st := b.picture(value, seen); st.Held || waited {
-			if err := found(name, st); err != nil {
-				return err
+		err := b.tooFew(ctx, "list", causes)
+		if err != nil {
+			names = nil
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			var value string
+			var seen []redisconn.Status
+			if value, seen, err = b.inspect(ctx, "list", name); err != nil {
+				break
+			}
+			waited := slices.ContainsFunc(seen, func(s redisconn.Status) bool { return s.Waited })
+			if st := b.picture(name, value, seen); (st.Held || waited) && !yield(st, nil) {
+				return
 			}
 		}
+		if err != nil {
+			yield(locker.State{}, err)
+		}
 	}
-	return nil
 }
 
-// Break implements [locker.Breaker].
-func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	value, seen, err := b.inspect(ctx, "break", name)
-	if err != nil || value == "" {
-		return b.picture("", nil), err
-	}
-	k := redisconn.KeysOf(name, value, "", "")
-	_, _, err = fromAll(ctx, b, "break", func(ctx context.Context, n *node) (redisconn.State, error) {
+// Break implements [locker.Operator].
+func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
+	_, _, err := fromAll(ctx, b, "break", func(ctx context.Context, n *node) (redisconn.State, error) {
 		c, err := n.conn.Do(ctx, n.conn.ReleaseCall(n.releaseScript, &k, 0))
 		if err != nil {
 			return redisconn.Gone, err
@@ -136,10 +136,7 @@ func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) 
 		defer c.Recycle()
 		return n.conn.StateOf(c, redisconn.Theirs)
 	})
-	if err != nil {
-		return locker.State{}, err
-	}
-	return b.picture(value, seen), nil
+	return err
 }
 
 // clockTolerance is what the clocks of two servers may differ by before Check

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
@@ -22,19 +23,19 @@ func TestListBreakAndCheck(t *testing.T) {
 	}
 	s.servers[1].MustDo(t, "SET", redisconn.LockKey("a/ghost"), "of one node", "PX", 60000)
 	names := map[string]bool{}
-	require.NoError(t, b.List(t.Context(), "a/", func(name string, st locker.State) error {
+	for st, err := range b.List(t.Context(), "a/") {
+		require.NoError(t, err)
 		assert.True(t, st.Held)
 		assert.Equal(t, "test", st.Label)
-		names[name] = true
-		return nil
-	}))
+		names[st.Name] = true
+	}
 	assert.Equal(t, map[string]bool{"a/1": true, "a/{2}": true}, names)
 
-	st, err := b.Break(t.Context(), "b")
+	st, err := locktest.Break(t.Context(), b, "b")
 	require.NoError(t, err)
 	assert.True(t, st.Held)
 	within(t, 5*time.Second, "it is free", func() bool { return s.holders(t, "b") == 0 })
-	st, err = b.Break(t.Context(), "b")
+	st, err = locktest.Break(t.Context(), b, "b")
 	require.NoError(t, err)
 	assert.False(t, st.Held)
 

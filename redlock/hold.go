@@ -24,6 +24,7 @@ type hold struct {
 	token uint64    // with fencing
 	floor uint64    // what counters are to stand at: the token, or what RaiseToken has made of it
 	until time.Time // of the lease; renewals move it on
+	undo  locker.Undo
 	keep  time.Time // the lock is not made shorter than up to here (MinHold)
 	sites []site
 
@@ -103,12 +104,15 @@ func (h *hold) As(target any) bool {
 }
 
 func newHold(b *Backend, c claim) *hold {
-	return &hold{b: b, claim: c, sites: make([]site, len(b.nodes)), answers: newAnswers(len(b.nodes))}
+	h := &hold{b: b, claim: c, sites: make([]site, len(b.nodes)), answers: newAnswers(len(b.nodes))}
+	h.undo.Sends(c.lasts)
+	return h
 }
 
 // win makes the hold the winner's of round r.
 func (h *hold) win(r *round, minHold time.Duration) locker.Validity {
 	v := r.validity()
+	h.undo.Sent(false) // what may be late is made void
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage, h.token, h.floor, h.until = held, r.token, r.token, v.Until()
@@ -138,6 +142,8 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	h.hear()
 	token, floor, expiry := h.token, h.floor, h.expiry()
 	h.mu.Unlock()
+	h.undo.Sends(expiry)
+	defer h.undo.Sent(false)
 	p := h.ask(func(n *node, answered func(reply)) {
 		n.renew(&h.claim, token, floor, expiry, h.patience(), answered)
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 	"github.com/golockers/locker/redlock"
 )
@@ -80,7 +81,7 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, st.Held)
 		closed()
-		require.NoError(t, b.List(ctx, "", func(string, locker.State) error { return nil }))
+		require.NoError(t, locktest.Lists(ctx, b))
 		closed()
 		found, err := b.Check(ctx)
 		require.NoError(t, err)
@@ -97,7 +98,7 @@ func TestProveIdleConnectionsThatWereClosedCostNoVote(t *testing.T) {
 		n = name()
 		acquire(t, b, n, time.Minute)
 		closed()
-		_, err = b.Break(ctx, n)
+		_, err = locktest.Break(ctx, b, n)
 		require.NoError(t, err)
 		on(0, n, "each node was freed")
 	}
@@ -132,9 +133,9 @@ func TestOurTimeLimitsAreNotTheCallersDeadline(t *testing.T) {
 		},
 		"release": func(ctx context.Context) error { return g.Hold.Release(ctx) },
 		"inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "x"); return err },
-		"break":   func(ctx context.Context) error { _, err := b.Break(ctx, "x"); return err },
+		"break":   func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "x"); return err },
 		"list": func(ctx context.Context) error {
-			return b.List(ctx, "", func(string, locker.State) error { return nil })
+			return locktest.Lists(ctx, b)
 		},
 		"check":  func(ctx context.Context) error { _, err := b.Check(ctx); return err },
 		"notify": func(ctx context.Context) error { _, err := b.Notify(ctx, "x", func() {}); return err },

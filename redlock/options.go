@@ -96,14 +96,11 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Notifier  = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
-	_ locker.MinHolder = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.Checker   = (*Backend)(nil)
+	_ locker.Backend  = (*Backend)(nil)
+	_ locker.Notifier = (*Backend)(nil)
+	_ locker.Prompt   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
+	_ locker.Checker  = (*Backend)(nil)
 )
 
 // New returns a Backend on nodes, which stay their caller's: Close does not
@@ -231,6 +228,7 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 		DeadHolderSlack: 100 * time.Millisecond,
 		ServerCrashes:   nodes - (nodes/2 + 1),
 		SurvivesPause:   true,
+		MaxMinHold:      o.MaxTTL,
 		MinTTL:          MinTTL,
 		MaxTTL:          o.MaxTTL,
 		RestsOn: fmt.Sprintf("a majority of %d independent Redis servers; clocks that differ in speed by less "+
@@ -295,9 +293,6 @@ const (
 	settlePause = 5 * time.Millisecond
 	settleTime  = 300 * time.Millisecond
 )
-
-// MaxMinHold implements [locker.MinHolder].
-func (b *Backend) MaxMinHold() time.Duration { return b.opts.MaxTTL }
 
 // start runs f in a goroutine that Close waits for.
 func (b *Backend) start(f func()) bool {

@@ -70,9 +70,13 @@ func (h *hold) Release(ctx context.Context) error {
 	}
 }
 
+// Undo implements [locker.Hold].
+func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
+
 // giveUp is the end of a round that was not won: nothing of it may stay. It returns what
 // the engine is told: something to release, if it is not known what a node may have.
 func (h *hold) giveUp() (left locker.Grant) {
+	h.undo.Sent(false)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stage = abandoned

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -15,75 +17,66 @@ import (
 // What people ask of a Redis with locks in it: who holds, which names are there,
 // free this one, is it set up as it should be.
 
-// Inspect implements [locker.Inspector]. How many wait is not known to Redis.
+// Inspect implements [locker.Operator]. How many wait is not known to Redis.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	s, err := b.server.inspect(ctx, name)
 	if err != nil {
 		return locker.State{}, failure(err)
 	}
-	return stateOf(s), nil
+	return stateOf(name, s), nil
 }
 
-func stateOf(s status) locker.State {
-	state := locker.State{Held: s.Held, Waiters: -1}
+func stateOf(name string, s status) locker.State {
+	state := locker.State{Name: name, Held: s.Held, Waiters: -1}
 	if s.Held {
+		state.Holder = s.Value
 		state.Remaining, state.Token = max(s.Left, 0), s.Token
 		_, state.Label, _ = strings.Cut(s.Value, labelMark)
 		if s.shared {
+			state.Holder = sharersMark + strconv.FormatUint(s.Token, 10)
 			s.sharing(&state)
 		}
 	}
 	return state
 }
 
-// List implements [locker.Lister]: it walks through the keys of the server, on a
+// sharersMark stands before the token of those who share a lock, in State.Holder: no owner begins with it.
+const sharersMark = "sharers "
+
+// List implements [locker.Operator]: it walks through the keys of the server, on a
 // Cluster of all masters, a few hundred at a time.
-func (b *Backend) List(ctx context.Context, prefix string,
-	found func(name string, st locker.State) error) error {
-	names, err := b.server.Names(ctx, prefix)
-	if err != nil {
-		return failure(err)
-	}
-	for _, name := range names {
-		s, err := b.server.inspect(ctx, name)
-		if err != nil {
-			return failure(err)
-		}
-		if s.Held || s.Waited {
-			if err := found(name, stateOf(s)); err != nil {
-				return err
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		names, err := b.server.Names(ctx, prefix)
+		for _, name := range names {
+			var s status
+			if s, err = b.server.inspect(ctx, name); err != nil {
+				break
+			}
+			if (s.Held || s.Waited) && !yield(stateOf(name, s), nil) {
+				return
 			}
 		}
+		if err != nil {
+			yield(locker.State{}, failure(err))
+		}
 	}
-	return nil
 }
 
-// Break implements [locker.Breaker]. It names the holder that it has seen: if that one is gone by then, or the
-// request arrives twice, it finds nobody, whoever has the lock now.
-func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	s, err := b.server.inspect(ctx, name)
-	switch {
-	case err != nil:
-		return locker.State{}, failure(err)
-	case s.Foreign:
-		return locker.State{}, b.foreign(name)
-	case !s.Held:
-		return stateOf(s), nil
-	}
-	k := redisconn.KeysOf(name, s.Value, "", "")
-	var state redisconn.State
-	if s.shared {
-		state, err = b.server.dissolve(ctx, &k, s.Token)
+// Break implements [locker.Operator].
+func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	k := redisconn.KeysOf(st.Name, st.Holder, "", "")
+	var err error
+	if of, shared := strings.CutPrefix(st.Holder, sharersMark); shared {
+		var token uint64
+		if token, err = strconv.ParseUint(of, 10, 64); err != nil {
+			return invalid("%q is no Holder of this backend", st.Holder)
+		}
+		_, err = b.server.dissolve(ctx, &k, token)
 	} else {
-		state, err = b.server.release(ctx, &k)
+		_, err = b.server.release(ctx, &k)
 	}
-	switch {
-	case err != nil:
-		return locker.State{}, failure(err)
-	case state != redisconn.Mine:
-		return stateOf(status{}), nil
-	}
-	return stateOf(s), nil
+	return failure(err)
 }
 
 // lookAtEviction warns if the server may throw lock keys away. It asks in the

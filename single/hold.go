@@ -26,7 +26,8 @@ type hold struct {
 	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
 	unknown  bool          // it is not known to have been granted: to find nothing is as good as to remove it
 	shared   bool
-	noted    bool        // it may have left a writer's note
+	noted    bool // it may have left a writer's note
+	undo     locker.Undo
 	tried    atomic.Bool // a release of before may have been carried out: to find nothing is no sign of a loss
 }
 
@@ -42,7 +43,10 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
 	var state redisconn.State
 	var err error
-	if lasts := max(h.ttl, h.atLeast.Sub(since)); h.shared {
+	lasts := max(h.ttl, h.atLeast.Sub(since))
+	h.undo.Sends(lasts)
+	defer h.undo.Sent(false)
+	if h.shared {
 		state, err = h.b.server.stay(ctx, &h.keys, lasts)
 	} else {
 		state, err = h.b.server.renew(ctx, &h.keys, lasts)
@@ -87,6 +91,9 @@ func (h *hold) Release(ctx context.Context) error {
 	}
 	return failure(err)
 }
+
+// Undo implements [locker.Hold].
+func (h *hold) Undo(ctx context.Context) error { return h.undo.Undo(ctx, h.Release) }
 
 // As implements [locker.Aser].
 func (h *hold) As(target any) bool {
@@ -136,6 +143,8 @@ func (b *Backend) passing(h *hold) locker.Hold {
 func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
 	next := h.b.newHold(req)
 	since := time.Now()
+	next.undo.Sends(next.lasts)
+	defer next.undo.Sent(false)
 	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield)
 	switch {
 	case err != nil && unknown(err):

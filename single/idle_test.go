@@ -17,6 +17,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/single"
 )
 
@@ -89,7 +90,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 		return g.Hold.Release(ctx)
 	})
 	closed("inspect", func() error { _, err := b.Inspect(ctx, req.Name); return err })
-	closed("list", func() error { return b.List(ctx, "", func(string, locker.State) error { return nil }) })
+	closed("list", func() error { return locktest.Lists(ctx, b) })
 	closed("check", func() error { _, err := b.Check(ctx); return err })
 	closed("notify", func() error { _, err := b.Notify(ctx, rand.Text(), func() {}); return err })
 	var all []locker.Grant
@@ -99,7 +100,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 	}
 	next := func() (g locker.Grant) { g, all = all[0], all[1:]; return g }
 	closed("release", func() error { return next().Hold.Release(ctx) })
-	closed("break", func() error { req, _ := held(); _, err := b.Break(ctx, req.Name); return err })
+	closed("break", func() error { req, _ := held(); _, err := locktest.Break(ctx, b, req.Name); return err })
 	for range 3 { // with pass, the connections are closed before it and not before the acquire
 		req, g := held()
 		p, ok := g.Hold.(locker.Passer)

@@ -125,7 +125,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 		case "exists":
 			_, err = node.server.release(t.Context(), keys("gone", "me"))
 		case "pexpire":
-			_, err = node.server.renew(t.Context(), keys("n", "me"), ttl)
+			_, err = node.server.renew(t.Context(), keys("n", "me"), 2*ttl)
 		case "pttl":
 			_, err = node.server.inspect(t.Context(), "n")
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -145,7 +146,7 @@ func TestNoMoreSharersThanThereMayBe(t *testing.T) {
 	server.MustDo(t, "ZADD", redisconn.LockKey("n")+":shared", "XX", 1, fmt.Sprintf("%040d:%s", 7, label))
 	_, err = node.Acquire(t.Context(), request)
 	require.NoError(t, err)
-	st, err = node.Break(t.Context(), "n")
+	st, err = locktest.Break(t.Context(), node, "n")
 	require.NoError(t, err)
 	assert.Equal(t, locker.MaxSharers, st.Sharers)
 	assert.Equal(t, int64(1), server.MustDo(t, "DBSIZE"), "the counter alone")
@@ -258,7 +259,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _, _ = node.Close(), client.Close() })
 		acquire(t, direct, "warm", "w:", request{ttl: ttl, shared: shared})
-		_, err = node.Break(t.Context(), "warm") // from here on the server knows the scripts
+		_, err = locktest.Break(t.Context(), node, "warm") // from here on the server knows the scripts
 		require.NoError(t, err)
 		first := acquire(t, direct, "n", "a:", request{ttl: ttl, shared: shared})
 		pattern := fmt.Sprintf("%016d", first.token) // of dissolve.lua
@@ -273,7 +274,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 				assert.True(t, a.granted)
 			})
 		})
-		st, err := node.Break(t.Context(), "n")
+		st, err := locktest.Break(t.Context(), node, "n")
 		require.NoError(t, err)
 		assert.True(t, st.Held, "it was broken")
 		st, err = direct.Inspect(t.Context(), "n")

@@ -62,14 +62,11 @@ type Backend struct {
 }
 
 var (
-	_ locker.Backend   = (*Backend)(nil)
-	_ locker.Notifier  = (*Backend)(nil)
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Prompt    = (*Backend)(nil)
-	_ locker.MinHolder = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.Checker   = (*Backend)(nil)
+	_ locker.Backend  = (*Backend)(nil)
+	_ locker.Notifier = (*Backend)(nil)
+	_ locker.Prompt   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
+	_ locker.Checker  = (*Backend)(nil)
 
 	_ locker.TokenRaiser = (*hold)(nil)
 )
@@ -138,6 +135,7 @@ func Guarantees() locker.Guarantees {
 		SurvivesPause:   true,
 		MinTTL:          MinTTL,
 		MaxTTL:          MaxTTL,
+		MaxMinHold:      MaxTTL,
 		RestsOn: "one Redis server: it keeps running and keeps its data (no restart without it, no fail-over, " +
 			"no eviction), " +
 			"and its wall clock makes no step; tokens also rise over a loss of data, unless the clock is set " +
@@ -149,6 +147,8 @@ func Guarantees() locker.Guarantees {
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	h := b.newHold(req)
 	since := time.Now()
+	h.undo.Sends(h.lasts)
+	defer h.undo.Sent(false) // what may be late is made void
 	answer, err := b.server.acquire(ctx, &h.keys, request{
 		ttl:         h.lasts,
 		waiting:     req.Wait,
@@ -195,9 +195,6 @@ func (b *Backend) foreign(name string) error {
 	return fmt.Errorf("redis %s: the key %q is in the way and is no lock: delete it, or use another prefix",
 		b.server.Addr(), redisconn.LockKey(name))
 }
-
-// MaxMinHold implements [locker.MinHolder].
-func (b *Backend) MaxMinHold() time.Duration { return MaxTTL }
 
 // Prompt implements [locker.Prompt]: a request that hangs is left to the
 // goroutines of the node, of which there are few.

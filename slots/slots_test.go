@@ -293,6 +293,8 @@ func (b slowDoor) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return g, err
 }
 
+func (h slowHold) Undo(ctx context.Context) error { return h.Release(ctx) }
+
 func (slowHold) Release(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()

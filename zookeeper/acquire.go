@@ -195,7 +195,7 @@ func (e *entry) grant(ctx context.Context, since time.Time) (locker.Grant, error
 	if err != nil {
 		return locker.Grant{Hold: e}, err
 	}
-	g := locker.Grant{Hold: e, Validity: v}
+	g := locker.Grant{Hold: e, Validity: v, Session: true}
 	if !e.shared() {
 		g.Token = e.tokens.Of(e.czxid)
 	}

@@ -31,7 +31,6 @@ const maxRequests = 512
 
 var (
 	_ locker.Backend = (*Backend)(nil)
-	_ locker.Queuer  = (*Backend)(nil)
 )
 
 // New returns a Backend on the servers, each a host or host:port; nil opts
@@ -84,6 +83,7 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 		Scope:             locker.ScopeNetwork,
 		Exclusion:         locker.ExclusionConsensus,
 		Fencing:           locker.FencingUnlessRewind,
+		Queue:             true,
 		Order:             locker.OrderFIFO,
 		Shared:            locker.SharingTokenless,
 		DeadHolder:        locker.RecoveryAfterTTL,
@@ -105,9 +105,6 @@ func guarantees(servers int, timeout time.Duration) locker.Guarantees {
 
 // Prompt implements [locker.Prompt]: see ask.
 func (b *Backend) Prompt() bool { return true }
-
-// HasQueue implements [locker.Queuer].
-func (b *Backend) HasQueue() bool { return true }
 
 // deadHolderSlack is what a leader adds to a session: it looks every tick who
 // has expired, and hears of a follower's clients every half.

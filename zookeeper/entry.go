@@ -36,7 +36,6 @@ type entry struct {
 
 var (
 	_ locker.Hold        = (*entry)(nil)
-	_ locker.TakeBacker  = (*entry)(nil)
 	_ locker.Aser        = (*entry)(nil)
 	_ locker.TokenRaiser = (*entry)(nil)
 )

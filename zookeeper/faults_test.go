@@ -19,6 +19,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -137,9 +138,9 @@ func testSilentNetworkHangsNobody(t *testing.T, z *lab.ZooKeeper) {
 	calls := map[string]func(context.Context) error{
 		"Inspect": func(ctx context.Context) error { _, err := b.Inspect(ctx, "silent"); return err },
 		"List": func(ctx context.Context) error {
-			return b.List(ctx, "", func(string, locker.State) error { return nil })
+			return locktest.Lists(ctx, b)
 		},
-		"Break":      func(ctx context.Context) error { _, err := b.Break(ctx, "silent"); return err },
+		"Break":      func(ctx context.Context) error { _, err := locktest.Break(ctx, b, "silent"); return err },
 		"RaiseToken": func(ctx context.Context) error { return g.Hold.(locker.TokenRaiser).RaiseToken(ctx, g.Token+far) },
 		"Check":      func(ctx context.Context) error { _, err := b.Check(ctx); return err },
 		"Release":    func(ctx context.Context) error { return g.Hold.Release(ctx) },

@@ -203,7 +203,7 @@ func (s *session) tokensOf(ctx context.Context, dir string) (t tokens, err error
 func (e *entry) Release(ctx context.Context) error {
 	switch e.current() {
 	case absent, sent:
-		return e.TakeBack(ctx)
+		return e.Undo(ctx)
 	case lost, freed:
 		return errGone
 	case queued, held, leaving:
@@ -211,14 +211,14 @@ func (e *entry) Release(ctx context.Context) error {
 	return e.remove(ctx, true)
 }
 
-// TakeBack implements [locker.TakeBacker].
+// Undo implements [locker.Hold].
 //
 // A request that was not answered has been carried out, or never will be, once
 // the session has another connection: a server drops the connections of a
 // session that comes back on another one, and the leader refuses what a server
 // passes on for a session that has moved. A look that begins with a sync then
 // sees the node if it is there.
-func (e *entry) TakeBack(ctx context.Context) error {
+func (e *entry) Undo(ctx context.Context) error {
 	err := e.takeBack(ctx)
 	if e.s.isOver() || errors.Is(err, locker.ErrLost) {
 		return nil // the nodes of a session go with it

@@ -2,7 +2,10 @@ package zookeeper
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -11,13 +14,11 @@ import (
 )
 
 var (
-	_ locker.Inspector = (*Backend)(nil)
-	_ locker.Lister    = (*Backend)(nil)
-	_ locker.Breaker   = (*Backend)(nil)
-	_ locker.Checker   = (*Backend)(nil)
+	_ locker.Operator = (*Backend)(nil)
+	_ locker.Checker  = (*Backend)(nil)
 )
 
-// Inspect implements [locker.Inspector]. How long a lock still lasts is not
+// Inspect implements [locker.Operator]. How long a lock still lasts is not
 // known to any client but its holder.
 func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error) {
 	s, err := b.join(ctx, 0)
@@ -25,8 +26,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (locker.State, error
 		return locker.State{}, err
 	}
 	defer s.leave(0)
-	st, _, err := s.inspect(ctx, b.dir(name), true)
-	return st, err
+	return s.inspect(ctx, name, b.dir(name), true)
 }
 
 // maxWaiting is how many places of the queue State.Waiting covers, and State.Sharing.
@@ -62,14 +62,15 @@ func (s *session) headOf(ctx context.Context, dir string, sync bool) (head, erro
 	return head{}, nil
 }
 
-// inspect returns what is known of a lock, and the czxid of the last that has it; 0: nobody.
-func (s *session) inspect(ctx context.Context, dir string, sync bool) (st locker.State, newest int64, err error) {
+// inspect returns what is known of a lock. Its Holder is the czxid of the last that has it.
+func (s *session) inspect(ctx context.Context, name, dir string, sync bool) (locker.State, error) {
 	h, err := s.headOf(ctx, dir, sync)
 	if err != nil || len(h.have) == 0 {
-		return st, 0, err
+		return locker.State{Name: name}, err
 	}
-	st = locker.State{Held: true, Label: h.label, Waiters: len(h.wait)}
-	if newest = h.czxid; h.have[0].shared {
+	st := locker.State{Name: name, Held: true, Label: h.label, Waiters: len(h.wait)}
+	newest := h.czxid
+	if h.have[0].shared {
 		st.Sharers = len(h.have)
 		if st.Sharing, err = s.labels(ctx, dir, h.have); err == nil {
 			var last *zk.Stat
@@ -88,9 +89,10 @@ func (s *session) inspect(ctx context.Context, dir string, sync bool) (st locker
 		st.Waiting, err = s.labels(ctx, dir, h.wait)
 	}
 	if err != nil {
-		return locker.State{}, 0, err
+		return locker.State{}, err
 	}
-	return st, newest, nil
+	st.Holder = strconv.FormatInt(newest, 10)
+	return st, nil
 }
 
 // labels reads the labels of the first nodes, each once.
@@ -118,51 +120,54 @@ func (s *session) label(ctx context.Context, path string) (string, *zk.Stat, err
 	return string(text), stat, err
 }
 
-// List implements [locker.Lister]. It asks twice for each lock, and once
+// List implements [locker.Operator]. It asks twice for each lock, and once
 // for each of the first who wait.
-func (b *Backend) List(
-	ctx context.Context, prefix string, found func(name string, st locker.State) error,
-) error {
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[locker.State, error] {
+	return func(yield func(locker.State, error) bool) {
+		s, err := b.join(ctx, 0)
+		if err != nil {
+			yield(locker.State{}, err)
+			return
+		}
+		defer s.leave(0)
+		names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+			if _, err := c.Sync(b.prefix); err != nil {
+				return nil, err
+			}
+			names, _, err := c.Children(b.prefix)
+			return names, err
+		})
+		for _, node := range names {
+			name, ok := decode(node)
+			if !ok || !strings.HasPrefix(name, prefix) {
+				continue
+			}
+			var st locker.State
+			if st, err = s.inspect(ctx, name, b.prefix+"/"+node, false); err != nil {
+				break
+			}
+			if st.Held && !yield(st, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(locker.State{}, err)
+		}
+	}
+}
+
+// Break implements [locker.Operator].
+func (b *Backend) Break(ctx context.Context, st locker.State) error {
+	newest, err := strconv.ParseInt(st.Holder, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: %q is no Holder of this backend", locker.ErrInvalid, st.Holder)
+	}
 	s, err := b.join(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer s.leave(0)
-	names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
-		if _, err := c.Sync(b.prefix); err != nil {
-			return nil, err
-		}
-		names, _, err := c.Children(b.prefix)
-		return names, err
-	})
-	for _, node := range names {
-		name, ok := decode(node)
-		if !ok || !strings.HasPrefix(name, prefix) {
-			continue
-		}
-		st, _, err := s.inspect(ctx, b.prefix+"/"+node, false)
-		if err == nil && st.Held {
-			err = found(name, st)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// Break implements [locker.Breaker].
-func (b *Backend) Break(ctx context.Context, name string) (locker.State, error) {
-	s, err := b.join(ctx, 0)
-	if err != nil {
-		return locker.State{}, err
-	}
-	defer s.leave(0)
-	st, newest, err := s.inspect(ctx, b.dir(name), true)
-	if err == nil {
-		err = s.remove(ctx, b.dir(name), newest)
-	}
-	return st, err
+	return s.remove(ctx, b.dir(st.Name), newest)
 }
 
 // remove takes a lock from the holder that inspect has named, or from all that share it with one who did then:

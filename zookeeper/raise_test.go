@@ -12,6 +12,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -37,7 +38,7 @@ func testRaisedTokens(t *testing.T, z *lab.ZooKeeper) {
 	assert.NotEmpty(t, st.Label)
 	assert.Equal(t, own, st.Token, "the holder keeps its own")
 	require.ErrorIs(t, raiser.RaiseToken(ctx, math.MaxInt64), locker.ErrInvalid)
-	_, err = c.Break(ctx, "raised")
+	_, err = locktest.Break(ctx, c, "raised")
 	require.NoError(t, err)
 	require.Error(t, raiser.RaiseToken(ctx, far<<11))
 	_ = raiser.Unlock(ctx)

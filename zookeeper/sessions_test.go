@@ -15,6 +15,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
 	"github.com/golockers/locker/zookeeper"
 )
 
@@ -195,7 +196,7 @@ func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 	var was, is zookeeper.Node
 	require.True(t, first.Hold.(locker.Aser).As(&was) && next.Hold.(locker.Aser).As(&is))
 	assert.NotEqual(t, was.Session, is.Session)
-	lost, err := b.Break(within(t, soon), "both")
+	lost, err := locktest.Break(within(t, soon), b, "both")
 	require.NoError(t, err)
 	assert.Equal(t, next.Token, lost.Token)
 	require.Eventually(t, func() bool {

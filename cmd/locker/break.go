@@ -41,16 +41,16 @@ file backend ends with its process and cannot be broken: end the process.`),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
+			found, err := inspect(cmd.Context(), &backend, name)
+			if err != nil {
+				return err
+			}
+			state := found[0]
+			if !state.Held {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), stateText(state))
+				return err
+			}
 			if !yes {
-				found, err := inspect(cmd.Context(), &backend, name)
-				if err != nil {
-					return err
-				}
-				state := found[0]
-				if !state.Held {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), stateText(state))
-					return err
-				}
 				if !isTerminal(int(os.Stdin.Fd())) {
 					return usage(fmt.Errorf("%s: not broken, since nobody can be asked here: run it in a "+
 						"terminal, or give --yes", stateText(state)))
@@ -62,19 +62,13 @@ file backend ends with its process and cannot be broken: end the process.`),
 					return &exitError{status: statusHeld, err: fmt.Errorf("%q is not broken", name)}
 				}
 			}
-			var broken locker.State
-			err := ask(cmd.Context(), &backend, func(ctx context.Context, client *locker.Client) (err error) {
-				broken, err = client.Break(ctx, name)
-				return err
+			err = ask(cmd.Context(), &backend, func(ctx context.Context, client *locker.Client) error {
+				return client.Break(ctx, state)
 			})
 			if err != nil {
 				return err
 			}
-			text := stateText(named{name, broken})
-			if broken.Held {
-				text = "broken, " + text
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "broken, "+stateText(state))
 			return err
 		},
 	}

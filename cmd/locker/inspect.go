@@ -48,7 +48,7 @@ is by how many, and "sharing" has the labels of at most 16 of them.`),
 	return cmd
 }
 
-func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []named, err error) {
+func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []locker.State, err error) {
 	for _, name := range names {
 		if err := checkCall(name); err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []
 			if err != nil {
 				return err
 			}
-			all = append(all, named{name, state})
+			all = append(all, state)
 		}
 		return nil
 	})
@@ -68,7 +68,7 @@ func inspect(ctx context.Context, backend *backendFlag, names ...string) (all []
 }
 
 // stateText is one line for people.
-func stateText(s named) string {
+func stateText(s locker.State) string {
 	waiting := ""
 	if s.Waiters > 0 {
 		waiting = fmt.Sprintf(", %d waiting", s.Waiters)
@@ -77,9 +77,9 @@ func stateText(s named) string {
 		waiting = cmp.Or(waiting, ", waiting") + ": " + printable(strings.Join(s.Waiting, ", "))
 	}
 	if !s.Held {
-		return strconv.Quote(s.name) + ": free" + waiting
+		return strconv.Quote(s.Name) + ": free" + waiting
 	}
-	text := strconv.Quote(s.name) + ": held"
+	text := strconv.Quote(s.Name) + ": held"
 	if by := heldBy(s); by != "" {
 		text += " by " + by
 	}
@@ -93,7 +93,7 @@ func stateText(s named) string {
 }
 
 // heldBy is who holds the name, or who share it; "" if that is not known.
-func heldBy(s named) string {
+func heldBy(s locker.State) string {
 	if s.Sharers == 0 {
 		return printable(s.Label)
 	}

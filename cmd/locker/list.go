@@ -14,12 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// named is the state of one name.
-type named struct {
-	name string
-	locker.State
-}
-
 func newList() *cobra.Command {
 	var backend backendFlag
 	var asJSON bool
@@ -45,20 +39,20 @@ With --json, each line is one object, as locker inspect --json writes it.`),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := strings.Join(args, "")
-			var all []named
+			var all []locker.State
 			err := ask(cmd.Context(), &backend, func(ctx context.Context, client *locker.Client) error {
-				for e, err := range client.List(ctx, prefix) {
+				for st, err := range client.List(ctx, prefix) {
 					if err != nil {
 						return err
 					}
-					all = append(all, named{e.Name, e.State})
+					all = append(all, st)
 				}
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+			slices.SortFunc(all, func(a, b locker.State) int { return strings.Compare(a.Name, b.Name) })
 			return write(cmd.OutOrStdout(), all, asJSON)
 		},
 	}
@@ -87,7 +81,7 @@ func ask(ctx context.Context, backend *backendFlag, f func(context.Context, *loc
 }
 
 // write writes a line about each name.
-func write(w io.Writer, all []named, asJSON bool) error {
+func write(w io.Writer, all []locker.State, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, all)
 	}
@@ -101,7 +95,7 @@ func write(w io.Writer, all []named, asJSON bool) error {
 
 // writeJSON writes one object per line for each name. The help of locker inspect
 // documents the fields.
-func writeJSON(w io.Writer, all []named) error {
+func writeJSON(w io.Writer, all []locker.State) error {
 	out := json.NewEncoder(w)
 	for _, n := range all {
 		o := struct {
@@ -114,7 +108,7 @@ func writeJSON(w io.Writer, all []named) error {
 			Waiting   []string `json:"waiting,omitempty"`
 			Sharers   int      `json:"sharers,omitempty"`
 			Sharing   []string `json:"sharing,omitempty"`
-		}{n.name, n.Held, n.Label, 0, n.Token, nil, n.Waiting, n.Sharers, n.Sharing}
+		}{n.Name, n.Held, n.Label, 0, n.Token, nil, n.Waiting, n.Sharers, n.Sharing}
 		if n.Remaining > 0 {
 			o.Remaining = max(1, n.Remaining.Milliseconds())
 		}

@@ -85,7 +85,7 @@ func waitFree(ctx context.Context, client *locker.Client, name string) error {
 		}
 		_ = clock.Sleep(ctx, clock.Jitter(clock.BackOff(n, firstLook, lastLook)))
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", stateText(named{name, state}), locker.ErrHeld)
+			return fmt.Errorf("%s: %w", stateText(state), locker.ErrHeld)
 		}
 	}
 }

@@ -15,11 +15,6 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// queued is simple with a queue in the service.
-type queued struct{ simple }
-
-func (q *queued) HasQueue() bool { return true }
-
 // openEtcdMutex: one Session for all of a client's Mutexes, which is how it is meant; the Session tells of a
 // loss.
 func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locker.Backend, error) {
@@ -54,8 +49,8 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 		return nil, errors.Join(fmt.Errorf("%w: %w", err, locker.ErrUnavailable), c.Close())
 	}
 	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
-	g.MinTTL = time.Second
-	return &queued{simple{g: g, close: func() error { return errors.Join(current.Close(), c.Close()) },
+	g.MinTTL, g.Queue = time.Second, true
+	return &simple{g: g, close: func() error { return errors.Join(current.Close(), c.Close()) },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			s, err := alone(ctx, session, func(*concurrency.Session) {})
 			if err != nil {
@@ -97,7 +92,7 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 					return err
 				},
 			}}, nil
-		}}}, nil
+		}}, nil
 }
 
 // openZKLock: one connection for all of a client's locks; its session's state tells of a loss.
@@ -131,8 +126,8 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 	g := undeclared("zk.lock",
 		"the library alone: the connection renews, and the session's state, which its user "+
 			"watches, tells of a loss")
-	g.MinTTL = 400 * time.Millisecond
-	return &queued{simple{g: g, close: func() error { conn.Close(); return nil },
+	g.MinTTL, g.Queue = 400*time.Millisecond, true
+	return &simple{g: g, close: func() error { conn.Close(); return nil },
 		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))
 			if !req.Wait {
@@ -161,7 +156,7 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 					return err
 				},
 			}}, nil
-		}}}, nil
+		}}, nil
 }
 
 type silent struct{}

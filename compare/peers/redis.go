@@ -52,6 +52,14 @@ type hold struct {
 func (h *hold) Renew(ctx context.Context) (locker.Validity, error) { return h.renew(ctx) }
 func (h *hold) Release(ctx context.Context) error                  { return h.release(ctx) }
 
+// Undo is one more release: the libraries have no other.
+func (h *hold) Undo(ctx context.Context) error {
+	if err := h.release(ctx); !errors.Is(err, locker.ErrLost) {
+		return err
+	}
+	return nil
+}
+
 // openRedislock: its lock has no deadline that its holder could ask for without asking the server, so holders
 // count from before they asked, as a careful user does.
 func openRedislock(ctx context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
