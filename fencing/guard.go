@@ -38,7 +38,7 @@ type turn struct {
 
 // Do calls write if token is not lower than the highest token that it has accepted
 // for resource, and remembers token. Writes to one resource happen one at a time; Do
-// waits for its turn until ctx is done. resource is a name for the state that is
+// waits for its turn until ctx is done, and does nothing then. resource is a name for the state that is
 // written. The name of the lock that protects it is a good choice, since tokens of
 // different locks must not meet in one mark.
 //
@@ -55,7 +55,10 @@ func (g *Guard) Do(ctx context.Context, resource string, token Token, write func
 	}
 	moved := true // unless it is known that nothing was written
 	defer func() { g.leave(resource, token, moved) }()
-	if err = Admit(resource, token, g.mark(resource)); err == nil && write != nil {
+	if err = Admit(resource, token, g.mark(resource)); err == nil {
+		err = context.Cause(ctx) // the turn may have come although the caller had already given up
+	}
+	if err == nil && write != nil {
 		err = write()
 	}
 	moved = err == nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,32 +82,14 @@ func TestNoLowerTokenWritesAfterAHigherOneWhileALeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	s := lab.StartEtcd(t, 3)
 	admin := dial(t, s.Addrs()...)
-	var writers []func(context.Context, fencing.Token) error
+	var writers []guardtest.Store
 	for range 6 {
-		g := Guard{dial(t, s.Addrs()...)}
-		writers = append(writers, func(ctx context.Context, token fencing.Token) error {
-			return g.Commit(ctx, "r", token, nil, clientv3.OpPut("value", token.String()))
-		})
+		writers = append(writers, store(dial(t, s.Addrs()...), admin))
 	}
-	guardtest.DuringFault(t, writers, func() {
+	guardtest.During(t, store(admin, admin), writers, func() {
 		leader := s.Leader(t)
 		leader.Kill()
 		s.Leader(t, leader)
-	}, func() (tokens []fencing.Token) {
-		now, err := admin.Get(t.Context(), "value")
-		require.NoError(t, err)
-		for last := now.Kvs[0].ModRevision; ; { // from the last to the first
-			at, err := admin.Get(t.Context(), "value", clientv3.WithRev(last))
-			require.NoError(t, err)
-			if len(at.Kvs) == 0 {
-				slices.Reverse(tokens)
-				return tokens
-			}
-			token, err := fencing.Parse(string(at.Kvs[0].Value))
-			require.NoError(t, err)
-			tokens = append(tokens, token)
-			last = at.Kvs[0].ModRevision - 1
-		}
 	})
 }
 

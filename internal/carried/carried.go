@@ -55,13 +55,7 @@ func (s Server) Handle(ctx context.Context, resource string, token fencing.Token
 		handle()
 		return nil
 	}
-	return s.Guard.Do(ctx, resource, token, func() error {
-		if err := ctx.Err(); err != nil { // the turn may have come although the client had already gone
-			return err
-		}
-		handle()
-		return nil
-	})
+	return s.Guard.Do(ctx, resource, token, func() error { handle(); return nil })
 }
 
 // Refused makes the error of a refusal that a server has sent. The texts may be malformed: then it has no numbers.

@@ -3,6 +3,7 @@ package guardtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -26,67 +27,57 @@ type Proxied struct {
 	Proxy *lab.Proxy
 	// Later writes as another client, past the proxy.
 	Later func(ctx context.Context, resource string, token fencing.Token, value string) error
+	// Commit is in the request that decides about a write. "": the value is.
+	Commit string
+	// Locks: Later waits for a write whose deciding request is under way.
+	Locks bool
 	// Deadlines: the driver heeds a context's deadline, and not that it is cancelled.
 	Deadlines bool
 }
 
-// Faults checks what a guard says while the network loses and delays what it sends, and what it then refuses.
-func Faults(t *testing.T, open func(t *testing.T) Proxied) {
-	t.Run("lost reply", func(t *testing.T) { testLostReply(t, open) })
-	t.Run("late request", func(t *testing.T) { testLateRequest(t, open(t)) })
-	t.Run("a network that breaks", func(t *testing.T) { Broken(t, open(t)) })
+func (s Proxied) onCommit(value string, f func(*lab.Link)) {
+	if s.Commit != "" {
+		value = s.Commit
+	}
+	s.Proxy.OnRequest(value, f)
 }
 
-// Broken has writers of all ages write while connections break and requests and replies are held back. What
-// is read after an accepted write is never of a lower token. LOCKER_GUARD_CAMPAIGN=1m makes it that long.
-func Broken(t *testing.T, s Proxied) {
-	const r, writers = "broken", 6
-	length := 1500 * time.Millisecond
-	if asked := os.Getenv("LOCKER_GUARD_CAMPAIGN"); asked != "" {
-		var err error
-		length, err = time.ParseDuration(asked)
-		require.NoError(t, err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), length)
-	defer cancel()
-	var newest, accepted, stale, open atomic.Int64
-	var all sync.WaitGroup
-	for range writers {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				token := fencing.Token(newest.Add(1))
-				token -= min(token-1, fencing.Token(rand.IntN(4)))
-				within, done := context.WithTimeout(t.Context(), 3*time.Second)
-				err := s.Write(within, r, token, token.String())
-				done()
-				switch {
-				case err == nil:
-					accepted.Add(1)
-					value, err := s.Read(t.Context(), r)
-					assert.NoError(t, err)
-					read, err := fencing.Parse(value)
-					assert.NoError(t, err)
-					assert.GreaterOrEqual(t, read, token, "a lower token wrote after a higher one")
-				case errors.Is(err, fencing.ErrStale):
-					stale.Add(1)
-				case s.Again == nil || !s.Again(err):
-					open.Add(1)
-					assert.ErrorIs(t, err, locker.ErrUnavailable)
-				}
+// Faults checks what a guard says while the network loses and delays what it sends, and what it then refuses.
+// In the last test, writers of all ages write while connections break and requests and replies are held back;
+// LOCKER_GUARD_CAMPAIGN=1m makes it that long.
+func Faults(t *testing.T, open func(t *testing.T) Proxied) {
+	t.Run("outage", func(t *testing.T) { testOutage(t, open(t)) })
+	t.Run("lost reply", func(t *testing.T) { testLostReply(t, open) })
+	t.Run("late request", func(t *testing.T) { testLateRequest(t, open(t)) })
+	t.Run("a network that breaks", func(t *testing.T) {
+		s, length := open(t), 1500*time.Millisecond
+		if asked := os.Getenv("LOCKER_GUARD_CAMPAIGN"); asked != "" {
+			var err error
+			length, err = time.ParseDuration(asked)
+			require.NoError(t, err)
+		}
+		During(t, s.Store, []Store{s.Store, s.Store, s.Store, s.Store, s.Store, s.Store}, func() {
+			faults := []lab.Mode{lab.Reset, lab.Hold, lab.Pass}
+			for began := time.Now(); time.Since(began) < length; {
+				s.Proxy.Set(faults[rand.IntN(len(faults))])
+				time.Sleep(rand.N(20 * time.Millisecond))
+				s.Proxy.Set(lab.Pass)
+				time.Sleep(rand.N(60 * time.Millisecond))
 			}
 		})
+	})
+}
+
+func testOutage(t *testing.T, s Proxied) {
+	require.NoError(t, s.write(t, "r", 1, "first"))
+	s.Proxy.Set(lab.Reset)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for _, err := range []error{s.Write(ctx, "r", 2, "second"), s.Raise(ctx, "r", 2)} {
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.NotErrorIs(t, err, fencing.ErrStale)
+		assert.NotContains(t, err.Error(), "\n")
 	}
-	for faults := []lab.Mode{lab.Reset, lab.Hold, lab.Pass}; ctx.Err() == nil; {
-		s.Proxy.Set(faults[rand.IntN(len(faults))])
-		time.Sleep(rand.N(20 * time.Millisecond))
-		s.Proxy.Set(lab.Pass)
-		time.Sleep(rand.N(60 * time.Millisecond))
-	}
-	all.Wait()
-	assert.NotZero(t, accepted.Load())
-	assert.NotZero(t, stale.Load(), "they were never in each other's way: this proves nothing")
-	t.Logf("%d guarded writes: %d accepted, none of them stale, %d refused, %d of open outcome",
-		accepted.Load()+stale.Load()+open.Load(), accepted.Load(), stale.Load(), open.Load())
 }
 
 // testLostReply checks that a reply that is lost leaves it open what happened, and that the error says so.
@@ -96,7 +87,7 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 			s := open(t)
 			require.NoError(t, s.write(t, "r", 1, "first"))
 			links := make(chan *lab.Link, 1)
-			s.Proxy.OnRequest("lost words", func(l *lab.Link) {
+			s.onCommit("lost words", func(l *lab.Link) {
 				l.Replies(lab.Drop)
 				links <- l
 			})
@@ -115,7 +106,7 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 			require.ErrorIs(t, err, fencing.ErrUnknown)
 			require.ErrorIs(t, err, locker.ErrUnavailable)
 			require.NotErrorIs(t, err, fencing.ErrStale)
-			assert.Less(t, time.Since(began), 1500*time.Millisecond)
+			assert.Less(t, time.Since(began), 3*time.Second)
 			link.Reset() // it would be silent for good
 			require.Eventually(t, func() bool { return s.write(t, "r", 2, "lost words") == nil }, soon,
 				10*time.Millisecond, "the same again is safe for the mark")
@@ -127,7 +118,7 @@ func testLostReply(t *testing.T, open func(t *testing.T) Proxied) {
 // testLateRequest checks that what was given up and arrives late does not undo what a later holder wrote.
 func testLateRequest(t *testing.T, s Proxied) {
 	require.NoError(t, s.write(t, "r", 1, "first"))
-	s.Proxy.OnRequest("late words", func(*lab.Link) { s.Proxy.Requests(lab.Hold) })
+	s.onCommit("late words", func(*lab.Link) { s.Proxy.Requests(lab.Hold) })
 	const patience = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -144,12 +135,19 @@ func testLateRequest(t *testing.T, s Proxied) {
 	require.ErrorIs(t, err, want)
 	require.ErrorIs(t, err, fencing.ErrUnknown)
 	require.Equal(t, s.Deadlines, errors.Is(err, locker.ErrUnavailable), "unless it was the caller who gave up")
-	assert.Less(t, time.Since(began), time.Second)
-	require.NoError(t, s.Later(t.Context(), "r", 2, "second"))
+	assert.Less(t, time.Since(began), 3*time.Second)
+	later := make(chan error, 1)
+	go func() { later <- s.Later(t.Context(), "r", 2, "second") }()
+	if !s.Locks {
+		require.NoError(t, <-later)
+	}
 	sent := s.Proxy.Stats().Requests.Delivered
 	s.Proxy.Requests(lab.Pass)
 	require.Eventually(t, func() bool { return s.Proxy.Stats().Requests.Delivered > sent },
 		soon, time.Millisecond)
+	if s.Locks {
+		require.NoError(t, <-later)
+	}
 	for range 20 {
 		s.mark(t, "r") // behind the late one, on the same connection
 	}
@@ -157,53 +155,98 @@ func testLateRequest(t *testing.T, s Proxied) {
 	assert.Equal(t, "second", s.read(t, "r"))
 }
 
-// DuringFault lets writers with tokens of all ages write, before fault, meanwhile and after it. written
-// returns all tokens that were ever written, in their order.
-func DuringFault(
-	t *testing.T, writers []func(ctx context.Context, token fencing.Token) error, fault func(),
-	written func() []fencing.Token,
-) {
-	const writes = 40 // before the fault, and after it
-	var newest, accepted, unknown, stale, enough atomic.Int64
-	var begin sync.Once
-	var all, over sync.WaitGroup
-	enough.Store(1 << 60)
-	over.Add(1)
-	for _, write := range writers {
+func clients(t *testing.T, open func(t *testing.T) Store) (all []Store) {
+	for range 6 {
+		all = append(all, open(t))
+	}
+	return all
+}
+
+// During lets writers write and raise with tokens of all ages: before fault, meanwhile and after it. After each
+// attempt the value is read, which is never of a lower token than one that was accepted before the reading began.
+func During(t *testing.T, reader Store, writers []Store, fault func()) {
+	const r, writes = "race", 40 // writes before the fault, and after it
+	var newest, accepted, stale, open atomic.Int64
+	var written, marked highest
+	patience := time.Minute
+	if fault != nil {
+		patience = 3 * time.Second
+	}
+	attempt := func(s Store) {
+		token := fencing.Token(newest.Add(1))
+		token -= min(token-1, fencing.Token(rand.IntN(4)))
+		raise, value := rand.IntN(4) == 0, fmt.Sprintf("%d %x", token, rand.Uint64())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var err error
+		if raise {
+			err = s.Raise(ctx, r, token)
+		} else {
+			err = s.again(func() error { return s.Write(ctx, r, token, value) })
+		}
+		var refused *fencing.StaleError
+		switch {
+		case err == nil:
+			accepted.Add(1)
+			marked.atLeast(token)
+			if !raise {
+				written.atLeast(token)
+			}
+		case errors.As(err, &refused):
+			stale.Add(1)
+			assert.Greater(t, refused.Mark, token)
+		case fault == nil:
+			assert.NoError(t, err)
+		default:
+			open.Add(1)
+			assert.ErrorIs(t, err, locker.ErrUnavailable)
+		}
+		before := written.Load()
+		now, readErr := reader.Read(t.Context(), r)
+		if readErr != nil && (fault != nil || s.Again != nil && s.Again(readErr)) {
+			return
+		}
+		assert.NoError(t, readErr)
+		var last uint64
+		_, _ = fmt.Sscan(now, &last) // nothing yet: 0
+		assert.GreaterOrEqual(t, last, before, "a lower token wrote after a higher one")
+		if refused != nil {
+			assert.NotEqual(t, value, now, "what was refused is there")
+		}
+	}
+	over, end := context.WithCancel(t.Context())
+	defer end()
+	var all sync.WaitGroup
+	for _, s := range writers {
 		all.Go(func() {
-			for n := accepted.Load(); n < enough.Load(); n = accepted.Load() {
-				if n >= writes {
-					begin.Do(func() {
-						go func() {
-							defer over.Done()
-							fault()
-							enough.Store(accepted.Load() + writes)
-						}()
-					})
-				}
-				token := fencing.Token(newest.Add(1))
-				token -= min(token-1, fencing.Token(rand.IntN(4)))
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				err := write(ctx, token)
-				cancel()
-				switch {
-				case err == nil:
-					accepted.Add(1)
-				case errors.Is(err, fencing.ErrStale):
-					stale.Add(1)
-				case errors.Is(err, fencing.ErrUnknown):
-					unknown.Add(1)
-				default:
-					assert.ErrorIs(t, err, locker.ErrUnavailable)
-				}
+			for over.Err() == nil {
+				attempt(s)
 			}
 		})
 	}
+	more := func() {
+		enough := accepted.Load() + writes
+		assert.Eventually(t, func() bool { return accepted.Load() >= enough && stale.Load() > 0 }, time.Minute,
+			time.Millisecond, "they were never in each other's way: this proves nothing")
+	}
+	more()
+	if fault != nil {
+		fault()
+		more()
+	}
+	end()
 	all.Wait()
-	over.Wait()
-	assert.NotZero(t, stale.Load(), "the writers were never in each other's way")
-	tokens := written()
-	assert.IsNonDecreasing(t, tokens)
-	assert.GreaterOrEqual(t, len(tokens), int(accepted.Load()), "what was accepted is there")
-	assert.LessOrEqual(t, len(tokens), int(accepted.Load()+unknown.Load()), "what was refused is not")
+	mark := uint64(reader.mark(t, r))
+	assert.GreaterOrEqual(t, mark, marked.Load())
+	assert.True(t, open.Load() > 0 || mark == marked.Load(), "mark %d, accepted %d", mark, marked.Load())
+	t.Logf("%d guarded writes: %d accepted, none of them stale, %d refused, %d of open outcome",
+		accepted.Load()+stale.Load()+open.Load(), accepted.Load(), stale.Load(), open.Load())
+}
+
+// highest is the highest token so far.
+type highest struct{ atomic.Uint64 }
+
+func (h *highest) atLeast(token fencing.Token) {
+	for old := h.Load(); uint64(token) > old && !h.CompareAndSwap(old, uint64(token)); old = h.Load() {
+	}
 }

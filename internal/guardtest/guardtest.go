@@ -5,13 +5,9 @@ package guardtest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,12 +55,10 @@ func (s Store) again(write func() error) error {
 }
 
 func (s Store) write(t *testing.T, resource string, token fencing.Token, value string) error {
-	t.Helper()
 	return s.again(func() error { return s.Write(t.Context(), resource, token, value) })
 }
 
 func (s Store) raise(t *testing.T, resource string, token fencing.Token) error {
-	t.Helper()
 	return s.Raise(t.Context(), resource, token)
 }
 
@@ -97,14 +91,12 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("names do not meet", func(t *testing.T) { testNames(t, open(t)) })
 	t.Run("a forgotten mark lets any token pass", func(t *testing.T) { testForget(t, open(t)) })
 	t.Run("raise", func(t *testing.T) { testRaise(t, open(t)) })
-	t.Run("many raise", func(t *testing.T) { testRaisers(t, open(t)) })
+	t.Run("cancelled before it is sent", func(t *testing.T) { testCancelled(t, open(t)) })
 	t.Run("readers that hold together", func(t *testing.T) { testShared(t, open) })
-	t.Run("no update is lost", func(t *testing.T) { testLostUpdate(t, open(t)) })
-	t.Run("many at once", func(t *testing.T) { testRace(t, open) })
+	t.Run("many at once", func(t *testing.T) { During(t, open(t), clients(t, open), nil) })
 }
 
-// unchanged checks that nothing at all is written to the store until the function is called
-// that it returns.
+// unchanged returns a function that checks that nothing at all was written to the store meanwhile.
 func (s Store) unchanged(t *testing.T) (until func()) {
 	t.Helper()
 	if s.State == nil {
@@ -225,21 +217,16 @@ func testRaise(t *testing.T, s Store) {
 	require.NoError(t, s.write(t, r, 2, "two"))
 }
 
-// Raise repeats itself where it meets others.
-func testRaisers(t *testing.T, s Store) {
-	const r, raisers, each = "raisers", 8, 20
-	var all sync.WaitGroup
-	for i := range raisers {
-		all.Go(func() {
-			for n := range each {
-				if err := s.Raise(t.Context(), r, fencing.Token(raisers*n+i+1)); !errors.Is(err, fencing.ErrStale) {
-					assert.NoError(t, err)
-				}
-			}
-		})
+func testCancelled(t *testing.T, s Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	until := s.unchanged(t)
+	for _, err := range []error{s.Write(ctx, "cancelled", 1, "value"), s.Raise(ctx, "cancelled", 1)} {
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, fencing.ErrStale)
+		assert.NotContains(t, err.Error(), "\n")
 	}
-	all.Wait()
-	assert.EqualValues(t, raisers*each, s.mark(t, r))
+	until()
 }
 
 // Readers that hold a lock together have one token. To a guard they are one holder: they write in any
@@ -261,9 +248,7 @@ func testShared(t *testing.T, open func(t *testing.T) Store) {
 	for _, reader := range each {
 		all.Go(func() {
 			for range 10 {
-				assert.NoError(t, reader.again(func() error {
-					return reader.Write(t.Context(), r, readers, "at once")
-				}))
+				assert.NoError(t, reader.write(t, r, readers, "at once"))
 			}
 		})
 	}
@@ -275,85 +260,4 @@ func testShared(t *testing.T, open func(t *testing.T) Store) {
 	}
 	assert.Equal(t, "at once", writer.read(t, r))
 	require.NoError(t, writer.write(t, r, after, "after"))
-}
-
-// A holder that has read and is stopped before it writes must not write into what
-// the next one has read, even before that one has written.
-func testLostUpdate(t *testing.T, s Store) {
-	const r = "account"
-	require.NoError(t, s.write(t, r, 1, "a"))
-	read := func(token fencing.Token) string {
-		require.NoError(t, s.raise(t, r, token))
-		return s.read(t, r)
-	}
-	first := read(2) // and here it is stopped
-	second := read(3)
-	Stale(t, s.write(t, r, 2, first+"b"), r, 2, 3)
-	require.NoError(t, s.write(t, r, 3, second+"c"))
-	assert.Equal(t, "ac", s.read(t, r))
-}
-
-// Writers of all ages, each with a client of its own.
-func testRace(t *testing.T, open func(t *testing.T) Store) {
-	const r, writers, each = "race", 6, 25
-	var newest, highest atomic.Uint64
-	var accepted, stale atomic.Int64
-	accept := func(token fencing.Token) {
-		accepted.Add(1)
-		old := highest.Load()
-		for uint64(token) > old && !highest.CompareAndSwap(old, uint64(token)) {
-			old = highest.Load()
-		}
-	}
-	var wg, reader sync.WaitGroup
-	for range writers {
-		s := open(t)
-		wg.Go(func() {
-			for n := 0; n < each || stale.Load() == 0 && n < 100*each; n++ {
-				token := fencing.Token(newest.Add(1))
-				token -= min(token-1, fencing.Token(rand.IntN(4)))
-				var err error
-				if rand.IntN(4) == 0 {
-					err = s.raise(t, r, token)
-				} else {
-					err = s.write(t, r, token, token.String())
-				}
-				var refused *fencing.StaleError
-				switch {
-				case err == nil:
-					accept(token)
-				case errors.As(err, &refused):
-					stale.Add(1)
-					assert.Greater(t, refused.Mark, token)
-				default:
-					assert.NoError(t, err)
-				}
-			}
-		})
-	}
-	s := open(t)
-	ctx, stop := context.WithCancel(t.Context())
-	reader.Go(func() {
-		var last fencing.Token
-		for ctx.Err() == nil {
-			value, err := s.Read(t.Context(), r)
-			if s.Again != nil && err != nil && s.Again(err) {
-				continue
-			}
-			assert.NoError(t, err)
-			var token fencing.Token
-			if _, err := fmt.Sscan(value, &token); err != nil {
-				continue // nothing yet
-			}
-			assert.GreaterOrEqual(t, token, last, "a lower token wrote after a higher one")
-			last = token
-			time.Sleep(time.Millisecond)
-		}
-	})
-	wg.Wait()
-	stop()
-	reader.Wait()
-	assert.NotZero(t, accepted.Load())
-	assert.NotZero(t, stale.Load(), "they were never in each other's way: this proves nothing")
-	assert.Equal(t, fencing.Token(highest.Load()), s.mark(t, r))
 }
