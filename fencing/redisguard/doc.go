@@ -15,8 +15,7 @@
 //	})
 //
 // [Guard.Run] puts the guard before any Lua script of the caller; [Prelude] is the text
-// of the guard, for other drivers and languages. The lock may be of any backend, also in
-// another Redis or in none.
+// of the guard, for other drivers and languages. The lock may be of any backend.
 //
 // # Keys
 //
@@ -27,9 +26,6 @@
 // {tag} in its name all keys with the same tag. Other keys are refused before
 // anything is sent, on a single server too, so that a program that works there also
 // works on a Cluster. [Options.Unclustered] allows all keys.
-//
-// Resources with the same tag have marks of their own: the tag decides only the slot
-// of a mark.
 //
 // # Scripts that fail
 //
@@ -45,21 +41,17 @@
 //     and so does everything that the script wrote before. In the other order, there
 //     would be writes without a mark, which a lower token could overwrite.
 //
-// So no write with a lower token is accepted after one with a higher token. A script
-// that has to write all or nothing checks everything that can make it fail before its
-// first write. It should be short, since SCRIPT KILL cannot stop a script that has
-// written.
+// A script that has to write all or nothing checks everything that can make it fail
+// before its first write.
 //
 // # Lost answers
 //
 // A Guard makes the driver send each request once, whatever its MaxRetries is. If the
 // answer is lost, Raise and Forget repeat their request themselves, since it may be
-// carried out twice; Run does not.
-//
-// A request without an answer may also arrive late. It is refused if a higher token
-// came before it. Otherwise it passes: a guard does not order the writes of one
-// holder. A holder that has to be sure acquires the lock again, and so gets a higher
-// token.
+// carried out twice; Run does not. A request without an answer may also arrive late. It
+// is refused if a higher token came before it. Otherwise it passes: a guard does not
+// order the writes of one holder. A holder that has to be sure acquires the lock again,
+// and so gets a higher token.
 //
 // # What it does not protect
 //
@@ -69,17 +61,16 @@
 //     is restarted. With appendfsync everysec, the last second is lost when the
 //     machine fails.
 //   - A fail-over to a replica that lags behind loses the last writes together with
-//     their marks, since each pair is one transaction. Tokens still do not fall in
-//     the remaining history. But an acknowledged write is missing, and until the next
-//     write a token passes that the lost mark would have refused. WAIT makes this
-//     rarer. While two servers both believe to be the primary, each has its own marks.
-//   - The guard does not stop a program that writes the keys without it, and a key
-//     that expires or is evicted goes without it.
+//     their marks. Until the next write a token passes that the lost mark would have
+//     refused. WAIT makes this rarer. While two servers both believe to be the primary,
+//     each has its own marks.
+//   - The guard does not stop a program that writes the keys without it.
 //   - Reads are not guarded: call [Guard.Raise] before you read the state that you
 //     will write.
 //
 // # Rights
 //
 // With the default prefix, an ACL user needs the keys fencing:1:* beside its own, and
-// the commands EVALSHA, EVAL, GET, SET, for Forget also DEL, and those in its scripts. On a Cluster the driver also needs COMMAND, CLUSTER SLOTS and ASKING.
+// the commands EVALSHA, EVAL, GET, SET, for Forget also DEL, and those in its scripts. On
+// a Cluster the driver also needs COMMAND, CLUSTER SLOTS and ASKING.
 package redisguard

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -29,10 +28,8 @@ var leastRights = []string{
 func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 	server := lab.StartRedis(t, lab.WithUser("default", "off"), lab.WithUser("app", leastRights...))
 	for _, protocol := range []int{2, 3} {
-		g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret",
-			Protocol: protocol}), nil)
-		resource := fmt.Sprint("app:", protocol)
-		everyMethod(t, g, resource)
+		everyMethod(t, newClient(t, &redis.Options{Addr: server.Addr(), Username: "app", Password: "secret",
+			Protocol: protocol}), fmt.Sprint("app:", protocol))
 	}
 }
 
@@ -43,17 +40,16 @@ func TestProveTheRightsThatTheDocumentationNamesAreEnoughOnACluster(t *testing.T
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "app",
 		Password: "secret"})
 	t.Cleanup(func() { _ = client.Close() })
-	g := newGuard(t, client, nil)
 	for i := range 10 {
-		everyMethod(t, g, fmt.Sprint("app:", i))
+		everyMethod(t, client, fmt.Sprint("app:", i))
 	}
 }
 
-func everyMethod(t *testing.T, g *redisguard.Guard, resource string) {
+func everyMethod(t *testing.T, client redisguard.Client, resource string) {
 	t.Helper()
+	g := newGuard(t, client, nil)
 	require.NoError(t, set(t.Context(), g, resource, 3, resource, ""))
-	require.NoError(t, g.Run(t.Context(), resource, 4,
-		redisguard.NewScript("return redis.call('SET', KEYS[1], '')"), []string{resource}).Err())
+	require.NoError(t, g.Raise(t.Context(), resource, 4))
 	guardtest.Stale(t, set(t.Context(), g, resource, 2, resource, ""), resource, 2, 4)
 	assert.Equal(t, fencing.Token(4), mustMark(t, g, resource))
 	require.NoError(t, g.Forget(t.Context(), resource))
@@ -96,79 +92,55 @@ func TestWrongCredentialsAreNotAnOutage(t *testing.T) {
 			opts.Addr = secret.Addr()
 		}
 		g := newGuard(t, newClient(t, opts), nil)
-		err := set(t.Context(), g, "k", 1, "k", "")
-		require.Error(t, err, what)
-		assert.NotErrorIs(t, err, locker.ErrUnavailable, "%s: %v", what, err)
-		assert.NotErrorIs(t, err, fencing.ErrUnknown, "%s: %v", what, err)
-		assert.NotContains(t, err.Error(), "hunter2", what)
-		_, err = g.Mark(t.Context(), "k")
-		assert.NotErrorIs(t, err, locker.ErrUnavailable, "%s: %v", what, err)
+		_, markErr := g.Mark(t.Context(), "k")
+		for _, err := range []error{set(t.Context(), g, "k", 1, "k", ""), markErr} {
+			require.Error(t, err, what)
+			assert.NotErrorIs(t, err, locker.ErrUnavailable, what)
+			assert.NotErrorIs(t, err, fencing.ErrUnknown, what)
+			assert.NotContains(t, err.Error(), "hunter2", what)
+		}
 	}
 }
 
-func TestOutageIsUnavailable(t *testing.T) {
+func TestAServerThatCannotWriteIsUnavailable(t *testing.T) {
 	server := lab.StartRedis(t)
-	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr(), MaxRetries: -1,
-		ReadTimeout: 100 * time.Millisecond}), nil)
+	client := newClient(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 100 * time.Millisecond})
+	g := newGuard(t, client, nil)
 	require.NoError(t, set(t.Context(), g, "k", 1, "k", ""))
-
-	unavailable := func(what string) {
+	before := everything(t, server)
+	unavailable := func(what string, unknown bool) {
 		t.Helper()
 		err := set(t.Context(), g, "k", 2, "k", "")
 		assert.ErrorIs(t, err, locker.ErrUnavailable, what)
-		assert.Equal(t, what == "paused", errors.Is(err, fencing.ErrUnknown), "%s: %v", what, err)
+		assert.Equal(t, unknown, errors.Is(err, fencing.ErrUnknown), "%s: %v", what, err)
 		assert.NotErrorIs(t, err, fencing.ErrStale, what)
-		_, err = g.Mark(t.Context(), "k")
-		assert.NotErrorIs(t, err, fencing.ErrUnknown, "a read: %s", what)
-		assert.NotErrorIs(t, err, context.DeadlineExceeded, "not the caller's deadline: %s", what)
 	}
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
-	before := everything(t, server)
-	unavailable("no memory")
-	assert.Equal(t, before, everything(t, server))
-	server.MustDo(t, "CONFIG", "SET", "maxmemory", "0")
-
-	server.MustDo(t, "CONFIG", "SET", "min-replicas-to-write", "1")
-	unavailable("too few replicas")
-	assert.Equal(t, before, everything(t, server))
-	server.MustDo(t, "CONFIG", "SET", "min-replicas-to-write", "0")
-
+	for _, trouble := range [][2]string{{"maxmemory", "1"}, {"min-replicas-to-write", "1"}} {
+		server.MustDo(t, "CONFIG", "SET", trouble[0], trouble[1])
+		unavailable(trouble[0], false)
+		assert.Equal(t, before, everything(t, server))
+		server.MustDo(t, "CONFIG", "SET", trouble[0], "0")
+	}
 	server.MustDo(t, "REPLICAOF", "127.0.0.1", "1")
-	unavailable("a replica")
+	unavailable("a replica", false)
 	server.MustDo(t, "REPLICAOF", "NO", "ONE")
 	assert.Equal(t, before, everything(t, server))
 
 	if lab.NeedPause(t); true {
 		server.Pause()
-		unavailable("paused")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		err := set(ctx, g, "k", 2, "k", "")
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		unavailable("paused", true)
+		_, err := g.Mark(t.Context(), "k")
 		assert.ErrorIs(t, err, locker.ErrUnavailable)
+		assert.NotErrorIs(t, err, fencing.ErrUnknown, "a read")
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "not the caller's deadline")
 		server.Resume()
 	}
 	server.Kill()
-	unavailable("dead")
-}
-
-func TestCancelledAndClosedAreSaid(t *testing.T) {
-	server := lab.StartRedis(t)
-	client := newClient(t, &redis.Options{Addr: server.Addr()})
-	g := newGuard(t, client, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := set(ctx, g, "k", 1, "k", "")
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
-	assert.NotErrorIs(t, err, fencing.ErrUnknown, "it was not sent")
-	assert.NotErrorIs(t, g.Forget(ctx, "k"), fencing.ErrUnknown)
-	assert.ErrorIs(t, set(t.Context(), g, "k", 1, "k", struct{}{}), locker.ErrInvalid)
+	unavailable("dead", false)
 	require.NoError(t, client.Close())
-	err = set(t.Context(), g, "k", 1, "k", "")
+	err := set(t.Context(), g, "k", 1, "k", "")
 	assert.ErrorIs(t, err, redis.ErrClosed)
 	assert.NotErrorIs(t, err, locker.ErrUnavailable)
-	assert.Empty(t, everything(t, server))
 }
 
 // Raise and Forget ask again when the answer is lost. The driver does not.
@@ -202,41 +174,4 @@ func TestALostAnswerToAScriptIsUnknownAndItRunsOnce(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrUnavailable)
 	assert.False(t, cut(), "the reply was not cut")
 	assert.Equal(t, []any{"warm", "once"}, server.MustDo(t, "LRANGE", "{r}:list", 0, -1))
-}
-
-// A request that was given up arrives when the next holder has written.
-func TestLateRequestOfAnEarlierHolderIsRefused(t *testing.T) {
-	server, later := newServer(t)
-	proxy := lab.StartProxy(t, server.Addr())
-	earlier := newGuard(t, newClient(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1,
-		ReadTimeout: 200 * time.Millisecond}), nil)
-	require.NoError(t, set(t.Context(), earlier, "k", 1, "k", "earlier"))
-	proxy.Requests(lab.Hold)
-	require.ErrorIs(t, set(t.Context(), earlier, "k", 1, "k", "late"), locker.ErrUnavailable)
-	require.NoError(t, set(t.Context(), later, "k", 2, "k", "later"))
-	before := server.Commands(t).ByName["evalsha"]
-	proxy.Requests(lab.Pass)
-	require.Eventually(t, func() bool { return server.Commands(t).ByName["evalsha"] > before }, patience,
-		time.Millisecond, "it has to arrive")
-	assert.Equal(t, "later", server.MustDo(t, "GET", "k"))
-}
-
-// Mark and write reach the disk and the replicas as one transaction.
-func TestMarkAndWriteAreOneTransaction(t *testing.T) {
-	server := lab.StartRedis(t, lab.WithAppendOnly())
-	g := newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)
-	replica := lab.StartRedis(t, lab.ReplicaOf(server))
-	require.NoError(t, set(t.Context(), g, "k", 7, "k", "v"))
-	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience,
-		time.Millisecond)
-	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))
-	server.Restart(t)
-	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))
-	guardtest.Stale(t, set(t.Context(), g, "k", 6, "k", "lower"), "k", 6, 7)
-	info := server.Info(t, "errorstats")
-	var stale bool
-	for name := range info {
-		stale = stale || strings.Contains(name, "FENCESTALE")
-	}
-	assert.True(t, stale, "refusals are counted by the server: %v", info)
 }

@@ -1,10 +1,12 @@
 package redisguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -46,11 +48,6 @@ const (
 	ForEver     = time.Duration(-1)
 )
 
-const (
-	minKeep = time.Second
-	maxKeep = 100 * 366 * 24 * time.Hour
-)
-
 // Guard lets writes to a Redis happen only if no higher token was accepted for their
 // resource. Make it with [New]. Its methods may be called from many goroutines at
 // once. A Guard need not be closed: it has no goroutines and no connections of its
@@ -70,27 +67,10 @@ func New(client Client, opts *Options) (*Guard, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
-	if err := checkPrefix(o.Prefix); err != nil {
-		return nil, err
-	}
-	g := &Guard{client: client, base: o.Prefix + layout, unclustered: o.Unclustered}
-	switch {
-	case o.Keep == 0:
-		g.keep = strconv.FormatInt(DefaultKeep.Milliseconds(), 10)
-	case o.Keep == ForEver:
-		g.keep = "0"
-	case o.Keep < minKeep || o.Keep > maxKeep:
-		return nil, invalid("Options.Keep is %v: give at least %v, or ForEver", o.Keep, minKeep)
-	default:
-		g.keep = strconv.FormatInt(o.Keep.Milliseconds(), 10)
-	}
-	if client == nil || client == (*redis.Client)(nil) || client == (*redis.ClusterClient)(nil) {
-		return nil, invalid("the client is nil")
-	}
+	prefix, keep := cmp.Or(o.Prefix, defaultPrefix), cmp.Or(o.Keep, DefaultKeep)
 	switch client.(type) {
+	case nil:
+		return nil, invalid("the client is nil")
 	case redis.Pipeliner:
 		return nil, invalid("the client is a pipeline, whose answers come later: give the client itself, or " +
 			"put Prelude before a script of your own")
@@ -103,7 +83,19 @@ func New(client Client, opts *Options) (*Guard, error) {
 		return nil, invalid("the client is a Ring, which asks another server when one does not answer: the " +
 			"marks would not be there")
 	}
-	return g, nil
+	switch {
+	case len(prefix) > maxPrefixLen:
+		return nil, invalid("Options.Prefix has %d bytes: the limit is %d", len(prefix), maxPrefixLen)
+	case strings.ContainsAny(prefix, "{}=%"):
+		return nil, invalid("Options.Prefix is %q: write it without any of {}=%%, which have a meaning in the keys "+
+			"of marks", prefix)
+	case keep == ForEver:
+		keep = 0
+	case keep < time.Second:
+		return nil, invalid("Options.Keep is %v: give at least a second, or ForEver", keep)
+	}
+	return &Guard{client: client, base: prefix + layout, keep: strconv.FormatInt(keep.Milliseconds(), 10),
+		unclustered: o.Unclustered}, nil
 }
 
 // Raise moves the mark of resource up to token and writes nothing. After it has

@@ -1,7 +1,6 @@
 package redisguard_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,19 +15,8 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/redisguard"
 	"github.com/golockers/locker/internal/guardtest"
+	"github.com/golockers/locker/internal/lab"
 )
-
-var push = redisguard.NewScript("return redis.call('RPUSH', KEYS[1], ARGV[1])")
-
-// writers are the ways to write; each writes the key {r}:x.
-func writers(g *redisguard.Guard) map[string]func(ctx context.Context, token fencing.Token) error {
-	return map[string]func(context.Context, fencing.Token) error{
-		"Raise": func(ctx context.Context, token fencing.Token) error { return g.Raise(ctx, "r", token) },
-		"Run": func(ctx context.Context, token fencing.Token) error {
-			return g.Run(ctx, "r", token, push, []string{"{r}:x"}, token.String()).Err()
-		},
-	}
-}
 
 // Lua's own numbers lose the ones above 2⁵³.
 func TestTokensAreComparedExactly(t *testing.T) {
@@ -48,18 +36,15 @@ func TestTokensAreComparedExactly(t *testing.T) {
 
 func TestMarkIsKeptAfterItsLastUse(t *testing.T) {
 	server, g := newServer(t)
-	require.NoError(t, set(t.Context(), g, "k", 1, "k", ""))
 	key, err := g.MarkKey("k")
 	require.NoError(t, err)
 	thirtyDays := 30 * 24 * time.Hour.Milliseconds()
-	assert.InDelta(t, thirtyDays, server.MustDo(t, "PTTL", key), 60_000)
-	server.MustDo(t, "PEXPIRE", key, 60_000)
-	require.NoError(t, set(t.Context(), g, "k", 1, "k", ""))
-	assert.InDelta(t, thirtyDays, server.MustDo(t, "PTTL", key), 60_000, "an equal token is a use")
-	server.MustDo(t, "PEXPIRE", key, 60_000)
-	require.ErrorIs(t, g.Run(t.Context(), "k", 0, push, nil).Err(), fencing.ErrMissing)
-	require.ErrorIs(t, set(t.Context(), newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil),
-		"other", 1, "{k}", ""), locker.ErrInvalid)
+	for range 2 { // an equal token is a use
+		require.NoError(t, set(t.Context(), g, "k", 2, "k", ""))
+		assert.InDelta(t, thirtyDays, server.MustDo(t, "PTTL", key), 60_000)
+		server.MustDo(t, "PEXPIRE", key, 60_000)
+	}
+	require.ErrorIs(t, g.Raise(t.Context(), "k", 1), fencing.ErrStale)
 	assert.LessOrEqual(t, server.MustDo(t, "PTTL", key), int64(60_000), "what is refused is none")
 
 	client := newClient(t, &redis.Options{Addr: server.Addr()})
@@ -80,26 +65,35 @@ func TestSomethingElseInThePlaceOfAMarkIsNeverPermission(t *testing.T) {
 	key, err := g.MarkKey("r")
 	require.NoError(t, err)
 	for _, value := range []string{"", "0", "007", "x", "1e3", "-1", "1.5", " 1", "1\n",
-		"18446744073709551616", "99999999999999999999", "100000000000000000000"} {
+		"18446744073709551616", "99999999999999999999", "100000000000000000000", "a list"} {
 		server.MustDo(t, "FLUSHALL")
-		server.MustDo(t, "SET", key, value)
+		want := key
+		if value == "a list" {
+			want = "WRONGTYPE"
+			server.MustDo(t, "RPUSH", key, "1")
+		} else {
+			server.MustDo(t, "SET", key, value)
+		}
 		before := everything(t, server)
-		for name, write := range writers(g) {
-			err := write(t.Context(), math.MaxUint64)
-			require.Error(t, err, "%s %q", name, value)
+		_, err := g.Mark(t.Context(), "r")
+		for _, err := range []error{err, g.Raise(t.Context(), "r", math.MaxUint64),
+			g.Run(t.Context(), "r", math.MaxUint64, push, []string{"{r}:x"}, 1).Err()} {
+			require.ErrorContains(t, err, want, value)
 			assert.NotErrorIs(t, err, fencing.ErrStale)
 			assert.NotErrorIs(t, err, locker.ErrUnavailable)
-			assert.Contains(t, err.Error(), key)
 		}
-		_, err := g.Mark(t.Context(), "r")
-		assert.ErrorContains(t, err, key)
 		assert.Equal(t, before, everything(t, server), "%q", value)
 	}
-	server.MustDo(t, "FLUSHALL")
-	server.MustDo(t, "RPUSH", key, "1")
-	before := everything(t, server)
-	for name, write := range writers(g) {
-		assert.ErrorContains(t, write(t.Context(), 1), "WRONGTYPE", name)
-	}
-	assert.Equal(t, before, everything(t, server))
+}
+
+// Mark and write reach the disk and the replicas as one transaction.
+func TestMarkAndWriteAreOneTransaction(t *testing.T) {
+	server, g := newServer(t, lab.WithAppendOnly())
+	replica := lab.StartRedis(t, lab.ReplicaOf(server))
+	require.NoError(t, set(t.Context(), g, "k", 7, "k", "v"))
+	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience, time.Millisecond)
+	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))
+	server.Restart(t)
+	assert.Equal(t, "v", server.MustDo(t, "GET", "k"))
+	guardtest.Stale(t, set(t.Context(), g, "k", 6, "k", "lower"), "k", 6, 7)
 }

@@ -2,7 +2,6 @@ package redisguard_test
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -22,6 +21,8 @@ var setKey = redisguard.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
 func set(ctx context.Context, g *redisguard.Guard, resource string, token fencing.Token, key string, value any) error {
 	return g.Run(ctx, resource, token, setKey, []string{key}, value).Err()
 }
+
+var push = redisguard.NewScript("return redis.call('RPUSH', KEYS[1], ARGV[1])")
 
 const patience = 20 * time.Second
 
@@ -63,9 +64,4 @@ func mustMark(t testing.TB, g *redisguard.Guard, resource string) fencing.Token 
 	mark, err := g.Mark(t.Context(), resource)
 	require.NoError(t, err)
 	return mark
-}
-
-func unquote(quoted string, into *string) (err error) {
-	*into, err = strconv.Unquote(quoted)
-	return err
 }

@@ -49,15 +49,12 @@ func (g *Guard) checkKeys(resource, mark string, keys []string) error {
 	want := hashTag(mark)
 	for _, key := range keys {
 		switch {
-		case key == mark:
-			return invalid("%q is the key of the mark of %q itself: only the guard may write it", key, resource)
 		case strings.HasPrefix(key, g.base):
 			return invalid("%q begins like the keys of marks: only the guard may write there", key)
 		case !g.unclustered && hashTag(key) != want:
 			return invalid("%q is not in the hash slot of the mark of %q, so that a Cluster could not write both "+
-				"in one step:"+
-				" put {%s} into the key, as in %q, or set Options.Unclustered if there will never be a Cluster", key,
-				resource, want, fmt.Sprintf("{%s}:%s", want, key))
+				"in one step: put {%s} into the key, as in %q, or set Options.Unclustered if there will never be a "+
+				"Cluster", key, resource, want, fmt.Sprintf("{%s}:%s", want, key))
 		}
 	}
 	return nil
@@ -73,17 +70,6 @@ func hashTag(key string) string {
 		}
 	}
 	return key
-}
-
-func checkPrefix(prefix string) error {
-	switch {
-	case len(prefix) > maxPrefixLen:
-		return invalid("Options.Prefix has %d bytes: the limit is %d", len(prefix), maxPrefixLen)
-	case strings.ContainsAny(prefix, "{}=%"):
-		return invalid("Options.Prefix is %q: write it without any of {}=%%, which have a meaning in the keys "+
-			"of marks", prefix)
-	}
-	return nil
 }
 
 func invalid(format string, args ...any) error {

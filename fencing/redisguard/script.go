@@ -29,10 +29,12 @@ type Script struct {
 // include the lines of [Prelude].
 func NewScript(body string) *Script {
 	first, rest, _ := strings.Cut(body, "\n")
-	if !strings.HasPrefix(first, "#!") {
-		return newScript(prelude + body)
+	text := prelude + body
+	if strings.HasPrefix(first, "#!") {
+		text = first + "\n" + prelude + rest
 	}
-	return newScript(first + "\n" + prelude + rest)
+	sum := sha1.Sum([]byte(text)) // it is how Redis names scripts
+	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
 //go:embed prelude.lua
@@ -57,11 +59,6 @@ var prelude string
 //	FENCEMISSING    the key of the mark, its time or the token is missing or malformed
 //	FENCEMARK       the value at the key of the mark is not a mark
 func Prelude() string { return prelude }
-
-func newScript(text string) *Script {
-	sum := sha1.Sum([]byte(text)) // it is how Redis names scripts
-	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
-}
 
 // Run runs the caller's script if token is not lower than the mark of resource, and
 // raises the mark to token. Nothing comes between the check, the mark and the script.
@@ -111,9 +108,7 @@ func (g *Guard) run(
 		err = fencing.Check(resource, token)
 	}
 	if err != nil {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(err)
-		return cmd
+		return told(ctx, err)
 	}
 	if !repeatable && time.Since(began)-time.Duration(g.answered.Load()) > restedAfter {
 		// Reading may be repeated, and takes connections that were closed out of the

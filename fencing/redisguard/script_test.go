@@ -86,18 +86,16 @@ func TestNoLowerTokenAfterAScriptThatFailed(t *testing.T) {
 	}
 }
 
-func TestScriptThatIsNoLuaMovesNothing(t *testing.T) {
+func TestAScriptThatCannotRunMovesNothing(t *testing.T) {
 	server, g := newServer(t)
-	err := run(t, g, "this is no Lua", nil).Err()
-	assert.ErrorContains(t, err, "compiling script")
-	assert.NotErrorIs(t, err, locker.ErrUnavailable)
-	assert.Empty(t, everything(t, server))
-}
-
-func TestScriptThatMustNotWriteMovesNothing(t *testing.T) {
-	server, g := newServer(t)
-	assert.Error(t, run(t, g, "#!lua flags=no-writes\nreturn 1", nil).Err())
-	assert.Empty(t, everything(t, server))
+	for body, want := range map[string]string{"this is no Lua": "compiling script",
+		"#!lua flags=no-writes\nreturn 1": "Write commands are not allowed"} {
+		err := run(t, g, body, nil).Err()
+		assert.ErrorContains(t, err, want)
+		assert.NotErrorIs(t, err, locker.ErrUnavailable)
+		assert.Empty(t, everything(t, server))
+	}
+	assert.ErrorIs(t, set(t.Context(), g, "k", 1, "k", struct{}{}), locker.ErrInvalid)
 }
 
 // Another driver, or a pipeline, with the text alone.
@@ -161,26 +159,15 @@ func TestRefusalTranslatesThePrelude(t *testing.T) {
 func TestScriptsAreSentByNameAndAgainWhenForgotten(t *testing.T) {
 	server, g := newServer(t)
 	incr := redisguard.NewScript("return redis.call('INCR', KEYS[1])")
-	calls := func(f func()) map[string]int64 {
+	for i, want := range [][2]int64{{1, 1}, {1, 0}, {1, 1}} { // evalsha, eval
+		if i == 2 {
+			server.MustDo(t, "SCRIPT", "FLUSH")
+		}
 		before := server.Commands(t)
-		f()
-		return server.Commands(t).Since(before).ByName
-	}
-	next := int64(0)
-	once := func() {
-		t.Helper()
-		next++
 		n, err := g.Run(t.Context(), "n", 1, incr, []string{"n"}).Int64()
 		require.NoError(t, err)
-		assert.Equal(t, next, n, "the body ran once")
+		assert.EqualValues(t, i+1, n, "the body ran once")
+		sent := server.Commands(t).Since(before).ByName
+		assert.Equal(t, want, [2]int64{sent["evalsha"], sent["eval"]})
 	}
-	once()
-	first := calls(once)
-	assert.Equal(t, [2]int64{1, 0}, [2]int64{first["evalsha"], first["eval"]})
-	server.MustDo(t, "SCRIPT", "FLUSH")
-	again := calls(once)
-	assert.Equal(t, int64(1), again["eval"])
-	server.Restart(t)
-	next = 0
-	once()
 }

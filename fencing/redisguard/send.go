@@ -3,11 +3,13 @@ package redisguard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/internal/clock"
 	"github.com/golockers/locker/internal/redisconn"
@@ -32,9 +34,7 @@ func (g *Guard) ask(
 	ctx context.Context, repeatable bool, send func() *redis.Cmd,
 ) (cmd *redis.Cmd, outcome fencing.Outcome) {
 	if ctx.Err() != nil {
-		cmd = redis.NewCmd(ctx)
-		cmd.SetErr(ctx.Err())
-		return cmd, fencing.Unsent
+		return told(ctx, ctx.Err()), fencing.Unsent
 	}
 	retry, unknown := redisconn.NewRetry(g.client), false
 	for n := 1; ; n++ {
@@ -45,10 +45,10 @@ func (g *Guard) ask(
 			return cmd, fencing.Refused
 		}
 		outcome = outcomeOf(err, repeatable)
-		if unknown = unknown || outcome == fencing.Unknown; unknown && !repeatable {
-			return cmd, outcome
-		}
+		unknown = unknown || outcome == fencing.Unknown
 		switch {
+		case unknown && !repeatable:
+			return cmd, fencing.Unknown
 		case ctx.Err() == nil && retry.Worth(err):
 			n-- // at once, since the connection is to blame
 		case outcome == fencing.Refused, n == maxSends,
@@ -59,6 +59,13 @@ func (g *Guard) ask(
 			return cmd, outcome
 		}
 	}
+}
+
+// told is a command that has failed with err.
+func told(ctx context.Context, err error) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(err)
+	return cmd
 }
 
 // outcomeOf says what an error means for its request.
@@ -102,3 +109,35 @@ type command struct{ *redis.Cmd }
 
 // NoRetry makes every client of the driver leave a failed command alone.
 func (command) NoRetry() bool { return true }
+
+// Refusal converts an error of [Prelude] to the error that the methods of a Guard
+// return: a [*fencing.StaleError], or an error that matches [fencing.ErrMissing]. It
+// returns every other error, and nil, unchanged.
+func Refusal(resource string, token fencing.Token, err error) error {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return err
+	}
+	code, rest, _ := strings.Cut(reply.Error(), " ")
+	text, _, _ := strings.Cut(rest, " ")
+	if mark, parseErr := fencing.Parse(text); code == "FENCESTALE" && parseErr == nil {
+		return &fencing.StaleError{Resource: resource, Token: token, Mark: mark}
+	} else if code == "FENCEMISSING" {
+		return fmt.Errorf("redisguard: %q: %w: %w", resource, fencing.ErrMissing, err)
+	}
+	return err
+}
+
+// failed makes the error for the caller.
+func failed(ctx context.Context, op, resource string, err error, o fencing.Outcome) error {
+	if err == nil || errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrMissing) {
+		return err
+	}
+	if text, _, found := strings.Cut(err.Error(), ", with args beginning with"); found {
+		// A server that does not know a command repeats its arguments; those of AUTH are passwords.
+		err = errors.New(text)
+	} else if unencodable(err) {
+		err = fmt.Errorf("%w: %w", locker.ErrInvalid, err)
+	}
+	return fencing.Failed(ctx, fmt.Sprintf("redisguard: %s %q", op, resource), err, o)
+}
