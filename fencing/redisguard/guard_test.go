@@ -1,9 +1,7 @@
 package redisguard_test
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -17,22 +15,6 @@ import (
 	"github.com/golockers/locker/internal/guardtest"
 	"github.com/golockers/locker/internal/lab"
 )
-
-// Lua's own numbers lose the ones above 2⁵³.
-func TestTokensAreComparedExactly(t *testing.T) {
-	_, g := newServer(t)
-	for range 300 {
-		a, b := fencing.Token(rand.Uint64()>>rand.IntN(64)|1), fencing.Token(rand.Uint64()>>rand.IntN(64)|1)
-		resource := fmt.Sprint(a, b)
-		require.NoError(t, set(t.Context(), g, resource, a, resource, ""))
-		err := set(t.Context(), g, resource, b, resource, "")
-		if b < a {
-			guardtest.Stale(t, err, resource, b, a)
-		} else {
-			assert.NoError(t, err, "%d after %d", b, a)
-		}
-	}
-}
 
 func TestMarkIsKeptAfterItsLastUse(t *testing.T) {
 	server, g := newServer(t)

@@ -150,7 +150,7 @@ func testMissing(t *testing.T, s Store) {
 // that mean something to a store.
 var Names = append(strings.Fields(`a A a/b a%2Fb a%252Fb / // . .. ... %2E %2E%2E ../x % 1/mark/x zookeeper
 	ä Ä á ss ß ſ ı i İ 日本 日本語 🔒 ' " \ \\ \x61 _ $1 ? 0 00 NULL TRUE 1e0 1
-	{a} {a}b b{a} } { {} {}a {}{a} a}b a}b{c} a{b a{b}c %7D a%7Db =a ={a} %{a} = {a}} {{a} {{a}}`),
+	{a} {a}b b{a} } { {} {}a {}{a} a}b a}b{c} a{b a{b}c %7D a%7Db a}%7D a%7D} =a ={a} %{a} = {a}} {{a} {{a}}`),
 	" ", "a ", "a  ", " a", "a\t", "a\n", "\n", "\x00", "\x00\x00", "a\x00", "a\u0308", "\u007f",
 	"\u0085", "\ue000",
 	"\ufff0", "`", "a'; DROP TABLE marks; --", strings.Repeat("/", fencing.MaxNameLen),
