@@ -27,7 +27,6 @@ import (
 	"github.com/golockers/locker/fencing"
 	"github.com/golockers/locker/fencing/sqlguard"
 	"github.com/golockers/locker/internal/sqlmark"
-	"github.com/golockers/locker/internal/sqlstate"
 )
 
 // Guard keeps the marks of resources in a table of the database that has the resources. It has no
@@ -52,7 +51,7 @@ func New(opts *sqlguard.Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{sqlmark.Guard{Driver: driver, SQL: sqlmark.Statements(g.Statements())}}, nil
+	return &Guard{sqlmark.Guard{Name: "pgxguard", Class: class, SQL: sqlmark.Statements(g.Statements())}}, nil
 }
 
 // Schema returns the statement that creates the table of marks; see [sqlguard.Guard.Schema].
@@ -120,18 +119,10 @@ func (o on) Number(ctx context.Context, query string, args ...any) (n int64, fou
 
 func (o on) Rollback(ctx context.Context) error { return o.db.(pgx.Tx).Rollback(ctx) }
 
-var driver = sqlmark.Driver{
-	Guard: "pgxguard",
-	Unreachable: func(err error) bool {
-		state := sqlstate.Of(err)
-		return sqlstate.Unavailable(state) || state == "" && !errors.Is(err, pgx.ErrTxClosed)
-	},
-	Conflict: func(err error) bool { return sqlstate.Met(sqlstate.Of(err)) },
-	Coded:    func(err error) bool { return sqlstate.Of(err) != "" },
-	Undone: func(_ context.Context, err error) bool {
-		state := sqlstate.Of(err)
-		return errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, pgx.ErrTxCommitRollback) ||
-			state == "" && pgconn.SafeToRetry(err) ||
-			state != "" && state != sqlstate.NotKnown && !sqlstate.Unavailable(state)
-	},
+func class(err error) sqlmark.Class {
+	c := sqlmark.OfState(err)
+	if c == sqlmark.Foreign && !errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, pgx.ErrTxCommitRollback) {
+		return sqlmark.Lost
+	}
+	return c
 }

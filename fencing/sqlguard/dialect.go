@@ -21,16 +21,10 @@ const (
 
 // String returns the name of the database.
 func (d Dialect) String() string {
-	switch d {
-	case Postgres:
-		return "PostgreSQL"
-	case SQLite:
-		return "SQLite"
-	case MySQL:
-		return "MySQL"
-	default:
+	if d < Postgres || d > MySQL {
 		return fmt.Sprintf("Dialect(%d)", int(d))
 	}
+	return [...]string{"PostgreSQL", "SQLite", "MySQL"}[d-Postgres]
 }
 
 // Statements are the SQL statements of a [Guard], with the name of the table in place.
@@ -60,6 +54,28 @@ type statements struct {
 	dropMark string // parameters: resource, seconds. Removes the mark if it is still that old.
 }
 
+// In PostgreSQL and SQLite, raise is one statement that never decides by a snapshot.
+//
+// PostgreSQL: ON CONFLICT DO UPDATE waits for another transaction that has locked the row. Then, at READ COMMITTED,
+// it sees the row that was committed; at the higher levels it fails with SQLSTATE 40001, since the snapshot is older.
+//
+// SQLite: an INSERT takes the database's only write lock before it reads, so that nothing comes between. If the
+// transaction has read before, and another has written since, it gets SQLITE_BUSY (SQLITE_BUSY_SNAPSHOT with WAL).
+const raise = `INSERT INTO TABLE_NAME AS m (resource, token, used)
+VALUES ($1, $2, NOW)
+ON CONFLICT (resource) DO UPDATE
+SET token = GREATEST(m.token, excluded.token), used = GREATEST(m.used, excluded.used)
+RETURNING token`
+
+// MySQL: at REPEATABLE READ, a plain SELECT of InnoDB shows an old snapshot. So no plain SELECT decides here: INSERT …
+// ON DUPLICATE KEY UPDATE waits for the row's lock and works on the row that was committed last, and so does SELECT …
+// FOR UPDATE. The insert comes first: two transactions can both pass FOR UPDATE of a row that does not exist, and then
+// deadlock.
+const raiseMySQL = `INSERT INTO TABLE_NAME (resource, token, used)
+VALUES (?, ?, NOW)
+ON DUPLICATE KEY UPDATE
+token = GREATEST(token, ?), used = GREATEST(used, NOW)`
+
 // statements returns the statements of a dialect for a table, or an error if the
 // dialect or the name of the table is not valid.
 func (d Dialect) statements(table string) (statements, error) {
@@ -68,24 +84,48 @@ func (d Dialect) statements(table string) (statements, error) {
 			"want table or schema.table, each of 1 to 63 ASCII letters, digits and"+
 			" underscores, not a digit first: %w", table, locker.ErrInvalid)
 	}
-	var s statements
-	quote := `"`
+	// Resources are bytes: text cannot have NUL and depends on the database's encoding, and most collations treat A
+	// like a, or ignore a space at the end.
+	const create = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
+	resource BYTES NOT NULL PRIMARY KEY,
+	token BIGINT NOT NULL CHECK (CHECKED),
+	used BIGINT NOT NULL
+)`
+	s := statements{
+		Statements: Statements{
+			Create: create, Raise: raise,
+			Mark:   "SELECT token FROM TABLE_NAME WHERE resource = $1",
+			Forget: "DELETE FROM TABLE_NAME WHERE resource = $1",
+		},
+		oldMarks: "SELECT resource FROM TABLE_NAME WHERE used < NOW - $1 LIMIT 1000",
+		dropMark: "DELETE FROM TABLE_NAME WHERE resource = $1 AND used < NOW - $2",
+	}
+	quote, words := `"`, []string(nil)
 	switch d {
 	case Postgres:
-		s = postgres
+		s.Create += " WITH (fillfactor = 70)" // each Check is an update: this leaves room for it on the same page
+		words = []string{"BYTES", "BYTEA", "CHECKED", "token > 0",
+			"NOW", "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp())) AS BIGINT)"}
 	case SQLite:
-		s = sqlite
+		s.Create += " WITHOUT ROWID"
+		// A number that is too large for an integer would become a rounded REAL: the check makes this an error.
+		words = []string{"BYTES", "BLOB", "BIGINT", "INTEGER", "CHECKED", "typeof(token) = 'integer' AND token > 0",
+			"NOW", "CAST(strftime('%s', 'now') AS INTEGER)", "GREATEST", "max", "$1", "?", "$2", "?"}
 	case MySQL:
-		s, quote = mysql, "`"
+		quote = "`"
+		s.Create += " ENGINE = InnoDB"
+		s.Raise, s.Lock = raiseMySQL, "SELECT token FROM TABLE_NAME WHERE resource = $1 FOR UPDATE"
+		words = []string{"BYTES", "VARBINARY(640)", "CHECKED", "token > 0",
+			"NOW", "CAST(UNIX_TIMESTAMP() AS SIGNED)", "$1", "?", "$2", "?"}
 	default:
 		return statements{}, fmt.Errorf("sqlguard: %v is not a dialect: want Postgres, SQLite or MySQL: %w",
 			d, locker.ErrInvalid)
 	}
-	table = quote + strings.ReplaceAll(table, ".", quote+"."+quote) + quote
+	words = append(words, "TABLE_NAME", quote+strings.ReplaceAll(table, ".", quote+"."+quote)+quote)
 	for _, text := range []*string{
 		&s.Create, &s.Raise, &s.Lock, &s.Mark, &s.Forget, &s.oldMarks, &s.dropMark,
 	} {
-		*text = strings.ReplaceAll(*text, "TABLE_NAME", table)
+		*text = strings.NewReplacer(words...).Replace(*text)
 	}
 	return s, nil
 }

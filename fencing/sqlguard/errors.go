@@ -1,7 +1,6 @@
 package sqlguard
 
 import (
-	"context"
 	"database/sql/driver"
 	"errors"
 	"io"
@@ -10,40 +9,42 @@ import (
 	"slices"
 
 	"github.com/golockers/locker/internal/sqlmark"
-	"github.com/golockers/locker/internal/sqlstate"
 )
 
-func (d Dialect) driver() sqlmark.Driver {
-	return sqlmark.Driver{
-		Guard: "sqlguard", Unreachable: d.unreachable, Conflict: d.conflict, Coded: d.coded,
-		Undone: func(ctx context.Context, err error) bool {
-			return ctx.Err() == nil && !d.unreachable(err) && sqlstate.Of(err) != sqlstate.NotKnown
-		},
-	}
-}
-
-// unreachable reports whether err says that the database cannot be reached. An answer
-// of the database does not say that, with a few exceptions.
-func (d Dialect) unreachable(err error) bool {
+// class says what err is about. An answer of the database does not say that it cannot be
+// reached, with a few exceptions.
+func (d Dialect) class(err error) sqlmark.Class {
+	var n int64
+	var conflicts, down []int64
 	switch d {
 	case Postgres:
-		if state := sqlstate.Of(err); state != "" {
-			return sqlstate.Unavailable(state)
+		if class := sqlmark.OfState(err); class != sqlmark.Foreign {
+			return class
 		}
 	case MySQL:
-		if n := number(err, "Number"); n != 0 {
-			// Too many connections (of all, of the user, in an hour), host
-			// blocked, shutting down, connection killed, or idle for too long.
-			return slices.Contains([]int64{1040, 1203, 1226, 1129, 1053, 1927, 4031}, n)
-		}
+		n = number(err, "Number")
+		// A lock's time-out, a deadlock, a row changed since the snapshot (MariaDB).
+		conflicts = []int64{1205, 1213, 1020}
+		// Too many connections (of all, of the user, in an hour), host blocked, shutting
+		// down, connection killed, or idle for too long.
+		down = []int64{1040, 1203, 1226, 1129, 1053, 1927, 4031}
 	case SQLite:
-		if n := sqliteCode(err); n != 0 {
-			return slices.Contains([]int64{10, 13, 14}, n) // IOERR, FULL, CANTOPEN
-		}
+		n = sqliteCode(err)
+		conflicts, down = []int64{5, 6}, []int64{10, 13, 14} // BUSY, LOCKED; IOERR, FULL, CANTOPEN
 	}
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, net.ErrClosed) || errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || lostByDriver(err)
+	switch {
+	case slices.Contains(conflicts, n):
+		return sqlmark.Conflict
+	case slices.Contains(down, n):
+		return sqlmark.Down
+	case n != 0:
+		return sqlmark.Answered
+	case errors.As(err, &network), errors.Is(err, net.ErrClosed), errors.Is(err, driver.ErrBadConn),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), lostByDriver(err):
+		return sqlmark.Lost
+	}
+	return sqlmark.Foreign
 }
 
 // lostByDriver knows the drivers' own errors for a connection that was lost during a
@@ -57,26 +58,6 @@ func lostByDriver(err error) bool {
 		}
 	}
 	return false
-}
-
-// conflict reports whether err says that the transaction conflicts with others, and may
-// succeed when it is repeated.
-func (d Dialect) conflict(err error) bool {
-	switch d {
-	case Postgres:
-		return sqlstate.Met(sqlstate.Of(err))
-	case MySQL: // a lock's time-out, a deadlock, a row changed since the snapshot (MariaDB)
-		return slices.Contains([]int64{1205, 1213, 1020}, number(err, "Number"))
-	case SQLite: // BUSY, LOCKED
-		return slices.Contains([]int64{5, 6}, sqliteCode(err))
-	}
-	return false
-}
-
-// coded reports whether err, or one in it, has a code of the database.
-func (d Dialect) coded(err error) bool {
-	return d == Postgres && sqlstate.Of(err) != "" || d == MySQL && number(err, "Number") != 0 ||
-		d == SQLite && sqliteCode(err) != 0
 }
 
 // sqliteCode returns the primary result code of SQLite, 0 if there is none:

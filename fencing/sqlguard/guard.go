@@ -38,7 +38,7 @@ func New(d Dialect, opts *Options) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{d, s, sqlmark.Guard{Driver: d.driver(), SQL: sqlmark.Statements(s.Statements)}}, nil
+	return &Guard{d, s, sqlmark.Guard{Name: "sqlguard", Class: d.class, SQL: sqlmark.Statements(s.Statements)}}, nil
 }
 
 // Statements returns the SQL statements of g.

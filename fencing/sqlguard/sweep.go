@@ -31,66 +31,57 @@ func (g *Guard) Sweep(ctx context.Context, db *sql.DB, age time.Duration) (remov
 		return 0, fmt.Errorf("sqlguard: %s: the age is %v, which is less than %v: %w", op, age, minAge, locker.ErrInvalid)
 	}
 	seconds := int64(age / time.Second)
-	for {
-		resources, err := g.old(ctx, db, seconds)
-		if err != nil || len(resources) == 0 {
-			return removed, g.core.Wrap(ctx, op, "", err, false)
-		}
-		before := removed
+	for before := int64(-1); err == nil && removed > before; { // none: another Sweep does it, or they are no guard's
+		before = removed
+		var resources [][]byte
+		err = alone(ctx, db, func(tx *sql.Tx) (err error) {
+			resources, err = column(ctx, tx, g.sql.oldMarks, seconds)
+			return err
+		})
 		for _, resource := range resources {
-			n, err := execAlone(ctx, db, g.sql.dropMark, resource, seconds)
 			if err != nil {
-				return removed, g.core.Wrap(ctx, op, "", err, false)
+				break
 			}
-			removed += n
-		}
-		if removed == before {
-			return removed, nil // another Sweep removes them, or the rows are not from a guard
+			err = alone(ctx, db, func(tx *sql.Tx) error {
+				result, err := tx.ExecContext(ctx, g.sql.dropMark, resource, seconds)
+				if err == nil {
+					n, _ := result.RowsAffected() // the drivers for these databases all know it
+					removed += n
+				}
+				return err
+			})
 		}
 	}
+	return removed, g.core.Wrap(ctx, op, "", err, false)
 }
 
-// execAlone executes a statement in a transaction of its own, also if the connection
-// does not commit by itself (MySQL's autocommit=0). It returns the number of changed
-// rows.
-func execAlone(ctx context.Context, db *sql.DB, statement string, args ...any) (int64, error) {
+// alone calls f in a transaction of its own, also if the connection does not commit by
+// itself, and would show the state of its first query again and again (MySQL's autocommit=0).
+func alone(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing to do after a commit
-	result, err := tx.ExecContext(ctx, statement, args...)
-	if err != nil {
-		return 0, err
+	if err = f(tx); err != nil {
+		return err
 	}
-	n, _ := result.RowsAffected() // the drivers for these databases all know it
-	return n, tx.Commit()
+	return tx.Commit()
 }
 
-// old returns some resources whose marks were not used for so long.
-func (g *Guard) old(ctx context.Context, db *sql.DB, seconds int64) (resources [][]byte, err error) {
-	query := db.QueryContext
-	if g.dialect == MySQL {
-		// Without a transaction, a connection with autocommit=0 would show the state of
-		// its first query again and again.
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = tx.Rollback() }() // it has only read
-		query = tx.QueryContext
-	}
-	rows, err := query(ctx, g.sql.oldMarks, seconds)
+// column returns the only column of the answer.
+func column(ctx context.Context, tx *sql.Tx, query string, arg any) (all [][]byte, err error) {
+	rows, err := tx.QueryContext(ctx, query, arg)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var resource []byte
-		if err := rows.Scan(&resource); err != nil {
+		var one []byte
+		if err := rows.Scan(&one); err != nil {
 			return nil, err
 		}
-		resources = append(resources, resource)
+		all = append(all, one)
 	}
-	return resources, rows.Err()
+	return all, rows.Err()
 }

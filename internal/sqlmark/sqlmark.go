@@ -23,14 +23,29 @@ type Tx interface {
 	Rollback(ctx context.Context) error
 }
 
-// Driver says what the errors of a driver mean. None of its functions is called with nil.
-type Driver struct {
-	Guard       string // the guard's package, with which its errors begin
-	Unreachable func(error) bool
-	Conflict    func(error) bool // others were in the way: the transaction may be repeated
-	Coded       func(error) bool // the error is the database's
-	// Undone reports that a commit that has failed with err has committed nothing.
-	Undone func(ctx context.Context, err error) bool
+// Class is what an error says about its statement.
+type Class int
+
+// Classes of errors.
+const (
+	Foreign  Class = iota // nothing: it is not of the database, as far as can be seen
+	Answered              // the database has refused
+	Conflict              // others were in the way: the transaction may be repeated
+	Down                  // the database has answered that it cannot serve for the moment
+	Lost                  // the connection broke, or there is none
+)
+
+// OfState is the class of an error with a code of PostgreSQL, and Foreign of one without.
+func OfState(err error) Class {
+	switch state := sqlstate.Of(err); {
+	case state == "":
+		return Foreign
+	case sqlstate.Unavailable(state):
+		return Down
+	case sqlstate.Met(state):
+		return Conflict
+	}
+	return Answered
 }
 
 // Statements are the fields of sqlguard's type of this name.
@@ -38,8 +53,9 @@ type Statements struct{ Create, Raise, Lock, Mark, Forget string }
 
 // Guard is the guard of a table.
 type Guard struct {
-	Driver
-	SQL Statements
+	Name  string // of the guard's package, with which its errors begin
+	Class func(error) Class
+	SQL   Statements
 }
 
 // Wrap makes the error for the caller. resource may be empty.
@@ -51,17 +67,17 @@ func (g *Guard) Wrap(ctx context.Context, op, resource string, err error, unknow
 	switch {
 	case unknown:
 		outcome = fencing.Unknown
-	case err != nil && (ctx.Err() != nil || g.Unreachable(err)):
+	case err != nil && (ctx.Err() != nil || g.Class(err) >= Down):
 		outcome = fencing.Unsent
 	}
-	return fencing.Failed(ctx, g.Guard+": "+op, err, outcome)
+	return fencing.Failed(ctx, g.Name+": "+op, err, outcome)
 }
 
 // Create creates the table of marks if it is missing.
 func (g *Guard) Create(ctx context.Context, db Tx) (err error) {
 	for range 3 { // if others create it at the same time, this fails, and finds it next time
 		err = db.Exec(ctx, g.SQL.Create)
-		if err == nil || !g.Conflict(err) && !sqlstate.TheyMeet(sqlstate.Of(err)) {
+		if err == nil || g.Class(err) != Conflict && !sqlstate.TheyMeet(sqlstate.Of(err)) {
 			break
 		}
 	}
@@ -83,7 +99,7 @@ func (g *Guard) check(ctx context.Context, tx Tx, resource string, token fencing
 	}
 	if token > math.MaxInt64 {
 		return fmt.Errorf("%s: the token %d is more than a signed 64-bit column can hold, which is %d: %w",
-			g.Guard, token, int64(math.MaxInt64), locker.ErrInvalid)
+			g.Name, token, int64(math.MaxInt64), locker.ErrInvalid)
 	}
 	var mark int64
 	var err error
@@ -115,15 +131,17 @@ func (g *Guard) Do(ctx context.Context, resource string, token fencing.Token, be
 		return err
 	}
 	if err = fn(); err != nil {
-		unknown := sqlstate.Of(err) == sqlstate.NotKnown
+		unknown, class := sqlstate.Of(err) == sqlstate.NotKnown, g.Class(err)
 		over := rollback() // err may be about another connection
-		if unknown || g.Coded(err) || over != nil && g.Unreachable(over) && !errors.Is(err, locker.ErrUnavailable) {
+		if class == Answered || class == Conflict || class == Down ||
+			over != nil && g.Class(over) == Lost && !errors.Is(err, locker.ErrUnavailable) {
 			err = g.Wrap(ctx, "write to", resource, err, unknown)
 		}
 		return err
 	}
 	err = commit()
-	return g.Wrap(ctx, "commit the write to", resource, err, err != nil && !g.Undone(ctx, err))
+	unknown := err != nil && (ctx.Err() != nil || g.Class(err) >= Down || sqlstate.Of(err) == sqlstate.NotKnown)
+	return g.Wrap(ctx, "commit the write to", resource, err, unknown)
 }
 
 // Raise calls do, which moves the mark in a transaction of its own, again while others are in the way.
@@ -131,7 +149,7 @@ func (g *Guard) Raise(ctx context.Context, do func() error) error {
 	const patience, pause = 10 * time.Second, 20 * time.Millisecond
 	for began := time.Now(); ; {
 		err := do()
-		if err == nil || !g.Conflict(err) || time.Since(began) > patience {
+		if err == nil || g.Class(err) != Conflict || time.Since(began) > patience {
 			return err
 		}
 		_ = clock.Sleep(ctx, clock.UpTo(pause)) // if ctx is over, the next attempt says so
@@ -141,7 +159,7 @@ func (g *Guard) Raise(ctx context.Context, do func() error) error {
 // Forget removes the mark of a resource inside tx.
 func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
 	if err := fencing.CheckName(resource); err != nil {
-		return g.named(err)
+		return fmt.Errorf("%s: %w", g.Name, err)
 	}
 	return g.Wrap(ctx, "forget the mark of", resource, tx.Exec(ctx, g.SQL.Forget, []byte(resource)), false)
 }
@@ -149,10 +167,8 @@ func (g *Guard) Forget(ctx context.Context, tx Tx, resource string) error {
 // Mark returns the mark of a resource, or false.
 func (g *Guard) Mark(ctx context.Context, db Tx, resource string) (fencing.Token, bool, error) {
 	if err := fencing.CheckName(resource); err != nil {
-		return 0, false, g.named(err)
+		return 0, false, fmt.Errorf("%s: %w", g.Name, err)
 	}
 	mark, found, err := db.Number(ctx, g.SQL.Mark, []byte(resource))
 	return fencing.Token(mark), found, g.Wrap(ctx, "read the mark of", resource, err, false)
 }
-
-func (g *Guard) named(err error) error { return fmt.Errorf("%s: %w", g.Guard, err) }

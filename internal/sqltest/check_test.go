@@ -21,24 +21,21 @@ import (
 // testSuite is what every guard has to pass, at the level at which transactions meet the most.
 func testSuite(t *testing.T, s *store) {
 	first := s.open(t)
-	g, _ := s.guard(t, first)
+	g, marks := s.guard(t, first)
 	values := table("values_of")
 	s.exec(t, first,
 		"CREATE TABLE "+values+" (name VARCHAR(40) NOT NULL PRIMARY KEY, value VARCHAR(40) NOT NULL)")
-	store := func(t *testing.T, addr string) guardtest.Store {
-		dsn := s.dsn(addr, password)
-		if s.strict != nil {
-			dsn = s.strict(dsn)
-		}
+	store := func(t *testing.T, dsn string) guardtest.Store {
 		db := s.openDSN(t, dsn)
 		return guardtest.Store{
+			MaxToken: math.MaxInt64, AnyName: true, Again: s.again,
 			Write: func(ctx context.Context, r string, token fencing.Token, value string) error {
 				return g.Do(ctx, db, nil, r, token, func(ctx context.Context, tx *sql.Tx) error {
-					if _, err := tx.ExecContext(ctx, "DELETE FROM "+values+" WHERE name = "+s.number(1),
-						r); err != nil {
+					_, err := tx.ExecContext(ctx, "DELETE FROM "+values+" WHERE name = "+s.number(1), r)
+					if err != nil {
 						return err
 					}
-					_, err := tx.ExecContext(ctx,
+					_, err = tx.ExecContext(ctx,
 						"INSERT INTO "+values+" VALUES ("+s.number(1)+", "+s.number(2)+")", r, value)
 					return err
 				})
@@ -53,7 +50,6 @@ func testSuite(t *testing.T, s *store) {
 				}
 				return errors.Join(g.Forget(ctx, tx, r), tx.Commit())
 			},
-			AnyName: true,
 			Read: func(ctx context.Context, r string) (value string, err error) {
 				err = db.QueryRowContext(ctx, "SELECT value FROM "+values+" WHERE name = "+s.number(1),
 					r).Scan(&value)
@@ -66,84 +62,60 @@ func testSuite(t *testing.T, s *store) {
 				mark, _, err := g.Mark(ctx, db, r)
 				return mark, err
 			},
-			Again:    s.again,
-			MaxToken: math.MaxInt64,
 		}
 	}
-	guardtest.Run(t, func(t *testing.T) guardtest.Store { return store(t, s.addr) })
-	if s.server != nil {
+	strict := s.dsn(s.addr, password) + s.strict
+	guardtest.Run(t, func(t *testing.T) guardtest.Store { return store(t, strict) })
+	if s.server == nil {
+		return
+	}
+	guardtest.Faults(t, func(t *testing.T) guardtest.Proxied {
+		s.exec(t, first, "DELETE FROM "+values)
+		s.exec(t, first, "DELETE FROM "+marks)
 		p := lab.StartProxy(t, s.addr)
-		through, direct := store(t, p.Addr()), store(t, s.addr)
-		through.Read = func(ctx context.Context, r string) (value string, err error) {
-			for { // at this level, a mere read may have to be repeated
-				if value, err = direct.Read(ctx, r); err == nil || !s.again(err) {
-					return value, err
-				}
-			}
-		}
-		guardtest.Broken(t, guardtest.Proxied{Store: through, Proxy: p, Later: direct.Write})
-	}
+		through, direct := store(t, s.dsn(p.Addr(), password)+s.hasty), store(t, s.dsn(s.addr, password))
+		through.Read = direct.Read
+		return guardtest.Proxied{Store: through, Proxy: p, Later: direct.Write, Commit: s.commit, Locks: true}
+	})
 }
 
-// refusals are the ways in which Check can say no.
-func refusals(ctx context.Context) map[string]struct {
-	ctx      context.Context
-	resource string
-	token    fencing.Token
-	want     error
-} {
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	type refusal = struct {
-		ctx      context.Context
-		resource string
-		token    fencing.Token
-		want     error
-	}
-	return map[string]refusal{
-		"stale":     {ctx, "r", 9, fencing.ErrStale},
-		"missing":   {ctx, "r", 0, fencing.ErrMissing},
-		"too large": {ctx, "r", math.MaxInt64 + 1, locker.ErrInvalid},
-		"largest":   {ctx, "r", math.MaxUint64, locker.ErrInvalid},
-		"no name":   {ctx, "", 11, locker.ErrInvalid},
-		"cancelled": {over, "r", 11, context.Canceled},
-	}
-}
-
-// A transaction that was refused cannot be committed, whatever its owner does
-// with the error.
+// A transaction that was refused cannot be committed, whatever its owner does with the error.
 func testRefused(t *testing.T, s *store) {
 	db := s.open(t)
 	g, _ := s.guard(t, db)
 	st := s.state(t, db)
 	require.NoError(t, s.check(t, g, db, "r", 10))
-	for name, r := range refusals(t.Context()) {
-		t.Run(name, func(t *testing.T) {
-			tx, err := db.BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			require.NoError(t, st.write(t.Context(), tx, 9))
-			err = g.Check(r.ctx, tx, r.resource, r.token)
-			require.ErrorIs(t, err, r.want)
-			assert.NotContains(t, err.Error(), "\n")
-			require.ErrorIs(t, st.write(t.Context(), tx, 9), sql.ErrTxDone)
-			require.ErrorIs(t, tx.Commit(), sql.ErrTxDone)
-			assert.Empty(t, st.history(t), "the write before the refusal is undone")
-			assert.EqualValues(t, 10, mark(t, g, db, "r"))
-
-			called := false
-			err = g.Do(r.ctx, db, nil, r.resource, r.token,
-				func(context.Context, *sql.Tx) error { called = true; return nil })
-			require.ErrorIs(t, err, r.want)
-			assert.False(t, called)
-		})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, r := range map[string]struct {
+		ctx      context.Context
+		resource string
+		token    fencing.Token
+		want     error
+	}{
+		"stale":     {t.Context(), "r", 9, fencing.ErrStale},
+		"missing":   {t.Context(), "r", 0, fencing.ErrMissing},
+		"too large": {t.Context(), "r", math.MaxInt64 + 1, locker.ErrInvalid},
+		"no name":   {t.Context(), "", 11, locker.ErrInvalid},
+		"cancelled": {over, "r", 11, context.Canceled},
+	} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, st.write(t.Context(), tx, 9))
+		err = g.Check(r.ctx, tx, r.resource, r.token)
+		require.ErrorIs(t, err, r.want, name)
+		assert.NotContains(t, err.Error(), "\n")
+		require.ErrorIs(t, tx.Commit(), sql.ErrTxDone)
+		assert.Empty(t, st.history(t), "the write before the refusal is undone")
+		assert.EqualValues(t, 10, mark(t, g, db, "r"))
+		require.ErrorIs(t, g.Do(r.ctx, db, nil, r.resource, r.token, func(context.Context, *sql.Tx) error {
+			assert.Fail(t, "called")
+			return nil
+		}), r.want)
 	}
-	t.Run("says what is too large", func(t *testing.T) {
-		err := s.check(t, g, db, "r", math.MaxInt64+1)
-		require.ErrorContains(t, err,
-			"9223372036854775808 is more than a signed 64-bit column can hold, which is 9223372036854775807")
-	})
-	// The refusals have left nothing locked.
-	require.NoError(t, s.check(t, g, db, "r", 11))
+	require.ErrorContains(t, s.check(t, g, db, "r", math.MaxInt64+1),
+		"9223372036854775808 is more than a signed 64-bit column can hold, which is 9223372036854775807")
+	require.NoError(t, s.check(t, g, db, "r", 11), "the refusals have left nothing locked")
 }
 
 // The mark moves with the write or not at all.
@@ -152,64 +124,35 @@ func testTogether(t *testing.T, s *store) {
 	g, _ := s.guard(t, db)
 	st := s.state(t, db)
 	own := errors.New("changed my mind")
-
-	tx, err := db.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	require.NoError(t, g.Check(t.Context(), tx, "r", 7))
-	require.NoError(t, st.write(t.Context(), tx, 7))
-	require.NoError(t, tx.Rollback())
-	assert.Zero(t, mark(t, g, db, "r"))
-	assert.Empty(t, st.history(t))
-
-	err = g.Do(t.Context(), db, nil, "r", 7, func(ctx context.Context, tx *sql.Tx) error {
-		return errors.Join(st.write(ctx, tx, 7), own)
-	})
-	require.ErrorIs(t, err, own)
-	assert.Zero(t, mark(t, g, db, "r"))
-	assert.Empty(t, st.history(t))
-
-	err = g.Do(t.Context(), db, nil, "r", 5,
-		func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, 5) })
-	require.NoError(t, err, "the 7 was never committed")
-	assert.EqualValues(t, 5, mark(t, g, db, "r"))
-	assert.Equal(t, []fencing.Token{5}, st.history(t))
-
-	// Also a mark that was there stays where it was.
-	err = g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error {
-		return errors.Join(st.write(ctx, tx, 8), own)
-	})
-	require.ErrorIs(t, err, own)
-	assert.EqualValues(t, 5, mark(t, g, db, "r"))
-
+	do := func(token fencing.Token, after func(ctx context.Context, tx *sql.Tx) error) error {
+		return g.Do(t.Context(), db, nil, "r", token, func(ctx context.Context, tx *sql.Tx) error {
+			return errors.Join(st.write(ctx, tx, token), after(ctx, tx))
+		})
+	}
+	for _, before := range [][]fencing.Token{{}, {5}} { // the first mark, and one that was there
+		for _, token := range before {
+			require.NoError(t, do(token, nothing), "a higher one was never committed")
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, g.Check(t.Context(), tx, "r", 7))
+		require.NoError(t, st.write(t.Context(), tx, 7))
+		require.NoError(t, tx.Rollback())
+		require.ErrorIs(t, do(7, func(context.Context, *sql.Tx) error { return own }), own)
+		assert.PanicsWithValue(t, "on purpose", func() {
+			_ = do(7, func(context.Context, *sql.Tx) error { panic("on purpose") })
+		})
+		require.ErrorIs(t, do(7, func(ctx context.Context, tx *sql.Tx) error {
+			_ = g.Check(ctx, tx, "r2", 0) // refused, and nobody looks
+			return nil
+		}), sql.ErrTxDone)
+		assert.Equal(t, before, st.history(t))
+		assert.Equal(t, len(before) > 0, mark(t, g, db, "r") == 5)
+	}
 	// One transaction may check more than once, and more than one.
-	err = g.Do(t.Context(), db, nil, "r", 8, func(ctx context.Context, tx *sql.Tx) error {
-		return errors.Join(g.Check(ctx, tx, "r", 8), g.Check(ctx, tx, "r2", 3), st.write(ctx, tx, 8))
-	})
-	require.NoError(t, err)
+	require.NoError(t, do(8, func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(g.Check(ctx, tx, "r", 8), g.Check(ctx, tx, "r2", 3))
+	}))
 	assert.EqualValues(t, 8, mark(t, g, db, "r"))
 	assert.EqualValues(t, 3, mark(t, g, db, "r2"))
-
-	err = g.Do(t.Context(), db, nil, "r", 9, func(ctx context.Context, tx *sql.Tx) error {
-		_ = g.Check(ctx, tx, "r2", 2) // refused, and nobody looks
-		return nil
-	})
-	require.ErrorIs(t, err, sql.ErrTxDone)
-	assert.EqualValues(t, 8, mark(t, g, db, "r"))
-}
-
-func testPanic(t *testing.T, s *store) {
-	db := s.open(t)
-	g, _ := s.guard(t, db)
-	st := s.state(t, db)
-	require.PanicsWithValue(t, "on purpose", func() {
-		_ = g.Do(t.Context(), db, nil, "r", 7, func(ctx context.Context, tx *sql.Tx) error {
-			if err := st.write(ctx, tx, 7); err != nil {
-				return err
-			}
-			panic("on purpose")
-		})
-	})
-	assert.Zero(t, mark(t, g, db, "r"))
-	assert.Empty(t, st.history(t))
-	require.NoError(t, s.check(t, g, db, "r", 1), "nothing is left locked")
 }

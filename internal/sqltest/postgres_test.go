@@ -35,7 +35,7 @@ func startPostgres(t *testing.T) *store {
 		driver:  "pgx",
 		server:  server.Process,
 		addr:    server.Addr(),
-		dsn:     func(addr, password string) string { return postgresURL(addr, password) },
+		dsn:     postgresURL,
 		levels: []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
 			sql.LevelRepeatableRead, sql.LevelSerializable},
 		again: func(err error) bool {
@@ -43,9 +43,10 @@ func startPostgres(t *testing.T) *store {
 			return errors.As(err, &e) && slices.Contains([]string{"40001", "40P01"}, e.Code)
 		},
 		blocked: `SELECT count(*) FROM pg_locks WHERE NOT granted`,
-		commit:  "commit",
+		commit:  "\vcommit",
 		number:  func(n int) string { return "$" + strconv.Itoa(n) },
-		strict:  func(dsn string) string { return dsn + "&default_transaction_isolation=serializable" },
+		strict:  "&default_transaction_isolation=serializable",
+		hasty:   "&default_transaction_isolation=serializable",
 	}
 }
 

@@ -7,9 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,31 +66,25 @@ func testOrders(t *testing.T, s *store) {
 		require.NoError(t, end(tx))
 		return st, <-done
 	}
-	t.Run("low, then high", func(t *testing.T) {
-		eachLevel(t, s, func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB) {
-			st, err := behind(t, opts, g, db, lo, hi, (*sql.Tx).Commit)
-			require.NoError(t, err)
-			assert.Equal(t, []fencing.Token{lo, hi}, st.history(t),
-				"the second has read what the first has written")
-			assert.Equal(t, hi, mark(t, g, db, "r"))
+	for name, c := range map[string]struct {
+		first, second fencing.Token
+		end           func(*sql.Tx) error
+		want          error
+		history       []fencing.Token
+	}{
+		"low, then high":            {lo, hi, (*sql.Tx).Commit, nil, []fencing.Token{lo, hi}}, // having read the first
+		"high, then low":            {hi, lo, (*sql.Tx).Commit, fencing.ErrStale, []fencing.Token{hi}},
+		"high rolls back, then low": {hi, lo, (*sql.Tx).Rollback, nil, []fencing.Token{lo}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachLevel(t, s, func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB) {
+				st, err := behind(t, opts, g, db, c.first, c.second, c.end)
+				require.ErrorIs(t, err, c.want)
+				assert.Equal(t, c.history, st.history(t))
+				assert.Equal(t, c.history[len(c.history)-1], mark(t, g, db, "r"))
+			})
 		})
-	})
-	t.Run("high, then low", func(t *testing.T) {
-		eachLevel(t, s, func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB) {
-			st, err := behind(t, opts, g, db, hi, lo, (*sql.Tx).Commit)
-			require.ErrorIs(t, err, fencing.ErrStale)
-			assert.Equal(t, []fencing.Token{hi}, st.history(t))
-			assert.Equal(t, hi, mark(t, g, db, "r"))
-		})
-	})
-	t.Run("high rolls back, then low", func(t *testing.T) {
-		eachLevel(t, s, func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB) {
-			st, err := behind(t, opts, g, db, hi, lo, (*sql.Tx).Rollback)
-			require.NoError(t, err)
-			assert.Equal(t, []fencing.Token{lo}, st.history(t))
-			assert.Equal(t, lo, mark(t, g, db, "r"))
-		})
-	})
+	}
 	if s.locks {
 		return // nobody can write while another has read
 	}
@@ -130,77 +121,4 @@ func (s *store) untilBlocked(t *testing.T, db *sql.DB) {
 		require.NoError(t, db.QueryRowContext(t.Context(), s.blocked).Scan(&n))
 		return n > 0
 	}, 20*time.Second, 5*time.Millisecond)
-}
-
-// Holders who meet as they come: no write of a lower token follows one of a
-// higher token, none is lost, and the highest always gets through.
-func testRace(t *testing.T, s *store) {
-	const rounds, writes = 8, 3
-	tokens := []fencing.Token{3, 4, 5}
-	eachLevel(t, s, func(t *testing.T, opts *sql.TxOptions, g *sqlguard.Guard, db *sql.DB) {
-		for _, style := range []string{"check first", "read first"} {
-			for round := range rounds {
-				st := s.state(t, db)
-				resource := fmt.Sprint(style, round)
-				if mark(t, g, db, "r") != 0 {
-					require.NoError(t, s.check(t, g, db, resource, 1))
-				}
-				write := func(ctx context.Context, token fencing.Token) error {
-					if style == "check first" {
-						return g.Do(ctx, db, opts, resource, token,
-							func(ctx context.Context, tx *sql.Tx) error { return st.write(ctx, tx, token) })
-					}
-					return st.readFirst(ctx, g, opts, resource, token)
-				}
-				var committed atomic.Int64
-				var wg sync.WaitGroup
-				start := make(chan struct{})
-				for _, token := range tokens {
-					wg.Go(func() {
-						<-start
-						for range writes {
-							err := s.insist(func() error { return write(t.Context(), token) })
-							if errors.Is(err, fencing.ErrStale) {
-								assert.Less(t, token, tokens[len(tokens)-1], "the highest is never stale")
-								return
-							}
-							if !assert.NoError(t, err) {
-								return
-							}
-							committed.Add(1)
-						}
-					})
-				}
-				close(start)
-				wg.Wait()
-				history := st.history(t)
-				assert.Len(t, history, int(committed.Load()), "%v: each write is there once", history)
-				assert.True(t, slices.IsSorted(history), "a lower token wrote after a higher one: %v",
-					history)
-				highest := tokens[len(tokens)-1]
-				assert.Equal(t, highest, history[len(history)-1])
-				assert.Equal(t, highest, mark(t, g, db, resource))
-			}
-		}
-	})
-}
-
-// readFirst is a transaction that has a snapshot before it checks.
-func (st *state) readFirst(ctx context.Context, g *sqlguard.Guard, opts *sql.TxOptions, resource string,
-	token fencing.Token) error {
-	tx, err := st.db.BeginTx(ctx, opts)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	if err = st.snapshot(ctx, tx); err != nil {
-		return err
-	}
-	if err = g.Check(ctx, tx, resource, token); err != nil {
-		return err
-	}
-	if err = st.writeBlindly(ctx, tx, token); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
