@@ -108,14 +108,8 @@ func chooseBackend(err error) string {
 
 // duration is a parameter of the URL, or def if it has none.
 func (f *backendFlag) duration(name string, def time.Duration) time.Duration {
-	address, err := f.address()
-	if err != nil {
-		return def
-	}
-	urls, err := bridge.ParseURLs(address)
-	if err != nil {
-		return def
-	}
+	address, _ := f.address()
+	urls, _ := bridge.ParseURLs(address)
 	if d, err := time.ParseDuration(urls.Param(name)); err == nil {
 		return d // a wrong one is told when the URL is opened
 	}

@@ -61,8 +61,7 @@ holder that was paused can still act after it. Only a resource that checks
 fencing tokens prevents that.`),
 		Example: `  Which lock survives a restart of its server?
     locker backends`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return writePromises(cmd.OutOrStdout(), promises())
 		},

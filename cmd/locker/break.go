@@ -38,7 +38,6 @@ file backend ends with its process and cannot be broken: end the process.`),
 			}
 			return checkCall(args[0])
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
 			found, err := inspect(cmd.Context(), &backend, name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -16,11 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit statuses of locker check.
-const (
-	statusWarning = 1
-	statusProblem = 2
-)
+// statuses are the exit statuses of locker check that are not 0.
+var statuses = map[locker.Severity]int{locker.SeverityWarning: 1, locker.SeverityProblem: 2}
 
 func newCheck() *cobra.Command {
 	var backend backendFlag
@@ -45,8 +43,7 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 
   In a pipeline, with the URL in LOCKER_BACKEND:
     locker check --json | jq 'select(.severity != "ok")'`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, url := range args {
 				if err := backend.Set(url); err != nil {
@@ -64,11 +61,8 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 			if err := writeFindings(cmd.OutOrStdout(), findings, asJSON); err != nil {
 				return err
 			}
-			switch worst {
-			case locker.SeverityWarning:
-				return &exitError{status: statusWarning}
-			case locker.SeverityProblem:
-				return &exitError{status: statusProblem}
+			if status := statuses[worst]; status != 0 {
+				return &exitError{status: status}
 			}
 			return nil
 		},
@@ -125,23 +119,19 @@ func try(ctx context.Context, client *locker.Client) (locker.Finding, error) {
 }
 
 func writeFindings(w io.Writer, findings []locker.Finding, asJSON bool) error {
-	out := json.NewEncoder(w)
+	var out bytes.Buffer
 	for _, f := range findings {
-		var err error
 		if asJSON {
-			err = out.Encode(map[string]string{
+			_ = json.NewEncoder(&out).Encode(map[string]string{
 				"severity": f.Severity.String(), "what": f.What, "found": f.Found, "advice": f.Advice,
 			})
-		} else {
-			text := fmt.Sprintf("%-8s %s: %s\n", f.Severity, f.What, f.Found)
-			if f.Advice != "" {
-				text += fmt.Sprintf("%-8s %s\n", "", f.Advice)
-			}
-			_, err = io.WriteString(w, text)
+			continue
 		}
-		if err != nil {
-			return err
+		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, f.What, f.Found)
+		if f.Advice != "" {
+			fmt.Fprintf(&out, "%-8s %s\n", "", f.Advice)
 		}
 	}
-	return nil
+	_, err := w.Write(out.Bytes())
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -42,15 +43,11 @@ func lookUp(name string) (string, error) {
 
 // environment is the command's environment: that of locker, with the lock added.
 func environment(lease *locker.Lease, command string) []string {
-	var env []string
-	for _, v := range os.Environ() {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		// The variables of an outer locker are about another lock.
-		switch name, _, _ := strings.Cut(v, "="); name {
-		case nameEnv, tokenEnv, slotEnv, outerEnv:
-		default:
-			env = append(env, v)
-		}
-	}
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains([]string{nameEnv, tokenEnv, slotEnv, outerEnv}, name)
+	})
 	held := outerLocks()
 	held.Set(lease.Name(), label(command))
 	if token, ok := lease.Token(); ok {
@@ -58,8 +55,7 @@ func environment(lease *locker.Lease, command string) []string {
 		held.Add(lease.Name(), text)
 		env = append(env, tokenEnv+"="+text)
 	}
-	env = append(env, nameEnv+"="+lease.Name(), outerEnv+"="+held.Encode())
-	return env
+	return append(env, nameEnv+"="+lease.Name(), outerEnv+"="+held.Encode())
 }
 
 // outerLocks are the locks that outer lockers held when they started the command that

@@ -33,8 +33,7 @@ is by how many, and "sharing" has the labels of at most 16 of them.`),
 
   For a script:
     locker inspect -b redis://redis.example:6379 --json backup | jq .held`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := inspect(cmd.Context(), &backend, args...)
 			if err != nil {

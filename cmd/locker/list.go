@@ -35,8 +35,7 @@ With --json, each line is one object, as locker inspect --json writes it.`),
 
   The names of one application, for a script:
     locker list --json billing/ | jq -r .name`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := strings.Join(args, "")
 			var all []locker.State

@@ -82,6 +82,7 @@ https://github.com/golockers/locker/blob/main/docs/run.md`),
 		SilenceErrors: true, DisableSuggestions: true,
 		SilenceUsage: true,
 	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(newRun(), newInspect(), newList(), newWait(), newBreak(), newCheck(), newCompare(),
 		newBackends())
 	return root

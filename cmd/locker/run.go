@@ -56,6 +56,7 @@ func newRun() *cobra.Command {
 		},
 		RunE: func(*cobra.Command, []string) error { return f.run(name, command) },
 	}
+	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault) // COMMAND may be a file
 	addBackendFlag(cmd, &f.backend)
 	flags := cmd.Flags()
 	f.given = flags.Changed

@@ -34,8 +34,7 @@ ends. Work that must not run twice at once runs under the lock, with locker run.
 
   Wait for five minutes at most:
     locker wait --wait 5m deploy migrate`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait < 0 {
 				return usage(fmt.Errorf("a --wait of %v is not possible: give a positive duration", wait))
