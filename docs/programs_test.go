@@ -93,6 +93,32 @@ func TestReadmeIsReadInFiveMinutes(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 150, "lines")
 }
 
+// A page says first whom it is for, and a long one lists its headings. The rules have their numbers in design.md
+// alone, and nobody reads a book.
+func TestPagesAreRead(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	words := map[bool]int{}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		words[page == "design.md"] += len(strings.Fields(string(text)))
+		if page != "design.md" {
+			assert.NotRegexp(t, `\bR\d+\b`, string(text), page)
+		}
+		if page == "../README.md" {
+			continue
+		}
+		lines := strings.Split(string(text), "\n")
+		assert.Regexp(t, "^For those who", lines[2], page)
+		if len(lines) > 100 {
+			assert.Contains(t, strings.Join(lines[:20], "\n"), "](#", "%s has %d lines", page, len(lines))
+		}
+	}
+	assert.LessOrEqual(t, words[false], 16_500, "all pages but design.md")
+	assert.LessOrEqual(t, words[true], 4_500, "design.md")
+}
+
 func TestThePageOnIntegrationsNamesEveryAdapter(t *testing.T) {
 	page, err := os.ReadFile("integrations.md")
 	require.NoError(t, err)

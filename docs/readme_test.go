@@ -16,10 +16,10 @@ import (
 
 var block = regexp.MustCompile("(?s)```(sh|go)\n(.*?)```\n")
 
-// readme returns what stands in the blocks of a part of the README, with their languages.
-func readme(t *testing.T, from, to string) (blocks [][2]string) {
+// blocksOf returns what stands in the blocks of a part of a page, with their languages.
+func blocksOf(t *testing.T, page, from, to string) (blocks [][2]string) {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	_, rest, begins := strings.Cut(string(text), from)
 	part, _, ends := strings.Cut(rest, to)
@@ -54,7 +54,7 @@ func TestProveTheFirstScreenOfTheReadme(t *testing.T) {
 		return string(out)
 	}
 	var said strings.Builder
-	for _, block := range readme(t, "# locker\n", "\n## ") {
+	for _, block := range blocksOf(t, "../README.md", "# locker\n", "\n## ") {
 		if block[0] == "go" {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(block[1]), 0o600))
 			continue
@@ -72,7 +72,7 @@ func TestProveTheFirstScreenOfTheReadme(t *testing.T) {
 // The first command works in a clone, with nothing installed.
 func TestProveTheFirstCommandOfTheReadme(t *testing.T) {
 	lab.NeedProve(t)
-	line, rest, _ := strings.Cut(readme(t, "## The command\n", "\n## ")[0][1], "\n")
+	line, rest, _ := strings.Cut(blocksOf(t, "../README.md", "## The command\n", "\n## ")[0][1], "\n")
 	assert.Contains(t, rest, "\nmake test", "the last one")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "sleep 5", "true", 1))
 	cmd.Dir, cmd.Env = "..", append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "LOCKER_BACKEND=file://"+t.TempDir())
