@@ -604,11 +604,11 @@ func TestTenThousandLeases(t *testing.T) {
 		t.Logf("%d bytes of heap for each lease, the fake service's keys included", each)
 		assert.Less(t, each, uint64(1024))
 
-		time.Sleep(5 * ttl)
+		time.Sleep(2 * ttl)
 		synctest.Wait()
 		// A few may be the runtime's own, such as the one that runs finalizers.
 		assert.Less(t, runtime.NumGoroutine(), goroutines+10, "held leases have no goroutines")
-		assert.InDelta(t, 15.5*n, c.Stats().Renewed, n)
+		assert.InDelta(t, 6.2*n, c.Stats().Renewed, n)
 		for _, l := range leases {
 			require.NoError(t, l.Err())
 		}
