@@ -24,6 +24,8 @@ var defaultPorts = map[string]string{
 	"postgres": "5432", "postgresql": "5432",
 }
 
+var tlsSchemes = map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
+
 // parseAddress finds the hosts in rawURL.
 func parseAddress(rawURL string) (address, error) {
 	urls, err := bridge.ParseURLs(rawURL)
@@ -51,8 +53,7 @@ func parseAddress(rawURL string) (address, error) {
 		if _, _, err := net.SplitHostPort(h); err != nil {
 			port := defaultPorts[base]
 			if port == "" {
-				a.why = fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
-				a.hosts = nil
+				a.hosts, a.why = nil, fmt.Sprintf("the host %s has no port: write host:port in the URL", h)
 				return a, nil
 			}
 			h = net.JoinHostPort(strings.Trim(h, "[]"), port)
@@ -60,40 +61,30 @@ func parseAddress(rawURL string) (address, error) {
 		a.hosts = append(a.hosts, h)
 	}
 	scheme, rest, _ := strings.Cut(rawURL, "://")
-	authority := rest
+	end := len(rest)
 	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		authority = rest[:i]
+		end = i
 	}
-	at := strings.LastIndex(authority, "@") + 1
-	a.before, a.after = scheme+"://"+authority[:at], rest[len(authority):]
-	a.after = withServerName(u.Scheme, a.after, a.hosts)
+	a.before, a.after = scheme+"://"+rest[:strings.LastIndex(rest[:end], "@")+1], rest[end:]
+	if tlsSchemes[u.Scheme] && !strings.Contains(a.after, "server_name=") {
+		// A certificate is checked for the server's name where the client connects to a proxy.
+		host, _, _ := net.SplitHostPort(a.hosts[0])
+		sep := "?"
+		if strings.Contains(a.after, "?") {
+			sep = "&"
+		}
+		a.after += sep + "server_name=" + host
+	}
 	return a, nil
-}
-
-// withServerName has a certificate checked for the server's name where the client connects to a proxy.
-func withServerName(scheme, after string, hosts []string) string {
-	tls := map[string]bool{"rediss": true, "redlocks": true, "etcds": true, "zookeepers": true}
-	if !tls[scheme] || strings.Contains(after, "server_name=") {
-		return after
-	}
-	host, _, _ := net.SplitHostPort(hosts[0])
-	sep := "?"
-	if strings.Contains(after, "?") {
-		sep = "&"
-	}
-	return after + sep + "server_name=" + host
 }
 
 // of is the same servers for the backend of another scheme.
 func (a address) of(scheme string) address {
-	if a.hosts == nil {
-		_, rest, _ := strings.Cut(a.straight, "://")
-		a.straight = scheme + "://" + rest
-		a.shown = a.straight
-		return a
+	_, rest, _ := strings.Cut(a.straight, "://")
+	if a.hosts != nil {
+		a.before, a.after, rest = scheme+"://", "", strings.Join(a.hosts, ",")
 	}
-	a.before, a.after = scheme+"://", ""
-	a.straight = a.through(a.hosts)
+	a.straight = scheme + "://" + rest
 	a.shown = a.straight
 	return a
 }

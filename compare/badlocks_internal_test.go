@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,30 +18,25 @@ type flaw string
 
 const (
 	none            flaw = "good"
-	sinceAnswer     flaw = "since-answer"     // its validity counts from the answer
-	noOwnerCheck    flaw = "no-owner-check"   // Release deletes whatever is there
-	ownSignal       flaw = "own-signal"       // its own loss signal, when renewals have failed for long
-	boasts          flaw = "boasts"           // its leases are said to be longer than the service keeps them
-	renewsNothing   flaw = "renews-nothing"   // a renewal says yes and does nothing
-	renewsOthers    flaw = "renews-others"    // a renewal sets the key, whoever has it
-	sharedSession   flaw = "shared-session"   // the owner is the host, not the attempt
-	forgetsTokens   flaw = "forgets-tokens"   // the counter lives as long as the lock
-	clientTokens    flaw = "client-tokens"    // the client counts
-	neverExpires    flaw = "never-expires"    // the key has no TTL
-	leavesGhosts    flaw = "leaves-ghosts"    // what an unknown outcome left is kept alive by its client
-	claimsQueue     flaw = "claims-queue"     // it declares an order and polls
-	claimsRestart   flaw = "claims-restart"   // it declares that locks outlive the loss of the server's data
-	losesLeases     flaw = "loses-leases"     // a lease is said to be lost now and then
-	looksThenLocks  flaw = "looks-then-locks" // GET, and SET if there was nothing
-	ignoresCommands flaw = "ignores-errors"   // no answer is taken for a yes
-	letsReadersIn   flaw = "lets-readers-in"  // who shares does not look for who does not
+	sinceAnswer     flaw = "since-answer"    // its validity counts from the answer
+	noOwnerCheck    flaw = "no-owner-check"  // Release deletes whatever is there
+	ownSignal       flaw = "own-signal"      // its own loss signal, when renewals have failed for long
+	boasts          flaw = "boasts"          // its leases are said to be longer than the service keeps them
+	renewsOthers    flaw = "renews-others"   // a renewal sets the key, whoever has it
+	sharedSession   flaw = "shared-session"  // the owner is the host, not the attempt
+	forgetsTokens   flaw = "forgets-tokens"  // the counter lives as long as the lock
+	neverExpires    flaw = "never-expires"   // the key has no TTL
+	leavesGhosts    flaw = "leaves-ghosts"   // what an unknown outcome left is kept alive by its client
+	claimsQueue     flaw = "claims-queue"    // it declares an order and polls
+	claimsRestart   flaw = "claims-restart"  // it declares that locks outlive the loss of the server's data
+	losesLeases     flaw = "loses-leases"    // a lease is said to be lost now and then
+	ignoresCommands flaw = "ignores-errors"  // no answer is taken for a yes
+	letsReadersIn   flaw = "lets-readers-in" // who shares does not look for who does not
 )
 
 var flaws = []flaw{
-	none, sinceAnswer, noOwnerCheck, ownSignal, boasts, renewsNothing, renewsOthers, sharedSession,
-	forgetsTokens, clientTokens,
-	neverExpires, leavesGhosts, claimsQueue, claimsRestart, losesLeases, looksThenLocks, ignoresCommands,
-	letsReadersIn,
+	none, sinceAnswer, noOwnerCheck, ownSignal, boasts, renewsOthers, sharedSession, forgetsTokens, neverExpires,
+	leavesGhosts, claimsQueue, claimsRestart, losesLeases, ignoresCommands, letsReadersIn,
 }
 
 // badOpeners are a lock on one Redis in some tens of lines, with each flaw under a scheme of its own.
@@ -68,9 +62,8 @@ func badOpeners() locker.Openers {
 }
 
 type badLock struct {
-	flaw   flaw
-	rdb    *redis.Client
-	tokens atomic.Uint64
+	flaw flaw
+	rdb  *redis.Client
 }
 
 func (b *badLock) Guarantees() locker.Guarantees {
@@ -113,13 +106,6 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if req.Shared {
 		h.key += ":" + h.owner
 	}
-	if b.flaw == looksThenLocks {
-		if n, err := b.rdb.Exists(ctx, h.key).Result(); err == nil && n > 0 {
-			return locker.Grant{}, &locker.HeldError{Remaining: 20 * time.Millisecond}
-		}
-		time.Sleep(2 * time.Millisecond)
-		_ = b.rdb.Del(ctx, h.key).Err()
-	}
 	since := time.Now()
 	answer, err := badAcquire.Run(ctx, b.rdb, []string{h.key, h.key + ":token"}, h.owner,
 		req.TTL.Milliseconds()).Int64Slice()
@@ -140,8 +126,6 @@ func (b *badLock) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	switch b.flaw {
 	case neverExpires:
 		b.rdb.Persist(ctx, h.key)
-	case clientTokens:
-		token = b.tokens.Add(1)
 	case losesLeases:
 		time.AfterFunc(req.TTL/50, req.Lost)
 	}
@@ -186,9 +170,6 @@ func (h *badHold) keep() {
 
 func (h *badHold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
-	if h.lock.flaw == renewsNothing {
-		return h.validity(since), nil
-	}
 	if h.lock.flaw == renewsOthers {
 		err := h.lock.rdb.Set(ctx, h.key, h.owner, h.ttl).Err()
 		return h.validity(since), err

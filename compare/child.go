@@ -48,20 +48,19 @@ type command struct {
 	Seq    uint64        // landed: the act that has arrived
 }
 
-// message is what a holder tells the parent, as a line of JSON: an event, or something else.
-type message struct {
-	Event   *history.Event `json:",omitempty"`
-	Ready   bool           `json:",omitempty"` // the client is open
-	Failed  string         `json:",omitempty"` // why the backend could not be opened
-	Full    string         `json:",omitempty"` // why the journal cannot be written
-	Gate    int            `json:",omitempty"` // this caller has checked its lease and stands still
-	Flooded int            `json:",omitempty"` // the answer to "flood": how many locks were taken
-	Done    int            `json:",omitempty"` // the command of this caller is over
-}
+// What a holder tells the parent, as a line of JSON, are the events of its history, and these.
+const (
+	isOpen  history.Kind = "open"    // the client is open
+	failed  history.Kind = "failed"  // Error says why it could not be opened
+	full    history.Kind = "full"    // Error says why the journal cannot be written
+	atGate  history.Kind = "gate"    // this caller has checked its lease and stands still
+	flooded history.Kind = "flooded" // the answer to "flood": Value locks were taken
+	isOver  history.Kind = "over"    // the command of this caller is over
+)
 
-// PlayHolder turns this process into one of the holders that [Run] starts, if it was started as one; it does
-// not return then. In any other process it returns at once. A program that calls [Run] calls it first, with
-// the same openers: Run starts that program again. [Main] does both.
+// PlayHolder turns this process into one of the holders that a comparison starts, if it was started as one; it does
+// not return then. In any other process it returns at once. A program that has a [Command] calls it first, with the
+// same openers: holders are that program, started again. [Main] does both.
 func PlayHolder(openers locker.Openers) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
@@ -69,14 +68,13 @@ func PlayHolder(openers locker.Openers) {
 	}
 	_ = os.Unsetenv(childEnv)
 	signal.Ignore(os.Interrupt) // Ctrl-C is for the parent, which ends its holders
-	var p part
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+	h := &holderProgram{callers: map[int]*caller{}}
+	err := json.Unmarshal([]byte(text), &h.part)
+	if err == nil {
+		err = h.run(openers)
 	}
-	h := &holderProgram{part: p, callers: map[int]*caller{}}
-	h.run(openers)
-	os.Exit(0)
+	h.say(history.Event{Kind: failed, Error: err.Error()})
+	os.Exit(3)
 }
 
 // holderProgram is a process that holds locks and acts under them.
@@ -102,75 +100,55 @@ type caller struct {
 	landed chan struct{} // closed when the last of them has arrived; nil then
 }
 
-func (h *holderProgram) say(m message) {
-	line, err := json.Marshal(m)
-	if err != nil {
-		line = fmt.Appendf(nil, `{"Failed":%q}`, err.Error())
-	}
+func (h *holderProgram) say(e history.Event) {
+	line, _ := json.Marshal(e) // an event always can be
 	h.out.Lock()
 	defer h.out.Unlock()
 	// The parent reads always; where it is gone, so is this process soon.
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be written,
-// it does not return, so that nothing happens that nobody knows of: an Unlock, for one. The parent ends such
-// a process.
-func (h *holderProgram) tell(c command, kind history.Kind, set func(e *history.Event)) {
-	e := history.Event{Kind: kind, Service: h.Service, Trial: c.Trial, Process: h.Process,
-		Caller: c.Caller, Name: c.Name}
-	if set != nil {
-		set(&e)
-	}
+// tell journals an event of a caller, and tells the parent what it waits for. Where that cannot be written, it does
+// not return, so that nothing happens that nobody knows of: an Unlock, for one. The parent ends such a process.
+func (h *holderProgram) tell(c command, kind history.Kind, e history.Event) {
+	e.Kind, e.Service, e.Trial, e.Process, e.Caller, e.Name = kind, h.Service, c.Trial, h.Process, c.Caller, c.Name
 	at, err := h.journal.Write(e)
 	if err != nil {
-		h.say(message{Full: err.Error()})
+		h.say(history.Event{Kind: full, Error: err.Error()})
 		select {}
 	}
 	if c.Do == "hold" || kind == history.Acted {
 		e.At = at
-		h.say(message{Event: &e})
+		h.say(e)
 	}
 }
 
-func (h *holderProgram) run(openers locker.Openers) {
-	var err error
+// run obeys until it is told to close, which ends the process, or the parent is gone.
+func (h *holderProgram) run(openers locker.Openers) (err error) {
 	if h.journal, err = history.Create(h.Journal); err != nil {
-		h.say(message{Failed: err.Error()})
-		return
+		return err
 	}
-	defer h.journal.Close()
-	stop := watchStalls(h.journal, h.Service, h.Process, nil)
-	defer stop()
-	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to come
-	// back.
-	client, err := openAgain(context.Background(), openers, h.URL,
+	defer watchStalls(h.journal, h.Service, h.Process, nil)()
+	// The parent has opened it: where it cannot be reached, this machine is busy, or the servers are to come back.
+	h.client, err = openAgain(context.Background(), openers, h.URL,
 		&locker.Options{TTL: h.TTL, Label: "locker compare"}, h.Opens, h.Opens)
 	if err != nil {
-		h.say(message{Failed: err.Error()})
-		return
+		return err
 	}
-	h.client = client
-	h.say(message{Ready: true})
+	h.say(history.Event{Kind: isOpen})
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var c command
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			h.say(message{Failed: err.Error()})
-			return
+			return err
 		}
 		if c.Do == "close" {
-			// What the callers wait for still comes on this way.
-			go func() {
-				h.close()
-				_ = h.journal.Close()
-				os.Exit(0)
-			}()
+			go h.close() // what the callers wait for still comes on this way
 			continue
 		}
 		h.obey(c)
 	}
-	os.Exit(3) // the parent is gone
+	return errors.New("the parent is gone")
 }
 
 // openAgain opens a service within limit. Where it is away it is asked again, for so long.
@@ -186,8 +164,8 @@ func openAgain(ctx context.Context, openers locker.Openers, url string, opts *lo
 	return client, err
 }
 
-// close has all callers leave, so that nobody believes to hold what is released here, and closes the client.
-// Where one does not come back, its lock is left to its TTL.
+// close has all callers leave, so that nobody believes to hold what is released here, closes the client, and ends the
+// process. Where a caller does not come back, its lock is left to its TTL.
 func (h *holderProgram) close() {
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		h.mu.Lock()
@@ -198,23 +176,23 @@ func (h *holderProgram) close() {
 		h.mu.Unlock()
 		if left == 0 {
 			_ = h.client.Close()
-			return
+			break
 		}
 	}
+	_ = h.journal.Close()
+	os.Exit(0)
 }
 
 func (h *holderProgram) obey(c command) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	cl := h.callers[c.Caller]
-	h.mu.Unlock()
 	switch {
 	case c.Do == "hold", c.Do == "loop":
 		cl = &caller{}
 		cl.ctx, cl.release = context.WithCancel(context.Background())
 		cl.gate, cl.open = context.WithCancel(context.Background())
-		h.mu.Lock()
 		h.callers[c.Caller] = cl
-		h.mu.Unlock()
 		go func() {
 			if c.Do == "loop" {
 				h.loop(c, cl)
@@ -226,19 +204,15 @@ func (h *holderProgram) obey(c command) {
 			h.mu.Lock()
 			delete(h.callers, c.Caller)
 			h.mu.Unlock()
-			h.say(message{Done: c.Caller})
+			h.say(history.Event{Kind: isOver, Caller: c.Caller})
 		}()
 	case c.Do == "flood":
-		go func() { h.say(message{Flooded: h.flood(c)}) }()
+		go h.flood(c)
 	case cl == nil:
 		// It is over.
-	case c.Do == "landed":
-		h.mu.Lock()
-		if cl.acts == c.Seq && cl.landed != nil {
-			close(cl.landed)
-			cl.landed = nil
-		}
-		h.mu.Unlock()
+	case c.Do == "landed" && cl.acts == c.Seq && cl.landed != nil:
+		close(cl.landed)
+		cl.landed = nil
 	case c.Do == "open":
 		cl.open()
 	case c.Do == "release":
@@ -246,8 +220,8 @@ func (h *holderProgram) obey(c command) {
 	}
 }
 
-// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports
-// whether it got the lock.
+// hold takes a lock and acts under it until it is told to leave, or that the lease is over. It reports whether it got
+// the lock.
 func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 	if c.Within > 0 {
 		var cancel context.CancelFunc
@@ -265,27 +239,26 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 	if c.Keep > 0 || c.Do == "loop" {
 		over = time.After(c.Keep)
 	}
-	granted := lease.Until()
-	act := time.NewTicker(h.Act)
+	until, act := lease.Until(), time.NewTicker(h.Act)
 	defer act.Stop()
-	gate := c.Gate
-	for first := true; ; first = false {
+	for n := 0; ; n++ {
+		left := false
 		if lease.Err() == nil {
-			if gate && !first {
-				h.say(message{Gate: c.Caller})
+			if c.Gate && n == 1 {
+				h.say(history.Event{Kind: atGate, Caller: c.Caller})
 				select {
 				case <-cl.gate.Done():
 				case <-cl.ctx.Done():
-					h.leave(c, lease)
-					return true
+					left = true
 				}
-				gate = false
 			}
-			h.act(c, cl, lease)
+			if !left {
+				h.act(c, cl, lease)
+			}
 		}
-		if u := lease.Until(); !u.Equal(granted) {
-			granted = u
-			h.tell(c, history.Renewed, func(e *history.Event) { e.Until = history.Until(lease.Until()) })
+		if u := lease.Until(); !u.Equal(until) {
+			until = u
+			h.tell(c, history.Renewed, history.Event{Until: history.Until(u)})
 		}
 		select {
 		case <-act.C:
@@ -294,12 +267,6 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 		case <-cl.ctx.Done():
 		case <-over:
 		}
-		if err := lease.Err(); err != nil {
-			h.tell(c, history.ToldLost, func(e *history.Event) { e.Error = err.Error() })
-			// What is left of it is cleared, as Do does.
-			_ = h.unlock(lease, time.Second)
-			return true
-		}
 		h.leave(c, lease)
 		return true
 	}
@@ -307,10 +274,8 @@ func (h *holderProgram) hold(ctx context.Context, c command, cl *caller) bool {
 
 // pause waits for d, and reports false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -319,43 +284,34 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // lock asks for the lock; nil if it was not granted.
 func (h *holderProgram) lock(ctx context.Context, c command) *locker.Lease {
-	h.tell(c, history.Ask, func(e *history.Event) {
-		if end, ok := ctx.Deadline(); ok {
-			e.Until = history.Until(end)
-		}
-		if e.Shared = c.Shared; c.Try {
-			e.Value = 1
-		}
-	})
+	ask := history.Event{Shared: c.Shared}
+	if end, ok := ctx.Deadline(); ok {
+		ask.Until = history.Until(end)
+	}
 	var opts []locker.Option
 	if c.Shared {
 		opts = append(opts, locker.Shared())
 	}
 	lock := h.client.Lock
 	if c.Try {
-		lock = h.client.TryLock
+		lock, ask.Value = h.client.TryLock, 1
 	}
+	h.tell(c, history.Ask, ask)
 	lease, err := lock(ctx, c.Name, opts...)
 	switch {
 	case err == nil:
 		token, _ := lease.Token()
-		h.tell(c, history.Granted, func(e *history.Event) {
-			e.Token, e.Until = token, history.Until(lease.Until())
-		})
+		h.tell(c, history.Granted, history.Event{Token: token, Until: history.Until(lease.Until())})
 	case errors.Is(err, locker.ErrHeld) && ctx.Err() == nil:
-		h.tell(c, history.Refused, func(e *history.Event) { e.Error = err.Error() })
+		h.tell(c, history.Refused, history.Event{Error: err.Error()})
 	default:
-		h.tell(c, history.GaveUp, func(e *history.Event) {
-			if e.Error = err.Error(); ctx.Err() == nil {
-				e.Value = 1
-			}
-		})
+		h.tell(c, history.GaveUp, history.Event{Error: err.Error()})
 	}
 	return lease
 }
 
-// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until
-// it has, or the holder is told of its loss: what else comes after it comes after its effect.
+// act sends a numbered act with its token to the recorder, which stamps it when it arrives, and waits until it has, or
+// the holder is told of its loss: what else comes after it comes after its effect.
 func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
 	landed := make(chan struct{})
 	h.mu.Lock()
@@ -364,28 +320,31 @@ func (h *holderProgram) act(c command, cl *caller, lease *locker.Lease) {
 	cl.landed = landed
 	h.mu.Unlock()
 	token, _ := lease.Token()
-	h.tell(c, history.Acted, func(e *history.Event) { e.Token, e.Seq = token, n })
+	h.tell(c, history.Acted, history.Event{Token: token, Seq: n})
 	select {
 	case <-landed:
 	case <-lease.Done():
 	}
 }
 
+// leave unlocks. What is left of a lease that is lost is cleared, as Do does.
 func (h *holderProgram) leave(c command, lease *locker.Lease) {
-	within := max(h.TTL, time.Second)
-	h.tell(c, history.UnlockBegin, func(e *history.Event) { e.Until = history.Until(time.Now().Add(within)) })
-	err := h.unlock(lease, within)
-	h.tell(c, history.Unlocked, func(e *history.Event) {
+	within, lost := max(h.TTL, time.Second), lease.Err()
+	if lost != nil {
+		h.tell(c, history.ToldLost, history.Event{Error: lost.Error()})
+	} else {
+		h.tell(c, history.UnlockBegin, history.Event{Until: history.Until(time.Now().Add(within))})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	err := lease.Unlock(ctx)
+	if lost == nil {
+		e := history.Event{}
 		if err != nil {
 			e.Error = err.Error()
 		}
-	})
-}
-
-func (h *holderProgram) unlock(lease *locker.Lease, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	return lease.Unlock(ctx)
+		h.tell(c, history.Unlocked, e)
+	}
 }
 
 // loop locks, acts and unlocks, again and again.
@@ -400,27 +359,24 @@ func (h *holderProgram) loop(c command, cl *caller) {
 }
 
 // flood takes and gives back locks that nobody else wants, as fast as it can, and journals none of it.
-func (h *holderProgram) flood(c command) int {
+func (h *holderProgram) flood(c command) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.For)
 	defer cancel()
 	var taken atomic.Int64
 	var all sync.WaitGroup
 	for i := range c.Count {
-		name := c.Name + fmt.Sprint(i)
 		all.Go(func() {
 			for ctx.Err() == nil {
-				lease, err := h.client.Lock(ctx, name)
-				if err == nil {
-					err = h.unlock(lease, max(h.TTL, time.Second))
-				}
+				err := locker.Do(ctx, h.client, c.Name+fmt.Sprint(i), func(context.Context, *locker.Lease) error {
+					taken.Add(1)
+					return nil
+				})
 				if err != nil {
 					pause(ctx, 10*time.Millisecond)
-					continue
 				}
-				taken.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	return int(taken.Load())
+	h.say(history.Event{Kind: flooded, Value: taken.Load()})
 }

@@ -1,7 +1,7 @@
 package compare
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -42,14 +42,10 @@ func typed(args []string, out, errs io.Writer) int {
 }
 
 // compareOne runs a plan, and returns its report.
-func compareOne(t *testing.T, plan Plan) *Result {
+func compareOne(t *testing.T, p plan) *history.Report {
 	t.Helper()
-	plan.Openers = testOpeners()
-	if plan.Dir == "" {
-		plan.Dir = filepath.Join(t.TempDir(), "run")
-	}
-	plan.Live = testLive{t}
-	report, err := Run(t.Context(), plan)
+	p.openers, p.live, p.dir = testOpeners(), testLive{t}, cmp.Or(p.dir, filepath.Join(t.TempDir(), "run"))
+	report, err := p.run(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, report.Interrupted)
 	return report
@@ -63,7 +59,7 @@ func (l testLive) Write(b []byte) (int, error) {
 }
 
 // cell finds a cell of the only service.
-func cell(t *testing.T, report *Result, rule, fault string) *history.Cell {
+func cell(t *testing.T, report *history.Report, rule, fault string) *history.Cell {
 	t.Helper()
 	for _, row := range report.Rows {
 		if row.Rule == rule && row.Fault == fault {
@@ -80,7 +76,7 @@ func cell(t *testing.T, report *Result, rule, fault string) *history.Cell {
 }
 
 // broken lists the cells that are declared, and broken.
-func broken(report *Result) (all []string) {
+func broken(report *history.Report) (all []string) {
 	for _, row := range report.Rows {
 		for _, c := range row.Cells {
 			if c.Bad() {
@@ -110,42 +106,33 @@ func (s *sideBySide) run(name string, test func(t *testing.T)) {
 
 // Each flaw has to be found by the row that is meant for it.
 func TestKnownBadLocksAreBroken(t *testing.T) {
-	badLocksAreBroken(t, oneForEachRule)
+	badLocksAreBroken(t, []badRow{ // one for each rule
+		{sinceAnswer, "holder-slow-cut-off", check.Exclusion},
+		{ownSignal, "holder-cut-off", check.Told},
+		{letsReadersIn, "sharing", check.Exclusion},
+		{forgetsTokens, healthy, check.Tokens},
+		{neverExpires, "holder-killed", check.Dead},
+		{leavesGhosts, "replies-lost", check.Left},
+		{claimsQueue, order, check.Order},
+		{losesLeases, order, check.FalseLoss},
+	})
 }
 
 func TestProveMoreBadLocksAreBroken(t *testing.T) {
 	lab.NeedProve(t)
-	badLocksAreBroken(t, others)
+	badLocksAreBroken(t, []badRow{ // one for each other script
+		{noOwnerCheck, "unlock-late", check.Exclusion},
+		{boasts, "holder-cut-off", check.Exclusion},
+		{renewsOthers, "holder-stopped", check.Exclusion},
+		{sharedSession, healthy, check.Exclusion},
+		{ignoresCommands, "requests-late", check.Exclusion},
+	})
 }
 
 type badRow struct {
-	flaw        flaw
-	only        string
-	rule, fault string
+	flaw       flaw
+	only, rule string
 }
-
-var (
-	oneForEachRule = []badRow{
-		{sinceAnswer, holderSlow.ID, check.Exclusion, holderSlow.ID},
-		{ownSignal, holderCutOff.ID, check.Told, holderCutOff.ID},
-		{letsReadersIn, "sharing", check.Exclusion, "sharing"},
-		{forgetsTokens, "healthy", check.Tokens, ""},
-		{neverExpires, holderKilled.ID, check.Dead, holderKilled.ID},
-		{leavesGhosts, repliesLost.ID, check.Left, repliesLost.ID},
-		{claimsQueue, "order", check.Order, ""},
-		{losesLeases, "order", check.FalseLoss, ""},
-	}
-	others = []badRow{
-		{noOwnerCheck, unlockLate.ID, check.Exclusion, unlockLate.ID},
-		{boasts, holderCutOff.ID, check.Exclusion, holderCutOff.ID},
-		{renewsNothing, "order", check.Exclusion, ""},
-		{renewsOthers, holderStopped.ID, check.Exclusion, holderStopped.ID},
-		{sharedSession, "healthy", check.Exclusion, ""},
-		{looksThenLocks, "healthy", check.Exclusion, ""},
-		{clientTokens, "healthy", check.Tokens, ""},
-		{ignoresCommands, requestsLate.ID, check.Exclusion, requestsLate.ID},
-	}
-)
 
 func badLocksAreBroken(t *testing.T, rows []badRow) {
 	t.Parallel()
@@ -156,14 +143,14 @@ func badLocksAreBroken(t *testing.T, rows []badRow) {
 	for _, test := range rows {
 		all.run(string(test.flaw), func(t *testing.T) {
 			var dir string
-			var report *Result
+			var report *history.Report
 			var c *history.Cell
 			// On a machine that stalls, nothing may be said, or a ghost may be gone before it is kept alive.
 			for range 10 {
 				dir = filepath.Join(t.TempDir(), "run")
-				report = compareOne(t, Plan{URLs: []string{string(test.flaw) + "://" + r.Addr()},
-					TTL: time.Second, Names: 3, Only: []string{test.only}, Dir: dir})
-				c = cell(t, report, test.rule, test.fault)
+				report = compareOne(t, plan{urls: []string{string(test.flaw) + "://" + r.Addr()},
+					ttl: time.Second, locks: 3, only: []string{test.only}, dir: dir})
+				c = cell(t, report, test.rule, test.only)
 				if c.Verdict == history.Broken || c.Verdict == history.Held && !stalledFor(t, dir, 250*time.Millisecond) {
 					break
 				}
@@ -200,7 +187,7 @@ func TestProveGoodLocksAreHeld(t *testing.T) {
 func isHeld(t *testing.T, scheme string) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
-	report := compareOne(t, Plan{URLs: []string{scheme + "://" + lab.StartRedis(t).Addr()}, TTL: time.Second})
+	report := compareOne(t, plan{urls: []string{scheme + "://" + lab.StartRedis(t).Addr()}, ttl: time.Second})
 	assert.Empty(t, broken(report))
 	assert.GreaterOrEqual(t, report.Trials, 11)
 }
@@ -211,7 +198,7 @@ func TestTheLab(t *testing.T) {
 	for _, tool := range []string{lab.ToolRedis, lab.ToolEtcd, lab.ToolJava, lab.ToolZooJar, "postgres"} {
 		lab.Need(t, tool)
 	}
-	report := compareOne(t, Plan{Only: []string{"healthy", holderStopped.ID, holderKilled.ID, unlockLate.ID,
+	report := compareOne(t, plan{only: []string{"healthy", "holder-stopped", "holder-killed", "unlock-late",
 		serversPaused.ID, restarted.ID, minorityDown.ID}})
 	assert.Empty(t, broken(report))
 	for _, s := range report.Run.Services {
@@ -269,13 +256,13 @@ func TestTheCommand(t *testing.T) {
 // A holder that crashes makes no verdict.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	report := compareOne(t, Plan{Only: []string{"healthy"}, lab: []labService{{"file", func(b *bench) service {
+	report := compareOne(t, plan{only: []string{"healthy"}, lab: []labService{{"file", func(b *bench) {
 		time.AfterFunc(1500*time.Millisecond, func() {
 			if b.b != nil {
 				b.b.proc.Kill()
 			}
 		})
-		return startFile(b)
+		startFile(b)
 	}}}})
 	c := cell(t, report, check.Hangs, "")
 	assert.NotEqual(t, history.Broken, c.Verdict, "%+v", c)
@@ -298,8 +285,8 @@ func restartsEmpty(t *testing.T, guard string, verdict history.Verdict, opts ...
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	// The TTL is longer than a restart takes on a busy machine.
-	report := compareOne(t, Plan{TTL: 3 * time.Second, Only: []string{restartedEmpty.ID}, lab: []labService{
-		{"redlock", func(b *bench) service { return redlockWith(b, "restart_guard="+guard, opts...) }},
+	report := compareOne(t, plan{ttl: 3 * time.Second, only: []string{restartedEmpty.ID}, lab: []labService{
+		{"redlock", func(b *bench) { redlockWith(b, "restart_guard="+guard, opts...) }},
 	}})
 	c := cell(t, report, check.Exclusion, restartedEmpty.ID)
 	assert.Equal(t, verdict, c.Verdict, "%+v", c)
@@ -312,9 +299,9 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 	cli := lab.Need(t, "redis-cli")
 	r := lab.StartRedis(t)
 	dir := t.TempDir()
-	report := compareOne(t, Plan{
-		URLs: []string{string(claimsRestart) + "://" + r.Addr()}, TTL: time.Second, Only: []string{"forget"},
-		Faults: []Fault{{
+	report := compareOne(t, plan{
+		urls: []string{string(claimsRestart) + "://" + r.Addr()}, ttl: time.Second, only: []string{"forget"},
+		faults: []ownFault{{
 			Name: "forget", Does: history.Restart,
 			Inject: fmt.Sprintf("%s -p %d FLUSHALL", cli, r.Port()),
 			Proof:  fmt.Sprintf("test $(%s -p %d DBSIZE) -lt 100 && echo it is empty", cli, r.Port()),
@@ -325,42 +312,4 @@ func TestFaultsOfTheUsersOwn(t *testing.T) {
 	assert.Equal(t, history.Broken, c.Verdict, "%+v", c)
 	assert.True(t, c.Bad())
 	assert.FileExists(t, filepath.Join(dir, "healed"))
-}
-
-// What was going on is mended and judged when the run is interrupted.
-func TestInterrupted(t *testing.T) {
-	t.Parallel()
-	lab.Need(t, lab.ToolRedis)
-	r := lab.StartRedis(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	broken, healed := filepath.Join(t.TempDir(), "broken"), filepath.Join(t.TempDir(), "healed")
-	go func() {
-		for ctx.Err() == nil {
-			if _, err := os.Stat(broken); err == nil {
-				cancel()
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}()
-	report, err := Run(ctx, Plan{
-		Openers: testOpeners(), URLs: []string{"redis://" + r.Addr()}, TTL: time.Second,
-		Dir:  filepath.Join(t.TempDir(), "run"),
-		Only: []string{"healthy", "down"},
-		// As one that Ctrl-C ends, too: it is tried again.
-		Faults: []Fault{{Name: "down", Inject: "touch " + broken,
-			Heal: "rm " + broken + " && exit 1; touch " + healed, Lasts: "1m"}},
-		Live: testLive{t},
-	})
-	require.NoError(t, err)
-	assert.Equal(t, "it was interrupted", report.Interrupted)
-	assert.Equal(t, history.Held, cell(t, report, check.Exclusion, "").Verdict)
-	assert.FileExists(t, healed)
-	keys, err := r.Do("KEYS", "*locker-compare*")
-	require.NoError(t, err)
-	for _, key := range keys.([]any) {
-		left, err := r.Do("PTTL", key)
-		require.NoError(t, err)
-		assert.Positive(t, left, "%s goes away by itself", key)
-	}
 }

@@ -4,10 +4,10 @@
 // # One trial, from top to bottom
 //
 // A bench is where one service is tried. It has three holders: this very program, started again (child.go,
-// holder.go), each with proxies of its own to every server of the service. In a round some names are tried at
-// the same time, each of which is a trial (bench.go): holder a takes them, b waits, then the round's script
-// does something to a, to its network or to the servers, until b has what it waited for, everything is
-// mended, and c looks whether something was left behind (rounds.go). Faults of servers are the lab's
+// holder.go), each with proxies of its own to every server of the service. A round is a trial of some names at
+// the same time: holder a takes them, b waits, then the round's script (faults.go) does something to a, to its
+// network or to the servers, until b has what it waited for, everything is mended, and c looks whether
+// something was left behind (rounds.go). Faults of servers are the lab's
 // (labs.go), or the user's own commands (staging.go).
 //
 // While a holder holds, it looks at its lease and sends a numbered act with its token to the parent, through

@@ -19,7 +19,7 @@ func TestTheFaultFilesOfThePage(t *testing.T) {
 	for _, text := range files {
 		file := filepath.Join(t.TempDir(), "faults.json")
 		require.NoError(t, os.WriteFile(file, text[1], 0o644))
-		faults, err := ReadFaults(file)
+		faults, err := readFaults(file)
 		require.NoError(t, err)
 		for _, f := range faults {
 			assert.NoError(t, f.check(), f.Name)

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +19,8 @@ import (
 	"github.com/golockers/locker/internal/lab"
 )
 
-// holder is a process that holds locks, as its parent sees it. It talks to the service through proxies of its
-// own, and to the parent through pipes that no fault touches.
+// holder is a process that holds locks, as its parent sees it. It talks to the service through proxies of its own, and
+// to the parent through pipes that no fault touches.
 type holder struct {
 	bench   *bench
 	slot    string       // "a", "b" or "c"
@@ -27,30 +29,34 @@ type holder struct {
 
 	process string // of this life
 	proc    *lab.Process
-	stdin   *os.File
+	stdin   io.WriteCloser
 	next    int  // caller
 	killed  bool // by us
 
 	mu      sync.Mutex
-	ready   bool
-	failed  string
+	open    bool   // the process has said that its client is open
+	failed  string // or why not
 	callers map[int]*seen
-	flooded int // locks that callers without a history have taken
+	flooded int64 // locks that callers without a history have taken
 }
 
 // seen is how far a caller has come, as it has told.
 type seen struct {
-	granted, gaveUp, gate, done bool
+	granted, gaveUp, gate, released, done bool
 
 	until int64
 	err   string
 }
 
+func granted(s *seen) bool  { return s.granted }
+func answered(s *seen) bool { return s.granted || s.gaveUp }
+func done(s *seen) bool     { return s.done }
+
 // newHolder makes the proxies of a holder, and starts it.
 func (b *bench) newHolder(slot string) *holder {
 	h := &holder{bench: b, slot: slot}
-	for _, host := range b.svc.address.hosts {
-		h.proxies = append(h.proxies, lab.StartProxy(b.stage, host))
+	for _, host := range b.address.hosts {
+		h.proxies = append(h.proxies, lab.StartProxy(b, host))
 	}
 	h.start()
 	return h
@@ -63,77 +69,55 @@ func (h *holder) start() {
 	h.mu.Lock()
 	h.lives++
 	life := h.lives
-	h.ready, h.failed, h.callers, h.flooded = false, "", map[int]*seen{}, 0
+	h.open, h.failed, h.callers = false, "", map[int]*seen{}
 	h.mu.Unlock()
-	h.process = fmt.Sprintf("%s-%s%d", b.svc.key, h.slot, life)
+	h.process = fmt.Sprintf("%s-%s%d", b.key, h.slot, life)
 	hosts := make([]string, len(h.proxies))
 	for i, p := range h.proxies {
 		hosts[i] = p.Addr()
 	}
-	text, err := json.Marshal(part{
-		Process: h.process, Service: b.svc.name, URL: b.svc.address.through(hosts), TTL: b.ttl,
+	text, _ := json.Marshal(part{
+		Process: h.process, Service: b.name, URL: b.address.through(hosts), TTL: b.ttl,
 		Act: max(b.ttl/50, 10*time.Millisecond), Opens: b.opens,
 		Journal: filepath.Join(b.run.dir, h.process+".jsonl"),
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	binary := b.run.program
-	theirIn, stdin, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	stdout, theirOut, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var env []string
-	env = append(append(env, os.Environ()...), childEnv+"="+string(text))
-	h.stdin = stdin
-	h.proc = lab.StartProcess(b.stage, h.process, func() (*exec.Cmd, error) {
-		cmd := exec.CommandContext(context.Background(), binary)
-		cmd.Env, cmd.Stdin, cmd.Stdout = env, theirIn, theirOut
-		return cmd, nil
+	stdout, out := io.Pipe()
+	h.proc = lab.StartProcess(b, h.process, func() (cmd *exec.Cmd, err error) {
+		cmd = exec.CommandContext(context.Background(), b.run.program)
+		cmd.Env, cmd.Stdout = append(os.Environ(), childEnv+"="+string(text)), out
+		h.stdin, err = cmd.StdinPipe()
+		return cmd, err
 	})
-	_ = theirIn.Close()
-	_ = theirOut.Close()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		h.listen(life, stdin, stdout)
-	}()
-	b.Cleanup(func() {
+	var listening sync.WaitGroup
+	stdin := h.stdin
+	listening.Go(func() { h.listen(life, stdin, stdout) })
+	end := func() {
 		h.end()
-		_ = stdin.Close()
-		<-ended
-		_ = stdout.Close()
-	})
-	if !b.wait(b.opens+5*time.Second, func() bool { open, failed := h.state(); return open || failed != "" }) {
-		b.Fatalf("a client of %s did not open within %v: %s", b.svc.address.shown, b.opens, h.lastWords())
+		_ = out.Close()
+		listening.Wait()
 	}
-	if _, failed := h.state(); failed != "" {
-		b.Fatalf("%s", failed)
+	b.Cleanup(end)
+	opened := func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.open
+	}
+	if b.wait(b.opens+5*time.Second, func() bool { return opened() || !h.proc.Running() }); !opened() {
+		end()
+		b.Fatalf("%s", cmp.Or(h.failed, fmt.Sprintf("a client of %s did not open: %s", b.shown, h.lastWords())))
 	}
 }
 
-// warm has the client do what it does only once: connections, scripts, a session. It belongs to no trial. It
-// returns what was in the way, "" for nothing.
+// warm has the client do what it does only once: connections, scripts, a session. It belongs to no trial. It returns
+// what was in the way, "" for nothing.
 func (h *holder) warm() (trouble string) {
 	b := h.bench
-	g := h.hold(&round{names: []string{b.run.prefix + b.svc.key + "-warm-" + h.process}}, func(c *command) {
-		c.Within, c.Again, c.Keep = b.free()+b.opens, true, time.Millisecond
-	})
+	g := h.hold(&round{names: []string{b.run.prefix + b.key + "-warm-" + h.process}}, command{
+		Within: b.free() + b.opens, Again: true, Keep: time.Millisecond})
 	if b.wait(b.free()+b.opens+time.Second, func() bool { return g.all(done) }); !g.all(granted) {
 		return g.trouble()
 	}
 	return ""
-}
-
-// state is what the process has said of its client: that it is open, or why not.
-func (h *holder) state() (open bool, failed string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ready, h.failed
 }
 
 // kill ends the process without a word.
@@ -144,8 +128,9 @@ func (h *holder) kill() {
 
 // crashed reports whether the process has ended though nobody killed it.
 func (h *holder) crashed() bool {
-	open, _ := h.state()
-	return open && !h.killed && !h.proc.Running()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open && !h.killed && !h.proc.Running()
 }
 
 // lastWords is what the process wrote to its standard error, such as a panic.
@@ -171,82 +156,90 @@ func (h *holder) end() {
 }
 
 // listen reads what one life of the process says.
-func (h *holder) listen(life int, stdin, stdout *os.File) {
+func (h *holder) listen(life int, stdin io.Writer, stdout io.Reader) {
 	lines := bufio.NewReaderSize(stdout, 1<<16)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			h.mu.Lock()
-			if !h.ready && h.failed == "" && h.lives == life {
-				h.failed = "its process ended: " + h.lastWords()
-			}
-			h.mu.Unlock()
 			return
 		}
-		var m message
-		if err := json.Unmarshal(line, &m); err != nil {
-			continue // half a line of a process that was killed
-		}
-		if e := m.Event; e != nil && e.Kind == history.Acted {
+		var e history.Event
+		switch err := json.Unmarshal(line, &e); {
+		case err != nil: // half a line of a process that was killed
+		case e.Kind == history.Acted:
 			// The recorder: what is protected has been acted upon now.
-			l := *e
-			l.Kind = history.Landed
-			h.bench.run.write(l)
+			landed := e
+			landed.Kind = history.Landed
+			h.bench.run.write(landed)
 			send(stdin, command{Do: "landed", Caller: e.Caller, Seq: e.Seq})
-			continue
+		default:
+			h.hear(life, e)
 		}
-		if m.Full != "" {
-			h.bench.run.stop(&fullError{m.Full})
-			continue
-		}
-		h.mu.Lock()
-		if h.lives == life {
-			h.take(m)
-		}
-		h.mu.Unlock()
 	}
 }
 
-// take notes what a message says. The mutex is held.
-func (h *holder) take(m message) {
-	caller := func(id int) *seen {
-		if h.callers[id] == nil {
-			h.callers[id] = &seen{}
-		}
-		return h.callers[id]
+// hear notes what one life of the process says.
+func (h *holder) hear(life int, e history.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lives != life {
+		return
 	}
-	switch {
-	case m.Ready:
-		h.ready = true
-	case m.Failed != "":
-		h.failed = m.Failed
-	case m.Gate != 0:
-		caller(m.Gate).gate = true
-	case m.Flooded != 0:
-		h.flooded += m.Flooded
-	case m.Done != 0:
-		caller(m.Done).done = true
-	case m.Event != nil:
-		s := caller(m.Event.Caller)
-		switch e := m.Event; e.Kind {
-		case history.Granted:
-			s.granted, s.until = true, e.Until
-		case history.Renewed:
-			s.until = e.Until
-		case history.GaveUp, history.Refused:
-			s.gaveUp, s.err = true, e.Error
-		}
+	s := h.callers[e.Caller]
+	if s == nil {
+		s = &seen{}
+		h.callers[e.Caller] = s
+	}
+	switch e.Kind {
+	case isOpen:
+		h.open = true
+	case failed:
+		h.failed = e.Error
+	case full:
+		h.bench.run.stop(errors.New(e.Error))
+	case flooded:
+		h.flooded += e.Value
+	case atGate:
+		s.gate = true
+	case isOver:
+		s.done = true
+	case history.Granted:
+		s.granted, s.until = true, e.Until
+	case history.Renewed:
+		s.until = e.Until
+	case history.GaveUp, history.Refused:
+		s.gaveUp, s.err = true, e.Error
 	}
 }
 
 func (h *holder) send(c command) { send(h.stdin, c) }
 
-func send(to *os.File, c command) {
-	line, err := json.Marshal(c)
-	if err == nil {
-		// A process that is gone does not hear it.
-		_, _ = to.Write(append(line, '\n'))
+func send(to io.Writer, c command) {
+	line, _ := json.Marshal(c)
+	_, _ = to.Write(append(line, '\n')) // a process that is gone does not hear it
+}
+
+// flood is how many locks the floods that are over have taken.
+func (h *holder) flood() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.flooded
+}
+
+// lost says how many bytes have vanished, or are under way for long, between h and the service since its proxies had
+// seen before; "" for none.
+func (h *holder) lost(before lab.Stats) string {
+	now := h.traffic()
+	switch requests, replies := now.Requests.Dropped-before.Requests.Dropped,
+		now.Replies.Dropped-before.Replies.Dropped; {
+	case requests > 0:
+		return fmt.Sprintf("%d bytes of its requests vanished", requests)
+	case replies > 0:
+		return fmt.Sprintf("%d bytes of replies to it vanished", replies)
+	case now.Requests.Held > 0:
+		return fmt.Sprintf("%d bytes of its requests are held on their way", now.Requests.Held)
 	}
+	return ""
 }
 
 // traffic is what the holder's proxies have seen since they were started.
@@ -257,7 +250,6 @@ func (h *holder) traffic() lab.Stats {
 		sum.Requests.Dropped += s.Requests.Dropped
 		sum.Requests.Held += s.Requests.Held
 		sum.Replies.Dropped += s.Replies.Dropped
-		sum.Replies.Held += s.Replies.Held
 	}
 	return sum
 }
@@ -269,25 +261,34 @@ func (h *holder) network(f func(p *lab.Proxy)) {
 	}
 }
 
+// heal undoes what was done to the holder, but for its death.
+func (h *holder) heal() {
+	h.network(func(p *lab.Proxy) {
+		p.SetDelay(0)
+		p.Set(lab.Pass)
+	})
+	if h.proc.Running() {
+		h.proc.Resume()
+	}
+}
+
 // group is callers of one holder, one for each name.
 type group struct {
 	h       *holder
 	callers []int
 }
 
-// hold has one caller of h ask for each name of the round, and hold it until it is released.
-func (h *holder) hold(r *round, set func(c *command)) group {
-	g := group{h: h}
+// hold has one caller of h ask for each name of the round, as c says.
+func (h *holder) hold(r *round, c command) group {
+	g, suffix := group{h: h}, c.Name
+	c.Do, c.Trial = cmp.Or(c.Do, "hold"), r.id
 	for _, name := range r.names {
 		h.next++
-		c := command{Do: "hold", Trial: r.id, Name: name, Caller: h.next}
-		if set != nil {
-			set(&c)
-		}
-		g.callers = append(g.callers, h.next)
 		h.mu.Lock()
 		h.callers[h.next] = &seen{}
 		h.mu.Unlock()
+		c.Name, c.Caller = name+suffix, h.next
+		g.callers = append(g.callers, h.next)
 		h.send(c)
 	}
 	return g
@@ -298,16 +299,6 @@ func (g group) tell(do string) {
 	for _, id := range g.callers {
 		g.h.send(command{Do: do, Caller: id})
 	}
-}
-
-// caller is how far one of h's callers has come.
-func (h *holder) caller(id int) seen {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s := h.callers[id]; s != nil {
-		return *s
-	}
-	return seen{done: true} // of an earlier life
 }
 
 // all reports whether something is true of all callers of the group.
@@ -322,36 +313,30 @@ func (g group) all(what func(*seen) bool) bool {
 	return true
 }
 
-func granted(s *seen) bool  { return s.granted }
-func answered(s *seen) bool { return s.granted || s.gaveUp }
-func done(s *seen) bool     { return s.done }
-
-// heal undoes what was done to the holder, but for its death.
-func (h *holder) heal() {
-	h.network(func(p *lab.Proxy) {
-		p.SetDelay(0)
-		p.Set(lab.Pass)
-	})
-	if h.proc.Running() {
-		h.proc.Resume()
+// release has those callers unlock of whom that is true, once, and reports whether any is left.
+func (g group) release(whom func(*seen) bool) (left bool) {
+	var now []int
+	g.h.mu.Lock()
+	for _, id := range g.callers {
+		if s := g.h.callers[id]; s != nil && !s.done { // nil: of an earlier life
+			if left = true; !s.released && whom(s) {
+				s.released = true
+				now = append(now, id)
+			}
+		}
 	}
-}
-
-// flood is how many locks the floods of this life have taken that are over.
-func (h *holder) flood() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.flooded
+	g.h.mu.Unlock()
+	group{g.h, now}.tell("release")
+	return left
 }
 
 // trouble is what the callers of a group that hold nothing were told last.
-func (g group) trouble() string {
-	g.h.mu.Lock()
-	defer g.h.mu.Unlock()
-	for _, id := range g.callers {
-		if s := g.h.callers[id]; s != nil && !s.granted && s.err != "" {
-			return s.err
+func (g group) trouble() (says string) {
+	g.all(func(s *seen) bool {
+		if !s.granted {
+			says = cmp.Or(says, s.err)
 		}
-	}
-	return "no answer"
+		return true
+	})
+	return cmp.Or(says, "no answer")
 }

@@ -119,30 +119,30 @@ read or written; 130 after Ctrl-C.`),
 			return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.plan.Openers, o.plan.URLs = openers, args
-			if err := o.check(fault, faults); err != nil {
+			o.openers, o.urls = openers, args
+			if err := o.parse(fault, faults); err != nil {
 				return err
 			}
-			if status := o.run(cmd); status != ExitHeld {
+			if status := o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()); status != ExitHeld {
 				return StatusError(status)
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&o.plan.For, "for", 3*time.Minute,
+	f.DurationVar(&o.tries, "for", 3*time.Minute,
 		"try for this `time`: everything once, and then again\nand again; 0s: everything once")
-	f.DurationVar(&o.plan.TTL, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
-	f.StringVar(&o.plan.Dir, "out", "",
+	f.DurationVar(&o.ttl, "ttl", 0, "the `TTL` of the locks (default: 1s in the lab,\n2s with URLs)")
+	f.StringVar(&o.dir, "out", "",
 		"`directory` for the report and the histories\n(default: a new temporary one)")
 	f.StringSliceVar(&o.require, "require", nil,
 		"`rules` that have to be tried and to hold for\nevery service, such as exclusion,told,tokens")
-	f.StringSliceVar(&o.plan.Only, "only", nil, "try only these `faults`, or healthy, order")
+	f.StringSliceVar(&o.only, "only", nil, "try only these `faults`, or healthy, order")
 	f.StringArrayVar(&fault, "fault", nil,
 		"`NAME=COMMAND` that does something to the servers;\nmore than once for more")
 	f.StringVar(&faults, "faults", "",
 		"`file` of faults with commands to inject, to prove\nand to heal them (docs/compare.md)")
-	f.StringVar(&o.recheck, "recheck", "", "judge the histories in this `directory` again")
+	f.StringVar(&o.rechecks, "recheck", "", "judge the histories in this `directory` again")
 	_ = cmd.RegisterFlagCompletionFunc("require", words(check.Rules()))
 	_ = cmd.RegisterFlagCompletionFunc("only", words(things()))
 	_ = cmd.RegisterFlagCompletionFunc("fault", cobra.NoFileCompletions)
@@ -165,66 +165,65 @@ func words(all []string) cobra.CompletionFunc {
 
 // options are what the command line says.
 type options struct {
-	plan    Plan
-	recheck string
-	require []string
+	plan
+	rechecks string
+	require  []string
 
 	signalled bool // by Ctrl-C
 }
 
-// check takes over the faults of the user's own, and says what is wrong with the command line.
-func (o *options) check(fault []string, faults string) error {
+// parse takes over the faults of the user's own, and says what is wrong with the command line.
+func (o *options) parse(fault []string, faults string) error {
 	for _, s := range fault {
 		name, command, ok := strings.Cut(s, "=")
 		if !ok {
 			return fmt.Errorf("--fault %q: write NAME=COMMAND", s)
 		}
-		o.plan.Faults = append(o.plan.Faults, Fault{Name: name, Inject: command})
+		o.faults = append(o.faults, ownFault{Name: name, Inject: command})
 	}
 	if faults != "" {
-		more, err := ReadFaults(faults)
+		more, err := readFaults(faults)
 		if err != nil {
 			return err
 		}
-		o.plan.Faults = append(o.plan.Faults, more...)
+		o.faults = append(o.faults, more...)
 	}
 	for _, rule := range o.require {
 		if all := check.Rules(); !slices.Contains(all, rule) {
 			return fmt.Errorf("--require: there is no rule %q: there is %s", rule, strings.Join(all, ", "))
 		}
 	}
-	if ttl := o.plan.TTL; o.plan.For < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
+	if ttl := o.ttl; o.tries < 0 || ttl != 0 && (ttl < 10*time.Millisecond || ttl > time.Minute) {
 		return errors.New("--for is not negative, and --ttl is from 10ms to 1m")
 	}
-	if o.recheck != "" && len(o.plan.URLs) > 0 {
+	if o.rechecks != "" && len(o.urls) > 0 {
 		return errors.New("--recheck asks no service: write no URL")
 	}
 	return nil
 }
 
 // run compares, or judges again, and returns the exit status.
-func (o *options) run(cmd *cobra.Command) int {
-	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+func (o *options) run(out, errs io.Writer) int {
 	fail := func(status int, err error) int {
 		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "compare: "), "locker: open: ")
 		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(text, "\n", "; "))
 		return status
 	}
-	if o.recheck != "" {
-		report, err := Recheck(o.recheck)
+	if o.rechecks != "" {
+		report, err := recheck(o.rechecks)
 		if report == nil {
 			return fail(ExitUsage, err)
 		}
-		return o.finish(report, err, o.recheck, out, errs)
+		return o.finish(report, err, o.rechecks, out, errs)
 	}
 	var err error
-	ours := o.plan.Dir == ""
+	ours := o.dir == ""
 	if ours {
-		if o.plan.Dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
+		if o.dir, err = os.MkdirTemp("", "locker-compare-"); err != nil {
 			return fail(ExitUnavailable, err)
 		}
 	}
-	o.plan.Live, o.plan.Command = errs, asked()
+	o.live, o.command = errs, asked()
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // by nohup
 		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was broken is still to be healed
@@ -232,9 +231,9 @@ func (o *options) run(cmd *cobra.Command) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), ends...)
 	defer cancel()
 	context.AfterFunc(ctx, cancel) // a second Ctrl-C ends it at once
-	report, err := Run(ctx, o.plan)
+	report, err := o.plan.run(ctx)
 	if report == nil {
-		_ = os.Remove(o.plan.Dir) // if there is nothing in it
+		_ = os.Remove(o.dir) // if there is nothing in it
 		var file *fs.PathError
 		if errors.As(err, &file) && !errors.Is(err, fs.ErrExist) {
 			return fail(ExitUnavailable, err)
@@ -242,9 +241,9 @@ func (o *options) run(cmd *cobra.Command) int {
 		return fail(ExitUsage, err)
 	}
 	o.signalled = ctx.Err() != nil
-	status := o.finish(report, err, o.plan.Dir, out, errs)
+	status := o.finish(report, err, o.dir, out, errs)
 	if ours && report.Trials == 0 {
-		_ = os.RemoveAll(o.plan.Dir)
+		_ = os.RemoveAll(o.dir)
 	}
 	return status
 }
@@ -261,18 +260,26 @@ func asked() string {
 	return strings.Join(shown, " ")
 }
 
-// finish prints the report, and returns the exit status. failed is what kept it from being read or written as
-// a whole.
-func (o *options) finish(report *history.Report, failed error, dir string, out, errs io.Writer) int {
-	status, why := o.status(report)
-	if err := errors.Join(failed, show(report, dir, out)); err != nil {
+// finish prints the table, and returns the exit status. failed is what kept the report from being read or written as a
+// whole.
+func (o *options) finish(r *history.Report, failed error, dir string, out, errs io.Writer) int {
+	status, why := o.status(r)
+	width := 0
+	if f, ok := out.(*os.File); ok {
+		width = report.Width(f)
+	}
+	if err := errors.Join(failed, report.Table(out, r, width, width > 0)); err != nil {
 		fmt.Fprintln(errs, "locker:", strings.ReplaceAll(err.Error(), "\n", "; "))
 		if status != ExitBroken {
 			status = ExitUnavailable
 		}
 	}
-	if report.Interrupted != "" {
-		fmt.Fprintln(errs, "locker: the table has what was seen until the end:", report.Interrupted)
+	page := filepath.Join(dir, history.PageFile)
+	if _, err := os.Stat(page); err == nil && r.Trials > 0 {
+		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", page)
+	}
+	if r.Interrupted != "" {
+		fmt.Fprintln(errs, "locker: the table has what was seen until the end:", r.Interrupted)
 		switch {
 		case status == ExitBroken:
 		case o.signalled:
@@ -287,69 +294,37 @@ func (o *options) finish(report *history.Report, failed error, dir string, out, 
 	return status
 }
 
-// show prints the table, and where the page is.
-func show(r *history.Report, dir string, out io.Writer) error {
-	width := 0
-	if f, ok := out.(*os.File); ok {
-		width = report.Width(f)
-	}
-	if err := report.Table(out, r, width, width > 0); err != nil {
-		return err
-	}
-	page := filepath.Join(dir, history.PageFile)
-	_, err := os.Stat(page)
-	if err == nil && r.Trials > 0 {
-		fmt.Fprintf(out, "\nThe trials, as pictures: %s\n", page)
-	}
-	return nil
-}
-
 // status is the exit status that a report has, with the reasons.
-func (o *options) status(report *history.Report) (int, []string) {
+func (o *options) status(r *history.Report) (int, []string) {
 	var broken, untried []string
 	tried := false
-	for _, s := range report.Run.Services {
+	for i, s := range r.Run.Services {
 		tried = tried || s.Missing == ""
-	}
-	if !tried {
-		return ExitUnavailable, []string{"no service could be tried"}
-	}
-	for _, row := range report.Rows {
-		for _, c := range row.Cells {
-			if c.Bad() {
-				broken = append(broken, fmt.Sprintf("%s: %s: declared, and BROKEN: %s", c.Service, row.Title, c.Worst))
-			}
-		}
-	}
-	for _, s := range report.Run.Services {
-		if s.Missing != "" && len(o.plan.URLs) > 0 {
+		if s.Missing != "" && len(o.urls) > 0 {
 			untried = append(untried, s.Name+": "+s.Missing)
 		}
-	}
-	for _, rule := range o.require {
-		for _, s := range report.Run.Services {
-			held, bad := 0, ""
-			for _, row := range report.Rows {
-				for _, c := range row.Cells {
-					if row.Rule != rule || c.Service != s.Name {
-						continue
-					}
-					switch c.Verdict {
-					case history.Held:
-						held++
-					case history.Undeclared:
-						bad = fmt.Sprintf("%s: %s: required, and BROKEN: %s", c.Service, row.Title, c.Worst)
-					}
-				}
+		held := map[string]bool{} // by rule, broken or not: it was tried
+		for _, row := range r.Rows {
+			required := slices.Contains(o.require, row.Rule)
+			switch c := &row.Cells[i]; {
+			case c.Bad():
+				broken = append(broken, fmt.Sprintf("%s: %s: declared, and BROKEN: %s", s.Name, row.Title, c.Worst))
+			case c.Verdict == history.Undeclared && required:
+				broken = append(broken, fmt.Sprintf("%s: %s: required, and BROKEN: %s", s.Name, row.Title, c.Worst))
+			case c.Verdict != history.Held:
+				continue
 			}
-			if bad != "" {
-				broken = append(broken, bad)
-			} else if held == 0 {
+			held[row.Rule] = true
+		}
+		for _, rule := range o.require {
+			if !held[rule] {
 				untried = append(untried, fmt.Sprintf("%s: %s is required, and was not tried", s.Name, rule))
 			}
 		}
 	}
 	switch {
+	case !tried:
+		return ExitUnavailable, []string{"no service could be tried"}
 	case len(broken) > 0:
 		return ExitBroken, append(broken, untried...)
 	case len(untried) > 0:

@@ -16,28 +16,19 @@ import (
 	"github.com/golockers/locker/compare/internal/history"
 )
 
-// Fault is something that the user's own commands do to services that exist already.
-type Fault struct {
-	// Name is what it is called in the table, in report.json, and in Plan.Only.
-	Name string `json:"name"`
-	// Services are the names of those that it is done to, as in the table, such as "redis"; none means all.
-	Services []string `json:"services,omitempty"`
-	// Inject is given to sh -c. The fault has taken effect when it ends with status 0, and so does Proof.
-	Inject string `json:"inject"`
-	// Proof is asked until it ends with status 0, for at most a minute; what it writes is the evidence.
-	Proof string `json:"proof,omitempty"`
-	// Heal undoes it; it is run whatever happens, also on Ctrl-C.
-	Heal string `json:"heal,omitempty"`
-	// Lasts is the time between Inject and Heal, such as "10s"; by default it is a bit longer than a TTL.
-	Lasts string `json:"lasts,omitempty"`
-	// Does says which declaration covers it: down (the default), restart, data_lost, failover, clock, pause,
-	// server.
-	Does history.Class `json:"does,omitempty"`
-	// Servers is how many servers it takes away.
-	Servers int `json:"servers,omitempty"`
+// ownFault is something that the user's own commands do to services that exist already: docs/compare.md.
+type ownFault struct {
+	Name     string        `json:"name"`
+	Services []string      `json:"services"` // none: all
+	Inject   string        `json:"inject"`
+	Proof    string        `json:"proof"`
+	Heal     string        `json:"heal"`
+	Lasts    string        `json:"lasts"`
+	Does     history.Class `json:"does"`
+	Servers  int           `json:"servers"`
 }
 
-func (f *Fault) check() error {
+func (f *ownFault) check() error {
 	lasts, err := time.ParseDuration(cmp.Or(f.Lasts, "1s"))
 	switch {
 	case f.Name == "" || f.Inject == "":
@@ -50,34 +41,26 @@ func (f *Fault) check() error {
 	case f.Servers < 0:
 		return fmt.Errorf("compare: fault %s: servers: %d is no number of servers", f.Name, f.Servers)
 	}
-	does := []history.Class{"", history.Down, history.Restart, history.DataLost, history.Failover,
-		history.Clock, history.Pause, history.Server}
-	if !slices.Contains(does, f.Does) {
-		return fmt.Errorf("compare: fault %s: does: %q is none of down, restart, data_lost, failover, "+
-			"clock, pause, server", f.Name, f.Does)
+	const does = "down, restart, data_lost, failover, clock, pause, server"
+	if f.Does = cmp.Or(f.Does, history.Down); !slices.Contains(strings.Split(does, ", "), string(f.Does)) {
+		return fmt.Errorf("compare: fault %s: does: %q is none of %s", f.Name, f.Does, does)
 	}
 	return nil
 }
 
-func (f *Fault) describe() history.Fault {
-	return history.Fault{ID: f.Name, Class: cmp.Or(f.Does, history.Down), What: "Done by: " + f.Inject}
-}
-
-// ReadFaults reads a file of faults: a JSON array of [Fault].
-func ReadFaults(path string) ([]Fault, error) {
+// readFaults reads a file of faults: a JSON array of them.
+func readFaults(path string) (faults []ownFault, err error) {
 	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	var faults []Fault
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err = d.Decode(&faults)
-	if err == nil && d.More() {
-		err = errors.New("there is more after the first array: write one")
-	}
-	if err == nil && len(faults) == 0 {
-		err = errors.New("it has no fault")
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		switch err = d.Decode(&faults); {
+		case err != nil:
+		case d.More():
+			err = errors.New("there is more after the first array: write one")
+		case len(faults) == 0:
+			err = errors.New("it has no fault")
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compare: %s: %w", path, err)
@@ -85,58 +68,58 @@ func ReadFaults(path string) ([]Fault, error) {
 	return faults, nil
 }
 
-// staged is a service that exists already.
-func staged(a address, faults []Fault) service {
-	s := service{address: a, untried: map[string]string{}}
-	for _, f := range labFaults {
-		s.untried[f.ID] = "servers that are not the lab's are left alone: give a command that does it (--fault)"
+// fault is f as a bench has it.
+func (f *ownFault) fault() serverFault {
+	lasts, _ := time.ParseDuration(f.Lasts)
+	return serverFault{
+		Fault: history.Fault{ID: f.Name, Class: f.Does, What: "Done by: " + f.Inject},
+		takes: f.Servers, lasts: lasts, long: lasts == 0, must: true, services: f.Services,
+		inject: func(b *bench) string {
+			out, err := shell(b.ctx, f.Inject)
+			if err != nil {
+				b.Fatalf("fault %s: %v", f.Name, err)
+			}
+			if f.Proof == "" {
+				return "its command ended with status 0"
+			}
+			err = errors.New("never asked")
+			b.wait(time.Minute, func() bool {
+				out, err = shell(b.ctx, f.Proof)
+				return err == nil
+			})
+			if err != nil {
+				b.Fatalf("fault %s was not seen to take effect: %v", f.Name, err)
+			}
+			return cmp.Or(out, "the command that looks for it ended with status 0")
+		},
+		heal: func(b *bench) {
+			if f.Heal == "" {
+				return
+			}
+			// Also when the run has been interrupted.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
+			defer cancel()
+			_, err := shell(ctx, f.Heal)
+			if err != nil && b.ctx.Err() != nil {
+				_, err = shell(ctx, f.Heal) // Ctrl-C is sent to the command, too
+			}
+			if err != nil {
+				b.run.live.say("fault %s COULD NOT BE HEALED by %q: %v", f.Name, f.Heal, err)
+				b.Fatalf("fault %s could not be healed: %v", f.Name, err)
+			}
+		},
 	}
-	for _, f := range faults {
-		s.faults = append(s.faults, f.server())
-	}
-	return s
 }
 
-// server is the fault as a bench runs it.
-func (f Fault) server() serverFault {
-	lasts, _ := time.ParseDuration(f.Lasts)
-	own := serverFault{fault: f.describe(), takes: f.Servers, lasts: lasts, long: lasts == 0, must: true,
-		services: f.Services}
-	own.inject = func(b *bench) string {
-		out, err := shell(b.ctx, f.Inject)
-		if err != nil {
-			b.Fatalf("fault %s: %v", f.Name, err)
-		}
-		if f.Proof == "" {
-			return "its command ended with status 0"
-		}
-		err = errors.New("never asked")
-		b.wait(time.Minute, func() bool {
-			out, err = shell(b.ctx, f.Proof)
-			return err == nil
-		})
-		if err != nil {
-			b.Fatalf("fault %s was not seen to take effect: %v", f.Name, err)
-		}
-		return cmp.Or(out, "the command that looks for it ended with status 0")
+// staged is a service that exists already.
+func (b *bench) staged(a address, faults []ownFault) {
+	b.address = a
+	for _, f := range labFaults {
+		b.untried[f.ID] = "servers that are not the lab's are left alone: give a command that does it (--fault)"
 	}
-	own.heal = func(b *bench) {
-		if f.Heal == "" {
-			return
-		}
-		// Also when the run has been interrupted.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 2*time.Minute)
-		defer cancel()
-		_, err := shell(ctx, f.Heal)
-		if err != nil && b.ctx.Err() != nil {
-			_, err = shell(ctx, f.Heal) // Ctrl-C is sent to the command, too
-		}
-		if err != nil {
-			b.run.live.say("fault %s COULD NOT BE HEALED by %q: %v", f.Name, f.Heal, err)
-			b.Fatalf("fault %s could not be healed: %v", f.Name, err)
-		}
+	for i := range faults {
+		b.faults = append(b.faults, faults[i].fault())
 	}
-	return own
 }
 
 // shell runs a command, and returns the last line that it wrote.

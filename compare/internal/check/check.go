@@ -40,7 +40,7 @@ func Check(run *history.Run, events iter.Seq2[history.Event, error]) (*history.R
 		c.event(e)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.trials)) {
-		c.collect(c.trials[id], last, "the history ends before the trial does")
+		c.collect(c.trials[id], last, cutShort)
 	}
 	if failed == nil && c.silent != "" {
 		failed = fmt.Errorf("check: the journal of %s is missing: it acted, and nothing tells under which lock", c.silent)

@@ -111,7 +111,10 @@ type tally struct {
 	servers int
 }
 
-const maxOutcomes = 40 // of a cell
+const (
+	maxOutcomes = 40 // of a cell
+	cutShort    = "the history ends before the trial does"
+)
 
 // collect judges a trial that was over at the time at, and adds what was found. aside is why it must not be counted.
 func (c *checker) collect(t *trial, at int64, aside string) {
@@ -136,8 +139,8 @@ func (c *checker) collect(t *trial, at int64, aside string) {
 		cell.servers = max(cell.servers, t.servers)
 		o := history.Outcome{Trial: t.id}
 		switch worst := t.counted(rule.name, f); {
-		case worst != nil && (aside == "" || rule.name == Exclusion):
-			// Two at once are a fact, whatever else went wrong with the trial.
+		case worst != nil && (aside == "" || rule.name == Exclusion && aside != cutShort):
+			// Two at once are a fact, whatever else went wrong with a trial that came to its end.
 			cell.Trials++
 			cell.Broken++
 			cell.First = cmp.Or(cell.First, cell.Trials)

@@ -37,8 +37,7 @@ const (
 	Granted Kind = "granted"
 	// Refused: it returned that another holder has the lock.
 	Refused Kind = "refused"
-	// GaveUp: it returned any other error, such as the context's end. Value is 1 if
-	// its context had not ended.
+	// GaveUp: it returned any other error, such as the context's end.
 	GaveUp Kind = "gave_up"
 	// Acted: the lease was looked at, is held, and an act is being sent.
 	Acted Kind = "acted"
