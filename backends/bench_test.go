@@ -65,7 +65,7 @@ func services() []measured {
 			return s.URL(s.Addr(), "")
 		}},
 		{"etcd", func(b *testing.B) string {
-			return "etcd://" + lab.StartEtcd(b, 1, lab.WithEtcdFlag("unsafe-no-fsync", "false")).Addrs()[0]
+			return "etcd://" + lab.StartEtcd(b, 1, lab.WithConfig("unsafe-no-fsync", "false")).Addrs()[0]
 		}},
 		{"zookeeper", func(b *testing.B) string { return "zookeeper://" + lab.StartZooKeeper(b).Addr() }},
 	}

@@ -281,7 +281,7 @@ func TestProveRestartedWithoutItsDataThatWasKept(t *testing.T) {
 	restartsEmpty(t, "4s", history.Held, lab.WithAppendOnly())
 }
 
-func restartsEmpty(t *testing.T, guard string, verdict history.Verdict, opts ...lab.RedisOption) {
+func restartsEmpty(t *testing.T, guard string, verdict history.Verdict, opts ...lab.Option) {
 	t.Parallel()
 	lab.Need(t, lab.ToolRedis)
 	// The TTL is longer than a restart takes on a busy machine.

@@ -37,14 +37,14 @@ func TestProveStagingWithTLS(t *testing.T) {
 	}
 	ca := "ca=" + url.QueryEscape(certs.CAFile)
 	redis := func() string { return named(lab.StartRedis(t, lab.WithTLS(certs)).Addr()) }
-	pg := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
+	pg := lab.StartPostgres(t, lab.WithTLS(certs))
 	all := sideBySide{t: t}
 	defer all.all.Wait()
 	for _, u := range []string{
 		"rediss://" + redis() + "?" + ca,
 		"redlocks://" + redis() + "," + redis() + "," + redis() + "?restart_guard=off&" + ca,
-		"etcds://" + named(lab.StartEtcd(t, 1, lab.WithEtcdTLS(certs, false)).Nodes[0].Addr()) + "?" + ca,
-		"zookeepers://" + named(lab.StartZooKeeper(t, lab.WithZooKeeperTLS(certs)).TLSAddr()) + "?ttl=2s&" + ca,
+		"etcds://" + named(lab.StartEtcd(t, 1, lab.WithTLS(certs)).Nodes[0].Addr()) + "?" + ca,
+		"zookeepers://" + named(lab.StartZooKeeper(t, lab.WithTLS(certs)).TLSAddr()) + "?ttl=2s&" + ca,
 		pg.URL(named(pg.Addr()), "sslmode=verify-full", "sslrootcert="+url.QueryEscape(certs.CAFile)),
 	} {
 		scheme, _, _ := strings.Cut(u, "://")

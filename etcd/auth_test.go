@@ -22,23 +22,23 @@ func as(user string) func(*clientv3.Config) {
 }
 
 // tokenKinds are etcds whose users' tokens last for a second.
-var tokenKinds = map[string]func(t *testing.T) []lab.EtcdOption{
-	"simple": func(*testing.T) []lab.EtcdOption {
-		return []lab.EtcdOption{lab.WithEtcdFlag("auth-token-ttl", "1")}
+var tokenKinds = map[string]func(t *testing.T) []lab.Option{
+	"simple": func(*testing.T) []lab.Option {
+		return []lab.Option{lab.WithConfig("auth-token-ttl", "1")}
 	},
-	"simple, oldest": func(*testing.T) []lab.EtcdOption {
-		return []lab.EtcdOption{lab.WithEtcdFlag("auth-token-ttl", "2"), lab.WithOldestEtcd()}
+	"simple, oldest": func(*testing.T) []lab.Option {
+		return []lab.Option{lab.WithConfig("auth-token-ttl", "2"), lab.WithTool(lab.ToolOldEtcd)}
 	},
-	"jwt": func(t *testing.T) []lab.EtcdOption {
+	"jwt": func(t *testing.T) []lab.Option {
 		key := filepath.Join(t.TempDir(), "key")
 		require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600))
-		return []lab.EtcdOption{lab.WithEtcdFlag("auth-token", "jwt,sign-method=HS256,ttl=1s,priv-key="+key)}
+		return []lab.Option{lab.WithConfig("auth-token", "jwt,sign-method=HS256,ttl=1s,priv-key="+key)}
 	},
 }
 
 // withAuthScene is a cluster with authentication, whose admin is root.
-func withAuthScene(t *testing.T, opts ...lab.EtcdOption) scene {
-	s := newScene(t, 1, append(opts, lab.WithEtcdFlag("bcrypt-cost", "4"))...)
+func withAuthScene(t *testing.T, opts ...lab.Option) scene {
+	s := newScene(t, 1, append(opts, lab.WithConfig("bcrypt-cost", "4"))...)
 	withAuth(t, s.admin)
 	s.admin = dial(t, s.Addrs(), as("root"))
 	return s

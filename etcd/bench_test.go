@@ -123,7 +123,7 @@ func BenchmarkFree(b *testing.B) {
 }
 
 func synced(b *testing.B) *lab.EtcdCluster {
-	return lab.StartEtcd(b, 1, lab.WithEtcdFlag("unsafe-no-fsync", "false"))
+	return lab.StartEtcd(b, 1, lab.WithConfig("unsafe-no-fsync", "false"))
 }
 
 func free(b *testing.B, of string, s *lab.EtcdCluster) {

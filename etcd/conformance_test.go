@@ -24,7 +24,7 @@ func TestProveConformanceOfTheOldestStrict(t *testing.T) {
 	conform(t, 1, etcd.Options{StrictExpiry: true}, version(true)...)
 }
 
-func conform(t *testing.T, members int, opts etcd.Options, version ...lab.EtcdOption) {
+func conform(t *testing.T, members int, opts etcd.Options, version ...lab.Option) {
 	clock := newClock(t)
 	h := harness(t, lab.StartEtcd(t, members, version...), opts)
 	if h.JumpClock = clock; clock == nil {

@@ -150,7 +150,7 @@ func TestProveOpenWithTLS(t *testing.T) {
 	t.Parallel()
 	certs, strangers := lab.NewCerts(t), lab.NewCerts(t)
 	q := url.QueryEscape
-	s := lab.StartEtcd(t, 1, lab.WithEtcdTLS(certs, false))
+	s := lab.StartEtcd(t, 1, lab.WithTLS(certs))
 	at := s.Nodes[0].Addr()
 	works(t, "etcds://"+at+"?ca="+q(certs.CAFile))
 	works(t, "etcds://"+at+"?ca="+q(certs.CAFile)+"&server_name=localhost")
@@ -228,7 +228,8 @@ func TestProveCertificatesThatAreReplacedCountForTheNextConnection(t *testing.T)
 
 // startAskingForCertificates starts one member that refuses clients without.
 func startAskingForCertificates(t *testing.T, certs *lab.Certs) *lab.EtcdCluster {
-	return lab.StartEtcd(t, 1, lab.WithEtcdTLS(certs, true))
+	return lab.StartEtcd(t, 1, lab.WithTLS(certs), lab.WithConfig("client-cert-auth", "true"),
+		lab.WithConfig("trusted-ca-file", certs.CAFile))
 }
 
 func TestNewRefusesWhatCannotWork(t *testing.T) {

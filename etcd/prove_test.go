@@ -110,9 +110,9 @@ func (f *fleet) write(name string, token uint64) {
 func TestProveLocksOutliveAllVersionsAndAllMembers(t *testing.T) {
 	t.Parallel()
 	lab.NeedProve(t)
-	s := newScene(t, 3, lab.WithOldestEtcd(),
-		lab.WithEtcdFlag("auto-compaction-mode", "periodic"), lab.WithEtcdFlag("auto-compaction-retention", "1s"),
-		lab.WithEtcdFlag("snapshot-count", "50")) // 3.6 does not read what 3.4 has logged since the last snapshot
+	s := newScene(t, 3, lab.WithTool(lab.ToolOldEtcd),
+		lab.WithConfig("auto-compaction-mode", "periodic"), lab.WithConfig("auto-compaction-retention", "1s"),
+		lab.WithConfig("snapshot-count", "50")) // 3.6 does not read what 3.4 has logged since the last snapshot
 	follows := func(c *clientv3.Config) { c.AutoSyncInterval = 300 * time.Millisecond }
 	f := &fleet{t: t, names: 3, hold: 20 * time.Millisecond}
 	for i := range 4 {

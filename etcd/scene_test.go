@@ -102,7 +102,7 @@ type scene struct {
 	admin *clientv3.Client
 }
 
-func newScene(t testing.TB, members int, opts ...lab.EtcdOption) scene {
+func newScene(t testing.TB, members int, opts ...lab.Option) scene {
 	s := lab.StartEtcd(t, members, opts...)
 	return scene{s, dial(t, s.Addrs())}
 }

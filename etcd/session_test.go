@@ -246,7 +246,7 @@ func (s oldTerm) RecvMsg(m any) error {
 // Etcd's own minimum is one and a half election timeouts: what it granted counts.
 func TestTTLThatEtcdRaisesIsTheOneThatCounts(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, 1, lab.WithEtcdFlag("election-timeout", "1500"))
+	s := newScene(t, 1, lab.WithConfig("election-timeout", "1500"))
 	ctx := t.Context()
 	b := backend(t, s.Addrs())
 	before := time.Now()

@@ -297,9 +297,9 @@ func manyWaiters() int {
 	return 500
 }
 
-func version(oldest bool) []lab.EtcdOption {
+func version(oldest bool) []lab.Option {
 	if oldest {
-		return []lab.EtcdOption{lab.WithOldestEtcd()}
+		return []lab.Option{lab.WithTool(lab.ToolOldEtcd)}
 	}
 	return nil
 }

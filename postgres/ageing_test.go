@@ -85,7 +85,7 @@ func TestAgeingFailovers(t *testing.T) {
 		primary.Kill()
 		standby.Promote(t)
 		way.Retarget(standby.Addr())
-		primary, standby = standby, lab.StartPostgres(t, lab.StandbyOf(standby))
+		primary, standby = standby, lab.StartPostgres(t, lab.ReplicaOf(standby.Addr()))
 		synchronous(t, primary)
 		progress()
 		require.NoError(t, kept.Err(), "a lock that is held survives")
@@ -105,7 +105,7 @@ func TestAgeingFailovers(t *testing.T) {
 func TestAgeingTable(t *testing.T) {
 	t.Parallel()
 	lab.NeedProve(t)
-	s := lab.StartPostgres(t, lab.WithPostgresClock())
+	s := lab.StartPostgres(t, lab.WithClock())
 	u := s.URL(s.Addr(), "sslmode=disable")
 	b, _ := newBackend(t, u, nil)
 	held := acquire(t, b, "held", owner(0))

@@ -28,7 +28,7 @@ type bench struct {
 	locks  *locker.Client
 }
 
-func newBench(b *testing.B, opts ...lab.PostgresOption) *bench {
+func newBench(b *testing.B, opts ...lab.Option) *bench {
 	s := &bench{server: lab.StartPostgres(b, opts...)}
 	backend, pool := newBackend(b, s.server.URL(s.server.Addr(), "sslmode=disable", "pool_max_conns=32"), nil)
 	s.pool, s.locks = pool, locker.New(backend, nil)
@@ -85,7 +85,7 @@ const turns = 3
 func BenchmarkUncontended(b *testing.B) {
 	for _, sync := range []string{"off", "on"} {
 		b.Run("fsync="+sync, func(b *testing.B) {
-			s := newBench(b, lab.WithSetting("fsync", sync))
+			s := newBench(b, lab.WithConfig("fsync", sync))
 			run := func(name string, pair once) {
 				b.Run(name, func(b *testing.B) {
 					ctx, cancel := context.WithCancel(b.Context())

@@ -25,7 +25,7 @@ func TestProveTLS(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
-	s := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
+	s := lab.StartPostgres(t, lab.WithTLS(certs))
 	ca := "sslrootcert=" + url.QueryEscape(certs.CAFile)
 	c := newClient(t, s.URL(s.Addr(), "sslmode=verify-full", ca), nil)
 	l, err := c.Lock(t.Context(), "a")

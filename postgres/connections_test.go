@@ -98,7 +98,7 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 // A server or a proxy that ends idle sessions ends neither leases nor waiting.
 func TestIdleSessionsThatAreEnded(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("idle_session_timeout", "400ms"))
+	s := lab.StartPostgres(t, lab.WithConfig("idle_session_timeout", "400ms"))
 	u := s.URL(s.Addr(), "sslmode=disable")
 	holder, waiter, job := newClient(t, u, nil), newClient(t, u, nil), newClient(t, u, nil)
 	l, err := holder.Lock(t.Context(), "a", locker.TTL(6*time.Second))
@@ -158,7 +158,7 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
-	s := lab.StartPostgres(t, lab.WithPostgresTLS(certs))
+	s := lab.StartPostgres(t, lab.WithTLS(certs))
 	s.Exec(t, "CREATE USER jobs PASSWORD 'first'")
 	s.Exec(t, "GRANT CREATE ON SCHEMA public TO jobs")
 	dir := t.TempDir()
@@ -222,7 +222,7 @@ func TestProveCredentialsThatAreReplaced(t *testing.T) {
 func TestProveAnAddressThatMoves(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("listen_addresses", "127.0.0.1,127.0.0.2"))
+	s := lab.StartPostgres(t, lab.WithConfig("listen_addresses", "127.0.0.1,127.0.0.2"))
 	config, err := pgxpool.ParseConfig(fmt.Sprintf(
 		"postgres://locker:%s@db.test:%d/postgres?sslmode=disable&application_name=locker",
 		lab.PostgresPassword, s.Port()))

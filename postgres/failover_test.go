@@ -22,7 +22,7 @@ func TestProveFailoverToAnAsynchronousStandbyLosesLocks(t *testing.T) {
 	t.Parallel()
 	primary := lab.StartPostgres(t)
 	way := lab.StartProxy(t, primary.Addr())
-	standby := lab.StartPostgres(t, lab.StandbyThrough(primary, way.Addr()))
+	standby := lab.StartPostgres(t, lab.ReplicaOf(way.Addr()))
 	c := newClient(t, primary.URL(primary.Addr(), "sslmode=disable"), nil)
 	_, err := c.Lock(t.Context(), "known to both")
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestProveFailoverSafe(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	primary := lab.StartPostgres(t)
-	standby := lab.StartPostgres(t, lab.StandbyOf(primary))
+	standby := lab.StartPostgres(t, lab.ReplicaOf(primary.Addr()))
 	both := primary.URL(primary.Addr()+","+standby.Addr(), "sslmode=disable", "failover_safe=on")
 
 	c := newClient(t, both, &locker.Options{TTL: 20 * time.Second})
@@ -123,7 +123,7 @@ func TestProveConformanceOfFailover(t *testing.T) {
 		Failover: func(conformance.T) {
 			primary.Kill()
 			standby.Promote(t)
-			lab.StartPostgres(t, lab.StandbyOf(standby))
+			lab.StartPostgres(t, lab.ReplicaOf(standby.Addr()))
 			synchronous(t, standby)
 		},
 		KnownGoroutines: []string{"os.(*Process).pidfdWait"},
@@ -157,7 +157,7 @@ func TestProveReadOnlyAfterAFailover(t *testing.T) {
 func startPair(t *testing.T) (primary, standby *lab.Postgres) {
 	t.Helper()
 	primary = lab.StartPostgres(t)
-	standby = lab.StartPostgres(t, lab.StandbyOf(primary))
+	standby = lab.StartPostgres(t, lab.ReplicaOf(primary.Addr()))
 	synchronous(t, primary)
 	return primary, standby
 }
@@ -238,7 +238,7 @@ func TestProveEachStandbyThatMayTakeOverHasIt(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	primary, _ := startPair(t)
-	b := lab.StartPostgres(t, lab.StandbyOf(primary), lab.WithSetting("primary_conninfo",
+	b := lab.StartPostgres(t, lab.ReplicaOf(primary.Addr()), lab.WithConfig("primary_conninfo",
 		fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s application_name=b", primary.Port(),
 			lab.PostgresUser, lab.PostgresPassword)))
 	locks, _ := newBackend(t, primary.URL(primary.Addr(), "sslmode=disable"),

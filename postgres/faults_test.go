@@ -104,8 +104,8 @@ func TestDiskFull(t *testing.T) {
 		t.Skip("cannot mount a file system here: ", err)
 	}
 	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", dir).Run() })
-	s := lab.StartPostgres(t, lab.WithPostgresDir(dir), lab.WithSetting("min_wal_size", "32MB"),
-		lab.WithSetting("max_wal_size", "32MB"))
+	s := lab.StartPostgres(t, lab.WithDir(dir), lab.WithConfig("min_wal_size", "32MB"),
+		lab.WithConfig("max_wal_size", "32MB"))
 	c := newClient(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	l, err := c.TryLock(t.Context(), "first")
 	require.NoError(t, err)
@@ -130,9 +130,9 @@ func TestDiskFull(t *testing.T) {
 // Timeouts of the server's, for statements and for idle transactions, cost nothing but the transaction.
 func TestServerTimeouts(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("statement_timeout", "2s"),
-		lab.WithSetting("lock_timeout", "200ms"),
-		lab.WithSetting("idle_in_transaction_session_timeout", "1s"))
+	s := lab.StartPostgres(t, lab.WithConfig("statement_timeout", "2s"),
+		lab.WithConfig("lock_timeout", "200ms"),
+		lab.WithConfig("idle_in_transaction_session_timeout", "1s"))
 	_, patient := newBackend(t, s.URL(s.Addr(), "sslmode=disable",
 		"options=-c%20idle_in_transaction_session_timeout%3D0"), nil)
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
@@ -167,7 +167,7 @@ func TestServerTimeouts(t *testing.T) {
 // The server's clock is what counts, and a step of it is told for what it is.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithPostgresClock())
+	s := lab.StartPostgres(t, lab.WithClock())
 	url := s.URL(s.Addr(), "sslmode=disable")
 	a, b := newClient(t, url, nil), newClient(t, url, nil)
 	s.JumpClock(t, 40*time.Second) // before, it is just another time than the clients'

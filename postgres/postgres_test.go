@@ -437,8 +437,8 @@ func TestATimeoutOfItsOwnIsNotTheCallers(t *testing.T) {
 // A change that a crash must not undo is on disk, even if the server is told not to wait for it.
 func TestRaisedTokensAndBrokenLocksAreDurable(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("synchronous_commit", "off"),
-		lab.WithSetting("wal_writer_delay", "10s"))
+	s := lab.StartPostgres(t, lab.WithConfig("synchronous_commit", "off"),
+		lab.WithConfig("wal_writer_delay", "10s"))
 	b, _ := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	raiser := acquire(t, b, "a", owner(1)).Hold.(locker.TokenRaiser)
 	acquire(t, b, "b", owner(2))

@@ -154,7 +154,7 @@ func TestALockedRowDelaysNoOtherRenewal(t *testing.T) {
 // them held beside each other.
 func TestADefaultOfSerializableIsNoOutage(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithSetting("default_transaction_isolation", "serializable"))
+	s := lab.StartPostgres(t, lab.WithConfig("default_transaction_isolation", "serializable"))
 	url := s.URL(s.Addr(), "sslmode=disable")
 	clients := []*locker.Client{newClient(t, url, nil), newClient(t, url, nil), newClient(t, url, nil)}
 	var readers, writers [4]atomic.Int32

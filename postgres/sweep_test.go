@@ -76,7 +76,7 @@ func TestWaitersAskSeldomWhoseRowWasSwept(t *testing.T) {
 // A transaction that has begun long ago makes a lock slow that is used all the time, and Check names it.
 func TestCheckNamesAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	s := lab.StartPostgres(t, lab.WithPostgresClock())
+	s := lab.StartPostgres(t, lab.WithClock())
 	b, pool := newBackend(t, s.URL(s.Addr(), "sslmode=disable"), nil)
 	acquire(t, b, "a", owner(1))
 	_, dump := newBackend(t, s.URL(s.Addr(), "sslmode=disable", "application_name=pg_dump"), nil)

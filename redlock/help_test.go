@@ -26,7 +26,7 @@ type nodes struct {
 	proxies []*lab.Proxy
 }
 
-func start(t testing.TB, n int, opts ...lab.RedisOption) *nodes {
+func start(t testing.TB, n int, opts ...lab.Option) *nodes {
 	t.Helper()
 	s := &nodes{}
 	for range n {

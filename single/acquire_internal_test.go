@@ -68,7 +68,7 @@ func warm(t *testing.T, node *Backend) {
 }
 
 // setUp starts a server and a Backend on it.
-func setUp(t *testing.T, opts ...lab.RedisOption) (*lab.Redis, *Backend) {
+func setUp(t *testing.T, opts ...lab.Option) (*lab.Redis, *Backend) {
 	t.Helper()
 	server := lab.StartRedis(t, opts...)
 	return server, newNode(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))

@@ -129,7 +129,7 @@ func TestIdleConnectionsThatWereClosedCostNothing(t *testing.T) {
 // which is a replica now, are given up at once, all of them.
 func TestAnAddressThatMoves(t *testing.T) {
 	before := lab.StartRedis(t)
-	after := lab.StartRedis(t, lab.ReplicaOf(before))
+	after := lab.StartRedis(t, lab.ReplicaOf(before.Addr()))
 	var addr atomic.Value
 	addr.Store(before.Addr())
 	rdb := newClient(t, &redis.Options{Addr: "redis.example:6379", MaxRetries: -1,

@@ -197,7 +197,7 @@ func TestProveReplicasMustHaveTheLock(t *testing.T) {
 	lab.NeedProve(t)
 	primary := lab.StartRedis(t)
 	link := lab.StartProxy(t, primary.Addr())
-	replica := lab.StartRedis(t, lab.ReplicaThrough(primary, link.Addr()))
+	replica := lab.StartRedis(t, lab.ReplicaOf(link.Addr()))
 	c := client(t, primary.Addr(), &single.Options{Timeout: 10 * time.Second, Replicas: 1,
 		ReplicaTimeout: 2 * time.Second})
 	l, err := c.TryLock(t.Context(), "job")

@@ -142,9 +142,9 @@ func childrenOf(c *zk.Conn, name string) ([]string, error) {
 }
 
 // seesClock waits until a server notes the times of that clock.
-func seesClock(t testing.TB, addr string, clock *lab.ZooKeeperClock) {
+func seesClock(t testing.TB, z *lab.ZooKeeper) {
 	t.Helper()
-	admin, done := dial(t, []string{addr})
+	admin, done := dial(t, []string{z.Addr()})
 	defer done()
 	require.Eventually(t, func() bool {
 		path, err := admin.Create("/clock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
@@ -152,8 +152,8 @@ func seesClock(t testing.TB, addr string, clock *lab.ZooKeeperClock) {
 			return false
 		}
 		_, stat, err := admin.Get(path)
-		return err == nil && time.UnixMilli(stat.Ctime).Sub(clock.Now()).Abs() < 10*time.Second
-	}, soon, 20*time.Millisecond, "the server at %s does not see the jump of its clock", addr)
+		return err == nil && time.UnixMilli(stat.Ctime).Sub(z.Now()).Abs() < 10*time.Second
+	}, soon, 20*time.Millisecond, "the server at %s does not see the jump of its clock", z.Addr())
 }
 
 func splitServers(s string) []string { return strings.Split(s, ",") }
@@ -161,19 +161,17 @@ func splitServers(s string) []string { return strings.Split(s, ",") }
 func TestConformance(t *testing.T) {
 	z := lab.StartZooKeeper(t)
 	// A server under libfaketime is many times slower: it is for the check of clocks alone.
-	clock := lab.NewZooKeeperClock(t)
-	timed := sync.OnceValue(func() []string {
-		return []string{lab.StartZooKeeper(t, lab.WithZooKeeperClock(clock)).Addr()}
-	})
+	lab.Need(t, lab.ToolFakeLib)
+	timed := sync.OnceValue(func() *lab.ZooKeeper { return lab.StartZooKeeper(t, lab.WithClock()) })
 	h := (&service{t, func(check string) []string {
 		if check == "clock-jump" {
-			return timed()
+			return []string{timed().Addr()}
 		}
 		return []string{z.Addr()}
 	}}).harness()
 	h.JumpClock = func(_ conformance.T, d time.Duration) {
-		clock.Jump(t, d)
-		seesClock(t, timed()[0], clock)
+		timed().JumpClock(t, d)
+		seesClock(t, timed())
 		time.Sleep(5 * suiteTick) // a server looks every tick which sessions are over
 	}
 	h.Restart = func(conformance.T) { z.Kill(); z.Restart(t) }

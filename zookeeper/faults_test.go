@@ -27,7 +27,7 @@ import (
 // next one. That passes: Open waits for it, and says what it was if it does not.
 func TestLimitOfConnectionsPerHost(t *testing.T) {
 	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithZooKeeperConfig("maxClientCnxns=3"))
+	z := lab.StartZooKeeper(t, lab.WithConfig("maxClientCnxns", "3"))
 	url := "zookeeper://" + z.Addr() + "/locks?ttl=8s"
 	var all []func()
 	for range 3 {
@@ -68,7 +68,7 @@ func TestLimitOfConnectionsPerHost(t *testing.T) {
 func TestProveLocalSessionsAreRefusedAtOnce(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
-	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperConfig("localSessionsEnabled=true"))
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithConfig("localSessionsEnabled", "true"))
 	began := time.Now()
 	_, err := newImpatient(t, e.Addrs(), zookeeper.Options{}).Lock(within(t, soon), "a")
 	require.Error(t, err)

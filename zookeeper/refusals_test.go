@@ -207,7 +207,7 @@ func TestProveTLS(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	certs := lab.NewCerts(t)
-	z := lab.StartZooKeeper(t, lab.WithZooKeeperTLS(certs))
+	z := lab.StartZooKeeper(t, lab.WithTLS(certs))
 	c, err := open.Open(within(t, soon), "zookeepers://"+z.TLSAddr()+"/locks?ttl=4s&ca="+certs.CAFile, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -238,7 +238,7 @@ func TestProveTLS(t *testing.T) {
 
 func TestTTLThatTheServersDoNotGrant(t *testing.T) {
 	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithZooKeeperConfig("maxSessionTimeout=3000"))
+	z := lab.StartZooKeeper(t, lab.WithConfig("maxSessionTimeout", "3000"))
 	_, err := open.Open(within(t, soon), "zookeeper://"+z.Addr()+"/locks?ttl=10s", nil)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Contains(t, err.Error(), "3s")

@@ -21,7 +21,7 @@ func TestProveFollowerCutOffRightAfterAHeartbeat(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
 	const session, rounds = 2500 * time.Millisecond, 4
-	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(800*time.Millisecond))
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithConfig("tickTime", "800"))
 	leader := e.Leader(t)
 	follower := e.Others(leader)[0]
 	other := locker.New(newBackend(t, []string{leader.Addr()}, zookeeper.Options{SessionTimeout: session}),

@@ -78,7 +78,7 @@ func serves(t testing.TB, e *lab.ZooKeeperEnsemble) error {
 func TestProveEndOfSessionsDoesNotEndTheService(t *testing.T) {
 	lab.NeedProve(t)
 	t.Parallel()
-	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithZooKeeperFlag(smallBuffer))
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithJavaFlag(smallBuffer))
 	opts := zookeeper.Options{SessionTimeout: 30 * time.Second}
 	holder, waiter := newBackend(t, e.Addrs(), opts), newBackend(t, e.Addrs(), opts)
 	lockAll(t, newClientOf(t, holder, soon), 2*roomFor)
@@ -209,7 +209,7 @@ func testOneNameOnTwoSessions(t *testing.T, z *lab.ZooKeeper) {
 // for, and no others, and says why. A lock that is released makes room.
 func TestServerRefusesAnotherConnection(t *testing.T) {
 	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithZooKeeperConfig("maxClientCnxns=1"))
+	z := lab.StartZooKeeper(t, lab.WithConfig("maxClientCnxns", "1"))
 	c := newImpatient(t, []string{z.Addr()}, zookeeper.Options{SessionTimeout: 10 * time.Second})
 	var leases []*locker.Lease
 	for i := 0; ; i++ {
@@ -253,7 +253,7 @@ func eventuallyNodes(t testing.TB, e *lab.ZooKeeperEnsemble, n int) {
 // too much.
 func TestCheckSeesLongTransactions(t *testing.T) {
 	t.Parallel()
-	z := lab.StartZooKeeper(t, lab.WithZooKeeperFlag("-Djute.maxbuffer=131071"))
+	z := lab.StartZooKeeper(t, lab.WithJavaFlag("-Djute.maxbuffer=131071"))
 	b := newBackend(t, []string{z.Addr()}, zookeeper.Options{})
 	found, err := b.Check(within(t, soon))
 	require.NoError(t, err)

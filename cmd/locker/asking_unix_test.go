@@ -135,7 +135,7 @@ func TestWaitReturnsWhenTheNameIsFree(t *testing.T) {
 // Where no lock can be had, the findings say why: that is when they are needed.
 func TestCheckSaysAllWhereNoLockCanBeHad(t *testing.T) {
 	master := lab.StartRedis(t)
-	replica := lab.StartRedis(t, lab.ReplicaOf(master))
+	replica := lab.StartRedis(t, lab.ReplicaOf(master.Addr()))
 	// has just been started: the restart guard keeps it out
 	redlock := "redlock://" + lab.StartRedis(t).Addr()
 	for url, want := range map[string]string{"redis://" + replica.Addr(): "slave", redlock: "restart"} {

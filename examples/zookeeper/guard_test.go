@@ -112,7 +112,7 @@ func TestNoLowerTokenWritesAfterAHigherOneWhileALeaderIsKilled(t *testing.T) {
 // refused by its version.
 func TestAServerThatIsBehindLetsNothingThrough(t *testing.T) {
 	t.Parallel()
-	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithTick(500*time.Millisecond)) // it is followed for longer than this takes
+	e := lab.StartZooKeeperEnsemble(t, 3, lab.WithConfig("tickTime", "500")) // it is followed for longer than this takes
 	leader := e.Leader(t)
 	behind := e.Others(leader)[0]
 	other := connect(t, leader.Addr())

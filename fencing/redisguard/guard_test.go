@@ -71,7 +71,7 @@ func TestSomethingElseInThePlaceOfAMarkIsNeverPermission(t *testing.T) {
 // Mark and write reach the disk and the replicas as one transaction.
 func TestMarkAndWriteAreOneTransaction(t *testing.T) {
 	server, g := newServer(t, lab.WithAppendOnly())
-	replica := lab.StartRedis(t, lab.ReplicaOf(server))
+	replica := lab.StartRedis(t, lab.ReplicaOf(server.Addr()))
 	require.NoError(t, set(t.Context(), g, "k", 7, "k", "v"))
 	require.Eventually(t, func() bool { return replica.MustDo(t, "GET", "k") == "v" }, patience, time.Millisecond)
 	assert.Equal(t, "7", replica.MustDo(t, "GET", "fencing:1:{k}"))

@@ -42,7 +42,7 @@ func newGuard(t testing.TB, client redisguard.Client, opts *redisguard.Options) 
 }
 
 // newServer returns a Redis, and a guard on it.
-func newServer(t testing.TB, opts ...lab.RedisOption) (*lab.Redis, *redisguard.Guard) {
+func newServer(t testing.TB, opts ...lab.Option) (*lab.Redis, *redisguard.Guard) {
 	t.Helper()
 	server := lab.StartRedis(t, opts...)
 	return server, newGuard(t, newClient(t, &redis.Options{Addr: server.Addr()}), nil)

@@ -1,9 +1,12 @@
 package lab
 
 import (
-	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
 	"time"
 )
@@ -22,6 +25,9 @@ type Aged struct {
 	TTL time.Duration // of the locks
 	// Steps are what happens, one after the other. Each returns by what it was seen to have happened.
 	Steps []func(t TB) (proof string)
+
+	addrs   []string
+	proxies []*Proxy // one before each server
 }
 
 // Ageings are all that can be brought about.
@@ -60,71 +66,59 @@ func Ageings() []Ageing {
 		{"upkeep", "zookeeper", zooUpkeep},
 		{"upkeep", "postgres", postgresUpkeep},
 	}
-	for service, start := range map[string]func(t TB) *standing{
-		"redis": standRedis, "redlock": standRedlock, "etcd": standEtcd, "zookeeper": standZooKeeper,
-		"postgres": standPostgres,
+	for service, start := range map[string]func(t TB) *Aged{
+		"redis":     func(t TB) *Aged { a, _ := tlsRedis(t); return a },
+		"redlock":   func(t TB) *Aged { a, _ := threeRedlock(t); return a },
+		"etcd":      func(t TB) *Aged { a, _ := threeEtcd(t); return a },
+		"zookeeper": func(t TB) *Aged { a, _ := threeZooKeeper(t); return a },
+		"postgres":  func(t TB) *Aged { a, _ := onePostgres(t); return a },
 	} {
 		// A load balancer closes idle connections at both ends; what is behind the addresses changes.
 		all = append(all,
-			Ageing{"idle-proxy", service, func(t TB) *Aged {
-				s := start(t)
-				return s.then(thrice(s.idleOnTheWay)...)
-			}},
-			Ageing{"address", service, func(t TB) *Aged {
-				s := start(t)
-				return s.then(thrice(s.moved)...)
-			}})
+			Ageing{"idle-proxy", service, func(t TB) *Aged { a := start(t); return a.thrice(a.idleOnTheWay) }},
+			Ageing{"address", service, func(t TB) *Aged { a := start(t); return a.thrice(a.moved) }})
 	}
 	return all
 }
 
-// standing is a service with a proxy before each of its servers.
-type standing struct {
-	addrs   []string
-	proxies []*Proxy
-	aged    *Aged
-}
-
-// stand puts a proxy before each server; url makes the URL of hosts, which are separated by commas.
-func stand(t TB, ttl time.Duration, url func(hosts string) string, addrs ...string) *standing {
+// stand puts a proxy before each server, at whose addresses clients reach the service by a URL with a scheme and
+// what follows the hosts.
+func stand(t TB, ttl time.Duration, scheme, after string, addrs ...string) *Aged {
 	t.Helper()
-	s := &standing{addrs: addrs}
+	a := &Aged{TTL: ttl, addrs: addrs}
 	var at []string
 	for _, addr := range addrs {
 		p := StartProxy(t, addr)
-		s.proxies, at = append(s.proxies, p), append(at, p.Addr())
+		a.proxies, at = append(a.proxies, p), append(at, p.Addr())
 	}
-	s.aged = &Aged{URL: url(strings.Join(at, ",")), TTL: ttl}
-	return s
+	a.URL = scheme + "://" + strings.Join(at, ",") + after
+	return a
 }
 
-// under is a URL's making, with a scheme and what follows the hosts.
-func under(scheme, after string) func(hosts string) string {
-	return func(hosts string) string { return scheme + "://" + hosts + after }
+func (a *Aged) then(steps ...func(t TB) string) *Aged {
+	a.Steps = append(a.Steps, steps...)
+	return a
 }
 
-func (s *standing) then(steps ...func(t TB) string) *Aged {
-	s.aged.Steps = append(s.aged.Steps, steps...)
-	return s.aged
-}
+func (a *Aged) thrice(step func(t TB) string) *Aged { return a.then(step, step, step) }
 
 // idleOnTheWay closes what has been idle for a quarter of the time between two renewals.
-func (s *standing) idleOnTheWay(t TB) string {
-	limit := s.aged.TTL / 12
-	before := s.stats().Idle
-	for _, p := range s.proxies {
+func (a *Aged) idleOnTheWay(t TB) string {
+	limit := a.TTL / 12
+	before := a.stats().Idle
+	for _, p := range a.proxies {
 		p.SetIdle(limit)
 	}
 	time.Sleep(2 * limit)
 	return fmt.Sprintf("%d connections were closed after %v without a byte",
-		until(t, func() int { return s.stats().Idle - before }), limit)
+		until(t, func() int { return a.stats().Idle - before }), limit)
 }
 
 // moved has connections take another way to the servers; those that there are, are reset.
-func (s *standing) moved(t TB) string {
+func (a *Aged) moved(t TB) string {
 	var ways []*Proxy
-	for i, p := range s.proxies {
-		ways = append(ways, StartProxy(t, s.addrs[i]))
+	for i, p := range a.proxies {
+		ways = append(ways, StartProxy(t, a.addrs[i]))
 		p.Retarget(ways[i].Addr())
 	}
 	return fmt.Sprintf("%d connections took the new way", until(t, func() (n int) {
@@ -135,15 +129,8 @@ func (s *standing) moved(t TB) string {
 	}))
 }
 
-// reset ends all connections.
-func (s *standing) reset() {
-	for _, p := range s.proxies {
-		p.Retarget(p.Target())
-	}
-}
-
-func (s *standing) stats() (sum Stats) {
-	for _, p := range s.proxies {
+func (a *Aged) stats() (sum Stats) {
+	for _, p := range a.proxies {
 		is := p.Stats()
 		sum.Idle += is.Idle
 		sum.Accepted += is.Accepted
@@ -154,81 +141,85 @@ func (s *standing) stats() (sum Stats) {
 // until waits until something has happened at least once, and returns how often.
 func until(t TB, happened func() int) (n int) {
 	t.Helper()
-	if err := poll(func() error {
+	await(t, func() error {
 		if n = happened(); n == 0 {
 			return fmt.Errorf("lab: nothing happened within %v", readyTimeout)
 		}
 		return nil
-	}, nil, []*Process(nil)...); err != nil {
-		t.Fatal(err)
-	}
+	})
 	return n
 }
 
-// newCertificate is the step that has a server serve a certificate with another serial number; connect
-// makes a connection to it, past the proxies.
-func (s *standing) newCertificate(replace func(t TB), connect func() (*tls.Conn, error)) func(t TB) string {
-	return func(t TB) string {
+// refused is the proof that something is refused that was not before.
+func refused(what string, err error) string {
+	if err == nil {
+		return ""
+	}
+	return what + " is refused: " + err.Error()
+}
+
+// must ends the test where the lab itself fails.
+func must(t TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// certified is a service whose server gets a certificate with another serial number; connect makes a connection to
+// it, past the proxies, and all others are reset then.
+func (a *Aged) certified(certs *Certs, reload func(t TB), connect func() (*tls.Conn, error)) *Aged {
+	serial := func(t TB) string {
 		t.Helper()
-		before := serial(t, connect)
-		replace(t)
-		var now string
-		until(t, func() int {
-			if now = serial(t, connect); now == before {
-				return 0
+		c, err := connect()
+		must(t, err)
+		defer func() { _ = c.Close() }()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	return a.then(func(t TB) string {
+		t.Helper()
+		before, now := serial(t), ""
+		must(t, certs.Renew())
+		reload(t)
+		await(t, func() error {
+			if now = serial(t); now == before {
+				return fmt.Errorf("lab: certificate %s is still served", before)
 			}
-			return 1
+			return nil
 		})
-		accepted := s.stats().Accepted
-		s.reset()
-		back := until(t, func() int { return s.stats().Accepted - accepted })
-		return fmt.Sprintf("certificate %s is served, not %s; %d connections were made anew", now, before, back)
-	}
-}
-
-func serial(t TB, connect func() (*tls.Conn, error)) string {
-	t.Helper()
-	c, err := connect()
-	if err != nil {
-		t.Fatalf("lab: look at a certificate: %v", err)
-	}
-	defer func() { _ = c.Close() }()
-	return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
-}
-
-// dialTLS connects to what speaks TLS from the start.
-func dialTLS(addr string, certs *Certs) func() (*tls.Conn, error) {
-	return func() (*tls.Conn, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), doTimeout)
-		defer cancel()
-		c, err := (&tls.Dialer{Config: certs.ClientConfig()}).DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return nil, err
+		accepted := a.stats().Accepted
+		for _, p := range a.proxies {
+			p.Retarget(p.Target())
 		}
-		return c.(*tls.Conn), nil
-	}
+		return fmt.Sprintf("certificate %s is served, not %s; %d connections were made anew", now, before,
+			until(t, func() int { return a.stats().Accepted - accepted }))
+	})
 }
 
-func thrice(step func(t TB) string) []func(t TB) string { return []func(t TB) string{step, step, step} }
-
-// versionOf waits until a server tells its version.
-func versionOf(t TB, tell func() string) (version string) {
-	t.Helper()
-	until(t, func() int {
-		version = tell()
-		return len(version)
-	})
-	return version
+// endsByItself looks how long a connection lasts on which nothing is sent.
+func endsByItself(c net.Conn) string {
+	defer func() { _ = c.Close() }()
+	began := time.Now()
+	_ = c.SetReadDeadline(began.Add(readyTimeout))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		return ""
+	}
+	return fmt.Sprintf("a connection was closed after %v without a byte", time.Since(began).Round(time.Millisecond))
 }
 
 // rolled is the step that has a member run the next version.
 func rolled(p *Process, tell func() string, next func()) func(t TB) string {
+	version := func(t TB) (version string) {
+		t.Helper()
+		until(t, func() int { version = tell(); return len(version) })
+		return version
+	}
 	return func(t TB) string {
-		before := versionOf(t, tell)
+		before := version(t)
 		p.Stop()
 		next()
 		p.Restart(t)
-		if now := versionOf(t, tell); now != before {
+		if now := version(t); now != before {
 			return fmt.Sprintf("a member runs %s instead of %s", now, before)
 		}
 		return ""

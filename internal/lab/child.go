@@ -1,13 +1,16 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -16,48 +19,41 @@ import (
 type Child struct {
 	*Process
 	stdin *os.File
-	said  *lineQueue
+
+	mu sync.Mutex
+	at int64 // the log was read up to here
 }
+
+var errNoMoreLines = errors.New("it has ended")
 
 // StartChild runs the test binary again in a role that its TestMain has given to [Main] or [RunRole].
 // It returns at once: wait with [Child.Expect] for a line by which the child says that it is ready.
-// What the child writes to its standard error is in its log.
+// What the child says and what it writes to its standard error are in its log.
 func StartChild(t TB, role string, args ...string) *Child {
 	t.Helper()
-	fail := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatalf("lab: start child %s: %v", role, err)
-		}
-	}
 	binary, err := os.Executable()
-	fail(err)
-	call, err := json.Marshal(roleCall{Role: role, Args: args})
-	fail(err)
-	theirIn, stdin, err := os.Pipe()
-	fail(err)
-	stdout, theirOut, err := os.Pipe()
-	fail(err)
-
-	c := &Child{stdin: stdin}
-	// No arguments: the flags of the test belong to the parent, profiles and coverage for one.
-	c.Process = newProcess(t, "child-"+role, t.TempDir(), func() (*exec.Cmd, error) {
+	call, failed := json.Marshal(roleCall{Role: role, Args: args})
+	theirs, ours, broken := os.Pipe()
+	if err = errors.Join(err, failed, broken); err != nil {
+		t.Fatalf("lab: start child %s: %v", role, err)
+	}
+	defer theirs.Close()
+	c := &Child{stdin: ours, Process: newProcess(t, "child-"+role, config{}, 0)}
+	c.command = func() (*exec.Cmd, error) {
+		// No arguments: the flags of the test belong to the parent, profiles and coverage for one.
 		cmd := exec.CommandContext(context.Background(), binary)
-		cmd.Env = append(os.Environ(), roleEnv+"="+string(call))
-		cmd.Stdin, cmd.Stdout = theirIn, theirOut
+		cmd.Env, cmd.Stdin = append(os.Environ(), roleEnv+"="+string(call)), theirs
+		// By a pipe: a child that may write no file still speaks. What it has started in turn may keep it open.
+		cmd.Stdout, cmd.WaitDelay = struct{ io.Writer }{c.log}, time.Second
 		return cmd, nil
-	})
-	c.said = readLines(stdout, c.log)
+	}
 	t.Cleanup(func() {
 		c.Kill()
-		_ = stdin.Close()
-		_ = stdout.Close() // so that the reader ends even if a grandchild still has the other end
-		<-c.said.ended
+		_ = ours.Close()
 	})
-	err = c.start()
-	_ = theirIn.Close()
-	_ = theirOut.Close()
-	fail(err)
+	if err := c.start(); err != nil {
+		t.Fatalf("%v", err)
+	}
 	return c
 }
 
@@ -66,7 +62,7 @@ func StartChild(t TB, role string, args ...string) *Child {
 // the timeout or the child ends.
 func (c *Child) Expect(t TB, prefix string, timeout time.Duration) string {
 	t.Helper()
-	line, err := c.said.find(prefix, timeout)
+	line, err := c.find(prefix, timeout)
 	if err != nil {
 		t.Fatalf("lab: %s did not say %q: %v", c.name, prefix, err)
 	}
@@ -77,13 +73,46 @@ func (c *Child) Expect(t TB, prefix string, timeout time.Duration) string {
 // that long, and passes over other lines.
 func (c *Child) Silent(t TB, prefix string, d time.Duration) {
 	t.Helper()
-	line, err := c.said.find(prefix, d)
+	line, err := c.find(prefix, d)
 	if err == nil {
 		t.Fatalf("lab: %s said %q, and should not have", c.name, line)
 	}
 	if errors.Is(err, errNoMoreLines) {
 		t.Fatalf("lab: %s ended", c.name)
 	}
+}
+
+// find takes lines from the log until one begins with prefix.
+func (c *Child) find(prefix string, within time.Duration) (string, error) {
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		running, late := c.Running(), time.Now().After(deadline) // before the look: the last lines may come since
+		switch line, found := c.take(prefix); {
+		case found:
+			return line, nil
+		case !running:
+			return "", errNoMoreLines
+		case late:
+			return "", fmt.Errorf("not within %v", within)
+		}
+	}
+}
+
+func (c *Child) take(prefix string) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := make([]byte, c.logSize()-c.at)
+	n, _ := c.log.ReadAt(text, c.at)
+	for line := range bytes.Lines(text[:n]) {
+		said, whole := strings.CutSuffix(string(line), "\n")
+		if !whole {
+			break
+		}
+		c.at += int64(len(line))
+		if strings.HasPrefix(said, prefix) {
+			return strings.TrimSuffix(said, "\r"), true
+		}
+	}
+	return "", false
 }
 
 // Send sends a line to the child. It does not wait for the child to read it, unless there is more that
@@ -101,14 +130,10 @@ func (c *Child) Send(t TB, line string) {
 func (c *Child) Wait(t TB, timeout time.Duration) int {
 	t.Helper()
 	r, _ := c.current()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	for _, done := range []<-chan struct{}{r.done, c.said.ended} {
-		select {
-		case <-done:
-		case <-timer.C:
-			t.Fatalf("lab: %s has not ended within %v", c.name, timeout)
-		}
+	select {
+	case <-r.done:
+	case <-time.After(timeout):
+		t.Fatalf("lab: %s has not ended within %v", c.name, timeout)
 	}
 	return r.cmd.ProcessState.ExitCode()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -36,6 +35,8 @@ func (c *clock) environment() []string {
 		"FAKETIME_TIMESTAMP_FILE=" + c.file,
 		// As on a real machine, where only the wall clock can be set.
 		"FAKETIME_DONT_FAKE_MONOTONIC=1",
+		// The server looks at the file each time that it asks for the time.
+		"FAKETIME_NO_CACHE=1",
 	}
 }
 
@@ -63,16 +64,21 @@ func (c *clock) now() time.Time {
 	return time.Now().Add(c.offset)
 }
 
-// jumpOf moves the clock of a server, and returns when the server tells the new time.
-func (c *clock) jumpOf(t TB, p *Process, d time.Duration, tells func() (time.Time, error)) {
+// JumpClock moves the server's wall clock by d, forward or (negative) back, and returns when the server
+// tells the new time; a ZooKeeper tells none, and sees it within two seconds. Jumps add up, and outlive a
+// restart. The monotonic clock is not moved. The server must have been started [WithClock] and must be running.
+func (p *Process) JumpClock(t TB, d time.Duration) {
 	t.Helper()
-	if c == nil {
+	if p.clock == nil {
 		t.Fatalf("lab: %s was not started with a clock that jumps", p.name)
 	}
-	c.jump(t, d)
+	p.clock.jump(t, d)
+	if p.tells == nil {
+		return
+	}
 	err := p.ready(func() error {
-		now, err := tells()
-		if off := now.Sub(c.now()); err == nil && off.Abs() > time.Second {
+		now, err := p.tells()
+		if off := now.Sub(p.clock.now()); err == nil && off.Abs() > time.Second {
 			err = fmt.Errorf("lab: its clock is off by %v", off)
 		}
 		return err
@@ -81,71 +87,3 @@ func (c *clock) jumpOf(t TB, p *Process, d time.Duration, tells func() (time.Tim
 		t.Fatalf("lab: move the clock of %s: %v", p.name, err)
 	}
 }
-
-// readAlways has a server look at the file each time that it asks for the time.
-const readAlways = "FAKETIME_NO_CACHE=1"
-
-// JumpClock moves the server's wall clock by d, forward or (negative) back, and returns when the server
-// tells the new time. Jumps add up, and outlive a restart. The monotonic clock is not moved. The server
-// must have been started [WithClock] and must be running.
-func (r *Redis) JumpClock(t TB, d time.Duration) {
-	t.Helper()
-	r.clock.jumpOf(t, r.Process, d, r.Time)
-}
-
-// Time returns the server's wall clock.
-func (r *Redis) Time() (time.Time, error) {
-	reply, err := r.Do("TIME")
-	if err != nil {
-		return time.Time{}, err
-	}
-	parts, _ := reply.([]any)
-	if len(parts) != 2 {
-		return time.Time{}, fmt.Errorf("lab: TIME answered %v", reply)
-	}
-	seconds, err := strconv.ParseInt(fmt.Sprint(parts[0]), 10, 64)
-	if err != nil {
-		return time.Time{}, err
-	}
-	micros, err := strconv.ParseInt(fmt.Sprint(parts[1]), 10, 64)
-	return time.Unix(seconds, micros*1000), err
-}
-
-// JumpClock moves the server's wall clock by d, as [Redis.JumpClock] does. The server must have been started
-// [WithPostgresClock].
-func (s *Postgres) JumpClock(t TB, d time.Duration) {
-	t.Helper()
-	s.clock.jumpOf(t, s.Process, d, func() (time.Time, error) {
-		text, err := s.query(doTimeout, "SELECT extract(epoch FROM clock_timestamp())::float8")
-		if err != nil {
-			return time.Time{}, err
-		}
-		seconds, err := strconv.ParseFloat(text, 64)
-		return time.Unix(0, int64(seconds*1e9)), err
-	})
-}
-
-// ZooKeeperClock is a wall clock for servers.
-type ZooKeeperClock struct{ clock *clock }
-
-// WithZooKeeperClock starts the servers with a clock that [ZooKeeperClock.Jump] moves. Without
-// libfaketime the test is skipped.
-func WithZooKeeperClock(c *ZooKeeperClock) ZooKeeperOption {
-	return func(z *zooConfig) { z.clock = c.clock }
-}
-
-// NewZooKeeperClock returns a clock that is right.
-func NewZooKeeperClock(t TB) *ZooKeeperClock {
-	t.Helper()
-	return &ZooKeeperClock{newClock(t, t.TempDir())}
-}
-
-// Jump moves the wall clock by d. Servers see it within two seconds; their monotonic clock is not moved,
-// as on a real machine.
-func (c *ZooKeeperClock) Jump(t TB, d time.Duration) {
-	t.Helper()
-	c.clock.jump(t, d)
-}
-
-// Now returns what the clock says.
-func (c *ZooKeeperClock) Now() time.Time { return c.clock.now() }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,180 +20,102 @@ import (
 // Etcd is one member of an etcd cluster, on 127.0.0.1. Its methods may be called from any goroutine,
 // except those that take a TB.
 type Etcd struct {
-	*Process
+	*Process // the second port is for its peers
 	cluster  *EtcdCluster
-	name     string
-	port     int // for clients
-	peerPort int
 	proxy    *Proxy // before the peer port; nil without WithPeerProxies
 	binary   string
-	late     bool // it has joined a cluster that was there before
+	state    string // "existing": it has joined a cluster that was there before
 }
 
 // EtcdCluster is an etcd cluster that belongs to a test.
 type EtcdCluster struct {
 	Nodes []*Etcd
 
-	conf  etcdConfig
-	dir   string
-	token string
-	http  *http.Client
-	cut   *isolation
-}
-
-// EtcdOption changes how an etcd cluster is started.
-type EtcdOption func(*etcdConfig)
-
-type etcdConfig struct {
-	flags       []string
-	certs       *Certs
-	clientCerts bool
-	peerProxies bool
-	oldest      bool
-	before      bool
-}
-
-// WithEtcdFlag adds a flag to every member's command line: WithEtcdFlag("auth-token-ttl", "1"). It wins
-// over what this package gives.
-func WithEtcdFlag(name, value string) EtcdOption {
-	return func(c *etcdConfig) { c.flags = append(c.flags, "--"+name+"="+value) }
-}
-
-// WithEtcdTLS makes the members speak TLS to clients. With askClients they refuse clients without a
-// certificate of the same authority.
-func WithEtcdTLS(certs *Certs, askClients bool) EtcdOption {
-	return func(c *etcdConfig) { c.certs, c.clientCerts = certs, askClients }
-}
-
-// WithPeerProxies makes the members talk to each other through proxies, which [EtcdCluster.Isolate] needs.
-func WithPeerProxies() EtcdOption {
-	return func(c *etcdConfig) { c.peerProxies = true }
-}
-
-// WithOldestEtcd starts the oldest etcd that is supported, and not the pinned one.
-func WithOldestEtcd() EtcdOption {
-	return func(c *etcdConfig) { c.oldest = true }
-}
-
-// WithEtcdBefore starts the version before the pinned one, from which [EtcdCluster.Roll] leads to that.
-func WithEtcdBefore() EtcdOption {
-	return func(c *etcdConfig) { c.before = true }
+	config
+	http *http.Client
+	cut  *isolation
 }
 
 // StartEtcd starts a cluster of that many members and returns once all of them answer and have a leader.
 // Elections take about a second, and the shortest lease lasts one. Nothing is synced to disk: data
 // survives the death of a process, not that of the machine. The members are killed when the test ends.
 // Without etcd the test is skipped; see [Need].
-func StartEtcd(t TB, members int, opts ...EtcdOption) *EtcdCluster {
+func StartEtcd(t TB, members int, opts ...Option) *EtcdCluster {
 	t.Helper()
 	var c *EtcdCluster
-	onFreePorts(t, func() error {
-		c = &EtcdCluster{dir: t.TempDir(), token: filepath.Base(t.TempDir()) + strconv.Itoa(os.Getpid())}
-		for _, opt := range opts {
-			opt(&c.conf)
-		}
-		tool := ToolEtcd
-		if c.conf.before {
-			tool = ToolEtcdBefore
-		}
-		if c.conf.oldest {
-			tool = ToolOldEtcd
-			// It cannot be told not to sync.
-			if dir, err := os.MkdirTemp("/dev/shm", "locker-etcd-"); err == nil {
-				t.Cleanup(func() { _ = os.RemoveAll(dir) })
-				c.dir = dir
-			}
-		}
-		binary := Need(t, tool)
+	launch(t, func() []*Process {
+		c = &EtcdCluster{config: of(opts)}
 		transport := &http.Transport{DisableKeepAlives: true}
-		if c.conf.certs != nil {
-			transport.TLSClientConfig = c.conf.certs.ClientConfig()
+		if c.certs != nil {
+			transport.TLSClientConfig = c.certs.ClientConfig()
 		}
 		c.http = &http.Client{Timeout: 2 * time.Second, Transport: transport}
 		for i := range members {
-			c.Nodes = append(c.Nodes, c.newNode(t, binary, fmt.Sprintf("etcd-%d", i+1)))
+			n := c.newNode(t, Need(t, cmp.Or(c.tool, ToolEtcd)), fmt.Sprintf("etcd-%d", i+1))
+			c.Nodes = append(c.Nodes, n)
 		}
-		if c.conf.peerProxies {
+		if c.proxies {
 			c.cut = watchPeers(c)
 		}
-		return c.serve()
+		return processes(c.Nodes)
 	})
 	return c
 }
 
 func (c *EtcdCluster) newNode(t TB, binary, name string) *Etcd {
 	t.Helper()
-	n := &Etcd{cluster: c, name: name, binary: binary}
-	var err error
-	if n.port, err = freePort(t); err != nil {
-		t.Fatal(err)
+	n := &Etcd{cluster: c, binary: binary, state: "new"}
+	conf := c.config
+	if c.tool == ToolOldEtcd { // it cannot be told not to sync
+		if dir, err := os.MkdirTemp("/dev/shm", "locker-etcd-"); err == nil {
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			conf.dir = dir
+		}
 	}
-	if n.peerPort, err = freePort(t); err != nil {
-		t.Fatal(err)
+	n.Process = newProcess(t, name, conf, 2)
+	if c.proxies {
+		n.proxy = StartProxy(t, loopback(n.ports[1]))
 	}
-	if c.conf.peerProxies {
-		n.proxy = StartProxy(t, loopback(n.peerPort))
-	}
-	n.Process = newProcess(t, name, c.dir, func() (*exec.Cmd, error) {
-		// Not the test's context: it ends before the clean-up, which may still need the server.
-		return exec.CommandContext(context.Background(), n.binary, n.args()...), nil
-	})
-	n.answers = n.isHealthy
+	n.command, n.answers = n.newCommand, n.isHealthy
 	return n
 }
 
-func (n *Etcd) args() []string {
+func (n *Etcd) newCommand() (*exec.Cmd, error) {
 	c := n.cluster
-	peer := "http://" + loopback(n.peerPort)
 	var all []string
 	for _, other := range c.Nodes {
 		all = append(all, other.name+"="+other.peerURL())
 	}
 	args := []string{
 		"--name=" + n.name,
-		"--data-dir=" + filepath.Join(c.dir, n.name),
+		"--data-dir=" + filepath.Join(n.dir, "data"),
 		"--listen-client-urls=" + n.URL(), "--advertise-client-urls=" + n.URL(),
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + n.peerURL(),
-		"--initial-cluster=" + strings.Join(all, ","),
-		"--initial-cluster-token=" + c.token,
+		"--listen-peer-urls=http://" + loopback(n.ports[1]), "--initial-advertise-peer-urls=" + n.peerURL(),
+		"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=" + n.state,
+		"--initial-cluster-token=" + c.Nodes[0].dir,
 		"--heartbeat-interval=50", "--election-timeout=500",
 		"--log-level=warn",
 	}
-	if !c.conf.oldest {
+	if c.tool != ToolOldEtcd {
 		args = append(args, "--unsafe-no-fsync")
 	}
-	if n.late {
-		args = append(args, "--initial-cluster-state=existing")
+	if c.certs != nil {
+		args = append(args, "--cert-file="+c.certs.CertFile, "--key-file="+c.certs.KeyFile)
 	}
-	if certs := c.conf.certs; certs != nil {
-		args = append(args, "--cert-file="+certs.CertFile, "--key-file="+certs.KeyFile)
-		if c.conf.clientCerts {
-			args = append(args, "--client-cert-auth", "--trusted-ca-file="+certs.CAFile)
-		}
-	}
-	return append(args, c.conf.flags...)
+	return n.program(n.binary, append(args, c.assigned("--")...)...), nil
 }
 
 func (n *Etcd) peerURL() string {
 	if n.proxy != nil {
 		return "http://" + n.proxy.Addr()
 	}
-	return "http://" + loopback(n.peerPort)
-}
-
-// serve starts every member that does not run: none of them gets ready without a majority of them.
-func (c *EtcdCluster) serve() error {
-	var all []*Process
-	for _, n := range c.Nodes {
-		all = append(all, n.Process)
-	}
-	return serve(all...)
+	return "http://" + loopback(n.ports[1])
 }
 
 // isHealthy returns nil once this member serves linearizable requests.
 func (n *Etcd) isHealthy() error {
 	var health struct{ Health, Reason string }
-	if err := n.get("/health", &health); err != nil {
+	if err := n.ask("/health", "", nil, &health); err != nil {
 		return err
 	}
 	if health.Health != "true" {
@@ -204,14 +127,6 @@ func (n *Etcd) isHealthy() error {
 	return nil
 }
 
-func (n *Etcd) get(path string, into any) error {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, n.URL()+path, nil)
-	if err != nil {
-		return err
-	}
-	return n.ask(req, into)
-}
-
 // post calls the API of version 3 by its gateway, with a token where authentication asks for one. What the
 // server refuses is an error.
 func (n *Etcd) post(path, token string, body any, into any) error {
@@ -219,16 +134,8 @@ func (n *Etcd) post(path, token string, body any, into any) error {
 	if err != nil {
 		return err
 	}
-	url := n.URL() + "/v3/" + path
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", token)
-	}
 	var raw json.RawMessage
-	if err := n.ask(req, &raw); err != nil {
+	if err := n.ask("/v3/"+path, token, bytes.NewReader(text), &raw); err != nil {
 		return err
 	}
 	var refused struct {
@@ -244,28 +151,37 @@ func (n *Etcd) post(path, token string, body any, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-func (n *Etcd) ask(req *http.Request, into any) error {
+// ask gets a path, or posts a body to it.
+func (n *Etcd) ask(path, token string, body io.Reader, into any) error {
+	method := http.MethodGet
+	if body != nil {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, n.URL()+path, body)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", token)
+	}
 	resp, err := n.cluster.http.Do(req)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("lab: %s answered %s with %q: %w", n.name, req.URL.Path, body, err)
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("lab: %s answered %s with %q: %w", n.name, path, text, err)
 	}
 	return nil
 }
 
-// Addr returns the host:port for clients.
-func (n *Etcd) Addr() string { return loopback(n.port) }
-
 // URL returns the address for clients as etcd has it, with http or https in front.
 func (n *Etcd) URL() string {
-	if n.cluster.conf.certs != nil {
+	if n.cluster.certs != nil {
 		return "https://" + n.Addr()
 	}
 	return "http://" + n.Addr()
@@ -280,12 +196,11 @@ func (c *EtcdCluster) Restart(t TB) {
 	c.Start(t)
 }
 
-// Start starts all members that do not run, with their data, and returns once all serve.
+// Start starts all members that do not run, with their data, and returns once all serve: none of them gets
+// ready without a majority.
 func (c *EtcdCluster) Start(t TB) {
 	t.Helper()
-	if err := c.serve(); err != nil {
-		t.Fatal(err)
-	}
+	restart(t, processes(c.Nodes)...)
 }
 
 // Addrs returns the host:port for clients of each member.
@@ -293,10 +208,9 @@ func (c *EtcdCluster) Addrs() []string { return addrs(c.Nodes) }
 
 // Leader returns the member that a majority takes for the leader, and waits until there is one. Members
 // in except do not count and are not asked: those that the test has paused, or cut off.
-func (c *EtcdCluster) Leader(t TB, except ...*Etcd) *Etcd {
+func (c *EtcdCluster) Leader(t TB, except ...*Etcd) (found *Etcd) {
 	t.Helper()
-	var found *Etcd
-	if err := poll(func() error {
+	await(t, func() error {
 		votes := map[string]int{}
 		ids := map[string]*Etcd{}
 		for _, n := range c.Nodes {
@@ -312,9 +226,7 @@ func (c *EtcdCluster) Leader(t TB, except ...*Etcd) *Etcd {
 			}
 		}
 		return fmt.Errorf("lab: etcd has no leader after %v: votes %v", readyTimeout, votes)
-	}, nil, c.Nodes...); err != nil {
-		t.Fatal(err)
-	}
+	}, processes(c.Nodes)...)
 	return found
 }
 
@@ -355,4 +267,51 @@ func (n *Etcd) Keys(t TB) int {
 	}
 	count, _ := strconv.Atoi(reply.Count) // left out if it is 0
 	return count
+}
+
+// Replace takes a member out of the cluster for good, and has a new one with an empty disk and another
+// address take its place. The method returns when it serves.
+func (c *EtcdCluster) Replace(t TB, i int) *Etcd {
+	t.Helper()
+	old, other := c.Nodes[i], c.Nodes[(i+1)%len(c.Nodes)]
+	id, _ := old.status()
+	// Changes are refused while members have not been connected for some seconds.
+	change := func(path string, body map[string]any) {
+		await(t, func() error { return other.post("cluster/member/"+path, "", body, nil) })
+	}
+	change("remove", map[string]any{"ID": id})
+	old.Kill()
+	fresh := c.newNode(t, old.binary, old.name+"-next")
+	fresh.state = "existing"
+	c.Nodes[i] = fresh
+	change("add", map[string]any{"peerURLs": []string{fresh.peerURL()}})
+	restart(t, fresh.Process)
+	return fresh
+}
+
+// Roll stops the members one after the other, and starts them again with another version of etcd and their
+// data. The next one follows when between returns. Roll returns when the cluster has agreed on the new
+// version.
+func (c *EtcdCluster) Roll(t TB, tool string, between func()) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		n.Stop()
+		n.binary = Need(t, tool)
+		n.Restart(t)
+		between()
+	}
+	minor := func(version string) string { return version[:max(0, strings.LastIndexByte(version, '.'))] }
+	await(t, func() error {
+		if v := c.Nodes[0].versions(); v.Etcdcluster == "" || minor(v.Etcdcluster) != minor(v.Etcdserver) {
+			return fmt.Errorf("lab: the cluster is of version %s, a server of %s", v.Etcdcluster, v.Etcdserver)
+		}
+		return nil
+	})
+}
+
+func (n *Etcd) version() string { return n.versions().Etcdserver }
+
+func (n *Etcd) versions() (v struct{ Etcdserver, Etcdcluster string }) {
+	_ = n.ask("/version", "", nil, &v)
+	return v
 }

@@ -20,17 +20,13 @@ func watchPeers(c *EtcdCluster) *isolation {
 			if from != to {
 				cut.watch(to.proxy, "X-Peerurls: "+from.peerURL()+"\r\n", func(l *Link) {
 					cut.links[from] = append(cut.links[from], l)
-					if cut.alone == from {
-						drop(l)
-					}
+					drop(l, cut.alone == from)
 				})
 			}
 		}
 		cut.watch(to.proxy, "POST /leases", func(l *Link) {
 			cut.forwards = append(cut.forwards, l)
-			if cut.alone != nil {
-				drop(l)
-			}
+			drop(l, cut.alone != nil)
 		})
 	}
 	return cut
@@ -46,9 +42,11 @@ func (cut *isolation) watch(p *Proxy, pattern string, fn func(*Link)) {
 	})
 }
 
-func drop(l *Link) {
-	l.Requests(Drop)
-	l.Replies(Drop)
+func drop(l *Link, really bool) {
+	if really {
+		l.Requests(Drop)
+		l.Replies(Drop)
+	}
 }
 
 // Isolate cuts a member off from the others, in both directions, and not from clients. Nothing tells
@@ -61,7 +59,7 @@ func (c *EtcdCluster) Isolate(n *Etcd) (undo func()) {
 	cut.alone = n
 	n.proxy.Set(Drop)
 	for _, l := range append(cut.links[n], cut.forwards...) {
-		drop(l)
+		drop(l, true)
 	}
 	return func() {
 		cut.mu.Lock()

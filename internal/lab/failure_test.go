@@ -83,7 +83,6 @@ exec `+real+` "$@"
 	taken := strings.Fields(string(text))[1]
 	assert.NotEqual(t, taken, strconv.Itoa(r.Port()))
 	assert.Equal(t, fmt.Sprint(r.Pid()), r.Info(t, "server")["process_id"])
-	assert.Contains(t, strings.ToLower(r.Log()), "address already in use")
 }
 
 // On a busy machine a server is slow; one that says nothing any more hangs.

@@ -36,6 +36,37 @@ const (
 	ToolFakeLib    = "libfaketime.so"
 )
 
+// tool says how one is found and had.
+type tool struct {
+	places []string // where packages install it without its being in everybody's PATH, as glob patterns
+	debian string   // its package
+	more   string   // of how to get it
+	script string   // builds it into this repository
+	extra  bool     // it is never required
+}
+
+var (
+	bins = []string{"/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/", "/opt/homebrew/bin/",
+		"/snap/bin/"}
+	postgres = tool{places: []string{"/usr/lib/postgresql/*/bin/", "/usr/local/bin/", "/opt/homebrew/bin/"},
+		debian: "postgresql", more: "; macOS: brew install postgresql"}
+	tools = map[string]tool{
+		ToolRedis:      {debian: "redis-server", more: "; macOS: brew install redis"},
+		ToolEtcd:       {debian: "etcd-server", more: "; in this repository: scripts/etcd", script: "scripts/etcd"},
+		ToolOldEtcd:    {script: "scripts/etcd", extra: true},
+		ToolEtcd35:     {script: "scripts/etcd before", extra: true},
+		ToolEtcdBefore: {script: "scripts/etcd before", extra: true},
+		ToolNewZooJar:  {script: "scripts/zookeeper", extra: true},
+		ToolZooJar: {debian: "zookeeper",
+			places: []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}},
+		ToolJava: {debian: "default-jre-headless"},
+		ToolFakeLib: {debian: "libfaketime", places: []string{"/usr/lib/*/faketime/libfaketime.so.1",
+			"/usr/lib*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1"}},
+		"pgbouncer": {debian: "pgbouncer"},
+		"postgres":  postgres, "initdb": postgres, "pg_basebackup": postgres,
+	}
+)
+
 // Need returns the path of an installed tool, one of the Tool constants or any other executable's name.
 //
 // If the environment variable named by [ToolEnv] is set, it holds the path and nothing else is tried; "-"
@@ -43,25 +74,33 @@ const (
 // places where packages put it: the pinned version is the one that is tested. If it is nowhere, Need skips
 // the test, or fails it where LOCKER_REQUIRE_SERVERS=1 says that everything has to be there. Either way the
 // message tells how to install it.
-func Need(t TB, tool string) string {
+func Need(t TB, name string) string {
 	t.Helper()
-	if path := os.Getenv(ToolEnv(tool)); path == "-" {
-		missing(t, "lab: "+tool+" is not installed ("+advice(tool)+")")
-	} else if path != "" {
+	is := tools[name]
+	advice := "install it, put it into PATH"
+	switch {
+	case is.debian != "":
+		advice = "Debian: apt install " + is.debian + is.more
+	case is.extra:
+		advice = "get it with " + is.script + " on Debian"
+	}
+	path := os.Getenv(ToolEnv(name))
+	if path == "" {
+		if path = is.find(name); path != "" {
+			return path
+		}
+	} else if path != "-" {
 		if _, err := os.Stat(path); err != nil {
 			// Never a skip: somebody asked for just this one.
-			t.Fatalf("lab: %s is set, but not to an existing file: %v", ToolEnv(tool), err)
+			t.Fatalf("lab: %s is set, but not to an existing file: %v", ToolEnv(name), err)
 		}
 		return path
 	}
-	if path, ok := lookUp(tool); ok {
-		return path
+	message := fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)", name, advice, ToolEnv(name))
+	if os.Getenv(RequireEnv) == "1" && (path == "-" || !is.extra) {
+		t.Fatalf("%s; %s=1 forbids to skip this test", message, RequireEnv)
 	}
-	if tool == ToolOldEtcd || tool == ToolEtcd35 || tool == ToolEtcdBefore || tool == ToolNewZooJar {
-		t.Skip("lab: " + tool + " is not there: " + advice(tool) + " on Debian")
-	}
-	missing(t, fmt.Sprintf("lab: %s is not installed (%s, or set %s to its path)",
-		tool, advice(tool), ToolEnv(tool)))
+	t.Skip(message)
 	return ""
 }
 
@@ -71,97 +110,40 @@ func ToolEnv(tool string) string {
 	return "LOCKER_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_", "/", "_").Replace(tool))
 }
 
-// missing skips the test, or fails it if nothing may be missing.
-func missing(t TB, message string) {
-	t.Helper()
-	if os.Getenv(RequireEnv) == "1" {
-		t.Fatalf("%s; %s=1 forbids to skip this test", message, RequireEnv)
-	}
-	t.Skip(message)
-}
-
-func lookUp(tool string) (string, bool) {
-	if path, ok := find(built(tool)); ok {
-		return path, true
-	}
-	if path, err := exec.LookPath(tool); err == nil {
-		if abs, err := filepath.Abs(path); err == nil {
-			return abs, true
+// find returns the path of a tool; "": it is nowhere.
+func (is tool) find(name string) string {
+	if is.script != "" { // it is built there, seen from the directory of whatever package is tested
+		for depth := range 5 {
+			if path := first(strings.Repeat("../", depth) + ".cache/bin/" + name); path != "" {
+				return path
+			}
 		}
 	}
-	return find(places(tool))
-}
-
-// find returns the first file that matches one of the patterns.
-func find(patterns []string) (string, bool) {
-	for _, pattern := range patterns {
-		// The only error is a malformed pattern, which finds nothing as well.
-		found, _ := filepath.Glob(pattern)
-		if len(found) == 0 {
-			continue
+	if path, err := exec.LookPath(name); err == nil {
+		return first(path)
+	}
+	places := is.places
+	if places == nil {
+		places = bins
+	}
+	for _, place := range places {
+		if strings.HasSuffix(place, "/") {
+			place += name
 		}
-		if abs, err := filepath.Abs(found[0]); err == nil {
-			return abs, true
+		if path := first(place); path != "" {
+			return path
 		}
 	}
-	return "", false
+	return ""
 }
 
-// built lists where scripts/etcd puts what it builds, seen from the directory of whatever package is tested.
-func built(tool string) (at []string) {
-	if !strings.HasPrefix(tool, ToolEtcd) && tool != ToolNewZooJar {
-		return nil
+// first returns the path of the first file that matches a pattern; "": none does.
+func first(pattern string) string {
+	// The only error is a malformed pattern, which finds nothing as well.
+	found, _ := filepath.Glob(pattern)
+	if len(found) == 0 {
+		return ""
 	}
-	for up, depth := "", 0; depth < 5; up, depth = up+"../", depth+1 {
-		at = append(at, up+".cache/bin/"+tool)
-	}
-	return at
-}
-
-// places lists where packages install a tool without it being in everybody's PATH, as glob patterns.
-func places(tool string) []string {
-	switch tool {
-	case ToolFakeLib:
-		return []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1",
-			"/usr/local/lib/faketime/libfaketime.so.1"}
-	case ToolZooJar:
-		return []string{"/usr/share/java/zookeeper.jar", "/opt/zookeeper*/lib/zookeeper-[0-9]*.jar"}
-	case "postgres", "initdb", "pg_basebackup", "pgbouncer":
-		return []string{"/usr/lib/postgresql/*/bin/" + tool, "/usr/local/bin/" + tool, "/usr/sbin/" + tool,
-			"/opt/homebrew/bin/" + tool}
-	default:
-		var in []string
-		for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin",
-			"/opt/homebrew/bin", "/snap/bin"} {
-			in = append(in, filepath.Join(dir, tool))
-		}
-		return in
-	}
-}
-
-func advice(tool string) string {
-	switch tool {
-	case ToolRedis:
-		return "Debian: apt install redis-server; macOS: brew install redis"
-	case ToolEtcd:
-		return "Debian: apt install etcd-server; in this repository: scripts/etcd"
-	case ToolOldEtcd:
-		return "get it with scripts/etcd"
-	case ToolEtcd35, ToolEtcdBefore:
-		return "get it with scripts/etcd before"
-	case ToolNewZooJar:
-		return "get it with scripts/zookeeper"
-	case ToolZooJar:
-		return "Debian: apt install zookeeper"
-	case ToolJava:
-		return "Debian: apt install default-jre-headless"
-	case ToolFakeLib:
-		return "Debian: apt install libfaketime"
-	case "pgbouncer":
-		return "Debian: apt install pgbouncer"
-	case "postgres", "initdb", "pg_basebackup":
-		return "Debian: apt install postgresql; macOS: brew install postgresql"
-	default:
-		return "install it, put it into PATH"
-	}
+	path, _ := filepath.Abs(found[0])
+	return path
 }

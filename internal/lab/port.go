@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -21,57 +20,55 @@ const (
 // portAttempts is how often a server that could not bind is started again on another port.
 const portAttempts = 8
 
-// freePort returns a port on 127.0.0.1 that nobody listens on, and neither on the ports that are
-// higher by one of the offsets. No other call of it returns any of them before the test ends, in this
-// process or another: a UDP socket, which no server here uses, stands for each. Somebody else may take
-// a port before it is used, so whoever starts a server there must be ready to pick another one.
-func freePort(t TB, offsets ...int) (int, error) {
+// freePort returns a port on 127.0.0.1 that nobody listens on, nor on its bus port if it needs one. No other
+// call of it returns them before the test ends, in this process or another: a UDP socket, which no server
+// here uses, stands for each. Somebody else may take a port before it is used, so whoever starts a server
+// there must be ready to pick another one.
+func freePort(t TB, bus bool) int {
 	t.Helper()
+	offsets := []int{0}
+	if bus {
+		offsets = append(offsets, busOffset)
+	}
 	var err error
 	for range 200 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		var held []net.PacketConn
-		for _, offset := range append([]int{0}, offsets...) {
+		release := func() {
+			for _, c := range held {
+				_ = c.Close()
+			}
+		}
+		for _, offset := range offsets {
 			var c net.PacketConn
-			if c, err = reserve(port + offset); err != nil {
+			if c, err = reserve(loopback(port + offset)); err != nil {
 				break
 			}
 			held = append(held, c)
 		}
 		if err == nil {
-			t.Cleanup(func() { release(held) })
-			return port, nil
+			t.Cleanup(release)
+			return port
 		}
-		release(held)
+		release()
 	}
-	return 0, fmt.Errorf("lab: no free port between %d and %d: %w", firstPort, lastPort, err)
+	t.Fatalf("lab: no free port between %d and %d: %v", firstPort, lastPort, err)
+	return 0
 }
 
-// reserve fails if a port is in use, or reserved.
-func reserve(port int) (net.PacketConn, error) {
-	held, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", loopback(port))
+// reserve fails if an address is in use, or reserved.
+func reserve(addr string) (net.PacketConn, error) {
+	var config net.ListenConfig
+	held, err := config.ListenPacket(context.Background(), "udp", addr)
 	if err != nil {
 		return nil, err
 	}
-	if err := bindable(port); err != nil {
+	l, err := config.Listen(context.Background(), "tcp", addr)
+	if err != nil {
 		_ = held.Close()
 		return nil, err
 	}
-	return held, nil
-}
-
-func release(held []net.PacketConn) {
-	for _, c := range held {
-		_ = c.Close()
-	}
-}
-
-func bindable(port int) error {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", loopback(port))
-	if err != nil {
-		return err
-	}
-	return l.Close()
+	return held, l.Close()
 }
 
 func loopback(port int) string {

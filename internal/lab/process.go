@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,13 +13,7 @@ import (
 	"time"
 )
 
-// readyTimeout is how long a server may say nothing before it is ready. It is long because machines that run
-// tests are busy; a server is up in a fraction of it. While it still writes to its log, it has readyTimes as
-// long altogether.
-var readyTimeout = 90 * time.Second
-
 const (
-	readyTimes  = 5
 	stopTimeout = 10 * time.Second
 	pollEvery   = 5 * time.Millisecond
 )
@@ -25,13 +21,19 @@ const (
 // Process is a server or a child that belongs to a test. It is killed when the test ends, or when the
 // test binary dies, whichever is first. If the test failed, the end of what it wrote is logged.
 //
-// All methods may be called from any goroutine.
+// All methods may be called from any goroutine, except those that take a TB.
 type Process struct {
+	config
 	t       TB
 	name    string
-	command func() (*exec.Cmd, error) // called once per start
-	answers func() error              // returns nil once it serves; nil for what is no server
 	log     *os.File
+	ports   []int // the first is for clients
+	clock   *clock
+	command func() (*exec.Cmd, error)  // called once per start
+	answers func() error               // returns nil once it serves; nil for what is no server
+	tells   func() (time.Time, error)  // what its clock says
+	quit    func(p *os.Process) error  // asks it to end in good order; nil: by SIGTERM, and not when the test ends
+	every   func(do func(*os.Process)) // does something to the processes that it has started in turn; nil: it has none
 
 	mu  sync.Mutex
 	run *run // the latest; nil before the first
@@ -43,16 +45,31 @@ type run struct {
 	done chan struct{} // closed once the process has ended and was reaped
 }
 
-// newProcess prepares a process that writes its log into dir. The command's output goes there unless
-// the command says otherwise.
-func newProcess(t TB, name, dir string, command func() (*exec.Cmd, error)) *Process {
+// newProcess prepares a process with a directory of its own, to which it writes its log, and so many ports.
+func newProcess(t TB, name string, c config, ports int) *Process {
 	t.Helper()
+	p := &Process{config: c, t: t, name: name}
+	dir := newDir(t)
+	p.dir = cmp.Or(p.dir, dir)
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatalf("lab: log of %s: %v", name, err)
+	if err == nil {
+		err = giveAway(p.dir)
 	}
-	p := &Process{t: t, name: name, command: command, log: log}
+	if err != nil {
+		t.Fatalf("lab: prepare %s: %v", name, err)
+	}
+	p.log = log
+	for len(p.ports) < ports {
+		p.ports = append(p.ports, freePort(t, c.cluster))
+	}
+	if c.clocked {
+		p.clock = newClock(t, p.dir)
+	}
 	t.Cleanup(func() {
+		if p.quit != nil && p.Running() {
+			p.Resume()
+			p.Stop()
+		}
 		p.Kill()
 		if t.Failed() {
 			t.Logf("the last lines of %s:\n%s", name, p.Log())
@@ -62,15 +79,42 @@ func newProcess(t TB, name, dir string, command func() (*exec.Cmd, error)) *Proc
 	return p
 }
 
+// newDir makes a directory that goes when the test ends: not t.TempDir, which is closed to other accounts, and
+// whose path is too long for a unix socket.
+func newDir(t TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "locker-lab-")
+	if err != nil {
+		t.Fatalf("lab: %v", err)
+	}
+	t.Cleanup(func() { // what a server has started may write for a moment longer than it lives
+		for deadline := time.Now().Add(stopTimeout); os.RemoveAll(dir) != nil && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	return dir
+}
+
 // StartProcess starts a program that belongs to a test. It is killed when the test ends. Its output goes to
 // its log unless the command says otherwise.
 func StartProcess(t TB, name string, command func() (*exec.Cmd, error)) *Process {
 	t.Helper()
-	p := newProcess(t, name, t.TempDir(), command)
+	p := newProcess(t, name, config{}, 0)
+	p.command = command
 	if err := p.start(); err != nil {
 		t.Fatalf("%v", err)
 	}
 	return p
+}
+
+// program is a command that runs in the directory of the process, by its clock.
+func (p *Process) program(binary string, args ...string) *exec.Cmd {
+	// Not the test's context: it ends before the clean-up, which may still need the server.
+	cmd := exec.CommandContext(context.Background(), binary, args...)
+	// Two MariaDBs that are prepared in one TMPDIR remove each other's files there.
+	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), "LC_ALL=C", "HOME="+p.dir, "TMPDIR="+p.dir)
+	cmd.Env = append(cmd.Env, p.clock.environment()...)
+	return cmd
 }
 
 // start starts the process, which must not be running.
@@ -123,124 +167,14 @@ func (p *Process) current() (*run, bool) {
 	}
 }
 
-// serve starts those servers that do not run, all at once, since one may need the others to get ready, and
-// returns when all answer. If it fails, none of them runs. The error is errPortTaken where one could not
-// bind.
-func serve(servers ...*Process) error {
-	from := make([]int64, len(servers))
-	var err error
-	for i, p := range servers {
-		if from[i] = p.logSize(); err == nil && !p.Running() {
-			err = p.start()
-		}
-	}
-	for i, p := range servers {
-		if err != nil {
-			break
-		}
-		if err = p.ready(p.answers); errors.Is(err, errEnded) && inUse(tail(p.log, from[i])) {
-			err = fmt.Errorf("lab: %s: %w", p.name, errPortTaken)
-		}
-	}
-	if err != nil {
-		for _, p := range servers {
-			p.Kill()
-		}
-	}
-	return err
-}
+// Addr returns the host:port that clients connect to. It stays the same over restarts.
+func (p *Process) Addr() string { return loopback(p.ports[0]) }
 
-// inUse reports whether a server that has ended says that it found its port taken, or, of a database, that
-// processes of its earlier life are not gone yet.
-func inUse(log string) bool {
-	log = strings.ToLower(log)
-	return strings.Contains(log, "address already in use") ||
-		strings.Contains(log, "shared memory block") || strings.Contains(log, "lock file")
-}
+// Port returns the port of Addr.
+func (p *Process) Port() int { return p.ports[0] }
 
-var errPortTaken = errors.New("its port was taken by somebody else")
-
-// onFreePorts calls start, which takes new ports each time, until nobody else was there first.
-func onFreePorts(t TB, start func() error) {
-	t.Helper()
-	for attempt := 1; ; attempt++ {
-		err := start()
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			t.Fatalf("%v", err)
-		}
-	}
-}
-
-// Restart starts the server again on the same port, with the same configuration and data, and returns once it
-// answers; a member of several needs a majority of them for that. One that still runs is killed first
-// (SIGKILL).
-func (p *Process) Restart(t TB) {
-	t.Helper()
-	p.Kill()
-	// Somebody else may have got the port while it was free, and may give it back.
-	for deadline := time.Now().Add(readyTimeout); ; time.Sleep(20 * time.Millisecond) {
-		err := serve(p)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
-			t.Fatalf("%v", err)
-		}
-	}
-}
-
-// ready polls check until it returns nil. It gives up when the process has ended or time is up.
-func (p *Process) ready(check func() error) error {
-	r, _ := p.current()
-	err := poll(check, r.done, p)
-	switch {
-	case errors.Is(err, errEnded):
-		log := strings.Split(strings.TrimSpace(p.Log()), "\n")
-		return fmt.Errorf("lab: %s %w instead of getting ready (%v): %s",
-			p.name, errEnded, r.cmd.ProcessState, log[len(log)-1])
-	case err != nil:
-		return fmt.Errorf("lab: %s is not ready, and has said nothing for %v: %w", p.name, readyTimeout, err)
-	}
-	return nil
-}
-
-// poll calls check until it returns nil, time is up, or ended is closed. What servers write to their logs is
-// progress, which gives them more time.
-func poll[P interface{ logSize() int64 }](check func() error, ended <-chan struct{}, servers ...P) error {
-	last, said := time.Now().Add(readyTimes*readyTimeout), int64(0)
-	for deadline := last; ; {
-		var size int64
-		for _, s := range servers {
-			size += s.logSize()
-		}
-		now := time.Now()
-		if size != said || deadline.Equal(last) {
-			deadline, said = now.Add(readyTimeout), size
-		}
-		err := check()
-		if err == nil || now.After(deadline) || now.After(last) {
-			return err
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("%w: %w", errEnded, err)
-		case <-time.After(pollEvery):
-		}
-	}
-}
-
-var errEnded = errors.New("ended")
-
-// addrs lists the host:port of each of several servers.
-func addrs[S interface{ Addr() string }](servers []S) (all []string) {
-	for _, s := range servers {
-		all = append(all, s.Addr())
-	}
-	return all
-}
+// Dir returns the directory of what the server stores, which is removed when the test ends.
+func (p *Process) Dir() string { return p.dir }
 
 // Pid returns the process ID of the latest start, running or not; 0 before the first.
 func (p *Process) Pid() int {
@@ -257,19 +191,27 @@ func (p *Process) Running() bool {
 	return running
 }
 
+// all calls do for the process and for those that it has started in turn.
+func (p *Process) all(r *run, do func(*os.Process)) {
+	do(r.cmd.Process)
+	if p.every != nil {
+		p.every(do)
+	}
+}
+
 // Waits returns for each thread of the process, by its number, how long it could have run so far and had to
 // wait for a processor. It is empty where the process does not run, and on systems other than Linux.
 func (p *Process) Waits() map[int]time.Duration {
 	waits := map[int]time.Duration{}
-	if p.Running() {
-		addWaits(p.Pid(), waits)
+	if r, running := p.current(); running {
+		p.all(r, func(o *os.Process) { addWaits(o.Pid, waits) })
 	}
 	return waits
 }
 
-// Pause stops the process where it stands (SIGSTOP), and returns once it does stand still. Its
-// connections stay, and the kernel goes on accepting for it. The test fails where the system cannot do
-// that (Windows): call [NeedPause] first.
+// Pause stops the process where it stands (SIGSTOP), with those that it has started to serve its clients, and
+// returns once it does stand still. Its connections stay, and the kernel goes on accepting for it. The test fails
+// where the system cannot do that (Windows): call [NeedPause] first.
 func (p *Process) Pause() {
 	p.t.Helper()
 	r, running := p.current()
@@ -287,6 +229,7 @@ func (p *Process) Pause() {
 			return
 		}
 	}
+	p.all(r, func(o *os.Process) { _ = suspend(o) })
 }
 
 // Resume lets a paused process go on (SIGCONT). It does nothing to one that is not paused.
@@ -297,9 +240,11 @@ func (p *Process) Resume() {
 		p.t.Errorf("lab: cannot resume %s: it is not running", p.name)
 		return
 	}
-	if err := resume(r.cmd.Process); err != nil {
-		p.t.Errorf("lab: cannot resume %s: %v", p.name, err)
-	}
+	p.all(r, func(o *os.Process) {
+		if err := resume(o); err != nil && o == r.cmd.Process {
+			p.t.Errorf("lab: cannot resume %s: %v", p.name, err)
+		}
+	})
 }
 
 // Kill ends the process at once (SIGKILL), paused or not, and returns when it is gone. It does nothing
@@ -314,19 +259,18 @@ func (p *Process) Kill() {
 	<-r.done
 }
 
-// Stop asks the process to end in good order (SIGTERM), and returns when it is gone. One that does not
-// comply within 10 s is killed, and the test fails. It does nothing to one that has ended.
+// Stop asks the process to end in good order (SIGTERM; a database is not to wait for its clients: SIGINT), and
+// returns when it is gone. One that does not comply within 10 s, a database within 90 s, is killed, and the test
+// fails. It does nothing to one that has ended.
 func (p *Process) Stop() {
-	p.t.Helper()
-	p.end("SIGTERM", terminate, stopTimeout)
-}
-
-// end asks the process to end, and kills it where it does not within some time.
-func (p *Process) end(signal string, send func(*os.Process) error, within time.Duration) {
 	p.t.Helper()
 	r, running := p.current()
 	if !running {
 		return
+	}
+	send, within := terminate, stopTimeout
+	if p.quit != nil {
+		send, within = p.quit, readyTimeout
 	}
 	if err := send(r.cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.t.Errorf("lab: cannot stop %s: %v", p.name, err)
@@ -334,17 +278,15 @@ func (p *Process) end(signal string, send func(*os.Process) error, within time.D
 	select {
 	case <-r.done:
 	case <-time.After(within):
-		p.t.Errorf("lab: %s did not end within %v of %s and is killed", p.name, within, signal)
+		p.t.Errorf("lab: %s did not end within %v of being asked to, and is killed", p.name, within)
 		p.Kill()
 	}
 }
 
 // Log returns the last 16 KiB of what the process wrote, over all its starts.
-func (p *Process) Log() string {
-	return tail(p.log, 0)
-}
+func (p *Process) Log() string { return p.logFrom(0) }
 
-// logSize returns where the log ends now, to look only at what comes after with tail.
+// logSize returns where the log ends now, to look only at what comes after with logFrom.
 func (p *Process) logSize() int64 {
 	info, err := p.log.Stat()
 	if err != nil {
@@ -353,17 +295,19 @@ func (p *Process) logSize() int64 {
 	return info.Size()
 }
 
-// tail returns the last 16 KiB of f, and nothing from before offset from.
-func tail(f *os.File, from int64) string {
+// logFrom is Log without what stands before an offset.
+func (p *Process) logFrom(from int64) string {
 	const most = 16 << 10
-	info, err := f.Stat()
-	if err != nil {
-		return err.Error()
-	}
-	from = max(from, info.Size()-most)
-	text := make([]byte, info.Size()-from)
-	n, _ := f.ReadAt(text, from)
+	from = max(from, p.logSize()-most)
+	text := make([]byte, max(0, p.logSize()-from))
+	n, _ := p.log.ReadAt(text, from)
 	return string(text[:n])
+}
+
+// lastWords is the last line of the log.
+func (p *Process) lastWords() string {
+	log := strings.Split(strings.TrimSpace(p.Log()), "\n")
+	return log[len(log)-1]
 }
 
 // NeedPause skips the test where processes cannot be paused.

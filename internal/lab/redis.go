@@ -3,12 +3,13 @@ package lab
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,120 +19,179 @@ import (
 // goroutine, except those that take a TB.
 type Redis struct {
 	*Process
-	conf   redisConfig
 	binary string
-	clock  *clock // nil: the machine's
-	dir    string
-	file   string // redis.conf
-	port   int
 	certs  atomic.Pointer[Certs]
 
-	mu   sync.Mutex
-	cost Commands // what Commands itself has cost since the start
+	mu    sync.Mutex
+	looks int64 // calls of Commands since the start
 }
+
+// doTimeout bounds Do: a paused server must not hang a test.
+const doTimeout = 5 * time.Second
+
+// Every server with authentication also has this user, so that tests can look at it and servers can
+// replicate from each other, whatever rights the users under test have. It protects nothing.
+const (
+	adminUser     = "lab"
+	adminPassword = "lab"
+)
 
 // StartRedis starts a Redis without persistence, without authentication and without TLS, changed by
 // opts, and returns once it answers. It is killed when the test ends. Without redis-server the test is
 // skipped; see [Need].
-func StartRedis(t TB, opts ...RedisOption) *Redis {
+func StartRedis(t TB, opts ...Option) *Redis {
 	t.Helper()
 	r := launchRedis(t, "redis", opts)
-	if r.conf.primary != nil {
-		r.waitForPrimary(t)
+	if r.primary != "" {
+		await(t, func() error { return r.says(map[string]string{"master_link_status": "up"}, "INFO", "replication") },
+			r.Process)
 	}
 	return r
 }
 
-// launchRedis starts a server on a free port and waits until it answers.
-func launchRedis(t TB, name string, opts []RedisOption) *Redis {
+func launchRedis(t TB, name string, opts []Option) *Redis {
 	t.Helper()
-	r := &Redis{binary: Need(t, ToolRedis), dir: t.TempDir()}
-	for _, opt := range opts {
-		opt(&r.conf)
-	}
-	r.file = filepath.Join(r.dir, "redis.conf")
-	r.certs.Store(r.conf.certs)
-	if r.conf.clock {
-		r.clock = newClock(t, r.dir)
-	}
-	if r.conf.socket {
-		r.conf.socketPath = shortSocketPath(t)
-	}
-	t.Cleanup(func() { // after the process is killed: a child that rewrites its log may live for a moment longer
-		for deadline := time.Now().Add(stopTimeout); os.RemoveAll(r.dir) != nil && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
-	})
-	r.Process = newProcess(t, name, r.dir, r.newCommand)
-
-	r.answers = r.isUp
-	onFreePorts(t, func() (err error) {
-		if r.port, err = freePort(t, r.portOffsets()...); err != nil {
-			return err
-		}
-		// Written once per port and not by Restart: a Sentinel keeps its state in this very file.
-		if err := os.WriteFile(r.file, []byte(r.conf.file(r.dir, r.port)), 0o600); err != nil {
-			return fmt.Errorf("lab: configuration of %s: %w", name, err)
-		}
-		return serve(r.Process)
+	r := &Redis{binary: Need(t, ToolRedis)}
+	launch(t, func() []*Process {
+		r.Process = newProcess(t, name, of(opts), 1)
+		r.certs.Store(r.config.certs)
+		r.command, r.answers, r.tells = r.newCommand, r.isUp, r.Time
+		return []*Process{r.Process}
 	})
 	return r
-}
-
-func (r *Redis) portOffsets() []int {
-	if r.conf.cluster {
-		return []int{busOffset}
-	}
-	return nil
 }
 
 func (r *Redis) newCommand() (*exec.Cmd, error) {
-	r.mu.Lock()
-	r.cost = Commands{}
-	r.mu.Unlock()
-	args := []string{r.file}
-	if r.conf.sentinel {
-		args = append(args, "--sentinel")
+	file := filepath.Join(r.dir, "redis.conf")
+	if _, err := os.Stat(file); err != nil { // once: a Sentinel keeps its state in this very file
+		if err := os.WriteFile(file, []byte(r.file()), 0o600); err != nil {
+			return nil, err
+		}
 	}
-	// Not the test's context: it ends before the clean-up, which may still need the server.
-	cmd := exec.CommandContext(context.Background(), r.binary, args...)
-	cmd.Dir = r.dir
-	cmd.Env = append(append(os.Environ(), readAlways), r.clock.environment()...)
-	return cmd, nil
+	if r.sentinel {
+		return r.program(r.binary, file, "--sentinel"), nil
+	}
+	return r.program(r.binary, file), nil
+}
+
+// file returns the text of redis.conf.
+func (r *Redis) file() string {
+	var ours config
+	line := func(name string, values ...string) { WithConfig(name, values...)(&ours) }
+	port := strconv.Itoa(r.Port())
+	line("bind", "127.0.0.1")
+	line("protected-mode", "no")
+	line("dir", r.dir)
+	if c := r.Certs(); c == nil {
+		line("port", port)
+	} else {
+		line("port", "0")
+		line("tls-port", port)
+		line("tls-ca-cert-file", c.CAFile)
+		line("tls-cert-file", c.CertFile)
+		line("tls-key-file", c.KeyFile)
+		line("tls-auth-clients", "optional")
+		line("tls-replication", "yes")
+		line("tls-cluster", "yes")
+	}
+	if r.asksWho() {
+		line("user", adminUser, "on", ">"+adminPassword, "~*", "&*", "+@all")
+	}
+	if !r.sentinel { // to which the rest is unknown
+		line("save", "")
+		line("repl-diskless-sync-delay", "0") // the default waits 5 s for more replicas to come
+		if r.asksWho() {                      // every server, since a fail-over can make any of them a replica
+			line("masteruser", adminUser)
+			line("masterauth", adminPassword)
+		}
+		if r.socket {
+			line("unixsocket", r.Socket())
+			line("unixsocketperm", "700")
+		}
+		if host, port, err := net.SplitHostPort(r.primary); err == nil {
+			line("replicaof", host, port)
+		}
+	}
+	var b strings.Builder
+	for _, s := range append(ours.settings, r.settings...) {
+		b.WriteString(s.name)
+		for _, value := range s.values {
+			b.WriteString(" " + quoted(value))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// quoted quotes a value as redis.conf wants it: bytes outside of printable ASCII as \xHH.
+func quoted(value string) string {
+	var b strings.Builder
+	for i := range len(value) {
+		switch c := value[i]; {
+		case c == '"' || c == '\\':
+			b.WriteString(`\` + string(c))
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return `"` + b.String() + `"`
 }
 
 // isUp returns nil once this very process serves on the port. Asking for its process ID matters:
 // if the port was taken between the choice and the bind, somebody else's server answers there.
 func (r *Redis) isUp() error {
-	c, err := r.dial(time.Second)
-	if err != nil {
+	if err := r.says(map[string]string{"process_id": fmt.Sprint(r.Pid())}, "INFO", "server"); err != nil {
 		return err
-	}
-	defer func() { _ = c.Close() }()
-	reply, err := c.do(time.Second, "INFO", "server")
-	if err != nil {
-		return err
-	}
-	info := infoFields(reply)
-	if got, want := info["process_id"], fmt.Sprint(r.Pid()); got != want {
-		return fmt.Errorf("lab: process %s answers on port %d instead of %s", got, r.port, want)
 	}
 	// INFO is answered even while data is loaded; PING is not.
-	_, err = c.do(time.Second, "PING")
+	_, err := r.do(time.Second, "PING")
+	if err == nil && !r.sentinel {
+		_, err = r.do(time.Second, "CONFIG", "RESETSTAT") // this is not to be counted
+		r.mu.Lock()
+		r.looks = 0
+		r.mu.Unlock()
+	}
 	return err
 }
 
-// Addr returns the host:port of the server. It speaks TLS there if it was started [WithTLS].
-func (r *Redis) Addr() string { return loopback(r.port) }
+// says returns nil if the fields of an answer are what they should be.
+func (r *Redis) says(want map[string]string, command ...any) error {
+	reply, err := r.do(time.Second, command...)
+	return differ(fields(reply), want, err)
+}
 
-// Port returns the port of the server. It stays the same over restarts.
-func (r *Redis) Port() int { return r.port }
+// differ returns what is not as it should be.
+func differ(is, want map[string]string, err error) error {
+	for field, value := range want {
+		if err == nil && is[field] != value {
+			err = fmt.Errorf("lab: its %s is %q instead of %q", field, is[field], value)
+		}
+	}
+	return err
+}
 
-// Socket returns the path of the server's unix socket, and "" without [WithSocket].
-func (r *Redis) Socket() string { return r.conf.socketPath }
+// fields makes a map of lines of name:value, or of a list of names and values in turn.
+func fields(reply any) map[string]string {
+	m := map[string]string{}
+	switch reply := reply.(type) {
+	case string:
+		for line := range strings.Lines(reply) {
+			if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
+				m[name] = value
+			}
+		}
+	case []any:
+		for i := 0; i+1 < len(reply); i += 2 {
+			m[fmt.Sprint(reply[i])] = fmt.Sprint(reply[i+1])
+		}
+	}
+	return m
+}
 
-// Dir returns the data directory, which is removed when the test ends.
-func (r *Redis) Dir() string { return r.dir }
+// Socket returns the path of the unix socket of a server that was started [WithSocket].
+func (r *Redis) Socket() string { return filepath.Join(r.dir, "s") }
 
 // Certs returns the certificates given by [WithTLS], and nil without.
 func (r *Redis) Certs() *Certs { return r.certs.Load() }
@@ -155,7 +215,7 @@ func (r *Redis) dial(timeout time.Duration) (*Conn, error) {
 		raw = tls.Client(raw, certs.ClientConfig())
 	}
 	c := newConn(raw)
-	if r.conf.auth {
+	if r.asksWho() {
 		if _, err := c.do(timeout, "AUTH", adminUser, adminPassword); err != nil {
 			_ = c.Close()
 			return nil, err
@@ -176,29 +236,141 @@ func (r *Redis) Conn(t TB) *Conn {
 	return c
 }
 
-// waitForPrimary returns once the replica is in step with its primary.
-func (r *Redis) waitForPrimary(t TB) {
+// Do sends one command to the server, on a connection of its own that no [Proxy] is in the way of, and
+// as a user with all rights. It waits 5 s at most. Each call has another connection: for what depends on
+// earlier commands (WAIT counts the replicas that have what its own connection wrote) see [Redis.Conn].
+//
+// The reply is nil, an int64, a string, or a []any of these and of [ReplyError]. An error that the
+// server answered is a ReplyError. Arguments are sent as fmt.Sprint prints them, a []byte as it is.
+func (r *Redis) Do(args ...any) (any, error) {
+	return r.do(doTimeout, args...)
+}
+
+func (r *Redis) do(timeout time.Duration, args ...any) (reply any, err error) {
+	c, err := r.dial(timeout)
+	if err == nil {
+		defer func() { _ = c.Close() }()
+		reply, err = c.do(timeout, args...)
+	}
+	if err != nil { // the command only: what follows may be a password
+		return nil, fmt.Errorf("lab: %v on %s at %s: %w", args[0], r.name, r.Addr(), err)
+	}
+	return reply, nil
+}
+
+// MustDo is [Redis.Do] for a command that has to succeed.
+func (r *Redis) MustDo(t TB, args ...any) any {
 	t.Helper()
-	err := r.ready(func() error {
-		info, err := r.info(time.Second, "replication")
-		if err == nil && info["master_link_status"] != "up" {
-			err = errors.New("the link to its primary is not up")
-		}
-		return err
-	})
+	reply, err := r.Do(args...)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
+	return reply
 }
 
-// shortSocketPath returns a path that fits into a socket address (104 bytes on macOS), which the
-// test's own directory, named after the test, may not.
-func shortSocketPath(t TB) string {
+// TTL returns how long a key is kept; negative: it never expires, or there is none.
+func (r *Redis) TTL(t TB, key string) time.Duration {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ls")
+	ms, _ := r.MustDo(t, "PTTL", []byte(key)).(int64)
+	return time.Duration(ms) * time.Millisecond
+}
+
+// HangUp ends the connections of all clients, as an idle limit of a server or of a load balancer does.
+// Subscriptions are left alone.
+func (r *Redis) HangUp(t TB) {
+	t.Helper()
+	r.MustDo(t, "CLIENT", "KILL", "TYPE", "normal")
+}
+
+// Info returns one section of INFO as its fields.
+func (r *Redis) Info(t TB, section string) map[string]string {
+	t.Helper()
+	return fields(r.MustDo(t, "INFO", section))
+}
+
+// Time returns the server's wall clock.
+func (r *Redis) Time() (time.Time, error) {
+	reply, err := r.Do("TIME")
 	if err != nil {
-		t.Fatalf("lab: directory for a unix socket: %v", err)
+		return time.Time{}, err
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	var seconds, micros int64
+	if _, err := fmt.Sscan(strings.Trim(fmt.Sprint(reply), "[]"), &seconds, &micros); err != nil {
+		return time.Time{}, fmt.Errorf("lab: TIME answered %v", reply)
+	}
+	return time.Unix(seconds, micros*1000), nil
+}
+
+// Commands counts what a server has executed. A script counts as one command and each command that it
+// calls as one more, which is how Redis itself counts.
+type Commands struct {
+	// Total is the number of commands of all kinds.
+	Total int64
+	// ByName has the number of calls by lower-case name: "set", "evalsha", "script|load". Names that
+	// were never called are absent.
+	ByName map[string]int64
+}
+
+func (c *Commands) add(name string, n int64) {
+	if c.ByName[name] += n; c.ByName[name] == 0 {
+		delete(c.ByName, name)
+	}
+	c.Total += n
+}
+
+// Since returns what was executed between before and c.
+func (c Commands) Since(before Commands) Commands {
+	diff := Commands{ByName: map[string]int64{}}
+	for name, n := range c.ByName {
+		diff.add(name, n-before.ByName[name])
+	}
+	return diff
+}
+
+// Commands returns what the server has executed since it was started, except for what calling Commands
+// costs: the difference of two calls is what others did, [Redis.Do] and a replica's own chatter included.
+func (r *Redis) Commands(t TB) Commands {
+	t.Helper()
+	// One at a time, so that the cost of one is not counted by another.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := Commands{ByName: map[string]int64{}}
+	for field, value := range r.Info(t, "commandstats") {
+		if name, found := strings.CutPrefix(field, "cmdstat_"); found { // calls=3,usec=120,…
+			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			n, _ := strconv.ParseInt(calls, 10, 64)
+			count.add(name, n)
+		}
+	}
+	count.add("info", -r.looks) // this one is counted by the server when it has answered
+	r.looks++
+	if r.asksWho() {
+		count.add("auth", -r.looks)
+	}
+	return count
+}
+
+// AllAtOnce has n callers ask while the server is paused, so that their questions come together,
+// and returns in how many script calls they were answered.
+func (r *Redis) AllAtOnce(t TB, n int, ask func(i int)) (calls int) {
+	t.Helper()
+	NeedPause(t)
+	before := r.Commands(t)
+	r.Pause()
+	var all sync.WaitGroup
+	var begun atomic.Int64
+	for i := range n {
+		all.Go(func() {
+			begun.Add(1)
+			ask(i)
+		})
+	}
+	for begun.Load() < int64(n) {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond) // all are in a queue, or a few more script calls are made
+	r.Resume()
+	all.Wait()
+	used := r.Commands(t).Since(before).ByName
+	return int(used["evalsha"] + used["eval"])
 }

@@ -1,12 +1,9 @@
 package lab
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -66,20 +63,15 @@ func (f *FakeRedis) Count(command string) int {
 	return f.received[command]
 }
 
-func (f *FakeRedis) serve(c net.Conn) {
-	defer func() {
-		_ = c.Close()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.open, c)
-	}()
-	in := bufio.NewReader(c)
-	for {
-		args, err := readCommand(in)
-		if err != nil {
+func (f *FakeRedis) serve(raw net.Conn) {
+	defer func() { _ = raw.Close() }()
+	for c := newConn(raw); ; {
+		words, err := c.read()
+		args, _ := words.([]any)
+		if err != nil || len(args) == 0 {
 			return
 		}
-		command := strings.ToLower(args[0])
+		command := strings.ToLower(args[0].(string))
 		f.mu.Lock()
 		f.received[command]++
 		f.mu.Unlock()
@@ -92,42 +84,8 @@ func (f *FakeRedis) serve(c net.Conn) {
 		case "info":
 			reply = "-NOPERM this user has no permissions to run the 'info' command\r\n"
 		}
-		if reply == "" {
-			return
-		}
-		if _, err := io.WriteString(c, reply); err != nil {
+		if _, err := io.WriteString(raw, reply); err != nil || reply == "" {
 			return
 		}
 	}
-}
-
-func readCommand(in *bufio.Reader) ([]string, error) {
-	n, err := readLength(in, '*')
-	if err != nil {
-		return nil, err
-	}
-	args := make([]string, n)
-	for i := range args {
-		length, err := readLength(in, '$')
-		if err != nil {
-			return nil, err
-		}
-		word := make([]byte, length+len("\r\n"))
-		if _, err := io.ReadFull(in, word); err != nil {
-			return nil, err
-		}
-		args[i] = string(word[:length])
-	}
-	return args, nil
-}
-
-func readLength(in *bufio.Reader, kind byte) (int, error) {
-	line, err := in.ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	if line[0] != kind {
-		return 0, fmt.Errorf("%q does not begin with %c", line, kind)
-	}
-	return strconv.Atoi(strings.TrimSpace(line[1:]))
 }

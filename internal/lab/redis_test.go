@@ -202,7 +202,7 @@ func setReplicated(t *testing.T, primary *lab.Redis, key, value string, replicas
 func TestRedisReplicaFollowsAndItsLinkCanBeCut(t *testing.T) {
 	primary := lab.StartRedis(t, lab.WithPassword("secret"))
 	proxy := lab.StartProxy(t, primary.Addr())
-	replica := lab.StartRedis(t, lab.WithPassword("secret"), lab.ReplicaThrough(primary, proxy.Addr()))
+	replica := lab.StartRedis(t, lab.WithPassword("secret"), lab.ReplicaOf(proxy.Addr()))
 	assert.Equal(t, "slave", replica.Info(t, "replication")["role"])
 	setReplicated(t, primary, "k", "1", 1)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
@@ -219,7 +219,7 @@ func TestRedisReplicaFollowsAndItsLinkCanBeCut(t *testing.T) {
 func TestRedisReplicaOverTLS(t *testing.T) {
 	certs := lab.NewCerts(t)
 	primary := lab.StartRedis(t, lab.WithTLS(certs))
-	replica := lab.StartRedis(t, lab.WithTLS(certs), lab.ReplicaOf(primary))
+	replica := lab.StartRedis(t, lab.WithTLS(certs), lab.ReplicaOf(primary.Addr()))
 	setReplicated(t, primary, "k", "1", 1)
 	assert.Equal(t, "1", replica.MustDo(t, "GET", "k"))
 }
@@ -252,7 +252,7 @@ func TestRedisClockJump(t *testing.T) {
 }
 
 func TestRedisCountsTheCommandsOfOthers(t *testing.T) {
-	for _, opts := range [][]lab.RedisOption{nil, {lab.WithPassword("p")}} {
+	for _, opts := range [][]lab.Option{nil, {lab.WithPassword("p")}} {
 		r := lab.StartRedis(t, opts...)
 		c := client(t, &redis.Options{Addr: r.Addr(), Password: passwordOf(opts), DisableIdentity: true})
 		require.NoError(t, c.Ping(t.Context()).Err())
@@ -271,7 +271,7 @@ func TestRedisCountsTheCommandsOfOthers(t *testing.T) {
 	}
 }
 
-func passwordOf(opts []lab.RedisOption) string {
+func passwordOf(opts []lab.Option) string {
 	if len(opts) > 0 {
 		return "p"
 	}

@@ -23,9 +23,7 @@ type Conn struct {
 	r   *bufio.Reader
 }
 
-func newConn(raw net.Conn) *Conn {
-	return &Conn{raw: raw, r: bufio.NewReader(raw)}
-}
+func newConn(raw net.Conn) *Conn { return &Conn{raw: raw, r: bufio.NewReader(raw)} }
 
 // Do sends one command and waits 5 s at most for its reply, which is as [Redis.Do] says. After an error
 // that is no [ReplyError] the connection is of no more use.
@@ -52,24 +50,19 @@ func (c *Conn) do(timeout time.Duration, args ...any) (any, error) {
 		return nil, err
 	}
 	reply, err := c.read()
-	if err != nil {
-		return nil, err
-	}
 	if e, ok := reply.(ReplyError); ok {
 		return nil, e
 	}
-	return reply, nil
+	return reply, err
 }
 
+// read reads a reply, or a command.
 func (c *Conn) read() (any, error) {
 	line, err := c.r.ReadString('\n')
 	if err != nil {
 		return nil, err
 	}
-	if len(line) < 3 {
-		return nil, fmt.Errorf("lab: not a Redis reply: %q", line)
-	}
-	kind, rest := line[0], line[1:len(line)-2]
+	kind, rest := line[0], line[1:max(1, len(line)-2)]
 	switch kind {
 	case '+':
 		return rest, nil
@@ -77,13 +70,13 @@ func (c *Conn) read() (any, error) {
 		return ReplyError(rest), nil
 	}
 	n, err := strconv.ParseInt(rest, 10, 64)
-	if err != nil {
+	if err != nil || kind != ':' && kind != '$' && kind != '*' {
 		return nil, fmt.Errorf("lab: not a Redis reply: %q", line)
 	}
 	switch {
 	case kind == ':':
 		return n, nil
-	case kind == '$' && n < 0, kind == '*' && n < 0:
+	case n < 0:
 		return nil, nil
 	case kind == '$':
 		text := make([]byte, n+2)
@@ -91,14 +84,12 @@ func (c *Conn) read() (any, error) {
 			return nil, err
 		}
 		return string(text[:n]), nil
-	case kind == '*':
-		list := make([]any, n)
-		for i := range list {
-			if list[i], err = c.read(); err != nil {
-				return nil, err
-			}
-		}
-		return list, nil
 	}
-	return nil, fmt.Errorf("lab: not a Redis reply: %q", line)
+	list := make([]any, n)
+	for i := range list {
+		if list[i], err = c.read(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }

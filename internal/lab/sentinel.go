@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -25,31 +26,29 @@ const (
 	sentinelQuorum = 2
 	// downAfter has room for the hiccups of a busy machine: a fail-over that no test asked for is worse
 	// than one that takes longer.
-	downAfter = time.Second
+	downAfter = "1000"
 	// failoverTimeout is also how long Sentinel waits, twice, before it tries again.
-	failoverTimeout = 3 * time.Second
+	failoverTimeout = "3000"
 )
 
 // StartSentinel starts a primary, replicas and three Sentinels, and returns once the Sentinels know
 // them all and each other. opts hold for the primary and the replicas. A fail-over takes 2 to 3 s.
-func StartSentinel(t TB, replicas int, opts ...RedisOption) *Sentinel {
+func StartSentinel(t TB, replicas int, opts ...Option) *Sentinel {
 	t.Helper()
-	s := &Sentinel{Name: "primary"}
 	primary := StartRedis(t, opts...)
-	s.Servers = append(s.Servers, primary)
+	s := &Sentinel{Name: "primary", Servers: []*Redis{primary}}
 	for range replicas {
-		s.Servers = append(s.Servers, StartRedis(t, append(opts[:len(opts):len(opts)], ReplicaOf(primary))...))
+		s.Servers = append(s.Servers, StartRedis(t, append(slices.Clone(opts), ReplicaOf(primary.Addr()))...))
 	}
-	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	watch := []RedisOption{
-		func(c *redisConfig) { c.sentinel, c.certs = true, primary.Certs() },
+	watch := []Option{
+		func(c *config) { c.sentinel, c.certs = true, primary.Certs() },
 		WithConfig("sentinel", "monitor", s.Name, "127.0.0.1", strconv.Itoa(primary.Port()),
 			strconv.Itoa(sentinelQuorum)),
-		WithConfig("sentinel", "down-after-milliseconds", s.Name, ms(downAfter)),
-		WithConfig("sentinel", "failover-timeout", s.Name, ms(failoverTimeout)),
+		WithConfig("sentinel", "down-after-milliseconds", s.Name, downAfter),
+		WithConfig("sentinel", "failover-timeout", s.Name, failoverTimeout),
 		WithConfig("sentinel", "parallel-syncs", s.Name, "1"),
 	}
-	if primary.conf.auth {
+	if primary.asksWho() {
 		watch = append(watch,
 			WithConfig("sentinel", "auth-user", s.Name, adminUser),
 			WithConfig("sentinel", "auth-pass", s.Name, adminPassword))
@@ -57,11 +56,14 @@ func StartSentinel(t TB, replicas int, opts ...RedisOption) *Sentinel {
 	for i := range sentinels {
 		s.Sentinels = append(s.Sentinels, launchRedis(t, fmt.Sprintf("sentinel-%d", i+1), watch))
 	}
-	for _, sentinel := range s.Sentinels {
-		if err := sentinel.ready(func() error { return s.knowsAll(sentinel, replicas) }); err != nil {
-			t.Fatalf("%v", err)
+	await(t, func() (err error) {
+		for _, sentinel := range s.Sentinels {
+			if err == nil {
+				err = s.knowsAll(sentinel, replicas)
+			}
 		}
-	}
+		return err
+	}, processes(s.Sentinels)...)
 	return s
 }
 
@@ -72,7 +74,7 @@ func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 // one. It waits until they agree.
 func (s *Sentinel) Primary(t TB) *Redis {
 	t.Helper()
-	return s.agreed(t, nil)
+	return s.WaitForFailover(t, nil)
 }
 
 // KillPrimary kills the primary and returns the server that has taken over, once all running Sentinels
@@ -82,28 +84,19 @@ func (s *Sentinel) KillPrimary(t TB) *Redis {
 	t.Helper()
 	old := s.Primary(t)
 	old.Kill()
-	return s.agreed(t, old)
+	return s.WaitForFailover(t, old)
 }
 
 // WaitForFailover returns the server that has taken over from old, once all running Sentinels agree on
 // it: for a primary that a test has made unavailable by other means than KillPrimary.
-func (s *Sentinel) WaitForFailover(t TB, old *Redis) *Redis {
+func (s *Sentinel) WaitForFailover(t TB, old *Redis) (primary *Redis) {
 	t.Helper()
-	return s.agreed(t, old)
-}
-
-// agreed waits until all running Sentinels name the same primary, which is not old.
-func (s *Sentinel) agreed(t TB, old *Redis) *Redis {
-	t.Helper()
-	var primary *Redis
-	if err := poll(func() (err error) {
+	await(t, func() (err error) {
 		if primary, err = s.primary(); err == nil && primary == old {
 			err = fmt.Errorf("lab: the primary still is %s", old.Addr())
 		}
 		return err
-	}, nil, s.Sentinels...); err != nil {
-		t.Fatalf("lab: the Sentinels do not agree within %v: %v", readyTimeout, err)
-	}
+	}, processes(s.Sentinels)...)
 	return primary
 }
 
@@ -127,59 +120,32 @@ func (s *Sentinel) primary() (*Redis, error) {
 		}
 		named = next
 	}
-	for _, server := range s.Servers {
-		if server.Addr() != named {
-			continue
-		}
-		info, err := server.info(time.Second, "replication")
-		if err != nil {
-			return nil, err
-		}
-		if info["role"] != "master" {
-			return nil, fmt.Errorf("lab: %s is named the primary and does not know it", named)
-		}
-		return server, nil
+	i := slices.Index(addrs(s.Servers), named)
+	if i < 0 {
+		return nil, fmt.Errorf("lab: %q is named the primary, which is none of the servers", named)
 	}
-	return nil, fmt.Errorf("lab: %q is named the primary, which is none of the servers", named)
+	return s.Servers[i], s.Servers[i].says(map[string]string{"role": "master"}, "INFO", "replication")
 }
 
 // knowsAll returns nil once a Sentinel can take part in a fail-over.
 func (s *Sentinel) knowsAll(sentinel *Redis, replicas int) error {
-	reply, err := sentinel.do(time.Second, "SENTINEL", "MASTER", s.Name)
-	if err != nil {
-		return err
-	}
-	state := pairs(reply)
-	for field, want := range map[string]string{
+	if err := sentinel.says(map[string]string{
 		"flags":               "master", // and not s_down
 		"num-slaves":          strconv.Itoa(replicas),
 		"num-other-sentinels": strconv.Itoa(sentinels - 1),
-	} {
-		if state[field] != want {
-			return fmt.Errorf("lab: its %s is %q instead of %q", field, state[field], want)
-		}
-	}
-	// A replica counts as a candidate only after it has told about itself.
-	if reply, err = sentinel.do(time.Second, "SENTINEL", "REPLICAS", s.Name); err != nil {
+	}, "SENTINEL", "MASTER", s.Name); err != nil {
 		return err
 	}
+	// A replica counts as a candidate only after it has told about itself.
+	reply, err := sentinel.do(time.Second, "SENTINEL", "REPLICAS", s.Name)
 	known, _ := reply.([]any)
 	for _, replica := range known {
-		if state := pairs(replica); state["flags"] != "slave" || state["master-link-status"] != "ok" {
-			return errors.New("lab: it has not yet heard from every replica")
-		}
+		err = differ(fields(replica), map[string]string{"flags": "slave", "master-link-status": "ok"}, err)
 	}
-	return nil
-}
-
-// pairs makes a map of a reply that lists names and values in turn.
-func pairs(reply any) map[string]string {
-	list, _ := reply.([]any)
-	m := map[string]string{}
-	for i := 0; i+1 < len(list); i += 2 {
-		m[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	if err == nil && len(known) != replicas {
+		err = errors.New("lab: it has not yet heard from every replica")
 	}
-	return m
+	return err
 }
 
 // LeftBySentinels are functions of go-redis whose goroutines nothing ends: a question to a Sentinel that is

@@ -44,7 +44,7 @@ func TestProveSentinelFailsOverWhenThePrimaryIsPaused(t *testing.T) {
 
 func TestProveClusterServesEverySlot(t *testing.T) {
 	lab.NeedProve(t)
-	for name, opts := range map[string][]lab.RedisOption{
+	for name, opts := range map[string][]lab.Option{
 		"plain":    nil,
 		"password": {lab.WithPassword("secret")},
 		"TLS":      {lab.WithTLS(lab.NewCerts(t))},

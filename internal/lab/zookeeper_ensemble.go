@@ -17,46 +17,38 @@ type ZooKeeperEnsemble struct {
 
 // StartZooKeeperEnsemble starts n servers, and returns once all of them serve. They are killed when the
 // test ends.
-func StartZooKeeperEnsemble(t TB, n int, opts ...ZooKeeperOption) *ZooKeeperEnsemble {
+func StartZooKeeperEnsemble(t TB, n int, opts ...Option) (e *ZooKeeperEnsemble) {
 	t.Helper()
-	var e *ZooKeeperEnsemble
-	onFreePorts(t, func() error {
+	launch(t, func() []*Process {
 		e = newEnsemble(t, n, opts)
-		return e.serve()
+		return processes(e.Servers)
 	})
 	return e
 }
 
-func newEnsemble(t TB, n int, opts []ZooKeeperOption) *ZooKeeperEnsemble {
+func newEnsemble(t TB, n int, opts []Option) *ZooKeeperEnsemble {
 	t.Helper()
 	e := &ZooKeeperEnsemble{between: make([][][2]*Proxy, n)}
-	ports := make([][2]int, n)
 	for i := range n {
 		e.Servers = append(e.Servers, newZooKeeper(t, fmt.Sprintf("zookeeper-%d", i+1), opts))
-		for k := range ports[i] {
-			var err error
-			if ports[i][k], err = freePort(t); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 	for i, s := range e.Servers {
-		s.conf.id = i + 1
+		s.id = i + 1
 		e.between[i] = make([][2]*Proxy, n)
-		for j := range n {
-			data, election := ports[j][0], ports[j][1]
+		for j, to := range e.Servers {
+			data, election := to.ports[2], to.ports[3]
 			if i != j {
 				way := [2]*Proxy{StartProxy(t, loopback(data)), StartProxy(t, loopback(election))}
 				e.between[i][j] = way
 				data, election = way[0].Port(), way[1].Port()
 			}
-			s.conf.peers = append(s.conf.peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", j+1, data, election))
+			s.peers = append(s.peers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", j+1, data, election))
 		}
 	}
-	for i := range n {
+	for i, s := range e.Servers {
 		for j := range n {
 			if i != j {
-				e.between[i][j][1].Rewrite(announce(ports[i][1], e.between[j][i][1].Port()))
+				e.between[i][j][1].Rewrite(announce(s.ports[3], e.between[j][i][1].Port()))
 			}
 		}
 	}
@@ -75,44 +67,30 @@ func announce(own, way int) func(first []byte) {
 	}
 }
 
-// serve starts all servers at once that do not run: none serves before it has a majority.
-func (e *ZooKeeperEnsemble) serve() error {
-	var all []*Process
-	for _, s := range e.Servers {
-		all = append(all, s.Process)
-	}
-	return serve(all...)
-}
-
 // Addrs returns the host:port of each server.
 func (e *ZooKeeperEnsemble) Addrs() []string { return addrs(e.Servers) }
 
-// Restart starts all servers that do not run, and returns when all serve.
+// Restart starts all servers that do not run, and returns when all serve: none does before it has a majority.
 func (e *ZooKeeperEnsemble) Restart(t TB) {
 	t.Helper()
-	if err := e.serve(); err != nil {
-		t.Fatalf("lab: restart the ensemble: %v", err)
-	}
+	restart(t, processes(e.Servers)...)
 }
 
 // Leader returns the server that leads, and waits for one if there is none. Servers that are not among
 // candidates are not asked: none given means all.
-func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) *ZooKeeper {
+func (e *ZooKeeperEnsemble) Leader(t TB, candidates ...*ZooKeeper) (leader *ZooKeeper) {
 	t.Helper()
 	if candidates == nil {
 		candidates = e.Servers
 	}
-	var leader *ZooKeeper
-	if err := poll(func() error {
+	await(t, func() error {
 		for _, leader = range candidates {
 			if mode, err := leader.Mode(); err == nil && mode == "leader" {
 				return nil
 			}
 		}
 		return fmt.Errorf("lab: no server leads after %v", readyTimeout)
-	}, nil, e.Servers...); err != nil {
-		t.Fatal(err)
-	}
+	}, processes(e.Servers)...)
 	return leader
 }
 

@@ -65,7 +65,7 @@ func askerWithin(t *testing.T, client redis.UniversalClient, timeout time.Durati
 }
 
 // setUp starts a server and an asker on it.
-func setUp(t *testing.T, opts ...lab.RedisOption) (*lab.Redis, *asker) {
+func setUp(t *testing.T, opts ...lab.Option) (*lab.Redis, *asker) {
 	t.Helper()
 	server := lab.StartRedis(t, opts...)
 	return server, newAsker(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))

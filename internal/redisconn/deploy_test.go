@@ -19,8 +19,8 @@ func TestProveReplicasAreCounted(t *testing.T) {
 	lab.NeedProve(t)
 	lab.NeedPause(t)
 	primary := lab.StartRedis(t)
-	first := lab.StartRedis(t, lab.ReplicaOf(primary))
-	second := lab.StartRedis(t, lab.ReplicaOf(primary))
+	first := lab.StartRedis(t, lab.ReplicaOf(primary.Addr()))
+	second := lab.StartRedis(t, lab.ReplicaOf(primary.Addr()))
 	node := newAsker(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
 	const short, long = 200 * time.Millisecond, 2 * time.Second // long enough for replicas on a busy machine
 	var all sync.WaitGroup

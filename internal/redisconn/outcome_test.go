@@ -185,7 +185,7 @@ func TestWhatTheConfigurationRefusesIsRefused(t *testing.T) {
 
 func TestAReplicaIsNoPlaceForALock(t *testing.T) {
 	primary := lab.StartRedis(t)
-	replica := lab.StartRedis(t, lab.ReplicaOf(primary))
+	replica := lab.StartRedis(t, lab.ReplicaOf(primary.Addr()))
 	node := newAsker(t, redis.NewClient(&redis.Options{Addr: replica.Addr()}))
 	e := try(t, t.Context(), node)
 	assert.ErrorContains(t, e, "READONLY")

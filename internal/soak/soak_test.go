@@ -102,8 +102,8 @@ func service(t *testing.T, which string) (url string, stored func() int) {
 		return "redis://" + r.Addr(), func() int { return int(r.MustDo(t, "DBSIZE").(int64)) }
 	case "etcd":
 		c := lab.StartEtcd(t, 1,
-			lab.WithEtcdFlag("auto-compaction-mode", "revision"),
-			lab.WithEtcdFlag("auto-compaction-retention", "1000"))
+			lab.WithConfig("auto-compaction-mode", "revision"),
+			lab.WithConfig("auto-compaction-retention", "1000"))
 		return "etcd://" + c.Nodes[0].Addr(), func() int { return c.Nodes[0].Keys(t) }
 	case "postgres":
 		p := lab.StartPostgres(t)

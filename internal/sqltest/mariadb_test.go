@@ -33,7 +33,7 @@ func startMariaDB(t *testing.T, settings ...string) *store {
 		name:    "MariaDB",
 		dialect: sqlguard.MySQL,
 		driver:  "mysql",
-		server:  server.Process,
+		server:  server,
 		addr:    server.Addr(),
 		dsn:     mysqlDSN,
 		levels: []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,

@@ -28,7 +28,7 @@ func postgresURL(addr, password string) string {
 // startPostgres starts a PostgreSQL server, with the password of all servers.
 func startPostgres(t *testing.T) *store {
 	t.Helper()
-	server := lab.StartPostgres(t, lab.WithSetting("max_connections", "60"))
+	server := lab.StartPostgres(t, lab.WithConfig("max_connections", "60"))
 	return &store{
 		name:    "PostgreSQL",
 		dialect: sqlguard.Postgres,
