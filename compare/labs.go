@@ -146,7 +146,6 @@ func stepped(i int, settle time.Duration, start func(b *bench) clocked) serverFa
 
 func clockedRedis(b *bench) clocked { return lab.StartRedis(b, lab.WithClock()) }
 
-<<<<<<< HEAD
 // Of services with one server that decides.
 var alone = map[string]string{
 	leaderKilled.ID: "it has one server that decides: see the fail-over",
@@ -185,29 +184,6 @@ func startRedis(b *bench) {
 					return replica.Info(b, "replication")["master_link_status"] == "up"
 				})
 			},
-=======
-func startRedis(b *bench) service {
-	primary := lab.StartRedis(b.stage, lab.WithAppendOnly())
-	link := lab.StartProxy(b.stage, primary.Addr())
-	replica := lab.StartRedis(b.stage, lab.WithAppendOnly(), lab.ReplicaOf(link.Addr()))
-	all := []server{primary}
-	one := func(*bench) server { return primary }
-	return service{
-		address: b.labAddress("redis://" + primary.Addr()),
-		watched: all, version: "Redis " + primary.Info(b.stage, "server")["redis_version"],
-		faults: []serverFault{
-			paused(one),
-			killed(restarted, len(all), every(all...), nil, restartEach),
-			killed(restartedEmpty, 1, every(primary), forget, restartEach),
-			failOver(primary, replica, link),
-			stepped(0, 0, clockedRedis),
-			killed(majorityDown, 1, every(primary), nil, restartEach),
-		},
-		untried: map[string]string{
-			leaderKilled.ID: "it has one server that decides: see the fail-over",
-			memberAlone.ID:  "it has one server",
-			minorityDown.ID: "it can spare none of one server",
->>>>>>> 0f5ede2 (lab: one server type with a small description for each service, one kind of option; a child's lines are read from its log; ageing on a third fewer lines)
 		},
 		stepped(0, 0, clockedRedis),
 		killed(majorityDown, 1, these(primary), false),
@@ -219,11 +195,7 @@ func startRedlock(b *bench) {
 }
 
 // redlockWith starts five Redis for a redlock with these parameters.
-<<<<<<< HEAD
 func redlockWith(b *bench, parameters string, opts ...lab.Option) {
-=======
-func redlockWith(b *bench, parameters string, opts ...lab.Option) service {
->>>>>>> 0f5ede2 (lab: one server type with a small description for each service, one kind of option; a child's lines are read from its log; ageing on a third fewer lines)
 	guard := 2 * b.ttl
 	var addrs []string
 	for range 5 {
@@ -331,7 +303,6 @@ func startPostgres(b *bench) {
 		"back is in the documentation of package postgres"
 	b.watched, b.version = []server{primary}, "PostgreSQL "+primary.Query(b, "SHOW server_version")
 	var standby *lab.Postgres
-<<<<<<< HEAD
 	b.faults = []serverFault{
 		paused(func(*bench) server { return primary }),
 		killed(restarted, 1, these(primary), false),
@@ -355,44 +326,6 @@ func startPostgres(b *bench) {
 				standby.Stop()
 				_ = os.RemoveAll(standby.Dir()) // the next one begins anew
 			},
-=======
-	failOver := serverFault{fault: failedOver, takes: 1,
-		before: func(b *bench) {
-			standby = lab.StartPostgres(b.stage, lab.ReplicaOf(link.Addr()))
-			link.Replies(lab.Hold)
-		},
-		inject: func(b *bench) string {
-			primary.Kill()
-			link.Set(lab.Reset)
-			standby.Promote(b.stage)
-			b.lead(0, standby.Addr())
-			return "the standby takes writes"
-		},
-		after: func(b *bench) {
-			link.Set(lab.Pass)
-			primary.Restart(b.stage)
-			b.lead(0, primary.Addr())
-			standby.Stop()
-			_ = os.RemoveAll(standby.Dir()) // the next one begins anew
-		},
-	}
-	return service{
-		address: b.labAddress(primary.URL(primary.Addr(), params)),
-		watched: all, version: "PostgreSQL " + primary.Query(b.stage, "SHOW server_version"),
-		faults: []serverFault{
-			paused(func(*bench) server { return primary }),
-			killed(restarted, len(all), every(all...), nil, restartEach),
-			failOver,
-			stepped(0, 0, func(b *bench) clocked { return lab.StartPostgres(b.stage, lab.WithClock()) }),
-			killed(majorityDown, 1, every(primary), nil, restartEach),
-		},
-		untried: map[string]string{
-			restartedEmpty.ID: "a database that has lost its files is no database: what a backup brings " +
-				"back is in the documentation of package postgres",
-			leaderKilled.ID: "it has one server that decides: see the fail-over",
-			memberAlone.ID:  "it has one server",
-			minorityDown.ID: "it can spare none of one server",
->>>>>>> 0f5ede2 (lab: one server type with a small description for each service, one kind of option; a child's lines are read from its log; ageing on a third fewer lines)
 		},
 		stepped(0, 0, func(b *bench) clocked { return lab.StartPostgres(b, lab.WithClock()) }),
 		killed(majorityDown, 1, these(primary), false),
