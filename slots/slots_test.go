@@ -103,20 +103,13 @@ func TestAtMostNOnServices(t *testing.T) {
 			assert.Equal(t, 2, crowd(t, ctx, 2, 4, 20*time.Millisecond, clients...))
 
 			// What a cancelled wait has left is gone: all slots can be had at once.
-			first := clients[0]
-			a, err := slots.Lock(ctx, first, "gpu", 2)
-			require.NoError(t, err)
-			b, err := slots.Lock(ctx, first, "gpu", 2)
-			require.NoError(t, err)
-			brief, stop := context.WithTimeout(ctx, 100*time.Millisecond)
-			defer stop()
-			_, err = slots.Lock(brief, clients[1], "gpu", 2)
+			a, b := lock(t, clients[0], "gpu", 2), lock(t, clients[0], "gpu", 2)
+			_, err := slots.Lock(locktest.Within(t, 100*time.Millisecond), clients[1], "gpu", 2)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.NoError(t, a.Unlock(ctx))
 			require.NoError(t, b.Unlock(ctx))
 			for _, c := range clients[2:4] {
-				s, err := slots.Lock(ctx, c, "gpu", 2)
-				require.NoError(t, err)
+				s := lock(t, c, "gpu", 2)
 				defer func() { assert.NoError(t, s.Unlock(ctx)) }()
 			}
 		})
@@ -379,15 +372,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestASlotIsNotShared(t *testing.T) {
-	c := locker.New(memory.New(), nil)
-	defer c.Close()
-	_, err := slots.TryLock(t.Context(), c, "job", 2, locker.Shared())
-	require.ErrorIs(t, err, locker.ErrInvalid)
-	require.ErrorContains(t, err, "one holder")
-	require.Eventually(t, func() bool { return c.Stats().Held == 0 }, time.Second, time.Millisecond)
-}
-
 // shards has each name on a server of its own, one of which may be away.
 type shards struct {
 	*memory.Backend
@@ -407,13 +391,9 @@ func TestASlotThatComesBackIsUsed(t *testing.T) {
 	for _, patience := range []time.Duration{0, locker.NoPatience} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &shards{Backend: memory.New()}
-			c, other := locker.New(s, &locker.Options{Patience: patience}), locker.New(s.Backend, nil)
-			held, err := other.Lock(t.Context(), "gpu/1")
-			require.NoError(t, err)
-			theirs, err := other.Lock(t.Context(), "gpu/0")
-			require.NoError(t, err)
-			ctx := locktest.Within(t, 24*time.Hour)
-			name := "/0"
+			c, other := locktest.Client(t, s, &locker.Options{Patience: patience}), locktest.Client(t, s.Backend, nil)
+			held, theirs := locktest.Lock(t, other, "gpu/1"), locktest.Lock(t, other, "gpu/0")
+			ctx, name := patient(t), "/0"
 			s.away.Store(&name)
 			time.AfterFunc(time.Minute, func() { s.away.Store(nil); _ = theirs.Unlock(ctx) })
 			began := time.Now()
@@ -423,20 +403,15 @@ func TestASlotThatComesBackIsUsed(t *testing.T) {
 			assert.Less(t, time.Since(began), time.Minute+5*time.Second)
 			require.NoError(t, slot.Unlock(ctx))
 			require.NoError(t, held.Unlock(ctx))
-			require.NoError(t, c.Close())
-			require.NoError(t, other.Close())
 		})
 	}
 }
 
 // What cannot work is refused before the service is asked.
-func TestSharedIsRefusedBeforeASlotIsTaken(t *testing.T) {
-	c := locker.New(memory.New(), nil)
-	defer c.Close()
+func TestASlotIsNotShared(t *testing.T) {
+	c := locktest.Client(t, memory.New(), nil)
 	_, err := slots.TryLock(t.Context(), c, "gpu", 1, locker.Shared(), locker.MinHold(time.Hour))
 	require.ErrorIs(t, err, locker.ErrInvalid)
+	require.ErrorContains(t, err, "one holder")
 	assert.Zero(t, c.Stats().Attempts)
-	slot, err := slots.TryLock(t.Context(), c, "gpu", 1)
-	require.NoError(t, err)
-	require.NoError(t, slot.Unlock(t.Context()))
 }
