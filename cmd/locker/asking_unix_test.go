@@ -81,10 +81,7 @@ func TestListAndBreak(t *testing.T) {
 	for _, name := range []string{"a/2", "a/1", "b"} {
 		start(t, backend, locked([]string{"--ttl", "20s"}, name, "listen")...).expect("group")
 	}
-	r := do(t, backend, "list", "a/")
-	assert.Equal(t, 0, r.status, r.stderr)
-	assert.Regexp(t, `\A"a/1": held by \S+@\S+, for \S+ unless renewed, token \d+\n"a/2": held .*\z`,
-		r.stdout, "sorted, and nothing but the prefix")
+	play(t, backend, prints(`\A"a/1": held by \S+@\S+, for \S+ unless renewed, token \d+\n"a/2": held [^\n]*\z`, "list a/"))
 
 	var names []string
 	for _, one := range answers(t, backend, "list") {
@@ -93,13 +90,10 @@ func TestListAndBreak(t *testing.T) {
 	}
 	assert.Equal(t, []string{"a/1", "a/2", "b"}, names)
 
-	r = do(t, backend, "break", "b")
-	assert.Equal(t, 64, r.status, "nobody is there to be asked")
-	assert.Contains(t, r.stderr, "--yes")
-	r = do(t, backend, "break", "--yes", "b")
-	assert.Equal(t, 0, r.status, r.stderr)
-	assert.Regexp(t, `^broken, "b": held by .*, token \d+$`, r.stdout)
-	assert.Equal(t, `"b": free`, do(t, backend, "inspect", "b").stdout)
+	play(t, backend,
+		fails(64, "--yes", "break b"), // nobody is there to be asked
+		prints(`^broken, "b": held by .*, token \d+$`, "break --yes b"),
+		prints(`^"b": free$`, "inspect b"))
 }
 
 // Of two machines with the same line for cron one runs the job, however short
@@ -107,24 +101,19 @@ func TestListAndBreak(t *testing.T) {
 func TestMinHoldKeepsTheLockWhenTheJobIsOver(t *testing.T) {
 	for name, backend := range map[string]with{"redis": startService(t).direct(), "file": fileBackend(t)} {
 		t.Run(name, func(t *testing.T) {
-			hourly := []string{"run", "--try", "-q", "--min-hold", "1h", "a", "--", "echo", "ran"}
-			assert.Equal(t, result{0, "ran", ""}, do(t, []with{backend}, hourly...))
-			assert.Equal(t, result{75, "", ""}, do(t, []with{backend}, hourly...))
-			assert.Equal(t, 0, do(t, []with{backend}, "break", "--yes", "a").status)
-			assert.Equal(t, 0, do(t, []with{backend}, hourly...).status,
-				"an operator can let the next one in")
+			hourly := "run --try -q --min-hold 1h a -- echo ran"
+			play(t, []with{backend}, prints("ran", hourly), fails(75, "", hourly),
+				prints("broken", "break --yes a"), prints("ran", hourly)) // an operator can let the next one in
 		})
 	}
 }
 
 func TestWaitReturnsWhenTheNameIsFree(t *testing.T) {
 	backend := []with{fileBackend(t)}
-	assert.Equal(t, result{}, do(t, backend, "wait", "a", "b"))
+	play(t, backend, prints(`\A\z`, "wait a b"))
 	holder := start(t, backend, locked(nil, "b", "listen")...)
 	holder.expect("group")
-	r := do(t, backend, "wait", "--wait", "100ms", "a", "b")
-	assert.Equal(t, 75, r.status)
-	assert.Contains(t, r.stderr, `"b"`)
+	play(t, backend, fails(75, `"b"`, "wait --wait 100ms a b"))
 	waiter := start(t, backend, "wait", "a", "b")
 	holder.signal(syscall.SIGTERM)
 	holder.wait()
@@ -180,40 +169,25 @@ func urls(text string) []with {
 // Two URLs in one variable, as in the middle of a move.
 func TestTwoServices(t *testing.T) {
 	old, young := t.TempDir(), t.TempDir()
-	both := urls("file://" + old + "\n file://" + young)
-	// Each service lists its own: who has both is seen by the label.
-	for _, dir := range []string{old, young} {
-		r := do(t, both, "run", "job", "--", binary, "list", "--backend", "file://"+dir)
-		require.Equal(t, 0, r.status, r.stderr)
-		assert.Regexp(t, `(?m)^"job": held by .* \[file file\], token \d+$`, r.stdout)
-	}
-	for _, asks := range [][]string{{"list"}, {"break", "--yes", "job"}} {
-		r := do(t, both, asks...)
-		assert.Equal(t, 69, r.status)
-		assert.Contains(t, r.stderr, "backend file+file cannot")
-		assert.Contains(t, r.stderr, "ask each of the two services by its own URL")
-	}
-	r := do(t, both, "check")
-	require.Equal(t, 0, r.status, r.stderr)
-	assert.Regexp(t, `(?m)^ok +lock, renew and unlock`, r.stdout)
-
-	r = do(t, urls("file://"+old), "run", "job", "--", binary, "inspect", "--backend", "file://"+old+" file://"+young,
-		"job")
-	require.Equal(t, 0, r.status, r.stderr)
-	assert.Contains(t, r.stdout, `"job": held by `)
-
-	r = do(t, urls("file:///a file:///b file:///c"), "list")
-	assert.Equal(t, 64, r.status)
-	assert.Contains(t, r.stderr, "it has 3 parts")
+	first, second := "file://"+old, "file://"+young
+	held := `(?m)^"job": held by .* \[file file\], token \d+$` // each service lists its own, and the label says of both
+	play(t, urls(first+"\n "+second),
+		prints(held, "run job -- "+binary+" list --backend "+first),
+		prints(held, "run job -- "+binary+" list --backend "+second),
+		fails(69, "use the URLs of its two services", "list"),
+		fails(69, "use the URLs of its two services", "run job -- "+binary+" break --yes job"),
+		prints(`(?m)^ok +lock, renew and unlock`, "check"))
+	play(t, urls(first), prints(`"job": held by `, "run job -- "+binary+" inspect job --backend", first+" "+second))
+	play(t, urls("file:///a file:///b file:///c"), fails(64, "it has 3 parts", "list"))
 }
 
 func TestShared(t *testing.T) {
 	backend := []with{startService(t).direct()}
 	holding(t, backend, "--shared", "--ttl", "20s")
 	holding(t, backend, "--shared", "--ttl", "20s")
-	assert.Equal(t, 75, do(t, backend, "run", "--try", "a", "--", "true").status, "a writer")
-	assert.Regexp(t, `^"a": held by 2 who share it: \S+@\S+, \S+@\S+, for .*, token \d+$`,
-		do(t, backend, "list").stdout)
+	play(t, backend,
+		fails(75, "held by another", "run --try a -- true"), // a writer
+		prints(`^"a": held by 2 who share it: \S+@\S+, \S+@\S+, for .*, token \d+$`, "list"))
 	state := answers(t, backend, "inspect", "a")[0]
 	assert.True(t, state.Held)
 	assert.Equal(t, 2, state.Sharers)
@@ -222,12 +196,9 @@ func TestShared(t *testing.T) {
 	token := do(t, backend, "run", "--shared", "a", "--", "sh", "-c", "echo $LOCKER_TOKEN").stdout
 	assert.Contains(t, do(t, backend, "inspect", "a").stdout, "token "+token, "that of all who share it")
 
-	r := do(t, backend, "break", "--yes", "a")
-	assert.Equal(t, 0, r.status, r.stderr)
-	assert.Contains(t, r.stdout, `broken, "a": held by 2 who share it`)
-	assert.Equal(t, result{0, "alone", ""}, do(t, backend, "run", "--try", "a", "--", "echo", "alone"))
-
-	r = do(t, backend, "run", "--shared", "-b", "redlock://"+startService(t).Addr()+"?restart_guard=off", "a", "--", "true")
-	assert.Equal(t, 64, r.status, r.stderr)
-	assert.Contains(t, r.stderr, "redlock has no shared locks")
+	play(t, backend,
+		prints(`^broken, "a": held by 2 who share it`, "break --yes a"),
+		prints("alone", "run --try a -- echo alone"),
+		fails(64, "redlock has no shared locks",
+			"run --shared -b redlock://"+startService(t).Addr()+"?restart_guard=off a -- true"))
 }

@@ -89,6 +89,7 @@ var guarantees = []guarantee{
 	{"survives a server's pause", func(p promise) any { return p.SurvivesPause }},
 	{"shortest TTL", func(p promise) any { return p.MinTTL }},
 	{"longest TTL", func(p promise) any { return p.MaxTTL }},
+	{"longest MinHold", func(p promise) any { return p.MaxMinHold }},
 }
 
 // text is a value as people read it.

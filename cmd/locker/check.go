@@ -68,7 +68,7 @@ With --json, each line is one object: "severity" (ok, info, warning, problem),
 		},
 	}
 	addBackendFlag(cmd, &backend)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON, one object per line")
+	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
 

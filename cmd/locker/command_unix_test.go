@@ -64,16 +64,13 @@ func TestEnvironmentOfTheCommand(t *testing.T) {
 	assert.Greater(t, t1, uint64(12))
 	assert.Greater(t, t2, t1, "each holder's token is greater than the one before")
 
-	r := do(t, []with{backend}, "run", "a", "--", binary, "run", "b", "--", "sh", "-c", "echo $LOCKER_NAME")
-	assert.Equal(t, result{0, "b", ""}, r, "a locker inside of another finds its backend, and has a name "+
-		"of its own")
+	// A locker inside of another finds its backend, and has a name of its own.
+	play(t, []with{backend}, prints("^b$", "run a -- "+binary+" run b -- sh -c", "echo $LOCKER_NAME"))
 }
 
 func TestSlots(t *testing.T) {
 	backend := []with{fileBackend(t), withEnv("LOCKER_SLOT=9")}
-	assert.Equal(t, result{0, "none", ""},
-		do(t, backend, "run", "a", "--", "sh", "-c", "echo ${LOCKER_SLOT-none}"),
-		"an outer locker's slot is not the command's")
+	play(t, backend, prints("^none$", "run a -- sh -c", "echo ${LOCKER_SLOT-none}")) // an outer one's is not the command's
 	tell := []string{"sh", "-c", `echo "$LOCKER_NAME is slot $LOCKER_SLOT"; exec sleep 1000`}
 	run := func(args ...string) *process {
 		return start(t, backend, slices.Concat([]string{"run", "--slots", "2"}, args, tell)...)
@@ -244,21 +241,14 @@ func number(t *testing.T, s string) int {
 }
 
 func TestNameThatBeginsWithADash(t *testing.T) {
-	backend := []with{fileBackend(t)}
-	show := []string{"sh", "-c", `echo "$LOCKER_NAME $*"`, "sh"}
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{append([]string{"run", "--", "-foo", "--"}, show...), "-foo "},
-		{append([]string{"run", "--try", "--", "--wait", "--"}, append(show, "-x")...), "--wait -x"},
-		{append([]string{"run", "--", "--", "--"}, show...), "-- "},
-		{append([]string{"run", "--", "a", "--"}, show...), "a "},
-		{append([]string{"run", "a", "--"}, append(show, "--", "b")...), "a -- b"},
-		{append([]string{"run", "--", "-a", "--"}, append(show, "--", "b")...), "-a -- b"},
-	} {
-		assert.Equal(t, result{0, c.want, ""}, do(t, backend, c.args...), "%q", c.args)
-	}
+	show := []string{"--", "sh", "-c", `echo "$LOCKER_NAME $*"`, "sh"}
+	play(t, []with{fileBackend(t)},
+		prints(`^-foo $`, "run -- -foo", show...),
+		prints(`^--wait -x$`, "run --try -- --wait", append(show, "-x")...),
+		prints(`^-- $`, "run -- --", show...),
+		prints(`^a $`, "run -- a", show...),
+		prints(`^a -- b$`, "run a", append(show, "--", "b")...),
+		prints(`^-a -- b$`, "run -- -a", append(show, "--", "b")...))
 }
 
 func TestServiceThatDoesNotAnswerIsWaitedForNoLongerThanTheLock(t *testing.T) {

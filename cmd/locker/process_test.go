@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -206,5 +207,38 @@ func do(t *testing.T, setup []with, args ...string) result {
 		case <-timeout:
 			require.FailNow(t, "somebody keeps stdout open")
 		}
+	}
+}
+
+// step is a run of locker to its end, and what is seen of it.
+type step struct {
+	args           []string
+	status         int
+	stdout, stderr string // regular expressions
+}
+
+// prints is a step that does as it is told: the words of line, and further arguments.
+func prints(stdout, line string, more ...string) step {
+	return step{append(strings.Fields(line), more...), 0, stdout, `\A\z`}
+}
+
+// fails is a step that says why on one line, or says nothing, and writes no answer.
+func fails(status int, says, line string, more ...string) step {
+	if says != "" {
+		says = `\Alocker: [^\n]*` + regexp.QuoteMeta(says) + `[^\n]*\n\z`
+	} else {
+		says = `\A\z`
+	}
+	return step{append(strings.Fields(line), more...), status, `\A\z`, says}
+}
+
+// play does one step after the other.
+func play(t *testing.T, setup []with, steps ...step) {
+	t.Helper()
+	for _, s := range steps {
+		r := do(t, setup, s.args...)
+		assert.Equal(t, s.status, r.status, "%q: %s", s.args, r.stderr)
+		assert.Regexp(t, s.stdout, r.stdout, "%q", s.args)
+		assert.Regexp(t, s.stderr, r.stderr, "%q", s.args)
 	}
 }

@@ -34,15 +34,10 @@ ends. Work that must not run twice at once runs under the lock, with locker run.
 
   Wait for five minutes at most:
     locker wait --wait 5m deploy migrate`,
-		Args: cobra.MinimumNArgs(1),
+		Args: cobra.MatchAll(cobra.MinimumNArgs(1), areNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait < 0 {
 				return usage(fmt.Errorf("a --wait of %v is not possible: give a positive duration", wait))
-			}
-			for _, name := range args {
-				if err := checkCall(name); err != nil {
-					return err
-				}
 			}
 			client, err := open(cmd.Context(), &backend, nil)
 			if err != nil {

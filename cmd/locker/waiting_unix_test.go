@@ -19,32 +19,20 @@ import (
 func TestHeldByAnother(t *testing.T) {
 	backend := []with{fileBackend(t)}
 	holder := holding(t, backend)
-	for _, c := range []struct {
-		flags  string
-		status int
-		silent bool
-	}{
-		{"--try", 75, false},
-		{"--try -q", 75, true},
-		{"--try -E 0", 0, false},
-		{"--wait 0s", 75, false},
-		{"--wait 10ms --quiet --conflict-exit-code 7", 7, true},
-	} {
-		r := do(t, backend, slices.Concat([]string{"run"}, strings.Fields(c.flags), []string{"a", "--", "echo", "ran"})...)
-		assert.Equal(t, c.status, r.status, c.flags)
-		assert.Empty(t, r.stdout, c.flags)
-		assert.Equal(t, !c.silent, strings.Contains(r.stderr, "held by another"), "%q: %s", c.flags, r.stderr)
-	}
-	// Other errors are neither silent nor given that status.
-	r := do(t, backend, "run", "-q", "-E", "7", "--try", "", "--", "true")
-	assert.Equal(t, 64, r.status)
-	assert.NotEmpty(t, r.stderr)
+	play(t, backend,
+		fails(75, "held by another", "run --try a -- echo ran"),
+		fails(75, "", "run --try -q a -- echo ran"),
+		fails(75, "held by another", "run --wait 0s a -- echo ran"),
+		fails(7, "", "run --wait 10ms --quiet --conflict-exit-code 7 a -- echo ran"),
+		fails(0, "held by another", "run --try -E 0 a -- echo ran"),
+		// Other errors are neither silent nor given that status.
+		fails(64, "the name is empty", "run -q -E 7 --try", "", "--", "true"),
+		prints("", "run --try b -- true"))
 
 	began := time.Now()
 	assert.Equal(t, 75, do(t, backend, "run", "--wait", "300ms", "a", "--", "echo", "ran").status)
 	assert.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 	assert.Less(t, time.Since(began), patience/2)
-	assert.Equal(t, 0, do(t, backend, "run", "--try", "b", "--", "true").status, "another name is another lock")
 
 	waiter := start(t, backend, "run", "--wait", patience.String(), "a", "--", "echo", "ran")
 	holder.signal(os.Interrupt)
@@ -57,16 +45,9 @@ func TestHeldByAnother(t *testing.T) {
 
 // It would wait for itself.
 func TestNestedRunOfTheSameNameSaysSo(t *testing.T) {
-	inner := `"` + binary + `" run a -- echo inner ran`
-	for what, script := range map[string]string{
-		"in the command":      inner,
-		"in a nested command": `"` + binary + `" run b -- ` + inner,
-	} {
-		r := do(t, []with{fileBackend(t)}, "run", "a", "--", "sh", "-c", script)
-		assert.Equal(t, 75, r.status, what)
-		assert.Empty(t, r.stdout, what)
-		assert.Contains(t, r.stderr, "nothing is reentrant", what)
-	}
+	play(t, []with{fileBackend(t)},
+		fails(75, "nothing is reentrant", "run a -- "+binary+" run a -- echo inner ran"),
+		fails(75, "nothing is reentrant", "run a -- "+binary+" run b -- "+binary+" run a -- echo inner ran"))
 }
 
 // A process that has left the command has its environment, and may well ask for the name.
@@ -94,10 +75,7 @@ func TestFormerlyNestedRunWaits(t *testing.T) {
 }
 
 func TestOutliveIsForFiles(t *testing.T) {
-	r := do(t, []with{startService(t).direct()}, "run", "--outlive", "a", "--", "echo", "ran")
-	assert.Equal(t, 64, r.status)
-	assert.Empty(t, r.stdout)
-	assert.Contains(t, r.stderr, "--outlive")
+	play(t, []with{startService(t).direct()}, fails(64, "--outlive", "run --outlive a -- echo ran"))
 }
 
 func TestOutageDuringTheWaitIsNotHeld(t *testing.T) {
