@@ -285,6 +285,7 @@ func TestACopyOfABreakFindsNobody(t *testing.T) {
 
 // A release that was cancelled in the middle may have been carried out: that the next one finds nothing is no loss.
 func TestAReleaseAfterOneOfUnknownOutcomeIsNoLoss(t *testing.T) {
+	t.Parallel()
 	for _, shared := range []bool{true, false} {
 		server, direct := setUp(t)
 		shareAndLeave(t, direct, "warm")

@@ -66,6 +66,7 @@ func client(t *testing.T, addr string, opts *single.Options) *locker.Client {
 }
 
 func TestOpenTellsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	certs := lab.NewCerts(t)
 	plain := lab.StartRedis(t, lab.WithPassword("sesame"))
 	secure := lab.StartRedis(t, lab.WithTLS(certs))
@@ -159,6 +160,7 @@ func TestKeyInTheWayIsNamed(t *testing.T) {
 // A server that is stopped, but for the kernel that accepts for it, is the
 // worst of those that are down.
 func TestHangingServerIsToldInTime(t *testing.T) {
+	t.Parallel()
 	s := lab.StartRedis(t)
 	c := client(t, s.Addr(), &single.Options{Timeout: 300 * time.Millisecond})
 	l, err := c.Lock(t.Context(), "held")
