@@ -242,13 +242,14 @@ func (u *Undo) Undo(ctx context.Context, release func(context.Context) error) er
 	err := release(ctx)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	nothing := err == nil || errors.Is(err, ErrLost)
 	switch {
-	case err == nil, errors.Is(err, ErrLost) && !u.late && u.sending == 0:
+	case u.sending == 0 && (nothing && !u.late || !time.Now().Before(u.until)):
 		return nil
-	case u.sending == 0 && !time.Now().Before(u.until):
-		return nil
+	case err == nil:
+		return fmt.Errorf("a request of it may still arrive: %w", ErrLost)
 	}
-	return err // ErrLost, if a request may still arrive
+	return err
 }
 
 // The following interfaces are optional abilities of a [Backend] or a [Hold]. The

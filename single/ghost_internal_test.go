@@ -122,7 +122,7 @@ func TestARequestThatIsSentTwiceIsAnsweredOnce(t *testing.T) {
 		lab.Again(t, func() bool {
 			warm(t, node)
 			proxy.LoseReply(v)
-			state, err := node.server.renew(t.Context(), keys(v, v), ttl)
+			state, err := node.server.renew(t.Context(), keys(v, v), ttl, nil)
 			if err != nil {
 				return false
 			}

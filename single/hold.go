@@ -22,7 +22,6 @@ type hold struct {
 	keys     redisconn.Keys
 	ttl      time.Duration
 	lasts    time.Duration // what a request sets for the lock to last: the longer of TTL and MinHold
-	atLeast  time.Time     // a renewal does not shorten the lock to before (MinHold)
 	inFlight bool          // a copy of the acquire may still arrive, and has to find itself void
 	unknown  bool          // it is not known to have been granted: to find nothing is as good as to remove it
 	shared   bool
@@ -43,13 +42,10 @@ func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
 	since := time.Now()
 	var state redisconn.State
 	var err error
-	lasts := max(h.ttl, h.atLeast.Sub(since))
-	h.undo.Sends(lasts)
-	defer h.undo.Sent(false)
 	if h.shared {
-		state, err = h.b.server.stay(ctx, &h.keys, lasts)
+		state, err = h.b.server.stay(ctx, &h.keys, h.ttl, &h.undo)
 	} else {
-		state, err = h.b.server.renew(ctx, &h.keys, lasts)
+		state, err = h.b.server.renew(ctx, &h.keys, h.ttl, &h.undo)
 	}
 	if err == nil && state != redisconn.Mine {
 		err = h.lost(state)
@@ -143,17 +139,12 @@ func (b *Backend) passing(h *hold) locker.Hold {
 func (h passing) Pass(ctx context.Context, req locker.Request, yield bool) (locker.Grant, error) {
 	next := h.b.newHold(req)
 	since := time.Now()
-	next.undo.Sends(next.lasts)
-	defer next.undo.Sent(false)
-	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield)
+	answer, err := h.b.server.pass(ctx, &h.keys, &next.keys, next.lasts, yield, &next.undo)
 	switch {
 	case err != nil && unknown(err):
 		next.inFlight, next.unknown = true, true
 		return locker.Grant{Hold: next}, failure(err)
 	case err == nil && answer.granted:
-		if req.MinHold > 0 {
-			next.atLeast = time.Now().Add(req.MinHold)
-		}
 		return locker.Grant{Hold: passing{next}, Validity: locker.Validity{Since: since, TTL: req.TTL},
 			Token: answer.token}, nil
 	case err == nil && (answer.turn || answer.lost && answer.repeated):

@@ -19,7 +19,7 @@ import (
 
 func pass(t *testing.T, node *Backend, old, next string, yield bool) answer {
 	t.Helper()
-	a, err := node.server.pass(t.Context(), keys("n", old), keys("n", next), ttl, yield)
+	a, err := node.server.pass(t.Context(), keys("n", old), keys("n", next), ttl, yield, nil)
 	require.NoError(t, err)
 	return a
 }
@@ -99,7 +99,7 @@ func TestALostReplyOfAPassIsAskedForAgain(t *testing.T) {
 		require.NoError(t, err)
 		warm(t, node)
 		cancel := proxy.LoseReply(next)
-		a, err := node.server.pass(t.Context(), keys(old, old), keys(old, next), ttl, false)
+		a, err := node.server.pass(t.Context(), keys(old, old), keys(old, next), ttl, false, nil)
 		if err != nil {
 			return false
 		}

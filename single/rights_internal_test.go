@@ -64,7 +64,7 @@ func TestTheRightsThatTheDocumentationNamesAreEnough(t *testing.T) {
 		handOver(t, node, name)
 		told(t, woken, "release")
 		require.True(t, acquire(t, node, name, "me", replicated).granted)
-		_, err := node.server.renew(t.Context(), keys(name, "me"), ttl)
+		_, err := node.server.renew(t.Context(), keys(name, "me"), ttl, nil)
 		require.NoError(t, err)
 		_, err = node.server.takeBack(t.Context(), keys(name, "me"), ttl)
 		require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 		case "exists":
 			_, err = node.server.release(t.Context(), keys("gone", "me"))
 		case "pexpire":
-			_, err = node.server.renew(t.Context(), keys("n", "me"), 2*ttl)
+			_, err = node.server.renew(t.Context(), keys("n", "me"), 2*ttl, nil)
 		case "pttl":
 			_, err = node.server.inspect(t.Context(), "n")
 		}

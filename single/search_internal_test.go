@@ -239,7 +239,7 @@ func (m *sModel) acquire(s *sState, i int) sResult {
 func (m *sModel) pass(s *sState, i int) sResult {
 	return m.carryOut(s, "pass", i, func(n *Backend, r *sResult) (err error) {
 		r.answer, err = n.server.pass(m.t.Context(), keys("n", strconv.Itoa(i)),
-			keys("n", strconv.Itoa(i+1)), sTTL, true)
+			keys("n", strconv.Itoa(i+1)), sTTL, true, nil)
 		return err
 	})
 }

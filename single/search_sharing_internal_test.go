@@ -79,7 +79,7 @@ func (m *sModel) readSharers(store *sStore, all []redis.Z, lock, set time.Durati
 
 func (m *sModel) renew(s *sState, i int) sResult {
 	return m.carryOut(s, "renew", i, func(n *Backend, r *sResult) (err error) {
-		r.state, err = n.server.stay(m.t.Context(), keys("n", strconv.Itoa(i)), ttlOf(i))
+		r.state, err = n.server.stay(m.t.Context(), keys("n", strconv.Itoa(i)), ttlOf(i), nil)
 		return err
 	})
 }

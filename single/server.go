@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/redisconn"
 )
 
@@ -119,6 +120,8 @@ type request struct {
 	replicaTime time.Duration
 
 	shared bool // for the lock together with others
+
+	undo *locker.Undo // see redisconn.Call; nil: nobody undoes it
 }
 
 // answer is what the server said to a request.
@@ -159,6 +162,7 @@ func (s *server) acquire(ctx context.Context, k *redisconn.Keys, r request) (ans
 			redisconn.Milliseconds(r.ttl))
 	}
 	c.Replicas, c.ReplicaTimeout = r.replicas, r.replicaTime
+	c.Undo, c.Lasts = r.undo, r.ttl
 	began := time.Now()
 	c, err := s.Do(ctx, c)
 	if err != nil {
@@ -245,14 +249,17 @@ func isToken(n int64) bool { return n > 0 && n <= maxToken+1 }
 
 // pass releases the lock of old and acquires it for k, in one step. If yield is set
 // and another client waits, it is that one's turn, and k is not granted it.
-func (s *server) pass(ctx context.Context, old, k *redisconn.Keys, ttl time.Duration,
-	yield bool) (answer, error) {
+func (s *server) pass(
+	ctx context.Context, old, k *redisconn.Keys, ttl time.Duration, yield bool, undo *locker.Undo,
+) (answer, error) {
 	turn := "0"
 	if yield {
 		turn = "1"
 	}
-	c, err := s.Do(ctx, s.passScript.Call(opPass, k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(),
-		old.Value(), k.Value(), redisconn.Milliseconds(ttl), turn))
+	c := s.passScript.Call(opPass, k.Name, 4, s.tokens(k.Name), k.Void(), k.Lock, k.Wait(), old.Value(),
+		k.Value(), redisconn.Milliseconds(ttl), turn)
+	c.Undo, c.Lasts = undo, ttl
+	c, err := s.Do(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -268,9 +275,12 @@ func (s *server) unline(ctx context.Context, k *redisconn.Keys) (redisconn.State
 
 // renew sets the TTL anew, counted from now, if the lock has the value: Mine.
 // Otherwise it changes nothing.
-func (s *server) renew(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.renewScript.Call("renew", k.Name, 1, k.Lock, "",
-		k.Value(), redisconn.Milliseconds(ttl)))
+func (s *server) renew(
+	ctx context.Context, k *redisconn.Keys, ttl time.Duration, undo *locker.Undo,
+) (redisconn.State, error) {
+	c := s.renewScript.Call("renew", k.Name, 1, k.Lock, "", k.Value(), redisconn.Milliseconds(ttl))
+	c.Undo, c.Lasts = undo, ttl
+	state, _, err := s.state(ctx, c)
 	return state, err
 }
 

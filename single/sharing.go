@@ -43,9 +43,13 @@ var mostText = "local MOST = " + strconv.Itoa(locker.MaxSharers) + "\n"
 const askWithin = 300 * time.Millisecond
 
 // stay is renew for a sharer.
-func (s *server) stay(ctx context.Context, k *redisconn.Keys, ttl time.Duration) (redisconn.State, error) {
-	state, _, err := s.state(ctx, s.stayScript.Call("renew", k.Name, 2, k.Lock, k.Lock.(string)+":shared", "",
-		k.Value(), redisconn.Milliseconds(ttl)))
+func (s *server) stay(
+	ctx context.Context, k *redisconn.Keys, ttl time.Duration, undo *locker.Undo,
+) (redisconn.State, error) {
+	c := s.stayScript.Call("renew", k.Name, 2, k.Lock, k.Lock.(string)+":shared", "", k.Value(),
+		redisconn.Milliseconds(ttl))
+	c.Undo, c.Lasts = undo, ttl
+	state, _, err := s.state(ctx, c)
 	return state, err
 }
 

@@ -40,7 +40,7 @@ func shareAndLeave(t *testing.T, node *Backend, name string) {
 	st, err := node.server.inspect(t.Context(), name)
 	require.NoError(t, err)
 	require.True(t, st.Held)
-	state, err := node.server.stay(t.Context(), keys(name, "a:"), ttl)
+	state, err := node.server.stay(t.Context(), keys(name, "a:"), ttl, nil)
 	require.NoError(t, err)
 	require.Equal(t, redisconn.Mine, state)
 	for value, want := range map[string]redisconn.State{"a:": redisconn.Mine, "b:": redisconn.Mine,
@@ -59,7 +59,7 @@ func TestSharersRenewAndLeaveWhenMemoryIsFull(t *testing.T) {
 	server.MustDo(t, "CONFIG", "SET", "maxmemory", "1")
 	_, err := node.server.acquire(t.Context(), keys("new", "a:"), together)
 	assert.False(t, asError(t, err).Unknown)
-	state, err := node.server.stay(t.Context(), keys("n", "a:"), 2*ttl)
+	state, err := node.server.stay(t.Context(), keys("n", "a:"), 2*ttl, nil)
 	require.NoError(t, err)
 	assert.Equal(t, redisconn.Mine, state)
 	assert.Greater(t, server.TTL(t, redisconn.LockKey("n")), ttl+ttl/2)
@@ -104,7 +104,7 @@ func TestSharersOfOneNameShareScriptCalls(t *testing.T) {
 	tokens.Range(func(any, any) bool { many++; return true })
 	assert.Equal(t, 1, many, "tokens of those who hold together")
 	calls = server.AllAtOnce(t, n, func(i int) {
-		state, err := node.server.stay(t.Context(), keys("n", fmt.Sprint(i, ":")), ttl)
+		state, err := node.server.stay(t.Context(), keys("n", fmt.Sprint(i, ":")), ttl, nil)
 		assert.NoError(t, err)
 		assert.Equal(t, redisconn.Mine, state)
 	})
@@ -177,7 +177,7 @@ func TestSharersWhoseKeyIsDeletedDoNotComeBack(t *testing.T) {
 	next := share(t, node, "n", "b:")
 	assert.Greater(t, next.token, old.token)
 	for _, do := range []func() (redisconn.State, error){
-		func() (redisconn.State, error) { return node.server.stay(t.Context(), keys("n", "a:"), ttl) },
+		func() (redisconn.State, error) { return node.server.stay(t.Context(), keys("n", "a:"), ttl, nil) },
 		func() (redisconn.State, error) { return node.server.leave(t.Context(), keys("n", "a:"), 0) },
 	} {
 		state, err := do()
@@ -239,7 +239,7 @@ func TestAnAnswerAboutSharersOfNoScriptOfOursIsRefused(t *testing.T) {
 		refused(err, reply)
 	}
 	for _, reply := range []string{"*2\r\n:6\r\n:1\r\n", "*2\r\n:7\r\n:1\r\n"} {
-		_, err := newFake(t, reply).server.pass(t.Context(), keys("n", "a:"), keys("n", "b:"), ttl, true)
+		_, err := newFake(t, reply).server.pass(t.Context(), keys("n", "a:"), keys("n", "b:"), ttl, true, nil)
 		refused(err, reply)
 	}
 	for _, reply := range []string{":1\r\n", "*0\r\n", "*3\r\n:1\r\n:1\r\n*0\r\n",

@@ -147,14 +147,13 @@ func Guarantees() locker.Guarantees {
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	h := b.newHold(req)
 	since := time.Now()
-	h.undo.Sends(h.lasts)
-	defer h.undo.Sent(false) // what may be late is made void
 	answer, err := b.server.acquire(ctx, &h.keys, request{
 		ttl:         h.lasts,
 		waiting:     req.Wait,
 		replicas:    b.opts.Replicas,
 		replicaTime: b.opts.ReplicaTimeout,
 		shared:      req.Shared,
+		undo:        &h.undo,
 	})
 	if err != nil {
 		if unknown(err) {
@@ -162,9 +161,6 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{Hold: h}, failure(err)
 		}
 		return locker.Grant{}, failure(err)
-	}
-	if req.MinHold > 0 {
-		h.atLeast = time.Now().Add(req.MinHold)
 	}
 	b.look.Do(b.lookAtEviction)
 	var g locker.Grant

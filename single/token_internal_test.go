@@ -70,7 +70,7 @@ func TestACounterThatCannotRiseIsRefused(t *testing.T) {
 	for _, counter := range []string{"9007199254740991", "9007199254740992", "1e300", "inf", "nan"} {
 		server.MustDo(t, "SET", redisconn.TokensKey, counter)
 		pass := func() error {
-			_, err := node.server.pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false)
+			_, err := node.server.pass(t.Context(), keys("held", "me"), keys("held", "next"), ttl, false, nil)
 			return err
 		}
 		_, err := node.server.acquire(t.Context(), keys("n", "me"), once)

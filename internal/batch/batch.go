@@ -167,16 +167,16 @@ func (b *Batcher[Q, A]) Start(request Q, told func(Answer[A], error)) (Started[Q
 	return Started[Q, A]{c}, nil
 }
 
-// Withdraw takes a request back that was not sent yet, and returns true: it never will be, and nobody is
-// told.
-func (b *Batcher[Q, A]) Withdraw(s Started[Q, A]) bool {
+// Withdraw takes a request back that was not sent yet, and returns it and true: it never will be, and nobody
+// is told.
+func (b *Batcher[Q, A]) Withdraw(s Started[Q, A]) (request Q, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.call == nil || s.call.over || s.call.flight != nil {
-		return false
+		return request, false
 	}
 	b.drop(s.call)
-	return true
+	return s.call.request, true
 }
 
 // Sweep asks of each request under way whether it has taken too long, and tells those who wait for these

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/golockers/locker"
 	"github.com/golockers/locker/internal/batch"
 )
 
@@ -82,6 +83,12 @@ type Call struct {
 	Acked          int
 	WaitErr        error
 
+	// Undo, if it is not nil, is that of the hold which the call asks the server to keep for Lasts. It is
+	// told of each copy of the call from when that may be sent until the driver is done with it, which may
+	// be long after its caller has left.
+	Undo  *locker.Undo
+	Lasts time.Duration
+
 	script   *Script
 	line     []any   // EVALSHA, the script, the number of keys, keys, arguments; never changed
 	room     [10]any // for line
@@ -97,15 +104,32 @@ type Call struct {
 	sent  time.Time
 }
 
-// ended notes what became of the call.
+// ended notes what became of the call. If it was sent, its lane says when that is through.
 func (c *Call) ended(a batch.Answer[result], err error) {
 	r := &a.Value
+	if !a.Sent {
+		c.through()
+	}
 	c.sent, c.reply, c.cause, c.repeated = a.Since, r.value, r.cause, c.repeated || r.repeated
 	if r.waited != nil {
 		c.Acked, c.WaitErr = r.waited.acked, r.waited.err
 	}
 	if err != nil {
 		c.err = &Error{Err: err, Unknown: a.Sent}
+	}
+}
+
+// sends notes that the call may be sent from now on.
+func (c *Call) sends() {
+	if c.Undo != nil {
+		c.Undo.Sends(c.Lasts)
+	}
+}
+
+// through notes that the call is not sent any more. What arrives late all the same finds its value void.
+func (c *Call) through() {
+	if c.Undo != nil {
+		c.Undo.Sent(false)
 	}
 }
 
@@ -136,6 +160,7 @@ func (c *Call) Sent() time.Time { return c.sent }
 func (c *Call) Again() *Call {
 	d := calls.Get().(*Call)
 	d.Op, d.Name, d.Limit, d.Replicas, d.ReplicaTimeout = c.Op, c.Name, c.Limit, c.Replicas, c.ReplicaTimeout
+	d.Undo, d.Lasts = c.Undo, c.Lasts
 	d.script, d.line, d.again, d.repeated = c.script, c.line, true, true
 	return d
 }

@@ -84,6 +84,11 @@ func (n *Conn) newLane(d driver, server redis.UniversalClient) *lane {
 // send implements the round trip of a [batch.Batcher]. The driver does not look at ctx, and is not to: it
 // would give up connections that it is about to make.
 func (l *lane) send(ctx context.Context, calls []*Call) ([]result, error) {
+	defer func() {
+		for _, c := range calls {
+			c.through()
+		}
+	}()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // and not results without answers
 	}
@@ -179,6 +184,7 @@ func (l *lane) alone(ctx context.Context, c *Call) (result, bool) {
 		c.inFull, c.repeated = r.inFull, HungUp(r.cause)
 		return result{}, false
 	}
+	c.through()
 	return *r, true
 }
 

@@ -179,6 +179,7 @@ func (n *Conn) do(ctx context.Context, c *Call) error {
 		if err != nil {
 			return c.complete(err, n.addr)
 		}
+		c.sends()
 		c.ended(r.lane(c).Do(ctx, c))
 		cause := c.cause
 		switch {
@@ -214,6 +215,7 @@ func (n *Conn) Start(c *Call, answered func(c *Call)) (Started, bool) {
 		c.ended(a, err)
 		answered(c)
 	}
+	c.sends()
 	started, err := n.routes.(oneRoute).the.plain.Start(c, told)
 	if err != nil {
 		c.ended(batch.Answer[result]{}, err)
@@ -225,7 +227,13 @@ func (n *Conn) Start(c *Call, answered func(c *Call)) (Started, bool) {
 type Started = batch.Started[*Call, result]
 
 // Withdraw takes a call back that was not sent yet, and returns true: then answered is not called.
-func (n *Conn) Withdraw(s Started) bool { return n.routes.(oneRoute).the.plain.Withdraw(s) }
+func (n *Conn) Withdraw(s Started) bool {
+	c, ok := n.routes.(oneRoute).the.plain.Withdraw(s)
+	if ok {
+		c.through()
+	}
+	return ok
+}
 
 // Remap has the Cluster's client read the map again if an error says that it may
 // be out of date: the client notices by itself only what it sends itself.

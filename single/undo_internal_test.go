@@ -1,0 +1,111 @@
+package single
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/lab"
+	"github.com/golockers/locker/internal/locktest"
+	"github.com/golockers/locker/internal/redisconn"
+)
+
+// slowly is a server that a Backend reaches by a dialer, which can hang: then a request may be sent long
+// after its caller has left.
+func slowly(t *testing.T) (server *lab.Redis, node *Backend, hang func() (letGo func())) {
+	t.Helper()
+	server = lab.StartRedis(t)
+	opts := &redis.Options{Addr: server.Addr(), PipelinePoolSize: -1, DialTimeout: time.Minute}
+	var hung atomic.Pointer[chan struct{}]
+	dial := redis.NewDialer(opts)
+	opts.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
+		if over := hung.Load(); over != nil {
+			<-*over
+		}
+		return dial(context.Background(), network, addr)
+	}
+	node = newNode(t, redis.NewClient(opts))
+	load(t, node)
+	return server, node, func() func() {
+		over := make(chan struct{})
+		hung.Store(&over)
+		server.MustDo(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		return func() { hung.Store(nil); close(over) }
+	}
+}
+
+// Undo is nil only if nothing of the attempt is left or can be sent: a request that the driver has yet to
+// send, since it waits for a connection, counts from then on, and not from when its caller left.
+func TestUndoWaitsForWhatTheDriverHas(t *testing.T) {
+	const brief, short = 100 * time.Millisecond, 20 * time.Millisecond
+	for what, ask := range map[string]func(ctx context.Context, b *Backend, g locker.Grant) (locker.Grant, error){
+		"acquire": func(ctx context.Context, b *Backend, _ locker.Grant) (locker.Grant, error) {
+			return b.Acquire(ctx, locker.Request{Name: "n", Owner: rand.Text(), TTL: brief})
+		},
+		"shared": func(ctx context.Context, b *Backend, _ locker.Grant) (locker.Grant, error) {
+			return b.Acquire(ctx, locker.Request{Name: "n", Owner: rand.Text(), TTL: brief, Shared: true})
+		},
+		"renew": func(ctx context.Context, _ *Backend, g locker.Grant) (locker.Grant, error) {
+			_, err := g.Hold.Renew(ctx)
+			return g, err
+		},
+		"pass": func(ctx context.Context, _ *Backend, g locker.Grant) (locker.Grant, error) {
+			return g.Hold.(locker.Passer).Pass(ctx, locker.Request{Name: "n", Owner: rand.Text(), TTL: brief}, false)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server, b, hang := slowly(t)
+			held := locker.Request{Name: "held", Owner: rand.Text(), TTL: brief}
+			if what == "pass" {
+				held.Name = "n"
+			}
+			g, err := b.Acquire(t.Context(), held)
+			require.NoError(t, err)
+			letGo := hang()
+			left, err := ask(locktest.Within(t, short), b, g)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotNil(t, left.Hold)
+			for begin := time.Now(); time.Since(begin) < 4*brief; {
+				require.Error(t, left.Hold.Undo(locktest.Within(t, short)), "it may still be sent")
+			}
+			letGo()
+			locktest.Eventually(t, soon, "it is undone", func() bool {
+				err := left.Hold.Undo(locktest.Within(t, soon))
+				return err == nil || errors.Is(err, locker.ErrLost) && what == "renew"
+			})
+			assert.Equal(t, int64(0), server.MustDo(t, "EXISTS", redisconn.LockKey("n")))
+		})
+	}
+}
+
+// While nobody answers, Undo is nil once the longest time that was asked for has passed since the last
+// request, MinHold included, and not before.
+func TestUndoOfWhatNobodyAnswers(t *testing.T) {
+	const keep = 500 * time.Millisecond
+	for _, minHold := range []time.Duration{0, keep} {
+		server := lab.StartRedis(t)
+		proxy := lab.StartProxy(t, server.Addr())
+		b := newNode(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 50 * time.Millisecond}))
+		load(t, b)
+		proxy.Requests(lab.Drop)
+		began := time.Now()
+		g, err := b.Acquire(locktest.Within(t, 40*time.Millisecond), locker.Request{Name: "n",
+			Owner: rand.Text(), TTL: keep / 2, MinHold: minHold})
+		require.Error(t, err)
+		require.NotNil(t, g.Hold)
+		locktest.Eventually(t, soon, "it is over", func() bool {
+			return g.Hold.Undo(locktest.Within(t, 20*time.Millisecond)) == nil
+		})
+		assert.GreaterOrEqual(t, time.Since(began), max(minHold, keep/2))
+	}
+}
