@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"sync"
@@ -23,76 +22,63 @@ func openEtcdMutex(_ context.Context, u *locker.URL, opts locker.Options) (locke
 	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: u.Hosts, DialTimeout: 5 * time.Second})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+		return nil, unavailable(err)
 	}
-	seconds := int(max(opts.TTL, time.Second) / time.Second)
 	var mu sync.Mutex
 	var current *concurrency.Session
-	// session is the one for all Mutexes; a new one where the old one is over.
-	session := func() (*concurrency.Session, error) {
+	// session makes sure that there is one for all Mutexes: a new one where the old one is over.
+	session := func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		if current != nil {
-			select {
-			case <-current.Done():
-			default:
-				return current, nil
-			}
+		if current != nil && over(current.Done()) == nil {
+			return nil
 		}
-		s, err := concurrency.NewSession(c, concurrency.WithTTL(seconds))
+		s, err := concurrency.NewSession(c, concurrency.WithTTL(int(max(opts.TTL, time.Second)/time.Second)))
 		if err == nil {
 			current = s
 		}
-		return s, err
+		return err
 	}
-	if _, err := session(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", err, locker.ErrUnavailable), c.Close())
+	if err := session(); err != nil {
+		return nil, errors.Join(unavailable(err), c.Close())
 	}
 	g := undeclared("etcd-mutex", "the library alone: its Session renews, and its Done tells of a loss")
 	g.MinTTL, g.Queue = time.Second, true
-	return &simple{g: g, close: func() error { return errors.Join(current.Close(), c.Close()) },
-		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
-			s, err := alone(ctx, session, func(*concurrency.Session) {})
-			if err != nil {
-				return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
+	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+		if err := alone(ctx, session, func() error { return nil }); err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		s := current
+		mu.Unlock()
+		m := concurrency.NewMutex(s, req.Name)
+		lock := m.TryLock
+		if req.Wait {
+			lock = m.Lock
+		}
+		if err := lock(ctx); err != nil {
+			return nil, as(err, concurrency.ErrLocked, locker.ErrHeld)
+		}
+		held, released := context.WithCancel(context.Background())
+		go func() {
+			select {
+			case <-s.Done():
+				req.Lost()
+			case <-held.Done():
 			}
-			m := concurrency.NewMutex(s, req.Name)
-			lock := m.TryLock
-			if req.Wait {
-				lock = m.Lock
-			}
-			switch err := lock(ctx); {
-			case errors.Is(err, concurrency.ErrLocked):
-				return refused()
-			case err != nil:
-				return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
-			}
-			held, over := context.WithCancel(context.Background())
-			go func() {
-				select {
-				case <-s.Done():
-					req.Lost()
-				case <-held.Done():
+		}()
+		return &hold{
+			valid: untold,
+			renew: func(context.Context) error { return over(s.Done()) },
+			release: func(ctx context.Context) error {
+				err := m.Unlock(ctx)
+				if err == nil {
+					released()
 				}
-			}()
-			return locker.Grant{Validity: locker.Validity{Since: time.Now()}, Hold: &hold{
-				renew: func(context.Context) (locker.Validity, error) {
-					select {
-					case <-s.Done():
-						return locker.Validity{}, locker.ErrLost
-					default:
-						return locker.Validity{Since: time.Now()}, nil
-					}
-				},
-				release: func(ctx context.Context) error {
-					err := m.Unlock(ctx)
-					if err == nil {
-						over()
-					}
-					return err
-				},
-			}}, nil
-		}}, nil
+				return err
+			},
+		}, nil
+	}, func() error { return errors.Join(current.Close(), c.Close()) }}, nil
 }
 
 // openZKLock: one connection for all of a client's locks; its session's state tells of a loss.
@@ -120,43 +106,32 @@ func openZKLock(ctx context.Context, u *locker.URL, opts locker.Options) (locker
 			open = e.State == zk.StateHasSession
 		case <-ctx.Done():
 			conn.Close()
-			return nil, fmt.Errorf("%w: %w", ctx.Err(), locker.ErrUnavailable)
+			return nil, unavailable(ctx.Err())
 		}
 	}
-	g := undeclared("zk.lock",
-		"the library alone: the connection renews, and the session's state, which its user "+
-			"watches, tells of a loss")
+	g := undeclared("zk.lock", "the library alone: the connection renews, and the session's state, which its user "+
+		"watches, tells of a loss")
 	g.MinTTL, g.Queue = 400*time.Millisecond, true
-	return &simple{g: g, close: func() error { conn.Close(); return nil },
-		acquire: func(ctx context.Context, req locker.Request) (locker.Grant, error) {
-			l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))
-			if !req.Wait {
-				return locker.Grant{}, errors.ErrUnsupported // zk.Lock cannot try
-			}
-			_, err := alone(ctx, func() (struct{}, error) { return struct{}{}, l.Lock() },
-				func(struct{}) { _ = l.Unlock() })
-			if err != nil {
-				return locker.Grant{}, fmt.Errorf("%w: %w", err, locker.ErrUnavailable)
-			}
-			session := conn.SessionID()
-			return locker.Grant{Validity: locker.Validity{Since: time.Now()}, Hold: &hold{
-				renew: func(context.Context) (locker.Validity, error) {
-					select {
-					case <-lost:
-						return locker.Validity{}, locker.ErrLost
-					default:
-					}
-					if conn.SessionID() != session && conn.State() == zk.StateHasSession {
-						return locker.Validity{}, locker.ErrLost
-					}
-					return locker.Validity{Since: time.Now()}, nil
-				},
-				release: func(ctx context.Context) error {
-					_, err := alone(ctx, func() (struct{}, error) { return struct{}{}, l.Unlock() }, func(struct{}) {})
-					return err
-				},
-			}}, nil
-		}}, nil
+	return &peer{g, func(ctx context.Context, req locker.Request) (*hold, error) {
+		l := zk.NewLock(conn, path.Join("/peers", strings.ReplaceAll(req.Name, "/", "-")), zk.WorldACL(zk.PermAll))
+		if !req.Wait {
+			return nil, errors.ErrUnsupported // zk.Lock cannot try
+		}
+		if err := alone(ctx, l.Lock, l.Unlock); err != nil {
+			return nil, err
+		}
+		session := conn.SessionID()
+		return &hold{
+			valid: untold,
+			renew: func(context.Context) error {
+				if conn.SessionID() != session && conn.State() == zk.StateHasSession {
+					return locker.ErrLost
+				}
+				return over(lost)
+			},
+			release: func(ctx context.Context) error { return alone(ctx, l.Unlock, func() error { return nil }) },
+		}, nil
+	}, func() error { conn.Close(); return nil }}, nil
 }
 
 type silent struct{}

@@ -7,9 +7,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/compare"
@@ -46,37 +49,88 @@ func scheme(arg string) string {
 	return arg
 }
 
-// undeclared is what is said of a library: its name, how far apart its callers can be, and what keeps time
-// for its holders.
+// peer is a lock of another library as a backend, of which nothing is declared.
+type peer struct {
+	g     locker.Guarantees
+	take  func(ctx context.Context, req locker.Request) (*hold, error)
+	close func() error
+}
+
+// undeclared is what is said of a library: its name, and what keeps time for its holders.
 func undeclared(name, timer string) locker.Guarantees {
 	return locker.Guarantees{Backend: name, Scope: locker.ScopeNetwork, RestsOn: timer}
 }
 
-// refused is the answer that another holds the lock. None of these libraries says for how long.
-func refused() (locker.Grant, error) { return locker.Grant{}, locker.ErrHeld }
+func (p *peer) Guarantees() locker.Guarantees { return p.g }
+func (p *peer) Close() error                  { return p.close() }
 
-// alone calls f, which does not look at a context, and goes on without it when ctx ends; late gets its result
-// then.
-func alone[T any](ctx context.Context, f func() (T, error), late func(T)) (T, error) {
-	type answer struct {
-		value T
-		err   error
+func (p *peer) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	since := time.Now()
+	h, err := p.take(ctx, req)
+	switch {
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, errors.ErrUnsupported):
+		return locker.Grant{}, err
+	case err != nil:
+		return locker.Grant{}, unavailable(err)
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		v, err := f()
-		answers <- answer{v, err}
-	}()
+	return locker.Grant{Hold: h, Validity: h.valid(since)}, nil
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", err, locker.ErrUnavailable) }
+
+// hold is a lock that is held: how long after it was asked for at a time, and what its library has for the rest.
+type hold struct {
+	valid   func(asked time.Time) locker.Validity
+	renew   func(ctx context.Context) error
+	release func(ctx context.Context) error
+}
+
+func (h *hold) Release(ctx context.Context) error { return h.release(ctx) }
+
+func (h *hold) Renew(ctx context.Context) (locker.Validity, error) {
+	asked := time.Now()
+	err := h.renew(ctx)
+	return h.valid(asked), err
+}
+
+// Undo is one more release: the libraries have no other.
+func (h *hold) Undo(ctx context.Context) error { return as(h.release(ctx), locker.ErrLost, nil) }
+
+// as is err, or what we call it if it is what a library calls theirs.
+func as(err, theirs, ours error) error {
+	if errors.Is(err, theirs) {
+		return ours
+	}
+	return err
+}
+
+// untold is the validity of a hold without a deadline of its own: until its holder is told.
+func untold(time.Time) locker.Validity { return locker.Validity{Since: time.Now()} }
+
+// over is ErrLost if done is closed.
+func over(done <-chan struct{}) error {
 	select {
-	case a := <-answers:
-		return a.value, a.err
+	case <-done:
+		return locker.ErrLost
+	default:
+		return nil
+	}
+}
+
+// alone calls f, which does not look at a context, and goes on without it when ctx ends; if it succeeds then, it
+// is undone.
+func alone(ctx context.Context, f, undo func() error) error {
+	answer := make(chan error, 1)
+	go func() { answer <- f() }()
+	select {
+	case err := <-answer:
+		return err
 	case <-ctx.Done():
 		go func() {
-			if a := <-answers; a.err == nil {
-				late(a.value)
+			if <-answer == nil {
+				_ = undo()
 			}
 		}()
-		var zero T
-		return zero, ctx.Err()
+		return ctx.Err()
 	}
 }
