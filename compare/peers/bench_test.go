@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/contest"
 	"github.com/golockers/locker/internal/lab"
 )
 
@@ -19,25 +17,34 @@ import (
 // one library, or the raw commands of its driver, and `make bench` compares them.
 // A service has a file of its own: redis_bench_test.go.
 
-func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"contend": contendInChild, "hold": holdInChild}) }
+func TestMain(m *testing.M) { lab.Main(m, lab.Roles{"contend": contendInChild}) }
 
-// pair takes a lock of that name and gives it back.
-type pair func(ctx context.Context, name string) error
+// taker takes a lock of that name.
+type taker func(ctx context.Context, name string) (release func(context.Context) error, err error)
 
-func viaLocker(c *locker.Client) pair {
-	return func(ctx context.Context, name string) error {
+// pair takes a lock and gives it back.
+func (take taker) pair(ctx context.Context, name string) error {
+	release, err := take(ctx, name)
+	if err != nil {
+		return err
+	}
+	return release(ctx)
+}
+
+func ofLocker(c *locker.Client) taker {
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
 		l, err := c.Lock(ctx, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return l.Unlock(ctx)
+		return l.Unlock, nil
 	}
 }
 
 // contender is one library in a comparison.
 type contender struct {
 	name string
-	pair pair
+	take taker
 }
 
 // turns is how often contenders take turns in one run: what the machine gives
@@ -53,34 +60,20 @@ func compete(b *testing.B, goroutines int, servers func() time.Duration,
 			b.Run(c.name, func(b *testing.B) {
 				ctx, cancel := context.WithTimeout(b.Context(), time.Minute) // a contender that hangs fails
 				defer cancel()
-				callers(b, ctx, goroutines, max(200, 10*goroutines), c.pair) // connections, scripts
+				pairs := func(n int) {
+					err := contest.Spread(n, goroutines, func(i int) error { return c.take.pair(ctx, "job-"+strconv.Itoa(i)) })
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+				pairs(max(200, 10*goroutines)) // connections, scripts
 				b.ResetTimer()
 				u := startUsage(servers)
-				callers(b, ctx, goroutines, b.N, c.pair)
+				pairs(b.N)
 				u.report(b, b.N, "pair")
 			})
 		}
 	}
-}
-
-// callers shares n pairs out among goroutines.
-func callers(b *testing.B, ctx context.Context, goroutines, n int, p pair) {
-	b.Helper()
-	var all sync.WaitGroup
-	var left atomic.Int64
-	left.Store(int64(n))
-	for i := range goroutines {
-		all.Go(func() {
-			name := "job-" + strconv.Itoa(i)
-			for left.Add(-1) >= 0 {
-				if err := p(ctx, name); err != nil {
-					b.Error(fmt.Errorf("%s: %w", name, err))
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
 }
 
 // usage is what this process and the servers have used so far: unlike time, that

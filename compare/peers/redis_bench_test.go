@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +22,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/golockers/locker"
+	"github.com/golockers/locker/internal/contest"
 	"github.com/golockers/locker/internal/lab"
 	"github.com/golockers/locker/redlock"
 	"github.com/golockers/locker/single"
@@ -63,49 +62,46 @@ func autoPipeline(b *testing.B, addr string) *redis.AutoPipeliner {
 	return auto
 }
 
-func rawRedis(b *testing.B, client redis.Cmdable) pair {
+func rawRedis(b *testing.B, client redis.Cmdable) taker {
 	const deleteOwn = `if redis.call('GET', KEYS[1]) == ARGV[1] then ` +
 		`return redis.call('DEL', KEYS[1]) end return 0`
 	sha, err := client.ScriptLoad(b.Context(), deleteOwn).Result()
 	if err != nil {
 		b.Fatal(err)
 	}
-	return func(ctx context.Context, name string) error {
-		var random [20]byte
-		_, _ = rand.Read(random[:])
-		key, owner := "raw:"+name, hex.EncodeToString(random[:])
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		key, owner := "raw:"+name, rand.Text()+rand.Text()[:14] // 40 bytes
 		if ok, err := client.SetNX(ctx, key, owner, locker.DefaultTTL).Result(); err != nil || !ok {
-			return fmt.Errorf("SET NX: %v, %w", ok, err)
+			return nil, fmt.Errorf("SET NX: %v, %w", ok, err)
 		}
-		return client.EvalSha(ctx, sha, []string{key}, owner).Err()
+		return func(ctx context.Context) error { return client.EvalSha(ctx, sha, []string{key}, owner).Err() }, nil
 	}
 }
 
-func viaRedislock(client redislock.RedisClient) pair {
+func ofRedislock(client redislock.RedisClient) taker {
 	locks := redislock.New(client)
-	return func(ctx context.Context, name string) error {
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
 		l, err := locks.Obtain(ctx, "redislock:"+name, locker.DefaultTTL,
 			&redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return l.Release(ctx)
+		return l.Release, nil
 	}
 }
 
-func viaRedsync(clients ...redis.UniversalClient) pair {
+func ofRedsync(clients ...redis.UniversalClient) taker {
 	var pools []redsyncredis.Pool
 	for _, c := range clients {
 		pools = append(pools, goredis.NewPool(c))
 	}
 	rs := redsync.New(pools...)
-	return func(ctx context.Context, name string) error {
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
 		m := rs.NewMutex("redsync:"+name, redsync.WithExpiry(locker.DefaultTTL))
-		if err := m.LockContext(ctx); err != nil {
+		return func(ctx context.Context) error {
+			_, err := m.UnlockContext(ctx)
 			return err
-		}
-		_, err := m.UnlockContext(ctx)
-		return err
+		}, m.LockContext(ctx)
 	}
 }
 
@@ -122,14 +118,10 @@ func newRueidislock(b testing.TB, addr string, ttl time.Duration) rueidislock.Lo
 	return locks
 }
 
-func viaRueidislock(locks rueidislock.Locker) pair {
-	return func(ctx context.Context, name string) error {
+func ofRueidislock(locks rueidislock.Locker) taker {
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
 		_, release, err := locks.WithContext(ctx, name)
-		if err != nil {
-			return err
-		}
-		release()
-		return nil
+		return func(context.Context) error { release(); return nil }, err
 	}
 }
 
@@ -209,10 +201,10 @@ func BenchmarkRedisAlone(b *testing.B) {
 	s := lab.StartRedis(b)
 	compete(b, 1, redisTime(b, s),
 		contender{"raw", rawRedis(b, newRedis(b, s.Addr()))},
-		contender{"locker", viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
-		contender{"redislock", viaRedislock(newRedis(b, s.Addr()))},
-		contender{"redsync", viaRedsync(newRedis(b, s.Addr()))},
-		contender{"rueidislock", viaRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
+		contender{"locker", ofLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
+		contender{"redislock", ofRedislock(newRedis(b, s.Addr()))},
+		contender{"redsync", ofRedsync(newRedis(b, s.Addr()))},
+		contender{"rueidislock", ofRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
 	)
 }
 
@@ -222,10 +214,10 @@ func BenchmarkRedisCallers256(b *testing.B) {
 	s := lab.StartRedis(b)
 	compete(b, 256, redisTime(b, s),
 		contender{"raw", rawRedis(b, autoPipeline(b, s.Addr()))},
-		contender{"locker", viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
-		contender{"redsync", viaRedsync(autoPipeline(b, s.Addr()))},
-		contender{"redislock", viaRedislock(autoPipeline(b, s.Addr()))},
-		contender{"rueidislock", viaRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
+		contender{"locker", ofLocker(newSingle(b, s.Addr(), locker.DefaultTTL))},
+		contender{"redsync", ofRedsync(autoPipeline(b, s.Addr()))},
+		contender{"redislock", ofRedislock(autoPipeline(b, s.Addr()))},
+		contender{"rueidislock", ofRueidislock(newRueidislock(b, s.Addr(), locker.DefaultTTL))},
 	)
 }
 
@@ -234,9 +226,9 @@ func BenchmarkRedisFresh256(b *testing.B) {
 	s := lab.StartRedis(b)
 	compete(b, 256, redisTime(b, s),
 		contender{"raw", fresh(rawRedis(b, autoPipeline(b, s.Addr())))},
-		contender{"locker", fresh(viaLocker(newSingle(b, s.Addr(), locker.DefaultTTL)))},
-		contender{"redsync", fresh(viaRedsync(autoPipeline(b, s.Addr())))},
-		contender{"redislock", fresh(viaRedislock(autoPipeline(b, s.Addr())))},
+		contender{"locker", fresh(ofLocker(newSingle(b, s.Addr(), locker.DefaultTTL)))},
+		contender{"redsync", fresh(ofRedsync(autoPipeline(b, s.Addr())))},
+		contender{"redislock", fresh(ofRedislock(autoPipeline(b, s.Addr())))},
 	)
 }
 
@@ -251,18 +243,17 @@ func BenchmarkRedlockCallers256(b *testing.B) {
 			append(piped, autoPipeline(b, servers[i].Addr()))
 	}
 	compete(b, 256, redisTime(b, servers...),
-		contender{"redsync", viaRedsync(plain...)},
-		contender{"locker", viaLocker(newRedlock(b, locker.DefaultTTL, servers...))},
-		contender{"redsync-autopipeline", viaRedsync(piped...)},
+		contender{"redsync", ofRedsync(plain...)},
+		contender{"locker", ofLocker(newRedlock(b, locker.DefaultTTL, servers...))},
+		contender{"redsync-autopipeline", ofRedsync(piped...)},
 	)
 }
 
-// fresh takes a new name each time: nodes that the last release has not come to yet
-// are no contenders.
-func fresh(p pair) pair {
+// fresh takes a new name each time: nodes that the last release has not come to yet are no contenders.
+func fresh(take taker) taker {
 	var n atomic.Int64
-	return func(ctx context.Context, name string) error {
-		return p(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10))
+	return func(ctx context.Context, name string) (func(context.Context) error, error) {
+		return take(ctx, name+"-"+strconv.FormatInt(n.Add(1), 10))
 	}
 }
 
@@ -270,24 +261,18 @@ func fresh(p pair) pair {
 // of them at the same time.
 func BenchmarkRedlockAlone(b *testing.B) {
 	servers := make([]*lab.Redis, 5)
-	raw := make([]pair, len(servers))
+	raw := make([]taker, len(servers))
 	for i := range servers {
 		servers[i] = lab.StartRedis(b)
 		raw[i] = rawRedis(b, newRedis(b, servers[i].Addr()))
 	}
 	compete(b, 1, redisTime(b, servers...),
-		contender{"raw", fresh(func(ctx context.Context, name string) error {
-			errs := make(chan error, len(raw))
-			for _, take := range raw {
-				go func() { errs <- take(ctx, name) }()
-			}
-			var failed error
-			for range raw {
-				failed = errors.Join(failed, <-errs)
-			}
-			return failed
+		contender{"raw", fresh(func(ctx context.Context, name string) (func(context.Context) error, error) {
+			return func(context.Context) error { return nil }, contest.Spread(len(raw), len(raw), func(n int) error {
+				return raw[n].pair(ctx, name)
+			})
 		})},
-		contender{"locker", fresh(viaLocker(newRedlock(b, locker.DefaultTTL, servers...)))},
+		contender{"locker", fresh(ofLocker(newRedlock(b, locker.DefaultTTL, servers...)))},
 	)
 }
 
@@ -295,59 +280,31 @@ func BenchmarkRedlockAlone(b *testing.B) {
 // every three seconds. Its time is the client's for one renewal.
 func BenchmarkRedisHeld10000(b *testing.B) {
 	const leases, ttl, cycle = 10_000, 9 * time.Second, 3 * time.Second
-	viaClient := func(c *locker.Client) func(ctx context.Context, name string) error {
-		return func(ctx context.Context, name string) error {
-			_, err := c.Lock(ctx, name)
-			return err
-		}
-	}
 	five := make([]*lab.Redis, 5)
 	for i := range five {
 		five[i] = lab.StartRedis(b)
 	}
 	for _, c := range []struct {
-		name, who string
-		servers   []*lab.Redis
-		open      func(b *testing.B, s *lab.Redis) func(ctx context.Context, name string) error
+		name    string
+		servers []*lab.Redis
+		open    func(b *testing.B) taker
 	}{
-		{"single", "rueidislock", five[:1], func(b *testing.B, s *lab.Redis) func(context.Context, string) error {
-			locks := newRueidislock(b, s.Addr(), ttl)
-			return func(ctx context.Context, name string) error {
-				_, _, err := locks.WithContext(ctx, name)
-				return err
-			}
-		}},
-		{"single", "locker", five[:1], func(b *testing.B, s *lab.Redis) func(context.Context, string) error {
-			return viaClient(newSingle(b, s.Addr(), ttl))
-		}},
-		{"redlock", "locker", five, func(b *testing.B, _ *lab.Redis) func(context.Context, string) error {
-			return viaClient(newRedlock(b, ttl, five...))
-		}},
+		{"single/rueidislock", five[:1], func(b *testing.B) taker { return ofRueidislock(newRueidislock(b, five[0].Addr(), ttl)) }},
+		{"single/locker", five[:1], func(b *testing.B) taker { return ofLocker(newSingle(b, five[0].Addr(), ttl)) }},
+		{"redlock/locker", five, func(b *testing.B) taker { return ofLocker(newRedlock(b, ttl, five...)) }},
 	} {
-		b.Run(c.name+"/"+c.who, func(b *testing.B) {
-			hold := c.open(b, c.servers[0])
-			if err := hold(b.Context(), "warm"); err != nil {
+		b.Run(c.name, func(b *testing.B) {
+			hold := c.open(b)
+			if _, err := hold(b.Context(), "warm"); err != nil {
 				b.Fatal(err)
 			}
 			heap, began := heapInUse(), time.Now()
-			const goroutines = 64
-			var all sync.WaitGroup
-			for first := range goroutines {
-				all.Go(func() {
-					for i := first; i < leases && time.Since(began) < time.Minute; i += goroutines {
-						// Evenly over the cycle: leases taken in a burst share their renewals anyway.
-						time.Sleep(cycle*time.Duration(i)/leases - time.Since(began))
-						if err := hold(b.Context(), "job-"+strconv.Itoa(i)); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			all.Wait()
-			if time.Since(began) >= time.Minute {
-				b.Skip("the leases cannot be taken in a minute")
-			}
+			// Evenly over the cycle: leases taken in a burst share their renewals anyway.
+			each(b, leases, 64, func(i int) error {
+				time.Sleep(cycle*time.Duration(i)/leases - time.Since(began))
+				_, err := hold(b.Context(), "job-"+strconv.Itoa(i))
+				return err
+			})
 			heap = heapInUse() - heap
 			for b.Loop() {
 				u := startUsage(redisTime(b, c.servers...))
@@ -361,6 +318,15 @@ func BenchmarkRedisHeld10000(b *testing.B) {
 	}
 }
 
+// each does something for each number below n on so many goroutines.
+func each(b *testing.B, n, goroutines int, do func(i int) error) {
+	b.Helper()
+	var next atomic.Int64
+	if err := contest.Spread(n, goroutines, func(int) error { return do(int(next.Add(1)) - 1) }); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkRedisWaiting100000 is what 100,000 names that one Client waits for cost
 // while nothing happens, and how long one of them takes to be handed over then.
 func BenchmarkRedisWaiting100000(b *testing.B) {
@@ -370,19 +336,11 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 	held := make([]*locker.Lease, names)
 	got := make(chan time.Time, names)
 	ctx, cancel := context.WithCancel(b.Context())
+	each(b, names, 256, func(i int) (err error) {
+		held[i], err = holder.Lock(ctx, "job-"+strconv.Itoa(i))
+		return err
+	})
 	var all sync.WaitGroup
-	for i := range 256 {
-		all.Go(func() {
-			for n := i; n < names; n += 256 {
-				var err error
-				if held[n], err = holder.Lock(ctx, "job-"+strconv.Itoa(n)); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
 	for n := range names {
 		all.Go(func() {
 			l, err := waiting.Lock(ctx, "job-"+strconv.Itoa(n))
@@ -432,179 +390,125 @@ func BenchmarkRedisWaiting100000(b *testing.B) {
 	all.Wait()
 }
 
-// BenchmarkRedisOneName is 4 processes with 16 callers each that want the same
-// name: what they get together, how evenly, and how long one waits.
-func BenchmarkRedisOneName(b *testing.B) {
-	s := lab.StartRedis(b)
-	for range turns {
-		for _, who := range []string{"redislock", "locker", noPass, noTurns} {
-			b.Run(who, func(b *testing.B) {
-				const processes, window = 4, 2 * time.Second
-				var children []*lab.Child
-				for range processes {
-					children = append(children, lab.StartChild(b, "contend", who, s.Addr(), window.String()))
-				}
-				for _, c := range children {
-					c.Expect(b, "ready", 10*time.Second)
-				}
-				for b.Loop() {
-					var counts, waits []float64
-					for _, c := range children {
-						c.Send(b, "go")
-					}
-					for _, c := range children {
-						for _, field := range strings.Fields(c.Expect(b, "got", time.Minute)) {
-							n, wait, _ := strings.Cut(field, ":")
-							v, _ := strconv.ParseFloat(n, 64)
-							w, _ := strconv.ParseFloat(wait, 64)
-							counts, waits = append(counts, v), append(waits, w)
-						}
-					}
-					sum, squares := 0.0, 0.0
-					for _, v := range counts {
-						sum, squares = sum+v, squares+v*v
-					}
-					slices.Sort(waits)
-					b.ReportMetric(float64(window.Nanoseconds())/sum, "ns/op")
-					b.ReportMetric(sum*sum/squares/float64(len(counts)), "jain")
-					b.ReportMetric(waits[len(waits)-1]/1e6, "worst-p99-ms")
-				}
-			})
-		}
-	}
-}
+// turn is one time in which a caller had the lock, in nanoseconds of the wall clock, which is that of all processes.
+type turn struct{ asked, from, to, over int64 }
 
-// BenchmarkRedisOneNameHeld is the same with 1 ms of work under the lock: how long it
-// is nobody's between one holder and the next, as a median (ns/op).
-func BenchmarkRedisOneNameHeld(b *testing.B) {
+// contend has 4 processes with 16 callers each want the same name, hold it for so long, and report what came of it, by
+// caller.
+func contend(b *testing.B, held time.Duration, report func(b *testing.B, window time.Duration, all [][]turn), whose ...string) {
+	const processes, callers, window = 4, 16, 2 * time.Second
 	for range turns {
-		for _, who := range []string{"rueidislock", "locker", noPass, noTurns} {
+		for _, who := range whose {
 			b.Run(who, func(b *testing.B) {
 				s := lab.StartRedis(b) // of its own: a child that is killed leaves its last lock
-				const processes, window = 4, 2 * time.Second
-				var children []*lab.Child
-				for range processes {
-					children = append(children, lab.StartChild(b, "hold", who, s.Addr(), window.String()))
-				}
-				for _, c := range children {
-					c.Expect(b, "ready", 10*time.Second)
-				}
+				programs := contest.Start(b, processes, "contend", who, s.Addr(), window.String(), held.String())
 				for b.Loop() {
-					type hold struct{ from, to int64 }
-					var holds []hold
-					for _, c := range children {
+					for _, c := range programs {
 						c.Send(b, "go")
 					}
-					for _, c := range children {
-						for _, field := range strings.Fields(c.Expect(b, "held", time.Minute)) {
-							from, to, _ := strings.Cut(field, ":")
-							var h hold
-							h.from, _ = strconv.ParseInt(from, 10, 64)
-							h.to, _ = strconv.ParseInt(to, 10, 64)
-							holds = append(holds, h)
+					var all [][]turn
+					for _, c := range programs {
+						for range callers {
+							var his []turn
+							if err := json.Unmarshal([]byte(c.Expect(b, "had", time.Minute)), &his); err != nil {
+								b.Fatal(err)
+							}
+							all = append(all, his)
 						}
 					}
-					slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(a.from, b.from) })
-					var gaps []int64
-					for i := range len(holds) - 1 {
-						gaps = append(gaps, holds[i+1].from-holds[i].to)
-					}
-					slices.Sort(gaps)
-					b.ReportMetric(float64(gaps[len(gaps)/2]), "ns/op")
-					b.ReportMetric(float64(gaps[len(gaps)*99/100])/1e6, "p99-ms")
-					b.ReportMetric(float64(len(holds))/window.Seconds(), "holds/s")
+					report(b, window, all)
 				}
 			})
 		}
 	}
 }
 
-// holdInChild is one process of BenchmarkRedisOneNameHeld. The wall clock is that of
-// the others.
-func holdInChild(p *lab.Parent) {
-	window, err := time.ParseDuration(p.Args[2])
-	if err != nil {
-		panic(err)
-	}
-	var lock func(ctx context.Context) (unlock func(), err error)
+// UnmarshalJSON and MarshalJSON have a turn in a line that is not too long.
+func (t *turn) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&t.asked, &t.from, &t.to, &t.over})
+}
+
+func (t turn) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]int64{t.asked, t.from, t.to, t.over})
+}
+
+// contendInChild is one process of contend.
+func contendInChild(p *lab.Parent) {
+	window, _ := time.ParseDuration(p.Args[2])
+	held, _ := time.ParseDuration(p.Args[3])
+	var take taker
 	switch b := new(testing.B); p.Args[0] {
 	case "rueidislock":
-		locks := newRueidislock(b, p.Args[1], locker.DefaultTTL)
-		lock = func(ctx context.Context) (func(), error) {
-			_, release, err := locks.WithContext(ctx, "held")
-			return release, err
-		}
+		take = ofRueidislock(newRueidislock(b, p.Args[1], locker.DefaultTTL))
+	case "redislock":
+		take = ofRedislock(newRedis(b, p.Args[1]))
 	default:
-		c := newSingle(b, p.Args[1], locker.DefaultTTL, p.Args[0])
-		lock = func(ctx context.Context) (func(), error) {
-			l, err := c.Lock(ctx, "held")
-			return func() { _ = l.Unlock(context.Background()) }, err
-		}
+		take = ofLocker(newSingle(b, p.Args[1], locker.DefaultTTL, p.Args[0]))
 	}
-	p.Say("ready")
-	for {
+	for p.Say("ready"); ; {
 		p.Hear()
-		const goroutines = 16
-		said := make([]string, goroutines)
 		// Where a wake-up was lost, a caller of rueidislock waits on.
 		ctx, cancel := context.WithTimeout(context.Background(), window)
 		var all sync.WaitGroup
-		for i := range goroutines {
+		for range 16 {
 			all.Go(func() {
-				var holds []string
+				his := []turn{}
 				for ctx.Err() == nil {
-					unlock, err := lock(ctx)
+					t := turn{asked: time.Now().UnixNano()}
+					release, err := take(ctx, "one")
 					if err != nil {
 						break // the time is over
 					}
-					from := time.Now().UnixNano()
-					time.Sleep(time.Millisecond)
-					holds = append(holds, fmt.Sprintf("%d:%d", from, time.Now().UnixNano()))
-					unlock()
+					t.from = time.Now().UnixNano()
+					time.Sleep(held)
+					t.to = time.Now().UnixNano()
+					_ = release(context.Background())
+					t.over = time.Now().UnixNano()
+					his = append(his, t)
 				}
-				said[i] = strings.Join(holds, " ")
+				text, _ := json.Marshal(his)
+				p.Say("had %s", text)
 			})
 		}
 		all.Wait()
 		cancel()
-		p.Say("held %s", strings.Join(said, " "))
 	}
 }
 
-// contendInChild is one process of BenchmarkRedisOneName.
-func contendInChild(p *lab.Parent) {
-	window, err := time.ParseDuration(p.Args[2])
-	if err != nil {
-		panic(err)
-	}
-	var take pair
-	switch b := new(testing.B); p.Args[0] {
-	case "redislock":
-		take = viaRedislock(newRedis(b, p.Args[1]))
-	default:
-		take = viaLocker(newSingle(b, p.Args[1], locker.DefaultTTL, p.Args[0]))
-	}
-	p.Say("ready")
-	for {
-		p.Hear()
-		const goroutines = 16
-		said := make([]string, goroutines)
-		end := time.Now().Add(window)
-		var all sync.WaitGroup
-		for i := range goroutines {
-			all.Go(func() {
-				var waits []time.Duration
-				for began := time.Now(); began.Before(end); began = time.Now() {
-					if err := take(context.Background(), "one"); err != nil {
-						panic(err)
-					}
-					waits = append(waits, time.Since(began))
-				}
-				slices.Sort(waits)
-				said[i] = fmt.Sprintf("%d:%d", len(waits), waits[len(waits)*99/100])
-			})
+// BenchmarkRedisOneName is what they get together, how evenly, and how long one waits.
+func BenchmarkRedisOneName(b *testing.B) {
+	contend(b, 0, func(b *testing.B, window time.Duration, all [][]turn) {
+		sum, squares, worst := 0.0, 0.0, int64(0)
+		for _, his := range all {
+			n := float64(len(his))
+			sum, squares = sum+n, squares+n*n
+			var waits []int64
+			for _, t := range his {
+				waits = append(waits, t.over-t.asked)
+			}
+			if slices.Sort(waits); len(waits) > 0 {
+				worst = max(worst, waits[len(waits)*99/100])
+			}
 		}
-		all.Wait()
-		p.Say("got %s", strings.Join(said, " "))
-	}
+		b.ReportMetric(float64(window.Nanoseconds())/sum, "ns/op")
+		b.ReportMetric(sum*sum/squares/float64(len(all)), "jain")
+		b.ReportMetric(float64(worst)/1e6, "worst-p99-ms")
+	}, "redislock", "locker", noPass, noTurns)
+}
+
+// BenchmarkRedisOneNameHeld is the same with 1 ms of work under the lock: how long it is nobody's between one holder and
+// the next, as a median (ns/op).
+func BenchmarkRedisOneNameHeld(b *testing.B) {
+	contend(b, time.Millisecond, func(b *testing.B, window time.Duration, all [][]turn) {
+		holds := slices.Concat(all...)
+		slices.SortFunc(holds, func(a, b turn) int { return cmp.Compare(a.from, b.from) })
+		var gaps []int64
+		for i := range len(holds) - 1 {
+			gaps = append(gaps, holds[i+1].from-holds[i].to)
+		}
+		slices.Sort(gaps)
+		b.ReportMetric(float64(gaps[len(gaps)/2]), "ns/op")
+		b.ReportMetric(float64(gaps[len(gaps)*99/100])/1e6, "p99-ms")
+		b.ReportMetric(float64(len(holds))/window.Seconds(), "holds/s")
+	}, "rueidislock", "locker", noPass, noTurns)
 }
