@@ -10,10 +10,10 @@ import (
 )
 
 // lines are the lines of callers of one client, one for each name in use. Only the
-// head of a line talks to the service, so that a thousand callers cost the service no
-// more than one (R13). The caller keeps the place at the head, and then its lease
-// does until it is over. What the line passes on is the right to ask: each caller
-// acquires for itself, if only in the request that releases the lock (see [Passer]).
+// first of a line waits in the service, so that a thousand callers cost the service no
+// more than one (R13). The caller keeps its place while it asks, and then its lease
+// keeps others out until it is over. What the line passes on is the right to ask: each
+// caller acquires for itself, if only in the request that releases the lock (see [Passer]).
 type lines struct {
 	mu      sync.Mutex
 	byName  map[string]*line
@@ -21,73 +21,76 @@ type lines struct {
 	waiting int // calls of Lock in all lines
 	closed  bool
 	entered uint64 // calls that have come: the turn of the last one
-
-	// sharing has the lines whose name is held together. It is a map, so that the
-	// others need no room for it.
-	sharing map[*line]*sharing
 }
 
 // line is the line for one name. lines.mu guards its fields.
 type line struct {
 	name string
 
-	// The head is a call that asks the service, and then its lease: one of the two.
-	// A shared lease is in lines.sharing, and the next call becomes the head.
-	asking *call
-	lease  *Lease
+	holder  *Lease              // it holds the name alone
+	sharers map[*Lease]struct{} // they hold it together; nil if there never was one
 
-	first, last *call // behind the head, in the order in which they came
-	behind      int   // how many they are
+	// All calls, in the order in which they came. Those that ask the service stay where they
+	// are: the first, which waits there, and where the name is shared others behind it, which
+	// ask beside it.
+	first, last *call
+	next        *call // the first that does not ask; nil: all do
+	asking      int   // how many ask
+	waiting     int   // how many are calls of Lock
 
-	visit visit // of the lock to this line
+	held   bool      // the service has refused one since it granted the last
+	outage error     // why it could not be asked the last time; nil: it has answered
+	away   time.Time // since when it could not be asked
 
-	// state is the last answer of the service: ErrHeld, the reason why it could not
-	// be asked, or nil if nothing is known.
-	state error
-	// away is the time since which the service has not answered; zero: it answered
-	// last.
-	away time.Time
+	visit time.Time // since when the lock is passed on in this line
 }
 
-// visit is a time for which the callers of a line pass the lock on among themselves.
-type visit struct {
-	began  time.Time // zero: the lock is not here
-	behind int       // of those who were in line then, how many have not had it
-}
+// longVisit is how long the callers of one line pass the lock on among themselves while
+// other clients wait: between clients it goes by a message and a request of its own, which
+// takes three times as long.
+const longVisit = 2 * time.Millisecond
 
-func (v visit) over() bool {
-	lasts := time.Since(v.began)
-	return lasts >= longVisit || v.behind <= 0 && lasts >= shortVisit
-}
-
-// A visit is how long the callers of one line pass the lock on among themselves
-// while other clients wait: until everybody who stood in the line when it began has
-// had the lock once, which is even and makes nobody wait for two rounds; for
-// shortVisit at least, since between clients the lock goes by a message and a
-// request of its own, three times as slow; and for longVisit at most.
-const (
-	shortVisit = 500 * time.Microsecond
-	longVisit  = 5 * time.Millisecond
-)
+// maxAsking is how many sharers who wait ask at once: a service that refuses one refuses all
+// of them.
+const maxAsking = 64
 
 // place is where a call stands:
 //
-//	behind ──> atHead ──> gone (it has a lease, or has left)
-//	  │ │ ↑
-//	  │ └─┴──> joining ──> gone (the same)
-//	  └──────────────────> gone (its context or its patience has ended)
+//	waits ──> asks ──> gone (it has a lease, or has left)
+//	  │ ↑      │
+//	  │ └──────┘ (a sharer that was refused beside the first)
+//	  └──────────────> gone (its context or its patience has ended)
 type place uint8
 
 const (
-	behind  place = iota // somebody is before it in line
-	atHead               // it asks the service, and waits there
-	joining              // a sharer that asks beside the head, once
-	gone                 // it is in no line
+	waits place = iota // somebody is before it in line
+	asks               // it asks the service, or is about to
+	gone               // it is in no line
 )
 
-// enter returns nil when cl may ask the service: at the head of the line for name, or
-// beside it. If the caller must not wait, or its patience or ctx ends first, the error
-// says what was in the way.
+// mayAsk is who may ask the service: cl, if everybody before it in line asks already.
+func (ln *line) mayAsk(cl *call) bool {
+	switch {
+	case ln.holder != nil:
+		return false
+	case !cl.settings.shared: // sharers that came before are in, or gone
+		return ln.asking == 0 && (cl.wait || len(ln.sharers) == 0)
+	case ln.full():
+		return false
+	case ln.asking == 0 || ln.first == cl:
+		return true
+	case !ln.first.settings.shared || ln.held || ln.outage != nil:
+		return false
+	}
+	return !cl.wait || len(ln.sharers) > 0 && ln.asking < maxAsking
+}
+
+// full reports whether as many share the name, or ask to, as can. One more waits here, since
+// the service would refuse it.
+func (ln *line) full() bool { return len(ln.sharers)+ln.asking >= MaxSharers }
+
+// enter returns nil when cl may ask the service. If the caller must not wait, or its
+// patience or ctx ends first, the error says what was in the way.
 func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 	ls.mu.Lock()
 	if ls.closed {
@@ -101,69 +104,94 @@ func (ls *lines) enter(ctx context.Context, name string, cl *call) error {
 		}
 		ln = &line{name: name}
 		ls.byName[name] = ln
-	} else if err := ls.keepsOut(ctx, ln, cl); err != nil {
+	}
+	at := ln.next == nil && ln.mayAsk(cl)
+	if err := ln.keepsOut(ctx, cl, at); err != nil {
 		ls.mu.Unlock()
 		return err
-	}
-	if cl.wait {
-		ls.waiting++
 	}
 	ls.entered++
 	cl.line, cl.turn = ln, ls.entered
-	switch at := ls.standing(ln, cl); at {
-	case behind:
-		ln.push(cl, ln.last)
-		ls.mu.Unlock()
-		return ls.await(ctx, cl)
-	default:
-		ls.let(cl, at)
+	if cl.wait {
+		ls.waiting++
+		ln.waiting++
+	}
+	if cl.before = ln.last; ln.last == nil {
+		ln.first = cl
+	} else {
+		ln.last.after = cl
+	}
+	ln.last = cl
+	if at {
+		ln.ask(cl)
 		ls.mu.Unlock()
 		return nil
 	}
+	ln.wait(cl)
+	ls.mu.Unlock()
+	return ls.await(ctx, cl)
 }
 
-// keepsOut returns why cl, which has just come, has no place in ln; nil if it has one.
-func (ls *lines) keepsOut(ctx context.Context, ln *line, cl *call) error {
-	if err := ls.upgrade(ctx, ln, cl); err != nil {
+// keepsOut returns why cl, which comes now, has no place in ln; nil if it has one.
+func (ln *line) keepsOut(ctx context.Context, cl *call, mayAsk bool) error {
+	if err := ln.upgrade(ctx, cl); err != nil || mayAsk {
 		return err
 	}
 	switch {
-	case ls.standing(ln, cl) != behind:
-		return nil
 	case !cl.wait:
-		return cmp.Or(ls.inTheWay(cl, ln), ErrHeld) // where nothing is known, a call before it is in the way
-	case cl.settings.patience < 0 && ln.lease == nil && !ln.away.IsZero():
-		return ln.state // a call that waits here learns of an outage when the head does
+		return cmp.Or(ln.inTheWay(cl), ErrHeld) // where nothing is known, a call before it is in the way
+	case cl.settings.patience < 0 && ln.holder == nil:
+		return ln.outage // a call that waits here learns of an outage when the first does
 	}
 	return nil
 }
 
-// standing is where cl stands, which comes now.
-func (ls *lines) standing(ln *line, cl *call) place {
-	switch sh := ls.sharing[ln]; {
-	case ln.lease != nil || ln.first != nil:
-	case ln.asking != nil:
-		if cl.settings.shared && ls.joins(ln, !cl.wait) {
-			return joining
-		}
-	case cl.settings.shared && ls.full(ln):
-	case cl.settings.shared || sh == nil || cl.wait && len(sh.joining) == 0:
-		return atHead
-	}
-	return behind
+// sharerKey is the key under which the context of a shared lease has the lease.
+type sharerKey struct {
+	client *Client
+	name   string
 }
 
-// let makes cl ask at its new place. The caller holds ls.mu.
-func (ls *lines) let(cl *call, at place) {
-	cl.place = at
-	if at == atHead {
-		cl.line.asking = cl
-	} else {
-		ls.shares(cl.line).joining[cl] = struct{}{}
+// upgrade returns an error if cl, with the context of a shared lease on its name, asks
+// for the name alone: it would wait for itself.
+func (ln *line) upgrade(ctx context.Context, cl *call) error {
+	if len(ln.sharers) == 0 || cl.settings.shared {
+		return nil
+	}
+	l, _ := ctx.Value(sharerKey{cl.client, cl.name}).(*Lease)
+	if _, held := ln.sharers[l]; !held {
+		return nil
+	}
+	return invalid("the context is that of a shared lease on this name, which cannot become one that is held " +
+		"alone: two that tried would wait for each other; unlock it first")
+}
+
+// ask lets cl ask: it is ln.next, or has just come.
+func (ln *line) ask(cl *call) {
+	cl.place, cl.beside = asks, ln.first != cl
+	ln.asking++
+	if ln.next == cl {
+		ln.next = cl.waitsAfter()
 	}
 }
 
-// await returns nil when cl, which is behind, may ask the service.
+// wait makes cl wait in its place.
+func (ln *line) wait(cl *call) {
+	cl.place, cl.ready = waits, make(chan struct{})
+	if ln.next == nil || cl.turn < ln.next.turn {
+		ln.next = cl
+	}
+}
+
+// waitsAfter returns the first call behind cl that does not ask.
+func (cl *call) waitsAfter() *call {
+	for cl = cl.after; cl != nil && cl.place == asks; {
+		cl = cl.after
+	}
+	return cl
+}
+
+// await returns nil when cl, which waits, may ask the service.
 func (ls *lines) await(ctx context.Context, cl *call) error {
 	select {
 	case <-cl.ready:
@@ -177,31 +205,38 @@ func (ls *lines) await(ctx context.Context, cl *call) error {
 	}
 	err := ctxError(ctx)
 	if !isClosing(ctx) {
-		err = &waitError{ctx: err, state: ls.inTheWay(cl, cl.line)}
+		err = &waitError{ctx: err, state: cl.line.inTheWay(cl)}
 	}
 	ls.remove(cl)
 	return err
 }
 
-// push puts cl behind before, and at the front of the line if before is nil.
-func (ln *line) push(cl, before *call) {
-	cl.place, cl.ready = behind, make(chan struct{})
-	cl.before = before
-	if before == nil {
-		cl.after, ln.first = ln.first, cl
-	} else {
-		cl.after, before.after = before.after, cl
-	}
-	if cl.after == nil {
-		ln.last = cl
-	} else {
-		cl.after.before = cl
-	}
-	ln.behind++
+// leave takes cl out of its line, and lets others ask. It reports whether some wait there.
+func (ls *lines) leave(cl *call) (others bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.remove(cl)
+	return cl.line.waiting > 0
 }
 
-// unlink takes cl out from behind the head. The caller holds ls.mu.
-func (ln *line) unlink(cl *call) {
+// remove is leave for a caller that holds ls.mu.
+func (ls *lines) remove(cl *call) {
+	ls.unlink(cl)
+	ls.admit(cl.line)
+}
+
+// unlink takes cl out of its line.
+func (ls *lines) unlink(cl *call) {
+	ln := cl.line
+	if cl.place == gone {
+		return
+	}
+	if cl.place == asks {
+		ln.asking--
+	}
+	if ln.next == cl {
+		ln.next = cl.waitsAfter()
+	}
 	if cl.before == nil {
 		ln.first = cl.after
 	} else {
@@ -212,147 +247,89 @@ func (ln *line) unlink(cl *call) {
 	} else {
 		cl.after.before = cl.before
 	}
-	cl.before, cl.after = nil, nil
-	ln.behind--
-}
-
-// settle notes that cl does not wait any more. The caller holds ls.mu.
-func (ls *lines) settle(cl *call) {
-	cl.place = gone
+	cl.before, cl.after, cl.place = nil, nil, gone
 	if cl.wait {
 		ls.waiting--
+		ln.waiting--
 	}
 }
 
-// leave takes cl out of its line, and lets the next call ask. It reports whether others wait there.
-func (ls *lines) leave(cl *call) (others bool) {
+// admit lets those ask who may now. A line that nobody is in ends.
+func (ls *lines) admit(ln *line) {
+	for cl := ln.next; cl != nil && ln.mayAsk(cl); cl = ln.next {
+		ln.ask(cl)
+		close(cl.ready)
+	}
+	if ln.first == nil && ln.holder == nil {
+		ln.answered(false) // what is known is of long ago when somebody asks again
+		if len(ln.sharers) == 0 {
+			delete(ls.byName, ln.name)
+		}
+	}
+}
+
+// answered notes that the service has answered.
+func (ln *line) answered(held bool) { ln.held, ln.outage, ln.away = held, nil, time.Time{} }
+
+// grant begins l, with what was granted to cl, and gives it its place in the line. passed: with the
+// release before it.
+func (ls *lines) grant(cl *call, l *Lease, g Grant, passed bool) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.remove(cl)
-	ln := cl.line
-	return ln.first != nil || ln.asking != nil && ln.asking.wait
-}
-
-// remove is leave for a caller that holds ls.mu.
-func (ls *lines) remove(cl *call) {
-	switch cl.place {
-	case behind:
-		cl.line.unlink(cl)
-	case atHead:
-		cl.line.asking, cl.line.visit = nil, visit{}
-	case joining:
-		delete(ls.sharing[cl.line].joining, cl)
-	case gone:
-		return
+	if ls.closed {
+		return ErrClosed
 	}
-	ls.settle(cl)
-	ls.admit(cl.line)
+	ln := cl.line
+	if err := l.take(ln, g); err != nil {
+		return err
+	}
+	ls.held++
+	ln.answered(false)
+	switch {
+	case !l.settings.shared:
+		if ln.holder = l; !passed {
+			ln.visit = l.start
+		}
+	case ln.sharers == nil:
+		ln.sharers = make(map[*Lease]struct{})
+		fallthrough
+	default:
+		ln.sharers[l] = struct{}{}
+	}
+	ls.remove(cl)
+	return nil
 }
 
-// release takes l out of its line, and lets the next call ask.
+// release takes l out of its line, and lets others ask.
 func (ls *lines) release(ln *line, l *Lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.take(ln, l)
+	ls.drop(ln, l)
 	ls.admit(ln)
 }
 
-// take takes l out of its line. The caller holds ls.mu.
-func (ls *lines) take(ln *line, l *Lease) {
+func (ls *lines) drop(ln *line, l *Lease) {
 	ls.held--
 	if l.settings.shared {
-		delete(ls.sharing[ln].leases, l)
-		return
-	}
-	ln.lease, ln.state, ln.away, ln.visit = nil, nil, time.Time{}, visit{}
-}
-
-// admit lets those ask who may now: the first call behind the head, if there is no head;
-// with it, where the name is held together, all sharers who directly follow it. A line
-// that nobody is in ends. The caller holds ls.mu.
-func (ls *lines) admit(ln *line) {
-	sh := ls.sharing[ln]
-	if sh != nil && len(sh.leases)+len(sh.joining) == 0 {
-		delete(ls.sharing, ln)
-		sh = nil
-	}
-	for cl := ln.first; cl != nil && ln.lease == nil; cl = ln.first {
-		at := atHead
-		switch shared := cl.settings.shared; {
-		case ln.asking != nil && shared && ls.joins(ln, false):
-			at = joining
-		case ln.asking != nil, shared && ls.full(ln):
-			return
-		case !shared && sh != nil && len(sh.joining) > 0:
-			return // they came before it
-		}
-		ln.unlink(cl)
-		ls.let(cl, at)
-		close(cl.ready)
-	}
-	switch {
-	case ln.asking != nil || ln.lease != nil || ln.first != nil:
-	case sh == nil:
-		delete(ls.byName, ln.name)
-	default:
-		ln.state, ln.away = nil, time.Time{} // of long ago, when somebody asks again
-	}
-}
-
-// hold gives l, the lease of cl, its place; it returns false if the client is closed.
-func (ls *lines) hold(cl *call, l *Lease) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.closed {
-		return false
-	}
-	ln := cl.line
-	ls.held++
-	if l.settings.shared {
-		ls.shares(ln).leases[l] = struct{}{} // cl stands where it is until it is sure: see joined
-		return true
-	}
-	ls.settle(cl)
-	ln.asking, ln.lease = nil, l
-	if ln.visit.began.IsZero() {
-		ln.visit = visit{l.start, ln.behind}
-	}
-	return true
-}
-
-// drop undoes hold for a lease that could not be given out: the call goes on. If Close
-// has come between, drop ends the call in its place.
-func (ls *lines) drop(cl *call, l *Lease) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l.settings.shared {
-		ls.take(cl.line, l)
+		delete(ln.sharers, l)
 	} else {
-		cl.line.asking, cl.line.lease = cl, nil
-		cl.place = atHead
-		ls.held--
-		if cl.wait {
-			ls.waiting++
-		}
-	}
-	if ls.closed {
-		cl.cancel(errClosing)
+		ln.holder = nil
 	}
 }
 
-// next returns the next call in line that wants the lock of the head for itself, nil if
-// there is none, and whether the line has had the lock for long enough to yield it.
-func (ls *lines) next(ln *line) (cl *call, yield bool) {
+// behind returns the call behind the holder that wants the lock for itself, nil if there is
+// none, and whether the line has had the lock for long enough to yield it.
+func (ls *lines) behind(ln *line) (cl *call, yield bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.closed || ln.first == nil || ln.first.settings.shared {
 		return nil, false
 	}
-	return ln.first, ln.visit.over()
+	return ln.first, time.Since(ln.visit) >= longVisit
 }
 
-// pass makes cl the head after l, with what was granted to it. It returns false if cl
-// has left, and then makes the call that is next the head.
+// pass lets cl, which was granted the lock with the release of l, take it. It returns false
+// if cl has left; then the next one asks.
 func (ls *lines) pass(ln *line, l *Lease, cl *call, won *passed) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -360,59 +337,71 @@ func (ls *lines) pass(ln *line, l *Lease, cl *call, won *passed) bool {
 	if here {
 		cl.won = won
 	}
-	visit := ln.visit
-	ls.take(ln, l)
+	ls.drop(ln, l)
 	ls.admit(ln)
-	visit.behind--
-	ln.visit = visit
 	return here
 }
 
-// toldHeld notes that the service has answered the head with "held".
+// toldHeld notes that the service has answered the first call with "held".
 func (ls *lines) toldHeld(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln.state, ln.away = ErrHeld, time.Time{}
+	ln.answered(true)
 }
 
-// outage notes why the service could not be asked by cl, the head, and returns for how
-// long that has lasted, and how much longer cl waits for it to end. A call behind it
-// that would not wait any longer is sent away: the patience of each counts from the
-// beginning of the outage, or of the call if that is later, so that a hundred calls do
-// not wait a hundred times as long.
-func (ls *lines) outage(cl *call, cause error) (lasted, left time.Duration) {
+// refused notes that the service has refused cl, or could not be asked, and returns whether
+// cl is the first of its line; and of an outage, for how long it has lasted, and how much
+// longer cl waits for it to end. A call behind it that would not wait any longer is sent
+// away: the patience of each counts from the beginning of the outage, or of the call if that
+// is later, so that a hundred calls do not wait a hundred times as long.
+func (ls *lines) refused(cl *call, err error, outage bool) (first bool, lasted, left time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln, now := cl.line, time.Now()
-	ln.state = cause
-	if ln.away.IsZero() {
+	ln := cl.line
+	if !outage {
+		ln.answered(true)
+		return ln.first == cl, 0, 0
+	}
+	now := time.Now()
+	if ln.outage = err; ln.away.IsZero() {
 		ln.away = now
 	}
 	remains := func(cl *call) time.Duration {
 		return later(ln.away, cl.began).Add(cl.settings.patience).Sub(now)
 	}
-	for cl := ln.first; cl != nil; {
-		after := cl.after
-		if remains(cl) <= 0 {
-			ln.unlink(cl)
-			ls.settle(cl)
-			cl.away = cause
-			close(cl.ready)
+	for one := ln.next; one != nil; {
+		after := one.waitsAfter()
+		if remains(one) <= 0 {
+			ls.unlink(one)
+			one.away = err
+			close(one.ready)
 		}
-		cl = after
+		one = after
 	}
-	return now.Sub(ln.away), remains(cl)
+	return ln.first == cl, now.Sub(ln.away), remains(cl)
 }
 
-// inTheWay is the reason why cl, behind the head of ln, does not have the lock: an outage
-// is never reported as "held" (R17), and sharers are not in the way of another, unless
-// there are too many.
-func (ls *lines) inTheWay(cl *call, ln *line) error {
-	sh := ls.sharing[ln]
-	if ln.lease != nil || sh != nil && len(sh.leases) > 0 && (!cl.settings.shared || ls.full(ln)) {
+// again lets cl, which was refused beside the first of its line, wait in its place, and
+// returns nil when it may ask once more.
+func (ls *lines) again(ctx context.Context, cl *call) error {
+	ls.mu.Lock()
+	cl.line.asking--
+	cl.line.wait(cl)
+	ls.admit(cl.line)
+	ls.mu.Unlock()
+	return ls.await(ctx, cl)
+}
+
+// inTheWay is the reason why cl does not have the lock: an outage is never reported as
+// "held" (R17), and sharers are not in the way of another, unless there are too many.
+func (ln *line) inTheWay(cl *call) error {
+	switch {
+	case ln.holder != nil, len(ln.sharers) > 0 && (!cl.settings.shared || ln.full()):
+		return ErrHeld
+	case ln.outage == nil && ln.held:
 		return ErrHeld
 	}
-	return ln.state
+	return ln.outage
 }
 
 // count returns the number of leases that are held, and of calls that wait.
@@ -428,37 +417,23 @@ func (ls *lines) waits() (all []Wait) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, ln := range ls.byName {
-		w := Wait{Name: ln.name, Callers: ln.behind}
-		var began time.Time
-		if ln.first != nil {
-			began = ln.first.began
-		}
-		for cl := range ls.ask(ln) {
+		for cl := ln.first; cl != nil; cl = cl.after {
 			if cl.wait {
-				w.Callers++
-				if began.IsZero() || cl.began.Before(began) {
-					began = cl.began
-				}
+				all = append(all, Wait{Name: ln.name, Callers: ln.waiting, Longest: now.Sub(cl.began)})
+				break
 			}
-		}
-		if w.Callers > 0 {
-			w.Longest = now.Sub(began)
-			all = append(all, w)
 		}
 	}
 	return all
 }
 
-// close refuses all calls from now on, ends the calls in flight, and returns the
-// leases that are held.
+// close refuses all calls from now on, ends those in line, and returns the leases that are
+// held.
 func (ls *lines) close() []*Lease {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.closed = true
 	for _, ln := range ls.byName {
-		for cl := range ls.ask(ln) {
-			cl.cancel(errClosing)
-		}
 		for cl := ln.first; cl != nil; cl = cl.after {
 			cl.cancel(errClosing)
 		}
@@ -475,12 +450,10 @@ func (ls *lines) leases() []*Lease {
 
 func (ls *lines) leasesLocked() (held []*Lease) {
 	for _, ln := range ls.byName {
-		if ln.lease != nil {
-			held = append(held, ln.lease)
+		if ln.holder != nil {
+			held = append(held, ln.holder)
 		}
-	}
-	for _, sh := range ls.sharing {
-		held = slices.AppendSeq(held, maps.Keys(sh.leases))
+		held = slices.AppendSeq(held, maps.Keys(ln.sharers))
 	}
 	return held
 }

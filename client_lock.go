@@ -72,21 +72,20 @@ func (c *Client) contend(ctx context.Context, cl *call, opts []Option) (*Lease, 
 	if err := c.lines.enter(ctx, c.opts.Prefix+cl.name, cl); err != nil {
 		return nil, err
 	}
-	defer cl.notice.end()
+	defer cl.poll.End()
 	for {
 		l, err := cl.attempt(ctx)
 		if err == nil {
 			return l, nil
 		}
-		if err = cl.pause(ctx, err); err != nil {
+		if err = cl.follow(ctx, err); err != nil {
 			cl.leaveService(c.lines.leave(cl))
 			return nil, err
 		}
 	}
 }
 
-// call is one Lock or TryLock, from its beginning until it returns. At the head of
-// its line it is the only one of its client that asks the service for the name (R13).
+// call is one Lock or TryLock, from its beginning until it returns.
 type call struct {
 	client   *Client
 	op, name string
@@ -100,18 +99,18 @@ type call struct {
 	// the call's own.
 	line          *line
 	place         place
+	beside        bool   // it asks beside the first of its line, and does not wait in the service
 	turn          uint64 // in the order of all calls
 	before, after *call
-	ready         chan struct{} // closed when it is at the head, or sent away
+	ready         chan struct{} // closed when it may ask, or is sent away
 	away          error         // why it was sent away
-	won           *passed       // by the head before it; nil once it is used
+	won           *passed       // by the holder before it; nil once it is used
 	lease         *Lease        // what it has got
 
-	// What it knows at the head.
-	state  error      // what is in the way: ErrHeld, why the service cannot be asked, or nil
-	tries  int        // attempts that have found that in the way, one after the other
-	logged time.Time  // when Options.Logger was told last
-	notice notice     // by which the backend tells when to ask again
+	// What it knows of the service.
+	state  error     // what is in the way: ErrHeld, why the service cannot be asked, or nil
+	logged time.Time // when Options.Logger was told last
+	poll   Poll
 	note   *HeldError // the last answer that had a Leave; nil: there is no note
 }
 
@@ -130,8 +129,8 @@ func (cl *call) attempt(ctx context.Context) (*Lease, error) {
 		return cl.take()
 	}
 	l, req := cl.request()
-	if cl.place == joining {
-		req.Wait = false // it waits in the line, where it stood
+	if cl.beside {
+		req.Wait = false // it waits in the line
 	} else if _, notifies := c.backend.(Notifier); cl.wait && !notifies { // a Notifier has no queue
 		req.Queued = cl.queued()
 	}
@@ -160,7 +159,7 @@ func (cl *call) try(ctx context.Context, l *Lease, req Request) (err error) {
 		grant, err = l.askAside(ctx, req)
 	}
 	if err == nil {
-		err = l.begin(cl, grant)
+		err = l.begin(cl, grant, false)
 	}
 	cl.answered(err)
 	return err
@@ -191,7 +190,7 @@ func (cl *call) take() (*Lease, error) {
 	defer cl.client.asking.done()
 	won := cl.won
 	cl.won = nil
-	err := won.lease.begin(cl, won.grant)
+	err := won.lease.begin(cl, won.grant, true)
 	cl.client.attempted(cl, won.took, err)
 	if err != nil {
 		return nil, err

@@ -6,71 +6,76 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/golockers/locker/internal/clock"
 )
 
-// pause decides after a failed attempt whether to make another one, and waits until
-// it is time for that. Its error ends the call.
-func (cl *call) pause(ctx context.Context, err error) error {
+// sequel is what follows an attempt that was not granted.
+type sequel uint8
+
+const (
+	ends   sequel = iota // the call ends
+	stands               // it waits in its line until it may ask again
+	retry                // it asks again at once, now as the first of its line
+	polls                // it asks again after a pause, or when it is woken
+)
+
+// sequelOf is what follows err, the answer to an attempt of a call that waits, or does not;
+// that has asked beside the first of its line, and is now the first, or is not; and that has
+// so much left of its patience with an outage.
+func sequelOf(err error, wait, beside, first bool, left time.Duration) sequel {
+	held := errors.Is(err, ErrHeld)
+	switch {
+	case !wait, !held && (left <= 0 || !errors.Is(err, ErrUnavailable)):
+		return ends
+	case beside && !first:
+		return stands
+	case beside && held: // it has not waited in the service
+		return retry
+	}
+	return polls
+}
+
+// follow returns nil when it is time for another attempt after one that has failed. Its
+// error ends the call.
+func (cl *call) follow(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cl.gaveUp(ctx, err)
 	}
 	c := cl.client
-	var delay time.Duration
-	switch {
-	case errors.Is(err, ErrHeld):
-		c.lines.toldHeld(cl.line)
-		if !cl.wait {
-			return err
+	var first bool
+	var lasted, left time.Duration
+	held, outage := errors.Is(err, ErrHeld), errors.Is(err, ErrUnavailable)
+	if held || outage {
+		first, lasted, left = c.lines.refused(cl, err, !held)
+		cl.poll.count(err)
+		cl.state = err
+	}
+	switch sequelOf(err, cl.wait, cl.beside, first, left) {
+	case ends:
+		if tries := cl.poll.tries; cl.wait && outage && !held && tries > 1 {
+			err = fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond), tries, err)
 		}
-		if cl.place == joining {
-			return c.lines.again(ctx, cl)
-		}
-		if cl.count(ErrHeld) == 1 {
-			cl.waiting(ErrHeld, 0)
-		}
-		cl.notice.begin(ctx, c, cl.line.name)
-		var held *HeldError
-		errors.As(err, &held)
-		delay = cl.pollDelay(held)
-	case errors.Is(err, ErrUnavailable):
-		lasted, left := c.lines.outage(cl, err)
-		if !cl.wait {
-			return err
-		}
-		cl.count(err)
-		if left <= 0 {
-			return cl.outOfPatience(lasted, err)
-		}
-		if cl.place == joining {
-			return c.lines.again(ctx, cl)
-		}
+		return err
+	case stands:
+		return c.lines.again(ctx, cl)
+	case retry:
+		cl.beside = false
+		return nil
+	}
+	cl.beside = false
+	if !held || cl.poll.tries == 1 {
 		cl.waiting(err, left)
-		delay = min(clock.Jitter(clock.BackOff(cl.tries-1, firstRetry, lastRetry)), left)
-	default:
-		return err
 	}
-	return cl.sleep(ctx, delay)
-}
-
-// count returns how many attempts in a row have failed for this kind of reason.
-func (cl *call) count(state error) int {
-	if errors.Is(cl.state, ErrHeld) != errors.Is(state, ErrHeld) {
-		cl.tries = 0
+	_, others := c.lines.count()
+	delay := cl.poll.delay(err, others)
+	if held {
+		cl.poll.listen(ctx, c.backend, cl.line.name, c.asking.run)
+	} else {
+		delay = min(delay, left)
 	}
-	cl.state = state
-	cl.tries++
-	return cl.tries
-}
-
-// outOfPatience is the error of a Lock that gives up on an outage.
-func (cl *call) outOfPatience(lasted time.Duration, err error) error {
-	if cl.tries < 2 {
-		return err
+	if err := cl.poll.sleep(ctx, delay); err != nil {
+		return cl.gaveUp(ctx, err)
 	}
-	return fmt.Errorf("gave up after %v and %d attempts, the last one: %w", lasted.Round(time.Millisecond),
-		cl.tries, err)
+	return nil
 }
 
 // waitingLog is the time between two log records about one Lock that waits for an
@@ -86,6 +91,9 @@ func (cl *call) waiting(err error, left time.Duration) {
 			c.guarantees.Backend, "for", left, "error", err)
 	}
 	if told := cl.client.trace.Waiting; told != nil {
+		if left == 0 {
+			err = ErrHeld
+		}
 		told(cl.values, Event{Op: cl.op, Name: cl.name, Took: now.Sub(cl.began), Left: left, Err: err})
 	}
 }
@@ -114,7 +122,7 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 	switch {
 	case isClosing(ctx):
 		return ErrClosed
-	case errors.Is(last, ErrHeld):
+	case errors.Is(last, ErrHeld), errors.Is(last, ctx.Err()) && errors.Is(state, ErrHeld):
 		state = ErrHeld
 	case errors.Is(last, ErrUnavailable), !errors.Is(last, ctx.Err()):
 		state = last
@@ -122,34 +130,6 @@ func (cl *call) gaveUp(ctx context.Context, last error) error {
 		state = fmt.Errorf("no answer yet (%w): %w", last, ErrUnavailable)
 	}
 	return &waitError{ctx: ctxError(ctx), state: state}
-}
-
-// The pauses between attempts.
-const (
-	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
-	lastPoll   = 500 * time.Millisecond
-	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
-	lastBackup = time.Minute      // where a hundred thousand wait, so that all together ask some thousand times a second
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = time.Second
-	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
-)
-
-// pollDelay is how long to wait for a wake-up before asking without one: never longer
-// than the holder's lease lasts (R14).
-func (cl *call) pollDelay(held *HeldError) time.Duration {
-	_, waiting := cl.client.lines.count()
-	d := clock.Jitter(max(backupPoll, min(time.Duration(waiting)*time.Millisecond, lastBackup)))
-	if cl.notice.stop == nil {
-		d = clock.Jitter(clock.BackOff(cl.tries-1, firstPoll, lastPoll))
-	}
-	if held != nil && held.Remaining > 0 && held.Remaining < d {
-		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
-	}
-	if held != nil && held.AskWithin > 0 {
-		d = min(d, held.AskWithin)
-	}
-	return d
 }
 
 // answered keeps what removes the note that the answer to an attempt tells of. Close waits
@@ -198,80 +178,4 @@ func (c *Client) removeNote(note *HeldError) {
 		defer cancel()
 		_ = note.Leave(ctx) // the note ends by itself
 	})
-}
-
-// sleep waits for a wake-up or for the delay.
-func (cl *call) sleep(ctx context.Context, delay time.Duration) error {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	for {
-		select {
-		case stop := <-cl.notice.reply:
-			if !cl.notice.begun(stop) {
-				continue // the poll does it, and tries again
-			}
-			// A release before that sent no wake-up (R14).
-		case <-cl.notice.wake:
-		case <-timer.C:
-		case <-ctx.Done():
-			return cl.gaveUp(ctx, ctx.Err())
-		}
-		return nil
-	}
-}
-
-// notice passes the wake-ups of a [Notifier] to the head of a line. Polling goes on
-// while Notify has not returned, however long that takes: progress never rests on it
-// (R14).
-type notice struct {
-	wake   chan struct{} // told by the backend
-	reply  chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
-	cancel context.CancelFunc
-	stop   func() // ends what Notify began; nil: it has not
-}
-
-// begin calls Notify in the background, once.
-func (n *notice) begin(ctx context.Context, c *Client, name string) {
-	notifier, ok := c.backend.(Notifier)
-	if !ok || n.stop != nil || n.reply != nil {
-		return
-	}
-	wake, reply := make(chan struct{}, 1), make(chan func())
-	ctx, n.cancel = context.WithCancel(ctx)
-	n.wake, n.reply = wake, reply
-	c.asking.run(func() {
-		stop, err := notifier.Notify(ctx, name, func() {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
-		})
-		if err != nil {
-			stop = nil
-		}
-		select {
-		case reply <- stop:
-		case <-ctx.Done():
-			if stop != nil {
-				stop()
-			}
-		}
-	})
-}
-
-// begun takes the result of Notify, and reports whether the backend sends wake-ups
-// from now on.
-func (n *notice) begun(stop func()) bool {
-	n.cancel()
-	n.reply, n.stop = nil, stop
-	return stop != nil
-}
-
-func (n *notice) end() {
-	if n.reply != nil {
-		n.cancel()
-	}
-	if n.stop != nil {
-		n.stop()
-	}
 }

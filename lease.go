@@ -336,7 +336,7 @@ func (l *Lease) pass(ctx, brief context.Context, began time.Time) error {
 	var next *call
 	var yield bool
 	if can && ln != nil && !l.settings.shared {
-		next, yield = c.lines.next(ln)
+		next, yield = c.lines.behind(ln)
 	}
 	if next == nil {
 		err := fromBackend(ctx, l.hold.Release(brief))

@@ -9,30 +9,20 @@ import (
 	"github.com/golockers/locker/internal/clock"
 )
 
-// begin gives l, which was granted to cl, its place in the line. If the grant cannot be
-// used, it is taken back, and the error says why.
-func (l *Lease) begin(cl *call, g Grant) error {
-	c := l.client
-	now := time.Now()
-	l.token, l.session, l.start = g.Token, g.Session, now
-	err := ErrClosed
-	if c.lines.hold(cl, l) {
-		if err = l.take(cl.line, g, now); err == nil {
-			if l.settings.shared {
-				c.lines.joined(cl)
-			}
-			cl.lease = l
-			return nil
-		}
-		c.lines.drop(cl, l)
+// begin makes l of what was granted to cl. If the grant cannot be used, it is taken back, and the
+// error says why.
+func (l *Lease) begin(cl *call, g Grant, passed bool) error {
+	err := l.client.lines.grant(cl, l, g, passed)
+	if err != nil {
+		l.takeBack(unused)
+		return err
 	}
-	c.schedule.remove(l)
-	l.takeBack(unused)
-	return err
+	cl.lease = l
+	return nil
 }
 
-// take checks the grant and starts the lease.
-func (l *Lease) take(ln *line, g Grant, now time.Time) error {
+// take checks the grant and starts the lease, which stands in ln.
+func (l *Lease) take(ln *line, g Grant) error {
 	if err := g.Validity.check(); err != nil {
 		return &refusedError{err}
 	}
@@ -42,18 +32,17 @@ func (l *Lease) take(ln *line, g Grant, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.err != nil { // told before it was given out
+		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
+	}
+	now := time.Now()
+	l.token, l.session, l.start = g.Token, g.Session, now
 	if g.Token != 0 {
 		l.token += l.client.opts.TokenBase // cannot overflow: each is at most MaxToken
 	}
-	switch {
-	case errors.Is(l.err, ErrClosed):
-		return ErrClosed
-	case l.err != nil:
-		return fmt.Errorf("granted and at once gone again: %w", ErrUnavailable)
-	}
-	l.extend(g.Validity, now)
-	if l.overdue(now) {
+	if l.extend(g.Validity, now); l.overdue(now) {
 		l.err = ErrLost
+		l.client.schedule.remove(l)
 		return fmt.Errorf("granted, but its lease of %v is over since %v: the answer took too long: %w",
 			g.Validity.TTL, now.Sub(l.until), ErrUnavailable)
 	}
@@ -310,17 +299,9 @@ func (l *Lease) end(cause error) bool {
 	return true
 }
 
-// close ends the lease because its client is closed, and releases it. If begin has
-// not finished yet, it leaves the lease to begin, which takes it back.
+// close ends the lease because its client is closed, and releases it.
 func (l *Lease) close() {
-	l.mu.Lock()
-	granted := l.granted
-	if !granted && l.err == nil {
-		l.err = ErrClosed
+	if l.end(ErrClosed) {
+		l.client.renewing.run(func() { _ = l.release(context.Background()) })
 	}
-	l.mu.Unlock()
-	if !granted || !l.end(ErrClosed) {
-		return
-	}
-	l.client.renewing.run(func() { _ = l.release(context.Background()) })
 }

@@ -1,0 +1,132 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golockers/locker/internal/clock"
+)
+
+// Poll waits between the requests of one caller to a [Backend] whose service has no queue: for
+// a wake-up of its [Notifier] and, since wake-ups can be lost, for a time that grows, but not
+// longer than the holder's lease lasts. It is for backends that are made of others; its zero
+// value is ready.
+type Poll struct {
+	state  error         // the last answer
+	tries  int           // answers of one kind, one after the other
+	wake   chan struct{} // told by the backend
+	reply  chan func()   // brings what Notify returned, once, nil if it failed; nil: it is not under way
+	cancel context.CancelFunc
+	stop   func() // ends what Notify began; nil: it has not
+}
+
+// Wait returns nil when it is time to ask b for name again, after an answer that matches
+// [ErrHeld]; or the error of ctx.
+func (p *Poll) Wait(ctx context.Context, b Backend, name string, refused error) error {
+	p.count(refused)
+	p.listen(ctx, b, name, func(f func()) { go f() })
+	return p.sleep(ctx, p.delay(refused, 0))
+}
+
+// End ends the wake-ups.
+func (p *Poll) End() {
+	if p.reply != nil {
+		p.cancel()
+	}
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+// The pauses between attempts.
+const (
+	firstPoll  = 5 * time.Millisecond // nothing tells when the lock is free
+	lastPoll   = 500 * time.Millisecond
+	backupPoll = 10 * time.Second // Notify tells; the poll is for what it misses
+	lastBackup = time.Minute      // where a hundred thousand wait, so that all together ask some thousand times a second
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = time.Second
+	expirySlop = 10 * time.Millisecond // spreads those who wait for the same expiry
+)
+
+// count counts how many answers of this kind have come in a row.
+func (p *Poll) count(err error) {
+	if errors.Is(p.state, ErrHeld) != errors.Is(err, ErrHeld) {
+		p.tries = 0
+	}
+	p.state = err
+	p.tries++
+}
+
+// delay is how long to wait for a wake-up before asking without one. Others of the client
+// wait for other names.
+func (p *Poll) delay(err error, others int) time.Duration {
+	if !errors.Is(err, ErrHeld) {
+		return clock.Jitter(clock.BackOff(p.tries-1, firstRetry, lastRetry))
+	}
+	d := clock.Jitter(max(backupPoll, min(time.Duration(others)*time.Millisecond, lastBackup)))
+	if p.stop == nil {
+		d = clock.Jitter(clock.BackOff(p.tries-1, firstPoll, lastPoll))
+	}
+	held := new(HeldError)
+	errors.As(err, &held)
+	if held.Remaining > 0 && held.Remaining < d {
+		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(expirySlop))
+	}
+	if held.AskWithin > 0 {
+		d = min(d, held.AskWithin)
+	}
+	return d
+}
+
+// listen calls Notify in the background, once. Polling goes on while Notify has not returned,
+// however long that takes: progress never rests on it (R14).
+func (p *Poll) listen(ctx context.Context, b Backend, name string, run func(func())) {
+	notifier, ok := b.(Notifier)
+	if !ok || p.stop != nil || p.reply != nil {
+		return
+	}
+	wake, reply := make(chan struct{}, 1), make(chan func())
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.wake, p.reply = wake, reply
+	run(func() {
+		stop, err := notifier.Notify(ctx, name, func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			stop = nil
+		}
+		select {
+		case reply <- stop:
+		case <-ctx.Done():
+			if stop != nil {
+				stop()
+			}
+		}
+	})
+}
+
+// sleep waits for a wake-up or for the delay.
+func (p *Poll) sleep(ctx context.Context, delay time.Duration) error {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	for {
+		select {
+		case stop := <-p.reply:
+			p.cancel()
+			if p.reply, p.stop = nil, stop; stop == nil {
+				continue // the poll does it, and tries again
+			}
+			// A release before that sent no wake-up (R14).
+		case <-p.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return nil
+	}
+}

@@ -1,0 +1,209 @@
+package locker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// inLines plays calls of one client for one name, as words: a call whose name begins with r is a
+// sharer, with t one that does not wait.
+type inLines struct {
+	t      *testing.T
+	c      *Client
+	calls  map[string]*call
+	leases map[string]*Lease
+	ctxs   map[string]context.Context
+	ends   map[string]context.CancelFunc
+}
+
+func newInLines(t *testing.T) *inLines {
+	return &inLines{t, New(granting{}, nil), map[string]*call{}, map[string]*Lease{},
+		map[string]context.Context{}, map[string]context.CancelFunc{}}
+}
+
+func (p *inLines) step(do, who string) {
+	ls, cl := &p.c.lines, p.calls[who]
+	switch do {
+	case "comes":
+		cl = &call{client: p.c, name: "job", wait: !strings.HasPrefix(who, "t"), began: time.Now(),
+			cancel: func(error) {}}
+		cl.settings = settings{ttl: time.Hour, patience: time.Minute, shared: strings.Contains(who, "r")}
+		p.ctxs[who], p.ends[who] = context.WithCancel(p.t.Context())
+		p.calls[who] = cl
+		go func() { _ = ls.enter(p.ctxs[who], "job", cl) }()
+	case "in":
+		l, _ := cl.request()
+		l.hold = granting{}
+		require.NoError(p.t, ls.grant(cl, l, Grant{Hold: granting{}, Validity: Validity{Since: time.Now(), TTL: time.Hour}}, false))
+		p.leases[who] = l
+	case "refused", "away":
+		first, _, _ := ls.refused(cl, ErrUnavailable, do == "away")
+		if cl.beside = cl.beside && !first; cl.beside {
+			go func() { _ = ls.again(p.ctxs[who], cl) }()
+		}
+	case "out": // unlocked
+		p.leases[who].leaveLine()
+		p.c.schedule.remove(p.leases[who])
+		delete(p.leases, who)
+	case "passes": // to the next in line
+		l := p.leases[who]
+		next, _ := ls.behind(l.line)
+		require.True(p.t, ls.pass(l.line, l, next, &passed{}))
+		p.c.schedule.remove(l)
+		delete(p.leases, who)
+	case "leaves":
+		asked := cl.place == asks
+		if p.ends[who](); asked {
+			ls.leave(cl)
+		}
+	case "minute":
+		time.Sleep(time.Minute)
+	}
+	synctest.Wait()
+	p.holdsTogether()
+}
+
+// asking are those that ask, in their order.
+func (p *inLines) asking() (who []string) {
+	for name, cl := range p.calls {
+		if cl.place == asks && cl.line != nil {
+			who = append(who, name)
+		}
+	}
+	slices.SortFunc(who, func(a, b string) int { return int(p.calls[a].turn) - int(p.calls[b].turn) })
+	return who
+}
+
+// holdsTogether checks what is true of a line at any time.
+func (p *inLines) holdsTogether() {
+	ln := p.c.lines.byName["job"]
+	if ln == nil {
+		assert.Empty(p.t, p.leases)
+		return
+	}
+	asking, waiting, n := 0, 0, 0
+	var before, next *call
+	for cl := ln.first; cl != nil; cl = cl.after {
+		assert.Same(p.t, before, cl.before)
+		before = cl
+		switch {
+		case cl.place == asks:
+			asking++
+		case next == nil:
+			next = cl
+		}
+		if cl.wait {
+			waiting++
+		}
+		n++
+	}
+	assert.Same(p.t, before, ln.last)
+	assert.Same(p.t, next, ln.next)
+	assert.Equal(p.t, []int{asking, waiting}, []int{ln.asking, ln.waiting})
+	held, all := p.c.lines.count()
+	assert.Equal(p.t, []int{len(p.leases), waiting}, []int{held, all})
+	assert.Equal(p.t, held > 0 && !ln.isShared(), ln.holder != nil)
+	assert.True(p.t, ln.holder == nil || asking == 0, "whoever holds alone is asked beside")
+	assert.True(p.t, n == 0 || ln.holder != nil || ln.first.place == asks, "nobody asks")
+	assert.True(p.t, next == nil || !ln.mayAsk(next), "somebody waits who may ask")
+	for cl := ln.first; cl != nil; cl = cl.after {
+		assert.True(p.t, cl.place != asks || cl.settings.shared || asking == 1, "a writer asks beside others")
+	}
+}
+
+func (ln *line) isShared() bool { return len(ln.sharers) > 0 }
+
+func TestWhoMayAsk(t *testing.T) {
+	for what, history := range map[string]string{
+		"in their order, and who leaves is nobody's first": `
+			a comes: a; b comes: a; c comes: a; d comes: a; b leaves: a; d leaves: a; a refused: a
+			a in: ; a out: c; c in: ; c out:`,
+		"sharers wait for the first of them, and then ask beside each other": `
+			r1 comes: r1; r2 comes: r1; r3 comes: r1; r1 in: r2 r3; r3 in: r2; r4 comes: r2 r4
+			r2 in: r4; r4 in: ; r1 out: ; r2 out: ; r3 out: ; r4 out:`,
+		"who is refused beside the first keeps the place, and waits for the first": `
+			r1 comes: r1; r1 in: ; r2 comes: r2; r3 comes: r2 r3; r4 comes: r2 r3 r4; r3 refused: r2 r4
+			r5 comes: r2 r4; r4 in: r2 r3 r5; r2 in: r3 r5; r3 in: r5; r5 in: ; r1 out: ; r2 out: ; r3 out: ; r4 out: ; r5 out:`,
+		"the first goes on when it is refused, and who has become the first, too": `
+			r1 comes: r1; r1 in: ; r2 comes: r2; r3 comes: r2 r3; r2 leaves: r3; r3 refused: r3; r4 comes: r3
+			r3 refused: r3; r3 in: r4; r4 leaves: ; r3 out: ; r1 out:`,
+		"a writer asks when the sharers before it are in, and those behind it wait": `
+			r1 comes: r1; r1 in: ; r2 comes: r2; w comes: r2; r3 comes: r2; r2 in: w; r3 leaves: w; r4 comes: w
+			r1 out: w; r2 out: w; w in: ; w out: r4; r4 leaves:`,
+		"who does not wait asks beside, and never behind somebody": `
+			r1 comes: r1; tr2 comes: r1 tr2; t comes: r1 tr2; tr2 leaves: r1; r1 in: ; tr3 comes: tr3; w comes: tr3
+			tr4 comes: tr3; tr3 leaves: w; w leaves: ; t2 comes: ; r1 out:`,
+		"an outage ends the patience of all who wait": `
+			a comes: a; b comes: a; a away: a; m minute: a; c comes: a; a away: a; a leaves: c; c leaves:`,
+		"passed on": `a comes: a; b comes: a; c comes: a; a in: ; a passes: b; b in: ; b leaves: ; b out: c; c leaves:`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newInLines(t)
+				for s := range strings.FieldsFuncSeq(history, func(r rune) bool { return r == ';' || r == '\n' }) {
+					step, want, _ := strings.Cut(strings.TrimSpace(s), ":")
+					if who, do, ok := strings.Cut(step, " "); ok {
+						p.step(do, who)
+						require.Equal(t, strings.Fields(want), append([]string{}, p.asking()...), s)
+					}
+				}
+				assert.Empty(t, p.c.lines.byName)
+				require.NoError(t, p.c.Close())
+			})
+		})
+	}
+}
+
+// Whatever happens in a line, the first may ask, and no two that may not do.
+func TestLinesHoldTogether(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newInLines(t), rand.New(rand.NewPCG(seed, 1))
+			for i := 0; i < 60 && !t.Failed(); i++ {
+				asking := p.asking()
+				held := slices.Sorted(func(yield func(string) bool) {
+					for who := range p.leases {
+						if !yield(who) {
+							return
+						}
+					}
+				})
+				switch n := r.IntN(10); {
+				case n < 4:
+					p.step("comes", []string{"", "t", "r", "r", "tr"}[r.IntN(5)]+fmt.Sprint(i))
+				case n < 8 && len(asking) > 0:
+					who := asking[r.IntN(len(asking))]
+					do := []string{"in", "in", "refused", "away", "leaves"}[r.IntN(5)]
+					if shared := p.calls[who].settings.shared; do == "in" && !shared && len(p.leases) > 0 {
+						do = "refused"
+					}
+					if !p.calls[who].wait && (do == "refused" || do == "away") {
+						do = "leaves"
+					}
+					p.step(do, who)
+				case len(held) > 0:
+					p.step("out", held[r.IntN(len(held))])
+				}
+			}
+			for who, cl := range p.calls {
+				if cl.place != gone && cl.line != nil {
+					p.step("leaves", who)
+				}
+			}
+			for who := range p.leases {
+				p.step("out", who)
+			}
+			assert.Empty(t, p.c.lines.byName, "seed %d", seed)
+			require.NoError(t, p.c.Close())
+		})
+	}
+}
