@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golockers/locker"
-	"github.com/golockers/locker/internal/clock"
 )
 
 // Acquire takes the lock on the first service and then on the second one, each with an
@@ -150,10 +149,9 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 			a.req.Queued()
 		}
 	}
-	waiting, end := context.WithCancel(a.ctx)
-	defer end()
-	var told *notice
-	for n := 0; ; n++ {
+	var poll locker.Poll
+	defer poll.End()
+	for {
 		var refused atomic.Bool
 		req.Lost = func() {
 			if refused.Load() {
@@ -178,10 +176,7 @@ func (a *attempt) ask(i int, wait bool) (locker.Grant, error) {
 		}
 		// The service has no queue.
 		req.Queued()
-		if told == nil {
-			told = s.notices(waiting, req.Name)
-		}
-		if err := told.wait(waiting, n, err); err != nil {
+		if err := poll.Wait(a.ctx, s.Backend, req.Name, err); err != nil {
 			return locker.Grant{}, s.fail(fmt.Errorf("%w (%w)", locker.ErrHeld, err))
 		}
 		req.Owner = newOwner() // R10
@@ -238,67 +233,6 @@ func (a *attempt) giveBack(ctx context.Context) bool {
 		}
 	}
 	return nothing
-}
-
-// The pauses between two polls of a service without a queue.
-const (
-	firstPoll  = 5 * time.Millisecond
-	lastPoll   = 500 * time.Millisecond
-	backupPoll = 10 * time.Second // when the service tells
-)
-
-// notice gets wake-ups from a service without a queue.
-type notice struct {
-	wake  chan struct{}
-	tells atomic.Bool
-}
-
-// notices asks the service for wake-ups until ctx ends, in the background: polling goes on
-// until it confirms (R14). A release before that sent no wake-up, so one poll follows.
-func (s *side) notices(ctx context.Context, name string) *notice {
-	n := &notice{wake: make(chan struct{}, 1)}
-	wake := func() {
-		select {
-		case n.wake <- struct{}{}:
-		default:
-		}
-	}
-	if notifier, ok := s.Backend.(locker.Notifier); ok {
-		go func() {
-			if end, err := notifier.Notify(ctx, name, wake); err == nil {
-				n.tells.Store(true)
-				wake()
-				<-ctx.Done()
-				end()
-			}
-		}()
-	}
-	return n
-}
-
-// wait returns nil when it is time to ask again, or the error of ctx.
-func (n *notice) wait(ctx context.Context, polls int, refusal error) error {
-	d := clock.Jitter(backupPoll)
-	if !n.tells.Load() {
-		d = clock.Jitter(clock.BackOff(polls, firstPoll, lastPoll))
-	}
-	held := new(locker.HeldError)
-	errors.As(refusal, &held)
-	if held.Remaining > 0 {
-		d = min(d, held.Remaining+time.Millisecond+clock.UpTo(2*firstPoll))
-	}
-	if held.AskWithin > 0 {
-		d = min(d, held.AskWithin) // which renews the note
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-n.wake:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
 }
 
 // newOwner returns 20 random bytes in hexadecimal digits.
