@@ -16,6 +16,7 @@ import (
 
 	"github.com/golockers/locker"
 	"github.com/golockers/locker/memory"
+	"github.com/golockers/locker/slots"
 )
 
 // untouched fails the test if one of the names is held or waited for.
@@ -49,17 +50,11 @@ func TestLockAnyDoesNotWaitWhileOneIsFree(t *testing.T) {
 		locks := memory.New()
 		c, other := closing(t, locker.New(locks, nil)), closing(t, locker.New(locks, nil))
 		take(t, other, "a")
-		for _, wait := range []bool{true, false} {
-			lockAny := locker.TryLockAny
-			if wait {
-				lockAny = locker.LockAny
-			}
-			lease, err := lockAny(t.Context(), c, []string{"a", "c", "b"})
-			require.NoError(t, err)
-			assert.Equal(t, "c", lease.Name(), "the first that is free, in the caller's order")
-			untouched(t, other, "b")
-			require.NoError(t, lease.Unlock(t.Context()))
-		}
+		lease, err := slots.LockAny(t.Context(), c, []string{"a", "c", "b"})
+		require.NoError(t, err)
+		assert.Equal(t, "c", lease.Name(), "the first that is free, in the caller's order")
+		untouched(t, other, "b")
+		require.NoError(t, lease.Unlock(t.Context()))
 	})
 }
 
@@ -69,7 +64,7 @@ func TestLockAnyTakesTheFirstThatBecomesFree(t *testing.T) {
 		c, other := closing(t, locker.New(locks, nil)), closing(t, locker.New(locks, nil))
 		a, b := take(t, other, "a"), take(t, other, "b")
 		time.AfterFunc(time.Second, func() { _ = b.Unlock(context.Background()) })
-		lease, err := locker.LockAny(patient(t), c, []string{"a", "b", "a"})
+		lease, err := slots.LockAny(patient(t), c, []string{"a", "b", "a"})
 		require.NoError(t, err)
 		assert.Equal(t, "b", lease.Name())
 		require.NoError(t, a.Unlock(t.Context()))
@@ -90,7 +85,7 @@ func TestLockAnyKeepsExactlyOne(t *testing.T) {
 			for _, l := range held {
 				time.AfterFunc(time.Second, func() { _ = l.Unlock(context.Background()) })
 			}
-			lease, err := locker.LockAny(patient(t), c, names)
+			lease, err := slots.LockAny(patient(t), c, names)
 			require.NoError(t, err)
 			synctest.Wait()
 			var kept []string
@@ -130,7 +125,7 @@ func TestLockAnyReleasesALateWin(t *testing.T) {
 			}
 			return c.Lock(context.WithoutCancel(ctx), name)
 		}
-		lease, err := locker.LockAny(patient(t), lockerFunc(late), []string{"late", "soon"})
+		lease, err := slots.LockAny(patient(t), lockerFunc(late), []string{"late", "soon"})
 		require.NoError(t, err)
 		assert.Equal(t, "soon", lease.Name())
 		assert.Zero(t, time.Since(began), "the winner waits for nobody")
@@ -151,7 +146,7 @@ func TestLockAnyCancelledAtTheGrant(t *testing.T) {
 			ctx, cancel := context.WithCancel(patient(t))
 			time.AfterFunc(time.Second, cancel)
 			time.AfterFunc(time.Second, func() { _ = held.Unlock(context.Background()) })
-			if lease, err := locker.LockAny(ctx, c, []string{"a", "b"}); err == nil {
+			if lease, err := slots.LockAny(ctx, c, []string{"a", "b"}); err == nil {
 				require.NoError(t, lease.Unlock(t.Context()))
 			} else {
 				require.ErrorIs(t, err, context.Canceled)
@@ -172,7 +167,7 @@ func TestLockAnyOfMany(t *testing.T) {
 			c := closing(t, locker.New(locks, nil))
 			callers.Go(func() {
 				for range 25 {
-					lease, err := locker.LockAny(patient(t), c, append(all[i%3:], all[:i%3]...))
+					lease, err := slots.LockAny(patient(t), c, append(all[i%3:], all[:i%3]...))
 					if !assert.NoError(t, err) {
 						return
 					}
@@ -236,7 +231,7 @@ func TestLockAnyTellsTheTruth(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				began := time.Now()
-				_, err := locker.LockAny(ctx, c, []string{"a", "b"}, test.opts...)
+				_, err := slots.LockAny(ctx, c, []string{"a", "b"}, test.opts...)
 				for _, want := range test.want {
 					require.ErrorIs(t, err, want)
 				}
@@ -245,14 +240,6 @@ func TestLockAnyTellsTheTruth(t *testing.T) {
 				}
 				assert.InDelta(t, test.after.Seconds(), time.Since(began).Seconds(), 0.1)
 				assert.NotContains(t, err.Error(), "\n")
-
-				began = time.Now()
-				_, err = locker.TryLockAny(t.Context(), c, []string{"a", "b"})
-				require.Error(t, err)
-				if test.not != nil {
-					require.NotErrorIs(t, err, test.not)
-				}
-				assert.Zero(t, time.Since(began))
 			})
 		})
 	}
@@ -272,7 +259,7 @@ func TestLockAnyOutlastsAnOutage(t *testing.T) {
 		c := closing(t, locker.New(locks, nil))
 		locks.Fail(fmt.Errorf("cable cut: %w", locker.ErrUnavailable))
 		time.AfterFunc(10*time.Second, func() { locks.Fail(nil) })
-		lease, err := locker.LockAny(patient(t), c, []string{"a", "b"})
+		lease, err := slots.LockAny(patient(t), c, []string{"a", "b"})
 		require.NoError(t, err)
 		require.NoError(t, lease.Unlock(t.Context()))
 		untouched(t, c, "a", "b")
@@ -283,20 +270,12 @@ func TestLockAnyRefusesWhatCannotWork(t *testing.T) {
 	c := closing(t, locker.New(memory.New(), nil))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := locker.LockAny(over, c, []string{"a", "b"})
+	_, err := slots.LockAny(over, c, []string{"a", "b"})
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = locker.LockAny(patient(t), c, nil)
+	_, err = slots.LockAny(patient(t), c, nil)
 	require.ErrorIs(t, err, locker.ErrInvalid)
-	_, err = locker.LockAny(patient(t), c, []string{"a", ""}, locker.MinHold(time.Second))
+	_, err = slots.LockAny(patient(t), c, []string{"a", ""}, locker.MinHold(time.Second))
 	require.ErrorIs(t, err, locker.ErrInvalid)
-
-	// TryLockAny never locks a name that it does not keep, so MinHold is possible.
-	lease, err := locker.TryLockAny(t.Context(), c, []string{"a", "b"}, locker.MinHold(time.Minute))
-	require.NoError(t, err)
-	require.NoError(t, lease.Unlock(t.Context()))
-	next, err := locker.TryLockAny(t.Context(), c, []string{"a", "b"})
-	require.NoError(t, err)
-	assert.Equal(t, "b", next.Name())
 }
 
 // An error tells what the caller called, and not by which way LockAny tried it.
@@ -305,11 +284,11 @@ func TestErrorsOfLockAnyNameLock(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for what, call := range map[string]func() error{
-		"no name":    func() error { _, err := locker.LockAny(t.Context(), c, nil); return err },
-		"empty name": func() error { _, err := locker.LockAny(t.Context(), c, []string{"", "a"}); return err },
-		"ended":      func() error { _, err := locker.LockAny(ended, c, []string{"a", "b"}); return err },
+		"no name":    func() error { _, err := slots.LockAny(t.Context(), c, nil); return err },
+		"empty name": func() error { _, err := slots.LockAny(t.Context(), c, []string{"", "a"}); return err },
+		"ended":      func() error { _, err := slots.LockAny(ended, c, []string{"a", "b"}); return err },
 		"MinHold": func() error {
-			_, err := locker.LockAny(t.Context(), c, []string{"a"}, locker.MinHold(time.Hour))
+			_, err := slots.LockAny(t.Context(), c, []string{"a"}, locker.MinHold(time.Hour))
 			return err
 		},
 	} {

@@ -79,23 +79,3 @@ func ExampleDoAll() {
 	// holds account/7
 	// <nil>
 }
-
-// There are two printers, and a page goes to the one that is free.
-func ExampleLockAny() {
-	ctx := context.Background()
-	client := locker.New(memory.New(), nil)
-	defer func() { _ = client.Close() }()
-
-	for range 3 {
-		printer, err := locker.TryLockAny(ctx, client, []string{"printer/ground floor", "printer/attic"})
-		if errors.Is(err, locker.ErrHeld) {
-			fmt.Println("all are busy: LockAny waits for the first that is free")
-			return
-		}
-		fmt.Println("prints on", printer.Name())
-	}
-	// Output:
-	// prints on printer/ground floor
-	// prints on printer/attic
-	// all are busy: LockAny waits for the first that is free
-}

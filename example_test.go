@@ -74,7 +74,7 @@ func ExampleOpeners_Open() {
 
 	_, err = open.Open(context.Background(), "memory://?timeout=10s", nil)
 	fmt.Println(err)
-	// Output: locker: open: invalid argument: backend URL: memory://: unknown parameter "timeout": the known ones are label, max_hold, patience, prefix, token_base, ttl
+	// Output: locker: open: invalid argument: backend URL: memory://: unknown parameter, number 1: the known ones are label, max_hold, patience, prefix, token_base, ttl
 }
 
 func ExampleRequire() {

@@ -29,10 +29,6 @@ type Guarantees struct {
 	// Fencing says whether leases have a token, and when tokens can fail to rise.
 	Fencing Fencing
 
-	// FencingHint says, for people, why leases have no token and how to get one, if
-	// Fencing is FencingNone and the backend knows. It promises nothing.
-	FencingHint string
-
 	// Queue: the service keeps a queue, in which Acquire with Wait waits. The engine then
 	// lets the next caller in its own line ask while a release is still in flight, since
 	// its request comes after the release. Without it, the engine waits.
@@ -196,7 +192,7 @@ func word(i int, words ...string) string {
 // more surely than etcd, but only inside one process). If want has an Exclusion
 // without a Scope, the error matches [ErrInvalid].
 //
-// Backend, FencingHint, RestsOn and Queue are not compared. MinTTL, MaxTTL and MaxMinHold
+// Backend, RestsOn and Queue are not compared. MinTTL, MaxTTL and MaxMinHold
 // of want are times that have to be possible; DeadHolderSlack of want is the largest slack that is
 // accepted.
 func Require(l Locker, want Guarantees) error {

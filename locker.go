@@ -71,8 +71,7 @@
 //
 // # Several at once, and locks that stay
 //
-// [LockAll] and [DoAll] hold several names at once, without deadlocks; [LockAny] holds
-// one of several. [MinHold] keeps a lock for longer than its holder runs: for a job
+// [LockAll] and [DoAll] hold several names at once, without deadlocks. [MinHold] keeps a lock for longer than its holder runs: for a job
 // that runs once per hour. The examples show them, and a lease that is passed to
 // another goroutine. Packages slots and election are built on locks. The examples of
 // package memory show how a program tests its behaviour when a lock is lost or the

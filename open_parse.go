@@ -81,18 +81,22 @@ func ParseURL(rawURL string) (*URL, error) {
 			}
 		}
 	}
-	if key, _, _ := strings.Cut(query, "="); u.Hosts != nil && strings.Contains(path, "@") ||
-		strings.Contains(key, "@") {
-		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write a / in a password as "+
-			"%%2F, a ? as %%3F", ErrInvalid, u.Scheme)
+	if u.Hosts != nil && strings.Contains(path, "@") || strings.Contains(query, "@") {
+		return nil, fmt.Errorf("%w: backend URL: %s:// has an @ after the host: write an @ in a parameter as %%40, and in "+
+			"a password a / as %%2F, a ? as %%3F", ErrInvalid, u.Scheme)
 	}
-	u.doubtful = strings.Contains(query, "@")
 	params, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("%w: backend URL: the parameters of the %s:// URL are not of the form "+
 			"a=1&b=2, or have a %% or ; that has to be escaped", ErrInvalid, u.Scheme)
 	}
 	u.params = params
+	for p := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(p, "="); p != "" {
+			name, _ = url.QueryUnescape(name) // as ParseQuery did
+			u.order = append(u.order, name)
+		}
+	}
 	if strings.ContainsFunc(u.Path+strings.Join(slices.Concat(slices.Collect(maps.Values(params))...),
 		""), unicode.IsControl) {
 		return nil, u.Invalid("its path or a parameter has a control character or line end in it: remove " +

@@ -21,7 +21,7 @@ func openers(f *fake) locker.Openers {
 		"fake": func(_ context.Context, u *locker.URL, _ locker.Options) (locker.Backend, error) {
 			u.Uint("nodes", 1)
 			u.Bool("guard", true)
-			u.List("peer")
+			u.Param("peer", "")
 			return f, u.Check()
 		},
 		"silent": func(ctx context.Context, _ *locker.URL, _ locker.Options) (locker.Backend, error) {
@@ -37,7 +37,7 @@ func openers(f *fake) locker.Openers {
 func TestOpenReadsTheCommonParameters(t *testing.T) {
 	f := newFake()
 	c, err := openers(f).Open(t.Context(),
-		"fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a&peer=b",
+		"fake://?ttl=2s&max_hold=1m&prefix=p%2F&label=me&token_base=40&nodes=3&peer=a",
 		&locker.Options{TTL: time.Minute, Prefix: "overruled"})
 	require.NoError(t, err)
 	l, err := c.Lock(t.Context(), "job")
@@ -78,7 +78,7 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"":                                   "it has no scheme",
 		"localhost:6379":                     "it has no scheme",
 		"nosuch://host":                      `no backend for scheme "nosuch": use one of broken, fake`,
-		"fake://h?tll=3s":                    `unknown parameter "tll": the known ones are guard, label, max_hold, nodes, patience, peer, prefix, token_base, ttl`,
+		"fake://h?tll=3s":                    `unknown parameter, number 1: the known ones are guard, label, max_hold, nodes, patience, peer, prefix, token_base, ttl`,
 		"fake://h?ttl=3s&ttl=4s":             `parameter "ttl" is given 2 times`,
 		"fake://h?ttl=":                      "it has no value",
 		"fake://h?ttl=3":                     "write a duration such as 500ms, 30s or 1m30s",
@@ -103,9 +103,9 @@ func TestOpenRefusesWhatItDoesNotKnow(t *testing.T) {
 		"fake://[::1":                        "write an IPv6 address as [::1]",
 		"fake://a,,b":                        "host 2 of the fake:// URL: it is empty",
 		"fake://a b":                         "character 9 is a space",
-		"fake://h?Tll=3s":                    `unknown parameter "Tll": the known ones are guard, label`,
-		"fake://h?4hush=1":                   "it has an unknown parameter: the known ones are guard, label",
-		"fake://h?hush":                      "it has an unknown parameter: the known ones are guard, label",
+		"fake://h?Tll=3s":                    `unknown parameter, number 1: the known ones are guard, label`,
+		"fake://h?4hush=1":                   "unknown parameter, number 1: the known ones are guard, label",
+		"fake://h?hush":                      "unknown parameter, number 1: the known ones are guard, label",
 		"broken://user:xyzzy@host:1/x?nodes": "connection refused",
 	} {
 		t.Run(url, func(t *testing.T) {

@@ -22,12 +22,9 @@ type URL struct {
 	Hosts  []string      // host or host:port, IPv6 hosts in brackets; nil if there is none
 	Path   string        // decoded, with its leading slash; "" if there is none
 
-	// doubtful: what looks like hosts may be the start of a password with a ? in it.
-	doubtful bool
-
 	params url.Values
+	order  []string // the names of the parameters
 	known  []string
-	lists  []string
 	err    error // the first thing wrong with a parameter
 }
 
@@ -61,10 +58,6 @@ func (u *URL) String() string {
 	if u.User != nil {
 		b.WriteString("***@")
 	}
-	if u.doubtful {
-		b.WriteString("***")
-		return b.String()
-	}
 	b.WriteString(strings.Join(u.Hosts, ","))
 	b.WriteString((&url.URL{Path: u.Path}).EscapedPath())
 	return b.String()
@@ -81,12 +74,6 @@ func (u *URL) Param(name, def string) string {
 		u.fail(name, "it has no value")
 	}
 	return v[0]
-}
-
-// List returns the values of a parameter that may occur more than once.
-func (u *URL) List(name string) []string {
-	u.known, u.lists = append(u.known, name), append(u.lists, name)
-	return u.params[name]
 }
 
 // Uint returns the parameter as a whole number of zero or more, or def.
@@ -118,19 +105,6 @@ func (u *URL) Bool(name string, def bool) bool {
 	}
 }
 
-// mayBeSecret reports whether an unknown parameter may be a part of a password: of one
-// with a ? in it, or of one that is a parameter and has an & in it.
-func (u *URL) mayBeSecret(name string) bool {
-	for other := range u.params {
-		if other = strings.ToLower(other); strings.Contains(other, "pass") || strings.Contains(other,
-			"auth") {
-			return true
-		}
-	}
-	return u.doubtful || len(name) > 20 || strings.Trim(strings.ToLower(name),
-		"abcdefghijklmnopqrstuvwxyz_") != ""
-}
-
 func (u *URL) fail(name, hint string) {
 	if u.err == nil {
 		u.err = u.Invalid("parameter %s: %s", name, hint)
@@ -141,17 +115,15 @@ func (u *URL) fail(name, hint string) {
 // asked for so far. The error matches [ErrInvalid]. Openers call Check when they have
 // asked for every parameter that they know.
 func (u *URL) Check() error {
-	for name, values := range u.params {
+	for i, name := range u.order {
 		if !slices.Contains(u.known, name) {
 			slices.Sort(u.known)
-			known := strings.Join(slices.Compact(u.known), ", ")
-			if values[0] == "" || u.mayBeSecret(name) {
-				return u.Invalid("it has an unknown parameter: the known ones are %s", known)
-			}
-			return u.Invalid("unknown parameter %q: the known ones are %s", name, known)
+			// It is not repeated: it may be the rest of a password with an & in it.
+			return u.Invalid("unknown parameter, number %d: the known ones are %s", i+1,
+				strings.Join(slices.Compact(u.known), ", "))
 		}
-		if len(values) > 1 && !slices.Contains(u.lists, name) {
-			return u.Invalid("parameter %q is given %d times: give it once", name, len(values))
+		if n := len(u.params[name]); n > 1 {
+			return u.Invalid("parameter %q is given %d times: give it once", name, n)
 		}
 	}
 	return u.err

@@ -107,13 +107,6 @@ func (b *Backend) Guarantees() locker.Guarantees {
 			"the weaker one; " +
 			first.Backend + " rests on " + first.RestsOn + "; " + second.Backend + " rests on " + second.RestsOn,
 	}
-	if g.Fencing == locker.FencingNone {
-		for _, side := range []locker.Guarantees{first, second} {
-			if side.Fencing == locker.FencingNone && g.FencingHint == "" {
-				g.FencingHint = side.Backend + " gives none: " + cmp.Or(side.FencingHint, "it has none to give")
-			}
-		}
-	}
 	return g
 }
 

@@ -23,8 +23,8 @@ func TestTwoURLs(t *testing.T) {
 
 		"bridge://a":                                     `no backend for scheme "bridge"`,
 		"memory://?ttl=10s memory://?ttl=20s":            "parameter ttl: the two URLs differ in it",
-		"memory://?nosuch=1 " + dir:                      `memory://: unknown parameter "nosuch"`,
-		dir + " memory://?nosuch=1":                      `memory://: unknown parameter "nosuch"`,
+		"memory://?nosuch=1 " + dir:                      `memory://: unknown parameter, number 1`,
+		dir + " memory://?nosuch=1":                      `memory://: unknown parameter, number 1`,
 		dir + " memory://?prefix=a&prefix=b":             `parameter "prefix" is given 2 times`,
 		"memory:// redis://:sesame@127.0.0.1:1?ttl=20ms": "redis://***@127.0.0.1:1",
 		dir + " file://?ttl=0s":                          "it has to be more than zero",

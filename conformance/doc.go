@@ -350,8 +350,6 @@
 //	  over a fail-over                            tokens-failover        forgetsTokens
 //	  over the loss of a holder                   tokens-cut-off         tokenOfExpired
 //	  a lease has one if claimed                  tokens                 tokenMissing
-//	Guarantees.FencingHint
-//	  promises nothing                            none                   it is for people
 //	Guarantees.Order
 //	  FIFO over clients, if claimed               fifo-across-clients    lastInFirstOut
 //	Guarantees.Shared

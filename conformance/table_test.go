@@ -107,7 +107,7 @@ func flawNames(t *testing.T) map[string]flaw {
 // beside it is what TestBrokenBackendsAreRejectedByTheCheckThatIsMeantForThem proves of those
 // that it is given.
 func gaps(rows []tableRow, members []string, flaws map[string]flaw, proven []broken) (wrong []string) {
-	none := []string{"Checker.Check", "Grant.Session", "Aser.As", "Guarantees.FencingHint", "Guarantees.SurvivesPause"}
+	none := []string{"Checker.Check", "Grant.Session", "Aser.As", "Guarantees.SurvivesPause"}
 	var checks []string
 	for _, c := range conformance.Checks() {
 		checks = append(checks, c.Name)

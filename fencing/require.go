@@ -23,12 +23,8 @@ import (
 func WithTokens(l locker.Locker) (locker.Locker, error) {
 	g := l.Guarantees()
 	if g.Fencing == locker.FencingNone {
-		why := g.FencingHint
-		if why == "" {
-			why = "choose a backend that has them"
-		}
-		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: %s (%w)", g.Backend,
-			why, errors.ErrUnsupported)
+		return nil, fmt.Errorf("fencing: backend %s gives its leases no fencing tokens: choose one that has them, or "+
+			"turn them on (redlock: fencing=on in the URL) (%w)", g.Backend, errors.ErrUnsupported)
 	}
 	return required{l}, nil
 }

@@ -246,8 +246,8 @@ func guarantees(nodes int, o Options) locker.Guarantees {
 		g.Fencing = locker.FencingWhileKept
 		g.RestsOn += "; tokens rise whatever the clocks do while counters survive on a majority"
 	} else {
-		g.FencingHint = "tokens cost one more round trip and are off: set Options.Fencing, or fencing=on in " +
-			"the URL, in every client"
+		g.RestsOn += "; there are no tokens, which cost one more round trip, unless all clients set Options.Fencing " +
+			"(fencing=on in the URL)"
 	}
 	return g
 }

@@ -115,8 +115,7 @@
 //	redis+cluster://[…@]host:port,host:port                some nodes of a Cluster
 //	rediss+sentinel://…, rediss+cluster://…                over TLS
 //
-// Further addresses may also be given as addr=host:port, more than once, as in
-// go-redis. Parameters beside the common ones of [locker.Openers.Open]:
+// Parameters beside the common ones of [locker.Openers.Open]:
 //
 //	db                 the database, as the path
 //	timeout            the longest wait for one answer; default 3s

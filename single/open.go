@@ -98,7 +98,7 @@ type conn struct {
 
 func connOptions(u *locker.URL) (conn, error) {
 	c := conn{}
-	c.Addrs = append(append([]string(nil), u.Hosts...), u.List("addr")...)
+	c.Addrs = u.Hosts
 	if u.User != nil {
 		c.Username = u.User.Username()
 		c.Password, _ = u.User.Password()

@@ -52,3 +52,21 @@ func ExampleTryLock() {
 	// worker 1
 	// worker 2
 }
+
+// There are two printers, and a page goes to the first that is free.
+func ExampleLockAny() {
+	ctx := context.Background()
+	client := locker.New(memory.New(), nil)
+	defer func() { _ = client.Close() }()
+
+	printers := []string{"printer/ground floor", "printer/attic"}
+	first, _ := slots.LockAny(ctx, client, printers)
+	second, _ := slots.LockAny(ctx, client, printers)
+	fmt.Println("pages are printed on", first.Name(), "and", second.Name())
+	_ = first.Unlock(ctx)
+	third, _ := slots.LockAny(ctx, client, printers)
+	fmt.Println("then on", third.Name())
+	// Output:
+	// pages are printed on printer/ground floor and printer/attic
+	// then on printer/ground floor
+}

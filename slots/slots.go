@@ -37,9 +37,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/golockers/locker"
 )
@@ -83,7 +81,7 @@ func Lock(ctx context.Context, l locker.Locker, name string, n int, opts ...lock
 		cancel()
 		_ = door.Unlock(over)
 	}()
-	return take(ctx, locker.LockAny, l, name, names, opts)
+	return slotOf(name, n)(lockAny(ctx, l, names, opts))
 }
 
 // TryLock takes the lowest one of the n slots of name that is free, and does not wait:
@@ -93,43 +91,21 @@ func TryLock(ctx context.Context, l locker.Locker, name string, n int, opts ...l
 	if err != nil {
 		return nil, err
 	}
-	return take(ctx, locker.TryLockAny, l, name, names, opts)
+	return slotOf(name, n)(tryLockAny(ctx, l, names, opts))
 }
 
-type lockAny func(context.Context, locker.Locker, []string, ...locker.Option) (*locker.Lease, error)
-
-func take(ctx context.Context, lock lockAny, l locker.Locker, name string, names []string,
-	opts []locker.Option) (*Slot, error) {
-	a := &asked{Locker: l}
-	lease, err := lock(ctx, a, names, opts...)
-	if e := (*locker.Error)(nil); errors.Is(err, locker.ErrHeld) && errors.As(err, &e) {
-		err = fmt.Errorf("none of %d slots is free: %w", len(names), e.Err)
-		err = &locker.Error{Op: e.Op, Name: name, Err: err}
+// slotOf makes a Slot of the lease on one of n names.
+func slotOf(name string, n int) func(number int, lease *locker.Lease, err error) (*Slot, error) {
+	return func(number int, lease *locker.Lease, err error) (*Slot, error) {
+		if e := (*locker.Error)(nil); errors.Is(err, locker.ErrHeld) && errors.As(err, &e) {
+			err = fmt.Errorf("none of %d slots is free: %w", n, e.Err)
+			err = &locker.Error{Op: e.Op, Name: name, Err: err}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &Slot{Lease: lease, Number: number}, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	got, _ := a.names.Load(lease)
-	return &Slot{Lease: lease, Number: slices.Index(names, got.(string))}, nil
-}
-
-// asked remembers which name a lease was asked for: a Locker may lock another one, as
-// one that puts a prefix before names does.
-type asked struct {
-	locker.Locker
-	names sync.Map // by lease
-}
-
-func (a *asked) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
-	lease, err := a.Locker.Lock(ctx, name, opts...)
-	a.names.Store(lease, name)
-	return lease, err
-}
-
-func (a *asked) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lease, error) {
-	lease, err := a.Locker.TryLock(ctx, name, opts...)
-	a.names.Store(lease, name)
-	return lease, err
 }
 
 // Do calls fn while it holds one of the n slots of name, as [locker.Do] does.

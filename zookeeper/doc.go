@@ -189,7 +189,7 @@
 // never used stay.
 //
 // A Backend keeps the credentials that it was made with. To replace a credential,
-// first give all clients the old one and the new one (auth twice): their nodes are for
+// first give all clients the old one and the new one (auth and auth2): their nodes are for
 // both. Then give both the nodes that have lasted (setAcl -R on Options.Prefix, as
 // auth::cdrwa with both added). Then give all clients the new one alone.
 //
@@ -201,7 +201,7 @@
 // The port is 2181 if it is not given, the prefix /locker. ttl is the session's
 // timeout. Parameters beside the common ones of [locker.Openers.Open]:
 //
-//	auth               a credential as scheme:credential; may be given more than once
+//	auth               a credential as scheme:credential; auth2: one more
 //	tick               Options.TickTime
 //	ca, cert, key      PEM files: the authority to trust, the client's certificate and key (TLS only)
 //	server_name        the name to expect in the servers' certificates (TLS only)

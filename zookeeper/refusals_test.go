@@ -84,7 +84,7 @@ func testCredentialsAreReplaced(t *testing.T, z *lab.ZooKeeper) {
 		require.NoError(t, err)
 		return l
 	}
-	const before, after = "&auth=digest:user:before", "&auth=digest:user:after"
+	const before, after = "&auth=digest:user:before", "&auth2=digest:user:after"
 	first := lock(client(before), "a")
 	require.NoError(t, first.RaiseToken(within(t, soon), 1<<50)) // makes a node that lasts
 	both := client(before + after)

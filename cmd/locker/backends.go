@@ -41,13 +41,9 @@ func promises() []promise {
 	}
 }
 
-// basis is what the promises rest on, and why there are no fencing tokens.
+// basis is what the promises rest on.
 func (p promise) basis() string {
-	text := cmp.Or(p.RestsOn, "nothing")
-	if p.FencingHint != "" {
-		text += "; no fencing tokens: " + p.FencingHint
-	}
-	return text
+	return cmp.Or(p.RestsOn, "nothing")
 }
 
 func newBackends() *cobra.Command {
